@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,15 +19,13 @@ import (
 
 // doctorFlags are the flags of "doctor".
 type doctorFlags struct {
-	etcd     etcdFlags
-	database databaseFlags // but for url
-	urls     []string
-	ttl      time.Duration
-	ignore   []string
-	quiet    bool
+	etcd      etcdFlags
+	databases databasesFlags
+	ttl       time.Duration
+	ignore    []string
+	quiet     bool
 
 	asksEtcd bool
-	names    []string // of the databases
 }
 
 func newDoctor(out *cli.Output) *cobra.Command {
@@ -80,10 +75,7 @@ not-ready, then 2 for inconclusive. It is 0 with warnings or none.`,
 func (d *doctorFlags) servers() *pflag.FlagSet {
 	servers := pflag.NewFlagSet("servers", pflag.ContinueOnError)
 	d.etcd.register(servers)
-	ofDatabase := pflag.NewFlagSet("database", pflag.ContinueOnError)
-	ofDatabase.StringArrayVar(&d.urls, "database-url", nil, "Postgres as a URL or keywords; repeat it for each database; if not given, libpq's variables (PGHOST, PGDATABASE, ...) say where the only one is")
-	d.database.registerRest(ofDatabase, 2*time.Minute)
-	servers.AddFlagSet(ofDatabase)
+	d.databases.register(servers, 2*time.Minute)
 	return servers
 }
 
@@ -92,7 +84,7 @@ func (d *doctorFlags) prepare(servers *pflag.FlagSet) error {
 	if err := cli.FillFromVariables(servers); err != nil {
 		return err
 	}
-	if err := d.database.validate(); err != nil {
+	if err := d.databases.prepare(); err != nil {
 		return err
 	}
 	if d.ttl < time.Second || d.ttl%time.Second != 0 {
@@ -103,27 +95,7 @@ func (d *doctorFlags) prepare(servers *pflag.FlagSet) error {
 			return cli.UsageErrorf("--ignore: no finding has the ID %q", id)
 		}
 	}
-	if len(d.urls) == 0 && d.database.given() {
-		d.urls = []string{""}
-	}
-	d.asksEtcd = len(d.urls) == 0 || servers.Changed("etcd-endpoints")
-	return d.nameDatabases()
-}
-
-// nameDatabases gives each database a name that has no password.
-func (d *doctorFlags) nameDatabases() error {
-	for _, url := range d.urls {
-		config, err := databaseConfig(url)
-		if err != nil {
-			return err
-		}
-		c := config.ConnConfig
-		name := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + c.Database
-		if slices.Contains(d.names, name) {
-			return cli.UsageErrorf("--database-url has %s twice", name)
-		}
-		d.names = append(d.names, name)
-	}
+	d.asksEtcd = len(d.databases.urls) == 0 || servers.Changed("etcd-endpoints")
 	return nil
 }
 
@@ -147,7 +119,7 @@ func (d *doctorFlags) run(cmd *cobra.Command, out *cli.Output) error {
 
 // examine connects to all servers, and examines them. What can't be reached is a finding.
 func (d *doctorFlags) examine(ctx context.Context) (doctor.Report, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.database.timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.databases.timeout)
 	defer cancel()
 	var service *doctor.Etcd
 	if d.asksEtcd {
@@ -160,12 +132,12 @@ func (d *doctorFlags) examine(ctx context.Context) (doctor.Report, error) {
 		}
 	}
 	var databases []doctor.Database
-	for i, url := range d.urls {
+	for i, url := range d.databases.urls {
 		pool, err := openOne(ctx, url)
 		if pool != nil {
 			defer closeSoon(pool)
 		}
-		databases = append(databases, doctor.Database{Name: d.names[i], Schema: d.database.schema, Pool: pool, Err: err})
+		databases = append(databases, doctor.Database{Name: d.databases.names[i], Schema: d.databases.schema, Pool: pool, Err: err})
 	}
 	return doctor.Examine(ctx, service, databases, doctor.Limits{}), nil
 }

@@ -64,7 +64,7 @@ func wrapped(s string, width int) string {
 
 // summary says what was examined and how much was found.
 func (d *doctorFlags) summary(r doctor.Report) string {
-	servers := slices.Clone(d.names)
+	servers := slices.Clone(d.databases.names)
 	if d.asksEtcd {
 		servers = append([]string{"etcd at " + strings.Join(d.etcd.endpoints, ",")}, servers...)
 	}

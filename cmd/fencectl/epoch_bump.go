@@ -8,11 +8,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/storage/postgres"
+	"github.com/fencekit/fencekit/internal/epoch"
 )
 
 // epochBump is the request of "epoch bump".
@@ -25,12 +25,6 @@ type epochBump struct {
 	begun bool     // this attempt has begun to write
 	done  []string // what it has written
 }
-
-// The values of --trust.
-const (
-	trustEtcd      = "etcd"
-	trustDatabases = "databases"
-)
 
 func newEpochBump(e *epochFlags, out *cli.Output) *cobra.Command {
 	b := &epochBump{epochFlags: e}
@@ -83,10 +77,10 @@ const maxBumps = 10
 var errChanged = errors.New("the epoch has changed since it was read: by another bump, or because two of the URLs lead to the same database")
 
 func (b *epochBump) run(cmd *cobra.Command, out *cli.Output) error {
-	if b.reason == "" || len(b.reason) > 1000 {
-		return cli.UsageErrorf("--reason is required: 1 to 1000 bytes")
+	if b.reason == "" || len(b.reason) > epoch.MaxReason {
+		return cli.UsageErrorf("--reason is required: 1 to %d bytes", epoch.MaxReason)
 	}
-	if b.trust != "" && b.trust != trustEtcd && b.trust != trustDatabases {
+	if side := epoch.Side(b.trust); side != "" && side != epoch.Etcd && side != epoch.Databases {
 		return cli.UsageErrorf("--trust is %q, want databases or etcd", b.trust)
 	}
 	for n := 1; ; n++ {
@@ -102,13 +96,13 @@ func (b *epochBump) run(cmd *cobra.Command, out *cli.Output) error {
 }
 
 // bump raises the epoch once, and returns what was there before.
-func (b *epochBump) bump(ctx context.Context) (s epochs, target int64, err error) {
+func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err error) {
 	b.begun, b.done = false, nil
 	if s, err = b.read(ctx); err != nil {
 		return s, 0, err
 	}
-	if target, err = b.target(s); err != nil {
-		return s, target, err
+	if target, err = s.Next(epoch.Side(b.trust)); err != nil {
+		return s, 0, &cli.ExitError{Code: cli.ExitViolated, Err: err}
 	}
 	if err = b.mayWrite(ctx, s, target); err != nil || b.dryRun {
 		return s, target, err
@@ -120,49 +114,25 @@ func (b *epochBump) bump(ctx context.Context) (s epochs, target int64, err error
 	return s, target, b.raiseEtcd(ctx, s, target)
 }
 
-// target is the new epoch.
-func (b *epochBump) target(s epochs) (int64, error) {
-	inEtcd, inDatabases := s.highest()
-	target := max(inEtcd, inDatabases) + 1
-	doubtful := inEtcd > s.accepted() || s.unreadable()
-	switch {
-	case b.trust == trustDatabases:
-		if target = inDatabases + 1; inEtcd == inDatabases {
-			return 0, noBump("a database has accepted etcd's epoch %d, so it can't be lowered: run it without --trust to raise it", inEtcd)
-		}
-	case doubtful && s.unreadable():
-		return 0, noBump("a key of etcd holds no epoch: with --trust databases it becomes %d", inDatabases+1)
-	case doubtful && b.trust == "":
-		return 0, noBump("etcd's epoch is %d, and no database accepts more than %d. If a database is missing here, give it too. "+
-			"If etcd's was mistyped, --trust databases makes it %d; if it is right, --trust etcd raises the databases to %d, for good", inEtcd, s.accepted(), inDatabases+1, target)
-	}
-	if target > fence.MaxEpoch {
-		return 0, noBump("the epoch is %d, the highest there is", target-1)
-	}
-	return target, nil
-}
-
-// noBump says why nothing is written.
-func noBump(format string, args ...any) error {
-	return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf(format, args...)}
-}
-
 // mayWrite fails if a write that follows would.
-func (b *epochBump) mayWrite(ctx context.Context, s epochs, target int64) error {
-	err := b.withDatabases(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) error {
+func (b *epochBump) mayWrite(ctx context.Context, s epoch.State, target int64) error {
+	err := b.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) error {
 		return b.raiseDatabase(ctx, s, pool, target, true)
 	})
 	if err != nil {
 		return err
 	}
-	return b.withInspectors(ctx, func(ctx context.Context, _ int, inspector *etcd.Inspector) error { return inspector.MayPutEpoch(ctx) })
+	return b.withPrefixes(ctx, func(ctx context.Context, i int, client *clientv3.Client) error {
+		_, err := epoch.Put(ctx, client, s.Keys[i], target, true)
+		return err
+	})
 }
 
 // raiseDatabases comes before raiseEtcd: an epoch that is in etcd alone would be lost by the next
 // restore of etcd, and issued a second time.
-func (b *epochBump) raiseDatabases(ctx context.Context, s epochs, target int64) error {
-	for i, name := range b.names {
-		err := b.withDatabase(ctx, i, func(ctx context.Context, pool *pgxpool.Pool) error {
+func (b *epochBump) raiseDatabases(ctx context.Context, s epoch.State, target int64) error {
+	for i, name := range b.databases.names {
+		err := b.databases.with(ctx, i, func(ctx context.Context, pool *pgxpool.Pool) error {
 			return b.raiseDatabase(ctx, s, pool, target, false)
 		})
 		if err != nil {
@@ -173,23 +143,23 @@ func (b *epochBump) raiseDatabases(ctx context.Context, s epochs, target int64) 
 	return nil
 }
 
-func (b *epochBump) raiseDatabase(ctx context.Context, s epochs, pool *pgxpool.Pool, target int64, dryRun bool) error {
-	to := postgres.EpochRaise{Epoch: target, Token: fence.Token(s.revision()), Reason: b.reason, Operator: operator()}
-	raised, err := postgres.RaiseEpoch(ctx, pool, b.database.schema, to, dryRun)
+func (b *epochBump) raiseDatabase(ctx context.Context, s epoch.State, pool *pgxpool.Pool, target int64, dryRun bool) error {
+	raise := epoch.Raise{Epoch: target, Token: fence.Token(s.Revision()), Reason: b.reason, Operator: operator()}
+	raised, err := raise.Apply(ctx, pool, b.databases.schema, dryRun)
 	if err == nil && !raised {
 		return errChanged
 	}
 	return err
 }
 
-func (b *epochBump) raiseEtcd(ctx context.Context, s epochs, target int64) error {
-	return b.withInspectors(ctx, func(ctx context.Context, i int, inspector *etcd.Inspector) error {
-		put, err := inspector.PutEpoch(ctx, s.etcd[i], target)
+func (b *epochBump) raiseEtcd(ctx context.Context, s epoch.State, target int64) error {
+	return b.withPrefixes(ctx, func(ctx context.Context, i int, client *clientv3.Client) error {
+		put, err := epoch.Put(ctx, client, s.Keys[i], target, false)
 		if err == nil && !put {
 			err = errChanged
 		}
 		if err == nil {
-			b.done = append(b.done, "etcd "+s.etcd[i].Key)
+			b.done = append(b.done, "etcd "+s.Keys[i].Key)
 		}
 		return err
 	})
@@ -208,9 +178,9 @@ func (b *epochBump) explain(err error, target int64) error {
 }
 
 // say reads everything back and reports it.
-func (b *epochBump) say(cmd *cobra.Command, out *cli.Output, before epochs, target int64) error {
+func (b *epochBump) say(cmd *cobra.Command, out *cli.Output, before epoch.State, target int64) error {
 	if b.dryRun {
-		fmt.Fprintf(cmd.ErrOrStderr(), "would set the epoch to %d in %s and etcd; nothing was written\n", target, strings.Join(b.names, ", "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "would set the epoch to %d in %s and etcd; nothing was written\n", target, strings.Join(b.databases.names, ", "))
 		return cli.WriteList(cmd.OutOrStdout(), out.Format, b.rows(before))
 	}
 	after, err := b.read(cmd.Context())

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/epoch"
 )
 
 func newEpochShow(e *epochFlags, out *cli.Output) *cobra.Command {
@@ -37,22 +38,22 @@ the reader role ("fencectl migrate up --reader-role"). Every fence is read.`,
 }
 
 // report prints the state, and returns what to do about it as an error.
-func (e *epochFlags) report(cmd *cobra.Command, out *cli.Output, s epochs) error {
+func (e *epochFlags) report(cmd *cobra.Command, out *cli.Output, s epoch.State) error {
 	rows := e.rows(s)
 	return errors.Join(cli.WriteList(cmd.OutOrStdout(), out.Format, rows), adviceOn(rows))
 }
 
 func adviceOn(rows []epochRow) error {
-	has := func(drift string) bool {
+	has := func(drift epoch.Drift) bool {
 		return slices.ContainsFunc(rows, func(r epochRow) bool { return r.Drift == drift })
 	}
 	advice := ""
 	switch {
-	case has(driftNoEpoch):
+	case has(epoch.NoEpoch):
 		advice = "a key of etcd holds no epoch: run \"fencectl epoch bump --trust databases\" with the same flags"
-	case has(driftTooFar):
+	case has(epoch.TooFar):
 		advice = "etcd's epoch is higher than a database accepts. If it was mistyped: \"fencectl epoch bump --trust databases\" with the same flags; if it is right: --trust etcd"
-	case has(driftBehind), has(driftTokensLow):
+	case has(epoch.Behind), has(epoch.TokensLow):
 		advice = "etcd is behind a database: it was restored, or it is another one. If it is the right one: \"fencectl epoch bump --reason TEXT\" with the same flags"
 	default:
 		return nil

@@ -6,74 +6,36 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/storage/postgres"
+	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/epoch"
 )
 
-// epochs is what etcd and the databases say, in the order of the flags.
-type epochs struct {
-	etcd      []etcd.Epoch // Number 0: the key holds no epoch
-	databases []postgres.Epoch
-}
-
-// read reads the databases before etcd, so that no token in a database is newer than etcd's
-// revision.
-func (e *epochFlags) read(ctx context.Context) (s epochs, err error) {
-	s.databases, s.etcd = make([]postgres.Epoch, len(e.urls)), make([]etcd.Epoch, len(e.prefixes))
-	err = e.withDatabases(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) (err error) {
-		s.databases[i], err = postgres.ReadEpoch(ctx, pool, e.database.schema)
+// read reads the databases before etcd.
+func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
+	s := epoch.State{Databases: make([]epoch.Database, len(e.databases.urls)), Keys: make([]etcd.Epoch, len(e.prefixes))}
+	err := e.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) (err error) {
+		s.Databases[i], err = epoch.Read(ctx, pool, e.databases.schema)
 		return err
 	})
 	if err != nil {
 		return s, err
 	}
-	err = e.withInspectors(ctx, func(ctx context.Context, i int, inspector *etcd.Inspector) (err error) {
-		s.etcd[i], err = inspector.Epoch(ctx)
+	err = e.withPrefixes(ctx, func(ctx context.Context, i int, client *clientv3.Client) error {
+		inspector, err := etcd.NewInspector(client, &etcd.Config{Prefix: e.prefixes[i]})
+		if err != nil {
+			return cli.UsageErrorf("%w", err)
+		}
+		s.Keys[i], err = inspector.Epoch(ctx)
 		if hasReason(err, fence.InvalidEpoch) {
 			return nil
 		}
 		return err
 	})
 	return s, err
-}
-
-// highest returns the highest epoch of etcd and the one of the databases.
-func (s epochs) highest() (inEtcd, inDatabases int64) {
-	for _, e := range s.etcd {
-		inEtcd = max(inEtcd, e.Number)
-	}
-	for _, d := range s.databases {
-		inDatabases = max(inDatabases, d.Number)
-	}
-	return inEtcd, inDatabases
-}
-
-// accepted is the highest epoch that a claim in one of the databases may have.
-func (s epochs) accepted() (highest int64) {
-	for _, d := range s.databases {
-		highest = max(highest, d.Number+d.MaxJump)
-	}
-	return highest
-}
-
-// unreadable reports whether a key of etcd holds no epoch.
-func (s epochs) unreadable() bool {
-	for _, e := range s.etcd {
-		if e.Number == 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// revision is etcd's.
-func (s epochs) revision() (revision int64) {
-	for _, e := range s.etcd {
-		revision = max(revision, e.Revision)
-	}
-	return revision
 }
 
 // epochRow is a row of "epoch show" and "epoch bump".
@@ -87,7 +49,7 @@ type epochRow struct {
 	RaisedAt  *time.Time  `json:"raised_at,omitempty"`
 	By        string      `json:"by,omitempty"`
 	Reason    string      `json:"reason,omitempty"`
-	Drift     string      `json:"drift,omitempty"`
+	Drift     epoch.Drift `json:"drift,omitempty"`
 }
 
 func (epochRow) Columns() []string {
@@ -112,53 +74,25 @@ func (r epochRow) Cells() []string {
 	if r.ClusterID != "" {
 		where += " in cluster " + r.ClusterID
 	}
-	return []string{where, number, token, raised, r.By, r.Reason, r.Drift}
+	return []string{where, number, token, raised, r.By, r.Reason, string(r.Drift)}
 }
 
 // rows shows the state. etcd's tokens are bounded by its revision.
-func (e *epochFlags) rows(s epochs) []epochRow {
+func (e *epochFlags) rows(s epoch.State) []epochRow {
 	var rows []epochRow
-	for _, at := range s.etcd {
-		rows = append(rows, epochRow{Where: "etcd " + at.Key, Epoch: at.Number, NoKey: at.KeyRevision == 0,
-			Token: fence.Token(at.Revision), ClusterID: fmt.Sprintf("%x", at.ClusterID), Drift: driftOfKey(at)})
+	for _, key := range s.Keys {
+		row := epochRow{Where: "etcd " + key.Key, Epoch: key.Number, NoKey: key.KeyRevision == 0, Token: fence.Token(key.Revision), ClusterID: fmt.Sprintf("%x", key.ClusterID)}
+		if key.Number == 0 {
+			row.Drift = epoch.NoEpoch
+		}
+		rows = append(rows, row)
 	}
-	for i, d := range s.databases {
-		row := epochRow{Where: "database " + e.names[i], Epoch: d.Number, Token: d.Highest.Token, Resource: d.Highest.Resource, Drift: s.drift(d)}
+	for i, d := range s.Databases {
+		row := epochRow{Where: "database " + e.databases.names[i], Epoch: d.Number, Token: d.Highest.Token, Resource: d.Highest.Resource, Drift: s.Drift(d)}
 		if d.Raised != nil {
 			row.RaisedAt, row.By, row.Reason = timeOrNil(d.Raised.At), d.Raised.Operator, d.Raised.Reason
 		}
 		rows = append(rows, row)
 	}
 	return rows
-}
-
-// What keeps holders from claiming, and the reasons of the rejections.
-const (
-	driftNoEpoch   = "the key holds no epoch: etcd grants nothing"
-	driftBehind    = "etcd is behind: claims are rejected (epoch behind)"
-	driftTooFar    = "etcd is too far ahead: claims are rejected (token jump)"
-	driftTokensLow = "a fence's token is above etcd's revision: its claims are rejected (stale token, tokens went back)"
-)
-
-func driftOfKey(at etcd.Epoch) string {
-	if at.Number == 0 {
-		return driftNoEpoch
-	}
-	return ""
-}
-
-// drift compares a database with etcd.
-func (s epochs) drift(d postgres.Epoch) string {
-	for _, at := range s.etcd {
-		switch {
-		case at.Number == 0:
-		case at.Number < d.Number:
-			return driftBehind
-		case at.Number > d.Number+d.MaxJump:
-			return driftTooFar
-		case at.Number == d.Highest.Epoch && int64(d.Highest.Token) > at.Revision:
-			return driftTokensLow
-		}
-	}
-	return ""
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/epoch"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -83,10 +84,10 @@ func (e *epochOf) pool(i int) *pgxpool.Pool {
 }
 
 // raise is another bump, as far as a database goes.
-func (e *epochOf) raise(i int, epoch int64) {
+func (e *epochOf) raise(i int, number int64) {
 	e.t.Helper()
-	to := postgres.EpochRaise{Epoch: epoch, Reason: "another", Operator: "me"}
-	raised, err := postgres.RaiseEpoch(e.t.Context(), e.pool(i), "", to, false)
+	to := epoch.Raise{Epoch: number, Reason: "another", Operator: "me"}
+	raised, err := to.Apply(e.t.Context(), e.pool(i), postgres.DefaultSchema, false)
 	require.NoError(e.t, err)
 	require.True(e.t, raised)
 }
@@ -98,7 +99,7 @@ func numbers(rows []epochRow) (all []int64) {
 	return all
 }
 
-func drifts(rows []epochRow) (all []string) {
+func drifts(rows []epochRow) (all []epoch.Drift) {
 	for _, r := range rows {
 		all = append(all, r.Drift)
 	}
@@ -113,7 +114,7 @@ func TestEpochBump_RaisesTheDatabasesAndEtcd_N20(t *testing.T) {
 	require.True(t, fresh[0].NoKey)
 	require.NotEmpty(t, fresh[0].ClusterID)
 	e.raise(1, 5)
-	require.Equal(t, []string{"", "", driftBehind}, drifts(e.show(cli.ExitViolated)))
+	require.Equal(t, []epoch.Drift{"", "", epoch.Behind}, drifts(e.show(cli.ExitViolated)))
 
 	dry := e.run("bump", "--reason", "x", "--dry-run")
 	require.Equal(t, cli.ExitOK, dry.Code, dry.Stderr)
@@ -123,7 +124,7 @@ func TestEpochBump_RaisesTheDatabasesAndEtcd_N20(t *testing.T) {
 
 	rows := e.bump(cli.ExitOK)
 	require.Equal(t, []int64{6, 6, 6}, numbers(rows))
-	require.Equal(t, []string{"", "", ""}, drifts(rows))
+	require.Equal(t, []epoch.Drift{"", "", ""}, drifts(rows))
 	require.False(t, rows[0].NoKey)
 	for _, r := range rows[1:] {
 		require.Equal(t, "etcd was restored", r.Reason)
@@ -232,7 +233,7 @@ func TestEpochBump_IsResumedByRunningItAgain_N20(t *testing.T) {
 	require.Regexp(t, `(?s)database .*ZF009.*The epoch is 2 in database .*run the same command again\. Until then claims in these databases are rejected`, got.Stderr)
 	rows := e.show(cli.ExitViolated)
 	require.Equal(t, []int64{1, 2, 1}, numbers(rows), "etcd comes last")
-	require.Equal(t, driftBehind, rows[1].Drift)
+	require.Equal(t, epoch.Behind, rows[1].Drift)
 	require.NoError(t, execute(t, conn, "drop trigger refuse on fence.epoch_raise"))
 	require.Equal(t, []int64{3, 3, 3}, numbers(e.bump(cli.ExitOK)))
 }
@@ -266,7 +267,7 @@ func TestEpochBump_UndoesASlipThatNoDatabaseHasAccepted_HC2(t *testing.T) {
 	e := newEpochOf(t, 2)
 	e.raise(0, 3)
 	e.put("1000")
-	require.Equal(t, []string{"", driftTooFar, driftTooFar}, drifts(e.show(cli.ExitViolated)))
+	require.Equal(t, []epoch.Drift{"", epoch.TooFar, epoch.TooFar}, drifts(e.show(cli.ExitViolated)))
 	got := e.run("bump", "--reason", "x")
 	require.Equal(t, cli.ExitViolated, got.Code)
 	require.Contains(t, got.Stderr, "etcd's epoch is 1000, and no database accepts more than 13. If a database is missing here, give it too. "+
@@ -275,7 +276,7 @@ func TestEpochBump_UndoesASlipThatNoDatabaseHasAccepted_HC2(t *testing.T) {
 	require.Equal(t, []int64{4, 4, 4}, numbers(e.bump(cli.ExitOK, "--trust", "databases")))
 
 	e.put("4x")
-	require.Equal(t, driftNoEpoch, e.show(cli.ExitViolated)[0].Drift)
+	require.Equal(t, epoch.NoEpoch, e.show(cli.ExitViolated)[0].Drift)
 	e.bump(cli.ExitViolated)
 	e.bump(cli.ExitViolated, "--trust", "etcd")
 	require.Equal(t, []int64{5, 5, 5}, numbers(e.bump(cli.ExitOK, "--trust", "databases")))
@@ -297,7 +298,7 @@ func TestEpochBump_OfSeveralPrefixes_N20(t *testing.T) {
 	e := newEpochOf(t, 1)
 	e.bump(cli.ExitOK)
 	e.flags = append(e.flags, "--etcd-prefix", e.prefix+"-2")
-	require.Equal(t, []string{"", "", driftBehind}, drifts(e.show(cli.ExitViolated)))
+	require.Equal(t, []epoch.Drift{"", "", epoch.Behind}, drifts(e.show(cli.ExitViolated)))
 	require.Equal(t, []int64{3, 3, 3}, numbers(e.bump(cli.ExitOK)))
 }
 

@@ -127,8 +127,8 @@
 //	etcdctl role grant-permission ROLE read fencekit/epoch
 //
 // With Config.MutexKeys it needs readwrite on <resource>/ of each resource instead
-// of the first. An [Inspector] needs read on <prefix>/locks/ and <prefix>/epoch, and to
-// evict readwrite on <prefix>/locks/ and <prefix>/evicted/, to put the epoch readwrite on
+// of the first. An [Inspector] needs read on <prefix>/locks/ and <prefix>/epoch; to evict,
+// readwrite on <prefix>/locks/ and <prefix>/evicted/. "fencectl epoch bump" needs readwrite on
 // <prefix>/epoch. A user that may write the epoch key can stop all lockers: only operators
 // need to.
 //
@@ -139,15 +139,15 @@
 // part of the grant. A running Locker that finds the cluster id changed, or raft term,
 // revision or epoch lower than before, loses all leases and grants nothing, with the Reason
 // [fence.WentBack], until the epoch is raised. A Locker that was started after the restore
-// can't notice it. "fencectl epoch bump" raises the epoch, in every database first
-// ([Inspector.PutEpoch]): one that was in etcd alone would be lost by the next restore, and
-// issued a second time. Nothing has to be restarted. An epoch that is raised while an acquisition waits doesn't change the
-// grant that the waiter is about to get: package guard acquires another one if the database
-// has seen the new epoch by then.
+// can't notice it. "fencectl epoch bump --reason TEXT" raises the epoch, in every database
+// first: one that was in etcd alone would be lost by the next restore, and issued a second
+// time. Nothing has to be restarted. An epoch that is raised while an acquisition waits
+// doesn't change the grant that the waiter is about to get: package guard acquires another
+// one if the database has seen the new epoch by then.
 //
 // A mistyped number is corrected by putting the right one, even if it is lower ("fencectl
-// epoch bump --trust databases"): the key's revision shows that etcd has not gone back. Don't
-// delete the key: a missing key looks like a restore.
+// epoch bump --reason TEXT --trust databases"): the key's revision shows that etcd has not
+// gone back. Don't delete the key: a missing key looks like a restore.
 //
 // # What is not promised
 //

@@ -8,32 +8,36 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/epoch"
 )
 
 // checkEpochs compares etcd's epoch with what the database has seen. The database is read first: it
 // learns a new epoch from etcd.
 func checkEpochs(ctx context.Context, s *scene) ([]Finding, error) {
 	d := s.db
-	var seen, jump int64
-	err := d.row(ctx, "select epoch, max_epoch_jump from {schema}.setting", nil, &seen, &jump)
+	var in epoch.Database
+	err := d.read(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		in, err = epoch.Read(ctx, tx, d.Schema)
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil // checkSetting says so
 	}
 	if err != nil {
 		return nil, err
 	}
-	locks, err := s.etcd.inspector.Locks(ctx)
+	key, err := s.etcd.inspector.Epoch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	seenText := fmt.Sprintf("etcd has epoch %d, the database has seen %d", locks.Epoch, seen)
-	switch {
-	case locks.Epoch < seen:
-		return []Finding{d.found(epochBehind, seenText, "reason", "'etcd was restored'")}, nil
-	case locks.Epoch > seen+jump:
-		return []Finding{d.found(epochJump, fmt.Sprintf("%s, max_epoch_jump is %d", seenText, jump), "reason", "'epoch was mistyped'")}, nil
+	seen := fmt.Sprintf("etcd has epoch %d, the database has seen %d", key.Number, in.Number)
+	switch epoch.Compare(key, in) {
+	case epoch.Behind:
+		return []Finding{d.found(epochBehind, seen, "reason", "'etcd was restored'")}, nil
+	case epoch.TooFar:
+		return []Finding{d.found(epochJump, fmt.Sprintf("%s, max_epoch_jump is %d", seen, in.MaxJump), "reason", "'epoch was mistyped'")}, nil
 	}
-	return nil, nil
+	return nil, nil // checkTokens looks at fences whose tokens are too high
 }
 
 // fenceState is a fence that seems to be ahead of etcd.

@@ -61,6 +61,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 		"guardprometheus":  append([]string{"go.opentelemetry.io/", "go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardotel"}, tests...),
 		"guardotel":        append([]string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "github.com/prometheus/", "go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardprometheus"}, tests...),
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
+		"internal/epoch":   append([]string{module + "guard", module + "storage", module + "cmd", module + "chaos", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
 		for _, dep := range dependencies(t, pkg) {
 			for _, prefix := range forbidden {
@@ -98,6 +99,23 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 			t.Errorf("%s imports the root package", importer)
 		}
 	}
+}
+
+// The epoch is raised by "fencectl epoch" alone, which knows the order; only doctor reads it as well.
+func TestImports_OnlyCommandsRaiseTheEpoch(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	var importers []string
+	for line := range strings.Lines(string(out)) {
+		packages := strings.Fields(line)
+		if slices.Contains(packages[1:], module+"internal/epoch") {
+			importers = append(importers, strings.TrimPrefix(packages[0], module))
+		}
+	}
+	require.Equal(t, []string{"cmd/fencectl", "internal/doctor"}, importers)
 }
 
 // What users copy needs nothing that they can't import. What starts servers for an example is

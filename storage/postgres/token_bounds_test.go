@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/epoch"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -71,7 +72,7 @@ func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 			claim(t, store, epochGrant(1, 8))
 
 			if absurd.Epoch > 11 {
-				_, err := postgres.RaiseEpoch(t.Context(), pool, "", postgres.EpochRaise{Epoch: absurd.Epoch, Reason: "it is right", Operator: "me"}, false)
+				_, err := epoch.Raise{Epoch: absurd.Epoch, Reason: "it is right", Operator: "me"}.Apply(t.Context(), pool, postgres.DefaultSchema, false)
 				require.NoError(t, err)
 			} else {
 				mustExec(t, pool, sql)

@@ -1,0 +1,54 @@
+package epoch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// Database is what a schema knows of its lock service's epoch.
+type Database struct {
+	Number  int64       // the highest epoch that has claimed, or that Raise.Apply has set
+	MaxJump int64       // how far above Number the epoch of a claim may be
+	Highest fence.Grant // the highest grant that has a fence; the zero Grant if there is none
+	Raised  *Raise      // the last one; nil if there was none
+}
+
+// Querier is a pool, a connection or a transaction.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Read returns the epoch of a schema. It reads all fences. The reader role is enough. The error is
+// pgx.ErrNoRows if the table of settings is empty.
+func Read(ctx context.Context, db Querier, schema string) (Database, error) {
+	var d Database
+	var resource, holder *string
+	var epoch, token *int64
+	var raised struct {
+		epoch, token           *int64
+		reason, operator, role *string
+		at                     *time.Time
+	}
+	err := db.QueryRow(ctx, fmt.Sprintf(`select s.epoch, s.max_epoch_jump, f.name::text, f.epoch, f.token, f.holder::text, r.epoch, r.token, r.reason, r.operator, r.role, r.at
+		  from %[1]s.setting s
+		  left join lateral (select * from %[1]s.resource order by epoch desc, token desc limit 1) f on true
+		  left join lateral (select * from %[1]s.epoch_raise order by epoch desc limit 1) r on true`, pgx.Identifier{schema}.Sanitize())).
+		Scan(&d.Number, &d.MaxJump, &resource, &epoch, &token, &holder,
+			&raised.epoch, &raised.token, &raised.reason, &raised.operator, &raised.role, &raised.at)
+	if err != nil {
+		return Database{}, fmt.Errorf("reading the epoch: %w", err)
+	}
+	if resource != nil {
+		d.Highest = fence.Grant{Resource: *resource, Epoch: *epoch, Token: fence.Token(*token), Holder: *holder}
+		d.Number = max(d.Number, *epoch) // the table of settings may have been restored alone
+	}
+	if raised.epoch != nil {
+		d.Raised = &Raise{Epoch: *raised.epoch, Token: fence.Token(*raised.token), Reason: *raised.reason, Operator: *raised.operator, Role: *raised.role, At: *raised.at}
+	}
+	return d, nil
+}

@@ -1,0 +1,171 @@
+package epoch
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// Claims of earlier epochs are rejected from the raise on, and those of the new one are not,
+// whatever their tokens. A grant that has a fence keeps it.
+func TestRaise_EndsEarlierEpochs_N20_HD5(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	require.Equal(t, Database{Number: 1, MaxJump: 10}, d.read())
+	old := d.write(d.claim(grant(1, 50, "a")))
+	require.Equal(t, Database{Number: 1, MaxJump: 10, Highest: old.Grant}, d.read())
+
+	done, err := raise(9).Apply(t.Context(), d.owner, schema, true)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.EqualValues(t, 1, d.read().Number, "a dry run")
+	d.raise(1000)
+	now := d.read()
+	require.EqualValues(t, 1000, now.Number)
+	require.Equal(t, old.Grant, now.Highest)
+	require.WithinDuration(t, time.Now(), now.Raised.At, time.Hour)
+	require.NotEmpty(t, now.Raised.Role)
+	now.Raised.At, now.Raised.Role = time.Time{}, ""
+	require.Equal(t, raise(1000), *now.Raised)
+
+	old = d.write(old)
+	d.rejects(grant(1, 51, "b"), storage.ReasonEpochBehind)
+	d.rejects(grant(1000, 40+1<<40+1, "b"), storage.ReasonTokenJump)
+	d.write(d.claim(grant(1000, 3, "b")))
+	_, err = d.try(old)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+}
+
+// Raises are recorded for good, for the owner too.
+func TestRaise_IsRecordedForGood_G5(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.raise(2)
+	for _, role := range []string{"origin", "replica"} {
+		for _, sql := range []string{"update fence.epoch_raise set reason = 'none'", "delete from fence.epoch_raise", "truncate fence.epoch_raise"} {
+			_, err := d.owner.Exec(t.Context(), "set session_replication_role = "+role+"; "+sql)
+			require.ErrorContains(t, err, "ZF009", sql)
+		}
+	}
+}
+
+// It is raised by the owner alone, and only upwards; the reader role may read it.
+func TestRaise_OnlyUp_N20(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	app, reader := d.roles()
+	for _, pool := range []*pgxpool.Pool{app, reader} {
+		_, err := raise(2).Apply(t.Context(), pool, schema, false)
+		require.ErrorContains(t, err, "42501")
+	}
+	d.raise(5)
+	for _, wanted := range []int64{2, 5} {
+		for _, dry := range []bool{true, false} {
+			done, err := raise(wanted).Apply(t.Context(), d.owner, schema, dry)
+			require.NoError(t, err)
+			require.False(t, done)
+		}
+	}
+	got, err := Read(t.Context(), reader, schema)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, got.Number)
+	require.Equal(t, raise(5).Reason, got.Raised.Reason)
+}
+
+func TestRaise_OutOfBoundsIsInvalid(t *testing.T) {
+	t.Parallel()
+	for _, change := range []func(*Raise){
+		func(r *Raise) { r.Epoch = 1 },
+		func(r *Raise) { r.Epoch = fence.MaxEpoch + 1 },
+		func(r *Raise) { r.Token = -1 },
+		func(r *Raise) { r.Token = fence.MaxToken + 1 },
+		func(r *Raise) { r.Reason = "" },
+		func(r *Raise) { r.Operator = strings.Repeat("x", MaxReason+1) },
+	} {
+		bad := raise(6)
+		change(&bad)
+		_, err := bad.Apply(t.Context(), nil, schema, false)
+		require.ErrorIs(t, err, fence.ErrInvalid)
+	}
+}
+
+// Of raises to one epoch at a time one succeeds.
+func TestRaise_IsOneAtATime_N20(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	var raises atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			done, err := raise(2).Apply(t.Context(), d.owner, schema, false)
+			assert.NoError(t, err)
+			if done {
+				raises.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 1, raises.Load())
+	var recorded int
+	require.NoError(t, d.owner.QueryRow(t.Context(), "select count(*) from fence.epoch_raise").Scan(&recorded))
+	require.Equal(t, 1, recorded)
+}
+
+// A token far too high has claimed a resource, as the owner's statement allows: no later
+// holder gets in, until the epoch is raised.
+func TestRaise_FreesAResourceFromAnAbsurdToken_HC2(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.claim(grant(1, 7, "a"))
+	d.sql("update fence.setting set epoch = 1, token = $1::bigint", int64(1<<61))
+	absurd := d.claim(grant(1, 1<<61, "absurd"))
+	require.Equal(t, absurd.Grant, d.read().Highest)
+	_, err := d.store.Claim(t.Context(), storage.Claim{Grant: grant(1, 8, "b")})
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	d.raise(2)
+	d.write(d.claim(grant(2, 8, "b")))
+	d.rejects(grant(2, 1<<61, "absurd"), storage.ReasonTokenJump)
+	_, err = d.try(absurd)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+}
+
+// A fence and its history are gone, as after a restore of other tables than these: nothing
+// says any more which grants are over. A raise shuts out all of them.
+func TestRaise_ShutsOutGrantsWhoseFenceIsGone_G3(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	old := d.claim(grant(1, 5, "a"))
+	d.write(d.claim(grant(1, 6, "b")))
+	d.sql(`alter table fence.resource disable trigger all; alter table fence.history disable trigger all;
+		delete from fence.resource; delete from fence.history;
+		alter table fence.resource enable always trigger protect_fence; alter table fence.resource enable always trigger protect_name;
+		alter table fence.history enable always trigger protect_history; alter table fence.history enable always trigger protect_kept_history`)
+	d.raise(2)
+	_, err := d.try(old)
+	require.Error(t, err)
+	d.rejects(old.Grant, storage.ReasonEpochBehind)
+	d.write(d.claim(grant(2, 1, "c")))
+}
+
+// Only the table of settings was put back: the fences still say which epoch they have seen. Without
+// its row nothing is known.
+func TestRead_TakesTheFencesEpochIfItIsHigher_N20(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.claim(grant(4, 5, "a"))
+	d.sql("alter table fence.setting disable trigger all; update fence.setting set epoch = 1")
+	require.EqualValues(t, 4, d.read().Number)
+	d.sql("delete from fence.setting")
+	_, err := Read(t.Context(), d.owner, schema)
+	require.ErrorIs(t, err, pgx.ErrNoRows)
+}

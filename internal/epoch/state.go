@@ -1,0 +1,119 @@
+package epoch
+
+import (
+	"fmt"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+)
+
+// State is what etcd and the databases that are written to under its locks say.
+type State struct {
+	Keys      []etcd.Epoch // one for each prefix; Number 0: the key holds no epoch
+	Databases []Database
+}
+
+// Drift is why claims are rejected, with the reasons of the rejections; "" if they are not.
+type Drift string
+
+// The drifts.
+const (
+	NoEpoch   Drift = "the key holds no epoch: etcd grants nothing"
+	Behind    Drift = "etcd is behind: claims are rejected (epoch behind)"
+	TooFar    Drift = "etcd is too far ahead: claims are rejected (token jump)"
+	TokensLow Drift = "a fence's token is above etcd's revision: its claims are rejected (stale token, tokens went back)"
+)
+
+// Compare compares a key of etcd with a database that was read before it.
+func Compare(key etcd.Epoch, d Database) Drift {
+	switch {
+	case key.Number == 0:
+		return NoEpoch
+	case key.Number < d.Number:
+		return Behind
+	case key.Number > d.Number+d.MaxJump:
+		return TooFar
+	case key.Number == d.Highest.Epoch && int64(d.Highest.Token) > key.Revision:
+		return TokensLow
+	}
+	return ""
+}
+
+// Drift compares a database with each key that holds an epoch, and returns the first drift.
+func (s State) Drift(d Database) Drift {
+	for _, key := range s.Keys {
+		if drift := Compare(key, d); drift != "" && drift != NoEpoch {
+			return drift
+		}
+	}
+	return ""
+}
+
+// Revision is etcd's.
+func (s State) Revision() (revision int64) {
+	for _, key := range s.Keys {
+		revision = max(revision, key.Revision)
+	}
+	return revision
+}
+
+// Side says whose epoch is right where etcd and the databases disagree.
+type Side string
+
+// The sides. The zero Side is neither.
+const (
+	Etcd      Side = "etcd"
+	Databases Side = "databases"
+)
+
+// Next returns the epoch to raise all to: one more than the highest there is or, with Databases, the
+// highest of a database. Its error says why there is none, for users of "fencectl epoch bump", whose
+// flag --trust is the Side.
+func (s State) Next(trust Side) (int64, error) {
+	inEtcd, inDatabases := s.highest()
+	next := max(inEtcd, inDatabases) + 1
+	switch {
+	case trust == Databases && inEtcd == inDatabases && !s.unreadable():
+		return 0, fmt.Errorf("a database has accepted etcd's epoch %d, so it can't be lowered: run it without --trust to raise it", inEtcd)
+	case trust == Databases:
+		next = inDatabases + 1
+	case s.unreadable():
+		return 0, fmt.Errorf("a key of etcd holds no epoch: with --trust databases it becomes %d", inDatabases+1)
+	case inEtcd > s.accepted() && trust == "":
+		return 0, fmt.Errorf("etcd's epoch is %d, and no database accepts more than %d. If a database is missing here, give it too. "+
+			"If etcd's was mistyped, --trust databases makes it %d; if it is right, --trust etcd raises the databases to %d, for good", inEtcd, s.accepted(), inDatabases+1, next)
+	}
+	if next > fence.MaxEpoch {
+		return 0, fmt.Errorf("the epoch is %d, the highest there is", next-1)
+	}
+	return next, nil
+}
+
+// highest returns the highest epoch of etcd and the one of the databases.
+func (s State) highest() (inEtcd, inDatabases int64) {
+	for _, key := range s.Keys {
+		inEtcd = max(inEtcd, key.Number)
+	}
+	for _, d := range s.Databases {
+		inDatabases = max(inDatabases, d.Number)
+	}
+	return inEtcd, inDatabases
+}
+
+// accepted is the highest epoch that a claim in one of the databases may have.
+func (s State) accepted() (highest int64) {
+	for _, d := range s.Databases {
+		highest = max(highest, d.Number+d.MaxJump)
+	}
+	return highest
+}
+
+// unreadable reports whether a key of etcd holds no epoch.
+func (s State) unreadable() bool {
+	for _, key := range s.Keys {
+		if key.Number == 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,88 @@
+package epoch
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+)
+
+// keys are keys that hold these epochs, in an etcd at revision 100.
+func keys(numbers ...int64) (all []etcd.Epoch) {
+	for _, n := range numbers {
+		all = append(all, etcd.Epoch{Number: n, Revision: 100})
+	}
+	return all
+}
+
+// databases have seen these epochs.
+func databases(numbers ...int64) (all []Database) {
+	for _, n := range numbers {
+		all = append(all, Database{Number: n, MaxJump: 10})
+	}
+	return all
+}
+
+func TestCompare_SaysWhyClaimsAreRejected_N20_HC2(t *testing.T) {
+	t.Parallel()
+	fenceAt := func(epoch int64, token fence.Token) Database {
+		return Database{Number: 5, MaxJump: 10, Highest: fence.Grant{Epoch: epoch, Token: token}}
+	}
+	for _, c := range []struct {
+		key  int64
+		d    Database
+		want Drift
+	}{
+		{0, fenceAt(5, 1), NoEpoch},
+		{4, fenceAt(5, 1), Behind},
+		{5, fenceAt(5, 100), ""},
+		{5, fenceAt(5, 101), TokensLow},
+		{5, fenceAt(4, 101), ""},
+		{15, fenceAt(5, 101), ""},
+		{16, fenceAt(5, 1), TooFar},
+	} {
+		require.Equal(t, c.want, Compare(keys(c.key)[0], c.d), "%d %v", c.key, c.d)
+	}
+	require.Equal(t, Behind, State{Keys: keys(5, 0, 4)}.Drift(fenceAt(5, 1)))
+	require.EqualValues(t, "", State{Keys: keys(0, 5)}.Drift(fenceAt(5, 1)))
+	require.EqualValues(t, 100, State{Keys: keys(1, 2)}.Revision())
+}
+
+func TestNext_IsAboveWhatWasAccepted_N20_HC2(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		keys      []etcd.Epoch
+		databases []Database
+		trust     Side
+		want      int64
+		says      string
+	}{
+		{keys(1), databases(1, 1), "", 2, ""},
+		{keys(1), databases(1, 5), "", 6, ""},
+		{keys(9), databases(1, 5), "", 10, ""},
+		{keys(15), databases(1, 5), "", 16, ""},
+		{keys(16), databases(1, 5), "", 0, "etcd's epoch is 16, and no database accepts more than 15"},
+		{keys(16), databases(1, 5), Etcd, 17, ""},
+		{keys(16), databases(1, 5), Databases, 6, ""},
+		{keys(9), databases(5), Databases, 6, ""},
+		{keys(4), databases(5), Databases, 6, ""},
+		{keys(5), databases(5), Databases, 0, "a database has accepted etcd's epoch 5, so it can't be lowered"},
+		{keys(0), databases(5), "", 0, "a key of etcd holds no epoch: with --trust databases it becomes 6"},
+		{keys(0), databases(5), Etcd, 0, "a key of etcd holds no epoch"},
+		{keys(0), databases(5), Databases, 6, ""},
+		{keys(0, 5), databases(5), Databases, 6, ""},
+		{keys(fence.MaxEpoch), databases(1), Etcd, 0, "the highest there is"},
+		{keys(fence.MaxEpoch), databases(1), Databases, 2, ""},
+		{keys(1), databases(fence.MaxEpoch), "", 0, "the highest there is"},
+	} {
+		got, err := State{Keys: c.keys, Databases: c.databases}.Next(c.trust)
+		require.Equal(t, c.want, got, "%v", c)
+		if c.says == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.says)
+		}
+	}
+}
