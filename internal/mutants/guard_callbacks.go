@@ -25,7 +25,7 @@ var callbackMutants = []Mutant{
 		`case len(s.known) < s.limit:`, `case true:`,
 		Test{"internal/class", "TestSet_HasNoMoreClassesThanItsLimit"}),
 	change("takeovers-are-remembered-for-ever", "HG6", "internal/telemetry/metrics.go",
-		"\tdelete(m.asked, grant)\n", "",
+		"\tdelete(m.requested, grant)\n", "",
 		Test{"internal/telemetry", "TestMetrics_ForgetGrantsThatAreGivenUp_HG6"}),
 	change("release-without-a-context-ends-half-way", "L1", "fence/etcd/internal/queue/lease.go",
 		"\tif ctx == nil {", "\tif false {",

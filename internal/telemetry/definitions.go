@@ -1,5 +1,7 @@
 package telemetry
 
+import "github.com/fencekit/fencekit/guard"
+
 // ClassLabel is the label, or attribute, that each metric has: the resource's class.
 const ClassLabel = "class"
 
@@ -47,11 +49,14 @@ type Definition struct {
 
 // What the labels can be.
 var (
-	outcomes = []string{"committed", "repeated", "failed", "rejected", "unknown", "panicked"}
-	kinds    = []string{"write", "read"}
-	queues   = []string{"process", "lock_service"}
-	losses   = []string{"deadline", "expired", "deleted", "closed", "went_back", unlisted}
-	reasons  = []string{"stale", "overtaken", "collision", "epoch_behind", "tokens_went_back", "token_jump", "went_back", "failed_over", unlisted}
+	outcomes = []string{
+		string(guard.OutcomeCommitted), string(guard.OutcomeRepeated), string(guard.OutcomeFailed),
+		string(guard.OutcomeRejected), string(guard.OutcomeUnknown), string(guard.OutcomePanicked),
+	}
+	kinds   = []string{"write", "read"}
+	queues  = []string{"process", "lock_service"}
+	losses  = []string{"deadline", "expired", "deleted", "closed", "went_back", unlisted}
+	reasons = []string{"stale", "overtaken", "collision", "epoch_behind", "tokens_went_back", "token_jump", "went_back", "failed_over", unlisted}
 )
 
 // unlisted is the label of a reason that a lock service or a store of the user's has made up.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +23,8 @@ type Metrics struct {
 	record  Record
 	classes *class.Set
 
-	mu    sync.Mutex
-	asked map[fence.Grant]time.Time // when the lock was asked for, until the grant is claimed or given up
+	mu        sync.Mutex
+	requested map[fence.Grant]time.Time // when the lock was requested, until the grant is claimed or given up
 }
 
 // New returns Metrics that tell up to maxClasses classes apart; 0 means class.DefaultLimit. It
@@ -35,7 +36,7 @@ func New(maxClasses int, record Record) (*Metrics, error) {
 	if maxClasses == 0 {
 		maxClasses = class.DefaultLimit
 	}
-	return &Metrics{record: record, classes: class.NewSet(maxClasses), asked: map[fence.Grant]time.Time{}}, nil
+	return &Metrics{record: record, classes: class.NewSet(maxClasses), requested: map[fence.Grant]time.Time{}}, nil
 }
 
 // Observer returns an Observer that records.
@@ -86,7 +87,7 @@ func (m *Metrics) add(ctx context.Context, metric Metric, value float64, resourc
 
 func (m *Metrics) acquired(ctx context.Context, grant fence.Grant, wait time.Duration) {
 	m.mu.Lock()
-	m.asked[grant] = time.Now().Add(-wait)
+	m.requested[grant] = time.Now().Add(-wait)
 	m.mu.Unlock()
 	m.add(ctx, Acquires, 1, grant.Resource, "")
 	m.add(ctx, AcquireDuration, wait.Seconds(), grant.Resource, "")
@@ -94,24 +95,24 @@ func (m *Metrics) acquired(ctx context.Context, grant fence.Grant, wait time.Dur
 }
 
 func (m *Metrics) released(grant fence.Grant, _ error) {
-	m.takeAsked(grant)
+	m.takeRequested(grant)
 	m.add(context.Background(), LocksHeld, -1, grant.Resource, "")
 }
 
-// claimed records a takeover once for each lock. A grant that came from elsewhere was not asked
-// for here.
+// claimed records a takeover once for each lock. A grant that came from elsewhere was not
+// requested here.
 func (m *Metrics) claimed(ctx context.Context, grant fence.Grant, _ time.Duration) {
-	if asked, ok := m.takeAsked(grant); ok {
-		m.add(ctx, TakeoverDuration, time.Since(asked).Seconds(), grant.Resource, "")
+	if requested, ok := m.takeRequested(grant); ok {
+		m.add(ctx, TakeoverDuration, time.Since(requested).Seconds(), grant.Resource, "")
 	}
 }
 
-func (m *Metrics) takeAsked(grant fence.Grant) (asked time.Time, ok bool) {
+func (m *Metrics) takeRequested(grant fence.Grant) (requested time.Time, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	asked, ok = m.asked[grant]
-	delete(m.asked, grant)
-	return asked, ok
+	requested, ok = m.requested[grant]
+	delete(m.requested, grant)
+	return requested, ok
 }
 
 func (m *Metrics) leaseLost(lost *fence.LeaseLostError) {
@@ -161,20 +162,9 @@ func lossLabel(r fence.LossReason) string {
 	return unlisted
 }
 
-var reasonLabels = map[storage.Reason]string{
-	storage.ReasonStale:          "stale",
-	storage.ReasonOvertaken:      "overtaken",
-	storage.ReasonCollision:      "collision",
-	storage.ReasonEpochBehind:    "epoch_behind",
-	storage.ReasonTokensWentBack: "tokens_went_back",
-	storage.ReasonTokenJump:      "token_jump",
-	storage.ReasonWentBack:       "went_back",
-	storage.ReasonFailedOver:     "failed_over",
-}
-
-// ReasonLabel returns the label of a reason.
+// ReasonLabel returns the label of a reason: its text, with underscores for spaces.
 func ReasonLabel(r storage.Reason) string {
-	if label, ok := reasonLabels[r]; ok {
+	if label := strings.ReplaceAll(string(r), " ", "_"); slices.Contains(reasons, label) {
 		return label
 	}
 	return unlisted

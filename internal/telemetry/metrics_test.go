@@ -48,7 +48,7 @@ func TestMetrics_ForgetGrantsThatAreGivenUp_HG6(t *testing.T) {
 		}
 		o.Released(grant, nil)
 	}
-	require.Empty(t, m.asked)
+	require.Empty(t, m.requested)
 }
 
 // A reason, a loss or an outcome that is added gets a label of its own.
