@@ -26,12 +26,11 @@ type Shards struct {
 	schema string
 }
 
-// NewShards returns a Runner on client and pools, one for each database, which stay the
-// caller's: close them after it. A resource belongs to one of them (guard.ShardOf), so all processes
-// have the same databases in the same order. Each database knows which shard of how many it is, from
-// Migrate or postgres.SetShard: claims of processes that have it elsewhere in their list,
-// or a list of another length, fail with postgres.OtherShard. It talks to no server, and fails as
-// New does.
+// NewShards returns a Runner over one Guard for each pool. client and pools stay the caller's:
+// close them after it. guard.ShardOf says which database a resource belongs to, so all processes
+// need the same databases in the same order: a process that has another list gets
+// postgres.OtherShard when it claims, since Migrate records in each database which shard of how
+// many it is. NewShards talks to no server, and fails as New does.
 func NewShards(client *clientv3.Client, pools []*pgxpool.Pool, cfg *Config) (*Shards, error) {
 	c := cfg.withLogger()
 	if c.Store.Shard != "" {

@@ -67,14 +67,14 @@ type Config struct {
 	// ResolveTimeout bounds how long a call asks whether a COMMIT whose reply was lost took
 	// effect, also beyond the end of its context; default 10 s.
 	ResolveTimeout time.Duration
-	// Observers have functions that are called when something happens, each Observer after
-	// those before it; default none. Nil ones are passed over.
+	// Observers are called, in this order, when something happens; default none. A nil one
+	// is skipped.
 	Observers []*Observer
-	// ProfileLabels gives functions of Do, Value and Hold, and the goroutines that they start,
-	// the pprof label resource_class: what comes before the first slash in the name of the first
-	// resource. There are at most 100 classes; the rest is "other". When a function has
-	// ended, its goroutine has the labels of the caller's context, as after [pprof.Do].
-	// Default: off.
+	// ProfileLabels gives the functions of Do, Value and Hold, and goroutines that they start,
+	// the pprof label resource_class: the class of the call's first resource by name, which is the
+	// part of its name before the first slash. The first 100 classes are told apart; the rest is
+	// "other". After a function its goroutine has the labels of the caller's context again, as
+	// after [pprof.Do]. Default: off.
 	ProfileLabels bool
 	// Logger gets what an operator should know; default nothing is logged. If its Handler
 	// panics or ends its goroutine, that is reported on standard error, and the operation

@@ -21,9 +21,9 @@ import (
 // transaction that calls share, that of one of them. LeaseLost and Released belong to no
 // call and get none.
 type Observer struct {
-	// Started: an operation began. It runs, and its function does, with the context that
-	// Started returns, which is derived from ctx: a tracer puts a span there. A nil one has
-	// no effect. Of operation, Resources, Record and ReadOnly are known. Finished follows.
+	// Started: an operation began. The context that it returns, derived from ctx, is that of
+	// the operation and its function: a tracer puts a span there. A nil context changes nothing.
+	// Only the Resources, Record and ReadOnly of operation are set yet. Finished follows.
 	Started func(ctx context.Context, operation Operation) context.Context
 	// Queued: a call began (delta is 1) or ceased (-1) to wait for its turn at resource in
 	// this process.

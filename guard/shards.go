@@ -21,7 +21,7 @@ import (
 // makes the Guards. Its methods may be called from several goroutines.
 type Shards[Tx any] struct{ guards []*Guard[Tx] }
 
-// maxShards bounds what a call has to compute.
+// maxShards bounds the hashes that a call computes: one for each shard and resource.
 const maxShards = 1000
 
 // NewShards returns a Runner over guards: the first is that of shard 0. All processes must have
@@ -40,15 +40,16 @@ func NewShards[Tx any](guards ...*Guard[Tx]) (*Shards[Tx], error) {
 	return &Shards[Tx]{slices.Clone(guards)}, nil
 }
 
-// ShardOf returns to which of n shards, from 0 on, a resource belongs. Its answer is a matter
-// of the name alone, and will not change with versions of Fencekit.
+// ShardOf returns which of n shards, counted from 0, a resource belongs to. It depends on the
+// name and n alone, and never changes with versions of Fencekit.
 //
 // The key of a name is what is between its first { and the next }, or the whole name if there
-// is no such pair, or nothing in it: so names with the same {tag} belong to the same shard. The
-// resource belongs to the shard i whose SHA-256 of i, as four bytes in big-endian order, and the
-// key is the highest. So if n grows by one, only resources of the new shard change theirs.
+// is no such pair, or nothing in it: so names with the same {tag} belong to the same shard. A
+// resource belongs to the shard i for which SHA-256 of i, as four bytes in big-endian order,
+// followed by the key, is the highest (rendezvous hashing). So when n grows by one, resources
+// move only to the new shard.
 //
-// n must be at least 1.
+// n must be at least 1. ShardOf takes time in proportion to n.
 func ShardOf(resource string, n int) int {
 	data := append(make([]byte, 4, 128), keyOf(resource)...)
 	best, highest := 0, [sha256.Size]byte{}
@@ -144,8 +145,8 @@ func (s *Shards[Tx]) across(resources []string) error {
 	return e
 }
 
-// AcrossShardsError says that a call's resources, with those that its context's function runs
-// under, belong to different shards. Nothing was locked or written. It is ErrInvalid.
+// AcrossShardsError: the resources of a call, together with those of the function that makes
+// it, belong to different shards. Nothing was locked or written. It is ErrInvalid.
 type AcrossShardsError struct {
 	Resources []string
 	Shards    []int // of each resource

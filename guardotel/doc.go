@@ -9,8 +9,9 @@
 // grant, the claim, a rejection and the resolution of a COMMIT in doubt are events of the span;
 // those of a guard.Hold itself are events of the span in the Hold's context.
 //
-// docs/guides/observability.md has tables of the attributes and the metrics. Spans have the
+// docs/guides/observability.md has tables of the attributes, the events and the metrics. Spans have the
 // names of resources; metrics have their classes only.
 //
-// Not promised: what goes on in a Locker or an election that no Guard uses.
+// Not covered: a Locker or an election that is used without a Guard. A paused process reports
+// only once it is resumed.
 package guardotel

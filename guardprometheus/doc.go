@@ -7,6 +7,6 @@
 // docs/guides/observability.md has a table of the metrics. They are labelled by the class of
 // the resource, which is the part of its name before the first slash, and never by the resource.
 //
-// Not promised: what goes on in a Locker or an election that no Guard uses, and what a Guard
-// without this Observer does. A process that was stopped reports what it did when it goes on.
+// Not covered: a Locker or an election that is used without a Guard. A paused process reports
+// only once it is resumed.
 package guardprometheus

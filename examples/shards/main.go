@@ -119,7 +119,7 @@ func (s *shop) init(ctx context.Context) error {
 
 var errSoldOut = errors.New("sold out")
 
-// sell takes any fencekit.Runner: it needs not know that there are several databases.
+// sell takes any fencekit.Runner: it need not know that there are several databases.
 func sell(ctx context.Context, g fencekit.Runner, sku string, n int) error {
 	return guard.Do(ctx, g, resource(sku), func(ctx context.Context, tx pgx.Tx) error {
 		var qty int

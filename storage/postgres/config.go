@@ -28,10 +28,10 @@ type Config struct {
 	// don't exclude each other. Check logs a warning if another schema of the database
 	// holds fences.
 	Schema string
-	// Shard is which part of the data the database has, where the data are spread over several:
-	// letters, digits, spaces and , . _ / -, at most 63. It is what SetShard has set; Check and
-	// every claim fail with OtherShard if the database is another one. fencekit.NewShards
-	// sets it. Default: none; then the database must be no shard.
+	// Shard names the shard that the database has to be, if the data is spread over several: up
+	// to 63 letters, digits, spaces and , . _ / -. Check and every claim fail with OtherShard if
+	// SetShard has recorded another one in the database. fencekit.NewShards sets it. Default:
+	// none, and then the database must be no shard.
 	Shard string
 	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,
 	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which all
