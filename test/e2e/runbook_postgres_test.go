@@ -78,11 +78,12 @@ func (l *lossy) requireNamed(reasons ...storage.Reason) {
 	l.requireProgress()
 }
 
-// followFrom follows the commands that find what is gone, and those behind them.
+// followFrom follows the last commands of a section, and those that find what is gone.
 func (l *lossy) followFrom() {
 	l.t.Helper()
 	l.pool.Reset()
 	l.run(0, "fencectl epoch show")
+	l.open("What was lost")
 	l.writeFile("acknowledged", l.said())
 	l.run(0, "psql ")
 	l.run(0, "LC_ALL=C sort")
