@@ -24,7 +24,7 @@ var contractMutants = []Mutant{
 		`xid::pg_catalog.text::pg_catalog.xid8;`, `pg_catalog.pg_current_xact_id();`,
 		inPostgres("TestContract_RejectsWhatCannotBeMeant")),
 	change("contract-seals-before-deferred-constraints", "N13", contractSQL,
-		"    set constraints all immediate;\n    set constraints all immediate;\n", "",
+		"    set constraints all immediate;\n    call", "    call",
 		inPostgres("TestSealOne_DoesAllThatBelongsToASeal_N13_G2")),
 	change("contract-defers-after-the-seal", "N13", contractSQL,
 		`    set transaction read only;`, ``,

@@ -2,6 +2,10 @@ package mutants
 
 const protectSQL = "storage/postgres/migrations/0006_protect.sql"
 
+// sealedHere is the condition for a fence that the present transaction has sealed.
+const sealedHere = ` and sealed operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
+                and pg_catalog.age(xmin) operator(pg_catalog.<=) 0`
+
 // rejected is a way past the guard of a protected table, as a test of enforce mode.
 func rejected(way string) Test {
 	return inPostgres("TestProtect_RejectsEachWayPastTheGuard_HC1_P1_P2_P3/" + way)
@@ -10,20 +14,34 @@ func rejected(way string) Test {
 // protectMutants let writes past the guard of a protected table.
 var protectMutants = []Mutant{
 	change("protect-check-passes-early", "P2", protectSQL,
-		`    v_again boolean := not v_last;`, `    v_again boolean := false;`,
+		`:= not v_last and new.writes`, `:= false and new.writes`,
 		rejected("a_raw_COMMIT")),
 	change("protect-check-is-not-deferred-again", "P3", protectSQL,
 		`        set constraints {{schema}}.guarded_write_sealed deferred;
 `, ``,
 		inPostgres("TestProtect_LetsGuardedWritesThrough_P1_P3_P4/read_committed")),
+	change("protect-check-scans-tables", "P3", protectSQL,
+		`language plpgsql security definer set enable_seqscan = off as $$
+declare
+    v_last `, `language plpgsql security definer as $$
+declare
+    v_last `,
+		inPostgres("TestProtect_DifferentResourcesDoNotConflict_P3")),
+	change("protect-never-forgets-ended-backends", "P3", functionsSQL,
+		`    perform {{schema}}.forget_writes();
+`, ``,
+		inPostgres("TestPrune_ForgetsWhatEndedBackendsWrote_P3")),
+	change("protect-forgets-running-backends", "P3", protectSQL,
+		`a where a.pid = w.pid)`, `a where false)`,
+		inPostgres("TestPrune_ForgetsWhatEndedBackendsWrote_P3")),
 	change("protect-check-never-ends", "P2", protectSQL,
-		`new.fires >= 1000 or `, `new.fires < 0 or `,
+		`new.fires operator(pg_catalog.>=) 1000 or `, ``,
 		rejected("a_raw_COMMIT")),
 	change("protect-takes-any-seal", "P2", protectSQL,
-		` and sealed = pg_current_xact_id() and age(xmin) <= 0`, ` and sealed <> '0'`,
+		sealedHere, ` and sealed operator(pg_catalog.<>) '0'`,
 		rejected("a_seal_of_the_transaction_before,_and_the_setting")),
 	change("protect-takes-a-claim-for-a-seal", "P2", protectSQL,
-		` and sealed = pg_current_xact_id() and age(xmin) <= 0`, ` and age(xmin) <= 0`,
+		sealedHere, ` and pg_catalog.age(xmin) operator(pg_catalog.<=) 0`,
 		rejected("a_claim_in_place_of_the_seal")),
 	change("protect-takes-a-void-for-a-seal", "P2", functionsSQL,
 		`sealed = case p_kind when 'w' then v_xid else '0' end`, `sealed = v_xid`,

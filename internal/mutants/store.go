@@ -12,11 +12,11 @@ var storeMutants = []Mutant{
 		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
 		violates("stalled-holder"),
 	change("seal-in-a-transaction-of-its-own", "G2", pg+"commit.go",
-		`sql = append(sql, "set constraints all immediate; set`, `sql = append(sql, "set constraints all immediate; commit; "+t.beginSQL()+"; set`,
+		`sql = append(sql, "set constraints all immediate; "...)`, `sql = append(sql, "commit; "+t.beginSQL()+"; set constraints all immediate; "...)`,
 		inPostgres("TestFence_RejectsTheSuperseded_G2_G3_G5/read_committed/before_the_seal")).
 		violates("stalled-holder"),
 	change("seal-before-deferred-constraints", "L1 N13", pg+"commit.go",
-		`sql = append(sql, "set constraints all immediate; set constraints all immediate; "...)`, ``,
+		`sql = append(sql, "set constraints all immediate; "...)`, ``,
 		inPostgres("TestSeal_DeferredTriggersRunBeforeIt_N13")),
 	change("seal-in-the-callers-order", "HB10", pg+"commit.go",
 		`return cmp.Compare(a.Resource, b.Resource)`, `return cmp.Compare(a.Resource, a.Resource)`,

@@ -149,18 +149,19 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 }
 
 // sealSQL runs deferred triggers before the seals, under statement_timeout. After the seals
-// they would hold the fence for as long as they take. It runs them twice, since a deferred
-// trigger may defer others. COMMIT would run triggers that are still deferred, and the
-// queries of cursors WITH HOLD, without a timeout, and they could lower its durability
-// unnoticed. So after the seals sealSQL makes the transaction read only, in which nothing
-// more can be deferred, runs the triggers that are left, and closes the cursors.
+// they would hold the fence for as long as they take. What they defer again, which is rare, runs
+// after the seals: a second run before them would cost each write of a protected table a second
+// check that comes too early (check_writes in the migrations). COMMIT would run triggers that are
+// still deferred, and the queries of cursors WITH HOLD, without a timeout, and they could lower its
+// durability unnoticed. So then sealSQL makes the transaction read only, in which nothing more can
+// be deferred, runs the triggers that are left, and closes the cursors.
 func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	seals, err := t.seals(moves)
 	if err != nil {
 		return "", err
 	}
 	sql := append(make([]byte, 0, 1024), t.releaseSQL()...)
-	sql = append(sql, "set constraints all immediate; set constraints all immediate; "...)
+	sql = append(sql, "set constraints all immediate; "...)
 	sql = append(sql, t.store.sql.seal...)
 	sql = appendArray(append(sql, '\''), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
 	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) })

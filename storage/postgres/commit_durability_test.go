@@ -79,8 +79,8 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 	}
 }
 
-// Constraints that a trigger defers a second time are checked before the seal, as those
-// that are deferred once: foreign keys among them.
+// Constraints that a trigger defers a second time are checked before the transaction is read only,
+// where a check that locks a row would fail: foreign keys among them.
 func TestSeal_ChecksWhatWasDeferredAgain_N13(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -126,7 +126,7 @@ func (t *txn) releasedLater(o *operation.Operation, first *memberOpening) bool {
 }
 
 // releaseMember checks the deferred constraints of the member that has run and releases its
-// savepoint. Deferred triggers may defer others: see sealSQL. "All immediate" outlasts the
+// savepoint. It checks them twice, since deferred triggers may defer others. "All immediate" outlasts the
 // savepoint, so what is initially deferred is deferred again for the next member. Where no
 // constraint can be deferred there is nothing to check; if one has been made meanwhile, the seal
 // checks it.

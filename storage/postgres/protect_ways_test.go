@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -253,7 +254,10 @@ func (db *protectedDB) try(t *testing.T, w way) error {
 		_, err := attempt(t.Context(), db.store, do(w.op(db)), db.claim(t))
 		return err
 	}
-	_, err := db.app.Exec(t.Context(), db.fill(t, w.sql))
+	// The server's own limits don't bound COMMIT.
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := db.app.Exec(ctx, db.fill(t, w.sql))
 	return err
 }
 

@@ -62,7 +62,7 @@ func newQueries(c Config) queries {
 		after:            "set local transaction isolation level read committed, read only; ",
 		readCheck:        "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
 		leave:            "call " + schema + ".leave(",
-		beforeCommit:     "set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
+		beforeCommit:     "set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		deferred:         fmt.Sprintf(deferredConstraints, c.Schema),
 		savepoint:        "savepoint " + name,
 		release:          "release savepoint " + name,

@@ -341,22 +341,22 @@ declare
     v_timeline integer;
     v_name     text;
     v_guarded  text := E'\n';
+    v_done     text;
     v_reads    boolean := current_setting('transaction_read_only') = 'on';
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n) is not true then
         raise exception 'fencekit: begin_check: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
-    perform set_config('lock_timeout', p_lock_ms::text, true),
-            set_config('statement_timeout', p_statement_ms::text, true),
-            set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true),
-            set_config('tcp_user_timeout', p_network_ms::text, true);
+    -- An assignment, and not PERFORM, which would be a query.
+    v_done := set_config('lock_timeout', p_lock_ms::text, true) || set_config('statement_timeout', p_statement_ms::text, true)
+           || set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true) || set_config('tcp_user_timeout', p_network_ms::text, true);
     if p_check_ms > 0 then
-        perform set_config('client_connection_check_interval', p_check_ms::text, true);
+        v_done := set_config('client_connection_check_interval', p_check_ms::text, true);
     end if;
     for i in 1..n loop
         -- Without waiting: any role can take the key. Then this transaction can't be evicted,
         -- and nothing else is lost.
-        perform pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
+        v_done := pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
         select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
         if not found then
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
@@ -366,16 +366,16 @@ begin
         end if;
         v_guarded := v_guarded || v_name || E'\n';
     end loop;
-    perform set_config('fencekit.guarded', v_guarded, true); -- for note_write
+    v_done := set_config('fencekit.guarded', v_guarded, true); -- for note_write
     o_state := p_state;
     if v_reads then
         o_xid := gen_random_uuid();
-        perform set_config('fencekit.read', o_xid, false);
+        v_done := set_config('fencekit.read', o_xid, false);
     else
         o_xid := pg_current_xact_id();
     end if;
     if p_alone or v_reads then
-        perform set_config('fencekit.xid', o_xid, true), set_config('fencekit.state', o_state, false);
+        v_done := set_config('fencekit.xid', o_xid, true) || set_config('fencekit.state', o_state, false);
     end if;
 end $$;
 
@@ -691,7 +691,7 @@ end;
 
 -- forget removes up to p_limit operations that were kept for the retention, by a clock that
 -- went steadily for as long: after a clock that was set forward all of them could run
--- again. It returns their number, and the clock's last reading if the clock has jumped
+-- again. It also removes what backends that have ended left in guarded_write. It returns their number, and the clock's last reading if the clock has jumped
 -- since. If p_dry it only counts them, without a limit.
 create function {{schema}}.forget(p_limit integer, p_dry boolean, out o_count bigint, out o_jumped_from timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
@@ -708,6 +708,7 @@ begin
            and (select v_now between k.seen and k.seen + v_retention / 4 and k.steady <= v_now - v_retention from {{schema}}.forget_clock k where k.one);
         return;
     end if;
+    perform {{schema}}.forget_writes();
     select * into c from {{schema}}.forget_clock where one for no key update skip locked;
     if not found then
         return; -- another call is running

@@ -71,8 +71,8 @@ begin
 end $$;
 
 -- seal_one does all that is due between the last write and COMMIT: it runs deferred triggers,
--- seals, and then runs what they deferred again, where nothing more can be deferred; see sealSQL
--- in package postgres. It returns the fence's new position.
+-- seals, and then runs what they deferred again, the last of it where nothing more can be deferred;
+-- see sealSQL in package postgres. It returns the fence's new position.
 --
 -- Triggers run in here, so its search_path isn't pinned: they have that of the session.
 create function {{schema}}.seal_one(
@@ -87,9 +87,9 @@ begin
         raise exception 'fencekit: seal_one: xid is null, or ops is no array' using errcode = 'ZF007';
     end if;
     set constraints all immediate;
-    set constraints all immediate;
     call {{schema}}.seal(array[fence], array[epoch], array[token], array[pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex')],
                          array[seq], array[tx], own_tx, array[coalesce(pg_catalog.encode(pg_catalog.convert_to(ops::pg_catalog.text, 'UTF8'), 'hex'), '')], v_xid);
+    set constraints all immediate;
     set transaction read only;
     set constraints all immediate;
     execute 'close all';

@@ -1,0 +1,120 @@
+package postgres_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// Transactions of different resources don't conflict in what the triggers read and write, though the
+// tables are so small that the server would rather read all of them.
+func TestProtect_DifferentResourcesDoNotConflict_P3(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, map[string]string{"autovacuum": "off"}) // it looks at tables by snapshots of its own
+	for _, level := range levels {
+		t.Run(string(level), func(t *testing.T) {
+			mustExec(t, openPool(t, dsn), "drop table if exists a, b")
+			p := newPair(t, dsn, level)
+			protect(t, p.pool, "a", "'a'", postgres.ProtectEnforce)
+			protect(t, p.pool, "b", "'b'", postgres.ProtectEnforce)
+			require.NoError(t, p.overlap(), "the first write of a connection inserts")
+			mustExec(t, p.pool, "vacuum analyze fence.guarded_write, fence.resource")
+			for i := range 20 {
+				require.NoError(t, p.overlap(), "time %d", i)
+			}
+		})
+	}
+}
+
+// A prune removes what backends that have ended left behind, and nothing else.
+func TestPrune_ForgetsWhatEndedBackendsWrote_P3(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	store := newStore(t, pool, nil)
+	protect(t, pool, "item", "'sku/1'", postgres.ProtectEnforce)
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	admin := openPool(t, dsn)
+	ended := query[int](t, admin, "select pid from fence.guarded_write")
+	pool.Reset()
+	c = write(t, store, c, set("x", 2))
+	eventually(t, admin, "select not exists (select from pg_stat_activity where pid = $1)", ended)
+	require.Equal(t, 2, query[int](t, admin, "select count(*) from fence.guarded_write"))
+	for range 2 {
+		_, err := newStore(t, admin, nil).Prune(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, query[int](t, pool, "select pg_backend_pid()"), query[int](t, admin, "select pid from fence.guarded_write"))
+	}
+	write(t, store, c, set("x", 3))
+}
+
+// A prepared transaction outlives its backend. It can only be prepared once it is sealed, and a prune leaves its note.
+func TestProtect_PreparedTransactionHasBeenSealed_P1_P2(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
+	pool := openPool(t, dsn)
+	store := newStore(t, pool, &postgres.Config{AllowPreparedTransactions: true})
+	protect(t, pool, "item", "'sku/1'", postgres.ProtectEnforce)
+	c := claim(t, store, grant(5, "a"))
+	send := func(sql ...string) error {
+		conn, err := pgx.Connect(t.Context(), dsn)
+		require.NoError(t, err)
+		defer conn.Close(t.Context())
+		for _, s := range sql {
+			if _, err := conn.Exec(t.Context(), s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	const insert, prepare = "insert into item values ('x', 1)", "prepare transaction 'p'"
+	require.ErrorContains(t, send("begin", insert, prepare), "ZF015")
+	require.ErrorContains(t, send("begin", beginCheckCall(c), insert, prepare), "ZF015")
+	require.ErrorContains(t, send("begin", beginCheckCall(c), insert, "set constraints all immediate", prepare), "ZF015")
+	_, err := attempt(t.Context(), store, do(statement(insert+"; "+prepare)), c)
+	require.ErrorContains(t, err, "ZF015")
+	require.Zero(t, query[int](t, pool, "select count(*) from pg_prepared_xacts"))
+
+	require.NoError(t, send("begin", beginCheckCall(c), insert, sealCall(c, 77), prepare))
+	_, err = store.Prune(t.Context())
+	require.NoError(t, err)
+	mustExec(t, pool, "commit prepared 'p'")
+	holds(t, pool, "x", 1)
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
+	_, err = store.Prune(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, query[int](t, pool, "select count(*) from fence.guarded_write where not exists (select from pg_stat_activity a where a.pid = guarded_write.pid)"))
+}
+
+// A subscription's worker is a writer past the guard: enforce mode rejects what it applies, and
+// replication stops until the table is in audit mode, or its protection is removed.
+func TestProtect_RejectsWhatASubscriptionApplies_HC1_P1_P4(t *testing.T) {
+	t.Parallel()
+	server, dsn := startServer(t, map[string]string{"wal_level": "logical"})
+	from, to := openPool(t, copyOf(t, server, dsn)), openPool(t, dsn)
+	mustExec(t, from, "create publication p for table item")
+	mustExec(t, from, "select pg_create_logical_replication_slot('s', 'pgoutput')") // the subscription can't create it on its own server
+	protect(t, to, "item", "key", postgres.ProtectEnforce)
+	source := from.Config().ConnConfig
+	mustExec(t, to, fmt.Sprintf("create subscription s connection 'host=%s port=%d dbname=%s user=%s' publication p with (create_slot = false, slot_name = 's', copy_data = false)",
+		source.Host, source.Port, source.Database, source.User))
+	defer mustExec(t, to, "alter subscription s disable; alter subscription s set (slot_name = none); drop subscription s")
+
+	const rejected = "select xact_rollback from pg_stat_database where datname = current_database()"
+	before := query[int](t, to, rejected)
+	mustExec(t, from, "insert into item values ('x', 1)")
+	eventually(t, to, "select ("+rejected+") > $1", before)
+	require.Zero(t, query[int](t, to, "select count(*) from item"))
+	protect(t, to, "item", "key", postgres.ProtectAudit)
+	eventually(t, to, "select exists (select from item where key = 'x' and value = 1)")
+	writes, err := postgres.UnguardedWrites(t.Context(), to, "")
+	require.NoError(t, err)
+	require.Len(t, writes, 1)
+	require.Equal(t, []string{"item", "x", "insert"}, []string{writes[0].Table, writes[0].Resource, writes[0].Kind})
+}
