@@ -233,7 +233,7 @@ var ways = []way{
 	{name: "a row that loses its resource", op: asOp("update family set sku = null where sku = 1")},
 	{name: "a BEFORE trigger that changes the resource", op: asOp("insert into family values (1, 1)"), setup: `
 		create or replace function moves() returns trigger language plpgsql as $$ begin new.sku := 2; return new; end $$;
-		create trigger a before insert on family for each row execute function moves()`},
+		create trigger last before insert on family for each row execute function moves()`},
 	{name: "a deferred trigger that writes another resource", op: asOp("insert into other values (2)"), setup: `
 		drop trigger t on other; create constraint trigger t after insert on other deferrable initially deferred for each row execute function write_stock()`},
 	{name: "a cascade to another resource", op: asOp("update parent set id = 2")},

@@ -356,7 +356,7 @@ begin
     for i in 1..n loop
         -- Without waiting: any role can take the key. Then this transaction can't be evicted,
         -- and nothing else is lost.
-        v_done := pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
+        perform pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
         select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
         if not found then
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
