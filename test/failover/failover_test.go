@@ -133,6 +133,7 @@ func (r *trial) lose(n int, fault patroni.Fault) {
 
 	seen := r.ledger.firstElsewhere(old.Port(0))
 	begun := time.Now()
+	plain := plainWrites(r.ctx, r.cluster.DSN(), old.Port(0))
 	require.NoError(r, fault.Inject(r.ctx, r.cluster, old), fault.Name)
 	select {
 	case at := <-seen:
@@ -142,7 +143,8 @@ func (r *trial) lose(n int, fault patroni.Fault) {
 	}
 	leader, after, err := r.cluster.LeaderAfter(r.ctx, old)
 	require.NoError(r, err)
-	r.Logf("%d: %s was %s; %s, timeline %d after %d; first sale after %.1f s", n+1, old.Name(), fault.Name, leader.Name(), after, timeline, r.firstWrites[n].Seconds())
+	r.Logf("%d: %s was %s; %s, timeline %d after %d; first write without the guard after %.1f s, first sale after %.1f s",
+		n+1, old.Name(), fault.Name, leader.Name(), after, timeline, (<-plain).Sub(begun).Seconds(), r.firstWrites[n].Seconds())
 
 	require.NoError(r, sellUnderMutex(r.ctx, r.second, id("mutex/second"), mutexSKU))
 	require.NoError(r, mutex.write(r.ctx))

@@ -99,7 +99,8 @@ const initial = 1_000_000
 
 const schema = `
 	create table stock (sku text primary key, quantity bigint not null);
-	create table sale (id text primary key, sku text not null)`
+	create table sale (id text primary key, sku text not null);
+	create table plain (at timestamptz not null default clock_timestamp())`
 
 // read reads the stock, and on which Postgres.
 func read(ctx context.Context, on interface {
