@@ -21,7 +21,8 @@ var ErrEnvironment = run.ErrEnvironment
 // Config says what to run. The zero value of each field means its default.
 type Config struct {
 	// Scenarios are names, families or patterns (path.Match) of scenarios, as
-	// "fencectl chaos list" shows them. Default: all.
+	// "fencectl chaos list" shows them. Default: all, but for those of the family patroni if
+	// Workload is set: they need Patroni and HAProxy on the machine.
 	Scenarios []string
 	// Groups are Fenced and names of controls, or patterns. Default: all; for Test
 	// Fenced alone.

@@ -45,6 +45,12 @@ var engineMutants = []Mutant{
 		inRun("TestRun_InjectsRecordsAndObserves/with_faults")).and(
 		Edit{runner + "perform.go", "\tif err != nil {\n\t\terr = errors.Join(err, p.env.KillWorkers())\n\t} else {\n\t\terr = p.conclude(ctx)\n\t}\n",
 			"\tobserver, startErr := p.env.Observe(ctx)\n\tif err = errors.Join(err, startErr); err != nil {\n\t\treturn observe.Observation{}, errors.Join(err, p.env.KillWorkers())\n\t}\n\terr = p.conclude(ctx)\n"}),
+	change("observer-forgets-what-the-old-primary-committed", "suite", "chaos/internal/observe/decode.go",
+		`slices.Concat(l.earlier, commits)`, `slices.Concat(commits)`,
+		Test{"chaos/internal/observe", "TestCommits_AreThoseOfAllServers"}),
+	change("observer-stays-with-the-old-primary", "suite", "chaos/internal/observe/decode.go",
+		`l.slot, l.earlier = next.slot, earlier`, `l.earlier = earlier`,
+		Test{"chaos/internal/observe", "TestCommits_AreThoseOfAllServers"}),
 	change("observer-leaves-early", "suite", "chaos/internal/observe/watch.go",
 		`if err := w.catchUp(ctx); err != nil {`, "w.cancel()\n\t<-w.done\n\tif err := ctx.Err(); err != nil {",
 		Test{"chaos/internal/observe", "TestClose_CatchesUp"}),

@@ -19,6 +19,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/patroni"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
@@ -29,13 +30,14 @@ import (
 type Environment struct {
 	cfg      Config
 	etcd     *etcdserver.Cluster
-	postgres *pgserver.Server
+	postgres *pgserver.Server // nil if Postgres is under Patroni
+	patroni  *patroni.Cluster // nil if it is not
 	redis    *redises
 	client   *clientv3.Client
-	database string
 	dsn      string
 	pool     *pgxpool.Pool
 	prefix   string
+	observer *observe.Observer
 	workers  []*Worker
 	operated atomic.Int64
 	over     sync.Once                     // records that the faults are over
@@ -49,6 +51,7 @@ type Config struct {
 	Group    string            // result.Fenced, or the name of a control
 	Faults   bool              // false: the same operations without faults
 	Workload workload.Workload // the code under test
+	Patroni  bool              // Postgres is the primary of three under Patroni
 	Bounds   Bounds
 	Dir      string         // gets the workers' logs
 	Trace    *history.Trace // gets the events
@@ -102,8 +105,9 @@ func (s *Environment) Process(number int) *Worker { return s.workers[number%len(
 func (s *Environment) OnTearDown(undo func(context.Context) error) { s.undo = append(s.undo, undo) }
 
 // Observe starts observing the run from outside. The caller must call Finish.
-func (s *Environment) Observe(ctx context.Context) (*observe.Observer, error) {
-	return observe.Start(ctx, s.client, s.prefix, s.dsn)
+func (s *Environment) Observe(ctx context.Context) (_ *observe.Observer, err error) {
+	s.observer, err = observe.Start(ctx, s.client, s.prefix, s.dsn)
+	return s.observer, err
 }
 
 // Worker implements fault.Site.
@@ -112,7 +116,7 @@ func (s *Environment) Worker(number int) fault.Worker { return s.Process(number)
 // Etcd implements fault.Site.
 func (s *Environment) Etcd() fault.Etcd { return cluster{s.etcd} }
 
-// Postgres implements fault.Site.
+// Postgres implements fault.Site. Under Patroni there is none: see FailOver.
 func (s *Environment) Postgres() fault.Postgres { return s.postgres }
 
 // Observer implements fault.Site.

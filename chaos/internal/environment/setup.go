@@ -21,18 +21,18 @@ func (s *Environment) SetUp(ctx context.Context, servers *Servers, members int) 
 	if s.etcd, err = servers.startEtcd(ctx, members); err != nil {
 		return err
 	}
-	if s.postgres, err = servers.startPostgres(ctx); err != nil {
-		return err
-	}
 	if s.client, err = s.etcd.Client(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	s.OnTearDown(func(context.Context) error { return s.client.Close() })
-	s.database = "chaos_" + name
-	if s.dsn, err = s.postgres.CreateDatabase(ctx, s.database); err != nil {
+	if s.cfg.Patroni {
+		err = s.startPatroni(ctx)
+	} else {
+		err = s.createDatabase(ctx, servers, "chaos_"+name)
+	}
+	if err != nil {
 		return err
 	}
-	s.OnTearDown(func(ctx context.Context) error { return s.postgres.DropDatabase(ctx, s.database) })
 	if s.pool, err = pgxpool.New(context.WithoutCancel(ctx), s.dsn); err != nil {
 		return err
 	}
@@ -43,6 +43,18 @@ func (s *Environment) SetUp(ctx context.Context, servers *Servers, members int) 
 	if err := s.OnData(ctx, "Prepare", s.cfg.Workload.Prepare); err != nil {
 		return fmt.Errorf("%w: Prepare of %q: %w", workload.ErrWorkload, s.cfg.Workload.Name(), err)
 	}
+	return nil
+}
+
+// createDatabase makes the run's database on the Postgres that runs share.
+func (s *Environment) createDatabase(ctx context.Context, servers *Servers, name string) (err error) {
+	if s.postgres, err = servers.startPostgres(ctx); err != nil {
+		return err
+	}
+	if s.dsn, err = s.postgres.CreateDatabase(ctx, name); err != nil {
+		return err
+	}
+	s.OnTearDown(func(ctx context.Context) error { return s.postgres.DropDatabase(ctx, name) })
 	return nil
 }
 

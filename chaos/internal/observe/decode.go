@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,8 +16,9 @@ import (
 // Log is a logical replication slot: from its creation on, the database's write-ahead log
 // can be read, whatever crashes.
 type Log struct {
-	dsn  string
-	slot string
+	dsn     string
+	slot    string
+	earlier []Commit // of servers that were replaced
 }
 
 // Decode creates a slot with the plugin test_decoding in a database, so that every later
@@ -82,7 +84,24 @@ func (l *Log) Commits(ctx context.Context) (commits []Commit, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("observe: reading the write-ahead log: %w", err)
 	}
-	return commits, nil
+	return slices.Concat(l.earlier, commits), nil
+}
+
+// across goes on with a slot on the server by which replace replaces the present one. The old slot
+// is gone with the old server.
+func (l *Log) across(ctx context.Context, replace func(context.Context) error) error {
+	earlier, err := l.Commits(ctx)
+	if err != nil {
+		return err
+	}
+	if err := replace(ctx); err != nil {
+		return err
+	}
+	next, err := Decode(ctx, l.dsn)
+	if err == nil {
+		l.slot, l.earlier = next.slot, earlier
+	}
+	return err
 }
 
 // read decodes the log up to the mark. It only peeks, so it can be repeated.

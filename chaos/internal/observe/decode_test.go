@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"testing"
@@ -156,6 +157,28 @@ func TestCommits_OutliveACrash(t *testing.T) {
 
 	_, err = Decode(patient(t), server.DSN())
 	require.ErrorContains(t, err, "max_replication_slots")
+}
+
+// A server that is replaced takes its slot along. What it had committed, and what its successor
+// commits, is there once.
+func TestCommits_AreThoseOfAllServers(t *testing.T) {
+	t.Parallel()
+	dsn := pgserver.Database(t)
+	conn := connect(t, dsn)
+	mustExec(t, conn, "create table t (k text primary key)")
+	l := decode(t, dsn)
+	for _, server := range []string{"first", "second", "third"} {
+		mustExec(t, conn, "insert into t values ('"+server+"')")
+		if server != "third" {
+			require.NoError(t, l.across(patient(t), func(ctx context.Context) error {
+				_, err := conn.Exec(ctx, "select pg_drop_replication_slot($1)", l.slot)
+				return err
+			}))
+		}
+	}
+	require.Equal(t, [][]string{{"insert first"}, {"insert second"}, {"insert third"}}, texts(commits(t, l)))
+	broken := errors.New("no standby")
+	require.ErrorIs(t, l.across(patient(t), func(context.Context) error { return broken }), broken)
 }
 
 func TestDecode_SaysWhatItNeeds(t *testing.T) {

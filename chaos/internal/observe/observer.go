@@ -36,6 +36,12 @@ func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*O
 	return &Observer{client, prefix, dsn, watcher, log}, nil
 }
 
+// Across calls replace, which replaces the database's server by another one that has all that was
+// committed. Nothing may commit meanwhile: that would not be observed.
+func (o *Observer) Across(ctx context.Context, replace func(context.Context) error) error {
+	return o.log.across(ctx, replace)
+}
+
 // Finish ends the observation and returns it. All servers must be up, and all workers must
 // have ended. What a control doesn't have, such as Fencekit's history, is empty. With an
 // error the Observation is incomplete. Finish leaves nothing running, and must be called

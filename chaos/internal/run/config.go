@@ -16,7 +16,8 @@ import (
 
 // Config says what to run. The zero value of each field means its default.
 type Config struct {
-	// Scenarios are names, families or patterns (path.Match) of scenarios. Default: all.
+	// Scenarios are names, families or patterns (path.Match) of scenarios. Default: all, but for
+	// those that need Patroni if Workload is not Stock.
 	Scenarios []string
 	// Groups are result.Fenced and names of controls, or patterns. Default: all.
 	Groups []string
@@ -84,6 +85,9 @@ func (c Config) scenarios() ([]scenario.Scenario, error) {
 	all := scenario.All()
 	names := func(s scenario.Scenario) []string { return []string{s.Name, s.Family} }
 	chosen, err := choose(c.Scenarios, all, names)
+	if _, builtIn := c.Workload.(stock.Stock); len(c.Scenarios) == 0 && !builtIn {
+		chosen = slices.DeleteFunc(chosen, func(s scenario.Scenario) bool { return s.Patroni })
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w of the scenarios: %s", err, strings.Join(namesOf(all, names), ", "))
 	}

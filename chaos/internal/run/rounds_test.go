@@ -1,6 +1,7 @@
 package run
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,22 @@ func TestConfig_ChoosesByNameFamilyOrPattern(t *testing.T) {
 		}
 		require.Subset(t, names, c.want, c.patterns)
 		require.IsIncreasing(t, indexes(names), c.patterns)
+	}
+}
+
+// The scenarios that need Patroni run with another workload only if they are chosen.
+func TestConfig_ChoosesPatroniForTheBuiltInWorkload(t *testing.T) {
+	for _, c := range []struct {
+		cfg  Config
+		want bool
+	}{
+		{Config{Workload: stock.Stock{}}, true},
+		{Config{Workload: passer}, false},
+		{Config{Workload: passer, Scenarios: []string{"patroni"}}, true},
+	} {
+		chosen, err := c.cfg.scenarios()
+		require.NoError(t, err)
+		require.Equal(t, c.want, slices.ContainsFunc(chosen, func(s scenario.Scenario) bool { return s.Patroni }), "%+v", c.cfg)
 	}
 }
 

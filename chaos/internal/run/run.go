@@ -57,7 +57,7 @@ func (t task) run(ctx context.Context, servers *environment.Servers, dir string)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	trace := history.NewTrace(history.NewRecorder(file))
-	env := environment.New(environment.Config{Seed: t.seed, Group: t.group, Faults: t.faults, Workload: t.workload, Bounds: t.bounds, Dir: at, Trace: trace})
+	env := environment.New(environment.Config{Seed: t.seed, Group: t.group, Faults: t.faults, Workload: t.workload, Patroni: t.scenario.Patroni, Bounds: t.bounds, Dir: at, Trace: trace})
 	p := &performance{env: env, task: t, schedule: schedule}
 	observed, err := p.whole(ctx, servers)
 	if err := errors.Join(err, trace.Err(), context.Cause(ctx)); err != nil {

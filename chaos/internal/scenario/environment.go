@@ -35,6 +35,8 @@ type Environment interface {
 	// Inject injects a fault and records it; Revert reverts it and records that.
 	Inject(ctx context.Context, f fault.Fault) (revert func(context.Context) error, err error)
 	Revert(ctx context.Context, f fault.Fault, revert func(context.Context) error) error
+	// FailOver has another server under Patroni take over from the primary, while nothing commits.
+	FailOver(ctx context.Context) error
 	// FaultsOver records that all faults are over; once.
 	FaultsOver()
 	// Fail notes what is wrong with the code under test; the script goes on.

@@ -13,7 +13,9 @@ var lostLock = Scenario{
 	Name: "lost-lock", Family: "stalls", Stock: saleStock, Controls: []string{"redis-replica", "redlock", "postgres-advisory"},
 	Summary:  "while a worker is paused the lock service loses its lock: by a restart, a failover, or a connection that is cut",
 	Requires: []string{check.HitFault + "pause", check.HitFault + "lose"},
-	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 1, workload.PointRead, s.lossOfLock()) }),
+	Script: steps(func(s *script, ctx context.Context) error {
+		return s.sale(ctx, 1, "do", workload.PointRead, s.lossOfLock())
+	}),
 }
 
 // loss is how a paused worker loses its lock: what is done before it acquires the lock, and

@@ -23,6 +23,9 @@ type Scenario struct {
 	StockRequires []string
 	// Members is how many members etcd has; default 1.
 	Members int
+	// Patroni makes Postgres the primary of three servers under Patroni, in synchronous mode, which
+	// are the run's alone. Such a scenario runs with the built-in workload, or if it is chosen.
+	Patroni bool
 	// Workers is how many worker processes there are; default 3.
 	Workers int
 	// TTL is the time to live of its locks; default workload.TTL.

@@ -14,14 +14,14 @@ var stalledHolder = Scenario{
 	Controls: []string{"no-lock", "etcd-mutex", "redis-setnx", "redis-watchdog", "token-compare", "lease-equality", "check-without-lock", "group-matching"},
 	Summary:  "a worker is paused between read and write until another has its lock and has read; then both write",
 	Requires: []string{check.HitFault + "pause", check.HitPaused + workload.PointRead},
-	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 2, workload.PointRead, expiry) }),
+	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 2, "do", workload.PointRead, expiry) }),
 }
 
 var stalledWriter = Scenario{
 	Name: "stalled-writer", Family: "stalls", Stock: saleStock, Controls: []string{"client-clock"},
 	Summary:  "a worker is paused after its last check, before COMMIT is sent, until another has its lock and has read; then both write",
 	Requires: []string{check.HitFault + "pause", check.HitPaused + workload.PointWritten},
-	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 2, workload.PointWritten, expiry) }),
+	Script:   steps(func(s *script, ctx context.Context) error { return s.sale(ctx, 2, "do", workload.PointWritten, expiry) }),
 }
 
 // stall is the schedule that breaks locks without a fence: one worker is paused at a point
@@ -70,11 +70,11 @@ func (s *script) inTurn(ctx context.Context) error {
 	return nil
 }
 
-// sale stalls a worker at a point several times while stock is sold, and then sells the
+// sale stalls a worker at a point of an action several times while stock is sold, and then sells the
 // rest: what was sold twice is missing in the end.
-func (s *script) sale(ctx context.Context, stalls int, point string, loss loss) error {
+func (s *script) sale(ctx context.Context, stalls int, action, point string, loss loss) error {
 	for range stalls {
-		if err := s.stall(ctx, "do", point, loss); err != nil {
+		if err := s.stall(ctx, action, point, loss); err != nil {
 			return err
 		}
 	}

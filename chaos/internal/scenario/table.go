@@ -26,4 +26,5 @@ var scripts = []Scenario{
 	lateCommit,
 	lostAnswer,
 	userCode,
+	failover,
 }

@@ -75,6 +75,7 @@ func (n *Node) configuration() ([]byte, error) {
 				"maximum_lag_on_failover": 64 << 20,
 				"synchronous_mode":        n.cfg.Synchronous,
 				"synchronous_mode_strict": n.cfg.Synchronous,
+				"ignore_slots":            []any{section{"type": "logical", "plugin": "test_decoding"}}, // else Patroni drops those of others
 				"postgresql":              section{"use_pg_rewind": true, "parameters": settings},
 			},
 			"initdb": []any{section{"encoding": "UTF8"}, section{"locale": "C"}, section{"auth": "trust"}},
