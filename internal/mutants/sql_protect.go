@@ -75,6 +75,16 @@ declare
         perform`, `    if false then
         perform`,
 		inPostgres("TestProtect_AuditRecordsEachWayPastTheGuard_HC1_P4/UPDATE")),
+	change("protect-audit-fails-if-it-cannot-record", "P4", protectSQL,
+		`exception when others then
+    raise log 'fencekit: % of % for resource`, `exception when division_by_zero then
+    raise log 'fencekit: % of % for resource`,
+		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4")),
+	change("protect-audit-fails-if-it-cannot-note", "P4", protectSQL,
+		`exception when others then
+    raise log 'fencekit: % of % is not`, `exception when division_by_zero then
+    raise log 'fencekit: % of % is not`,
+		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4")),
 	change("unprotect-leaves-triggers", "P5", protectSQL,
 		`order by tgrelid, tgname loop`, `order by tgrelid, tgname limit 0 loop`,
 		inPostgres("TestUnprotect_RestoresTheTableExactly_P5")),

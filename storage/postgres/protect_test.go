@@ -37,31 +37,57 @@ const (
 	sold   = "select sum(10 - qty) from stock"
 )
 
-func testGuardedWrites(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoLevel) {
-	r := newRoles(t)
-	mustExec(t, r.admin, `create table stock (sku int primary key, qty int not null);
+// guardedStock is a database with protected tables, and guards on it.
+type guardedStock struct {
+	roles
+	locker        *guardtest.Locker
+	plain, groups *guard.Guard[pgx.Tx]
+}
+
+func newGuardedStock(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoLevel) *guardedStock {
+	t.Helper()
+	s := &guardedStock{roles: newRoles(t), locker: guardtest.NewLocker()}
+	mustExec(t, s.admin, `create table stock (sku int primary key, qty int not null);
 		insert into stock select i, 10 from generate_series(1, 9) i;
 		create table line (n int generated always as identity, sku int references stock on update cascade on delete cascade deferrable initially deferred, double int generated always as (sku * 2) stored);
 		grant all on stock, line to public`)
-	protect(t, r.admin, "stock", "'sku/' || sku", mode)
-	protect(t, r.admin, "line", "'sku/' || double / 2", mode)
-	locker := guardtest.NewLocker()
-	store := newStore(t, r.app, at(level))
-	guards := map[string]*guard.Guard[pgx.Tx]{}
-	for name, cfg := range map[string]*guard.Config{"plain": nil, "groups": {MaxBatch: 32}} {
-		g, err := guard.New(locker, store, cfg)
+	protect(t, s.admin, "stock", "'sku/' || sku", mode)
+	protect(t, s.admin, "line", "'sku/' || double / 2", mode)
+	store := newStore(t, s.app, at(level))
+	open := func(cfg *guard.Config) *guard.Guard[pgx.Tx] {
+		g, err := guard.New(s.locker, store, cfg)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = g.Close(context.Background()) })
-		guards[name] = g
+		return g
 	}
-	g := guards["plain"]
+	s.plain, s.groups = open(nil), open(&guard.Config{MaxBatch: 32})
+	return s
+}
+
+// testGuardedWrites sells one piece in each way.
+func testGuardedWrites(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoLevel) {
+	s := newGuardedStock(t, mode, level)
+	for _, sales := range []map[string]func(context.Context) error{s.sales(), s.salesInSQL()} {
+		for name, sale := range sales {
+			before := query[int](t, s.admin, sold)
+			require.NoError(t, sale(t.Context()), name)
+			require.Equal(t, before+1, query[int](t, s.admin, sold), name)
+		}
+	}
+	s.sellInGroups(t)
+	require.Zero(t, query[int](t, s.admin, "select count(*) from fence.unguarded_write"))
+	require.NoError(t, guard.Do(t.Context(), s.plain, resource, statement("select * from stock"), guard.ReadOnly()))
+}
+
+// sales are by the ways to call a guard.
+func (s *guardedStock) sales() map[string]func(context.Context) error {
+	g := s.plain
 	batch := func() *postgres.Batch {
 		b := &postgres.Batch{}
 		b.Exec("update stock set qty = qty - $1 where sku = $2", 1, 1).MustAffect(1)
 		return b
 	}
-	both := []string{"sku/1", "sku/2"}
-	for name, run := range map[string]func(ctx context.Context) error{
+	return map[string]func(context.Context) error{
 		"Do": func(ctx context.Context) error { return guard.Do(ctx, g, resource, statement(mySale)) },
 		"Once": func(ctx context.Context) error {
 			return doOnce(ctx, g, resource, statement(mySale), guard.Once("key", nil))
@@ -71,67 +97,72 @@ func testGuardedWrites(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoL
 			return guard.Do(ctx, g, resource, func(ctx context.Context, tx pgx.Tx) error { return batch().Run(ctx, tx) })
 		},
 		"several resources": func(ctx context.Context) error {
-			return guard.Do(ctx, g, both, statement("update stock set qty = qty - case sku when 1 then 1 else 0 end where sku < 3"))
+			return guard.Do(ctx, g, []string{"sku/1", "sku/2"}, statement("update stock set qty = qty - case sku when 1 then 1 else 0 end where sku < 3"))
 		},
 		"Hold": func(ctx context.Context) error {
 			return guard.Hold(ctx, g, resource, func(ctx context.Context, held guard.Runner[pgx.Tx]) error {
 				return guard.Do(ctx, held, resource, statement(mySale))
 			})
 		},
-		"savepoints": func(ctx context.Context) error {
-			return guard.Do(ctx, g, resource, func(ctx context.Context, tx pgx.Tx) error {
-				for _, end := range []func(pgx.Tx) error{func(s pgx.Tx) error { return s.Rollback(ctx) }, func(s pgx.Tx) error { return s.Commit(ctx) }} {
-					s, err := tx.Begin(ctx)
-					if err != nil {
-						return err
-					}
-					if err := statement(mySale)(ctx, s); err != nil {
-						return err
-					}
-					if err := end(s); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
+		"UnderGrant": func(ctx context.Context) error {
+			lease, err := s.locker.Acquire(ctx, "sku/9")
+			if err != nil {
+				return err
+			}
+			return guard.Do(ctx, g.UnderGrant(lease.Grant()), "sku/9", statement("update stock set qty = qty - 1 where sku = 9"))
 		},
-		"SET CONSTRAINTS": func(ctx context.Context) error {
-			return guard.Do(ctx, g, resource, statement("set constraints all immediate; "+mySale+"; set constraints all deferred; set constraints all immediate; set constraints all immediate"))
-		},
-		"SET CONSTRAINTS in a savepoint": func(ctx context.Context) error {
-			return guard.Do(ctx, g, resource, statement(mySale+"; savepoint s; set constraints all immediate; rollback to s; savepoint s; set constraints all immediate; release s"))
-		},
-		"a savepoint that stays open": func(ctx context.Context) error {
-			return guard.Do(ctx, g, resource, statement("savepoint s; "+mySale+"; savepoint s; set constraints all immediate"))
-		},
-		"a hundred SET CONSTRAINTS": func(ctx context.Context) error {
-			return guard.Do(ctx, g, resource, statement(mySale+"; do $$ begin for i in 1..100 loop set constraints all immediate; end loop; end $$"))
-		},
-		"a cascade, and a deferred constraint": func(ctx context.Context) error {
-			return guard.Do(ctx, g, resource, statement("insert into line (sku) values (1), (1); update stock set qty = qty - 1, sku = sku where sku = 1; delete from line"))
-		},
-		"ON CONFLICT": func(ctx context.Context) error {
-			return guard.Do(ctx, g, resource, statement("insert into stock values (1, 0) on conflict (sku) do update set qty = stock.qty - 1"))
-		},
-	} {
-		before := query[int](t, r.admin, sold)
-		require.NoError(t, run(t.Context()), name)
-		require.Equal(t, before+1, query[int](t, r.admin, sold), name)
+		"savepoints": func(ctx context.Context) error { return guard.Do(ctx, g, resource, sellInSavepoints) },
 	}
-	before := query[int](t, r.admin, sold)
+}
+
+// sellInSavepoints sells one piece, after a sale that it rolls back.
+func sellInSavepoints(ctx context.Context, tx pgx.Tx) error {
+	for _, end := range []func(pgx.Tx) error{func(s pgx.Tx) error { return s.Rollback(ctx) }, func(s pgx.Tx) error { return s.Commit(ctx) }} {
+		s, err := tx.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		if err := statement(mySale)(ctx, s); err != nil {
+			return err
+		}
+		if err := end(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// salesInSQL are by what the SQL of a guarded function may do.
+func (s *guardedStock) salesInSQL() map[string]func(context.Context) error {
+	sales := map[string]func(context.Context) error{}
+	for name, sql := range map[string]string{
+		"SET CONSTRAINTS":                      "set constraints all immediate; " + mySale + "; set constraints all deferred; set constraints all immediate; set constraints all immediate",
+		"SET CONSTRAINTS in a savepoint":       mySale + "; savepoint s; set constraints all immediate; rollback to s; savepoint s; set constraints all immediate; release s",
+		"a savepoint that stays open":          "savepoint s; " + mySale + "; savepoint s; set constraints all immediate",
+		"a hundred SET CONSTRAINTS":            mySale + "; do $$ begin for i in 1..100 loop set constraints all immediate; end loop; end $$",
+		"a cascade, and a deferred constraint": "insert into line (sku) values (1), (1); update stock set qty = qty - 1, sku = sku where sku = 1; delete from line",
+		"ON CONFLICT":                          "insert into stock values (1, 0) on conflict (sku) do update set qty = stock.qty - 1",
+	} {
+		sales[name] = func(ctx context.Context) error { return guard.Do(ctx, s.plain, resource, statement(sql)) }
+	}
+	return sales
+}
+
+// sellInGroups sells 40 pieces of three resources at once.
+func (s *guardedStock) sellInGroups(t *testing.T) {
+	t.Helper()
+	before := query[int](t, s.admin, sold)
 	answers := make(chan error)
 	for i := range 40 {
 		go func() {
 			sale := statement(fmt.Sprintf("update stock set qty = qty - 1 where sku = %d", 3+i%3))
-			answers <- guard.Do(t.Context(), guards["groups"], fmt.Sprintf("sku/%d", 3+i%3), sale, guard.Retryable())
+			answers <- guard.Do(t.Context(), s.groups, fmt.Sprintf("sku/%d", 3+i%3), sale, guard.Retryable())
 		}()
 	}
 	for range 40 {
 		require.NoError(t, <-answers)
 	}
-	require.Equal(t, before+40, query[int](t, r.admin, sold))
-	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.unguarded_write"))
-	require.NoError(t, guard.Do(t.Context(), g, resource, statement("select * from stock"), guard.ReadOnly()))
+	require.Equal(t, before+40, query[int](t, s.admin, sold))
 }
 
 // An expression may use any columns, whatever their names, and functions with their schema.

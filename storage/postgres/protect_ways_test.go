@@ -327,3 +327,26 @@ func TestProtect_LetsAHandMadeGuardedTransactionThrough_P3(t *testing.T) {
 		require.Zero(t, query[int](t, db.admin, "select count(*) from fence.unguarded_write"))
 	}
 }
+
+// A write that audit mode can't record, or note, commits all the same. Only where the note can't be
+// updated in the course of COMMIT does that fail, with nothing committed.
+func TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4(t *testing.T) {
+	t.Parallel()
+	db := newProtectedDB(t, postgres.ProtectAudit)
+	db.start(t, way{})
+	mustExec(t, db.admin, "create function disk_is_full() returns trigger language plpgsql as $$ begin raise exception 'no space left' using errcode = 'disk_full'; end $$")
+	sold := 0
+	for _, full := range []string{"insert on fence.unguarded_write for each row", "insert or update on fence.guarded_write for each row"} {
+		mustExec(t, db.admin, "create trigger disk_is_full before "+full+" execute function disk_is_full()")
+		for _, w := range []way{{sql: sell}, {sql: "begin; check; " + sell + "; commit"}, {op: asOp(sell)}} {
+			require.NoError(t, db.try(t, w), full)
+			sold++
+			require.Equal(t, 10-sold, query[int](t, db.admin, "select qty from stock where sku = 1"), full)
+			require.Zero(t, query[int](t, db.admin, "select count(*) from fence.unguarded_write"))
+		}
+		mustExec(t, db.admin, "drop trigger disk_is_full on "+strings.Fields(strings.SplitN(full, " on ", 2)[1])[0])
+	}
+	mustExec(t, db.admin, "create trigger disk_is_full before update on fence.guarded_write for each row when (new.fires > 0) execute function disk_is_full()")
+	require.ErrorContains(t, db.try(t, way{op: asOp(sell)}), "53100")
+	require.Equal(t, 10-sold, query[int](t, db.admin, "select qty from stock where sku = 1"))
+}
