@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -124,22 +123,7 @@ func TestDoctor_FindsASilentMember_L1(t *testing.T) {
 }
 
 func TestDoctor_SaysWhatAnEtcdUserLacks_HD8(t *testing.T) {
-	e := startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--bcrypt-cost=4"}})
-	admin, err := e.Client(t.Context())
-	require.NoError(t, err)
-	defer admin.Close()
-	for user, prefix := range map[string]string{"root": "", "app": "fencekit/", "stranger": "other/"} {
-		_, err := admin.UserAdd(t.Context(), user, "s3cret")
-		require.NoError(t, err)
-		_, err = admin.RoleAdd(t.Context(), user)
-		require.NoError(t, err)
-		_, err = admin.UserGrantRole(t.Context(), user, user)
-		require.NoError(t, err)
-		_, err = admin.RoleGrantPermission(t.Context(), user, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
-		require.True(t, err == nil || prefix == "", err)
-	}
-	_, err = admin.AuthEnable(t.Context())
-	require.NoError(t, err)
+	e := startEtcdWithUsers(t, appAndStranger)
 	as := func(user, password string) (int, []string, string) {
 		t.Setenv(etcdPasswordVariable, password)
 		flags := []string{"--etcd-endpoints", e.Endpoint()}

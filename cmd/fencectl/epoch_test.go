@@ -1,28 +1,20 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit"
-	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/epoch"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -195,22 +187,7 @@ func TestEpochBump_WritesNothingIfItCantWriteAll_N20(t *testing.T) {
 // etcd's user may read the epoch and not put it: that is found before the databases are raised.
 func TestEpochBump_LooksAtTheRightsInEtcdFirst_N20_HD8(t *testing.T) {
 	t.Parallel()
-	server := startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--bcrypt-cost=4"}})
-	admin, err := server.Client(t.Context())
-	require.NoError(t, err)
-	defer admin.Close()
-	for _, user := range []string{"root", "app"} {
-		_, err = admin.UserAdd(t.Context(), user, "s3cret")
-		require.NoError(t, err)
-		_, err = admin.RoleAdd(t.Context(), user)
-		require.NoError(t, err)
-		_, err = admin.UserGrantRole(t.Context(), user, user)
-		require.NoError(t, err)
-	}
-	_, err = admin.RoleGrantPermission(t.Context(), "app", "fencekit/epoch", "", clientv3.PermissionType(clientv3.PermRead))
-	require.NoError(t, err)
-	_, err = admin.AuthEnable(t.Context())
-	require.NoError(t, err)
+	server := startEtcdWithUsers(t, map[string]etcdRight{"app": {"fencekit/epoch", clientv3.PermissionType(clientv3.PermRead)}})
 	password := []string{etcdPasswordVariable + "=s3cret"}
 	flags := []string{"--etcd-endpoints", server.Endpoint(), "--etcd-user", "app", "--database-url", migrated(t)}
 	got := fencectlProcess(t, password, append([]string{"epoch", "bump", "--reason", "x"}, flags...)...)
@@ -300,82 +277,4 @@ func TestEpochBump_OfSeveralPrefixes_N20(t *testing.T) {
 	e.flags = append(e.flags, "--etcd-prefix", e.prefix+"-2")
 	require.Equal(t, []epoch.Drift{"", "", epoch.Behind}, drifts(e.show(cli.ExitViolated)))
 	require.Equal(t, []int64{3, 3, 3}, numbers(e.bump(cli.ExitOK)))
-}
-
-// etcd is restored while processes run, keep a resource, and wait for one. After the bump all
-// of them go on by themselves, those as well that saw the restore.
-func TestEpochBump_NothingHasToBeRestarted_HD5_G2(t *testing.T) {
-	t.Parallel()
-	server := startEtcd(t, nil)
-	dsn := migrated(t)
-	conn := connect(t, dsn)
-	require.NoError(t, execute(t, conn, "create table counter (n int); insert into counter values (0)"))
-	process := func() *fencekit.Guard {
-		client, err := server.Client(t.Context())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = client.Close() })
-		pool, err := pgxpool.New(t.Context(), dsn)
-		require.NoError(t, err)
-		t.Cleanup(pool.Close)
-		g, err := fencekit.New(client, pool, &fencekit.Config{Lock: etcd.Config{TTL: time.Minute}})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = g.Close(context.Background()) })
-		return g
-	}
-	calls := 0
-	call := func(g *fencekit.Guard) error {
-		return guard.Do(t.Context(), g, "a", func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "update counter set n = n + 1")
-			return err
-		}, guard.Retryable())
-	}
-	do := func(g *fencekit.Guard) {
-		t.Helper()
-		require.NoError(t, call(g))
-		calls++
-	}
-	flags := []string{"--etcd-endpoints", server.Endpoint(), "--database-url", dsn}
-	file := filepath.Join(t.TempDir(), "snapshot")
-	require.NoError(t, server.Snapshot(t.Context(), file))
-	running, sawIt := process(), process()
-	for range 5 {
-		do(running)
-		do(sawIt)
-	}
-	require.NoError(t, server.Restore(t.Context(), file, 0))
-	away := new(fence.UnavailableError)
-	require.ErrorAs(t, guard.Do(t.Context(), sawIt, "other", func(context.Context, pgx.Tx) error { return nil }), &away)
-	require.Equal(t, fence.WentBack, away.Reason)
-	rejected := new(storage.RejectedError)
-	require.ErrorAs(t, call(process()), &rejected)
-
-	got := fencectl(t, append([]string{"epoch", "show"}, flags...)...)
-	require.Equal(t, cli.ExitViolated, got.Code)
-	require.Contains(t, got.Stderr, `"fencectl epoch bump --reason TEXT"`)
-	require.Contains(t, got.Stdout, "a fence's token is above etcd's revision")
-
-	// A call that waits, in the restored etcd, for a lock that a process of today holds.
-	client, err := server.Client(t.Context())
-	require.NoError(t, err)
-	defer client.Close()
-	held, err := newLocker(t, client, etcd.Config{TTL: time.Minute}).Acquire(t.Context(), "a")
-	require.NoError(t, err)
-	waiting := make(chan error, 1)
-	waiter := process()
-	go func() { waiting <- call(waiter) }()
-	require.Eventually(t, func() bool { return len(queued(t, "a", flags[:2])) == 2 }, time.Minute, 10*time.Millisecond)
-
-	got = fencectl(t, append([]string{"epoch", "bump", "--reason", "restored"}, flags...)...)
-	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	require.NoError(t, held.Release(t.Context()))
-	require.NoError(t, <-waiting)
-	calls++
-	do(sawIt)
-	do(running)
-	do(process())
-	var n int
-	require.NoError(t, conn.QueryRow(t.Context(), "select n from counter").Scan(&n))
-	require.Equal(t, calls, n)
-	require.Equal(t, cli.ExitOK, fencectl(t, append([]string{"epoch", "show"}, flags...)...).Code)
-	require.Equal(t, cli.ExitOK, fencectl(t, "audit", "verify", "--database-url", dsn).Code)
 }

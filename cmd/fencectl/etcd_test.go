@@ -136,26 +136,47 @@ func TestEtcd_ThatIsAwayIsSaidToBe(t *testing.T) {
 	})
 }
 
-func TestEtcd_AsksForUserAndPassword(t *testing.T) {
-	t.Parallel()
+// etcdRight is what a user of etcd may do with the keys that begin with a prefix.
+type etcdRight struct {
+	prefix string
+	may    clientv3.PermissionType
+}
+
+// appAndStranger are a user who may read and write the keys of the default prefix, and one of another prefix.
+var appAndStranger = map[string]etcdRight{
+	"app":      {"fencekit/", clientv3.PermissionType(clientv3.PermReadWrite)},
+	"stranger": {"other/", clientv3.PermissionType(clientv3.PermReadWrite)},
+}
+
+// startEtcdWithUsers starts an etcd with root and these users, whose passwords are s3cret.
+func startEtcdWithUsers(t *testing.T, rights map[string]etcdRight) *etcdserver.Server {
+	t.Helper()
 	e := startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--bcrypt-cost=4"}})
 	admin, err := e.Client(t.Context())
 	require.NoError(t, err)
 	defer admin.Close()
-	for user, prefix := range map[string]string{"root": "", "app": "fencekit/", "stranger": "other/"} {
+	add := func(user string) {
 		_, err := admin.UserAdd(t.Context(), user, "s3cret")
 		require.NoError(t, err)
 		_, err = admin.RoleAdd(t.Context(), user)
 		require.NoError(t, err)
 		_, err = admin.UserGrantRole(t.Context(), user, user)
 		require.NoError(t, err)
-		if prefix != "" {
-			_, err = admin.RoleGrantPermission(t.Context(), user, prefix, clientv3.GetPrefixRangeEnd(prefix), clientv3.PermissionType(clientv3.PermReadWrite))
-			require.NoError(t, err)
-		}
 	}
+	for user, right := range rights {
+		add(user)
+		_, err = admin.RoleGrantPermission(t.Context(), user, right.prefix, clientv3.GetPrefixRangeEnd(right.prefix), right.may)
+		require.NoError(t, err)
+	}
+	add("root")
 	_, err = admin.AuthEnable(t.Context())
 	require.NoError(t, err)
+	return e
+}
+
+func TestEtcd_AsksForUserAndPassword(t *testing.T) {
+	t.Parallel()
+	e := startEtcdWithUsers(t, appAndStranger)
 	list := func(env string, args ...string) clitest.Ending {
 		return fencectlProcess(t, []string{env}, append([]string{"locks", "list", "--etcd-endpoints", e.Endpoint()}, args...)...)
 	}
