@@ -52,7 +52,8 @@ epochs and holders fit takes both.
 It changes nothing. The one thing written is a lease in etcd, to see the time to
 live that etcd grants; it is revoked at once. No statement runs for longer than
 10 s, nor waits for a lock for longer than 1 s; fences are compared with their
-history for 20 s in each database. What was not examined is a finding.
+history for 20 s in each database. A --timeout above the default of 2 minutes
+raises the 10 s and the 20 s with it. What was not examined is a finding.
 
 Connect as the owner of the schema to see everything; the reader and the app
 role see less. The etcd user needs the rights of a locker.
@@ -139,7 +140,12 @@ func (d *doctorFlags) examine(ctx context.Context) (doctor.Report, error) {
 		}
 		databases = append(databases, doctor.Database{Name: d.databases.names[i], Schema: d.databases.schema, Pool: pool, Err: err})
 	}
-	return doctor.Examine(ctx, service, databases, doctor.Limits{}), nil
+	return doctor.Examine(ctx, service, databases, d.limits()), nil
+}
+
+// limits are the usual ones, and longer with a longer --timeout.
+func (d *doctorFlags) limits() doctor.Limits {
+	return doctor.Limits{Statement: max(10*time.Second, d.databases.timeout/12), Scan: max(20*time.Second, d.databases.timeout/6)}
 }
 
 // openEtcd returns etcd with a client, or with the reason why there is none. Its error is a

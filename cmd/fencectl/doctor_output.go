@@ -58,8 +58,13 @@ func findingsText(found []doctor.Finding, width int) string {
 	return b.String()
 }
 
+// wrapped breaks lines between words, and leaves no space at their ends.
 func wrapped(s string, width int) string {
-	return strings.ReplaceAll(text.WrapSoft(s, width), " \n", "\n")
+	lines := strings.Split(text.WrapSoft(s, width), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
 }
 
 // summary says what was examined and how much was found.

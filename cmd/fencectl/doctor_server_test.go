@@ -165,3 +165,29 @@ func TestDoctor_ExaminesTheServersThatAnswer(t *testing.T) {
 	_, found = examine(t, "--database-url", empty, "--ignore", "durability-off")
 	require.Empty(t, found)
 }
+
+// Findings about a schema of another name, beside one that is healthy, are mended there.
+func TestDoctor_MendsAnotherSchema(t *testing.T) {
+	t.Parallel()
+	i := onShared(t, nil)
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", i.dsn, "--schema", "other_1").Code)
+	i.findsNothing()
+	i.ignore = append(i.ignore, "--schema", "other_1")
+	i.at(i.dsn)
+	i.findsNothing()
+	for _, make := range []string{
+		"alter table other_1.guarded_write disable trigger guarded_write_sealed",
+		"drop trigger protect_fence on other_1.resource",
+		"alter function other_1.append reset all",
+		"alter table other_1.hold drop constraint hold_pkey",
+		"alter table other_1.resource set unlogged",
+		"grant update (epoch) on other_1.setting to public",
+		"create table stock (sku text); select other_1.protect_table('stock', 'sku', true); alter table stock disable trigger fencekit_protect",
+	} {
+		i.sql(make)
+		_, found := i.examine()
+		require.Len(t, found, 1, make)
+		i.mend(found[0])
+		i.findsNothing()
+	}
+}

@@ -38,11 +38,12 @@ func (d *database) found(k Kind, seen string, words ...string) Finding {
 }
 
 // read calls do in a read-only transaction, within the limits. The names of tables that it reads
-// have their schemas: commands are run with another search_path.
+// have their schemas: commands are run with another search_path. To compile a statement (jit) would
+// take longer than to run it.
 func (d *database) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, d.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		limit := fmt.Sprint(d.limits.Statement.Milliseconds())
-		if _, err := tx.Exec(ctx, "select set_config('lock_timeout', '1000', true), set_config('statement_timeout', $1, true), set_config('search_path', 'pg_catalog, pg_temp', true)", limit); err != nil {
+		if _, err := tx.Exec(ctx, "select set_config('lock_timeout', '1000', true), set_config('statement_timeout', $1, true), set_config('search_path', 'pg_catalog, pg_temp', true), set_config('jit', 'off', true)", limit); err != nil {
 			return err
 		}
 		return do(ctx, tx)
@@ -77,6 +78,9 @@ func checkServer(ctx context.Context, s *scene) ([]Finding, error) {
 	d := s.db
 	if d.Pool == nil {
 		return []Finding{d.found(postgresUnreachable, d.Err.Error())}, nil
+	}
+	if ctx.Err() != nil { // it was not asked
+		return nil, ctx.Err()
 	}
 	var text string
 	var standby bool

@@ -57,7 +57,7 @@ const farAhead = 1 << 30
 // meanwhile are compared with a revision that was read after them.
 func checkTokens(ctx context.Context, s *scene) ([]Finding, error) {
 	d := s.db
-	before, err := s.etcd.inspector.Locks(ctx)
+	before, err := s.etcd.inspector.Epoch(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func checkTokens(ctx context.Context, s *scene) ([]Finding, error) {
 	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, d.fill(`
 			select name::text, epoch, token, holder::text from {schema}.resource
-			 where epoch = $1 and token > $2 order by token desc limit $3`), before.Epoch, before.Revision, maxAhead)
+			 where epoch = $1 and token > $2 order by token desc limit $3`), before.Number, before.Revision, maxAhead)
 		if err != nil {
 			return err
 		}
@@ -79,8 +79,8 @@ func checkTokens(ctx context.Context, s *scene) ([]Finding, error) {
 	if err != nil || len(ahead) == 0 {
 		return nil, err
 	}
-	now, err := s.etcd.inspector.Locks(ctx)
-	if err != nil || now.Epoch != before.Epoch {
+	now, err := s.etcd.inspector.Epoch(ctx)
+	if err != nil || now.Number != before.Number {
 		return nil, err
 	}
 	return d.judgeAhead(ahead, now.Revision), nil

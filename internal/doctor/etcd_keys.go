@@ -33,10 +33,10 @@ func checkTTL(ctx context.Context, s *scene) ([]Finding, error) {
 	return []Finding{l.found(etcdTTLRaised, fmt.Sprintf("asked for %v, granted %v", l.TTL, granted), "granted", granted.String())}, nil
 }
 
-// maxKeys is how many keys are looked at, and maxStrays how many without a lease are reported.
+// keysPerPage is how many keys a request reads, and maxStrays how many without a lease are reported.
 const (
-	maxKeys   = 10_000
-	maxStrays = 100
+	keysPerPage = 10_000
+	maxStrays   = 100
 )
 
 // checkLockKeys looks for lock keys that never expire.
@@ -49,21 +49,32 @@ func checkVoidKeys(ctx context.Context, s *scene) ([]Finding, error) {
 	return s.etcd.strays(ctx, "/void/", voidWithoutLease)
 }
 
-// strays finds keys without a lease. An answer with keys only wouldn't tell their leases.
+// strays finds keys without a lease, within Limits.Scan. An answer with keys only wouldn't tell their leases.
 func (l *lockService) strays(ctx context.Context, below string, k Kind) (found []Finding, err error) {
+	from, end := l.Prefix+below, clientv3.GetPrefixRangeEnd(l.Prefix+below)
+	deadline := time.Now().Add(l.limits.Scan)
+	for seen := 0; ; {
+		answer, err := l.page(ctx, from, end)
+		if err != nil {
+			return found, fmt.Errorf("after %d keys: %w", seen, err)
+		}
+		for _, kv := range answer.Kvs {
+			if kv.Lease == 0 && len(found) < maxStrays {
+				found = append(found, l.found(k, fmt.Sprintf("key %q has no lease", kv.Key), "key", shellWord(string(kv.Key))))
+			}
+		}
+		if !answer.More {
+			return found, nil
+		}
+		if seen += len(answer.Kvs); time.Now().After(deadline) {
+			return found, fmt.Errorf("looked at %d keys in %v, and there are more", seen, l.limits.Scan)
+		}
+		from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func (l *lockService) page(ctx context.Context, from, end string) (*clientv3.GetResponse, error) {
 	request, cancel := l.within(ctx)
 	defer cancel()
-	answer, err := l.Client.Get(request, l.Prefix+below, clientv3.WithPrefix(), clientv3.WithLimit(maxKeys))
-	if err != nil {
-		return nil, err
-	}
-	for _, kv := range answer.Kvs {
-		if kv.Lease == 0 && len(found) < maxStrays {
-			found = append(found, l.found(k, fmt.Sprintf("key %q has no lease", kv.Key), "key", shellWord(string(kv.Key))))
-		}
-	}
-	if answer.More {
-		err = fmt.Errorf("only the first %d of %d keys were looked at", maxKeys, answer.Count)
-	}
-	return found, err
+	return l.Client.Get(request, from, clientv3.WithRange(end), clientv3.WithLimit(keysPerPage))
 }

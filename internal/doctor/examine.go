@@ -37,7 +37,7 @@ type Database struct {
 type Limits struct {
 	Request      time.Duration // of each request to etcd. Default 5 s
 	Statement    time.Duration // of each SQL statement. Default 10 s
-	Scan         time.Duration // of the comparison of fences and history, in each database. Default 20 s
+	Scan         time.Duration // of the comparison of fences and history in each database, and of reading keys of etcd. Default 20 s
 	CountEntries int64         // longer histories are not counted. Default 2,000,000
 	HistoryBytes int64         // from where a history without a policy is reported. Default 10 GB
 	Open         time.Duration // from when an open transaction is reported. Default 1 minute

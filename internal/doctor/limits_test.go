@@ -2,13 +2,18 @@ package doctor
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -17,18 +22,24 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // patient is a migrated database, and how to examine it within limits.
 type patient struct {
-	t    *testing.T
+	t    testing.TB
 	pool *pgxpool.Pool
 }
 
-func newPatient(t *testing.T) *patient {
+func newPatient(t testing.TB) *patient {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), pgserver.Database(t))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	_, err = postgres.Migrate(t.Context(), pool, "")
-	require.NoError(t, err)
-	return &patient{t, pool}
+	p := &patient{t, pool}
+	p.migrate("fence")
+	return p
+}
+
+func (p *patient) migrate(schema string) {
+	p.t.Helper()
+	_, err := postgres.Migrate(p.t.Context(), p.pool, schema)
+	require.NoError(p.t, err)
 }
 
 func (p *patient) sql(sql string) {
@@ -153,4 +164,38 @@ func TestExamine_FindsBrokenProtection_P5(t *testing.T) {
 	p.sql("alter table stock disable trigger fencekit_protect_truncate")
 	found := requireOne(t, p.examine(Limits{}), "protection-broken", "^table public.stock, mode audit: public.stock lacks a trigger")
 	require.Equal(t, []string{"fencectl protect public.stock --schema fence --resource sku --mode audit"}, found.Run)
+}
+
+// All keys of an etcd with many locks are looked at, in pages.
+func TestExamine_LooksAtAllKeys(t *testing.T) {
+	t.Parallel()
+	client, err := etcdserver.Shared(t).Client(t.Context())
+	require.NoError(t, err)
+	defer client.Close()
+	lease, err := client.Grant(t.Context(), 600)
+	require.NoError(t, err)
+	prefix := "many-" + rand.Text()
+	var puts []clientv3.Op
+	for n := range keysPerPage + 1 {
+		puts = append(puts, clientv3.OpPut(fmt.Sprintf("%s/locks/r%05d/1", prefix, n), "", clientv3.WithLease(lease.ID)))
+	}
+	puts = append(puts, clientv3.OpPut(prefix+"/locks/s/1", "")) // beyond the first page
+	for some := range slices.Chunk(puts, 128) {
+		_, err := client.Txn(t.Context()).Then(some...).Commit()
+		require.NoError(t, err)
+	}
+	examine := func(limits Limits) []Finding {
+		return Examine(t.Context(), &Etcd{Client: client, Prefix: prefix, TTL: 10 * time.Second}, nil, limits).Findings
+	}
+	requireOne(t, examine(Limits{}), "lock-without-lease", `^key ".*/locks/s/1" has no lease$`)
+	requireOne(t, examine(Limits{Scan: time.Nanosecond}), "not-checked", "^can't examine lock keys: looked at 10000 keys in 1ns, and there are more$")
+}
+
+// A database whose turn didn't come is not said to be unreachable.
+func TestExamine_SaysWhatItHadNoTimeFor(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := newPatient(t)
+	requireOne(t, Examine(ctx, nil, []Database{{Name: "db", Pool: p.pool, Schema: "fence"}}, Limits{}).Findings, "not-checked", "^can't examine the server: context canceled$")
 }
