@@ -61,6 +61,10 @@ declare
     r {{schema}}.resource;
 begin
     select * into r from {{schema}}.resource where id = p_resource;
+    if not found then
+        raise exception 'fencekit: there is no fence with the number %: the database went back, or the number is not what claim_one returned', p_resource
+            using detail = {{schema}}.detail(r)::text, errcode = 'ZF004';
+    end if;
     perform set_config('client_encoding', 'UTF8', true);
     raise exception 'fencekit: token % rejected for resource %: the fence is at token %', p_token, r.name, r.token
         using detail = {{schema}}.detail(r)::text,
