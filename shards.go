@@ -23,7 +23,6 @@ type Shards struct {
 	Stores []*postgres.Store // in the order of the pools
 
 	guards []*Guard
-	schema string
 }
 
 // NewShards returns a Runner over one Guard for each pool. client and pools stay the caller's:
@@ -40,7 +39,7 @@ func NewShards(client *clientv3.Client, pools []*pgxpool.Pool, cfg *Config) (*Sh
 	if err != nil {
 		return nil, err
 	}
-	s := &Shards{Locker: locker, schema: c.Store.Schema}
+	s := &Shards{Locker: locker}
 	var guards []*guard.Guard[pgx.Tx]
 	for i, pool := range pools {
 		c.Store.Shard = shardName(i, len(pools))
@@ -61,12 +60,12 @@ func shardName(i, n int) string { return fmt.Sprintf("%d of %d, rule 1", i, n) }
 
 // Migrate brings the tables of Fencekit in all databases up to date, as Guard.Migrate does, and
 // makes each that holds no fences yet the shard that it is in the list of pools: see
-// postgres.SetShard.
+// postgres.Store.SetShard.
 func (s *Shards) Migrate(ctx context.Context) error {
 	for i, g := range s.guards {
 		err := g.Migrate(ctx)
 		if err == nil {
-			err = postgres.SetShard(ctx, g.pool, s.schema, shardName(i, len(s.guards)))
+			err = g.Store.SetShard(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("shard %d: %w", i, err)

@@ -30,7 +30,7 @@ type Config struct {
 	Schema string
 	// Shard names the shard that the database has to be, if the data is spread over several: up
 	// to 63 letters, digits, spaces and , . _ / -. Check and every claim fail with OtherShard if
-	// SetShard has recorded another one in the database. fencekit.NewShards sets it. Default:
+	// Store.SetShard has recorded another one in the database. fencekit.NewShards sets it. Default:
 	// none, and then the database must be no shard.
 	Shard string
 	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,

@@ -33,7 +33,7 @@ const (
 	// which the message names. All their entries stay, as evidence, until the tables are restored.
 	HistoryGap = wire.HistoryGap
 	// OtherShard: the database is another shard than Config.Shard says, so it holds other
-	// resources, or those of another number of shards. See SetShard.
+	// resources, or those of another number of shards. See Store.SetShard.
 	OtherShard = wire.OtherShard
 )
 

@@ -6,7 +6,6 @@ import (
 	"regexp"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
@@ -22,24 +21,20 @@ func validateShard(shard string) error {
 	return nil
 }
 
-// SetShard makes a database that holds no fences yet a shard; see Config.Shard. If it is that shard
-// already SetShard does nothing, for which the rights of an app role are enough. Otherwise the
-// pool's role must own the schema ("" means DefaultSchema), which has been migrated. A database
+// SetShard makes the database the shard that Config.Shard names, if it is none and holds no fences
+// yet. If it is that shard already SetShard does nothing, for which the rights of an app role are
+// enough. Otherwise the pool's role must own the schema, which has been migrated. A database
 // that is another shard, or holds fences, is a *NotReadyError with OtherShard: its data may
 // belong elsewhere, and its message has the statement that makes it the shard all the same.
-func SetShard(ctx context.Context, pool *pgxpool.Pool, schema, shard string) error {
-	store, err := NewStore(pool, &Config{Schema: schema, Shard: shard})
-	if err != nil {
-		return err
-	}
-	wrong := store.checkShard(ctx)
+func (s *Store) SetShard(ctx context.Context) error {
+	wrong := s.checkShard(ctx)
 	if sqlstate.Of(wrong) != sqlstate.OtherShard {
 		return wrong
 	}
 	set := false
-	err = asOwner(ctx, pool, func(tx pgx.Tx) error {
-		s := store.sql.schema
-		tag, err := tx.Exec(ctx, "update "+s+".setting set shard = $1 where shard is null and not exists (select from "+s+".resource)", shard)
+	err := asOwner(ctx, s.pool, func(tx pgx.Tx) error {
+		schema := s.sql.schema
+		tag, err := tx.Exec(ctx, "update "+schema+".setting set shard = $1 where shard is null and not exists (select from "+schema+".resource)", s.cfg.Shard)
 		set = tag.RowsAffected() == 1
 		return err
 	})
@@ -70,6 +65,6 @@ func (s *Store) nameShard(err error) error {
 	if s.cfg.Shard != "" {
 		value = "'" + s.cfg.Shard + "'"
 	}
-	return fmt.Errorf("%w: %w; connect to the database that is it, and see that all processes have the same list of databases; only if this one holds exactly the data of that shard, its owner runs: update %s.setting set shard = %s",
+	return fmt.Errorf("%w: %w; connect to that shard's database, and give all processes the same list of databases; only if this database holds exactly that shard's data, run as the schema's owner: update %s.setting set shard = %s",
 		notReady(OtherShard), err, s.sql.schema, value)
 }

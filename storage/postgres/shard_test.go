@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
@@ -12,13 +13,19 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
+// setShard makes the pool's database a shard.
+func setShard(t *testing.T, pool *pgxpool.Pool, shard string) error {
+	t.Helper()
+	return newStore(t, pool, &postgres.Config{Shard: shard}).SetShard(t.Context())
+}
+
 // A database says which shard it is: each claim of a process that takes it for another one fails,
 // also of a process that was right when it began.
 func TestShard_ClaimsForAnotherAreRejected_HE9(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	require.NoError(t, postgres.SetShard(t.Context(), pool, "", "0 of 4"))
-	require.NoError(t, postgres.SetShard(t.Context(), pool, "", "0 of 4"), "again")
+	require.NoError(t, setShard(t, pool, "0 of 4"))
+	require.NoError(t, setShard(t, pool, "0 of 4"), "again")
 	right := newStore(t, pool, &postgres.Config{Shard: "0 of 4"})
 	require.NoError(t, right.Check(t.Context()))
 	held := claim(t, right, grant(5, "a"))
@@ -31,8 +38,8 @@ func TestShard_ClaimsForAnotherAreRejected_HE9(t *testing.T) {
 		} {
 			err := call()
 			requireNotReady(t, err, postgres.OtherShard)
-			require.ErrorContains(t, err, fmt.Sprintf("the caller takes it for shard %q", shard))
-			require.ErrorContains(t, err, `its owner runs: update "fence".setting set shard = `+statement)
+			require.ErrorContains(t, err, fmt.Sprintf("the caller expects shard %q", shard))
+			require.ErrorContains(t, err, `run as the schema's owner: update "fence".setting set shard = `+statement)
 			require.False(t, guard.SafeToRetry(err))
 		}
 	}
@@ -57,16 +64,17 @@ func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	claim(t, newStore(t, pool, nil), grant(5, "a"))
-	err := postgres.SetShard(t.Context(), pool, "", "0 of 4")
+	err := setShard(t, pool, "0 of 4")
 	requireNotReady(t, err, postgres.OtherShard)
 	mustExec(t, pool, `update "fence".setting set shard = '0 of 4'`)
-	require.NoError(t, postgres.SetShard(t.Context(), pool, "", "0 of 4"))
+	require.NoError(t, setShard(t, pool, "0 of 4"))
 
 	pool = newPool(t)
-	require.NoError(t, postgres.SetShard(t.Context(), pool, "", "0 of 4"))
-	requireNotReady(t, postgres.SetShard(t.Context(), pool, "", "1 of 4"), postgres.OtherShard)
+	require.NoError(t, setShard(t, pool, "0 of 4"))
+	requireNotReady(t, setShard(t, pool, "1 of 4"), postgres.OtherShard)
 	for _, shard := range []string{"'", "\\", "\n", "ä", fmt.Sprintf("%064d", 1)} {
-		require.ErrorIs(t, postgres.SetShard(t.Context(), pool, "", shard), fence.ErrInvalid, shard)
+		_, err := postgres.NewStore(pool, &postgres.Config{Shard: shard})
+		require.ErrorIs(t, err, fence.ErrInvalid, shard)
 	}
 }
 
@@ -74,9 +82,9 @@ func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
 func TestSetShard_AsAnAppRole(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
-	requireNotReady(t, postgres.SetShard(t.Context(), r.app, "", "0 of 4"), postgres.OtherShard)
-	require.NoError(t, postgres.SetShard(t.Context(), r.admin, "", "0 of 4"))
-	require.NoError(t, postgres.SetShard(t.Context(), r.app, "", "0 of 4"))
+	requireNotReady(t, setShard(t, r.app, "0 of 4"), postgres.OtherShard)
+	require.NoError(t, setShard(t, r.admin, "0 of 4"))
+	require.NoError(t, setShard(t, r.app, "0 of 4"))
 	claim(t, newStore(t, r.app, &postgres.Config{Shard: "0 of 4"}), grant(5, "a"))
 }
 

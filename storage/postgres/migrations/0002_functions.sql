@@ -174,7 +174,7 @@ declare
 begin
     select coalesce(shard, '') into strict v_shard from {{schema}}.setting where one;
     if (v_shard = p_shard) is not true then
-        raise exception 'fencekit: the database is shard "%", and the caller takes it for shard "%"', v_shard, p_shard using errcode = 'ZF014';
+        raise exception 'fencekit: the database is shard "%", the caller expects shard "%"', v_shard, p_shard using errcode = 'ZF014';
     end if;
 end $$;
 
