@@ -34,7 +34,7 @@ func TestClaim_ReportsALockServiceThatWentBack_HD5(t *testing.T) {
 		require.ErrorIs(t, err, guard.ErrWrongLockService)
 		requireRejected(t, err, storage.ReasonTokensWentBack)
 		require.ErrorContains(t, err, "before token 51 was asked for")
-		require.ErrorContains(t, err, "raise the epoch: fencectl epoch bump")
+		require.ErrorContains(t, err, "raise the epoch: fencectl epoch bump --reason TEXT")
 		require.Equal(t, runs+1, w.locks.Grants(), "trying again is of no use")
 		requireRejected(t, guard.Do(t.Context(), fresh, sku, increment("n")), storage.ReasonTokensWentBack)
 		w.locks.SetEpoch(2)

@@ -194,5 +194,5 @@ func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	err = guard.Do(t.Context(), w.process("a", nil), sku, set("k", "v"))
 	requireRejected(t, err, storage.ReasonEpochBehind)
 	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: ")
-	require.ErrorContains(t, err, `if "fencectl epoch show" says that etcd has 3 or more by now, acquire anew; else raise it: fencectl epoch bump`)
+	require.ErrorContains(t, err, `if "fencectl epoch show" says that etcd has 3 or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT`)
 }

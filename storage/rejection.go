@@ -111,12 +111,12 @@ func (e *RejectedError) explanation() string {
 	case ReasonOvertaken:
 		return "was overtaken: another transaction of the same grant committed first"
 	case ReasonCollision:
-		return fmt.Sprintf("of %s was issued to %s too (%s): raise the epoch: fencectl epoch bump", e.Grant.Holder, e.Current.Holder, ago)
+		return fmt.Sprintf("of %s was issued to %s too (%s): raise the epoch: fencectl epoch bump --reason TEXT", e.Grant.Holder, e.Current.Holder, ago)
 	case ReasonEpochBehind:
-		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if \"fencectl epoch show\" says that etcd has %d or more by now, acquire anew; else raise it: fencectl epoch bump",
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if \"fencectl epoch show\" says that etcd has %d or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT",
 			e.Grant.Epoch, e.Current.Epoch, e.Current.Epoch)
 	case ReasonTokensWentBack:
-		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise the epoch: fencectl epoch bump",
+		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise the epoch: fencectl epoch bump --reason TEXT",
 			e.Current.Token, e.Current.Holder, ago, e.Grant.Token)
 	case ReasonWentBack:
 		return fmt.Sprintf("has seen more than the fence shows (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)

@@ -35,10 +35,10 @@ func newEpochBump(e *epochFlags, out *cli.Output) *cobra.Command {
 first in the databases, one after another, then in etcd. Grants of a higher
 epoch order after all earlier ones, whatever their tokens.
 
-When to: after a restore of etcd, when another etcd has taken its place, and
-when a far too high token has claimed a resource; "epoch show" says so. Give
-every database that is written to under these locks, and every prefix that uses
-them: a database that is left out learns the epoch from its next claim.
+Use it after a restore of etcd, when etcd was replaced by another one, and when
+an absurdly high token has claimed a resource; "epoch show" tells. Give every
+database that is written to under these locks, and every prefix that uses them:
+a database that is left out learns the epoch from its next claim.
 
 Nothing has to be restarted: running processes go on by themselves, and so do
 calls that wait for a lock. A leader resigns and campaigns again. Calls that
@@ -49,12 +49,12 @@ write fails half way, stderr says what was done: run the same command again.
 etcd's key is written only if it is as it was read; if another bump was faster,
 the command begins anew.
 
-If etcd's epoch is far above the databases', or no number, the command writes
-nothing until you say which is right:
+If etcd's epoch is not a number, or higher than every database accepts, the
+command writes nothing until you say which side is right:
 
   --trust databases  etcd's epoch was mistyped: it becomes one more than the
                      databases', even if that is lower
-  --trust etcd       the databases have to follow. There is no way back
+  --trust etcd       raise the databases above etcd's. This can't be undone
 
 An epoch that a database has accepted is never taken back.
 
@@ -65,7 +65,7 @@ user needs readwrite on PREFIX/epoch.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd, out) },
 	}
 	cmd.Flags().StringVar(&b.reason, "reason", "", "why, at most 1000 bytes; required")
-	cmd.Flags().StringVar(&b.trust, "trust", "", "whose epoch is right if they differ too much: databases or etcd")
+	cmd.Flags().StringVar(&b.trust, "trust", "", "which side is right if they disagree: databases or etcd")
 	cmd.Flags().BoolVar(&b.dryRun, "dry-run", false, "check everything and write nothing")
 	return cmd
 }

@@ -50,11 +50,11 @@ func adviceOn(rows []epochRow) error {
 	advice := ""
 	switch {
 	case has(epoch.NoEpoch):
-		advice = "a key of etcd holds no epoch: run \"fencectl epoch bump --trust databases\" with the same flags"
+		advice = "a key in etcd holds no epoch: run \"fencectl epoch bump --reason TEXT --trust databases\" with the same flags"
 	case has(epoch.TooFar):
-		advice = "etcd's epoch is higher than a database accepts. If it was mistyped: \"fencectl epoch bump --trust databases\" with the same flags; if it is right: --trust etcd"
+		advice = "etcd's epoch is higher than a database accepts. If it was mistyped, run \"fencectl epoch bump --reason TEXT --trust databases\" with the same flags; if it is right, with --trust etcd"
 	case has(epoch.Behind), has(epoch.TokensLow):
-		advice = "etcd is behind a database: it was restored, or it is another one. If it is the right one: \"fencectl epoch bump --reason TEXT\" with the same flags"
+		advice = "etcd is behind a database: it was restored, or it is another one. If it is the right one, run \"fencectl epoch bump --reason TEXT\" with the same flags"
 	default:
 		return nil
 	}

@@ -103,7 +103,7 @@ func TestEpoch_ADeletedEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
 	require.NoError(t, err)
 	requireWentBack(t, l, "epoch")
 	_, err = l.Acquire(patient(t), "r")
-	require.ErrorContains(t, err, "raise the epoch key "+l.cluster.Keys.Epoch()+" above 3: fencectl epoch bump")
+	require.ErrorContains(t, err, "raise the epoch key "+l.cluster.Keys.Epoch()+" above 3: fencectl epoch bump --reason TEXT")
 	require.Equal(t, fence.LossWentBack, lossOf(t, held))
 	setEpoch(t, client, l, "3")
 	requireWentBack(t, l, "epoch")

@@ -235,7 +235,7 @@ var (
 		ID: "database-went-back", Severity: Violated,
 		When: "a holder was rejected with the reason \"went back\" in the present epoch: the database no longer had what the holder had seen committed",
 		Why:  "Acknowledged writes are lost, as after a restore from a backup or a failover to a standby that lacked the newest transactions.",
-		Fix:  "Compare with other records what was lost after the last entries (fencectl tokens history {resource}). Then raise the epoch, so that no grant from before goes on. Use a synchronous standby.",
+		Fix:  "Compare with other records what was lost after the last entries (fencectl tokens history {resource}), as docs/guides/restores.md says. Use a synchronous standby. This finding stays until the epoch is raised.",
 		Run:  []string{bump},
 	})
 )
@@ -365,7 +365,7 @@ var (
 		ID: "history-missing", Severity: Violated,
 		When: "entries of the history are missing that no prune deleted: the last one, the first one, the claim of the present grant, or, in a history of up to 2,000,000 entries, any other",
 		Why:  "What was done under the lock can't be shown any more, and the outcome of COMMITs in doubt can't be resolved.",
-		Fix:  "Keep the database as evidence (fencectl audit verify says what is missing). Restore a backup from just before the loss into another database, BACKUP_URL, and copy the entries from there; entries that are present stay.",
+		Fix:  "Keep the database as evidence; fencectl audit verify says what is missing. Restore a backup from just before the loss into another database, BACKUP_URL, and copy the entries from there; entries that are present stay.",
 		Run:  []string{"pg_dump --data-only --table='{schema}.history' --inserts --on-conflict-do-nothing \"$BACKUP_URL\" | psql \"$DATABASE_URL\""},
 	})
 )

@@ -80,7 +80,7 @@ func (s State) Next(trust Side) (int64, error) {
 	case s.unreadable():
 		return 0, fmt.Errorf("a key of etcd holds no epoch: with --trust databases it becomes %d", inDatabases+1)
 	case inEtcd > s.accepted() && trust == "":
-		return 0, fmt.Errorf("etcd's epoch is %d, and no database accepts more than %d. If a database is missing here, give it too. "+
+		return 0, fmt.Errorf("etcd's epoch is %d, and no database accepts more than %d. If you left out a database, add it. "+
 			"If etcd's was mistyped, --trust databases makes it %d; if it is right, --trust etcd raises the databases to %d, for good", inEtcd, s.accepted(), inDatabases+1, next)
 	}
 	if next > fence.MaxEpoch {

@@ -234,5 +234,5 @@ func TestReport_ListsTheFirstAndCountsAll(t *testing.T) {
 	require.EqualValues(t, 1005, report.Counts.Claims)
 	require.Len(t, report.Claims, 1000)
 	require.Len(t, report.Tenures, 10)
-	require.Contains(t, text(t, report), `and 985 more; "fencectl tokens history" shows all`)
+	require.Contains(t, text(t, report), `and 985 more; "fencectl tokens history RESOURCE" shows all`)
 }

@@ -60,7 +60,7 @@ func (s section) text(b *strings.Builder, width int) {
 		b.WriteString(line + wrap(row.text, max(width-indent, minText), strings.Repeat(" ", indent)) + "\n")
 	}
 	if more := s.total - int64(len(rows)); more > 0 {
-		fmt.Fprintf(b, "  and %d more; \"fencectl tokens history\" shows all\n", more)
+		fmt.Fprintf(b, "  and %d more; \"fencectl tokens history RESOURCE\" shows all\n", more)
 	}
 }
 

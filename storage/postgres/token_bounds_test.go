@@ -53,8 +53,8 @@ func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 			require.ErrorContains(t, err, "is implausibly far above the database's mark (")
 			hint, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
 			if absurd.Epoch > 11 {
-				require.Contains(t, hint, "was set to "+fmt.Sprint(absurd.Epoch)+" by mistake, correct it: fencectl epoch bump --trust databases; running processes go on")
-				require.Contains(t, hint, "lower epochs will be rejected for good: fencectl epoch bump --trust etcd")
+				require.Contains(t, hint, "was set to "+fmt.Sprint(absurd.Epoch)+" by mistake, correct it: fencectl epoch bump --reason TEXT --trust databases; running processes go on")
+				require.Contains(t, hint, "lower epochs will be rejected for good: fencectl epoch bump --reason TEXT --trust etcd")
 			} else {
 				require.Contains(t, hint, "every lower one is rejected for its resource, until the epoch is raised. A token of a test's locker")
 			}
@@ -91,7 +91,7 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
 	claim(t, store, epochGrant(2, 7))
 	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, jump+8)})
 	requireRejected(t, err, storage.ReasonEpochBehind)
-	require.ErrorContains(t, err, "says that etcd has 2 or more by now, acquire anew; else raise it: fencectl epoch bump")
+	require.ErrorContains(t, err, "says that etcd has 2 or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT")
 	for _, role := range []string{"origin", "replica"} {
 		_, err = pool.Exec(t.Context(), "set session_replication_role = "+role+"; update fence.setting set epoch = 1")
 		require.ErrorContains(t, err, "an epoch is never taken back (SQLSTATE ZF009)", role)

@@ -126,8 +126,8 @@ end $$;
 create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}}.setting) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return case when p_epoch > s.epoch + s.max_epoch_jump then
-    format('if the lock service''s epoch was set to %s by mistake, correct it: fencectl epoch bump --trust databases; running processes go on. '
-           'If it is right, raise the database above it, and lower epochs will be rejected for good: fencectl epoch bump --trust etcd', p_epoch)
+    format('if the lock service''s epoch was set to %s by mistake, correct it: fencectl epoch bump --reason TEXT --trust databases; running processes go on. '
+           'If it is right, raise the database above it, and lower epochs will be rejected for good: fencectl epoch bump --reason TEXT --trust etcd', p_epoch)
 else
     format('once this token has claimed, every lower one is rejected for its resource, until the epoch is raised. A token of a test''s locker, or of another lock '
            'service, does not belong in this database. Only if this lock service issued it and goes on from there, as after a restore '

@@ -134,7 +134,7 @@ func (e *WentBackError) Error() string {
 		how = "changed from %x to %x"
 	}
 	return fmt.Sprintf("etcd: %s "+how+", as after a restore from a backup: tokens could be issued twice; "+
-		"raise the epoch key %s above %d: fencectl epoch bump", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch)
+		"raise the epoch key %s above %d: fencectl epoch bump --reason TEXT", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch)
 }
 
 // UnavailableReason says what has to be mended.

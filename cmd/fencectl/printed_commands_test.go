@@ -1,0 +1,168 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/cli"
+)
+
+// Each command line that a message or a page prints is one that fencectl takes: its flags and
+// arguments are those of the command. A bump is run, on servers that are not there.
+func TestPrintedCommands_AreTaken(t *testing.T) {
+	t.Parallel()
+	commands, bumps := printedCommands(t), 0
+	for _, c := range commands {
+		cmd, rest, err := newRoot().Find(c.args)
+		if !assert.NoError(t, err, c) || cmd.HasSubCommands() || cmd.DisableFlagParsing { // chaos passes its flags on
+			continue
+		}
+		if assert.NoError(t, cmd.ParseFlags(rest), c) {
+			assert.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), c)
+		}
+		if cmd.CommandPath() == "fencectl epoch bump" {
+			bumps++
+			servers := []string{"--database-url", "postgres://127.0.0.1:1/none", "--etcd-endpoints", "127.0.0.1:1"}
+			got := fencectl(t, append(withoutDatabases(c.args), servers...)...)
+			assert.Equal(t, cli.ExitNotReady, got.Code, "%v: %s", c, got.Stderr)
+		}
+	}
+	require.Greater(t, len(commands), 100)
+	require.Greater(t, bumps, 15)
+}
+
+// withoutDatabases leaves out --database-url, which may stand for the reader's own.
+func withoutDatabases(args []string) (rest []string) {
+	for i, arg := range args {
+		if arg != "--database-url" && (i == 0 || args[i-1] != "--database-url") {
+			rest = append(rest, arg)
+		}
+	}
+	return rest
+}
+
+// printedCommand is a command line of fencectl in a message or a page.
+type printedCommand struct {
+	file string
+	args []string
+}
+
+// printedCommands returns the command lines in the module's messages and pages.
+func printedCommands(t *testing.T) (all []printedCommand) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	reference, remedies := filepath.Join("docs", "fencectl.md"), filepath.Join("docs", "errors.md")
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		file, err := filepath.Rel(root, path)
+		switch {
+		case err != nil || file == reference: // which is made of the commands
+			return err
+		case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == ".git"):
+			return filepath.SkipDir
+		case entry.IsDir():
+			return nil
+		}
+		prose := strings.HasSuffix(file, ".md") && file != remedies
+		for _, text := range texts(t, path) {
+			for _, args := range commandsIn(text, prose) {
+				// A command may be named to speak of it. Messages and remedies that name a bump mean it to be run.
+				if isBump := slices.Equal(args, []string{"epoch", "bump"}); !isName(args) || isBump && !prose {
+					all = append(all, printedCommand{file, args})
+				}
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return all
+}
+
+// isName reports whether words are a command's name, or that of one of its flags.
+func isName(words []string) bool {
+	last := len(words) - 1
+	return !slices.ContainsFunc(words[:last], func(word string) bool { return !commandWord.MatchString(word) }) &&
+		(commandWord.MatchString(words[last]) || strings.HasPrefix(words[last], "--"))
+}
+
+// texts returns a page or a migration as it is, and the texts in a file of Go.
+func texts(t *testing.T, path string) (all []string) {
+	t.Helper()
+	switch {
+	case strings.HasSuffix(path, ".md"), strings.HasSuffix(path, ".sql"):
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return []string{string(text)}
+	case !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"):
+		return nil
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	require.NoError(t, err)
+	ast.Inspect(file, func(n ast.Node) bool {
+		if e, ok := n.(ast.Expr); ok {
+			if text, ok := joinedText(e); ok {
+				all = append(all, text)
+				return false
+			}
+		}
+		return true
+	})
+	return all
+}
+
+// joinedText returns the text of a literal or of a sum that has one.
+func joinedText(e ast.Expr) (text string, ok bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		return text, e.Kind == token.STRING && err == nil
+	case *ast.BinaryExpr:
+		left, isLeft := joinedText(e.X)
+		right, isRight := joinedText(e.Y)
+		return left + right, e.Op == token.ADD && (isLeft || isRight)
+	}
+	return "X", false
+}
+
+var (
+	printed     = regexp.MustCompile("(?m)(^ *|: |[`\"(])fencectl ([^\n]*(?:\\\\\n[^\n]*)*)")
+	shellWord   = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
+	shellMore   = regexp.MustCompile(` [#|>;&]`)
+	commandWord = regexp.MustCompile(`^[a-z][a-z-]*$`)
+)
+
+// commandsIn returns the command lines in a text: a line by itself, what is in quotes or
+// parentheses, and what follows a colon, where that isn't prose.
+func commandsIn(text string, prose bool) (all [][]string) {
+	for _, match := range printed.FindAllStringSubmatch(text, -1) {
+		before, line := match[1], strings.ReplaceAll(match[2], "\\\n", " ")
+		end := map[string]string{"`": "`", `"`: `"`, "(": ")", ": ": ";`'"}[before]
+		if before == ": " && prose {
+			continue
+		}
+		line = line[:strings.IndexAny(line+end+"\n", end+"\n")]
+		if more := shellMore.FindStringIndex(line); more != nil {
+			line = line[:more[0]]
+		}
+		var words []string
+		for _, word := range shellWord.FindAllString(line, -1) {
+			words = append(words, strings.Trim(word, `'"`))
+		}
+		all = append(all, words)
+	}
+	return all
+}
