@@ -119,13 +119,25 @@ func (e *RejectedError) explanation() string {
 		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise the epoch: fencectl epoch bump --reason TEXT",
 			e.Current.Token, e.Current.Holder, ago, e.Grant.Token)
 	case ReasonWentBack:
-		return fmt.Sprintf("has seen more than the fence shows (token %d of %s): the database went back to an older state", e.Current.Token, e.Current.Holder)
+		return e.wentBack()
 	case ReasonFailedOver:
 		return fmt.Sprintf("was claimed before the database failed over (%s): what was read under it may be gone", ago)
 	case ReasonTokenJump:
 		return fmt.Sprintf("of epoch %d is implausibly far above the database's mark (token %d of epoch %d)", e.Grant.Epoch, e.Current.Token, e.Current.Epoch)
 	}
 	return "was rejected: " + string(e.Reason)
+}
+
+// wentBack says who has seen more than the fence shows. At its claim a grant has seen nothing yet.
+func (e *RejectedError) wentBack() string {
+	who, fence := "has seen", "no claim"
+	if e.Stage == StageClaim {
+		who = "can't claim: its process has seen"
+	}
+	if e.Current.Token > 0 {
+		fence = fmt.Sprintf("token %d of %s", e.Current.Token, e.Current.Holder)
+	}
+	return fmt.Sprintf("%s more than the fence shows (%s): the database went back to an older state", who, fence)
 }
 
 // Is reports whether target is the sentinel of e.Reason.
