@@ -49,7 +49,7 @@ var engineMutants = []Mutant{
 		`slices.Concat(l.earlier, commits)`, `slices.Concat(commits)`,
 		Test{"chaos/internal/observe", "TestCommits_AreThoseOfAllServers"}),
 	change("observer-stays-with-the-old-primary", "suite", "chaos/internal/observe/decode.go",
-		`l.slot, l.earlier = next.slot, earlier`, `l.earlier = earlier`,
+		`l.slot, l.earlier = next.slot, earlier`, `_, l.earlier = next.slot, earlier`,
 		Test{"chaos/internal/observe", "TestCommits_AreThoseOfAllServers"}),
 	change("observer-leaves-early", "suite", "chaos/internal/observe/watch.go",
 		`if err := w.catchUp(ctx); err != nil {`, "w.cancel()\n\t<-w.done\n\tif err := ctx.Err(); err != nil {",
