@@ -130,8 +130,8 @@ func TestContract_RejectsWhatCannotBeMeant(t *testing.T) {
 		"select fence.claim_one('sku/1', 99, 5, 'b')":                                               "ZF010",
 		"select fence.begin_one(" + id + ", 1, 4)":                                                  "ZF001",
 		"select fence.begin_one(" + id + ", 1, 6)":                                                  "ZF004",
-		"select fence.begin_one(" + id + ", 1, null)":                                               "ZF004",
-		"select fence.begin_one(null, 1, 5)":                                                        "ZF004",
+		"select fence.begin_one(" + id + ", 1, null)":                                               "ZF007",
+		"select fence.begin_one(null, 1, 5)":                                                        "ZF007",
 		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, null, 1)":                               "ZF007",
 		"select fence.seal_one(" + id + ", 1, 5, 'a', 1, 1, 1, 1)":                                  "ZF003",
 		"select fence.seal_one(x.id, 1, 5, 'a', 1, 1, 1, 1, '{}') from fence.resource x":            "ZF007",
@@ -152,13 +152,53 @@ func TestContract_NamesAFenceThatIsNotThere(t *testing.T) {
 	claim(t, newStore(t, pool, nil), grant(5, "a"))
 	for sql, number := range map[string]string{
 		"select fence.begin_one(7, 1, 5)":                                                  "7",
-		"select fence.begin_one(null, 1, 5)":                                               "<NULL>",
 		"select fence.seal_one(7, 1, 5, 'a', 1, 1, pg_current_xact_id()::text::bigint, 1)": "7",
 	} {
 		_, err := pool.Exec(t.Context(), sql)
 		requireState(t, err, "ZF004")
 		require.ErrorContains(t, err, "fencekit: there is no fence with the number "+number+": the database went back, or the number is not what claim_one returned")
 	}
+}
+
+// A null is no argument of any routine, but for what may be left out. With one, resolve_one would void nothing, and
+// call a transaction that was applied, or goes on to be, not applied.
+func TestContract_RejectsNulls_G4(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
+	values := map[string]any{
+		"resource": "'sku/1'", "fence": c.Resource, "epoch": 1, "token": 5, "holder": "'a'", "seq": c.Seq, "tx": c.Tx, "own_tx": 7, "xid": "pg_current_xact_id()::text::bigint",
+		"lock_ms": 2000, "statement_ms": 5000, "idle_ms": 5000, "network_ms": 5000, "check_ms": 1000, "wait_ms": 1000, "shard": "''", "thorough": true,
+		"ops": "null", "stage": "'seal'", "state": "'ZF001'", "detail": "null",
+	}
+	call := func(routine string, names []string, null string) error {
+		var args []string
+		for _, name := range names {
+			require.Contains(t, values, name)
+			if args = append(args, fmt.Sprint(name, " => ", values[name])); name == null {
+				args[len(args)-1] = name + " => null"
+			}
+		}
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), "select fence."+routine+"("+strings.Join(args, ", ")+")"); err != nil {
+				return err
+			}
+			return tx.Rollback(t.Context())
+		})
+	}
+	for _, routine := range contractRoutines {
+		names := column(t, pool, "select unnest(proargnames[:pronargs]) from pg_proc where pronamespace = 'fence'::regnamespace and proname = $1", routine)
+		require.ErrorIs(t, call(routine, names, ""), pgx.ErrTxClosed, "rolled back: without a null it is right")
+		for _, name := range names {
+			if name == "ops" || name == "detail" {
+				continue
+			}
+			requireState(t, call(routine, names, name), "ZF007")
+		}
+	}
+	_, err := pool.Exec(t.Context(), "select fence.resolve($1, 1, 5, 'a', 1, $2, null, 9)", c.Resource, c.Tx)
+	requireState(t, err, "ZF007")
+	require.Equal(t, []string{"claim"}, column(t, pool, "select kind from fence.entry"))
 }
 
 // A claim in SQL ends what Go still runs under an earlier grant.

@@ -171,7 +171,7 @@ func TestFunctions_RejectMalformedArrays_G2(t *testing.T) {
 	} {
 		require.ErrorContains(t, inOne(t, r.app, "select fence.claim("+args+", 77)"), "SQLSTATE ZF007", args)
 	}
-	for _, seen := range []string{"null, '{1}'", "'{1}', null", "'{}', '{}'", "'{1,2}', '{1}'", "'{1}', '{1,2}'"} {
+	for _, seen := range []string{"null, '{1}'", "'{1}', null", "'{}', '{}'", "'{1,2}', '{1}'", "'{1}', '{1,2}'", "'{null}', '{1}'", "'{1}', '{null}'"} {
 		require.ErrorContains(t, inOne(t, r.app, "select fence.claim('{61}', '{1}', '{5}', '{61}', 77, '', "+seen+")"), "SQLSTATE ZF007", seen)
 	}
 	require.Equal(t, 2, query[int](t, r.admin, "select count(*) from fence.resource"))

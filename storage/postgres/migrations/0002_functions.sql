@@ -238,6 +238,7 @@ begin
         v_names[i] := convert_from(decode(p_names[i], 'hex'), 'UTF8');
         if (p_epochs[i] between 1 and 2147483647 and p_tokens[i] between 1 and 4611686018427387903
             and octet_length(p_holders[i]) between 2 and 512 and octet_length(v_names[i]) between 1 and 512
+            and (p_seqs is null or num_nulls(p_seqs[i], p_txs[i]) = 0)
             and (i = 1 or v_names[i] collate "C" > v_names[i - 1] collate "C")) is not true then
             raise exception 'fencekit: claim: argument out of bounds, or names not in ascending order' using errcode = 'ZF007';
         end if;
@@ -512,6 +513,10 @@ declare
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: resolve needs READ COMMITTED' using errcode = 'ZF008';
+    end if;
+    -- With a null nothing would be voided, and the entry compared with nothing.
+    if num_nulls(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, p_tx, p_void) > 0 then
+        raise exception 'fencekit: resolve: an argument is null' using errcode = 'ZF007';
     end if;
     perform {{schema}}.raise_durability();
     select seq into v_seq from {{schema}}.resource where id = p_resource for no key update;

@@ -26,6 +26,9 @@ declare
     v_state  text;
     v_detail text;
 begin
+    if num_nulls(resource, epoch, token, holder, lock_ms, shard) > 0 then
+        raise exception 'fencekit: claim_one: an argument is null' using errcode = 'ZF007';
+    end if;
     perform set_config('lock_timeout', lock_ms::text, true);
     select c.o_resource, c.o_seq, c.o_tx, c.o_state, c.o_detail into strict fence, seq, tx, v_state, v_detail
       from {{schema}}.claim(array[encode(convert_to(resource, 'UTF8'), 'hex')], array[epoch], array[token],
@@ -44,6 +47,9 @@ create function {{schema}}.evict_one(
 )
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
+    if num_nulls(resource, epoch, token, thorough, wait_ms) > 0 then
+        raise exception 'fencekit: evict_one: an argument is null' using errcode = 'ZF007';
+    end if;
     select e.evicted, e.denied into strict evicted, denied
       from {{schema}}.evict(array[encode(convert_to(resource, 'UTF8'), 'hex')], array[epoch], array[token], wait_ms, thorough) e;
 end $$;
@@ -61,6 +67,9 @@ declare
     v_state text;
     v_xid   text;
 begin
+    if num_nulls(fence, epoch, token, lock_ms, statement_ms, idle_ms, network_ms, check_ms) > 0 then
+        raise exception 'fencekit: begin_one: an argument is null' using errcode = 'ZF007';
+    end if;
     if current_setting('transaction_read_only') = 'on' then
         raise exception 'fencekit: begin_one needs a transaction that is READ WRITE' using errcode = '25006';
     end if;
@@ -83,8 +92,11 @@ language plpgsql as $$
 declare
     v_xid pg_catalog.xid8 := xid::pg_catalog.text::pg_catalog.xid8;
 begin
-    if v_xid is null or pg_catalog.json_typeof(ops) operator(pg_catalog.<>) 'array' then
-        raise exception 'fencekit: seal_one: xid is null, or ops is no array' using errcode = 'ZF007';
+    if pg_catalog.num_nulls(fence, epoch, token, holder, seq, tx, xid, own_tx) operator(pg_catalog.>) 0 then
+        raise exception 'fencekit: seal_one: an argument is null' using errcode = 'ZF007';
+    end if;
+    if pg_catalog.json_typeof(ops) operator(pg_catalog.<>) 'array' then
+        raise exception 'fencekit: seal_one: ops is no array' using errcode = 'ZF007';
     end if;
     set constraints all immediate;
     call {{schema}}.seal(array[fence], array[epoch], array[token], array[pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex')],
@@ -104,6 +116,9 @@ create function {{schema}}.resolve_one(
 ) returns text
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
+    if lock_ms is null then -- resolve looks at the others
+        raise exception 'fencekit: resolve_one: an argument is null' using errcode = 'ZF007';
+    end if;
     perform set_config('lock_timeout', lock_ms::text, true);
     return {{schema}}.resolve(fence, epoch, token, holder, seq, tx, own_tx, {{schema}}.random_tx());
 end $$;
@@ -121,6 +136,9 @@ declare
         when 'ZF011' then 'failed over'
     end;
 begin
+    if num_nulls(resource, epoch, token, holder, stage, state) > 0 then
+        raise exception 'fencekit: record_one: an argument is null' using errcode = 'ZF007';
+    end if;
     if v_reason is null or (stage in ('claim', 'begin', 'run', 'seal')) is not true then
         raise exception 'fencekit: record_one: % is no rejection, or % no stage', state, stage using errcode = 'ZF007';
     end if;
