@@ -9,7 +9,7 @@ var shardMutants = []Mutant{
 		"s.checkShard(ctx); err != nil {", "s.checkShard(ctx); false && err != nil {",
 		inPostgres("TestShard_ClaimsForAnotherAreRejected_HE9")),
 	change("shard-set-where-there-are-fences", "HE9", "storage/postgres/shard.go",
-		`and not exists (select from "+s+".resource)`, ``,
+		`and not exists (select from "+schema+".resource)`, ``,
 		inPostgres("TestSetShard_NeedsADatabaseThatHoldsNothing")),
 	change("shard-set-where-there-is-one", "HE9", "storage/postgres/shard.go",
 		`where shard is null and`, `where`,
