@@ -73,7 +73,7 @@ func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op stora
 	if err := b.admit(ctx, resources); err != nil {
 		return err
 	}
-	report := b.guard.report.observed(ctx, resources, o)
+	report := b.guard.report.begin(ctx, resources, o)
 	ctx = report.ctx
 	defer report.report()
 	op = labelled(b.guard.profiles, resources, op)

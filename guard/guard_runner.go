@@ -12,7 +12,7 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	if err := g.admit(ctx, resources); err != nil {
 		return err
 	}
-	c := &guardCall{observed: g.report.observed(ctx, resources, o)}
+	c := &guardCall{observation: g.report.begin(ctx, resources, o)}
 	ctx = c.ctx
 	defer c.report()
 	op = labelled(g.profiles, resources, op)
@@ -35,7 +35,7 @@ func shares[Tx any](op storage.Op[Tx]) bool {
 
 // guardCall is a call on a Guard.
 type guardCall struct {
-	observed
+	observation
 	heldLocks
 	runs   runs
 	alone  bool   // it joins no group

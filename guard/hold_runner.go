@@ -50,7 +50,7 @@ func (h *holdRunner[Tx]) run(ctx context.Context, resources []string, op storage
 	if missing := uncovered(resources, grants); missing != "" {
 		return fmt.Errorf("%w: this is a Hold of %s: name %s beside it in one Hold", ErrInvalid, names(grants), missing)
 	}
-	report := h.guard.report.observed(ctx, resources, o)
+	report := h.guard.report.begin(ctx, resources, o)
 	ctx = report.ctx
 	defer report.report()
 	report.Grants = grants

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -67,41 +66,6 @@ type Operation struct {
 	BatchPlace int // its place among them, from 0
 }
 
-// observed collects what the Observer is told about it.
-type observed struct {
-	Operation
-	ctx   context.Context // with what Observers have added
-	began time.Time
-	to    *reporter
-}
-
-// observed tells the Observers that an operation begins. It is to run with observed.ctx.
-func (r *reporter) observed(ctx context.Context, resources []string, o options) observed {
-	operation := Operation{Resources: resources, Record: o.record, ReadOnly: o.readOnly}
-	began := time.Now()
-	ctx = r.started(ctx, operation)
-	operation.Outcome = OutcomePanicked
-	return observed{Operation: operation, ctx: ctx, began: began, to: r}
-}
-
-// ended notes what the call returns, and returns it.
-func (o *observed) ended(err error) error {
-	o.Err = err
-	if err != nil || o.Outcome != OutcomeRepeated {
-		o.Outcome = outcomeOf(err, o.Grants)
-	}
-	return err
-}
-
-// report tells the Observers. It is deferred: the function may panic.
-func (o *observed) report() {
-	o.Took = time.Since(o.began)
-	o.to.finished(o.ctx, o.Operation)
-}
-
-// inBatch notes that the call is one of size calls that share a transaction.
-func (o *Operation) inBatch(size, place int) { o.BatchSize, o.BatchPlace = size, place }
-
 // Outcome is how an operation ended.
 type Outcome string
 
@@ -114,16 +78,3 @@ const (
 	OutcomeUnknown   Outcome = "unknown"   // ErrUnknownOutcome
 	OutcomePanicked  Outcome = "panicked"  // the function panicked or ended its goroutine; no effect
 )
-
-// outcomeOf returns the outcome of an operation under grants that returned err.
-func outcomeOf(err error, grants []fence.Grant) Outcome {
-	switch {
-	case err == nil:
-		return OutcomeCommitted
-	case errors.Is(err, ErrUnknownOutcome):
-		return OutcomeUnknown
-	case rejectionOf(err, grants...) != nil:
-		return OutcomeRejected
-	}
-	return OutcomeFailed
-}

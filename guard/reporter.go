@@ -36,10 +36,10 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// observe calls a function of an Observer. A panic or a runtime.Goexit there must not keep
+// call calls a function of an Observer. A panic or a runtime.Goexit there must not keep
 // the caller from passing on its turn and releasing its lease.
-func (r *reporter) observe(call func()) {
-	if failure := callback.Run(call); failure != nil {
+func (r *reporter) call(f func()) {
+	if failure := callback.Run(f); failure != nil {
 		r.logger.Error("guard: an Observer panicked", "panic", failure.Panic, "stack", failure.Stack)
 	}
 }
@@ -47,27 +47,23 @@ func (r *reporter) observe(call func()) {
 // started returns ctx with what the Observers add to it.
 func (r *reporter) started(ctx context.Context, operation Operation) context.Context {
 	for _, o := range r.observers {
-		if o.Started != nil {
-			ctx = r.startedFor(ctx, o, operation)
+		if f := o.Started; f != nil {
+			with, operation := ctx, operation // copies, so that nothing is allocated without Observers
+			r.call(func() {
+				if returned := f(with, operation); returned != nil {
+					with = returned
+				}
+			})
+			ctx = with
 		}
 	}
 	return ctx
 }
 
-func (r *reporter) startedFor(ctx context.Context, o *Observer, operation Operation) context.Context {
-	with := ctx
-	r.observe(func() {
-		if returned := o.Started(ctx, operation); returned != nil {
-			with = returned
-		}
-	})
-	return with
-}
-
 func (r *reporter) acquiring(ctx context.Context, resource string, delta int) {
 	for _, o := range r.observers {
 		if f := o.Acquiring; f != nil {
-			r.observe(func() { f(ctx, resource, delta) })
+			r.call(func() { f(ctx, resource, delta) })
 		}
 	}
 }
@@ -75,7 +71,7 @@ func (r *reporter) acquiring(ctx context.Context, resource string, delta int) {
 func (r *reporter) queued(ctx context.Context, resource string, delta int) {
 	for _, o := range r.observers {
 		if f := o.Queued; f != nil {
-			r.observe(func() { f(ctx, resource, delta) })
+			r.call(func() { f(ctx, resource, delta) })
 		}
 	}
 }
@@ -84,7 +80,7 @@ func (r *reporter) acquired(ctx context.Context, g fence.Grant, wait time.Durati
 	r.log(slog.LevelDebug, "guard: acquired", g, "wait", wait)
 	for _, o := range r.observers {
 		if f := o.Acquired; f != nil {
-			r.observe(func() { f(ctx, g, wait) })
+			r.call(func() { f(ctx, g, wait) })
 		}
 	}
 }
@@ -93,7 +89,7 @@ func (r *reporter) leaseLost(err *fence.LeaseLostError) {
 	r.log(slog.LevelWarn, "guard: lease lost", err.Grant, "reason", string(err.Reason))
 	for _, o := range r.observers {
 		if f := o.LeaseLost; f != nil {
-			r.observe(func() { f(err) })
+			r.call(func() { f(err) })
 		}
 	}
 }
@@ -113,7 +109,7 @@ func (r *reporter) released(g fence.Grant, err error) {
 	}
 	for _, o := range r.observers {
 		if f := o.Released; f != nil {
-			r.observe(func() { f(g, err) })
+			r.call(func() { f(g, err) })
 		}
 	}
 }
@@ -122,7 +118,7 @@ func (r *reporter) claimed(ctx context.Context, g fence.Grant, took time.Duratio
 	r.log(slog.LevelDebug, "guard: claimed", g, "took", took)
 	for _, o := range r.observers {
 		if f := o.Claimed; f != nil {
-			r.observe(func() { f(ctx, g, took) })
+			r.call(func() { f(ctx, g, took) })
 		}
 	}
 }
@@ -132,7 +128,7 @@ func (r *reporter) rejected(ctx context.Context, e *RejectedError) {
 		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
 	for _, o := range r.observers {
 		if f := o.Rejected; f != nil {
-			r.observe(func() { f(ctx, e) })
+			r.call(func() { f(ctx, e) })
 		}
 	}
 }
@@ -154,19 +150,16 @@ func (r *reporter) resolved(ctx context.Context, grants []fence.Grant, op storag
 	}
 	for _, o := range r.observers {
 		if f := o.Resolved; f != nil {
-			r.observe(func() { f(ctx, grants, applied, err, took) })
+			r.call(func() { f(ctx, grants, applied, err, took) })
 		}
 	}
 }
 
 func (r *reporter) finished(ctx context.Context, operation Operation) {
 	for _, o := range r.observers {
-		if o.Finished != nil {
-			r.finishedFor(ctx, o, operation)
+		if f := o.Finished; f != nil {
+			operation := operation // as in started
+			r.call(func() { f(ctx, operation) })
 		}
 	}
-}
-
-func (r *reporter) finishedFor(ctx context.Context, o *Observer, operation Operation) {
-	r.observe(func() { o.Finished(ctx, operation) })
 }

@@ -3,7 +3,7 @@ package mutants
 // callbackMutants are in how functions that users configure are called.
 var callbackMutants = []Mutant{
 	change("observers-run-on-the-callers-goroutine", "G1 L1", g+"reporter.go",
-		`if failure := callback.Run(call); failure != nil {`, `var failure *callback.Failure; if call(); failure != nil {`,
+		`if failure := callback.Run(f); failure != nil {`, `var failure *callback.Failure; if f(); failure != nil {`,
 		inGuard("TestCallbacks_ThatDoNotReturnChangeNothing_L1/Observer_Goexit")),
 	change("loggers-run-on-the-callers-goroutine", "G1 L1", "internal/callback/logger.go",
 		`return slog.New(handler{l.Handler()})`, `return l`,
