@@ -34,12 +34,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // world is a Guard, and what it exports.
 type world struct {
 	testing.TB
-	locks  *guardtest.LockService
-	store  *memory.Store
-	guard  *guard.Guard[*memory.Tx]
-	spans  *tracetest.SpanRecorder
-	tracer trace.Tracer
-	reader *metric.ManualReader
+	locks    *guardtest.LockService
+	store    *memory.Store
+	guard    *guard.Guard[*memory.Tx]
+	observer *guard.Observer
+	spans    *tracetest.SpanRecorder
+	tracer   trace.Tracer
+	reader   *metric.ManualReader
 }
 
 func newWorld(t testing.TB) *world {
@@ -48,9 +49,10 @@ func newWorld(t testing.TB) *world {
 	w.locks.SetToken(1)
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(w.spans))
 	w.tracer = tracers.Tracer("test")
-	observer, err := guardotel.NewObserver(&guardotel.Config{TracerProvider: tracers, MeterProvider: metric.NewMeterProvider(metric.WithReader(w.reader))})
+	var err error
+	w.observer, err = guardotel.NewObserver(&guardotel.Config{TracerProvider: tracers, MeterProvider: metric.NewMeterProvider(metric.WithReader(w.reader))})
 	require.NoError(t, err)
-	w.guard, err = guard.New(w.locks.NewLocker("a"), w.store, &guard.Config{Observers: []*guard.Observer{observer}})
+	w.guard, err = guard.New(w.locks.NewLocker("a"), w.store, &guard.Config{Observers: []*guard.Observer{w.observer}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, w.guard.Close(context.Background())) })
 	return w
@@ -104,9 +106,18 @@ func TestObserver_ACallIsASpanBetweenItsCallersAndItsFunctions(t *testing.T) {
 	require.Equal(t, codes.Unset, sell.Status().Code)
 	require.Equal(t, map[string]any{
 		"fence.resources": []string{"lot/7", "sku/42"}, "fence.resource.class": "lot", "fence.tokens": []int64{1, 2},
-		"db.operation.name": "sell", "guard.operation.id": "o-1", "guard.read_only": false, "guard.outcome": "committed", "guard.runs": int64(1),
+		"guard.operation.name": "sell", "guard.operation.id": "o-1", "guard.read_only": false, "guard.outcome": "committed", "guard.runs": int64(1),
 	}, attributes(sell.Attributes()))
 	require.Equal(t, []string{"fence.acquired", "fence.acquired", "guard.claimed", "guard.claimed"}, events(sell))
+}
+
+func TestObserver_ASpanSaysHowManyCallsShareItsTransaction(t *testing.T) {
+	w := newWorld(t)
+	for size, want := range map[int]any{1: nil, 3: int64(3)} {
+		operation := guard.Operation{Resources: []string{"sku/1"}, Record: storage.OpRecord{Name: fmt.Sprint("of ", size)}, Outcome: guard.OutcomeCommitted, BatchSize: size}
+		w.observer.Finished(w.observer.Started(t.Context(), operation), operation)
+		require.Equal(t, want, attributes(w.span(operation.Record.Name + " sku").Attributes())["guard.batch_size"])
+	}
 }
 
 func TestObserver_ASpanSaysHowACallFailed(t *testing.T) {

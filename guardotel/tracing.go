@@ -23,10 +23,12 @@ const (
 	tokenKey     = attribute.Key("fence.token")
 	tokensKey    = attribute.Key("fence.tokens")
 	waitKey      = attribute.Key("fence.acquire.duration") // seconds
+	nameKey      = attribute.Key("guard.operation.name")
 	operationKey = attribute.Key("guard.operation.id")
 	readOnlyKey  = attribute.Key("guard.read_only")
 	outcomeKey   = attribute.Key("guard.outcome")
 	runsKey      = attribute.Key("guard.runs")
+	batchKey     = attribute.Key("guard.batch_size")
 	reasonKey    = attribute.Key("guard.rejection.reason")
 	stageKey     = attribute.Key("guard.rejection.stage")
 	currentKey   = attribute.Key("guard.current.token")
@@ -90,7 +92,7 @@ func (t *tracing) started(ctx context.Context, operation guard.Operation) contex
 	name := "guard " + class
 	if operation.Record.Name != "" {
 		name = operation.Record.Name + " " + class
-		attributes = append(attributes, semconv.DBOperationName(operation.Record.Name))
+		attributes = append(attributes, nameKey.String(operation.Record.Name))
 	}
 	if operation.Record.ID != "" {
 		attributes = append(attributes, operationKey.String(operation.Record.ID))
@@ -118,7 +120,7 @@ func (t *tracing) finished(ctx context.Context, operation guard.Operation) {
 		span.SetAttributes(tokensKey.Int64Slice(tokens))
 	}
 	if operation.BatchSize > 1 {
-		span.SetAttributes(semconv.DBOperationBatchSize(operation.BatchSize))
+		span.SetAttributes(batchKey.Int(operation.BatchSize))
 	}
 	t.failed(span, operation)
 }
