@@ -92,57 +92,13 @@ func TestObserver_CountsWhatHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
 		a, b := w.process("a", w.observer), w.process("b", w.observer)
-		ctx := t.Context()
-		require.NoError(t, guard.Do(ctx, a, "sku/1", put))
-		require.ErrorIs(t, guard.Do(ctx, a, "sku/1", func(context.Context, *memory.Tx) error { return errShop }), errShop)
-		require.NoError(t, guard.Do(ctx, a, "sku/1", func(context.Context, *memory.Tx) error { return nil }, guard.ReadOnly()))
-		for range 2 {
-			_, err := guard.Value(ctx, a, "order/1", func(context.Context, *memory.Tx) (int, error) { return 1, nil }, guard.Once("key", nil))
-			require.NoError(t, err)
-		}
-		require.NoError(t, guard.Do(ctx, a, []string{"sku/2", "sku/3", "order/2"}, put), "counted once for each class")
-		w.requireValues("fence_locks_held", map[string]float64{"class=sku ": 3, "class=order ": 2})
+		w.succeed(t.Context(), a)
+		w.wait(t.Context(), a, b)
+		w.beRejected(t.Context(), a)
+		w.fail(t.Context(), b)
 
-		ended := make(chan error)
-		go func() { ended <- guard.Do(ctx, a, "lot/1", sleeping(2*time.Second)) }()
-		synctest.Wait()
-		go func() { ended <- guard.Do(ctx, a, "lot/1", put) }()
-		go func() { ended <- guard.Do(ctx, b, "lot/1", put) }()
-		synctest.Wait()
-		w.requireValues("fence_queue_length", map[string]float64{"class=lot queue=lock_service ": 1, "class=lot queue=process ": 1})
-		for range 3 {
-			require.NoError(t, <-ended)
-		}
-		w.requireValues("fence_queue_length", map[string]float64{})
-		w.requireValues("guard_takeover_duration_seconds", map[string]float64{
-			"class=sku count": 3, "class=sku sum": 0, "class=order count": 2, "class=order sum": 0, "class=lot count": 3, "class=lot sum": 2, // b waited for a, and then a had to ask again
-		})
-		w.requireValues("fence_acquire_duration_seconds", map[string]float64{
-			"class=sku count": 3, "class=sku sum": 0, "class=order count": 2, "class=order sum": 0, "class=lot count": 3, "class=lot sum": 2, // b waited for a, and then a had to ask again
-		})
-
-		var lag fence.Token
-		require.ErrorIs(t, guard.Do(ctx, a, "sku/1", func(ctx context.Context, tx *memory.Tx) error {
-			require.True(t, w.locks.Lose("sku/1"))
-			old := guard.Grants(ctx)[0]
-			later := fence.Grant{Resource: "sku/1", Epoch: old.Epoch, Token: old.Token + 7, Holder: "other"}
-			lag = later.Token - old.Token
-			_, err := w.store.Claim(t.Context(), storage.Claim{Grant: later})
-			require.NoError(t, err)
-			return put(ctx, tx)
-		}), guard.ErrStaleToken)
-		w.requireValues("guard_token_lag", map[string]float64{"class=sku count": 1, "class=sku sum": float64(lag)})
-
-		w.store.SetFaults(memory.Faults{
-			Commit:  func(storage.InDoubt) memory.Fate { return memory.ReplyLost },
-			Resolve: func(storage.InDoubt) error { return errShop },
-		})
-		require.ErrorIs(t, guard.Do(ctx, b, "lot/2", put), guard.ErrUnknownOutcome)
-		w.store.SetFaults(memory.Faults{})
-		require.Panics(t, func() { _ = guard.Do(ctx, b, "lot/3", func(context.Context, *memory.Tx) error { panic("boom") }) })
-
-		require.NoError(t, a.Close(ctx))
-		require.NoError(t, b.Close(ctx))
+		require.NoError(t, a.Close(t.Context()))
+		require.NoError(t, b.Close(t.Context()))
 		synctest.Wait()
 		w.requireValues("fence_locks_held", map[string]float64{})
 		w.requireValues("fence_acquires_total", map[string]float64{"class=sku ": 3, "class=order ": 2, "class=lot ": 5})
@@ -158,6 +114,63 @@ func TestObserver_CountsWhatHappened(t *testing.T) {
 			"class=sku count": 5, "class=sku sum": 5, "class=order count": 3, "class=order sum": 3, "class=lot count": 5, "class=lot sum": 5,
 		})
 	})
+}
+
+// succeed makes a call of each kind, all of which end at once.
+func (w *world) succeed(ctx context.Context, a *guard.Guard[*memory.Tx]) {
+	require.NoError(w, guard.Do(ctx, a, "sku/1", put))
+	require.ErrorIs(w, guard.Do(ctx, a, "sku/1", func(context.Context, *memory.Tx) error { return errShop }), errShop)
+	require.NoError(w, guard.Do(ctx, a, "sku/1", func(context.Context, *memory.Tx) error { return nil }, guard.ReadOnly()))
+	for range 2 {
+		_, err := guard.Value(ctx, a, "order/1", func(context.Context, *memory.Tx) (int, error) { return 1, nil }, guard.Once("key", nil))
+		require.NoError(w, err)
+	}
+	require.NoError(w, guard.Do(ctx, a, []string{"sku/2", "sku/3", "order/2"}, put), "counted once for each class")
+	w.requireValues("fence_locks_held", map[string]float64{"class=sku ": 3, "class=order ": 2})
+}
+
+// wait has a call of each process wait for one that takes 2 s.
+func (w *world) wait(ctx context.Context, a, b *guard.Guard[*memory.Tx]) {
+	ended := make(chan error)
+	go func() { ended <- guard.Do(ctx, a, "lot/1", sleeping(2*time.Second)) }()
+	synctest.Wait()
+	go func() { ended <- guard.Do(ctx, a, "lot/1", put) }()
+	go func() { ended <- guard.Do(ctx, b, "lot/1", put) }()
+	synctest.Wait()
+	w.requireValues("fence_queue_length", map[string]float64{"class=lot queue=lock_service ": 1, "class=lot queue=process ": 1})
+	for range 3 {
+		require.NoError(w, <-ended)
+	}
+	w.requireValues("fence_queue_length", map[string]float64{})
+	for _, name := range []string{"guard_takeover_duration_seconds", "fence_acquire_duration_seconds"} {
+		w.requireValues(name, map[string]float64{
+			"class=sku count": 3, "class=sku sum": 0, "class=order count": 2, "class=order sum": 0, "class=lot count": 3, "class=lot sum": 2, // b waited for a, and then a had to ask again
+		})
+	}
+}
+
+// beRejected has a holder lose its lease, and a later grant claim, while its function runs.
+func (w *world) beRejected(ctx context.Context, a *guard.Guard[*memory.Tx]) {
+	const lag = 7
+	require.ErrorIs(w, guard.Do(ctx, a, "sku/1", func(ctx context.Context, tx *memory.Tx) error {
+		require.True(w, w.locks.Lose("sku/1"))
+		old := guard.Grants(ctx)[0]
+		_, err := w.store.Claim(context.WithoutCancel(ctx), storage.Claim{Grant: fence.Grant{Resource: "sku/1", Epoch: old.Epoch, Token: old.Token + lag, Holder: "other"}})
+		require.NoError(w, err)
+		return put(ctx, tx)
+	}), guard.ErrStaleToken)
+	w.requireValues("guard_token_lag", map[string]float64{"class=sku count": 1, "class=sku sum": lag})
+}
+
+// fail makes a call whose outcome stays unknown, and one whose function panics.
+func (w *world) fail(ctx context.Context, b *guard.Guard[*memory.Tx]) {
+	w.store.SetFaults(memory.Faults{
+		Commit:  func(storage.InDoubt) memory.Fate { return memory.ReplyLost },
+		Resolve: func(storage.InDoubt) error { return errShop },
+	})
+	require.ErrorIs(w, guard.Do(ctx, b, "lot/2", put), guard.ErrUnknownOutcome)
+	w.store.SetFaults(memory.Faults{})
+	require.Panics(w, func() { _ = guard.Do(ctx, b, "lot/3", func(context.Context, *memory.Tx) error { panic("boom") }) })
 }
 
 func TestObserver_NamesFollowTheConventions(t *testing.T) {

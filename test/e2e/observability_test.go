@@ -82,28 +82,17 @@ func TestObservability_CountsExactlyWhatHappened(t *testing.T) {
 	dsn, pool := counters(t, "a")
 	a, b := newObservedProcess(t, dsn), newObservedProcess(t, dsn)
 	ctx := t.Context()
-	const resource = "sku/a"
 	for range 3 {
-		require.NoError(t, guard.Do(ctx, a.Guard, resource, increment("a"), guard.Name("sell")))
+		require.NoError(t, guard.Do(ctx, a.Guard, observedSKU, increment("a"), guard.Name("sell")))
 	}
-	require.NoError(t, guard.Do(ctx, a.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
+	require.NoError(t, guard.Do(ctx, a.Guard, observedSKU, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "select 1")
 		return err
 	}, guard.ReadOnly(), guard.Name("look")))
 	require.Equal(t, 1.0, a.exported(t)["fence_locks_held sku"], "it is kept")
 
-	var lost *fence.LeaseLostError
-	err := guard.Do(ctx, a.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
-		revokeOnce(t, t.Context(), t.Name())
-		<-ctx.Done()
-		require.ErrorAs(t, context.Cause(ctx), &lost)
-		require.NoError(t, guard.Do(t.Context(), b.Guard, resource, increment("a"), guard.Name("take over")))
-		return increment("a")(context.WithoutCancel(ctx), tx)
-	}, guard.Name("late"))
-	rejection := new(guard.RejectedError)
-	require.ErrorAs(t, err, &rejection)
-	require.Equal(t, storage.ReasonStale, rejection.Reason)
-	require.NoError(t, guard.Do(ctx, a.Guard, resource, increment("a"), guard.Name("again")), "b gives it up, as a waits")
+	lost, rejection := takeOver(t, a, b)
+	require.NoError(t, guard.Do(ctx, a.Guard, observedSKU, increment("a"), guard.Name("again")), "b gives it up, as a waits")
 	require.EqualValues(t, 5, value(t, pool, "a"))
 	closeProcess(t, a.process)
 	closeProcess(t, b.process)
@@ -120,19 +109,45 @@ func TestObservability_CountsExactlyWhatHappened(t *testing.T) {
 		"fence_acquires_total sku": 1, "fence_acquire_duration_seconds sku": 1, "guard_takeover_duration_seconds sku": 1,
 		"guard_writes_total sku committed": 1, "guard_duration_seconds sku write": 1, "guard_batch_size sku": 1,
 	}, b.exported(t))
+	requireHistory(t, newObservedProcess(t, dsn))
+	requireSpans(t, a, b)
+}
 
-	c := newObservedProcess(t, dsn)
+const observedSKU = "sku/a"
+
+// takeOver has a lose its lease while its function runs, and b write before a does.
+func takeOver(t *testing.T, a, b *observedProcess) (lost *fence.LeaseLostError, rejection *guard.RejectedError) {
+	t.Helper()
+	err := guard.Do(t.Context(), a.Guard, observedSKU, func(ctx context.Context, tx pgx.Tx) error {
+		revokeOnce(t, t.Context(), t.Name())
+		<-ctx.Done()
+		require.ErrorAs(t, context.Cause(ctx), &lost)
+		require.NoError(t, guard.Do(t.Context(), b.Guard, observedSKU, increment("a"), guard.Name("take over")))
+		return increment("a")(context.WithoutCancel(ctx), tx)
+	}, guard.Name("late"))
+	require.ErrorAs(t, err, &rejection)
+	require.Equal(t, storage.ReasonStale, rejection.Reason)
+	return lost, rejection
+}
+
+// requireHistory requires that the history says the same as the metrics.
+func requireHistory(t *testing.T, o *observedProcess) {
+	t.Helper()
 	kinds := map[storage.EntryKind]int{}
-	entries, err := c.store.Entries(ctx, resource, 0, 100)
+	entries, err := o.store.Entries(t.Context(), observedSKU, 0, 100)
 	require.NoError(t, err)
 	for _, e := range entries {
 		kinds[e.Kind]++
 	}
-	require.Equal(t, map[storage.EntryKind]int{storage.KindClaim: 3, storage.KindWrite: 5}, kinds, "the history says the same")
-	rejections, err := c.store.Rejections(ctx, resource, 100)
+	require.Equal(t, map[storage.EntryKind]int{storage.KindClaim: 3, storage.KindWrite: 5}, kinds)
+	rejections, err := o.store.Rejections(t.Context(), observedSKU, 100)
 	require.NoError(t, err)
 	require.Len(t, rejections, 1)
+}
 
+// requireSpans requires a span for each call, all of which ended.
+func requireSpans(t *testing.T, a, b *observedProcess) {
+	t.Helper()
 	var names []string
 	for _, span := range a.spans.Ended() {
 		names = append(names, span.Name())
