@@ -139,7 +139,7 @@ func joinedText(e ast.Expr) (text string, ok bool) {
 }
 
 var (
-	printed     = regexp.MustCompile("(?m)(^ *|: |[`\"(])fencectl ([^\n]*(?:\\\\\n[^\n]*)*)")
+	printed     = regexp.MustCompile("(?m)(^ *|: |[`\"(])fencectl ")
 	shellWord   = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
 	shellMore   = regexp.MustCompile(` [#|>;&]`)
 	commandWord = regexp.MustCompile(`^[a-z][a-z-]*$`)
@@ -148,8 +148,9 @@ var (
 // commandsIn returns the command lines in a text: a line by itself, what is in quotes or
 // parentheses, and what follows a colon, where that isn't prose.
 func commandsIn(text string, prose bool) (all [][]string) {
-	for _, match := range printed.FindAllStringSubmatch(text, -1) {
-		before, line := match[1], strings.ReplaceAll(match[2], "\\\n", " ")
+	text = strings.ReplaceAll(text, "\\\n", " ")
+	for _, match := range printed.FindAllStringSubmatchIndex(text, -1) {
+		before, line := text[match[2]:match[3]], text[match[1]:]
 		end := map[string]string{"`": "`", `"`: `"`, "(": ")", ": ": ";`'"}[before]
 		if before == ": " && prose {
 			continue
