@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,8 +23,9 @@ type epochBump struct {
 	trust  string
 	dryRun bool
 
-	begun bool     // this attempt has begun to write
-	done  []string // what it has written
+	begun   bool     // this attempt has begun to write
+	done    []string // what it has written
+	earlier []string // what attempts before it have written
 }
 
 func newEpochBump(e *epochFlags, out *cli.Output) *cobra.Command {
@@ -74,7 +76,7 @@ user needs readwrite on PREFIX/epoch.`,
 const maxBumps = 10
 
 // errChanged says that an epoch has changed since it was read.
-var errChanged = errors.New("the epoch has changed since it was read: by another bump, or because two of the URLs lead to the same database")
+var errChanged = errors.New("the epoch has changed since it was read, by another bump")
 
 func (b *epochBump) run(cmd *cobra.Command, out *cli.Output) error {
 	if b.reason == "" || len(b.reason) > epoch.MaxReason {
@@ -89,7 +91,7 @@ func (b *epochBump) run(cmd *cobra.Command, out *cli.Output) error {
 			continue
 		}
 		if err != nil {
-			return b.explain(err, target)
+			return b.explain(err)
 		}
 		return b.say(cmd, out, s, target)
 	}
@@ -97,7 +99,7 @@ func (b *epochBump) run(cmd *cobra.Command, out *cli.Output) error {
 
 // bump raises the epoch once, and returns what was there before.
 func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err error) {
-	b.begun, b.done = false, nil
+	b.begun, b.done, b.earlier = false, nil, append(b.earlier, b.done...)
 	if s, err = b.read(ctx); err != nil {
 		return s, 0, err
 	}
@@ -117,7 +119,11 @@ func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err 
 // mayWrite fails if a write that follows would.
 func (b *epochBump) mayWrite(ctx context.Context, s epoch.State, target int64) error {
 	err := b.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) error {
-		return b.raiseDatabase(ctx, s, pool, target, true)
+		raised, err := b.raise(s, target).Apply(ctx, pool, b.databases.schema, true)
+		if err == nil && !raised {
+			err = errChanged
+		}
+		return err
 	})
 	if err != nil {
 		return err
@@ -133,23 +139,32 @@ func (b *epochBump) mayWrite(ctx context.Context, s epoch.State, target int64) e
 func (b *epochBump) raiseDatabases(ctx context.Context, s epoch.State, target int64) error {
 	for i, name := range b.databases.names {
 		err := b.databases.with(ctx, i, func(ctx context.Context, pool *pgxpool.Pool) error {
-			return b.raiseDatabase(ctx, s, pool, target, false)
+			return b.raiseDatabase(ctx, s, pool, target)
 		})
 		if err != nil {
 			return err
 		}
-		b.done = append(b.done, "database "+name)
+		b.done = append(b.done, fmt.Sprintf("%d in database %s", target, name))
 	}
 	return nil
 }
 
-func (b *epochBump) raiseDatabase(ctx context.Context, s epoch.State, pool *pgxpool.Pool, target int64, dryRun bool) error {
-	raise := epoch.Raise{Epoch: target, Token: fence.Token(s.Revision()), Reason: b.reason, Operator: operator()}
-	raised, err := raise.Apply(ctx, pool, b.databases.schema, dryRun)
-	if err == nil && !raised {
-		return errChanged
+// raiseDatabase raises one database, unless it is one that this attempt has raised by another URL.
+func (b *epochBump) raiseDatabase(ctx context.Context, s epoch.State, pool *pgxpool.Pool, target int64) error {
+	raise := b.raise(s, target)
+	raised, err := raise.Apply(ctx, pool, b.databases.schema, false)
+	if err != nil || raised {
+		return err
+	}
+	now, err := epoch.Read(ctx, pool, b.databases.schema)
+	if err == nil && (len(b.done) == 0 || !raise.Is(now.Raised)) {
+		err = errChanged
 	}
 	return err
+}
+
+func (b *epochBump) raise(s epoch.State, target int64) epoch.Raise {
+	return epoch.Raise{Epoch: target, Token: fence.Token(s.Revision()), Reason: b.reason, Operator: operator()}
 }
 
 func (b *epochBump) raiseEtcd(ctx context.Context, s epoch.State, target int64) error {
@@ -159,22 +174,25 @@ func (b *epochBump) raiseEtcd(ctx context.Context, s epoch.State, target int64) 
 			err = errChanged
 		}
 		if err == nil {
-			b.done = append(b.done, "etcd "+s.Keys[i].Key)
+			b.done = append(b.done, fmt.Sprintf("%d in etcd %s", target, s.Keys[i].Key))
 		}
 		return err
 	})
 }
 
 // explain adds what was written to an error, and how to go on.
-func (b *epochBump) explain(err error, target int64) error {
+func (b *epochBump) explain(err error) error {
 	switch {
-	case !b.begun:
+	case !b.begun && len(b.earlier) == 0:
 		return fmt.Errorf("%w\nNothing was written", err)
-	case len(b.done) == 0:
+	case !b.begun:
+		return fmt.Errorf("%w\nAnother bump interfered. Before, this one had set the epoch to %s. "+
+			"Until a bump succeeds, claims there may be rejected (epoch behind)", err, strings.Join(b.earlier, ", "))
+	case len(b.done)+len(b.earlier) == 0:
 		return fmt.Errorf("%w\nThis write may have taken effect, and no other was made: run the same command again", err)
 	}
-	return fmt.Errorf("%w\nThe epoch is %d in %s; this write may have taken effect, and no later one was made: run the same command again. "+
-		"Until then claims in these databases are rejected (epoch behind)", err, target, strings.Join(b.done, ", "))
+	return fmt.Errorf("%w\nThe epoch is %s; this write may have taken effect, and no later one was made: run the same command again. "+
+		"Until then claims in these databases are rejected (epoch behind)", err, strings.Join(slices.Concat(b.earlier, b.done), ", "))
 }
 
 // say reads everything back and reports it.

@@ -28,6 +28,12 @@ type Raise struct {
 	At       time.Time // by the database's clock; Apply ignores it
 }
 
+// Is reports whether recorded is the record of r, or of a raise that is equal but for its role and
+// time.
+func (r Raise) Is(recorded *Raise) bool {
+	return recorded != nil && r.Epoch == recorded.Epoch && r.Token == recorded.Token && r.Reason == recorded.Reason && r.Operator == recorded.Operator
+}
+
 // errDryRun rolls a transaction back.
 var errDryRun = errors.New("dry run")
 
