@@ -26,6 +26,7 @@ func validateShard(shard string) error {
 // enough. Otherwise the pool's role must own the schema, which has been migrated. A database
 // that is another shard, or holds fences, is a *NotReadyError with OtherShard: its data may
 // belong elsewhere, and its message has the statement that makes it the shard all the same.
+// SetShard waits for claims and seals under way, until ctx ends; later ones wait for it.
 func (s *Store) SetShard(ctx context.Context) error {
 	wrong := s.checkShard(ctx)
 	if sqlstate.Of(wrong) != sqlstate.OtherShard {
@@ -34,6 +35,10 @@ func (s *Store) SetShard(ctx context.Context) error {
 	set := false
 	err := asOwner(ctx, s.pool, func(tx pgx.Tx) error {
 		schema := s.sql.schema
+		// In a statement of its own, so that the next one's snapshot has the fences of claims that were under way.
+		if _, err := tx.Exec(ctx, "lock table "+schema+".resource in share mode"); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, "update "+schema+".setting set shard = $1 where shard is null and not exists (select from "+schema+".resource)", s.cfg.Shard)
 		set = tag.RowsAffected() == 1
 		return err

@@ -1,9 +1,11 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -58,6 +60,80 @@ func TestShard_ClaimsForAnotherAreRejected_HE9(t *testing.T) {
 	_, err = attempt(t.Context(), right, set("x", 2), held)
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	holds(t, pool, "x", 1)
+}
+
+// claimUnderWay claims sku/1 for a process that takes the database for a shard, and returns the
+// transaction, which has not committed.
+func claimUnderWay(t *testing.T, pool *pgxpool.Pool, shard string) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "select fence.claim_one('sku/1', 1, 5, 'a', shard => $1)", shard)
+	require.NoError(t, err)
+	return tx
+}
+
+// waitsForLock waits until one session waits for a lock of the table of fences.
+func waitsForLock(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	eventually(t, pool, "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted")
+}
+
+// When a shard has been renamed, the list of fences is complete for processes with the old list of
+// databases: what moves the data claims all of them.
+func TestShard_RenameWaitsForClaimsUnderWay_HE9(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	require.NoError(t, setShard(t, pool, "0 of 2"))
+	tx := claimUnderWay(t, pool, "0 of 2")
+	var listed int
+	renamed := make(chan error, 1)
+	go func() {
+		_, err := pool.Exec(t.Context(), "update fence.setting set shard = '0 of 4'")
+		if err == nil {
+			err = pool.QueryRow(t.Context(), "select count(*) from fence.resource where name = 'sku/1'").Scan(&listed)
+		}
+		renamed <- err
+	}()
+	waitsForLock(t, pool)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, <-renamed)
+	require.Equal(t, 1, listed)
+}
+
+// A claim that comes while a shard is being renamed sees the new name.
+func TestShard_ClaimDuringARenameIsRejected_HE9(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	require.NoError(t, setShard(t, pool, "0 of 2"))
+	store := newStore(t, pool, &postgres.Config{Shard: "0 of 2"})
+	claim(t, store, grant(4, "a"))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "update fence.setting set shard = '0 of 4'")
+	require.NoError(t, err)
+	claimed := make(chan error, 1)
+	go func() {
+		_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "b")})
+		claimed <- err
+	}()
+	waitsForLock(t, pool)
+	require.NoError(t, tx.Commit(t.Context()))
+	requireNotReady(t, <-claimed, postgres.OtherShard)
+}
+
+func TestSetShard_WaitsForClaimsUnderWay_HE9(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	tx := claimUnderWay(t, pool, "")
+	set := make(chan error, 1)
+	store := newStore(t, pool, &postgres.Config{Shard: "0 of 2"})
+	go func() { set <- store.SetShard(t.Context()) }()
+	waitsForLock(t, pool)
+	require.NoError(t, tx.Commit(t.Context()))
+	requireNotReady(t, <-set, postgres.OtherShard)
 }
 
 func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {

@@ -199,6 +199,19 @@ create trigger protect_epoch before update on {{schema}}.setting
     for each row execute function {{schema}}.protect_epoch();
 alter table {{schema}}.setting enable always trigger protect_epoch;
 
+-- A claim under way has read the shard. What changes the shard waits for it, so a list of
+-- the fences that is made afterwards has that claim's; later claims wait in turn, and read the new shard.
+create function {{schema}}.protect_shard() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    lock table {{schema}}.resource in share mode;
+    return null;
+end $$;
+
+create trigger protect_shard before update of shard on {{schema}}.setting
+    for each statement execute function {{schema}}.protect_shard();
+alter table {{schema}}.setting enable always trigger protect_shard;
+
 -- A renamed fence would leave its resource without one.
 create function {{schema}}.protect_name() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$

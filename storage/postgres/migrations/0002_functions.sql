@@ -197,7 +197,8 @@ end $$;
 -- returns a row for each: its place among the names, and either the fence's number and
 -- position or, if the grant is rejected, o_state and o_detail, in hexadecimal. A rejection
 -- doesn't keep the others from claiming. A database that is another shard than p_shard fails
--- all of them.
+-- all of them. It stays that shard until the claim commits: before a claim reads the shard, it takes the
+-- lock on the table that its writes need anyway, and protect_shard takes one that conflicts.
 --
 -- p_seqs and p_txs are positions at which the claimants have seen the fences, 0 for none. Where the
 -- history has another move at that position, or the fence hasn't got there, the database went
@@ -245,6 +246,7 @@ begin
     end loop;
     perform {{schema}}.raise_durability();
 
+    lock table {{schema}}.resource in row exclusive mode;
     select * into strict s from {{schema}}.setting where one;
     if (coalesce(s.shard, '') = p_shard) is not true then
         perform {{schema}}.check_shard(p_shard);
