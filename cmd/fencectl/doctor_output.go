@@ -69,9 +69,12 @@ func wrapped(s string, width int) string {
 
 // summary says what was examined and how much was found.
 func (d *doctorFlags) summary(r doctor.Report) string {
-	servers := slices.Clone(d.databases.names)
+	servers := append([]string{"etcd was not examined"}, d.databases.names...)
 	if d.asksEtcd {
-		servers = append([]string{"etcd at " + strings.Join(d.etcd.endpoints, ",")}, servers...)
+		servers[0] = "etcd at " + strings.Join(d.etcd.endpoints, ",")
+	}
+	if len(servers) == 1 {
+		servers = append(servers, "no database was examined")
 	}
 	counts := map[doctor.Severity]int{}
 	for _, f := range r.Findings {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
@@ -164,6 +165,23 @@ func TestDoctor_ExaminesTheServersThatAnswer(t *testing.T) {
 	(&installation{t: t, dsn: empty, env: []string{"FENCEKIT_DATABASE_URL=" + empty}}).mend(found[0])
 	_, found = examine(t, "--database-url", empty, "--ignore", "durability-off")
 	require.Empty(t, found)
+}
+
+// A variable stands for its flag also where the flag says what is examined.
+func TestDoctor_ExaminesTheEtcdOfAVariable(t *testing.T) {
+	url := migrated(t)
+	doctor := func() clitest.Ending { return fencectl(t, "doctor", "--ignore", "durability-off") }
+	t.Setenv("FENCEKIT_DATABASE_URL", url)
+	without := doctor()
+	require.Equal(t, cli.ExitOK, without.Code, without.Stdout)
+	require.Regexp(t, `^etcd was not examined, \S+: \d+ checks, nothing found\n$`, without.Stderr)
+	t.Setenv("FENCEKIT_ETCD_ENDPOINTS", "http://"+closedPort(t))
+	with := doctor()
+	require.Equal(t, cli.ExitNotReady, with.Code)
+	require.Contains(t, with.Stdout, "etcd-unreachable")
+	require.Contains(t, with.Stderr, "etcd at http://")
+	t.Setenv("FENCEKIT_DATABASE_URL", "")
+	require.Regexp(t, `^etcd at \S+, no database was examined: \d+ checks, 1 not-ready\n$`, doctor().Stderr)
 }
 
 // Findings about a schema of another name, beside one that is healthy, are mended there.

@@ -17,8 +17,8 @@ func Variable(f *pflag.Flag) string {
 	return "FENCEKIT_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// FillFromVariables takes the flags that were not given from their variables. An
-// empty variable counts as unset.
+// FillFromVariables takes the flags that were not given from their variables, and
+// marks them as changed. An empty variable counts as unset.
 func FillFromVariables(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		value := os.Getenv(Variable(f))
@@ -27,7 +27,9 @@ func FillFromVariables(flags *pflag.FlagSet) (err error) {
 		}
 		if bad := f.Value.Set(value); bad != nil {
 			err = UsageErrorf("%s: %w", Variable(f), bad)
+			return
 		}
+		f.Changed = true
 	})
 	return err
 }
