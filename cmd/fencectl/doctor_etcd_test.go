@@ -111,6 +111,12 @@ func TestDoctor_FindsASilentMember_L1(t *testing.T) {
 		return len(found) == 0
 	}, time.Minute, 100*time.Millisecond)
 
+	require.NoError(t, silent.Kill())
+	_, found = examine(t, "--etcd-endpoints", all)
+	require.Equal(t, []string{"etcd-member-silent"}, idsOf(found))
+	require.Contains(t, found[0].Seen, "connection refused")
+	require.NoError(t, silent.Restart(t.Context()))
+
 	for _, m := range c.Members()[1:] {
 		require.NoError(t, m.Pause())
 	}

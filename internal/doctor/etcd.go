@@ -1,12 +1,16 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,6 +30,7 @@ type lockService struct {
 	locker    *etcd.Locker
 	statuses  map[string]*clientv3.StatusResponse // by address, of the members that answered
 	readable  bool                                // keys can be read
+	silent    bool                                // no majority answers
 }
 
 func newLockService(e Etcd, limits Limits) *lockService {
@@ -80,6 +85,9 @@ func (l *lockService) ask(ctx context.Context, addresses []string) map[string]er
 	for _, address := range addresses {
 		asking.Go(func() {
 			status, err := l.Client.Status(ctx, address)
+			if err != nil {
+				err = cmp.Or(dialError(address), err)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -93,9 +101,29 @@ func (l *lockService) ask(ctx context.Context, addresses []string) map[string]er
 	return failures
 }
 
+// dialTime bounds the attempt to connect to a member that gave no answer.
+const dialTime = time.Second
+
+// dialError returns why no connection can be made to an address. gRPC tries again until its context
+// ends, and then says that alone. A connection that can be made has no error.
+func dialError(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Port() == "" {
+		return nil
+	}
+	conn, err := net.DialTimeout("tcp", u.Host, dialTime)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // unseen asks the members that are at no endpoint. As many of them as endpoints that were silent
 // may be at those.
 func (l *lockService) unseen(ctx context.Context, silent int) ([]Finding, error) {
+	if !l.hasLeader() {
+		return nil, nil // checkGrants says so
+	}
 	request, cancel := l.within(ctx)
 	defer cancel()
 	answer, err := l.Client.MemberList(request)
@@ -117,6 +145,17 @@ func (l *lockService) unseen(ctx context.Context, silent int) ([]Finding, error)
 		found = append(found, etcdMemberUnseen.found(etcdServer, fmt.Sprintf("member %s (%s) gives no answer", m.Name, list(m.ClientURLs))))
 	}
 	return found, nil
+}
+
+// hasLeader reports whether a member knows of a leader. Without one, as without a majority, most
+// requests wait until their time is up.
+func (l *lockService) hasLeader() bool {
+	for _, status := range l.statuses {
+		if status.Leader != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *lockService) seen(id uint64) bool {
@@ -217,6 +256,7 @@ func checkGrants(ctx context.Context, s *scene) (found []Finding, err error) {
 	case away.Reason == fence.InvalidEpoch:
 		return []Finding{l.found(epochKeyInvalid, away.Err.Error(), "reason", "'epoch key was mistyped'")}, nil
 	case away.Reason == fence.Unreachable:
+		l.silent = true
 		return []Finding{etcdUnreachable.found(etcdServer, away.Err.Error())}, nil
 	}
 	return nil, err
