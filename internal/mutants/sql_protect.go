@@ -56,7 +56,7 @@ declare
 		`enable always trigger fencekit_protect_truncate`, `enable trigger fencekit_protect_truncate`,
 		rejected("session_replication_role_=_replica,_and_TRUNCATE")),
 	change("protect-ignores-the-old-row", "P1", protectSQL,
-		`{{schema}}.protection_row(p, 'old', 'INSERT', 'true')`, `{{schema}}.protection_row(p, 'old', 'INSERT', 'tg_op = ''DELETE''')`,
+		`{{schema}}.trigger_branch(p, 'old', 'INSERT', 'true')`, `{{schema}}.trigger_branch(p, 'old', 'INSERT', 'tg_op = ''DELETE''')`,
 		rejected("a_row_that_moves_from_another_resource")),
 	change("protect-ignores-the-new-row", "P1", protectSQL,
 		`'DELETE', $if$tg_op = 'INSERT' or`, `'DELETE', $if$tg_op = 'INSERT' or false and`,
@@ -70,6 +70,10 @@ declare
 	change("protect-forgets-the-second-resource", "P1", protectSQL,
 		`set round = round + 1, fires = 0, at = statement_timestamp(), writes = writes || v_entry where`, `set fires = 0, at = statement_timestamp(), writes = writes || v_entry where`,
 		rejected("a_write_of_another_resource_behind_the_seal")),
+	change("protect-does-not-try-the-expression", "P1", protectSQL,
+		`    perform {{schema}}.try_resource(p_relation, p_resource, v_owner);
+`, ``,
+		inPostgres("TestProtect_RejectsWhatItCannotProtect")),
 	change("protect-audit-rejects", "P4", protectSQL,
 		`    if p.audit then
         perform`, `    if false then

@@ -171,7 +171,7 @@ func TestProtect_EvaluatesTheExpression_P1(t *testing.T) {
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := claim(t, store, grant(5, "a"))
-	mustExec(t, r.admin, "create function public.name(n int) returns text language sql return 'sku/' || n; create type mood as enum ('sku', 'user')")
+	mustExec(t, r.admin, "create function public.name(n int) returns text language sql return 'sku/' || n; create type mood as enum ('sku', 'user'); create domain positive as int not null check (value > 0)")
 	for columns, x := range map[string]struct{ resource, good, bad string }{
 		"name text":                 {"name", "'sku/1'", "'sku/2'"},
 		`"new" text, "old" text`:    {`"new" || '/' || "old"`, "'sku', '1'", "'sku', '2'"},
@@ -183,6 +183,8 @@ func TestProtect_EvaluatesTheExpression_P1(t *testing.T) {
 		"n varchar(1)":    {"$$sku/$$ || n", "'1'", "'2'"},
 		"j jsonb":         {"j ->> 'sku'", `'{"sku": "sku/1"}'`, `'{"sku": null}'`},
 		"n int default 1": {"'sku/1'", "7", ""},
+		"n int not null":  {"'sku/' || 1 / n", "1", "2"}, // fails for a row of nulls no more than for others
+		"n positive":      {"'sku/' || n", "1", "2"},
 	} {
 		t.Run(columns, func(t *testing.T) {
 			mustExec(t, r.admin, "drop table if exists things; create table things ("+columns+"); grant all on things to public")
@@ -201,6 +203,7 @@ func TestProtect_EvaluatesTheExpression_P1(t *testing.T) {
 func TestProtect_RejectsWhatItCannotProtect(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
+	mustExec(t, r.admin, "create function name_of(key text) returns text language sql return key; create table counted (n int); insert into counted values (1)")
 	mustExec(t, r.admin, "create view v as select * from item; create table whole (n text) partition by range (n); create table part partition of whole default; create table top (n text); create table below () inherits (top); create table owned (n int); alter table owned owner to "+r.names.App)
 	protect(t, r.admin, "whole", "n", postgres.ProtectAudit)
 	protect(t, r.admin, "below", "n", postgres.ProtectAudit)
@@ -212,6 +215,10 @@ func TestProtect_RejectsWhatItCannotProtect(t *testing.T) {
 		"another mode":                  {Table: "item", Resource: "key", Mode: "warn"},
 		"a missing table":               {Table: "items", Resource: "key", Mode: postgres.ProtectEnforce},
 		"a missing column":              {Table: "item", Resource: "sku", Mode: postgres.ProtectEnforce},
+		"a column with its table":       {Table: "item", Resource: "item.key", Mode: postgres.ProtectEnforce},
+		"a column of two tables":        {Table: "item", Resource: "(select max(key) from public.item)", Mode: postgres.ProtectEnforce},
+		"a function without its schema": {Table: "item", Resource: "name_of(key)", Mode: postgres.ProtectEnforce},
+		"an error in the present rows":  {Table: "counted", Resource: "1 / (n - 1)", Mode: postgres.ProtectAudit},
 		"no expression":                 {Table: "item", Resource: "key;", Mode: postgres.ProtectEnforce},
 		"a view":                        {Table: "v", Resource: "key", Mode: postgres.ProtectEnforce},
 		"a part of a protected table":   {Table: "part", Resource: "n", Mode: postgres.ProtectEnforce},

@@ -25,7 +25,7 @@ var (
 // results of kept operations are the callers' own.
 var (
 	readerTables   = []string{"resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded"}
-	readerRoutines = []string{"protected_members", "protection_row", "protection_source"} // of the view protected_table
+	readerRoutines = []string{"protected_members", "resource_block", "trigger_branch", "trigger_body"} // of the view protected_table
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
 

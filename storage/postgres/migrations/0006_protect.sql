@@ -79,8 +79,8 @@ exception when others then
     raise log 'fencekit: % of % for resource % is not recorded: %', p_kind, p_relation, p_resource, sqlerrm;
 end $$;
 
--- reject_unguarded rejects a write, or in audit mode records it.
-create function {{schema}}.reject_unguarded(p_protection integer, p_relation regclass, p_resource text, p_kind text, p_why text) returns void
+-- handle_unguarded rejects a write, or in audit mode records it.
+create function {{schema}}.handle_unguarded(p_protection integer, p_relation regclass, p_resource text, p_kind text, p_why text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     p {{schema}}.protection;
@@ -108,7 +108,7 @@ declare
     w       {{schema}}.guarded_write;
 begin
     if strpos(current_setting('fencekit.guarded', true), E'\n' || p_resource || E'\n') > 0 is not true then
-        perform {{schema}}.reject_unguarded(p_protection, p_relation, p_resource, lower(p_kind), case
+        perform {{schema}}.handle_unguarded(p_protection, p_relation, p_resource, lower(p_kind), case
             when p_resource is null then 'the resource of the row is null'
             else format('the transaction is not guarded for resource %s', p_resource) end);
         return p_resource;
@@ -157,7 +157,7 @@ begin
               where name operator(pg_catalog.=) v_resource and sealed operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
                 and pg_catalog.age(xmin) operator(pg_catalog.<=) 0;
             if not found and v_last then
-                perform {{schema}}.reject_unguarded(id, relation, v_resource, 'commit',
+                perform {{schema}}.handle_unguarded(id, relation, v_resource, 'commit',
                         pg_catalog.format('the transaction has written rows of resource %s, and was not sealed for it', v_resource))
                    from {{schema}}.protection where id operator(pg_catalog.=) pg_catalog.split_part(v_entry, ' ', 1)::pg_catalog.int4;
             elsif not found then
@@ -181,29 +181,34 @@ create constraint trigger guarded_write_sealed after insert or update of round o
     deferrable initially deferred for each row execute function {{schema}}.check_writes();
 alter table {{schema}}.guarded_write enable always trigger guarded_write_sealed;
 
--- protection_row is the part of a protected table's trigger function for one of the rows old and
--- new. The expression is evaluated without a query: the columns that it may name are variables.
-create function {{schema}}.protection_row(p {{schema}}.protection, p_row text, p_unless text, p_if text) returns text
+-- resource_block is the block of PL/pgSQL that evaluates the expression for a row, a variable. It
+-- does so without a query: the columns that the expression may name are variables.
+create function {{schema}}.resource_block(p_relation regclass, p_resource text, p_row text) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return format($body$
-    if tg_op <> %L then
         declare%s
         begin
             "resource of row" := (
 %s
             )::pg_catalog.text;
-        end;
+        end;$body$,
+    (select coalesce(string_agg(format(E'\n            %I %s := %s.%1$I;', a.attname, format_type(a.atttypid, a.atttypmod), p_row), '' order by a.attname in ('new', 'old'), a.attnum), '')
+       from pg_attribute a
+      where a.attrelid = p_relation and a.attnum > 0 and not a.attisdropped and strpos(lower(p_resource), lower(replace(a.attname, '"', '""'))) > 0),
+    p_resource);
+
+-- trigger_branch is the part of a protected table's trigger function for one of the rows old and new.
+create function {{schema}}.trigger_branch(p {{schema}}.protection, p_row text, p_unless text, p_if text) returns text
+language sql volatile set search_path = pg_catalog, pg_temp
+return format($body$
+    if tg_op <> %L then%s
         if %s then
             "resource of row" := %s.note_write(%s, tg_relid, "resource of row", tg_op);
         end if;
-    end if;$body$, p_unless,
-    (select coalesce(string_agg(format(E'\n            %I %s := %s.%1$I;', a.attname, format_type(a.atttypid, a.atttypmod), p_row), '' order by a.attname in ('new', 'old'), a.attnum), '')
-       from pg_attribute a
-      where a.attrelid = p.relation and a.attnum > 0 and not a.attisdropped and strpos(lower(p.resource), lower(replace(a.attname, '"', '""'))) > 0),
-    p.resource, p_if, '{{schema}}', p.id);
+    end if;$body$, p_unless, {{schema}}.resource_block(p.relation, p.resource, p_row), p_if, '{{schema}}', p.id);
 
--- protection_source is the body of a protected table's trigger function.
-create function {{schema}}.protection_source(p {{schema}}.protection) returns text
+-- trigger_body is the body of a protected table's trigger function.
+create function {{schema}}.trigger_body(p {{schema}}.protection) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return format($body$
 declare
@@ -211,14 +216,14 @@ declare
     "resource before" pg_catalog.text;
 begin
     if tg_op = 'TRUNCATE' then
-        perform %s.reject_unguarded(%s, tg_relid, null, 'truncate', 'its rows are of many resources: delete them in guarded transactions');
+        perform %s.handle_unguarded(%s, tg_relid, null, 'truncate', 'its rows are of many resources: delete them in guarded transactions');
         return null;
     end if;%s
     "resource before" := "resource of row";%s%s
     return null;
 end $body$, '{{schema}}', p.id,
-    {{schema}}.protection_row(p, 'old', 'INSERT', 'true'),
-    {{schema}}.protection_row(p, 'new', 'DELETE', $if$tg_op = 'INSERT' or "resource of row" is distinct from "resource before"$if$),
+    {{schema}}.trigger_branch(p, 'old', 'INSERT', 'true'),
+    {{schema}}.trigger_branch(p, 'new', 'DELETE', $if$tg_op = 'INSERT' or "resource of row" is distinct from "resource before"$if$),
     case when p.audit then $body$
     return null;
 exception when others then
@@ -252,6 +257,27 @@ begin
     delete from {{schema}}.protection where id = p_protection;
 end $$;
 
+-- try_resource evaluates an expression as the trigger function will: for a row of the table, or, if
+-- it has none, for one of nulls, where only those errors count that any row would meet.
+create function {{schema}}.try_resource(p_relation regclass, p_resource text, p_owner regrole) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+declare
+    v_function text := format('%s.resource_of_row(%s)', '{{schema}}', p_relation);
+    v_any      boolean;
+begin
+    execute format('create function %s returns text language plpgsql security definer set search_path = pg_catalog, pg_temp as %L', v_function,
+        format(E'declare\n    "resource of row" pg_catalog.text;\nbegin%s\n    return "resource of row";\nend', {{schema}}.resource_block(p_relation, p_resource, '$1')));
+    execute format('alter function %s owner to %s', v_function, p_owner);
+    execute format('select exists (select from %s)', p_relation) into v_any;
+    execute format(case when v_any then 'select %s.resource_of_row(r) from %s r limit 1' else 'select %s.resource_of_row(null::%s)' end, '{{schema}}', p_relation);
+    execute format('drop function %s', v_function);
+exception when syntax_error_or_access_rule_violation or data_exception or integrity_constraint_violation or plpgsql_error then
+    if v_any or sqlstate like '42%' then
+        raise exception 'fencekit: % can''t be protected: its resource can''t be evaluated: %', p_relation, sqlerrm
+            using errcode = 'ZF007', hint = 'The expression names columns without the table, and functions with their schema.';
+    end if;
+end $$;
+
 -- protect_table protects a table, or changes how it is protected. The expression gives the name of
 -- a row's resource. It is evaluated with the rights of the schema's owner, and with pg_catalog as
 -- the search_path. The caller owns the schema and the table, and is a member of the schema's owner.
@@ -270,7 +296,7 @@ begin
     if v_class.relkind not in ('r', 'p') or v_class.relpersistence = 't' or v_class.relnamespace in ('{{schema}}'::regnamespace, 'pg_catalog'::regnamespace) then
         raise exception 'fencekit: % can''t be protected: it must be an ordinary or partitioned table of your own, and not a temporary one', p_relation using errcode = 'ZF007';
     end if;
-    execute format(E'select (\n%s\n)::pg_catalog.text from %s limit 0', p_resource, p_relation);
+    perform {{schema}}.try_resource(p_relation, p_resource, v_owner);
     if exists (select from {{schema}}.protected_members(p_relation) m join pg_trigger t on t.tgrelid = m.member
                 left join {{schema}}.protection o on o.relation = p_relation
                 where t.tgname in ('fencekit_protect', 'fencekit_protect_truncate')
@@ -283,7 +309,7 @@ begin
     returning * into p;
     v_function := format('%s.protect_%s()', '{{schema}}', p.id);
     execute format('create or replace function %s returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as %L',
-                   v_function, {{schema}}.protection_source(p));
+                   v_function, {{schema}}.trigger_body(p));
     execute format('alter function %s owner to %s', v_function, v_owner);
     execute format('revoke all on function %s from public', v_function);
     for v_member in select * from {{schema}}.protected_members(p_relation) loop
@@ -311,7 +337,7 @@ select p.relation::text as "table",
        case
            when c.oid is null then 'the table is gone'
            when f.oid is null then 'the trigger function is gone'
-           when f.prosrc <> {{schema}}.protection_source(p) or not f.prosecdef or f.proowner <> n.nspowner
+           when f.prosrc <> {{schema}}.trigger_body(p) or not f.prosecdef or f.proowner <> n.nspowner
              or f.proconfig is distinct from '{"search_path=pg_catalog, pg_temp",enable_seqscan=off}' then 'the trigger function was changed, or a column that the resource names'
            else (select string_agg(distinct format('%s lacks a trigger, or it is not enabled always', m.member), '; ')
                    from {{schema}}.protected_members(p.relation) m
