@@ -46,19 +46,6 @@ func TestRaise_EndsEarlierEpochs_N20_HD5(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 }
 
-// Raises are recorded for good, for the owner too.
-func TestRaise_IsRecordedForGood_G5(t *testing.T) {
-	t.Parallel()
-	d := newDatabase(t)
-	d.raise(2)
-	for _, role := range []string{"origin", "replica"} {
-		for _, sql := range []string{"update fence.epoch_raise set reason = 'none'", "delete from fence.epoch_raise", "truncate fence.epoch_raise"} {
-			_, err := d.owner.Exec(t.Context(), "set session_replication_role = "+role+"; "+sql)
-			require.ErrorContains(t, err, "ZF009", sql)
-		}
-	}
-}
-
 // It is raised by the owner alone, and only upwards; the reader role may read it.
 func TestRaise_OnlyUp_N20(t *testing.T) {
 	t.Parallel()
