@@ -110,7 +110,7 @@ var claimMutants = []Mutant{
 		`when r.timeline <> v_timeline then 'ZF011'`, ``,
 		inPostgres("TestFailover_EndsTheGrantsOfBefore_HE1")),
 	change("claim-is-not-durable", "N28 HE2", functionsSQL,
-		"perform {{schema}}.raise_durability();\n\n    lock table", "select * into strict s",
+		"perform {{schema}}.raise_durability();\n\n    lock table", "lock table",
 		inPostgres("TestCommit_IsDurableWhateverTheSettings_N28")),
 	change("claim-runs-with-the-callers-rights", "HC2", functionsSQL,
 		"o_state text, o_detail text)\nlanguage plpgsql security definer set", "o_state text, o_detail text)\nlanguage plpgsql set",
