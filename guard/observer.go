@@ -13,6 +13,9 @@ import (
 // waits for them, and calls them from several goroutines at a time, so they must be fast and
 // must not call the Guard. One Observer may serve several Guards. Don't change it after New.
 //
+// [Guard.Close] doesn't wait for Started, Queued and Finished: it may return while one of them runs
+// for a call that has not returned yet.
+//
 // Each call has a goroutine of its own. If a function panics, or ends its goroutine as
 // t.FailNow does in a test, that is logged, and the operation goes on.
 //
