@@ -45,12 +45,12 @@ func NewShards(client *clientv3.Client, pools []*pgxpool.Pool, cfg *Config) (*Sh
 		c.Store.Shard = shardName(i, len(pools))
 		g, err := newOn(locker, pool, c)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("shard %d: %w", i, err), s.Close(context.Background()))
+			return nil, errors.Join(fmt.Errorf("shard %d: %w", i, err), s.end(context.Background()))
 		}
 		s.guards, s.Stores, guards = append(s.guards, g), append(s.Stores, g.Store), append(guards, g.Guard)
 	}
 	if s.Shards, err = guard.NewShards(guards...); err != nil {
-		return nil, errors.Join(err, s.Close(context.Background()))
+		return nil, errors.Join(err, s.end(context.Background()))
 	}
 	return s, nil
 }
@@ -62,6 +62,9 @@ func shardName(i, n int) string { return fmt.Sprintf("%d of %d, rule 1", i, n) }
 // makes each that holds no fences yet the shard that it is in the list of pools: see
 // postgres.Store.SetShard.
 func (s *Shards) Migrate(ctx context.Context) error {
+	if err := s.made(); err != nil {
+		return err
+	}
 	for i, g := range s.guards {
 		err := g.Migrate(ctx)
 		if err == nil {
@@ -77,6 +80,9 @@ func (s *Shards) Migrate(ctx context.Context) error {
 // Check is Guard.Check for all databases. An error of a database names its shard; the others can be
 // used all the same.
 func (s *Shards) Check(ctx context.Context) error {
+	if err := s.made(); err != nil {
+		return err
+	}
 	errs := make([]error, len(s.Stores)+1)
 	var asked sync.WaitGroup
 	asked.Go(func() { errs[len(s.Stores)] = s.Locker.Check(ctx) })
@@ -94,15 +100,27 @@ func (s *Shards) Check(ctx context.Context) error {
 // Close is Guard.Close for all databases: calls end, pruning stops, and then the Locker revokes
 // its session.
 func (s *Shards) Close(ctx context.Context) error {
-	var err error
-	if s.Shards != nil {
-		err = s.Shards.Close(ctx)
+	if err := s.made(); err != nil {
+		return err
 	}
+	err := s.Shards.Close(ctx)
 	if errors.Is(err, guard.ErrInvalid) {
 		return err // called by a function that runs under it: nothing is closed
 	}
+	return errors.Join(err, s.end(ctx))
+}
+
+// end stops what goes on beside calls.
+func (s *Shards) end(ctx context.Context) error {
 	for _, g := range s.guards {
 		g.stopPruning()
 	}
-	return errors.Join(err, s.Locker.Close(ctx))
+	return s.Locker.Close(ctx)
+}
+
+func (s *Shards) made() error {
+	if s == nil || s.Shards == nil {
+		return fmt.Errorf("%w: nil Shards, or one that NewShards has not made", guard.ErrInvalid)
+	}
+	return nil
 }

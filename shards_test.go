@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit"
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -75,6 +76,31 @@ func TestShards_AnotherListIsRejected_HE9(t *testing.T) {
 	requireNotReady(t, guard.Do(t.Context(), s, "sku/1", nothing), postgres.OtherShard)
 }
 
+// Grants that came with a request run on their own shard, and make no fence in another one.
+func TestShards_UnderGrantMakesFencesInTheirShard_HE9(t *testing.T) {
+	t.Parallel()
+	pools := []*pgxpool.Pool{emptyPool(t), emptyPool(t)}
+	s := newShards(t, fencekit.Config{}, pools...)
+	require.NoError(t, s.Migrate(t.Context()))
+	var grants [2]fence.Grant
+	for i := 0; grants[0].Resource == "" || grants[1].Resource == ""; i++ {
+		name := fmt.Sprintf("sku/%d", i)
+		lease, err := s.Locker.Acquire(t.Context(), name)
+		require.NoError(t, err)
+		grants[guard.ShardOf(name, 2)] = lease.Grant()
+	}
+	across := new(guard.AcrossShardsError)
+	require.ErrorAs(t, guard.Do(t.Context(), s.UnderGrant(grants[:]...), grants[0].Resource, nothing), &across)
+	for i, pool := range pools {
+		require.NoError(t, guard.Do(t.Context(), s.UnderGrant(grants[i]), grants[i].Resource, nothing))
+		rows, err := pool.Query(t.Context(), "select name from fence.resource")
+		require.NoError(t, err)
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		require.Equal(t, []string{grants[i].Resource}, names)
+	}
+}
+
 // A database that can't be reached takes only its own resources away.
 func TestShards_OneIsAway(t *testing.T) {
 	t.Parallel()
@@ -114,6 +140,13 @@ func TestNewShards_RejectsWhatCannotWork(t *testing.T) {
 	}
 	_, err := fencekit.NewShards(nil, []*pgxpool.Pool{pool}, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
+	for _, none := range []*fencekit.Shards{nil, {}} {
+		for _, call := range []func(context.Context) error{none.Migrate, none.Check, none.Close} {
+			require.ErrorIs(t, call(t.Context()), guard.ErrInvalid)
+		}
+	}
+	require.ErrorIs(t, guard.Do(t.Context(), &fencekit.Shards{}, "a", nothing), guard.ErrInvalid)
+	require.ErrorIs(t, (&fencekit.Guard{}).Close(t.Context()), guard.ErrInvalid)
 }
 
 func TestShards_CloseInAFunctionClosesNothing_L1(t *testing.T) {

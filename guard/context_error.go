@@ -10,12 +10,15 @@ import (
 )
 
 // names returns the resources of grants, for a message.
-func names(grants []fence.Grant) string {
+func names(grants []fence.Grant) string { return strings.Join(resourcesOf(grants), ", ") }
+
+// resourcesOf returns the names of the grants' resources.
+func resourcesOf(grants []fence.Grant) []string {
 	resources := make([]string, len(grants))
 	for i, g := range grants {
 		resources[i] = g.Resource
 	}
-	return strings.Join(resources, ", ")
+	return resources
 }
 
 // endError returns the error for an operation that doesn't begin, or doesn't commit,

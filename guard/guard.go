@@ -63,6 +63,9 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 // With the context of a function that runs under the Guard Close would wait for itself: it
 // returns ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
+	if g == nil {
+		return errNoGuard
+	}
 	if ctx.Value(g.key) != nil {
 		return fmt.Errorf("%w: close: the context is that of a function that runs under this Guard: let it return first", ErrInvalid)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -71,18 +72,45 @@ func keyOf(resource string) string {
 	return resource
 }
 
-// Guard returns the Guard of the shard that a resource belongs to, as for [Guard.UnderGrant] and
-// [Guard.UnderLease].
-func (s *Shards[Tx]) Guard(resource string) *Guard[Tx] {
-	return s.guards[ShardOf(resource, len(s.guards))]
+// UnderGrant is [Guard.UnderGrant] on the Guard of the shard that the grants' resources belong to. If
+// they belong to different shards, or the context of a call is that of a function that runs on
+// another shard, a call fails with an [*AcrossShardsError] before anything happens.
+func (s *Shards[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
+	return s.under((*Guard[Tx])(nil).UnderGrant(grants...))
 }
 
-// Guards returns the Guards in the order of their shards, as to move data from one to another.
-func (s *Shards[Tx]) Guards() []*Guard[Tx] { return slices.Clone(s.guards) }
+// UnderLease is [Guard.UnderLease] on the Guard of the shard that the leases' resources belong to.
+// Its calls fail as those of UnderGrant do.
+func (s *Shards[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
+	return s.under((*Guard[Tx])(nil).UnderLease(leases...))
+}
+
+// under returns a Runner under grants or leases as one on the Guard of their shard.
+func (s *Shards[Tx]) under(runner Runner[Tx]) Runner[Tx] {
+	b := runner.(*callerRunner[Tx])
+	if s.empty() {
+		return b // its calls fail: it has no Guard
+	}
+	b.shards, b.guard = s, s.guards[0]
+	if len(b.grants) > 0 {
+		b.guard = s.guardOf(b.grants[0].Resource)
+	}
+	return b
+}
+
+func (s *Shards[Tx]) empty() bool { return s == nil || len(s.guards) == 0 }
+
+// guardOf returns the Guard of the shard that a resource belongs to.
+func (s *Shards[Tx]) guardOf(resource string) *Guard[Tx] {
+	return s.guards[ShardOf(resource, len(s.guards))]
+}
 
 // Close closes all Guards, at the same time, and returns their errors, joined: see
 // [Guard.Close]. With the context of a function that runs under one of them it closes none.
 func (s *Shards[Tx]) Close(ctx context.Context) error {
+	if s.empty() {
+		return errNoGuard
+	}
 	for _, g := range s.guards {
 		if ctx.Value(g.key) != nil {
 			return g.Close(ctx) // which says so
@@ -115,29 +143,28 @@ func (s *Shards[Tx]) hold(ctx context.Context, resources []string, fn func(ctx c
 
 // route returns the Guard for a call on resources with ctx.
 func (s *Shards[Tx]) route(ctx context.Context, resources []string) (*Guard[Tx], error) {
-	if s == nil || len(s.guards) == 0 {
+	if s.empty() {
 		return nil, errNoGuard
 	}
-	of := s.Guard(resources[0])
+	of := s.guardOf(resources[0])
 	for _, resource := range resources[1:] {
-		if s.Guard(resource) != of {
+		if s.guardOf(resource) != of {
 			return nil, s.across(resources)
 		}
 	}
-	for _, g := range s.guards {
+	for shard, g := range s.guards {
 		// A function that waited for a lock of another shard could wait in a circle.
 		if in, ok := ctx.Value(g.key).(*runContext); ok && g != of {
-			held := make([]string, 0, len(in.grants)+len(resources))
-			for _, grant := range in.grants {
-				held = append(held, grant.Resource)
-			}
-			return nil, s.across(append(held, resources...))
+			err := s.across(resources)
+			err.Resources = append(resourcesOf(in.grants), err.Resources...)
+			err.Shards = append(slices.Repeat([]int{shard}, len(in.grants)), err.Shards...)
+			return nil, err
 		}
 	}
 	return of, nil
 }
 
-func (s *Shards[Tx]) across(resources []string) error {
+func (s *Shards[Tx]) across(resources []string) *AcrossShardsError {
 	e := &AcrossShardsError{Resources: slices.Clone(resources)}
 	for _, resource := range resources {
 		e.Shards = append(e.Shards, ShardOf(resource, len(s.guards)))
@@ -145,8 +172,8 @@ func (s *Shards[Tx]) across(resources []string) error {
 	return e
 }
 
-// AcrossShardsError: the resources of a call, together with those of the function that makes
-// it, belong to different shards. Nothing was locked or written. It is ErrInvalid.
+// AcrossShardsError: the resources of a call, or of its grants, together with those of the function
+// that makes it, belong to different shards. Nothing was locked or written. It is ErrInvalid.
 type AcrossShardsError struct {
 	Resources []string
 	Shards    []int // of each resource

@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
@@ -36,7 +38,7 @@ func (s *sharded) names() (a, b, other string) {
 	a = "sku/0"
 	for i := 1; b == "" || other == ""; i++ {
 		name := fmt.Sprintf("sku/%d", i)
-		if s.Guard(name) == s.Guard(a) {
+		if guard.ShardOf(name, 4) == guard.ShardOf(a, 4) {
 			b = name
 		} else {
 			other = name
@@ -136,6 +138,63 @@ func TestShards_RejectWhatSpansTwo_HE9(t *testing.T) {
 	}))
 }
 
+// lease acquires a resource with a locker of its own.
+func (s *sharded) lease(t *testing.T, resource string) fence.Lease {
+	t.Helper()
+	lease, err := guardtest.NewLocker().Acquire(t.Context(), resource)
+	require.NoError(t, err)
+	return lease
+}
+
+func TestShards_UnderGrantRunsOnTheShardOfItsGrants_HE9(t *testing.T) {
+	t.Parallel()
+	s := newSharded(t)
+	a, b, other := s.names()
+	of, and, leases := s.lease(t, a), s.lease(t, b), []fence.Lease{s.lease(t, other)}
+	require.NoError(t, guard.Do(t.Context(), s.UnderGrant(of.Grant(), and.Grant()), []string{a, b}, set("k", "1")))
+	require.NoError(t, guard.Hold(t.Context(), s.UnderLease(leases...), other, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
+		return guard.Do(ctx, h, other, set("k", "2"))
+	}))
+	for i, w := range s.worlds {
+		want := map[int]string{guard.ShardOf(a, 4): "1", guard.ShardOf(other, 4): "2"}[i]
+		require.Equal(t, want, w.store.Read("k"), "shard %d", i)
+	}
+}
+
+// Grants of two shards claim in neither, whatever the call names: a fence in another database than the
+// resource's own would let two holders write.
+func TestShards_UnderGrantRejectsWhatSpansTwo_HE9(t *testing.T) {
+	t.Parallel()
+	s := newSharded(t)
+	a, b, other := s.names()
+	of, and := s.lease(t, a), s.lease(t, other)
+	run := func(context.Context, *memory.Tx) error {
+		t.Error("ran")
+		return nil
+	}
+	for _, on := range []guard.Runner[*memory.Tx]{s.UnderGrant(of.Grant(), and.Grant()), s.UnderLease(and, of)} {
+		for _, resources := range [][]string{{a}, {other}, {a, other}} {
+			across := new(guard.AcrossShardsError)
+			require.ErrorAs(t, guard.Do(t.Context(), on, resources, run), &across)
+			require.Equal(t, []string{a, other}, across.Resources)
+			require.ErrorAs(t, guard.Hold(t.Context(), on, resources, func(context.Context, guard.Runner[*memory.Tx]) error { return run(nil, nil) }), &across)
+		}
+	}
+	for _, w := range s.worlds {
+		for _, resource := range []string{a, other} {
+			entries, err := w.store.Entries(t.Context(), resource, 0, 10)
+			require.NoError(t, err)
+			require.Empty(t, entries)
+		}
+	}
+	require.NoError(t, guard.Do(t.Context(), s, b, func(ctx context.Context, _ *memory.Tx) error {
+		across := new(guard.AcrossShardsError)
+		require.ErrorAs(t, guard.Do(ctx, s.UnderGrant(and.Grant()), other, run), &across)
+		require.Equal(t, []string{b, other}, across.Resources)
+		return nil
+	}))
+}
+
 func TestShards_CloseClosesAllUnlessAFunctionCallsIt(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t)
@@ -159,5 +218,8 @@ func TestNewShards_RejectsWhatCannotWork(t *testing.T) {
 	}
 	for _, none := range []*guard.Shards[*memory.Tx]{nil, {}} {
 		require.ErrorIs(t, guard.Do(t.Context(), none, "a", set("k", "v")), guard.ErrInvalid)
+		require.ErrorIs(t, guard.Do(t.Context(), none.UnderGrant(grant(1)), sku, set("k", "v")), guard.ErrInvalid)
+		require.ErrorIs(t, guard.Do(t.Context(), none.UnderLease(nil), sku, set("k", "v")), guard.ErrInvalid)
+		require.ErrorIs(t, none.Close(t.Context()), guard.ErrInvalid)
 	}
 }

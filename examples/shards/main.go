@@ -1,10 +1,11 @@
 // Command shards sells from a stock that is spread over several databases, and moves it when
 // there are more of them than before: see docs/guides/sharding.md. ETCD_ENDPOINT is the lock service,
-// DATABASE_URLS names the databases, separated by spaces, in the same order for each process.
+// DATABASE_URLS names the databases, separated by spaces, in the same order for each process;
+// RETIRED_URLS those that have been among them, for move.
 //
 //	go run ./examples/shards init   # tables, and 200 products with 100 pieces each
 //	go run ./examples/shards sell   # for 5 s, on 8 goroutines for each database
-//	go run ./examples/shards move   # what belongs to another database than it is in
+//	go run ./examples/shards move   # what is in another database than it belongs to
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"log"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,13 +35,14 @@ const products = 200
 
 func main() {
 	command := strings.Join(os.Args[1:], " ")
-	if err := run(context.Background(), command, os.Getenv("ETCD_ENDPOINT"), strings.Fields(os.Getenv("DATABASE_URLS")), os.Stdout); err != nil {
+	urls, retired := strings.Fields(os.Getenv("DATABASE_URLS")), strings.Fields(os.Getenv("RETIRED_URLS"))
+	if err := run(context.Background(), command, os.Getenv("ETCD_ENDPOINT"), urls, retired, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, command, endpoint string, urls []string, out io.Writer) (err error) {
-	shop, err := open(ctx, endpoint, urls)
+func run(ctx context.Context, command, endpoint string, urls, retired []string, out io.Writer) (err error) {
+	shop, err := open(ctx, endpoint, urls, retired)
 	if err != nil {
 		return err
 	}
@@ -57,23 +60,28 @@ func run(ctx context.Context, command, endpoint string, urls []string, out io.Wr
 
 // shop is a stock in several databases.
 type shop struct {
-	client *clientv3.Client
-	pools  []*pgxpool.Pool
-	shards *fencekit.Shards
+	client  *clientv3.Client
+	pools   []*pgxpool.Pool
+	retired []*pgxpool.Pool // have no part of the stock any more, once it has been moved
+	shards  *fencekit.Shards
 }
 
-func open(ctx context.Context, endpoint string, urls []string) (*shop, error) {
+func open(ctx context.Context, endpoint string, urls, retired []string) (*shop, error) {
 	client, err := clientv3.New(etcd.ClientConfig(endpoint))
 	if err != nil {
 		return nil, err
 	}
 	s := &shop{client: client}
-	for _, url := range urls {
+	for i, url := range slices.Concat(urls, retired) {
 		pool, err := pgxpool.New(ctx, url)
 		if err != nil {
 			return nil, errors.Join(err, s.close(ctx))
 		}
-		s.pools = append(s.pools, pool)
+		if i < len(urls) {
+			s.pools = append(s.pools, pool)
+		} else {
+			s.retired = append(s.retired, pool)
+		}
 	}
 	if s.shards, err = fencekit.NewShards(client, s.pools, nil); err != nil {
 		return nil, errors.Join(err, s.close(ctx))
@@ -86,7 +94,7 @@ func (s *shop) close(ctx context.Context) error {
 	if s.shards != nil {
 		err = s.shards.Close(ctx)
 	}
-	for _, pool := range s.pools {
+	for _, pool := range slices.Concat(s.pools, s.retired) {
 		pool.Close()
 	}
 	return errors.Join(err, s.client.Close())
