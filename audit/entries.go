@@ -3,12 +3,13 @@ package audit
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -87,7 +88,7 @@ func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, 
 		}
 		where.add("kind = any ($%d)", kinds)
 	}
-	if err := where.addOp(&r.filter); err != nil {
+	if err := where.addOp(&r.filter, r.schema); err != nil {
 		return nil, nil, err
 	}
 	sql := "select s.n, e.kind, e.at, coalesce(e.epoch, 0), coalesce(e.token, 0), coalesce(e.holder, ''), e.position, e.claim_position, e.tx, e.xid, coalesce(e.ops, '[]')::text, e.hash" +
@@ -103,6 +104,9 @@ func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, 
 	if err == nil && len(entries) == r.limits.rows {
 		unread = following(within, last-1, entries[r.limits.rows-1].Seq)
 	}
+	if r.filter.byOp() { // the server can't tell of malformed ops
+		entries = slices.DeleteFunc(entries, func(e Entry) bool { return !slices.ContainsFunc(e.Ops, r.filter.matches) })
+	}
 	return entries, unread, err
 }
 
@@ -112,8 +116,7 @@ func scanEntry(row pgx.CollectableRow) (e Entry, n int, err error) {
 	if err := row.Scan(&n, &e.Kind, &e.At, &e.Grant.Epoch, &e.Grant.Token, &e.Grant.Holder, &e.Seq, &e.Claim, &e.Tx, &e.XID, &ops, &hash); err != nil {
 		return e, 1, err
 	}
-	if e.Hash, err = hex.DecodeString(hash); err != nil {
-		return e, n, err
-	}
-	return e, n, json.Unmarshal([]byte(ops), &e.Ops)
+	e.Ops = record.Ops(ops)
+	e.Hash, err = hex.DecodeString(hash)
+	return e, n, err
 }

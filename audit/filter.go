@@ -181,9 +181,10 @@ func (c *conditions) addGrant(f *Filter) {
 	}
 }
 
-// addOp requires an operation, in the column ops. An id that JSON has as it is also has to occur
-// in the text, which costs a tenth of reading the JSON.
-func (c *conditions) addOp(f *Filter) error {
+// addOp requires an operation, in the column ops, unless they are malformed: the server may be unable
+// to read those. An id that JSON has as it is also has to occur in the text, which costs a tenth of
+// reading the JSON.
+func (c *conditions) addOp(f *Filter, schema string) error {
 	if !f.byOp() {
 		return nil
 	}
@@ -191,7 +192,7 @@ func (c *conditions) addOp(f *Filter) error {
 	if err != nil {
 		return err
 	}
-	sql := "ops::jsonb @> $%d::text::jsonb"
+	sql := "case " + schema + ".well_formed(ops) when true then ops::jsonb @> $%d::text::jsonb when false then true end"
 	if literal(f.Op.ID) {
 		c.args = append(c.args, f.Op.ID)
 		sql = fmt.Sprintf("case when strpos(ops::text, $%d) > 0 then ", len(c.args)) + sql + " end"

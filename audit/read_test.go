@@ -212,3 +212,35 @@ func TestOpen_OfNoHistory(t *testing.T) {
 	_, err = audit.Open(nil, "")
 	require.ErrorIs(t, err, fence.ErrInvalid)
 }
+
+// What is no array of operations, as an application role may seal, is an operation with its text as an attribute. It
+// keeps nothing else from being read or filtered.
+func TestEntries_WithMalformedOperations(t *testing.T) {
+	t.Parallel()
+	w := newWritten(t)
+	malformed := []string{`[1]`, `[{"id":5}]`, `[{"attrs":{"k":1}}]`, `{"id":"order-1"}`, `[1e999999]`}
+	for _, ops := range append(malformed, `[{"id":"order-1","name":"\u0000"}]`, `[{"id":"\ud800"}]`) {
+		mustExec(t, w.pool, "insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops)"+
+			" select resource, 'w', max(seq) + 1, 1, 1, '1', now(), '\\x0a', $1::text::json from fence.history where resource = (select id from fence.resource where name = 'sku/2') group by resource", ops)
+	}
+	entries := list(t, openHistory(t, w.pool).Entries(t.Context(), audit.Filter{Resource: "sku/2"}))
+	require.Len(t, entries, 8)
+	for i, text := range malformed {
+		require.Equal(t, []storage.OpRecord{{Attrs: map[string]string{"malformed": text}}}, entries[i+1].Ops)
+	}
+	for _, c := range []struct {
+		op   storage.OpRecord
+		want []string
+	}{
+		{storage.OpRecord{ID: "order-1"}, []string{"sku/1 2", "sku/2 7"}},
+		{storage.OpRecord{Name: "sell"}, []string{"sku/1 2"}},
+		{storage.OpRecord{Attrs: map[string]string{"qty": "2"}}, []string{"sku/1 2"}},
+		{storage.OpRecord{Attrs: map[string]string{"malformed": "[1]"}}, []string{"sku/2 2"}},
+	} {
+		var got []string
+		for _, e := range list(t, openHistory(t, w.pool).Entries(t.Context(), audit.Filter{Op: c.op})) {
+			got = append(got, fmt.Sprint(e.Grant.Resource, " ", e.Seq))
+		}
+		require.Equal(t, c.want, got, "%+v", c.op)
+	}
+}

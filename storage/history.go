@@ -31,7 +31,7 @@ type Entry struct {
 	Grant fence.Grant // of the transaction that made the entry
 	Position
 	Kind EntryKind
-	Ops  []OpRecord // of a write
+	Ops  []OpRecord // of a write. If what is stored is none, one with the attribute "malformed", which is its text
 	At   time.Time  // the database's clock; positions, not times, are the order
 	Hash []byte     // over the entry and the hash of the one before
 }

@@ -18,6 +18,14 @@ var readMutants = []Mutant{
 		`c.add(at+" <= "`, `c.add(at+" < "`, Test{"audit", "TestStatistics_CountWhatMatches_HF2"}),
 	change("read-repeats-the-entry-of-the-cursor", "HF2", spansFile,
 		`max(r.from, s.filter.After.Seq+1)`, `max(r.from, s.filter.After.Seq)`, inFilters),
+	change("read-fails-at-malformed-operations", "HF2", "audit/filter.go",
+		`sql := "case " + schema + ".well_formed(ops) when true then ops::jsonb @> $%d::text::jsonb when false then true end"`, `sql := "ops::jsonb @> $%d::text::jsonb"`, inMalformed),
+	change("read-skips-malformed-operations", "HF2", "audit/filter.go",
+		` when false then true end"`, ` end"`, inMalformed),
+	change("read-takes-malformed-operations-for-any", "HF2", "audit/entries.go",
+		`return !slices.ContainsFunc(e.Ops, r.filter.matches)`, `return false`, inMalformed),
 }
+
+var inMalformed = Test{"audit", "TestEntries_WithMalformedOperations"}
 
 var inFilters = Test{"audit", "TestEntries_AreThoseThatTheFilterAdmits_HF2"}

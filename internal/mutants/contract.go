@@ -2,8 +2,11 @@ package mutants
 
 const (
 	contractSQL  = "storage/postgres/migrations/0005_contract.sql"
+	viewsSQL     = "storage/postgres/migrations/0004_views.sql"
 	pythonClient = "examples/python/fencekit.py"
 )
+
+var recordsOperations = inPostgres("TestSealOne_RecordsOperationsOnly")
 
 func inPython(name string) Test { return Test{"examples/python", name} }
 
@@ -41,6 +44,21 @@ var contractMutants = []Mutant{
 	change("contract-begins-without-limits", "L1", contractSQL,
 		`if num_nulls(fence, epoch, token, lock_ms, statement_ms, idle_ms, network_ms, check_ms) > 0 then`, `if false then`,
 		inPostgres("TestContract_RejectsNulls_G4")),
+	change("contract-records-anything", "G5", contractSQL,
+		`if not {{schema}}.well_formed(ops) then`, `if false then`, recordsOperations),
+	change("well-formed-lets-elements-be-anything", "G5", viewsSQL,
+		`
+       and not v_ops @? 'strict $[*] ? (@.type() != "object")'`, ``, recordsOperations),
+	change("well-formed-lets-fields-be-anything", "G5", viewsSQL,
+		`!((@.key == "id" || @.key == "name") && @.value.type() == "string" || @.key == "attrs" && @.value.type() == "object")`, `1 == 0`, recordsOperations),
+	change("well-formed-lets-attributes-be-anything", "G5", viewsSQL,
+		`(@.value.type() != "string")`, `(1 == 0)`, recordsOperations),
+	change("well-formed-fails-itself", "HF2", viewsSQL,
+		`exception when data_exception or program_limit_exceeded then`, `exception when division_by_zero then`,
+		inPostgres("TestEntries_WithMalformedOperations")),
+	change("store-drops-malformed-operations", "HF2", "internal/record/ops.go",
+		`return []storage.OpRecord{{Attrs: map[string]string{"malformed": text}}}`, `return nil`,
+		inPostgres("TestEntries_WithMalformedOperations")),
 	change("contract-evicts-nothing", "L1", contractSQL,
 		`wait_ms, thorough) e;`, `wait_ms, thorough) e where false;`,
 		inPostgres("TestEvictOne_EndsEarlierTransactions_L1")),

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -212,4 +213,53 @@ func TestEvictOne_EndsEarlierTransactions_L1(t *testing.T) {
 		mustExec(t, pool, "select fence.claim_one('sku/1', 1, 6, 'b')")
 		require.Equal(t, 1, query[int](t, pool, "select evicted from fence.evict_one('sku/1', 1, 6, $1)", thorough))
 	}
+}
+
+// malformedOps are JSON, and no array of operations.
+var malformedOps = []string{
+	`[1]`, `["x"]`, `[null]`, `[[]]`, `[[{}]]`, `[{"id":5}]`, `[{"id":null}]`, `[{"ID":"a"}]`, `[{"attrs":["x"]}]`, `[{"attrs":{"k":1}}]`, `[{"attrs":{"k":["x"]}}]`,
+	`[{"id":"\u0000"}]`, `[{"name":"\ud800"}]`, `[{"attrs":{"\u0000":"x"}}]`, `[{"id":"fine"},1e999999]`, `{}`, `null`, `"x"`,
+}
+
+// seal_one records operations that every reader can read, and nothing else.
+func TestSealOne_RecordsOperationsOnly(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
+	seal := func(ops string) error {
+		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), "select fence.seal_one($1, 1, 5, 'a', $2, $3, pg_current_xact_id()::text::bigint, $4, $5::text::json)", c.Resource, c.Seq, c.Tx, c.Tx+1, ops)
+			return err
+		})
+	}
+	for _, ops := range malformedOps {
+		requireState(t, seal(ops), "ZF007")
+	}
+	for _, ops := range []string{`[]`, `[{}]`, ` [ {"id" : "a\\u0000 \ud83d\ude00", "name":"", "attrs" : {"k" : "\"}", "":""} } , {"attrs":{}}] `} {
+		require.NoError(t, seal(ops))
+		c.Seq, c.Tx = c.Seq+1, c.Tx+1
+	}
+	require.Equal(t, []string{"3 -", "4 a\\u0000 😀", "4 -"}, column(t, pool,
+		"select concat_ws(' ', position, coalesce(id, '-')) from fence.entry_operation order by position, number"))
+}
+
+// An application role can seal without seal_one. What it records so is shown as it is, and keeps nobody from
+// reading what others have written.
+func TestEntries_WithMalformedOperations(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	for i, ops := range malformedOps {
+		c := claim(t, store, fence.Grant{Resource: fmt.Sprintf("bad/%02d", i), Epoch: 1, Token: 5, Holder: "a"})
+		require.NoError(t, inOne(t, r.app, fmt.Sprintf("%s; call fence.seal('{%d}', '{1}', '{5}', '{61}', '{1}', '{%d}', 77, '{%x}', null)", beginCheckCall(c), c.Resource, c.Tx, ops)))
+		entries, err := store.Entries(t.Context(), c.Grant.Resource, 1, 1)
+		require.NoError(t, err, ops)
+		require.Len(t, entries, 1)
+	}
+	require.Equal(t, malformedOps, column(t, r.reader, "select attrs ->> 'malformed' from fence.entry_operation where id is null and name is null order by resource"))
+	require.Equal(t, malformedOps, column(t, r.reader, "select ops::text from fence.entry where kind = 'write' order by resource"))
+	entries, err := store.Entries(t.Context(), "bad/00", 1, 1)
+	require.NoError(t, err)
+	require.Equal(t, []storage.OpRecord{{Attrs: map[string]string{"malformed": "[1]"}}}, entries[0].Ops)
+	verifyChain(t, r.admin)
 }

@@ -2,13 +2,13 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -29,7 +29,8 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 		if err != nil {
 			return e, err
 		}
-		return e, json.Unmarshal([]byte(ops), &e.Ops)
+		e.Ops = record.Ops(ops)
+		return e, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("postgres: history of %s: %w", resource, wire.NameCached(err))

@@ -17,7 +17,7 @@ import (
 // with the owner's rights, and only routines write to the tables.
 var (
 	appRoutines = []string{"claim", "check_shard", "begin_check", "end_read", "read_check", "seal", "before_commit", "resolve", "evict", "stale_backends", "session_state", "leave", "record_rejection", "forget", "prune_by_policy", "must_affect", "must_fit",
-		"contract_version", "random_tx", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one"}
+		"well_formed", "contract_version", "random_tx", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one"}
 	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
 )
 
@@ -25,7 +25,7 @@ var (
 // results of kept operations are the callers' own.
 var (
 	readerTables   = []string{"resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded"}
-	readerRoutines = []string{"protected_members", "resource_block", "trigger_branch", "trigger_body"} // of the view protected_table
+	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_body"} // of the views
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
 

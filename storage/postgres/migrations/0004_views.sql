@@ -43,6 +43,24 @@ comment on column {{schema}}.entry.hash is 'SHA-256 over the entry and the hash 
 comment on column {{schema}}.entry.resource_id is 'the number of the resource in the tables';
 comment on column {{schema}}.entry.ten_minutes is 'the beginning of the ten minutes in which at lies: it has an index';
 
+-- well_formed reports whether ops are an array of operations (null: there are none), whose texts the server can represent: a text
+-- in JSON may be without a representation, as \u0000, and so may a number.
+create function {{schema}}.well_formed(ops json) returns boolean
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+declare
+    v_ops jsonb;
+begin
+    v_ops := ops::jsonb; -- here, where its errors are caught
+    return jsonb_typeof(v_ops) = 'array'
+       and not v_ops @? 'strict $[*] ? (@.type() != "object")'
+       and not v_ops @? 'strict $[*].keyvalue() ? (!((@.key == "id" || @.key == "name") && @.value.type() == "string" || @.key == "attrs" && @.value.type() == "object"))'
+       and not v_ops @? 'strict $[*].keyvalue() ? (@.key == "attrs").value.keyvalue() ? (@.value.type() != "string")';
+exception when data_exception or program_limit_exceeded then
+    return false;
+end $$;
+revoke all on function {{schema}}.well_formed(json) from public;
+
+-- Malformed ops are one operation, as record.Ops has them.
 create view {{schema}}.entry_operation as
 select e.resource,
        e."position",
@@ -57,9 +75,13 @@ select e.resource,
        e.tx,
        e.ten_minutes
   from {{schema}}.entry e
- cross join lateral json_array_elements(case json_typeof(e.ops) when 'array' then e.ops end) with ordinality o (op, number);
+ cross join lateral json_array_elements(
+           case {{schema}}.well_formed(e.ops)
+               when true then e.ops
+               when false then json_build_array(json_build_object('attrs', json_build_object('malformed', e.ops::text)))
+           end) with ordinality o (op, number);
 
-comment on view {{schema}}.entry_operation is 'What the operations of writes recorded (guard.OpID, guard.Name, guard.Attr): one row for each; writes that recorded nothing have none.';
+comment on view {{schema}}.entry_operation is 'What the operations of writes recorded (guard.OpID, guard.Name, guard.Attr): one row for each; writes that recorded nothing have none, and what is no array of operations is one with the attribute malformed.';
 comment on column {{schema}}.entry_operation.number is 'the place of the operation within its transaction, from 1';
 comment on column {{schema}}.entry_operation.id is 'guard.OpID';
 comment on column {{schema}}.entry_operation.name is 'guard.Name';

@@ -95,8 +95,8 @@ begin
     if pg_catalog.num_nulls(fence, epoch, token, holder, seq, tx, xid, own_tx) operator(pg_catalog.>) 0 then
         raise exception 'fencekit: seal_one: an argument is null' using errcode = 'ZF007';
     end if;
-    if pg_catalog.json_typeof(ops) operator(pg_catalog.<>) 'array' then
-        raise exception 'fencekit: seal_one: ops is no array' using errcode = 'ZF007';
+    if not {{schema}}.well_formed(ops) then
+        raise exception 'fencekit: seal_one: ops is no array of objects with id, name (texts) and attrs (an object of texts), or has a text that the server can''t represent' using errcode = 'ZF007';
     end if;
     set constraints all immediate;
     call {{schema}}.seal(array[fence], array[epoch], array[token], array[pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex')],
