@@ -195,6 +195,21 @@ func TestShards_UnderGrantRejectsWhatSpansTwo_HE9(t *testing.T) {
 	}))
 }
 
+// A Guard of its own may run a function on a name of another shard; the error says where it runs.
+func TestShards_ErrorInAFunctionOfAGuardOfItsOwn_HB9(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	guards := []*guard.Guard[*memory.Tx]{w.process("a", nil), w.process("b", nil)}
+	s, err := guard.NewShards(guards...)
+	require.NoError(t, err)
+	shard := guard.ShardOf(sku, 2)
+	require.NoError(t, guard.Do(t.Context(), guards[1-shard], sku, func(ctx context.Context, _ *memory.Tx) error {
+		err := guard.Do(ctx, s, sku, set("k", "v"))
+		require.EqualError(t, err, (&guard.AcrossShardsError{Resources: []string{sku, sku}, Shards: []int{1 - shard, shard}}).Error())
+		return nil
+	}))
+}
+
 func TestShards_CloseClosesAllUnlessAFunctionCallsIt(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t)
