@@ -286,3 +286,35 @@ func TestTokensHistory_ExitCodes(t *testing.T) {
 		require.Equal(t, c.code == cli.ExitOK, stdout.Len() > 0, name)
 	}
 }
+
+// An application role may record names and operations that no guarded transaction has. They forge no line, and keep
+// nothing else from being read.
+func TestTokensHistory_ShowsWhatIsMalformedAsItIs(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	require.NoError(t, execute(t, connect(t, dsn), `
+		select fence.record_one(E'sku/0\n1  claim', 1, 5, E'\x1b[2J', 'seal', 'ZF001', '{"epoch": 1, "token": 6, "holder": "a\nb"}');
+		do $$
+		declare
+		    r     fence.resource;
+		    v_xid xid8 := pg_current_xact_id();
+		begin
+		    select * into r from fence.resource where name = 'sku/7';
+		    call fence.seal(array[r.id], array[r.epoch], array[r.token], array[encode(r.holder::text::bytea, 'hex')], array[r.seq], array[r.tx],
+		                    1, array[encode('[{"id": "\\u0000"}, 1]', 'hex')], v_xid);
+		end $$`))
+	got := fencectl(t, "tokens", "history", "*", "--database-url", dsn)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	lines := strings.Split(got.Stdout, "\n")
+	require.Len(t, lines, 11, got.Stdout)
+	require.Contains(t, lines[1], `sku/0\n1  claim  -         rejection  `)
+	require.Contains(t, lines[1], `\x1b[2J: stale, by token 6 of a\nb`)
+	require.Contains(t, got.Stdout, `malformed=[{"id": "\u0000"}, 1]`)
+	got = fencectl(t, "tokens", "history", "*", "--op-name", "sell", "--database-url", dsn)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Equal(t, 3, strings.Count(got.Stdout, "\n"), got.Stdout)
+	got = fencectl(t, "audit", "report", "--from", "2026-03-03", "--to", "2100-01-01", "--database-url", dsn)
+	require.Equal(t, cli.ExitViolated, got.Code, "the times that the test has changed")
+	require.NotContains(t, got.Stdout, "\x1b")
+	require.NotContains(t, got.Stdout, "\n1 ")
+}

@@ -3,7 +3,9 @@ package cli
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -30,7 +32,7 @@ func renderTable[R Record](b *bytes.Buffer, rows []R, color bool, width int) {
 	for _, row := range rows {
 		var cells table.Row
 		for _, cell := range row.Cells() {
-			cells = append(cells, orDash(cell))
+			cells = append(cells, shown(cell))
 		}
 		t.AppendRow(cells)
 	}
@@ -53,7 +55,7 @@ func renderBlocks[R Record](b *bytes.Buffer, rows []R, color bool, width int) {
 			t.AppendRow(table.Row{"", ""})
 		}
 		for j, cell := range row.Cells() {
-			t.AppendRow(table.Row{names[j], orDash(cell)})
+			t.AppendRow(table.Row{names[j], shown(cell)})
 		}
 	}
 	b.WriteString(t.Render() + "\n")
@@ -74,11 +76,21 @@ func headings[R Record](rows []R) []string {
 	return names
 }
 
-func orDash(cell string) string {
+// shown returns a cell as a table shows it: what a terminal would obey instead of showing it is
+// escaped, such as line breaks, which would forge rows.
+func shown(cell string) string {
 	if cell == "" {
 		return "-"
 	}
-	return cell
+	var b strings.Builder
+	for _, r := range cell {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // readable is how many characters a column of sentences must have for its lines to
@@ -98,7 +110,7 @@ func fitting[R Record](rows []R, width int) (configs []table.ColumnConfig, fits 
 		wraps := false
 		widths[i] = len(column)
 		for _, row := range rows {
-			cell := row.Cells()[i]
+			cell := shown(row.Cells()[i])
 			widths[i] = max(widths[i], text.StringWidth(cell))
 			wraps = wraps || strings.Contains(cell, " ")
 		}

@@ -54,3 +54,19 @@ func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
 		"",
 	}, term.Lines())
 }
+
+// A cell stays in its place, whatever it has: a line break would forge a row, and a terminal obeys ESC.
+func TestTable_EscapesWhatATerminalWouldObey(t *testing.T) {
+	t.Parallel()
+	rows := []narrowRow{{"a\nb", "\x1b[2J größe", "\u202e\u0085\x00\\"}}
+	var b strings.Builder
+	require.NoError(t, cli.WriteList(&b, cli.FormatTable, rows))
+	require.Equal(t, "NAME  CHANGES        HAND OVER P99  STORY\n"+`a\nb  \x1b[2J größe  -              \u202e\u0085\x00\`+"\n", b.String())
+
+	rows[0].name = strings.Repeat("n", 100) + "\n"
+	term := clitest.NewTerminal(t)
+	require.NoError(t, cli.WriteList(term.TTY, cli.FormatTable, rows))
+	term.Close()
+	require.NotContains(t, strings.Join(term.Lines(), ""), "\x1b[2J")
+	require.Contains(t, term.Lines(), `changes:        \x1b[2J größe`)
+}

@@ -109,7 +109,8 @@ func (x *Explanation) lines() []historyLine {
 func wrap(text string, width int, indent string) string {
 	var b strings.Builder
 	used := 0
-	for i, word := range strings.Fields(visible(text)) {
+	for i, word := range strings.Fields(text) {
+		word = visible(word)
 		length := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:
@@ -126,11 +127,11 @@ func wrap(text string, width int, indent string) string {
 	return b.String()
 }
 
-// visible replaces what a terminal or a browser would obey instead of showing, such as control characters
+// visible replaces what a terminal or a browser would obey instead of showing, such as line breaks
 // and those that reverse the direction of text.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) && r != '\n' {
+		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r

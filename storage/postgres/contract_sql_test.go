@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -200,6 +201,31 @@ func TestContract_RejectsNulls_G4(t *testing.T) {
 	_, err := pool.Exec(t.Context(), "select fence.resolve($1, 1, 5, 'a', 1, $2, null, 9)", c.Resource, c.Tx)
 	requireState(t, err, "ZF007")
 	require.Equal(t, []string{"claim"}, column(t, pool, "select kind from fence.entry"))
+}
+
+// Names with control characters are rejected, as Go rejects them: a line break forges lines of what tools print, and
+// of the list of resources for which a transaction is guarded.
+func TestClaimOne_TakesNoControlCharacters(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	claimOne := func(resource, holder string) error {
+		_, err := pool.Exec(t.Context(), "select fence.claim_one($1, 1, 5, $2)", resource, holder)
+		return err
+	}
+	for r := rune(1); r <= 0xa0; r++ {
+		if !unicode.IsControl(r) {
+			continue
+		}
+		name := "größe " + string(r)
+		require.ErrorAs(t, fence.ValidateResource(name), new(*fence.InvalidGrantError))
+		requireState(t, claimOne(name, "a"), "ZF007")
+		requireState(t, claimOne("sku/1", name), "ZF007")
+	}
+	for _, name := range []string{"0\u00a0 1c27f8", "ÂÀЀ߀\u0800 \U00010080", "\u0120\u0a0a\u2028"} {
+		require.NoError(t, fence.ValidateResource(name))
+		require.NoError(t, claimOne(name, name))
+	}
+	require.Equal(t, 3, query[int](t, pool, "select count(*) from fence.resource"))
 }
 
 // A claim in SQL ends what Go still runs under an earlier grant.

@@ -240,6 +240,8 @@ begin
         if (p_epochs[i] between 1 and 2147483647 and p_tokens[i] between 1 and 4611686018427387903
             and octet_length(p_holders[i]) between 2 and 512 and octet_length(v_names[i]) between 1 and 512
             and (p_seqs is null or num_nulls(p_seqs[i], p_txs[i]) = 0)
+            -- Without control characters: those of ASCII, and U+0080 to U+009F. Lines are forged by them.
+            and encode(decode(p_names[i] || p_holders[i], 'hex'), 'hex') !~ '^(..)*([01].|7f|c2[89].)'
             and (i = 1 or v_names[i] collate "C" > v_names[i - 1] collate "C")) is not true then
             raise exception 'fencekit: claim: argument out of bounds, or names not in ascending order' using errcode = 'ZF007';
         end if;
