@@ -28,7 +28,7 @@ type Cluster struct {
 	stopped  error
 }
 
-// Start starts a cluster that keeps its leader's key in the etcd at these endpoints, which
+// Start starts a cluster that keeps its leader key in the etcd at these endpoints, which
 // must be no other cluster's. It returns once all nodes run, as Settled says; the cluster
 // must be stopped by Stop. It fails with *process.NotFoundError if Patroni, HAProxy or
 // Postgres isn't installed. ctx bounds the start alone.

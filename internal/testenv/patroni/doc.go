@@ -19,6 +19,6 @@
 // Patroni starts Postgres in a session of its own, and doesn't wait for it. So a node is
 // ended by looking for the processes in its directory. There is no
 // watchdog: a primary that is paused and resumed runs on until Patroni has run again. Patroni
-// 3.0.2 may then take the leader's key back from its successor, and all that was acknowledged
+// 3.0.2 may then take the leader key back from its successor, and all that was acknowledged
 // meanwhile is lost, in synchronous mode too. So Faults reset the old primary.
 package patroni

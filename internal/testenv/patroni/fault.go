@@ -44,7 +44,7 @@ var Faults = []Fault{
 }
 
 // reset starts a node anew, as an operator does, without its cuts and with a copy of the new
-// primary's data. Patroni 3.0.2 that runs on after a pause may take the leader's key back from its
+// primary's data. Patroni 3.0.2 that runs on after a pause may take the leader key back from its
 // successor (patroni/patroni#2689); after a cut it may remove the data of a Postgres that it hasn't
 // stopped yet; and it doesn't always rewind data that have more than the new primary's, so that
 // the node never follows.

@@ -12,7 +12,7 @@ import (
 )
 
 // proxyConfig sends connections to the primary: the node that answers OPTIONS /primary with
-// 200, which Patroni does while the node has the leader's key.
+// 200, which Patroni does while the node has the leader key.
 func proxyConfig(address string, nodes []*Node) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, `global

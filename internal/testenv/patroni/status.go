@@ -40,7 +40,7 @@ func (n *Node) Status(ctx context.Context) (s Status, err error) {
 	return s, json.Unmarshal(text, &s)
 }
 
-// leads asks whether the node is the primary and has the leader's key in etcd, and which is
+// leads asks whether the node is the primary and has the leader key in etcd, and which is
 // its timeline.
 func (n *Node) leads(ctx context.Context) (Status, error) {
 	text, err := n.ask(ctx, http.MethodGet, "/primary", nil)
