@@ -145,9 +145,11 @@
 // doesn't change the grant that the waiter is about to get: package guard acquires another
 // one if the database has seen the new epoch by then.
 //
-// A mistyped number is corrected by putting the right one, even if it is lower ("fencectl
-// epoch bump --reason TEXT --trust databases"): the key's revision shows that etcd has not
-// gone back. Don't delete the key: a missing key looks like a restore.
+// A mistyped number that is far above what any database accepts is lowered by "fencectl
+// epoch bump --reason TEXT --trust databases": the key's revision shows that etcd has not
+// gone back. Never put a lower number that a database might accept: a grant of the higher
+// one, on its way, would then outrank all later ones. Don't delete the key: a missing key
+// looks like a restore.
 //
 // # What is not promised
 //

@@ -12,7 +12,7 @@ import (
 
 // Database is what a schema knows of its lock service's epoch.
 type Database struct {
-	Number  int64       // the highest epoch that has claimed, or that Raise.Apply has set
+	Number  int64       // the highest epoch that has claimed, or that Raise.Apply has set, also if the setting says less
 	MaxJump int64       // how far above Number the epoch of a claim may be
 	Highest fence.Grant // the highest grant that has a fence; the zero Grant if there is none
 	Raised  *Raise      // the last one; nil if there was none
@@ -48,6 +48,7 @@ func Read(ctx context.Context, db Querier, schema string) (Database, error) {
 		d.Number = max(d.Number, *epoch) // the table of settings may have been restored alone
 	}
 	if raised.epoch != nil {
+		d.Number = max(d.Number, *raised.epoch)
 		d.Raised = &Raise{Epoch: *raised.epoch, Token: fence.Token(*raised.token), Reason: *raised.reason, Operator: *raised.operator, Role: *raised.role, At: *raised.at}
 	}
 	return d, nil

@@ -66,22 +66,27 @@ const (
 	Databases Side = "databases"
 )
 
-// Next returns the epoch to raise all to: one more than the highest there is or, with Databases, the
-// highest of a database. Its error says why there is none, for users of "fencectl epoch bump", whose
-// flag --trust is the Side.
+// Next returns the epoch to raise all to: one more than the highest there is or, with Databases
+// and an epoch of etcd's that is out of reach, than the highest of a database. Its error says why
+// there is none, for users of "fencectl epoch bump", whose flag --trust is the Side.
 func (s State) Next(trust Side) (int64, error) {
 	inEtcd, inDatabases := s.highest()
-	next := max(inEtcd, inDatabases) + 1
+	next, outOfReach := max(inEtcd, inDatabases)+1, inEtcd > s.reach()
 	switch {
-	case trust == Databases && inEtcd == inDatabases && !s.unreadable():
-		return 0, fmt.Errorf("a database has accepted etcd's epoch %d, so it can't be lowered: run it without --trust to raise it", inEtcd)
-	case trust == Databases:
+	case trust == Databases && outOfReach:
 		next = inDatabases + 1
+	case trust == Databases && s.unreadable():
+	case trust == Databases && inEtcd >= inDatabases:
+		return 0, fmt.Errorf("etcd's epoch %d can't be lowered: a database has accepted it, or might accept a grant of it that is still on its way. "+
+			"Run it with --trust etcd to raise all to %d", inEtcd, next)
 	case s.unreadable():
-		return 0, fmt.Errorf("a key of etcd holds no epoch: with --trust databases it becomes %d", inDatabases+1)
-	case inEtcd > s.accepted() && trust == "":
+		return 0, fmt.Errorf("a key of etcd holds no epoch: with --trust databases it becomes %d", next)
+	case trust == "" && outOfReach:
 		return 0, fmt.Errorf("etcd's epoch is %d, and no database accepts more than %d. If you left out a database, add it. "+
 			"If etcd's was mistyped, --trust databases makes it %d; if it is right, --trust etcd raises the databases to %d, for good", inEtcd, s.accepted(), inDatabases+1, next)
+	case trust == "" && inEtcd > s.accepted():
+		return 0, fmt.Errorf("etcd's epoch is %d, and no database accepts more than %d. If you left out a database, add it. "+
+			"Otherwise --trust etcd raises the databases to %d; etcd's is too near to be lowered", inEtcd, s.accepted(), next)
 	}
 	if next > fence.MaxEpoch {
 		return 0, fmt.Errorf("the epoch is %d, the highest there is", next-1)
@@ -104,6 +109,15 @@ func (s State) highest() (inEtcd, inDatabases int64) {
 func (s State) accepted() (highest int64) {
 	for _, d := range s.Databases {
 		highest = max(highest, d.Number+d.MaxJump)
+	}
+	return highest
+}
+
+// reach is the highest epoch of which a grant might claim in one of the databases after it was
+// taken back: the databases accept it once their own has been raised by max_epoch_jump.
+func (s State) reach() (highest int64) {
+	for _, d := range s.Databases {
+		highest = max(highest, d.Number+2*d.MaxJump)
 	}
 	return highest
 }
