@@ -55,8 +55,9 @@ live that etcd grants; it is revoked at once. No statement runs for longer than
 history for 20 s in each database. A --timeout above the default of 2 minutes
 raises the 10 s and the 20 s with it. What was not examined is a finding.
 
-Connect as the owner of the schema to see everything; the reader and the app
-role see less. The etcd user needs the rights of a locker.
+The reader role ("fencectl migrate up --reader-role") sees everything, but needs
+pg_monitor to see whether standbys are synchronous; the app role sees less. The
+etcd user needs the rights of a locker.
 
 The exit code is that of the worst finding: 1 for violated, then 3 for
 not-ready, then 2 for inconclusive. It is 0 with warnings or none.`,

@@ -131,7 +131,7 @@ var checks = []check{
 	{"standbys", needsServer, "pg_monitor", checkStandbys},
 	{"subscriptions", needsServer, "", checkSubscriptions},
 
-	{"the version of the schema", needsServer, appOrOwner, checkMigrations},
+	{"the version of the schema", needsServer, readerOrOwner, checkMigrations},
 	{"open transactions", needsSchema, "", checkOpenTransactions},
 	{"the tables, triggers and functions", needsSchema, "", checkDefinitions},
 	{"protected tables", needsSchema, readerOrOwner, checkProtected},
@@ -148,10 +148,7 @@ var checks = []check{
 	{"holders and fences", needsBoth, readerOrOwner, checkHolders},
 }
 
-const (
-	readerOrOwner = "the reader role (fencectl migrate up --reader-role ROLE) or the owner of the schema"
-	appOrOwner    = "the app role (fencectl migrate up --app-role ROLE) or the owner of the schema"
-)
+const readerOrOwner = "the reader role (fencectl migrate up --reader-role ROLE) or the owner of the schema"
 
 // in reports whether a check is to be made in a scene, as far as earlier checks have found.
 func (c check) in(s *scene) bool {

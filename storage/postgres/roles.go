@@ -21,10 +21,10 @@ var (
 	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
 )
 
-// readerTables are the tables and views that Entries, Rejections and package audit read. The
-// results of kept operations are the callers' own.
+// readerTables are the tables and views that Entries, Rejections, package audit and "fencectl doctor"
+// read. The results of kept operations are the callers' own.
 var (
-	readerTables   = []string{"resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded"}
+	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded"}
 	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_body"} // of the views
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
@@ -37,7 +37,7 @@ type Roles struct {
 	// rights on the user's own tables. Services log in as members of it; a member needs
 	// pg_signal_backend to evict backends that logged in as another role.
 	App string
-	// Reader may read fences, history and rejections: package audit, and the views entry,
+	// Reader may read fences, history and rejections: package audit, "fencectl doctor", and the views entry,
 	// entry_operation and current_fence.
 	Reader string
 }
