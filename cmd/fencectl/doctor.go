@@ -25,6 +25,7 @@ type doctorFlags struct {
 	ignore    []string
 	quiet     bool
 
+	given    []string // which of repeatedFlags
 	asksEtcd bool
 }
 
@@ -32,28 +33,32 @@ func newDoctor(out *cli.Output) *cobra.Command {
 	d := &doctorFlags{}
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Examine etcd and databases, and say how to mend what is wrong",
+		Short: "Examine etcd and databases, and say how to fix what is wrong",
 		Long: `Examine etcd, databases, and whether they fit together. Each finding has an ID,
 a severity, what was seen, why it matters, and the fix, with commands if it has
-any; docs/guides/doctor.md lists all of them. The commands take etcd and the
-database from the variables of the flags. SQL is for the owner of the schema, or
-for a superuser where it changes the server.
+any; docs/guides/doctor.md lists all of them. SQL is for the owner of the
+schema, or for a superuser where it changes the server. The commands repeat the
+flags of this one that say where etcd, the databases and the schema are, without
+passwords: give those in PGPASSWORD or ~/.pgpass, or give the whole URL in
+FENCEKIT_DATABASE_URL instead of by flag. They read the same variables.
 
-  violated      a guarantee doesn't hold, or won't after the next failure
-  not-ready     guarded writes fail until it is mended
+  violated      a guarantee, of safety or of progress, doesn't hold, or won't
+                after the next failure
+  not-ready     guarded writes fail until it is fixed
   inconclusive  something could not be examined
   warning       guarded writes work, but the next failure costs more than it
                 has to
 
-Databases are examined if --database-url or PGHOST and the like say where they
-are; etcd if --etcd-endpoints says so, or no database is given. Whether tokens,
-epochs and holders fit takes both.
+Databases are examined if --database-url or libpq's variables say where they are;
+etcd if --etcd-endpoints does, or if no database is given. Comparing tokens,
+epochs and holders needs both. The last line names what was not examined.
 
 It changes nothing. The one thing written is a lease in etcd, to see the time to
 live that etcd grants; it is revoked at once. No statement runs for longer than
 10 s, nor waits for a lock for longer than 1 s; fences are compared with their
-history for 20 s in each database. A --timeout above the default of 2 minutes
-raises the 10 s and the 20 s with it. What was not examined is a finding.
+history until 20 s have passed, and the page that has begun is finished. A
+--timeout above the default of 2 minutes raises the 10 s and the 20 s with it.
+What could not be examined is a finding.
 
 The reader role ("fencectl migrate up --reader-role") sees everything, but needs
 pg_monitor to see whether standbys are synchronous; the app role sees less. The
@@ -83,6 +88,7 @@ func (d *doctorFlags) servers() *pflag.FlagSet {
 
 // prepare validates the flags, and finds out which servers are meant.
 func (d *doctorFlags) prepare(servers *pflag.FlagSet) error {
+	d.given = givenFlags(servers)
 	if err := cli.FillFromVariables(servers); err != nil {
 		return err
 	}
@@ -107,6 +113,7 @@ func (d *doctorFlags) run(cmd *cobra.Command, out *cli.Output) error {
 		return err
 	}
 	report.Ignore(d.ignore)
+	d.repeatFlags(report.Findings)
 	if err := writeFindings(cmd.OutOrStdout(), out.Format, report.Findings); err != nil {
 		return err
 	}

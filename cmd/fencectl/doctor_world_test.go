@@ -37,7 +37,7 @@ type installation struct {
 	allowPrepared bool
 	ignore        []string // flags of "doctor", besides those of the servers
 	flags         []string // of "doctor"
-	env           []string // what the flags say, for the commands of findings
+	env           []string // for the commands of findings; those of fencectl repeat the flags
 }
 
 // onShared makes an installation on the shared Postgres, whose fsync is off, and on e, or the shared etcd
@@ -85,7 +85,7 @@ func (i *installation) set(dsn string) {
 func (i *installation) at(dsn string) {
 	i.dsn = dsn
 	i.flags = append([]string{"--etcd-endpoints", i.etcd.Endpoint(), "--etcd-prefix", i.prefix, "--database-url", dsn}, i.ignore...)
-	i.env = []string{"FENCEKIT_ETCD_ENDPOINTS=" + i.etcd.Endpoint(), "FENCEKIT_ETCD_PREFIX=" + i.prefix, "FENCEKIT_DATABASE_URL=" + dsn, "DATABASE_URL=" + dsn}
+	i.env = []string{"DATABASE_URL=" + dsn}
 }
 
 // connect makes a service with new connections.

@@ -266,8 +266,8 @@ var (
 		ID: "triggers-changed", Severity: Violated,
 		When: "a trigger that protects fences, history or epoch, or that checks the seals of protected tables, is missing, was changed, or isn't enabled always",
 		Why:  "Nothing stops a mistake by the owner, or a restore, from deleting fences and history; without the trigger guarded_write_sealed writes of protected tables commit past the guard.",
-		Fix:  "As the owner of the schema, restore it; then run fencectl audit verify to see what happened meanwhile.",
-		Run:  []string{"{create};", "alter table {table} enable always trigger {trigger};"},
+		Fix:  "As the owner of the schema, restore it. What is wrong with the history now, fencectl audit verify says; who changed the trigger, only the server's log, if it has statements (log_statement = ddl).",
+		Run:  []string{"{statement};", "alter table {table} enable always trigger {trigger};"},
 	})
 	schemaChanged = kind(Kind{
 		ID: "schema-changed", Severity: Violated,
@@ -279,8 +279,8 @@ var (
 	protectionBroken = kind(Kind{
 		ID: "protection-broken", Severity: Violated,
 		When: "a protected table lacks a trigger, as after a partition was added, or has one that is disabled or was changed",
-		Why:  "Writes past the guard commit there, and are not recorded either.",
-		Fix:  "As the owner of the schema and of the table, protect it again; if a column that the expression names was renamed, with the new name. Then find out what was written meanwhile.",
+		Why:  "Writes past the guard may commit there without being recorded. A new partition lacks only the trigger on TRUNCATE: rows are protected by the trigger that it gets from its parent.",
+		Fix:  "As the owner of the schema and of the table, protect it again; if a column that the expression names was renamed, with the new name. What was written meanwhile, only the server's log says, if it has statements (log_statement = mod).",
 		Run:  []string{"fencectl protect {table} --schema {schema-word} --resource {resource} --mode {mode}"},
 	})
 	settingMissing = kind(Kind{
@@ -288,7 +288,7 @@ var (
 		When: "the row of the table setting is missing",
 		Why:  "Every claim fails, and the highest epoch is forgotten.",
 		Fix:  "As the owner of the schema, insert it again, then set your limits anew.",
-		Run:  []string{"insert into {schema}.setting (epoch) select greatest(1, max(epoch)) from {schema}.resource;"},
+		Run:  []string{"insert into {schema}.setting (epoch) select greatest(1, max(epoch)) from (select epoch from {schema}.resource union all select epoch from {schema}.epoch_raise) e;"},
 	})
 	roleMayWrite = kind(Kind{
 		ID: "role-may-write", Severity: Violated,
@@ -351,7 +351,7 @@ var (
 		ID: "fence-deleted", Severity: Violated,
 		When: "a resource has a history and no fence",
 		Why:  "Only its history keeps old tokens out, and prunes and verification stop there.",
-		Fix:  "Claim the resource: the claim rebuilds the fence from its history. Then find out who deleted it (fencectl audit verify).",
+		Fix:  "Claim the resource: the claim rebuilds the fence from its history, and the database doesn't tell afterwards that it was gone. Who deleted it, only the server's log says, if it has statements (log_statement = mod).",
 		Run:  []string{"fencectl exec {resource} --claim -- true"},
 	})
 	fenceBehind = kind(Kind{
@@ -373,7 +373,7 @@ var (
 // Findings about etcd and a database together.
 var (
 	epochBehind = kind(Kind{
-		ID: "epoch-behind", Severity: Violated,
+		ID: "epoch-behind", Severity: NotReady,
 		When: "the database has seen a higher epoch than etcd's",
 		Why:  "Every claim is rejected (\"epoch behind\"): etcd was restored, or is another one.",
 		Fix:  "Check --etcd-endpoints and --etcd-prefix. If they are right, raise the epoch.",
@@ -397,7 +397,7 @@ var (
 		ID: "fence-poisoned", Severity: Violated,
 		When: "a fence's token is above etcd's revision by more than 2^30, in etcd's epoch",
 		Why:  "A forged or mistaken grant has claimed it; every real token is rejected there for as long as etcd counts up to it.",
-		Fix:  "Find out who claimed (fencectl tokens history {resource}). Then raise the epoch, which orders real grants after the false one.",
+		Fix:  "See what the false grant wrote, and when (fencectl tokens history {resource}). The holder is a name that the claimer chose; who that was, only the server's log may say. Then raise the epoch, which orders real grants after the false one.",
 		Run:  []string{bump},
 	})
 	fenceCollision = kind(Kind{

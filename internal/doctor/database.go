@@ -34,7 +34,7 @@ func (d *database) identifier() string { return pgx.Identifier{d.Schema}.Sanitiz
 
 // found is a finding whose commands name the schema.
 func (d *database) found(k Kind, seen string, words ...string) Finding {
-	return k.found(d.Name, seen, append(words, "schema", d.identifier(), "schema-word", shellWord(d.Schema))...)
+	return k.found(d.Name, seen, append(words, "schema", d.identifier(), "schema-word", ShellWord(d.Schema))...)
 }
 
 // read calls do in a read-only transaction, within the limits. The names of tables that it reads

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/schemadef"
 )
 
@@ -68,15 +69,29 @@ func TestAhead_TellsAFalseGrantFromAnOlderEtcd_HC2_HD5(t *testing.T) {
 	require.Contains(t, both[0].Seen, "2 fences: ")
 }
 
+func TestAhead_IsNotJudgedAcrossEpochs(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, sameEpoch(etcd.Epoch{Number: 2, Revision: 5}, etcd.Epoch{Number: 2, Revision: 9}))
+	require.ErrorContains(t, sameEpoch(etcd.Epoch{Number: 2}, etcd.Epoch{Number: 3}), "etcd's epoch changed from 2 to 3 meanwhile")
+}
+
+// No bump works without the row of settings, so that is mended first.
+func TestFindings_SettingComesBeforeABump(t *testing.T) {
+	t.Parallel()
+	found := []Finding{{ID: "epoch-key-invalid", Severity: NotReady}, {ID: "durability-off", Severity: Violated}, {ID: "setting-missing", Severity: NotReady}, {ID: "not-migrated", Severity: NotReady}}
+	sortFindings(found)
+	require.Equal(t, []string{"durability-off", "setting-missing", "epoch-key-invalid", "not-migrated"}, idsOf(found))
+}
+
 func TestCommands_QuoteWhatTheyName(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(Database{Name: "db", Schema: `we"ird`}, Limits{})
-	f := d.found(fenceDeleted, "x", "resource", shellWord("it's; rm -rf"))
+	f := d.found(fenceDeleted, "x", "resource", ShellWord("it's; rm -rf"))
 	require.Equal(t, []string{`fencectl exec 'it'\''s; rm -rf' --claim -- true`}, f.Run)
 	require.Equal(t, []string{`select "we""ird".repair();`}, d.found(fenceBehind, "x").Run)
-	require.Equal(t, `'we"ird'`, shellWord(d.Schema))
-	require.Equal(t, "sku/42", shellWord("sku/42"))
-	require.Equal(t, "''", shellWord(""))
+	require.Equal(t, `'we"ird'`, ShellWord(d.Schema))
+	require.Equal(t, "sku/42", ShellWord("sku/42"))
+	require.Equal(t, "''", ShellWord(""))
 	require.Equal(t, `'it''s'`, literal("it's"))
 }
 

@@ -41,7 +41,7 @@ func (d *database) judge(x schemadef.Difference) Finding {
 	table := d.identifier() + "." + x.Table
 	switch {
 	case x.Kind == "trigger" && x.Want != "":
-		f := d.found(triggersChanged, x.String(), "create", x.SQL, "table", table, "trigger", x.Name)
+		f := d.found(triggersChanged, x.String(), "statement", x.SQL, "table", table, "trigger", x.Name)
 		if x.TurnedOff() {
 			f.Run = f.Run[1:]
 		} else if x.Found != "" {

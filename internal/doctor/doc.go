@@ -5,18 +5,19 @@
 //
 // The table checks lists all checks. Each reads one thing and returns Findings. A Finding is of a
 // Kind, which the catalog lists with its severity, the reason why it matters and the fix;
-// docs/guides/doctor.md has the same table. A server that doesn't answer is a finding itself. Its other
-// checks aren't made then, and those of the other servers are.
+// docs/guides/doctor.md has the same table. A server that doesn't answer, an etcd that grants no lock to
+// the user and a schema that isn't migrated are findings themselves. Their further checks aren't made
+// then, and those of the other servers are.
 //
 // # Invariants
 //
 //   - Nothing is changed. The one thing written is a lease in etcd, to see the time to live that
 //     etcd grants; it is revoked at once. All SQL runs in read-only transactions.
 //   - What could not be examined is a finding as well (not-checked): no findings means that
-//     every check was made.
+//     every check of the servers that were given was made.
 //   - No statement waits for a lock for longer than a second or runs for longer than
-//     Limits.Statement, and the comparison of fences with their history ends after Limits.Scan. If a
-//     limit ends a check, a finding says so.
+//     Limits.Statement. The comparison of fences with their history begins no page after Limits.Scan. If
+//     a limit ends a check, a finding says so.
 //
 // # What is not promised
 //

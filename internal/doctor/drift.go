@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/epoch"
 )
 
@@ -80,24 +81,35 @@ func checkTokens(ctx context.Context, s *scene) ([]Finding, error) {
 		return nil, err
 	}
 	now, err := s.etcd.inspector.Epoch(ctx)
-	if err != nil || now.Number != before.Number {
+	if err != nil {
+		return nil, err
+	}
+	if err := sameEpoch(before, now); err != nil {
 		return nil, err
 	}
 	return d.judgeAhead(ahead, now.Revision), nil
 }
 
+// sameEpoch returns an error if the tokens that were read can't be compared with the later revision.
+func sameEpoch(before, now etcd.Epoch) error {
+	if before.Number != now.Number {
+		return fmt.Errorf("etcd's epoch changed from %d to %d meanwhile; run it again", before.Number, now.Number)
+	}
+	return nil
+}
+
 // judgeAhead tells false grants from those of an etcd that was restored since.
 func (d *database) judgeAhead(ahead []fenceState, revision int64) (found []Finding) {
-	var false_, old []string
+	var forged, old []string
 	for _, f := range ahead {
 		text := fmt.Sprintf("%s (token %s of %s)", f.name, f.grant.Token, f.grant.Holder)
 		switch above := int64(f.grant.Token) - revision; {
 		case above <= 0:
 		case above > farAhead:
-			if len(false_) == 0 {
-				found = append(found, d.found(fencePoisoned, "", "resource", shellWord(f.name), "reason", "'a false token claimed'"))
+			if len(forged) == 0 {
+				found = append(found, d.found(fencePoisoned, "", "resource", ShellWord(f.name), "reason", "'a false token claimed'"))
 			}
-			false_ = append(false_, text)
+			forged = append(forged, text)
 		default:
 			old = append(old, text)
 		}
@@ -106,7 +118,7 @@ func (d *database) judgeAhead(ahead []fenceState, revision int64) (found []Findi
 		return few(int64(len(names)), "fence", names) + fmt.Sprintf("; etcd is at revision %d", revision)
 	}
 	for i := range found {
-		found[i].Seen = seen(false_)
+		found[i].Seen = seen(forged)
 	}
 	if len(old) > 0 {
 		found = append(found, d.found(etcdWentBack, seen(old), "reason", "'etcd was restored'"))

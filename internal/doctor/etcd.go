@@ -31,6 +31,7 @@ type lockService struct {
 	statuses  map[string]*clientv3.StatusResponse // by address, of the members that answered
 	readable  bool                                // keys can be read
 	silent    bool                                // no majority answers
+	noEpoch   bool                                // the epoch key holds no epoch
 }
 
 func newLockService(e Etcd, limits Limits) *lockService {
@@ -226,7 +227,7 @@ func isFull(status *clientv3.StatusResponse) bool {
 
 // found is a finding whose commands name the endpoints.
 func (l *lockService) found(k Kind, seen string, words ...string) Finding {
-	return k.found(etcdServer, seen, append(words, "endpoints", shellWord(strings.Join(l.Client.Endpoints(), ",")), "prefix", l.Prefix)...)
+	return k.found(etcdServer, seen, append(words, "endpoints", ShellWord(strings.Join(l.Client.Endpoints(), ",")), "prefix", l.Prefix)...)
 }
 
 // checkGrants asks whether etcd would grant a lock.
@@ -244,7 +245,8 @@ func checkGrants(ctx context.Context, s *scene) (found []Finding, err error) {
 	err = l.locker.Check(ctx)
 	away := (*fence.UnavailableError)(nil)
 	errors.As(err, &away)
-	l.readable = err == nil || away != nil && away.Reason == fence.NoSpace
+	l.noEpoch = away != nil && away.Reason == fence.InvalidEpoch
+	l.readable = err == nil || l.noEpoch || away != nil && away.Reason == fence.NoSpace
 	switch {
 	case away == nil || away.Reason == fence.NoSpace: // checkAlarms has its fix
 		if l.readable {

@@ -60,7 +60,7 @@ func (l *lockService) strays(ctx context.Context, below string, k Kind) (found [
 		}
 		for _, kv := range answer.Kvs {
 			if kv.Lease == 0 && len(found) < maxStrays {
-				found = append(found, l.found(k, fmt.Sprintf("key %q has no lease", kv.Key), "key", shellWord(string(kv.Key))))
+				found = append(found, l.found(k, fmt.Sprintf("key %q has no lease", kv.Key), "key", ShellWord(string(kv.Key))))
 			}
 		}
 		if !answer.More {

@@ -98,7 +98,7 @@ type need int
 
 const (
 	needsEtcd     need = iota // etcd; the first such check finds out whether it answers
-	needsGrants               // an etcd that would grant a lock, or fails to for want of space alone
+	needsGrants               // an etcd that would grant a lock, or fails to for want of space or of an epoch alone
 	needsServer               // the server of a database
 	needsSchema               // and its schema
 	needsBoth                 // and etcd
@@ -168,9 +168,17 @@ func (c check) in(s *scene) bool {
 	}
 }
 
+// withoutEpoch reports whether a check is left out because etcd's key holds no epoch.
+func (c check) withoutEpoch(s *scene) bool { return c.needs == needsBoth && c.in(s) && s.etcd.noEpoch }
+
 // make makes the checks that belong to a scene.
 func (r *Report) make(ctx context.Context, all []check, s *scene) {
+	var left []string
 	for _, c := range all {
+		if c.withoutEpoch(s) {
+			left = append(left, c.about)
+			continue
+		}
 		if !c.in(s) {
 			continue
 		}
@@ -180,6 +188,10 @@ func (r *Report) make(ctx context.Context, all []check, s *scene) {
 		if err != nil {
 			r.Findings = append(r.Findings, c.failed(s, err))
 		}
+	}
+	if len(left) > 0 {
+		r.Findings = append(r.Findings, notChecked.found(s.server(), "can't examine "+strings.Join(left, "; ")+": the epoch key in etcd holds no epoch",
+			"advice", "See epoch-key-invalid, then run fencectl doctor again."))
 	}
 }
 

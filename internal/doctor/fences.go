@@ -124,7 +124,7 @@ func (f *fenceScan) behindTheLast(ctx context.Context, d *database) error {
 func (f *fenceScan) findings(d *database) (found []Finding) {
 	for _, name := range f.deleted[:min(len(f.deleted), maxDeleted)] {
 		if name != "" { // else it is pruned away, but for entries without their claim
-			found = append(found, d.found(fenceDeleted, name+" has a history and no fence", "resource", shellWord(name)))
+			found = append(found, d.found(fenceDeleted, name+" has a history and no fence", "resource", ShellWord(name)))
 		}
 	}
 	if f.behind.n > 0 {
@@ -151,5 +151,5 @@ func checkRejections(ctx context.Context, s *scene) ([]Finding, error) {
 		return nil, err
 	}
 	return []Finding{d.found(databaseWentBack, fmt.Sprintf("holders of %s had seen more, last at %s", few(n, "resource", names), last.UTC().Format(time.RFC3339)),
-		"resource", shellWord(names[0]), "reason", "'database went back'")}, nil
+		"resource", ShellWord(names[0]), "reason", "'database went back'")}, nil
 }

@@ -11,8 +11,8 @@ type Severity string
 
 // The severities.
 const (
-	Violated     Severity = "violated"     // a guarantee doesn't hold, or won't after the next failure
-	NotReady     Severity = "not-ready"    // guarded writes fail until it is mended
+	Violated     Severity = "violated"     // a guarantee, of safety (G) or of progress (L), doesn't hold, or won't after the next failure
+	NotReady     Severity = "not-ready"    // guarded writes fail until it is fixed
 	Inconclusive Severity = "inconclusive" // something could not be examined
 	Warning      Severity = "warning"      // guarded writes work, but the next failure costs more than it has to
 )
@@ -55,11 +55,17 @@ func (k Kind) found(server, seen string, words ...string) Finding {
 	return f
 }
 
-// sortFindings sorts by severity and keeps the order of the checks within each.
+// sortFindings sorts by severity and keeps the order of the checks within each. Only what the commands
+// of other findings need comes first: without the row of settings no epoch is raised.
 func sortFindings(all []Finding) {
-	slices.SortStableFunc(all, func(a, b Finding) int {
-		return slices.Index(Severities, a.Severity) - slices.Index(Severities, b.Severity)
-	})
+	rank := func(f Finding) int {
+		n := 2 * slices.Index(Severities, f.Severity)
+		if f.ID == settingMissing.ID {
+			n--
+		}
+		return n
+	}
+	slices.SortStableFunc(all, func(a, b Finding) int { return rank(a) - rank(b) })
 }
 
 // few names up to three of n things.
@@ -75,8 +81,8 @@ func few(n int64, thing string, names []string) string {
 	return text
 }
 
-// shellWord quotes a word for a POSIX shell, if it has to be.
-func shellWord(s string) string {
+// ShellWord quotes a word for a POSIX shell, if it has to be.
+func ShellWord(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@%+,=", r)
 	}

@@ -41,7 +41,9 @@ func guideTable() string {
 		for _, command := range k.Run {
 			fix += " `" + command + "`"
 		}
-		fix = placeholder.ReplaceAllStringFunc(fix, func(word string) string { return strings.ToUpper(strings.Trim(word, "{}")) })
+		fix = placeholder.ReplaceAllStringFunc(fix, func(word string) string {
+			return strings.ToUpper(strings.TrimSuffix(strings.Trim(word, "{}"), "-word"))
+		})
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.ID, k.Severity, k.When, k.Why, strings.ReplaceAll(fix, "|", `\|`))
 	}
 	return b.String() + "\n"

@@ -123,7 +123,7 @@ func (d *database) lacking(ctx context.Context) (found []Finding, err error) {
 		var n int64
 		var what []string
 		_, err = pgx.ForEachRow(rows, []any{&role, &n, &what}, func() error {
-			found = append(found, d.found(roleLacksRights, fmt.Sprintf("role %s lacks %s", role, few(n, "right", what)), "role-word", shellWord(role)))
+			found = append(found, d.found(roleLacksRights, fmt.Sprintf("role %s lacks %s", role, few(n, "right", what)), "role-word", ShellWord(role)))
 			return nil
 		})
 		return err

@@ -53,7 +53,7 @@ func checkProtected(ctx context.Context, s *scene) (found []Finding, err error) 
 		var table, resource, mode, problem string
 		_, err = pgx.ForEachRow(rows, []any{&table, &resource, &mode, &problem}, func() error {
 			found = append(found, d.found(protectionBroken, fmt.Sprintf("table %s, mode %s: %s", table, mode, problem),
-				"table", shellWord(table), "resource", shellWord(resource), "mode", mode))
+				"table", ShellWord(table), "resource", ShellWord(resource), "mode", mode))
 			return nil
 		})
 		return err
