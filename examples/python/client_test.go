@@ -241,8 +241,23 @@ func TestGuarded_SaysThatAnOutcomeIsUnknown_G4(t *testing.T) {
 		}
 		return nil
 	})
-	count(t, proxy.DSN(), grant(5), "").says("inside").goOn().says("unknown").goOn().says("UnknownOutcome: applied=True")
+	dsn = strings.Replace(proxy.DSN(), "postgres@", "postgres:secret@", 1)
+	require.Contains(t, dsn, "secret")
+	count(t, dsn, grant(5), "").says("inside").goOn().says("unknown").goOn().
+		says("the answer to COMMIT was lost, UnknownOutcome('the answer to COMMIT was lost'), ('the answer to COMMIT was lost',)").goOn().
+		says("UnknownOutcome: applied=True hashed=1")
 	require.EqualValues(t, 1, counted(t, pool))
+}
+
+// The connection's row_factory is the block's affair.
+func TestGuarded_WhateverRowsAre_G2_G4(t *testing.T) {
+	t.Parallel()
+	dsn, pool := database(t)
+	proxy := newProxy(t, dsn)
+	proxy.OnCommit(func(string) *pgproxy.Action { return pgproxy.SwallowReply() })
+	count(t, proxy.DSN(), grant(5), "rows are dicts").says("inside").goOn().says("committed")
+	require.EqualValues(t, 1, counted(t, pool))
+	require.Equal(t, []string{"claim 5", "write 5 python"}, history(t, pool))
 }
 
 func newProxy(t *testing.T, dsn string) *pgproxy.Proxy {

@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote
 import psycopg
 from psycopg import errors, sql
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 from psycopg.types.json import Json
 
 HEADER = "Fencekit-Grant"
@@ -51,19 +52,21 @@ class NotApplied(Exception):
     """The answer to COMMIT was lost. It took no effect, and never will: run the block again."""
 
 
-@dataclass
 class UnknownOutcome(Exception):
     """The answer to COMMIT was lost, and the database can't be asked; resolve() asks again."""
 
-    dsn: str
-    password: str
-    args: tuple[object, ...]
+    def __init__(self, dsn: str, password: str, sealed: tuple[object, ...]) -> None:
+        super().__init__("the answer to COMMIT was lost")  # the password is no part of what is printed
+        self._dsn, self._password, self._sealed = dsn, password, sealed
+
+    def __reduce__(self) -> tuple[object, ...]:  # for copy
+        return type(self), (self._dsn, self._password, self._sealed)
 
     def resolve(self) -> bool:
         """Reports whether COMMIT took effect. If it has not arrived by now, it never will."""
         try:
-            with psycopg.connect(self.dsn, password=self.password, autocommit=True) as conn:
-                (answer,) = conn.execute("select fence.resolve_one(%s, %s, %s, %s, %s, %s, %s)", self.args).fetchone()
+            with psycopg.connect(self._dsn, password=self._password, autocommit=True) as conn:
+                (answer,) = conn.execute("select fence.resolve_one(%s, %s, %s, %s, %s, %s, %s)", self._sealed).fetchone()
         except psycopg.Error as e:
             raise self from e
         if answer == "unknown":
@@ -125,7 +128,7 @@ def guarded(conn: psycopg.Connection, grant: Grant, name: str = "") -> Iterator[
         position = _claim(conn, grant)
         stage = "begin"
         conn.execute("begin isolation level read committed read write")
-        xid, own_tx = conn.execute("select xid, own_tx from fence.begin_one(%s, %s, %s)", position[:3]).fetchone()
+        xid, own_tx = _row(conn, "select xid, own_tx from fence.begin_one(%s, %s, %s)", position[:3])
         stage = "run"
         try:
             with conn.transaction():  # a savepoint, for what psycopg refuses inside of one
@@ -153,13 +156,18 @@ def guarded(conn: psycopg.Connection, grant: Grant, name: str = "") -> Iterator[
             conn.rollback()
 
 
+def _row(conn: psycopg.Connection, query: str, args: tuple[object, ...]) -> tuple[int, ...]:
+    """Returns the one row of a query, whatever the connection's row_factory makes of rows."""
+    return conn.cursor(row_factory=tuple_row).execute(query, args).fetchone()
+
+
 def _claim(conn: psycopg.Connection, grant: Grant) -> tuple[object, ...]:
     """Claims the resource, and ends what still runs under earlier grants."""
     evict = "select fence.evict_one(%s, %s, %s, thorough => %s)"
     tries = 3
     while True:
         try:
-            fence, seq, tx = conn.execute("select fence, seq, tx from fence.claim_one(%s, %s, %s, %s)", astuple(grant)).fetchone()
+            fence, seq, tx = _row(conn, "select fence, seq, tx from fence.claim_one(%s, %s, %s, %s)", astuple(grant))
             conn.execute(evict, (grant.resource, grant.epoch, grant.token, False))
             return fence, grant.epoch, grant.token, grant.holder, seq, tx
         except errors.LockNotAvailable:  # held by a predecessor that has stopped, perhaps

@@ -3,10 +3,12 @@
 Before it reads or writes, and before it asks again for an outcome, it prints a line and waits for one.
 """
 
+import copy
 import os
 import sys
 
 import psycopg
+import psycopg.rows
 
 sys.path.insert(0, os.environ["FENCEKIT_PYTHON"])
 import fencekit  # noqa: E402
@@ -18,7 +20,7 @@ def wait(at: str) -> None:
 
 
 def increment(tx: psycopg.Connection) -> None:
-    (value,) = tx.execute("select value from counter").fetchone()
+    (value,) = tx.cursor(row_factory=psycopg.rows.tuple_row).execute("select value from counter").fetchone()
     wait("inside")
     tx.execute("update counter set value = %s", (value + 1,))
 
@@ -54,6 +56,8 @@ def main(how: str) -> str:
     grant = fencekit.grant_from([os.environ["FENCEKIT_GRANT"]], "counter")
     conn = psycopg.connect(os.environ["FENCEKIT_DSN"], autocommit=how != "no autocommit")
     assert conn.execute("select fence.contract_version()").fetchone() == (fencekit.CONTRACT,)
+    if how == "rows are dicts":
+        conn.row_factory = psycopg.rows.dict_row
     try:
         with fencekit.guarded(conn, grant, name="python") as tx:
             write(tx, how)
@@ -63,7 +67,8 @@ def main(how: str) -> str:
         return f"Rejected: {e.reason}"
     except fencekit.UnknownOutcome as e:
         wait("unknown")
-        return f"UnknownOutcome: applied={e.resolve()}"
+        wait(f"{e}, {e!r}, {e.args}")
+        return f"UnknownOutcome: applied={copy.copy(e).resolve()} hashed={len({e})}"
     except psycopg.OperationalError:
         return "OperationalError"
     except Exception as e:
