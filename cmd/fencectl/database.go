@@ -28,7 +28,7 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 	defer cancel()
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return explain(err)
+		return d.explain(err)
 	}
 	defer closeSoon(pool)
 	if err = ping(ctx, pool); err == nil {
@@ -40,7 +40,7 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
 	}
-	return explain(err)
+	return d.explain(err)
 }
 
 // ping reports whether the database answers within reachTimeout.
@@ -113,11 +113,11 @@ func passwordInPath(url string) bool {
 }
 
 // explain adds to an error of the database what to do about it.
-func explain(err error) error {
+func (d *databaseFlags) explain(err error) error {
 	if errors.As(err, new(*pgconn.ConnectError)) {
 		err = oneline.Error(err)
 	}
-	if advice := advice(err); advice != "" {
+	if advice := d.advice(err); advice != "" {
 		err = fmt.Errorf("%w\n%s", err, advice)
 	}
 	return cli.NotReady(err)
@@ -129,7 +129,18 @@ func missesRights(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "42501"
 }
 
-func advice(err error) string {
+// misses reports whether Fencekit's schema is missing, or a table or function in it.
+func (d *databaseFlags) misses(answer *pgconn.PgError) bool {
+	switch answer.Code {
+	case "3F000": // no such schema
+		return strings.Contains(answer.Message, `"`+d.schema+`"`)
+	case "42883", "42P01": // no such function, table
+		return strings.Contains(answer.Message, d.schema+".")
+	}
+	return false
+}
+
+func (d *databaseFlags) advice(err error) string {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
 		switch {
@@ -137,7 +148,7 @@ func advice(err error) string {
 			return "Check user and password: --database-url (FENCEKIT_DATABASE_URL), PGUSER, PGPASSWORD, ~/.pgpass."
 		case answer.Code == "3D000": // no such database
 			return "Create the database first, or correct --database-url (FENCEKIT_DATABASE_URL) or PGDATABASE."
-		case answer.Code == "3F000" || answer.Code == "42883" || answer.Code == "42P01": // no such schema, function, table
+		case d.misses(answer):
 			return "The schema is missing, or older than this fencectl: run \"fencectl migrate up\", or correct --schema."
 		case missesRights(err):
 			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"; \"epoch bump\" and \"history\" the owner of the schema; \"history holds\", \"history policy\" without flags, \"epoch show\", \"tokens\" and \"audit\" the reader role (\"migrate up --reader-role\")."

@@ -67,9 +67,9 @@ Processes that leave the group, such as daemons, are not ended, nor are those of
 a user that fencectl may not signal, as under sudo. The others that are left in
 the group when the command has ended are, before the lock is released.
 
-The command gets FENCEKIT_RESOURCE, FENCEKIT_TOKEN, FENCEKIT_EPOCH and
-FENCEKIT_GRANT (the grant's text form), the terminal if fencectl has it, and
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP and
+The command gets FENCEKIT_RESOURCE, FENCEKIT_EPOCH, FENCEKIT_TOKEN,
+FENCEKIT_HOLDER and FENCEKIT_GRANT (the grant's text form), the terminal if
+fencectl has it, and SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP and
 SIGCONT as fencectl gets them. If the terminal stops it, fencectl stops as well,
 and the lock is lost unless both go on before it ends.
 
@@ -241,6 +241,6 @@ func (x *execFlags) claimFence(ctx context.Context, grant fence.Grant) error {
 func grantVariables(g fence.Grant) []string {
 	return []string{
 		"FENCEKIT_RESOURCE=" + g.Resource, "FENCEKIT_TOKEN=" + g.Token.String(),
-		"FENCEKIT_EPOCH=" + strconv.FormatInt(g.Epoch, 10), "FENCEKIT_GRANT=" + g.String(),
+		"FENCEKIT_EPOCH=" + strconv.FormatInt(g.Epoch, 10), "FENCEKIT_HOLDER=" + g.Holder, "FENCEKIT_GRANT=" + g.String(),
 	}
 }

@@ -140,7 +140,7 @@ func joinedText(e ast.Expr) (text string, ok bool) {
 
 var (
 	printed     = regexp.MustCompile("(?m)(^ *|: |[`\"(])fencectl ")
-	shellWord   = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
+	ShellWord   = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
 	shellMore   = regexp.MustCompile(` [#|>;&]`)
 	commandWord = regexp.MustCompile(`^[a-z][a-z-]*$`)
 )
@@ -160,7 +160,7 @@ func commandsIn(text string, prose bool) (all [][]string) {
 			line = line[:more[0]]
 		}
 		var words []string
-		for _, word := range shellWord.FindAllString(line, -1) {
+		for _, word := range ShellWord.FindAllString(line, -1) {
 			words = append(words, strings.Trim(word, `'"`))
 		}
 		all = append(all, words)

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/doctor"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -19,32 +22,31 @@ func newProtect(out *cli.Output) *cobra.Command {
 	p := postgres.Protection{}
 	mode := ""
 	cmd := &cobra.Command{
-		Use:   "protect TABLE --resource EXPR [flags]",
-		Short: "Reject, or record, writes of a table past the guard",
+		Use:   "protect TABLE [flags]",
+		Short: "Reject, or record, unguarded writes to a table",
 		Long: `Put triggers on a table, and print how it is protected. With --mode audit they
 record each write outside a guarded transaction of the row's own resource; see
 "fencectl protected --writes". With --mode enforce they reject it. EXPR gives the
 resource of a row as SQL over its columns, such as "'sku/' || sku". Run it again to
-change that, to repair it, and after adding a partition. Connect as the owner of
-the schema and of the table.`,
+change the protection, to repair it, and after adding a partition: flags that are not
+given then leave what is there. Connect as the owner of the schema and of the table.`,
 		Args: cli.OneArg("TABLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if p.Resource == "" {
-				return cli.UsageErrorf("--resource is required")
-			}
+			var now postgres.Protection
 			p.Table, p.Mode = args[0], postgres.ProtectMode(mode)
-			err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return postgres.Protect(ctx, pool, d.schema, p)
+			err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+				now, err = postgres.Protect(ctx, pool, d.schema, p)
+				return err
 			})
 			if err != nil {
 				return err
 			}
-			return cli.WriteOne(cmd.OutOrStdout(), out.Format, protection(p))
+			return cli.WriteOne(cmd.OutOrStdout(), out.Format, protection{now.Table, now.Mode, now.ResourceExpr})
 		},
 	}
 	d.registerAt(cmd)
-	cmd.Flags().StringVar(&p.Resource, "resource", "", "the name of a row's resource, as an SQL expression; required")
-	cmd.Flags().StringVar(&mode, "mode", string(postgres.ProtectAudit), "audit or enforce")
+	cmd.Flags().StringVar(&p.ResourceExpr, "resource", "", "the name of a row's resource, as an SQL expression `EXPR`; needed the first time")
+	cmd.Flags().StringVar(&mode, "mode", "", "audit or enforce; if not given, as before, and audit the first time")
 	return cmd
 }
 
@@ -62,7 +64,11 @@ func (d *databaseFlags) registerAt(cmd *cobra.Command) {
 }
 
 // protection is what "protect" prints.
-type protection postgres.Protection
+type protection struct {
+	Table    string               `json:"table"`
+	Mode     postgres.ProtectMode `json:"mode"`
+	Resource string               `json:"resource"`
+}
 
 func (protection) Columns() []string { return []string{"table", "mode", "resource"} }
 func (p protection) Cells() []string { return []string{p.Table, string(p.Mode), p.Resource} }
@@ -73,7 +79,9 @@ func newUnprotect(out *cli.Output) *cobra.Command {
 		Use:   "unprotect TABLE [flags]",
 		Short: "Remove what protect has put on a table",
 		Long: `Remove the triggers of "fencectl protect", and print whether there were any. The
-table is as it was before. Connect as the owner of the schema and of the table.`,
+table is as it was before. A table that was dropped goes by the name that
+"fencectl protected" shows, or by its OID. Connect as the owner of the schema and of
+the table.`,
 		Args: cli.OneArg("TABLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			u := unprotected{Table: args[0]}
@@ -108,11 +116,11 @@ func newProtected(out *cli.Output) *cobra.Command {
 	writes := false
 	cmd := &cobra.Command{
 		Use:   "protected [flags]",
-		Short: "Show the protected tables, or what was written past the guard",
-		Long: `Show the protected tables: whether their triggers are intact, and how many writes
-past the guard were recorded in audit mode. --writes shows those writes, the latest
-first: their count is that of transactions. The reader role is enough. Exit code 1:
-a protection is not intact.`,
+		Short: "Show the protected tables, or the unguarded writes that were recorded",
+		Long: `Show the protected tables: what is wrong with their triggers, or with the check at
+COMMIT, and how many unguarded writes were recorded in audit mode: one for each
+transaction and resource. --writes shows them, the latest first. The reader role is
+enough. Exit code 1: a protection is not intact.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if writes {
@@ -122,16 +130,18 @@ a protection is not intact.`,
 		},
 	}
 	d.registerAt(cmd)
-	cmd.Flags().BoolVar(&writes, "writes", false, "show the writes that were recorded in audit mode")
+	cmd.Flags().BoolVar(&writes, "writes", false, "show the unguarded writes that were recorded in audit mode")
 	return cmd
 }
 
 func listProtected(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error {
 	var rows []protectedTable
+	var repairs []string
 	err := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-		tables, err := postgres.Protected(ctx, pool, d.schema)
+		tables, err := postgres.ListProtected(ctx, pool, d.schema)
 		for _, t := range tables {
-			rows = append(rows, protectedTable(t))
+			rows = append(rows, protectedTable{protection{t.Table, t.Mode, t.ResourceExpr}, t.Problem, t.UnguardedWrites, t.LastAt})
+			repairs = append(repairs, d.repairs(t)...)
 		}
 		return err
 	})
@@ -144,12 +154,31 @@ func listProtected(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error 
 	if err := cli.WriteList(cmd.OutOrStdout(), out.Format, rows); err != nil {
 		return err
 	}
-	for _, t := range rows {
-		if t.Problem != "" {
-			return cli.Final(cli.ExitViolated, fmt.Errorf("%s is not fully protected: %s; run \"fencectl protect\" again", t.Table, t.Problem))
-		}
+	broken := slices.DeleteFunc(slices.Clone(rows), func(t protectedTable) bool { return t.Problem == "" })
+	if len(broken) == 0 {
+		return nil
 	}
-	return nil
+	slices.Sort(repairs)
+	return cli.Final(cli.ExitViolated, fmt.Errorf("%d of %d tables are not fully protected: run\n  %s", len(broken), len(rows), strings.Join(slices.Compact(repairs), "\n  ")))
+}
+
+// repairs returns the commands that repair a table's protection. The check at COMMIT belongs to the
+// schema: "doctor" prints the SQL that restores it.
+func (d *databaseFlags) repairs(t postgres.ProtectedTable) (commands []string) {
+	table, schema := doctor.ShellWord(t.Table), ""
+	if d.schema != postgres.DefaultSchema {
+		schema = " --schema " + doctor.ShellWord(d.schema)
+	}
+	if strings.Contains(t.Problem, "the check at COMMIT") {
+		commands = append(commands, "fencectl doctor"+schema)
+	}
+	switch {
+	case t.Problem == "the table is gone":
+		commands = append(commands, "fencectl unprotect "+table+schema)
+	case t.Problem != "" && !strings.HasPrefix(t.Problem, "the check at COMMIT"):
+		commands = append(commands, "fencectl protect "+table+schema)
+	}
+	return commands
 }
 
 func listUnguarded(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error {
@@ -165,15 +194,21 @@ func listUnguarded(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error 
 		return err
 	}
 	if len(rows) == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "no write past the guard was recorded")
+		fmt.Fprintln(cmd.ErrOrStderr(), "no unguarded write was recorded")
 	}
 	return cli.WriteList(cmd.OutOrStdout(), out.Format, rows)
 }
 
-type protectedTable postgres.ProtectedTable
+// protectedTable is what "protected" prints.
+type protectedTable struct {
+	protection
+	Problem         string     `json:"problem,omitempty"`
+	UnguardedWrites int64      `json:"unguarded_writes"`
+	LastAt          *time.Time `json:"last_at,omitempty"`
+}
 
 func (protectedTable) Columns() []string {
-	return []string{"table", "mode", "resource", "intact", "unguarded", "last"}
+	return []string{"table", "mode", "resource", "problem", "unguarded", "last"}
 }
 
 func (t protectedTable) Cells() []string {
@@ -181,15 +216,25 @@ func (t protectedTable) Cells() []string {
 	if t.LastAt != nil {
 		last = t.LastAt.UTC().Format(time.RFC3339)
 	}
-	return []string{t.Table, string(t.Mode), t.Resource, fmt.Sprint(t.Problem == ""), strconv.FormatInt(t.Unguarded, 10), last}
+	return append(t.protection.Cells(), t.Problem, strconv.FormatInt(t.UnguardedWrites, 10), last)
 }
 
-type unguardedWrite postgres.UnguardedWrite
+// unguardedWrite is what "protected --writes" prints.
+type unguardedWrite struct {
+	Table       string    `json:"table"`
+	Resource    string    `json:"resource"`
+	Kind        string    `json:"kind"`
+	Role        string    `json:"role"`
+	Application string    `json:"application"`
+	Records     int64     `json:"records"`
+	FirstAt     time.Time `json:"first_at"`
+	LastAt      time.Time `json:"last_at"`
+}
 
 func (unguardedWrite) Columns() []string {
-	return []string{"table", "resource", "kind", "role", "count", "first", "last"}
+	return []string{"table", "resource", "kind", "role", "application", "records", "first", "last"}
 }
 
 func (w unguardedWrite) Cells() []string {
-	return []string{w.Table, w.Resource, w.Kind, w.Role, strconv.FormatInt(w.Count, 10), w.FirstAt.UTC().Format(time.RFC3339), w.LastAt.UTC().Format(time.RFC3339)}
+	return []string{w.Table, w.Resource, w.Kind, w.Role, w.Application, strconv.FormatInt(w.Records, 10), w.FirstAt.UTC().Format(time.RFC3339), w.LastAt.UTC().Format(time.RFC3339)}
 }

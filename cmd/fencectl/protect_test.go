@@ -18,20 +18,44 @@ func TestProtect_FromAuditToEnforce(t *testing.T) {
 		t.Helper()
 		require.Equal(t, ended(code, stdout, stderr), fencectl(t, append(args, "--database-url", dsn, "-o", "csv")...))
 	}
-	run(cli.ExitOK, "table,mode,resource,intact,unguarded,last\n", "no table is protected\n", "protected")
+	const list = "table,mode,resource,problem,unguarded,last\n"
+	run(cli.ExitOK, list, "no table is protected\n", "protected")
 	run(cli.ExitOK, "table,mode,resource\nstock,audit,'sku/' || sku\n", "", "protect", "stock", "--resource", "'sku/' || sku")
-	require.NoError(t, execute(t, conn, "insert into stock values (1, 1); update stock set qty = 2"))
+	require.NoError(t, execute(t, conn, "set application_name = 'nightly import'; insert into stock values (1, 1); update stock set qty = 2"))
 	require.NoError(t, execute(t, conn, "update fence.unguarded_write set at = '2026-01-02 03:04:05Z'"))
-	run(cli.ExitOK, "table,mode,resource,intact,unguarded,last\nstock,audit,'sku/' || sku,true,1,2026-01-02T03:04:05Z\n", "", "protected")
-	run(cli.ExitOK, "table,resource,kind,role,count,first,last\nstock,sku/1,insert,postgres,1,2026-01-02T03:04:05Z,2026-01-02T03:04:05Z\n", "", "protected", "--writes")
-	run(cli.ExitOK, "table,mode,resource\nstock,enforce,'sku/' || sku\n", "", "protect", "stock", "--resource", "'sku/' || sku", "--mode", "enforce")
+	run(cli.ExitOK, list+"stock,audit,'sku/' || sku,,1,2026-01-02T03:04:05Z\n", "", "protected")
+	run(cli.ExitOK, "table,resource,kind,role,application,records,first,last\nstock,sku/1,insert,postgres,nightly import,1,2026-01-02T03:04:05Z,2026-01-02T03:04:05Z\n", "", "protected", "--writes")
+	run(cli.ExitOK, "table,mode,resource\nstock,enforce,'sku/' || sku\n", "", "protect", "stock", "--mode", "enforce")
 	require.ErrorContains(t, execute(t, conn, "update stock set qty = 3"), "ZF015")
-	require.NoError(t, execute(t, conn, "alter table stock disable trigger fencekit_protect"))
-	run(cli.ExitViolated, "table,mode,resource,intact,unguarded,last\nstock,enforce,'sku/' || sku,false,1,2026-01-02T03:04:05Z\n",
-		"fencectl: stock is not fully protected: stock lacks a trigger, or it is not enabled always; run \"fencectl protect\" again\n", "protected")
+
 	run(cli.ExitOK, "table,unprotected\nstock,true\n", "", "unprotect", "stock")
 	run(cli.ExitOK, "table,unprotected\nstock,false\n", "nothing to do: stock is not protected; see \"fencectl protected\"\n", "unprotect", "stock")
-	require.Equal(t, cli.ExitUsage, fencectl(t, "protect", "stock", "--database-url", dsn).Code)
-	require.Equal(t, cli.ExitUsage, fencectl(t, "protect", "stock", "--resource", "sku", "--mode", "warn", "--database-url", dsn).Code)
-	require.Equal(t, cli.ExitUsage, fencectl(t, "protect", "stocks", "--resource", "sku", "--database-url", dsn).Code)
+	for _, args := range [][]string{{"stock"}, {"stock", "--resource", "sku", "--mode", "warn"}, {"nostock", "--resource", "sku"}, {"stock", "--resource", "stock.sku"}} {
+		got := fencectl(t, append(append([]string{"protect"}, args...), "--database-url", dsn)...)
+		require.Equal(t, cli.ExitUsage, got.Code, args)
+		require.NotContains(t, got.Stderr, "migrate up", args)
+	}
+	require.Contains(t, fencectl(t, "protect", "stock", "--resource", "sku", "--schema", "fence_2", "--database-url", dsn).Stderr, "migrate up")
+}
+
+// The commands that the list prints repair what it shows, and leave the mode and the expression.
+func TestProtected_PrintsWhatRepairs(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connect(t, dsn)
+	require.NoError(t, execute(t, conn, `create table "My stock" (sku int primary key, qty int); create table gone (sku int)`))
+	for _, table := range []string{`"My stock"`, "gone"} {
+		require.Equal(t, cli.ExitOK, fencectl(t, "protect", table, "--resource", "'sku/' || sku", "--mode", "enforce", "--database-url", dsn).Code)
+	}
+	require.NoError(t, execute(t, conn, `alter table "My stock" disable trigger fencekit_protect; drop table gone; alter table fence.guarded_write disable trigger guarded_write_sealed`))
+	const problem = "the check at COMMIT (trigger guarded_write_sealed) is gone, was changed, or is not enabled always"
+	require.Equal(t, ended(cli.ExitViolated, "table,mode,resource,problem,unguarded,last\n"+
+		"\"\"\"My stock\"\"\",enforce,'sku/' || sku,\"\"\"My stock\"\" lacks a trigger, or it is not enabled always; "+problem+"\",0,\npublic.gone,enforce,'sku/' || sku,the table is gone,0,\n",
+		"fencectl: 2 of 2 tables are not fully protected: run\n  fencectl doctor\n  fencectl protect '\"My stock\"'\n  fencectl unprotect public.gone\n"),
+		fencectl(t, "protected", "--database-url", dsn, "-o", "csv"))
+	require.Contains(t, fencectl(t, "doctor", "--database-url", dsn).Stdout, "alter table \"fence\".guarded_write enable always trigger guarded_write_sealed;")
+	require.NoError(t, execute(t, conn, "alter table fence.guarded_write enable always trigger guarded_write_sealed"))
+	require.Equal(t, cli.ExitOK, fencectl(t, "unprotect", "public.gone", "--database-url", dsn).Code)
+	require.Equal(t, cli.ExitOK, fencectl(t, "protect", `"My stock"`, "--database-url", dsn).Code)
+	require.Equal(t, ended(cli.ExitOK, "table,mode,resource,problem,unguarded,last\n\"\"\"My stock\"\"\",enforce,'sku/' || sku,,0,\n", ""), fencectl(t, "protected", "--database-url", dsn, "-o", "csv"))
 }

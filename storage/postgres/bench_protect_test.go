@@ -17,7 +17,8 @@ func BenchmarkProtect(b *testing.B) {
 		s.exec("create table " + table + " (sku text primary key, qty int) with (fillfactor = 50); insert into " + table + " values ('000', 0)")
 	}
 	pool := openPool(b, s.conn.Config().ConnString())
-	require.NoError(b, postgres.Protect(b.Context(), pool, "", postgres.Protection{Table: "protected", Resource: "'sku/' || sku", Mode: postgres.ProtectEnforce}))
+	_, err := postgres.Protect(b.Context(), pool, "", postgres.Protection{Table: "protected", ResourceExpr: "'sku/' || sku", Mode: postgres.ProtectEnforce})
+	require.NoError(b, err)
 	turn := func(table string) float64 {
 		const times = 20
 		began := s.cpu()

@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// ProtectMode is what the triggers of a protected table do about a write past the guard.
+// ProtectMode is what the triggers of a protected table do about an unguarded write.
 type ProtectMode string
 
 const (
@@ -26,67 +26,77 @@ const (
 // Protection is how a table is protected.
 type Protection struct {
 	// Table is its name as SQL, with its schema unless that is in the search_path.
-	Table string `json:"table"`
-	// Resource is an SQL expression over the columns of a row, without the table's name, that
-	// gives the name of the row's resource: 'sku/' || sku.
-	Resource string      `json:"resource"`
-	Mode     ProtectMode `json:"mode"`
+	Table string
+	// ResourceExpr is an SQL expression over the columns of a row that gives the name of the row's
+	// resource, such as 'sku/' || sku. It names columns without the table.
+	ResourceExpr string
+	Mode         ProtectMode
 }
 
 // ProtectedTable is a protected table, and the state of its protection.
 type ProtectedTable struct {
 	Protection
 	// Problem says why the protection isn't intact, such as a disabled trigger or a new partition;
-	// "" if it is. Protect repairs it.
-	Problem string `json:"problem,omitempty"`
-	// Unguarded counts the transactions and resources recorded in audit mode; the last was at LastAt.
-	Unguarded int64      `json:"unguarded"`
-	LastAt    *time.Time `json:"last_at,omitempty"` // nil if there is none
+	// "" if it is. Protect repairs it, except for the check at COMMIT, which belongs to the schema:
+	// "fencectl doctor" prints the SQL for that. A table that is gone is for Unprotect.
+	Problem string
+	// UnguardedWrites counts the records of audit mode: one for each transaction and resource; the
+	// last was at LastAt.
+	UnguardedWrites int64
+	LastAt          *time.Time // nil if there is none
 }
 
-// UnguardedWrite says which writes past the guard were recorded in audit mode.
+// UnguardedWrite says which unguarded writes were recorded in audit mode.
 type UnguardedWrite struct {
-	Table string `json:"table"`
-	// Resource is that of the rows; "" for TRUNCATE, for a row whose resource is null, and behind the
-	// first hundred resources of a transaction (Kind "more").
-	Resource string `json:"resource"`
+	Table string
+	// Resource is that of the rows; "" for TRUNCATE, for a row whose resource is null or can't be
+	// evaluated, and for all resources of a transaction after its first hundred (Kind "more").
+	Resource string
 	// Kind is insert, update, delete or truncate; commit if the transaction was guarded, and
-	// committed without a seal.
-	Kind    string    `json:"kind"`
-	Role    string    `json:"role"`  // which had logged in
-	Count   int64     `json:"count"` // transactions
-	FirstAt time.Time `json:"first_at"`
-	LastAt  time.Time `json:"last_at"`
+	// committed without a seal; error if the resource of the row couldn't be evaluated, or the
+	// write not be noted: the server's log has the error.
+	Kind        string
+	Role        string // that logged in
+	Application string // application_name of the session
+	Records     int64  // one for each transaction and resource, under the kind of its first write
+	FirstAt     time.Time
+	LastAt      time.Time
 }
 
 // protectLockTimeout bounds how long Protect and Unprotect wait for the table's lock: other writers
 // queue behind them.
 const protectLockTimeout = 5 * time.Second
 
-// Protect puts triggers on a table of the database that has the schema ("" means DefaultSchema):
-// a write commits only in a guarded transaction of the row's own resource. Writers wait while it
-// runs. It may be called again, to change the protection or to repair it, and must be after a
-// partition or an inheriting table was added. The pool's role owns the schema and the table. It
-// fails with fence.ErrInvalid if p can't be used.
-func Protect(ctx context.Context, pool *pgxpool.Pool, schema string, p Protection) error {
-	if p.Table == "" || p.Resource == "" || p.Mode != ProtectAudit && p.Mode != ProtectEnforce {
-		return fmt.Errorf("%w: postgres.Protection needs a Table, a Resource, and ProtectAudit or ProtectEnforce as its Mode", fence.ErrInvalid)
+// Protect puts triggers on a table in the pool's database, so that a row is written only in a
+// guarded transaction of the row's own resource, and returns how the table is protected now. schema
+// is Fencekit's ("" means DefaultSchema). Other writers wait for it; it waits for them at most 5 s and
+// then fails with a *TransientError, with nothing changed. Call it again to change or repair a
+// protection, and after adding a partition or an inheriting table: then an empty ResourceExpr or Mode
+// leaves what is there. For a table that isn't protected an empty Mode is ProtectAudit. The pool's
+// role must own the schema and the table (*NotReadyError with MissingRights). A Protection that can't
+// be used is fence.ErrInvalid: one whose expression fails for a row of the table, for example.
+func Protect(ctx context.Context, pool *pgxpool.Pool, schema string, p Protection) (Protection, error) {
+	if p.Table == "" || p.Mode != "" && p.Mode != ProtectAudit && p.Mode != ProtectEnforce {
+		return Protection{}, fmt.Errorf("%w: postgres.Protection needs a Table, and ProtectAudit, ProtectEnforce or nothing as its Mode", fence.ErrInvalid)
 	}
+	var now Protection
 	err := changeProtection(ctx, pool, schema, func(ctx context.Context, tx pgx.Tx, s string) error {
-		_, err := tx.Exec(ctx, "select "+s+".protect_table($1::text::regclass, $2, $3)", p.Table, p.Resource, p.Mode == ProtectAudit)
-		return err
+		return tx.QueryRow(ctx, `select relation::text, resource, case when audit then 'audit' else 'enforce' end
+			from `+s+".protect_table($1::text::regclass, nullif($2, ''), case $3 when 'audit' then true when 'enforce' then false end)",
+			p.Table, p.ResourceExpr, p.Mode).Scan(&now.Table, &now.ResourceExpr, &now.Mode)
 	})
 	if err != nil {
-		return fmt.Errorf("postgres: protecting %s: %w", p.Table, err)
+		return Protection{}, fmt.Errorf("postgres: protecting %s: %w", p.Table, err)
 	}
-	return nil
+	return now, nil
 }
 
 // Unprotect removes what Protect has put on a table, and returns whether there was anything. The
-// table is as it was before. Rights are as for Protect.
+// table is as it was before. A table that was dropped goes by the name or the OID that it had. Rights
+// are as for Protect.
 func Unprotect(ctx context.Context, pool *pgxpool.Pool, schema, table string) (was bool, err error) {
 	err = changeProtection(ctx, pool, schema, func(ctx context.Context, tx pgx.Tx, s string) error {
-		return tx.QueryRow(ctx, "select "+s+".unprotect_table($1::text::regclass)", table).Scan(&was)
+		return tx.QueryRow(ctx, "select "+s+".unprotect_table(to_regclass($1), $1)", table).Scan(&was)
 	})
 	if err != nil {
 		return false, fmt.Errorf("postgres: removing the protection of %s: %w", table, err)
@@ -112,22 +122,22 @@ func changeProtection(ctx context.Context, pool *pgxpool.Pool, schema string, ch
 		return fmt.Errorf("%w: %w (connect as a role that owns schema %s and the table)", notReady(MissingRights), err, schema)
 	case state == sqlstate.LockTimeout:
 		return &TransientError{fmt.Errorf("%w (after %v, since other writers wait meanwhile; nothing was changed: try again when no long transaction uses the table)", err, protectLockTimeout)}
-	case len(state) == 5 && (state[:2] == "42" || state == "ZF007" || state == sqlstate.Unsupported):
+	case len(state) == 5 && (state[:2] == "42" && state != "42883" || state == "ZF007" || state == sqlstate.Unsupported):
 		return fmt.Errorf("%w: %w", fence.ErrInvalid, err)
 	}
 	return err
 }
 
-// Protected lists the protected tables of a schema ("" means DefaultSchema). The reader role is
+// ListProtected lists the protected tables of a schema ("" means DefaultSchema). The reader role is
 // enough.
-func Protected(ctx context.Context, pool *pgxpool.Pool, schema string) ([]ProtectedTable, error) {
-	return readProtection[ProtectedTable](ctx, pool, schema, `select "table", resource, mode, coalesce(problem, ''), unguarded, last_at from %s.protected_table order by 1`)
+func ListProtected(ctx context.Context, pool *pgxpool.Pool, schema string) ([]ProtectedTable, error) {
+	return readProtection[ProtectedTable](ctx, pool, schema, `select "table", resource, mode, coalesce(problem, ''), unguarded_writes, last_at from %s.protected_table order by 1`)
 }
 
 // UnguardedWrites returns what was recorded in audit mode, the latest first. The reader role is
 // enough.
 func UnguardedWrites(ctx context.Context, pool *pgxpool.Pool, schema string) ([]UnguardedWrite, error) {
-	return readProtection[UnguardedWrite](ctx, pool, schema, `select "table", coalesce(resource, ''), kind, role, count, first_at, last_at from %s.unguarded order by last_at desc, 1, 2, 3, 4`)
+	return readProtection[UnguardedWrite](ctx, pool, schema, `select "table", coalesce(resource, ''), kind, role, application, records, first_at, last_at from %s.unguarded order by last_at desc, 1, 2, 3, 4, 5`)
 }
 
 func readProtection[T any](ctx context.Context, pool *pgxpool.Pool, schema, sql string) ([]T, error) {

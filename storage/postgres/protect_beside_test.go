@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -29,6 +30,47 @@ func TestProtect_DifferentResourcesDoNotConflict_P3(t *testing.T) {
 				require.NoError(t, p.overlap(), "time %d", i)
 			}
 		})
+	}
+}
+
+// A record says which application wrote, and that the expression failed, if it did.
+func TestProtect_AuditRecordsWhoAndWhatFailed_P4(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	protect(t, r.admin, "item", "1 / value", postgres.ProtectAudit)
+	mustExec(t, r.app, "set application_name = 'nightly import'; insert into item values ('x', 1), ('y', 0), ('z', 0)")
+	writes, err := postgres.UnguardedWrites(t.Context(), r.reader, "")
+	require.NoError(t, err)
+	kinds := map[string]int64{}
+	for _, w := range writes {
+		require.Equal(t, "nightly import", w.Application)
+		kinds[w.Kind+" "+w.Resource] = w.Records
+	}
+	require.Equal(t, map[string]int64{"insert 1": 1, "error ": 1}, kinds)
+}
+
+// What is rejected comes with a hint that fits.
+func TestProtect_HintsAtWhatToDo_HC1(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	protect(t, r.admin, "item", "'sku/1'", postgres.ProtectEnforce)
+	for sql, want := range map[string][2]string{
+		"delete from item":                 {"", ""},
+		"insert into item values ('x', 1)": {"protected table public.item: insert rejected: the transaction is not guarded for resource sku/1", "Write the row in a guarded transaction (guard.Do) of its own resource, the value of: 'sku/1'"},
+		"truncate item":                    {"protected table public.item: truncate rejected: TRUNCATE can't be guarded", "Delete each row in a guarded transaction (guard.Do) of its own resource, the value of: 'sku/1'"},
+		beginCheckCall(c) + "; insert into item values ('x', 1)": {"protected table public.item: commit rejected: the transaction wrote rows of resource sku/1 and has no seal for it", "Leave COMMIT to guard.Do, which seals first."},
+	} {
+		err := inOne(t, r.admin, sql)
+		if want[0] == "" {
+			require.NoError(t, err)
+			continue
+		}
+		var answer *pgconn.PgError
+		require.ErrorAs(t, err, &answer)
+		require.Contains(t, answer.Message, want[0])
+		require.Equal(t, want[1], answer.Hint)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +20,8 @@ import (
 
 func protect(t testing.TB, pool *pgxpool.Pool, table, resource string, mode postgres.ProtectMode) {
 	t.Helper()
-	require.NoError(t, postgres.Protect(t.Context(), pool, "", postgres.Protection{Table: table, Resource: resource, Mode: mode}))
+	_, err := postgres.Protect(t.Context(), pool, "", postgres.Protection{Table: table, ResourceExpr: resource, Mode: mode})
+	require.NoError(t, err)
 }
 
 // Guarded writes of each kind go through on protected tables, and nothing of them is recorded.
@@ -209,25 +211,25 @@ func TestProtect_RejectsWhatItCannotProtect(t *testing.T) {
 	protect(t, r.admin, "below", "n", postgres.ProtectAudit)
 	before := schemaOf(t, r.dsn)
 	for name, p := range map[string]postgres.Protection{
-		"no table":                      {Resource: "key", Mode: postgres.ProtectEnforce},
+		"no table":                      {ResourceExpr: "key", Mode: postgres.ProtectEnforce},
 		"no resource":                   {Table: "item", Mode: postgres.ProtectEnforce},
-		"no mode":                       {Table: "item", Resource: "key"},
-		"another mode":                  {Table: "item", Resource: "key", Mode: "warn"},
-		"a missing table":               {Table: "items", Resource: "key", Mode: postgres.ProtectEnforce},
-		"a missing column":              {Table: "item", Resource: "sku", Mode: postgres.ProtectEnforce},
-		"a column with its table":       {Table: "item", Resource: "item.key", Mode: postgres.ProtectEnforce},
-		"a column of two tables":        {Table: "item", Resource: "(select max(key) from public.item)", Mode: postgres.ProtectEnforce},
-		"a function without its schema": {Table: "item", Resource: "name_of(key)", Mode: postgres.ProtectEnforce},
-		"an error in the present rows":  {Table: "counted", Resource: "1 / (n - 1)", Mode: postgres.ProtectAudit},
-		"no expression":                 {Table: "item", Resource: "key;", Mode: postgres.ProtectEnforce},
-		"a view":                        {Table: "v", Resource: "key", Mode: postgres.ProtectEnforce},
-		"a part of a protected table":   {Table: "part", Resource: "n", Mode: postgres.ProtectEnforce},
-		"a table with a protected part": {Table: "top", Resource: "n", Mode: postgres.ProtectEnforce},
-		"a table of Fencekit's":         {Table: "fence.resource", Resource: "name", Mode: postgres.ProtectEnforce},
+		"another mode":                  {Table: "item", ResourceExpr: "key", Mode: "warn"},
+		"a missing table":               {Table: "items", ResourceExpr: "key", Mode: postgres.ProtectEnforce},
+		"a missing column":              {Table: "item", ResourceExpr: "sku", Mode: postgres.ProtectEnforce},
+		"a column with its table":       {Table: "item", ResourceExpr: "item.key", Mode: postgres.ProtectEnforce},
+		"a column of two tables":        {Table: "item", ResourceExpr: "(select max(key) from public.item)", Mode: postgres.ProtectEnforce},
+		"a function without its schema": {Table: "item", ResourceExpr: "name_of(key)", Mode: postgres.ProtectEnforce},
+		"an error in the present rows":  {Table: "counted", ResourceExpr: "1 / (n - 1)", Mode: postgres.ProtectAudit},
+		"no expression":                 {Table: "item", ResourceExpr: "key;", Mode: postgres.ProtectEnforce},
+		"a view":                        {Table: "v", ResourceExpr: "key", Mode: postgres.ProtectEnforce},
+		"a part of a protected table":   {Table: "part", ResourceExpr: "n", Mode: postgres.ProtectEnforce},
+		"a table with a protected part": {Table: "top", ResourceExpr: "n", Mode: postgres.ProtectEnforce},
+		"a table of Fencekit's":         {Table: "fence.resource", ResourceExpr: "name", Mode: postgres.ProtectEnforce},
 	} {
-		require.ErrorIs(t, postgres.Protect(t.Context(), r.admin, "", p), fence.ErrInvalid, name)
+		_, err := postgres.Protect(t.Context(), r.admin, "", p)
+		require.ErrorIs(t, err, fence.ErrInvalid, name)
 	}
-	err := postgres.Protect(t.Context(), r.app, "", postgres.Protection{Table: "owned", Resource: "n", Mode: postgres.ProtectAudit})
+	_, err := postgres.Protect(t.Context(), r.app, "", postgres.Protection{Table: "owned", ResourceExpr: "n", Mode: postgres.ProtectAudit})
 	requireNotReady(t, err, postgres.MissingRights)
 	require.Equal(t, before, schemaOf(t, r.dsn))
 }
@@ -253,11 +255,11 @@ func TestUnprotect_RestoresTheTableExactly_P5(t *testing.T) {
 		protect(t, r.admin, table, "'sku/' || sku + 0", postgres.ProtectEnforce)
 	}
 	require.NotEqual(t, before, schemaOf(t, r.dsn))
-	protected, err := postgres.Protected(t.Context(), r.reader, "")
+	protected, err := postgres.ListProtected(t.Context(), r.reader, "")
 	require.NoError(t, err)
 	require.Len(t, protected, len(tables))
 	for _, table := range protected {
-		require.Equal(t, postgres.ProtectedTable{Protection: postgres.Protection{Table: table.Table, Resource: "'sku/' || sku + 0", Mode: postgres.ProtectEnforce}}, table)
+		require.Equal(t, postgres.ProtectedTable{Protection: postgres.Protection{Table: table.Table, ResourceExpr: "'sku/' || sku + 0", Mode: postgres.ProtectEnforce}}, table)
 	}
 	for _, table := range tables {
 		was, err := postgres.Unprotect(t.Context(), r.admin, "", table)
@@ -304,11 +306,105 @@ func TestProtected_SaysWhatIsNotIntact_P5(t *testing.T) {
 		})
 	}
 	protect(t, r.admin, "stock", "'sku/' || sku", postgres.ProtectEnforce)
-	gone := query[string](t, r.admin, "select relation::oid::text from fence.protection where relation = 'stock'::regclass")
 	mustExec(t, r.admin, "drop table stock cascade")
-	require.Equal(t, "the table is gone", findProtected(t, r.reader, gone).Problem)
+	require.Equal(t, "the table is gone", findProtected(t, r.reader, "public.stock").Problem)
 	protect(t, r.admin, "item", "key", postgres.ProtectEnforce)
 	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.protection where not exists (select from pg_class where oid = relation)"))
+	for _, name := range []func(oid string) string{
+		func(oid string) string { return oid },
+		func(string) string { return "public.stock" },
+		func(string) string { return "stock" },
+	} {
+		mustExec(t, r.admin, "create table stock (sku int)")
+		protect(t, r.admin, "stock", "sku", postgres.ProtectEnforce)
+		oid := query[string](t, r.admin, "select 'stock'::regclass::oid::text")
+		mustExec(t, r.admin, "drop table stock")
+		was, err := postgres.Unprotect(t.Context(), r.admin, "", name(oid))
+		require.NoError(t, err)
+		require.True(t, was)
+		protected, err := postgres.ListProtected(t.Context(), r.reader, "")
+		require.NoError(t, err)
+		require.Len(t, protected, 1)
+	}
+	_, err := postgres.Unprotect(t.Context(), r.admin, "", "stock")
+	require.ErrorIs(t, err, fence.ErrInvalid)
+}
+
+// What isn't given stays as it is when a table is protected again.
+func TestProtect_LeavesWhatIsNotGiven(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	again := func(p postgres.Protection) postgres.Protection {
+		p.Table = "item"
+		now, err := postgres.Protect(t.Context(), r.admin, "", p)
+		require.NoError(t, err)
+		return now
+	}
+	as := func(expr string, mode postgres.ProtectMode) postgres.Protection {
+		return postgres.Protection{Table: "item", ResourceExpr: expr, Mode: mode}
+	}
+	require.Equal(t, as("key", postgres.ProtectAudit), again(as("key", "")))
+	require.Equal(t, as("key", postgres.ProtectEnforce), again(as("", postgres.ProtectEnforce)))
+	require.Equal(t, as("key", postgres.ProtectEnforce), again(as("", "")))
+	require.Equal(t, as("key || ''", postgres.ProtectEnforce), again(as("key || ''", "")))
+	require.ErrorContains(t, inOne(t, r.app, "insert into item values ('x', 1)"), "ZF015")
+	require.Equal(t, as("key || ''", postgres.ProtectAudit), again(as("", postgres.ProtectAudit)))
+	mustExec(t, r.app, "insert into item values ('x', 1)")
+}
+
+// The list says of each table that the check at COMMIT is not what it was.
+func TestProtected_SaysThatTheCheckAtCommitIsNotIntact_P5(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	protect(t, r.admin, "item", "key", postgres.ProtectEnforce)
+	const drop, create, always = "drop trigger guarded_write_sealed on fence.guarded_write; ", "create constraint trigger guarded_write_sealed after ", "; alter table fence.guarded_write enable always trigger guarded_write_sealed"
+	for name, change := range map[string]string{
+		"disabled":          "alter table fence.guarded_write disable trigger guarded_write_sealed",
+		"not always":        "alter table fence.guarded_write enable trigger guarded_write_sealed",
+		"dropped":           drop,
+		"immediate":         drop + create + "insert or update of round on fence.guarded_write for each row execute function fence.check_writes()" + always,
+		"of another column": drop + create + "insert or update of at on fence.guarded_write deferrable initially deferred for each row execute function fence.check_writes()" + always,
+		"of insert alone":   drop + create + "insert on fence.guarded_write deferrable initially deferred for each row execute function fence.check_writes()" + always,
+		"under a condition": drop + create + "insert or update of round on fence.guarded_write deferrable initially deferred for each row when (pg_trigger_depth() > 9) execute function fence.check_writes()" + always,
+		"another function":  "create or replace function nothing() returns trigger language plpgsql as 'begin return null; end'; " + drop + create + "insert or update of round on fence.guarded_write deferrable initially deferred for each row execute function nothing()" + always,
+	} {
+		tx, err := r.admin.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), change)
+		require.NoError(t, err, name)
+		var problem string
+		require.NoError(t, tx.QueryRow(t.Context(), "select problem from fence.protected_table").Scan(&problem), name)
+		require.Contains(t, problem, "the check at COMMIT", name)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+	require.Empty(t, findProtected(t, r.reader, "item").Problem)
+}
+
+// What a dump of guarded_write restores is harmless: it isn't checked, and no transaction takes it
+// for what it has written itself, even if backend and transaction have the numbers of those dumped.
+func TestProtect_RestoredNotesAreHarmless_P2(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, map[string]string{"autovacuum": "off"}) // which would take transaction ids
+	admin, conn := openPool(t, dsn), openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	store := newStore(t, conn, nil)
+	protect(t, admin, "item", "key", postgres.ProtectEnforce)
+	c := claim(t, store, grant(5, "a"))
+	pid := query[int](t, conn, "select pg_backend_pid()")
+	const copied = "insert into fence.guarded_write values (%d, (pg_current_xact_id()::text::bigint + 1)::text::xid8, 7, 0, now(), array[(select id from fence.protection) || ' ' || '%s'], '{}')"
+	mustExec(t, admin, fmt.Sprintf(copied, pid, resource))
+	_, err := conn.Exec(t.Context(), "begin; "+beginCheckCall(c)+"; insert into item values ('"+resource+"', 1); commit")
+	require.ErrorContains(t, err, "ZF015")
+	require.Zero(t, query[int](t, admin, "select count(*) from item"))
+	mustExec(t, conn, "rollback")
+	c = write(t, store, c, statement("insert into item values ('"+resource+"', 1)"))
+
+	// Rows that are loaded by a dump without the row of "protection" are rejected with a word on it.
+	mustExec(t, admin, "delete from fence.protection")
+	_, err = attempt(t.Context(), store, statement("insert into item values ('y', 1)"), c)
+	require.ErrorContains(t, err, "ZF015")
+	var answer *pgconn.PgError
+	require.ErrorAs(t, err, &answer)
+	require.Contains(t, answer.Hint, "is not recorded")
 }
 
 // limited replaces the row trigger of stock by one for these events and this condition.
@@ -319,7 +415,7 @@ func limited(condition, events string) string {
 
 func findProtected(t testing.TB, pool *pgxpool.Pool, name string) postgres.ProtectedTable {
 	t.Helper()
-	protected, err := postgres.Protected(t.Context(), pool, "")
+	protected, err := postgres.ListProtected(t.Context(), pool, "")
 	require.NoError(t, err)
 	for _, p := range protected {
 		if p.Table == name {

@@ -194,7 +194,7 @@ var ways = []way{
 	{name: "its own row in guarded_write", sql: "begin; check; " + sell + "; delete from fence.guarded_write; commit", denied: true},
 	{name: "DISABLE TRIGGER", sql: "alter table stock disable trigger all", denied: true},
 	{name: "DROP TRIGGER", sql: "drop trigger fencekit_protect on stock", denied: true},
-	{name: "unprotect_table", sql: "select fence.unprotect_table('stock')", denied: true},
+	{name: "unprotect_table", sql: "select fence.unprotect_table('stock', 'stock')", denied: true},
 	{name: "a function in place of the trigger's", sql: "create or replace function fence.check_writes() returns trigger language plpgsql as 'begin return null; end'", denied: true},
 
 	// Guarded, and committed without a seal

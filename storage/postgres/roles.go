@@ -25,7 +25,7 @@ var (
 // read. The results of kept operations are the callers' own.
 var (
 	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded"}
-	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_body"} // of the views
+	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_source"} // of the views
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
 

@@ -16,7 +16,7 @@ func Protected(open load.Open) load.Open {
 			return nil, err
 		}
 		defer pool.Close()
-		if err := postgres.Protect(ctx, pool, "", postgres.Protection{Table: "stock", Resource: "'sku/' || sku", Mode: postgres.ProtectEnforce}); err != nil {
+		if _, err := postgres.Protect(ctx, pool, "", postgres.Protection{Table: "stock", ResourceExpr: "'sku/' || sku", Mode: postgres.ProtectEnforce}); err != nil {
 			return nil, err
 		}
 		return open(ctx, t)

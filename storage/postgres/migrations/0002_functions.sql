@@ -11,7 +11,7 @@
 --   ZF012 a batch's statement affected     ZF013 a batch's statement returned
 --         another number of rows                 too much
 --   ZF014 another shard
---   ZF015 a write past the guard of a protected table
+--   ZF015 an unguarded write to a protected table
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 

@@ -1,6 +1,6 @@
 -- Protected tables: triggers on tables of the user's that reject, or only record, writes outside
--- guarded transactions of the rows' own resources. docs/protocol.md, "Protected tables", argues
--- for them.
+-- guarded transactions of the rows' own resources. docs/protocol.md, "Protected tables", says why
+-- they are enough.
 
 insert into {{schema}}.migration (version, name) values (6, 'protect');
 
@@ -9,6 +9,7 @@ insert into {{schema}}.migration (version, name) values (6, 'protect');
 create table {{schema}}.protection (
     id       integer  generated always as identity primary key,
     relation regclass not null unique,
+    name     text     not null, -- of the table when it was protected, for when it is gone
     resource text     not null, -- the expression
     audit    boolean  not null, -- record, and don't reject
     at       timestamptz not null default clock_timestamp()
@@ -16,7 +17,8 @@ create table {{schema}}.protection (
 
 -- What the present transaction of each backend has written to protected tables. Nothing here
 -- outlives its transaction. A backend has one row, which it updates in place: a row that is inserted
--- and deleted again would cost more. A prune removes those of backends that have ended.
+-- and deleted again would cost more. A prune removes those of backends that have ended. A dump may
+-- contain rows: where they are restored they belong to no transaction, and nothing goes by them.
 create unlogged table {{schema}}.guarded_write (
     pid      integer primary key,
     xid      xid8    not null, -- the rest is of this transaction
@@ -45,6 +47,7 @@ create table {{schema}}.unguarded_write (
     resource text     collate "C", -- null: the row has none, or there are too many
     kind     text     not null,
     role     text     not null default session_user,
+    application text  not null default current_setting('application_name'),
     xid      xid8     not null default pg_current_xact_id(),
     at       timestamptz not null default clock_timestamp()
 );
@@ -57,7 +60,7 @@ declare
     v_xid  xid8 := pg_current_xact_id_if_assigned();
     v_done text[];
 begin
-    select recorded into v_done from {{schema}}.guarded_write where pid = pg_backend_pid() and xid = v_xid;
+    select recorded into v_done from {{schema}}.guarded_write where pid = pg_backend_pid() and xid = v_xid and age(xmin) <= 0;
     if p_entry = any (v_done) or cardinality(v_done) > 100 then
         return;
     elsif cardinality(v_done) = 100 then
@@ -91,13 +94,16 @@ begin
         return;
     end if;
     perform set_config('client_encoding', 'UTF8', true);
-    raise exception 'fencekit: % of protected table % is rejected: %', p_kind, p_relation, p_why
-        using errcode = 'ZF015', hint = 'Write the row in a guarded transaction (guard.Do) of its own resource, which is: ' || p.resource;
+    raise exception 'fencekit: protected table %: % rejected: %', p_relation, p_kind, p_why using errcode = 'ZF015', hint = case
+        when p.resource is null then 'The protection of the table is not recorded, as while a dump is restored: restore "protection", or drop the triggers.'
+        when p_kind = 'truncate' then 'Delete each row in a guarded transaction (guard.Do) of its own resource, the value of: ' || p.resource
+        when p_kind = 'commit' then 'Leave COMMIT to guard.Do, which seals first.'
+        else 'Write the row in a guarded transaction (guard.Do) of its own resource, the value of: ' || p.resource end;
 end $$;
 
 -- note_write notes that this transaction writes a row of a resource, so that it can commit only
--- with a seal for it. It rejects what the begin check has not named: anyone can forge that
--- setting, and gets no further than to the check at COMMIT. It has the settings of its caller, a
+-- with a seal for it. It rejects what the begin check has not named: a forged setting gets past
+-- this check, but not past the one at COMMIT. It has the settings of its caller, a
 -- protected table's trigger function, and a result, so that the call is an assignment: PL/pgSQL
 -- evaluates that without a query.
 create function {{schema}}.note_write(p_protection integer, p_relation regclass, p_resource text, p_kind text) returns text
@@ -115,7 +121,7 @@ begin
     end if;
     update {{schema}}.guarded_write
        set xid = v_xid, round = round + 1, fires = 0, at = statement_timestamp(), writes = array[v_entry], recorded = '{}'
-     where pid = pg_backend_pid() and xid <> v_xid;
+     where pid = pg_backend_pid() and (xid <> v_xid or age(xmin) > 0); -- another transaction wrote it, of this or another cluster
     if found then
         return p_resource;
     end if;
@@ -128,17 +134,15 @@ begin
     return p_resource;
 end $$;
 
--- check_writes is a deferred trigger: it lets a transaction commit only if it has sealed each
--- resource that it has noted. It may run early, by SET CONSTRAINTS, before the seal. It can't
--- distinguish that from COMMIT, so it queues itself again, deferred, until the transaction is
--- sealed. At COMMIT that goes on until it has run a thousand times within one message. The
--- message of a guarded COMMIT runs it once before the seal, where it doesn't look for one, and
--- once after it. In a read-only transaction it decides at once: that can't be sealed any more.
+-- check_writes is a deferred trigger: a transaction commits only if it has sealed each resource
+-- that it has noted. SET CONSTRAINTS may run it early, which it can't distinguish from COMMIT: so it
+-- queues itself again until the fences are sealed, or until it has run a thousand times within one
+-- message. In a guarded COMMIT it runs once before the seal, where it doesn't look for one, and once
+-- after it. In a read-only transaction it decides at once: that can't be sealed any more.
 --
--- The fence's own row proves the seal, which writes there the server's id of its transaction. The row
--- itself has to be this transaction's too: the id alone may be that of a cluster from which the row
--- was restored. If a seal is rolled back to a savepoint, so is each run of this trigger that has
--- seen it: the check is pending again.
+-- A fence is sealed by this transaction if its row has this transaction's id and was written by it:
+-- the id alone may come from a cluster that the row was restored from. If a seal is rolled back to a
+-- savepoint, so is each run of this trigger that has seen it: the check is pending again.
 --
 -- To pin its search_path would take a fifth of its time. So it names the schema of each operator.
 create function {{schema}}.check_writes() returns trigger
@@ -149,6 +153,9 @@ declare
     v_entry    pg_catalog.text;
     v_resource pg_catalog.text;
 begin
+    if new.xid operator(pg_catalog.<>) pg_catalog.pg_current_xact_id() then
+        return null; -- restored from a dump
+    end if;
     if v_last or new.fires operator(pg_catalog.>) 0 then
         v_again := false;
         foreach v_entry in array new.writes loop
@@ -158,7 +165,7 @@ begin
                 and pg_catalog.age(xmin) operator(pg_catalog.<=) 0;
             if not found and v_last then
                 perform {{schema}}.handle_unguarded(id, relation, v_resource, 'commit',
-                        pg_catalog.format('the transaction has written rows of resource %s, and was not sealed for it', v_resource))
+                        pg_catalog.format('the transaction wrote rows of resource %s and has no seal for it', v_resource))
                    from {{schema}}.protection where id operator(pg_catalog.=) pg_catalog.split_part(v_entry, ' ', 1)::pg_catalog.int4;
             elsif not found then
                 v_again := true;
@@ -207,8 +214,8 @@ return format($body$
         end if;
     end if;$body$, p_unless, {{schema}}.resource_block(p.relation, p.resource, p_row), p_if, '{{schema}}', p.id);
 
--- trigger_body is the body of a protected table's trigger function.
-create function {{schema}}.trigger_body(p {{schema}}.protection) returns text
+-- trigger_source is the body of a protected table's trigger function.
+create function {{schema}}.trigger_source(p {{schema}}.protection) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return format($body$
 declare
@@ -216,7 +223,7 @@ declare
     "resource before" pg_catalog.text;
 begin
     if tg_op = 'TRUNCATE' then
-        perform %s.handle_unguarded(%s, tg_relid, null, 'truncate', 'its rows are of many resources: delete them in guarded transactions');
+        perform %s.handle_unguarded(%s, tg_relid, null, 'truncate', 'TRUNCATE can''t be guarded: delete the rows in guarded transactions');
         return null;
     end if;%s
     "resource before" := "resource of row";%s%s
@@ -227,7 +234,8 @@ end $body$, '{{schema}}', p.id,
     case when p.audit then $body$
     return null;
 exception when others then
-    raise log 'fencekit: % of % is not recorded: %', tg_op, tg_relid::pg_catalog.regclass, sqlerrm;$body$ end);
+    raise log 'fencekit: the resource of % of % is not known: %', tg_op, tg_relid::pg_catalog.regclass, sqlerrm;
+    perform $body$ || format($body$%s.record_unguarded(tg_relid, null, 'error', '%s error');$body$, '{{schema}}', p.id) end);
 
 -- protected_members lists a table, and those that inherit from it: its partitions, for one.
 create function {{schema}}.protected_members(p_relation regclass) returns table (member regclass, row_trigger boolean)
@@ -278,10 +286,10 @@ exception when syntax_error_or_access_rule_violation or data_exception or integr
     end if;
 end $$;
 
--- protect_table protects a table, or changes how it is protected. The expression gives the name of
--- a row's resource. It is evaluated with the rights of the schema's owner, and with pg_catalog as
+-- protect_table protects a table, or changes how it is protected; null leaves the expression or the
+-- mode as it is (audit for a new one). The expression gives the name of a row's resource. It is evaluated with the rights of the schema's owner, and with pg_catalog as
 -- the search_path. The caller owns the schema and the table, and is a member of the schema's owner.
-create function {{schema}}.protect_table(p_relation regclass, p_resource text, p_audit boolean) returns void
+create function {{schema}}.protect_table(p_relation regclass, p_resource text, p_audit boolean) returns {{schema}}.protection
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_owner    regrole := (select nspowner from pg_namespace where oid = '{{schema}}'::regnamespace);
@@ -296,20 +304,26 @@ begin
     if v_class.relkind not in ('r', 'p') or v_class.relpersistence = 't' or v_class.relnamespace in ('{{schema}}'::regnamespace, 'pg_catalog'::regnamespace) then
         raise exception 'fencekit: % can''t be protected: it must be an ordinary or partitioned table of your own, and not a temporary one', p_relation using errcode = 'ZF007';
     end if;
+    select * into p from {{schema}}.protection where relation = p_relation;
+    p_resource := coalesce(p_resource, p.resource);
+    p_audit := coalesce(p_audit, p.audit, true);
+    if p_resource is null then
+        raise exception 'fencekit: % is not protected: an expression for the resource of its rows is needed', p_relation using errcode = 'ZF007';
+    end if;
     perform {{schema}}.try_resource(p_relation, p_resource, v_owner);
     if exists (select from {{schema}}.protected_members(p_relation) m join pg_trigger t on t.tgrelid = m.member
                 left join {{schema}}.protection o on o.relation = p_relation
                 where t.tgname in ('fencekit_protect', 'fencekit_protect_truncate')
                   and t.tgfoid is distinct from to_regprocedure(format('%s.protect_%s()', '{{schema}}', o.id))) then
-        raise exception 'fencekit: % can''t be protected: it, or a part of it, is protected by itself, as a part of another table, or for another schema; remove that first', p_relation
+        raise exception 'fencekit: % can''t be protected: it is already protected: on its own partition or child, through a parent table, or by another Fencekit schema; unprotect that first', p_relation
             using errcode = 'ZF007';
     end if;
-    insert into {{schema}}.protection as t (relation, resource, audit) values (p_relation, p_resource, p_audit)
-    on conflict (relation) do update set resource = excluded.resource, audit = excluded.audit, at = clock_timestamp()
+    insert into {{schema}}.protection as t (relation, name, resource, audit) values (p_relation, p_relation::text, p_resource, p_audit)
+    on conflict (relation) do update set name = excluded.name, resource = excluded.resource, audit = excluded.audit, at = clock_timestamp()
     returning * into p;
     v_function := format('%s.protect_%s()', '{{schema}}', p.id);
     execute format('create or replace function %s returns trigger language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as %L',
-                   v_function, {{schema}}.trigger_body(p));
+                   v_function, {{schema}}.trigger_source(p));
     execute format('alter function %s owner to %s', v_function, v_owner);
     execute format('revoke all on function %s from public', v_function);
     for v_member in select * from {{schema}}.protected_members(p_relation) loop
@@ -320,48 +334,61 @@ begin
         execute format('create or replace trigger fencekit_protect_truncate before truncate on %s for each statement execute function %s', v_member.member, v_function);
         execute format('alter table only %s enable always trigger fencekit_protect_truncate', v_member.member);
     end loop;
+    return p;
 end $$;
 
--- unprotect_table removes the protection of a table, and returns whether it had one.
-create function {{schema}}.unprotect_table(p_relation regclass) returns boolean
+-- unprotect_table removes the protection of a table, and returns whether it had one. A table that
+-- is gone (p_relation may be null) goes by its name or its OID.
+create function {{schema}}.unprotect_table(p_relation regclass, p_name text) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform {{schema}}.drop_protection(id) from {{schema}}.protection where relation = p_relation;
+    perform {{schema}}.drop_protection(id) from {{schema}}.protection p
+      where relation = p_relation
+         or not exists (select from pg_class where oid = p.relation)
+            and (p_name in (name, relation::oid::text) or right(name, length(p_name) + 1) = '.' || p_name);
+    if not found and p_relation is null then
+        raise exception 'fencekit: there is no table %', p_name using errcode = 'ZF007';
+    end if;
     return found;
 end $$;
 
 create view {{schema}}.protected_table as
-select p.relation::text as "table",
+select case when c.oid is null then p.name else p.relation::text end as "table",
        case when p.audit then 'audit' else 'enforce' end as mode,
        p.resource,
-       case
-           when c.oid is null then 'the table is gone'
+       case when c.oid is null then 'the table is gone' else nullif(concat_ws('; ', case
            when f.oid is null then 'the trigger function is gone'
-           when f.prosrc <> {{schema}}.trigger_body(p) or not f.prosecdef or f.proowner <> n.nspowner
+           when f.prosrc <> {{schema}}.trigger_source(p) or not f.prosecdef or f.proowner <> n.nspowner
              or f.proconfig is distinct from '{"search_path=pg_catalog, pg_temp",enable_seqscan=off}' then 'the trigger function was changed, or a column that the resource names'
            else (select string_agg(distinct format('%s lacks a trigger, or it is not enabled always', m.member), '; ')
                    from {{schema}}.protected_members(p.relation) m
                   where not exists (select from pg_trigger t where t.tgrelid = m.member and t.tgfoid = f.oid and t.tgtype = 34 and t.tgenabled = 'A')
                      or not exists (select from pg_trigger t where t.tgrelid = m.member and t.tgfoid = f.oid and t.tgtype = 29 and t.tgenabled = 'A'
                                         and t.tgqual is null and t.tgattr = ''))
-       end as problem,
+       end, case
+           -- After each row, on insert and on update of its third column.
+           when not exists (select from pg_trigger t where t.tgrelid = '{{schema}}.guarded_write'::regclass and t.tgname = 'guarded_write_sealed'
+                               and t.tgfoid = '{{schema}}.check_writes()'::regprocedure and t.tgtype = 21 and t.tgattr = '3' and t.tgqual is null
+                               and t.tginitdeferred and t.tgenabled = 'A')
+           then 'the check at COMMIT (trigger guarded_write_sealed) is gone, was changed, or is not enabled always'
+       end), '') end as problem,
        p.at,
-       u.unguarded,
+       u.unguarded_writes,
        u.last_at
   from {{schema}}.protection p
   join pg_namespace n on n.oid = '{{schema}}'::regnamespace
   left join pg_class c on c.oid = p.relation
   left join pg_proc f on f.pronamespace = n.oid and f.proname = 'protect_' || p.id
- cross join lateral (select count(*) as unguarded, max(w.at) as last_at from {{schema}}.unguarded_write w
+ cross join lateral (select count(*) as unguarded_writes, max(w.at) as last_at from {{schema}}.unguarded_write w
                       where w.relation in (select m.member from {{schema}}.protected_members(p.relation) m)) u;
 
 create view {{schema}}.unguarded as
-select w.relation::text as "table", w.resource, w.kind, w.role, count(*) as count, min(w.at) as first_at, max(w.at) as last_at
+select w.relation::text as "table", w.resource, w.kind, w.role, w.application, count(*) as records, min(w.at) as first_at, max(w.at) as last_at
   from {{schema}}.unguarded_write w
- group by 1, 2, 3, 4;
+ group by 1, 2, 3, 4, 5;
 
 comment on view {{schema}}.protected_table is 'The protected tables; problem is null if the protection is intact.';
-comment on view {{schema}}.unguarded is 'Writes past the guard that audit mode has let through; count is that of transactions.';
+comment on view {{schema}}.unguarded is 'Unguarded writes that audit mode has let through; records is the number of records, one for each transaction and resource.';
 
 revoke all on all functions in schema {{schema}} from public;
 revoke all on all procedures in schema {{schema}} from public;
