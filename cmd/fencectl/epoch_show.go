@@ -53,6 +53,8 @@ func adviceOn(rows []epochRow) error {
 		advice = "a key in etcd holds no epoch: run \"fencectl epoch bump --reason TEXT --trust databases\" with the same flags"
 	case has(epoch.TooFar):
 		advice = "etcd's epoch is higher than a database accepts. If it was mistyped, run \"fencectl epoch bump --reason TEXT --trust databases\" with the same flags; if it is right, with --trust etcd"
+	case has(epoch.Absurd) && !has(epoch.Behind):
+		advice = "a false grant has claimed the highest resource of a database, with a token that etcd doesn't reach for years: run \"fencectl epoch bump --reason TEXT\" with the same flags"
 	case has(epoch.Behind), has(epoch.TokensLow):
 		advice = "etcd is behind a database: it was restored, or it is another one. If it is the right one, run \"fencectl epoch bump --reason TEXT\" with the same flags"
 	default:

@@ -330,6 +330,12 @@ var (
 		Why:  "Two processes that guard the same data with different schemas don't exclude each other.",
 		Fix:  "Set the same postgres.Config.Schema in all processes that guard the same data. If the other schema is of another application whose resources have the same names, ignore this finding (--ignore schemas-share-names).",
 	})
+	shardsDisagree = kind(Kind{
+		ID: "shards-disagree", Severity: NotReady,
+		When: "two of the databases say that they are the same shard, or shards of another number of databases or another rule, or only one of them is a shard at all",
+		Why:  "A process that has both in its list of databases gets no claim in one of them; processes with different lists write a resource's rows to different databases.",
+		Fix:  "Find out which list each process has, and which shard's rows each database holds; docs/guides/sharding.md has the steps that change the list. Databases that don't belong together are to be examined one by one.",
+	})
 	historyLarge = kind(Kind{
 		ID: "history-large", Severity: Warning,
 		When: "the history takes more than 10 GB, and no policy says how long entries are kept",

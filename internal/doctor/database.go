@@ -18,9 +18,10 @@ type database struct {
 	Database
 	limits   Limits
 	answers  bool
-	migrated bool // the schema is there, and this package knows it
-	newer    bool // but for later migrations
-	version  int  // server_version_num
+	migrated bool    // the schema is there, and this package knows it
+	newer    bool    // but for later migrations
+	version  int     // server_version_num
+	shard    *string // which shard it is, "" if none; nil if that could not be read
 }
 
 func newDatabase(d Database, limits Limits) *database { return &database{Database: d, limits: limits} }

@@ -50,10 +50,6 @@ type fenceState struct {
 // maxAhead is how many fences that seem to be ahead of etcd are looked at.
 const maxAhead = 1000
 
-// farAhead is how far above etcd's revision a token is that no restore explains. It is the
-// database's own step for its mark of tokens.
-const farAhead = 1 << 30
-
 // checkTokens looks for fences that etcd can't have granted. It reads all fences. Those that moved
 // meanwhile are compared with a revision that was read after them.
 func checkTokens(ctx context.Context, s *scene) ([]Finding, error) {
@@ -105,7 +101,7 @@ func (d *database) judgeAhead(ahead []fenceState, revision int64) (found []Findi
 		text := fmt.Sprintf("%s (token %s of %s)", f.name, f.grant.Token, f.grant.Holder)
 		switch above := int64(f.grant.Token) - revision; {
 		case above <= 0:
-		case above > farAhead:
+		case above > epoch.FarAhead:
 			if len(forged) == 0 {
 				found = append(found, d.found(fencePoisoned, "", "resource", ShellWord(f.name), "reason", "'a false token claimed'"))
 			}

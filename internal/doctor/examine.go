@@ -79,9 +79,12 @@ func Examine(ctx context.Context, etcd *Etcd, databases []Database, limits Limit
 		defer lock.close()
 		r.make(ctx, checks, &scene{etcd: lock})
 	}
+	var examined []*database
 	for _, d := range databases {
-		r.make(ctx, checks, &scene{etcd: lock, db: newDatabase(d, limits)})
+		examined = append(examined, newDatabase(d, limits))
+		r.make(ctx, checks, &scene{etcd: lock, db: examined[len(examined)-1]})
 	}
+	r.Findings = append(r.Findings, checkShards(examined)...)
 	sortFindings(r.Findings)
 	return r
 }

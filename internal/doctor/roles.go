@@ -92,9 +92,14 @@ func (d *database) writers(ctx context.Context) (found []Finding, err error) {
 	return found, err
 }
 
-// lacking finds app roles that lack rights: roles that were granted some of an app role's, but not all.
+// lacking finds app roles that lack rights: roles that were granted some of an app role's, but not all. What
+// a reader role is granted too doesn't make an app role.
 func (d *database) lacking(ctx context.Context) (found []Finding, err error) {
 	routines, tables, err := appRights()
+	if err != nil {
+		return nil, err
+	}
+	shared, _, err := rightsOf(postgres.Roles{Reader: "reader"})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +108,7 @@ func (d *database) lacking(ctx context.Context) (found []Finding, err error) {
 			with `+outsiders+`,
 			app as (
 				select distinct o.* from outsider o
-				  join pg_catalog.pg_proc p on p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = any ($2)
+				  join pg_catalog.pg_proc p on p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = any ($2) and p.proname <> all ($4)
 				 cross join lateral pg_catalog.aclexplode(p.proacl) a where a.grantee = o.oid and o.oid <> p.proowner),
 			lacks as (
 				select app.rolname, 'execute on ' || p.proname as what from app
@@ -115,7 +120,7 @@ func (d *database) lacking(ctx context.Context) (found []Finding, err error) {
 				 where not pg_catalog.has_table_privilege(app.oid, c.oid, 'select')
 				union all
 				select app.rolname, 'usage on the schema' from app where not pg_catalog.has_schema_privilege(app.oid, $1, 'usage'))
-			select rolname::text, count(*), (array_agg(what order by what))[1:3] from lacks group by 1 order by 1`, d.Schema, routines, tables)
+			select rolname::text, count(*), (array_agg(what order by what))[1:3] from lacks group by 1 order by 1`, d.Schema, routines, tables, shared)
 		if err != nil {
 			return err
 		}
@@ -137,8 +142,11 @@ var (
 )
 
 // appRights are the routines and tables that an app role is granted.
-func appRights() (routines, tables []string, err error) {
-	sql, err := postgres.RolesSQL("", postgres.Roles{App: "app"})
+func appRights() (routines, tables []string, err error) { return rightsOf(postgres.Roles{App: "app"}) }
+
+// rightsOf are the routines and tables that one role is granted.
+func rightsOf(role postgres.Roles) (routines, tables []string, err error) {
+	sql, err := postgres.RolesSQL("", role)
 	names := func(grant *regexp.Regexp) (names []string) {
 		for qualified := range strings.SplitSeq(grant.FindStringSubmatch(sql)[1], ", ") {
 			_, name, _ := strings.Cut(qualified, ".")

@@ -64,7 +64,12 @@ func checkProtected(ctx context.Context, s *scene) (found []Finding, err error) 
 
 func checkSetting(ctx context.Context, s *scene) ([]Finding, error) {
 	var n int
-	if err := s.db.row(ctx, "select count(*) from {schema}.setting", nil, &n); err != nil || n == 1 {
+	var shard string
+	err := s.db.row(ctx, "select count(*), coalesce(max(shard), '') from {schema}.setting", nil, &n, &shard)
+	if err == nil && n == 1 {
+		s.db.shard = &shard
+	}
+	if err != nil || n == 1 {
 		return nil, err
 	}
 	return []Finding{s.db.found(settingMissing, fmt.Sprintf("%s.setting has %d rows", s.db.Schema, n))}, nil

@@ -22,7 +22,12 @@ const (
 	Behind    Drift = "etcd is behind: claims are rejected (epoch behind)"
 	TooFar    Drift = "etcd is too far ahead: claims are rejected (token jump)"
 	TokensLow Drift = "a fence's token is above etcd's revision: its claims are rejected (stale token, tokens went back)"
+	Absurd    Drift = "a fence's token is absurdly far above etcd's revision: its claims are rejected (stale token, tokens went back)"
 )
+
+// FarAhead is how far above etcd's revision a token is that no restore explains. It is the database's own
+// step for its mark of tokens.
+const FarAhead = 1 << 30
 
 // Compare compares a key of etcd with a database that was read before it.
 func Compare(key etcd.Epoch, d Database) Drift {
@@ -33,6 +38,8 @@ func Compare(key etcd.Epoch, d Database) Drift {
 		return Behind
 	case key.Number > d.Number+d.MaxJump:
 		return TooFar
+	case key.Number == d.Highest.Epoch && int64(d.Highest.Token)-key.Revision > FarAhead:
+		return Absurd
 	case key.Number == d.Highest.Epoch && int64(d.Highest.Token) > key.Revision:
 		return TokensLow
 	}

@@ -39,6 +39,8 @@ func TestCompare_SaysWhyClaimsAreRejected_N20_HC2(t *testing.T) {
 		{4, fenceAt(5, 1), Behind},
 		{5, fenceAt(5, 100), ""},
 		{5, fenceAt(5, 101), TokensLow},
+		{5, fenceAt(5, 100+FarAhead), TokensLow},
+		{5, fenceAt(5, 101+FarAhead), Absurd},
 		{5, fenceAt(4, 101), ""},
 		{15, fenceAt(5, 101), ""},
 		{16, fenceAt(5, 1), TooFar},
