@@ -96,7 +96,7 @@ begin
         raise exception 'fencekit: seal_one: an argument is null' using errcode = 'ZF007';
     end if;
     if not {{schema}}.well_formed(ops) then
-        raise exception 'fencekit: seal_one: ops is no array of objects with id, name (texts) and attrs (an object of texts), or has a text that the server can''t represent' using errcode = 'ZF007';
+        raise exception 'fencekit: seal_one: ops is no array of operations, or has a text that the server can''t represent' using errcode = 'ZF007';
     end if;
     set constraints all immediate;
     call {{schema}}.seal(array[fence], array[epoch], array[token], array[pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex')],
