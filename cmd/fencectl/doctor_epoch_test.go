@@ -35,7 +35,7 @@ func TestDoctor_FindsARolledBackEtcd_HD5(t *testing.T) {
 	i.findsNothing()
 }
 
-func TestDoctor_FindsAPoisonedFence_HC2(t *testing.T) {
+func TestDoctor_FindsAnAbsurdToken_HC2(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, nil)
 	store, err := postgres.NewStore(i.pool, nil)
@@ -43,7 +43,7 @@ func TestDoctor_FindsAPoisonedFence_HC2(t *testing.T) {
 	_, err = store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/1", Epoch: 1, Token: 1 << 39, Holder: "forger-1"}})
 	require.NoError(t, err)
 	require.ErrorIs(t, i.try("sku/1"), guard.ErrStaleToken)
-	found := i.finds(cli.ExitViolated, "fence-poisoned")
+	found := i.finds(cli.ExitViolated, "fence-token-absurd")
 	require.Contains(t, found.Seen, "1 fence: sku/1 (token 549755813888 of forger-1); etcd is at revision ")
 	shown := fencectl(t, append([]string{"epoch", "show"}, i.flags[:6]...)...)
 	require.Equal(t, cli.ExitViolated, shown.Code)

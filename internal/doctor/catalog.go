@@ -147,7 +147,7 @@ var (
 		Why:  "It has no transactions, so that every claim fails.",
 		Fix:  "In PgBouncer's configuration set pool_mode = transaction, reload it, and put default_query_exec_mode=exec into the services' URLs.",
 	})
-	serverGivesDurabilityUp = kind(Kind{
+	durabilityOff = kind(Kind{
 		ID: "durability-off", Severity: Violated,
 		When: "fsync or full_page_writes is off",
 		Why:  "A crash of the machine may lose or damage everything that was acknowledged, fences included.",
@@ -168,14 +168,14 @@ var (
 		Fix:  "Set it to 0 and restart the server. If no guarded code uses PREPARE TRANSACTION, set AllowPreparedTransactions and run fencectl doctor with --ignore prepared-transactions.",
 		Run:  []string{"alter system set max_prepared_transactions = 0;"},
 	})
-	preparedTransactionHolds = kind(Kind{
+	preparedTransactionOpen = kind(Kind{
 		ID: "prepared-transaction-open", Severity: Violated,
 		When: "a prepared transaction has locked a table of the schema",
 		Why:  "It may keep a fence locked until it is ended by hand, also across restarts.",
 		Fix:  "Roll it back, or commit it if its transaction manager says so.",
 		Run:  []string{"rollback prepared {gid};"},
 	})
-	transactionHolds = kind(Kind{
+	transactionOpen = kind(Kind{
 		ID: "transaction-open", Severity: Warning,
 		When: "a transaction that is older than a minute has locked a table of the schema for writing",
 		Why:  "It may keep a fence locked; guarded transactions end earlier, so it was opened by hand or by another program.",
@@ -360,7 +360,7 @@ var (
 		Fix:  "Claim the resource: the claim rebuilds the fence from its history, and the database doesn't tell afterwards that it was gone. Who deleted it, only the server's log says, if it has statements (log_statement = mod).",
 		Run:  []string{"fencectl exec {resource} --claim -- true"},
 	})
-	fenceBehind = kind(Kind{
+	fenceBehindHistory = kind(Kind{
 		ID: "fence-behind-history", Severity: Violated,
 		When: "a fence is at an earlier position than the last entry of its history",
 		Why:  "Its next position is taken: every claim and every guarded write of the resource fails.",
@@ -399,8 +399,8 @@ var (
 		Fix:  "Check --etcd-endpoints and --etcd-prefix. If they are right, raise the epoch.",
 		Run:  []string{bump},
 	})
-	fencePoisoned = kind(Kind{
-		ID: "fence-poisoned", Severity: Violated,
+	fenceTokenAbsurd = kind(Kind{
+		ID: "fence-token-absurd", Severity: Violated,
 		When: "a fence's token is above etcd's revision by more than 2^30, in etcd's epoch",
 		Why:  "A forged or mistaken grant has claimed it; every real token is rejected there for as long as etcd counts up to it.",
 		Fix:  "See what the false grant wrote, and when (fencectl tokens history {resource}). The holder is a name that the claimer chose; who that was, only the server's log may say. Then raise the epoch, which orders real grants after the false one.",

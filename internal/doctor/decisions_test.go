@@ -63,9 +63,9 @@ func TestAhead_TellsAFalseGrantFromAnOlderEtcd_HC2_HD5(t *testing.T) {
 	require.Empty(t, d.judgeAhead([]fenceState{at(90), at(100)}, 100))
 	require.Equal(t, []string{"etcd-went-back"}, idsOf(d.judgeAhead([]fenceState{at(101)}, 100)))
 	require.Equal(t, []string{"etcd-went-back"}, idsOf(d.judgeAhead([]fenceState{at(100 + 1<<30)}, 100)))
-	require.Equal(t, []string{"fence-poisoned"}, idsOf(d.judgeAhead([]fenceState{at(101 + 1<<30), at(99)}, 100)))
+	require.Equal(t, []string{"fence-token-absurd"}, idsOf(d.judgeAhead([]fenceState{at(101 + 1<<30), at(99)}, 100)))
 	both := d.judgeAhead([]fenceState{at(1 << 40), at(101 + 1<<30), at(101)}, 100)
-	require.Equal(t, []string{"fence-poisoned", "etcd-went-back"}, idsOf(both))
+	require.Equal(t, []string{"fence-token-absurd", "etcd-went-back"}, idsOf(both))
 	require.Contains(t, both[0].Seen, "2 fences: ")
 }
 
@@ -88,7 +88,7 @@ func TestCommands_QuoteWhatTheyName(t *testing.T) {
 	d := newDatabase(Database{Name: "db", Schema: `we"ird`}, Limits{})
 	f := d.found(fenceDeleted, "x", "resource", ShellWord("it's; rm -rf"))
 	require.Equal(t, []string{`fencectl exec 'it'\''s; rm -rf' --claim -- true`}, f.Run)
-	require.Equal(t, []string{`select "we""ird".repair();`}, d.found(fenceBehind, "x").Run)
+	require.Equal(t, []string{`select "we""ird".repair();`}, d.found(fenceBehindHistory, "x").Run)
 	require.Equal(t, `'we"ird'`, ShellWord(d.Schema))
 	require.Equal(t, "sku/42", ShellWord("sku/42"))
 	require.Equal(t, "''", ShellWord(""))

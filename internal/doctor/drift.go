@@ -103,7 +103,7 @@ func (d *database) judgeAhead(ahead []fenceState, revision int64) (found []Findi
 		case above <= 0:
 		case above > epoch.FarAhead:
 			if len(forged) == 0 {
-				found = append(found, d.found(fencePoisoned, "", "resource", ShellWord(f.name), "reason", "'a false token claimed'"))
+				found = append(found, d.found(fenceTokenAbsurd, "", "resource", ShellWord(f.name), "reason", "'an absurd token had claimed'"))
 			}
 			forged = append(forged, text)
 		default:
@@ -111,7 +111,7 @@ func (d *database) judgeAhead(ahead []fenceState, revision int64) (found []Findi
 		}
 	}
 	seen := func(names []string) string {
-		return few(int64(len(names)), "fence", names) + fmt.Sprintf("; etcd is at revision %d", revision)
+		return firstOf(int64(len(names)), "fence", names) + fmt.Sprintf("; etcd is at revision %d", revision)
 	}
 	for i := range found {
 		found[i].Seen = seen(forged)

@@ -19,11 +19,11 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 )
 
-// etcdServer is the name of etcd in findings.
-const etcdServer = "etcd"
+// etcdName is the name of etcd in findings.
+const etcdName = "etcd"
 
-// lockService is the etcd under examination, and what the checks have learned of it.
-type lockService struct {
+// etcdServer is the etcd under examination, and what the checks have learned of it.
+type etcdServer struct {
 	Etcd
 	limits    Limits
 	inspector *etcd.Inspector
@@ -34,15 +34,15 @@ type lockService struct {
 	noEpoch   bool                                // the epoch key holds no epoch
 }
 
-func newLockService(e Etcd, limits Limits) *lockService {
-	return &lockService{Etcd: e, limits: limits, statuses: map[string]*clientv3.StatusResponse{}}
+func newEtcdServer(e Etcd, limits Limits) *etcdServer {
+	return &etcdServer{Etcd: e, limits: limits, statuses: map[string]*clientv3.StatusResponse{}}
 }
 
-func (l *lockService) config() *etcd.Config {
+func (l *etcdServer) config() *etcd.Config {
 	return &etcd.Config{Prefix: l.Prefix, RequestTimeout: l.limits.Request}
 }
 
-func (l *lockService) close() {
+func (l *etcdServer) close() {
 	if l.locker != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), l.limits.Request)
 		defer cancel()
@@ -51,7 +51,7 @@ func (l *lockService) close() {
 }
 
 // within bounds one request.
-func (l *lockService) within(ctx context.Context) (context.Context, context.CancelFunc) {
+func (l *etcdServer) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, l.limits.Request)
 }
 
@@ -60,7 +60,7 @@ func (l *lockService) within(ctx context.Context) (context.Context, context.Canc
 func checkMembers(ctx context.Context, s *scene) ([]Finding, error) {
 	l := s.etcd
 	if l.Client == nil {
-		return []Finding{etcdUnreachable.found(etcdServer, l.Err.Error())}, nil
+		return []Finding{etcdUnreachable.found(etcdName, l.Err.Error())}, nil
 	}
 	failures := l.ask(ctx, l.Client.Endpoints())
 	if len(l.statuses) == 0 {
@@ -69,7 +69,7 @@ func checkMembers(ctx context.Context, s *scene) ([]Finding, error) {
 	var found []Finding
 	for _, endpoint := range l.Client.Endpoints() {
 		if err, silent := failures[endpoint]; silent {
-			found = append(found, etcdMemberSilent.found(etcdServer, fmt.Sprintf("no answer from %s within %v: %v", endpoint, l.limits.Request, err), "endpoint", endpoint))
+			found = append(found, etcdMemberSilent.found(etcdName, fmt.Sprintf("no answer from %s within %v: %v", endpoint, l.limits.Request, err), "endpoint", endpoint))
 		}
 	}
 	unseen, err := l.unseen(ctx, len(failures))
@@ -77,7 +77,7 @@ func checkMembers(ctx context.Context, s *scene) ([]Finding, error) {
 }
 
 // ask asks at addresses, all at once, and returns the failures.
-func (l *lockService) ask(ctx context.Context, addresses []string) map[string]error {
+func (l *etcdServer) ask(ctx context.Context, addresses []string) map[string]error {
 	ctx, cancel := l.within(ctx)
 	defer cancel()
 	failures := map[string]error{}
@@ -121,7 +121,7 @@ func dialError(address string) error {
 
 // unseen asks the members that are at no endpoint. As many of them as endpoints that were silent
 // may be at those.
-func (l *lockService) unseen(ctx context.Context, silent int) ([]Finding, error) {
+func (l *etcdServer) unseen(ctx context.Context, silent int) ([]Finding, error) {
 	if !l.hasLeader() {
 		return nil, nil // checkGrants says so
 	}
@@ -143,14 +143,14 @@ func (l *lockService) unseen(ctx context.Context, silent int) ([]Finding, error)
 	}
 	var found []Finding
 	for _, m := range away[min(silent, len(away)):] {
-		found = append(found, etcdMemberUnseen.found(etcdServer, fmt.Sprintf("member %s (%s) gives no answer", m.Name, list(m.ClientURLs))))
+		found = append(found, etcdMemberUnseen.found(etcdName, fmt.Sprintf("member %s (%s) gives no answer", m.Name, joined(m.ClientURLs))))
 	}
 	return found, nil
 }
 
 // hasLeader reports whether a member knows of a leader. Without one, as without a majority, most
 // requests wait until their time is up.
-func (l *lockService) hasLeader() bool {
+func (l *etcdServer) hasLeader() bool {
 	for _, status := range l.statuses {
 		if status.Leader != 0 {
 			return true
@@ -159,7 +159,7 @@ func (l *lockService) hasLeader() bool {
 	return false
 }
 
-func (l *lockService) seen(id uint64) bool {
+func (l *etcdServer) seen(id uint64) bool {
 	for _, status := range l.statuses {
 		if status.Header.MemberId == id {
 			return true
@@ -169,7 +169,7 @@ func (l *lockService) seen(id uint64) bool {
 }
 
 // addresses are those that answered, in order.
-func (l *lockService) addresses() []string {
+func (l *etcdServer) addresses() []string {
 	var all []string
 	for address := range l.statuses {
 		all = append(all, address)
@@ -178,10 +178,10 @@ func (l *lockService) addresses() []string {
 	return all
 }
 
-func (l *lockService) checkVersions() (found []Finding) {
+func (l *etcdServer) checkVersions() (found []Finding) {
 	for _, address := range l.addresses() {
 		if version := l.statuses[address].Version; isOldEtcd(version) {
-			found = append(found, etcdVersion.found(etcdServer, fmt.Sprintf("%s runs etcd %s", address, version)))
+			found = append(found, etcdVersion.found(etcdName, fmt.Sprintf("%s runs etcd %s", address, version)))
 		}
 	}
 	return found
@@ -208,7 +208,7 @@ func isOldEtcd(version string) bool {
 // The part of the quota from which on a member's space is reported as low.
 const lowSpace = 0.8
 
-func (l *lockService) checkSpace() (found []Finding) {
+func (l *etcdServer) checkSpace() (found []Finding) {
 	for _, address := range l.addresses() {
 		status := l.statuses[address]
 		// Servers before 3.6 don't report the quota.
@@ -226,8 +226,8 @@ func isFull(status *clientv3.StatusResponse) bool {
 }
 
 // found is a finding whose commands name the endpoints.
-func (l *lockService) found(k Kind, seen string, words ...string) Finding {
-	return k.found(etcdServer, seen, append(words, "endpoints", ShellWord(strings.Join(l.Client.Endpoints(), ",")), "prefix", l.Prefix)...)
+func (l *etcdServer) found(k Kind, seen string, words ...string) Finding {
+	return k.found(etcdName, seen, append(words, "endpoints", ShellWord(strings.Join(l.Client.Endpoints(), ",")), "prefix", l.Prefix)...)
 }
 
 // checkGrants asks whether etcd would grant a lock.
@@ -259,7 +259,7 @@ func checkGrants(ctx context.Context, s *scene) (found []Finding, err error) {
 		return []Finding{l.found(epochKeyInvalid, away.Err.Error(), "reason", "'epoch key was mistyped'")}, nil
 	case away.Reason == fence.Unreachable:
 		l.silent = true
-		return []Finding{etcdUnreachable.found(etcdServer, away.Err.Error())}, nil
+		return []Finding{etcdUnreachable.found(etcdName, away.Err.Error())}, nil
 	}
 	return nil, err
 }
@@ -280,10 +280,10 @@ func checkAlarms(ctx context.Context, s *scene) ([]Finding, error) {
 		}
 	}
 	if len(full) > 0 {
-		found = append(found, l.found(etcdFull, "alarm NOSPACE at "+list(full), "revision", fmt.Sprint(revision)))
+		found = append(found, l.found(etcdFull, "alarm NOSPACE at "+joined(full), "revision", fmt.Sprint(revision)))
 	}
 	if len(corrupt) > 0 {
-		found = append(found, l.found(etcdCorrupt, "alarm CORRUPT at "+list(corrupt)))
+		found = append(found, l.found(etcdCorrupt, "alarm CORRUPT at "+joined(corrupt)))
 	}
 	return found, nil
 }

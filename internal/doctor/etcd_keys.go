@@ -50,7 +50,7 @@ func checkVoidKeys(ctx context.Context, s *scene) ([]Finding, error) {
 }
 
 // strays finds keys without a lease, within Limits.Scan. An answer with keys only wouldn't tell their leases.
-func (l *lockService) strays(ctx context.Context, below string, k Kind) (found []Finding, err error) {
+func (l *etcdServer) strays(ctx context.Context, below string, k Kind) (found []Finding, err error) {
 	from, end := l.Prefix+below, clientv3.GetPrefixRangeEnd(l.Prefix+below)
 	deadline := time.Now().Add(l.limits.Scan)
 	for seen := 0; ; {
@@ -73,7 +73,7 @@ func (l *lockService) strays(ctx context.Context, below string, k Kind) (found [
 	}
 }
 
-func (l *lockService) page(ctx context.Context, from, end string) (*clientv3.GetResponse, error) {
+func (l *etcdServer) page(ctx context.Context, from, end string) (*clientv3.GetResponse, error) {
 	request, cancel := l.within(ctx)
 	defer cancel()
 	return l.Client.Get(request, from, clientv3.WithRange(end), clientv3.WithLimit(keysPerPage))

@@ -73,9 +73,9 @@ type Report struct {
 func Examine(ctx context.Context, etcd *Etcd, databases []Database, limits Limits) Report {
 	limits = limits.withDefaults()
 	var r Report
-	var lock *lockService
+	var lock *etcdServer
 	if etcd != nil {
-		lock = newLockService(*etcd, limits)
+		lock = newEtcdServer(*etcd, limits)
 		defer lock.close()
 		r.make(ctx, checks, &scene{etcd: lock})
 	}
@@ -92,7 +92,7 @@ func Examine(ctx context.Context, etcd *Etcd, databases []Database, limits Limit
 // scene is what one pass through the checks looks at: etcd alone, or a database and, if it is
 // given, the etcd that belongs to it.
 type scene struct {
-	etcd *lockService
+	etcd *etcdServer
 	db   *database
 }
 
@@ -105,7 +105,7 @@ const (
 	needsServer               // the server of a database
 	needsSchema               // and its schema
 	needsBoth                 // and etcd
-	needsPresence             // only whether servers were given
+	needsDatabase             // a database, answering or not
 )
 
 // check is an entry of the table.
@@ -126,7 +126,7 @@ var checks = []check{
 	{"lock keys", needsGrants, "", checkLockKeys},
 	{"void keys", needsGrants, "", checkVoidKeys},
 
-	{"the server", needsPresence, "", checkServer},
+	{"the server", needsDatabase, "", checkServer},
 	{"durability", needsServer, "", checkDurability},
 	{"prepared transactions", needsServer, "", checkPrepared},
 	{"transaction_timeout", needsServer, "", checkTimeouts},
@@ -160,7 +160,7 @@ func (c check) in(s *scene) bool {
 		return s.db == nil
 	case needsGrants:
 		return s.db == nil && s.etcd.readable
-	case needsPresence:
+	case needsDatabase:
 		return s.db != nil
 	case needsServer:
 		return s.db != nil && s.db.answers
@@ -220,7 +220,7 @@ func (s *scene) server() string {
 	if s.db != nil {
 		return s.db.Name
 	}
-	return etcdServer
+	return etcdName
 }
 
 // Ignore removes the findings with these IDs.
@@ -233,5 +233,5 @@ func Known(id string) bool {
 	return slices.ContainsFunc(Catalog, func(k Kind) bool { return k.ID == id })
 }
 
-// list joins names for a message.
-func list(names []string) string { return strings.Join(names, ", ") }
+// joined separates names by commas, for a message.
+func joined(names []string) string { return strings.Join(names, ", ") }

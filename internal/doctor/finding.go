@@ -68,8 +68,8 @@ func sortFindings(all []Finding) {
 	slices.SortStableFunc(all, func(a, b Finding) int { return rank(a) - rank(b) })
 }
 
-// few names up to three of n things.
-func few(n int64, thing string, names []string) string {
+// firstOf names up to three of n things.
+func firstOf(n int64, thing string, names []string) string {
 	if n != 1 {
 		thing += "s"
 	}

@@ -82,7 +82,7 @@ func (d *database) writers(ctx context.Context) (found []Finding, err error) {
 			if len(what) > 3 {
 				what = append(what[:3], "...")
 			}
-			f := d.found(roleMayWrite, fmt.Sprintf("%s %s %s", role, may, list(what)))
+			f := d.found(roleMayWrite, fmt.Sprintf("%s %s %s", role, may, joined(what)))
 			f.Run = statements
 			found = append(found, f)
 			return nil
@@ -128,7 +128,7 @@ func (d *database) lacking(ctx context.Context) (found []Finding, err error) {
 		var n int64
 		var what []string
 		_, err = pgx.ForEachRow(rows, []any{&role, &n, &what}, func() error {
-			found = append(found, d.found(roleLacksRights, fmt.Sprintf("role %s lacks %s", role, few(n, "right", what)), "role-word", ShellWord(role)))
+			found = append(found, d.found(roleLacksRights, fmt.Sprintf("role %s lacks %s", role, firstOf(n, "right", what)), "role-word", ShellWord(role)))
 			return nil
 		})
 		return err

@@ -40,41 +40,6 @@ func checkMigrations(ctx context.Context, s *scene) ([]Finding, error) {
 	return nil, nil
 }
 
-// checkProtected looks for protected tables whose protection isn't intact. The check at COMMIT is
-// among the triggers of the schema.
-func checkProtected(ctx context.Context, s *scene) (found []Finding, err error) {
-	d := s.db
-	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, d.fill(`
-			select "table", resource, mode, problem from {schema}.protected_table
-			 where problem <> 'the table is gone' and problem not like 'the check at COMMIT%' order by 1`))
-		if err != nil {
-			return err
-		}
-		var table, resource, mode, problem string
-		_, err = pgx.ForEachRow(rows, []any{&table, &resource, &mode, &problem}, func() error {
-			found = append(found, d.found(protectionBroken, fmt.Sprintf("table %s, mode %s: %s", table, mode, problem),
-				"table", ShellWord(table), "resource", ShellWord(resource), "mode", mode))
-			return nil
-		})
-		return err
-	})
-	return found, err
-}
-
-func checkSetting(ctx context.Context, s *scene) ([]Finding, error) {
-	var n int
-	var shard string
-	err := s.db.row(ctx, "select count(*), coalesce(max(shard), '') from {schema}.setting", nil, &n, &shard)
-	if err == nil && n == 1 {
-		s.db.shard = &shard
-	}
-	if err != nil || n == 1 {
-		return nil, err
-	}
-	return []Finding{s.db.found(settingMissing, fmt.Sprintf("%s.setting has %d rows", s.db.Schema, n))}, nil
-}
-
 // checkOtherSchemas looks for resources that have a fence in another schema of the database too.
 func checkOtherSchemas(ctx context.Context, s *scene) (found []Finding, err error) {
 	d := s.db
@@ -91,7 +56,7 @@ func checkOtherSchemas(ctx context.Context, s *scene) (found []Finding, err erro
 			return found, failed
 		}
 		if len(shared) > 0 {
-			found = append(found, d.found(schemasShareNames, fmt.Sprintf("schemas %s and %s have fences for %s", d.Schema, other, list(shared))))
+			found = append(found, d.found(schemasShareNames, fmt.Sprintf("schemas %s and %s have fences for %s", d.Schema, other, joined(shared))))
 		}
 	}
 	return found, err

@@ -30,13 +30,13 @@ func checkStandbys(ctx context.Context, s *scene) ([]Finding, error) {
 	}
 	switch {
 	case names == "" && patroni:
-		return []Finding{d.found(patroniAsynchronous, fmt.Sprintf("a session of Patroni; synchronous_standby_names is empty; %s", few(int64(len(all)), "standby", all)))}, nil
+		return []Finding{d.found(patroniAsynchronous, fmt.Sprintf("a session of Patroni; synchronous_standby_names is empty; %s", firstOf(int64(len(all)), "standby", all)))}, nil
 	case names == "" && len(all) > 0:
-		return []Finding{d.found(standbyAsynchronous, few(int64(len(all)), "standby", all)+"; synchronous_standby_names is empty", "names", literal(anyOf(all)))}, nil
+		return []Finding{d.found(standbyAsynchronous, firstOf(int64(len(all)), "standby", all)+"; synchronous_standby_names is empty", "names", literal(anyOf(all)))}, nil
 	case names != "" && hidden:
 		return []Finding{notChecked.found(d.Name, "can't examine standbys: this role doesn't see whether they are synchronous", "advice", "Connect as a role in pg_monitor.")}, nil
 	case names != "" && len(synchronous) == 0:
-		return []Finding{d.found(synchronousStandbyMissing, fmt.Sprintf("synchronous_standby_names is %s; connected are %s", names, few(int64(len(all)), "standby", all)))}, nil
+		return []Finding{d.found(synchronousStandbyMissing, fmt.Sprintf("synchronous_standby_names is %s; connected are %s", names, firstOf(int64(len(all)), "standby", all)))}, nil
 	}
 	return nil, nil
 }
@@ -50,5 +50,5 @@ func anyOf(names []string) string {
 		}
 		quoted = append(quoted, `"`+strings.ReplaceAll(name, `"`, `""`)+`"`)
 	}
-	return "ANY 1 (" + list(quoted) + ")"
+	return "ANY 1 (" + joined(quoted) + ")"
 }

@@ -31,7 +31,7 @@ func checkSubscriptions(ctx context.Context, s *scene) (found []Finding, err err
 			if own {
 				k = subscriptionOnFences
 			}
-			found = append(found, d.found(k, fmt.Sprintf("subscription %s writes to %s", name, few(n, "table", tables)), "subscription", pgx.Identifier{name}.Sanitize()))
+			found = append(found, d.found(k, fmt.Sprintf("subscription %s writes to %s", name, firstOf(n, "table", tables)), "subscription", pgx.Identifier{name}.Sanitize()))
 			return nil
 		})
 		return err

@@ -1,0 +1,30 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// checkProtected looks for protected tables whose protection isn't intact. The check at COMMIT is
+// among the triggers of the schema.
+func checkProtected(ctx context.Context, s *scene) (found []Finding, err error) {
+	d := s.db
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, d.fill(`
+			select "table", resource, mode, problem from {schema}.protected_table
+			 where problem <> 'the table is gone' and problem not like 'the check at COMMIT%' order by 1`))
+		if err != nil {
+			return err
+		}
+		var table, resource, mode, problem string
+		_, err = pgx.ForEachRow(rows, []any{&table, &resource, &mode, &problem}, func() error {
+			found = append(found, d.found(protectionBroken, fmt.Sprintf("table %s, mode %s: %s", table, mode, problem),
+				"table", ShellWord(table), "resource", ShellWord(resource), "mode", mode))
+			return nil
+		})
+		return err
+	})
+	return found, err
+}
