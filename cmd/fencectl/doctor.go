@@ -49,9 +49,9 @@ FENCEKIT_DATABASE_URL instead of by flag. They read the same variables.
   warning       guarded writes work, but the next failure costs more than it
                 has to
 
-Databases are examined if --database-url or libpq's variables say where they are;
-etcd if --etcd-endpoints does, or if no database is given. Comparing tokens,
-epochs and holders needs both. The last line names what was not examined.
+Databases are examined if --database-url or libpq's variables say where they
+are; etcd if --etcd-endpoints does, or if no database is given. Comparing
+tokens, epochs and holders needs both. The last line names what is left out.
 
 It changes nothing. The one thing written is a lease in etcd, to see the time to
 live that etcd grants; it is revoked at once. No statement runs for longer than
