@@ -166,6 +166,20 @@ func TestExamine_FindsBrokenProtection_P5(t *testing.T) {
 	require.Equal(t, []string{"fencectl protect public.stock --schema fence --resource sku --mode audit"}, found.Run)
 }
 
+// What the finding says of a new partition: rows are protected, TRUNCATE is not.
+func TestExamine_FindsAPartitionWithoutTruncateTrigger_P5(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.sql("create table stock (sku text) partition by list (sku); select fence.protect_table('stock', 'sku', false)")
+	p.sql("create table stock_1 partition of stock default")
+	requireOne(t, p.examine(Limits{}), "protection-broken", "^table public.stock, mode enforce: public.stock_1 lacks a trigger")
+	for _, table := range []string{"stock", "stock_1"} {
+		_, err := p.pool.Exec(t.Context(), "insert into "+table+" values ('a')")
+		require.ErrorContains(t, err, "ZF", table)
+	}
+	p.sql("truncate stock_1")
+}
+
 // All keys of an etcd with many locks are looked at, in pages.
 func TestExamine_LooksAtAllKeys(t *testing.T) {
 	t.Parallel()
