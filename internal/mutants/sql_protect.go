@@ -101,8 +101,8 @@ declare
 		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4")),
 	change("protect-audit-fails-if-it-cannot-note", "P4", protectSQL,
 		`exception when others then
-    raise log 'fencekit: % of % is not`, `exception when division_by_zero then
-    raise log 'fencekit: % of % is not`,
+    raise log 'fencekit: the resource`, `exception when division_by_zero then
+    raise log 'fencekit: the resource`,
 		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4")),
 	change("unprotect-leaves-triggers", "P5", protectSQL,
 		`order by tgrelid, tgname loop`, `order by tgrelid, tgname limit 0 loop`,

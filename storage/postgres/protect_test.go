@@ -366,14 +366,16 @@ func TestProtected_SaysThatTheCheckAtCommitIsNotIntact_P5(t *testing.T) {
 		"under a condition": drop + create + "insert or update of round on fence.guarded_write deferrable initially deferred for each row when (pg_trigger_depth() > 9) execute function fence.check_writes()" + always,
 		"another function":  "create or replace function nothing() returns trigger language plpgsql as 'begin return null; end'; " + drop + create + "insert or update of round on fence.guarded_write deferrable initially deferred for each row execute function nothing()" + always,
 	} {
-		tx, err := r.admin.Begin(t.Context())
-		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), change)
-		require.NoError(t, err, name)
-		var problem string
-		require.NoError(t, tx.QueryRow(t.Context(), "select problem from fence.protected_table").Scan(&problem), name)
-		require.Contains(t, problem, "the check at COMMIT", name)
-		require.NoError(t, tx.Rollback(t.Context()))
+		t.Run(name, func(t *testing.T) {
+			tx, err := r.admin.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
+			_, err = tx.Exec(t.Context(), change)
+			require.NoError(t, err)
+			var problem string
+			require.NoError(t, tx.QueryRow(t.Context(), "select problem from fence.protected_table").Scan(&problem))
+			require.Contains(t, problem, "the check at COMMIT")
+		})
 	}
 	require.Empty(t, findProtected(t, r.reader, "item").Problem)
 }

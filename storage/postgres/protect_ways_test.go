@@ -310,6 +310,9 @@ func TestProtect_AuditRecordsEachWayPastTheGuard_HC1_P4(t *testing.T) {
 			writes, err := postgres.UnguardedWrites(t.Context(), db.reader, "")
 			require.NoError(t, err)
 			require.Equal(t, w.logged, len(writes) == 0, "%v", writes)
+			for _, write := range writes {
+				require.NotEqual(t, "error", write.Kind, "%v", writes)
+			}
 		})
 	}
 }
