@@ -77,7 +77,7 @@ func (s *servers) lose(ctx context.Context, fault patroni.Fault) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	say("%s is back as a standby after %.1f s. %s", old.Name(), time.Since(begun).Seconds(), f)
+	say("%s is back as a standby after %.1f s. So far: %s", old.Name(), time.Since(begun).Seconds(), f)
 	return gap, nil
 }
 
@@ -100,7 +100,7 @@ type figures struct {
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("Sold %d, lost %d, rejected by the fence %d, oversold %d", f.acknowledged, len(f.lost), f.rejections, f.oversold)
+	return fmt.Sprintf("sold %d, lost %d, rejected by the fence %d, oversold %d", f.acknowledged, len(f.lost), f.rejections, f.oversold)
 }
 
 func (s *servers) count(ctx context.Context) (f figures, err error) {
@@ -139,7 +139,7 @@ func (s *servers) conclude(ctx context.Context, gaps []time.Duration) error {
 	if !s.synchronous {
 		mode = "asynchronous"
 	}
-	fmt.Printf("\nFailovers in %s mode: %d. %s.\nFirst sale after a failover: median %.1f s, worst %.1f s.\n",
+	fmt.Printf("\nFailovers in %s mode: %d. In all: %s.\nFirst sale after a failover: median %.1f s, worst %.1f s.\n",
 		mode, len(gaps), f, gaps[len(gaps)/2].Seconds(), gaps[len(gaps)-1].Seconds())
 	if len(f.lost) > 0 {
 		const shown = 5
