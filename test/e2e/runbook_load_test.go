@@ -28,6 +28,7 @@ type load struct {
 	witness   *process
 	witnessed int
 	end       func()
+	stopped   sync.RWMutex // held for writing while services are stopped
 }
 
 var loaded = []string{"a", "b"}
@@ -54,7 +55,10 @@ func startLoad(t *testing.T, endpoint, dsn string, pool *pgxpool.Pool, opts ...g
 // work makes operations until ctx ends. After one that failed it pauses, as callers do.
 func (l *load) work(ctx context.Context, p *process, worker, resource string) {
 	for n := 0; ctx.Err() == nil; n++ {
-		if l.write(ctx, p, fmt.Sprintf("%s/%06d", worker, n), resource) != nil {
+		l.stopped.RLock()
+		err := l.write(ctx, p, fmt.Sprintf("%s/%06d", worker, n), resource)
+		l.stopped.RUnlock()
+		if err != nil {
 			select {
 			case <-time.After(5 * time.Millisecond):
 			case <-ctx.Done():

@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"context"
 	"net/url"
+	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -106,6 +108,22 @@ func TestRunbook_PostgresVolumeRestored_HE4_N21(t *testing.T) {
 	l.loseFromHere()
 	l.open("Postgres volume restored")
 	require.NoError(t, server.PutBack(t.Context(), volume))
+	l.requireNamed(storage.ReasonWentBack)
+	l.followFrom()
+}
+
+func TestRunbook_PostgresRestoredFromADump_HE4_N21(t *testing.T) {
+	t.Parallel()
+	_, dsn := lossyServer(t, nil)
+	l := newLossy(t, dsn)
+	out, err := exec.Command("pg_dump", "--format=custom", "--file="+filepath.Join(l.dir, "shop.dump"), dsn).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	l.loseFromHere()
+	l.open("Postgres restored from a dump")
+	l.stopped.Lock()
+	l.run(0, "pg_restore --clean")
+	l.run(0, "fencectl migrate status")
+	l.stopped.Unlock()
 	l.requireNamed(storage.ReasonWentBack)
 	l.followFrom()
 }
