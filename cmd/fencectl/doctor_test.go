@@ -109,7 +109,7 @@ func (i *installation) findsTroubles() {
 		{"fence-behind-history", cli.ExitViolated, []string{"update fence.resource set seq = seq - 1 where name = 'sku/1'"}, "1 fence: sku/1", ""},
 		{"tables-unlogged", cli.ExitViolated, []string{"alter table fence.resource set unlogged"}, "table resource is not logged", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.history disable trigger protect_history"}, "trigger protect_history of the table history is turned off", ""},
-		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.guarded_write disable trigger guarded_write_sealed"}, "trigger guarded_write_sealed of the table guarded_write is turned off: writes of protected tables could commit past the guard", ""},
+		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.guarded_write disable trigger guarded_write_sealed"}, "trigger guarded_write_sealed of the table guarded_write is turned off: unguarded writes of protected tables could commit", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"drop trigger guarded_write_sealed on fence.guarded_write"}, "trigger guarded_write_sealed of the table guarded_write is missing", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"drop trigger guarded_write_sealed on fence.guarded_write; create constraint trigger guarded_write_sealed after insert on fence.guarded_write for each row execute function fence.check_writes(); alter table fence.guarded_write enable always trigger guarded_write_sealed"}, "isn't as the migrations make it", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.setting enable trigger protect_epoch"}, "is on, unless session_replication_role is replica", ""},

@@ -265,7 +265,7 @@ var (
 	triggersChanged = kind(Kind{
 		ID: "triggers-changed", Severity: Violated,
 		When: "a trigger that protects fences, history or epoch, or that checks the seals of protected tables, is missing, was changed, or isn't enabled always",
-		Why:  "Nothing stops a mistake by the owner, or a restore, from deleting fences and history; without the trigger guarded_write_sealed writes of protected tables commit past the guard.",
+		Why:  "Nothing stops a mistake by the owner, or a restore, from deleting fences and history; without the trigger guarded_write_sealed unguarded writes of protected tables commit.",
 		Fix:  "As the owner of the schema, restore it. What is wrong with the history now, fencectl audit verify says; who changed the trigger, only the server's log, if it has statements (log_statement = ddl).",
 		Run:  []string{"{statement};", "alter table {table} enable always trigger {trigger};"},
 	})
@@ -279,7 +279,7 @@ var (
 	protectionBroken = kind(Kind{
 		ID: "protection-broken", Severity: Violated,
 		When: "a protected table lacks a trigger, as after a partition was added, or has one that is disabled or was changed",
-		Why:  "Writes past the guard may commit there without being recorded. A new partition lacks only the trigger on TRUNCATE: rows are protected by the trigger that it gets from its parent.",
+		Why:  "Unguarded writes may commit there without being recorded. A new partition lacks only the trigger on TRUNCATE: rows are protected by the trigger that it gets from its parent.",
 		Fix:  "As the owner of the schema and of the table, protect it again; if a column that the expression names was renamed, with the new name. What was written meanwhile, only the server's log says, if it has statements (log_statement = mod).",
 		Run:  []string{"fencectl protect {table} --schema {schema-word} --resource {resource} --mode {mode}"},
 	})

@@ -88,7 +88,7 @@ func (d Difference) String() string {
 func (d Difference) consequence() string {
 	switch {
 	case d.Table == "guarded_write":
-		return "writes of protected tables could commit past the guard"
+		return "unguarded writes of protected tables could commit"
 	case d.Kind == "trigger":
 		return "rows could be changed or deleted"
 	case d.Kind == "unique key":
