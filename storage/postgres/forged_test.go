@@ -68,15 +68,19 @@ func TestBeginCheck_OfAnAbsentGrantIsRejected_G2(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
-	for reason, change := range map[string]func(*storage.Claim){
-		"a later token":      func(c *storage.Claim) { c.Grant.Token++ },
-		"a later epoch":      func(c *storage.Claim) { c.Grant.Epoch++ },
-		"an earlier one":     func(c *storage.Claim) { c.Grant.Token-- },
-		"an absent resource": func(c *storage.Claim) { c.Resource++ },
+	for message, changes := range map[string][]func(*storage.Claim){
+		" rejected for resource sku/1: ": {
+			func(c *storage.Claim) { c.Grant.Token++ },
+			func(c *storage.Claim) { c.Grant.Epoch++ },
+			func(c *storage.Claim) { c.Grant.Token-- },
+		},
+		"there is no fence with the number ": {func(c *storage.Claim) { c.Resource++ }},
 	} {
-		absent := c
-		change(&absent)
-		require.ErrorContains(t, inOne(t, pool, beginCheckCall(absent)), "rejected", reason)
+		for _, change := range changes {
+			absent := c
+			change(&absent)
+			require.ErrorContains(t, inOne(t, pool, beginCheckCall(absent)), message)
+		}
 	}
 }
 

@@ -144,8 +144,9 @@ func TestProtect_RejectsWhatASubscriptionApplies_HC1_P1_P4(t *testing.T) {
 	mustExec(t, from, "select pg_create_logical_replication_slot('s', 'pgoutput')") // the subscription can't create it on its own server
 	protect(t, to, "item", "key", postgres.ProtectEnforce)
 	source := from.Config().ConnConfig
-	mustExec(t, to, fmt.Sprintf("create subscription s connection 'host=%s port=%d dbname=%s user=%s' publication p with (create_slot = false, slot_name = 's', copy_data = false)",
-		source.Host, source.Port, source.Database, source.User))
+	port := query[string](t, from, "show port") // as the server sees itself, also in a container
+	mustExec(t, to, fmt.Sprintf("create subscription s connection 'host=127.0.0.1 port=%s dbname=%s user=%s password=%s' publication p with (create_slot = false, slot_name = 's', copy_data = false)",
+		port, source.Database, source.User, source.Password))
 	defer mustExec(t, to, "alter subscription s disable; alter subscription s set (slot_name = none); drop subscription s")
 
 	const rejected = "select xact_rollback from pg_stat_database where datname = current_database()"
