@@ -116,7 +116,7 @@ func newProtected(out *cli.Output) *cobra.Command {
 	writes := false
 	cmd := &cobra.Command{
 		Use:   "protected [flags]",
-		Short: "Show the protected tables, or the unguarded writes that were recorded",
+		Short: "Show the protected tables, or recorded unguarded writes",
 		Long: `Show the protected tables: what is wrong with their triggers, or with the check at
 COMMIT, and how many unguarded writes were recorded in audit mode: one for each
 transaction and resource. --writes shows them, the latest first. The reader role is
