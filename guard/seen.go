@@ -7,8 +7,8 @@ const maxSeen = 20_000
 
 // seenFences are the positions at which this process has last seen the fences of the resources
 // that it used last. They outlive the ownerships: the next claim of a resource tells the store
-// where its fence was, so that the caller learns what the database has lost since, whoever has
-// claimed it in between (N6). Guarded by keeper.mu.
+// where its fence was, so that the caller learns what the database has lost since, also if other
+// processes have claimed the resource in between (N6). Guarded by keeper.mu.
 type seenFences struct {
 	byResource map[string]*seenFence
 	inUse      chain[*seenFence] // the one that was used longest ago first

@@ -269,8 +269,8 @@ func TestSealOne_RecordsOperationsOnly(t *testing.T) {
 		"select concat_ws(' ', position, coalesce(id, '-')) from fence.entry_operation order by position, number"))
 }
 
-// An application role can seal without seal_one. What it records so is shown as it is, and keeps nobody from
-// reading what others have written.
+// An application role can call seal without seal_one. The history shows the malformed operations
+// that it stores so as they are, and can still be read.
 func TestEntries_WithMalformedOperations(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
