@@ -2,7 +2,6 @@ package contender
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -53,18 +52,6 @@ type Seen struct {
 func Look(ctx context.Context, conn *pgx.Conn) (seen Seen, err error) {
 	err = conn.QueryRow(ctx, sumSold).Scan(&seen.Sold, &seen.Bytes)
 	return seen, err
-}
-
-// Snapshot begins a transaction that has a snapshot until its connection is closed.
-func Snapshot(ctx context.Context, dsn string) (*pgx.Conn, error) {
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select count(*) from stock"); err != nil {
-		return nil, errors.Join(err, conn.Close(ctx))
-	}
-	return conn, nil
 }
 
 // The statements of an operation.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/fencekit/fencekit/bench/internal/machine"
+	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/room"
 )
 
@@ -14,7 +15,7 @@ type meter struct {
 	before machine.Sample
 	use    machine.Use
 	wal    int64
-	pruned float64 // entries a second
+	beside map[result.Metric]float64 // of what went on beside
 }
 
 func (m *meter) begin() (err error) {

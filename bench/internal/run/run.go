@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"time"
 
@@ -132,9 +133,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 	}
 	cell.Values = values(s, outcome, m.use, m.wal)
 	cell.Timeline = outcome.Timeline
-	if c.Prune {
-		cell.Values[result.Pruned] = m.pruned
-	}
+	maps.Copy(cell.Values, m.beside)
 	if !s.Locks {
 		cell.Values[result.Lost] = float64(lost(outcome, written(s), after.Sold-before.Sold))
 	}
@@ -146,21 +145,14 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 
 // work runs the workers of a cell.
 func (r *runner) work(ctx context.Context, s *scenario.Scenario, c scenario.Contender, specs []load.Spec, db database, m *meter) (outcome load.Outcome, err error) {
-	if c.Snapshot {
-		tx, err := contender.Snapshot(ctx, db.dsn)
-		if err != nil {
-			return load.Outcome{}, err
-		}
-		defer tx.Close(context.WithoutCancel(ctx))
-	}
-	if c.Prune {
-		pruning, err := contender.StartPruning(ctx, db.dsn)
+	if c.Beside != nil {
+		end, err := c.Beside(ctx, db.dsn)
 		if err != nil {
 			return load.Outcome{}, err
 		}
 		defer func() {
 			var failed error
-			m.pruned, failed = pruning.Stop()
+			m.beside, failed = end()
 			err = errors.Join(err, failed)
 		}()
 	}

@@ -16,7 +16,7 @@ func prune() []Scenario {
 		About: "Each goroutine uses 64 resources of its own in turns, all kept. Both databases have a history of 5 million old entries of 50,000 other resources. In one of them Store.Prune deletes these while the load runs. It takes minutes to fill, and 3 GB.",
 		Contenders: []Contender{
 			{Name: alone, Open: contender.Do(kept), Fencekit: true, History: entries},
-			{Name: beside, Open: contender.Do(kept), Fencekit: true, History: entries, Prune: true},
+			{Name: beside, Open: contender.Do(kept), Fencekit: true, History: entries, Beside: contender.Pruning},
 		},
 		Baseline:   []string{alone},
 		Goroutines: 8,

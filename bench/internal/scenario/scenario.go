@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fencekit/fencekit/bench/internal/contender"
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/bench/internal/result"
 )
@@ -55,10 +56,7 @@ type Contender struct {
 	Processes, Goroutines, Connections int
 	Shards                             int // servers that its data is spread over; 0: 1
 	History                            int // entries that its database has to begin with
-	// Snapshot: another transaction has a snapshot while it runs, as a long report has.
-	Snapshot bool
-	// Prune: its history is pruned while it runs.
-	Prune bool
+	Beside                             contender.Beside
 	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
 	// as a lock can be.
 	Unsafe string
@@ -109,7 +107,7 @@ func here(least, aim float64) map[result.Regime]Bound {
 
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history(), prune(), protect(), shards())
+	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history(), prune(), anchors(), protect(), shards())
 }
 
 // Find returns the scenario and the contender of a worker.

@@ -23,7 +23,7 @@ func snapshot() []Scenario {
 	}
 	for _, c := range []Contender{{Name: forUpdate, Open: contender.ForUpdate}, {Name: guardDo, Open: contender.Do(kept), Fencekit: true}} {
 		during := c
-		during.Name, during.Snapshot = c.Name+", during a snapshot", true
+		during.Name, during.Beside = c.Name+", during a snapshot", contender.Snapshot
 		s.Contenders = append(s.Contenders, c, during)
 		s.Musts = append(s.Musts, Must{
 			Row: "hot SKU, 8 goroutines, " + c.Name + " while a snapshot is held, against without", Contender: during.Name, Baseline: []string{c.Name},
