@@ -4,7 +4,7 @@ const protectSQL = "storage/postgres/migrations/0006_protect.sql"
 
 // sealedHere is the condition for a fence that the present transaction has sealed.
 const sealedHere = ` and sealed operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
-                and pg_catalog.age(xmin) operator(pg_catalog.<=) 0`
+            and pg_catalog.age(xmin) operator(pg_catalog.<=) 0`
 
 // rejected is a way past the guard of a protected table, as a test of enforce mode.
 func rejected(way string) Test {
@@ -14,10 +14,12 @@ func rejected(way string) Test {
 // protectMutants let writes past the guard of a protected table.
 var protectMutants = []Mutant{
 	change("protect-check-passes-early", "P2", protectSQL,
-		`:= not v_last and new.writes`, `:= false and new.writes`,
+		`elsif not found then
+            set`, `elsif false then
+            set`,
 		rejected("a_raw_COMMIT")),
 	change("protect-check-is-not-deferred-again", "P3", protectSQL,
-		`        set constraints {{schema}}.guarded_write_sealed deferred;
+		`            set constraints {{schema}}.pending_write_sealed deferred;
 `, ``,
 		inPostgres("TestProtect_LetsGuardedWritesThrough_P1_P3_P4/read_committed")),
 	change("protect-check-scans-tables", "P3", protectSQL,
@@ -34,6 +36,9 @@ declare
 	change("protect-forgets-running-backends", "P3", protectSQL,
 		`a where a.pid = w.pid)`, `a where false)`,
 		inPostgres("TestPrune_ForgetsWhatEndedBackendsWrote_P3")),
+	change("protect-check-ends-at-a-record", "P2", protectSQL,
+		`where pid operator(pg_catalog.=) new.pid and round operator(pg_catalog.=) new.round`, `where ctid operator(pg_catalog.=) new.ctid`,
+		inPostgres("TestProtect_ChecksWhatARecordFollows_P1_P2_P4")),
 	change("protect-check-uses-the-sessions-operators", "P2", protectSQL,
 		"new.fires operator(pg_catalog.>=) 1000", "new.fires >= 1000",
 		inPostgres("TestProtect_UsesNoOperatorOfTheSession_P2")),
@@ -50,7 +55,7 @@ declare
 		`sealed = case p_kind when 'w' then v_xid else '0' end`, `sealed = v_xid`,
 		rejected("a_void_in_place_of_the_seal")),
 	change("protect-check-not-always", "P2", protectSQL,
-		`enable always trigger guarded_write_sealed`, `enable trigger guarded_write_sealed`,
+		`enable always trigger pending_write_sealed`, `enable trigger pending_write_sealed`,
 		rejected("session_replication_role_=_replica,_and_a_raw_COMMIT")),
 	change("protect-triggers-not-always", "P1", protectSQL,
 		`enable always trigger fencekit_protect', v_member`, `enable trigger fencekit_protect', v_member`,
@@ -85,25 +90,42 @@ declare
 	change("protect-forgets-the-mode", "P1", protectSQL,
 		`coalesce(p_audit, p.audit, true)`, `coalesce(p_audit, true)`,
 		inPostgres("TestProtect_LeavesWhatIsNotGiven")),
+	change("protect-mode-is-that-of-the-snapshot", "P1", protectSQL,
+		`    if p_protection < 0 then
+        perform`, `    if p.audit then
+        perform`,
+		inPostgres("TestProtect_CountsForOlderSnapshots_P1_P2_P4/a_new_mode")),
+	change("protect-check-passes-what-the-snapshot-lacks", "P2", protectSQL,
+		`left join {{schema}}.protection on id`, `join {{schema}}.protection on id`,
+		inPostgres("TestProtect_CountsForOlderSnapshots_P1_P2_P4/a_new_protection,_and_a_forged_check")),
 	change("protect-does-not-try-the-expression", "P1", protectSQL,
 		`    perform {{schema}}.try_resource(p_relation, p_resource, v_owner);
 `, ``,
 		inPostgres("TestProtect_RejectsWhatItCannotProtect")),
 	change("protect-audit-rejects", "P4", protectSQL,
-		`    if p.audit then
+		`    if p_protection < 0 then
         perform`, `    if false then
         perform`,
 		inPostgres("TestProtect_AuditRecordsEachWayPastTheGuard_HC1_P4/UPDATE")),
+	change("protect-audit-waits-for-a-prepared-update", "P4", protectSQL,
+		`for no key update skip locked))`, `for no key update))`,
+		inPostgres("TestProtect_AuditWaitsForNoPreparedTransaction_P4")),
+	change("protect-audit-waits-for-a-prepared-insert", "P4", protectSQL,
+		` and not exists (select from pg_prepared_xact())`, ``,
+		inPostgres("TestProtect_AuditWaitsForNoPreparedTransaction_P4")),
 	change("protect-audit-fails-if-it-cannot-record", "P4", protectSQL,
 		`exception when others then
     raise log 'fencekit: % of % for resource`, `exception when division_by_zero then
     raise log 'fencekit: % of % for resource`,
 		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4")),
 	change("protect-audit-fails-if-it-cannot-note", "P4", protectSQL,
-		`exception when others then
+		`exception when others or assert_failure then
     raise log 'fencekit: the resource`, `exception when division_by_zero then
     raise log 'fencekit: the resource`,
 		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4")),
+	change("protect-audit-fails-at-an-assert", "P4", protectSQL,
+		`when others or assert_failure then`, `when others then`,
+		inPostgres("TestProtect_AuditLetsAFailedAssertThrough_P4")),
 	change("unprotect-leaves-triggers", "P5", protectSQL,
 		`order by tgrelid, tgname loop`, `order by tgrelid, tgname limit 0 loop`,
 		inPostgres("TestUnprotect_RestoresTheTableExactly_P5")),

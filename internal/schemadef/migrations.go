@@ -25,7 +25,7 @@ var uniqueKeys = map[Part]string{
 	{"unique key", "rejection_kind", "rejection"}:           "resource, epoch, token, holder, reason, stage, current_epoch, current_token, current_holder",
 	{"unique key", "protection_pkey", "protection"}:         "id",
 	{"unique key", "protection_relation_key", "protection"}: "relation",
-	{"unique key", "guarded_write_pkey", "guarded_write"}:   "pid",
+	{"unique key", "pending_write_pkey", "pending_write"}:   "pid",
 }
 
 // definition is how the migrations make a part.

@@ -53,11 +53,14 @@ func Compare(schema string, query func(sql string, each func(kind, name, table, 
 			all = append(all, Difference{part, want.text, found, want.sql})
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
 	gone := slices.SortedFunc(maps.Keys(missing), func(a, b Part) int { return strings.Compare(a.String(), b.String()) })
 	for _, part := range gone {
 		all = append(all, Difference{Part: part, Want: missing[part].text, SQL: missing[part].sql})
 	}
-	return all, err
+	return all, nil
 }
 
 // weakens reports whether a part that the migrations don't make weakens what they make. Other
@@ -87,7 +90,7 @@ func (d Difference) String() string {
 // consequence says what could happen without a part.
 func (d Difference) consequence() string {
 	switch {
-	case d.Table == "guarded_write":
+	case d.Table == "pending_write":
 		return "unguarded writes of protected tables could commit"
 	case d.Kind == "trigger":
 		return "rows could be changed or deleted"

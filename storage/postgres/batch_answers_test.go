@@ -180,7 +180,7 @@ func TestBatch_UnreadAnswerStopsNoLaterClaim_N12(t *testing.T) {
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
 	store := newStore(t, pool, nil)
-	deaf := newStore(t, openPool(t, dsn, func(cfg *pgxpool.Config) { wrapConn(cfg, newDeafConn) }), nil)
+	deaf := newStore(t, openPool(t, dsn, func(cfg *pgxpool.Config) { wrapConn(cfg, newDeafConn) }), patient())
 	c := claim(t, store, grant(5, "a"))
 	txn := begin(t, deaf, c)
 	b, _ := batchOf(insertItem, "x", 1)

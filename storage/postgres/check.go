@@ -12,11 +12,10 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// minVersion is the oldest server that the functions work on
-// (server_version_num).
+// minVersion is the oldest server_version_num that the functions work on.
 const minVersion = 140000
 
-// serverFacts decides whether a server can be used.
+// serverFacts is what a server says of itself, by which check decides whether it can be used.
 type serverFacts struct {
 	version     int // server_version_num
 	versionText string
@@ -72,9 +71,9 @@ func checkServer(ctx context.Context, pool *pgxpool.Pool) error {
 	return facts.check()
 }
 
-// Check reports whether the database can be used as it is now: the server's
-// version, its role, its settings and the schema. Each claim does the same until it
-// has succeeded once; call Check at start-up to learn early, and in a readiness probe.
+// Check reports whether the database can be used as it is now: whether the server is a primary of a
+// version that works, its settings, the schema, and the role's rights on it. Each claim does the same
+// until it has succeeded once; call Check at start-up to learn early, and in a readiness probe.
 func (s *Store) Check(ctx context.Context) error {
 	facts, err := readServer(ctx, s.pool)
 	if err != nil {
@@ -89,7 +88,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := errors.Join(s.checkRights(ctx), s.checkLogged(ctx)); err != nil {
 		return err
 	}
-	if err := s.checkShard(ctx); err != nil {
+	if err := errors.Join(s.checkShard(ctx), s.readDeferrable(ctx)); err != nil {
 		return err
 	}
 	if !s.ready.Load() {
@@ -116,8 +115,8 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// checkRights checks before the first claim that the role has all rights that the store
-// needs: otherwise some calls would fail only later, and evictions silently.
+// checkRights checks that the role has all rights that the store needs: otherwise some calls would
+// fail only later, and evictions silently.
 func (s *Store) checkRights(ctx context.Context) error {
 	var lacking *string
 	err := s.pool.QueryRow(ctx, `
@@ -150,7 +149,7 @@ func (s *Store) checkLogged(ctx context.Context) error {
 	var unlogged *string
 	err := s.pool.QueryRow(ctx, `
 		select string_agg(c.oid::regclass::text, ', ' order by c.oid) from pg_catalog.pg_class c
-		 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p') and c.relpersistence <> 'p' and c.relname <> 'guarded_write'`,
+		 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p') and c.relpersistence <> 'p' and c.relname <> 'pending_write'`,
 		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged)
 	switch {
 	case err != nil:
@@ -158,6 +157,18 @@ func (s *Store) checkLogged(ctx context.Context) error {
 	case unlogged != nil:
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", notReady(Unsupported), *unlogged)
 	}
+	return nil
+}
+
+// readDeferrable reads whether any constraint can be deferred, besides that of Fencekit's own schemas:
+// see check_writes in the migrations.
+func (s *Store) readDeferrable(ctx context.Context) error {
+	var none bool
+	err := s.pool.QueryRow(ctx, "select not exists (select from pg_catalog.pg_constraint where condeferrable and conname <> 'pending_write_sealed')").Scan(&none)
+	if err != nil {
+		return fmt.Errorf("postgres: can't read the constraints of the database: %w", wire.NameCached(err))
+	}
+	s.noneDeferrable.Store(none)
 	return nil
 }
 

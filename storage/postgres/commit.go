@@ -150,8 +150,9 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 
 // sealSQL runs deferred triggers before the seals, under statement_timeout. After the seals
 // they would hold the fence for as long as they take. What they defer again, which is rare, runs
-// after the seals: a second run before them would cost each write of a protected table a second
-// check that comes too early (check_writes in the migrations). COMMIT would run triggers that are
+// after the seals. So do the triggers of a constraint that was created since Check last found none that
+// can be deferred: to look each time would cost more than the check of a protected table that comes too
+// early (check_writes in the migrations) and is spared. COMMIT would run triggers that are
 // still deferred, and the queries of cursors WITH HOLD, without a timeout, and they could lower its
 // durability unnoticed. So then sealSQL makes the transaction read only, in which nothing more can
 // be deferred, runs the triggers that are left, and closes the cursors.
@@ -161,7 +162,9 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 		return "", err
 	}
 	sql := append(make([]byte, 0, 1024), t.releaseSQL()...)
-	sql = append(sql, "set constraints all immediate; "...)
+	if !t.store.noneDeferrable.Load() {
+		sql = append(sql, "set constraints all immediate; "...)
+	}
 	sql = append(sql, t.store.sql.seal...)
 	sql = appendArray(append(sql, '\''), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
 	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) })

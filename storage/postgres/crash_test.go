@@ -92,5 +92,5 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 func TestTables_AreLogged_HB15(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	require.Equal(t, []string{"p"}, column(t, pool, "select distinct relpersistence::text from pg_class where relnamespace = 'fence'::regnamespace and relname not like 'guarded_write%'"))
+	require.Equal(t, []string{"p"}, column(t, pool, "select distinct relpersistence::text from pg_class where relnamespace = 'fence'::regnamespace and relname not like 'pending_write%'"))
 }

@@ -95,4 +95,4 @@ func MovedBy(id storage.TxID, claims []storage.Claim) []storage.Claim {
 }
 
 // InTurns is how a prune rests.
-var InTurns = inTurns
+var InTurns = withPauses

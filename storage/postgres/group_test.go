@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
@@ -57,6 +58,61 @@ func TestGroup_CallSeesWhatWasCommittedBeforeIt_N23(t *testing.T) {
 		require.EqualValues(t, 1, seen)
 		require.NoError(t, g.Close(t.Context()))
 	})
+}
+
+// What one member's work does to the COMMIT of the group is no error of the others: those run again if
+// they may, and else get a temporary error.
+func TestGroup_ErrorAtCommitIsNoOtherMembers_G7_N14(t *testing.T) {
+	t.Parallel()
+	const constraint = "alter table part add constraint whole foreign key (n) references whole deferrable initially deferred"
+	for name, checked := range map[string]string{"ahead of the seal": constraint, "behind the seal": "select"} {
+		for _, options := range [][]guard.Option{nil, {guard.Retryable()}} {
+			t.Run(fmt.Sprintf("%s, %d options", name, len(options)), func(t *testing.T) {
+				t.Parallel()
+				pool := newPool(t)
+				store := newStore(t, pool, nil)
+				mustExec(t, pool, "create table whole (n int primary key); create table part (n int); "+checked)
+				require.NoError(t, store.Check(t.Context()))
+				mustExec(t, pool, "alter table part drop constraint if exists whole")
+				queued := make(chan int, 16)
+				g, err := guard.New(guardtest.NewLocker(), store, &guard.Config{MaxBatch: 8, MaxHold: time.Hour, Observers: []*guard.Observer{{
+					Queued: func(_ context.Context, _ string, delta int) {
+						if delta > 0 {
+							queued <- delta
+						}
+					},
+				}}})
+				require.NoError(t, err)
+				innocent, guilty := make(chan error, 1), make(chan error, 1)
+				made := false
+				require.NoError(t, guard.Do(t.Context(), g, resource, func(context.Context, pgx.Tx) error {
+					go func() { innocent <- guard.Do(t.Context(), g, resource, set("x", 1), options...) }()
+					<-queued
+					go func() {
+						guilty <- guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+							if !made {
+								mustExec(t, pool, constraint)
+							}
+							made = true
+							return statement("insert into part values (7)")(ctx, tx)
+						}, guard.Retryable())
+					}()
+					<-queued
+					return nil
+				}))
+				err = <-innocent
+				require.NotErrorAs(t, err, new(*pgconn.PgError))
+				if options == nil {
+					require.ErrorContains(t, err, "its group did not commit")
+					require.True(t, guard.SafeToRetry(err))
+				} else {
+					require.NoError(t, err)
+				}
+				require.ErrorContains(t, <-guilty, "23503")
+				require.NoError(t, g.Close(t.Context()))
+			})
+		}
+	}
 }
 
 // Calls that wait for one resource share a transaction, on one connection: functions if

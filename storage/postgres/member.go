@@ -141,6 +141,9 @@ func (t *txn) releaseMember(whole context.Context) error {
 	case err == nil:
 		t.members.unreleased, t.members.limited = false, false
 	case len(results) > released && results[released].Err == nil && results[released].CommandTag.String() == "RELEASE":
+		if sqlstate.Of(err) == sqlstate.NoObject {
+			err = &TransientError{err} // a constraint is gone that was to be deferred again
+		}
 		t.members.over = err // it can't be undone alone any more
 	}
 	return err

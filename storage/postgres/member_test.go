@@ -76,6 +76,23 @@ func TestMember_ConstraintMadeMeanwhileIsChecked_N14(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
 }
 
+// One that was dropped when the members had begun can't be deferred again: the members may run again.
+func TestMember_ConstraintDroppedMeanwhileIsTransient_N14(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	mustExec(t, pool, "create table part (item text references item deferrable initially deferred)")
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	err := member(t.Context(), txn, do(func(ctx context.Context, tx pgx.Tx) error {
+		defer mustExec(t, pool, "drop table part")
+		return statement("select 1")(ctx, tx)
+	}))
+	require.ErrorContains(t, err, "42704")
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+	require.ErrorAs(t, txn.Over(), new(*postgres.TransientError))
+	txn.Rollback(t.Context())
+}
+
 // Of two constraints with one name neither can be named alone: so no member follows.
 func TestMember_IsTheLastIfConstraintsCannotBeReset_N14(t *testing.T) {
 	t.Parallel()

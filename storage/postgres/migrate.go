@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
@@ -203,6 +201,6 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 
 // isMissing reports whether err says that a schema or table doesn't exist.
 func isMissing(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && (pgErr.Code == "42P01" || pgErr.Code == "3F000")
+	state := sqlstate.Of(err)
+	return state == sqlstate.NoTable || state == sqlstate.NoSchema
 }

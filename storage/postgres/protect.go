@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -122,7 +123,9 @@ func changeProtection(ctx context.Context, pool *pgxpool.Pool, schema string, ch
 		return fmt.Errorf("%w: %w (connect as a role that owns schema %s and the table)", notReady(MissingRights), err, schema)
 	case state == sqlstate.LockTimeout:
 		return &TransientError{fmt.Errorf("%w (after %v, since other writers wait meanwhile; nothing was changed: try again when no long transaction uses the table)", err, protectLockTimeout)}
-	case len(state) == 5 && (state[:2] == "42" && state != "42883" || state == "ZF007" || state == sqlstate.Unsupported):
+	case state == sqlstate.NoFunction: // the schema is older than this package
+		return err
+	case state == sqlstate.BadArgument, state == sqlstate.Unsupported, strings.HasPrefix(state, "42"): // a wrong name, or expression
 		return fmt.Errorf("%w: %w", fence.ErrInvalid, err)
 	}
 	return err
@@ -145,11 +148,19 @@ func readProtection[T any](ctx context.Context, pool *pgxpool.Pool, schema, sql 
 	if err := validateSchema(schema); err != nil {
 		return nil, err
 	}
-	rows, err := pool.Query(ctx, fmt.Sprintf(sql, schemaIdentifier(schema)))
-	if err != nil {
-		return nil, fmt.Errorf("postgres: reading protected tables: %w", err)
-	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
+	var all []T
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		// To compile the views' plans (jit) takes seconds, to run them milliseconds.
+		if _, err := tx.Exec(ctx, "set local jit = off"); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, fmt.Sprintf(sql, schemaIdentifier(schema)))
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, pgx.RowToStructByPos[T])
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("postgres: reading protected tables: %w", err)
 	}

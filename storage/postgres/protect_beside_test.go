@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -25,7 +26,7 @@ func TestProtect_DifferentResourcesDoNotConflict_P3(t *testing.T) {
 			protect(t, p.pool, "a", "'a'", postgres.ProtectEnforce)
 			protect(t, p.pool, "b", "'b'", postgres.ProtectEnforce)
 			require.NoError(t, p.overlap(), "the first write of a connection inserts")
-			mustExec(t, p.pool, "vacuum analyze fence.guarded_write, fence.resource")
+			mustExec(t, p.pool, "vacuum analyze fence.pending_write, fence.resource")
 			for i := range 20 {
 				require.NoError(t, p.overlap(), "time %d", i)
 			}
@@ -47,6 +48,16 @@ func TestProtect_AuditRecordsWhoAndWhatFailed_P4(t *testing.T) {
 		kinds[w.Kind+" "+w.Resource] = w.Records
 	}
 	require.Equal(t, map[string]int64{"insert 1": 1, "error ": 1}, kinds)
+}
+
+// WHEN OTHERS doesn't catch the ASSERT of a function that the expression calls.
+func TestProtect_AuditLetsAFailedAssertThrough_P4(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	mustExec(t, pool, "create function resource_of(value bigint) returns text language plpgsql as $$ begin assert value > 0; return 'sku/' || value; end $$")
+	protect(t, pool, "item", "public.resource_of(value)", postgres.ProtectAudit)
+	mustExec(t, pool, "insert into item values ('x', 1), ('y', 0)")
+	require.Equal(t, []string{"error ", "insert sku/1"}, column(t, pool, "select concat(kind, ' ', resource) from fence.unguarded_write order by 1"))
 }
 
 // What is rejected comes with a hint that fits.
@@ -83,17 +94,44 @@ func TestPrune_ForgetsWhatEndedBackendsWrote_P3(t *testing.T) {
 	protect(t, pool, "item", "'sku/1'", postgres.ProtectEnforce)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 	admin := openPool(t, dsn)
-	ended := query[int](t, admin, "select pid from fence.guarded_write")
+	ended := query[int](t, admin, "select pid from fence.pending_write")
 	pool.Reset()
 	c = write(t, store, c, set("x", 2))
 	eventually(t, admin, "select not exists (select from pg_stat_activity where pid = $1)", ended)
-	require.Equal(t, 2, query[int](t, admin, "select count(*) from fence.guarded_write"))
+	require.Equal(t, 2, query[int](t, admin, "select count(*) from fence.pending_write"))
 	for range 2 {
 		_, err := newStore(t, admin, nil).Prune(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, query[int](t, pool, "select pg_backend_pid()"), query[int](t, admin, "select pid from fence.guarded_write"))
+		require.Equal(t, query[int](t, pool, "select pg_backend_pid()"), query[int](t, admin, "select pid from fence.pending_write"))
 	}
 	write(t, store, c, set("x", 3))
+}
+
+// A transaction that has written a table in enforce mode may also be recorded for one in audit mode,
+// in the same note. It is checked all the same, and commits with the seal.
+func TestProtect_ChecksWhatARecordFollows_P1_P2_P4(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	mustExec(t, r.admin, "create table audited (n int); grant all on audited to public")
+	protect(t, r.admin, "item", "'sku/1'", postgres.ProtectEnforce)
+	protect(t, r.admin, "audited", "'sku/' || n", postgres.ProtectAudit)
+	c := claim(t, store, grant(5, "a"))
+	const insert, record = "insert into item values ('x', 1)", "insert into audited values (2)"
+	for _, sql := range []string{
+		insert + "; " + record,
+		record + "; " + insert + "; " + record + "; insert into audited values (3)",
+		insert + "; " + record + "; set constraints all immediate",
+		insert + "; set constraints all immediate; " + record,
+		insert + "; savepoint s; " + record + "; set constraints all immediate; rollback to s",
+	} {
+		require.ErrorContains(t, inOne(t, r.app, beginCheckCall(c)+"; "+sql), "ZF015", sql)
+		_, err := attempt(t.Context(), store, statement(sql+"; commit"), c)
+		require.ErrorContains(t, err, "ZF015", sql)
+	}
+	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.unguarded_write"))
+	write(t, store, c, statement(insert+"; "+record))
+	require.Equal(t, []string{"sku/2"}, column(t, r.admin, "select resource from fence.unguarded_write"))
 }
 
 // A prepared transaction outlives its backend. It can only be prepared once it is sealed, and a prune leaves its note.
@@ -131,7 +169,30 @@ func TestProtect_PreparedTransactionHasBeenSealed_P1_P2(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
 	_, err = store.Prune(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, query[int](t, pool, "select count(*) from fence.guarded_write where not exists (select from pg_stat_activity a where a.pid = guarded_write.pid)"))
+	require.Zero(t, query[int](t, pool, "select count(*) from fence.pending_write where not exists (select from pg_stat_activity a where a.pid = pending_write.pid)"))
+}
+
+// A transaction that audit mode has recorded may be prepared. The next one of its backend doesn't wait
+// for its end, whether it was the first to leave a note or not.
+func TestProtect_AuditWaitsForNoPreparedTransaction_P4(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
+	admin := openPool(t, dsn)
+	protect(t, admin, "item", "'sku/1'", postgres.ProtectAudit)
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	for i := range 3 {
+		for _, sql := range []string{
+			"begin", fmt.Sprintf("insert into item values ('%d prepared', 1)", i), "prepare transaction 'p'",
+			"set statement_timeout = '1min'", fmt.Sprintf("insert into item values ('%d', 1)", i),
+			"commit prepared 'p'",
+		} {
+			_, err := conn.Exec(t.Context(), sql)
+			require.NoError(t, err, sql)
+		}
+	}
+	require.Equal(t, 6, query[int](t, admin, "select count(distinct xid) from fence.unguarded_write"))
 }
 
 // A subscription's worker is a writer past the guard: enforce mode rejects what it applies, and

@@ -355,16 +355,16 @@ func TestProtected_SaysThatTheCheckAtCommitIsNotIntact_P5(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	protect(t, r.admin, "item", "key", postgres.ProtectEnforce)
-	const drop, create, always = "drop trigger guarded_write_sealed on fence.guarded_write; ", "create constraint trigger guarded_write_sealed after ", "; alter table fence.guarded_write enable always trigger guarded_write_sealed"
+	const drop, create, always = "drop trigger pending_write_sealed on fence.pending_write; ", "create constraint trigger pending_write_sealed after ", "; alter table fence.pending_write enable always trigger pending_write_sealed"
 	for name, change := range map[string]string{
-		"disabled":          "alter table fence.guarded_write disable trigger guarded_write_sealed",
-		"not always":        "alter table fence.guarded_write enable trigger guarded_write_sealed",
+		"disabled":          "alter table fence.pending_write disable trigger pending_write_sealed",
+		"not always":        "alter table fence.pending_write enable trigger pending_write_sealed",
 		"dropped":           drop,
-		"immediate":         drop + create + "insert or update of round on fence.guarded_write for each row execute function fence.check_writes()" + always,
-		"of another column": drop + create + "insert or update of at on fence.guarded_write deferrable initially deferred for each row execute function fence.check_writes()" + always,
-		"of insert alone":   drop + create + "insert on fence.guarded_write deferrable initially deferred for each row execute function fence.check_writes()" + always,
-		"under a condition": drop + create + "insert or update of round on fence.guarded_write deferrable initially deferred for each row when (pg_trigger_depth() > 9) execute function fence.check_writes()" + always,
-		"another function":  "create or replace function nothing() returns trigger language plpgsql as 'begin return null; end'; " + drop + create + "insert or update of round on fence.guarded_write deferrable initially deferred for each row execute function nothing()" + always,
+		"immediate":         drop + create + "insert or update of round on fence.pending_write for each row execute function fence.check_writes()" + always,
+		"of another column": drop + create + "insert or update of at on fence.pending_write deferrable initially deferred for each row execute function fence.check_writes()" + always,
+		"of insert alone":   drop + create + "insert on fence.pending_write deferrable initially deferred for each row execute function fence.check_writes()" + always,
+		"under a condition": drop + create + "insert or update of round on fence.pending_write deferrable initially deferred for each row when (pg_trigger_depth() > 9) execute function fence.check_writes()" + always,
+		"another function":  "create or replace function nothing() returns trigger language plpgsql as 'begin return null; end'; " + drop + create + "insert or update of round on fence.pending_write deferrable initially deferred for each row execute function nothing()" + always,
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, err := r.admin.Begin(t.Context())
@@ -380,7 +380,7 @@ func TestProtected_SaysThatTheCheckAtCommitIsNotIntact_P5(t *testing.T) {
 	require.Empty(t, findProtected(t, r.reader, "item").Problem)
 }
 
-// What a dump of guarded_write restores is harmless: it isn't checked, and no transaction takes it
+// What a dump of pending_write restores is harmless: it isn't checked, and no transaction takes it
 // for what it has written itself, even if backend and transaction have the numbers of those dumped.
 func TestProtect_RestoredNotesAreHarmless_P2(t *testing.T) {
 	t.Parallel()
@@ -390,7 +390,7 @@ func TestProtect_RestoredNotesAreHarmless_P2(t *testing.T) {
 	protect(t, admin, "item", "key", postgres.ProtectEnforce)
 	c := claim(t, store, grant(5, "a"))
 	pid := query[int](t, conn, "select pg_backend_pid()")
-	const copied = "insert into fence.guarded_write values (%d, (pg_current_xact_id()::text::bigint + 1)::text::xid8, 7, 0, now(), array[(select id from fence.protection) || ' ' || '%s'], '{}')"
+	const copied = "insert into fence.pending_write values (%d, (pg_current_xact_id()::text::bigint + 1)::text::xid8, 7, 0, now(), array[(select id from fence.protection) || ' ' || '%s'], '{}')"
 	mustExec(t, admin, fmt.Sprintf(copied, pid, resource))
 	_, err := conn.Exec(t.Context(), "begin; "+beginCheckCall(c)+"; insert into item values ('"+resource+"', 1); commit")
 	require.ErrorContains(t, err, "ZF015")

@@ -191,7 +191,7 @@ var ways = []way{
 	}},
 	{name: "the setting, and SET CONSTRAINTS ALL IMMEDIATE", sql: "begin; select set_config('fencekit.guarded', E'\\nsku/1\\n', true); " + sell + "; set constraints all immediate; set constraints all immediate; commit"},
 	{name: "the setting in a transaction guarded for another resource", op: asOp("select set_config('fencekit.guarded', E'\\nsku/2\\n', true); update stock set qty = 0 where sku = 2"), logged: true},
-	{name: "its own row in guarded_write", sql: "begin; check; " + sell + "; delete from fence.guarded_write; commit", denied: true},
+	{name: "its own row in pending_write", sql: "begin; check; " + sell + "; delete from fence.pending_write; commit", denied: true},
 	{name: "DISABLE TRIGGER", sql: "alter table stock disable trigger all", denied: true},
 	{name: "DROP TRIGGER", sql: "drop trigger fencekit_protect on stock", denied: true},
 	{name: "unprotect_table", sql: "select fence.unprotect_table('stock', 'stock')", denied: true},
@@ -205,7 +205,7 @@ var ways = []way{
 	{name: "a raw COMMIT behind SET CONSTRAINTS ALL", sql: "begin; check; " + sell + "; set constraints all immediate; commit"},
 	{name: "a raw COMMIT behind SET CONSTRAINTS ALL before the write", sql: "begin; check; set constraints all immediate; " + sell + "; commit"},
 	{name: "a raw COMMIT behind many SET CONSTRAINTS", sql: "begin; check; " + sell + strings.Repeat("; set constraints all immediate", 20) + "; commit"},
-	{name: "a raw COMMIT behind SET CONSTRAINTS by name", sql: "begin; check; " + sell + "; set constraints fence.guarded_write_sealed immediate; commit"},
+	{name: "a raw COMMIT behind SET CONSTRAINTS by name", sql: "begin; check; " + sell + "; set constraints fence.pending_write_sealed immediate; commit"},
 	{name: "a raw COMMIT behind SET CONSTRAINTS in a savepoint", sql: "begin; check; " + sell + "; savepoint s; set constraints all immediate; rollback to s; commit"},
 	{name: "a raw COMMIT behind SET CONSTRAINTS in a released savepoint", sql: "begin; check; " + sell + "; savepoint s; set constraints all immediate; release s; commit"},
 	{name: "a raw COMMIT of what a savepoint wrote", sql: "begin; check; savepoint s; " + sell + "; release s; commit"},
@@ -339,7 +339,7 @@ func TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4(t *testing.T) {
 	db.start(t, way{})
 	mustExec(t, db.admin, "create function disk_is_full() returns trigger language plpgsql as $$ begin raise exception 'no space left' using errcode = 'disk_full'; end $$")
 	sold := 0
-	for _, full := range []string{"insert on fence.unguarded_write for each row", "insert or update on fence.guarded_write for each row"} {
+	for _, full := range []string{"insert on fence.unguarded_write for each row", "insert or update on fence.pending_write for each row"} {
 		mustExec(t, db.admin, "create trigger disk_is_full before "+full+" execute function disk_is_full()")
 		for _, w := range []way{{sql: sell}, {sql: "begin; check; " + sell + "; commit"}, {op: asOp(sell)}} {
 			require.NoError(t, db.try(t, w), full)
@@ -349,7 +349,7 @@ func TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4(t *testing.T) {
 		}
 		mustExec(t, db.admin, "drop trigger disk_is_full on "+strings.Fields(strings.SplitN(full, " on ", 2)[1])[0])
 	}
-	mustExec(t, db.admin, "create trigger disk_is_full before update on fence.guarded_write for each row when (new.fires > 0) execute function disk_is_full()")
-	require.ErrorContains(t, db.try(t, way{op: asOp(sell)}), "53100")
+	mustExec(t, db.admin, "create trigger disk_is_full before update on fence.pending_write for each row when (new.fires > 0) execute function disk_is_full()")
+	require.ErrorContains(t, db.try(t, way{op: asOp(sell + "; set constraints all immediate")}), "53100")
 	require.Equal(t, 10-sold, query[int](t, db.admin, "select qty from stock where sku = 1"))
 }

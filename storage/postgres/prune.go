@@ -14,13 +14,12 @@ import (
 // prune deletes at most.
 const pruneAtATime = 1000
 
-// inTurns calls some as long as there is more, and rests after each call for as long as that
-// took. So a prune uses half of what one connection can at most, and less the more the server has
-// to do.
-func inTurns(ctx context.Context, some func() (more bool, err error)) error {
+// withPauses calls step until there is no more, and pauses after each call for as long as it took.
+// So a prune keeps one connection busy for half of the time at most, also on a server under load.
+func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 	for {
 		began := time.Now()
-		more, err := some()
+		more, err := step()
 		if err != nil || !more {
 			return err
 		}
@@ -78,7 +77,7 @@ func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 func (s *Store) pruneHistory(ctx context.Context, all *Pruned) error {
 	from := ""
 	var gaps gaps
-	err := inTurns(ctx, func() (more bool, err error) {
+	err := withPauses(ctx, func() (more bool, err error) {
 		var some Pruned
 		some, from, more, err = s.pruneSome(ctx, from, &gaps)
 		all.Entries += some.Entries
@@ -115,7 +114,7 @@ func (s *Store) pruneSome(ctx context.Context, from string, gaps *gaps) (some Pr
 }
 
 func (s *Store) forget(ctx context.Context, all *Pruned) error {
-	return inTurns(ctx, func() (more bool, err error) {
+	return withPauses(ctx, func() (more bool, err error) {
 		n, err := s.forgetSome(ctx)
 		all.OnceKeys += n
 		return n == pruneAtATime, err

@@ -124,7 +124,7 @@ func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
 // each runs some in one transaction after another, while there is more, and adds up what those
 // deleted.
 func (p *pruner) each(ctx context.Context, done *int64, some func(pgx.Tx) (n int64, more bool, err error)) error {
-	return inTurns(ctx, func() (more bool, err error) {
+	return withPauses(ctx, func() (more bool, err error) {
 		n := int64(0)
 		err = asOwner(ctx, p.pool, func(tx pgx.Tx) (err error) {
 			n, more, err = some(tx)

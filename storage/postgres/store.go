@@ -24,6 +24,9 @@ type Store struct {
 	ready atomic.Bool
 	sql   queries
 
+	// noneDeferrable is set if no constraint of the database could be deferred when Check last looked.
+	noneDeferrable atomic.Bool
+
 	// Of the pool's connections:
 	mode   pgx.QueryExecMode
 	tracer pgx.QueryTracer // nil if they have none

@@ -2,6 +2,9 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/binary"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +29,10 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 	mustExec(t, admin, `do $$ begin execute format('copy (values (''host all locked all scram-sha-256''), (''host all all all trust''), (''local all all trust'')) to %L',
 		current_setting('hba_file')); end $$`)
 	mustExec(t, admin, "select pg_reload_conf()")
-	locked := openPool(t, dsn, as("locked"), func(cfg *pgxpool.Config) { cfg.ConnConfig.Password = "wrong" })
+	mustExec(t, admin, "create role crowded login connection limit 0")
+	wrongPassword := func(cfg *pgxpool.Config) { cfg.ConnConfig.Password = "wrong" }
+	locked := openPool(t, dsn, as("locked"), wrongPassword)
+	prefer := strings.Replace(dsn, "sslmode=disable", "sslmode=prefer", 1) // the default: without TLS if the server has none
 	check := func(pool *pgxpool.Pool) error { return newStore(t, pool, nil).Check(t.Context()) }
 	require.Eventually(t, func() bool { return strings.Contains(check(locked).Error(), "28P01") }, time.Minute, 10*time.Millisecond)
 	for name, c := range map[string]struct {
@@ -34,12 +40,15 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 		says, remedy string
 		retry        bool
 	}{
-		"password": {locked, "password authentication failed", "check user and password in the DSN", false},
-		"role":     {openPool(t, dsn, as("nosuchrole")), `role "nosuchrole" does not exist`, "check user and password in the DSN", false},
-		"database": {openPool(t, strings.Replace(dsn, "/app", "/nosuchdb", 1)), `database "nosuchdb" does not exist`, "check the database in the DSN, or create it", false},
-		"host":     {openPool(t, "postgres://nosuchhost.invalid/x"), "lookup nosuchhost.invalid", "check the host in the DSN", true},
-		"TLS":      {openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode=require", 1)), "server refused TLS connection", "the server has no TLS: turn it on there, or set sslmode in the DSN", false},
-		"port":     {openPool(t, "postgres://127.0.0.1:1/x"), "connection refused", "check host and port in the DSN", true},
+		"password":                   {locked, "password authentication failed", "check user and password in the DSN", false},
+		"role":                       {openPool(t, dsn, as("nosuchrole")), `role "nosuchrole" does not exist`, "check user and password in the DSN", false},
+		"database":                   {openPool(t, strings.Replace(dsn, "/app", "/nosuchdb", 1)), `database "nosuchdb" does not exist`, "check the database in the DSN, or create it", false},
+		"host":                       {openPool(t, "postgres://nosuchhost.invalid/x"), "lookup nosuchhost.invalid", "check the host in the DSN", true},
+		"TLS":                        {openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode=require", 1)), "server refused TLS connection", "the server has no TLS: turn it on there, or set sslmode in the DSN", false},
+		"password, TLS preferred":    {openPool(t, prefer, as("locked"), wrongPassword), "password authentication failed", "check user and password in the DSN", false},
+		"connections, TLS preferred": {openPool(t, prefer, as("crowded")), "too many connections for role", "let all pools together have fewer connections", true},
+		"server ends, TLS preferred": {openPool(t, "postgres://"+refusesTLSAndEnds(t)+"/x?sslmode=prefer"), "server refused TLS connection", "check host and port in the DSN", true},
+		"port":                       {openPool(t, "postgres://127.0.0.1:1/x"), "connection refused", "check host and port in the DSN", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t, c.pool, nil)
@@ -53,6 +62,28 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 			}
 		})
 	}
+}
+
+// refusesTLSAndEnds is the address of a server that has no TLS, and ends while a client logs in.
+func refusesTLSAndEnds(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, listener.Close()) })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			request := make([]byte, 8)
+			if _, err := io.ReadFull(conn, request); err == nil && binary.BigEndian.Uint32(request[4:]) == 80877103 { // SSLRequest
+				_, _ = conn.Write([]byte{'N'})
+			}
+			_ = conn.Close()
+		}
+	}()
+	return listener.Addr().String()
 }
 
 // A used-up pool and a silent server end in the same deadline, but have different remedies.

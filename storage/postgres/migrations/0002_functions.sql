@@ -704,8 +704,9 @@ end;
 
 -- forget removes up to p_limit operations that were kept for the retention, by a clock that
 -- went steadily for as long: after a clock that was set forward all of them could run
--- again. It also removes what backends that have ended left in guarded_write. It returns their number, and the clock's last reading if the clock has jumped
--- since. If p_dry it only counts them, without a limit.
+-- again. It also removes what backends that have ended left in pending_write. It returns the
+-- number of the operations, and the clock's last reading if the clock has jumped since. If p_dry
+-- it only counts them, without a limit.
 create function {{schema}}.forget(p_limit integer, p_dry boolean, out o_count bigint, out o_jumped_from timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
 declare

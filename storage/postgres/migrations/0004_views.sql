@@ -43,8 +43,8 @@ comment on column {{schema}}.entry.hash is 'SHA-256 over the entry and the hash 
 comment on column {{schema}}.entry.resource_id is 'the number of the resource in the tables';
 comment on column {{schema}}.entry.ten_minutes is 'the beginning of the ten minutes in which at lies: it has an index';
 
--- well_formed reports whether ops are an array of operations (null: there are none), whose texts the server can represent: a text
--- in JSON may be without a representation, as \u0000, and so may a number.
+-- well_formed reports whether ops are an array of operations (null: there are none) whose texts
+-- and numbers the server can represent: it can't represent \u0000, for example, which JSON allows.
 create function {{schema}}.well_formed(ops json) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare

@@ -15,19 +15,20 @@ create table {{schema}}.protection (
     at       timestamptz not null default clock_timestamp()
 );
 
--- What the present transaction of each backend has written to protected tables. Nothing here
--- outlives its transaction. A backend has one row, which it updates in place: a row that is inserted
--- and deleted again would cost more. A prune removes those of backends that have ended. A dump may
--- contain rows: where they are restored they belong to no transaction, and nothing goes by them.
-create unlogged table {{schema}}.guarded_write (
+-- What the present transaction of each backend has written to protected tables, and has to seal.
+-- Nothing here is of use after its transaction. A backend has one row, which it updates in place: to
+-- insert and delete one each time would cost more. A prune removes the rows of backends that have
+-- ended. Rows that come from a dump belong to no transaction, and are ignored. With a fillfactor, the
+-- room that it reserves would be taken all the time, and each access would prune the page.
+create unlogged table {{schema}}.pending_write (
     pid      integer primary key,
     xid      xid8    not null, -- the rest is of this transaction
     round    bigint  not null, -- each change of it queues the check again
     fires    integer not null, -- how often the check has run within one message
     at       timestamptz not null, -- of that message
-    writes   text[]  collate "C" not null, -- what the seal has to cover: NUMBER RESOURCE
+    writes   text[]  collate "C" not null, -- what the seal has to cover: NUMBER RESOURCE, the number as for handle_unguarded
     recorded text[]  collate "C" not null  -- what was recorded in unguarded_write
-) with (fillfactor = 20);
+);
 
 -- forget_writes removes the rows of backends that have ended. It leaves one that a prepared
 -- transaction has written. A new backend that has got the number of an ended one this very moment
@@ -35,8 +36,8 @@ create unlogged table {{schema}}.guarded_write (
 create function {{schema}}.forget_writes() returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic
-    delete from {{schema}}.guarded_write where pid = any (array(
-        select w.pid from {{schema}}.guarded_write w
+    delete from {{schema}}.pending_write where pid = any (array(
+        select w.pid from {{schema}}.pending_write w
          where not exists (select from pg_stat_get_activity(null) a where a.pid = w.pid) for update skip locked));
 end;
 
@@ -60,7 +61,7 @@ declare
     v_xid  xid8 := pg_current_xact_id_if_assigned();
     v_done text[];
 begin
-    select recorded into v_done from {{schema}}.guarded_write where pid = pg_backend_pid() and xid = v_xid and age(xmin) <= 0;
+    select recorded into v_done from {{schema}}.pending_write where pid = pg_backend_pid() and xid = v_xid and age(xmin) <= 0;
     if p_entry = any (v_done) or cardinality(v_done) > 100 then
         return;
     elsif cardinality(v_done) = 100 then
@@ -73,45 +74,52 @@ begin
     end if;
     insert into {{schema}}.unguarded_write (relation, resource, kind) values (p_relation, p_resource, p_kind);
     if v_done is not null then
-        update {{schema}}.guarded_write set recorded = recorded || p_entry where pid = pg_backend_pid();
+        update {{schema}}.pending_write set recorded = recorded || p_entry where pid = pg_backend_pid();
     else
-        insert into {{schema}}.guarded_write as w values (pg_backend_pid(), pg_current_xact_id(), 0, 0, statement_timestamp(), '{}', array[p_entry])
-        on conflict (pid) do update set xid = excluded.xid, writes = '{}', recorded = excluded.recorded;
+        -- A prepared transaction of this backend's may have the row. Then this one notes nothing, and may record a write twice.
+        update {{schema}}.pending_write set xid = pg_current_xact_id(), writes = '{}', recorded = array[p_entry]
+         where pid = any (array(select pid from {{schema}}.pending_write where pid = pg_backend_pid() for no key update skip locked));
+        if not found and not exists (select from pg_prepared_xact()) then
+            insert into {{schema}}.pending_write values (pg_backend_pid(), pg_current_xact_id(), 0, 0, statement_timestamp(), '{}', array[p_entry]);
+        end if;
     end if;
 exception when others then
     raise log 'fencekit: % of % for resource % is not recorded: %', p_kind, p_relation, p_resource, sqlerrm;
 end $$;
 
--- handle_unguarded rejects a write, or in audit mode records it.
+-- handle_unguarded rejects a write, or in audit mode records it. The trigger function says by a
+-- negative p_protection that the mode is audit: the transaction's snapshot may be too old to show the
+-- mode, or the protection at all.
 create function {{schema}}.handle_unguarded(p_protection integer, p_relation regclass, p_resource text, p_kind text, p_why text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     p {{schema}}.protection;
 begin
-    select * into p from {{schema}}.protection where id = p_protection;
-    if p.audit then
+    select * into p from {{schema}}.protection where id = abs(p_protection);
+    if p_protection < 0 then
         perform {{schema}}.record_unguarded(p_relation, p_resource, p_kind, concat_ws(' ', p_protection, p_resource));
         return;
     end if;
     perform set_config('client_encoding', 'UTF8', true);
     raise exception 'fencekit: protected table %: % rejected: %', p_relation, p_kind, p_why using errcode = 'ZF015', hint = case
-        when p.resource is null then 'The protection of the table is not recorded, as while a dump is restored: restore "protection", or drop the triggers.'
+        when p.resource is null then 'The table was protected after the transaction''s snapshot: begin another. Or its protection is not recorded, as while a dump is restored: '
+                                  || 'restore "protection", or drop the triggers.'
         when p_kind = 'truncate' then 'Delete each row in a guarded transaction (guard.Do) of its own resource, the value of: ' || p.resource
         when p_kind = 'commit' then 'Leave COMMIT to guard.Do, which seals first.'
         else 'Write the row in a guarded transaction (guard.Do) of its own resource, the value of: ' || p.resource end;
 end $$;
 
 -- note_write notes that this transaction writes a row of a resource, so that it can commit only
--- with a seal for it. It rejects what the begin check has not named: a forged setting gets past
--- this check, but not past the one at COMMIT. It has the settings of its caller, a
--- protected table's trigger function, and a result, so that the call is an assignment: PL/pgSQL
--- evaluates that without a query.
+-- with a seal for it. It rejects resources that the begin check has not named. A forged setting gets
+-- past that, but not past the check at COMMIT. Its caller, a protected table's trigger function,
+-- pins the settings. It returns something so that the call is an assignment, which PL/pgSQL
+-- evaluates without a query.
 create function {{schema}}.note_write(p_protection integer, p_relation regclass, p_resource text, p_kind text) returns text
 language plpgsql as $$
 declare
     v_xid   xid8 := pg_current_xact_id();
     v_entry text := p_protection || ' ' || p_resource;
-    w       {{schema}}.guarded_write;
+    w       {{schema}}.pending_write;
 begin
     if strpos(current_setting('fencekit.guarded', true), E'\n' || p_resource || E'\n') > 0 is not true then
         perform {{schema}}.handle_unguarded(p_protection, p_relation, p_resource, lower(p_kind), case
@@ -119,17 +127,17 @@ begin
             else format('the transaction is not guarded for resource %s', p_resource) end);
         return p_resource;
     end if;
-    update {{schema}}.guarded_write
+    update {{schema}}.pending_write
        set xid = v_xid, round = round + 1, fires = 0, at = statement_timestamp(), writes = array[v_entry], recorded = '{}'
      where pid = pg_backend_pid() and (xid <> v_xid or age(xmin) > 0); -- another transaction wrote it, of this or another cluster
     if found then
         return p_resource;
     end if;
-    select * into w from {{schema}}.guarded_write where pid = pg_backend_pid();
+    select * into w from {{schema}}.pending_write where pid = pg_backend_pid();
     if not found then
-        insert into {{schema}}.guarded_write values (pg_backend_pid(), v_xid, 0, 0, statement_timestamp(), array[v_entry], '{}');
+        insert into {{schema}}.pending_write values (pg_backend_pid(), v_xid, 0, 0, statement_timestamp(), array[v_entry], '{}');
     elsif v_entry = any (w.writes) is not true then
-        update {{schema}}.guarded_write set round = round + 1, fires = 0, at = statement_timestamp(), writes = writes || v_entry where pid = w.pid;
+        update {{schema}}.pending_write set round = round + 1, fires = 0, at = statement_timestamp(), writes = writes || v_entry where pid = w.pid;
     end if;
     return p_resource;
 end $$;
@@ -137,56 +145,49 @@ end $$;
 -- check_writes is a deferred trigger: a transaction commits only if it has sealed each resource
 -- that it has noted. SET CONSTRAINTS may run it early, which it can't distinguish from COMMIT: so it
 -- queues itself again until the fences are sealed, or until it has run a thousand times within one
--- message. In a guarded COMMIT it runs once before the seal, where it doesn't look for one, and once
--- after it. In a read-only transaction it decides at once: that can't be sealed any more.
+-- message. In a read-only transaction it decides at once: that can't be sealed any more.
 --
 -- A fence is sealed by this transaction if its row has this transaction's id and was written by it:
 -- the id alone may come from a cluster that the row was restored from. If a seal is rolled back to a
 -- savepoint, so is each run of this trigger that has seen it: the check is pending again.
 --
--- To pin its search_path would take a fifth of its time. So it names the schema of each operator.
+-- Pinning its search_path would take a fifth of its time. So it names the schema of each operator.
 create function {{schema}}.check_writes() returns trigger
 language plpgsql security definer set enable_seqscan = off as $$
 declare
     v_last     pg_catalog.bool := new.fires operator(pg_catalog.>=) 1000 or pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on';
-    v_again    pg_catalog.bool := not v_last and new.writes operator(pg_catalog.<>) '{}';
     v_entry    pg_catalog.text;
     v_resource pg_catalog.text;
 begin
     if new.xid operator(pg_catalog.<>) pg_catalog.pg_current_xact_id() then
         return null; -- restored from a dump
     end if;
-    if v_last or new.fires operator(pg_catalog.>) 0 then
-        v_again := false;
-        foreach v_entry in array new.writes loop
-            v_resource := pg_catalog.substr(v_entry, pg_catalog.strpos(v_entry, ' ') operator(pg_catalog.+) 1);
-            perform from {{schema}}.resource
-              where name operator(pg_catalog.=) v_resource and sealed operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
-                and pg_catalog.age(xmin) operator(pg_catalog.<=) 0;
-            if not found and v_last then
-                perform {{schema}}.handle_unguarded(id, relation, v_resource, 'commit',
-                        pg_catalog.format('the transaction wrote rows of resource %s and has no seal for it', v_resource))
-                   from {{schema}}.protection where id operator(pg_catalog.=) pg_catalog.split_part(v_entry, ' ', 1)::pg_catalog.int4;
-            elsif not found then
-                v_again := true;
-                exit;
-            end if;
-        end loop;
-    end if;
-    if v_again then
-        set constraints {{schema}}.guarded_write_sealed deferred;
-        -- If the note has changed since, a check of the later one is pending.
-        update {{schema}}.guarded_write
-           set round = round operator(pg_catalog.+) 1, at = pg_catalog.statement_timestamp(),
-               fires = case when at operator(pg_catalog.=) pg_catalog.statement_timestamp() then fires operator(pg_catalog.+) 1 else 1 end
-         where ctid operator(pg_catalog.=) new.ctid;
-    end if;
+    foreach v_entry in array new.writes loop
+        v_resource := pg_catalog.substr(v_entry, pg_catalog.strpos(v_entry, ' ') operator(pg_catalog.+) 1);
+        perform from {{schema}}.resource
+          where name operator(pg_catalog.=) v_resource and sealed operator(pg_catalog.=) pg_catalog.pg_current_xact_id()
+            and pg_catalog.age(xmin) operator(pg_catalog.<=) 0;
+        if not found and v_last then
+            perform {{schema}}.handle_unguarded(n, relation, v_resource, 'commit',
+                    pg_catalog.format('the transaction wrote rows of resource %s and has no seal for it', v_resource))
+               from (select pg_catalog.split_part(v_entry, ' ', 1)::pg_catalog.int4) noted (n)
+               left join {{schema}}.protection on id operator(pg_catalog.=) pg_catalog.abs(n);
+        elsif not found then
+            set constraints {{schema}}.pending_write_sealed deferred;
+            -- If the round has changed since, a check of the later one is pending. A record changes the row alone.
+            update {{schema}}.pending_write
+               set round = round operator(pg_catalog.+) 1, at = pg_catalog.statement_timestamp(),
+                   fires = case when at operator(pg_catalog.=) pg_catalog.statement_timestamp() then fires operator(pg_catalog.+) 1 else 1 end
+             where pid operator(pg_catalog.=) new.pid and round operator(pg_catalog.=) new.round;
+            return null;
+        end if;
+    end loop;
     return null;
 end $$;
 
-create constraint trigger guarded_write_sealed after insert or update of round on {{schema}}.guarded_write
+create constraint trigger pending_write_sealed after insert or update of round on {{schema}}.pending_write
     deferrable initially deferred for each row execute function {{schema}}.check_writes();
-alter table {{schema}}.guarded_write enable always trigger guarded_write_sealed;
+alter table {{schema}}.pending_write enable always trigger pending_write_sealed;
 
 -- resource_block is the block of PL/pgSQL that evaluates the expression for a row, a variable. It
 -- does so without a query: the columns that the expression may name are variables.
@@ -212,7 +213,7 @@ return format($body$
         if %s then
             "resource of row" := %s.note_write(%s, tg_relid, "resource of row", tg_op);
         end if;
-    end if;$body$, p_unless, {{schema}}.resource_block(p.relation, p.resource, p_row), p_if, '{{schema}}', p.id);
+    end if;$body$, p_unless, {{schema}}.resource_block(p.relation, p.resource, p_row), p_if, '{{schema}}', case when p.audit then -p.id else p.id end);
 
 -- trigger_source is the body of a protected table's trigger function.
 create function {{schema}}.trigger_source(p {{schema}}.protection) returns text
@@ -228,12 +229,12 @@ begin
     end if;%s
     "resource before" := "resource of row";%s%s
     return null;
-end $body$, '{{schema}}', p.id,
+end $body$, '{{schema}}', case when p.audit then -p.id else p.id end,
     {{schema}}.trigger_branch(p, 'old', 'INSERT', 'true'),
     {{schema}}.trigger_branch(p, 'new', 'DELETE', $if$tg_op = 'INSERT' or "resource of row" is distinct from "resource before"$if$),
     case when p.audit then $body$
     return null;
-exception when others then
+exception when others or assert_failure then
     raise log 'fencekit: the resource of % of % is not known: %', tg_op, tg_relid::pg_catalog.regclass, sqlerrm;
     perform $body$ || format($body$%s.record_unguarded(tg_relid, null, 'error', '%s error');$body$, '{{schema}}', p.id) end);
 
@@ -287,8 +288,9 @@ exception when syntax_error_or_access_rule_violation or data_exception or integr
 end $$;
 
 -- protect_table protects a table, or changes how it is protected; null leaves the expression or the
--- mode as it is (audit for a new one). The expression gives the name of a row's resource. It is evaluated with the rights of the schema's owner, and with pg_catalog as
--- the search_path. The caller owns the schema and the table, and is a member of the schema's owner.
+-- mode as it is (audit for a new one). The expression gives the name of a row's resource. It is
+-- evaluated with the rights of the schema's owner, and with pg_catalog as the search_path. The
+-- caller owns the schema and the table, and is a member of the schema's owner.
 create function {{schema}}.protect_table(p_relation regclass, p_resource text, p_audit boolean) returns {{schema}}.protection
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -308,7 +310,7 @@ begin
     p_resource := coalesce(p_resource, p.resource);
     p_audit := coalesce(p_audit, p.audit, true);
     if p_resource is null then
-        raise exception 'fencekit: % is not protected: an expression for the resource of its rows is needed', p_relation using errcode = 'ZF007';
+        raise exception 'fencekit: % is not protected: an expression for the resource of its rows is needed (fencectl protect --resource)', p_relation using errcode = 'ZF007';
     end if;
     perform {{schema}}.try_resource(p_relation, p_resource, v_owner);
     if exists (select from {{schema}}.protected_members(p_relation) m join pg_trigger t on t.tgrelid = m.member
@@ -367,10 +369,10 @@ select case when c.oid is null then p.name else p.relation::text end as "table",
                                         and t.tgqual is null and t.tgattr = ''))
        end, case
            -- After each row, on insert and on update of its third column.
-           when not exists (select from pg_trigger t where t.tgrelid = '{{schema}}.guarded_write'::regclass and t.tgname = 'guarded_write_sealed'
+           when not exists (select from pg_trigger t where t.tgrelid = '{{schema}}.pending_write'::regclass and t.tgname = 'pending_write_sealed'
                                and t.tgfoid = '{{schema}}.check_writes()'::regprocedure and t.tgtype = 21 and t.tgattr = '3' and t.tgqual is null
                                and t.tginitdeferred and t.tgenabled = 'A')
-           then 'the check at COMMIT (trigger guarded_write_sealed) is gone, was changed, or is not enabled always'
+           then 'the check at COMMIT (trigger pending_write_sealed) is gone, was changed, or is not enabled always'
        end), '') end as problem,
        p.at,
        u.unguarded_writes,

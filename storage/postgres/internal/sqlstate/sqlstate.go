@@ -15,6 +15,7 @@ const (
 	WentBack     = "ZF004"
 	EpochBehind  = "ZF005"
 	Collision    = "ZF006"
+	BadArgument  = "ZF007"
 	TokenJump    = "ZF010"
 	FailedOver   = "ZF011"
 	Affected     = "ZF012"
@@ -43,10 +44,13 @@ const (
 	BadPassword     = "28P01"
 	BadLogin        = "28000"
 	NoDatabase      = "3D000"
+	NoSchema        = "3F000"
+	NoTable         = "42P01"
 	NoStatement     = "26000"
 	StatementExists = "42P05"
 	NoSavepoint     = "3B001"
 	BadType         = "42804"
+	NoObject        = "42704" // such as a constraint
 	NoFunction      = "42883" // or operator
 	BadText         = "22P02" // a parameter's value
 	BadBinary       = "22P03"

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -43,8 +44,17 @@ func unavailable(err error) error {
 // Lost returns the error for connections that were closed without a word, one after the other.
 func Lost(err error) error { return &unavailableError{err} }
 
-// noTLS reports whether the server has no TLS, which pgconn says by its text alone.
-func noTLS(err error) bool { return strings.Contains(err.Error(), "server refused TLS connection") }
+// noTLS reports whether the connection failed because the server has no TLS, which pgconn says by its
+// text alone. With sslmode=prefer, the default, pgconn says so too, and then tries without TLS: the
+// reason is that attempt's.
+func noTLS(err error) bool {
+	var connect *pgconn.ConnectError
+	if !errors.As(err, &connect) || connect.Config.TLSConfig == nil {
+		return false
+	}
+	withoutTLS := func(c *pgconn.FallbackConfig) bool { return c.TLSConfig == nil }
+	return !slices.ContainsFunc(connect.Config.Fallbacks, withoutTLS) && strings.Contains(err.Error(), "server refused TLS connection")
+}
 
 // remedy says what to check.
 func remedy(err error) string {
