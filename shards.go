@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -35,6 +36,9 @@ func NewShards(client *clientv3.Client, pools []*pgxpool.Pool, cfg *Config) (*Sh
 	if c.Store.Shard != "" {
 		return nil, fmt.Errorf("%w: fencekit.Config.Store.Shard is %q: leave it out, NewShards sets it for each database", guard.ErrInvalid, c.Store.Shard)
 	}
+	if err := distinct(pools); err != nil {
+		return nil, err
+	}
 	locker, err := etcd.NewLocker(client, &c.Lock)
 	if err != nil {
 		return nil, err
@@ -53,6 +57,16 @@ func NewShards(client *clientv3.Client, pools []*pgxpool.Pool, cfg *Config) (*Sh
 		return nil, errors.Join(err, s.end(context.Background()))
 	}
 	return s, nil
+}
+
+// distinct rejects a list that has a pool twice: the database would be two shards.
+func distinct(pools []*pgxpool.Pool) error {
+	for i, pool := range pools {
+		if first := slices.Index(pools, pool); first < i {
+			return fmt.Errorf("%w: shards %d and %d have the same pool: each needs a database of its own", guard.ErrInvalid, first, i)
+		}
+	}
+	return nil
 }
 
 // shardName is what a database knows itself as. It has the rule of guard.ShardOf in it.

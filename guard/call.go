@@ -25,8 +25,9 @@ type Resources interface{ ~string | ~[]string }
 
 // Runner runs transactions. A [*Guard] acquires the grants that a call needs, and
 // [*Shards] has the Guard of the right database do so; every other Runner has its
-// grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease]. So a function that takes a Runner is the same under its own lock,
-// in a Hold, for a leader and for a grant that came with a request.
+// grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease]. So a function that takes
+// a Runner is the same under its own lock, in a Hold, for a leader and for a grant that came
+// with a request.
 //
 // Only this package implements it. A fake is a Guard on a fake store, see package
 // guardtest. All calls on a Runner may be made from several goroutines.

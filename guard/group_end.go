@@ -62,11 +62,12 @@ func (gr *group[Tx]) committed(ctx context.Context, members []*member[Tx]) func(
 	case errors.As(err, &unknown):
 		return func(m *member[Tx]) error { return gr.unknown(m, unknown) }
 	}
+	own := len(members) == 1 || errors.Is(err, ErrTxEnded) || rejectionOf(err, gr.states.grants()...) != nil
 	return func(m *member[Tx]) error {
-		if m.err == nil {
+		if m.err == nil && own {
 			return err
 		}
-		return gr.undecided(m, err)
+		return gr.undecided(m, err) // which member has made COMMIT fail isn't known
 	}
 }
 

@@ -66,7 +66,7 @@ func (h *holdRunner[Tx]) runs(ctx context.Context, resources []string, op storag
 	}
 	defer func() { <-h.turn }()
 	if h.over {
-		return fmt.Errorf("guard: %s: %w", names(grants), fence.ErrReleased)
+		return fmt.Errorf("guard: %s: the Hold has ended: %w", names(grants), fence.ErrReleased)
 	}
 	r := runs{options: o.forResources(resources, h.states.resources()), again: h.again}
 	for r.next(ctx) {

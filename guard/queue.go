@@ -82,15 +82,24 @@ func (w *waiter) err() error {
 func (k *keeper) tryTurn(resource string) *line {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l, ok := k.lines[resource]
-	switch {
-	case k.closed || ok && l.busy:
+	if k.closed {
 		return nil
-	case !ok:
+	}
+	l := k.lineOf(resource)
+	if l.busy {
+		return nil
+	}
+	l.busy = true
+	return l
+}
+
+// lineOf returns the line of resource, a new one if there is none. The caller holds keeper.mu.
+func (k *keeper) lineOf(resource string) *line {
+	l, ok := k.lines[resource]
+	if !ok {
 		l = &line{keeper: k, resource: resource}
 		k.lines[resource] = l
 	}
-	l.busy = true
 	return l
 }
 
@@ -106,11 +115,7 @@ func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*lin
 		k.mu.Unlock()
 		return nil, ErrClosed
 	}
-	l, ok := k.lines[resource]
-	if !ok {
-		l = &line{keeper: k, resource: resource}
-		k.lines[resource] = l
-	}
+	l := k.lineOf(resource)
 	if !l.busy {
 		l.busy = true
 		k.mu.Unlock()
@@ -148,8 +153,8 @@ func (k *keeper) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	return nil, err
 }
 
-// The text covers a call that waits for the very function that made it. Such a call with
-// a context from outside looks like any other.
+// The texts also fit a call that waits for the very function that made it: with a context from
+// outside of that function, such a call looks like any other.
 const (
 	ofThisProcess = " of this process (a call made inside its function has to use that function's context)"
 	anotherCall   = "another call" + ofThisProcess
@@ -300,8 +305,8 @@ func (k *keeper) putFirst(l *line, calls []*waiter) {
 	}
 }
 
-// mustRelease reports whether o is to be released now that a call has ended. If other
-// calls wait here, or are awaited, the next one decides whether it can use o. The caller holds keeper.mu.
+// mustRelease reports whether o is to be released now that a call has ended. If other calls wait
+// here, or are awaited, the next one decides whether it can use o. The caller holds keeper.mu.
 func (k *keeper) mustRelease(o *ownership, othersWait bool) bool {
 	if k.cfg.KeepFor < 0 {
 		return true

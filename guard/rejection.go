@@ -29,6 +29,21 @@ func rejectionOf(err error, grants ...fence.Grant) *RejectedError {
 	return nil
 }
 
+// wentBack reports whether a rejection in err says that the database went back: it has lost writes,
+// and the caller has to know before anything runs again. A claim of several grants may have others
+// beside it.
+func wentBack(err error) bool {
+	switch e := err.(type) {
+	case *RejectedError:
+		return e.Reason == storage.ReasonWentBack
+	case interface{ Unwrap() error }:
+		return wentBack(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), wentBack)
+	}
+	return false
+}
+
 // callersGrantError is an error that another call under the same grants would meet again.
 // They are the caller's, and only the caller can get others.
 type callersGrantError struct{ err error }

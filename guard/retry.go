@@ -76,11 +76,10 @@ func (r *runs) next(ctx context.Context) bool {
 func retryableUnderNewGrants(err error) bool {
 	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrWrongLockService)
 	over := stale || failedOver(err) || errors.Is(err, fence.ErrLeaseLost)
-	return retryableUnderSameGrants(err) || over && !errors.Is(err, ErrUnknownOutcome)
+	return !wentBack(err) && (retryableUnderSameGrants(err) || over && !errors.Is(err, ErrUnknownOutcome))
 }
 
-// failedOver reports whether the database failed over and the fence misses nothing. One
-// that went back has lost writes: the caller has to know before anything runs again.
+// failedOver reports whether the database failed over and the fence misses nothing.
 func failedOver(err error) bool {
 	var rejected *RejectedError
 	return errors.As(err, &rejected) && rejected.Reason == storage.ReasonFailedOver
@@ -93,11 +92,11 @@ func retryableUnderSameGrants(err error) bool {
 }
 
 // retryHold runs a Hold. Its function begins by reading what its earlier runs have
-// committed, so it may also run again when the outcome of a COMMIT is unknown. If the last
-// run fails, the error still says what an earlier one has left unknown.
+// committed, so it may also run again when the outcome of a COMMIT is unknown, but not
+// beside a loss. If the last run fails, the error still says what an earlier one has left unknown.
 func retryHold(ctx context.Context, o options, again func(error) bool, once func() error) error {
 	var unknown error
-	r := runs{options: o, again: func(err error) bool { return again(err) || errors.Is(err, ErrUnknownOutcome) }}
+	r := runs{options: o, again: func(err error) bool { return again(err) || errors.Is(err, ErrUnknownOutcome) && !wentBack(err) }}
 	for r.next(ctx) {
 		r.err = once()
 		if errors.Is(r.err, ErrUnknownOutcome) {
@@ -132,7 +131,7 @@ func SafeToRetry(err error) bool {
 		return false
 	case errors.Is(err, ErrUnknownOutcome):
 		return allOnce(err)
-	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), errors.As(err, &callers):
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), errors.As(err, &callers), wentBack(err):
 		return false
 	case errors.As(err, &rejected):
 		return errors.Is(err, ErrStaleToken) || errors.Is(err, ErrOvertaken) || failedOver(err)

@@ -15,7 +15,17 @@ import (
 )
 
 // replacedStore is a database whose primary can be replaced by another one, which has received nothing.
-type replacedStore struct{ *memory.Store }
+type replacedStore struct {
+	*memory.Store
+	beside error // what the next Claim fails with, too
+}
+
+func (s *replacedStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	claims, err := s.Store.Claim(ctx, seen...)
+	beside := s.beside
+	s.beside = nil
+	return claims, errors.Join(beside, err)
+}
 
 func (s *replacedStore) replace(t *testing.T) {
 	s.Store = memory.NewStore()
@@ -25,7 +35,7 @@ func (s *replacedStore) replace(t *testing.T) {
 
 // newReplaced returns a Guard on a database that can be replaced.
 func newReplaced(t *testing.T, w *world, cfg *guard.Config) (*guard.Guard[*memory.Tx], *replacedStore) {
-	s := &replacedStore{w.store}
+	s := &replacedStore{Store: w.store}
 	g, err := guard.New(w.locks.NewLocker("a"), s, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
@@ -112,6 +122,41 @@ func TestSeen_LossIsNamedBehindAFailover_N6_HE1(t *testing.T) {
 	})
 }
 
+// A call of two resources is told of the loss of one, though the grant of the other is only stale, or
+// can't be claimed at the moment: it doesn't run again.
+func TestSeen_LossIsNamedBesideAnotherFailure_N6_HE1(t *testing.T) {
+	for name, other := range map[string]func(s *replacedStore, stale fence.Grant) error{
+		"stale": func(s *replacedStore, stale fence.Grant) error {
+			stale.Token++
+			_, err := s.Store.Claim(context.Background(), storage.Claim{Grant: stale})
+			return err
+		},
+		"failed over": func(s *replacedStore, old fence.Grant) error {
+			s.beside = &guard.RejectedError{Reason: storage.ReasonFailedOver, Stage: storage.StageClaim, Grant: old}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g, s := newReplaced(t, w, releasing)
+				require.NoError(t, guard.Do(t.Context(), g, "b", increment("n")))
+				s.replace(t)
+				s.SetFaults(memory.Faults{Claim: func(g fence.Grant) error {
+					if g.Resource == "b" {
+						return nil
+					}
+					s.SetFaults(memory.Faults{})
+					return other(s, g)
+				}})
+				err := guard.Do(t.Context(), g, []string{"a", "b"}, notRun, guard.Retryable())
+				require.ErrorContains(t, err, "the database went back")
+				require.False(t, guard.SafeToRetry(err))
+				require.NoError(t, guard.Do(t.Context(), g, []string{"a", "b"}, increment("n"), guard.Retryable()))
+			})
+		})
+	}
+}
+
 // What a COMMIT in doubt met is not what its call returns. The next call is told.
 func TestSeen_LossIsNamedBehindAnUnknownOutcome_N6_HE1(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -129,10 +174,41 @@ func TestSeen_LossIsNamedBehindAnUnknownOutcome_N6_HE1(t *testing.T) {
 	})
 }
 
+// The function of a Hold returns what its calls were told: an unknown outcome, and then the loss. The
+// Hold, which would run again for the first, is told as well.
+func TestSeen_LossIsNamedBesideAnUnknownOutcomeInAHold_N6_HE1(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, s := newReplaced(t, w, nil)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		lost := true
+		s.SetFaults(memory.Faults{
+			Commit: func(storage.InDoubt) memory.Fate { return memory.RequestLost },
+			Resolve: func(d storage.InDoubt) error {
+				return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageSeal, Grant: d.Claims[0].Grant}
+			},
+		})
+		err := guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
+			if !lost {
+				return guard.Do(ctx, h, sku, increment("n"))
+			}
+			lost = false
+			unknown := guard.Do(ctx, h, sku, increment("n"))
+			require.ErrorIs(t, unknown, guard.ErrUnknownOutcome)
+			told := guard.Do(ctx, h, sku, notRun)
+			requireRejected(t, told, storage.ReasonWentBack)
+			s.replace(t)
+			return errors.Join(unknown, told)
+		}, guard.Retryable())
+		require.ErrorContains(t, err, "the database went back")
+		require.Equal(t, "", s.Read("n"))
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+	})
+}
+
 // A Guard that has no lock service remembers as well.
 func TestSeen_LossIsNamedUnderACallersGrant_N6_HE1(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		s := &replacedStore{w.store}
+		s := &replacedStore{Store: w.store}
 		g, err := guard.New(nil, s, nil)
 		require.NoError(t, err)
 		for token := range fence.Token(3) {

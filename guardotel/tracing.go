@@ -48,7 +48,11 @@ func (t *tracing) around(metrics *guard.Observer) *guard.Observer {
 	o.Started = t.started
 	o.Queued = func(ctx context.Context, resource string, delta int) {
 		metrics.Queued(ctx, resource, delta)
-		event(ctx, map[bool]string{true: "guard.queued", false: "guard.dequeued"}[delta > 0], resourceKey.String(resource))
+		name := "guard.queued"
+		if delta < 0 {
+			name = "guard.dequeued"
+		}
+		event(ctx, name, resourceKey.String(resource))
 	}
 	o.Acquired = func(ctx context.Context, grant fence.Grant, wait time.Duration) {
 		metrics.Acquired(ctx, grant, wait)

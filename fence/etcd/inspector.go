@@ -11,9 +11,9 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
-// Inspector reads the locks and the epoch that the Lockers of one [Config] keep in etcd, for operators' tools.
-// It holds no locks and has no session. Its methods may be called concurrently. They fail with a
-// *fence.UnavailableError, whose Reason names the cause, or with ctx's error.
+// Inspector reads the locks and the epoch that the Lockers of one [Config] keep in etcd, for
+// operators' tools. It holds no locks and has no session. Its methods may be called concurrently.
+// They fail with a *fence.UnavailableError, whose Reason names the cause, or with ctx's error.
 type Inspector struct{ cluster *cluster.Cluster }
 
 // NewInspector returns an Inspector. It makes no request, and the Inspector never closes client.

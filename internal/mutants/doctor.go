@@ -10,6 +10,9 @@ func inDoctor(name string) Test { return Test{"internal/doctor", name} }
 
 // doctorMutants miss what is wrong with an installation, or make light of it.
 var doctorMutants = []Mutant{
+	change("doctor-takes-writers-of-protected-tables-for-holders", "P4", doctor+"transactions.go",
+		`c.relname not in ('pending_write', 'unguarded_write')`, `c.relname <> 'protection'`,
+		inDoctor("TestExamine_LeavesTransactionsThatLockNoFence")),
 	change("doctor-takes-a-violation-for-ok", "HB12", doctorsCommand,
 		"{doctor.Violated, cli.ExitViolated}, ", "",
 		inFencectl("TestDoctor_TheExitCodeIsThatOfTheWorstFinding")),
@@ -19,9 +22,12 @@ var doctorMutants = []Mutant{
 	change("doctor-makes-light-of-a-deleted-fence", "HB12", doctor+"catalog.go",
 		`ID: "fence-deleted", Severity: Violated`, `ID: "fence-deleted", Severity: Warning`,
 		inDoctor("TestGuide_ListsAllFindings")),
-	change("doctor-forgets-a-failed-check", "HF3", doctor+"examine.go",
+	change("doctor-forgets-a-failed-check", "HF3", doctor+"checks.go",
 		"r.Findings = append(r.Findings, c.failed(s, err))", "_ = c.failed",
 		inDoctor("TestExamine_SaysWhatALimitLeftOut")),
+	change("doctor-passes-over-members-without-a-status", "HF3", doctor+"etcd_members.go",
+		"if len(l.statuses) == 0 && !l.readable {", "if len(l.statuses) == 0 {",
+		inDoctor("TestExamine_SaysThatNoMemberTellsItsStatus")),
 	change("doctor-stops-without-a-word", "HF3", doctor+"fences.go",
 		"last = id; time.Now().After(deadline) {\n\t\t\treturn fmt.Errorf(", "last = id; time.Now().After(deadline) {\n\t\t\treturn nil\n\t\t\t_ = fmt.Errorf(",
 		inDoctor("TestExamine_SaysWhatALimitLeftOut")),
@@ -46,7 +52,7 @@ var doctorMutants = []Mutant{
 	change("doctor-forgets-that-the-database-went-back", "HE1, HE4", doctor+"rejections.go",
 		"epoch >= (select max(epoch)", "epoch > (select max(epoch)",
 		inDoctor("TestExamine_FindsThatTheDatabaseWentBack_HE1_HE4")),
-	change("doctor-leaves-checks-out-in-silence", "HD5", doctor+"examine.go",
+	change("doctor-leaves-checks-out-in-silence", "HD5", doctor+"checks.go",
 		"if len(left) > 0 {", "if len(left) > 99 {",
 		inFencectl("TestDoctor_FindsAnEpochKeyWithoutAnEpoch")),
 	change("doctor-does-not-examine-the-etcd-of-a-variable", "HD5", "internal/cli/variables.go",

@@ -59,7 +59,7 @@ var standingMutants = []Mutant{
 		`if !slices.Equal(resources, sealed) {`, `if false && !slices.Equal(resources, sealed) {`,
 		inGuard("TestOnce_InAHoldOfSeveralIsForTheResourceNamed_G4")),
 	change("a-hold-is-not-run-again-after-an-unknown-outcome", "G4", g+"retry.go",
-		`return again(err) || errors.Is(err, ErrUnknownOutcome) }}`, `return again(err) }}`,
+		`return again(err) || errors.Is(err, ErrUnknownOutcome) && !wentBack(err) }}`, `return again(err) }}`,
 		inGuard("TestHold_RetryableRunsAllOfItAgain_G2/unknown")),
 	change("stale-grants-of-callers-look-safe-to-retry", "G3", g+"rejection.go",
 		`if over || errors.Is(err, fence.ErrLeaseLost) {`, `if false && (over || errors.Is(err, fence.ErrLeaseLost)) {`,

@@ -19,6 +19,7 @@ const root = "../.."
 // changes something and leaves Go code that parses, and each killer is there.
 func TestAll_FitsTheSource(t *testing.T) {
 	names := map[string]bool{}
+	packages := map[string]tests{}
 	for _, m := range All() {
 		t.Run(m.Name, func(t *testing.T) {
 			require.False(t, names[m.Name], "another mutant has the same name")
@@ -36,29 +37,45 @@ func TestAll_FitsTheSource(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}
-			require.True(t, isThere(t, m.Killer), "there is no %s", m.Killer)
+			in := m.Killer.Package
+			if _, known := packages[in]; !known {
+				packages[in] = readTests(t, in)
+			}
+			require.True(t, packages[in].have(m.Killer), "there is no %s", m.Killer)
 		})
 	}
 }
 
-// isThere reports whether the test's function is in its package, and the name of each
-// level of its subtest in the package's tests or in the contract that they run.
-func isThere(t *testing.T, test Test) bool {
+// tests are those of a package.
+type tests struct {
+	source string
+	// names are the strings of source, and of the contract that it runs: a subtest has
+	// one of them as its name, or two.
+	names map[string]bool
+}
+
+func readTests(t *testing.T, pkg string) tests {
 	t.Helper()
+	source := sources(t, pkg, "*_test.go")
+	names := literals(source + sources(t, "guard/guardtest", "*.go"))
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		names[strings.ReplaceAll(string(level), " ", "_")] = true
+	}
+	return tests{source, names}
+}
+
+// have reports whether the test's function is there, and the name of each level of its
+// subtest.
+func (in tests) have(test Test) bool {
 	function, subtests, nested := strings.Cut(test.Name, "/")
-	tests := sources(t, test.Package, "*_test.go")
-	if !strings.Contains(tests, "\nfunc "+function+"(t *testing.T) {") {
+	if !strings.Contains(in.source, "\nfunc "+function+"(t *testing.T) {") {
 		return false
 	}
 	if !nested {
 		return true
 	}
-	names := literals(tests + sources(t, "guard/guardtest", "*.go"))
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
-		names[strings.ReplaceAll(string(level), " ", "_")] = true
-	}
 	for name := range strings.SplitSeq(subtests, "/") {
-		if !names[name] && !isJoined(names, name) {
+		if !in.names[name] && !isJoined(in.names, name) {
 			return false
 		}
 	}

@@ -6,7 +6,7 @@ var shardMutants = []Mutant{
 		"if (coalesce(s.shard, '') = p_shard) is not true then", "if false then",
 		inPostgres("TestShard_ClaimsForAnotherAreRejected_HE9")),
 	change("check-takes-any-shard", "HE9", "storage/postgres/check.go",
-		"s.checkShard(ctx); err != nil {", "s.checkShard(ctx); false && err != nil {",
+		"errors.Join(s.checkShard(ctx), s.readDeferrable(ctx))", "errors.Join(nil, s.readDeferrable(ctx))",
 		inPostgres("TestShard_ClaimsForAnotherAreRejected_HE9")),
 	change("shard-renamed-beside-claims", "HE9", schemaSQL,
 		"    lock table {{schema}}.resource in share mode;\n", "",
