@@ -170,7 +170,7 @@ var (
 	})
 	preparedTransactionOpen = kind(Kind{
 		ID: "prepared-transaction-open", Severity: Violated,
-		When: "a prepared transaction has locked a table of the schema",
+		When: "a prepared transaction has locked a table of the schema for writing",
 		Why:  "It may keep a fence locked until it is ended by hand, also across restarts.",
 		Fix:  "Roll it back, or commit it if its transaction manager says so.",
 		Run:  []string{"rollback prepared {gid};"},
@@ -265,7 +265,7 @@ var (
 	triggersChanged = kind(Kind{
 		ID: "triggers-changed", Severity: Violated,
 		When: "a trigger that protects fences, history or epoch, or that checks the seals of protected tables, is missing, was changed, or isn't enabled always",
-		Why:  "Nothing stops a mistake by the owner, or a restore, from deleting fences and history; without the trigger guarded_write_sealed unguarded writes of protected tables commit.",
+		Why:  "Nothing stops a mistake by the owner, or a restore, from deleting fences and history; without the trigger pending_write_sealed unguarded writes of protected tables commit.",
 		Fix:  "As the owner of the schema, restore it. What is wrong with the history now, fencectl audit verify says; who changed the trigger, only the server's log, if it has statements (log_statement = ddl).",
 		Run:  []string{"{statement};", "alter table {table} enable always trigger {trigger};"},
 	})

@@ -13,8 +13,8 @@ type database struct {
 	Database
 	limits   Limits
 	answers  bool
-	migrated bool    // the schema is there, and this package knows it
-	newer    bool    // but for later migrations
+	migrated bool    // the schema has all migrations that this package knows
+	newer    bool    // and later ones, so that its definitions can't be compared
 	version  int     // server_version_num
 	shard    *string // which shard it is, "" if none; nil if that could not be read
 }
@@ -34,8 +34,8 @@ func (d *database) found(k Kind, seen string, words ...string) Finding {
 }
 
 // read calls do in a read-only transaction, within the limits. The names of tables that it reads
-// have their schemas: commands are run with another search_path. To compile a statement (jit) would
-// take longer than to run it.
+// have their schemas: an operator runs the printed commands with another search_path. Compiling a
+// statement (jit) would take longer than running it.
 func (d *database) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
 	return pgx.BeginTxFunc(ctx, d.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		limit := fmt.Sprint(d.limits.Statement.Milliseconds())

@@ -11,7 +11,7 @@ import (
 )
 
 // checkDefinitions compares the schema with what the migrations make.
-func checkDefinitions(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkDefinitions(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	if d.newer {
 		return nil, nil // checkMigrations says so

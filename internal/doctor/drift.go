@@ -14,7 +14,7 @@ import (
 
 // checkEpochs compares etcd's epoch with what the database has seen. The database is read first: it
 // learns a new epoch from etcd.
-func checkEpochs(ctx context.Context, s *scene) ([]Finding, error) {
+func checkEpochs(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var in epoch.Database
 	err := d.read(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -52,7 +52,7 @@ const maxAhead = 1000
 
 // checkTokens looks for fences that etcd can't have granted. It reads all fences. Those that moved
 // meanwhile are compared with a revision that was read after them.
-func checkTokens(ctx context.Context, s *scene) ([]Finding, error) {
+func checkTokens(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	before, err := s.etcd.inspector.Epoch(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (d *database) judgeAhead(ahead []fenceState, revision int64) (found []Findi
 }
 
 // checkHolders compares the holders in etcd with the fences that have their tokens.
-func checkHolders(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkHolders(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	locks, err := s.etcd.inspector.Locks(ctx)
 	if err != nil || len(locks.Queues) == 0 {

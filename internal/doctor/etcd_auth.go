@@ -12,9 +12,9 @@ import (
 )
 
 // checkAuth reports an etcd that any client on the network may write to.
-func checkAuth(ctx context.Context, s *scene) ([]Finding, error) {
+func checkAuth(ctx context.Context, s *target) ([]Finding, error) {
 	l := s.etcd
-	if len(l.statuses) == 0 || l.silent || l.CertificateAuth {
+	if l.Client == nil || l.silent || l.CertificateAuth {
 		return nil, nil
 	}
 	request, cancel := l.within(ctx)

@@ -11,7 +11,7 @@ import (
 )
 
 // checkTTL asks for a lease, and revokes it. Where that fails the lease ends by itself.
-func checkTTL(ctx context.Context, s *scene) ([]Finding, error) {
+func checkTTL(ctx context.Context, s *target) ([]Finding, error) {
 	l := s.etcd
 	request, cancel := l.within(ctx)
 	defer cancel()
@@ -40,12 +40,12 @@ const (
 )
 
 // checkLockKeys looks for lock keys that never expire.
-func checkLockKeys(ctx context.Context, s *scene) ([]Finding, error) {
+func checkLockKeys(ctx context.Context, s *target) ([]Finding, error) {
 	return s.etcd.strays(ctx, "/locks/", lockWithoutLease)
 }
 
 // checkVoidKeys looks for void keys that never expire. A session has at most one, under its lease.
-func checkVoidKeys(ctx context.Context, s *scene) ([]Finding, error) {
+func checkVoidKeys(ctx context.Context, s *target) ([]Finding, error) {
 	return s.etcd.strays(ctx, "/void/", voidWithoutLease)
 }
 

@@ -11,7 +11,7 @@ import (
 
 // checkFences compares fences with their history, in pages by the numbers of resources. It ends
 // after Limits.Scan.
-func checkFences(ctx context.Context, s *scene) ([]Finding, error) {
+func checkFences(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var entries int64
 	// The estimate of the planner, or after the first writes one by size: an entry takes 100 bytes or more.

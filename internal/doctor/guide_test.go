@@ -13,40 +13,45 @@ import (
 
 const guideFile = "../../docs/guides/doctor.md"
 
-var writeGuide = flag.Bool("write-guide", false, "write the table of docs/guides/doctor.md anew")
+var writeGuide = flag.Bool("write-guide", false, "write the findings of docs/guides/doctor.md anew")
 
-var table = regexp.MustCompile(`(?s)\| finding \| severity \|.*?\n\n`)
+var findings = regexp.MustCompile(`(?s)### .*?\n## `)
 
-// The table in docs/guides/doctor.md is the catalog.
+// The findings in docs/guides/doctor.md are the catalog.
 func TestGuide_ListsAllFindings(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(guideFile)
 	require.NoError(t, err)
-	want := guideTable()
-	require.Len(t, table.FindAllString(string(text), -1), 1)
+	want := guideText() + "## "
+	require.Len(t, findings.FindAllString(string(text), -1), 1)
 	if *writeGuide {
-		text = []byte(table.ReplaceAllLiteralString(string(text), want))
+		text = []byte(findings.ReplaceAllLiteralString(string(text), want))
 		require.NoError(t, os.WriteFile(guideFile, text, 0o644))
 	}
-	require.Equal(t, want, table.FindString(string(text)), "run: go test ./internal/doctor -run TestGuide -args -write-guide")
+	require.Equal(t, want, findings.FindString(string(text)), "run: go test ./internal/doctor -run TestGuide -args -write-guide")
 }
 
 var placeholder = regexp.MustCompile(`\{([a-z-]+)\}`)
 
-func guideTable() string {
+func guideText() string {
 	var b strings.Builder
-	b.WriteString("| finding | severity | found when | why it matters | fix |\n|---|---|---|---|---|\n")
 	for _, k := range Catalog {
-		fix := k.Fix
+		fmt.Fprintf(&b, "### %s\n\n**%s**: %s.\n%s\n\n%s\n\n", k.ID, k.Severity, k.When, k.Why, strings.ReplaceAll(inCapitals(k.Fix), "ADVICE", "As the finding says."))
 		for _, command := range k.Run {
-			fix += " `" + command + "`"
+			fmt.Fprintf(&b, "    %s\n", inCapitals(command))
 		}
-		fix = placeholder.ReplaceAllStringFunc(fix, func(word string) string {
-			return strings.ToUpper(strings.TrimSuffix(strings.Trim(word, "{}"), "-word"))
-		})
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.ID, k.Severity, k.When, k.Why, strings.ReplaceAll(fix, "|", `\|`))
+		if len(k.Run) > 0 {
+			b.WriteString("\n")
+		}
 	}
-	return b.String() + "\n"
+	return b.String()
+}
+
+// inCapitals writes the words that a finding names as the guide does.
+func inCapitals(text string) string {
+	return placeholder.ReplaceAllStringFunc(text, func(word string) string {
+		return strings.ToUpper(strings.TrimSuffix(strings.Trim(word, "{}"), "-word"))
+	})
 }
 
 // Each ID is unique and readable, and no text is missing.

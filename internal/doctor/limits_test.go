@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -85,6 +86,20 @@ func TestExamine_FindsAnOpenTransaction(t *testing.T) {
 	require.Empty(t, p.examine(Limits{}))
 	found := requireOne(t, p.examine(Limits{Open: time.Nanosecond}), "transaction-open", `^process \d+ of role postgres, idle in transaction, in a transaction for \d`)
 	p.sql(found.Run[0][:len(found.Run[0])-1])
+	require.Empty(t, p.examine(Limits{Open: time.Nanosecond}))
+}
+
+// Any transaction that writes to a protected table is noted in tables of the schema; and a vacuum
+// keeps no fence locked.
+func TestExamine_LeavesTransactionsThatLockNoFence(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.sql("create table item (n int); select fence.protect_table('item', '''item''', true)")
+	tx, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), "insert into item values (1); lock table fence.history in share update exclusive mode")
+	require.NoError(t, err)
 	require.Empty(t, p.examine(Limits{Open: time.Nanosecond}))
 }
 
@@ -178,6 +193,23 @@ func TestExamine_FindsAPartitionWithoutTruncateTrigger_P5(t *testing.T) {
 		require.ErrorContains(t, err, "ZF", table)
 	}
 	p.sql("truncate stock_1")
+}
+
+// noStatus is an etcd whose members don't say how they are, as behind a proxy.
+type noStatus struct{ clientv3.Maintenance }
+
+func (noStatus) Status(context.Context, string) (*clientv3.StatusResponse, error) {
+	return nil, errors.New("unknown method Status")
+}
+
+func TestExamine_SaysThatNoMemberTellsItsStatus(t *testing.T) {
+	t.Parallel()
+	client, err := etcdserver.Shared(t).Client(t.Context())
+	require.NoError(t, err)
+	defer client.Close()
+	client.Maintenance = noStatus{client.Maintenance}
+	r := Examine(t.Context(), &Etcd{Client: client, Prefix: "silent-" + rand.Text(), TTL: 10 * time.Second}, nil, Limits{})
+	requireOne(t, r.Findings, "not-checked", "^can't examine etcd's members: no member says how it is: unknown method Status$")
 }
 
 // All keys of an etcd with many locks are looked at, in pages.

@@ -14,7 +14,7 @@ type lockTable struct {
 
 // checkLockTable counts what is in the table: not locks on the fast path, nor predicate locks. Its
 // statement reads no table and no view, since there may be no room left for a lock on one.
-func checkLockTable(ctx context.Context, s *scene) ([]Finding, error) {
+func checkLockTable(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var t lockTable
 	err := d.row(ctx, `

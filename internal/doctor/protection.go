@@ -9,7 +9,7 @@ import (
 
 // checkProtected looks for protected tables whose protection isn't intact. The check at COMMIT is
 // among the triggers of the schema.
-func checkProtected(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkProtected(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, d.fill(`

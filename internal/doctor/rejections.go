@@ -9,7 +9,7 @@ import (
 )
 
 // checkRejections looks for holders that found the database in an older state.
-func checkRejections(ctx context.Context, s *scene) ([]Finding, error) {
+func checkRejections(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var n int64
 	var names []string

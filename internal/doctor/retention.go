@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-func checkHistorySize(ctx context.Context, s *scene) ([]Finding, error) {
+func checkHistorySize(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var size int64
 	var kept bool
@@ -18,7 +18,7 @@ func checkHistorySize(ctx context.Context, s *scene) ([]Finding, error) {
 
 // checkOnceKeys looks for one key that should have gone. The index on the times finds it, if there
 // is one.
-func checkOnceKeys(ctx context.Context, s *scene) ([]Finding, error) {
+func checkOnceKeys(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var found bool
 	var retention string

@@ -14,7 +14,7 @@ import (
 
 // checkRoles looks at the rights of all roles but superusers, the owner of the schema and members of
 // its role.
-func checkRoles(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkRoles(ctx context.Context, s *target) (found []Finding, err error) {
 	for _, look := range []func(*database, context.Context) ([]Finding, error){(*database).writers, (*database).lacking, (*database).notEvicting} {
 		more, err := look(s.db, ctx)
 		found = append(found, more...)
@@ -147,15 +147,15 @@ func appRights() (routines, tables []string, err error) { return rightsOf(postgr
 // rightsOf are the routines and tables that one role is granted.
 func rightsOf(role postgres.Roles) (routines, tables []string, err error) {
 	sql, err := postgres.RolesSQL("", role)
+	if err != nil {
+		return nil, nil, err
+	}
 	names := func(grant *regexp.Regexp) (names []string) {
 		for qualified := range strings.SplitSeq(grant.FindStringSubmatch(sql)[1], ", ") {
 			_, name, _ := strings.Cut(qualified, ".")
 			names = append(names, name)
 		}
 		return names
-	}
-	if err != nil {
-		return nil, nil, err
 	}
 	return names(grantExecute), names(grantSelect), nil
 }

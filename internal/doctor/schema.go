@@ -10,7 +10,7 @@ import (
 )
 
 // checkMigrations finds out whether the schema is the one that this package knows.
-func checkMigrations(ctx context.Context, s *scene) ([]Finding, error) {
+func checkMigrations(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	known, err := postgres.Migrations(d.Schema)
 	if err != nil {
@@ -41,7 +41,7 @@ func checkMigrations(ctx context.Context, s *scene) ([]Finding, error) {
 }
 
 // checkOtherSchemas looks for resources that have a fence in another schema of the database too.
-func checkOtherSchemas(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkOtherSchemas(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	others, err := d.names(ctx, `
 		select n.nspname::text from pg_catalog.pg_namespace n

@@ -16,7 +16,7 @@ import (
 const minVersion = 140000
 
 // checkServer finds out whether the database can be examined at all.
-func checkServer(ctx context.Context, s *scene) ([]Finding, error) {
+func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	if d.Pool == nil {
 		return []Finding{d.found(postgresUnreachable, d.Err.Error())}, nil
@@ -32,7 +32,7 @@ func checkServer(ctx context.Context, s *scene) ([]Finding, error) {
 	switch {
 	case errors.As(err, &answer) && strings.Contains(answer.Message, "statement pooling"):
 		return []Finding{d.found(poolerStatementMode, answer.Message)}, nil
-	case answer != nil && answer.Code == noRoom:
+	case answer != nil && answer.Code == outOfMemory:
 		return []Finding{d.found(lockTableExhausted, oneline.Error(err).Error())}, nil
 	case err != nil:
 		return []Finding{d.found(postgresUnreachable, oneline.Error(err).Error())}, nil
@@ -46,7 +46,7 @@ func checkServer(ctx context.Context, s *scene) ([]Finding, error) {
 	return nil, nil
 }
 
-func checkDurability(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkDurability(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	var fsync, pages string
 	if err := d.row(ctx, "select current_setting('fsync'), current_setting('full_page_writes')", nil, &fsync, &pages); err != nil {
@@ -75,7 +75,7 @@ func checkDurability(ctx context.Context, s *scene) (found []Finding, err error)
 	return found, err
 }
 
-func checkPrepared(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkPrepared(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	var slots int
 	if err := d.row(ctx, "select current_setting('max_prepared_transactions')::int", nil, &slots); err != nil || slots == 0 {
@@ -90,7 +90,7 @@ func checkPrepared(ctx context.Context, s *scene) (found []Finding, err error) {
 		  join pg_catalog.pg_class c on c.oid = l.relation
 		  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 		 where p.database = current_database() and l.database = (select oid from pg_catalog.pg_database where datname = current_database())
-		   and n.nspname = $1 order by 1`, d.Schema)
+		   and n.nspname = $1 and `+mayKeepFences+` order by 1`, d.Schema)
 	for _, gid := range open {
 		found = append(found, d.found(preparedTransactionOpen, fmt.Sprintf("prepared transaction %q has locks on the schema's tables", gid), "gid", literal(gid)))
 	}
@@ -100,7 +100,7 @@ func checkPrepared(ctx context.Context, s *scene) (found []Finding, err error) {
 // shortTransaction is what a guarded transaction may last by default, with one statement.
 const shortTransaction = 5 * time.Second
 
-func checkTimeouts(ctx context.Context, s *scene) ([]Finding, error) {
+func checkTimeouts(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var setting *string
 	if err := d.row(ctx, "select setting from (select 1) one left join pg_catalog.pg_settings on name = 'transaction_timeout'", nil, &setting); err != nil || setting == nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-func checkSetting(ctx context.Context, s *scene) ([]Finding, error) {
+func checkSetting(ctx context.Context, s *target) ([]Finding, error) {
 	var n int
 	var shard string
 	err := s.db.row(ctx, "select count(*), coalesce(max(shard), '') from {schema}.setting", nil, &n, &shard)

@@ -8,7 +8,7 @@ import (
 
 // checkStandbys compares synchronous_standby_names with the standbys that are connected. It finds
 // Patroni by the names of its sessions.
-func checkStandbys(ctx context.Context, s *scene) ([]Finding, error) {
+func checkStandbys(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var names string
 	var patroni, hidden bool
@@ -16,8 +16,8 @@ func checkStandbys(ctx context.Context, s *scene) ([]Finding, error) {
 	err := d.row(ctx, `
 		with standby as (
 			select r.application_name, r.sync_state, r.state from pg_catalog.pg_stat_replication r
-			  left join pg_catalog.pg_replication_slots l on l.active_pid = r.pid and l.slot_type = 'logical'
-			 where l.slot_name is null
+			  join pg_catalog.pg_stat_activity a on a.pid = r.pid
+			 where a.datid is null -- what decodes changes logically is connected to a database
 			   and coalesce(r.application_name, '') not in ('pg_basebackup', 'pg_receivewal') and coalesce(r.state, '') <> 'backup')
 		select current_setting('synchronous_standby_names'),
 		       exists (select from pg_catalog.pg_stat_activity where application_name ilike 'patroni%'),

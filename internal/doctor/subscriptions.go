@@ -8,11 +8,11 @@ import (
 )
 
 // checkSubscriptions looks for logical replication into the database.
-func checkSubscriptions(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkSubscriptions(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
-			select s.subname::text, n.nspname = $1 as own, count(*), (array_agg(format('%I.%I', n.nspname, c.relname) order by 1))[1:3]
+			select s.subname::text, n.nspname = $1 as own, count(*), (array_agg(format('%I.%I', n.nspname, c.relname) order by n.nspname, c.relname))[1:3]
 			  from pg_catalog.pg_subscription_rel r
 			  join pg_catalog.pg_subscription s on s.oid = r.srsubid
 			  join pg_catalog.pg_class c on c.oid = r.srrelid

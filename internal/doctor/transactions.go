@@ -8,8 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// mayKeepFences says of a lock l of a relation c of the schema that its transaction may keep a fence
+// locked. One that writes to a protected table is noted in two other tables; one that vacuums locks
+// no rows.
+const mayKeepFences = `c.relkind = 'r' and c.relname not in ('pending_write', 'unguarded_write')
+			   and l.mode not in ('AccessShareLock', 'ShareUpdateExclusiveLock', 'SIReadLock')`
+
 // checkOpenTransactions looks for old transactions with locks for writing on the schema's tables.
-func checkOpenTransactions(ctx context.Context, s *scene) (found []Finding, err error) {
+func checkOpenTransactions(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
@@ -19,7 +25,7 @@ func checkOpenTransactions(ctx context.Context, s *scene) (found []Finding, err 
 			  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 			  join pg_catalog.pg_stat_activity a on a.pid = l.pid
 			 where l.database = (select oid from pg_catalog.pg_database where datname = current_database())
-			   and n.nspname = $1 and l.granted and l.mode not in ('AccessShareLock', 'SIReadLock')
+			   and n.nspname = $1 and l.granted and `+mayKeepFences+`
 			   and a.backend_type = 'client backend' and a.xact_start < now() - make_interval(secs => $2)
 			 order by 1`, d.Schema, d.limits.Open.Seconds())
 		if err != nil {
