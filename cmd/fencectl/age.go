@@ -52,7 +52,7 @@ func (a *age) Set(text string) error {
 		d, err = time.ParseDuration(text)
 	}
 	if err != nil || d <= 0 || d > retention.MaxKeep {
-		return fmt.Errorf("%q is no age, want something like 90d or 12h", text)
+		return fmt.Errorf("%q is not an age, want something like 90d or 12h, and at most %dd", text, retention.MaxKeep/day)
 	}
 	*a = age(d)
 	return nil

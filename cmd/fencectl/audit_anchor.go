@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -200,7 +198,7 @@ func (a *anchoring) open(published *anchor.Checkpoint) error {
 		return fmt.Errorf("%w\n%s", err, "Restore the log, or begin one with --begin.")
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return cli.UsageErrorf("the log %s is there already: leave out --begin", a.path)
+		return cli.UsageErrorf("the log %s exists already: leave out --begin", a.path)
 	}
 	if err != nil {
 		return err
@@ -221,85 +219,4 @@ func (a *anchoring) close() {
 		_ = a.log.Close() // Anchor has synced the records and the checkpoint
 		a.log = nil
 	}
-}
-
-func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
-	if a.print {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), done.Checkpoint.Note)
-		return err
-	}
-	row := anchored{
-		Log: done.Checkpoint.Origin, Records: done.Checkpoint.Size, Root: done.Checkpoint.Root.String(),
-		Resources: done.Resources, Recorded: done.Recorded, Violations: []violation{}, Unproven: []string{}, Checkpoint: done.Checkpoint.Note,
-	}
-	for _, v := range done.Violations {
-		row.Violations = append(row.Violations, violation{v.Logged.Resource, v.Logged.Seq, v.Found.Seq, v.String()})
-	}
-	for _, head := range done.Unproven {
-		row.Unproven = append(row.Unproven, head.Resource)
-	}
-	return cli.WriteOne(cmd.OutOrStdout(), a.out.Format, row)
-}
-
-// anchored is what "audit anchor" prints.
-type anchored struct {
-	Log        string      `json:"log"`
-	Records    int64       `json:"records"` // in the log
-	Root       string      `json:"root"`
-	Resources  int         `json:"resources"` // in the database
-	Recorded   int         `json:"recorded"`  // by this run
-	Violations []violation `json:"violations"`
-	Unproven   []string    `json:"unproven"` // resources
-	Checkpoint string      `json:"checkpoint"`
-}
-
-// violation is an element of anchored.Violations. Found is 0 if the resource is gone.
-type violation struct {
-	Resource string `json:"resource"`
-	Position int64  `json:"position"`
-	Found    int64  `json:"found"`
-	Text     string `json:"text"`
-}
-
-func (anchored) Columns() []string {
-	return []string{"log", "records", "resources", "recorded", "violations"}
-}
-
-func (a anchored) Cells() []string {
-	return []string{a.Log, strconv.FormatInt(a.Records, 10), strconv.Itoa(a.Resources), strconv.Itoa(a.Recorded), strconv.Itoa(len(a.Violations))}
-}
-
-// violations is the error of a run that found violations, or heads that it couldn't compare.
-type violations struct {
-	list     []anchor.Violation
-	unproven []audit.Head
-}
-
-// violationsShown bounds the message: after a restore every resource may be in violation.
-const violationsShown = 20
-
-func (v *violations) Error() string {
-	var parts []string
-	if len(v.list) > 0 {
-		parts = append(parts, shownLines("the database contradicts the log in", v.list, anchor.Violation.String))
-	}
-	if len(v.unproven) > 0 {
-		parts = append(parts, shownLines("the database has nothing to compare with the log in", v.unproven, func(head audit.Head) string {
-			return fmt.Sprintf("%s is unproven: a prune deleted position %d, which the log has, or the history was replaced", head.Resource, head.Seq)
-		}))
-	}
-	return strings.Join(parts, "\n")
-}
-
-func shownLines[T any](title string, all []T, text func(T) string) string {
-	var b strings.Builder
-	b.WriteString(title + " " + cli.Counted(len(all), "resource") + ":")
-	for i, one := range all {
-		if i == violationsShown {
-			fmt.Fprintf(&b, "\nand %d more: see -o json", len(all)-i)
-			break
-		}
-		b.WriteString("\n" + text(one))
-	}
-	return b.String()
 }

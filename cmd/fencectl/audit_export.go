@@ -46,7 +46,7 @@ there already is not overwritten. The exit code is 2 if no resource matches.`,
 }
 
 func (d *databaseFlags) export(ctx context.Context, w io.Writer, resources string) (done audit.Exported, err error) {
-	err = d.withHistory(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+	err = d.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		history, err := audit.Open(pool, d.schema)
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func (d *databaseFlags) export(ctx context.Context, w io.Writer, resources strin
 // exportTo writes a file under another name, and gives it its own when it is durable.
 func (d *databaseFlags) exportTo(ctx context.Context, path, resources string) (done audit.Exported, err error) {
 	if _, err := os.Lstat(path); err == nil {
-		return done, cli.UsageErrorf("--out: %s is there already, and is not overwritten", path)
+		return done, cli.UsageErrorf("--out: %s exists, and is never overwritten: give another name, or remove it", path)
 	}
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
 	if err != nil {

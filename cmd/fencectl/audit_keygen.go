@@ -81,7 +81,7 @@ func keygen(name, path string) (public string, err error) {
 func writeNew(path, text string, mode os.FileMode) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if errors.Is(err, os.ErrExist) {
-		return cli.UsageErrorf("%s is there already, and is not overwritten", path)
+		return cli.UsageErrorf("%s exists, and is never overwritten: give another name with --out", path)
 	}
 	if err != nil {
 		return err

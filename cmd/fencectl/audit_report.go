@@ -20,8 +20,8 @@ func newAuditReport(d *databaseFlags, out *cli.Output) *cobra.Command {
 		Use:   "report --from TIME --to TIME [flags]",
 		Short: "Say whether anything was written without the lock in a period",
 		Long: `Answer for a period: was anything written by a holder that no longer held the
-lock? And show who held what: rejected attempts, grants and hand-overs, the
-longest tenures, and unknown outcomes that were ruled out.
+lock? And show who held what: rejected attempts, grants and hand-overs, who held
+a resource longest (the tenures), and unknown outcomes that were ruled out.
 
 The whole history of the resources is verified for it, as by "audit verify". The
 exit code is 0 if nothing is wrong, 1 if the verification finds something, and 2
@@ -54,7 +54,7 @@ The report lists the 10 longest tenures and, of everything else, the first 20
 
 func auditReport(cmd *cobra.Command, d *databaseFlags, out *cli.Output, p review.Period) error {
 	var report *review.Report
-	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+	err := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 		reader, err := review.NewReader(pool, d.schema)
 		if err == nil {
 			report, err = reader.Report(ctx, p)

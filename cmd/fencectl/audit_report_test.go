@@ -73,7 +73,7 @@ func TestAuditReport_ExitCodes(t *testing.T) {
 		{[]string{"--from", "1h"}, cli.ExitUsage, "needs --from and --to"},
 		{[]string{"--to", "1h"}, cli.ExitUsage, "needs --from and --to"},
 		{[]string{"--from", "1h", "--to", "2h"}, cli.ExitUsage, "want it after --from"},
-		{[]string{"--from", "3 March", "--to", "1h"}, cli.ExitUsage, "is no time"},
+		{[]string{"--from", "3 March", "--to", "1h"}, cli.ExitUsage, "is not a time"},
 		{[]string{"--from", "2h", "--to", "1h", "sku/42"}, cli.ExitUsage, "takes no arguments besides flags"},
 		{[]string{"--from", "2h", "--to", "1h", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
 	} {

@@ -66,6 +66,9 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 		return err
 	}
 	a.what.Known = known
+	if n := len(a.known.checkpoints); n > 1 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d checkpoints agree: the log was only appended to between them\n", n)
+	}
 	progress := newEntryProgress(cmd.ErrOrStderr())
 	a.what.Progress = progress.update
 	report, err := a.verify(cmd)
@@ -121,7 +124,7 @@ func (a *auditVerify) verify(cmd *cobra.Command) (report audit.Report, err error
 	if len(a.exports) > 0 {
 		return a.verifyExports(cmd.Context(), cmd.InOrStdin())
 	}
-	err = a.database.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+	err = a.database.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 		history, err := audit.Open(pool, a.database.schema)
 		if err != nil {
 			return err
@@ -181,7 +184,7 @@ func (f finding) Cells() []string {
 	return []string{string(f.Kind), f.Resource, position, f.Text, f.Expected, f.Found}
 }
 
-// provable counts what the history can prove.
+// provable lists what a history proves, or can't prove any more.
 func provable(rejections, operations, heads int64) string {
 	return cli.Counted(rejections, "rejection") + ", " + cli.Counted(operations, "kept operation") + ", " + cli.Counted(heads, "anchored head")
 }

@@ -107,7 +107,7 @@ func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {
 		{[]string{"verify", "--log", taken}, cli.ExitUsage, "--key is missing"},
 		{[]string{"verify", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
 		{[]string{"verify", "sku/1"}, cli.ExitUsage, "takes no arguments"},
-		{[]string{"export", "--out", taken}, cli.ExitUsage, "is there already, and is not overwritten"},
+		{[]string{"export", "--out", taken}, cli.ExitUsage, "exists, and is never overwritten"},
 		{[]string{"export", "--out", filepath.Join(dir, "none", "x")}, cli.ExitUsage, "no such file"},
 		{[]string{"export", "--resource", "nosuch", "--out", filepath.Join(dir, "x")}, cli.ExitInconclusive, `no resource matches "nosuch"`},
 		{[]string{"export", "--schema", "other", "--out", filepath.Join(dir, "x")}, cli.ExitNotReady, "fencectl migrate up"},

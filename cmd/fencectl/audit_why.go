@@ -78,7 +78,7 @@ func validateQuestion(cmd *cobra.Command, q review.Question) error {
 
 func auditWhy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, q review.Question, html string) error {
 	var x *review.Explanation
-	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+	err := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 		reader, err := review.NewReader(pool, d.schema)
 		if err == nil {
 			x, err = reader.Why(ctx, q)

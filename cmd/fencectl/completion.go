@@ -5,7 +5,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/doctor"
+	"github.com/fencekit/fencekit/internal/epoch"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 func newCompletion() *cobra.Command {
@@ -45,8 +48,14 @@ var fileFlags = []string{"out", "key", "log", "checkpoint", "proof", "export", "
 
 // completeFlags has the values of flags completed where they are files, or a few words.
 func completeFlags(cmd *cobra.Command) {
-	completions := map[string]cobra.CompletionFunc{
-		"kind": cobra.FixedCompletions([]string{string(storage.KindClaim), string(storage.KindWrite), string(storage.KindVoid), rejectionKind}, cobra.ShellCompDirectiveNoFileComp),
+	completions := map[string]cobra.CompletionFunc{}
+	for name, words := range map[string][]string{
+		"kind":   {string(storage.KindClaim), string(storage.KindWrite), string(storage.KindVoid), rejectionKind},
+		"mode":   {string(postgres.ProtectAudit), string(postgres.ProtectEnforce)},
+		"trust":  {string(epoch.Databases), string(epoch.Etcd)},
+		"ignore": findingIDs(),
+	} {
+		completions[name] = cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	}
 	for _, name := range fileFlags {
 		completions[name] = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
@@ -61,6 +70,13 @@ func completeFlags(cmd *cobra.Command) {
 	for _, below := range cmd.Commands() {
 		completeFlags(below)
 	}
+}
+
+func findingIDs() (ids []string) {
+	for _, k := range doctor.Catalog {
+		ids = append(ids, k.ID)
+	}
+	return ids
 }
 
 // completeCommand completes the arguments of "exec": a resource, and a command with its arguments.

@@ -32,6 +32,8 @@ func TestCompletion_OfCommandLines(t *testing.T) {
 		"audit verify ":                ":4",
 		"audit nosuch ":                ":4",
 		"history prune --export ":      ":0",
+		"protect stock --mode ":        "audit enforce :4",
+		"epoch bump --trust ":          "databases etcd :4",
 		"exec ":                        ":4",
 		"exec nightly -- ":             ":0",
 		"completion ":                  "bash zsh fish powershell :4",
@@ -46,6 +48,7 @@ func TestCompletion_OfCommandLines(t *testing.T) {
 		}
 		require.Equal(t, want, strings.Join(words, " "), line)
 	}
+	require.Contains(t, fencectl(t, "__complete", "doctor", "--ignore", "").Stdout, "etcd-member-silent\n")
 }
 
 func TestCompletion_PrintsAScriptForEachShell(t *testing.T) {

@@ -13,12 +13,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/oneline"
 )
 
 // withDatabase connects, calls do, and closes the connection. It treats an error of do as
-// the database's, so do returns what it read and prints nothing.
+// the database's, so do returns what it read and prints nothing. fence.ErrInvalid is a usage error:
+// some arguments only the call can judge.
 func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Context, *pgxpool.Pool) error) error {
 	config, err := databaseConfig(d.url)
 	if err != nil {
@@ -34,10 +36,12 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 	if err = ping(ctx, pool); err == nil {
 		err = do(ctx, pool)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return nil
-	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	case errors.Is(err, fence.ErrInvalid):
+		return cli.UsageErrorf("%w", err)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
 	}
 	return d.explain(err)
@@ -49,7 +53,7 @@ func ping(ctx context.Context, pool *pgxpool.Pool) error {
 	defer stop()
 	err := pool.Ping(reach)
 	if err != nil && ctx.Err() == nil && reach.Err() != nil {
-		return fmt.Errorf("no answer within %v: %w", reachTimeout, err)
+		return fmt.Errorf("the database gave no answer within %v: %w", reachTimeout, err)
 	}
 	return err
 }
@@ -151,7 +155,7 @@ func (d *databaseFlags) advice(err error) string {
 		case d.misses(answer):
 			return "The schema is missing, or older than this fencectl: run \"fencectl migrate up\", or correct --schema."
 		case missesRights(err):
-			return "\"migrate up\" needs a role that may create schemas in the database, or that owns the schema; \"migrate status\" one that may use the schema and read its table \"migration\"; \"epoch bump\" and \"history\" the owner of the schema; \"history holds\", \"history policy\" without flags, \"epoch show\", \"tokens\" and \"audit\" the reader role (\"migrate up --reader-role\")."
+			return "Connect as another role; the command's --help says which one it needs."
 		}
 		return ""
 	}

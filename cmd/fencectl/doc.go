@@ -1,5 +1,6 @@
-// Command fencectl manages Fencekit's schema, verifies and prunes its history, shows and takes
-// away locks in etcd, raises the epoch after a restore, and runs commands under a lock.
+// Command fencectl manages Fencekit's schema, verifies and prunes its history, protects tables,
+// shows and takes away locks in etcd, raises the epoch after a restore, and runs commands under a
+// lock.
 //
 //	fencectl migrate up        bring the schema up to date
 //	fencectl migrate status    say which migrations are applied
@@ -26,14 +27,18 @@
 //	fencectl epoch bump        raise the epoch, as after a restore of etcd
 //	fencectl exec              run a command while a resource is locked
 //	fencectl doctor            examine etcd and databases, and say how to fix what is wrong
+//	fencectl protect           reject, or record, unguarded writes to a table
+//	fencectl unprotect         remove the triggers of protect
+//	fencectl protected         show the protected tables, or recorded unguarded writes
 //	fencectl chaos             run Fencekit under real faults, by fencectl-chaos
+//	fencectl completion        print a script that completes command lines in a shell
 //	fencectl version           print versions
 //
 // Data goes to stdout, everything else to stderr. The exit code is a contract: 0 ok, 1 a
 // property is violated, 2 inconclusive, 3 environment not ready, 64 usage. Passwords are
 // never printed: errors don't repeat arguments that may contain one.
 //
-// Each command has a file of its own; flags.go and database.go hold what those on a
-// database share, etcd_flags.go and etcd.go what those on etcd do, and package internal/cli what they share with fencectl-chaos, which
-// "fencectl chaos" finds beside this binary or on the PATH.
+// Each command has a file of its own. flags.go and database.go hold what the commands on a database
+// share, etcd_flags.go and etcd.go what those on etcd share, and package internal/cli what all share
+// with fencectl-chaos, which "fencectl chaos" finds beside this binary or on the PATH.
 package main

@@ -31,7 +31,11 @@ func (d *doctorFlags) repeatFlags(found []doctor.Finding) {
 func (d *doctorFlags) repeated(command, server string) string {
 	before, _, _ := strings.Cut(command, " -")
 	words, root := strings.Fields(before), newRoot()
-	if words[0] != root.Name() {
+	switch words[0] {
+	case "etcdctl":
+		return "etcdctl" + d.etcd.etcdctlFlags() + strings.TrimPrefix(command, "etcdctl")
+	case root.Name():
+	default:
 		return command
 	}
 	cmd, _, err := root.Find(words[1:])
@@ -50,6 +54,20 @@ func (d *doctorFlags) repeated(command, server string) string {
 		}
 	}
 	return text + strings.TrimPrefix(command, path)
+}
+
+// etcdctlFlags are the flags of etcdctl that reach the same etcd. Where it has users, only root may do
+// all that findings advise; etcdctl asks for the password.
+func (e *etcdFlags) etcdctlFlags() (text string) {
+	for _, f := range []struct{ name, value string }{{"cacert", e.caCert}, {"cert", e.cert}, {"key", e.key}} {
+		if f.value != "" {
+			text += " --" + f.name + "=" + doctor.ShellWord(f.value)
+		}
+	}
+	if e.user != "" {
+		text += " --user=root"
+	}
+	return text
 }
 
 // values returns the values of a given flag: of --database-url that of the finding's server, or all where

@@ -27,12 +27,14 @@ func TestDoctor_CommandsRepeatItsFlags(t *testing.T) {
 		"fencectl migrate up --schema other":                       "fencectl migrate up" + two + " --schema other",
 		"fencectl protect t --schema other --resource r --mode m":  "fencectl protect" + two + " t --schema other --resource r --mode m",
 		"alter system set fsync = on;":                             "alter system set fsync = on;",
-		"etcdctl --endpoints=https://a:1,https://b:1 alarm disarm": "etcdctl --endpoints=https://a:1,https://b:1 alarm disarm",
+		"etcdctl --endpoints=https://a:1,https://b:1 alarm disarm": "etcdctl --user=root --endpoints=https://a:1,https://b:1 alarm disarm",
 	} {
 		found := []doctor.Finding{{Server: d.databases.names[1], Run: []string{command}}}
 		d.repeatFlags(found)
 		require.Equal(t, []string{want}, found[0].Run)
 	}
+	d = &doctorFlags{etcd: etcdFlags{caCert: "/a b/ca.pem", cert: "c.pem", key: "k.pem"}}
+	require.Equal(t, "etcdctl --cacert='/a b/ca.pem' --cert=c.pem --key=k.pem defrag", d.repeated("etcdctl defrag", "etcd"))
 	for dsn, want := range map[string]string{
 		"postgres://h/db?password=s3cret&sslmode=disable": "postgres://h/db?sslmode=disable",
 		"postgres://me:s3%40cret@h1:1,h2:2/db?a=b":        "postgres://me@h1:1,h2:2/db?a=b",

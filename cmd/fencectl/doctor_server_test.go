@@ -25,6 +25,10 @@ func TestDoctor_FindsPreparedTransactionsAndAFullLockTable_N16(t *testing.T) {
 	i.sql("begin; update fence.resource set tx = tx where name = 'sku/1'; prepare transaction 'it''s open'")
 	i.mend(i.finds(cli.ExitViolated, "prepared-transaction-open"))
 	i.findsNothing()
+	i.sql("create table audited (n int); select fence.protect_table('audited', '''sku/1''', true)")
+	i.sql("begin; insert into audited values (1); prepare transaction 'audited'")
+	i.findsNothing()
+	i.sql("commit prepared 'audited'")
 
 	conn, err := pgx.Connect(t.Context(), with(t, i.dsn, "application_name", "hoarder"))
 	require.NoError(t, err)
@@ -80,19 +84,19 @@ func TestDoctor_FindsLostHistory_HF3(t *testing.T) {
 func TestDoctor_FindsALogicalReplication_HE5(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, nil)
-	i.sql("create table stock (sku text primary key)")
+	i.sql("create table stock (sku text primary key)", "create table basket (id int primary key)")
 	source, err := pgserver.Shared(t).CopyDatabase(t.Context(), "elsewhere_"+nameOf(t, i.dsn)[:40], nameOf(t, i.dsn))
 	require.NoError(t, err)
 	i.pool.Reset()
 	publisher := connect(t, source)
-	for table, id := range map[string]string{"stock": "subscription-in-database", "fence.resource": "subscription-on-fences"} {
-		require.NoError(t, execute(t, publisher, "create publication p for table "+table))
+	for tables, id := range map[string]string{"stock, basket": "subscription-in-database", "fence.resource": "subscription-on-fences"} {
+		require.NoError(t, execute(t, publisher, "create publication p for table "+tables))
 		_, err = publisher.Exec(t.Context(), "select pg_create_logical_replication_slot('s', 'pgoutput')") // create subscription would wait for itself on one server
 		require.NoError(t, err)
 		i.sql("create subscription s connection '" + keywords(t, source) + "' publication p with (create_slot = false, slot_name = 's', copy_data = false)")
 		_, found := i.examine()
 		require.Equal(t, []string{id}, idsOf(found))
-		require.Contains(t, found[0].Seen, "subscription s writes to 1 table: "+map[string]string{"stock": "public.stock", "fence.resource": "fence.resource"}[table])
+		require.Contains(t, found[0].Seen, "subscription s writes to "+map[string]string{"stock, basket": "2 tables: public.basket, public.stock", "fence.resource": "1 table: fence.resource"}[tables])
 		if id == "subscription-on-fences" {
 			i.mend(found[0])
 		} else {
@@ -194,7 +198,7 @@ func TestDoctor_MendsAnotherSchema(t *testing.T) {
 	i.at(i.dsn)
 	i.findsNothing()
 	for _, make := range []string{
-		"alter table other_1.guarded_write disable trigger guarded_write_sealed",
+		"alter table other_1.pending_write disable trigger pending_write_sealed",
 		"drop trigger protect_fence on other_1.resource",
 		"alter function other_1.append reset all",
 		"alter table other_1.hold drop constraint hold_pkey",

@@ -59,7 +59,8 @@ command writes nothing until you say which side is right:
   --trust etcd       raise the databases above etcd's. This can't be undone
 
 An epoch is only lowered if it is more than twice max_epoch_jump (10) above all
-databases': grants of it may still be on their way, and have to be rejected.
+databases', and above those of other prefixes that aren't lowered: grants of it
+may still be on their way, and have to be rejected.
 
 The table epoch_raise of each database keeps when the epoch was raised, by whom
 and why; "epoch show" shows the last. Connect as the schema's owner. The etcd

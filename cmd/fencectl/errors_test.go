@@ -139,8 +139,8 @@ func TestErrors_SayWhatToDo(t *testing.T) {
 		"no host":      {[]string{"status", "--database-url", "postgres://me@no-such-host.invalid/shop"}, []string{"no-such-host.invalid", "Check that Postgres runs"}},
 		"no database":  {[]string{"status", "--database-url", with(t, dsn, "dbname", "no_such_database")}, []string{"no_such_database", "Create the database first"}},
 		"no login":     {[]string{"status", "--database-url", as(newRole(t, dsn, "nologin"))}, []string{"not permitted to log in", "Check user and password"}},
-		"may not read": {[]string{"status", "--database-url", as(role)}, []string{"permission denied for schema fence", "\"migrate status\" one that may use the schema"}},
-		"may not make": {[]string{"up", "--schema", "shop", "--database-url", as(role)}, []string{"permission denied for database", "\"migrate up\" needs a role that may create schemas"}},
+		"may not read": {[]string{"status", "--database-url", as(role)}, []string{"permission denied for schema fence", "--help says which one it needs"}},
+		"may not make": {[]string{"up", "--schema", "shop", "--database-url", as(role)}, []string{"permission denied for database", "--help says which one it needs"}},
 		// The server is made to look old by a function that shadows its own.
 		"old server": {[]string{"up", "--schema", "shop", "--database-url", with(t, dsn, "search_path", "old,pg_catalog")}, []string{"PostgreSQL 13.16, and 14 is the oldest that works"}},
 	} {

@@ -52,7 +52,7 @@ func (e *etcdFlags) lockerConfig() *etcd.Config { return &etcd.Config{Prefix: e.
 func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 	config := etcd.ClientConfig(e.endpoints...)
 	if e.prefix == "" { // a script's unset variable, not a wish for the default
-		return config, cli.UsageErrorf("--etcd-prefix is empty")
+		return config, cli.UsageErrorf("--etcd-prefix is empty: give a prefix, or leave the flag out")
 	}
 	if err := e.validateEndpoints(); err != nil {
 		return config, err
@@ -70,7 +70,7 @@ func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 func (e *etcdFlags) validateEndpoints() error {
 	const named = "--etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS)"
 	if len(e.endpoints) == 0 {
-		return cli.UsageErrorf("%s is empty", named)
+		return cli.UsageErrorf("%s is empty: want http://HOST:PORT, separated by commas", named)
 	}
 	first := ""
 	for i, endpoint := range e.endpoints {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,8 +39,8 @@ const (
 // releaseLimit bounds the release of the lock, which etcd ends by itself after --ttl.
 const releaseLimit = 5 * time.Second
 
-// beHelper must be called first in main: it doesn't return in a helper of "exec".
-func beHelper() { supervise.BeHelper() }
+// runHelper must be called first in main: it doesn't return in a helper of "exec".
+func runHelper() { supervise.RunHelper() }
 
 // execFlags are the flags of "exec".
 type execFlags struct {
@@ -63,18 +64,19 @@ fencectl hears of it; if fencectl is stopped or cut off from etcd just then, by
 --ttl at most. Only the database can reject what it writes in that time: let it
 pass FENCEKIT_GRANT to guarded writes.
 
-Processes that leave the group, such as daemons, are not ended, nor are those of
-a user that fencectl may not signal, as under sudo. The others that are left in
-the group when the command has ended are, before the lock is released.
+When the command has ended, fencectl ends what is left of its group, and only
+then releases the lock. It can't end processes that have left the group, such as
+daemons, nor those of a user that it may not signal, as under sudo.
 
 The command gets FENCEKIT_RESOURCE, FENCEKIT_EPOCH, FENCEKIT_TOKEN,
 FENCEKIT_HOLDER and FENCEKIT_GRANT (the grant's text form), the terminal if
-fencectl has it, and SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP and
-SIGCONT as fencectl gets them. If the terminal stops it, fencectl stops as well,
-and the lock is lost unless both go on before it ends.
+fencectl has it, and the signals that fencectl gets: SIGINT, SIGTERM, SIGHUP,
+SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP and SIGCONT. If the terminal stops
+it, fencectl stops as well, and the lock is lost unless both go on before it
+ends.
 
-The exit code is the command's, or 128 and the number of the signal that ended
-it. Fencectl's own, besides those of all commands before the command runs:
+The exit code is the command's, or 128 plus the number of the signal that ended
+it. Errors before the command runs have the exit codes of all commands, or:
 
   124  the lock was not acquired within --wait
   125  the lock was lost, and the command was ended
@@ -86,6 +88,8 @@ func newExec() *cobra.Command {
 	servers := pflag.NewFlagSet("servers", pflag.ContinueOnError)
 	x.etcd.register(servers)
 	x.database.register(servers, 30*time.Second)
+	timeout := servers.Lookup("timeout")
+	timeout.Usage = strings.Replace(timeout.Usage, "give up", "give up the claim of --claim", 1)
 	cmd := &cobra.Command{
 		Use:   "exec RESOURCE [flags] -- COMMAND [ARGUMENT]...",
 		Short: "Run a command while a resource is locked",
@@ -165,7 +169,7 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 				fmt.Fprintf(stderr, "fencectl: the lock of %s stays taken until its lease has run out: %v\n", resource, err)
 			}
 		}()
-		lease, err := x.acquire(ctx, locker, resource)
+		lease, err := x.acquireWithNotice(ctx, locker, resource, stderr)
 		if err != nil {
 			return err
 		}
@@ -173,6 +177,18 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 			Path: path, Args: argv, Env: append(os.Environ(), grantVariables(lease.Grant())...), Signals: signals, Grace: x.killAfter,
 		})
 	})
+}
+
+const noticeAfter = 2 * time.Second
+
+// acquireWithNotice is acquire. On a terminal it prints a line once it has waited for noticeAfter.
+func (x *execFlags) acquireWithNotice(ctx context.Context, locker *etcd.Locker, resource string, stderr io.Writer) (fence.Lease, error) {
+	if cli.IsTerminal(stderr) {
+		defer time.AfterFunc(noticeAfter, func() {
+			fmt.Fprintf(stderr, "fencectl: waiting for the lock of %s; \"fencectl locks queue\" shows who has it\n", resource)
+		}).Stop()
+	}
+	return x.acquire(ctx, locker, resource)
 }
 
 // acquire waits for the lock as --wait says.

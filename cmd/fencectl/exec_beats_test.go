@@ -48,6 +48,7 @@ func beat(pipe string, parent bool) {
 // beats are what the processes of a command have written.
 type beats struct {
 	pipe string
+	both chan struct{} // closed when two of them live
 	over chan struct{} // closed when none of them lives any more
 
 	mu   sync.Mutex
@@ -56,10 +57,18 @@ type beats struct {
 
 func newBeats(t *testing.T) *beats {
 	t.Helper()
-	b := &beats{pipe: filepath.Join(t.TempDir(), "beats"), over: make(chan struct{}), last: map[int]int64{}}
+	b := &beats{pipe: filepath.Join(t.TempDir(), "beats"), both: make(chan struct{}), over: make(chan struct{}), last: map[int]int64{}}
 	require.NoError(t, syscall.Mkfifo(b.pipe, 0o600))
 	go b.read()
+	t.Cleanup(b.endWithoutWriter)
 	return b
+}
+
+// endWithoutWriter ends the reading if no process of the command has ever begun.
+func (b *beats) endWithoutWriter() {
+	if to, err := os.OpenFile(b.pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+		_ = to.Close()
+	}
 }
 
 // command is what to run to make the beats.
@@ -77,20 +86,27 @@ func (b *beats) read() {
 		var pid int
 		var at int64
 		if _, err := fmt.Sscan(lines.Text(), &pid, &at); err == nil {
-			b.mu.Lock()
-			b.last[pid] = at
-			b.mu.Unlock()
+			b.note(pid, at)
 		}
 	}
 }
 
+func (b *beats) note(pid int, at int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.last[pid]; !known && len(b.last) == 1 {
+		close(b.both)
+	}
+	b.last[pid] = at
+}
+
 func (b *beats) awaitBoth(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.last) == 2
-	}, time.Minute, time.Millisecond)
+	select {
+	case <-b.both:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "the command's processes don't begin")
+	}
 }
 
 // awaitOver returns when the last of the processes was known to live.

@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-func beHelper() {}
+func runHelper() {}
 
 // newExec stands for "exec" where there are no process groups and signals.
 func newExec() *cobra.Command {

@@ -12,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // The command has the terminal: what is typed there reaches it and not fencectl. When the
@@ -73,4 +75,22 @@ func processState(t *testing.T, pid int) string {
 	_, rest, found := strings.Cut(string(stat), ") ")
 	require.True(t, found)
 	return rest[:1]
+}
+
+// A user at a terminal sees why the command does not begin.
+func TestExec_SaysOnATerminalThatItWaits(t *testing.T) {
+	t.Parallel()
+	prefix, flags := onEtcd(t)
+	first, err := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix}).Acquire(t.Context(), "r")
+	require.NoError(t, err)
+	terminal := clitest.NewTerminal(t)
+	cmd := clitest.Child(t, nil, execArgs(flags, "r", "true")...)
+	cmd.Stderr = terminal.TTY
+	require.NoError(t, cmd.Start())
+	require.Eventually(t, func() bool {
+		return strings.Contains(terminal.Shown(), `waiting for the lock of r; "fencectl locks queue" shows who has it`)
+	}, time.Minute, 10*time.Millisecond)
+	require.NoError(t, first.Release(t.Context()))
+	require.Zero(t, clitest.ExitCode(t, cmd.Wait))
+	terminal.Close()
 }

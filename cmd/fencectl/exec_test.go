@@ -161,8 +161,13 @@ func TestExec_EndsWhatTheCommandLeavesBehind(t *testing.T) {
 	t.Parallel()
 	_, flags := onEtcd(t)
 	b := newBeats(t)
-	got := clitest.Child(t, nil, execArgs(append(flags, "--kill-after", "200ms"), "r", "sh", "-c", `"$0" "$@" & sleep 0.5; exit 3`, os.Args[0], beatRole, b.pipe, "parent")...)
-	require.Equal(t, 3, clitest.ExitCode(t, got.Run))
+	cmd := clitest.Child(t, nil, execArgs(append(flags, "--kill-after", "200ms"), "r", "sh", "-c", `"$0" "$@" & read until; exit 3`, os.Args[0], beatRole, b.pipe, "parent")...)
+	input, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	b.awaitBoth(t)
+	require.NoError(t, input.Close())
+	require.Equal(t, 3, clitest.ExitCode(t, cmd.Wait))
 	select {
 	case <-b.over:
 	default:

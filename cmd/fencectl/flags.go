@@ -33,6 +33,19 @@ func (d *databaseFlags) registerRest(own *pflag.FlagSet, timeout time.Duration) 
 	cli.NameVariables(own)
 }
 
+// registerOn adds the flags to a command that is in no group, and fills them before it runs.
+func (d *databaseFlags) registerOn(cmd *cobra.Command) {
+	own := pflag.NewFlagSet("database", pflag.ContinueOnError)
+	d.register(own, time.Minute)
+	cmd.Flags().AddFlagSet(own)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if err := cli.FillFromVariables(own); err != nil {
+			return err
+		}
+		return d.validate()
+	}
+}
+
 // given reports whether the flags or libpq's variables say where a database is, for commands
 // that can do without.
 func (d *databaseFlags) given() bool {
@@ -55,7 +68,7 @@ func (d *databaseFlags) prepare(cmd *cobra.Command, _ []string) error {
 // validate rejects values that no command could use.
 func (d *databaseFlags) validate() error {
 	if d.schema == "" { // a script's unset variable, not a wish for the default
-		return cli.UsageErrorf("--schema is empty")
+		return cli.UsageErrorf("--schema is empty: give a name, or leave the flag out")
 	}
 	if _, err := postgres.Migrations(d.schema); err != nil {
 		return cli.UsageErrorf("--schema (FENCEKIT_SCHEMA): %w", err)

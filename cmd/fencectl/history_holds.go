@@ -21,7 +21,7 @@ reason, and the reason. The reader role is enough.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var holds []hold
-			err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+			err := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				db, err := audit.Open(pool, d.schema)
 				if err != nil {
 					return err

@@ -92,7 +92,7 @@ func (p policy) Cells() []string {
 func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change func(*postgres.Policy) bool) error {
 	var shown *policy // nil if it was neither read nor set
 	var notes []string
-	failure := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+	failure := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 		p, err := postgres.ReadPolicy(ctx, pool, d.schema)
 		if err != nil {
 			return err

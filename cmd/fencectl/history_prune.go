@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -46,8 +49,8 @@ again to continue. Connect as the owner of the schema.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return historyPrune(cmd, d, out, o, export) },
 	}
-	cmd.Flags().Var((*age)(&o.Keep), "keep", "keep entries and rejections younger than this, such as 90d or 12h; the policy decides about Once keys")
-	cmd.Flags().Int64Var(&o.KeepEntries, "keep-entries", 0, "keep this many entries of each resource")
+	cmd.Flags().Var((*age)(&o.Keep), "keep", "keep entries and rejections younger than this, such as 90d, at least 1h; the policy decides about Once keys")
+	cmd.Flags().Int64Var(&o.KeepEntries, "keep-entries", 0, "keep this many entries of each resource, at least 1")
 	cmd.Flags().StringVar(&o.Resources, "resource", "", "only resources that match this pattern with * and ?")
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only count")
 	cmd.Flags().StringVar(&export, "export", "", "append each entry to this file, as JSON lines, before it is deleted")
@@ -67,8 +70,8 @@ func (p pruned) Cells() []string {
 }
 
 func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, o postgres.PruneOptions, export string) error {
-	if o.KeepEntries < 0 {
-		return cli.UsageErrorf("--keep-entries is %d, want at least 0", o.KeepEntries)
+	if err := checkPolicy(postgres.Policy{Keep: o.Keep, KeepEntries: o.KeepEntries}, cmd.Flags().Changed("keep-entries")); err != nil {
+		return err
 	}
 	if !utf8.ValidString(o.Resources) {
 		return cli.UsageErrorf("--resource is %q, which is not UTF-8", o.Resources)
@@ -82,14 +85,30 @@ func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, o postg
 		o.Export = file
 	}
 	var done postgres.Pruned
-	failure := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	failure := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
 		done, err = postgres.Prune(ctx, pool, d.schema, o)
-		return err
+		if err != nil || o.Resources == "" || done.Entries > 0 {
+			return err
+		}
+		return noteNoMatch(ctx, pool, d.schema, o.Resources, cmd.ErrOrStderr())
 	})
 	if failure == nil || done != (postgres.Pruned{}) {
 		failure = errors.Join(failure, cli.WriteOne(cmd.OutOrStdout(), out.Format, pruned(done)))
 	}
 	return failure
+}
+
+// noteNoMatch says so if no resource matches a pattern.
+func noteNoMatch(ctx context.Context, pool *pgxpool.Pool, schema, pattern string, w io.Writer) error {
+	history, err := audit.Open(pool, schema)
+	if err != nil {
+		return err
+	}
+	for _, err := range history.Fences(ctx, audit.Filter{Resources: pattern}) {
+		return err
+	}
+	fmt.Fprintf(w, "no resource%s\n", matching(pattern))
+	return nil
 }
 
 // openExport opens a file to append to, so that a crash of the machine leaves it in its

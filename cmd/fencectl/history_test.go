@@ -38,7 +38,6 @@ func TestHistoryPrune_DeletesAndExports(t *testing.T) {
 	prune("0,0,0", "--keep", "101d")
 	prune("5,0,0", "--keep", "99d", "--dry-run", "--export", file)
 	require.NoFileExists(t, file)
-	prune("0,0,0", "--keep", "99d", "--resource", "order/*")
 	prune("0,0,0", "--keep", "99d", "--keep-entries", "10")
 
 	require.Equal(t, cli.ExitOK, fencectl(t, "history", "hold", "sku/1", "--reason", "case 7", "--database-url", dsn).Code)
@@ -108,17 +107,19 @@ func TestHistory_SaysWhatIsWrong(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"prune", "--keep", "soon"}, cli.ExitUsage, `"soon" is no age, want something like 90d or 12h`},
-		{[]string{"prune", "--keep", "-1d"}, cli.ExitUsage, "is no age"},
-		{[]string{"prune", "--keep", "999999999999d"}, cli.ExitUsage, "is no age"},
-		{[]string{"prune", "--keep-entries", "-1"}, cli.ExitUsage, "--keep-entries is -1, want at least 0"},
+		{[]string{"prune", "--keep", "soon"}, cli.ExitUsage, `"soon" is not an age, want something like 90d or 12h`},
+		{[]string{"prune", "--keep", "-1d"}, cli.ExitUsage, "is not an age"},
+		{[]string{"prune", "--keep", "999999999999d"}, cli.ExitUsage, "is not an age"},
+		{[]string{"prune", "--keep-entries", "0"}, cli.ExitUsage, "--keep-entries is 0, want at least 1"},
+		{[]string{"prune", "--keep", "59m"}, cli.ExitUsage, "--keep is 59m, want at least 1h"},
+		{[]string{"prune", "--resource", "nosuch/*"}, cli.ExitOK, `no resource matches "nosuch/*"`},
 		{[]string{"prune", "--export", t.TempDir()}, cli.ExitUsage, "is a directory"},
 		{[]string{"hold", "sku/1"}, cli.ExitUsage, "--reason is required"},
 		{[]string{"hold", "", "--reason", "case 7"}, cli.ExitUsage, "resource"},
 		{[]string{"hold", "sku/1", "--unknown", "--reason", strings.Repeat("x", 1001)}, cli.ExitUsage, "at most 1000 bytes"},
 		{[]string{"policy", "--keep", "10m"}, cli.ExitUsage, "fencectl: --keep is 10m, want at least 1h\n"},
 		{[]string{"policy", "--keep", "3599s"}, cli.ExitUsage, "--keep is 59m59s, want at least 1h"},
-		{[]string{"policy", "--keep", "2400001h"}, cli.ExitUsage, "is no age"},
+		{[]string{"policy", "--keep", "2400001h"}, cli.ExitUsage, "is not an age"},
 		{[]string{"policy", "--keep-once", "59s"}, cli.ExitUsage, "--keep-once is 59s, want at least 1m"},
 		{[]string{"policy", "--keep-entries", "0"}, cli.ExitUsage, "--keep-entries is 0, want at least 1"},
 		{[]string{"policy", "--off", "--keep", "90d"}, cli.ExitUsage, "--off"},

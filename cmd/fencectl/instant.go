@@ -44,7 +44,7 @@ func (i *instant) Set(text string) error {
 	}
 	var ago age
 	if ago.Set(text) != nil {
-		return fmt.Errorf("%q is no time, want something like 2026-03-03T10:00:00Z, \"2026-03-03 10:00\", 2026-03-03, now or 12h", text)
+		return fmt.Errorf("%q is not a time, want something like 2026-03-03T10:00:00Z, \"2026-03-03 10:00\", 2026-03-03, now or 12h", text)
 	}
 	*i = instant(time.Now().Add(-time.Duration(ago)))
 	return nil

@@ -39,6 +39,6 @@ func TestInstant_TakesTheFormsThatPeopleWrite(t *testing.T) {
 	}
 	for _, text := range []string{"", "soon", "10:30", "0s", "-1h", "2026-13-01", "2026-11-23T25", "2026-11-23  10:30", "2026-11-23 10:30 CET"} {
 		var i instant
-		require.ErrorContains(t, i.Set(text), "is no time", text)
+		require.ErrorContains(t, i.Set(text), "is not a time", text)
 	}
 }

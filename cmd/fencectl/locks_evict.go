@@ -122,28 +122,3 @@ func operator() string {
 	}
 	return name + "@" + host
 }
-
-func newLocksEvictions(l *locksFlags, out *cli.Output) *cobra.Command {
-	return &cobra.Command{
-		Use:   "evictions [flags]",
-		Short: "Show the evictions of the last 90 days",
-		Long: `Show who was evicted in the last 90 days, from what, by whom and why, by
-resource.`,
-		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var all []etcd.Eviction
-			err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) (err error) {
-				all, err = inspector.Evictions(ctx)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			rows := make([]eviction, len(all))
-			for i, e := range all {
-				rows[i] = evictionOf(e)
-			}
-			return cli.WriteList(cmd.OutOrStdout(), out.Format, rows)
-		},
-	}
-}

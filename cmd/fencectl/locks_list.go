@@ -28,7 +28,8 @@ func newLocksList(l *locksFlags, out *cli.Output) *cobra.Command {
   oldest      time that the longest waiter has waited
 
 With a database (--database-url, or PGHOST and the like), also show how long ago
-the holder claimed the fence, and any drift between etcd and the database:
+the fence was last claimed, by this holder or an earlier one, and any drift
+between etcd and the database:
 
   not claimed yet             the holder has not claimed the fence yet; until
                               then an earlier holder can still write

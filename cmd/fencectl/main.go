@@ -3,6 +3,6 @@ package main
 import "github.com/fencekit/fencekit/internal/cli"
 
 func main() {
-	beHelper()
+	runHelper()
 	cli.Main(newRoot())
 }

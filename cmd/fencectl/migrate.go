@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,12 +24,4 @@ func upCommand(schema string) string {
 		return "fencectl migrate up"
 	}
 	return "fencectl migrate up --schema " + schema
-}
-
-// plural is "1 migration", "2 migrations".
-func plural(n int) string {
-	if n == 1 {
-		return "1 migration"
-	}
-	return strconv.Itoa(n) + " migrations"
 }

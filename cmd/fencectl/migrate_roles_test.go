@@ -34,14 +34,14 @@ func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
 	require.True(t, can)
 }
 
-func TestMigrateUp_BadRoleIsUsageOrNotReadyAndNamed(t *testing.T) {
+func TestMigrateUp_BadRoleIsUsageAndNamed(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
 	got := fencectl(t, "migrate", "up", "--app-role", "public", "--database-url", dsn)
 	require.Equal(t, cli.ExitUsage, got.Code)
 	require.Contains(t, got.Stderr, `role name "public"`)
 	got = fencectl(t, "migrate", "up", "--app-role", "postgres", "--database-url", dsn)
-	require.Equal(t, cli.ExitNotReady, got.Code)
+	require.Equal(t, cli.ExitUsage, got.Code)
 	require.Contains(t, got.Stderr, "role postgres is a superuser, the owner of schema")
 	require.Contains(t, got.Stdout, "functions", "the applied migrations are printed")
 }

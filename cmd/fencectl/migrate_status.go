@@ -22,7 +22,7 @@ changes nothing.
 
 The exit code is 0 if all are applied and 3 (environment not ready) if one is
 missing, so that a deployment can wait for it. The rows are printed in both
-cases; what to run is said on stderr.`,
+cases; what to run is said on stderr. The app role or the reader role is enough.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd, d, out) },
 	}
@@ -75,7 +75,7 @@ func migrateStatus(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error 
 		return err
 	}
 	if missing > 0 {
-		return cli.NotReady(fmt.Errorf("%w: schema %s lacks %s; run \"%s\"", &postgres.NotReadyError{Reason: postgres.NotMigrated}, d.schema, plural(missing), upCommand(d.schema)))
+		return cli.NotReady(fmt.Errorf("%w: schema %s lacks %s; run \"%s\"", &postgres.NotReadyError{Reason: postgres.NotMigrated}, d.schema, cli.Counted(missing, "migration"), upCommand(d.schema)))
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func migrateUp(cmd *cobra.Command, d *databaseFlags, out *cli.Output, roles post
 		fmt.Fprintf(cmd.ErrOrStderr(), "nothing to do: schema %s has every migration that this fencectl knows\n", d.schema)
 		return nil
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "applied %s to schema %s\n", plural(len(applied)), d.schema)
+	fmt.Fprintf(cmd.ErrOrStderr(), "applied %s to schema %s\n", cli.Counted(len(applied), "migration"), d.schema)
 	return nil
 }
 

@@ -52,9 +52,9 @@ func TestGuides_DumpsOfProtectedTables_P2(t *testing.T) {
 	require.NoError(t, execute(t, conn, table+"; insert into stock values (42, 10)"))
 	require.Equal(t, cli.ExitOK, fencectl(t, "protect", "stock", "--resource", "'sku/' || sku", "--mode", "enforce", "--database-url", from).Code)
 	// What a backend leaves behind that has made a guarded write.
-	require.NoError(t, execute(t, conn, `alter table fence.guarded_write disable trigger guarded_write_sealed;
-		insert into fence.guarded_write select 1, '77', 3, 1, now(), array[id || ' sku/42'], '{}' from fence.protection;
-		alter table fence.guarded_write enable always trigger guarded_write_sealed`))
+	require.NoError(t, execute(t, conn, `alter table fence.pending_write disable trigger pending_write_sealed;
+		insert into fence.pending_write select 1, '77', 3, 1, now(), array[id || ' sku/42'], '{}' from fence.protection;
+		alter table fence.pending_write enable always trigger pending_write_sealed`))
 	dump := filepath.Join(t.TempDir(), "shop.dump")
 	run := func(program string, args ...string) {
 		t.Helper()
@@ -68,8 +68,8 @@ func TestGuides_DumpsOfProtectedTables_P2(t *testing.T) {
 	require.Equal(t, cli.ExitOK, fencectl(t, "protected", "--database-url", empty).Code)
 	require.ErrorContains(t, execute(t, connect(t, empty), "update stock set qty = 1"), "ZF015")
 
-	require.NoError(t, execute(t, connect(t, empty), "truncate fence.guarded_write"))
-	run("pg_restore", "--data-only", "--exit-on-error", "--table=guarded_write", "--dbname="+empty, dump)
+	require.NoError(t, execute(t, connect(t, empty), "truncate fence.pending_write"))
+	run("pg_restore", "--data-only", "--exit-on-error", "--table=pending_write", "--dbname="+empty, dump)
 	require.Equal(t, cli.ExitOK, fencectl(t, "unprotect", "stock", "--database-url", empty).Code)
 	require.NoError(t, execute(t, connect(t, empty), "truncate stock"))
 	run("pg_restore", "--data-only", "--exit-on-error", "--table=stock", "--dbname="+empty, dump)

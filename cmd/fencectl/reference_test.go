@@ -70,6 +70,9 @@ func helpOf(t *testing.T, cmd *cobra.Command) string {
 	args := append(strings.Fields(strings.TrimPrefix(cmd.CommandPath(), "fencectl")), "--help")
 	help := fencectl(t, args...)
 	require.Equal(t, cli.ExitOK, help.Code, help.Stderr)
+	for line := range strings.Lines(help.Stdout) {
+		require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 80, line)
+	}
 	if text, _, cut := strings.Cut(help.Stdout, "\nGlobal flags:\n"); cut && !cmd.HasSubCommands() {
 		return text
 	}

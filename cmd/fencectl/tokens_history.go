@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -51,8 +52,9 @@ and ?:
              them were before or after
 
 Rows are in the order of resource and position. Times are those of the
-database's clock, in UTC. JSON lines and CSV are streamed. The reader role is
-enough.
+database's clock, in UTC. Tokens rise within an epoch; a table shows the epochs
+unless all rows are of epoch 1. JSON lines and CSV are streamed. The reader role
+is enough.
 
 ` + instantHelp,
 		Args: cli.OneArg("RESOURCE"),
@@ -168,7 +170,7 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Outpu
 	var rows []historyRow
 	var written error
 	p := page{limit: h.limit}
-	err := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+	err := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 		db, err := audit.Open(pool, d.schema)
 		if err != nil {
 			return err
@@ -184,8 +186,8 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Outpu
 	if err == nil && !out.Format.Streams() {
 		written = h.write(cmd, out.Format, rows)
 	}
-	if err != nil || written != nil {
-		return errorOr(err, written)
+	if err := cmp.Or(err, written); err != nil {
+		return err
 	}
 	switch {
 	case p.more:
@@ -214,14 +216,16 @@ func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[
 	return merge(entries, rejections, h.from)
 }
 
-// write writes rows as a whole. A table of one resource doesn't repeat its name.
+// write writes rows as a whole. A table of one resource doesn't repeat its name, and one of the first
+// epoch doesn't repeat that.
 func (h *tokensHistory) write(cmd *cobra.Command, format cli.Format, rows []historyRow) error {
 	if format != cli.FormatTable {
 		return cli.WriteList(cmd.OutOrStdout(), format, rows)
 	}
+	withResource, withEpoch := strings.ContainsAny(h.filter.Resources, "*?"), slices.ContainsFunc(rows, historyRow.needsEpoch)
 	lines := make([]historyLine, len(rows))
 	for i, row := range rows {
-		lines[i] = historyLine{row, strings.ContainsAny(h.filter.Resources, "*?")}
+		lines[i] = historyLine{row, withResource, withEpoch}
 	}
 	return cli.WriteList(cmd.OutOrStdout(), format, lines)
 }

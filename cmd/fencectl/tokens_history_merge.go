@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"strconv"
@@ -48,7 +49,7 @@ func merge(entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rej
 				r, err, found = next()
 			}
 			if failed != nil || err != nil {
-				yield(historyRow{}, errorOr(failed, err))
+				yield(historyRow{}, cmp.Or(failed, err))
 				return
 			}
 			if !m.entry(e) {
@@ -72,14 +73,6 @@ func before(r audit.Rejection, e audit.Entry) bool {
 		return r.Grant.Resource < e.Grant.Resource
 	}
 	return r.First.Before(e.At)
-}
-
-// errorOr returns err, or other if err is nil.
-func errorOr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
 }
 
 // merger yields rows with their cursors.

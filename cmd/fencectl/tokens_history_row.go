@@ -93,24 +93,34 @@ func number[T ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 // historyLine is a row in the table format, reduced to fit a terminal.
 type historyLine struct {
 	historyRow
-	named bool // it has a column for the resource
+	withResource, withEpoch bool // which columns the table has
+}
+
+// needsEpoch reports whether a row belongs to an epoch other than the first, or was rejected by one.
+func (r historyRow) needsEpoch() bool {
+	return r.Epoch != 1 || r.Rejected != nil && r.Rejected.Epoch > 1
 }
 
 func (l historyLine) Columns() []string {
-	columns := []string{"position", "kind", "at", "token", "details"}
-	if l.named {
-		columns = append([]string{"resource"}, columns...)
-	}
-	return columns
+	return l.choose("resource", "position", "kind", "at", "epoch", "token", "details")
 }
 
 func (l historyLine) Cells() []string {
-	cells := []string{number(l.Position), l.Kind, l.At.Format(time.RFC3339), l.Token.String(), l.details()}
-	if l.Rejected != nil {
-		cells[0] = ""
+	position := ""
+	if l.Rejected == nil {
+		position = number(l.Position)
 	}
-	if l.named {
-		cells = append([]string{l.Resource}, cells...)
+	return l.choose(l.Resource, position, l.Kind, l.At.Format(time.RFC3339), number(l.Epoch), l.Token.String(), l.details())
+}
+
+// choose returns those of the cells for which there are columns.
+func (l historyLine) choose(resource, position, kind, at, epoch, token, details string) []string {
+	cells := []string{position, kind, at, token, details}
+	if l.withEpoch {
+		cells = slices.Insert(cells, 3, epoch)
+	}
+	if l.withResource {
+		cells = slices.Insert(cells, 0, resource)
 	}
 	return cells
 }
@@ -121,7 +131,7 @@ func (l historyLine) details() string {
 		if c.Count > 1 {
 			times = fmt.Sprintf(" %d times until %s", c.Count, c.Last.Format(time.RFC3339))
 		}
-		return fmt.Sprintf("%s: %s%s, by token %v of %s", l.Holder, c.Reason, times, c.Token, c.Holder)
+		return fmt.Sprintf("%s: %s%s%s", l.Holder, c.Reason, times, l.rejectedBy())
 	}
 	var ops []string
 	for _, op := range l.Ops {
@@ -133,6 +143,25 @@ func (l historyLine) details() string {
 		return l.Holder
 	}
 	return l.Holder + ": " + strings.Join(ops, "; ")
+}
+
+// rejectedBy names the grant that had the fence, or what the database had seen, and its epoch if that is another.
+func (l historyLine) rejectedBy() string {
+	var by []string
+	if c := l.Rejected; c.Epoch != l.Epoch && c.Epoch > 0 {
+		by = append(by, fmt.Sprintf("epoch %d", c.Epoch))
+	}
+	if c := l.Rejected; c.Token > 0 {
+		by = append(by, fmt.Sprintf("token %v", c.Token))
+	}
+	if len(by) == 0 {
+		return ""
+	}
+	text := ", by " + strings.Join(by, ", ")
+	if l.Rejected.Holder != "" {
+		text += " of " + l.Rejected.Holder
+	}
+	return text
 }
 
 // words are what an operation recorded, in a line.

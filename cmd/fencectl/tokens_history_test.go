@@ -89,6 +89,41 @@ func TestTokensHistory_IsATableOf80Columns(t *testing.T) {
 	}, term.Lines())
 }
 
+// Tokens begin anew with an epoch. A table says so as soon as one of its rows is of another epoch than the first, or was
+// rejected by one.
+func TestTokensHistory_ShowsEpochsWhereTheyDiffer(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	require.NoError(t, execute(t, connect(t, dsn), `update fence.setting set epoch = 2, token = 0`))
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	defer pool.Close()
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/7", Epoch: 2, Token: 5, Holder: "worker-c"}})
+	require.NoError(t, err)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/7", Epoch: 1, Token: 141, Holder: "worker-d"}})
+	require.ErrorIs(t, err, storage.ErrWrongLockService)
+	require.NoError(t, execute(t, connect(t, dsn), `
+		update fence.history set at = '2026-03-03 10:02:00+00' where resource = (select id from fence.resource where name = 'sku/7') and seq = 2;
+		update fence.rejection set first_at = '2026-03-03 10:06:00+00', last_at = '2026-03-03 10:06:00+00' where holder = 'worker-d'`))
+
+	got := fencectl(t, "tokens", "history", "sku/7", "--database-url", dsn)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Equal(t, `POSITION  KIND       AT                    EPOCH  TOKEN  DETAILS
+1         claim      2026-03-03T10:01:00Z  1      140    worker-b/ffeeddccbbaa9988
+2         claim      2026-03-03T10:02:00Z  2      5      worker-c
+-         rejection  2026-03-03T10:06:00Z  1      141    worker-d: epoch behind, by epoch 2
+`, got.Stdout)
+	got = fencectl(t, "tokens", "history", "sku/7", "--kind", "rejection", "--database-url", dsn)
+	require.Contains(t, got.Stdout, "EPOCH", "its row alone is of the first epoch")
+	got = fencectl(t, "tokens", "history", "sku/*", "--database-url", dsn)
+	require.Contains(t, got.Stdout, "RESOURCE  POSITION  KIND       AT                    EPOCH  TOKEN  DETAILS\n")
+	require.Contains(t, got.Stdout, "sku/42    -         rejection  2026-03-03T10:03:30Z  1      118    worker-a/0011223344556677: stale 2 times until")
+	got = fencectl(t, "tokens", "history", "sku/42", "--database-url", dsn)
+	require.NotContains(t, got.Stdout, "EPOCH", "all that is shown is of epoch 1")
+}
+
 // What the flags admit, as kind and position.
 func TestTokensHistory_AdmitsWhatTheFlagsSay(t *testing.T) {
 	t.Parallel()
@@ -216,8 +251,8 @@ func TestTokensHistory_UsageErrors(t *testing.T) {
 	for args, says := range map[string]string{
 		"":                     "takes one argument, RESOURCE",
 		"a b":                  "takes one argument, RESOURCE",
-		"a --since soon":       `"soon" is no time`,
-		"a --until 2026-13-01": "is no time",
+		"a --since soon":       `"soon" is not a time`,
+		"a --until 2026-13-01": "is not a time",
 		"a --kind claims":      `--kind is "claims"`,
 		"a --attr qty":         "want key=value",
 		"a --attr =2":          "want key=value",
@@ -275,7 +310,7 @@ func TestTokensHistory_ExitCodes(t *testing.T) {
 		"no database":    {[]string{"--database-url", with(t, dsn, "dbname", "no_such_database")}, cli.ExitNotReady, "Create the database first"},
 		"wrong login":    {[]string{"--database-url", as(newRole(t, dsn, "nologin"), "pw")}, cli.ExitNotReady, "Check user and password"},
 		"missing schema": {[]string{"--database-url", dsn, "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
-		"missing rights": {[]string{"--database-url", as(reader, "pw")}, cli.ExitNotReady, "\"tokens\" and \"audit\" the reader role"},
+		"missing rights": {[]string{"--database-url", as(reader, "pw")}, cli.ExitNotReady, "--help says which one it needs"},
 		"bad flag":       {[]string{"--database-url", dsn, "--token", "x"}, cli.ExitUsage, "--token"},
 	} {
 		cmd := clitest.Child(t, nil, append([]string{"tokens", "history", "sku/42"}, c.args...)...)

@@ -86,7 +86,7 @@ func NewGroup(name, short string) *cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return UnknownCommand(cmd, args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return UsageErrorf("which command? %s has %s", cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
 		},
@@ -105,9 +105,9 @@ func commandNames(cmd *cobra.Command) []string {
 
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,19}$`)
 
-// UnknownCommand repeats arg only if it looks like a command: it may be a
+// unknownCommand repeats arg only if it looks like a command: it may be a
 // database URL in the wrong place.
-func UnknownCommand(cmd *cobra.Command, arg string) error {
+func unknownCommand(cmd *cobra.Command, arg string) error {
 	if !word.MatchString(arg) {
 		return UsageErrorf("%s has no such command", cmd.CommandPath())
 	}
@@ -140,7 +140,7 @@ func OneArg(name string) cobra.PositionalArgs {
 // repeats no more of an unknown flag than its name.
 func flagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
-		return UnknownCommand(cmd, cmd.Flags().Arg(0))
+		return unknownCommand(cmd, cmd.Flags().Arg(0))
 	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -172,7 +172,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 				return cmd.RunE(cmd, append(rest, "--help"))
 			}
 			if len(rest) > 0 {
-				return UnknownCommand(cmd, rest[0])
+				return unknownCommand(cmd, rest[0])
 			}
 			cmd.InitDefaultHelpFlag()
 			return cmd.Help()

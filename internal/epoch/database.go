@@ -18,14 +18,14 @@ type Database struct {
 	Raised  *Raise      // the last one; nil if there was none
 }
 
-// Querier is a pool, a connection or a transaction.
-type Querier interface {
+// querier is a pool, a connection or a transaction.
+type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // Read returns the epoch of a schema. It reads all fences. The reader role is enough. The error is
 // pgx.ErrNoRows if the table of settings is empty.
-func Read(ctx context.Context, db Querier, schema string) (Database, error) {
+func Read(ctx context.Context, db querier, schema string) (Database, error) {
 	var d Database
 	var resource, holder *string
 	var epoch, token *int64

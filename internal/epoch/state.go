@@ -1,7 +1,9 @@
 package epoch
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
@@ -74,14 +76,15 @@ const (
 )
 
 // Next returns the epoch to raise all to: one more than the highest there is or, with Databases
-// and an epoch of etcd's that is out of reach, than the highest of a database. Its error says why
+// and an epoch of etcd's that is out of reach, than the highest that isn't. Its error says why
 // there is none, for users of "fencectl epoch bump", whose flag --trust is the Side.
 func (s State) Next(trust Side) (int64, error) {
 	inEtcd, inDatabases := s.highest()
-	next, outOfReach := max(inEtcd, inDatabases)+1, inEtcd > s.reach()
+	kept := s.kept()
+	next, outOfReach := max(inEtcd, inDatabases)+1, inEtcd > kept
 	switch {
 	case trust == Databases && outOfReach:
-		next = inDatabases + 1
+		next = kept + 1
 	case trust == Databases && s.unreadable():
 	case trust == Databases && inEtcd >= inDatabases:
 		return 0, fmt.Errorf("etcd's epoch %d can't be lowered: a database has accepted it, or might accept a grant of it that is still on its way. "+
@@ -90,7 +93,7 @@ func (s State) Next(trust Side) (int64, error) {
 		return 0, fmt.Errorf("a key of etcd holds no epoch: with --trust databases it becomes %d", next)
 	case trust == "" && outOfReach:
 		return 0, fmt.Errorf("etcd's epoch is %d, and no database accepts more than %d. If you left out a database, add it. "+
-			"If etcd's was mistyped, --trust databases makes it %d; if it is right, --trust etcd raises the databases to %d, for good", inEtcd, s.accepted(), inDatabases+1, next)
+			"If etcd's was mistyped, --trust databases makes it %d; if it is right, --trust etcd raises the databases to %d, for good", inEtcd, s.accepted(), kept+1, next)
 	case trust == "" && inEtcd > s.accepted():
 		return 0, fmt.Errorf("etcd's epoch is %d, and no database accepts more than %d. If you left out a database, add it. "+
 			"Otherwise --trust etcd raises the databases to %d; etcd's is too near to be lowered", inEtcd, s.accepted(), next)
@@ -120,13 +123,21 @@ func (s State) accepted() (highest int64) {
 	return highest
 }
 
-// reach is the highest epoch of which a grant might claim in one of the databases after it was
-// taken back: the databases accept it once their own has been raised by max_epoch_jump.
-func (s State) reach() (highest int64) {
+// kept is the highest epoch that is not lowered: the databases', or one of etcd's within reach of
+// it. A database accepts grants of an epoch within reach once its own has been raised by max_epoch_jump.
+func (s State) kept() int64 {
+	_, kept := s.highest()
+	reach := int64(0)
 	for _, d := range s.Databases {
-		highest = max(highest, d.Number+2*d.MaxJump)
+		reach = max(reach, 2*d.MaxJump)
 	}
-	return highest
+	byNumber := func(a, b etcd.Epoch) int { return cmp.Compare(a.Number, b.Number) }
+	for _, key := range slices.SortedFunc(slices.Values(s.Keys), byNumber) {
+		if key.Number <= kept+reach {
+			kept = max(kept, key.Number)
+		}
+	}
+	return kept
 }
 
 // unreadable reports whether a key of etcd holds no epoch.

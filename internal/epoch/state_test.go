@@ -83,6 +83,13 @@ func TestNext_IsAboveWhatWasAccepted_N20_HC2(t *testing.T) {
 		{keys(0, 9), databases(5), Databases, 10, ""},
 		{keys(0, 9), databases(5), "", 0, "a key of etcd holds no epoch: with --trust databases it becomes 10"},
 		{keys(0, 26), databases(5), Databases, 6, ""},
+		// The slip of one prefix lowers no other, nor what is within reach of that, or of another database's limit.
+		{keys(36, 9), databases(5), "", 0, "--trust databases makes it 10"},
+		{keys(36, 9), databases(5), Databases, 10, ""},
+		{keys(9, 36), databases(5), Databases, 10, ""},
+		{keys(29, 9), databases(5), Databases, 0, "etcd's epoch 29 can't be lowered"},
+		{keys(251), []Database{{Number: 5, MaxJump: 100}, {Number: 150, MaxJump: 10}}, Databases, 0, "etcd's epoch 251 can't be lowered"},
+		{keys(351), []Database{{Number: 5, MaxJump: 100}, {Number: 150, MaxJump: 10}}, Databases, 151, ""},
 		{keys(fence.MaxEpoch), databases(1), Etcd, 0, "the highest there is"},
 		{keys(fence.MaxEpoch), databases(1), Databases, 2, ""},
 		{keys(1), databases(fence.MaxEpoch), "", 0, "the highest there is"},

@@ -6,7 +6,7 @@
 //
 // Three processes: the supervisor, which holds the lock and calls [Run]; the command, which
 // leads a process group of its own; and the watchdog. The last two are this binary, executed
-// again ([BeHelper]); the first process of the group becomes the command when the watchdog knows
+// again ([RunHelper]); the first process of the group becomes the command when the watchdog knows
 // the group.
 //
 // The supervisor sends the watchdog the lock's deadline as often as it changes, over a pipe, on

@@ -23,11 +23,12 @@ const (
 	pipeOut = 4
 )
 
-// BeHelper must be called first in main. In a process that Run has started it doesn't return.
-func BeHelper() {
+// RunHelper must be called first in main. In a helper, a process that Run has started, it doesn't
+// return.
+func RunHelper() {
 	switch os.Args[0] {
 	case watchdogName:
-		watchdog()
+		watchdogMain()
 		os.Exit(0)
 	case commandName:
 		becomeCommand()

@@ -42,7 +42,7 @@ type Ending struct {
 	Lost bool // it was ended because the lock was lost, or nearly
 }
 
-// ErrUnguarded: the watchdog has ended or is stopped, so the command was ended.
+// ErrUnguarded means that the command was ended because the watchdog has ended, or is stopped.
 var ErrUnguarded = errors.New("the watchdog is gone")
 
 // job is a command that runs.
@@ -50,7 +50,7 @@ type job struct {
 	lease    Lease
 	grace    time.Duration
 	group    *group
-	dog      *dog
+	watchdog *watchdog
 	terminal *terminal // nil if there is none to give
 	deadline instant   // when the group is killed
 	ending   bool      // it was asked to end, so the deadline stands
@@ -72,7 +72,7 @@ func Run(lease Lease, c Command) (Ending, error) {
 	err = j.begin()
 	state, unguarded := j.untilEnd(c.Signals)
 	j.clear()
-	j.dog.dismiss()
+	j.watchdog.dismiss()
 	if j.terminal != nil {
 		j.terminal.takeBack()
 	}
@@ -84,11 +84,11 @@ func start(lease Lease, c Command) (*job, error) {
 	j := &job{lease: lease, grace: c.Grace, terminal: foreground()}
 	j.deadline = now().add(lease.Remaining())
 	var err error
-	if j.dog, err = startWatchdog(c.Grace); err != nil {
+	if j.watchdog, err = startWatchdog(c.Grace); err != nil {
 		return nil, err
 	}
 	if j.group, err = startGroup(c); err != nil {
-		_ = j.dog.pipe.Close()
+		_ = j.watchdog.pipe.Close()
 		return nil, err
 	}
 	return j, nil
@@ -98,7 +98,7 @@ func start(lease Lease, c Command) (*job, error) {
 func (j *job) begin() error {
 	defer j.group.ready.Close()
 	j.extend()
-	if err := j.dog.watch(j.group.id, j.deadline); err != nil || j.lost {
+	if err := j.watchdog.watch(j.group.id, j.deadline); err != nil || j.lost {
 		return err
 	}
 	if j.terminal != nil {
@@ -138,7 +138,7 @@ func (j *job) end(at instant) {
 // untilEnd returns how the command ended.
 func (j *job) untilEnd(signals <-chan os.Signal) (syscall.WaitStatus, error) {
 	var unguarded error
-	done, gone := j.lease.Done(), j.dog.gone
+	done, gone := j.lease.Done(), j.watchdog.gone
 	for {
 		guarded := true
 		select {
@@ -181,7 +181,7 @@ func (j *job) tend() bool {
 	if until(j.deadline) <= 0 {
 		j.group.signal(syscall.SIGKILL)
 	}
-	return j.dog.send(int64(j.deadline)) == nil
+	return j.watchdog.send(int64(j.deadline)) == nil
 }
 
 // stopped follows a command that the terminal has stopped: the shell that waits for this process

@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	BeHelper()
+	RunHelper()
 	os.Exit(m.Run())
 }
 

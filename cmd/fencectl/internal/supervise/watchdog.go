@@ -25,15 +25,15 @@ const (
 	helperLimit = 30 * time.Second
 )
 
-// dog is the supervisor's end of the watchdog.
-type dog struct {
+// watchdog is the supervisor's end of the watchdog process.
+type watchdog struct {
 	cmd  *exec.Cmd
 	pipe *os.File // numbers to it: the group, deadlines, farewell
 	ack  *os.File // a byte from it: it has the group and a deadline
 	gone chan struct{}
 }
 
-func startWatchdog(grace time.Duration) (*dog, error) {
+func startWatchdog(grace time.Duration) (*watchdog, error) {
 	cmd, err := helper(watchdogName, grace.String())
 	if err != nil {
 		return nil, err
@@ -53,45 +53,45 @@ func startWatchdog(grace time.Duration) (*dog, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, pipe.Close(), ack.Close())
 	}
-	d := &dog{cmd: cmd, pipe: pipe, ack: ack, gone: make(chan struct{})}
+	w := &watchdog{cmd: cmd, pipe: pipe, ack: ack, gone: make(chan struct{})}
 	go func() {
-		defer close(d.gone)
+		defer close(w.gone)
 		_ = cmd.Wait()
 	}()
-	return d, nil
+	return w, nil
 }
 
 // watch gives the watchdog a group and a deadline, and returns once it has both.
-func (d *dog) watch(group int, deadline instant) error {
-	if err := errors.Join(d.send(int64(group)), d.send(int64(deadline))); err != nil {
+func (w *watchdog) watch(group int, deadline instant) error {
+	if err := errors.Join(w.send(int64(group)), w.send(int64(deadline))); err != nil {
 		return err
 	}
-	_ = d.ack.SetReadDeadline(time.Now().Add(helperLimit))
-	if _, err := io.ReadFull(d.ack, make([]byte, 1)); err != nil {
+	_ = w.ack.SetReadDeadline(time.Now().Add(helperLimit))
+	if _, err := io.ReadFull(w.ack, make([]byte, 1)); err != nil {
 		return fmt.Errorf("the watchdog did not start: %w", err)
 	}
 	return nil
 }
 
 // send never blocks: a pipe that is full belongs to a watchdog that is stopped.
-func (d *dog) send(number int64) error {
-	_ = d.pipe.SetWriteDeadline(time.Now().Add(heartbeat))
-	_, err := d.pipe.Write(binary.LittleEndian.AppendUint64(nil, uint64(number)))
+func (w *watchdog) send(number int64) error {
+	_ = w.pipe.SetWriteDeadline(time.Now().Add(heartbeat))
+	_, err := w.pipe.Write(binary.LittleEndian.AppendUint64(nil, uint64(number)))
 	return err
 }
 
 // dismiss lets the watchdog go: the group is gone.
-func (d *dog) dismiss() {
-	_ = d.send(farewell)
-	_, _ = d.pipe.Close(), d.ack.Close()
+func (w *watchdog) dismiss() {
+	_ = w.send(farewell)
+	_, _ = w.pipe.Close(), w.ack.Close()
 	select {
-	case <-d.gone:
+	case <-w.gone:
 	case <-time.After(heartbeat): // it is stopped, and has nothing to do any more
 	}
 }
 
-// watchdog is the main of the watchdog.
-func watchdog() {
+// watchdogMain is the main function of the watchdog process.
+func watchdogMain() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	grace, err := time.ParseDuration(os.Args[1])
 	if err != nil {
@@ -107,7 +107,7 @@ func watchdog() {
 	ack := os.NewFile(pipeOut, "ack")
 	_, _ = ack.Write([]byte{1})
 	_ = ack.Close()
-	guard(int(group), instant(deadline), grace, numbers)
+	killAtDeadline(int(group), instant(deadline), grace, numbers)
 }
 
 func receive(pipe *os.File, numbers chan<- int64) {
@@ -121,9 +121,9 @@ func receive(pipe *os.File, numbers chan<- int64) {
 	}
 }
 
-// guard kills the group at the last deadline that the supervisor has sent, or when that has
-// ended. It asks the group to end before, if the supervisor is too silent to have done so.
-func guard(group int, deadline instant, grace time.Duration, numbers <-chan int64) {
+// killAtDeadline kills the group at the last deadline that the supervisor has sent, or once the
+// supervisor has ended. If the supervisor has fallen silent, it asks the group to end before that.
+func killAtDeadline(group int, deadline instant, grace time.Duration, numbers <-chan int64) {
 	heard, asked := now(), false
 	for {
 		select {
