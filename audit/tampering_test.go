@@ -192,6 +192,9 @@ func TestVerify_FindsTampering(t *testing.T) {
 					r = verify(t, pool, v)
 				}
 				require.Contains(t, texts(r), x.want, "%d entries at a time", entries)
+				for _, f := range r.Findings {
+					require.NotRegexp(t, `(on|function) \.`, f.Expected+f.Found, "a name without its schema")
+				}
 			}
 		})
 	}

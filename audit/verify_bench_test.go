@@ -52,7 +52,7 @@ func BenchmarkVerify(b *testing.B) {
 
 // fillHistory makes the history of entries of resources, each with so many: a claim, and nine
 // writes of one operation.
-func fillHistory(b *testing.B, pool *pgxpool.Pool, entries, each int) {
+func fillHistory(b testing.TB, pool *pgxpool.Pool, entries, each int) {
 	b.Helper()
 	fences, history := copyInto(b, pool, "fence.resource (id, timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)"),
 		copyInto(b, pool, "fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name)")
@@ -98,7 +98,7 @@ type copier struct {
 	close func()
 }
 
-func copyInto(b *testing.B, pool *pgxpool.Pool, table string) *copier {
+func copyInto(b testing.TB, pool *pgxpool.Pool, table string) *copier {
 	b.Helper()
 	conn, err := pool.Acquire(b.Context())
 	require.NoError(b, err)

@@ -25,8 +25,10 @@ func (v *verification) verifyTables(ctx context.Context, s *snapshot, conn *pgx.
 	if err != nil {
 		return err
 	}
+	// schemadef leaves the schema out of the statements that it compares.
+	schema := strings.NewReplacer(" on .", " on "+s.d.schema+".", " execute function .", " execute function "+s.d.schema+".")
 	for _, d := range all {
-		v.findings.add(Finding{Kind: FindingUnprotectedTable, Text: "The " + d.String() + ".", Expected: d.Want, Found: cmp.Or(d.Found, "none")})
+		v.findings.add(Finding{Kind: FindingUnprotectedTable, Text: "The " + d.String() + ".", Expected: schema.Replace(d.Want), Found: schema.Replace(cmp.Or(d.Found, "none"))})
 	}
 	return nil
 }

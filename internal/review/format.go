@@ -5,8 +5,13 @@ import (
 	"time"
 )
 
-// who names a grant's holder.
-func who(g Grant) string { return fmt.Sprintf("%s (token %d)", g.Holder, g.Token) }
+// who names a grant's holder. Tokens rise within an epoch: one above the first is named too.
+func who(g Grant) string {
+	if g.Epoch > 1 {
+		return fmt.Sprintf("%s (epoch %d, token %d)", g.Holder, g.Epoch, g.Token)
+	}
+	return fmt.Sprintf("%s (token %d)", g.Holder, g.Token)
+}
 
 // clock writes a time, to the millisecond, in UTC.
 func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000") }

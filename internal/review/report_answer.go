@@ -100,7 +100,7 @@ func (report *Report) facts() []Fact {
 	facts := []Fact{
 		{"Checked", fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s, %s of rejections. "+
 			"No entry was changed, removed, inserted or moved since it was written, unless all later entries were rewritten with it; each write names the claim that had its resource at that position; "+
-			"tokens never decrease; and each rejection has the claim that justifies it.",
+			"tokens never decrease within an epoch; and each rejection has the claim that justifies it.",
 			clock(v.At), entries(v.Entries), counted(v.Resources, "resource"), counted(v.Rejections, "record"))},
 		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that."},
 		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time. What was being committed when this was asked."},

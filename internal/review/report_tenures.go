@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Tenure is the time for which a grant had a resource.
+// Tenure is the time for which a grant had a resource: from its claim to the next one.
 type Tenure struct {
 	Resource  string     `json:"resource"`
 	Grant     Grant      `json:"grant"`

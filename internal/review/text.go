@@ -14,10 +14,6 @@ import (
 func (x *Explanation) Text(w io.Writer, width int) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n%s\n", visible(x.Title), wrap(x.Conclusion, width, ""))
-	indent := 0
-	for _, f := range x.Facts {
-		indent = max(indent, len(f.Name)+2)
-	}
 	if len(x.Facts) > 0 {
 		b.WriteString("\n")
 		writeFacts(&b, x.Facts, width)

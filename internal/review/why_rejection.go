@@ -22,7 +22,7 @@ func (r *Reader) explainRejection(ctx context.Context, x *Explanation, rejection
 		before = " " + lasting(rejection.First.Sub(rejection.Since)) + " before"
 	}
 	words := explainReason(rejection.Reason)
-	x.Title = fmt.Sprintf("Rejection %d of %s", rejection.ID, x.Resource)
+	x.Title = fmt.Sprintf("Rejection %d of %s: %s", rejection.ID, x.Resource, rejection.Reason)
 	x.Conclusion = fmt.Sprintf("%s was rejected%s, because %s. Nothing that it attempted then took effect.",
 		who(rejected), times(rejection.Count), strings.NewReplacer("{holder}", who(current), "{before}", before).Replace(words.because))
 

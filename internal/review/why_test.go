@@ -156,6 +156,11 @@ func TestWhy_ExplainsARejectionWithoutAClaim(t *testing.T) {
 	w.exec("select fence.record_rejection('new', 'epoch behind', 'claim', 1, 5, 'd', 2, 0, '', null)")
 	x = w.why(review.Question{Resource: "new"})
 	require.Contains(t, x.Conclusion, "d (token 5) was rejected, because its epoch has ended.")
+
+	raised := grant("sku/42", 3, "worker-e/00") // its token is lower than those of the epoch before
+	raised.Epoch = 2
+	w.sell("order-9", raised)
+	require.Contains(t, w.why(review.Question{Resource: "sku/42", OpID: "order-9"}).Conclusion, "in a transaction of worker-e/00 (epoch 2, token 3).")
 }
 
 // An explanation of a rejection draws at most as many lanes as a phone has room for.

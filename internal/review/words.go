@@ -13,7 +13,8 @@ type reasonWords struct {
 var reasons = map[storage.Reason]reasonWords{
 	storage.ReasonStale: {
 		"{holder} had claimed the resource{before}",
-		"The lock had passed to a newer holder. The older one didn't know that yet, as happens after a long pause or a lost connection. This is what the fence is there to stop.",
+		"The lock had passed to a newer holder. The older one didn't know that yet, as happens after a long pause or a lost connection. " +
+			"If its log says \"tokens went back\", it did know: the operators must raise the lock service's epoch.",
 	},
 	storage.ReasonOvertaken: {
 		"another transaction of the same holder had committed first",
