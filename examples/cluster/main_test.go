@@ -21,7 +21,7 @@ func TestWalk_LosesNothingInSynchronousMode_HE1(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.stop()) }()
 	s.describe()
-	require.NoError(t, s.walk(ctx, patroni.Faults[3:]))
+	require.NoError(t, s.walk(ctx, []patroni.Fault{patroni.SwitchedOver}))
 	f, err := s.count(ctx)
 	require.NoError(t, err)
 	require.Positive(t, f.acknowledged)

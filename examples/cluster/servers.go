@@ -89,7 +89,11 @@ func (s *servers) startSellers(ctx context.Context) error {
 			return err
 		}
 		s.sellers = append(s.sellers, one)
-		running.Go(func() { _ = service.ServeOn(ctx, listener, cfg, io.Discard, slog.New(slog.DiscardHandler)) })
+		running.Go(func() {
+			if err := service.ServeOn(ctx, listener, cfg, io.Discard, slog.New(slog.DiscardHandler)); err != nil && ctx.Err() == nil {
+				say("%s ended: %v", one.name, err)
+			}
+		})
 		running.Go(func() { one.sell(ctx) })
 	}
 	return nil

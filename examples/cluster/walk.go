@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,6 +28,7 @@ func (s *servers) walk(ctx context.Context, faults []patroni.Fault) error {
 		return err
 	}
 	say("%s is the primary, timeline %d; %d servers sell through HAProxy, one of them behind PgBouncer", primary.Name(), timeline, len(s.sellers))
+	fmt.Print(legend, "\n")
 	var gaps []time.Duration
 	for _, fault := range faults {
 		gap, err := s.lose(ctx, fault)
@@ -46,7 +46,7 @@ func (s *servers) lose(ctx context.Context, fault patroni.Fault) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	if !s.synchronous && fault.Name != "switched over" {
+	if !s.synchronous && fault.Name != patroni.SwitchedOver.Name {
 		old.StopStreaming()
 		say("the standbys receive nothing more from %s, which goes on selling", old.Name())
 		pause(ctx, time.Second)
@@ -93,16 +93,6 @@ func (s *servers) awaitSale(ctx context.Context, since time.Time) error {
 	})
 }
 
-// figures are what was sold, and what is there.
-type figures struct {
-	acknowledged, rejections, oversold int
-	lost                               []string
-}
-
-func (f figures) String() string {
-	return fmt.Sprintf("sold %d, lost %d, rejected by the fence %d, oversold %d", f.acknowledged, len(f.lost), f.rejections, f.oversold)
-}
-
 func (s *servers) count(ctx context.Context) (f figures, err error) {
 	// First the ledger: what is acknowledged meanwhile can't be missed.
 	known := s.ledger.copy()
@@ -126,27 +116,4 @@ func (s *servers) count(ctx context.Context) (f figures, err error) {
 	stock, err := service.ReadStock(ctx, s.pool)
 	f.oversold = stock.Oversold()
 	return f, err
-}
-
-// conclude says what was shown.
-func (s *servers) conclude(ctx context.Context, gaps []time.Duration) error {
-	f, err := s.count(ctx)
-	if err != nil {
-		return err
-	}
-	slices.Sort(gaps)
-	mode := "synchronous"
-	if !s.synchronous {
-		mode = "asynchronous"
-	}
-	fmt.Printf("\nFailovers in %s mode: %d. In all: %s.\nFirst sale after a failover: median %.1f s, worst %.1f s.\n",
-		mode, len(gaps), f, gaps[len(gaps)/2].Seconds(), gaps[len(gaps)-1].Seconds())
-	if len(f.lost) > 0 {
-		const shown = 5
-		fmt.Printf("Lost, although acknowledged, among %d: orders %s\n", len(f.lost), strings.Join(f.lost[:min(shown, len(f.lost))], ", "))
-	}
-	if f.oversold > 0 || s.synchronous && len(f.lost) > 0 {
-		return errViolated
-	}
-	return nil
 }

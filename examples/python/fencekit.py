@@ -135,7 +135,8 @@ def guarded(conn: psycopg.Connection, grant: Grant, name: str = "") -> Iterator[
                 yield conn
                 stage = "seal"
         except Exception as e:
-            caught = stage == "seal" and isinstance(e, errors.InFailedSqlTransaction)  # an error, by the block
+            # A block that has caught an error of its SQL gets here too, with its transaction aborted, not ended.
+            caught = stage == "seal" and isinstance(e, errors.InFailedSqlTransaction)
             if conn.info.transaction_status in (TransactionStatus.IDLE, TransactionStatus.INERROR) and not caught:
                 raise TxEnded("SQL in the block has ended the transaction") from e  # so the savepoint is gone
             raise

@@ -63,13 +63,21 @@ func awaitStandbys(ctx context.Context, primary *patroni.Node) error {
 }
 
 // requireNamed requires that the next calls of the shop on each article are rejected, with the
-// reasons that fit, and the one after them takes effect. The grant of the first article is from
-// before the failover; what was lost is found by the next claim.
-func (f *losses) requireNamed(ctx context.Context, require func(sku string, err error, want storage.Reason)) error {
+// reasons that fit, and the one after them takes effect. What was lost is found by the next claim.
+// The grant of the first article is from before the failover: it is rejected first, unless its lease
+// has ended meanwhile.
+func (f *losses) requireNamed(ctx context.Context, require func(sku string, err error, want ...storage.Reason) storage.Reason) error {
 	f.shop.pool.Reset() // its connections lead to the old primary
-	for sku, wants := range map[string][]storage.Reason{f.kept: {storage.ReasonFailedOver, storage.ReasonWentBack}, f.gone: {storage.ReasonWentBack}} {
-		for n, want := range wants {
-			require(sku, f.shop.sellOne(ctx, f.ledger, fmt.Sprintf("named/%d/%s/%d", f.round, sku, n), sku), want)
+	for _, sku := range []string{f.kept, f.gone} {
+		sell := func(n int) error {
+			return f.shop.sellOne(ctx, f.ledger, fmt.Sprintf("named/%d/%s/%d", f.round, sku, n), sku)
+		}
+		wants := []storage.Reason{storage.ReasonWentBack}
+		if sku == f.kept {
+			wants = append(wants, storage.ReasonFailedOver)
+		}
+		if require(sku, sell(0), wants...) == storage.ReasonFailedOver {
+			require(sku, sell(1), storage.ReasonWentBack)
 		}
 		if err := f.shop.sellOne(ctx, f.ledger, fmt.Sprintf("after/%d/%s", f.round, sku), sku); err != nil {
 			return err

@@ -31,7 +31,7 @@ func stallFenced(ctx context.Context, first *shop, receiver *guard.Guard[pgx.Tx]
 	stands := make(chan *late, 1)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- guard.Hold(ctx, first.Guard, sku, func(held context.Context, h guard.Runner[pgx.Tx]) error {
+		hold := func(held context.Context, h guard.Runner[pgx.Tx]) error {
 			var quantity int
 			grants := guard.Grants(held)
 			if err := guard.Do(held, h, sku, func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -55,7 +55,8 @@ func stallFenced(ctx context.Context, first *shop, receiver *guard.Guard[pgx.Tx]
 			}}
 			<-ctx.Done()
 			return ctx.Err()
-		})
+		}
+		ended <- untilAnswered(ctx, func() error { return guard.Hold(ctx, first.Guard, sku, hold) })
 	}()
 	select {
 	case l := <-stands:

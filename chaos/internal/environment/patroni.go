@@ -35,12 +35,11 @@ func (s *Environment) FailOver(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		kill := patroni.Faults[0]
-		if err := kill.Inject(ctx, s.patroni, old); err != nil {
+		if err := patroni.Killed.Inject(ctx, s.patroni, old); err != nil {
 			return err
 		}
 		_, _, err = s.patroni.LeaderAfter(ctx, old)
-		return errors.Join(err, kill.Revert(ctx, old), s.patroni.Settled(ctx), servers.Poll(ctx, s.connects))
+		return errors.Join(err, patroni.Killed.Revert(ctx, old), s.patroni.Settled(ctx), servers.Poll(ctx, s.connects))
 	})
 }
 

@@ -85,11 +85,11 @@ func (c Config) scenarios() ([]scenario.Scenario, error) {
 	all := scenario.All()
 	names := func(s scenario.Scenario) []string { return []string{s.Name, s.Family} }
 	chosen, err := choose(c.Scenarios, all, names)
-	if _, builtIn := c.Workload.(stock.Stock); len(c.Scenarios) == 0 && !builtIn {
-		chosen = slices.DeleteFunc(chosen, func(s scenario.Scenario) bool { return s.Patroni })
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%w of the scenarios: %s", err, strings.Join(namesOf(all, names), ", "))
+	}
+	if _, builtIn := c.Workload.(stock.Stock); len(c.Scenarios) == 0 && !builtIn {
+		chosen = slices.DeleteFunc(chosen, func(s scenario.Scenario) bool { return s.Patroni })
 	}
 	return chosen, nil
 }

@@ -63,14 +63,14 @@ func (a *act) playOn(ctx context.Context, dsn string) (result, error) {
 	if err := service.SetUp(ctx, pool); err != nil {
 		return result{}, err
 	}
-	if err := a.schedule(ctx, dsn); err != nil {
+	if err := a.schedule(ctx, dsn, pool); err != nil {
 		return result{}, err
 	}
 	return a.result(ctx, pool)
 }
 
 // schedule is the same with and without the fence.
-func (a *act) schedule(ctx context.Context, dsn string) error {
+func (a *act) schedule(ctx context.Context, dsn string, pool *pgxpool.Pool) error {
 	a.story.begin()
 	var workers []*process
 	defer func() { awaitAll(workers) }()
@@ -106,7 +106,11 @@ func (a *act) schedule(ctx context.Context, dsn string) error {
 			return err
 		}
 	}
-	a.story.soldOut()
+	allSold, err := readSold(ctx, pool)
+	if err != nil {
+		return err
+	}
+	a.story.sales(allSold)
 	a.story.tell("%s is resumed (SIGCONT)", first.name)
 	if err := first.resume(); err != nil {
 		return err

@@ -26,6 +26,8 @@ type event struct {
 	Holder    string  `json:"holder,omitempty"`
 	Age       float64 `json:"age,omitempty"` // of Current's claim, in seconds
 	Error     string  `json:"error,omitempty"`
+
+	Sold map[string]int `json:"sold,omitempty"` // by each worker so far, when pausing
 }
 
 // tell writes e. A parent that no longer listens is not the worker's concern.

@@ -18,7 +18,7 @@ type story struct {
 	mu     sync.Mutex
 	start  time.Time
 	tokens map[string]int64 // of each worker's latest lock
-	sold   map[string]int   // by each worker since it was last told
+	sold   map[string]int   // by each worker, when it was last told
 	paused string           // which worker is stopped, until another has taken over
 }
 
@@ -38,23 +38,24 @@ func (s *story) line(format string, args ...any) {
 	fmt.Fprintf(s.out, "  %5.1f s  %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// soldOut says what was sold in the end.
-func (s *story) soldOut() {
+// sales says what each worker has sold since it was last told.
+func (s *story) sales(sold map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tellSold()
+	s.tellSales(sold)
 }
 
-// tellSold says what was sold since it last did.
-func (s *story) tellSold() {
+func (s *story) tellSales(sold map[string]int) {
 	var parts []string
-	for _, worker := range slices.Sorted(maps.Keys(s.sold)) {
-		parts = append(parts, fmt.Sprintf("%s %d", worker, s.sold[worker]))
+	for _, worker := range slices.Sorted(maps.Keys(sold)) {
+		if more := sold[worker] - s.sold[worker]; more > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", worker, more))
+		}
 	}
 	if len(parts) > 0 {
 		s.line("sold, lock passing from hand to hand: %s", strings.Join(parts, ", "))
 	}
-	clear(s.sold)
+	s.sold = sold
 }
 
 // event tells what is worth telling of a worker's event.
@@ -69,12 +70,11 @@ func (s *story) event(worker string, e event) {
 			s.paused = ""
 		}
 	case eventSold:
-		s.sold[worker] += e.Quantity
 		if e.Quantity == pausedQuantity {
 			s.line("%s has written order %s: %d units that were sold already", worker, e.Order, e.Quantity)
 		}
 	case eventPausing:
-		s.tellSold()
+		s.tellSales(e.Sold)
 		s.paused = worker
 		s.line("%s (token %d) reads %d available, decides to give %d to order %s, has not written yet",
 			worker, s.tokens[worker], e.Available, e.Quantity, e.Order)

@@ -78,7 +78,7 @@ func runWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) (err error)
 		defer cancel()
 		err = errors.Join(err, s.close(closing), locker.Close(closing))
 	}()
-	return (&worker{cfg: cfg, seller: s, out: out}).sellAll(ctx)
+	return (&worker{cfg: cfg, seller: s, pool: pool, out: out}).sellAll(ctx)
 }
 
 func newSeller(cfg WorkerConfig, locker *etcd.Locker, pool *pgxpool.Pool, holds func(fence.Grant)) (seller, error) {
@@ -101,6 +101,7 @@ func newSeller(cfg WorkerConfig, locker *etcd.Locker, pool *pgxpool.Pool, holds 
 type worker struct {
 	cfg    WorkerConfig
 	seller seller
+	pool   *pgxpool.Pool
 	out    io.Writer
 	paused bool
 }
@@ -136,7 +137,7 @@ func (w *worker) sell(ctx context.Context, order service.Order) error {
 		if err != nil {
 			return nil, err
 		}
-		return lines, w.pause(order, service.Available(lots))
+		return lines, w.pause(ctx, order, service.Available(lots))
 	}
 	err := w.seller.sell(ctx, order, decide)
 	var stale *guard.RejectedError
@@ -154,11 +155,16 @@ func (w *worker) pauseNow(lots []service.Lot) bool {
 	return !w.paused && w.cfg.pauseAt > 0 && service.Available(lots) <= w.cfg.pauseAt
 }
 
-// pause stops this process until it is told to go on.
-func (w *worker) pause(order service.Order, available int) error {
+// pause stops this process until it is told to go on. It has the lock, so nothing is sold meanwhile
+// that it doesn't see.
+func (w *worker) pause(ctx context.Context, order service.Order, available int) error {
 	w.paused = true
-	tell(w.out, event{Event: eventPausing, Order: order.ID, Quantity: order.Quantity, Available: available})
-	err := pause.Self()
+	sold, err := readSold(ctx, w.pool)
+	if err != nil {
+		return err
+	}
+	tell(w.out, event{Event: eventPausing, Order: order.ID, Quantity: order.Quantity, Available: available, Sold: sold})
+	err = pause.Self()
 	tell(w.out, event{Event: eventResumed, Order: order.ID})
 	return err
 }

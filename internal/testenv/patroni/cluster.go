@@ -37,7 +37,10 @@ func Start(ctx context.Context, etcd []string, cfg *Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{cfg: cfg.withDefaults()}
+	c := &Cluster{}
+	if cfg != nil {
+		c.cfg = *cfg
+	}
 	if err := c.start(ctx, etcd, programs); err != nil {
 		return nil, errors.Join(err, c.Stop(context.Background()))
 	}
@@ -64,7 +67,7 @@ func (c *Cluster) start(ctx context.Context, etcd []string, programs programs) (
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if c.proxy, err = startProxy(ctx, programs, c.nodes, c.cfg); err != nil {
+	if c.proxy, err = startProxy(ctx, programs, c.nodes); err != nil {
 		return err
 	}
 	return c.Settled(ctx)
@@ -92,7 +95,7 @@ func (c *Cluster) DSN() string {
 func (c *Cluster) DirectDSN() string {
 	var hosts []string
 	for _, n := range c.nodes {
-		hosts = append(hosts, n.address(postgresPort))
+		hosts = append(hosts, n.Address(postgresPort))
 	}
 	return "postgres://postgres@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable&target_session_attrs=read-write"
 }

@@ -59,7 +59,7 @@ func TestCluster_ReplacesItsPrimary(t *testing.T) {
 	c := start(t, ctx, &patroni.Config{Synchronous: true})
 	require.NoError(t, exec(ctx, c.DSN(), "create table t ()"))
 	rows := 0
-	for _, fault := range patroni.Faults[2:] {
+	for _, fault := range []patroni.Fault{patroni.CutOff, patroni.SwitchedOver} {
 		old, before, err := c.Leader(ctx)
 		require.NoError(t, err)
 		require.NoError(t, fault.Inject(ctx, c, old), fault.Name)

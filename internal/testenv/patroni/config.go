@@ -2,10 +2,7 @@ package patroni
 
 import (
 	"encoding/json"
-	"io"
-	"maps"
 	"os"
-	"time"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
@@ -16,34 +13,18 @@ type Config struct {
 	// primary: Patroni's synchronous_mode and synchronous_mode_strict. Default: a standby
 	// becomes the primary without what it hasn't received.
 	Synchronous bool
-	// TTL is how long a silent primary remains the primary, rounded up to seconds.
-	// Patroni looks at itself every second, whatever it is. Default 5 s, and not less:
-	// Patroni asks for loop_wait + 2 * retry_timeout, and 3.0.2 never takes over the
-	// leader key with a retry_timeout of 1 s.
-	TTL time.Duration
-	// Settings are parameters of Postgres, stronger than those of this package (200
-	// connections, wal_level logical, UTC). Default: none.
-	Settings map[string]string
-	// Log gets the output of all processes beside the log files. Default: none.
-	Log io.Writer
 }
 
-func (c *Config) withDefaults() Config {
-	var cfg Config
-	if c != nil {
-		cfg = *c
-	}
-	if cfg.TTL == 0 {
-		cfg.TTL = (loopWait + 2*retryTimeout) * time.Second
-	}
-	return cfg
-}
-
+// Patroni's times, in seconds.
 const (
-	scope        = "fencekit"
-	loopWait     = 1 // s
-	retryTimeout = 2 // s
+	loopWait = 1
+	// Patroni 3.0.2 never takes over the leader key with a retryTimeout of 1.
+	retryTimeout = 2
+	// ttl is how long a silent primary remains the primary. Patroni takes no shorter one.
+	ttl = loopWait + 2*retryTimeout
 )
+
+const scope = "fencekit"
 
 type section = map[string]any
 
@@ -55,20 +36,19 @@ func (n *Node) configuration() ([]byte, error) {
 		"wal_sender_timeout": "5s", "wal_receiver_timeout": "5s", // so that a link that was cut is noticed
 		"wal_retrieve_retry_interval": "500ms", // no write is acknowledged before a standby follows the new primary
 	}
-	maps.Copy(settings, n.cfg.Settings)
 	user := section{"username": "postgres"}
 	everyone := []string{"host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"}
 	return json.MarshalIndent(section{
 		"scope": scope,
 		"name":  n.name,
 		"restapi": section{
-			"listen": n.address(restPort), "connect_address": n.restLink.Addr(),
+			"listen": n.Address(restPort), "connect_address": n.restLink.Addr(),
 		},
 		// As proxies they are not replaced by the addresses that etcd itself announces.
 		"etcd3": section{"hosts": n.etcdAddresses(), "protocol": "http", "use_proxies": true},
 		"bootstrap": section{
 			"dcs": section{
-				"ttl":                     int((n.cfg.TTL + time.Second - 1) / time.Second),
+				"ttl":                     ttl,
 				"loop_wait":               loopWait,
 				"retry_timeout":           retryTimeout,
 				"primary_start_timeout":   0,
@@ -81,7 +61,7 @@ func (n *Node) configuration() ([]byte, error) {
 			"initdb": []any{section{"encoding": "UTF8"}, section{"locale": "C"}, section{"auth": "trust"}},
 		},
 		"postgresql": section{
-			"listen": n.address(postgresPort), "connect_address": n.pgLink.Addr(),
+			"listen": n.Address(postgresPort), "connect_address": n.pgLink.Addr(),
 			"data_dir": n.data(), "bin_dir": n.programs.postgres, "pgpass": n.Dir().Path("patroni/pgpass"),
 			"authentication": section{"superuser": user, "replication": user, "rewind": user},
 			"pg_hba":         everyone,

@@ -5,7 +5,7 @@
 //
 // A Node is a Patroni process and the Postgres that it starts, with a directory of its own.
 // Nodes elect their primary in an etcd that the caller has started, under short limits:
-// a primary that falls silent is replaced after Config.TTL. HAProxy has one port and sends
+// a primary that falls silent is replaced after five seconds. HAProxy has one port and sends
 // its connections to the node that says over Patroni's REST API that it is the primary. It
 // ends the connections to a node that stops saying so.
 //

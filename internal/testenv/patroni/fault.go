@@ -16,32 +16,35 @@ type Fault struct {
 	Revert func(ctx context.Context, old *Node) error
 }
 
-// Faults are the ways in which a primary is lost.
-var Faults = []Fault{
-	{
+// The ways in which a primary is lost. Only SwitchedOver lets it send the rest of its log first.
+var (
+	Killed = Fault{
 		"killed",
 		func(_ context.Context, _ *Cluster, primary *Node) error { return primary.Kill() },
 		reset,
-	},
-	{
+	}
+	Paused = Fault{
 		"paused",
 		func(_ context.Context, _ *Cluster, primary *Node) error { return primary.Pause() },
 		reset,
-	},
-	{
+	}
+	CutOff = Fault{
 		"cut off",
 		func(_ context.Context, _ *Cluster, primary *Node) error {
 			primary.CutOff()
 			return nil
 		},
 		reset,
-	},
-	{
+	}
+	SwitchedOver = Fault{
 		"switched over",
 		func(ctx context.Context, c *Cluster, _ *Node) error { return c.Switchover(ctx, nil) },
 		func(context.Context, *Node) error { return nil },
-	},
-}
+	}
+)
+
+// Faults are all of them.
+var Faults = []Fault{Killed, Paused, CutOff, SwitchedOver}
 
 // reset starts a node anew, as an operator does, without its cuts and with a copy of the new
 // primary's data. Patroni 3.0.2 that runs on after a pause may take the leader key back from its

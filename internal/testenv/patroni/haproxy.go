@@ -31,13 +31,13 @@ listen primary
     default-server inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
 `, address)
 	for _, n := range nodes {
-		fmt.Fprintf(&text, "    server %s %s check port %d\n", n.name, n.address(postgresPort), n.Port(restPort))
+		fmt.Fprintf(&text, "    server %s %s check port %d\n", n.name, n.Address(postgresPort), n.Port(restPort))
 	}
 	return text.String()
 }
 
-func startProxy(ctx context.Context, programs programs, nodes []*Node, cfg Config) (*process.Server, error) {
-	s, err := process.NewServer("haproxy", cfg.Log, 1)
+func startProxy(ctx context.Context, programs programs, nodes []*Node) (*process.Server, error) {
+	s, err := process.NewServer("haproxy", nil, 1)
 	if err != nil {
 		return nil, err
 	}

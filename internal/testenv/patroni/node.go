@@ -35,7 +35,7 @@ type Node struct {
 }
 
 func newNode(name string, etcd []string, programs programs, cfg Config) (n *Node, err error) {
-	s, err := process.NewServer(name, cfg.Log, portCount)
+	s, err := process.NewServer(name, nil, portCount)
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +59,10 @@ func (n *Node) prepare(etcd []string) (err error) {
 		}
 		n.etcdLinks = append(n.etcdLinks, link)
 	}
-	if n.pgLink, err = netfault.New(n.address(postgresPort)); err != nil {
+	if n.pgLink, err = netfault.New(n.Address(postgresPort)); err != nil {
 		return err
 	}
-	if n.restLink, err = netfault.New(n.address(restPort)); err != nil {
+	if n.restLink, err = netfault.New(n.Address(restPort)); err != nil {
 		return err
 	}
 	// Patroni makes a new data directory when it clones the primary, beside the old one.
@@ -83,15 +83,13 @@ func (n *Node) start(ctx context.Context) error {
 			cmd.Env = append(process.Without(cmd.Env, "PATRONI_"), "PYTHONDONTWRITEBYTECODE=1")
 			return cmd, nil
 		},
-		Ready:       func(ctx context.Context) error { return process.Poll(ctx, process.Listening(n.address(restPort))) },
+		Ready:       func(ctx context.Context) error { return process.Poll(ctx, process.Listening(n.Address(restPort))) },
 		StopSignals: []syscall.Signal{syscall.SIGTERM},
 	})
 }
 
 // Name is what Patroni calls it.
 func (n *Node) Name() string { return n.name }
-
-func (n *Node) address(port int) string { return n.Address(port) }
 
 func (n *Node) data() string { return n.Dir().Path("data") }
 
@@ -105,11 +103,11 @@ func (n *Node) etcdAddresses() (all []string) {
 // DSN is the URL of this node's database "postgres", as a superuser, whether it is the
 // primary or not.
 func (n *Node) DSN() string {
-	return "postgres://postgres@" + n.address(postgresPort) + "/postgres?sslmode=disable"
+	return "postgres://postgres@" + n.Address(postgresPort) + "/postgres?sslmode=disable"
 }
 
 // URL is where Patroni's REST API answers.
-func (n *Node) URL() string { return "http://" + n.address(restPort) }
+func (n *Node) URL() string { return "http://" + n.Address(restPort) }
 
 // ConfigFile is the configuration, for patronictl -c.
 func (n *Node) ConfigFile() string { return n.Dir().Path("patroni/patroni.yml") }

@@ -67,7 +67,7 @@ func StartBefore(ctx context.Context, dsn string, cfg *Config) (*Pooler, error) 
 	}
 	upstream, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("testenv: PgBouncer in front of another server: %w", err)
+		return nil, fmt.Errorf("testenv: the DSN of the server behind PgBouncer: %w", err)
 	}
 	account, err := process.ServerAccount() // PgBouncer does not run as root, nor does Postgres
 	if err != nil {

@@ -36,6 +36,15 @@ func FindBinaries(ctx context.Context) (dir, version string, err error) {
 	return found.dir, found.version, nil
 }
 
+// Program returns the path of a program that comes with the server's, such as psql.
+func Program(ctx context.Context, name string) (string, error) {
+	dir, _, err := FindBinaries(ctx)
+	if err != nil {
+		return "", err
+	}
+	return exec.LookPath(filepath.Join(dir, name))
+}
+
 // installPlaces are where packages put servers that aren't on the PATH: Debian,
 // RHEL, Homebrew on either processor, and Postgres.app.
 var installPlaces = []string{
@@ -118,13 +127,4 @@ func newestFirst(dirs []string) []string {
 		return n
 	}
 	return slices.SortedStableFunc(slices.Values(dirs), func(a, b string) int { return cmp.Compare(major(b), major(a)) })
-}
-
-// Program returns the path of a program that comes with the server's, such as psql.
-func Program(ctx context.Context, name string) (string, error) {
-	found, tried := findBinaries(ctx, installPlaces)
-	if found == nil {
-		return "", &process.NotFoundError{Server: "Postgres", Attempts: tried, Advice: advice}
-	}
-	return exec.LookPath(filepath.Join(found.dir, name))
 }
