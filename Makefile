@@ -10,7 +10,10 @@ test = go test -count=1 -timeout 90m
 # and for leases to expire.
 packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest begin first, so that none of them runs alone at the end.
-longest = ./storage/postgres ./chaos ./examples/... ./fence/etcd ./test/...
+longest = ./storage/postgres ./test/... ./cmd/... ./chaos ./examples/... ./fence/etcd
+# The model's explorations share nothing. The race detector would find nothing in them,
+# and make them take four times as long.
+model = ./internal/model
 # Every process of the race detector sleeps for a second at its end, and chaos ends
 # hundreds of worker processes. All of their goroutines have been waited for by then.
 export GORACE := atexit_sleep_ms=0 $(GORACE)
@@ -49,15 +52,18 @@ unit: check-go ## run the tests that need no server, and those of the documentat
 
 test: setup-test ## run all tests against a real etcd and Postgres, both started here
 	@scripts/build $(race) ./...
-	$(inmemory) $(test) $(race) -p $(packages) $(longest) ./...
+	$(if $(race),@scripts/build -o bin/etcd ./internal/testenv/cmd/etcd)
+	$(test) $(model)
+	$(if $(race),FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd) $(inmemory) $(test) $(race) -p $(packages) $(longest) $$(go list ./... | grep -v '/internal/model$$')
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
 
 test-race: race = -race
 test-race: test ## the same with the race detector, which needs a C compiler
 
-test-docker: images setup-test ## run the tests of the store against Postgres in Docker, those of locks against three etcds there, and the compose file
+test-docker: images setup-test ## run the tests of the store against Postgres in Docker, those of locks against three etcds there, and the compose file; RUN=regexp for some of the store's
 	@docker compose version >/dev/null 2>&1 || scripts/setup-tool docker-compose docker-compose
-	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./storage/postgres/... ./internal/testenv/...
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./internal/testenv ./internal/testenv/pgserver ./internal/testenv/etcdserver
 	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' ./test/e2e ./fence/etcd
 	$(test) -tags docker -run Compose ./test/deploy
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, the compose file works, and those of what an etcd of three members does to locks against one in Docker."

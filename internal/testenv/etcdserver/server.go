@@ -1,10 +1,10 @@
 // Package etcdserver runs etcd for tests: one node, or a cluster of which one member can be
 // cut off from the others while its clients still reach it. See package testenv.
 //
-// etcd is the running binary itself, executed again: see testenv.Reexec. The talk of a
-// cluster's members goes through proxies of this package, or, with
-// FENCEKIT_ETCD_CLUSTER=docker, through a network of their containers that a member can
-// be taken out of.
+// etcd is the running binary itself, executed again (see testenv.Reexec), or the one that
+// FENCEKIT_ETCD_BINARY names. The talk of a cluster's members goes through proxies of this
+// package, or, with FENCEKIT_ETCD_CLUSTER=docker, through a network of their containers that
+// a member can be taken out of.
 package etcdserver
 
 import (
@@ -25,6 +25,10 @@ import (
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
+
+// binaryVar names an etcd to run. Without it this binary is run as etcd, which takes several
+// times as long under the race detector.
+const binaryVar = "FENCEKIT_ETCD_BINARY"
 
 // EndpointsVar names an existing etcd to be used instead of starting one: client
 // endpoints separated by commas.
@@ -168,11 +172,15 @@ func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
 	return append(flags, cfg.ExtraFlags...)
 }
 
-// command runs this binary as etcd.
+// command runs etcd.
 func command(dir *process.Dir, proxy string, flags []string) (*exec.Cmd, error) {
 	cmd, err := process.InRole(role, flags, "ETCD_")
 	if err != nil {
 		return nil, err
+	}
+	if binary := os.Getenv(binaryVar); binary != "" {
+		cmd = exec.Command(binary, flags...)
+		cmd.Env = process.Environ("ETCD_")
 	}
 	cmd.Dir = dir.Path("")
 	if proxy != "" {
