@@ -129,7 +129,7 @@ func TestArm_StopsAtThePointUntilResumed(t *testing.T) {
 		case err := <-armed:
 			require.NoError(t, err)
 			stopped = true
-		case <-time.After(100 * time.Millisecond):
+		case <-op.Done(): // it passed before the trap was set
 		}
 	}
 	stopped, err := pause.Stopped(p.present().child.Pid())
