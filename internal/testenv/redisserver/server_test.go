@@ -85,9 +85,8 @@ func TestServer_PausedIsSilentAndEndsByStop(t *testing.T) {
 	client := redisClient(t, r)
 	require.NoError(t, client.Ping(ctx).Err())
 	require.NoError(t, r.Pause())
-	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, client.Set(short, "lock", "1", 0).Err(), os.ErrDeadlineExceeded)
+	// A bound of the connection, which begins when the answer is waited for.
+	require.ErrorIs(t, client.WithTimeout(100*time.Millisecond).Set(ctx, "lock", "1", 0).Err(), os.ErrDeadlineExceeded)
 	require.NoError(t, r.Resume())
 	require.NoError(t, client.Ping(ctx).Err())
 	require.NoError(t, r.Pause())
