@@ -179,7 +179,10 @@ func TestServer_ClosesItsLogFiles(t *testing.T) {
 	before := openFiles(t)
 	e := startEtcd(t, nil)
 	require.NoError(t, e.Stop(testContext(t)))
-	require.LessOrEqual(t, openFiles(t), before+2) // the janitor's pipe and handle
+	ctx := testContext(t)
+	for openFiles(t) > before+2 { // the janitor's pipe and handle; a connection may close a moment later
+		require.NoError(t, ctx.Err())
+	}
 }
 
 func openFiles(t *testing.T) int {
