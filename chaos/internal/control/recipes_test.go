@@ -90,7 +90,7 @@ func TestRelease_OfALostKey(t *testing.T) {
 func TestWatchdog_ExtendsWhileItIsHeld(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, byName(t, "redis-watchdog"))
-	held := w.newA(3 * time.Second).acquire()
+	held := w.newA(15 * time.Second).acquire()
 	asking, key := w.redisClient(), w.key()
 	left := func() time.Duration {
 		pttl, err := asking.PTTL(w.ctx, key).Result()

@@ -23,17 +23,17 @@ type schedule struct {
 // time does, or it is red by design.
 var schedules = map[string]schedule{
 	"no-lock":            {ttl: long},
-	"etcd-mutex":         {ttl: 3 * time.Second, inject: partition, revert: revert},
+	"etcd-mutex":         {ttl: 6 * time.Second, inject: partition, revert: revert},
 	"redis-setnx":        {ttl: 300 * time.Millisecond},
 	"redis-watchdog":     {ttl: 900 * time.Millisecond, inject: partition, revert: revert},
 	"redis-replica":      {ttl: long, before: stopReplicating, inject: failOver},
 	"redlock":            {ttl: long, before: loseTwo, inject: forgetOne},
 	"postgres-advisory":  {ttl: long, inject: cutSession},
-	"token-compare":      {ttl: 3 * time.Second, inject: partition, revert: revert},
-	"lease-equality":     {ttl: 3 * time.Second, inject: partition, revert: revert},
+	"token-compare":      {ttl: 6 * time.Second, inject: partition, revert: revert},
+	"lease-equality":     {ttl: 6 * time.Second, inject: partition, revert: revert},
 	"client-clock":       {ttl: 3 * time.Second},
 	"check-without-lock": {ttl: long},
-	"group-matching":     {ttl: 3 * time.Second, inject: partition, revert: revert},
+	"group-matching":     {ttl: 6 * time.Second, inject: partition, revert: revert},
 }
 
 // partition cuts A off from the lock service: its lease, or its key, expires there.

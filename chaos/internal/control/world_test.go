@@ -22,7 +22,7 @@ const (
 	resource = "sku/1"
 	stock    = 10
 	// bound is for what is never reached when all is well.
-	bound = time.Minute
+	bound = 5 * time.Minute
 	// long is a TTL that no test reaches.
 	long = 10 * time.Minute
 )

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,29 +46,34 @@ func TestRun_EndsWhateverPrepareAndCheckDo(t *testing.T) {
 		return err
 	}
 	goexit := func(context.Context, *pgxpool.Pool) error { runtime.Goexit(); return nil }
-	run := func(prepare, check func(context.Context, *pgxpool.Pool) error) (*result.Run, error) {
+	usual, short := environment.UsualBounds, environment.UsualBounds
+	short.Grace, short.Data = time.Second, time.Second // only for what hangs
+	run := func(prepare, check func(context.Context, *pgxpool.Pool) error, bounds environment.Bounds) (*result.Run, error) {
 		w := onDataOf{code{name: passer.name, operate: passer.operate, check: check}, prepare}
-		short := environment.Bounds{Operation: time.Minute, Grace: time.Second, Close: time.Minute, Run: time.Minute, Data: time.Second}
-		return task{scenario: scenario.Scenario{Name: "calm"}, workload: w, group: result.Fenced, seed: 1, bounds: short}.run(patient(t), l, t.TempDir())
+		return task{scenario: scenario.Scenario{Name: "calm"}, workload: w, group: result.Fenced, seed: 1, bounds: bounds}.run(patient(t), l, t.TempDir())
 	}
 	for says, prepare := range map[string]func(context.Context, *pgxpool.Pool) error{
 		"it hangs: Prepare has not returned 1s after the end of its context": hang,
 		"Prepare ended its goroutine":                                        goexit,
 	} {
-		_, err := run(prepare, nil)
+		bounds := usual
+		if strings.HasPrefix(says, "it hangs") {
+			bounds = short
+		}
+		_, err := run(prepare, nil, bounds)
 		require.ErrorIs(t, err, workload.ErrWorkload)
 		require.ErrorContains(t, err, says)
 	}
-	r, err := run(nil, goexit)
+	r, err := run(nil, goexit, usual)
 	require.NoError(t, err)
 	require.Equal(t, result.Violated, r.Verdict, r.Reason)
 	require.Contains(t, r.Failed, "Check ended its goroutine")
-	r, err = run(nil, hang)
+	r, err = run(nil, hang, short)
 	require.NoError(t, err)
 	require.Equal(t, result.Violated, r.Verdict, r.Reason)
 	require.Contains(t, r.Wrong, "it hangs: Check has not returned 1s after the end of its context")
 	require.Empty(t, r.Failed) // it has said nothing of the data
-	r, err = run(nil, keep)
+	r, err = run(nil, keep, usual)
 	require.NoError(t, err)
 	require.Empty(t, r.Failed)
 }

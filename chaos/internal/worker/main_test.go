@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 
 // patient is a context for what succeeds, however long a slow machine takes.
 func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
