@@ -3,7 +3,6 @@ package deploy
 import (
 	"bufio"
 	"context"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 const unitFile, envFile, installed = root + "/deploy/systemd/inventory.service", root + "/deploy/systemd/inventory.env", "/usr/local/bin/inventory"
@@ -73,13 +73,13 @@ func TestSystemd_StartsReadyAndStopsWithoutLocks_HD13(t *testing.T) {
 	etcd, err := etcdserver.Start(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, etcd.Stop(context.Background())) }()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	place, err := process.NewServer("inventory", nil, 1) // for its port, which nobody else gets
 	require.NoError(t, err)
-	require.NoError(t, free.Close())
+	defer func() { require.NoError(t, place.Stop(context.Background())) }()
 
 	unit, env := settings(t, unitFile), settings(t, envFile)
 	for name, value := range map[string]string{
-		"INVENTORY_LISTEN": free.Addr().String(), "INVENTORY_ETCD": etcd.Endpoint(), "INVENTORY_POSTGRES": pgserver.Database(t),
+		"INVENTORY_LISTEN": place.Address(0), "INVENTORY_ETCD": etcd.Endpoint(), "INVENTORY_POSTGRES": pgserver.Database(t),
 	} {
 		require.Contains(t, env, name)
 		env[name] = value
