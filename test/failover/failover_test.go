@@ -185,8 +185,11 @@ func (r *trial) judge() {
 		require.False(r, there[id], "%s failed: %v", id, err)
 	}
 	for id, unknown := range r.ledger.unknown {
-		applied, err := unknown.Resolve(r.ctx)
-		require.NoError(r, err, id)
+		var applied bool
+		require.NoError(r, untilThere(r.ctx, func(ctx context.Context) (err error) {
+			applied, err = unknown.Resolve(ctx)
+			return err
+		}), id)
 		require.Equal(r, applied, there[id], "%s: %v", id, unknown)
 	}
 	for _, id := range r.forced {

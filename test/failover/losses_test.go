@@ -36,9 +36,16 @@ func force(ctx context.Context, s *shop, l *ledger, primary *patroni.Node, round
 }
 
 func (f *losses) sell(ctx context.Context, what, sku string) error {
-	id := fmt.Sprintf("forced/%d/%s", f.round, what)
-	f.ids = append(f.ids, id)
-	return f.shop.sell(ctx, f.ledger, id, sku)
+	n := 0
+	return untilAnswered(ctx, func() error {
+		n++
+		id := fmt.Sprintf("forced/%d/%s/%d", f.round, what, n)
+		err := f.shop.sell(ctx, f.ledger, id, sku)
+		if err == nil {
+			f.ids = append(f.ids, id)
+		}
+		return err
+	})
 }
 
 // awaitStandbys returns once both standbys have what the primary has committed so far.

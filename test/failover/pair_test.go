@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/fencekit/fencekit/guard"
@@ -67,16 +68,23 @@ func stallFenced(ctx context.Context, first *shop, receiver *guard.Guard[pgx.Tx]
 	}
 }
 
-// lockMutex takes etcd's Mutex, as its documentation shows.
+// lockMutex takes etcd's Mutex, as its documentation shows, with another session if one ends too
+// early.
 func lockMutex(ctx context.Context, s *shop, sku string) (*concurrency.Session, error) {
-	session, err := concurrency.NewSession(s.client, concurrency.WithTTL(int(math.Ceil(lockTTL.Seconds()))), concurrency.WithContext(ctx))
-	if err != nil {
-		return nil, err
+	for {
+		session, err := concurrency.NewSession(s.client, concurrency.WithTTL(int(math.Ceil(lockTTL.Seconds()))), concurrency.WithContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		err = concurrency.NewMutex(session, "mutex/"+sku).Lock(ctx)
+		if err == nil {
+			return session, nil
+		}
+		err = errors.Join(err, session.Close())
+		if ctx.Err() != nil || !errors.Is(err, concurrency.ErrSessionExpired) && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return nil, err
+		}
 	}
-	if err := concurrency.NewMutex(session, "mutex/"+sku).Lock(ctx); err != nil {
-		return nil, errors.Join(err, session.Close())
-	}
-	return session, nil
 }
 
 // stallMutex is stallFenced under etcd's Mutex, without a fence.
