@@ -28,14 +28,14 @@ type caller struct {
 }
 
 // call does f in the background, and returns where its error will be.
-func (c *caller) call(f func(ctx context.Context, tx pgx.Tx) error) <-chan error {
+func (c *caller) call(f func(ctx context.Context, tx pgx.Tx) error) chan error {
 	done := make(chan error, 1)
 	go func() { done <- guard.Do(context.Background(), c.Guard, "a", f) }()
 	return done
 }
 
 // inside does begun in the midst of a transaction, which then goes on.
-func (c *caller) inside(t *testing.T, begun func()) <-chan error {
+func (c *caller) inside(t *testing.T, begun func()) chan error {
 	t.Helper()
 	return c.call(func(ctx context.Context, tx pgx.Tx) error {
 		if err := increment("a")(ctx, tx); err != nil {
@@ -48,24 +48,24 @@ func (c *caller) inside(t *testing.T, begun func()) <-chan error {
 
 // outages begin a call, take the database away in the midst of it, and
 // return where the call's error will be.
-var outages = map[string]func(t *testing.T, c *caller) <-chan error{
-	"Postgres is silent": func(t *testing.T, c *caller) <-chan error {
+var outages = map[string]func(t *testing.T, c *caller) chan error{
+	"Postgres is silent": func(t *testing.T, c *caller) chan error {
 		begun := make(chan struct{})
 		done := c.inside(t, func() {
 			c.proxy.Pause(pgproxy.ToServer)
 			c.proxy.Pause(pgproxy.ToClient)
 			close(begun)
 		})
-		<-begun
+		awaitMoment(t, begun, done)
 		return done
 	},
-	"Postgres is silent before the transaction": func(t *testing.T, c *caller) <-chan error {
+	"Postgres is silent before the transaction": func(t *testing.T, c *caller) chan error {
 		c.proxy.Pause(pgproxy.ToServer)
 		done := c.call(increment("a"))
 		awaitBusy(t, c.process)
 		return done
 	},
-	"a COMMIT is not answered": func(t *testing.T, c *caller) <-chan error {
+	"a COMMIT is not answered": func(t *testing.T, c *caller) chan error {
 		sealed := make(chan struct{})
 		c.proxy.OnCommit(func(sql string) *pgproxy.Action {
 			if isSeal(sql) {
@@ -76,35 +76,36 @@ var outages = map[string]func(t *testing.T, c *caller) <-chan error{
 			return nil
 		})
 		done := c.call(increment("a"))
-		<-sealed
+		awaitMoment(t, sealed, done)
 		return done
 	},
-	"the pool is taken": func(t *testing.T, c *caller) <-chan error {
+	"the pool is taken": func(t *testing.T, c *caller) chan error {
 		for range c.pool.Stat().MaxConns() {
 			taken, err := c.pool.Acquire(t.Context())
 			require.NoError(t, err)
+			t.Cleanup(taken.Release) // the pool waits for them when it is closed
 			c.taken = append(c.taken, taken)
 		}
 		done := c.call(increment("a"))
-		<-c.acquired
+		awaitMoment(t, c.acquired, done)
 		return done
 	},
-	"Postgres crashed": func(t *testing.T, c *caller) <-chan error {
+	"Postgres crashed": func(t *testing.T, c *caller) chan error {
 		begun := make(chan struct{})
 		done := c.inside(t, func() {
 			require.NoError(t, c.server.Kill())
 			close(begun)
 		})
-		<-begun
+		awaitMoment(t, begun, done)
 		return done
 	},
-	"the disk is full": func(t *testing.T, c *caller) <-chan error {
+	"the disk is full": func(t *testing.T, c *caller) chan error {
 		begun := make(chan struct{})
 		done := c.inside(t, func() {
 			require.NoError(t, c.server.LimitFiles(context.Background(), 4096))
 			close(begun)
 		})
-		<-begun
+		awaitMoment(t, begun, done)
 		return done
 	},
 }
@@ -151,7 +152,7 @@ func TestClose_DuringAnOutageIsBounded_L1(t *testing.T) {
 			pool.Reset()
 			require.EqualValues(t, 2, value(t, pool, "a"))
 			requireNothingLeft(t, pool)
-			require.Zero(t, c.pool.Stat().AcquiredConns())
+			awaitIdle(t, c.process)
 		})
 	}
 }

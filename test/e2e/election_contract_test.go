@@ -68,13 +68,22 @@ func testElections(t *testing.T, process func(name string) (fence.Election, erro
 			elected <- next
 		}
 	}()
-	<-contended
+	select {
+	case <-contended:
+	case <-ctx.Done():
+		require.FailNow(t, "nobody waits")
+	}
 	require.NoError(t, led.Proclaim(ctx, "a2"))
 	require.Equal(t, fence.Leader{Grant: led.Grant(), Value: "a2"}, <-seen)
 	require.NoError(t, led.Resign(ctx))
 	require.ErrorIs(t, led.Proclaim(ctx, "a3"), fence.ErrReleased)
 	require.NoError(t, led.Resign(ctx), "again")
-	next := <-elected
+	var next fence.Leadership
+	select {
+	case next = <-elected:
+	case <-ctx.Done():
+		require.FailNow(t, "nobody is elected")
+	}
 	require.Positive(t, next.Grant().Compare(led.Grant()))
 	now, err := first.Leader(ctx)
 	require.NoError(t, err)

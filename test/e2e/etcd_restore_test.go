@@ -261,7 +261,7 @@ func (l *line) lead(target string) {
 func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
-	lock := etcd.Config{TTL: 5 * time.Second, RequestTimeout: time.Second}
+	lock := etcd.Config{TTL: 15 * time.Second}
 	cut := newProcess(t, r.etcd.Endpoint(), r.dsn, lock, nil, grpc.WithContextDialer(r.line.dial))
 	successor := newProcess(t, r.etcd.Endpoint(), r.dsn, lock, nil)
 	var grant fence.Grant
