@@ -50,7 +50,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // patient is a context that only a hang exceeds.
 func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -143,6 +143,9 @@ func TestWorker_StopsGracefully(t *testing.T) {
 	require.NoError(t, err)
 	defer pool.Close()
 	require.NoError(t, service.SetUp(ctx, pool))
+	// More than can be sold before the signal arrives, however late that is.
+	_, err = pool.Exec(ctx, "insert into lot (sku, received, quantity) values ($1, date '2027-01-01', 1000000)", service.SKU)
+	require.NoError(t, err)
 	cfg := WorkerConfig{name: "w", endpoint: etcdserver.Shared(t).Endpoint(), dsn: dsn, prefix: t.Name(), fenced: true}
 	w, err := startProcess(ctx, cfg)
 	require.NoError(t, err)
