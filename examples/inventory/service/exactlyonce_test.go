@@ -38,6 +38,7 @@ type shop struct {
 	attempts int
 	statuses map[int]int
 	marks    map[int]chan struct{} // closed when so many keys are answered
+	replaced chan struct{}         // closed when all servers are; the last keys wait for it
 }
 
 // order is a request that a key stands for.
@@ -120,7 +121,7 @@ func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
 		cutters = append(cutters, c)
 		paths[i] = serviceAt(t, url)
 	}
-	s := &shop{answers: map[string]reply{}, orders: map[string]order{}, statuses: map[int]int{}, marks: map[int]chan struct{}{}}
+	s := &shop{answers: map[string]reply{}, orders: map[string]order{}, statuses: map[int]int{}, marks: map[int]chan struct{}{}, replaced: make(chan struct{})}
 	kills := []int{*deductions / 3, 2 * *deductions / 3}
 	for _, at := range kills {
 		s.marks[at] = make(chan struct{})
@@ -128,6 +129,8 @@ func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
 	start := time.Now()
 	finished := startClients(s, paths)
 	t.Cleanup(func() { <-finished })
+	allReplaced := sync.OnceFunc(func() { close(s.replaced) })
+	defer allReplaced()
 	for i, at := range kills {
 		select {
 		case <-s.marks[at]:
@@ -139,6 +142,7 @@ func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
 		servers[i] = startChild(t, cfg)
 		cutters[i].target.Store(&servers[i].url)
 	}
+	allReplaced()
 	<-finished
 	took := time.Since(start)
 	require.False(t, t.Failed())
@@ -156,6 +160,9 @@ func startClients(s *shop, paths []*service) (finished chan struct{}) {
 		c := &client{paths: paths, random: rand.New(rand.NewPCG(*seed, uint64(n)+100)), shop: s}
 		done.Go(func() {
 			for k := n; k < *deductions; k += clients {
+				if k >= *deductions*5/6 {
+					<-s.replaced // or a server that is slow to start would find nothing left to do
+				}
 				c.run(fmt.Sprint("key-", k), order{product(k % products), 1 + c.random.IntN(3)})
 			}
 		})
