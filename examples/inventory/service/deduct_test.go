@@ -142,7 +142,7 @@ func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
 	dsn, pool := stocked(t)
 	cfg := config(t, dsn)
 	s := startService(t, cfg)
-	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: 2 * time.Second, Label: "client"})
+	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: time.Minute, Label: "client"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, locker.Close(context.WithoutCancel(ctx))) }()
 
@@ -187,7 +187,7 @@ func TestDeduct_BusyProductIs503(t *testing.T) {
 	cfg := config(t, dsn)
 	cfg.Request = time.Second
 	s := startService(t, cfg)
-	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: 2 * time.Second})
+	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: time.Minute})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, locker.Close(context.WithoutCancel(ctx))) }()
 	lease, err := locker.Acquire(ctx, Resource(SKU))

@@ -170,6 +170,7 @@ func TestOutage_SilentPostgresIs503UntilItAnswers(t *testing.T) {
 	_, pg, cfg := ownServers(t)
 	pool := stock100(t, cfg.Postgres)
 	proxy := startProxy(t, &cfg)
+	cfg.Read = 3 * time.Second
 	s := startService(t, cfg)
 	deduct := func() reply { return s.deduct("k", `{"qty":2}`) }
 	require.NoError(t, pg.Pause())

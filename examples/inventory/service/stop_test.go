@@ -34,7 +34,7 @@ func startChild(t testing.TB, cfg Config) *child {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self, "serve", "-listen", "127.0.0.1:0", "-ttl", cfg.TTL.String(), "-prefix", cfg.Prefix,
-		"-etcd", cfg.Etcd, "-postgres", cfg.Postgres, "-stop-timeout", cfg.Stop.String(), "-request-timeout", cfg.Request.String())
+		"-etcd", cfg.Etcd, "-postgres", cfg.Postgres, "-stop-timeout", cfg.Stop.String(), "-request-timeout", cfg.Request.String(), "-read-timeout", cfg.Read.String())
 	log := &lockedBuffer{}
 	cmd.Stderr = log
 	input, err := cmd.StdinPipe()
