@@ -21,6 +21,7 @@ def wait(at: str) -> None:
 
 def increment(tx: psycopg.Connection) -> None:
     (value,) = tx.cursor(row_factory=psycopg.rows.tuple_row).execute("select value from counter").fetchone()
+    tx.execute("set local idle_in_transaction_session_timeout = 0")  # the test decides how long it waits
     wait("inside")
     tx.execute("update counter set value = %s", (value + 1,))
 
