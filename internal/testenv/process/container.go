@@ -17,8 +17,8 @@ import (
 
 const (
 	// dockerBound is how long the Docker daemon may take to say that it is
-	// there; a socket without a daemon behind it would hang.
-	dockerBound = 2 * time.Second
+	// there, on a loaded machine too; a socket without a daemon behind it would hang.
+	dockerBound = 20 * time.Second
 	// dockerFile marks a directory that has a container, a network or both of its
 	// own name.
 	dockerFile = "docker"
