@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/environment"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
@@ -27,11 +28,21 @@ type performance struct {
 // workers are the worker processes that the scenario asks for.
 func (p *performance) workers() environment.Workers {
 	sc := p.task.scenario
-	w := environment.Workers{Number: sc.Workers, TTL: cmp.Or(sc.TTL, workload.TTL), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops, MaxBatch: sc.MaxBatch, Processors: sc.Processors}
+	w := environment.Workers{Number: sc.Workers, TTL: p.task.ttl(), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops, MaxBatch: sc.MaxBatch, Processors: sc.Processors}
 	if s, ok := p.task.workload.(stock.Stock); ok {
 		w.Actions, w.Lots = sc.Actions, s.Lots
 	}
 	return w
+}
+
+// ttl is the time to live of locks. Without faults it is so long that a stall of the machine, which
+// is a fault as well, takes no lock. In scripts no operations race, so none would notice.
+func (t task) ttl() time.Duration {
+	ttl := cmp.Or(t.scenario.TTL, workload.TTL)
+	if !t.faults && t.scenario.Script == nil {
+		ttl *= 10
+	}
+	return ttl
 }
 
 // whole does the run from its beginning to its end, and returns what was observed.

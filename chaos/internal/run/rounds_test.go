@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -163,4 +164,12 @@ func TestRounds_OnlyTheBuiltInWorkloadHasLots(t *testing.T) {
 		require.Equal(t, c.requires, task.result(nil).Requires)
 		require.Equal(t, c.lots, (&performance{task: task}).workers().Lots)
 	}
+}
+
+// A machine that stalls for a few seconds is a fault that a run without faults must not have.
+func TestTask_WithoutFaultsLocksOutliveAStall(t *testing.T) {
+	family, script := scenario.Scenario{Name: "family"}, scenario.Scenario{Name: "script", Script: func(context.Context, scenario.Environment) error { return nil }}
+	require.Equal(t, workload.TTL, task{scenario: family, faults: true}.ttl())
+	require.Equal(t, 10*workload.TTL, task{scenario: family}.ttl())
+	require.Equal(t, workload.TTL, task{scenario: script}.ttl())
 }
