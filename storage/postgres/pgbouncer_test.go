@@ -157,10 +157,11 @@ func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T)
 	dsn := migrated(t)
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
 	pool := openPooled(t, pooler, dsn)
+	store := newStore(t, pool, patient())
 	cfg := patient()
-	cfg.IdleTimeout = 500 * time.Millisecond
-	store := newStore(t, pool, cfg)
-	paused := begin(t, store, claim(t, store, grant(5, "a")))
+	cfg.IdleTimeout = 2 * time.Second // long enough for its own steps
+	bounded := newStore(t, pool, cfg)
+	paused := connect(t, bounded, claim(t, store, grant(5, "a")))
 	require.NoError(t, paused.Run(t.Context(), set("x", 1)))
 
 	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
@@ -175,9 +176,10 @@ func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{
-		PoolSize: 1, Settings: map[string]string{"query_wait_timeout": "0.3"},
+		PoolSize: 1, Settings: map[string]string{"query_wait_timeout": "1"},
 	})
 	pool := openPooled(t, pooler, dsn)
+	eventually(t, pool, "true") // its login at the server may take longer
 	cfg := patient()
 	cfg.CleanupTimeout = 100 * time.Millisecond
 	store := newStore(t, pool, cfg)
