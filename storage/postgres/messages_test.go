@@ -56,20 +56,22 @@ func TestCheck_NamesMissingRights_L1(t *testing.T) {
 func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{
-		LockTimeout: 100 * time.Millisecond, StatementTimeout: 200 * time.Millisecond, IdleTimeout: 100 * time.Millisecond,
-	})
-	c := claim(t, store, grant(5, "a"))
+	claimed := claim(t, newStore(t, pool, patient()), grant(5, "a"))
 	blocker, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, blocker.Rollback(t.Context())) }()
 	_, err = blocker.Exec(t.Context(), "lock table item in share mode")
 	require.NoError(t, err)
 
-	for name, op := range map[string]storage.Op[pgx.Tx]{
-		"LockTimeout is 100ms":      statement("insert into item values ('a', 1)"),
-		"StatementTimeout is 200ms": statement("select pg_sleep(60)"),
-		"IdleTimeout is 100ms": do(func(ctx context.Context, tx pgx.Tx) error {
+	for name, c := range map[string]struct {
+		limit func(*postgres.Config) // of one kind alone: another one could be reached first
+		op    storage.Op[pgx.Tx]
+	}{
+		"LockTimeout is 100ms": {func(cfg *postgres.Config) { cfg.LockTimeout = 100 * time.Millisecond }, statement("insert into item values ('a', 1)")},
+		"StatementTimeout is 200ms": {func(cfg *postgres.Config) {
+			cfg.LockTimeout, cfg.StatementTimeout = 200*time.Millisecond, 200*time.Millisecond
+		}, statement("select pg_sleep(60)")},
+		"IdleTimeout is 100ms": {func(cfg *postgres.Config) { cfg.IdleTimeout = 100 * time.Millisecond }, do(func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "select 1"); err != nil {
 				return err
 			}
@@ -80,9 +82,11 @@ func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 			}, time.Minute, 10*time.Millisecond)
 			_, err := tx.Exec(ctx, "select 1")
 			return err
-		}),
+		})},
 	} {
-		_, err := attempt(t.Context(), store, op, c)
+		cfg := patient()
+		c.limit(cfg)
+		_, err := attempt(t.Context(), newStore(t, pool, cfg), c.op, claimed)
 		require.ErrorContains(t, err, "postgres.Config."+name)
 	}
 }
