@@ -50,7 +50,7 @@ func TestMember_BeginsWithItsFirstStatement(t *testing.T) {
 	}{
 		"read and write": {op: add("x", 1), writes: map[pgx.QueryExecMode]int64{pgx.QueryExecModeCacheStatement: 2, pgx.QueryExecModeExec: 2, pgx.QueryExecModeSimpleProtocol: 3, pgx.QueryExecModeCacheDescribe: 3}},
 		"deadline":       {op: add("x", 1), left: time.Minute, writes: map[pgx.QueryExecMode]int64{pgx.QueryExecModeCacheStatement: 2, pgx.QueryExecModeExec: 2}},
-		"near deadline":  {op: add("x", 1), left: 500 * time.Millisecond, writes: map[pgx.QueryExecMode]int64{pgx.QueryExecModeCacheStatement: 3}},
+		"near deadline":  {op: add("x", 1), left: 990 * time.Millisecond, writes: map[pgx.QueryExecMode]int64{pgx.QueryExecModeCacheStatement: 3}},
 		"named":          {op: statement("update item set value = @value", pgx.NamedArgs{"value": 1}), writes: map[pgx.QueryExecMode]int64{pgx.QueryExecModeCacheStatement: 1, pgx.QueryExecModeExec: 1}},
 		"with an option": {op: statement("update item set value = $1", pgx.QueryExecModeCacheStatement, 1), writes: map[pgx.QueryExecMode]int64{pgx.QueryExecModeCacheStatement: 2}},
 		"no arguments":   {op: statement("update item set value = 1"), writes: map[pgx.QueryExecMode]int64{pgx.QueryExecModeCacheStatement: 2}},

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/storage"
@@ -161,13 +163,17 @@ func TestMember_CannotUndoAnother_N25(t *testing.T) {
 // all: the server bounds it.
 func TestMember_DeadlineIsTheServers_N14(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
+	caller, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) { giveUp() }
+	})
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
 	require.NoError(t, member(t.Context(), txn, set("x", 1)))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	require.ErrorContains(t, member(ctx, txn, statement("select pg_sleep(60)")), "57014")
+	const sleep = "do $$ begin raise notice 'under way'; perform pg_sleep(60); end $$"
+	require.NoError(t, caller.Err())
+	require.ErrorContains(t, member(soon{caller, 100 * time.Millisecond}, txn, statement(sleep)), "57014")
 	require.NoError(t, txn.Over())
 	ended, end := context.WithCancel(t.Context())
 	require.ErrorIs(t, member(ended, txn, do(func(ctx context.Context, tx pgx.Tx) error {
@@ -267,8 +273,8 @@ func TestMember_SerializationFailure(t *testing.T) {
 func TestMember_LockTimeoutEvictsAtTheEnd_N17(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, openPool(t, pool.Config().ConnString(), single), &postgres.Config{LockTimeout: 50 * time.Millisecond})
-	stale := newStore(t, pool, nil)
+	store := newStore(t, openPool(t, pool.Config().ConnString(), single), &postgres.Config{LockTimeout: 50 * time.Millisecond, EvictTimeout: time.Minute})
+	stale := newStore(t, pool, patient())
 	old := begin(t, stale, claim(t, stale, grant(5, "stale")))
 	require.NoError(t, old.Run(t.Context(), set("x", 1)))
 	txn := begin(t, store, claimOnly(t, pool, grant(6, "a")))
