@@ -145,7 +145,10 @@ func TestProtect_PreparedTransactionHasBeenSealed_P1_P2(t *testing.T) {
 	send := func(sql ...string) error {
 		conn, err := pgx.Connect(t.Context(), dsn)
 		require.NoError(t, err)
-		defer conn.Close(t.Context())
+		defer func() {
+			require.NoError(t, conn.Close(t.Context()))
+			eventually(t, pool, "select not exists (select from pg_stat_activity where pid = $1)", conn.PgConn().PID())
+		}()
 		for _, s := range sql {
 			if _, err := conn.Exec(t.Context(), s); err != nil {
 				return err
