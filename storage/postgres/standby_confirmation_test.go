@@ -11,7 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
+
+// alone are the settings of a server on which nothing but the test commits, and waits for a standby.
+var alone = map[string]string{"autovacuum": "off"}
 
 // standby makes commits of a server wait for a standby that doesn't exist.
 type standby struct {
@@ -66,7 +70,7 @@ func (s standby) signal(how string) {
 // doesn't say that it took effect before it is as durable as any commit.
 func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 	t.Parallel()
-	_, dsn := startServer(t, nil)
+	_, dsn := startServer(t, alone)
 	for name, c := range map[string]struct{ how, setting string }{
 		"cancelled":                          {"cancel", ""},
 		"cancelled, warnings are turned off": {"cancel", "set client_min_messages = error"},
@@ -74,7 +78,7 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := openPool(t, dsn)
-			store := newStore(t, pool, nil)
+			store := newStore(t, pool, &postgres.Config{IdleTimeout: time.Hour}) // it is idle while the standby is lost
 			standby := standby{t, openPool(t, dsn)}
 			g := grant(5, "a")
 			g.Resource = name
@@ -111,7 +115,7 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 // first did.
 func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
 	t.Parallel()
-	_, dsn := startServer(t, nil)
+	_, dsn := startServer(t, alone)
 	store := newStore(t, openPool(t, dsn), nil)
 	standby := standby{t, openPool(t, dsn)}
 	require.NoError(t, store.Check(t.Context()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,12 +29,12 @@ type replicated struct {
 
 func newReplicated(t *testing.T) *replicated {
 	t.Helper()
-	primary, dsn := startLocal(t, nil)
+	primary, dsn := startLocal(t, alone)
 	standby, err := pgserver.StartStandby(t.Context(), primary, nil)
 	require.NoError(t, err)
 	stopLater(t, standby)
 	pool := openPool(t, eitherOf(t, dsn, standby.DSN()))
-	return &replicated{primary, standby, openPool(t, dsn), pool, newStore(t, pool, nil)}
+	return &replicated{primary, standby, openPool(t, dsn), pool, newStore(t, pool, &postgres.Config{IdleTimeout: time.Hour})}
 }
 
 // eitherOf is the DSN of a database on two servers, whichever takes writes.

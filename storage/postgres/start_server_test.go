@@ -41,7 +41,7 @@ func eventually(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 // waiting waits until a backend waits for event, and returns its process id.
 func waiting(t testing.TB, pool *pgxpool.Pool, event string) int {
 	t.Helper()
-	const backends = "from pg_stat_activity where datname = current_database() and wait_event = $1 and state = 'active'"
+	const backends = "from pg_stat_activity where datname = current_database() and wait_event = $1 and state = 'active' and backend_type = 'client backend'"
 	eventually(t, pool, "select count(*) = 1 "+backends, event)
 	return query[int](t, pool, "select pid "+backends, event)
 }
