@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -21,6 +23,24 @@ type pooled struct {
 	pooler *pgbouncer.Pooler
 	direct *pgxpool.Pool
 	store  *postgres.Store
+	sent   chan struct{} // gets a signal when store has sent a seal
+}
+
+// sendingConn signals when a seal has been sent.
+type sendingConn struct {
+	net.Conn
+	sent chan<- struct{}
+}
+
+func (c sendingConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if bytes.Contains(b, []byte(".seal(")) {
+		select {
+		case c.sent <- struct{}{}:
+		default:
+		}
+	}
+	return n, err
 }
 
 func newPooled(t *testing.T) pooled {
@@ -29,9 +49,15 @@ func newPooled(t *testing.T) pooled {
 	pooler := startPooler(t, server, pgbouncer.Config{Settings: map[string]string{
 		// How long a client waits for a server that is away, and how often PgBouncer
 		// retries.
-		"query_wait_timeout": "1", "server_login_retry": "0.1",
+		"query_wait_timeout": "5", "server_login_retry": "0.1",
 	}})
-	return pooled{server, pooler, openPool(t, dsn), newStore(t, openPooled(t, pooler, dsn), patient())}
+	sent := make(chan struct{}, 1)
+	pool := openPooled(t, pooler, dsn, func(cfg *pgxpool.Config) {
+		wrapConn(cfg, func(conn net.Conn) net.Conn { return sendingConn{conn, sent} })
+	})
+	cfg := patient()
+	cfg.LockTimeout = time.Hour // until the fence is unlocked, or the pooler or the server is gone
+	return pooled{server, pooler, openPool(t, dsn), newStore(t, pool, cfg), sent}
 }
 
 // lockFence keeps seals waiting until the returned function is called.
@@ -68,6 +94,7 @@ func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
 		"the pooler has got it": {false, func(t *testing.T, p pooled, txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
 			require.NoError(t, p.pooler.Pause())
 			done := commit(txn)
+			receive(t, p.sent) // later the connection would be gone, and nothing sent
 			require.NoError(t, p.pooler.Kill())
 			return done
 		}},

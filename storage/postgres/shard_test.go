@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -107,7 +108,7 @@ func TestShard_ClaimDuringARenameIsRejected_HE9(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, setShard(t, pool, "0 of 2"))
-	store := newStore(t, pool, &postgres.Config{Shard: "0 of 2"})
+	store := newStore(t, pool, &postgres.Config{Shard: "0 of 2", LockTimeout: time.Hour, StatementTimeout: time.Hour})
 	claim(t, store, grant(4, "a"))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
@@ -129,7 +130,7 @@ func TestSetShard_WaitsForClaimsUnderWay_HE9(t *testing.T) {
 	pool := newPool(t)
 	tx := claimUnderWay(t, pool, "")
 	set := make(chan error, 1)
-	store := newStore(t, pool, &postgres.Config{Shard: "0 of 2"})
+	store := newStore(t, pool, &postgres.Config{Shard: "0 of 2", LockTimeout: time.Hour, StatementTimeout: time.Hour})
 	go func() { set <- store.SetShard(t.Context()) }()
 	waitsForLock(t, pool)
 	require.NoError(t, tx.Commit(t.Context()))
