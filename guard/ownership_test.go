@@ -294,7 +294,7 @@ func TestAcquire_FailureComesThrough(t *testing.T) {
 // This one isn't parallel, since it counts goroutines.
 func TestKeepFor_NeedsNoGoroutinePerResource(t *testing.T) {
 	w := newWorld(t)
-	g := w.process("a", nil)
+	g := w.process("a", &guard.Config{KeepFor: time.Hour}) // far longer than the calls take
 	before := runtime.NumGoroutine()
 	for i := range 1000 {
 		require.NoError(t, guard.Do(t.Context(), g, fmt.Sprintf("sku/%d", i), increment("n")))
