@@ -124,30 +124,30 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry_G13(t *testing.T) {
 
 // A COMMIT in doubt is settled before anything is read: what is read then stays true (G6).
 func TestReadOnly_SettlesWhatIsInDoubtFirst_G6_G13(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
-	require.NoError(t, err)
-	leader := w.process("a", &guard.Config{ResolveTimeout: time.Millisecond}).UnderLease(lease)
-	silent := true
-	w.store.SetFaults(memory.Faults{Commit: fates(memory.Normal, memory.Late), Resolve: func(storage.InDoubt) error {
-		if silent {
-			return errShop
+	inBubble(t, func(t *testing.T, w *world) {
+		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+		require.NoError(t, err)
+		leader := w.process("a", &guard.Config{ResolveTimeout: time.Millisecond}).UnderLease(lease)
+		silent := true
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.Normal, memory.Late), Resolve: func(storage.InDoubt) error {
+			if silent {
+				return errShop
+			}
+			return nil
+		}})
+		require.NoError(t, guard.Do(t.Context(), leader, sku, increment("n")))
+		require.ErrorIs(t, guard.Do(t.Context(), leader, sku, increment("n")), guard.ErrUnknownOutcome)
+		var n string
+		require.Error(t, guard.Do(t.Context(), leader, sku, reads("n", &n), guard.ReadOnly()))
+		require.Empty(t, n, "nothing ran")
+		silent = false
+		require.NoError(t, guard.Do(t.Context(), leader, sku, reads("n", &n), guard.ReadOnly()))
+		require.Equal(t, "1", n)
+		for _, late := range w.store.Deliver() {
+			require.ErrorIs(t, late, guard.ErrOvertaken)
 		}
-		return nil
-	}})
-	require.NoError(t, guard.Do(t.Context(), leader, sku, increment("n")))
-	require.ErrorIs(t, guard.Do(t.Context(), leader, sku, increment("n")), guard.ErrUnknownOutcome)
-	var n string
-	require.Error(t, guard.Do(t.Context(), leader, sku, reads("n", &n), guard.ReadOnly()))
-	require.Empty(t, n, "nothing ran")
-	silent = false
-	require.NoError(t, guard.Do(t.Context(), leader, sku, reads("n", &n), guard.ReadOnly()))
-	require.Equal(t, "1", n)
-	for _, late := range w.store.Deliver() {
-		require.ErrorIs(t, late, guard.ErrOvertaken)
-	}
-	require.Equal(t, "1", w.store.Read("n"))
+		require.Equal(t, "1", w.store.Read("n"))
+	})
 }
 
 // It joins no group, in which it could read what never takes effect, and its group would write for it.
