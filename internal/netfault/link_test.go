@@ -105,7 +105,12 @@ func read(t *testing.T, from net.Conn, n int) string {
 // requireSilent fails if anything arrives, an end included.
 func requireSilent(t *testing.T, from net.Conn) {
 	t.Helper()
-	require.NoError(t, from.SetReadDeadline(time.Now().Add(silence)))
+	requireSilentFor(t, from, silence)
+}
+
+func requireSilentFor(t *testing.T, from net.Conn, d time.Duration) {
+	t.Helper()
+	require.NoError(t, from.SetReadDeadline(time.Now().Add(d)))
 	n, err := from.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "%d bytes arrived", n)
 	require.NoError(t, from.SetReadDeadline(time.Now().Add(generous)))
@@ -308,12 +313,14 @@ func TestDelay_EndsForWhatIsUnderWay(t *testing.T) {
 
 // A cut also holds back packets whose delay ends during it.
 func TestDelay_DoesNotPassACut(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t)
 	client, server := f.connect()
-	f.link.Delay(netfault.ToServer, silence/3, 0)
+	const latency = 3 * time.Second // the cut has to come before its end
+	f.link.Delay(netfault.ToServer, latency, 0)
 	send(t, client, "late")
 	revert := f.link.Cut(netfault.ToServer)
-	requireSilent(t, server)
+	requireSilentFor(t, server, latency+silence)
 	revert()
 	require.Equal(t, "late", read(t, server, 4))
 }
