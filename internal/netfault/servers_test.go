@@ -50,7 +50,7 @@ func TestCut_ToServer_LetsALeaseExpire(t *testing.T) {
 	t.Parallel()
 	link, through, direct := etcdBehindLink(t)
 	ctx := bounded(t)
-	lease, err := through.Grant(ctx, 3)
+	lease, err := through.Grant(ctx, 10)
 	require.NoError(t, err)
 	answers, err := through.KeepAlive(ctx, lease.ID)
 	require.NoError(t, err)
@@ -70,7 +70,8 @@ func TestCut_ToClient_GoesOnRenewingALease(t *testing.T) {
 	ctx := bounded(t)
 	lease, err := through.Grant(ctx, 30)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) <= 27 }, generous, 50*time.Millisecond)
+	// The renewal shows for as long as this takes.
+	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) <= 22 }, generous, 50*time.Millisecond)
 
 	revert := link.Cut(netfault.ToClient)
 	var reverted atomic.Bool
@@ -79,7 +80,7 @@ func TestCut_ToClient_GoesOnRenewingALease(t *testing.T) {
 		_, err := through.KeepAliveOnce(ctx, lease.ID)
 		answered <- err == nil && reverted.Load()
 	}()
-	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) >= 28 }, generous, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return remaining(t, direct, lease.ID) >= 23 }, generous, 5*time.Millisecond)
 	time.Sleep(silence) // an answer has this long to come too early
 	reverted.Store(true)
 	revert()
