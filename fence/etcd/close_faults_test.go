@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 )
 
 // closing is a busy locker: it holds a lock, waits for one, releases one and acquires one.
@@ -23,11 +24,13 @@ type closing struct {
 // Then it begins to release a lock and to acquire one.
 func busy(t testing.TB, client *clientv3.Client, cfg *Config, inject func()) *closing {
 	t.Helper()
-	other := newTestLocker(t, client, cfg)
+	lasting := *cfg // the other one holds for as long as the test takes
+	lasting.TTL, lasting.RequestTimeout = etcdtest.Patience, etcdtest.Patience
+	other := newTestLocker(t, client, &lasting)
 	acquire(t, other, "theirs")
 	c := &closing{Locker: newTestLocker(t, client, cfg)}
-	c.held = acquire(t, c.Locker, "held")
-	released := acquire(t, c.Locker, "released")
+	c.held = acquireAtLast(t, c.Locker, "held")
+	released := acquireAtLast(t, c.Locker, "released")
 	c.waiting = acquiring(patient(t), c.Locker, "theirs")
 	awaitKeys(t, client, c.cluster.Keys.Queue("theirs"), 2)
 	inject()
@@ -65,10 +68,10 @@ func (c *closing) requireCloses(t testing.TB) error {
 	return err
 }
 
-// bounded is a config whose locks live for two seconds.
+// bounded is a config whose locks live for six seconds.
 func bounded(t testing.TB) *Config {
 	cfg := fresh(t)
-	cfg.TTL, cfg.RequestTimeout = 2*time.Second, time.Second
+	cfg.TTL, cfg.RequestTimeout = 6*time.Second, 2*time.Second
 	return cfg
 }
 

@@ -22,10 +22,10 @@ func TestPause_EndsTheLeaseAtTheDeadline_F3(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	cfg := fresh(t)
-	cfg.TTL = 3 * time.Second
+	cfg.TTL = 8 * time.Second
 	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
 	le := acquire(t, l, "r")
-	require.Equal(t, 3*time.Second, l.GrantedTTL())
+	require.Equal(t, 8*time.Second, l.GrantedTTL())
 	earliest := time.Now().Add(le.Remaining())
 	require.NoError(t, e.Pause())
 	require.Equal(t, fence.LossDeadline, lossOf(t, le))
@@ -123,7 +123,7 @@ func TestDead_ErrorsAreBoundedByTheContextOrTheRequestTimeout(t *testing.T) {
 		}
 		cfg.RequestTimeout = time.Hour
 		l = newTestLocker(t, dial(t, endpoint), cfg)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // it has to end while the call waits
 		defer cancel()
 		_, err := l.Acquire(ctx, "r")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -259,7 +259,7 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	cfg.RequestTimeout = 3 * time.Second // the settlement waits that long for a connection
 	cfg.TTL = 20 * time.Minute           // the key goes because the lease is revoked
 	l, admin := newTestLocker(t, dial(t, p.endpoint()), cfg), dial(t, etcd.Endpoint())
-	release(t, acquire(t, l, "warm"))
+	release(t, acquireAtLast(t, l, "warm"))
 	session := l.sessions.Current()
 	p.set(func() { p.muted = true })
 	waiting := acquiring(patient(t), l, "r")
@@ -269,7 +269,7 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	require.Eventually(t, func() bool { return session.Remaining() == 0 }, etcdtest.Patience, time.Millisecond)
 	p.set(func() { p.down, p.muted = false, false })
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 0)
-	acquire(t, l, "r")
+	acquireAtLast(t, l, "r")
 	require.NotSame(t, session, l.sessions.Current())
 }
 

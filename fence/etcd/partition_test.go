@@ -29,12 +29,13 @@ func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, holds %v", name, holds), func(t *testing.T) {
 				t.Parallel()
 				e, cfg := etcdserver.Shared(t), fresh(t)
-				cfg.TTL, cfg.RequestTimeout = 2*time.Second, time.Second
 				p := newProxy(t, e.Endpoint())
-				a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, p.endpoint()), cfg)
-				held := acquire(t, a, "r")
-				if holds {
-					acquire(t, b, "kept")
+				a := newTestLocker(t, dial(t, e.Endpoint()), cfg) // holds for as long as the test takes
+				cfg.TTL, cfg.RequestTimeout = 6*time.Second, 2*time.Second
+				b := newTestLocker(t, dial(t, p.endpoint()), cfg)
+				held, kept := acquire(t, a, "r"), acquireAtLast(t, b, "kept")
+				if !holds {
+					release(t, kept)
 				}
 				ctx, cancel := context.WithCancel(patient(t))
 				waiting := acquiring(ctx, b, "r")
@@ -55,10 +56,11 @@ func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 func TestPartition_WhatIsKeptEndsByItsDeadline_F3_HD17(t *testing.T) {
 	t.Parallel()
 	e, cfg := etcdserver.Shared(t), fresh(t)
-	cfg.TTL, cfg.RequestTimeout = 2*time.Second, time.Second
 	p := newProxy(t, e.Endpoint())
-	a, b := newTestLocker(t, dial(t, p.endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
-	held := acquire(t, a, "r")
+	b := newTestLocker(t, dial(t, e.Endpoint()), cfg) // waits for as long as the test takes
+	cfg.TTL, cfg.RequestTimeout = 6*time.Second, 2*time.Second
+	a := newTestLocker(t, dial(t, p.endpoint()), cfg)
+	held := acquireAtLast(t, a, "r")
 	waiting := acquiring(patient(t), b, "r")
 	awaitKeys(t, b.cluster.Client, a.cluster.Keys.Queue("r"), 2)
 	p.set(func() { p.down = true })

@@ -214,7 +214,7 @@ func TestClose_OfAnUnusedLockerSendsNothing(t *testing.T) {
 
 func TestGrantedTTL_IsWhatEtcdGranted(t *testing.T) {
 	t.Parallel()
-	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Heartbeat: 100 * time.Millisecond, Election: 2 * time.Second})
+	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Heartbeat: 100 * time.Millisecond, Election: 20 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
 	client, cfg := dial(t, e.Endpoint()), fresh(t)
@@ -224,6 +224,6 @@ func TestGrantedTTL_IsWhatEtcdGranted(t *testing.T) {
 	release(t, acquire(t, l, "r"))
 	ttl, err := client.TimeToLive(patient(t), clientv3.LeaseID(l.sessions.Current().ID))
 	require.NoError(t, err)
-	require.EqualValues(t, 3, ttl.GrantedTTL, "etcd raises it to one and a half election timeouts")
-	require.Equal(t, 3*time.Second, l.GrantedTTL())
+	require.EqualValues(t, 30, ttl.GrantedTTL, "etcd raises it to one and a half election timeouts")
+	require.Equal(t, 30*time.Second, l.GrantedTTL())
 }
