@@ -62,7 +62,7 @@ func TestAuth_NeitherPasswordNorCertificateIsNamed_HD8(t *testing.T) {
 func TestAuth_AWithdrawnRightIsNamedByTheLoss_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
-	cfg.TTL = 5 * time.Second
+	cfg.TTL = 8 * time.Second
 	e := startAuthEtcd(t, cfg.Prefix)
 	l := newTestLocker(t, e.as(t, "app", "app"), cfg)
 	le := acquire(t, l, "r")

@@ -17,8 +17,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// authEtcd is an etcd that requires authentication. Its tokens expire after a second
-// without use.
+// authEtcd is an etcd that requires authentication.
 type authEtcd struct {
 	*etcdserver.Server
 	log  *serverLog
@@ -36,12 +35,13 @@ var rights = []struct {
 	{"/epoch", false, clientv3.PermissionType(clientv3.PermRead)},
 }
 
-func startAuthEtcd(t testing.TB, prefix string) *authEtcd {
+// hasty makes tokens expire after a second without use. Without it they outlast a test.
+const hasty = "--auth-token-ttl=1"
+
+func startAuthEtcd(t testing.TB, prefix string, flags ...string) *authEtcd {
 	t.Helper()
 	a := &authEtcd{log: newServerLog()}
-	a.Server = startEtcd(t, &etcdserver.Config{Log: a.log, ExtraFlags: []string{
-		"--auth-token-ttl=1", "--bcrypt-cost=4", "--log-level=debug",
-	}})
+	a.Server = startEtcd(t, &etcdserver.Config{Log: a.log, ExtraFlags: append([]string{"--bcrypt-cost=4", "--log-level=debug"}, flags...)})
 	admin := dial(t, a.Endpoint())
 	for _, user := range []string{"root", "app", "nobody"} {
 		_, err := admin.UserAdd(patient(t), user, user)
@@ -161,7 +161,7 @@ func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
-	e := startAuthEtcd(t, cfg.Prefix)
+	e := startAuthEtcd(t, cfg.Prefix, hasty)
 	locker := func() *Locker { return newTestLocker(t, e.as(t, "app", "app"), cfg) }
 	renewing, watching, releasing, trying, waiting, closing := locker(), locker(), locker(), locker(), locker(), locker()
 	acquire(t, renewing, "renewing")
@@ -217,9 +217,10 @@ func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
 func TestAuth_TheLeaseOfADeadHolderExpires_HD8(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
+	e := startAuthEtcd(t, cfg.Prefix, hasty)
+	b := newTestLocker(t, e.as(t, "app", "app"), cfg) // waits for as long as the test takes
 	cfg.TTL = 3 * time.Second
-	e := startAuthEtcd(t, cfg.Prefix)
-	a, b := newTestLocker(t, e.as(t, "app", "app"), cfg), newTestLocker(t, e.as(t, "app", "app"), cfg)
+	a := newTestLocker(t, e.as(t, "app", "app"), cfg)
 	held := acquire(t, a, "r")
 	require.NoError(t, a.cluster.Client.Close())
 	e.awaitNoToken(t)
