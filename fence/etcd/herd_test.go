@@ -9,15 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
+
+// patientHerd is patient for waiters that wait for many others to come.
+func patientHerd(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*etcdtest.Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // A hundred processes of three waiters each.
 func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 	t.Parallel()
 	const lockers, each = 100, 3
 	client, cfg := etcdserver.Client(t), fresh(t)
+	ctx := patientHerd(t)
 	holder := newTestLocker(t, client, cfg)
 	held := acquire(t, holder, "r")
 	type grant struct {
@@ -34,7 +43,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 		l := newTestLocker(t, client, cfg)
 		for range each {
 			waiting.Go(func() {
-				le, err := l.Acquire(patient(t), "r")
+				le, err := l.Acquire(ctx, "r")
 				if !holds(t, err == nil, "acquire: %v", err) {
 					return
 				}
@@ -69,7 +78,7 @@ func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 	t.Parallel()
 	const dead = 50
 	client, cfg := etcdserver.Client(t), fresh(t)
-	ctx, cancel := context.WithCancel(patient(t))
+	ctx, cancel := context.WithCancel(patientHerd(t))
 	var waiting sync.WaitGroup
 	var sessions []*session.Session
 	for i := range dead {
@@ -83,7 +92,7 @@ func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 		awaitKeys(t, client, l.cluster.Keys.Queue("r"), i+1)
 		sessions = append(sessions, l.sessions.Current())
 	}
-	last := acquiring(patient(t), newTestLocker(t, client, cfg), "r")
+	last := acquiring(patientHerd(t), newTestLocker(t, client, cfg), "r")
 	awaitKeys(t, client, cfg.Prefix+"/locks/r/", dead+1)
 	for _, s := range slices.Backward(sessions) {
 		_, err := client.Revoke(patient(t), s.ID)

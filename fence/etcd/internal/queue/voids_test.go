@@ -49,7 +49,7 @@ func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12(t *testing.T) {
 	q, admin := newQueues(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(noAnswer)), names, time.Hour), dial(t, endpoint) // no key goes because the session ends
 	kept := acquire(t, q, "kept")
 
-	ctx, giveUp := context.WithCancel(patient(t))
+	ctx, giveUp := context.WithTimeout(t.Context(), 10*etcdtest.Patience) // the first one waits for the last
 	defer giveUp()
 	var acquires sync.WaitGroup
 	muted.Store(true)
