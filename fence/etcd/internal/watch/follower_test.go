@@ -48,15 +48,18 @@ func (s signal) Denied(error) {}
 // slowWatch holds back what is sent on a watch stream until the test lets it go.
 type slowWatch struct {
 	grpc.ClientStream
-	sending chan struct{}
+	sending chan struct{} // has room for one
 	proceed chan struct{}
 }
 
 func (s *slowWatch) SendMsg(m any) error {
 	select {
 	case s.sending <- struct{}{}:
-		<-s.proceed
-	default:
+	default: // not the first one
+	}
+	select {
+	case <-s.proceed:
+	case <-s.Context().Done():
 	}
 	return s.ClientStream.SendMsg(m)
 }
@@ -67,7 +70,7 @@ func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	slow := &slowWatch{sending: make(chan struct{}), proceed: make(chan struct{})}
+	slow := &slowWatch{sending: make(chan struct{}, 1), proceed: make(chan struct{})}
 	hold := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		stream, err := open(ctx, desc, cc, method, opts...)
 		if err != nil || method != pb.Watch_Watch_FullMethodName {
