@@ -18,7 +18,8 @@ import (
 
 func startCluster(t testing.TB) *etcdserver.Cluster {
 	t.Helper()
-	c, err := etcdserver.StartCluster(patient(t), 3, nil)
+	// With the shorter defaults a busy machine would now and then elect another leader by itself.
+	c, err := etcdserver.StartCluster(patient(t), 3, &etcdserver.Config{Heartbeat: 100 * time.Millisecond, Election: 2 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
@@ -59,7 +60,7 @@ func persistently(t testing.TB, f func(context.Context) error) {
 // a slow machine, and its requests time out soon.
 func clusterConfig(t testing.TB) *Config {
 	cfg := fresh(t)
-	cfg.TTL, cfg.RequestTimeout = 60*time.Second, 2*time.Second
+	cfg.TTL, cfg.RequestTimeout = 60*time.Second, 4*time.Second
 	return cfg
 }
 
@@ -89,7 +90,7 @@ func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn_HD3(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, cfg := startCluster(t), clusterConfig(t)
 			a, b := newTestLocker(t, dialAll(t, c.Endpoints()), cfg), newTestLocker(t, dialAll(t, c.Endpoints()), cfg)
-			held := acquire(t, a, "r")
+			held := acquireAtLast(t, a, "r")
 			waiting := acquiring(patient(t), b, "r")
 			awaitKeys(t, dialAll(t, c.Endpoints()), a.cluster.Keys.Queue("r"), 2)
 			old := leaderAfter(t, c, nil)
@@ -196,9 +197,9 @@ func TestIsolation_AWaiterOfTheIsolatedMemberGetsAnError_HD10(t *testing.T) {
 	c, cfg := startCluster(t), clusterConfig(t)
 	leader := leaderAfter(t, c, nil)
 	a := newTestLocker(t, dial(t, leader.Endpoint()), cfg)
-	held := acquire(t, a, "r")
+	held := acquireAtLast(t, a, "r")
 	follower := anotherThan(c, leader)
-	cfg.TTL = 2 * time.Second
+	cfg.TTL = 8 * time.Second
 	b := newTestLocker(t, dial(t, follower.Endpoint()), cfg)
 	waiting := acquiring(patient(t), b, "r")
 	awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 2)
@@ -222,7 +223,7 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
 	c, cfg := startCluster(t), clusterConfig(t)
 	leader := leaderAfter(t, c, nil)
 	a := newTestLocker(t, dial(t, leader.Endpoint()), cfg)
-	held := acquire(t, a, "r")
+	held := acquireAtLast(t, a, "r")
 	follower := anotherThan(c, leader)
 	client := dial(t, follower.Endpoint())
 	b := newTestLocker(t, client, cfg)
@@ -244,9 +245,9 @@ func TestIsolation_AHolderOfTheIsolatedMemberLosesItsLock_F2_F3(t *testing.T) {
 	c, cfg := startCluster(t), clusterConfig(t)
 	leader := leaderAfter(t, c, nil)
 	b := newTestLocker(t, dial(t, anotherThan(c, leader).Endpoint()), cfg)
-	cfg.TTL = 3 * time.Second
+	cfg.TTL = 8 * time.Second
 	a := newTestLocker(t, dial(t, leader.Endpoint()), cfg)
-	held := acquire(t, a, "r")
+	held := acquireAtLast(t, a, "r")
 	waiting := acquiring(patient(t), b, "r")
 	awaitKeys(t, b.cluster.Client, b.cluster.Keys.Queue("r"), 2)
 	require.NoError(t, leader.Isolate())

@@ -30,8 +30,10 @@ func fallSilent(t *testing.T, cfg *Config) *silence {
 	follower := anotherThan(c, leader)
 	client := dial(t, follower.Endpoint())
 	s := &silence{a: newTestLocker(t, client, cfg), b: newTestLocker(t, dial(t, leader.Endpoint()), cfg)}
-	s.held = acquire(t, s.a, "r")
-	require.True(t, renews(t, s.a))
+	s.held = acquireAtLast(t, s.a, "r")
+	for limit := patient(t); !renews(t, s.a); {
+		require.NoError(t, limit.Err(), "no renewal succeeds")
+	}
 	awaitWatch(t, s.a)
 	client.SetEndpoints(c.Endpoints()...) // open streams stay where they are
 	require.NoError(t, follower.Pause())
@@ -41,7 +43,7 @@ func fallSilent(t *testing.T, cfg *Config) *silence {
 // awaitWatch waits until etcd shows l what happens in the queue of a lock of its own.
 func awaitWatch(t testing.TB, l *Locker) {
 	t.Helper()
-	le := acquire(t, l, "watched")
+	le := acquireAtLast(t, l, "watched")
 	_, err := l.cluster.Client.Delete(patient(t), keyOf(le))
 	require.NoError(t, err)
 	require.Equal(t, fence.LossDeleted, lossOf(t, le))
@@ -108,6 +110,7 @@ func TestWatch_AStreamThatIsStuckIsReplaced_L1(t *testing.T) {
 			l := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(intercept)), cfg)
 			contended := make(chan struct{})
 			acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })
+			cfg.RequestTimeout = etcdtest.Patience
 			acquiring(patient(t), newTestLocker(t, dial(t, endpoint), cfg), "r")
 			etcdtest.Receive(t, contended)
 		})
