@@ -166,7 +166,7 @@ func TestCommit_OfNothingIsRejectedByTheBeginCheck_G5(t *testing.T) {
 	claimOnly(t, pool, grant(6, "b"))
 	_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return nil }), c)
 	require.Equal(t, storage.StageBegin, requireRejected(t, err, storage.ReasonStale).Stage)
-	require.Zero(t, pool.Stat().AcquiredConns())
+	noneInUse(t, pool)
 }
 
 // The first statement fails as it would in a transaction that had begun before it: with the
@@ -210,7 +210,7 @@ func TestRun_FirstStatementFails_G4(t *testing.T) {
 				}), c)
 				require.Error(t, err)
 				require.NotErrorIs(t, err, storage.ErrTxEnded)
-				require.Zero(t, pool.Stat().AcquiredConns())
+				noneInUse(t, pool)
 			}
 			write(t, store, c, set("x", 1))
 		})
@@ -300,7 +300,7 @@ func TestRun_OutlivesAConnectionThatWasCut(t *testing.T) {
 				proxy.CutAll()
 				write(t, store, c, op)
 				holds(t, pool, "x", 3)
-				require.Zero(t, pool.Stat().AcquiredConns(), name)
+				noneInUse(t, pool, name)
 			}
 		})
 	}
@@ -406,7 +406,7 @@ func TestStore_OutlivesAConnectionThatWasCut(t *testing.T) {
 		proxy.CutAll()
 		require.NoError(t, step(), name)
 	}
-	require.Zero(t, pool.Stat().AcquiredConns())
+	noneInUse(t, pool)
 	write(t, direct, c, set("x", 1))
 	proxy.OnQuery(func(sql string) *pgproxy.Action {
 		if strings.HasPrefix(sql, "begin") {

@@ -46,6 +46,13 @@ func waiting(t testing.TB, pool *pgxpool.Pool, event string) int {
 	return query[int](t, pool, "select pid "+backends, event)
 }
 
+// noneInUse requires that all connections of a pool come back. The pool takes one that was closed
+// off its list on a goroutine of its own.
+func noneInUse(t testing.TB, pool *pgxpool.Pool, msgAndArgs ...any) {
+	t.Helper()
+	require.Eventually(t, func() bool { return pool.Stat().AcquiredConns() == 0 }, time.Minute, time.Millisecond, msgAndArgs...)
+}
+
 // background runs f and returns the channel of its result.
 func background[T any](f func() (T, error)) <-chan result[T] {
 	done := make(chan result[T], 1)
