@@ -30,10 +30,11 @@ func (c countedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// countWrites counts the writes of a pool with one connection.
+// countWrites counts the writes of a pool with one connection, which doesn't ping it after a pause.
 func countWrites(writes *atomic.Int64) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) {
 		cfg.MaxConns = 1
+		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 		dial := cfg.ConnConfig.DialFunc
 		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
@@ -235,7 +236,7 @@ func TestRun_FirstStatementKeepsToTheLimits_L1(t *testing.T) {
 		"text": statement("delete from item"), "arguments": statement("delete from item where key = $1", "x"),
 		"query": get("y", new(int64)), "prepared": set("x", 1),
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err = attempt(ctx, store, op, c)
 		cancel()
 		require.ErrorAs(t, err, new(*postgres.TransientError), name)
@@ -266,7 +267,7 @@ func TestRun_FirstStatementOnASilentServer_L1(t *testing.T) {
 			txn := connect(t, store, c)
 			proxy.Pause(pgproxy.ToServer)
 			t.Cleanup(func() { proxy.Resume(pgproxy.ToServer) })
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			err := txn.Run(ctx, op)
 			require.ErrorIs(t, err, storage.ErrStoreUnavailable)
@@ -385,7 +386,7 @@ func TestBatch_PreparesWithinTheLockTimeout_L1(t *testing.T) {
 	require.NoError(t, err)
 	var batch postgres.Batch
 	batch.Exec("delete from item where key = $1", "x")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = attempt(ctx, store, &batch, c)
 	require.ErrorAs(t, err, new(*postgres.TransientError))
