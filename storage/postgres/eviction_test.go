@@ -71,7 +71,7 @@ func TestClaim_EvictsAStuckPredecessor_L1_N3(t *testing.T) {
 			}, c.ready)
 			began := time.Now()
 			write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
-			require.Less(t, time.Since(began), time.Second+5*time.Second+2*time.Second)
+			require.Less(t, time.Since(began), time.Minute, "far less than what the predecessor may take")
 			goOn()
 			require.Error(t, receive(t, old).err)
 			holds(t, pool, "x", 2)
@@ -89,12 +89,19 @@ func TestBeginCheck_BoundsABlockedSend_N3(t *testing.T) {
 	resume := make(chan struct{})
 	goOn := sync.OnceFunc(func() { close(resume) })
 	defer goOn() // also if the server never drops it
-	done := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "select repeat('x', 1000000) from generate_series(1, 1000)")
-		<-resume
-		rows.Close()
-		return err
-	}, "a.wait_event = 'ClientWrite'")
+	c, sending := claim(t, store, grant(5, "a")), make(chan struct{})
+	done := background(func() ([]storage.Claim, error) {
+		return attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "select repeat('x', 1000000) from generate_series(1, 1000)")
+			if err == nil {
+				close(sending)
+			}
+			<-resume
+			rows.Close()
+			return err
+		}), c)
+	})
+	receive(t, sending) // what is seen of it on the server may be over before one looks
 	eventually(t, pool, "select count(*) = 0 from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())")
 	goOn()
 	require.Error(t, receive(t, done).err)
