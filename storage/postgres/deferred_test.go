@@ -36,7 +36,7 @@ func TestSeal_DeferredTriggersRunBeforeIt_N13(t *testing.T) {
 func TestSeal_DeferredTriggersAreBounded_N13(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond, StatementTimeout: time.Second})
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond, StatementTimeout: time.Second, NetworkTimeout: time.Minute})
 	mustExec(t, pool, slowTrigger)
 	_, err := attempt(t.Context(), store, set("x", 1), claim(t, store, grant(5, "a")))
 	require.ErrorContains(t, err, "statement timeout")

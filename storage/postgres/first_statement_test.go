@@ -85,8 +85,8 @@ func TestBatch_InTheMiddleOnASilentServer_L1(t *testing.T) {
 	t.Parallel()
 	_, proxy, _, direct := behindPooler(t)
 	pool := openPool(t, proxy.DSN(), oneConn)
-	const limit = 2 * time.Second // the transaction has to begin within it
-	store := newStore(t, pool, &postgres.Config{LockTimeout: limit, StatementTimeout: limit, NetworkTimeout: limit, CleanupTimeout: limit, IdleTimeout: time.Minute})
+	const limit = 2 * time.Second
+	store := newStore(t, pool, &postgres.Config{LockTimeout: limit, StatementTimeout: limit, NetworkTimeout: 4 * limit, CleanupTimeout: limit, IdleTimeout: time.Minute}) // the transaction has to begin within 5 of them
 	txn := begin(t, store, claim(t, direct, grant(5, "a")))
 	b, _ := batchOf(insertItem, "x", 1)
 	require.NoError(t, txn.Run(t.Context(), b))
@@ -122,7 +122,7 @@ func TestBatch_EvictsAStaleTransactionThatBlocksIt_N17_L1(t *testing.T) {
 func TestRun_ContextEndsInTheFirstStatement(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{StatementTimeout: 5 * time.Minute})
+	store := newStore(t, pool, &postgres.Config{LockTimeout: 5 * time.Minute, StatementTimeout: 5 * time.Minute})
 	c := claim(t, store, grant(5, "a"))
 	for _, args := range [][]any{nil, {300}} {
 		sql := "select pg_sleep(300)"
