@@ -34,7 +34,7 @@ var tricks = map[string]string{
 	"set local client_encoding = 'SQL_ASCII'":                                       "",
 	"set local statement_timeout = 0":                                               "",
 	"set local lock_timeout = 0; set local idle_in_transaction_session_timeout = 0": "",
-	"set local statement_timeout = 1; set local statement_timeout = 0":              "",
+	"set local statement_timeout = '1h'; set local statement_timeout = 0":           "",
 	"set session_replication_role = replica":                                        "",
 	"set local session_replication_role = replica":                                  "",
 	"set local synchronous_commit = off":                                            "",
