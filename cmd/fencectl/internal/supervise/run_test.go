@@ -56,7 +56,7 @@ func (l losing) Remaining() time.Duration {
 	case <-l.done:
 		return 0
 	default:
-		return 10 * time.Second
+		return 2 * time.Minute
 	}
 }
 
@@ -68,7 +68,7 @@ func TestRun_LostWhileTheCommandRuns_F3(t *testing.T) {
 	require.NoError(t, syscall.Mkfifo(ready, 0o600))
 	path, err := exec.LookPath("sh")
 	require.NoError(t, err)
-	c := Command{Path: path, Args: []string{"sh", "-c", `trap "exit 7" TERM; : > "$0"; sleep 60 & wait`, ready}, Signals: make(chan os.Signal, 16), Grace: time.Second}
+	c := Command{Path: path, Args: []string{"sh", "-c", `trap "exit 7" TERM; : > "$0"; while :; do sleep 0.1; done`, ready}, Signals: make(chan os.Signal, 16), Grace: time.Minute}
 	t.Cleanup(func() { signal.Stop(c.Signals) })
 	lease := losing{make(chan struct{})}
 	go func() {
