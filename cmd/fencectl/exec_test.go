@@ -70,7 +70,7 @@ func TestExec_WaitsNoLongerThanAllowed(t *testing.T) {
 	prefix, flags := onEtcd(t)
 	held, err := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix}).Acquire(t.Context(), "r")
 	require.NoError(t, err)
-	for _, wait := range []string{"0s", "100ms"} {
+	for _, wait := range []string{"0s", "5s"} { // time enough to queue, and to learn who holds the lock
 		got := fencectlProcess(t, nil, execArgs(append(flags, "--wait", wait), "r", "echo", "ran")...)
 		require.Equal(t, ended(exitNotAcquired, "", "fencectl: fence: r is locked by "+held.Grant().Holder+"\n"), got)
 	}
