@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -41,8 +42,10 @@ func startEtcd(t *testing.T, cfg *etcdserver.Config) *etcdserver.Server {
 	return e
 }
 
+// newLocker makes a locker whose leases outlive a pause of the machine, unless cfg says otherwise.
 func newLocker(t *testing.T, client *clientv3.Client, cfg etcd.Config) *etcd.Locker {
 	t.Helper()
+	cfg.TTL = cmp.Or(cfg.TTL, time.Minute)
 	l, err := etcd.NewLocker(client, &cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -23,7 +23,7 @@ func TestExec_TheCommandHasTheTerminal(t *testing.T) {
 	t.Parallel()
 	_, flags := onEtcd(t)
 	screen, terminal := openTerminal(t)
-	cmd := clitest.Child(t, nil, execArgs(append(flags, "--ttl", "60s"), "r", "sh", "-c", `
+	cmd := clitest.Child(t, nil, execArgs(flags, "r", "sh", "-c", `
 		trap "echo interrupted" INT; trap "exit 4" QUIT
 		echo ready $$; while :; do read line; done`)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal

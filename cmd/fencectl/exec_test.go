@@ -23,9 +23,9 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// execArgs is a command line of "exec" with the test's own prefix.
+// execArgs is a command line of "exec" with the test's own prefix, and a lock that outlives a pause of the machine.
 func execArgs(flags []string, resource string, command ...string) []string {
-	return append(append(append([]string{"exec", resource}, flags...), "--"), command...)
+	return append(append(append([]string{"exec", resource, "--ttl", "60s"}, flags...), "--"), command...)
 }
 
 func TestExec_RunsTheCommandUnderItsGrant(t *testing.T) {
