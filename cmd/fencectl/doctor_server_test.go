@@ -149,15 +149,15 @@ func TestDoctor_FindsAPoolerInStatementMode_HB18(t *testing.T) {
 func TestDoctor_ExaminesTheServersThatAnswer(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, nil)
-	away := "postgres://me@" + closedPort(t) + "/shop"
+	away := "postgres://me@" + closedPort + "/shop"
 	i.sql("alter table fence.rejection set unlogged")
 	code, found := examine(t, append([]string{"--database-url", away}, i.flags...)...)
 	require.Equal(t, []string{"tables-unlogged", "postgres-unreachable"}, idsOf(found))
 	require.Equal(t, cli.ExitViolated, code)
-	code, found = examine(t, "--etcd-endpoints", closedPort(t), "--database-url", i.dsn, "--ignore", "durability-off")
+	code, found = examine(t, "--etcd-endpoints", closedPort, "--database-url", i.dsn, "--ignore", "durability-off")
 	require.Equal(t, []string{"tables-unlogged", "etcd-unreachable"}, idsOf(found))
 	require.Equal(t, cli.ExitViolated, code)
-	code, found = examine(t, "--etcd-endpoints", closedPort(t))
+	code, found = examine(t, "--etcd-endpoints", closedPort)
 	require.Equal(t, []string{"etcd-unreachable"}, idsOf(found))
 	require.Contains(t, found[0].Seen, "connection refused")
 	require.Equal(t, cli.ExitNotReady, code)
@@ -179,7 +179,7 @@ func TestDoctor_ExaminesTheEtcdOfAVariable(t *testing.T) {
 	without := doctor()
 	require.Equal(t, cli.ExitOK, without.Code, without.Stdout)
 	require.Regexp(t, `^etcd was not examined, \S+: \d+ checks, nothing found\n$`, without.Stderr)
-	t.Setenv("FENCEKIT_ETCD_ENDPOINTS", "http://"+closedPort(t))
+	t.Setenv("FENCEKIT_ETCD_ENDPOINTS", "http://"+closedPort)
 	with := doctor()
 	require.Equal(t, cli.ExitNotReady, with.Code)
 	require.Contains(t, with.Stdout, "etcd-unreachable")

@@ -116,12 +116,12 @@ func TestEtcd_ThatIsAwayIsSaidToBe(t *testing.T) {
 	const advice = "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is "
 	t.Run("nothing listens", func(t *testing.T) {
 		t.Parallel()
-		got := fencectlProcess(t, nil, "locks", "list", "--etcd-endpoints", closedPort(t))
+		got := fencectlProcess(t, nil, "locks", "list", "--etcd-endpoints", closedPort)
 		requireNotReady(t, got, "connection refused", advice)
 	})
 	t.Run("nothing listens for a password", func(t *testing.T) {
 		t.Parallel()
-		got := fencectlProcess(t, []string{etcdPasswordVariable + "=s3cret"}, "locks", "list", "--etcd-endpoints", closedPort(t), "--etcd-user", "app")
+		got := fencectlProcess(t, []string{etcdPasswordVariable + "=s3cret"}, "locks", "list", "--etcd-endpoints", closedPort, "--etcd-user", "app")
 		requireNotReady(t, got, "connection refused", advice)
 	})
 	t.Run("no such host", func(t *testing.T) {

@@ -157,7 +157,7 @@ func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
 func TestLocksList_SaysWhatIsWrongWithTheDatabase(t *testing.T) {
 	t.Parallel()
 	_, flags := onEtcd(t)
-	got := fencectl(t, append([]string{"locks", "list", "--database-url", "postgres://me@" + closedPort(t) + "/shop"}, flags...)...)
+	got := fencectl(t, append([]string{"locks", "list", "--database-url", "postgres://me@" + closedPort + "/shop"}, flags...)...)
 	require.Equal(t, cli.ExitNotReady, got.Code)
 	require.Contains(t, got.Stderr, "Check that Postgres runs")
 }

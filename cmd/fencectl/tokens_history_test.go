@@ -305,7 +305,7 @@ func TestTokensHistory_ExitCodes(t *testing.T) {
 		says string
 	}{
 		"ok":             {[]string{"--database-url", dsn}, cli.ExitOK, ""},
-		"no server":      {[]string{"--database-url", "postgres://me@" + closedPort(t) + "/shop"}, cli.ExitNotReady, "Check that Postgres runs"},
+		"no server":      {[]string{"--database-url", "postgres://me@" + closedPort + "/shop"}, cli.ExitNotReady, "Check that Postgres runs"},
 		"silent server":  {[]string{"--database-url", silent, "--timeout", "1s"}, cli.ExitNotReady, "gave up after 1s (--timeout)"},
 		"no database":    {[]string{"--database-url", with(t, dsn, "dbname", "no_such_database")}, cli.ExitNotReady, "Create the database first"},
 		"wrong login":    {[]string{"--database-url", as(newRole(t, dsn, "nologin"), "pw")}, cli.ExitNotReady, "Check user and password"},
