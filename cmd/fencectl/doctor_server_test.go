@@ -17,7 +17,7 @@ import (
 
 func TestDoctor_FindsPreparedTransactionsAndAFullLockTable_N16(t *testing.T) {
 	t.Parallel()
-	i, pg := onOwn(t, map[string]string{"max_prepared_transactions": "5", "max_locks_per_transaction": "10", "max_connections": "20"})
+	i, pg := onOwn(t, map[string]string{"max_prepared_transactions": "5", "max_locks_per_transaction": "10", "max_connections": "20", "autovacuum": "off"})
 	require.Contains(t, i.finds(cli.ExitNotReady, "prepared-transactions").Seen, "max_prepared_transactions is 5")
 	i.ignore = []string{"--ignore", "prepared-transactions"}
 	i.at(i.dsn)
