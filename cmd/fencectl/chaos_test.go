@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +21,7 @@ func TestChaos_IsTheCommandBesideOrOnThePath(t *testing.T) {
 	require.NoError(t, err)
 	dir, onPath := t.TempDir(), t.TempDir()
 	fencectl := filepath.Join(dir, "fencectl")
-	require.NoError(t, os.WriteFile(fencectl, self, 0o755))
+	writeProgram(t, fencectl, self)
 	run := func(args ...string) (code int, stdout, stderr string) {
 		var out, errs bytes.Buffer
 		cmd := clitest.Child(t, []string{"PATH=" + onPath}, args...)
@@ -34,7 +35,7 @@ func TestChaos_IsTheCommandBesideOrOnThePath(t *testing.T) {
 	require.Contains(t, stderr, "fencectl: fencectl-chaos is not installed: it is neither in "+dir+" nor on the PATH. Install it with: go install github.com/fencekit/fencekit/cmd/fencectl-chaos@")
 
 	says := func(dir, word string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, chaosProgram), []byte("#!/bin/sh\necho "+word+" \"$@\"\nexit 7\n"), 0o755))
+		writeProgram(t, filepath.Join(dir, chaosProgram), []byte("#!/bin/sh\necho "+word+" \"$@\"\nexit 7\n"))
 	}
 	says(onPath, "path")
 	for args, want := range map[string]string{
@@ -50,6 +51,15 @@ func TestChaos_IsTheCommandBesideOrOnThePath(t *testing.T) {
 	says(dir, "beside")
 	_, stdout, _ := run("chaos", "verify", "dir")
 	require.Equal(t, "beside verify dir\n", stdout)
+}
+
+// writeProgram writes a program. No child process is started meanwhile, by any other test: it would have the
+// file open for writing until it executes its own program, and what is open for writing can't be executed.
+func writeProgram(t *testing.T, path string, text []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(path, text, 0o755))
 }
 
 func TestChaos_IsInstalledInTheSameVersion(t *testing.T) {
