@@ -45,17 +45,18 @@ type held struct {
 	gone     chan int64 // when the lock was seen to be gone in etcd
 }
 
-// execHeld runs a command under "exec" until all of it runs and the lock is held. A slow machine
-// may lose the lock before that, and then it begins again.
-func execHeld(t *testing.T, client *clientv3.Client) *held {
+// execHeld runs a command under "exec" until all of it runs and the lock is held, and for a while
+// longer. A slow machine may lose the lock before that, and then it begins again.
+func execHeld(t *testing.T, client *clientv3.Client, longer time.Duration) *held {
 	t.Helper()
 	for {
 		h := startHeld(t, client)
 		select {
 		case <-h.beats.both:
-			if h.watchLock(t) {
+			if h.watchLock(t) && h.keepsLock(t, longer) {
 				return h
 			}
+			t.Log("begins again")
 		case err := <-h.ended:
 			t.Log("begins again")
 			require.Equal(t, exitLockLost, clitest.ExitCode(t, func() error { return err }))
@@ -95,6 +96,20 @@ func (h *held) watchLock(t *testing.T) bool {
 		}
 	}()
 	return true
+}
+
+// keepsLock reports, after a while, whether the lock was held and the command ran until then.
+func (h *held) keepsLock(t *testing.T, while time.Duration) bool {
+	t.Helper()
+	select {
+	case <-h.gone:
+		return false
+	case err := <-h.ended:
+		require.Equal(t, exitLockLost, clitest.ExitCode(t, func() error { return err }))
+		return false
+	case <-time.After(while):
+		return true
+	}
 }
 
 // outlived is how long the command was known to live after the lock was gone; negative if it
@@ -159,8 +174,7 @@ func TestExec_TheCommandDoesNotOutliveTheLock_F3(t *testing.T) {
 			loss := losses[kind]
 			t.Run(fmt.Sprintf("%s/%d", loss.name, run), func(t *testing.T) {
 				t.Parallel()
-				h := execHeld(t, client)
-				time.Sleep(rand.N(execTTL)) // the moment
+				h := execHeld(t, client, rand.N(execTTL)) // until the moment
 				require.NoError(t, loss.lose(t.Context(), h))
 				outlived, code := h.outlived(t)
 				require.LessOrEqual(t, outlived, loss.bound)
