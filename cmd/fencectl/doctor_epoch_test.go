@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -144,15 +145,27 @@ func TestDoctor_FindsARolledBackPostgres_HE4(t *testing.T) {
 	i.findsNothing()
 }
 
+// awaitStandby returns once a standby streams, and the server shows it in this state.
+func (i *installation) awaitStandby(state string) {
+	i.t.Helper()
+	require.Eventually(i.t, func() bool {
+		var there bool
+		err := i.pool.QueryRow(i.t.Context(), "select exists (select from pg_stat_replication where state = 'streaming' and sync_state = $1)", state).Scan(&there)
+		return err == nil && there
+	}, time.Minute, 10*time.Millisecond)
+}
+
 func TestDoctor_FindsWhatAStandbyLacked_HE1(t *testing.T) {
 	t.Parallel()
 	i, primary := onOwn(t, nil)
 	standby, err := pgserver.StartStandby(t.Context(), primary, nil)
 	require.NoError(t, err)
 	stopLater(t, standby)
+	i.awaitStandby("async") // which answers before it streams
 	asynchronous := i.finds(cli.ExitOK, "standby-asynchronous")
 	require.Contains(t, asynchronous.Seen, "1 standby: standby; synchronous_standby_names is empty")
 	i.mend(asynchronous)
+	i.awaitStandby("quorum") // what reloads the server doesn't wait for all of its processes
 	i.findsNothing()
 	i.sql("alter system reset synchronous_standby_names", "select pg_reload_conf()")
 
