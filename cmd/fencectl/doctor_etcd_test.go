@@ -88,7 +88,7 @@ func TestDoctor_SeesTheGrantedTimeToLive(t *testing.T) {
 
 func TestDoctor_FindsASilentMember_L1(t *testing.T) {
 	t.Parallel()
-	c, err := etcdserver.StartCluster(t.Context(), 3, nil)
+	c, err := etcdserver.StartCluster(t.Context(), 3, &etcdserver.Config{Election: 2 * time.Second}) // no other elections than the test's
 	require.NoError(t, err)
 	stopLater(t, c)
 	all := strings.Join(c.Endpoints(), ",")
