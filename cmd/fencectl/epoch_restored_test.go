@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
@@ -36,10 +37,10 @@ func newCounting(t *testing.T) *counting {
 	return c
 }
 
-// process is a process's guard.
+// process is a process's guard. Its client is soon back when etcd is, however long the restore took.
 func (c *counting) process() *fencekit.Guard {
 	c.t.Helper()
-	client, err := c.etcd.Client(c.t.Context())
+	client, err := clientv3.New(etcd.ClientConfig(c.etcd.Endpoint()))
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { _ = client.Close() })
 	pool, err := pgxpool.New(c.t.Context(), c.dsn)
