@@ -46,7 +46,7 @@ func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
 	t.Parallel()
 	_, flags := onEtcd(t)
 	notRunnable := filepath.Join(t.TempDir(), "script")
-	require.NoError(t, os.WriteFile(notRunnable, []byte("#!/no/such/interpreter\n"), 0o755))
+	writeProgram(t, notRunnable, []byte("#!/no/such/interpreter\n"))
 	for _, c := range []struct {
 		code    int
 		stderr  string

@@ -74,7 +74,7 @@ func TestRequireFenced_FindsUnfencedFunctions_G2_G3(t *testing.T) {
 				} else {
 					require.Contains(t, v.failure, c.failure)
 				}
-				require.Zero(t, pool.Stat().AcquiredConns())
+				noneInUse(t, pool)
 			})
 		})
 	}

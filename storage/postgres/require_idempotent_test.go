@@ -56,7 +56,7 @@ func TestRequireIdempotent_FindsFunctionsThatTakeEffectTwice_G4(t *testing.T) {
 				require.Contains(t, v.failure, c.failure)
 			}
 			holds(t, pool, "stock", c.stock)
-			require.Zero(t, pool.Stat().AcquiredConns())
+			noneInUse(t, pool)
 		})
 	}
 }
