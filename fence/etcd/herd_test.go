@@ -14,8 +14,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// patientHerd is patient for waiters that wait for many others to come.
-func patientHerd(t testing.TB) context.Context {
+// morePatient is patient for waiters that wait for many others to come.
+func morePatient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*etcdtest.Patience)
 	t.Cleanup(cancel)
 	return ctx
@@ -26,7 +26,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 	t.Parallel()
 	const lockers, each = 100, 3
 	client, cfg := etcdserver.Client(t), fresh(t)
-	ctx := patientHerd(t)
+	ctx := morePatient(t)
 	holder := newTestLocker(t, client, cfg)
 	held := acquire(t, holder, "r")
 	type grant struct {
@@ -78,7 +78,7 @@ func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 	t.Parallel()
 	const dead = 50
 	client, cfg := etcdserver.Client(t), fresh(t)
-	ctx, cancel := context.WithCancel(patientHerd(t))
+	ctx, cancel := context.WithCancel(morePatient(t))
 	var waiting sync.WaitGroup
 	var sessions []*session.Session
 	for i := range dead {
@@ -92,7 +92,7 @@ func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
 		awaitKeys(t, client, l.cluster.Keys.Queue("r"), i+1)
 		sessions = append(sessions, l.sessions.Current())
 	}
-	last := acquiring(patientHerd(t), newTestLocker(t, client, cfg), "r")
+	last := acquiring(morePatient(t), newTestLocker(t, client, cfg), "r")
 	awaitKeys(t, client, cfg.Prefix+"/locks/r/", dead+1)
 	for _, s := range slices.Backward(sessions) {
 		_, err := client.Revoke(patient(t), s.ID)
