@@ -1,10 +1,12 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -99,9 +101,17 @@ func with(params map[string]string) func(*pgxpool.Config) {
 	}
 }
 
+// newStore makes a store whose transactions and cleanups have longer than a machine stalls, unless
+// cfg says otherwise.
 func newStore(t testing.TB, pool *pgxpool.Pool, cfg *postgres.Config) *postgres.Store {
 	t.Helper()
-	store, err := postgres.NewStore(pool, cfg)
+	var patient postgres.Config
+	if cfg != nil {
+		patient = *cfg
+	}
+	patient.IdleTimeout = cmp.Or(patient.IdleTimeout, time.Minute)
+	patient.CleanupTimeout = cmp.Or(patient.CleanupTimeout, time.Minute)
+	store, err := postgres.NewStore(pool, &patient)
 	require.NoError(t, err)
 	return store
 }
