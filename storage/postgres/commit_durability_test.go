@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // chain makes tables step_1 to step_n with deferred triggers: each defers all constraints
@@ -60,7 +58,7 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 				_, _ = pool.Exec(context.Background(), "drop table if exists step_1, step_2, step_3, step_4; drop function if exists step_1, step_2, step_3, step_4")
 			})
 			mustExec(t, pool, c.ddl)
-			store := newStore(t, pool, &postgres.Config{IdleTimeout: time.Minute}) // it is idle while the standby gets lost
+			store := newStore(t, pool, nil)
 			g := grant(5, "a")
 			g.Resource = name
 			txn := begin(t, store, claim(t, store, g))

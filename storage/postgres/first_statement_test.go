@@ -86,7 +86,7 @@ func TestBatch_InTheMiddleOnASilentServer_L1(t *testing.T) {
 	_, proxy, _, direct := behindPooler(t)
 	pool := openPool(t, proxy.DSN(), oneConn)
 	const limit = 2 * time.Second
-	store := newStore(t, pool, &postgres.Config{LockTimeout: limit, StatementTimeout: limit, NetworkTimeout: 4 * limit, CleanupTimeout: limit, IdleTimeout: time.Minute}) // the transaction has to begin within 5 of them
+	store := newStore(t, pool, &postgres.Config{LockTimeout: limit, StatementTimeout: limit, NetworkTimeout: 4 * limit, CleanupTimeout: limit}) // the transaction has to begin within 5 of them
 	txn := begin(t, store, claim(t, direct, grant(5, "a")))
 	b, _ := batchOf(insertItem, "x", 1)
 	require.NoError(t, txn.Run(t.Context(), b))

@@ -24,9 +24,7 @@ func TestGroup_CallSeesWhatWasCommittedBeforeIt_N23(t *testing.T) {
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
 		queued := make(chan int, 16)
-		cfg := at(level)
-		cfg.IdleTimeout = time.Minute // the first member's transaction is idle while another one commits
-		g, err := guard.New(guardtest.NewLocker(), newStore(t, pool, cfg), &guard.Config{
+		g, err := guard.New(guardtest.NewLocker(), newStore(t, pool, at(level)), &guard.Config{
 			MaxBatch: 8, MaxHold: time.Hour, Observers: []*guard.Observer{{Queued: func(_ context.Context, _ string, delta int) {
 				if delta > 0 {
 					queued <- delta

@@ -101,17 +101,17 @@ func with(params map[string]string) func(*pgxpool.Config) {
 	}
 }
 
-// newStore makes a store whose transactions and cleanups have longer than a machine stalls, unless
-// cfg says otherwise.
+// newStore makes a store with cfg. IdleTimeout and CleanupTimeout, unless cfg sets them, are a minute:
+// a machine may stall for longer than their defaults.
 func newStore(t testing.TB, pool *pgxpool.Pool, cfg *postgres.Config) *postgres.Store {
 	t.Helper()
-	var patient postgres.Config
+	var own postgres.Config
 	if cfg != nil {
-		patient = *cfg
+		own = *cfg
 	}
-	patient.IdleTimeout = cmp.Or(patient.IdleTimeout, time.Minute)
-	patient.CleanupTimeout = cmp.Or(patient.CleanupTimeout, time.Minute)
-	store, err := postgres.NewStore(pool, &patient)
+	own.IdleTimeout = cmp.Or(own.IdleTimeout, time.Minute)
+	own.CleanupTimeout = cmp.Or(own.CleanupTimeout, time.Minute)
+	store, err := postgres.NewStore(pool, &own)
 	require.NoError(t, err)
 	return store
 }

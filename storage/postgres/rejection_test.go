@@ -3,13 +3,11 @@ package postgres_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // A rejected client may stop at that moment: its locks are free as soon as the server has
@@ -85,7 +83,7 @@ func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 func TestRejection_IsRecordedThoughTheCallersContextHasEnded_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{CleanupTimeout: time.Minute})
+	store := newStore(t, pool, nil)
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
 	claimOnly(t, pool, grant(6, "b"))
 	ended, cancel := context.WithCancel(t.Context())

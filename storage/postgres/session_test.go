@@ -5,7 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // slow blocks a statement between the check of the transaction and the sending.
@@ -120,7 +118,7 @@ func TestRun_UsersOwnErrorIsNoRejection_G5(t *testing.T) {
 func TestRun_RejectionIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{CleanupTimeout: time.Minute})
+	store := newStore(t, pool, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := attempt(ctx, store, do(func(ctx context.Context, tx pgx.Tx) error {

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // alone are the settings of a server on which nothing but the test commits, and waits for a standby.
@@ -78,7 +77,7 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := openPool(t, dsn)
-			store := newStore(t, pool, &postgres.Config{IdleTimeout: time.Hour}) // it is idle while the standby is lost
+			store := newStore(t, pool, nil)
 			standby := standby{t, openPool(t, dsn)}
 			g := grant(5, "a")
 			g.Resource = name

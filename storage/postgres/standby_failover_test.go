@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -34,7 +33,7 @@ func newReplicated(t *testing.T) *replicated {
 	require.NoError(t, err)
 	stopLater(t, standby)
 	pool := openPool(t, eitherOf(t, dsn, standby.DSN()))
-	return &replicated{primary, standby, openPool(t, dsn), pool, newStore(t, pool, &postgres.Config{IdleTimeout: time.Hour})}
+	return &replicated{primary, standby, openPool(t, dsn), pool, newStore(t, pool, nil)}
 }
 
 // eitherOf is the DSN of a database on two servers, whichever takes writes.
