@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// morePatient is patient for waiters that wait for many others to come.
+// morePatient is patient, for what takes many turns.
 func morePatient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*etcdtest.Patience)
 	t.Cleanup(cancel)

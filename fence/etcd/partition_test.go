@@ -104,7 +104,7 @@ func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
 	// Without a certificate, the error says what is missing.
 	mine = mine.Clone()
 	mine.Certificates = nil
-	recommended := ClientConfig(e.Endpoint()) // which soon tries again
+	recommended := ClientConfig(e.Endpoint()) // it reconnects within two seconds
 	recommended.TLS = mine
 	stranger, err := clientv3.New(recommended)
 	require.NoError(t, err)
@@ -116,7 +116,7 @@ func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
 		requireReason(t, err, fence.Unreachable)
 		return strings.Contains(err.Error(), "certificate")
 	}
-	for limit := morePatient(t); !says(); { // gRPC may be trying again just then, or have met the closed connection first
+	for limit := morePatient(t); !says(); { // gRPC may be reconnecting, or have read the closed connection before the reason
 		require.NoError(t, limit.Err(), "the error never says why")
 	}
 }

@@ -73,7 +73,7 @@ func TestSystemd_StartsReadyAndStopsWithoutLocks_HD13(t *testing.T) {
 	etcd, err := etcdserver.Start(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, etcd.Stop(context.Background())) }()
-	place, err := process.NewServer("inventory", nil, 1) // for its port, which nobody else gets
+	place, err := process.NewServer("inventory", nil, 1) // reserves the port
 	require.NoError(t, err)
 	defer func() { require.NoError(t, place.Stop(context.Background())) }()
 

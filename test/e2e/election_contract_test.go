@@ -71,7 +71,7 @@ func testElections(t *testing.T, process func(name string) (fence.Election, erro
 	select {
 	case <-contended:
 	case <-ctx.Done():
-		require.FailNow(t, "nobody waits")
+		require.FailNow(t, "the second process does not wait for the election")
 	}
 	require.NoError(t, led.Proclaim(ctx, "a2"))
 	require.Equal(t, fence.Leader{Grant: led.Grant(), Value: "a2"}, <-seen)
@@ -82,7 +82,7 @@ func testElections(t *testing.T, process func(name string) (fence.Election, erro
 	select {
 	case next = <-elected:
 	case <-ctx.Done():
-		require.FailNow(t, "nobody is elected")
+		require.FailNow(t, "the second process is not elected")
 	}
 	require.Positive(t, next.Grant().Compare(led.Grant()))
 	now, err := first.Leader(ctx)

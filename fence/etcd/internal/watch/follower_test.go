@@ -48,7 +48,7 @@ func (s signal) Denied(error) {}
 // slowWatch holds back what is sent on a watch stream until the test lets it go.
 type slowWatch struct {
 	grpc.ClientStream
-	sending chan struct{} // has room for one
+	sending chan struct{} // buffers one signal
 	proceed chan struct{}
 }
 
