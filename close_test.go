@@ -120,7 +120,7 @@ func TestClose_EndsCallsThenReleasesThenEndsLeaderships(t *testing.T) {
 }
 
 // The lock service goes on as well: a resource that was never owned can be acquired.
-func TestClose_InAFunctionClosesNothing_L1(t *testing.T) {
+func TestClose_InAFunctionClosesNothing(t *testing.T) {
 	t.Parallel()
 	g, _ := newGuard(t, etcdserver.Client(t), migratedPool(t), fencekit.Config{})
 	require.NoError(t, guard.Do(t.Context(), g, "a", func(ctx context.Context, _ pgx.Tx) error {

@@ -18,14 +18,9 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/configdoc"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
-
-func TestDocs_ConfigIsDocumented(t *testing.T) {
-	configdoc.Check(t, "docs/configuration.md", "fencekit.Config", fencekit.Config{})
-}
 
 // awayClient is a client of an etcd that isn't there.
 func awayClient(t *testing.T) *clientv3.Client {

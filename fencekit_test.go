@@ -104,7 +104,7 @@ func TestCheck_FailsWhenAServerIsNotAsItWas(t *testing.T) {
 
 // What a leader writes is rejected once a later one has begun (G3), by the Guard of
 // either, and without a leader there is none.
-func TestElection_ALaterLeaderFencesTheEarlierOut_G3(t *testing.T) {
+func TestElection_ALaterLeaderFencesTheEarlierOut(t *testing.T) {
 	t.Parallel()
 	client, pool := etcdserver.Client(t), migratedPool(t)
 	a, prefix := newGuard(t, client, pool, fencekit.Config{})

@@ -21,14 +21,3 @@ func TestReadme_ShowsTheProgramThatRuns(t *testing.T) {
 		require.Contains(t, program, "\t"+strings.ReplaceAll(paragraph, "\n", "\n\t")+"\n", "not in examples/quickstart/main.go")
 	}
 }
-
-// The servers that a newcomer starts are of the versions that the tests run on.
-func TestReadme_StartsTheVersionsThatWereRun(t *testing.T) {
-	readme, versions := read(t, "README.md"), read(t, "docs/versions.md")
-	image := regexp.MustCompile(`etcd:v(\S+)`).FindStringSubmatch(readme)
-	require.NotNil(t, image)
-	require.Contains(t, versions, "| etcd, server and client | "+image[1]+";")
-	image = regexp.MustCompile(`postgres:(\d+)\n`).FindStringSubmatch(readme)
-	require.NotNil(t, image)
-	require.Contains(t, versions, "| PostgreSQL | "+image[1]+".")
-}

@@ -60,7 +60,7 @@ func TestShards_EachHasItsOwnData(t *testing.T) {
 
 // Processes that have the databases in another order, another number of them, or one of them
 // alone, can't claim in them.
-func TestShards_AnotherListIsRejected_HE9(t *testing.T) {
+func TestShards_AnotherListIsRejected(t *testing.T) {
 	t.Parallel()
 	a, b := emptyPool(t), emptyPool(t)
 	require.NoError(t, newShards(t, fencekit.Config{}, a, b).Migrate(t.Context()))
@@ -77,7 +77,7 @@ func TestShards_AnotherListIsRejected_HE9(t *testing.T) {
 }
 
 // Grants that came with a request run on their own shard, and make no fence in another one.
-func TestShards_UnderGrantMakesFencesInTheirShard_HE9(t *testing.T) {
+func TestShards_UnderGrantMakesFencesInTheirShard(t *testing.T) {
 	t.Parallel()
 	pools := []*pgxpool.Pool{emptyPool(t), emptyPool(t)}
 	s := newShards(t, fencekit.Config{}, pools...)
@@ -150,7 +150,7 @@ func TestNewShards_RejectsWhatCannotWork(t *testing.T) {
 	require.ErrorIs(t, (&fencekit.Guard{}).Close(t.Context()), guard.ErrInvalid)
 }
 
-func TestShards_CloseInAFunctionClosesNothing_L1(t *testing.T) {
+func TestShards_CloseInAFunctionClosesNothing(t *testing.T) {
 	t.Parallel()
 	s := newShards(t, fencekit.Config{}, emptyPool(t), emptyPool(t))
 	require.NoError(t, s.Migrate(t.Context()))

@@ -16,7 +16,7 @@ import (
 )
 
 // psql prints what the guide says, block by block, in the two sessions that the guide has.
-func TestGuides_SQLIsWhatPsqlRuns_G2_G3_G4(t *testing.T) {
+func TestGuides_SQLIsWhatPsqlRuns(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
 	pool, err := pgxpool.New(t.Context(), dsn)

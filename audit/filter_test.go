@@ -173,7 +173,7 @@ func hasOp(f audit.Filter, op storage.OpRecord) bool {
 
 // Whatever the filter, the size of the pages and the place to begin at, what is read is what the
 // filter says, in order.
-func TestEntries_AreThoseThatTheFilterAdmits_HF2(t *testing.T) {
+func TestEntries_AreThoseThatTheFilterAdmits(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -151,7 +151,7 @@ func TestFences_AreWhereTheyStand(t *testing.T) {
 	}
 }
 
-func TestStatistics_CountWhatMatches_HF2(t *testing.T) {
+func TestStatistics_CountWhatMatches(t *testing.T) {
 	t.Parallel()
 	w := newWritten(t)
 	d := openHistory(t, w.pool)
@@ -172,7 +172,7 @@ func TestStatistics_CountWhatMatches_HF2(t *testing.T) {
 }
 
 // The reader can read all of it, and so can the app role.
-func TestDatabase_IsReadByTheRoles_HC2(t *testing.T) {
+func TestDatabase_IsReadByTheRoles(t *testing.T) {
 	t.Parallel()
 	w := newWritten(t)
 	name := fmt.Sprintf("role_%016x", rand.Uint64())

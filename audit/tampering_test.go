@@ -3,7 +3,6 @@ package audit_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -222,24 +221,4 @@ func heads(t testing.TB, pool *pgxpool.Pool) (all []audit.Head) {
 	})
 	require.NoError(t, err)
 	return all
-}
-
-// The guide lists each kind of tampering with its finding.
-func TestDocs_ListTheKindsOfTampering(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../docs/guides/verification-of-history.md")
-	require.NoError(t, err)
-	table := "| tampering | finding |\n|---|---|\n"
-	for _, x := range tamperings {
-		what := x.what
-		if x.known {
-			what += " (with a known head)"
-		}
-		table += "| " + what + " | " + x.want + " |\n"
-	}
-	table += "\nWith an export:\n\n| tampering | finding |\n|---|---|\n"
-	for _, x := range exportTamperings {
-		table += "| " + x.what + " | " + x.want + " |\n"
-	}
-	require.Contains(t, string(text), table, "docs/guides/verification-of-history.md has to have:\n%s", table)
 }

@@ -14,7 +14,7 @@ import (
 
 // A history goes on after a failover, on the next timeline, under new grants. A rejection by a
 // claim that the failover lost is no longer provable; one that no failover explains is a finding.
-func TestVerify_FollowsAFailover_HE1(t *testing.T) {
+func TestVerify_FollowsAFailover(t *testing.T) {
 	t.Parallel()
 	server, err := pgserver.Start(t.Context(), &pgserver.Config{Local: true})
 	require.NoError(t, err)

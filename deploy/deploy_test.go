@@ -160,42 +160,6 @@ func TestMetrics_AreThoseOfTheDashboardTheAlertsAndTheGuide(t *testing.T) {
 		}
 	}
 	require.Equal(t, slices.Sorted(maps.Keys(families)), slices.Sorted(maps.Keys(shown)), "what is exported, and what the dashboard shows")
-
-	documented := map[string]bool{}
-	for _, found := range regexp.MustCompile("(?m)^\\| `((?:fence|guard)_[a-z_]+)` \\|").FindAllStringSubmatch(read(t, "../docs/guides/observability.md"), -1) {
-		documented[found[1]] = true
-	}
-	require.Equal(t, slices.Sorted(maps.Keys(families)), slices.Sorted(maps.Keys(documented)), "what is exported, and the guide's table")
-}
-
-// The labels and their values that the guide's table names are those that are exported.
-func TestMetrics_LabelsAreThoseOfTheGuide(t *testing.T) {
-	t.Parallel()
-	values := map[string]map[string]bool{}
-	for _, found := range sample.FindAllStringSubmatch(scrape(t), -1) {
-		for _, pair := range regexp.MustCompile(`(\w+)="([^"]*)"`).FindAllStringSubmatch(found[2], -1) {
-			if pair[1] == "le" || pair[1] == "class" {
-				continue
-			}
-			of := familyOf(found[1]) + " " + pair[1]
-			if values[of] == nil {
-				values[of] = map[string]bool{}
-			}
-			values[of][pair[2]] = true
-		}
-	}
-	guide := read(t, "../docs/guides/observability.md")
-	require.Len(t, values, 6)
-	for of, seen := range values {
-		name, label, _ := strings.Cut(of, " ")
-		row := regexp.MustCompile("(?m)^\\| `" + name + "` \\| \\w+ \\| `" + label + "` \\|.*$").FindString(guide)
-		require.NotEmpty(t, row, of)
-		for value := range seen {
-			if name != "guard_reads_total" { // "the same"
-				require.Contains(t, row, "`"+value+"`", of)
-			}
-		}
-	}
 }
 
 // familyOf returns the metric that a sample belongs to.

@@ -137,7 +137,7 @@ func TestGrant_InvalidOnesAreNotMarshalled(t *testing.T) {
 }
 
 // Epochs come first: after a restore of the lock service, tokens start low again.
-func TestGrant_CompareOrdersByEpochThenToken_F1(t *testing.T) {
+func TestGrant_CompareOrdersByEpochThenToken(t *testing.T) {
 	g := func(epoch int64, token fence.Token) fence.Grant { return fence.Grant{Epoch: epoch, Token: token} }
 	require.Negative(t, g(1, 5).Compare(g(1, 6)))
 	require.Positive(t, g(1, 6).Compare(g(1, 5)))

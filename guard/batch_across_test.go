@@ -183,7 +183,7 @@ func (a *across) apart(resources ...string) {
 	}
 }
 
-func TestAcross_CallsOnDifferentResourcesShareATransaction_G10(t *testing.T) {
+func TestAcross_CallsOnDifferentResourcesShareATransaction(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		grants := map[string]string{}
 		calls := []call{}
@@ -230,7 +230,7 @@ func TestAcross_TakesFromTheQueues(t *testing.T) {
 
 // A call that takes no batch, or waits for a turn, is no part of a group: the group waits for
 // neither.
-func TestAcross_WaitsForNoTurn_L2(t *testing.T) {
+func TestAcross_WaitsForNoTurn(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		release, first := make(chan struct{}), make(chan error, 1)
 		go func() {
@@ -250,7 +250,7 @@ func TestAcross_WaitsForNoTurn_L2(t *testing.T) {
 
 // If one fails, nothing has happened. It runs alone, so its error is its own, and the
 // others run again.
-func TestAcross_ThatFailsRunsAlone_G4_G10(t *testing.T) {
+func TestAcross_ThatFailsRunsAlone(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.batch("bad", fails(put("bad", "bad"))), a.puts("y"))
 		require.NoError(t, errs[0])
@@ -264,7 +264,7 @@ func TestAcross_ThatFailsRunsAlone_G4_G10(t *testing.T) {
 }
 
 // If the store doesn't know which one it was, each runs alone.
-func TestAcross_ThatFailsRunsEachAlone_G4_G10(t *testing.T) {
+func TestAcross_ThatFailsRunsEachAlone(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		a.gate.blind = true
 		errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.batch("bad", fails(put("bad", "bad"))), a.puts("y"))
@@ -280,7 +280,7 @@ func TestAcross_ThatFailsRunsEachAlone_G4_G10(t *testing.T) {
 
 // After a group that failed there is none for a while, and one that failed alone joins
 // none before one on its resource has succeeded.
-func TestAcross_BacksOffAfterAFailure_L1(t *testing.T) {
+func TestAcross_BacksOffAfterAFailure(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		a.gate.blind = true
 		bad := a.batch("bad", fails(put("bad", "bad")))
@@ -302,7 +302,7 @@ func TestAcross_BacksOffAfterAFailure_L1(t *testing.T) {
 
 // One of the grants was superseded: the others run, and so does that one, under another
 // grant.
-func TestAcross_OneStaleDoesNotRejectTheOthers_G3_G10(t *testing.T) {
+func TestAcross_OneStaleDoesNotRejectTheOthers(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
 		superseding := a.locks.Holder("y")
@@ -326,7 +326,7 @@ func TestAcross_OneStaleDoesNotRejectTheOthers_G3_G10(t *testing.T) {
 }
 
 // Also one that is superseded while the group runs: then the seal rejects all.
-func TestAcross_SealsAllOrNone_G10(t *testing.T) {
+func TestAcross_SealsAllOrNone(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		superseded := false
 		errs := a.meet(a.puts("x"), a.batch("y", func(ctx context.Context, tx *memory.Tx) error {
@@ -349,7 +349,7 @@ func TestAcross_SealsAllOrNone_G10(t *testing.T) {
 
 // What was resolved as not applied may have been voided at any of the resources: each is
 // claimed again.
-func TestAcross_CommitThatWasNotApplied_G9_G11(t *testing.T) {
+func TestAcross_CommitThatWasNotApplied(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
 		asked := 0
@@ -366,7 +366,7 @@ func TestAcross_CommitThatWasNotApplied_G9_G11(t *testing.T) {
 	})
 }
 
-func TestAcross_CommitWhoseAnswerWasLostTookEffect_G4(t *testing.T) {
+func TestAcross_CommitWhoseAnswerWasLostTookEffect(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		asked := 0
 		a.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { asked++; return nil }})
@@ -379,7 +379,7 @@ func TestAcross_CommitWhoseAnswerWasLostTookEffect_G4(t *testing.T) {
 }
 
 // Each call has its own error, and its resource settles the doubt before it is used again.
-func TestAcross_UnknownOutcome_G4_G6_G11(t *testing.T) {
+func TestAcross_UnknownOutcome(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		away := true
 		a.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error {
@@ -412,7 +412,7 @@ func TestAcross_UnknownOutcome_G4_G6_G11(t *testing.T) {
 }
 
 // No call begins on any of the resources before the doubt is settled.
-func TestAcross_SettlesADoubtForEveryResource_G6_G10(t *testing.T) {
+func TestAcross_SettlesADoubtForEveryResource(t *testing.T) {
 	for _, resource := range []string{"x", "y", "z"} {
 		t.Run(resource, func(t *testing.T) {
 			inAcross(t, func(t *testing.T, a *across) {
@@ -428,7 +428,7 @@ func TestAcross_SettlesADoubtForEveryResource_G6_G10(t *testing.T) {
 }
 
 // SQL of one has ended the transaction: what was written may stay, also by the others.
-func TestAcross_EndedTransactionRunsNothingAgain_G9_N15(t *testing.T) {
+func TestAcross_EndedTransactionRunsNothingAgain(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		for _, err := range a.meet(a.puts("x"), a.batch("ends", func(context.Context, *memory.Tx) error { return guard.ErrTxEnded }), a.puts("y")) {
 			require.ErrorIs(t, err, guard.ErrTxEnded)
@@ -438,7 +438,7 @@ func TestAcross_EndedTransactionRunsNothingAgain_G9_N15(t *testing.T) {
 }
 
 // The leader's store panics, or its goroutine ends: the others go on.
-func TestAcross_StoreThatDoesNotReturn_G4_L1(t *testing.T) {
+func TestAcross_StoreThatDoesNotReturn(t *testing.T) {
 	for step, end := range map[string]func(){"Commit": func() { panic("boom") }, "Begin": runtime.Goexit} {
 		t.Run(step, func(t *testing.T) {
 			inAcross(t, func(t *testing.T, a *across) {
@@ -461,7 +461,7 @@ func TestAcross_StoreThatDoesNotReturn_G4_L1(t *testing.T) {
 }
 
 // An operation that panics does so again when it runs alone.
-func TestAcross_PanicTakesNoOtherCallAlong_G4(t *testing.T) {
+func TestAcross_PanicTakesNoOtherCallAlong(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		explodes := a.batch("x", func(context.Context, *memory.Tx) error { panic("boom") })
 		errs := a.meet(explodes, a.puts("y"), a.puts("z"))
@@ -491,7 +491,7 @@ func (ungrouped) CanGroup() bool { return false }
 
 // An operation that leaves a setting, say, shares its transaction with none: neither on its
 // resource nor on others.
-func TestAcross_OperationsMayDecline_N14(t *testing.T) {
+func TestAcross_OperationsMayDecline(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		alone := func(resource, name string) call {
 			return func(ctx context.Context) error {

@@ -55,7 +55,7 @@ func TestBatch_WithOnceHasATransactionOfItsOwn(t *testing.T) {
 
 // If one fails, nothing has happened: it runs alone, in its place in the queue, and its
 // error is that of its own run. Those before it and those behind it share transactions again.
-func TestBatch_ThatFailsRunsAlone_G4_G7(t *testing.T) {
+func TestBatch_ThatFailsRunsAlone(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b")), g.batch("fails", fails(put("k", "x"))),
 			g.batch("c", put("k", "c")), g.batch("d", put("k", "d")), g.do("f", put("k", "f")))
@@ -106,7 +106,7 @@ func TestBatch_WaitsToShareAgain(t *testing.T) {
 }
 
 // If the store doesn't know which one failed, each runs alone, in their order.
-func TestBatch_ThatFailsRunsEachAlone_G4_G7(t *testing.T) {
+func TestBatch_ThatFailsRunsEachAlone(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		a.gate.blind = true
 		errs := a.meet(a.named("k", "a", put("k", "a")), a.named("k", "fails", fails(put("k", "x"))), a.named("k", "b", put("k", "b")))
@@ -121,7 +121,7 @@ func TestBatch_ThatFailsRunsEachAlone_G4_G7(t *testing.T) {
 }
 
 // Where failures are the rule calls don't fail together first, but for now and then.
-func TestBatch_BacksOffWhereFailuresAreTheRule_L1(t *testing.T) {
+func TestBatch_BacksOffWhereFailuresAreTheRule(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		var calls []call
 		for _, name := range []string{"1", "2", "3", "4"} {
@@ -151,7 +151,7 @@ func TestBatch_RunsAgainIfItMay(t *testing.T) {
 	})
 }
 
-func TestBatch_CommitThatWasNotApplied_G9(t *testing.T) {
+func TestBatch_CommitThatWasNotApplied(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		g.doubt(memory.RequestLost, nil)
 		require.Equal(t, make([]error, 2), g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b"))))
@@ -160,7 +160,7 @@ func TestBatch_CommitThatWasNotApplied_G9(t *testing.T) {
 	})
 }
 
-func TestBatch_UnknownOutcome_G4(t *testing.T) {
+func TestBatch_UnknownOutcome(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		away := true
 		g.doubt(memory.Late, func() error {
@@ -184,7 +184,7 @@ func TestBatch_UnknownOutcome_G4(t *testing.T) {
 }
 
 // SQL of one ended the transaction: what was written may stay.
-func TestBatch_ThatEndsTheTransactionRunsNothingAgain_G9_N15(t *testing.T) {
+func TestBatch_ThatEndsTheTransactionRunsNothingAgain(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		ends := func(context.Context, *memory.Tx) error { return guard.ErrTxEnded }
 		for _, err := range g.together(g.batch("a", put("k", "a")), g.batch("ends", ends), g.batch("b", put("k", "b"))) {
@@ -195,7 +195,7 @@ func TestBatch_ThatEndsTheTransactionRunsNothingAgain_G9_N15(t *testing.T) {
 }
 
 // A grant that was superseded is one failure more: each runs under another grant.
-func TestBatch_SupersededRunsEachUnderAnotherGrant_G3(t *testing.T) {
+func TestBatch_SupersededRunsEachUnderAnotherGrant(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		superseded := false
 		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", func(ctx context.Context, tx *memory.Tx) error {
@@ -216,7 +216,7 @@ func TestBatch_SupersededRunsEachUnderAnotherGrant_G3(t *testing.T) {
 }
 
 // A call that another one has taken into its transaction waits for that: it may take effect.
-func TestBatch_ContextOfOneThatWasTakenHasNoEffect_G4(t *testing.T) {
+func TestBatch_ContextOfOneThatWasTakenHasNoEffect(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		ctx, cancel := context.WithCancel(t.Context())
 		second := g.batch("b", put("k", "b"))
@@ -230,7 +230,7 @@ func TestBatch_ContextOfOneThatWasTakenHasNoEffect_G4(t *testing.T) {
 	})
 }
 
-func TestBatch_StoreThatDoesNotReturn_L1(t *testing.T) {
+func TestBatch_StoreThatDoesNotReturn(t *testing.T) {
 	for step, end := range map[string]func(){"Commit": func() { panic("boom") }, "Begin": runtime.Goexit} {
 		t.Run(step, func(t *testing.T) {
 			inGroupOf(t, nil, func(t *testing.T, g *group) {
@@ -261,7 +261,7 @@ func TestBatch_StoreThatDoesNotReturn_L1(t *testing.T) {
 }
 
 // The store panics at the COMMIT of a transaction that calls share.
-func TestBatch_StoreThatPanicsAtCommit_G4(t *testing.T) {
+func TestBatch_StoreThatPanicsAtCommit(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		ending := &endingOnce{end: func() { panic("boom") }}
 		own, err := guard.New(g.locks.NewLocker("a"), endingStore{g.store, ending}, nil)

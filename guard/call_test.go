@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestDo_CommitsAndRecordsTheOperation_G2(t *testing.T) {
+func TestDo_CommitsAndRecordsTheOperation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -30,7 +30,7 @@ func TestDo_CommitsAndRecordsTheOperation_G2(t *testing.T) {
 	require.Equal(t, []storage.OpRecord{{ID: "1", Name: "put", Attrs: map[string]string{"a": "b"}}}, entries[1].Ops)
 }
 
-func TestDo_RunsNothingBeforeTheClaimHasCommitted_G1(t *testing.T) {
+func TestDo_RunsNothingBeforeTheClaimHasCommitted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -49,7 +49,7 @@ func TestDo_RunsNothingBeforeTheClaimHasCommitted_G1(t *testing.T) {
 	require.Equal(t, 1, w.locks.Grants(), "a failed claim is repeated under the same grant")
 }
 
-func TestDo_RepeatsAClaimWhoseReplyWasLost_G1(t *testing.T) {
+func TestDo_RepeatsAClaimWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -60,7 +60,7 @@ func TestDo_RepeatsAClaimWhoseReplyWasLost_G1(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds())
 }
 
-func TestDo_ErrorRollsBackAndComesThrough_G4(t *testing.T) {
+func TestDo_ErrorRollsBackAndComesThrough(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -74,7 +74,7 @@ func TestDo_ErrorRollsBackAndComesThrough_G4(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds(), "the claim stays good")
 }
 
-func TestDo_LosesNoUpdateAmongProcesses_G3(t *testing.T) {
+func TestDo_LosesNoUpdateAmongProcesses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const processes, calls = 3, 40
@@ -93,7 +93,7 @@ func TestDo_LosesNoUpdateAmongProcesses_G3(t *testing.T) {
 	require.Equal(t, "120", w.store.Read("n"))
 }
 
-func TestDo_StaleHolderIsRejectedAndAcquiresAnew_G3(t *testing.T) {
+func TestDo_StaleHolderIsRejectedAndAcquiresAnew(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	old, next := w.process("old", nil), w.process("next", nil)
@@ -114,7 +114,7 @@ func TestDo_StaleHolderIsRejectedAndAcquiresAnew_G3(t *testing.T) {
 	require.Equal(t, 3, w.locks.Grants())
 }
 
-func TestDo_CommitsAfterALostLeaseUnlessANewerGrantHasClaimed_G2(t *testing.T) {
+func TestDo_CommitsAfterALostLeaseUnlessANewerGrantHasClaimed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -143,7 +143,7 @@ func TestDo_ErrorAfterALostLeaseSaysSo(t *testing.T) {
 	})
 }
 
-func TestDo_CancelledBeforeCommitRollsBack_G4(t *testing.T) {
+func TestDo_CancelledBeforeCommitRollsBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -158,7 +158,7 @@ func TestDo_CancelledBeforeCommitRollsBack_G4(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, w.kinds())
 }
 
-func TestDo_CancellationDuringCommitHasNoEffect_G4(t *testing.T) {
+func TestDo_CancellationDuringCommitHasNoEffect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -189,7 +189,7 @@ func TestDo_NestedIsAnErrorAtOnce(t *testing.T) {
 	})
 }
 
-func TestDo_PanicRollsBackAndPassesThrough_G4(t *testing.T) {
+func TestDo_PanicRollsBackAndPassesThrough(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)

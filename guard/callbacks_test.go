@@ -51,7 +51,7 @@ func endingObserver(end func()) *guard.Observer {
 
 // An Observer or a Logger that doesn't return ends no call, keeps no turn and no lease,
 // and doesn't keep Close waiting.
-func TestCallbacks_ThatDoNotReturnChangeNothing_L1(t *testing.T) {
+func TestCallbacks_ThatDoNotReturnChangeNothing(t *testing.T) {
 	for name, end := range endings {
 		for what, cfg := range map[string]*guard.Config{
 			"Observer": {Observers: []*guard.Observer{endingObserver(end)}, MaxRun: time.Hour},
@@ -108,7 +108,7 @@ func TestObserver_ThatDoesNotReturnIsLogged(t *testing.T) {
 
 // Whatever code a Guard was given: when it doesn't return, the call ends as it does,
 // nothing stays locked or open, and the next call gets on.
-func TestUserCode_ThatDoesNotReturnLeaksNothing_L1(t *testing.T) {
+func TestUserCode_ThatDoesNotReturnLeaksNothing(t *testing.T) {
 	for how, end := range endings {
 		for _, where := range []string{"Acquire", "AfterContended", "Claim", "Recall", "Begin", "Run", "Keep", "Commit", "Resolve", "Release"} {
 			t.Run(where+" "+how, func(t *testing.T) {

@@ -76,7 +76,7 @@ func TestClose_EndsRunningFunctionsWhenItsContextEnds(t *testing.T) {
 }
 
 // It would wait for the function that called it.
-func TestClose_InAFunctionIsRejected_L1(t *testing.T) {
+func TestClose_InAFunctionIsRejected(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {

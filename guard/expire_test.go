@@ -19,7 +19,7 @@ import (
 // Resources that were used once, all at about the same time, expire together. Their
 // releases must not crowd out renewals, so few of them are under way at a time, and
 // what waits for its release can still be used, or passed on to another process.
-func TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime_L1(t *testing.T) {
+func TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		locker := &stalledLocker{Locker: w.locks.NewLocker("a"), stalled: make(chan struct{})}
 		g := w.processOn(locker, nil)

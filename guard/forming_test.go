@@ -39,7 +39,7 @@ func TestForming_CallsMayLeaveUntilTheyAreTaken(t *testing.T) {
 }
 
 // The leader may leave as well, and so may the call that would lead next.
-func TestForming_AnotherCallLeadsWhenTheLeaderLeaves_L1(t *testing.T) {
+func TestForming_AnotherCallLeadsWhenTheLeaderLeaves(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		began := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -74,7 +74,7 @@ func TestForming_LeavesOutWhatHasEnded(t *testing.T) {
 }
 
 // The end of a context that comes when a group has taken the call has no effect.
-func TestForming_ContextOfOneThatWasTakenHasNoEffect_G4(t *testing.T) {
+func TestForming_ContextOfOneThatWasTakenHasNoEffect(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		ctx, cancel := context.WithCancel(t.Context())
 		taken := a.puts("y")
@@ -90,7 +90,7 @@ func TestForming_ContextOfOneThatWasTakenHasNoEffect_G4(t *testing.T) {
 
 // A resource for which another process waits is passed on after MaxHold, also if a call waits
 // for a group with the turn.
-func TestForming_LeavesOutWhatIsToBePassedOn_L1(t *testing.T) {
+func TestForming_LeavesOutWhatIsToBePassedOn(t *testing.T) {
 	for _, role := range []string{"joins", "leads"} {
 		t.Run(role, func(t *testing.T) {
 			inAcrossOf(t, &guard.Config{MaxHold: time.Millisecond}, func(t *testing.T, a *across) {
@@ -164,7 +164,7 @@ func TestForming_GrowsWithTheLoad(t *testing.T) {
 }
 
 // Groups that hang don't keep calls on other resources.
-func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience_L1(t *testing.T) {
+func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		end := a.busy()
 		began := time.Now()
@@ -180,7 +180,7 @@ func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience_L1(t *testing.T) 
 }
 
 // The same while the store has no connection: each has to learn of it in time.
-func TestForming_CallsDontWaitForEachOthersConnections_L1(t *testing.T) {
+func TestForming_CallsDontWaitForEachOthersConnections(t *testing.T) {
 	inAcrossOf(t, &guard.Config{StoreTimeout: time.Second}, func(t *testing.T, a *across) {
 		began := time.Now()
 		errs, open := a.arrive(a.puts("x"), a.puts("y"), a.puts("z"))
@@ -217,7 +217,7 @@ func TestForming_AFullGroupBeginsAtOnce(t *testing.T) {
 
 // A group that failed because a lease was lost holds no turn while one of its calls waits for
 // that lock.
-func TestForming_GroupThatFailedWaitsWithNoTurn_L2(t *testing.T) {
+func TestForming_GroupThatFailedWaitsWithNoTurn(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		other := a.process("b", nil)
 		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))

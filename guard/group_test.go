@@ -211,7 +211,7 @@ func goroutine() string {
 
 // No value and no error leaves the group before its outcome is known: both rest on what the
 // calls before wrote.
-func TestGroup_AnswersNoMemberBeforeItsOutcome_G7_N14(t *testing.T) {
+func TestGroup_AnswersNoMemberBeforeItsOutcome(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		inCommit, go_on := make(chan struct{}), make(chan struct{})
 		commits := 0
@@ -236,7 +236,7 @@ func TestGroup_AnswersNoMemberBeforeItsOutcome_G7_N14(t *testing.T) {
 }
 
 // One member's error, panic or end is its own.
-func TestGroup_AMemberFailsAlone_G8(t *testing.T) {
+func TestGroup_AMemberFailsAlone(t *testing.T) {
 	ends := map[string]function{
 		"error": fails(put("k", "x")),
 		"panic": func(ctx context.Context, tx *memory.Tx) error { _ = put("k", "x")(ctx, tx); panic("boom") },
@@ -284,7 +284,7 @@ func TestGroup_WithoutASuccessMovesNothing(t *testing.T) {
 }
 
 // A member that has succeeded can't be undone: the end of its context has no effect any more.
-func TestGroup_ContextOfAMemberThatSucceededHasNoEffect_G8(t *testing.T) {
+func TestGroup_ContextOfAMemberThatSucceededHasNoEffect(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		ctx, cancel := context.WithCancel(t.Context())
 		first := g.do("a", put("k", "a"))
@@ -348,7 +348,7 @@ func (g *group) doubt(fate memory.Fate, resolve func() error) {
 
 // What a failure of the whole means: members that succeeded, that failed on their own ground,
 // and that failed after another one had succeeded.
-func TestGroup_CommitThatWasNotApplied_G7_G9(t *testing.T) {
+func TestGroup_CommitThatWasNotApplied(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		g.doubt(memory.RequestLost, nil)
 		errs := g.together(g.do("own", fails(put("k", "x"))), g.do("a", put("k", "a")), g.do("rests", fails(put("k", "y"))), g.do("again", put("k", "b"), guard.Retryable()))
@@ -365,7 +365,7 @@ func TestGroup_CommitThatWasNotApplied_G7_G9(t *testing.T) {
 	})
 }
 
-func TestGroup_CommitInDoubtThatWasApplied_G4(t *testing.T) {
+func TestGroup_CommitInDoubtThatWasApplied(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		g.doubt(memory.ReplyLost, nil)
 		errs := g.together(g.do("a", put("k", "a")), g.do("fails", fails(put("k", "x"))), g.do("b", put("k", "b"), guard.Retryable()))
@@ -377,7 +377,7 @@ func TestGroup_CommitInDoubtThatWasApplied_G4(t *testing.T) {
 	})
 }
 
-func TestGroup_UnknownOutcome_G7_G6(t *testing.T) {
+func TestGroup_UnknownOutcome(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		away := true
 		g.doubt(memory.Late, func() error {
@@ -405,7 +405,7 @@ func TestGroup_UnknownOutcome_G7_G6(t *testing.T) {
 }
 
 // A rejection at the seal is that of each member that succeeded.
-func TestGroup_SupersededAtTheSeal_G3(t *testing.T) {
+func TestGroup_SupersededAtTheSeal(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		errs := g.together(
 			g.do("a", put("k", "a")),
@@ -429,7 +429,7 @@ func TestGroup_SupersededAtTheSeal_G3(t *testing.T) {
 }
 
 // One member's function ends the transaction for all.
-func TestGroup_AMemberEndsTheTransaction_G9(t *testing.T) {
+func TestGroup_AMemberEndsTheTransaction(t *testing.T) {
 	for name, end := range map[string]error{"by COMMIT": guard.ErrTxEnded, "by losing the connection": errors.New("connection lost")} {
 		t.Run(name, func(t *testing.T) {
 			inGroup(t, func(t *testing.T, g *group) {
@@ -499,7 +499,7 @@ func TestGroup_CallsThatDidNotRunCountNoRun(t *testing.T) {
 }
 
 // A key takes effect once, also if both calls are in the queue: neither sees the other's.
-func TestGroup_SameKeyTwiceTakesEffectOnce_G9(t *testing.T) {
+func TestGroup_SameKeyTwiceTakesEffectOnce(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		errs := g.together(g.once("a", "k1", put("k", "a")), g.once("b", "k2", put("k", "b")), g.once("a", "k1", put("k", "a")), g.do("c", put("k", "c")))
 		require.Equal(t, make([]error, 4), errs)
@@ -510,7 +510,7 @@ func TestGroup_SameKeyTwiceTakesEffectOnce_G9(t *testing.T) {
 }
 
 // The key of a member that failed is not kept: a repeat runs.
-func TestGroup_KeyOfAFailedMemberIsNotKept_G8(t *testing.T) {
+func TestGroup_KeyOfAFailedMemberIsNotKept(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		errs := g.together(g.do("a", put("k", "a")), g.once("b", "k1", fails(put("k", "x"))), g.once("c", "k2", put("k", "c")))
 		require.ErrorIs(t, errs[1], errShop)
@@ -521,7 +521,7 @@ func TestGroup_KeyOfAFailedMemberIsNotKept_G8(t *testing.T) {
 }
 
 // A result that can't be kept fails its member while that can still be undone.
-func TestGroup_ResultThatCannotBeKeptFailsItsMember_G8(t *testing.T) {
+func TestGroup_ResultThatCannotBeKeptFailsItsMember(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		errs := g.together(g.do("a", put("k", "a")), func(ctx context.Context) error {
 			_, err := guard.Value(ctx, g.guard, sku, func(ctx context.Context, tx *memory.Tx) (chan int, error) {
@@ -537,7 +537,7 @@ func TestGroup_ResultThatCannotBeKeptFailsItsMember_G8(t *testing.T) {
 }
 
 // A repeated call's answer needs the group's COMMIT, also if all others failed.
-func TestGroup_RepeatedAnswersAreSealed_G2_N22(t *testing.T) {
+func TestGroup_RepeatedAnswersAreSealed(t *testing.T) {
 	repeated := func(g *group) call { return g.once("repeated", "k1", put("k", "x")) }
 	inGroup(t, func(t *testing.T, g *group) {
 		require.NoError(t, g.once("before", "k1", put("k", "a"))(t.Context()))
@@ -551,7 +551,7 @@ func TestGroup_RepeatedAnswersAreSealed_G2_N22(t *testing.T) {
 	})
 }
 
-func TestGroup_RepeatedAnswerOfAStaleGrantIsRejected_G3(t *testing.T) {
+func TestGroup_RepeatedAnswerOfAStaleGrantIsRejected(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		require.NoError(t, doOnce(t.Context(), g.guard, sku, put("k", "a"), guard.Once("k1", nil)))
 		errs, done := g.queue(g.do("a", func(ctx context.Context, _ *memory.Tx) error {
@@ -568,7 +568,7 @@ func TestGroup_RepeatedAnswerOfAStaleGrantIsRejected_G3(t *testing.T) {
 
 // A key that was not looked up before the transaction began can't join, so that its call
 // can't miss what the group doesn't know.
-func TestGroup_KeyThatCameTooLateDoesNotJoin_G9(t *testing.T) {
+func TestGroup_KeyThatCameTooLateDoesNotJoin(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		require.NoError(t, g.once("before", "k1", put("k", "a"))(t.Context()))
 		late := make(chan error, 1)
@@ -599,7 +599,7 @@ func TestGroup_KeyOfAnotherRequestFailsAlone(t *testing.T) {
 
 // A function that hangs ends its group: COMMIT was not sent. Those before it don't wait for
 // it, and those behind it run when it has gone.
-func TestGroup_MaxRunEndsTheGroup_HA6(t *testing.T) {
+func TestGroup_MaxRunEndsTheGroup(t *testing.T) {
 	inGroupOf(t, &guard.Config{MaxBatch: 10, MaxRun: time.Second}, func(t *testing.T, g *group) {
 		b := g.process("b", nil)
 		errs, done := g.queue(
@@ -646,7 +646,7 @@ func TestGroup_CloseEndsTheGroup(t *testing.T) {
 }
 
 // A Hold, and a call for several resources, close the group: the order is that of the queue.
-func TestGroup_OtherCallsCloseIt_G6(t *testing.T) {
+func TestGroup_OtherCallsCloseIt(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		errs := g.together(
 			g.do("a", put("k", "a")),
@@ -669,7 +669,7 @@ func TestGroup_OtherCallsCloseIt_G6(t *testing.T) {
 }
 
 // MaxHold bounds how long calls may join, and another process waits for it and one group.
-func TestGroup_MaxHoldBoundsIt_L1(t *testing.T) {
+func TestGroup_MaxHoldBoundsIt(t *testing.T) {
 	inGroupOf(t, &guard.Config{MaxBatch: 10, MaxHold: 10 * time.Millisecond}, func(t *testing.T, g *group) {
 		b := g.process("b", nil)
 		var calls []call
@@ -689,7 +689,7 @@ func TestGroup_MaxHoldBoundsIt_L1(t *testing.T) {
 }
 
 // A lease that is lost closes the group; the fence decides about what has run.
-func TestGroup_ALostLeaseClosesIt_F3(t *testing.T) {
+func TestGroup_ALostLeaseClosesIt(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		errs := g.together(
 			g.do("a", func(ctx context.Context, tx *memory.Tx) error {
@@ -706,7 +706,7 @@ func TestGroup_ALostLeaseClosesIt_F3(t *testing.T) {
 
 // The store doesn't return from COMMIT. Its caller's goroutine ends as the store wants; the
 // others have to know that their outcome is unknown, and go on.
-func TestGroup_StoreThatDoesNotReturnFromCommit_L1(t *testing.T) {
+func TestGroup_StoreThatDoesNotReturnFromCommit(t *testing.T) {
 	for how, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
 		t.Run(how, func(t *testing.T) {
 			inGroup(t, func(t *testing.T, g *group) {
@@ -729,7 +729,7 @@ func TestGroup_StoreThatDoesNotReturnFromCommit_L1(t *testing.T) {
 }
 
 // The store may say that no member may follow, as after a setting that it would have.
-func TestGroup_EndsAtTheLastMember_N14(t *testing.T) {
+func TestGroup_EndsAtTheLastMember(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		own, err := guard.New(g.locks.NewLocker("a"), lastStore{g.store}, &guard.Config{MaxBatch: 10})
 		require.NoError(t, err)
@@ -754,7 +754,7 @@ func (lastTxn) Last() bool { return true }
 
 // The database ended the transaction because the grant is stale. Each member learns that, and
 // none the error of another one.
-func TestGroup_RejectedWhileAMemberRan_G3_N14(t *testing.T) {
+func TestGroup_RejectedWhileAMemberRan(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		g.store.SetFaults(memory.Faults{Member: func(err error) error {
 			if rejected := new(guard.RejectedError); errors.As(err, &rejected) {
@@ -773,7 +773,7 @@ func TestGroup_RejectedWhileAMemberRan_G3_N14(t *testing.T) {
 
 // A member whose function panicked is Retryable, and the group didn't commit: its goroutine is
 // gone, and must not keep a place in the queue.
-func TestGroup_AMemberThatIsGoneDoesNotQueueAgain_L1(t *testing.T) {
+func TestGroup_AMemberThatIsGoneDoesNotQueueAgain(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		g.doubt(memory.RequestLost, nil)
 		errs := g.together(
@@ -789,7 +789,7 @@ func TestGroup_AMemberThatIsGoneDoesNotQueueAgain_L1(t *testing.T) {
 
 // Where all members see one snapshot, a call that comes later has a transaction of its own: it
 // must not miss what was committed before it came.
-func TestGroup_ALaterCallDoesNotJoinAnEarlierSnapshot_N23(t *testing.T) {
+func TestGroup_ALaterCallDoesNotJoinAnEarlierSnapshot(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		own, err := guard.New(g.locks.NewLocker("a"), snapshotStore{g.store}, &guard.Config{MaxBatch: 10})
 		require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 // held is the Runner of a Hold of the memory store.
 type held = guard.Runner[*memory.Tx]
 
-func TestHold_ClaimsOnEntryAndKeepsOneGrant_G1(t *testing.T) {
+func TestHold_ClaimsOnEntryAndKeepsOneGrant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -47,7 +47,7 @@ func TestHold_ErrorComesThroughAndUndoesNothing(t *testing.T) {
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
-func TestHold_FailsIfTheClaimIsRejected_G1(t *testing.T) {
+func TestHold_FailsIfTheClaimIsRejected(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -61,7 +61,7 @@ func TestHold_FailsIfTheClaimIsRejected_G1(t *testing.T) {
 	require.Zero(t, w.locks.Holder(sku), "a rejected grant is released")
 }
 
-func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes_G2(t *testing.T) {
+func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -86,7 +86,7 @@ func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes_G2(t *testing.T) {
 
 // A COMMIT that was lost may have lost its position to another transaction of
 // the grant: then, too, what was read is out of date.
-func TestHold_EndsWithACommitThatWasNotApplied_G2(t *testing.T) {
+func TestHold_EndsWithACommitThatWasNotApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -101,7 +101,7 @@ func TestHold_EndsWithACommitThatWasNotApplied_G2(t *testing.T) {
 	require.Empty(t, w.store.Read("n"))
 }
 
-func TestHold_GoesOnAfterACommitThatWasApplied_G4(t *testing.T) {
+func TestHold_GoesOnAfterACommitThatWasApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -114,7 +114,7 @@ func TestHold_GoesOnAfterACommitThatWasApplied_G4(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
-func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied_G6(t *testing.T) {
+func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
@@ -157,7 +157,7 @@ func (t *rejectingTxn) Commit(ctx context.Context, moves []storage.Move) ([]stor
 	return t.Txn.Commit(ctx, moves)
 }
 
-func TestHold_GoesOnAfterACommitThatFailed_G2(t *testing.T) {
+func TestHold_GoesOnAfterACommitThatFailed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g, err := guard.New(w.locks.NewLocker("a"), &rejectingStore{Store: w.store}, nil)
@@ -170,7 +170,7 @@ func TestHold_GoesOnAfterACommitThatFailed_G2(t *testing.T) {
 	require.NoError(t, g.Close(t.Context()))
 }
 
-func TestHold_NeverTakesAnotherGrant_G3(t *testing.T) {
+func TestHold_NeverTakesAnotherGrant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	a, b := w.process("a", nil), w.process("b", nil)
@@ -215,7 +215,7 @@ func TestHold_NestedAndLateCallsAreErrors(t *testing.T) {
 	})
 }
 
-func TestHold_ConcurrentTransactionsAreSerial_G6(t *testing.T) {
+func TestHold_ConcurrentTransactionsAreSerial(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		start := time.Now()
@@ -253,7 +253,7 @@ func TestHold_WaitingTransactionLeavesAtOnceWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestHold_WaitsForATransactionOfAnotherGoroutine_G6(t *testing.T) {
+func TestHold_WaitsForATransactionOfAnotherGoroutine(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		errs := make(chan error, 1)
@@ -278,7 +278,7 @@ func TestHold_WaitsForATransactionOfAnotherGoroutine_G6(t *testing.T) {
 }
 
 // Also one whose context has nothing to do with Hold's.
-func TestHold_EndsTransactionsOfAnyContext_G6(t *testing.T) {
+func TestHold_EndsTransactionsOfAnyContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		ended := make(chan error, 1)

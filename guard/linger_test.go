@@ -14,7 +14,7 @@ import (
 
 // Two batches share a transaction of 4 ms. After 1 ms another process waits for the resource.
 // Unless the callers call again, it gets the resource 0.5 ms after they are answered.
-func TestLinger_KeepsTheResourceForCallersThatWereAnsweredTogether_L1(t *testing.T) {
+func TestLinger_KeepsTheResourceForCallersThatWereAnsweredTogether(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg    guard.Config
 		again  bool

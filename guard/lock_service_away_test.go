@@ -62,7 +62,7 @@ func callAll(t *testing.T, g *guard.Guard[*memory.Tx], resources ...[]string) []
 
 // Calls that wait in turn for a lock service without an answer would each wait for it as long
 // as the one before.
-func TestQueue_CallsFailTogetherWhenTheLockServiceDoesNotAnswer_HD17(t *testing.T) {
+func TestQueue_CallsFailTogetherWhenTheLockServiceDoesNotAnswer(t *testing.T) {
 	const patience = 5 * time.Second
 	one, two := []string{sku}, []string{sku, "sku/43"}
 	for name, calls := range map[string][][]string{
@@ -84,7 +84,7 @@ func TestQueue_CallsFailTogetherWhenTheLockServiceDoesNotAnswer_HD17(t *testing.
 }
 
 // The end of a call's own context, and a lost queue position, say nothing about the calls behind it.
-func TestQueue_CallsGoOnAfterAFailureThatIsNotTheirs_HD17(t *testing.T) {
+func TestQueue_CallsGoOnAfterAFailureThatIsNotTheirs(t *testing.T) {
 	t.Run("context", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
 			locker := &silentLocker{Locker: w.locks.NewLocker("a"), patience: 5 * time.Second, reason: fence.Unreachable}

@@ -16,7 +16,7 @@ import (
 
 // The lock service was restored, and issues lower tokens than it did. A grant that
 // is rejected for one that was known when this one was asked for says so.
-func TestClaim_ReportsALockServiceThatWentBack_HD5(t *testing.T) {
+func TestClaim_ReportsALockServiceThatWentBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		w.locks.SetToken(100)
@@ -56,7 +56,7 @@ func (s sleepy) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 
 // A machine that stood still between asking and claiming is late, and no more than
 // that: trying again helps.
-func TestClaim_AfterAFrozenClockIsJustStale_HA5(t *testing.T) {
+func TestClaim_AfterAFrozenClockIsJustStale(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		b := w.process("b", nil)
 		a, err := guard.New(w.locks.NewLocker("a"), sleepy{w.store}, nil)

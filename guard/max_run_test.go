@@ -19,7 +19,7 @@ import (
 // A function hangs while the rest of its process is well and goes on renewing the
 // lease. Another process gets the resource all the same, and what the first one
 // writes when it wakes up is rejected.
-func TestMaxRun_AHangingFunctionLosesItsResource_HA6_L1(t *testing.T) {
+func TestMaxRun_AHangingFunctionLosesItsResource(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log bytes.Buffer
 		a := w.process("a", &guard.Config{MaxRun: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -78,7 +78,7 @@ func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
 
 // What is released because a function overran is not the next call's any more, also
 // while the release is under way.
-func TestMaxRun_TheNextCallRunsUnderAnotherGrant_L1(t *testing.T) {
+func TestMaxRun_TheNextCallRunsUnderAnotherGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.processOn(slowLocker{w.locks.NewLocker("a"), time.Second}, &guard.Config{MaxRun: 3 * time.Second})
 		require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {

@@ -23,7 +23,7 @@ func counted(ctx context.Context, tx *memory.Tx) (int, error) {
 	return number(tx.Get("n"))
 }
 
-func TestOnce_TakesEffectOncePerKey_G4(t *testing.T) {
+func TestOnce_TakesEffectOncePerKey(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var outcomes []guard.Outcome
@@ -82,7 +82,7 @@ func TestOnce_RejectsAnotherRequest(t *testing.T) {
 }
 
 // Several resources have the key together: with others it is another request.
-func TestOnce_OverSeveralResources_G4(t *testing.T) {
+func TestOnce_OverSeveralResources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -124,7 +124,7 @@ func TestOnce_DoesNotKeepAFailedOperation(t *testing.T) {
 }
 
 // After an unknown outcome the call is made again, from another process too.
-func TestOnce_SettlesAnUnknownOutcome_G4(t *testing.T) {
+func TestOnce_SettlesAnUnknownOutcome(t *testing.T) {
 	for name, fate := range map[string]memory.Fate{"applied": memory.ReplyLost, "not applied": memory.RequestLost, "late": memory.Late} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -149,7 +149,7 @@ func TestOnce_SettlesAnUnknownOutcome_G4(t *testing.T) {
 
 // The look-up is over when another process, under a newer grant, takes the same
 // key: the transaction that follows the look-up must not commit.
-func TestOnce_TwoAtATimeUnderOneKey_G4(t *testing.T) {
+func TestOnce_TwoAtATimeUnderOneKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		once := guard.Once("k", nil)
@@ -169,7 +169,7 @@ func TestOnce_TwoAtATimeUnderOneKey_G4(t *testing.T) {
 
 // A repeated call answers under a grant that is not superseded, and only after its
 // empty transaction has committed: what it read could be lost otherwise.
-func TestOnce_RepeatedAnswerIsSealed_G2_N22(t *testing.T) {
+func TestOnce_RepeatedAnswerIsSealed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -248,7 +248,7 @@ func TestOnce_ReturnsEmptyResults(t *testing.T) {
 
 // The call's first run took no effect, and left a value behind; another call with the
 // same key took effect meanwhile.
-func TestOnce_AnswerHasNothingOfAnEarlierRun_G4(t *testing.T) {
+func TestOnce_AnswerHasNothingOfAnEarlierRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		by := func(name string) func(context.Context, *memory.Tx) (map[string]bool, error) {
@@ -271,7 +271,7 @@ func TestOnce_AnswerHasNothingOfAnEarlierRun_G4(t *testing.T) {
 	})
 }
 
-func TestOnce_InHoldAndUnderATravelledGrant_G4(t *testing.T) {
+func TestOnce_InHoldAndUnderATravelledGrant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -287,7 +287,7 @@ func TestOnce_InHoldAndUnderATravelledGrant_G4(t *testing.T) {
 }
 
 // Many callers, from two processes, each trying until it gets its answer.
-func TestOnce_ManyCallersGetOneAnswerPerKey_G4(t *testing.T) {
+func TestOnce_ManyCallersGetOneAnswerPerKey(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		guards := []*guard.Guard[*memory.Tx]{w.process("a", nil), w.process("b", &guard.Config{KeepFor: -1})}
 		w.store.SetFaults(memory.Faults{Commit: func(d storage.InDoubt) memory.Fate { return memory.Fate(d.Tx % 4) }})

@@ -98,7 +98,7 @@ func TestKeepFor_LateTimerDoesNotReleaseWhatWasJustUsed(t *testing.T) {
 	require.NotZero(t, w.locks.Holder(sku))
 }
 
-func TestContended_IdleOwnershipPassesOnAtOnce_L1(t *testing.T) {
+func TestContended_IdleOwnershipPassesOnAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		start := time.Now()
@@ -111,7 +111,7 @@ func TestContended_IdleOwnershipPassesOnAtOnce_L1(t *testing.T) {
 	})
 }
 
-func TestContended_BusyOwnershipPassesOnWhenTheLastCallEnds_L1(t *testing.T) {
+func TestContended_BusyOwnershipPassesOnWhenTheLastCallEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		start := time.Now()
@@ -124,7 +124,7 @@ func TestContended_BusyOwnershipPassesOnWhenTheLastCallEnds_L1(t *testing.T) {
 
 // Ten calls of 30 ms are queued here when another process comes at 15 ms. With
 // 100 ms to go on, the call that begins at 90 ms is the last of them.
-func TestMaxHold_QueuedCallsGoOnForAWhile_L1(t *testing.T) {
+func TestMaxHold_QueuedCallsGoOnForAWhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		start := time.Now()
@@ -148,7 +148,7 @@ func TestMaxHold_QueuedCallsGoOnForAWhile_L1(t *testing.T) {
 	})
 }
 
-func TestQueue_IsFirstComeFirstServed_G6(t *testing.T) {
+func TestQueue_IsFirstComeFirstServed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		var order []int
@@ -262,11 +262,11 @@ func behindADisturbedCall(t *testing.T, disturb func(w *world), want error) {
 	})
 }
 
-func TestLost_QueuedCallAcquiresAnew_F3(t *testing.T) {
+func TestLost_QueuedCallAcquiresAnew(t *testing.T) {
 	behindADisturbedCall(t, func(w *world) { w.locks.Lose(sku) }, nil)
 }
 
-func TestStale_QueuedCallAcquiresAnew_G3(t *testing.T) {
+func TestStale_QueuedCallAcquiresAnew(t *testing.T) {
 	behindADisturbedCall(t, func(w *world) {
 		// A grant between the first and the second of the lock service.
 		_, err := w.store.Claim(context.Background(), storage.Claim{Grant: fence.Grant{Resource: sku, Epoch: 1, Token: 1, Holder: "x"}})

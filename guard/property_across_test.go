@@ -213,7 +213,7 @@ func (p acrossPlan) judge(t *testing.T, rt *rapid.T, w *world, errs []error) (sh
 }
 
 // Also in transactions of several resources each call takes effect exactly as often as its answer says.
-func TestProperty_TheDataOfGroupsAgreesWithTheAnswers_G4_G10_G11(t *testing.T) {
+func TestProperty_TheDataOfGroupsAgreesWithTheAnswers(t *testing.T) {
 	shared := 0
 	rapid.Check(t, func(rt *rapid.T) { shared += drawAcrossPlan(rt).play(t, rt) })
 	require.NotZero(t, shared, "else the schedules show nothing")

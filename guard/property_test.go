@@ -279,7 +279,7 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 
 // The counter is the oracle: it is right only if each call took effect exactly
 // as often as its answer says, and if no increment overwrote another's.
-func TestProperty_TheDataAgreesWithTheAnswers_G3_G4(t *testing.T) {
+func TestProperty_TheDataAgreesWithTheAnswers(t *testing.T) {
 	unknown, voids, stale, overtaken, lost, shared, reads := 0, 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		o := play(t, drawPlan(rt))

@@ -22,7 +22,7 @@ func reads(key string, value *string) func(context.Context, *memory.Tx) error {
 
 // A read-only operation moves no fence, on every kind of Runner, and the next write goes on
 // from the position that it left.
-func TestReadOnly_MovesNothingUnderAnyRunner_G13(t *testing.T) {
+func TestReadOnly_MovesNothingUnderAnyRunner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -46,7 +46,7 @@ func TestReadOnly_MovesNothingUnderAnyRunner_G13(t *testing.T) {
 }
 
 // Several resources are checked together: a claim of one of them rejects the call.
-func TestReadOnly_OfSeveralResourcesChecksEach_G13(t *testing.T) {
+func TestReadOnly_OfSeveralResourcesChecksEach(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g, other := w.process("a", nil), w.process("b", nil)
@@ -60,7 +60,7 @@ func TestReadOnly_OfSeveralResourcesChecksEach_G13(t *testing.T) {
 
 // Another transaction of the grant commits between two reads. With Retryable the function runs
 // again, and reads all of it at one position.
-func TestReadOnly_RunsAgainAfterItWasOvertaken_G13(t *testing.T) {
+func TestReadOnly_RunsAgainAfterItWasOvertaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -82,7 +82,7 @@ func TestReadOnly_RunsAgainAfterItWasOvertaken_G13(t *testing.T) {
 }
 
 // A rejected read ends the Hold: what was read in it may be out of date.
-func TestReadOnly_RejectedEndsTheHold_G13(t *testing.T) {
+func TestReadOnly_RejectedEndsTheHold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -101,7 +101,7 @@ func TestReadOnly_RejectedEndsTheHold_G13(t *testing.T) {
 }
 
 // Without an answer nothing is in doubt: the positions are what they were, and a Hold goes on.
-func TestReadOnly_WithoutAnAnswerIsSafeToRetry_G13(t *testing.T) {
+func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []memory.Fate{memory.ReplyLost, memory.RequestLost, memory.Late} {
 		w := newWorld(t)
@@ -123,7 +123,7 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry_G13(t *testing.T) {
 }
 
 // A COMMIT in doubt is settled before anything is read: what is read then stays true (G6).
-func TestReadOnly_SettlesWhatIsInDoubtFirst_G6_G13(t *testing.T) {
+func TestReadOnly_SettlesWhatIsInDoubtFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
 		require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestReadOnly_SettlesWhatIsInDoubtFirst_G6_G13(t *testing.T) {
 }
 
 // It joins no group, in which it could read what never takes effect, and its group would write for it.
-func TestReadOnly_JoinsNoGroup_G7_G13(t *testing.T) {
+func TestReadOnly_JoinsNoGroup(t *testing.T) {
 	inGroup(t, func(t *testing.T, g *group) {
 		var n string
 		errs, done := g.queue(g.do("writes", increment("n")), g.do("reads", reads("n", &n), guard.ReadOnly()), g.do("writes again", increment("n")))

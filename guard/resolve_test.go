@@ -35,7 +35,7 @@ func fates(list ...memory.Fate) func(storage.InDoubt) memory.Fate {
 	}
 }
 
-func TestDoubt_AppliedIsSuccess_G4(t *testing.T) {
+func TestDoubt_AppliedIsSuccess(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -47,7 +47,7 @@ func TestDoubt_AppliedIsSuccess_G4(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
-func TestDoubt_NotAppliedIsAnErrorAndStaysSo_G4(t *testing.T) {
+func TestDoubt_NotAppliedIsAnErrorAndStaysSo(t *testing.T) {
 	t.Parallel()
 	for _, fate := range []memory.Fate{memory.RequestLost, memory.Late} {
 		w := newWorld(t)
@@ -67,7 +67,7 @@ func TestDoubt_NotAppliedIsAnErrorAndStaysSo_G4(t *testing.T) {
 	}
 }
 
-func TestDoubt_IsAskedAboutUntilThereIsAnAnswer_G4(t *testing.T) {
+func TestDoubt_IsAskedAboutUntilThereIsAnAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		asked := 0
@@ -109,7 +109,7 @@ func unknown(t *testing.T, w *world, g *guard.Guard[*memory.Tx], fate memory.Fat
 
 // A function that has ended its transaction itself may have committed something else: that its
 // COMMIT took no effect is no reason to run again, also if Resolve finds out.
-func TestUnknown_ResolveSaysThatTheFunctionEndedItsTransaction_N15_G4(t *testing.T) {
+func TestUnknown_ResolveSaysThatTheFunctionEndedItsTransaction(t *testing.T) {
 	for name, c := range map[string]struct {
 		fate    memory.Fate
 		applied bool
@@ -155,7 +155,7 @@ func (t *endedTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.
 
 // The end of the caller's context says nothing about the outcome, and must not hide
 // that it is unknown: the caller would take it for an operation that took no effect.
-func TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4(t *testing.T) {
+func TestUnknown_StaysSoWhenTheCallersContextHasEnded(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, w *world, g *guard.Guard[*memory.Tx]) error{
 		"Do": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
 			return guard.Do(ctx, g, sku, increment("n"))
@@ -192,7 +192,7 @@ func TestUnknown_StaysSoWhenTheCallersContextHasEnded_G4(t *testing.T) {
 
 // A database that says nothing keeps no call waiting for longer than ResolveTimeout,
 // in the call that is in doubt and in the one that comes after it.
-func TestUnknown_AskingIsBoundedByResolveTimeout_L1(t *testing.T) {
+func TestUnknown_AskingIsBoundedByResolveTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: "resolve"}, &guard.Config{ResolveTimeout: time.Minute})
 		require.NoError(t, err)
@@ -206,7 +206,7 @@ func TestUnknown_AskingIsBoundedByResolveTimeout_L1(t *testing.T) {
 	})
 }
 
-func TestUnknown_CanBeAskedAboutLater_G4(t *testing.T) {
+func TestUnknown_CanBeAskedAboutLater(t *testing.T) {
 	for name, test := range map[string]struct {
 		fate    memory.Fate
 		applied bool
@@ -275,7 +275,7 @@ func TestUnknown_IsLoggedAgainWhenItIsSettled(t *testing.T) {
 	})
 }
 
-func TestUnknown_IsSettledBeforeTheNextCallRuns_G6(t *testing.T) {
+func TestUnknown_IsSettledBeforeTheNextCallRuns(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		unknown(t, w, g, memory.Late)
@@ -290,7 +290,7 @@ func TestUnknown_IsSettledBeforeTheNextCallRuns_G6(t *testing.T) {
 	})
 }
 
-func TestUnknown_IsRuledOutByTheNextGrant_G6(t *testing.T) {
+func TestUnknown_IsRuledOutByTheNextGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		e := unknown(t, w, g, memory.Late)

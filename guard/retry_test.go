@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestRetryable_RunsAgainWhatTookNoEffect_G4(t *testing.T) {
+func TestRetryable_RunsAgainWhatTookNoEffect(t *testing.T) {
 	for name, test := range map[string]struct {
 		disturb func(ctx context.Context, w *world, g *guard.Guard[*memory.Tx]) error
 		err     error // without the option
@@ -91,7 +91,7 @@ func TestRetryable_LeavesToTheCallerWhatAnOperatorHasToMend(t *testing.T) {
 }
 
 // What a raw COMMIT wrote stays, so nothing runs again, whatever else the error says.
-func TestRetryable_NeverRunsAgainAfterARawCommit_G4(t *testing.T) {
+func TestRetryable_NeverRunsAgainAfterARawCommit(t *testing.T) {
 	for name, beside := range map[string]error{
 		"temporary":  temporaryError{},
 		"lease lost": &fence.LeaseLostError{},
@@ -117,7 +117,7 @@ func TestRetryable_NeverRunsAgainAfterARawCommit_G4(t *testing.T) {
 }
 
 // Nor does what asking for the outcome met make a reason to run again.
-func TestRetryable_NeverRunsAgainAfterAnUnknownOutcome_G4(t *testing.T) {
+func TestRetryable_NeverRunsAgainAfterAnUnknownOutcome(t *testing.T) {
 	rejected := func(reason storage.Reason) func(fence.Grant) error {
 		return func(grant fence.Grant) error {
 			return &guard.RejectedError{Reason: reason, Stage: storage.StageSeal, Grant: grant}

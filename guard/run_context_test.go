@@ -16,7 +16,7 @@ import (
 )
 
 // A lease that was lost while the transaction began ends the function's context as well.
-func TestContext_EndsWithALeaseThatWasLostBeforeTheFunction_F3(t *testing.T) {
+func TestContext_EndsWithALeaseThatWasLostBeforeTheFunction(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		var lose atomic.Bool
@@ -36,7 +36,7 @@ func TestContext_EndsWithALeaseThatWasLostBeforeTheFunction_F3(t *testing.T) {
 }
 
 // Under a lease of the caller's, and in a Hold, the same lease ends the context.
-func TestContext_EndsWithTheLease_F3(t *testing.T) {
+func TestContext_EndsWithTheLease(t *testing.T) {
 	loses := func(w *world) func(context.Context, *memory.Tx) error {
 		return func(ctx context.Context, _ *memory.Tx) error {
 			w.locks.Lose(sku)

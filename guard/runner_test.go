@@ -33,7 +33,7 @@ func (w *world) writes(resource string) (n int) {
 
 // A call on a Hold moves the fences of all that it has, also of those that the call
 // doesn't name: what was read under one of them is part of what it writes.
-func TestHold_OfSeveralCommitsUnderAllOfThem_G2(t *testing.T) {
+func TestHold_OfSeveralCommitsUnderAllOfThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
@@ -51,7 +51,7 @@ func TestHold_OfSeveralCommitsUnderAllOfThem_G2(t *testing.T) {
 	require.Equal(t, 2, w.writes("y"))
 }
 
-func TestHold_OfSeveralOneStaleRejectsAll_G3(t *testing.T) {
+func TestHold_OfSeveralOneStaleRejectsAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		err := guard.Hold(t.Context(), a, both, func(ctx context.Context, h held) error {
@@ -72,7 +72,7 @@ func TestHold_OfSeveralOneStaleRejectsAll_G3(t *testing.T) {
 	})
 }
 
-func TestHold_OfSeveralIsOvertakenInOne_G6(t *testing.T) {
+func TestHold_OfSeveralIsOvertakenInOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
@@ -86,7 +86,7 @@ func TestHold_OfSeveralIsOvertakenInOne_G6(t *testing.T) {
 	require.Zero(t, w.writes("x"))
 }
 
-func TestHold_OfSeveralSettlesADoubt_G4_G6(t *testing.T) {
+func TestHold_OfSeveralSettlesADoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		silent := true
 		w.store.SetFaults(memory.Faults{
@@ -115,7 +115,7 @@ func TestHold_OfSeveralSettlesADoubt_G4_G6(t *testing.T) {
 }
 
 // In a bubble, waiting for each other is a failure.
-func TestHold_OfSeveralInOppositeOrdersNeverDeadlocks_HB10(t *testing.T) {
+func TestHold_OfSeveralInOppositeOrdersNeverDeadlocks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		done := make(chan error, 4)
 		for p := range 2 {
@@ -143,7 +143,7 @@ func TestHold_OfSeveralInOppositeOrdersNeverDeadlocks_HB10(t *testing.T) {
 
 // A Hold that may run again begins with what its earlier runs, and others, have
 // committed.
-func TestHold_RetryableRunsAllOfItAgain_G2(t *testing.T) {
+func TestHold_RetryableRunsAllOfItAgain(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(t *testing.T, w *world, grants []fence.Grant){
 		"stale": func(t *testing.T, w *world, _ []fence.Grant) {
@@ -189,7 +189,7 @@ func TestHold_RetryableRunsAllOfItAgain_G2(t *testing.T) {
 }
 
 // The second run can't settle what the first has left: the caller hears of it.
-func TestHold_RetryableSaysWhatAnEarlierRunLeftUnknown_G4(t *testing.T) {
+func TestHold_RetryableSaysWhatAnEarlierRunLeftUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(storage.InDoubt) error { return errShop }})
 		runs := 0
@@ -206,7 +206,7 @@ func TestHold_RetryableSaysWhatAnEarlierRunLeftUnknown_G4(t *testing.T) {
 
 // A key is that of the resource that is named: with another one of the same Hold it
 // names another operation, which is not taken for done.
-func TestOnce_InAHoldOfSeveralIsForTheResourceNamed_G4(t *testing.T) {
+func TestOnce_InAHoldOfSeveralIsForTheResourceNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -222,7 +222,7 @@ func TestOnce_InAHoldOfSeveralIsForTheResourceNamed_G4(t *testing.T) {
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
-func TestUnderGrant_OfSeveralOneStaleRejectsAll_G3(t *testing.T) {
+func TestUnderGrant_OfSeveralOneStaleRejectsAll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	x, y := grant(1), grant(1)
@@ -245,7 +245,7 @@ func TestUnderGrant_OfSeveralOneStaleRejectsAll_G3(t *testing.T) {
 
 // What comes with a grant is the Guard's as all else: its bounds, its Observer, its
 // Close.
-func TestUnderGrant_IsObservedAndEndsWithTheGuard_HD13(t *testing.T) {
+func TestUnderGrant_IsObservedAndEndsWithTheGuard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var finished []guard.Operation
 		g, err := guard.New(nil, w.store, &guard.Config{MaxRun: time.Second, Observers: []*guard.Observer{{Finished: func(_ context.Context, f guard.Operation) { finished = append(finished, f) }}}})

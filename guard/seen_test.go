@@ -59,7 +59,7 @@ var releasing = &guard.Config{KeepFor: -1}
 
 // A process that has given a resource up is told, at its next call, that the database has lost
 // what it was told before.
-func TestSeen_LossIsNamedAfterTheResourceWasGivenUp_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedAfterTheResourceWasGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, s := newReplaced(t, w, releasing)
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
@@ -73,7 +73,7 @@ func TestSeen_LossIsNamedAfterTheResourceWasGivenUp_N6_HE1(t *testing.T) {
 }
 
 // The fence on the new primary may be where it was, or beyond, by other processes' moves.
-func TestSeen_LossIsNamedWhereOthersHaveMovedTheFenceOn_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedWhereOthersHaveMovedTheFenceOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, s := newReplaced(t, w, releasing)
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
@@ -91,7 +91,7 @@ func TestSeen_LossIsNamedWhereOthersHaveMovedTheFenceOn_N6_HE1(t *testing.T) {
 }
 
 // A call that fails while the database is away gives the resource up, with a transaction in doubt.
-func TestSeen_LossIsNamedAfterAnOutage_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedAfterAnOutage(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, s := newReplaced(t, w, nil)
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
@@ -110,7 +110,7 @@ func TestSeen_LossIsNamedAfterAnOutage_N6_HE1(t *testing.T) {
 }
 
 // A rejection that names no loss is followed by one that does; also inside one call that may run again.
-func TestSeen_LossIsNamedBehindAFailover_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedBehindAFailover(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, s := newReplaced(t, w, nil)
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
@@ -124,7 +124,7 @@ func TestSeen_LossIsNamedBehindAFailover_N6_HE1(t *testing.T) {
 
 // A call of two resources is told of the loss of one, though the grant of the other is only stale, or
 // can't be claimed at the moment: it doesn't run again.
-func TestSeen_LossIsNamedBesideAnotherFailure_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedBesideAnotherFailure(t *testing.T) {
 	for name, other := range map[string]func(s *replacedStore, stale fence.Grant) error{
 		"stale": func(s *replacedStore, stale fence.Grant) error {
 			stale.Token++
@@ -158,7 +158,7 @@ func TestSeen_LossIsNamedBesideAnotherFailure_N6_HE1(t *testing.T) {
 }
 
 // What a COMMIT in doubt met is not what its call returns. The next call is told.
-func TestSeen_LossIsNamedBehindAnUnknownOutcome_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedBehindAnUnknownOutcome(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, s := newReplaced(t, w, nil)
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
@@ -176,7 +176,7 @@ func TestSeen_LossIsNamedBehindAnUnknownOutcome_N6_HE1(t *testing.T) {
 
 // The function of a Hold returns what its calls were told: an unknown outcome, and then the loss. The
 // Hold, which would run again for the first, is told as well.
-func TestSeen_LossIsNamedBesideAnUnknownOutcomeInAHold_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedBesideAnUnknownOutcomeInAHold(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, s := newReplaced(t, w, nil)
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
@@ -206,7 +206,7 @@ func TestSeen_LossIsNamedBesideAnUnknownOutcomeInAHold_N6_HE1(t *testing.T) {
 }
 
 // A Guard that has no lock service remembers as well.
-func TestSeen_LossIsNamedUnderACallersGrant_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedUnderACallersGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := &replacedStore{Store: w.store}
 		g, err := guard.New(nil, s, nil)
@@ -242,7 +242,7 @@ func TestSeen_IsBounded(t *testing.T) {
 }
 
 // Batches that shared a transaction run again whatever it has met. The first that does is told.
-func TestSeen_LossIsNamedBehindASharedTransaction_N6_HE1(t *testing.T) {
+func TestSeen_LossIsNamedBehindASharedTransaction(t *testing.T) {
 	inAcross(t, func(t *testing.T, a *across) {
 		require.Equal(t, []error{nil}, a.meet(a.puts("k")))
 		standby := memory.NewStore()

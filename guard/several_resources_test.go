@@ -20,7 +20,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestDo_OfSeveralMovesEveryFenceOrNone_G2(t *testing.T) {
+func TestDo_OfSeveralMovesEveryFenceOrNone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -75,7 +75,7 @@ func TestDo_OfSeveralNestedIsAnError(t *testing.T) {
 
 // One of the grants is superseded while fn runs: nothing takes effect, the others
 // stay good, and the next call acquires the one anew.
-func TestDo_OfSeveralOneStaleRejectsAll_G3_G5(t *testing.T) {
+func TestDo_OfSeveralOneStaleRejectsAll(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		err := guard.Do(t.Context(), a, []string{"x", "y", "z"}, func(ctx context.Context, tx *memory.Tx) error {
@@ -103,7 +103,7 @@ func TestDo_OfSeveralOneStaleRejectsAll_G3_G5(t *testing.T) {
 // Calls that have some resources and wait for others would wait for each other for ever,
 // if a call could wait for a resource that comes before one that it has. Here the calls meet in every order, lose leases
 // on the way and try again; in a bubble, waiting for each other is a failure.
-func TestDo_OfSeveralInOppositeOrdersNeverDeadlocks_HB10(t *testing.T) {
+func TestDo_OfSeveralInOppositeOrdersNeverDeadlocks(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
@@ -154,7 +154,7 @@ func TestDo_OfSeveralInOppositeOrdersNeverDeadlocks_HB10(t *testing.T) {
 
 // a has x and y and loses x, for which b has waited; b goes on to wait for y. When
 // a tries again it may not wait for x with y in its hand.
-func TestDo_OfSeveralReleasesTheLaterOnesWhenOneIsLost_HB10(t *testing.T) {
+func TestDo_OfSeveralReleasesTheLaterOnesWhenOneIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
 		second := make(chan error, 1)
@@ -176,7 +176,7 @@ func TestDo_OfSeveralReleasesTheLaterOnesWhenOneIsLost_HB10(t *testing.T) {
 }
 
 // After an answer that was lost the positions are known again without asking.
-func TestDo_OfSeveralAppliedMovesEveryClaim_G4(t *testing.T) {
+func TestDo_OfSeveralAppliedMovesEveryClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
@@ -189,7 +189,7 @@ func TestDo_OfSeveralAppliedMovesEveryClaim_G4(t *testing.T) {
 	require.Equal(t, "2", w.store.Read("n"))
 }
 
-func TestDo_OfSeveralSettlesADoubtForEveryResource_G4_G6(t *testing.T) {
+func TestDo_OfSeveralSettlesADoubtForEveryResource(t *testing.T) {
 	for name, test := range map[string]struct {
 		fate memory.Fate
 		n    string
@@ -251,7 +251,7 @@ func (s *countingStore) Claim(ctx context.Context, seen ...storage.Claim) ([]sto
 
 // One round trip claims all that need it. Rejections of some don't cost the others their
 // claims, and each is reported.
-func TestDo_OfSeveralClaimsAllAtOnce_G1(t *testing.T) {
+func TestDo_OfSeveralClaimsAllAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &countingStore{Store: w.store}
@@ -297,7 +297,7 @@ func (s *partlyStore) Claim(ctx context.Context, seen ...storage.Claim) ([]stora
 
 // A resource without a verdict is claimed again before a function runs, and those with one are
 // not.
-func TestDo_OfSeveralClaimsAgainWhatHasNoVerdict_G1_G12(t *testing.T) {
+func TestDo_OfSeveralClaimsAgainWhatHasNoVerdict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := &partlyStore{countingStore: &countingStore{Store: w.store}}

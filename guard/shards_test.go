@@ -48,7 +48,7 @@ func (s *sharded) names() (a, b, other string) {
 }
 
 // The answers are those of the first version: data lies where they say.
-func TestShardOf_NeverChanges_HE9(t *testing.T) {
+func TestShardOf_NeverChanges(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][3]int{ // of 2, 4 and 7 shards
 		"sku/42": {1, 1, 1}, "sku/43": {1, 1, 4}, "{tenant-7}/sku/1": {0, 3, 3}, "ä": {1, 3, 4},
@@ -96,7 +96,7 @@ func TestShards_RunOnTheShardOfTheirResources(t *testing.T) {
 }
 
 // What one transaction can't do is rejected before anything is locked, claimed or run.
-func TestShards_RejectWhatSpansTwo_HE9(t *testing.T) {
+func TestShards_RejectWhatSpansTwo(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t)
 	a, b, other := s.names()
@@ -146,7 +146,7 @@ func (s *sharded) lease(t *testing.T, resource string) fence.Lease {
 	return lease
 }
 
-func TestShards_UnderGrantRunsOnTheShardOfItsGrants_HE9(t *testing.T) {
+func TestShards_UnderGrantRunsOnTheShardOfItsGrants(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t)
 	a, b, other := s.names()
@@ -163,7 +163,7 @@ func TestShards_UnderGrantRunsOnTheShardOfItsGrants_HE9(t *testing.T) {
 
 // Grants of two shards claim in neither, whatever the call names: a fence in another database than the
 // resource's own would let two holders write.
-func TestShards_UnderGrantRejectsWhatSpansTwo_HE9(t *testing.T) {
+func TestShards_UnderGrantRejectsWhatSpansTwo(t *testing.T) {
 	t.Parallel()
 	s := newSharded(t)
 	a, b, other := s.names()
@@ -196,7 +196,7 @@ func TestShards_UnderGrantRejectsWhatSpansTwo_HE9(t *testing.T) {
 }
 
 // A Guard of its own may run a function on a name of another shard; the error says where it runs.
-func TestShards_ErrorInAFunctionOfAGuardOfItsOwn_HB9(t *testing.T) {
+func TestShards_ErrorInAFunctionOfAGuardOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	guards := []*guard.Guard[*memory.Tx]{w.process("a", nil), w.process("b", nil)}

@@ -53,7 +53,7 @@ func (s *cutStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, error)
 
 // The database can't be reached from here: this holder gives up, though its callers
 // wait for as long as they may, and the one who can reach it gets on.
-func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp_HD17_L1(t *testing.T) {
+func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp(t *testing.T) {
 	for _, step := range []string{"claim", "begin", "recall"} {
 		t.Run(step, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {

@@ -18,7 +18,7 @@ func grant(token fence.Token) fence.Grant {
 	return fence.Grant{Resource: sku, Epoch: 1, Token: token, Holder: "h-" + token.String()}
 }
 
-func TestUnderGrant_ClaimsAndCommits_G1(t *testing.T) {
+func TestUnderGrant_ClaimsAndCommits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for range 2 {
@@ -31,7 +31,7 @@ func TestUnderGrant_ClaimsAndCommits_G1(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 }
 
-func TestUnderGrant_RejectsAStaleGrantAlsoWhenRetryable_G3(t *testing.T) {
+func TestUnderGrant_RejectsAStaleGrantAlsoWhenRetryable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(2), increment("n")))
@@ -85,7 +85,7 @@ func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 }
 
 // What an Observer changes in its Operation doesn't reach the Runner.
-func TestUnderGrant_ObserverCannotChangeTheGrants_F1(t *testing.T) {
+func TestUnderGrant_ObserverCannotChangeTheGrants(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", &guard.Config{Observers: []*guard.Observer{{Finished: func(_ context.Context, o guard.Operation) { o.Grants[0].Token += 77 }}}})
@@ -98,7 +98,7 @@ func TestUnderGrant_ObserverCannotChangeTheGrants_F1(t *testing.T) {
 	}
 }
 
-func TestUnderGrant_ConcurrentCallsLoseNoUpdate_G6(t *testing.T) {
+func TestUnderGrant_ConcurrentCallsLoseNoUpdate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	runs := 0
@@ -115,7 +115,7 @@ func TestUnderGrant_ConcurrentCallsLoseNoUpdate_G6(t *testing.T) {
 	require.Equal(t, "2", w.store.Read("n"))
 }
 
-func TestUnderGrant_SettlesADoubt_G4(t *testing.T) {
+func TestUnderGrant_SettlesADoubt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost, memory.Late, memory.RequestLost)})
@@ -130,7 +130,7 @@ func TestUnderGrant_SettlesADoubt_G4(t *testing.T) {
 
 // The value of a function under a grant that came from elsewhere is kept by Once
 // like any other, and returned to each call with the key, under any grant.
-func TestUnderGrant_OnceReturnsTheKeptValue_G4(t *testing.T) {
+func TestUnderGrant_OnceReturnsTheKeptValue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	add := func(ctx context.Context, tx *memory.Tx) (string, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func TestUnderLease_WritesUnderTheCallersLease_G2_G3(t *testing.T) {
+func TestUnderLease_WritesUnderTheCallersLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g, other := w.process("a", nil), w.process("b", nil)
 		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
@@ -73,7 +73,7 @@ func TestUnderLease_MaxRunDoesNotBoundAHold(t *testing.T) {
 }
 
 // What one Hold under a lease has left in doubt, the next one asks about first.
-func TestUnderLease_SettlesWhatTheLastHoldLeftInDoubt_G6(t *testing.T) {
+func TestUnderLease_SettlesWhatTheLastHoldLeftInDoubt(t *testing.T) {
 	for name, test := range map[string]struct {
 		fate  memory.Fate
 		value string

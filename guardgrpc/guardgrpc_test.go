@@ -106,7 +106,7 @@ func detailsOf(t *testing.T, s *status.Status) (info *errdetails.ErrorInfo, agai
 }
 
 // The first holder stops before it sends its call; the second one has taken over by then.
-func TestGrants_OfALateHolderAreRejected_G3(t *testing.T) {
+func TestGrants_OfALateHolderAreRejected(t *testing.T) {
 	t.Parallel()
 	store := memory.NewStore()
 	sell := serve(t, store)

@@ -142,7 +142,7 @@ func post(t *testing.T, url, writer string, h http.Header) (int, map[string]any)
 }
 
 // The first holder stops before it sends its request; the second one has taken over by then.
-func TestGrants_OfALateHolderAreRejected_G3(t *testing.T) {
+func TestGrants_OfALateHolderAreRejected(t *testing.T) {
 	t.Parallel()
 	server, store := receiver(t)
 	locks := guardtest.NewLockService()

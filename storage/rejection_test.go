@@ -11,7 +11,7 @@ import (
 
 // The one rule of rejections in Go: what the seal of storage/memory rejects, and what
 // storage/postgres finds behind a serialization failure.
-func TestCheck_JudgesAsTheSealDoes_N23(t *testing.T) {
+func TestCheck_JudgesAsTheSealDoes(t *testing.T) {
 	claim := storage.Claim{Grant: fence.Grant{Epoch: 2, Token: 5, Holder: "a"}, Position: storage.Position{Seq: 7, Tx: 70}}
 	for want, fences := range map[storage.Reason][]storage.Claim{
 		"":                      {claim},

@@ -111,7 +111,7 @@ func (d *database) violations(t *testing.T) (texts []string) {
 }
 
 // The heads that were recorded are those of the fences, read by a role that may only read.
-func TestAnchor_OfADatabase_HC2(t *testing.T) {
+func TestAnchor_OfADatabase(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	reader := fmt.Sprintf("reader_%016x", rand.Uint64())
@@ -160,7 +160,7 @@ func TestAnchor_OfADatabase_HC2(t *testing.T) {
 
 // An older dump that was put back is found at once, and also after the resource has moved on
 // beyond the recorded position.
-func TestAnchor_FindsAnOlderDump_HE4(t *testing.T) {
+func TestAnchor_FindsAnOlderDump(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.write(t, "sku/1", "sku/2")
@@ -199,7 +199,7 @@ const rehash = `
 
 // A chain that a superuser wrote anew is consistent in itself, and is not the one that was
 // anchored.
-func TestAnchor_FindsAChainThatWasWrittenAnew_HF3(t *testing.T) {
+func TestAnchor_FindsAChainThatWasWrittenAnew(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.write(t, "sku/1")
@@ -214,7 +214,7 @@ func TestAnchor_FindsAChainThatWasWrittenAnew_HF3(t *testing.T) {
 }
 
 // A fence whose hash was cut off contradicts what was recorded.
-func TestAnchor_FindsAFenceWithoutAHash_HF3(t *testing.T) {
+func TestAnchor_FindsAFenceWithoutAHash(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.write(t, "sku/1")
@@ -256,7 +256,7 @@ const forged = `
 	alter table fence.resource enable always trigger protect_fence`
 
 // A checkpoint directly after the recorded position says which hash the entry there had.
-func TestAnchor_FindsAForgedCheckpoint_HF3(t *testing.T) {
+func TestAnchor_FindsAForgedCheckpoint(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.write(t, "sku/1")
@@ -272,7 +272,7 @@ func TestAnchor_FindsAForgedCheckpoint_HF3(t *testing.T) {
 }
 
 // So does one directly after a claim that is still there.
-func TestAnchor_FindsAForgedCheckpointAfterAClaim_HF3(t *testing.T) {
+func TestAnchor_FindsAForgedCheckpointAfterAClaim(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.write(t, "sku/1")
@@ -288,7 +288,7 @@ func TestAnchor_FindsAForgedCheckpointAfterAClaim_HF3(t *testing.T) {
 // A later checkpoint says nothing of the recorded head. The resource is not recorded, so
 // that each run reports it, and a verification with the recorded heads doesn't call it proven,
 // though the head of its claim still is.
-func TestAnchor_ReportsWhatItCannotCompare_HF3(t *testing.T) {
+func TestAnchor_ReportsWhatItCannotCompare(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.write(t, "sku/1")

@@ -20,7 +20,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func TestDoctor_FindsARolledBackEtcd_HD5(t *testing.T) {
+func TestDoctor_FindsARolledBackEtcd(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, startEtcd(t, nil))
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
@@ -36,7 +36,7 @@ func TestDoctor_FindsARolledBackEtcd_HD5(t *testing.T) {
 	i.findsNothing()
 }
 
-func TestDoctor_FindsAnAbsurdToken_HC2(t *testing.T) {
+func TestDoctor_FindsAnAbsurdToken(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, nil)
 	store, err := postgres.NewStore(i.pool, nil)
@@ -127,7 +127,7 @@ func (i *installation) hold(lose func()) {
 	require.ErrorIs(i.t, err, guard.ErrFailedOver)
 }
 
-func TestDoctor_FindsARolledBackPostgres_HE4(t *testing.T) {
+func TestDoctor_FindsARolledBackPostgres(t *testing.T) {
 	t.Parallel()
 	i, pg := onOwn(t, nil)
 	volume, err := pg.CopyData(t.Context())
@@ -155,7 +155,7 @@ func (i *installation) awaitStandby(state string) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func TestDoctor_FindsWhatAStandbyLacked_HE1(t *testing.T) {
+func TestDoctor_FindsWhatAStandbyLacked(t *testing.T) {
 	t.Parallel()
 	i, primary := onOwn(t, nil)
 	standby, err := pgserver.StartStandby(t.Context(), primary, nil)

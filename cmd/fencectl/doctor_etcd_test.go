@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestDoctor_FindsAFullEtcd_HD7(t *testing.T) {
+func TestDoctor_FindsAFullEtcd(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}}))
 	put := func() error { // the same key: old revisions fill etcd
@@ -86,7 +86,7 @@ func TestDoctor_SeesTheGrantedTimeToLive(t *testing.T) {
 	require.Empty(t, leases.Leases, "the lease of the probe is revoked")
 }
 
-func TestDoctor_FindsASilentMember_L1(t *testing.T) {
+func TestDoctor_FindsASilentMember(t *testing.T) {
 	t.Parallel()
 	c, err := etcdserver.StartCluster(t.Context(), 3, &etcdserver.Config{Election: 2 * time.Second}) // no other elections than the test's
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestDoctor_FindsASilentMember_L1(t *testing.T) {
 	}
 }
 
-func TestDoctor_SaysWhatAnEtcdUserLacks_HD8(t *testing.T) {
+func TestDoctor_SaysWhatAnEtcdUserLacks(t *testing.T) {
 	e := startEtcdWithUsers(t, appAndStranger)
 	as := func(user, password string) (int, []string, string) {
 		t.Setenv(etcdPasswordVariable, password)

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-func TestDoctor_FindsPreparedTransactionsAndAFullLockTable_N16(t *testing.T) {
+func TestDoctor_FindsPreparedTransactionsAndAFullLockTable(t *testing.T) {
 	t.Parallel()
 	i, pg := onOwn(t, map[string]string{"max_prepared_transactions": "5", "max_locks_per_transaction": "10", "max_connections": "20", "autovacuum": "off"})
 	require.Contains(t, i.finds(cli.ExitNotReady, "prepared-transactions").Seen, "max_prepared_transactions is 5")
@@ -59,7 +59,7 @@ func TestDoctor_FindsPreparedTransactionsAndAFullLockTable_N16(t *testing.T) {
 }
 
 // A restored history is what pg_dump of a backup brings back.
-func TestDoctor_FindsLostHistory_HF3(t *testing.T) {
+func TestDoctor_FindsLostHistory(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, nil)
 	i.write("sku/1", "sku/1", "sku/2")
@@ -81,7 +81,7 @@ func TestDoctor_FindsLostHistory_HF3(t *testing.T) {
 	i.verifies()
 }
 
-func TestDoctor_FindsALogicalReplication_HE5(t *testing.T) {
+func TestDoctor_FindsALogicalReplication(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, nil)
 	i.sql("create table stock (sku text primary key)", "create table basket (id int primary key)")
@@ -127,7 +127,7 @@ func keywords(t *testing.T, dsn string) string {
 	return fmt.Sprintf("host=%s port=%d user=%s dbname=%s", config.Host, config.Port, config.User, config.Database)
 }
 
-func TestDoctor_FindsAPoolerInStatementMode_HB18(t *testing.T) {
+func TestDoctor_FindsAPoolerInStatementMode(t *testing.T) {
 	t.Parallel()
 	pg := pgserver.Shared(t)
 	pooler := func(mode string) string {

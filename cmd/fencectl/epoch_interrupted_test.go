@@ -39,7 +39,7 @@ func (e *epochOf) stopAtCommit(i int) (awaitStop, resume func()) {
 
 // Between two databases another bump overtakes this one, which begins anew and then finds that it
 // can't write: it says what its first attempt wrote.
-func TestEpochBump_SaysWhatAnEarlierAttemptWrote_N20(t *testing.T) {
+func TestEpochBump_SaysWhatAnEarlierAttemptWrote(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 2)
 	awaitStop, resume := e.stopAtCommit(0)
@@ -59,7 +59,7 @@ func TestEpochBump_SaysWhatAnEarlierAttemptWrote_N20(t *testing.T) {
 }
 
 // Two URLs lead to one database: it is raised once.
-func TestEpochBump_OfOneDatabaseUnderTwoNames_N20(t *testing.T) {
+func TestEpochBump_OfOneDatabaseUnderTwoNames(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 1)
 	u, err := url.Parse(e.dsns[0])
@@ -73,7 +73,7 @@ func TestEpochBump_OfOneDatabaseUnderTwoNames_N20(t *testing.T) {
 }
 
 // An operator interrupts a bump while a database commits: the next bump completes it.
-func TestEpochBump_InterruptedAtCommitIsResumed_N20(t *testing.T) {
+func TestEpochBump_InterruptedAtCommitIsResumed(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 2)
 	awaitStop, resume := e.stopAtCommit(1)

@@ -88,7 +88,7 @@ func (c *counting) waits(waiter *fencekit.Guard, then func()) {
 
 // etcd is restored while processes run, keep a resource, and wait for one. After the bump all
 // of them go on by themselves, those as well that saw the restore.
-func TestEpochBump_NothingHasToBeRestarted_HD5_G2(t *testing.T) {
+func TestEpochBump_NothingHasToBeRestarted(t *testing.T) {
 	t.Parallel()
 	c := newCounting(t)
 	file := filepath.Join(t.TempDir(), "snapshot")

@@ -98,7 +98,7 @@ func drifts(rows []epochRow) (all []epoch.Drift) {
 	return all
 }
 
-func TestEpochBump_RaisesTheDatabasesAndEtcd_N20(t *testing.T) {
+func TestEpochBump_RaisesTheDatabasesAndEtcd(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 2)
 	fresh := e.show(cli.ExitOK)
@@ -150,7 +150,7 @@ func TestEpoch_MistakesAreUsageErrors(t *testing.T) {
 }
 
 // Nothing is written unless everything can be.
-func TestEpochBump_WritesNothingIfItCantWriteAll_N20(t *testing.T) {
+func TestEpochBump_WritesNothingIfItCantWriteAll(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 2)
 	away := append(e.flags, "--database-url", "postgres://127.0.0.1:1/none")
@@ -185,7 +185,7 @@ func TestEpochBump_WritesNothingIfItCantWriteAll_N20(t *testing.T) {
 }
 
 // etcd's user may read the epoch and not put it: that is found before the databases are raised.
-func TestEpochBump_LooksAtTheRightsInEtcdFirst_N20_HD8(t *testing.T) {
+func TestEpochBump_LooksAtTheRightsInEtcdFirst(t *testing.T) {
 	t.Parallel()
 	server := startEtcdWithUsers(t, map[string]etcdRight{"app": {"fencekit/epoch", clientv3.PermissionType(clientv3.PermRead)}})
 	password := []string{etcdPasswordVariable + "=s3cret"}
@@ -199,7 +199,7 @@ func TestEpochBump_LooksAtTheRightsInEtcdFirst_N20_HD8(t *testing.T) {
 
 // A bump that has written to one database, and fails at the next, leaves no epoch in etcd
 // that a database has not recorded, and is completed by another.
-func TestEpochBump_IsResumedByRunningItAgain_N20(t *testing.T) {
+func TestEpochBump_IsResumedByRunningItAgain(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 2)
 	conn := connect(t, e.dsns[1])
@@ -216,7 +216,7 @@ func TestEpochBump_IsResumedByRunningItAgain_N20(t *testing.T) {
 }
 
 // Bumps at the same time each raise the epoch, and end with etcd and databases in step.
-func TestEpochBump_SeveralAtOnceAgree_N20(t *testing.T) {
+func TestEpochBump_SeveralAtOnceAgree(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 2)
 	const bumps = 3
@@ -239,7 +239,7 @@ func TestEpochBump_SeveralAtOnceAgree_N20(t *testing.T) {
 }
 
 // The slip of a pen in etcd is undone; in a database it isn't.
-func TestEpochBump_UndoesASlipThatNoDatabaseHasAccepted_HC2(t *testing.T) {
+func TestEpochBump_UndoesASlipThatNoDatabaseHasAccepted(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 2)
 	e.raise(0, 3)
@@ -270,7 +270,7 @@ func TestEpochBump_UndoesASlipThatNoDatabaseHasAccepted_HC2(t *testing.T) {
 
 // All prefixes that use a database get the same epoch: one that is behind the database's is of
 // no use.
-func TestEpochBump_OfSeveralPrefixes_N20(t *testing.T) {
+func TestEpochBump_OfSeveralPrefixes(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 1)
 	e.bump(cli.ExitOK)

@@ -26,7 +26,7 @@ func (e *epochOf) processOn(pool *pgxpool.Pool) *fencekit.Guard {
 
 // An epoch that was put by mistake granted a lock, and the grant is on its way in a request. No
 // bump orders the next holder below it.
-func TestEpochBump_OrdersLaterGrantsAfterThoseOfAMistake_G3_N20(t *testing.T) {
+func TestEpochBump_OrdersLaterGrantsAfterThoseOfAMistake(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 1)
 	pool := e.pool(0)
@@ -56,7 +56,7 @@ func TestEpochBump_OrdersLaterGrantsAfterThoseOfAMistake_G3_N20(t *testing.T) {
 }
 
 // A raise that is recorded counts, also if the table of settings was restored alone.
-func TestEpochBump_IsAboveRaisesThatTheSettingsForgot_N20(t *testing.T) {
+func TestEpochBump_IsAboveRaisesThatTheSettingsForgot(t *testing.T) {
 	t.Parallel()
 	e := newEpochOf(t, 1)
 	e.bump(cli.ExitOK)

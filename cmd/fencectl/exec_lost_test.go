@@ -163,7 +163,7 @@ func (h *held) revoke(ctx context.Context) error {
 
 // At a random moment fencectl is killed, stopped or cut off, or the lock is taken away. Two
 // processes of the command's group, one of which ignores SIGTERM, say when they live.
-func TestExec_TheCommandDoesNotOutliveTheLock_F3(t *testing.T) {
+func TestExec_TheCommandDoesNotOutliveTheLock(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
 	results := make([][]time.Duration, len(losses))

@@ -190,7 +190,7 @@ func TestExec_EndsTheCommandWithoutItsWatchdog(t *testing.T) {
 	require.Equal(t, exitLockLost, clitest.ExitCode(t, cmd.Wait))
 }
 
-func TestExec_ClaimsIfAsked_G3(t *testing.T) {
+func TestExec_ClaimsIfAsked(t *testing.T) {
 	t.Parallel()
 	_, flags := onEtcd(t)
 	dsn := migrated(t)

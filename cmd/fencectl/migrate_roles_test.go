@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-func TestMigrateUp_GrantsRoles_HC2(t *testing.T) {
+func TestMigrateUp_GrantsRoles(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
 	conn := connect(t, dsn)

@@ -14,7 +14,7 @@ import (
 
 // A pooler in transaction mode gives each command another server connection, which
 // knows none of its prepared statements, or has one of that name already.
-func TestMigrate_WorksBehindAPoolerInTransactionMode_HB18(t *testing.T) {
+func TestMigrate_WorksBehindAPoolerInTransactionMode(t *testing.T) {
 	t.Parallel()
 	pooler, err := pgbouncer.Start(t.Context(), pgserver.Shared(t), &pgbouncer.Config{PoolSize: 1})
 	require.NoError(t, err)

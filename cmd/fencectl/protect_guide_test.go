@@ -18,7 +18,7 @@ import (
 
 // The guide's correction by hand goes through on an enforced table, under a lock of etcd and with an
 // entry in the history.
-func TestGuides_CorrectionByHand_P3(t *testing.T) {
+func TestGuides_CorrectionByHand(t *testing.T) {
 	t.Parallel()
 	_, flags := onEtcd(t)
 	dsn := migrated(t)
@@ -44,7 +44,7 @@ func TestGuides_CorrectionByHand_P3(t *testing.T) {
 
 // What a dump brings is restored: whole into an empty database, and without the definitions into one
 // that has them, where notes of transactions of another server are without effect.
-func TestGuides_DumpsOfProtectedTables_P2(t *testing.T) {
+func TestGuides_DumpsOfProtectedTables(t *testing.T) {
 	t.Parallel()
 	from, empty := migrated(t), pgserver.Database(t)
 	conn := connect(t, from)

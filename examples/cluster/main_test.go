@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 // One fault is enough to show that the command works: ./test/failover has all of them.
-func TestWalk_LosesNothingInSynchronousMode_HE1(t *testing.T) {
+func TestWalk_LosesNothingInSynchronousMode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // hangs no longer
 	defer cancel()
 	s, err := start(ctx, true)

@@ -102,7 +102,7 @@ func rejections(t *testing.T, pool *pgxpool.Pool) []string {
 }
 
 // Python and Go write under one grant and under later ones, in one history.
-func TestGuarded_SharesAResourceWithGo_G2(t *testing.T) {
+func TestGuarded_SharesAResourceWithGo(t *testing.T) {
 	t.Parallel()
 	dsn, pool := database(t)
 	count(t, dsn, grant(5), "").says("inside").goOn().says("committed")
@@ -116,7 +116,7 @@ func TestGuarded_SharesAResourceWithGo_G2(t *testing.T) {
 }
 
 // A grant that was superseded before Python claims.
-func TestGuarded_RejectsAStaleGrant_G3_G5(t *testing.T) {
+func TestGuarded_RejectsAStaleGrant(t *testing.T) {
 	t.Parallel()
 	dsn, pool := database(t)
 	goCounts(t, pool, grant(6))
@@ -127,7 +127,7 @@ func TestGuarded_RejectsAStaleGrant_G3_G5(t *testing.T) {
 
 // A later grant claims while Python is inside its transaction, which no eviction ends: Go's role
 // may not. The seal rejects it.
-func TestGuarded_RejectsWhatWasSupersededInside_G2_G3_G5(t *testing.T) {
+func TestGuarded_RejectsWhatWasSupersededInside(t *testing.T) {
 	t.Parallel()
 	dsn, pool := database(t)
 	py, golang := roles(t, dsn, pool)
@@ -142,7 +142,7 @@ func TestGuarded_RejectsWhatWasSupersededInside_G2_G3_G5(t *testing.T) {
 }
 
 // With one role for both, the claim ends Python's session.
-func TestGuarded_IsEvictedByALaterClaim_L1(t *testing.T) {
+func TestGuarded_IsEvictedByALaterClaim(t *testing.T) {
 	t.Parallel()
 	dsn, pool := database(t)
 	c := count(t, dsn, grant(5), "").says("inside")
@@ -152,7 +152,7 @@ func TestGuarded_IsEvictedByALaterClaim_L1(t *testing.T) {
 }
 
 // Two transactions of one grant don't lose each other's updates.
-func TestGuarded_RejectsTheOvertaken_G6(t *testing.T) {
+func TestGuarded_RejectsTheOvertaken(t *testing.T) {
 	t.Parallel()
 	dsn, pool := database(t)
 	c := count(t, dsn, grant(5), "").says("inside")
@@ -163,7 +163,7 @@ func TestGuarded_RejectsTheOvertaken_G6(t *testing.T) {
 }
 
 // Whatever the block does, nothing commits without a seal but a COMMIT of its own, which is reported.
-func TestGuarded_EndsAsItsBlockDoes_G2(t *testing.T) {
+func TestGuarded_EndsAsItsBlockDoes(t *testing.T) {
 	t.Parallel()
 	for how, c := range map[string]struct {
 		says  string
@@ -197,7 +197,7 @@ func TestGuarded_EndsAsItsBlockDoes_G2(t *testing.T) {
 
 // The answer to COMMIT is lost, or COMMIT is: the client asks on a new connection, and what it is
 // told stays true when a COMMIT that was held back arrives.
-func TestGuarded_ResolvesALostCommit_G4(t *testing.T) {
+func TestGuarded_ResolvesALostCommit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		action *pgproxy.Action
@@ -225,7 +225,7 @@ func TestGuarded_ResolvesALostCommit_G4(t *testing.T) {
 }
 
 // While the database can't be asked the outcome is unknown; it can be asked for later.
-func TestGuarded_SaysThatAnOutcomeIsUnknown_G4(t *testing.T) {
+func TestGuarded_SaysThatAnOutcomeIsUnknown(t *testing.T) {
 	t.Parallel()
 	dsn, pool := database(t)
 	proxy := newProxy(t, dsn)
@@ -250,7 +250,7 @@ func TestGuarded_SaysThatAnOutcomeIsUnknown_G4(t *testing.T) {
 }
 
 // The connection's row_factory is the block's affair.
-func TestGuarded_WhateverRowsAre_G2_G4(t *testing.T) {
+func TestGuarded_WhateverRowsAre(t *testing.T) {
 	t.Parallel()
 	dsn, pool := database(t)
 	proxy := newProxy(t, dsn)
@@ -310,7 +310,7 @@ func TestGrant_IsWhatGoReads(t *testing.T) {
 }
 
 // Only the tag COMMIT without a warning is success: after another answer the client asks.
-func TestGuarded_AsksAfterAnUnclearAnswer_G4(t *testing.T) {
+func TestGuarded_AsksAfterAnUnclearAnswer(t *testing.T) {
 	t.Parallel()
 	warning := &pgproto3.NoticeResponse{Severity: "WARNING", SeverityUnlocalized: "WARNING", Code: "01000", Message: "canceling wait for synchronous replication"}
 	for name, c := range map[string]struct {

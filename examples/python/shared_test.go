@@ -263,7 +263,7 @@ func seed() uint64 {
 
 // A process in Python and one in Go share a resource, and each is stopped for longer than a lease
 // lasts, at random. No update is lost, and the history has each of them.
-func TestShared_PythonAndGoLoseNoUpdateUnderPauses_G2_G3_G4(t *testing.T) {
+func TestShared_PythonAndGoLoseNoUpdateUnderPauses(t *testing.T) {
 	t.Parallel()
 	s := newShared(t)
 	s.run(seed(), func() bool {

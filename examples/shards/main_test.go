@@ -118,7 +118,7 @@ func TestShards_FourServersAfterThree(t *testing.T) {
 // Holders that stood still since before the move are rejected, although their own database is the
 // one that it was; also one that was about to make a new product. A move that was broken off half-way
 // brings nothing back when it goes on.
-func TestMove_AHolderOfBeforeIsRejected_HE9(t *testing.T) {
+func TestMove_AHolderOfBeforeIsRejected(t *testing.T) {
 	endpoint, urls := start(t, 2)
 	require.NoError(t, run(t.Context(), "init", endpoint, urls[:1], nil, &bytes.Buffer{}))
 	before := opened(t, endpoint, urls[:1], nil)
@@ -178,7 +178,7 @@ func TestMove_AHolderOfBeforeIsRejected_HE9(t *testing.T) {
 
 // A move is broken off between "move in" and "move out" of a product. Going back leaves nothing in the
 // database that was to be new, so nothing of it comes back when the move is tried again.
-func TestMove_GoingBackLeavesNothingBehind_HE9(t *testing.T) {
+func TestMove_GoingBackLeavesNothingBehind(t *testing.T) {
 	endpoint, urls := start(t, 2)
 	require.NoError(t, run(t.Context(), "init", endpoint, urls[:1], nil, &bytes.Buffer{}))
 	before := opened(t, endpoint, urls[:1], urls[1:])

@@ -21,7 +21,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestAcquire_TokensIncrease_F1(t *testing.T) {
+func TestAcquire_TokensIncrease(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
@@ -47,7 +47,7 @@ func TestAcquire_TokensIncrease_F1(t *testing.T) {
 
 // N8 (i): when the lock was contended, the revision that etcd's own mutex reports is not
 // the key's create revision but that of a later read.
-func TestAcquire_TheTokenIsTheCreateRevision_F1_N8(t *testing.T) {
+func TestAcquire_TheTokenIsTheCreateRevision(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
@@ -66,7 +66,7 @@ func TestAcquire_TheTokenIsTheCreateRevision_F1_N8(t *testing.T) {
 }
 
 // N8 (ii): goroutines of one process don't share a key, a token or the lock.
-func TestAcquire_GoroutinesExcludeEachOther_F2_N8(t *testing.T) {
+func TestAcquire_GoroutinesExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	lockers := []*Locker{newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)}
@@ -136,7 +136,7 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	}
 }
 
-func TestAcquire_AWaiterInTheMiddleMayGo_F2(t *testing.T) {
+func TestAcquire_AWaiterInTheMiddleMayGo(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
@@ -166,7 +166,7 @@ func TestAcquire_RejectsBadNames(t *testing.T) {
 	}
 }
 
-func TestAcquire_NamesDontBlockEachOther_HD15(t *testing.T) {
+func TestAcquire_NamesDontBlockEachOther(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
@@ -269,7 +269,7 @@ func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T
 }
 
 // An isolated member would otherwise keep a silent watch open for ever.
-func TestWatch_RequiresALeader_HD10(t *testing.T) {
+func TestWatch_RequiresALeader(t *testing.T) {
 	t.Parallel()
 	seen := make(chan metadata.MD, 1)
 	look := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestAfterLost_RunsWhenTheLeaseIsLost_F3(t *testing.T) {
+func TestAfterLost_RunsWhenTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	held := acquire(t, l, "r")
@@ -29,7 +29,7 @@ func TestAfterLost_RunsWhenTheLeaseIsLost_F3(t *testing.T) {
 	require.ErrorIs(t, etcdtest.Receive(t, called), fence.ErrLeaseLost, "at once")
 }
 
-func TestAfterLost_DoesNotRunAfterARelease_F3(t *testing.T) {
+func TestAfterLost_DoesNotRunAfterARelease(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
 	held, next := acquire(t, l, "r"), acquire(t, l, "another")

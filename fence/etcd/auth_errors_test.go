@@ -28,7 +28,7 @@ func requireNamesRights(t testing.TB, err error, l *Locker) {
 	}
 }
 
-func TestAuth_AMissingRightIsNamed_HD8(t *testing.T) {
+func TestAuth_AMissingRightIsNamed(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix)
@@ -38,7 +38,7 @@ func TestAuth_AMissingRightIsNamed_HD8(t *testing.T) {
 	requireDenied(t, newTestLocker(t, e.as(t, "app", "app"), &elsewhere), "r")
 }
 
-func TestAuth_NeitherPasswordNorCertificateIsNamed_HD8(t *testing.T) {
+func TestAuth_NeitherPasswordNorCertificateIsNamed(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix)
@@ -59,7 +59,7 @@ func TestAuth_NeitherPasswordNorCertificateIsNamed_HD8(t *testing.T) {
 
 // The rights are withdrawn while the lock is held. Renewals need the right to
 // write every key of the lease.
-func TestAuth_AWithdrawnRightIsNamedByTheLoss_HD8(t *testing.T) {
+func TestAuth_AWithdrawnRightIsNamedByTheLoss(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	cfg.TTL = 8 * time.Second
@@ -74,7 +74,7 @@ func TestAuth_AWithdrawnRightIsNamedByTheLoss_HD8(t *testing.T) {
 }
 
 // Without the right to revoke, retrying until the time to live is over gains nothing.
-func TestAuth_CloseGivesUpOnWhatItHasNoRightTo_HD8(t *testing.T) {
+func TestAuth_CloseGivesUpOnWhatItHasNoRightTo(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	cfg.TTL = 20 * time.Minute

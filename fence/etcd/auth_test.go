@@ -123,7 +123,7 @@ func (l *serverLog) count(words string) int {
 
 // The role has the documented rights and no others: everything works, including the
 // clean-up after an unknown outcome.
-func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
+func TestAuth_TheDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix)
@@ -158,7 +158,7 @@ func TestAuth_TheDocumentedRightsSuffice_HD8(t *testing.T) {
 
 // Every token has expired: each kind of request fetches a new one. Each is made by a locker
 // and client of its own, so that none renews another's token.
-func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
+func TestAuth_SurvivesTokensThatExpire(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix, hasty)
@@ -196,7 +196,7 @@ func TestAuth_SurvivesTokensThatExpire_HD8(t *testing.T) {
 
 // etcd checks passwords with bcrypt, which is slow on purpose: if each renewal fetched a
 // token, a few hundred processes would overload etcd.
-func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
+func TestAuth_RenewalsDontAuthenticateEachTime(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix)
@@ -214,7 +214,7 @@ func TestAuth_RenewalsDontAuthenticateEachTime_HD8(t *testing.T) {
 }
 
 // The holder has died: etcd itself ends its lease, without any user's rights.
-func TestAuth_TheLeaseOfADeadHolderExpires_HD8(t *testing.T) {
+func TestAuth_TheLeaseOfADeadHolderExpires(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix, hasty)

@@ -35,7 +35,7 @@ func TestCheck_SucceedsAndWritesNothing(t *testing.T) {
 	require.Empty(t, leases.Leases)
 }
 
-func TestCheck_FailsWhereNothingCanBeAcquired_HD7(t *testing.T) {
+func TestCheck_FailsWhereNothingCanBeAcquired(t *testing.T) {
 	t.Parallel()
 	e := smallEtcd(t)
 	admin := dial(t, e.Endpoint())
@@ -46,7 +46,7 @@ func TestCheck_FailsWhereNothingCanBeAcquired_HD7(t *testing.T) {
 	require.NoError(t, l.Check(patient(t)))
 }
 
-func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds_HD8(t *testing.T) {
+func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds(t *testing.T) {
 	t.Parallel()
 	for _, r := range rights {
 		t.Run(r.key, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds_HD8(t *testing.T) {
 	}
 }
 
-func TestCheck_FailsUntilTheEpochIsRaisedAfterEtcdWentBack_HD5(t *testing.T) {
+func TestCheck_FailsUntilTheEpochIsRaisedAfterEtcdWentBack(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
 	l := newTestLocker(t, client, fresh(t))

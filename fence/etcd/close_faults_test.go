@@ -89,7 +89,7 @@ func TestClose_ReturnsWhileEtcdIsSilent(t *testing.T) {
 	requireReason(t, c.requireCloses(t), fence.Unreachable)
 }
 
-func TestClose_ReturnsAndFreesWhileEtcdIsFull_HD7(t *testing.T) {
+func TestClose_ReturnsAndFreesWhileEtcdIsFull(t *testing.T) {
 	t.Parallel()
 	e := smallEtcd(t)
 	client := dial(t, e.Endpoint())

@@ -84,7 +84,7 @@ var leaderFaults = map[string]struct {
 	},
 }
 
-func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn_HD3(t *testing.T) {
+func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn(t *testing.T) {
 	t.Parallel()
 	for name, fault := range leaderFaults {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func requireGoesOn(t testing.TB, l *Locker, le fence.Lease) {
 
 // Three processes pass one lock around while every leader is taken away in turn.
 // No lease may expire here, so no two may ever own the lock at once.
-func TestLeaderLoss_ThereAreNeverTwoOwners_F2(t *testing.T) {
+func TestLeaderLoss_ThereAreNeverTwoOwners(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)
 	cfg.PollInterval = 100 * time.Millisecond // a watch at a member that is stopped shows nothing
@@ -192,7 +192,7 @@ func TestLeaderLoss_ThereAreNeverTwoOwners_F2(t *testing.T) {
 
 // A waiter that reaches only the isolated member can't learn that its turn has come. It
 // gets an error and doesn't wait for ever.
-func TestIsolation_AWaiterOfTheIsolatedMemberGetsAnError_HD10(t *testing.T) {
+func TestIsolation_AWaiterOfTheIsolatedMemberGetsAnError(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)
 	leader := leaderAfter(t, c, nil)
@@ -218,7 +218,7 @@ func TestIsolation_AWaiterOfTheIsolatedMemberGetsAnError_HD10(t *testing.T) {
 
 // The waiter's watch lies at the isolated member, which would keep it open and
 // silent for ever. The waiter doesn't poll.
-func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
+func TestIsolation_AWaiterWithOtherMembersFailsOver(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)
 	leader := leaderAfter(t, c, nil)
@@ -240,7 +240,7 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver_HD10(t *testing.T) {
 
 // A holder that reaches only the isolated member loses the lock when its lease ends, and
 // its successor's token is higher. Both go on once the member is back.
-func TestIsolation_AHolderOfTheIsolatedMemberLosesItsLock_F2_F3(t *testing.T) {
+func TestIsolation_AHolderOfTheIsolatedMemberLosesItsLock(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)
 	leader := leaderAfter(t, c, nil)

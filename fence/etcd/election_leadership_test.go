@@ -53,7 +53,7 @@ func blind(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, meth
 }
 
 // A leader doesn't know that its key was deleted; a later leader has proclaimed.
-func TestProclaim_OfADeposedLeaderIsRejected_F2(t *testing.T) {
+func TestProclaim_OfADeposedLeaderIsRejected(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
 	cfg := fresh(t)
@@ -106,7 +106,7 @@ func proclaiming(ctx context.Context, led fence.Leadership, value string) <-chan
 }
 
 // A Proclaim of unknown outcome that arrives after a later one must not undo it.
-func TestProclaim_ThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
+func TestProclaim_ThatArrivesLateTakesNoEffect(t *testing.T) {
 	t.Parallel()
 	held := etcdtest.NewLateTxn(isProclaim)
 	e := election(t, newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(held.Intercept)), fresh(t)), "leader")
@@ -239,7 +239,7 @@ func awaitValue(t testing.TB, cfg *Config, led fence.Leadership, value string) {
 
 // An answer of etcd's that proves that nothing was written is no unknown outcome. "No
 // space" is not such an answer: etcd may give it after the write.
-func TestProclaim_ThatEtcdRejectsHasNoEffect_HD7(t *testing.T) {
+func TestProclaim_ThatEtcdRejectsHasNoEffect(t *testing.T) {
 	t.Parallel()
 	rejection := make(chan error, 1)
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(

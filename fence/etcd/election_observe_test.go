@@ -107,7 +107,7 @@ func TestObserve_LeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestObserve_SurvivesBrokenWatchesAndCompactions_HD9(t *testing.T) {
+func TestObserve_SurvivesBrokenWatchesAndCompactions(t *testing.T) {
 	t.Parallel()
 	server := ownEtcd(t)
 	p := newProxy(t, server.Endpoint())
@@ -140,7 +140,7 @@ func TestObserve_SurvivesBrokenWatchesAndCompactions_HD9(t *testing.T) {
 }
 
 // The queue is polled as well, since a watch may fail.
-func TestObserve_ComesToTheLatestWithoutAWatch_HD10(t *testing.T) {
+func TestObserve_ComesToTheLatestWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	a := newElections(t, cfg, 1)[0]
@@ -156,7 +156,7 @@ func TestObserve_ComesToTheLatestWithoutAWatch_HD10(t *testing.T) {
 
 // A newer etcd answers behind the same name, as after a restore: its revisions are far
 // below those that the observer has seen.
-func TestObserve_FollowsAnEtcdThatWentBack_HD5_HD6(t *testing.T) {
+func TestObserve_FollowsAnEtcdThatWentBack(t *testing.T) {
 	t.Parallel()
 	older, younger := ownEtcd(t), ownEtcd(t)
 	p := newProxy(t, older.Endpoint())
@@ -207,7 +207,7 @@ func (s *shownEvents) RecvMsg(m any) error {
 }
 
 // Before the first list nothing is known: that must not be reported as "no leader".
-func TestObserve_DecidesNothingOnEventsBeforeAList_HD9(t *testing.T) {
+func TestObserve_DecidesNothingOnEventsBeforeAList(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	a := newElections(t, cfg, 1)[0]

@@ -60,7 +60,7 @@ func requireLeader(t testing.TB, e *Election, led fence.Leadership, value string
 }
 
 // Among processes, and among the goroutines of one.
-func TestCampaign_ElectsInOrderOfArrival_F1(t *testing.T) {
+func TestCampaign_ElectsInOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	all := newElections(t, cfg, 4)
@@ -92,7 +92,7 @@ func TestCampaign_ElectsInOrderOfArrival_F1(t *testing.T) {
 }
 
 // The grant of a leader has the epoch at which its key was written.
-func TestLeader_NamesTheEpoch_F1(t *testing.T) {
+func TestLeader_NamesTheEpoch(t *testing.T) {
 	t.Parallel()
 	e := newElections(t, fresh(t), 1)[0]
 	setEpoch(t, e.locker.cluster.Client, e.locker, "7")
@@ -103,7 +103,7 @@ func TestLeader_NamesTheEpoch_F1(t *testing.T) {
 	requireLeader(t, e, led, "b")
 }
 
-func TestElection_IsTheLockOfTheSameName_F2(t *testing.T) {
+func TestElection_IsTheLockOfTheSameName(t *testing.T) {
 	t.Parallel()
 	all := newElections(t, fresh(t), 2)
 	held := acquire(t, all[0].locker, "leader")
@@ -121,7 +121,7 @@ func TestElection_IsTheLockOfTheSameName_F2(t *testing.T) {
 	require.Equal(t, led.Grant().Holder, locked.Holder)
 }
 
-func TestLeadership_EndsWhenItsLeaseIsGone_F3(t *testing.T) {
+func TestLeadership_EndsWhenItsLeaseIsGone(t *testing.T) {
 	t.Parallel()
 	all := newElections(t, fresh(t), 2)
 	first := campaign(t, all[0], "first")

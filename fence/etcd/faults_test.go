@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestPause_EndsTheLeaseAtTheDeadline_F3(t *testing.T) {
+func TestPause_EndsTheLeaseAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	cfg := fresh(t)
@@ -39,7 +39,7 @@ func TestPause_EndsTheLeaseAtTheDeadline_F3(t *testing.T) {
 
 // N8 (v): a waiter that is cancelled while etcd doesn't answer returns at once,
 // and its key goes once etcd does.
-func TestPause_ACancelledWaiterReturnsAndLeavesNothing_N8(t *testing.T) {
+func TestPause_ACancelledWaiterReturnsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	cfg := fresh(t)
@@ -170,7 +170,7 @@ func TestClose_WithoutEtcdEndsWithItsContext(t *testing.T) {
 }
 
 // The connection breaks after etcd wrote the key and before it could say so.
-func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
+func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing(t *testing.T) {
 	t.Parallel()
 	etcd := etcdserver.Shared(t)
 	p := newProxy(t, etcd.Endpoint())
@@ -195,7 +195,7 @@ func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing_HD12(t *testing.T) {
 
 // The Txn is still under way when its acquisition is settled: it must not take effect when
 // it arrives, or its key would stay for as long as the session lives.
-func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
+func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
 	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
@@ -217,7 +217,7 @@ func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect_HD12(t *testing.T) {
 
 // The client sends a Txn again when it is answered "cancelled". The revision of the second
 // one is not the key's create revision, so it must not become a token.
-func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
+func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
 	armed := make(chan struct{}, 1)
@@ -251,7 +251,7 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken_F1(t *testing.T) {
 
 // Nothing else needs the session and etcd can't be reached: without a session the key can't
 // outlive the time to live, and callers needn't wait for it.
-func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
+func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld(t *testing.T) {
 	t.Parallel()
 	etcd := etcdserver.Shared(t)
 	p := newProxy(t, etcd.Endpoint())
@@ -273,7 +273,7 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld_HD12(t *testing.T) {
 	require.NotSame(t, session, l.sessions.Current())
 }
 
-func TestWatch_FindsItsWayAfterACompaction_HD9(t *testing.T) {
+func TestWatch_FindsItsWayAfterACompaction(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	p := newProxy(t, e.Endpoint())
@@ -299,7 +299,7 @@ func TestWatch_FindsItsWayAfterACompaction_HD9(t *testing.T) {
 }
 
 // The queue is polled as well, since a watch may fail.
-func TestWatch_AWaiterGetsItsTurnWithoutOne_HD10(t *testing.T) {
+func TestWatch_AWaiterGetsItsTurnWithoutOne(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
 	noWatch := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -22,7 +22,7 @@ func morePatient(t testing.TB) context.Context {
 }
 
 // A hundred processes of three waiters each.
-func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
+func TestHerd_ThreeHundredWaitersGetTheLockInOrder(t *testing.T) {
 	t.Parallel()
 	const lockers, each = 100, 3
 	client, cfg := etcdserver.Client(t), fresh(t)
@@ -74,7 +74,7 @@ func TestHerd_ThreeHundredWaitersGetTheLockInOrder_HD14(t *testing.T) {
 
 // The holder dies, and so do all waiters ahead of one: each lease ends before its turn
 // would have come.
-func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied_HD14(t *testing.T) {
+func TestHerd_TheLastOneGetsTheLockWhenAllBeforeItHaveDied(t *testing.T) {
 	t.Parallel()
 	const dead = 50
 	client, cfg := etcdserver.Client(t), fresh(t)

@@ -10,7 +10,7 @@ import (
 )
 
 // An Inspector reads the number that grants get, and says of a key that holds none where it is.
-func TestInspector_ReadsTheEpoch_HD5(t *testing.T) {
+func TestInspector_ReadsTheEpoch(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	i := newTestInspector(t, client, cfg)

@@ -12,7 +12,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestEvict_PassesTheLockOn_F1(t *testing.T) {
+func TestEvict_PassesTheLockOn(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	i := newTestInspector(t, client, cfg)
@@ -49,7 +49,7 @@ func TestEvict_PassesTheLockOn_F1(t *testing.T) {
 }
 
 // A key that another client wrote, such as etcdctl, holds the lock as any other does.
-func TestEvict_OfAClientThatIsNoLocker_F1(t *testing.T) {
+func TestEvict_OfAClientThatIsNoLocker(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	i, l := newTestInspector(t, client, cfg), newTestLocker(t, client, cfg)
@@ -66,7 +66,7 @@ func TestEvict_OfAClientThatIsNoLocker_F1(t *testing.T) {
 	acquire(t, l, "r")
 }
 
-func TestEvict_OfAnotherTokenChangesNothing_F2(t *testing.T) {
+func TestEvict_OfAnotherTokenChangesNothing(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	i := newTestInspector(t, client, cfg)
@@ -94,7 +94,7 @@ func TestEvict_OfAnotherTokenChangesNothing_F2(t *testing.T) {
 
 // The holder has passed the lock on after it was read, and before the transaction: neither the
 // waiter's key nor a later one of the same name is deleted.
-func TestEvict_OfAHolderThatHasGoneChangesNothing_F2(t *testing.T) {
+func TestEvict_OfAHolderThatHasGoneChangesNothing(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	i := newTestInspector(t, client, cfg)

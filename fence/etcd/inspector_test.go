@@ -73,7 +73,7 @@ func TestInspector_OfAFreeResourceIsEmpty(t *testing.T) {
 	require.Zero(t, epoch.KeyRevision)
 }
 
-func TestInspector_SaysWhyItCantRead_HD8(t *testing.T) {
+func TestInspector_SaysWhyItCantRead(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	cfg.RequestTimeout = 100 * time.Millisecond

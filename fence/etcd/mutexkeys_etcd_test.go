@@ -79,7 +79,7 @@ func mutex(t testing.TB, client *clientv3.Client, name string) *concurrency.Mute
 
 // A holder here, "etcdctl lock" and concurrency.Mutex wait for each other, in one
 // queue.
-func TestMutexKeys_OneQueueWithEtcdctlAndMutex_F2(t *testing.T) {
+func TestMutexKeys_OneQueueWithEtcdctlAndMutex(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
@@ -171,7 +171,7 @@ func TestMutexKeys_AKilledEtcdctlHoldsUntilItsLeaseExpires(t *testing.T) {
 
 // All of them read and then write a counter in etcd, which loses an update whenever two
 // hold the lock.
-func TestMutexKeys_AStormOfAllKindsLosesNoUpdate_F2(t *testing.T) {
+func TestMutexKeys_AStormOfAllKindsLosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
@@ -306,7 +306,7 @@ func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
 }
 
 // A holder of "a/b" can't see the waiters for "a", so it always counts as contended.
-func TestMutexKeys_ALongerNameCountsAsContended_L1(t *testing.T) {
+func TestMutexKeys_ALongerNameCountsAsContended(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
 	l := newTestLocker(t, etcdserver.Client(t), cfg)

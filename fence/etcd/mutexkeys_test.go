@@ -40,7 +40,7 @@ func TestMutexKeys_AreThoseOfEtcd(t *testing.T) {
 
 // As with etcd's own Mutex: names are not escaped, and the range of a name's keys includes
 // those of longer names.
-func TestMutexKeys_ANameWaitsForTheLongerOnes_HD15(t *testing.T) {
+func TestMutexKeys_ANameWaitsForTheLongerOnes(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
 	a, b := newTestLocker(t, etcdserver.Client(t), cfg), newTestLocker(t, etcdserver.Client(t), cfg)
@@ -71,7 +71,7 @@ func TestMutexKeys_RejectNamesThatCollideWithOurOwnKeys(t *testing.T) {
 
 // A session has one key per resource for all its goroutines: the queue in this process
 // keeps two from sharing it.
-func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
+func TestMutexKeys_GoroutinesShareNoToken(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
 	l := newTestLocker(t, etcdserver.Client(t), cfg)
@@ -113,7 +113,7 @@ func TestMutexKeys_GoroutinesShareNoToken_F1_F2_N8(t *testing.T) {
 
 // The next acquisition of a session writes the same key: late requests of an earlier one
 // must not touch it.
-func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T) {
+func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
 	acquires := func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, name) && len(txn.Compare) > 1 }
@@ -168,7 +168,7 @@ func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone_F2_HD12(t *testing.T
 }
 
 // The watch of a lease that was lost shows the key of its successor.
-func TestMutexKeys_ADeletedKeyIsNotTakenForTheNext_HD11(t *testing.T) {
+func TestMutexKeys_ADeletedKeyIsNotTakenForTheNext(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)

@@ -59,7 +59,7 @@ func requireNoSpace(t testing.TB, l *Locker, resource string) {
 	}
 }
 
-func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired_HD7(t *testing.T) {
+func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired(t *testing.T) {
 	t.Parallel()
 	e, cfg := smallEtcd(t), fresh(t)
 	admin := dial(t, e.Endpoint())
@@ -91,7 +91,7 @@ func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired_HD7(t *testing.T) {
 
 // etcd checks its quota before it applies a Txn, and answers "no space" after it: the key
 // has been written.
-func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted_HD7(t *testing.T) {
+func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
 	armed := make(chan struct{}, 1)

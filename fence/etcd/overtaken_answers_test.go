@@ -47,7 +47,7 @@ func (s *slowAnswer) intercept(ctx context.Context, method string, req, reply an
 
 // The answer to an acquisition arrives after that to a later one, whose revision is higher:
 // etcd has not gone back.
-func TestWentBack_ALateTxnAnswerIsNoOlderState_HD5(t *testing.T) {
+func TestWentBack_ALateTxnAnswerIsNoOlderState(t *testing.T) {
 	t.Parallel()
 	client, slow := dialSlow(t, pb.KV_Txn_FullMethodName)
 	l := newTestLocker(t, client, fresh(t))
@@ -66,7 +66,7 @@ func TestWentBack_ALateTxnAnswerIsNoOlderState_HD5(t *testing.T) {
 }
 
 // The same for the lease of a new session.
-func TestWentBack_ALateLeaseAnswerIsNoOlderState_HD5(t *testing.T) {
+func TestWentBack_ALateLeaseAnswerIsNoOlderState(t *testing.T) {
 	t.Parallel()
 	client, slow := dialSlow(t, pb.Lease_LeaseGrant_FullMethodName)
 	l := newTestLocker(t, client, fresh(t))

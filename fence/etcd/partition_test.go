@@ -19,7 +19,7 @@ import (
 // A waiter whose caller has given up leaves its key for no longer than the time to live,
 // also where requests still arrive, which could renew the lease, and only the answers are
 // lost.
-func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
+func TestPartition_ACancelledWaiterLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	for name, inject := range map[string]func(*proxy){
 		"nothing passes":   func(p *proxy) { p.down = true },
@@ -53,7 +53,7 @@ func TestPartition_ACancelledWaiterLeavesNoKey_HD12_N8(t *testing.T) {
 
 // The holder is cut off from etcd: its locks end by its own deadline, before another holder
 // gets them, and the error says why.
-func TestPartition_WhatIsKeptEndsByItsDeadline_F3_HD17(t *testing.T) {
+func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 	t.Parallel()
 	e, cfg := etcdserver.Shared(t), fresh(t)
 	p := newProxy(t, e.Endpoint())

@@ -41,7 +41,7 @@ func (m *mutexAuth) revoke(t testing.TB, name string) {
 
 // An observer without the right to read gets an error, and doesn't disturb other users of
 // its locker: their watches stay where they are.
-func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing_HD8(t *testing.T) {
+func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing(t *testing.T) {
 	t.Parallel()
 	m, calls := startMutexAuth(t, "mine"), newCalls()
 	l := newTestLocker(t, m.as(t, "app", "app", calls.options()...), m.cfg)
@@ -65,7 +65,7 @@ func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing_HD8(t *testing.T) {
 // The right is revoked while one call waits and another holds, and then their streams
 // break: the waiter gets an error, and the holder assumes that others wait. Their other
 // locks are watched as before.
-func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay_HD8(t *testing.T) {
+func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay(t *testing.T) {
 	t.Parallel()
 	m := startMutexAuth(t, "lost", "alone", "kept")
 	toA, toB := newProxy(t, m.Endpoint()), newProxy(t, m.Endpoint())

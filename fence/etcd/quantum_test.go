@@ -11,7 +11,7 @@ import (
 
 // A process with more calls than its quantum passes on after as many as had queued when
 // another process came.
-func TestQuantum_AWaiterElsewhereGetsItsTurnAfterOneQuantum_L1(t *testing.T) {
+func TestQuantum_AWaiterElsewhereGetsItsTurnAfterOneQuantum(t *testing.T) {
 	t.Parallel()
 	const quantum = 32
 	client, cfg := etcdserver.Client(t), fresh(t)

@@ -52,7 +52,7 @@ func TestRelease_WithoutAContextGivesTheResourceUp(t *testing.T) {
 	release(t, acquire(t, l, "r"))
 }
 
-func TestLoss_ADeletedKeyEndsTheLease_HD11(t *testing.T) {
+func TestLoss_ADeletedKeyEndsTheLease(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	l := newTestLocker(t, client, cfg)

@@ -16,7 +16,7 @@ import (
 // etcd is restored to a backup from before the holder's key was written, but after its
 // session began, whose lease is in the backup. A holder that only renews must notice, or
 // there would be two owners for as long as both renew.
-func TestRestore_IsNoticedByAHolderThatOnlyRenews_F2(t *testing.T) {
+func TestRestore_IsNoticedByAHolderThatOnlyRenews(t *testing.T) {
 	t.Parallel()
 	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
 	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Dir: data})

@@ -50,7 +50,7 @@ func awaitWatch(t testing.TB, l *Locker) {
 }
 
 // The holder doesn't poll, and its client sends no keep-alive probes.
-func TestSilentMember_AHolderLearnsThatOthersWait_L1(t *testing.T) {
+func TestSilentMember_AHolderLearnsThatOthersWait(t *testing.T) {
 	t.Parallel()
 	s := fallSilent(t, clusterConfig(t))
 	contended := make(chan struct{})
@@ -83,7 +83,7 @@ func (s stuckStream) SendMsg(any) error {
 
 // The first stream gets stuck as with a silent member: at its opening, for which the
 // client authenticates, or in a Send.
-func TestWatch_AStreamThatIsStuckIsReplaced_L1(t *testing.T) {
+func TestWatch_AStreamThatIsStuckIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, stuck := range map[string]func(context.Context, grpc.ClientStream) (grpc.ClientStream, error){
 		"opening": func(ctx context.Context, _ grpc.ClientStream) (grpc.ClientStream, error) {
@@ -118,7 +118,7 @@ func TestWatch_AStreamThatIsStuckIsReplaced_L1(t *testing.T) {
 }
 
 // A renewal whose stream leads to the silent member is answered by another one.
-func TestSilentMember_ARenewalIsAnsweredByAnother_L1(t *testing.T) {
+func TestSilentMember_ARenewalIsAnsweredByAnother(t *testing.T) {
 	t.Parallel()
 	cfg := clusterConfig(t)
 	cfg.RequestTimeout = 20 * time.Second

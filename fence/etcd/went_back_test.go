@@ -125,7 +125,7 @@ func requireWentBack(t testing.TB, l *Locker, what string) {
 
 // A backup is put back while the locker runs: cluster id and lease are the same,
 // and the next token would be one that was granted before.
-func TestWentBack_ARestoredBackupStopsTheLocker_HD5(t *testing.T) {
+func TestWentBack_ARestoredBackupStopsTheLocker(t *testing.T) {
 	t.Parallel()
 	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
 	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Dir: data})
@@ -159,7 +159,7 @@ func TestWentBack_ARestoredBackupStopsTheLocker_HD5(t *testing.T) {
 	require.Positive(t, again.Grant().Compare(fence.Grant{Resource: "r", Epoch: 1, Token: last}), "the epoch orders them")
 }
 
-func TestWentBack_AnotherClusterStopsTheLocker_HD6(t *testing.T) {
+func TestWentBack_AnotherClusterStopsTheLocker(t *testing.T) {
 	t.Parallel()
 	first, second := ownEtcd(t), ownEtcd(t)
 	p := newProxy(t, first.Endpoint())

@@ -67,7 +67,7 @@ func failureOf[S any](t *testing.T, s storage.Store[tx], run func(context.Contex
 	return r.failure
 }
 
-func TestRequireFenced_PassesFunctionsThatWriteThroughTheFence_G2_G3(t *testing.T) {
+func TestRequireFenced_PassesFunctionsThatWriteThroughTheFence(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(ctx context.Context, h holder) error{
 		"Do": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) },
@@ -292,7 +292,7 @@ func TestRequireFenced_ReportsAHiddenRejection(t *testing.T) {
 func sellGuarded(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }
 
 // The function is right, and what it runs on is not.
-func TestRequireFenced_FlagsAStoreWithoutAFenceAtCOMMIT_G2(t *testing.T) {
+func TestRequireFenced_FlagsAStoreWithoutAFenceAtCOMMIT(t *testing.T) {
 	t.Parallel()
 	s := &shop{Store: memory.NewStore()}
 	failure := failureOf(t, &breakable{store: s.Store, begin: lax(storage.ReasonStale)}, sellGuarded, s.state)
@@ -367,7 +367,7 @@ func TestRequireFenced_ReportsWhyATrialCouldNotRun(t *testing.T) {
 }
 
 // Behind a pooler the successor's claim may cost the answer to COMMIT.
-func TestRequireFenced_ResolvesALostAnswerToTheRejection_G4(t *testing.T) {
+func TestRequireFenced_ResolvesALostAnswerToTheRejection(t *testing.T) {
 	t.Parallel()
 	s := &shop{Store: memory.NewStore()}
 	var superseded atomic.Bool

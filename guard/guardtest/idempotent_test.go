@@ -35,7 +35,7 @@ func noValue(run func(ctx context.Context, h holder) error) func(ctx context.Con
 	return func(ctx context.Context, h holder) (struct{}, error) { return struct{}{}, run(ctx, h) }
 }
 
-func TestRequireIdempotent_PassesIdempotentFunctions_G4(t *testing.T) {
+func TestRequireIdempotent_PassesIdempotentFunctions(t *testing.T) {
 	t.Parallel()
 	once := guard.Once("order-7", nil)
 	for name, run := range map[string]func(ctx context.Context, h holder) error{

@@ -23,7 +23,7 @@ func acquire(t *testing.T, l *guardtest.Locker) fence.Lease {
 	return lease
 }
 
-func TestLocker_TokensIncreaseAndHoldersDiffer_F1_F2(t *testing.T) {
+func TestLocker_TokensIncreaseAndHoldersDiffer(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()
 	var last fence.Grant
@@ -45,7 +45,7 @@ func TestLocker_TokensIncreaseAndHoldersDiffer_F1_F2(t *testing.T) {
 }
 
 // A test that runs once more on the database of the last time is not rejected.
-func TestLocker_LaterServicesGrantHigherTokens_F1(t *testing.T) {
+func TestLocker_LaterServicesGrantHigherTokens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first := acquire(t, guardtest.NewLocker()).Grant()
@@ -59,7 +59,7 @@ func TestLocker_LaterServicesGrantHigherTokens_F1(t *testing.T) {
 	})
 }
 
-func TestLocker_GrantsTheTokensOfSetToken_F1(t *testing.T) {
+func TestLocker_GrantsTheTokensOfSetToken(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()
 	l.Service().SetToken(7)
@@ -96,14 +96,14 @@ func TestLocker_ReleaseWithoutAContextReleases(t *testing.T) {
 	require.Zero(t, l.Service().Holder(sku))
 }
 
-func TestLocker_EpochsOrderGrants_F1(t *testing.T) {
+func TestLocker_EpochsOrderGrants(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()
 	l.Service().SetEpoch(3)
 	require.EqualValues(t, 3, acquire(t, l).Grant().Epoch)
 }
 
-func TestLocker_OneHolderAtATimeInOrderOfArrival_F2(t *testing.T) {
+func TestLocker_OneHolderAtATimeInOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := guardtest.NewLockService()
@@ -159,7 +159,7 @@ func TestLocker_TryAcquireDoesNotWait(t *testing.T) {
 	require.Zero(t, l.Service().Holder(sku), "the failed try left nothing in the queue")
 }
 
-func TestLocker_LostLeaseSaysSoAndTheNextIsGranted_F3(t *testing.T) {
+func TestLocker_LostLeaseSaysSoAndTheNextIsGranted(t *testing.T) {
 	t.Parallel()
 	s := guardtest.NewLockService()
 	require.False(t, s.Lose(sku))
@@ -179,7 +179,7 @@ func TestLocker_LostLeaseSaysSoAndTheNextIsGranted_F3(t *testing.T) {
 	require.Equal(t, b.Grant(), s.Holder(sku), "releasing a lost lease touches no later holder's")
 }
 
-func TestLocker_AfterLostCallsWhenTheLeaseIsLost_F3(t *testing.T) {
+func TestLocker_AfterLostCallsWhenTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := guardtest.NewLockService()

@@ -36,7 +36,7 @@ func TestStoreOf_GivesItsTransactionToEachFunction(t *testing.T) {
 	require.Equal(t, []string{"sell", "ship"}, mock.statements)
 }
 
-func TestStoreOf_RejectsAStaleGrant_G3(t *testing.T) {
+func TestStoreOf_RejectsAStaleGrant(t *testing.T) {
 	t.Parallel()
 	mock := &mockTx{}
 	g := guardtest.New(t, guardtest.StoreOf(mock))

@@ -54,7 +54,7 @@ func TestLockTable_IsFillingFromAHalfOn(t *testing.T) {
 }
 
 // Holders claim while fences are read: what etcd has granted by the second reading is no trouble.
-func TestAhead_TellsAFalseGrantFromAnOlderEtcd_HC2_HD5(t *testing.T) {
+func TestAhead_TellsAFalseGrantFromAnOlderEtcd(t *testing.T) {
 	t.Parallel()
 	d := &database{}
 	at := func(token int64) fenceState {

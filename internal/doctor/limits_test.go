@@ -103,7 +103,7 @@ func TestExamine_LeavesTransactionsThatLockNoFence(t *testing.T) {
 	require.Empty(t, p.examine(Limits{Open: time.Nanosecond}))
 }
 
-func TestExamine_FindsALargeHistoryWithoutAPolicy_HF4(t *testing.T) {
+func TestExamine_FindsALargeHistoryWithoutAPolicy(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	p.fences("10")
@@ -139,7 +139,7 @@ func (p *patient) withoutTriggers(table, sql string) {
 }
 
 // Also where the history is too long to be counted.
-func TestExamine_FindsLostEntriesAtTheEnds_HF3(t *testing.T) {
+func TestExamine_FindsLostEntriesAtTheEnds(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"seq = 1", "seq = 3", "true"} {
 		p := newPatient(t)
@@ -149,7 +149,7 @@ func TestExamine_FindsLostEntriesAtTheEnds_HF3(t *testing.T) {
 	}
 }
 
-func TestExamine_FindsDeletedFences_HB12(t *testing.T) {
+func TestExamine_FindsDeletedFences(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"r/1", "r/3", "r/5"} {
 		p := newPatient(t)
@@ -160,7 +160,7 @@ func TestExamine_FindsDeletedFences_HB12(t *testing.T) {
 	}
 }
 
-func TestExamine_FindsThatTheDatabaseWentBack_HE1_HE4(t *testing.T) {
+func TestExamine_FindsThatTheDatabaseWentBack(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	p.fences("1")
@@ -171,7 +171,7 @@ func TestExamine_FindsThatTheDatabaseWentBack_HE1_HE4(t *testing.T) {
 }
 
 // A table that was dropped needs no protection.
-func TestExamine_FindsBrokenProtection_P5(t *testing.T) {
+func TestExamine_FindsBrokenProtection(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	p.sql("create table stock (sku text); create table gone (sku text); select fence.protect_table(c, 'sku', true) from unnest('{stock,gone}'::regclass[]) c; drop table gone")
@@ -182,7 +182,7 @@ func TestExamine_FindsBrokenProtection_P5(t *testing.T) {
 }
 
 // What the finding says of a new partition: rows are protected, TRUNCATE is not.
-func TestExamine_FindsAPartitionWithoutTruncateTrigger_P5(t *testing.T) {
+func TestExamine_FindsAPartitionWithoutTruncateTrigger(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	p.sql("create table stock (sku text) partition by list (sku); select fence.protect_table('stock', 'sku', false)")

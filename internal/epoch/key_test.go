@@ -74,7 +74,7 @@ func startEtcd(t testing.TB, cfg *etcdserver.Config) (*etcdserver.Server, *clien
 
 // The key is put only if it is as it was seen: also one that holds the same number again, or
 // none that can be read.
-func TestPut_OnlyOverWhatWasSeen_N20(t *testing.T) {
+func TestPut_OnlyOverWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	k := newKey(t, etcdserver.Client(t))
 	none := k.read()
@@ -95,7 +95,7 @@ func TestPut_OnlyOverWhatWasSeen_N20(t *testing.T) {
 }
 
 // A dry run finds that the right is missing.
-func TestPut_NeedsTheRight_HD8(t *testing.T) {
+func TestPut_NeedsTheRight(t *testing.T) {
 	t.Parallel()
 	server, admin := startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--bcrypt-cost=4"}})
 	k := newKey(t, admin)
@@ -132,7 +132,7 @@ func TestPut_NeedsTheRight_HD8(t *testing.T) {
 }
 
 // etcd is restored, or replaced, between the look and the put.
-func TestPut_IntoAnotherStateIsAnError_HD5_HD6(t *testing.T) {
+func TestPut_IntoAnotherStateIsAnError(t *testing.T) {
 	t.Parallel()
 	server, client := startEtcd(t, nil)
 	k := newKey(t, client)

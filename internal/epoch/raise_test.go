@@ -18,7 +18,7 @@ import (
 
 // Claims of earlier epochs are rejected from the raise on, and those of the new one are not,
 // whatever their tokens. A grant that has a fence keeps it.
-func TestRaise_EndsEarlierEpochs_N20_HD5(t *testing.T) {
+func TestRaise_EndsEarlierEpochs(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	require.Equal(t, Database{Number: 1, MaxJump: 10}, d.read())
@@ -47,7 +47,7 @@ func TestRaise_EndsEarlierEpochs_N20_HD5(t *testing.T) {
 }
 
 // It is raised by the owner alone, and only upwards; the reader role may read it.
-func TestRaise_OnlyUp_N20(t *testing.T) {
+func TestRaise_OnlyUp(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	app, reader := d.roles()
@@ -87,7 +87,7 @@ func TestRaise_OutOfBoundsIsInvalid(t *testing.T) {
 }
 
 // Of raises to one epoch at a time one succeeds.
-func TestRaise_IsOneAtATime_N20(t *testing.T) {
+func TestRaise_IsOneAtATime(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	var raises atomic.Int32
@@ -110,7 +110,7 @@ func TestRaise_IsOneAtATime_N20(t *testing.T) {
 
 // A token far too high has claimed a resource, as the owner's statement allows: no later
 // holder gets in, until the epoch is raised.
-func TestRaise_FreesAResourceFromAnAbsurdToken_HC2(t *testing.T) {
+func TestRaise_FreesAResourceFromAnAbsurdToken(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.claim(grant(1, 7, "a"))
@@ -128,7 +128,7 @@ func TestRaise_FreesAResourceFromAnAbsurdToken_HC2(t *testing.T) {
 
 // A fence and its history are gone, as after a restore of other tables than these: nothing
 // says any more which grants are over. A raise shuts out all of them.
-func TestRaise_ShutsOutGrantsWhoseFenceIsGone_G3(t *testing.T) {
+func TestRaise_ShutsOutGrantsWhoseFenceIsGone(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	old := d.claim(grant(1, 5, "a"))
@@ -146,7 +146,7 @@ func TestRaise_ShutsOutGrantsWhoseFenceIsGone_G3(t *testing.T) {
 
 // Only the table of settings was put back: the fences still say which epoch they have seen. Without
 // its row nothing is known.
-func TestRead_TakesTheFencesEpochIfItIsHigher_N20(t *testing.T) {
+func TestRead_TakesTheFencesEpochIfItIsHigher(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	d.claim(grant(4, 5, "a"))

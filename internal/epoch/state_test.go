@@ -25,7 +25,7 @@ func databases(numbers ...int64) (all []Database) {
 	return all
 }
 
-func TestCompare_SaysWhyClaimsAreRejected_N20_HC2(t *testing.T) {
+func TestCompare_SaysWhyClaimsAreRejected(t *testing.T) {
 	t.Parallel()
 	fenceAt := func(epoch int64, token fence.Token) Database {
 		return Database{Number: 5, MaxJump: 10, Highest: fence.Grant{Epoch: epoch, Token: token}}
@@ -52,7 +52,7 @@ func TestCompare_SaysWhyClaimsAreRejected_N20_HC2(t *testing.T) {
 	require.EqualValues(t, 100, State{Keys: keys(1, 2)}.Revision())
 }
 
-func TestNext_IsAboveWhatWasAccepted_N20_HC2(t *testing.T) {
+func TestNext_IsAboveWhatWasAccepted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		keys      []etcd.Epoch

@@ -147,7 +147,7 @@ func TestModels_StepsHaveNamesAndProcessesHaveNone(t *testing.T) {
 	sameWithoutSymmetry(t, Textbook{Procs: 2, Grants: 3, Ops: 3})
 }
 
-func TestClaimSeal_OperationWithoutAnAnswerAtTheEndIsStuck_G4(t *testing.T) {
+func TestClaimSeal_OperationWithoutAnAnswerAtTheEndIsStuck(t *testing.T) {
 	m := within(1, 1, 1, Faults{})
 	s := m.Start()
 	s.Ops = 1

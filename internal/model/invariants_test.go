@@ -28,28 +28,28 @@ func upholds(t *testing.T, ids ...string) {
 	}
 }
 
-func TestGroups_AnswerAfterTheirOutcome_G7(t *testing.T) { upholds(t, "B20", "B35", "B36") }
+func TestGroups_AnswerAfterTheirOutcome(t *testing.T) { upholds(t, "B20", "B35", "B36") }
 
-func TestGroups_HaveAllOrNothingOfAMember_G8(t *testing.T) { upholds(t, "B37", "B39") }
+func TestGroups_HaveAllOrNothingOfAMember(t *testing.T) { upholds(t, "B37", "B39") }
 
-func TestGroups_RunNothingAgainWithoutPermission_G9(t *testing.T) {
+func TestGroups_RunNothingAgainWithoutPermission(t *testing.T) {
 	upholds(t, "B38", "B40", "B41", "B42", "B43")
 }
 
-func TestGroups_SealAllTheirResourcesOrNone_G10(t *testing.T) {
+func TestGroups_SealAllTheirResourcesOrNone(t *testing.T) {
 	upholds(t, "B44", "B44d", "B45", "B46")
 }
 
-func TestPositions_AreClaimedAgainAfterAVoid_G11(t *testing.T) { upholds(t, "B47") }
+func TestPositions_AreClaimedAgainAfterAVoid(t *testing.T) { upholds(t, "B47") }
 
-func TestClaims_HaveAVerdictEach_G12(t *testing.T) { upholds(t, "B48", "B49", "B49b") }
+func TestClaims_HaveAVerdictEach(t *testing.T) { upholds(t, "B48", "B49", "B49b") }
 
-func TestReads_AreOfThePresentState_G13(t *testing.T) {
+func TestReads_AreOfThePresentState(t *testing.T) {
 	upholds(t, "B50", "B51", "B52", "B53", "B54", "B55", "B56", "B57")
 }
 
-func TestGroups_WaitForNothingWhileTheyForm_L2(t *testing.T) { upholds(t, "AB10", "AB11") }
+func TestGroups_WaitForNothingWhileTheyForm(t *testing.T) { upholds(t, "AB10", "AB11") }
 
-func TestLocks_AreTakenInOrderInOneTxn_L3(t *testing.T) { upholds(t, "AB6", "AB7", "AB8", "AB9") }
+func TestLocks_AreTakenInOrderInOneTxn(t *testing.T) { upholds(t, "AB6", "AB7", "AB8", "AB9") }
 
-func TestRows_AreLockedInOneOrder_L4(t *testing.T) { upholds(t, "RB1", "RB2", "RB3", "RB4") }
+func TestRows_AreLockedInOneOrder(t *testing.T) { upholds(t, "RB1", "RB2", "RB3", "RB4") }

@@ -15,7 +15,7 @@ var readMutants = []Mutant{
 	change("read-ends-where-the-clock-went-back", "HF2", spansFile,
 		`min(seq), max(seq)`, `min(seq), min(seq)`, inFilters),
 	change("read-loses-the-last-ten-minutes", "HF2", "audit/filter.go",
-		`c.add(at+" <= "`, `c.add(at+" < "`, Test{"audit", "TestStatistics_CountWhatMatches_HF2"}),
+		`c.add(at+" <= "`, `c.add(at+" < "`, Test{"audit", "TestStatistics_CountWhatMatches"}),
 	change("read-repeats-the-entry-of-the-cursor", "HF2", spansFile,
 		`max(r.from, s.filter.After.Seq+1)`, `max(r.from, s.filter.After.Seq)`, inFilters),
 	change("read-fails-at-malformed-operations", "HF2", "audit/filter.go",
@@ -28,4 +28,4 @@ var readMutants = []Mutant{
 
 var inMalformed = Test{"audit", "TestEntries_WithMalformedOperations"}
 
-var inFilters = Test{"audit", "TestEntries_AreThoseThatTheFilterAdmits_HF2"}
+var inFilters = Test{"audit", "TestEntries_AreThoseThatTheFilterAdmits"}

@@ -11,11 +11,11 @@ var frontMutants = []Mutant{
 		inFront("TestClose_EndsCallsThenReleasesThenEndsLeaderships")),
 	change("close-in-a-function-ends-the-locker", "L1", "fencekit.go",
 		`if errors.Is(guardErr, guard.ErrInvalid) {`, `if false {`,
-		inFront("TestClose_InAFunctionClosesNothing_L1")),
+		inFront("TestClose_InAFunctionClosesNothing")),
 	change("limits-as-long-as-the-lock-lives", "L1", "fencekit.go",
 		`limit.value >= ttl`, `limit.value > ttl`,
 		inFront("TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet")),
 	change("check-succeeds-where-rights-are-missing", "HD8", "fence/etcd/internal/cluster/cluster.go",
 		`if !c.Keys.Mutex { // where`, `if c.Keys.Mutex { // where`,
-		inEtcd("TestCheck_FailsWithoutARightThatAnAcquisitionNeeds_HD8")),
+		inEtcd("TestCheck_FailsWithoutARightThatAnAcquisitionNeeds")),
 }

@@ -48,13 +48,13 @@ var memoryMutants = []Mutant{
 		`if c.Seq >= int64(len(r.entries)) {
 		return false, r.reject(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)`, `if c.Seq >= int64(len(r.entries)) {
 		return false, nil`,
-		inMemory("TestResolve_KnowsNothingOfPositionsAhead_G4")),
+		inMemory("TestResolve_KnowsNothingOfPositionsAhead")),
 	change("memory-records-no-rejection", "G5", mem+"history.go",
 		`r.rejections = append(r.rejections, record)`, ``,
 		inMemory("TestStore_PassesTheContract")),
 	change("memory-commits-after-a-failure", "G4", mem+"txn.go",
 		"\tif t.over != nil {\n\t\treturn nil, fmt", "\tif false {\n\t\treturn nil, fmt",
-		inMemory("TestRun_NothingOfAGroupCommitsAfterAFailure_G4")),
+		inMemory("TestRun_NothingOfAGroupCommitsAfterAFailure")),
 	change("memory-lets-late-statements-write", "HG3", mem+"txn.go",
 		`if tx.ended || tx.txn.ended {
 		return storage.ErrTxEnded

@@ -8,7 +8,7 @@ const sealedHere = ` and sealed operator(pg_catalog.=) pg_catalog.pg_current_xac
 
 // rejected is a way past the guard of a protected table, as a test of enforce mode.
 func rejected(way string) Test {
-	return inPostgres("TestProtect_RejectsEachWayPastTheGuard_HC1_P1_P2_P3/" + way)
+	return inPostgres("TestProtect_RejectsEachWayPastTheGuard/" + way)
 }
 
 // protectMutants let writes past the guard of a protected table.
@@ -21,27 +21,27 @@ var protectMutants = []Mutant{
 	change("protect-check-is-not-deferred-again", "P3", protectSQL,
 		`            set constraints {{schema}}.pending_write_sealed deferred;
 `, ``,
-		inPostgres("TestProtect_LetsGuardedWritesThrough_P1_P3_P4/read_committed")),
+		inPostgres("TestProtect_LetsGuardedWritesThrough/read_committed")),
 	change("protect-check-scans-tables", "P3", protectSQL,
 		`language plpgsql security definer set enable_seqscan = off as $$
 declare
     v_last `, `language plpgsql security definer as $$
 declare
     v_last `,
-		inPostgres("TestProtect_DifferentResourcesDoNotConflict_P3")),
+		inPostgres("TestProtect_DifferentResourcesDoNotConflict")),
 	change("protect-never-forgets-ended-backends", "P3", functionsSQL,
 		`    perform {{schema}}.forget_writes();
 `, ``,
-		inPostgres("TestPrune_ForgetsWhatEndedBackendsWrote_P3")),
+		inPostgres("TestPrune_ForgetsWhatEndedBackendsWrote")),
 	change("protect-forgets-running-backends", "P3", protectSQL,
 		`a where a.pid = w.pid)`, `a where false)`,
-		inPostgres("TestPrune_ForgetsWhatEndedBackendsWrote_P3")),
+		inPostgres("TestPrune_ForgetsWhatEndedBackendsWrote")),
 	change("protect-check-ends-at-a-record", "P2", protectSQL,
 		`where pid operator(pg_catalog.=) new.pid and round operator(pg_catalog.=) new.round`, `where ctid operator(pg_catalog.=) new.ctid`,
-		inPostgres("TestProtect_ChecksWhatARecordFollows_P1_P2_P4")),
+		inPostgres("TestProtect_ChecksWhatARecordFollows")),
 	change("protect-check-uses-the-sessions-operators", "P2", protectSQL,
 		"new.fires operator(pg_catalog.>=) 1000", "new.fires >= 1000",
-		inPostgres("TestProtect_UsesNoOperatorOfTheSession_P2")),
+		inPostgres("TestProtect_UsesNoOperatorOfTheSession")),
 	change("protect-check-never-ends", "P2", protectSQL,
 		`new.fires operator(pg_catalog.>=) 1000 or `, ``,
 		rejected("a_raw_COMMIT")),
@@ -80,13 +80,13 @@ declare
 		rejected("a_write_of_another_resource_behind_the_seal")),
 	change("protect-checks-restored-notes", "P3", protectSQL,
 		`new.xid operator(pg_catalog.<>) pg_catalog.pg_current_xact_id()`, `false`,
-		inPostgres("TestProtect_RestoredNotesAreHarmless_P2")),
+		inPostgres("TestProtect_RestoredNotesAreHarmless")),
 	change("protect-takes-a-restored-note-for-its-own", "P2", protectSQL,
 		`(xid <> v_xid or age(xmin) > 0)`, `xid <> v_xid`,
-		inPostgres("TestProtect_RestoredNotesAreHarmless_P2")),
+		inPostgres("TestProtect_RestoredNotesAreHarmless")),
 	change("protected-overlooks-the-check-at-commit", "P5", protectSQL,
 		`and t.tginitdeferred and t.tgenabled = 'A')`, `and t.tginitdeferred)`,
-		inPostgres("TestProtected_SaysThatTheCheckAtCommitIsNotIntact_P5")),
+		inPostgres("TestProtected_SaysThatTheCheckAtCommitIsNotIntact")),
 	change("protect-forgets-the-mode", "P1", protectSQL,
 		`coalesce(p_audit, p.audit, true)`, `coalesce(p_audit, true)`,
 		inPostgres("TestProtect_LeavesWhatIsNotGiven")),
@@ -94,10 +94,10 @@ declare
 		`    if p_protection < 0 then
         perform`, `    if p.audit then
         perform`,
-		inPostgres("TestProtect_CountsForOlderSnapshots_P1_P2_P4/a_new_mode")),
+		inPostgres("TestProtect_CountsForOlderSnapshots/a_new_mode")),
 	change("protect-check-passes-what-the-snapshot-lacks", "P2", protectSQL,
 		`left join {{schema}}.protection on id`, `join {{schema}}.protection on id`,
-		inPostgres("TestProtect_CountsForOlderSnapshots_P1_P2_P4/a_new_protection,_and_a_forged_check")),
+		inPostgres("TestProtect_CountsForOlderSnapshots/a_new_protection,_and_a_forged_check")),
 	change("protect-does-not-try-the-expression", "P1", protectSQL,
 		`    perform {{schema}}.try_resource(p_relation, p_resource, v_owner);
 `, ``,
@@ -106,27 +106,27 @@ declare
 		`    if p_protection < 0 then
         perform`, `    if false then
         perform`,
-		inPostgres("TestProtect_AuditRecordsEachWayPastTheGuard_HC1_P4/UPDATE")),
+		inPostgres("TestProtect_AuditRecordsEachWayPastTheGuard/UPDATE")),
 	change("protect-audit-waits-for-a-prepared-update", "P4", protectSQL,
 		`for no key update skip locked))`, `for no key update))`,
-		inPostgres("TestProtect_AuditWaitsForNoPreparedTransaction_P4")),
+		inPostgres("TestProtect_AuditWaitsForNoPreparedTransaction")),
 	change("protect-audit-waits-for-a-prepared-insert", "P4", protectSQL,
 		` and not exists (select from pg_prepared_xact())`, ``,
-		inPostgres("TestProtect_AuditWaitsForNoPreparedTransaction_P4")),
+		inPostgres("TestProtect_AuditWaitsForNoPreparedTransaction")),
 	change("protect-audit-fails-if-it-cannot-record", "P4", protectSQL,
 		`exception when others then
     raise log 'fencekit: % of % for resource`, `exception when division_by_zero then
     raise log 'fencekit: % of % for resource`,
-		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4")),
+		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord")),
 	change("protect-audit-fails-if-it-cannot-note", "P4", protectSQL,
 		`exception when others or assert_failure then
     raise log 'fencekit: the resource`, `exception when division_by_zero then
     raise log 'fencekit: the resource`,
-		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4")),
+		inPostgres("TestProtect_AuditBreaksNoWriteThatItCannotRecord")),
 	change("protect-audit-fails-at-an-assert", "P4", protectSQL,
 		`when others or assert_failure then`, `when others then`,
-		inPostgres("TestProtect_AuditLetsAFailedAssertThrough_P4")),
+		inPostgres("TestProtect_AuditLetsAFailedAssertThrough")),
 	change("unprotect-leaves-triggers", "P5", protectSQL,
 		`order by tgrelid, tgname loop`, `order by tgrelid, tgname limit 0 loop`,
-		inPostgres("TestUnprotect_RestoresTheTableExactly_P5")),
+		inPostgres("TestUnprotect_RestoresTheTableExactly")),
 }

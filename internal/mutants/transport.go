@@ -7,10 +7,10 @@ func onTheWay(name string) Test { return Test{"internal/transport", name} }
 var transportMutants = []Mutant{
 	change("clients-repeat-what-may-have-taken-effect", "G4", "internal/transport/problem.go",
 		`if guard.SafeToRetry(err) {`, `if guard.SafeToRetry(err) || true {`,
-		onTheWay("TestOf_AsksTheQuestionsInOrder_HC5")),
+		onTheWay("TestOf_AsksTheQuestionsInOrder")),
 	change("clients-repeat-what-a-raw-commit-wrote", "G4", "internal/transport/problem.go",
 		"\tcase errors.Is(err, guard.ErrTxEnded):\n\t\treturn Internal\n", "",
-		onTheWay("TestOf_AsksTheQuestionsInOrder_HC5")),
+		onTheWay("TestOf_AsksTheQuestionsInOrder")),
 	change("tokens-for-clients-that-sent-no-grant", "HC5", "internal/transport/problem.go",
 		` || !slices.Contains(sent, rejected.Grant) {`, ` {`,
 		onTheWay("TestSuperseded_IsOfAGrantThatTheClientSent")),

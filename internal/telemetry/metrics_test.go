@@ -35,7 +35,7 @@ func constants(t *testing.T, file, typ string) (values []string) {
 }
 
 // A grant is kept until it is claimed or given up, whichever comes first.
-func TestMetrics_ForgetGrantsThatAreGivenUp_HG6(t *testing.T) {
+func TestMetrics_ForgetGrantsThatAreGivenUp(t *testing.T) {
 	t.Parallel()
 	m, err := New(0, func(context.Context, Metric, float64, string, string) {})
 	require.NoError(t, err)

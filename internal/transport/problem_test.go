@@ -28,7 +28,7 @@ type retryable struct{ error }
 func (retryable) Retryable() bool { return true }
 
 // An error of guard wraps what led to it: the outermost question decides.
-func TestOf_AsksTheQuestionsInOrder_HC5(t *testing.T) {
+func TestOf_AsksTheQuestionsInOrder(t *testing.T) {
 	t.Parallel()
 	require.Nil(t, transport.Of(nil))
 	for name, c := range map[string]struct {

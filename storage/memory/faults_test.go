@@ -31,7 +31,7 @@ func write(t *testing.T, s *memory.Store, c storage.Claim, value string) ([]stor
 	return txn.Commit(t.Context(), []storage.Move{{Ops: []storage.OpRecord{{ID: value}}}})
 }
 
-func TestFaults_FatesOfCommit_G4(t *testing.T) {
+func TestFaults_FatesOfCommit(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		fate      memory.Fate

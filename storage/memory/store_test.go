@@ -32,7 +32,7 @@ func TestBegin_RejectsAtTheBeginCheckWhatCantCommit(t *testing.T) {
 	require.Zero(t, s.Open())
 }
 
-func TestResolve_KnowsNothingOfPositionsAhead_G4(t *testing.T) {
+func TestResolve_KnowsNothingOfPositionsAhead(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
 	c := claim(t, s, 1)
@@ -46,7 +46,7 @@ func TestResolve_KnowsNothingOfPositionsAhead_G4(t *testing.T) {
 	claim(t, s, 1)
 }
 
-func TestRun_NothingOfAGroupCommitsAfterAFailure_G4(t *testing.T) {
+func TestRun_NothingOfAGroupCommitsAfterAFailure(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
 	txn, err := s.Begin(t.Context(), claim(t, s, 1))

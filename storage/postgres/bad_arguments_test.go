@@ -133,7 +133,7 @@ func TestCheck_OnAnEmptyDatabase(t *testing.T) {
 }
 
 // While the server is away calls fail; when it is back they work again.
-func TestStore_OutlivesTheServersCrash_G4(t *testing.T) {
+func TestStore_OutlivesTheServersCrash(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
 	pool := openPool(t, dsn)

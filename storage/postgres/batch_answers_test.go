@@ -28,7 +28,7 @@ func newGuard(t *testing.T, store storage.Store[pgx.Tx]) *guard.Guard[pgx.Tx] {
 }
 
 // A repeated batch with guard.Once doesn't run, and has the results of the first.
-func TestBatch_Once_G4(t *testing.T) {
+func TestBatch_Once(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	g := newGuard(t, newStore(t, pool, nil))
@@ -50,7 +50,7 @@ func TestBatch_Once_G4(t *testing.T) {
 
 // The answer to a batch is lost: whether it took effect is resolved. Its results are lost
 // too, but for what MustAffect has made sure of.
-func TestBatch_AnswerLost_G4(t *testing.T) {
+func TestBatch_AnswerLost(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		action func() *pgproxy.Action
@@ -175,7 +175,7 @@ func (c *deafConn) Close() error {
 
 // A client stops reading while the server answers a batch with more than fits into the
 // network. The server has not begun the seal, and the next claim gets through.
-func TestBatch_UnreadAnswerStopsNoLaterClaim_N12(t *testing.T) {
+func TestBatch_UnreadAnswerStopsNoLaterClaim(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn)

@@ -14,7 +14,7 @@ import (
 
 // A statement that begins or ends a transaction is refused before anything is sent, whatever
 // precedes its first word.
-func TestBatch_RefusesToEndItsTransaction_N15(t *testing.T) {
+func TestBatch_RefusesToEndItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -62,7 +62,7 @@ func TestBatch_KeepsItsSavepoints(t *testing.T) {
 
 // The server refuses every other way to end the transaction: in a procedure and in a DO block,
 // called in each form.
-func TestBatch_CodeCannotEndItsTransaction_N15(t *testing.T) {
+func TestBatch_CodeCannotEndItsTransaction(t *testing.T) {
 	t.Parallel()
 	inEachMode(t, func(t *testing.T, pool *pgxpool.Pool) {
 		mustExec(t, pool, "create procedure finish() language plpgsql as 'begin commit; end'")

@@ -15,7 +15,7 @@ import (
 )
 
 // A batch shares its transaction only if nothing but rows stays in it.
-func TestBatch_SharesWhereItOnlyReadsAndChangesRows_N14(t *testing.T) {
+func TestBatch_SharesWhereItOnlyReadsAndChangesRows(t *testing.T) {
 	t.Parallel()
 	cases := map[string]bool{
 		"select 1": true,
@@ -83,7 +83,7 @@ func inQueue(t *testing.T, store *postgres.Store, calls ...func(g *guard.Guard[p
 }
 
 // What one batch leaves in its transaction, and its context, reach no other one's statements.
-func TestBatch_MeetsNothingOfAnother_N14(t *testing.T) {
+func TestBatch_MeetsNothingOfAnother(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single)
 	mustExec(t, pool, "create table row (of text, key text); create schema tenant; create table tenant.row (like row)")
@@ -110,7 +110,7 @@ type exploding struct{}
 func (exploding) Value() (driver.Value, error) { panic("boom") }
 
 // An argument that panics is the affair of its own call.
-func TestBatch_ArgumentThatPanicsTakesNoOtherCallAlong_G4(t *testing.T) {
+func TestBatch_ArgumentThatPanicsTakesNoOtherCallAlong(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single)
 	insert := func(key any) func(g *guard.Guard[pgx.Tx]) error {

@@ -145,7 +145,7 @@ func TestBatch_UsesWhatItCreates(t *testing.T) {
 }
 
 // A batch of a grant that was superseded has no effect, whether that is seen at the begin check or at the seal.
-func TestBatch_OfAStaleGrantIsRejected_G2(t *testing.T) {
+func TestBatch_OfAStaleGrantIsRejected(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -173,7 +173,7 @@ func (s sends) RewriteQuery(context.Context, *pgx.Conn, string, []any) (string, 
 
 // A statement that ends the transaction keeps the batch from taking effect unfenced: the
 // seal notices, and the error says what stays.
-func TestBatch_WithACommitOfItsOwn_N15(t *testing.T) {
+func TestBatch_WithACommitOfItsOwn(t *testing.T) {
 	t.Parallel()
 	for _, raw := range [][]string{{"commit"}, {"commit", "begin"}, {"commit and chain"}, {"rollback"}, {"rollback", "begin"}, {"prepare transaction 'x'"}} {
 		t.Run(strings.Join(raw, " "), func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestBatch_WithACommitOfItsOwn_N15(t *testing.T) {
 
 // A batch is sent again if a statement that was prepared for it no longer fits, unless another one
 // has committed what came before.
-func TestBatch_WithACommitOfItsOwnIsSentOnce_N15_G4(t *testing.T) {
+func TestBatch_WithACommitOfItsOwnIsSentOnce(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	store := newStore(t, pool, nil)
@@ -247,7 +247,7 @@ func TestBatch_RunsInOrderWithOthers(t *testing.T) {
 
 // The error says which of a transaction's operations has failed, and so which may not run again
 // with the others.
-func TestBatch_SaysWhichFailed_L1(t *testing.T) {
+func TestBatch_SaysWhichFailed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

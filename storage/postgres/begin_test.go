@@ -94,7 +94,7 @@ func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
 
 // A transaction that a statement begins is the same as one that BEGIN began by itself,
 // whichever method the statement is sent by.
-func TestRun_BeginsWithAnyMethod_G2(t *testing.T) {
+func TestRun_BeginsWithAnyMethod(t *testing.T) {
 	t.Parallel()
 	for _, mode := range execModes {
 		for name, send := range methods {
@@ -123,7 +123,7 @@ func TestRun_BeginsWithAnyMethod_G2(t *testing.T) {
 }
 
 // The begin check's rejection is what Run returns, whatever the function makes of it.
-func TestRun_ReturnsTheBeginChecksRejection_G5_N17(t *testing.T) {
+func TestRun_ReturnsTheBeginChecksRejection(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("the operation's own error")
 	firsts := map[string]storage.Func[pgx.Tx]{"text": statement("update item set value = 2"), "arguments": set("x", 2)}
@@ -159,7 +159,7 @@ func TestRun_ReturnsTheBeginChecksRejection_G5_N17(t *testing.T) {
 }
 
 // A transaction without a statement runs its begin check in the message of its seal.
-func TestCommit_OfNothingIsRejectedByTheBeginCheck_G5(t *testing.T) {
+func TestCommit_OfNothingIsRejectedByTheBeginCheck(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -172,7 +172,7 @@ func TestCommit_OfNothingIsRejectedByTheBeginCheck_G5(t *testing.T) {
 
 // The first statement fails as it would in a transaction that had begun before it: with the
 // server's own error at its own position, and so that nothing can commit.
-func TestRun_FirstStatementFails_G4(t *testing.T) {
+func TestRun_FirstStatementFails(t *testing.T) {
 	t.Parallel()
 	type sent struct {
 		sql  string
@@ -219,7 +219,7 @@ func TestRun_FirstStatementFails_G4(t *testing.T) {
 }
 
 // A statement that a connection has not run before waits for locks no longer than others.
-func TestRun_FirstStatementKeepsToTheLimits_L1(t *testing.T) {
+func TestRun_FirstStatementKeepsToTheLimits(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: 50 * time.Millisecond, StatementTimeout: 10 * time.Minute})
@@ -246,7 +246,7 @@ func TestRun_FirstStatementKeepsToTheLimits_L1(t *testing.T) {
 
 // The wait for a silent server at the first statement is bounded, although the server can't
 // apply its own limits before that statement has arrived.
-func TestRun_FirstStatementOnASilentServer_L1(t *testing.T) {
+func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]storage.Op[pgx.Tx]{
 		"text": statement("delete from item"), "arguments": set("x", 1), "query": get("x", new(int64)),
@@ -308,7 +308,7 @@ func TestRun_OutlivesAConnectionThatWasCut(t *testing.T) {
 }
 
 // A text of several statements may hold a COMMIT: it is not sent again if its answer is lost.
-func TestRun_SeveralFirstStatementsAreSentOnce_G4(t *testing.T) {
+func TestRun_SeveralFirstStatementsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	_, proxy, store, direct := behindPooler(t)
 	pool := openPool(t, proxy.DSN())
@@ -356,7 +356,7 @@ func TestBatch_BeginsInItsOnlyWrite(t *testing.T) {
 
 // A batch that is sent to a session which the server has ended runs in another one, and one
 // that a statement of its own ends does not.
-func TestBatch_OutlivesATerminatedIdleConnection_N18(t *testing.T) {
+func TestBatch_OutlivesATerminatedIdleConnection(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
@@ -374,7 +374,7 @@ func TestBatch_OutlivesATerminatedIdleConnection_N18(t *testing.T) {
 }
 
 // A statement of a batch that has to be prepared waits for a lock no longer than others.
-func TestBatch_PreparesWithinTheLockTimeout_L1(t *testing.T) {
+func TestBatch_PreparesWithinTheLockTimeout(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: 50 * time.Millisecond})

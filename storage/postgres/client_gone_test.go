@@ -14,7 +14,7 @@ import (
 
 // A process is killed while the server runs a long statement for it. The server notices
 // that the client is gone, instead of keeping its locks until the statement ends.
-func TestRun_StatementOfADeadClientIsEnded_HA7_L1(t *testing.T) {
+func TestRun_StatementOfADeadClientIsEnded(t *testing.T) {
 	t.Parallel()
 	const sleeping = "select count(*) = 1 from pg_stat_activity where query = 'select pg_sleep(3600)' and state = 'active' and datname = current_database()"
 	dsn := migrated(t)
@@ -44,7 +44,7 @@ func TestRun_StatementOfADeadClientIsEnded_HA7_L1(t *testing.T) {
 
 // A function of several statements must see in each what has committed by then: as STABLE
 // it would use the caller's snapshot.
-func TestFunctions_AreVolatile_HB4(t *testing.T) {
+func TestFunctions_AreVolatile(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.Empty(t, column(t, pool, "select proname::text from pg_proc where pronamespace = 'fence'::regnamespace and provolatile <> 'v'"))

@@ -35,7 +35,7 @@ const laxly = "perform set_config('synchronous_commit', 'off', true)"
 
 // However late an operation's own code runs, COMMIT isn't acknowledged before it is
 // durable.
-func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
+func TestCommit_NothingLiftsDurabilityBehindTheSeal(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, nil)
 	for name, c := range map[string]struct {
@@ -81,7 +81,7 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal_N28(t *testing.T) {
 
 // Constraints that a trigger defers a second time are checked before the transaction is read only,
 // where a check that locks a row would fail: foreign keys among them.
-func TestSeal_ChecksWhatWasDeferredAgain_N13(t *testing.T) {
+func TestSeal_ChecksWhatWasDeferredAgain(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

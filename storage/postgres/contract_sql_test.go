@@ -20,7 +20,7 @@ import (
 var contractRoutines = []string{"contract_version", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one"}
 
 // Each routine is as the list of its version says. The list of a version doesn't change: a change
-// raises contract_version, and begins a new list. The guide shows the same signatures.
+// raises contract_version, and begins a new list.
 func TestContract_ChangesWithItsVersionOnly(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -33,19 +33,10 @@ func TestContract_ChangesWithItsVersionOnly(t *testing.T) {
 		 where pronamespace = 'fence'::regnamespace and proname = any ($1) order by array_position($1, proname::text)`, contractRoutines)
 	require.Equal(t, string(golden), strings.Join(signatures, "\n")+"\n",
 		"raise contract_version, and write the list of the new version; leave %s as it is", file)
-
-	guide, err := os.ReadFile("../../docs/guides/sql.md")
-	require.NoError(t, err)
-	text := strings.Join(strings.Fields(string(guide)), " ")
-	for _, want := range append(signatures, fmt.Sprintf("This is version %d.", version)) {
-		if !strings.Contains(text, want) {
-			t.Errorf("docs/guides/sql.md doesn't have %q", want)
-		}
-	}
 }
 
 // A rejection is recorded with the reason that Go gives it.
-func TestRecordOne_NamesReasonsAsTheStoreDoes_G5(t *testing.T) {
+func TestRecordOne_NamesReasonsAsTheStoreDoes(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	const record = "select fence.record_one('sku/1', 1, 5, 'a', 'seal', $1, $2)"
@@ -78,7 +69,7 @@ const (
 
 // seal_one does what Go does around a seal. Deferred triggers run before it, with the search_path of the
 // session. What has lowered durability, and a cursor that would outlive COMMIT, have no effect.
-func TestSealOne_DoesAllThatBelongsToASeal_N13_G2(t *testing.T) {
+func TestSealOne_DoesAllThatBelongsToASeal(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	mustExec(t, r.admin, `create table seen (position bigint); grant all on seen to `+r.names.App+`;
@@ -164,7 +155,7 @@ func TestContract_NamesAFenceThatIsNotThere(t *testing.T) {
 
 // A null is no argument of any routine, but for what may be left out. With one, resolve_one would void nothing, and
 // call a transaction that was applied, or goes on to be, not applied.
-func TestContract_RejectsNulls_G4(t *testing.T) {
+func TestContract_RejectsNulls(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
@@ -229,7 +220,7 @@ func TestClaimOne_TakesNoControlCharacters(t *testing.T) {
 }
 
 // A claim in SQL ends what Go still runs under an earlier grant.
-func TestEvictOne_EndsEarlierTransactions_L1(t *testing.T) {
+func TestEvictOne_EndsEarlierTransactions(t *testing.T) {
 	t.Parallel()
 	for _, thorough := range []bool{false, true} {
 		pool := newPool(t)

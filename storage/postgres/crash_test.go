@@ -39,7 +39,7 @@ func asleep(t testing.TB, pool *pgxpool.Pool) {
 
 // A transaction that was acknowledged to the guard survives a crash of the server, even if
 // role, database or operation ask for asynchronous commits.
-func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
+func TestCrash_LosesNothingThatWasAcknowledged(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, lazy)
 	pool := openPool(t, dsn)
@@ -89,7 +89,7 @@ func TestCrash_LosesNothingThatWasAcknowledged_HE2(t *testing.T) {
 }
 
 // An unlogged table is empty after a crash, and its fences would be lost.
-func TestTables_AreLogged_HB15(t *testing.T) {
+func TestTables_AreLogged(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.Equal(t, []string{"p"}, column(t, pool, "select distinct relpersistence::text from pg_class where relnamespace = 'fence'::regnamespace and relname not like 'pending_write%'"))

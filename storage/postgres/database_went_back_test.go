@@ -26,7 +26,7 @@ func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 
 // A database that lost its newest transactions shows a fence behind what a holder has seen
 // committed. That holder's error says so, and not that it is stale.
-func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
+func TestFence_BehindItsHolderIsNoticed(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		const back = "update fence.resource r set (epoch, token, holder, seq, tx, claim_seq, hash) = " +
@@ -76,7 +76,7 @@ func TestFence_BehindItsHolderIsNoticed_N21_N27(t *testing.T) {
 }
 
 // The loss may come after the begin check: then the seal notices it.
-func TestSeal_NoticesALossAfterTheBeginCheck_N21(t *testing.T) {
+func TestSeal_NoticesALossAfterTheBeginCheck(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)

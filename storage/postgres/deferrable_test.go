@@ -10,7 +10,7 @@ import (
 
 // Where no constraint can be deferred, a guarded COMMIT checks a protected table's writes once, after
 // the seal. Where one can, it also runs deferred triggers before the seal, and the check with them.
-func TestSeal_ChecksProtectedWritesOnceWhereNothingCanBeDeferred_P3(t *testing.T) {
+func TestSeal_ChecksProtectedWritesOnceWhereNothingCanBeDeferred(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ddl    string
@@ -36,7 +36,7 @@ func TestSeal_ChecksProtectedWritesOnceWhereNothingCanBeDeferred_P3(t *testing.T
 // A constraint that was made deferrable after the store had looked is checked all the same, and its
 // trigger may write: both run after the seal, before the transaction is read only. Once Check has
 // looked again, they run before the seal.
-func TestSeal_ConstraintThatBecameDeferrableIsChecked_N13(t *testing.T) {
+func TestSeal_ConstraintThatBecameDeferrableIsChecked(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

@@ -16,7 +16,7 @@ const slowTrigger = `create function slow() returns trigger language plpgsql as 
 
 // A deferred trigger runs before the seal: while it works the fence is free, and
 // a successor's claim goes through.
-func TestSeal_DeferredTriggersRunBeforeIt_N13(t *testing.T) {
+func TestSeal_DeferredTriggersRunBeforeIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -33,7 +33,7 @@ func TestSeal_DeferredTriggersRunBeforeIt_N13(t *testing.T) {
 	holds(t, pool, "x", 0)
 }
 
-func TestSeal_DeferredTriggersAreBounded_N13(t *testing.T) {
+func TestSeal_DeferredTriggersAreBounded(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond, StatementTimeout: time.Second, NetworkTimeout: time.Minute})
@@ -45,7 +45,7 @@ func TestSeal_DeferredTriggersAreBounded_N13(t *testing.T) {
 }
 
 // The error of a deferred constraint fails the transaction, and leaves no doubt.
-func TestSeal_DeferredConstraintFails_G4(t *testing.T) {
+func TestSeal_DeferredConstraintFails(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

@@ -7,7 +7,7 @@ import (
 )
 
 // Raises of the epoch are recorded for good, for the owner too.
-func TestEpochRaise_IsOnlyAppendedTo_G5(t *testing.T) {
+func TestEpochRaise_IsOnlyAppendedTo(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	mustExec(t, pool, "insert into fence.epoch_raise (epoch, token, reason, operator) values (2, 0, 'etcd was restored', 'me@here')")

@@ -39,7 +39,7 @@ func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Cl
 
 // A predecessor that has stopped while it holds a lock that its successor needs is gone
 // once the successor has claimed, wherever it got stuck.
-func TestClaim_EvictsAStuckPredecessor_L1_N3(t *testing.T) {
+func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		get   string
@@ -80,7 +80,7 @@ func TestClaim_EvictsAStuckPredecessor_L1_N3(t *testing.T) {
 }
 
 // The server itself drops a client that reads nothing, without an eviction.
-func TestBeginCheck_BoundsABlockedSend_N3(t *testing.T) {
+func TestBeginCheck_BoundsABlockedSend(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	cfg := patient()
@@ -108,7 +108,7 @@ func TestBeginCheck_BoundsABlockedSend_N3(t *testing.T) {
 }
 
 // The begin check's limits apply inside the transaction, and no longer after it.
-func TestBeginCheck_BoundsTheTransaction_L1(t *testing.T) {
+func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	cfg := &postgres.Config{
@@ -128,7 +128,7 @@ func TestBeginCheck_BoundsTheTransaction_L1(t *testing.T) {
 
 // A transaction that begins after its grant was superseded is rejected before it can lock
 // anything.
-func TestBeginCheck_RejectsASupersededGrantEarly_N17(t *testing.T) {
+func TestBeginCheck_RejectsASupersededGrantEarly(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -146,7 +146,7 @@ func TestBeginCheck_RejectsASupersededGrantEarly_N17(t *testing.T) {
 
 // A stale transaction that began after the claim's eviction is evicted when it blocks the
 // holder.
-func TestRun_EvictsAStaleTransactionThatBlocksIt_N17_L1(t *testing.T) {
+func TestRun_EvictsAStaleTransactionThatBlocksIt(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -166,7 +166,7 @@ func TestRun_EvictsAStaleTransactionThatBlocksIt_N17_L1(t *testing.T) {
 
 // Any role that may connect can take the begin check's advisory locks. Then the holder's
 // transaction can't be evicted, and nothing else changes.
-func TestBeginCheck_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
+func TestBeginCheck_GoesOnWhereItsKeyIsTaken(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
@@ -184,7 +184,7 @@ func TestBeginCheck_GoesOnWhereItsKeyIsTaken_N25(t *testing.T) {
 
 // A backend that was listed may have ended its transaction before it is terminated, and
 // serve another user.
-func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
+func TestEvict_LooksAgainBeforeItTerminates(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
@@ -227,7 +227,7 @@ func TestEvict_LooksAgainBeforeItTerminates_N18(t *testing.T) {
 // A claim evicts the transactions that hold their keys when it has committed. So the
 // begin check looks at the fence while it holds its key: otherwise a claim that commits
 // between the two would neither evict it nor be seen by it.
-func TestBeginCheck_HoldsItsKeyWhenItLooks_N17(t *testing.T) {
+func TestBeginCheck_HoldsItsKeyWhenItLooks(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	others, pool := openPool(t, dsn), openPool(t, dsn, single)
@@ -250,7 +250,7 @@ func TestBeginCheck_HoldsItsKeyWhenItLooks_N17(t *testing.T) {
 
 // A restored etcd issues low tokens again, under a higher epoch. Grants are earlier or
 // later by both.
-func TestEvict_ComparesEpochs_N18_L1(t *testing.T) {
+func TestEvict_ComparesEpochs(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -266,7 +266,7 @@ func TestEvict_ComparesEpochs_N18_L1(t *testing.T) {
 }
 
 // The same token under a higher epoch is another grant.
-func TestBeginCheck_ComparesEpochs_N17(t *testing.T) {
+func TestBeginCheck_ComparesEpochs(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -279,7 +279,7 @@ func TestBeginCheck_ComparesEpochs_N17(t *testing.T) {
 
 // With several resources the stale transaction that blocks may be of any of them, and so
 // may the claim that is rejected.
-func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
+func TestRun_LooksAtEveryResource(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -303,7 +303,7 @@ func TestRun_LooksAtEveryResource_N17_L1_G5(t *testing.T) {
 
 // A claim looks for transactions of the grant before it alone. One of an earlier grant, which
 // that grant's claim has not found, is evicted when it stands in the way.
-func TestRun_EvictsWhatNoClaimFound_L1(t *testing.T) {
+func TestRun_EvictsWhatNoClaimFound(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -319,7 +319,7 @@ func TestRun_EvictsWhatNoClaimFound_L1(t *testing.T) {
 }
 
 // What the begin check leaves for a seal in the same message ends with the transaction.
-func TestBeginCheck_LeavesNothingInTheSession_HB18(t *testing.T) {
+func TestBeginCheck_LeavesNothingInTheSession(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	c := claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a"))
@@ -330,7 +330,7 @@ func TestBeginCheck_LeavesNothingInTheSession_HB18(t *testing.T) {
 
 // Eviction ends transactions of earlier claims of this resource in this database,
 // and nothing else.
-func TestEvict_SparesAllOtherBackends_N18(t *testing.T) {
+func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -393,7 +393,7 @@ func TestEvict_SparesAllOtherBackends_N18(t *testing.T) {
 }
 
 // A pooled connection that a late eviction terminated is replaced.
-func TestStore_OutlivesATerminatedIdleConnection_N18(t *testing.T) {
+func TestStore_OutlivesATerminatedIdleConnection(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
@@ -430,7 +430,7 @@ func (l *logged) String() string {
 
 // A role that may not terminate the predecessor's backend can claim nevertheless: the claim
 // decides. The log says which right is missing.
-func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
+func TestClaim_SucceedsWithoutTheRightToEvict(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn)
@@ -467,7 +467,7 @@ func TestClaim_SucceedsWithoutTheRightToEvict_N19(t *testing.T) {
 
 // An application's own advisory locks that differ from the begin check's in mode or kind of
 // key don't mark a stale holder.
-func TestEvict_SparesOtherLocks_N18(t *testing.T) {
+func TestEvict_SparesOtherLocks(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	old := claimOnly(t, pool, grant(5, "a"))

@@ -50,7 +50,7 @@ func interrupted(t *testing.T, store *postgres.Store, c storage.Claim, op storag
 // A holder that is superseded at any point changes nothing, and the successor reads the
 // data as it was before. The successor claims without evicting, so that the fence rejects
 // the holder.
-func TestFence_RejectsTheSuperseded_G2_G3_G5(t *testing.T) {
+func TestFence_RejectsTheSuperseded(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions {
@@ -85,7 +85,7 @@ func TestFence_RejectsTheSuperseded_G2_G3_G5(t *testing.T) {
 }
 
 // The same with eviction: the successor evicts the holder, whose error says why.
-func TestFence_RejectsTheEvicted_G3_L1(t *testing.T) {
+func TestFence_RejectsTheEvicted(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions {
@@ -113,7 +113,7 @@ func TestFence_RejectsTheEvicted_G3_L1(t *testing.T) {
 }
 
 // Two transactions of one grant: the second one to commit has read outdated data.
-func TestFence_RejectsTheOvertakenSibling_N10_G6(t *testing.T) {
+func TestFence_RejectsTheOvertakenSibling(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for _, point := range interruptions[1:] {
@@ -134,7 +134,7 @@ func TestFence_RejectsTheOvertakenSibling_N10_G6(t *testing.T) {
 }
 
 // Two holders with one token, as a restored lock service issues them.
-func TestFence_RejectsTheTokenIssuedTwice_N10(t *testing.T) {
+func TestFence_RejectsTheTokenIssuedTwice(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -151,7 +151,7 @@ func TestFence_RejectsTheTokenIssuedTwice_N10(t *testing.T) {
 	})
 }
 
-func TestClaim_EpochOnlyRises_N20(t *testing.T) {
+func TestClaim_EpochOnlyRises(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -183,7 +183,7 @@ func TestClaim_EpochOnlyRises_N20(t *testing.T) {
 }
 
 // A claim that is rejected for another reason doesn't raise the epoch.
-func TestClaim_RejectedChangesNothing_N20(t *testing.T) {
+func TestClaim_RejectedChangesNothing(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -201,7 +201,7 @@ func TestClaim_RejectedChangesNothing_N20(t *testing.T) {
 }
 
 // A role that may call the functions can't lock out a resource for good.
-func TestClaim_OutOfBoundsIsRejectedByTheDatabase_N25(t *testing.T) {
+func TestClaim_OutOfBoundsIsRejectedByTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	for _, token := range []int64{math.MinInt64, -1, 0, 1 << 62, math.MaxInt64} {
@@ -224,7 +224,7 @@ func TestClaim_OutOfBoundsIsRejectedByTheDatabase_N25(t *testing.T) {
 }
 
 // The functions rely on each statement seeing what has committed by then.
-func TestFunctions_NeedReadCommitted_N23(t *testing.T) {
+func TestFunctions_NeedReadCommitted(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -243,7 +243,7 @@ func TestFunctions_NeedReadCommitted_N23(t *testing.T) {
 
 // A transaction over several resources moves all fences or none, and siblings that name
 // them in any order don't deadlock.
-func TestFence_SeveralMoveTogether_G2(t *testing.T) {
+func TestFence_SeveralMoveTogether(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)

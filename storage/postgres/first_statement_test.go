@@ -81,7 +81,7 @@ func TestRun_FirstStatementIsTraced(t *testing.T) {
 }
 
 // The wait for a silent server in the middle of a transaction is bounded for a batch, too.
-func TestBatch_InTheMiddleOnASilentServer_L1(t *testing.T) {
+func TestBatch_InTheMiddleOnASilentServer(t *testing.T) {
 	t.Parallel()
 	_, proxy, _, direct := behindPooler(t)
 	pool := openPool(t, proxy.DSN(), oneConn)
@@ -102,7 +102,7 @@ func TestBatch_InTheMiddleOnASilentServer_L1(t *testing.T) {
 
 // A stale transaction has locked the table of a batch, so that its statement can't even be
 // prepared: it is evicted, as one that a statement waits for.
-func TestBatch_EvictsAStaleTransactionThatBlocksIt_N17_L1(t *testing.T) {
+func TestBatch_EvictsAStaleTransactionThatBlocksIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	cfg := patient()

@@ -39,7 +39,7 @@ func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
 
 // A seal belongs to one transaction of the server. In another one it fails, however that
 // came to be.
-func TestSeal_OnlyInTheTransactionThatWasChecked_N15_G2(t *testing.T) {
+func TestSeal_OnlyInTheTransactionThatWasChecked(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -64,7 +64,7 @@ func TestSeal_OnlyInTheTransactionThatWasChecked_N15_G2(t *testing.T) {
 }
 
 // A begin check fails for a grant that doesn't have the fence.
-func TestBeginCheck_OfAnAbsentGrantIsRejected_G2(t *testing.T) {
+func TestBeginCheck_OfAnAbsentGrantIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
@@ -142,7 +142,7 @@ func malformed(a, b storage.Claim) map[string]func(*arrays) {
 // Arguments that no Store sends move no fence: arrays of other lengths, without elements, with nulls, of two
 // dimensions, with other bounds; resources that aren't in order, or are named twice; and
 // text that can't be decoded.
-func TestFunctions_RejectMalformedArrays_G2(t *testing.T) {
+func TestFunctions_RejectMalformedArrays(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -215,7 +215,7 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 
 // An operation can't hide from its own transaction that it has ended it: it doesn't know the
 // name under which its transaction is sealed, and a seal of its own makes this one fail.
-func TestForge_AnOperationCannotSealInAnotherTransaction_N15(t *testing.T) {
+func TestForge_AnOperationCannotSealInAnotherTransaction(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -232,7 +232,7 @@ func TestForge_AnOperationCannotSealInAnotherTransaction_N15(t *testing.T) {
 
 // A void or a claim under the name of a transaction in doubt doesn't make that
 // transaction's COMMIT count as applied.
-func TestForge_OnlyAWriteIsACommit_G4(t *testing.T) {
+func TestForge_OnlyAWriteIsACommit(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)

@@ -29,7 +29,7 @@ func setForward(t testing.TB, pool *pgxpool.Pool, interval string) {
 
 // The clock is set forward by 10 days: what was kept a moment ago is not forgotten, and
 // doesn't run again, however often Prune is called.
-func TestPrune_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
+func TestPrune_IsNotMisledByAClockThatJumped(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -69,7 +69,7 @@ func TestPrune_IsNotMisledByAClockThatJumped_G4(t *testing.T) {
 
 // A clock that is set back between two calls, and forward again, doesn't make young
 // operations old; if a call finds the clock set back, the retention begins anew.
-func TestPrune_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
+func TestPrune_IsNotMisledByAClockThatWasSetBack(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -87,7 +87,7 @@ func TestPrune_IsNotMisledByAClockThatWasSetBack_G4(t *testing.T) {
 }
 
 // Removing Once keys waits for no lock: not for an operation that is in use, nor for another call.
-func TestPrune_NeverWaitsForALock_L1(t *testing.T) {
+func TestPrune_NeverWaitsForALock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

@@ -71,7 +71,7 @@ func one(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
 
 // A goroutine that the operation left behind is blocked just before it sends. Its call has
 // no effect in the next transaction of that connection.
-func TestRun_NoCallLeftBehindTakesEffect_G3_G4(t *testing.T) {
+func TestRun_NoCallLeftBehindTakesEffect(t *testing.T) {
 	t.Parallel()
 	const insert = "insert into item values ('late', 1)"
 	for name, call := range map[string]func(ctx context.Context, tx pgx.Tx) error{
@@ -129,7 +129,7 @@ func TestRun_NoCallLeftBehindTakesEffect_G3_G4(t *testing.T) {
 
 // pgx builds LargeObjects on its own transactions only, which know nothing of the
 // session.
-func TestTx_RejectsLargeObjects_G3_G4(t *testing.T) {
+func TestTx_RejectsLargeObjects(t *testing.T) {
 	t.Parallel()
 	for name, returned := range map[string]func(error) error{
 		"returned":  func(err error) error { return err },
@@ -153,7 +153,7 @@ func TestTx_RejectsLargeObjects_G3_G4(t *testing.T) {
 }
 
 // The server's functions do what LargeObjects would.
-func TestTx_LargeObjectsBySQLBelongToIt_G2(t *testing.T) {
+func TestTx_LargeObjectsBySQLBelongToIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -188,7 +188,7 @@ type rowScanner func(pgx.Rows) error
 func (f rowScanner) ScanRow(rows pgx.Rows) error { return f(rows) }
 
 // Callbacks that pgx makes during a call don't get the connection either.
-func TestTx_HidesItsConnectionFromCallbacks_G3_G4(t *testing.T) {
+func TestTx_HidesItsConnectionFromCallbacks(t *testing.T) {
 	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		nested, err := tx.Begin(ctx)
@@ -254,7 +254,7 @@ func TestTx_TakesNamedArguments(t *testing.T) {
 }
 
 // A result of a batch that was left open reads nothing of the connection's next results.
-func TestTx_ResultLeftOpenInABatchReadsNothing_G3(t *testing.T) {
+func TestTx_ResultLeftOpenInABatchReadsNothing(t *testing.T) {
 	t.Parallel()
 	batch := &pgx.Batch{}
 	batch.Queue("select generate_series(1, 10)")
@@ -309,7 +309,7 @@ func TestTx_ResultLeftOpenInABatchReadsNothing_G3(t *testing.T) {
 
 // A row that is scanned once more doesn't free the connection, which another call may
 // use by then.
-func TestTx_ScanningTwiceFreesNothing_G3_G4(t *testing.T) {
+func TestTx_ScanningTwiceFreesNothing(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), one)
 	store := newStore(t, pool, nil)
@@ -344,7 +344,7 @@ var _ sql.Scanner = scanner(nil)
 
 // A result is for one goroutine at a time: closing it doesn't free the connection
 // while another one reads it.
-func TestTx_ResultIsForOneGoroutineAtATime_G3_G4(t *testing.T) {
+func TestTx_ResultIsForOneGoroutineAtATime(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]func(ctx context.Context, tx pgx.Tx, held *pause){
 		"Rows": func(ctx context.Context, tx pgx.Tx, held *pause) {
@@ -415,7 +415,7 @@ func (wrongInt) DecodeValue(*pgtype.Map, uint32, int16, []byte) (any, error) { r
 
 // An operation that modifies descriptions and types that it got from the connection doesn't
 // affect the next one.
-func TestTx_SharesNoStateOfItsConnection_G3(t *testing.T) {
+func TestTx_SharesNoStateOfItsConnection(t *testing.T) {
 	t.Parallel()
 	for name, op := range map[string]struct {
 		spoil func(ctx context.Context, tx pgx.Tx) (later func())
@@ -483,7 +483,7 @@ func (f valuer) Value() (driver.Value, error) { return f() }
 
 // A callback of a call can't use the transaction, which the call itself is using, and does
 // no harm by trying.
-func TestTx_IsInUseDuringCallbacks_G4(t *testing.T) {
+func TestTx_IsInUseDuringCallbacks(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		tried := 0

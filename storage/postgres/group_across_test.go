@@ -43,7 +43,7 @@ func inserts(key string) *postgres.Batch {
 	return b
 }
 
-func TestGroupAcross_MovesEachFenceWithItsOwnOperations_G10(t *testing.T) {
+func TestGroupAcross_MovesEachFenceWithItsOwnOperations(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
 		t.Run(string(level), func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestGroupAcross_MovesEachFenceWithItsOwnOperations_G10(t *testing.T) {
 
 // One of the resources was claimed by another holder: nothing of the group stays, and the
 // rejection names that one. The other's position is what it was.
-func TestGroupAcross_OneStaleRejectsAll_G10(t *testing.T) {
+func TestGroupAcross_OneStaleRejectsAll(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -86,7 +86,7 @@ func TestGroupAcross_OneStaleRejectsAll_G10(t *testing.T) {
 
 // The same if it was claimed when the begin check had passed, and without an eviction: then only
 // the seal of that resource is left to reject the group.
-func TestGroupAcross_SealsAllOrNone_G10(t *testing.T) {
+func TestGroupAcross_SealsAllOrNone(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
 		for stale, resource := range []string{"sku/1", "sku/2"} {
@@ -113,7 +113,7 @@ func TestGroupAcross_SealsAllOrNone_G10(t *testing.T) {
 // The COMMIT of a group arrives when its outcome has been resolved, whichever of its resources
 // was asked: it is rejected as a whole. That resource alone was voided, so each has to be claimed
 // again.
-func TestGroupAcross_LateCommitIsRejectedAsAWhole_G10_G11(t *testing.T) {
+func TestGroupAcross_LateCommitIsRejectedAsAWhole(t *testing.T) {
 	t.Parallel()
 	for asked, resource := range []string{"sku/1", "sku/2"} {
 		t.Run(resource, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestGroupAcross_LateCommitIsRejectedAsAWhole_G10_G11(t *testing.T) {
 
 // A claim of one resource evicts a group that has begun under an earlier one. The other
 // resource's holder is not stale: its batch runs again.
-func TestGroupAcross_EvictedByAClaimOfOneResource_G10_L1(t *testing.T) {
+func TestGroupAcross_EvictedByAClaimOfOneResource(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -174,7 +174,7 @@ func TestGroupAcross_EvictedByAClaimOfOneResource_G10_L1(t *testing.T) {
 
 // A group doesn't wait for a row's lock for as long as a batch that runs alone. That one
 // waits until it has the lock.
-func TestGroupAcross_WaitsForALockBriefly_L1(t *testing.T) {
+func TestGroupAcross_WaitsForALockBriefly(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	cfg := patient()
@@ -233,7 +233,7 @@ func TestGroupAcross_TakesItsCallsWhenItHasAConnection(t *testing.T) {
 
 // Under load calls on different resources share transactions, and each takes effect exactly
 // once, or fails alone.
-func TestGroupAcross_UnderLoad_G4_G10(t *testing.T) {
+func TestGroupAcross_UnderLoad(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
 	store := newStore(t, pool, nil)

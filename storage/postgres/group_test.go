@@ -19,7 +19,7 @@ import (
 
 // What was committed before a call came is seen by it, also if a group is under way whose
 // snapshot is older.
-func TestGroup_CallSeesWhatWasCommittedBeforeIt_N23(t *testing.T) {
+func TestGroup_CallSeesWhatWasCommittedBeforeIt(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -62,7 +62,7 @@ func TestGroup_CallSeesWhatWasCommittedBeforeIt_N23(t *testing.T) {
 
 // What one member's work does to the COMMIT of the group is no error of the others: those run again if
 // they may, and else get a temporary error.
-func TestGroup_ErrorAtCommitIsNoOtherMembers_G7_N14(t *testing.T) {
+func TestGroup_ErrorAtCommitIsNoOtherMembers(t *testing.T) {
 	t.Parallel()
 	const constraint = "alter table part add constraint whole foreign key (n) references whole deferrable initially deferred"
 	for name, checked := range map[string]string{"ahead of the seal": constraint, "behind the seal": "select"} {
@@ -117,7 +117,7 @@ func TestGroup_ErrorAtCommitIsNoOtherMembers_G7_N14(t *testing.T) {
 
 // Calls that wait for one resource share a transaction, on one connection: functions if
 // Config.MaxBatch says so, batches always.
-func TestGroup_SharesATransaction_G7_G8(t *testing.T) {
+func TestGroup_SharesATransaction(t *testing.T) {
 	t.Parallel()
 	calls := map[string]func(ctx context.Context, g *guard.Guard[pgx.Tx], i int) error{
 		"functions": func(ctx context.Context, g *guard.Guard[pgx.Tx], i int) error {

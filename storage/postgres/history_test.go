@@ -99,7 +99,7 @@ func verifyChain(t testing.TB, pool *pgxpool.Pool) {
 }
 
 // Every column of an entry is in its hash, and NULL differs from everything else.
-func TestHistory_HashCoversEveryColumn_N28(t *testing.T) {
+func TestHistory_HashCoversEveryColumn(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -157,7 +157,7 @@ func TestHistory_IsAppendOnly(t *testing.T) {
 }
 
 // A fence works without its history; only outcomes that the history had are unknown.
-func TestFence_StandsWithoutHistory_N26(t *testing.T) {
+func TestFence_StandsWithoutHistory(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -177,7 +177,7 @@ func TestFence_StandsWithoutHistory_N26(t *testing.T) {
 }
 
 // A fence that was deleted is rebuilt where its history ends.
-func TestFence_IsRebuiltFromItsHistory_N26(t *testing.T) {
+func TestFence_IsRebuiltFromItsHistory(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

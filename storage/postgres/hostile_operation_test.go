@@ -62,7 +62,7 @@ var tricks = map[string]string{
 
 // Whatever an operation does to its session, it commits with its seal or fails with an
 // error that says why, and the connection works for the next one.
-func TestHostile_CommitsSealedOrFailsClearly_N24_HB8(t *testing.T) {
+func TestHostile_CommitsSealedOrFailsClearly(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		dsn := migrated(t)
@@ -120,7 +120,7 @@ func TestHostile_CommitsSealedOrFailsClearly_N24_HB8(t *testing.T) {
 }
 
 // A name that can't be converted to the client's encoding doesn't hide a rejection.
-func TestHostile_EncodingHidesNoRejection_N24_G5(t *testing.T) {
+func TestHostile_EncodingHidesNoRejection(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -138,7 +138,7 @@ func TestHostile_EncodingHidesNoRejection_N24_G5(t *testing.T) {
 }
 
 // An operation that lifts its limits doesn't delay its successor: eviction ends it.
-func TestHostile_LiftedLimitsDoNotDelayTheSuccessor_L1(t *testing.T) {
+func TestHostile_LiftedLimitsDoNotDelayTheSuccessor(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, patient())
@@ -159,7 +159,7 @@ func TestHostile_LiftedLimitsDoNotDelayTheSuccessor_L1(t *testing.T) {
 
 // An operation can't bypass the fence by a seal or begin check of its own, rolled back or
 // not.
-func TestHostile_OwnSealInASavepoint_HB7(t *testing.T) {
+func TestHostile_OwnSealInASavepoint(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -191,7 +191,7 @@ func TestHostile_OwnSealInASavepoint_HB7(t *testing.T) {
 }
 
 // Prepared plans that don't fit any more abort the transaction, and not the next.
-func TestRun_PlanThatNoLongerFitsIsTransient_HB17(t *testing.T) {
+func TestRun_PlanThatNoLongerFitsIsTransient(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"0A000": "alter table item add column note text",
@@ -238,7 +238,7 @@ func TestRun_PlanThatNoLongerFitsIsTransient_HB17(t *testing.T) {
 }
 
 // lock_timeout bounds each wait by itself. What bounds all of them is the context.
-func TestStore_ContextBoundsAllWaits_HB16(t *testing.T) {
+func TestStore_ContextBoundsAllWaits(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})

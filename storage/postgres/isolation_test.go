@@ -21,7 +21,7 @@ import (
 
 // A guarded transaction runs at the level of the Config, and a claim at READ COMMITTED,
 // regardless of the session's default.
-func TestIsolation_IsWhatTheConfigSays_N23(t *testing.T) {
+func TestIsolation_IsWhatTheConfigSays(t *testing.T) {
 	t.Parallel()
 	for _, preset := range levels {
 		pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_isolation": string(preset)}))
@@ -52,7 +52,7 @@ func takeSnapshot(ctx context.Context, t *testing.T, tx pgx.Tx) {
 // At the stricter levels a late write fails with a serialization failure, already in the
 // operation. It is reported and recorded as the rejection that caused it, whatever error
 // the operation returns.
-func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
+func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("the operation's own error")
 	for name, returned := range map[string]func(error) error{
@@ -113,7 +113,7 @@ func TestIsolation_ConflictIsNamedAndRecorded_N23_G5(t *testing.T) {
 }
 
 // A conflict is noticed in whichever way the statement was sent, and read.
-func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
+func TestIsolation_ConflictOfEveryMethodIsNamed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	mustExec(t, pool, createRun)
@@ -142,7 +142,7 @@ func TestIsolation_ConflictOfEveryMethodIsNamed_N23_G5(t *testing.T) {
 // A conflict with an unfenced writer is not a rejection. At READ COMMITTED the operation
 // goes on with the other's data; at the stricter levels it may run again, and then
 // succeeds.
-func TestIsolation_ConflictWithOthersIsTransient_N23(t *testing.T) {
+func TestIsolation_ConflictWithOthersIsTransient(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -188,7 +188,7 @@ func TestIsolation_ConflictUndoneIsForgotten(t *testing.T) {
 
 // SERIALIZABLE keeps its own guarantee about unfenced writers: of two transactions that
 // each read what the other writes, the later one fails, even at COMMIT.
-func TestIsolation_WriteSkewWithTheUnfencedFails_N23_G4(t *testing.T) {
+func TestIsolation_WriteSkewWithTheUnfencedFails(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, at(pgx.Serializable))
@@ -213,7 +213,7 @@ func TestIsolation_WriteSkewWithTheUnfencedFails_N23_G4(t *testing.T) {
 // Each transaction's snapshot is taken after the claim and after the previous transaction,
 // so that successive holders, and successive transactions of one holder, see each other's
 // writes.
-func TestIsolation_EachSeesWhatCameBefore_G3_G6(t *testing.T) {
+func TestIsolation_EachSeesWhatCameBefore(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -230,7 +230,7 @@ func TestIsolation_EachSeesWhatCameBefore_G3_G6(t *testing.T) {
 
 // The snapshot is older than the row lock that the operation waits for: a lock on
 // the data does not make up for that at REPEATABLE READ, the seal does.
-func TestIsolation_ALockTakenOnTheDataComesTooLate_HB2_HB3(t *testing.T) {
+func TestIsolation_ALockTakenOnTheDataComesTooLate(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
 		"statements of their own": "select value from item where key = 'stock' for update",
@@ -266,7 +266,7 @@ func TestIsolation_ALockTakenOnTheDataComesTooLate_HB2_HB3(t *testing.T) {
 
 // Many holders use a resource for the first time at once: one fence is made, and every
 // transaction that is not superseded counts.
-func TestIsolation_FirstUseByManyAtOnce_HB11(t *testing.T) {
+func TestIsolation_FirstUseByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)

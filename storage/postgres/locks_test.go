@@ -16,7 +16,7 @@ import (
 
 // A claim locks the fence exclusively: the state that it has read is still the same when it
 // writes.
-func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
+func TestClaim_IsAloneWithTheFence(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
@@ -42,7 +42,7 @@ func TestClaim_IsAloneWithTheFence_G3(t *testing.T) {
 }
 
 // Seals of several fences lock them in one order, so that two transactions never deadlock.
-func TestSeal_OppositeOrdersNeverDeadlock_HB10(t *testing.T) {
+func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour, IdleTimeout: time.Hour})
@@ -71,7 +71,7 @@ func TestSeal_OppositeOrdersNeverDeadlock_HB10(t *testing.T) {
 
 // A claim of several locks existing fences in the order of their numbers, as seals do,
 // whatever their names.
-func TestClaim_OfSeveralLocksInTheSealsOrder_HB10(t *testing.T) {
+func TestClaim_OfSeveralLocksInTheSealsOrder(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
@@ -89,7 +89,7 @@ func TestClaim_OfSeveralLocksInTheSealsOrder_HB10(t *testing.T) {
 
 // A claim of several creates missing fences before it locks any: what it waits for then
 // never waits for it.
-func TestClaim_OfSeveralCreatesBeforeItLocks_HB10(t *testing.T) {
+func TestClaim_OfSeveralCreatesBeforeItLocks(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})

@@ -18,7 +18,7 @@ import (
 
 // Of 2,000 guarded increments every fifth loses its COMMIT or the reply to it,
 // half each. Each is repeated until it has taken effect, and does so once.
-func TestStore_CountsExactlyWhileCommitsAreLost_G4(t *testing.T) {
+func TestStore_CountsExactlyWhileCommitsAreLost(t *testing.T) {
 	t.Parallel()
 	const workers, each = 8, 250
 	f := newFaulty(t)

@@ -12,7 +12,7 @@ import (
 
 // The server rejects a seal, and its answer is lost: the rejection is recorded when
 // the outcome is resolved.
-func TestResolve_RecordsTheRejectionWhoseAnswerWasLost_G5(t *testing.T) {
+func TestResolve_RecordsTheRejectionWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)

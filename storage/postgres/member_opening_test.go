@@ -106,7 +106,7 @@ func TestMember_BeginsWithAnOption(t *testing.T) {
 
 // A member that fails with its first statement, in whatever way, undoes nothing of the one
 // before it.
-func TestMember_FailsWithItsFirstStatementAlone_G8(t *testing.T) {
+func TestMember_FailsWithItsFirstStatementAlone(t *testing.T) {
 	t.Parallel()
 	const sql = "insert into item values ($1, $2)"
 	ended, end := context.WithCancel(context.Background())
@@ -174,7 +174,7 @@ func TestMember_GoesOnAfterItsFirstStatement(t *testing.T) {
 
 // A COMMIT in a pgx.Batch whose results aren't read is found by what comes next: the next
 // member, which has run nothing then, or the seal.
-func TestMember_CommitInABatchIsFoundLater_N15(t *testing.T) {
+func TestMember_CommitInABatchIsFoundLater(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"commit", "rollback"} {
 		for _, next := range []bool{true, false} {
@@ -207,7 +207,7 @@ func TestMember_CommitInABatchIsFoundLater_N15(t *testing.T) {
 
 // Members outlive what makes their prepared statements unusable: the transaction fails with an
 // error after which another run succeeds, and a statement fails as long as pgx's own may.
-func TestMember_OutlivesAPreparedStatement_HB17_L1(t *testing.T) {
+func TestMember_OutlivesAPreparedStatement(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(value any) storage.Func[pgx.Tx]{
 		"Exec":  func(value any) storage.Func[pgx.Tx] { return statement(setThing, value) },

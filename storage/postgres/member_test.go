@@ -23,7 +23,7 @@ func member(ctx context.Context, txn storage.Txn[pgx.Tx], op storage.Op[pgx.Tx])
 
 // A member's deferred constraints are its own affair, at the end of its own run: neither does
 // another one fail on them, nor do they stay immediate for it.
-func TestMember_DeferredConstraintsAreItsOwn_N14(t *testing.T) {
+func TestMember_DeferredConstraintsAreItsOwn(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -47,7 +47,7 @@ func TestMember_DeferredConstraintsAreItsOwn_N14(t *testing.T) {
 }
 
 // A member that changes a setting is the last: the next one would have it.
-func TestMember_SettingsAreItsOwn_N14(t *testing.T) {
+func TestMember_SettingsAreItsOwn(t *testing.T) {
 	t.Parallel()
 	for _, change := range []string{"set local work_mem = '1MB'", "set search_path = pg_catalog", "reset statement_timeout", "reset all"} {
 		t.Run(change, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestMember_SettingsAreItsOwn_N14(t *testing.T) {
 }
 
 // A constraint that came when the members had begun is checked by the seal, for all of them.
-func TestMember_ConstraintMadeMeanwhileIsChecked_N14(t *testing.T) {
+func TestMember_ConstraintMadeMeanwhileIsChecked(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -79,7 +79,7 @@ func TestMember_ConstraintMadeMeanwhileIsChecked_N14(t *testing.T) {
 }
 
 // One that was dropped when the members had begun can't be deferred again: the members may run again.
-func TestMember_ConstraintDroppedMeanwhileIsTransient_N14(t *testing.T) {
+func TestMember_ConstraintDroppedMeanwhileIsTransient(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -96,7 +96,7 @@ func TestMember_ConstraintDroppedMeanwhileIsTransient_N14(t *testing.T) {
 }
 
 // Of two constraints with one name neither can be named alone: so no member follows.
-func TestMember_IsTheLastIfConstraintsCannotBeReset_N14(t *testing.T) {
+func TestMember_IsTheLastIfConstraintsCannotBeReset(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -111,7 +111,7 @@ func TestMember_IsTheLastIfConstraintsCannotBeReset_N14(t *testing.T) {
 
 // What a member's SQL does to the transaction of all is found, and no member is told that its
 // work was undone if that may stay.
-func TestMember_EndsTheTransactionBySQL_N15(t *testing.T) {
+func TestMember_EndsTheTransactionBySQL(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"commit", "rollback", "commit and chain", "rollback and chain", "commit; begin", "rollback; begin", "commit; begin; savepoint x"} {
 		for _, end := range []string{"nil", "error", "panic"} {
@@ -145,7 +145,7 @@ func TestMember_EndsTheTransactionBySQL_N15(t *testing.T) {
 }
 
 // The savepoints of other members are out of reach, also that of the next one.
-func TestMember_CannotUndoAnother_N25(t *testing.T) {
+func TestMember_CannotUndoAnother(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -161,7 +161,7 @@ func TestMember_CannotUndoAnother_N25(t *testing.T) {
 
 // The end of a member's context interrupts no statement, which would end the transaction for
 // all: the server bounds it.
-func TestMember_DeadlineIsTheServers_N14(t *testing.T) {
+func TestMember_DeadlineIsTheServers(t *testing.T) {
 	t.Parallel()
 	caller, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
@@ -195,7 +195,7 @@ func TestMember_DeadlineIsTheServers_N14(t *testing.T) {
 
 // A member whose caller gives up while its statement waits fails when that has ended, and the
 // transaction goes on.
-func TestMember_WhoseCallerGivesUpInterruptsNoStatement_N14(t *testing.T) {
+func TestMember_WhoseCallerGivesUpInterruptsNoStatement(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
@@ -270,7 +270,7 @@ func TestMember_SerializationFailure(t *testing.T) {
 
 // A lock timeout is the member's own. Who holds the lock may be stale, and is evicted once the
 // transaction has ended: with a pool of one connection there is none before.
-func TestMember_LockTimeoutEvictsAtTheEnd_N17(t *testing.T) {
+func TestMember_LockTimeoutEvictsAtTheEnd(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, openPool(t, pool.Config().ConnString(), single), &postgres.Config{LockTimeout: 50 * time.Millisecond, EvictTimeout: time.Minute})
@@ -287,7 +287,7 @@ func TestMember_LockTimeoutEvictsAtTheEnd_N17(t *testing.T) {
 }
 
 // A connection that is still in use ends the transaction for all.
-func TestMember_LeavesARowsOpen_HG4(t *testing.T) {
+func TestMember_LeavesARowsOpen(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

@@ -17,7 +17,7 @@ import (
 
 // If a role lacks a right, the first check says so, with the command to run, instead of an
 // eviction that fails silently.
-func TestCheck_NamesMissingRights_L1(t *testing.T) {
+func TestCheck_NamesMissingRights(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	owner := openPool(t, dsn)
@@ -100,7 +100,7 @@ func TestStore_SaysOnOneLineThatTheDatabaseIsAway(t *testing.T) {
 	require.ErrorContains(t, err, "connection refused")
 }
 
-func TestRun_SaysOnceWhatARawCommitLeaves_N15(t *testing.T) {
+func TestRun_SaysOnceWhatARawCommitLeaves(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

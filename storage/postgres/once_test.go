@@ -28,7 +28,7 @@ func counting(ctx context.Context, tx pgx.Tx) (n int64, err error) {
 	return n, get("x", &n)(ctx, tx)
 }
 
-func TestOnce_TakesEffectOnce_G4(t *testing.T) {
+func TestOnce_TakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -47,7 +47,7 @@ func TestOnce_TakesEffectOnce_G4(t *testing.T) {
 }
 
 // An operation with Once works with a pool of one connection.
-func TestOnce_NeedsOneConnection_HB19(t *testing.T) {
+func TestOnce_NeedsOneConnection(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	g, err := guard.New(guardtest.NewLocker(), newStore(t, pool, nil), nil)
@@ -61,7 +61,7 @@ func TestOnce_NeedsOneConnection_HB19(t *testing.T) {
 
 // The answer to COMMIT is lost: a later call, also under another grant, finds the key
 // exactly if the COMMIT took effect.
-func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
+func TestOnce_IsKeptExactlyIfTheTransactionCommitted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		action func() *pgproxy.Action
@@ -92,7 +92,7 @@ func TestOnce_IsKeptExactlyIfTheTransactionCommitted_G4(t *testing.T) {
 // A key is kept only by a seal, for a resource whose fence it moves: otherwise other
 // transactions would not notice it. So a transaction of one resource can't make an operation
 // on another one count as done.
-func TestKeep_WithoutItsMoveIsRejected_G2(t *testing.T) {
+func TestKeep_WithoutItsMoveIsRejected(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -126,7 +126,7 @@ func TestKeep_WithoutItsMoveIsRejected_G2(t *testing.T) {
 
 // Two transactions take one key, without an eviction of the first: the later one is
 // rejected by the fence, by name, and not by the unique index of keys.
-func TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5(t *testing.T) {
+func TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		second fence.Grant
@@ -154,7 +154,7 @@ func TestOnce_TheSecondUseOfAKeyIsRejectedByTheFence_G5(t *testing.T) {
 
 // A request that was sent twice at a time, under one grant: both get the first
 // answer.
-func TestOnce_TwoAtATimeUnderOneGrantGetOneAnswer_G4_G6(t *testing.T) {
+func TestOnce_TwoAtATimeUnderOneGrantGetOneAnswer(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -177,7 +177,7 @@ func TestOnce_TwoAtATimeUnderOneGrantGetOneAnswer_G4_G6(t *testing.T) {
 	})
 }
 
-func TestOnce_WorksUnderAnySettings_N24(t *testing.T) {
+func TestOnce_WorksUnderAnySettings(t *testing.T) {
 	t.Parallel()
 	admin := newPool(t)
 	mustExec(t, admin, `create schema tricks; create function tricks.never(text, text) returns boolean language sql as 'select false';

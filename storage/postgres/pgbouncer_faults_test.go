@@ -77,7 +77,7 @@ func commit(txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
 
 // The pooler dies while a COMMIT is under way: the outcome is in doubt, and is resolved
 // once the pooler is back.
-func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
+func TestPooler_KilledAtCommitIsInDoubtAndSettled(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		applied bool
@@ -125,7 +125,7 @@ func TestPooler_KilledAtCommitIsInDoubtAndSettled_HB18_G4(t *testing.T) {
 
 // When the server crashes, the pooler says so in a FATAL error of its own, which
 // proves nothing about a COMMIT.
-func TestPooler_OwnErrorForALostServerIsInDoubt_HB18_G4(t *testing.T) {
+func TestPooler_OwnErrorForALostServerIsInDoubt(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t)
 	txn := begin(t, p.store, claim(t, p.store, grant(5, "a")))

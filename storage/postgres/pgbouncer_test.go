@@ -42,7 +42,7 @@ func openPooled(t testing.TB, pooler *pgbouncer.Pooler, dsn string, options ...f
 	return openPool(t, through, append([]func(*pgxpool.Config){unnamed}, options...)...)
 }
 
-func TestPooler_PassesTheContract_HB18(t *testing.T) {
+func TestPooler_PassesTheContract(t *testing.T) {
 	t.Parallel()
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{})
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
@@ -54,7 +54,7 @@ func TestPooler_PassesTheContract_HB18(t *testing.T) {
 // was local, and the lock that marks a holder ended with the transaction. A connection that
 // an eviction may be about to terminate, or on which an operation has left something, is
 // closed.
-func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
+func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	lax(t, openPool(t, dsn))
@@ -125,7 +125,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection_HB18(t *testing.T) {
 
 // The process id that the eviction sees is the server connection's, which runs no other
 // client's transaction at the time.
-func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
+func TestPooler_ClaimEvictsTheStaleTransactionAlone(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 3})
@@ -152,7 +152,7 @@ func TestPooler_ClaimEvictsTheStaleTransactionAlone_HB18_L1(t *testing.T) {
 // A holder that stopped in its transaction has the only server connection, so its
 // successor can't even ask for its eviction. The limit that the begin check has set on
 // the server ends it.
-func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T) {
+func TestPooler_PausedHolderWithTheLastConnectionIsBounded(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
@@ -172,7 +172,7 @@ func TestPooler_PausedHolderWithTheLastConnectionIsBounded_HB18_L1(t *testing.T)
 
 // A client that gets no server connection gets an error that says so, within its own
 // timeout or the pooler's, and nothing was begun.
-func TestPooler_WithoutAConnectionFailsInTime_HB18(t *testing.T) {
+func TestPooler_WithoutAConnectionFailsInTime(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{
@@ -222,7 +222,7 @@ func lax(t testing.TB, pool *pgxpool.Pool) {
 
 // pgx's default, named prepared statements, fails on server connections that lack the
 // statement or have one of that name. The error says what to do.
-func TestPooler_CachedStatementsAreNamed_HB17_HB18(t *testing.T) {
+func TestPooler_CachedStatementsAreNamed(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})

@@ -25,7 +25,7 @@ const backend = "select pg_backend_pid()"
 // An eviction terminates a listed backend whatever it is doing by then. So the connection
 // of a superseded transaction is closed, however the transaction ended; any other
 // connection is used again.
-func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
+func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 	t.Parallel()
 	begun := func(end func(ctx context.Context, txn storage.Txn[pgx.Tx])) func(*testing.T, *postgres.Store, storage.Claim, func()) {
 		return func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
@@ -77,7 +77,7 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed_N18(t *testing.T) {
 
 // If a pooled connection was terminated while it was idle, the store repeats its request on
 // another one: the answer and the record of a rejection arrive.
-func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
+func TestStore_AsksAgainOnAnotherConnection(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	admin := openPool(t, dsn)
@@ -135,7 +135,7 @@ func TestStore_AsksAgainOnAnotherConnection_N18_G5(t *testing.T) {
 
 // Settings and objects that an operation leaves in the session would change the meaning of
 // the next user's statements: the connection is closed.
-func TestPool_GetsNoConnectionWithRemains_N24(t *testing.T) {
+func TestPool_GetsNoConnectionWithRemains(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn, single)
@@ -176,7 +176,7 @@ func TestPool_GetsNoConnectionWithRemains_N24(t *testing.T) {
 }
 
 // Settings that the application makes on its connections are not an operation's.
-func TestPool_KeepsConnectionsThatTheApplicationHasSetUp_N24(t *testing.T) {
+func TestPool_KeepsConnectionsThatTheApplicationHasSetUp(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) {
 		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -208,7 +208,7 @@ const slowEviction = `
 
 // Transactions end while evictions are about to terminate their backends, and other users
 // get the connections at once: none of them is terminated.
-func TestEvict_HitsNoOtherBackend_N18(t *testing.T) {
+func TestEvict_HitsNoOtherBackend(t *testing.T) {
 	t.Parallel()
 	const rounds = 100
 	dsn := migrated(t)

@@ -188,7 +188,7 @@ func getsItsOwnAnswers(t *testing.T, pool *pgxpool.Pool) {
 
 // However a pooler changes the answer, a transaction that the server committed is a success
 // or in doubt, and the next user of the connection gets no part of that answer.
-func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
+func TestCommit_AnsweredByAPoolerIsNoFailure(t *testing.T) {
 	t.Parallel()
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestCommit_AnsweredByAPoolerIsNoFailure_G4(t *testing.T) {
 }
 
 // Nothing is applied twice, whatever SQLSTATE a pooler uses in its own errors.
-func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
+func TestCommit_AnsweredByAPoolerAppliesOnce(t *testing.T) {
 	t.Parallel()
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestCommit_AnsweredByAPoolerAppliesOnce_G4(t *testing.T) {
 
 // An answer with both an error and COMMIT contradicts itself: the rejected part may not
 // have been the whole transaction.
-func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
+func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []func(ask pgproxy.Ask, sql string) words{
 		poolers["an error, and then COMMIT's answer"],
@@ -251,7 +251,7 @@ func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt_G4(t *testing.T) {
 
 // A pooler that splits messages reports a rejection as the server does, whether it then
 // sends COMMIT or not: that leaves no doubt.
-func TestCommit_RejectedThroughAPoolerIsNotInDoubt_G4_G5(t *testing.T) {
+func TestCommit_RejectedThroughAPoolerIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]bool{"it stops there": true, "it sends COMMIT all the same": false} {
 		t.Run(name, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestCommit_RejectedThroughAPoolerIsNotInDoubt_G4_G5(t *testing.T) {
 
 // A pooler that loses its server between seal and COMMIT can't know: the seal's own
 // answer is no answer to COMMIT.
-func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
+func TestCommit_LostByAPoolerBehindTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"08P01", "57P01", "40001"} {
 		t.Run(code, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestCommit_LostByAPoolerBehindTheSealIsInDoubt_G4(t *testing.T) {
 
 // A claim that committed and was answered by a pooler is no rejection, and none is
 // recorded: it is claimed again.
-func TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5(t *testing.T) {
+func TestClaim_AnsweredByAPoolerIsNoRejection(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"40001", "55P03", "57P01", "ZF001"} {
 		t.Run(code, func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestClaim_AnsweredByAPoolerIsNoRejection_G1_G5(t *testing.T) {
 }
 
 // After COMMIT no transaction is open: if the answer says that one is, more of it follows.
-func TestClaim_AnsweredAsInATransactionReachesNoOtherUser_G4(t *testing.T) {
+func TestClaim_AnsweredAsInATransactionReachesNoOtherUser(t *testing.T) {
 	t.Parallel()
 	pool, proxy, store, _ := behindPooler(t)
 	require.NoError(t, store.Check(t.Context()))

@@ -19,7 +19,7 @@ import (
 // Transactions over several resources each, all of them different, conflict at
 // SERIALIZABLE where the server remembers a page instead of its rows: beyond
 // max_pred_locks_per_page, which is the remedy. The conflict is transient.
-func TestIsolation_ManyResourcesWantManyPredicateLocks_N23(t *testing.T) {
+func TestIsolation_ManyResourcesWantManyPredicateLocks(t *testing.T) {
 	t.Parallel()
 	for setting, conflicts := range map[string]bool{"2": true, "100": false} {
 		t.Run(setting, func(t *testing.T) {
@@ -89,7 +89,7 @@ func (p *pair) overlap() error {
 
 // Transactions of different resources don't conflict in the tables of the fence, small or
 // large, if they don't conflict in the user's data.
-func TestIsolation_DifferentResourcesDoNotConflict_N23(t *testing.T) {
+func TestIsolation_DifferentResourcesDoNotConflict(t *testing.T) {
 	t.Parallel()
 	const times = 60
 	server, dsn := startServer(t, map[string]string{"autovacuum": "off"}) // it looks at tables by snapshots of its own
@@ -128,7 +128,7 @@ func copyOf(t *testing.T, server *pgserver.Server, dsn string) (copied string) {
 
 // Nor do they conflict where operations are kept: a conflict would take at least three,
 // since each keeps after its own seal.
-func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T) {
+func TestIsolation_KeepingForDifferentResourcesDoesNotConflict(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -156,7 +156,7 @@ func TestIsolation_KeepingForDifferentResourcesDoesNotConflict_N23(t *testing.T)
 
 // While a transaction elsewhere keeps dead versions of fences from being removed, new
 // versions don't fit beside them on the page, and then conflict in the index.
-func TestIsolation_AnOldSnapshotElsewhereMakesConflictsTransient_N23(t *testing.T) {
+func TestIsolation_AnOldSnapshotElsewhereMakesConflictsTransient(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, migrated(t), pgx.Serializable)
 	old, err := p.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})

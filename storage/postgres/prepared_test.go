@@ -45,7 +45,7 @@ const (
 
 // A statement of a batch that a connection has prepared runs on after the server has
 // forgotten it, or a change of its table has made it unusable.
-func TestBatch_OutlivesAPreparedStatement_HB17_L1(t *testing.T) {
+func TestBatch_OutlivesAPreparedStatement(t *testing.T) {
 	t.Parallel()
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestBatch_OutlivesAPreparedStatement_HB17_L1(t *testing.T) {
 
 // In the middle of a transaction, where nothing can be sent again, the batch fails once, with
 // an error after which another run succeeds.
-func TestBatch_FailsOnceByAPreparedStatement_HB17_L1(t *testing.T) {
+func TestBatch_FailsOnceByAPreparedStatement(t *testing.T) {
 	t.Parallel()
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestBatch_FailsOnceByAPreparedStatement_HB17_L1(t *testing.T) {
 }
 
 // What a batch has committed itself isn't sent again.
-func TestBatch_WithACommitOfItsOwnIsNotSentAgain_N15_G4(t *testing.T) {
+func TestBatch_WithACommitOfItsOwnIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	pool := preparedPool(t, pgx.QueryExecModeCacheStatement)
 	store := newStore(t, pool, nil)
@@ -149,7 +149,7 @@ func TestBatch_BadValueIsNotTransient(t *testing.T) {
 
 // When a connection has lost its statements, each kind of transaction on it would find that out
 // anew, in the middle of what it begins with.
-func TestRun_LosesAllPreparedStatementsAtOnce_HB17_L1(t *testing.T) {
+func TestRun_LosesAllPreparedStatementsAtOnce(t *testing.T) {
 	t.Parallel()
 	read, write := readAll(readThing, 1), statement(setThing, 1)
 	inMembers := func(op storage.Op[pgx.Tx]) func(*testing.T, *postgres.Store, storage.Claim) storage.Claim {
@@ -200,7 +200,7 @@ func TestRun_LosesAllPreparedStatementsAtOnce_HB17_L1(t *testing.T) {
 }
 
 // A batch leaves nothing in pgx that outlives its statement.
-func TestBatch_LeavesThePoolsStatementsAlone_HB17_L1(t *testing.T) {
+func TestBatch_LeavesThePoolsStatementsAlone(t *testing.T) {
 	t.Parallel()
 	pool := preparedPool(t, pgx.QueryExecModeCacheStatement)
 	store := newStore(t, pool, nil)
@@ -212,7 +212,7 @@ func TestBatch_LeavesThePoolsStatementsAlone_HB17_L1(t *testing.T) {
 }
 
 // The statement that a transaction begins with fails at most once, as pgx's own do.
-func TestRun_OutlivesAPreparedStatement_HB17_L1(t *testing.T) {
+func TestRun_OutlivesAPreparedStatement(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(value any) storage.Func[pgx.Tx]{
 		"Exec":  func(value any) storage.Func[pgx.Tx] { return statement(setThing, value) },

@@ -16,7 +16,7 @@ import (
 
 // Transactions of different resources don't conflict in what the triggers read and write, though the
 // tables are so small that the server would rather read all of them.
-func TestProtect_DifferentResourcesDoNotConflict_P3(t *testing.T) {
+func TestProtect_DifferentResourcesDoNotConflict(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"autovacuum": "off"}) // it looks at tables by snapshots of its own
 	for _, level := range levels {
@@ -35,7 +35,7 @@ func TestProtect_DifferentResourcesDoNotConflict_P3(t *testing.T) {
 }
 
 // A record says which application wrote, and that the expression failed, if it did.
-func TestProtect_AuditRecordsWhoAndWhatFailed_P4(t *testing.T) {
+func TestProtect_AuditRecordsWhoAndWhatFailed(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	protect(t, r.admin, "item", "1 / value", postgres.ProtectAudit)
@@ -51,7 +51,7 @@ func TestProtect_AuditRecordsWhoAndWhatFailed_P4(t *testing.T) {
 }
 
 // WHEN OTHERS doesn't catch the ASSERT of a function that the expression calls.
-func TestProtect_AuditLetsAFailedAssertThrough_P4(t *testing.T) {
+func TestProtect_AuditLetsAFailedAssertThrough(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	mustExec(t, pool, "create function resource_of(value bigint) returns text language plpgsql as $$ begin assert value > 0; return 'sku/' || value; end $$")
@@ -61,7 +61,7 @@ func TestProtect_AuditLetsAFailedAssertThrough_P4(t *testing.T) {
 }
 
 // What is rejected comes with a hint that fits.
-func TestProtect_HintsAtWhatToDo_HC1(t *testing.T) {
+func TestProtect_HintsAtWhatToDo(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -86,7 +86,7 @@ func TestProtect_HintsAtWhatToDo_HC1(t *testing.T) {
 }
 
 // A prune removes what backends that have ended left behind, and nothing else.
-func TestPrune_ForgetsWhatEndedBackendsWrote_P3(t *testing.T) {
+func TestPrune_ForgetsWhatEndedBackendsWrote(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
@@ -109,7 +109,7 @@ func TestPrune_ForgetsWhatEndedBackendsWrote_P3(t *testing.T) {
 
 // A transaction that has written a table in enforce mode may also be recorded for one in audit mode,
 // in the same note. It is checked all the same, and commits with the seal.
-func TestProtect_ChecksWhatARecordFollows_P1_P2_P4(t *testing.T) {
+func TestProtect_ChecksWhatARecordFollows(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -135,7 +135,7 @@ func TestProtect_ChecksWhatARecordFollows_P1_P2_P4(t *testing.T) {
 }
 
 // A prepared transaction outlives its backend. It can only be prepared once it is sealed, and a prune leaves its note.
-func TestProtect_PreparedTransactionHasBeenSealed_P1_P2(t *testing.T) {
+func TestProtect_PreparedTransactionHasBeenSealed(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
 	pool := openPool(t, dsn)
@@ -177,7 +177,7 @@ func TestProtect_PreparedTransactionHasBeenSealed_P1_P2(t *testing.T) {
 
 // A transaction that audit mode has recorded may be prepared. The next one of its backend doesn't wait
 // for its end, whether it was the first to leave a note or not.
-func TestProtect_AuditWaitsForNoPreparedTransaction_P4(t *testing.T) {
+func TestProtect_AuditWaitsForNoPreparedTransaction(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
 	admin := openPool(t, dsn)
@@ -200,7 +200,7 @@ func TestProtect_AuditWaitsForNoPreparedTransaction_P4(t *testing.T) {
 
 // A subscription's worker is a writer past the guard: enforce mode rejects what it applies, and
 // replication stops until the table is in audit mode, or its protection is removed.
-func TestProtect_RejectsWhatASubscriptionApplies_HC1_P1_P4(t *testing.T) {
+func TestProtect_RejectsWhatASubscriptionApplies(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, map[string]string{"wal_level": "logical"})
 	from, to := openPool(t, copyOf(t, server, dsn)), openPool(t, dsn)

@@ -34,7 +34,7 @@ const shadowing = `
 	create function shadow.pg_current_xact_id() returns xid8 language sql as 'select ''0''::xid8'`
 
 // What the session's search_path finds first has no part in the check at COMMIT.
-func TestProtect_UsesNoOperatorOfTheSession_P2(t *testing.T) {
+func TestProtect_UsesNoOperatorOfTheSession(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	mustExec(t, r.admin, "create table stock (sku int primary key, qty int not null); insert into stock values (1, 10); grant all on stock to public; "+shadowing)

@@ -13,7 +13,7 @@ import (
 // A transaction whose snapshot is older than the protection, or than its mode, is rejected like any
 // other: when it writes, and, where it has forged the begin check's setting, at COMMIT. In audit
 // mode it commits, and the write is recorded.
-func TestProtect_CountsForOlderSnapshots_P1_P2_P4(t *testing.T) {
+func TestProtect_CountsForOlderSnapshots(t *testing.T) {
 	t.Parallel()
 	const forge, write = "select set_config('fencekit.guarded', E'\\nsku/1\\n', true)", "insert into item values ('x', 1)"
 	for name, c := range map[string]struct {

@@ -25,7 +25,7 @@ func protect(t testing.TB, pool *pgxpool.Pool, table, resource string, mode post
 }
 
 // Guarded writes of each kind go through on protected tables, and nothing of them is recorded.
-func TestProtect_LetsGuardedWritesThrough_P1_P3_P4(t *testing.T) {
+func TestProtect_LetsGuardedWritesThrough(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) { testGuardedWrites(t, postgres.ProtectEnforce, level) })
 	t.Run("audit", func(t *testing.T) {
@@ -168,7 +168,7 @@ func (s *guardedStock) sellInGroups(t *testing.T) {
 }
 
 // An expression may use any columns, whatever their names, and functions with their schema.
-func TestProtect_EvaluatesTheExpression_P1(t *testing.T) {
+func TestProtect_EvaluatesTheExpression(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -243,7 +243,7 @@ func schemaOf(t testing.TB, dsn string) string {
 }
 
 // Without its protection a table is as it was before.
-func TestUnprotect_RestoresTheTableExactly_P5(t *testing.T) {
+func TestUnprotect_RestoresTheTableExactly(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	mustExec(t, r.admin, wayTables+`; create trigger before before insert on stock for each row execute function write_stock();
@@ -274,7 +274,7 @@ func TestUnprotect_RestoresTheTableExactly_P5(t *testing.T) {
 }
 
 // The list says when a protection isn't intact, and Protect mends it.
-func TestProtected_SaysWhatIsNotIntact_P5(t *testing.T) {
+func TestProtected_SaysWhatIsNotIntact(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	for name, x := range map[string]struct{ change, table, problem string }{
@@ -351,7 +351,7 @@ func TestProtect_LeavesWhatIsNotGiven(t *testing.T) {
 }
 
 // The list says of each table that the check at COMMIT is not what it was.
-func TestProtected_SaysThatTheCheckAtCommitIsNotIntact_P5(t *testing.T) {
+func TestProtected_SaysThatTheCheckAtCommitIsNotIntact(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	protect(t, r.admin, "item", "key", postgres.ProtectEnforce)
@@ -382,7 +382,7 @@ func TestProtected_SaysThatTheCheckAtCommitIsNotIntact_P5(t *testing.T) {
 
 // What a dump of pending_write restores is harmless: it isn't checked, and no transaction takes it
 // for what it has written itself, even if backend and transaction have the numbers of those dumped.
-func TestProtect_RestoredNotesAreHarmless_P2(t *testing.T) {
+func TestProtect_RestoredNotesAreHarmless(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"autovacuum": "off"}) // which would take transaction ids
 	admin, conn := openPool(t, dsn), openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })

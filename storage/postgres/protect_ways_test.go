@@ -262,7 +262,7 @@ func (db *protectedDB) try(t *testing.T, w way) error {
 }
 
 // Each way to write a protected table past the guard is rejected, and takes no effect.
-func TestProtect_RejectsEachWayPastTheGuard_HC1_P1_P2_P3(t *testing.T) {
+func TestProtect_RejectsEachWayPastTheGuard(t *testing.T) {
 	t.Parallel()
 	db := newProtectedDB(t, postgres.ProtectEnforce)
 	require.GreaterOrEqual(t, len(ways), 40)
@@ -293,7 +293,7 @@ func (db *protectedDB) start(t *testing.T, w way) {
 }
 
 // In audit mode each of them takes effect as if the table weren't protected, and is recorded.
-func TestProtect_AuditRecordsEachWayPastTheGuard_HC1_P4(t *testing.T) {
+func TestProtect_AuditRecordsEachWayPastTheGuard(t *testing.T) {
 	t.Parallel()
 	db := newProtectedDB(t, postgres.ProtectAudit)
 	for _, w := range ways {
@@ -319,7 +319,7 @@ func TestProtect_AuditRecordsEachWayPastTheGuard_HC1_P4(t *testing.T) {
 
 // A client in another language, which makes its transaction by hand and not read only behind the
 // seal, commits as well.
-func TestProtect_LetsAHandMadeGuardedTransactionThrough_P3(t *testing.T) {
+func TestProtect_LetsAHandMadeGuardedTransactionThrough(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []postgres.ProtectMode{postgres.ProtectEnforce, postgres.ProtectAudit} {
 		db := newProtectedDB(t, mode)
@@ -333,7 +333,7 @@ func TestProtect_LetsAHandMadeGuardedTransactionThrough_P3(t *testing.T) {
 
 // A write that audit mode can't record, or note, commits all the same. Only where the note can't be
 // updated in the course of COMMIT does that fail, with nothing committed.
-func TestProtect_AuditBreaksNoWriteThatItCannotRecord_P4(t *testing.T) {
+func TestProtect_AuditBreaksNoWriteThatItCannotRecord(t *testing.T) {
 	t.Parallel()
 	db := newProtectedDB(t, postgres.ProtectAudit)
 	db.start(t, way{})

@@ -43,7 +43,7 @@ func holdsLock(t *testing.T, pool *pgxpool.Pool, id int64, token fence.Token) {
 
 // Transactions run under several superseded claims: the oldest of these claims stays, and what
 // is older than its last entry goes.
-func TestPrune_KeepsTheOldestClaimInUse_L1(t *testing.T) {
+func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 	t.Parallel()
 	const large = 1<<33 + 1<<31 - 1 // a token whose lock has a key above 1<<30
 	for name, c := range map[string]struct {
@@ -171,7 +171,7 @@ func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 
 // A rejection that is counted again while it is old enough to go stays (G5), and isn't waited
 // for.
-func TestPrune_KeepsARejectionThatIsCountedAgain_G5(t *testing.T) {
+func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

@@ -13,7 +13,7 @@ import (
 
 // A prune of a history with a gap would hide the gap. It leaves that history as it is, says
 // so each time, and prunes what comes after it.
-func TestPrune_LeavesAHistoryWithAGap_HF3(t *testing.T) {
+func TestPrune_LeavesAHistoryWithAGap(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -50,7 +50,7 @@ func TestPrune_LeavesAHistoryWithAGap_HF3(t *testing.T) {
 }
 
 // A gap doesn't have to be within what goes now: the claim that an earlier prune left may be missing.
-func TestPrune_LeavesAHistoryWithoutItsOldestClaim_HF3(t *testing.T) {
+func TestPrune_LeavesAHistoryWithoutItsOldestClaim(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -68,7 +68,7 @@ func TestPrune_LeavesAHistoryWithoutItsOldestClaim_HF3(t *testing.T) {
 }
 
 // A resource without any history is the last one by name: a prune ends there, and reports it.
-func TestPrune_EndsAtALastResourceWithoutHistory_HF3(t *testing.T) {
+func TestPrune_EndsAtALastResourceWithoutHistory(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	written(t, newStore(t, pool, nil), grant(5, "a"), 5)
@@ -133,7 +133,7 @@ func TestSetPolicy_WaitsForAPruneThatRuns(t *testing.T) {
 }
 
 // Claims don't wait for a prune, also if they raise the database's marks.
-func TestPrune_DelaysNoClaimOfAnotherEpoch_L1(t *testing.T) {
+func TestPrune_DelaysNoClaimOfAnotherEpoch(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

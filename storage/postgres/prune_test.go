@@ -231,7 +231,7 @@ func TestPrune_KeepsWhatIsNeeded(t *testing.T) {
 
 // A fence that was deleted by hand is rebuilt from what a prune has left: older tokens stay
 // rejected.
-func TestPrune_LeavesWhatRebuildsAFence_G3(t *testing.T) {
+func TestPrune_LeavesWhatRebuildsAFence(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -251,7 +251,7 @@ func TestPrune_LeavesWhatRebuildsAFence_G3(t *testing.T) {
 
 // A claimant that has seen a position whose entry was pruned has not seen too much. One that has seen
 // another transaction at a position that is there, or is ahead of the fence, has.
-func TestPrune_LosesNothingThatWasSeen_N6(t *testing.T) {
+func TestPrune_LosesNothingThatWasSeen(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -274,7 +274,7 @@ func TestPrune_LosesNothingThatWasSeen_N6(t *testing.T) {
 }
 
 // The outcome of a transaction whose entry was pruned is unknown, and never "not applied".
-func TestPrune_LeavesNoWrongOutcome_G4(t *testing.T) {
+func TestPrune_LeavesNoWrongOutcome(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -292,7 +292,7 @@ func TestPrune_LeavesNoWrongOutcome_G4(t *testing.T) {
 
 // A prune waits for no lock of a guarded transaction, and holds none that one needs: it goes on
 // while one runs, also on a resource that is never at rest. Of two prunes one does the work.
-func TestPrune_StandsInNoWay_L1(t *testing.T) {
+func TestPrune_StandsInNoWay(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -316,7 +316,7 @@ func TestPrune_StandsInNoWay_L1(t *testing.T) {
 }
 
 // The checkpoint knows the latest time of what was pruned, also once the clock has gone back.
-func TestPrune_KeepsTheLatestTime_HF4(t *testing.T) {
+func TestPrune_KeepsTheLatestTime(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	written(t, newStore(t, pool, nil), grant(5, "a"), 6)
@@ -333,7 +333,7 @@ func TestPrune_KeepsTheLatestTime_HF4(t *testing.T) {
 }
 
 // Nothing but a prune deletes history, and nothing changes a checkpoint otherwise.
-func TestHistory_IsOnlyPruned_HB12(t *testing.T) {
+func TestHistory_IsOnlyPruned(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -415,7 +415,7 @@ func TestHoldHistory_NeedsAReason(t *testing.T) {
 }
 
 // A day of a policy is 24 hours, also where a session's time zone has days of 23.
-func TestPrune_ReckonsDaysOf24Hours_G4(t *testing.T) {
+func TestPrune_ReckonsDaysOf24Hours(t *testing.T) {
 	t.Parallel()
 	var reckoning, otherwise int
 	require.NoError(t, newPool(t).QueryRow(t.Context(), `

@@ -9,7 +9,7 @@ import (
 
 // Sessions whose plans were made while the tables were small still use the indexes after
 // the tables have grown: no table is scanned.
-func TestFunctions_NeverScanATable_N23(t *testing.T) {
+func TestFunctions_NeverScanATable(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	admin := openPool(t, dsn)

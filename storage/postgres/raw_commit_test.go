@@ -77,7 +77,7 @@ var senders = map[string]func(ctx context.Context, tx pgx.Tx, sql string) error{
 
 // However an operation ends its transaction, and whichever errors it ignores, Commit
 // doesn't return nil for an unsealed transaction, and the fence stays where it was.
-func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
+func TestRawCommit_IsNeverSuccess(t *testing.T) {
 	t.Parallel()
 	simple := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }
 	for mode, c := range map[string]struct {
@@ -114,7 +114,7 @@ func TestRawCommit_IsNeverSuccess_N15(t *testing.T) {
 
 // After the transaction's end no statement is sent: it would commit on its own, without a
 // fence.
-func TestRawCommit_NothingIsSentBehindIt_N15(t *testing.T) {
+func TestRawCommit_NothingIsSentBehindIt(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"commit", "rollback"} {
 		t.Run(sql, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestRawCommit_NothingIsSentBehindIt_N15(t *testing.T) {
 }
 
 // The common ways to end it get an error by name.
-func TestRawCommit_IsNamed_N15(t *testing.T) {
+func TestRawCommit_IsNamed(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{"commit", "rollback", "commit and chain", "commit; begin"} {
 		t.Run(sql, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestRawSQL_WithoutTransactionControlCommits(t *testing.T) {
 }
 
 // A prepared transaction outlives its session, and so claim and eviction.
-func TestPrepareTransaction_IsRejectedAndNeverSuccess_N16(t *testing.T) {
+func TestPrepareTransaction_IsRejectedAndNeverSuccess(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
 	pool := openPool(t, dsn)
@@ -191,7 +191,7 @@ func TestPrepareTransaction_IsRejectedAndNeverSuccess_N16(t *testing.T) {
 
 // The error says which of the operation's writes stay, correctly also where the operation
 // rolled back.
-func TestRawCommit_SaysWhatStays_N15(t *testing.T) {
+func TestRawCommit_SaysWhatStays(t *testing.T) {
 	t.Parallel()
 	for sql, stays := range map[string]int64{"commit": 1, "commit; begin": 1, "rollback": 0, "abort; begin": 0, "rollback and chain": 0} {
 		t.Run(sql, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestRawCommit_SaysWhatStays_N15(t *testing.T) {
 
 // A COMMIT of the function's own is reported, and nothing runs again, also if the function
 // then fails: nothing on the connection shows `commit; begin`.
-func TestRun_ACommitBeforeAFailureIsReported_N15_G4(t *testing.T) {
+func TestRun_ACommitBeforeAFailureIsReported(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("the operation's own error")
 	addOne := "insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"
@@ -263,7 +263,7 @@ func TestRun_ACommitBeforeAFailureIsReported_N15_G4(t *testing.T) {
 
 // A connection that is lost in a function is a transient error, once the server has said
 // that nothing was committed.
-func TestRun_ALostConnectionIsTransient_G4(t *testing.T) {
+func TestRun_ALostConnectionIsTransient(t *testing.T) {
 	t.Parallel()
 	_, proxy, store, _ := behindPooler(t)
 	lost := pgproxy.SwallowReply()
@@ -287,7 +287,7 @@ func TestRun_ALostConnectionIsTransient_G4(t *testing.T) {
 
 // Where the server can't be asked, a text of several statements may have committed: the
 // function doesn't run again.
-func TestRun_AnUnknownCommitIsNotTransient_N15_G4(t *testing.T) {
+func TestRun_AnUnknownCommitIsNotTransient(t *testing.T) {
 	t.Parallel()
 	for sql, again := range map[string]bool{"select 1": true, "select 1; select 2": false} {
 		away := errors.New("away")

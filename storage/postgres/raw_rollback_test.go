@@ -79,7 +79,7 @@ const addOne = "insert into item values ('x', 1) on conflict (key) do update set
 // After a ROLLBACK of the function's own the transaction that the begin check has seen is
 // aborted, and what a later one of the function's committed stays. So nothing runs again, and no
 // error says that it may, whatever the function then fails with.
-func TestRun_ARollbackBeforeAFailureIsReported_N15_G4(t *testing.T) {
+func TestRun_ARollbackBeforeAFailureIsReported(t *testing.T) {
 	t.Parallel()
 	for how, leave := range unfenced {
 		for _, mode := range []struct {
@@ -114,7 +114,7 @@ func TestRun_ARollbackBeforeAFailureIsReported_N15_G4(t *testing.T) {
 
 // A COMMIT whose answer was lost is found to have taken no effect, since the seal's position is
 // still free. What the function committed itself stays.
-func TestRun_ACommitOfItsOwnBeforeALostSeal_N15_G4(t *testing.T) {
+func TestRun_ACommitOfItsOwnBeforeALostSeal(t *testing.T) {
 	t.Parallel()
 	for leave, fn := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"commit":   statement(addOne + "; commit; begin"),
@@ -148,7 +148,7 @@ func TestRun_ACommitOfItsOwnBeforeALostSeal_N15_G4(t *testing.T) {
 
 // So it is for each call of a group, if one of them may have sent a COMMIT: this text has one if
 // standard_conforming_strings is off.
-func TestGroup_APossibleCommitBeforeALostSeal_N15_G4(t *testing.T) {
+func TestGroup_APossibleCommitBeforeALostSeal(t *testing.T) {
 	t.Parallel()
 	for ender := range 3 {
 		t.Run(fmt.Sprint(ender), func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestGroup_APossibleCommitBeforeALostSeal_N15_G4(t *testing.T) {
 }
 
 // So it is if the COMMIT was a batch's, from a rewriter.
-func TestRun_ACommitOfABatchBeforeALostSeal_N15_G4(t *testing.T) {
+func TestRun_ACommitOfABatchBeforeALostSeal(t *testing.T) {
 	t.Parallel()
 	pool, proxy, store, _ := behindPooler(t)
 	var lost atomic.Bool
@@ -218,7 +218,7 @@ func TestRun_ACommitOfABatchBeforeALostSeal_N15_G4(t *testing.T) {
 }
 
 // A text without COMMIT and ROLLBACK leaves an error what it is, also if it has several statements.
-func TestRun_SeveralStatementsLeaveAFailureTransient_L1(t *testing.T) {
+func TestRun_SeveralStatementsLeaveAFailureTransient(t *testing.T) {
 	t.Parallel()
 	pool, g := guardOn(t)
 	runs := 0

@@ -46,7 +46,7 @@ func beginRead(t testing.TB, store *postgres.Store, claims ...storage.Claim) sto
 
 // No transaction id, no entry, no new version of the fence: on a server with nothing else to
 // do, the next transaction id is the same before and after.
-func TestReadOnly_WritesNothing_G13(t *testing.T) {
+func TestReadOnly_WritesNothing(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"autovacuum": "off"})
 	pool := openPool(t, dsn)
@@ -72,7 +72,7 @@ func TestReadOnly_WritesNothing_G13(t *testing.T) {
 
 // A claim comes after the read. Inside the transaction the stricter levels don't show it: the
 // check stands after COMMIT.
-func TestReadOnly_IsCheckedBehindItsSnapshot_N23_G13(t *testing.T) {
+func TestReadOnly_IsCheckedBehindItsSnapshot(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -94,7 +94,7 @@ func TestReadOnly_IsCheckedBehindItsSnapshot_N23_G13(t *testing.T) {
 }
 
 // Another transaction of the same grant commits between two reads, which differ.
-func TestReadOnly_TornBetweenPositionsIsRejected_N10_G13(t *testing.T) {
+func TestReadOnly_TornBetweenPositionsIsRejected(t *testing.T) {
 	t.Parallel()
 	_, _, store, direct := behindPooler(t) // whose only connection has to be free to record the rejection
 	c := claim(t, store, grant(5, "a"))
@@ -110,7 +110,7 @@ func TestReadOnly_TornBetweenPositionsIsRejected_N10_G13(t *testing.T) {
 
 // Everything that identifies the position is compared, and the timeline too, whatever the begin
 // check has seen.
-func TestReadOnly_ComparesAllOfThePosition_G13(t *testing.T) {
+func TestReadOnly_ComparesAllOfThePosition(t *testing.T) {
 	t.Parallel()
 	for change, want := range map[string]storage.Reason{
 		"epoch = epoch + 1":       storage.ReasonStale,
@@ -157,7 +157,7 @@ var forgers = []string{
 
 // However the function ends its transaction, and whichever errors it ignores, what it writes
 // in another one doesn't commit, and Commit doesn't return nil.
-func TestReadOnly_RawCommitIsNeverSuccess_N15_G13(t *testing.T) {
+func TestReadOnly_RawCommitIsNeverSuccess(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -186,7 +186,7 @@ func TestReadOnly_RawCommitIsNeverSuccess_N15_G13(t *testing.T) {
 
 // A COMMIT of the function's own is reported, and nothing runs again, also if the function
 // then fails, whether the transaction that it fails in can still be asked or not.
-func TestReadOnly_ACommitBeforeAFailureIsReported_N15_G4(t *testing.T) {
+func TestReadOnly_ACommitBeforeAFailureIsReported(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("the function's own error")
 	for name, fail := range map[string]storage.Func[pgx.Tx]{
@@ -210,7 +210,7 @@ func TestReadOnly_ACommitBeforeAFailureIsReported_N15_G4(t *testing.T) {
 }
 
 // Where nothing can tell whether a function has sent a COMMIT, it doesn't run again.
-func TestReadOnly_AnUnknownCommitIsNotTransient_N15_G4(t *testing.T) {
+func TestReadOnly_AnUnknownCommitIsNotTransient(t *testing.T) {
 	t.Parallel()
 	for sql, want := range map[string]bool{"select 1": true, "commit; begin": false} {
 		store := newStore(t, newPool(t), nil)
@@ -225,7 +225,7 @@ func TestReadOnly_AnUnknownCommitIsNotTransient_N15_G4(t *testing.T) {
 }
 
 // An error of the check itself is no answer, and trying again doesn't help.
-func TestReadOnly_CheckThatFailsIsNoSuccess_G13(t *testing.T) {
+func TestReadOnly_CheckThatFailsIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -239,7 +239,7 @@ func TestReadOnly_CheckThatFailsIsNoSuccess_G13(t *testing.T) {
 
 // A serializable read-only transaction can be DEFERRABLE, by default, and would wait for the
 // transactions of others before any limit is in force.
-func TestReadOnly_WaitsForNoSafeSnapshot_L1_N24(t *testing.T) {
+func TestReadOnly_WaitsForNoSafeSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_deferrable": "on"}))
 	store := newStore(t, pool, at(pgx.Serializable))
@@ -260,7 +260,7 @@ func guardOn(t *testing.T) (*pgxpool.Pool, *guard.Guard[pgx.Tx]) {
 }
 
 // What writes fails, says why, and can't be allowed later.
-func TestReadOnly_CannotWrite_G13(t *testing.T) {
+func TestReadOnly_CannotWrite(t *testing.T) {
 	t.Parallel()
 	for _, ops := range [][]string{
 		{"insert into item values ('x', 1)"},
@@ -291,7 +291,7 @@ func TestReadOnly_CannotWrite_G13(t *testing.T) {
 
 // The last message, or its answer, is lost. Nothing is in doubt: the call may be made again, and
 // with Retryable is; unless a text of several statements may have held a COMMIT.
-func TestReadOnly_WithoutAnAnswerIsSafeToRetry_G13_G4(t *testing.T) {
+func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func() *pgproxy.Action{"request": pgproxy.SwallowCommit, "answer": pgproxy.SwallowReply} {
 		for sql, safe := range map[string]bool{"select 1": true, "select 1; select 2": false} {
@@ -328,7 +328,7 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry_G13_G4(t *testing.T) {
 }
 
 // If the fence shows why there is no answer, that is the error, and running again wouldn't help.
-func TestReadOnly_WithoutAnAnswerButSupersededIsStale_G5(t *testing.T) {
+func TestReadOnly_WithoutAnAnswerButSupersededIsStale(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	txn := beginRead(t, f.store, claim(t, f.direct, grant(5, "a")))
@@ -341,7 +341,7 @@ func TestReadOnly_WithoutAnAnswerButSupersededIsStale_G5(t *testing.T) {
 }
 
 // Whatever a pooler makes of the answer, an operation whose grant was superseded is no success.
-func TestReadOnly_AnsweredByAPoolerIsNoSuccess_G13(t *testing.T) {
+func TestReadOnly_AnsweredByAPoolerIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
@@ -370,7 +370,7 @@ func onRead(proxy *pgproxy.Proxy, pooler func(ask pgproxy.Ask, sql string) words
 
 // A pooler runs the check on another connection, where it passes. The database could have gone back
 // since the read.
-func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess_N21_G13(t *testing.T) {
+func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for _, elsewhere := range []bool{false, true} {
 		_, proxy, store, direct := behindPooler(t)
@@ -417,7 +417,7 @@ func texts(t *testing.T, pool *pgxpool.Pool, sql string) []string {
 }
 
 // A session that the server has ended is explained by the fence.
-func TestReadOnly_EvictedBeforeItsCheckIsStale_G5(t *testing.T) {
+func TestReadOnly_EvictedBeforeItsCheckIsStale(t *testing.T) {
 	t.Parallel()
 	_, _, store, direct := behindPooler(t)
 	txn := beginRead(t, store, claim(t, store, grant(5, "a")))
@@ -434,7 +434,7 @@ func TestReadOnly_EvictedBeforeItsCheckIsStale_G5(t *testing.T) {
 }
 
 // What a batch reads goes out with its check, like what it writes with its seal.
-func TestReadOnly_BatchIsCheckedInItsWrite_G13(t *testing.T) {
+func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	t.Parallel()
 	_, proxy, store, direct := behindPooler(t)
 	g := guardtest.New(t, storage.Store[pgx.Tx](store))
@@ -473,7 +473,7 @@ func TestReadOnly_BatchIsCheckedInItsWrite_G13(t *testing.T) {
 }
 
 // A standby answers reads, though older ones: it can't begin a read-only operation, nor check one.
-func TestReadOnly_FailsOnAStandby_G13(t *testing.T) {
+func TestReadOnly_FailsOnAStandby(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
 	c := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))

@@ -12,7 +12,7 @@ import (
 
 // A rejected client may stop at that moment: its locks are free as soon as the server has
 // rejected it, without a ROLLBACK from the client.
-func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
+func TestRejection_ReleasesItsLocksAtOnce(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -59,7 +59,7 @@ func TestRejection_ReleasesItsLocksAtOnce_N2(t *testing.T) {
 // The lost update that a check of tokens alone lets through: the old holder writes after
 // the new one has read, and before it has written. The claim prevents it: the database
 // knows the new token before anything is read under it.
-func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
+func TestClaim_ComesBeforeTheSuccessorsFirstRead(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -80,7 +80,7 @@ func TestClaim_ComesBeforeTheSuccessorsFirstRead_N1_G1_G3(t *testing.T) {
 }
 
 // A rejection is recorded although the caller's context has ended.
-func TestRejection_IsRecordedThoughTheCallersContextHasEnded_G5(t *testing.T) {
+func TestRejection_IsRecordedThoughTheCallersContextHasEnded(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

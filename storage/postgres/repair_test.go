@@ -11,7 +11,7 @@ import (
 
 // The row of a fence was restored to an older state, and its history was not: every move
 // fails with an error that says so, and the remedy in the message works.
-func TestFence_BehindItsHistoryIsNamedAndRepaired_N26(t *testing.T) {
+func TestFence_BehindItsHistoryIsNamedAndRepaired(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)

@@ -27,7 +27,7 @@ func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(f
 
 // RequireFenced works on this store with a pool of two, and distinguishes fenced functions
 // from unfenced ones.
-func TestRequireFenced_FindsUnfencedFunctions_G2_G3(t *testing.T) {
+func TestRequireFenced_FindsUnfencedFunctions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		run     func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error
@@ -82,7 +82,7 @@ func TestRequireFenced_FindsUnfencedFunctions_G2_G3(t *testing.T) {
 
 // Behind a pooler the successor's claim cuts the server's connection, not the
 // holder's own.
-func TestRequireFenced_WorksThroughAPooler_HB18(t *testing.T) {
+func TestRequireFenced_WorksThroughAPooler(t *testing.T) {
 	t.Parallel()
 	pool := openPooled(t, startPooler(t, pgserver.Shared(t), pgbouncer.Config{}), migrated(t))
 	guardtest.RequireFenced(t, newStore(t, pool, nil), resource,

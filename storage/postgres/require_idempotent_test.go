@@ -14,7 +14,7 @@ import (
 
 // The answer to COMMIT is lost and the call made again, on this store, with a pool of
 // two.
-func TestRequireIdempotent_FindsFunctionsThatTakeEffectTwice_G4(t *testing.T) {
+func TestRequireIdempotent_FindsFunctionsThatTakeEffectTwice(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		run     func(ctx context.Context, h guardtest.Process[pgx.Tx]) error

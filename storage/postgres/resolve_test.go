@@ -91,7 +91,7 @@ func (f faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 	}
 }
 
-func TestResolve_CommitThatNeverArrived_G4(t *testing.T) {
+func TestResolve_CommitThatNeverArrived(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
@@ -104,7 +104,7 @@ func TestResolve_CommitThatNeverArrived_G4(t *testing.T) {
 	})
 }
 
-func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
+func TestResolve_CommitWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
@@ -120,7 +120,7 @@ func TestResolve_CommitWhoseReplyWasLost_G4(t *testing.T) {
 
 // A COMMIT that is still under way when its outcome has been resolved finds its position
 // taken.
-func TestResolve_LateCommitIsRejected_N9_G4(t *testing.T) {
+func TestResolve_LateCommitIsRejected(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		for name, c := range map[string]struct {
@@ -169,7 +169,7 @@ func TestResolve_LateCommitIsRejected_N9_G4(t *testing.T) {
 }
 
 // The other order: the COMMIT arrives before Resolve.
-func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
+func TestResolve_CommitThatArrivedLateButFirst(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
@@ -185,7 +185,7 @@ func TestResolve_CommitThatArrivedLateButFirst_N9_G4(t *testing.T) {
 
 // Resolve has no answer while the seal is under way: it waits, and its error says so when
 // its timeout has passed.
-func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
+func TestResolve_WaitsForASealUnderWay(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	c := claim(t, f.store, grant(5, "a"))
@@ -214,7 +214,7 @@ func TestResolve_WaitsForASealUnderWay_G4(t *testing.T) {
 
 // The server runs nothing of a seal's message before all of it has arrived, so a holder
 // that stopped while it was sending holds no locks: a claim succeeds at once.
-func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
+func TestSeal_TruncatedMessageLocksNothing(t *testing.T) {
 	t.Parallel()
 	for _, bytes := range []int{1, 5, 40, 100, 150, 1 << 20} {
 		f := newFaulty(t)
@@ -236,7 +236,7 @@ func TestSeal_TruncatedMessageLocksNothing_N11(t *testing.T) {
 }
 
 // Any one of several resources whose history has the entry decides.
-func TestResolve_SeveralResources_G4(t *testing.T) {
+func TestResolve_SeveralResources(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		f := newFaultyAt(t, level)
@@ -260,7 +260,7 @@ func TestResolve_SeveralResources_G4(t *testing.T) {
 
 // If the server ended the session before the seal had completed, it never ran COMMIT: that
 // leaves no doubt.
-func TestCommit_EndedBeforeTheSealIsNotInDoubt_G4(t *testing.T) {
+func TestCommit_EndedBeforeTheSealIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
@@ -307,7 +307,7 @@ const sleepInCommit = `create temporary table late (left_over int);
 	insert into late values (3)`
 
 // Once COMMIT has begun, the end of the session proves nothing.
-func TestCommit_EndedBehindTheSealIsInDoubt_G4(t *testing.T) {
+func TestCommit_EndedBehindTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	c := claim(t, f.direct, grant(5, "a"))

@@ -81,7 +81,7 @@ func (r *restore) rejects(t *testing.T, c storage.Claim, want storage.Reason) {
 // newer one, with an error of its own and not as stale. It accepts no token lower than
 // those it knows, nor another holder's equal one. Accepted holders go on from there, in a
 // history that verifies.
-func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
+func TestRestore_OfAnOlderVolumeIsNoticed(t *testing.T) {
 	t.Parallel()
 	r := newRestore(t)
 	kept := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
@@ -113,7 +113,7 @@ func TestRestore_OfAnOlderVolumeIsNoticed_N21_HE4(t *testing.T) {
 // exactly as it last saw it, position and transaction, and may go on: nothing of the
 // successor's work is left. If it has seen one position more, it may not. The successor may
 // not go on in either case, even if other moves have taken its positions again.
-func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
+func TestRestore_ThatLostASuccessorsClaim(t *testing.T) {
 	t.Parallel()
 	for name, seenMore := range map[string]bool{"as it last saw it": false, "behind what it saw": true} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestRestore_ThatLostASuccessorsClaim_N21_N27_HE4(t *testing.T) {
 // A Guard that runs while its database is restored fails one call with ReasonWentBack,
 // and works under a new grant from the next one on. A Hold that has read before is
 // over.
-func TestRestore_GuardGoesOnUnderANewGrant_N21_HE4(t *testing.T) {
+func TestRestore_GuardGoesOnUnderANewGrant(t *testing.T) {
 	t.Parallel()
 	r := newRestore(t)
 	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](r.store), nil)

@@ -76,14 +76,14 @@ func (r roles) service(t testing.TB) string {
 }
 
 // Every operation of a store works as the app role.
-func TestRoles_AppPassesTheContract_HC2(t *testing.T) {
+func TestRoles_AppPassesTheContract(t *testing.T) {
 	t.Parallel()
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newRoles(t).app, nil) })
 }
 
 // The app role can't write to the protocol's tables itself, nor disable the triggers that
 // protect them.
-func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
+func TestRoles_AppCannotTouchFencesAndHistory(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -123,7 +123,7 @@ func TestRoles_AppCannotTouchFencesAndHistory_HC1_HC2_HB12(t *testing.T) {
 }
 
 // The reader can only read.
-func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
+func TestRoles_ReaderReadsHistoryOnly(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
@@ -152,7 +152,7 @@ func TestRoles_ReaderReadsHistoryOnly_HC2(t *testing.T) {
 
 // Eviction needs no extra right among sessions of one role; across two roles it needs
 // pg_signal_backend. Without that the claim succeeds, and the log says so.
-func TestRoles_EvictionAcrossRoles_N19(t *testing.T) {
+func TestRoles_EvictionAcrossRoles(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		same, signal bool
@@ -196,7 +196,7 @@ func TestRoles_EvictionAcrossRoles_N19(t *testing.T) {
 }
 
 // An operation that resets the role that its connection has taken on can't seal.
-func TestRoles_ResetRoleFailsClosed_N24(t *testing.T) {
+func TestRoles_ResetRoleFailsClosed(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	login := newRole(t, r.admin, "login")
@@ -259,7 +259,7 @@ func TestGrantRoles_ConcurrentCallsForTwoDatabases(t *testing.T) {
 }
 
 // Roles whose rights can't be limited by grants, and names that are no roles, are rejected.
-func TestGrantRoles_RejectsBadRoles_HC2(t *testing.T) {
+func TestGrantRoles_RejectsBadRoles(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	owner, member := newRole(t, pool, "owner"), newRole(t, pool, "member")
@@ -279,7 +279,7 @@ func TestGrantRoles_RejectsBadRoles_HC2(t *testing.T) {
 }
 
 // A table that a crash would empty is rejected.
-func TestCheck_RejectsUnloggedTables_HB15(t *testing.T) {
+func TestCheck_RejectsUnloggedTables(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))
@@ -293,7 +293,7 @@ func TestCheck_RejectsUnloggedTables_HB15(t *testing.T) {
 }
 
 // An owner that may not create roles gets an error with the remedy, and the remedy works.
-func TestGrantRoles_SaysWhatToDoWithoutCreateRole_HC2(t *testing.T) {
+func TestGrantRoles_SaysWhatToDoWithoutCreateRole(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
 	admin := openPool(t, dsn)

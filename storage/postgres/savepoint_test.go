@@ -71,7 +71,7 @@ func TestSavepoint_CommitOfAFailedOneUndoesIt(t *testing.T) {
 
 // If a rollback never reached the server, as when it is deferred with a context that has
 // ended, the savepoint's work is not undone: nothing may commit.
-func TestSavepoint_FailedRollbackCommitsNothing_G4(t *testing.T) {
+func TestSavepoint_FailedRollbackCommitsNothing(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		savepoint, err := tx.Begin(ctx)
@@ -124,7 +124,7 @@ func TestSavepoint_IsNotEndedBesideAnOpenResult(t *testing.T) {
 
 // A savepoint that was neither released nor rolled back, as some mappers leave it, is
 // committed with the transaction around it: sealed, and kept by Once.
-func TestSavepoint_LeftOpenIsSealedAndKept_G2_G4(t *testing.T) {
+func TestSavepoint_LeftOpenIsSealedAndKept(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"by SQL":   func(ctx context.Context, tx pgx.Tx) error { return statement("savepoint s")(ctx, tx) },
@@ -157,7 +157,7 @@ func TestSavepoint_LeftOpenIsSealedAndKept_G2_G4(t *testing.T) {
 
 // A Commit that never reached the server hasn't ended the savepoint: a Rollback that
 // follows has its work to undo.
-func TestSavepoint_RollbackUndoesWhatAFailedCommitLeft_G4(t *testing.T) {
+func TestSavepoint_RollbackUndoesWhatAFailedCommitLeft(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		savepoint, err := tx.Begin(ctx)

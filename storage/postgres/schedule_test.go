@@ -42,10 +42,10 @@ type schedule struct {
 	calls   []*call
 }
 
-// TestSchedules_LoseNoUpdate_G1_G2_G3_G4_G6 checks random schedules against what
+// TestSchedules_LoseNoUpdate checks random schedules against what
 // the data has to be. The same seed makes the same schedules: 200 of seed 1, unless
 // -rapid.checks and -rapid.seed say otherwise (a seed of 0 chooses one).
-func TestSchedules_LoseNoUpdate_G1_G2_G3_G4_G6(t *testing.T) {
+func TestSchedules_LoseNoUpdate(t *testing.T) {
 	t.Parallel()
 	rapidDefaults(t, map[string]string{"checks": "200", "seed": "1", "shrinktime": "10s", "nofailfile": "true"})
 	db := newScheduleDB(t)

@@ -53,7 +53,7 @@ func (c *readingConn) Read(b []byte) (int, error) {
 
 // The context ends while the answer to COMMIT is under way. It comes later, and the
 // next user of the pool doesn't get it.
-func TestCommit_LateAnswerReachesNoOtherUser_G4(t *testing.T) {
+func TestCommit_LateAnswerReachesNoOtherUser(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	proxy, err := pgproxy.New(dsn)
@@ -142,7 +142,7 @@ func TestCommit_SendingEndsWithItsContext(t *testing.T) {
 
 // Severities are in the server's language. The store reads a warning at COMMIT from the
 // field that isn't translated.
-func TestCommit_WarningInAnotherLanguageIsInDoubt_N22(t *testing.T) {
+func TestCommit_WarningInAnotherLanguageIsInDoubt(t *testing.T) {
 	t.Parallel()
 	_, proxy, store, _ := behindPooler(t)
 	c := claim(t, store, grant(5, "a"))

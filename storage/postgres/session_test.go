@@ -26,7 +26,7 @@ func (s slow) RewriteQuery(_ context.Context, _ *pgx.Conn, sql string, _ []any) 
 // A statement that a goroutine of the operation's has begun and not sent yet when
 // the operation returns never takes effect: neither by itself nor in the
 // transaction that the connection would run next.
-func TestRun_StatementLeftBehindTakesNoEffect_G3_G4(t *testing.T) {
+func TestRun_StatementLeftBehindTakesNoEffect(t *testing.T) {
 	t.Parallel()
 	for name, returned := range map[string]error{"nil": nil, "an error": errors.New("never mind")} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
 }
 
 // An error of the operation's own that looks like one of ours is not taken for it.
-func TestRun_UsersOwnErrorIsNoRejection_G5(t *testing.T) {
+func TestRun_UsersOwnErrorIsNoRejection(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -115,7 +115,7 @@ func TestRun_UsersOwnErrorIsNoRejection_G5(t *testing.T) {
 }
 
 // If the rejection is why the context ended, its error doesn't mention the context.
-func TestRun_RejectionIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
+func TestRun_RejectionIsNotTiedToTheEndOfTheContext(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -133,7 +133,7 @@ func TestRun_RejectionIsNotTiedToTheEndOfTheContext_G5(t *testing.T) {
 
 // The error of an evicted transaction names the successor, regardless of the session's
 // settings.
-func TestRun_NamesTheSuccessorUnderAnySettings_N24_G5(t *testing.T) {
+func TestRun_NamesTheSuccessorUnderAnySettings(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]func(*pgxpool.Config){
 		"DateStyle": with(map[string]string{"DateStyle": "German"}),

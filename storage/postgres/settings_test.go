@@ -31,7 +31,7 @@ const hostile = `
 
 // The protocol works, and rejections are detected and recorded, regardless of the defaults
 // of session, role or database. A second resource exists, so that a mix-up would show.
-func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
+func TestStore_WorksUnderAnySettings(t *testing.T) {
 	t.Parallel()
 	for name, params := range map[string]map[string]string{
 		"shadowing search_path": {"search_path": "hostile, pg_catalog, public"},
@@ -93,7 +93,7 @@ func TestStore_WorksUnderAnySettings_N24_N23(t *testing.T) {
 }
 
 // A transaction that the server ended gets the true reason, for its own resource.
-func TestRun_NamesTheSuccessorUnderAnySearchPath_N24_G5(t *testing.T) {
+func TestRun_NamesTheSuccessorUnderAnySearchPath(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	plain := openPool(t, dsn)
@@ -112,7 +112,7 @@ func TestRun_NamesTheSuccessorUnderAnySearchPath_N24_G5(t *testing.T) {
 }
 
 // Names and operations are data, even if they look like SQL.
-func TestStore_KeepsAnyText_N24(t *testing.T) {
+func TestStore_KeepsAnyText(t *testing.T) {
 	t.Parallel()
 	for _, strings := range []string{"on", "off"} {
 		pool := openPool(t, migrated(t), with(map[string]string{"standard_conforming_strings": strings}))
@@ -159,7 +159,7 @@ func TestStore_KeepsHugeOperations(t *testing.T) {
 
 // Where the planner may choose just-in-time compilation, it does so for the
 // functions' own queries, whose cost enable_seqscan = off makes look enormous.
-func TestFunctions_PinTheirSettings_N24(t *testing.T) {
+func TestFunctions_PinTheirSettings(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	unpinned := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace

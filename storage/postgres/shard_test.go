@@ -24,7 +24,7 @@ func setShard(t *testing.T, pool *pgxpool.Pool, shard string) error {
 
 // A database says which shard it is: each claim of a process that takes it for another one fails,
 // also of a process that was right when it began.
-func TestShard_ClaimsForAnotherAreRejected_HE9(t *testing.T) {
+func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, setShard(t, pool, "0 of 4"))
@@ -83,7 +83,7 @@ func waitsForLock(t *testing.T, pool *pgxpool.Pool) {
 
 // When a shard has been renamed, the list of fences is complete for processes with the old list of
 // databases: what moves the data claims all of them.
-func TestShard_RenameWaitsForClaimsUnderWay_HE9(t *testing.T) {
+func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, setShard(t, pool, "0 of 2"))
@@ -104,7 +104,7 @@ func TestShard_RenameWaitsForClaimsUnderWay_HE9(t *testing.T) {
 }
 
 // A claim that comes while a shard is being renamed sees the new name.
-func TestShard_ClaimDuringARenameIsRejected_HE9(t *testing.T) {
+func TestShard_ClaimDuringARenameIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, setShard(t, pool, "0 of 2"))
@@ -125,7 +125,7 @@ func TestShard_ClaimDuringARenameIsRejected_HE9(t *testing.T) {
 	requireNotReady(t, <-claimed, postgres.OtherShard)
 }
 
-func TestSetShard_WaitsForClaimsUnderWay_HE9(t *testing.T) {
+func TestSetShard_WaitsForClaimsUnderWay(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	tx := claimUnderWay(t, pool, "")
@@ -166,7 +166,7 @@ func TestSetShard_AsAnAppRole(t *testing.T) {
 }
 
 // The rule of guard.ShardOf, in SQL, as docs/guides/sharding.md has it.
-func TestShardOf_IsThatOfSQL_HE9(t *testing.T) {
+func TestShardOf_IsThatOfSQL(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	names := []string{"", "{", "{}", "}{", "a{}b{c}", "{a}{b}", "x{a}", "{{a}}", "{ä}", "ä"}

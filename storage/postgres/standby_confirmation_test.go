@@ -67,7 +67,7 @@ func (s standby) signal(how string) {
 
 // A commit that a standby has not confirmed is neither success nor failure, and Resolve
 // doesn't say that it took effect before it is as durable as any commit.
-func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
+func TestCommit_NotConfirmedByTheStandbyIsInDoubt(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, alone)
 	for name, c := range map[string]struct{ how, setting string }{
@@ -112,7 +112,7 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt_N4_N22(t *testing.T) {
 
 // A claim that a failover could still undo doesn't succeed, and a repeated one waits as the
 // first did.
-func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
+func TestClaim_NotConfirmedByTheStandbyFails(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, alone)
 	store := newStore(t, openPool(t, dsn), nil)
@@ -134,7 +134,7 @@ func TestClaim_NotConfirmedByTheStandbyFails_G1_N22(t *testing.T) {
 
 // Settings of the user's that lower durability don't apply to guarded transactions:
 // synchronous_commit is at least on while COMMIT runs.
-func TestCommit_IsDurableWhateverTheSettings_N28(t *testing.T) {
+func TestCommit_IsDurableWhateverTheSettings(t *testing.T) {
 	t.Parallel()
 	for setting, want := range map[string]string{
 		"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply",

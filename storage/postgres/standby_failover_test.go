@@ -84,7 +84,7 @@ func (r *replicated) rejects(t *testing.T, c storage.Claim, want storage.Reason)
 // tokens lower than those that the standby knows stay rejected; and a transaction in doubt
 // turns out not applied, which the server's own transaction ids would get wrong once they
 // are issued again.
-func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
+func TestFailover_AsynchronousIsNoticedByEveryHolder(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
 	seen := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
@@ -125,7 +125,7 @@ func TestFailover_AsynchronousIsNoticedByEveryHolder_N5_N6_HE1(t *testing.T) {
 
 // A process that gave the resource up before an asynchronous standby took over is told at its next
 // call what the standby never got, also if another process has moved the fence on by then.
-func TestFailover_NamesWhatAProcessLostThatGaveTheResourceUp_N6_HE1(t *testing.T) {
+func TestFailover_NamesWhatAProcessLostThatGaveTheResourceUp(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
 	locks := guardtest.NewLockService()
@@ -160,7 +160,7 @@ func TestFailover_NamesWhatAProcessLostThatGaveTheResourceUp_N6_HE1(t *testing.T
 
 // A Hold that has only read on the primary can't write to the standby that took over: it
 // may have read commits that are lost. The Guard goes on under a new grant.
-func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
+func TestFailover_EndsAHoldThatMerelyRead(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
 	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](r.store), nil)
@@ -182,7 +182,7 @@ func TestFailover_EndsAHoldThatMerelyRead_N6_HE1(t *testing.T) {
 
 // With a synchronous standby no acknowledged transaction is lost, even if database and
 // operation ask for less: a commit that the standby lacks is not acknowledged.
-func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
+func TestFailover_SynchronousLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
 	lax(t, r.direct)
@@ -209,7 +209,7 @@ func TestFailover_SynchronousLosesNothingAcknowledged_HE1(t *testing.T) {
 
 // A COMMIT that waits for its standby when the primary is lost, or whose wait is cancelled,
 // is in doubt; the standby decides whether it took effect.
-func TestFailover_SettlesTheCommitThatWaited_N4_N22_HE1(t *testing.T) {
+func TestFailover_SettlesTheCommitThatWaited(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		hold    func(r *replicated, t *testing.T) // keeps the standby from confirming

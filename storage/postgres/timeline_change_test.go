@@ -36,7 +36,7 @@ func failOver(t *testing.T, server *pgserver.Server, pool *pgxpool.Pool) {
 // A grant that was claimed before the database failed over is rejected, at the begin check
 // and at a repeated claim, even if its fence hasn't moved: data that was read under it may
 // be gone. The next grant starts afresh.
-func TestFailover_EndsTheGrantsOfBefore_HE1(t *testing.T) {
+func TestFailover_EndsTheGrantsOfBefore(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
 	pool := openPool(t, dsn)
@@ -77,7 +77,7 @@ func requireFailedOver(t *testing.T, err error, stage storage.Stage) {
 }
 
 // The error of an operation that the failover cuts off says so.
-func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
+func TestFailover_IsNamedToTheOperationItCutsOff(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
 	store := newStore(t, openPool(t, dsn), nil)
@@ -95,7 +95,7 @@ func TestFailover_IsNamedToTheOperationItCutsOff_HE1_G5(t *testing.T) {
 // A transaction whose connection breaks without a word before its seal is sent can't know
 // that COMMIT never arrived: it is resolved on the new timeline. A proxy cuts the connection,
 // since a server that loses its postmaster may still say so.
-func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
+func TestFailover_BeforeTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
 	proxy, err := pgproxy.New(dsn)
@@ -117,7 +117,7 @@ func TestFailover_BeforeTheSealIsInDoubt_HE1_G4(t *testing.T) {
 
 // If the server said that it ends the session before it failed over, the error of the seal
 // says that it failed over.
-func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
+func TestFailover_IsNamedToTheSealItCutsOff(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
 	store := newStore(t, openPool(t, dsn), nil)
@@ -137,7 +137,7 @@ func TestFailover_IsNamedToTheSealItCutsOff_HE1_G5(t *testing.T) {
 
 // A Hold that has read before a failover doesn't write after it; the next one gets
 // a grant of the new timeline.
-func TestFailover_EndsAHold_HE1(t *testing.T) {
+func TestFailover_EndsAHold(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, nil)
 	pool := openPool(t, dsn)

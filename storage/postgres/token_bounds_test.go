@@ -32,7 +32,7 @@ func epochGrant(epoch int64, token fence.Token) fence.Grant {
 
 // A token or an epoch that would lock all other holders out is rejected, recorded, and
 // changes nothing; the owner of the schema can admit it.
-func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
+func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, absurd := range map[string]fence.Grant{
 		"token":        epochGrant(1, jump+8),
@@ -84,7 +84,7 @@ func TestClaim_AbsurdTokenIsRejected_N25_HC2(t *testing.T) {
 
 // A grant of an earlier epoch is behind, whatever its token; and no hint, nor an update by
 // hand, takes an epoch back.
-func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
+func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -102,7 +102,7 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken_N20_N25(t *testing.T) {
 
 // Tokens that rise step by step, as a lock service issues them, are within bounds, however
 // high they get.
-func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
+func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -127,7 +127,7 @@ func TestClaim_TheMarkFollowsTheTokens_N25(t *testing.T) {
 
 // A database that was last used by tests two years ago accepts the tokens of guardtest's
 // lock service.
-func TestClaim_AnEarlierRunOfTestsIsNoObstacle_N25(t *testing.T) {
+func TestClaim_AnEarlierRunOfTestsIsNoObstacle(t *testing.T) {
 	t.Parallel()
 	var grants []fence.Grant
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestClaim_AnEarlierRunOfTestsIsNoObstacle_N25(t *testing.T) {
 }
 
 // The one row with the marks is rarely written, so that claims don't contend for it.
-func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
+func TestClaim_LeavesTheMarksAlone(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -165,7 +165,7 @@ func TestClaim_LeavesTheMarksAlone_N25(t *testing.T) {
 }
 
 // A claim that raises the mark and then waits for a fence doesn't delay other claims.
-func TestClaim_NeverWaitsForTheMarks_N25_L1(t *testing.T) {
+func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: 1e6})
@@ -180,7 +180,7 @@ func TestClaim_NeverWaitsForTheMarks_N25_L1(t *testing.T) {
 }
 
 // Claims that raise marks and epochs at once, over the same few resources, never deadlock.
-func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
+func TestClaim_MarksNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
@@ -209,7 +209,7 @@ func TestClaim_MarksNeverDeadlock_N25(t *testing.T) {
 }
 
 // Names and numbers of fences stay what they are.
-func TestFence_IsNeverRenamed_HB13(t *testing.T) {
+func TestFence_IsNeverRenamed(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
@@ -225,7 +225,7 @@ func TestFence_IsNeverRenamed_HB13(t *testing.T) {
 
 // Two schemas of one database don't end each other's transactions, though both
 // have a first resource, and its first token.
-func TestEvict_SparesOtherSchemas_N18(t *testing.T) {
+func TestEvict_SparesOtherSchemas(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	_, err := postgres.Migrate(t.Context(), pool, "other")

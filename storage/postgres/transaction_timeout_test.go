@@ -12,7 +12,7 @@ import (
 
 // PostgreSQL 17 ends a session with this FATAL error when transaction_timeout has
 // passed. That is from its documentation: these tests run on servers without it.
-func TestExplain_TransactionTimeoutIsTransientAndNamed_L1(t *testing.T) {
+func TestExplain_TransactionTimeoutIsTransientAndNamed(t *testing.T) {
 	t.Parallel()
 	fatal := &pgconn.PgError{Severity: "FATAL", Code: "25P04", Message: "terminating connection due to transaction timeout", Routine: "ProcessInterrupts"}
 	for _, stage := range []storage.Stage{storage.StageClaim, storage.StageBegin, storage.StageRun, storage.StageSeal} {

@@ -194,7 +194,7 @@ const createRun = `create table run (sql text);
 	create function run() returns trigger language plpgsql as $$ begin execute new.sql; return null; end $$;
 	create trigger run before insert on run for each row execute function run()`
 
-func TestRun_SwallowedFailureDoesNotCommit_G4(t *testing.T) {
+func TestRun_SwallowedFailureDoesNotCommit(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	mustExec(t, pool, createRun)
@@ -283,7 +283,7 @@ func TestRun_NamesHowTheConnectionWasLost(t *testing.T) {
 
 // A result that is still open when COMMIT goes out could hold up the seal after
 // a client that doesn't read.
-func TestRun_OpenResultsDoNotCommit_N12(t *testing.T) {
+func TestRun_OpenResultsDoNotCommit(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(ctx context.Context, tx pgx.Tx){
 		"rows": func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select generate_series(1, 10)") },
@@ -307,7 +307,7 @@ func TestRun_OpenResultsDoNotCommit_N12(t *testing.T) {
 }
 
 // A transaction that is kept can't reach the connection, which by then may run another one.
-func TestTx_IsUselessAfterTheOperation_N15(t *testing.T) {
+func TestTx_IsUselessAfterTheOperation(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
 	store := newStore(t, pool, nil)

@@ -68,7 +68,7 @@ func TestSystemd_UnitIsValidAndHardened(t *testing.T) {
 
 // Started means ready, and SIGTERM frees what the process owns. The test plays systemd, without
 // its sandbox.
-func TestSystemd_StartsReadyAndStopsWithoutLocks_HD13(t *testing.T) {
+func TestSystemd_StartsReadyAndStopsWithoutLocks(t *testing.T) {
 	binary := built(t, "examples/inventory")
 	etcd, err := etcdserver.Start(t.Context(), nil)
 	require.NoError(t, err)

@@ -113,7 +113,7 @@ var outages = map[string]func(t *testing.T, c *caller) chan error{
 // A Guard whose database stays unavailable closes within its bounds: its calls end with an
 // error, and leave nothing behind. A second process gets the resource at once, and finds the
 // data unchanged.
-func TestClose_DuringAnOutageIsBounded_L1(t *testing.T) {
+func TestClose_DuringAnOutageIsBounded(t *testing.T) {
 	for name, begin := range outages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -49,7 +49,7 @@ func writing(key string) func(context.Context, guard.Runner[pgx.Tx]) error {
 // A leader is cut off from etcd and goes on with its work; its lease expires and another one
 // is elected. The old leader's later writes are rejected, though it doesn't know that it was
 // deposed (G3).
-func TestElection_ADeposedLeadersWritesAreRejected_G3(t *testing.T) {
+func TestElection_ADeposedLeadersWritesAreRejected(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "jobs")
 	endpoint, ctx := etcdserver.Shared(t).Endpoint(), t.Context()
@@ -104,7 +104,7 @@ func requireStale(t *testing.T, err error, old, elected fence.Leadership) {
 
 // Leaders are constantly deposed in mid-work. A leader that reads in one step and writes in
 // the next never overwrites another leader's update (G3, G4).
-func TestElection_LeadersComeAndGoButNoUpdateIsLost_G3_G4(t *testing.T) {
+func TestElection_LeadersComeAndGoButNoUpdateIsLost(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "jobs")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -68,7 +68,7 @@ func nothing(context.Context, *memory.Tx) error { return nil }
 
 // An operator raises the epoch while calls wait. Their keys in the queue are of the old
 // epoch, and the database has seen the new one when their turns come.
-func TestEpoch_RaisedWhileCallsWaitIsTakenByThem_L1(t *testing.T) {
+func TestEpoch_RaisedWhileCallsWaitIsTakenByThem(t *testing.T) {
 	t.Parallel()
 	e := newEpochs(t)
 	ctx := patiently(t)

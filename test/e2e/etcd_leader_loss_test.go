@@ -37,7 +37,7 @@ var leaderFaults = map[string]struct {
 // The leader of three members fails under load and comes back. Processes that reach the other
 // members go on, and get true outcomes. A process in mid-operation that reached only the
 // leader is rejected once another has had the lock, and goes on afterwards.
-func TestLeaderLoss_UnderLoadLosesNoUpdate_G3_G4_HD3(t *testing.T) {
+func TestLeaderLoss_UnderLoadLosesNoUpdate(t *testing.T) {
 	t.Parallel()
 	for name, fault := range leaderFaults {
 		t.Run(name, func(t *testing.T) {

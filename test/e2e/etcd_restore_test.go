@@ -162,7 +162,7 @@ func (r *restored) requireSums() {
 
 // etcd is restored from a snapshot as it is: the same cluster id, the same tokens
 // once more.
-func TestRestore_OfEtcdNeverGetsALowerOrEqualTokenAccepted_HD5_G2(t *testing.T) {
+func TestRestore_OfEtcdNeverGetsALowerOrEqualTokenAccepted(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
 	r.age(1)
@@ -184,7 +184,7 @@ func TestRestore_OfEtcdNeverGetsALowerOrEqualTokenAccepted_HD5_G2(t *testing.T) 
 
 // With a bump every token is new. What is kept at the time is lost, and found to
 // be lost before anything else is done under it or after another holder's claim.
-func TestRestore_OfEtcdWithABumpNeedsNothingElse_HD5(t *testing.T) {
+func TestRestore_OfEtcdWithABumpNeedsNothingElse(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
 	running := r.process()
@@ -205,7 +205,7 @@ func TestRestore_OfEtcdWithABumpNeedsNothingElse_HD5(t *testing.T) {
 }
 
 // The name that the processes know leads to another cluster, an empty one.
-func TestRestore_AnotherClusterBehindTheSameName_HD6_G2(t *testing.T) {
+func TestRestore_AnotherClusterBehindTheSameName(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
 	another := anotherEtcd(t)
@@ -258,7 +258,7 @@ func (l *line) lead(target string) {
 // The holder is cut off from etcd and from nothing else. What it writes before
 // its successor's claim counts, and nothing later: neither in its Hold, nor from
 // a process that it has given its grant to.
-func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T) {
+func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced(t *testing.T) {
 	t.Parallel()
 	r := newRestored(t)
 	lock := etcd.Config{TTL: 15 * time.Second}
@@ -293,7 +293,7 @@ func TestPartition_AHolderWithoutEtcdWritesUntilItIsFenced_HD17_G3(t *testing.T)
 }
 
 // While etcd is full it grants no lock; a process that owns a resource goes on.
-func TestNoSpace_AKeptResourceGoesOn_HD7(t *testing.T) {
+func TestNoSpace_AKeptResourceGoesOn(t *testing.T) {
 	t.Parallel()
 	small, err := etcdserver.Start(t.Context(), &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
 	require.NoError(t, err)

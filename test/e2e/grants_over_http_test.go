@@ -41,7 +41,7 @@ func bookkeeper(t *testing.T) (url string, pool *pgxpool.Pool) {
 // A process that holds a resource writes to its own database, and has another service write to
 // another one. It stops in between, its lease ends, and its successor does the same. What the
 // first one sends when it goes on is rejected by both databases.
-func TestHold_ThatWasSupersededWritesToNeitherService_G3(t *testing.T) {
+func TestHold_ThatWasSupersededWritesToNeitherService(t *testing.T) {
 	t.Parallel()
 	url, books := bookkeeper(t)
 	dsn, stock := counters(t, "a")

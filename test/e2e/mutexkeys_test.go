@@ -17,7 +17,7 @@ import (
 
 // With raw names "a" waits for the holder of "a/b", who can't see that. So the guard
 // neither keeps "a/b" between calls, nor goes on for long while it is used all the time.
-func TestMutexKeys_UseOfALongerNameDoesNotStarveTheShorter_L1(t *testing.T) {
+func TestMutexKeys_UseOfALongerNameDoesNotStarveTheShorter(t *testing.T) {
 	t.Parallel()
 	name := fmt.Sprintf("shop-%x", rand.Uint64())
 	newLocker := func() *etcd.Locker {

@@ -31,7 +31,7 @@ func requireDiskFull(t *testing.T, err error) {
 // A guarded write that finds Postgres's disk full fails with the server's own words,
 // whether it is the user's table or the history that can't grow; nothing is lost,
 // and what needs no room goes on.
-func TestDiskFull_FailsTheWriteAlone_G4(t *testing.T) {
+func TestDiskFull_FailsTheWriteAlone(t *testing.T) {
 	t.Parallel()
 	server, dsn, pool := ownPostgres(t, "a")
 	// One claim alone: the history's entries are counted in the end.
@@ -85,7 +85,7 @@ func fillHistory(t *testing.T, pool *pgxpool.Pool) {
 
 // When Postgres can't write its log it ends, in the midst of a COMMIT. What that
 // became is settled when it is back with room; what was acknowledged is there.
-func TestDiskFull_OfTheLogLeavesNoDoubt_G4(t *testing.T) {
+func TestDiskFull_OfTheLogLeavesNoDoubt(t *testing.T) {
 	t.Parallel()
 	server, dsn, pool := ownPostgres(t, "a")
 	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, &guard.Config{

@@ -53,7 +53,7 @@ func patiently(t *testing.T) context.Context {
 
 // A pool whose connections the service's own queries have taken fails a call in the
 // time that is set for it, and is used again as soon as it has one to give.
-func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
+func TestPool_TakenByOwnQueriesIsNamedInTime(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "a")
 	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn+"&pool_max_conns=2", etcd.Config{}, &guard.Config{StoreTimeout: 5 * time.Second})
@@ -77,7 +77,7 @@ func TestPool_TakenByOwnQueriesIsNamedInTime_HB19(t *testing.T) {
 
 // Two processes with one connection each: neither resolving an unknown outcome, nor an
 // eviction, nor recording a rejection waits for a second connection.
-func TestPool_OfOneConnectionIsEnough_HB19(t *testing.T) {
+func TestPool_OfOneConnectionIsEnough(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "a")
 	proxy, err := pgproxy.New(dsn + "&pool_max_conns=1")
@@ -134,7 +134,7 @@ func isSeal(sql string) bool { return strings.Contains(sql, ".seal(") }
 // A holder whose way to Postgres is cut, and to it alone, gives the lock up after
 // its bound, long before its lease would end, and keeps no other from it afterwards: a
 // second process works. When the way is back, so does the first.
-func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase_L1_HD17(t *testing.T) {
+func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "a")
 	proxy, err := pgproxy.New(dsn)

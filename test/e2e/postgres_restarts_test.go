@@ -101,7 +101,7 @@ func (l *ledger) check(t *testing.T, ctx context.Context, pool *pgxpool.Pool, re
 
 // Postgres, or the pooler in front of it, restarts again and again under load. Every caller
 // gets a true outcome or can resolve it later; each time all callers go on by themselves.
-func TestRestarts_UnderLoadLeaveEveryOutcomeKnown_G4_HB18(t *testing.T) {
+func TestRestarts_UnderLoadLeaveEveryOutcomeKnown(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(ctx context.Context, server *pgserver.Server, pooler *pgbouncer.Pooler) error{
 		"Postgres crashes": func(ctx context.Context, server *pgserver.Server, _ *pgbouncer.Pooler) error {

@@ -178,7 +178,7 @@ func settledGoroutines() int {
 
 // Leases are constantly revoked while their holders work: calls fail, and no update is lost
 // or made twice (G3, G4).
-func TestProcesses_LoseLeasesButNoUpdates_G3_G4(t *testing.T) {
+func TestProcesses_LoseLeasesButNoUpdates(t *testing.T) {
 	t.Parallel()
 	dsn, pool := counters(t, "hot")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -266,7 +266,7 @@ func TestDeadServers_AreNamedWithinTheCallersTime(t *testing.T) {
 
 // Postgres is killed and comes back: what was acknowledged is there, once, and
 // the guard goes on by itself.
-func TestPostgresRestart_KeepsWhatWasAcknowledged_G4(t *testing.T) {
+func TestPostgresRestart_KeepsWhatWasAcknowledged(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	pg, err := pgserver.Start(ctx, nil)

@@ -77,7 +77,7 @@ func (r *ruined) requireWhole() {
 	r.check(t, t.Context(), r.pool, append(loaded, "witness"))
 }
 
-func TestRunbook_EtcdRestoredFromASnapshot_HD5_G2(t *testing.T) {
+func TestRunbook_EtcdRestoredFromASnapshot(t *testing.T) {
 	t.Parallel()
 	r := newRuined(t)
 	r.open("etcd restored from a snapshot")
@@ -88,7 +88,7 @@ func TestRunbook_EtcdRestoredFromASnapshot_HD5_G2(t *testing.T) {
 	r.requireWhole()
 }
 
-func TestRunbook_EtcdRestoredWithABump_HD5_G2(t *testing.T) {
+func TestRunbook_EtcdRestoredWithABump(t *testing.T) {
 	t.Parallel()
 	r := newRuined(t)
 	r.open("etcd restored with a bump")
@@ -100,7 +100,7 @@ func TestRunbook_EtcdRestoredWithABump_HD5_G2(t *testing.T) {
 	r.requireWhole()
 }
 
-func TestRunbook_AnotherEtcdBehindTheSameName_HD6_G2(t *testing.T) {
+func TestRunbook_AnotherEtcdBehindTheSameName(t *testing.T) {
 	t.Parallel()
 	r := newRuined(t)
 	r.open("Another etcd behind the same name")

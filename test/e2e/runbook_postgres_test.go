@@ -99,7 +99,7 @@ func (l *lossy) followFrom() {
 	l.checkLost(l.lines("lost"))
 }
 
-func TestRunbook_PostgresVolumeRestored_HE4_N21(t *testing.T) {
+func TestRunbook_PostgresVolumeRestored(t *testing.T) {
 	t.Parallel()
 	server, dsn := lossyServer(t, nil)
 	l := newLossy(t, dsn)
@@ -112,7 +112,7 @@ func TestRunbook_PostgresVolumeRestored_HE4_N21(t *testing.T) {
 	l.followFrom()
 }
 
-func TestRunbook_PostgresRestoredFromADump_HE4_N21(t *testing.T) {
+func TestRunbook_PostgresRestoredFromADump(t *testing.T) {
 	t.Parallel()
 	_, dsn := lossyServer(t, nil)
 	l := newLossy(t, dsn)
@@ -128,7 +128,7 @@ func TestRunbook_PostgresRestoredFromADump_HE4_N21(t *testing.T) {
 	l.followFrom()
 }
 
-func TestRunbook_PostgresRecoveredToAPointInTime_HE4_N21(t *testing.T) {
+func TestRunbook_PostgresRecoveredToAPointInTime(t *testing.T) {
 	t.Parallel()
 	server, dsn := lossyServer(t, map[string]string{"archive_mode": "on"})
 	require.NoError(t, server.Archive(t.Context()))
@@ -144,7 +144,7 @@ func TestRunbook_PostgresRecoveredToAPointInTime_HE4_N21(t *testing.T) {
 	l.followFrom()
 }
 
-func TestRunbook_FailoverToAnAsynchronousStandby_HE1_N5(t *testing.T) {
+func TestRunbook_FailoverToAnAsynchronousStandby(t *testing.T) {
 	t.Parallel()
 	primary, dsn := lossyServer(t, nil)
 	standby, err := pgserver.StartStandby(t.Context(), primary, nil)

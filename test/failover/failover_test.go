@@ -49,7 +49,7 @@ type trial struct {
 // cluster loses no sale that was acknowledged. An asynchronous one loses what its standbys don't
 // have, and each shop that sold some of it is told. No article is oversold in either; under etcd's Mutex
 // one is, each time.
-func TestFailovers_LoseNothingUnnamedAndOversellNothing_G2_G3_G4_HE1(t *testing.T) {
+func TestFailovers_LoseNothingUnnamedAndOversellNothing(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []struct {
 		name        string

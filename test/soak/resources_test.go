@@ -22,7 +22,7 @@ import (
 // Many resources are used once each, and so expire together; then as many are asked
 // for under deadlines that etcd can't keep. Meanwhile other resources are used all the
 // time under the same session: it is never lost, and few keys are left (L1).
-func TestResources_UsedOnceLeaveNothingAndDisturbNoOthers_L1(t *testing.T) {
+func TestResources_UsedOnceLeaveNothingAndDisturbNoOthers(t *testing.T) {
 	t.Parallel()
 	server, err := etcdserver.Start(t.Context(), nil)
 	require.NoError(t, err)

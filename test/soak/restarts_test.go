@@ -33,7 +33,7 @@ const (
 // Servers are killed, stopped and paused under callers of every kind. No update is lost, the
 // outcomes that callers get are true, every caller makes progress after each outage, and at
 // the end nothing is left in etcd, in Postgres or in this process (G3, G4, L1).
-func TestRestarts_LoseNothingAndLeaveNothing_G3_G4_L1(t *testing.T) {
+func TestRestarts_LoseNothingAndLeaveNothing(t *testing.T) {
 	ctx := t.Context()
 	s := seed(t)
 	o := startServers(t, s)

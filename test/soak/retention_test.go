@@ -46,7 +46,7 @@ func measured(t *testing.T, pool *pgxpool.Pool) (s sizes) {
 // Many writes, each tenth of them followed by a prune that leaves a tenth as many: tables and
 // indexes are as large at the end as they were when the first prunes had been vacuumed, by the
 // server's own autovacuum.
-func TestRetention_BoundsTablesAndIndexes_HF4(t *testing.T) {
+func TestRetention_BoundsTablesAndIndexes(t *testing.T) {
 	t.Parallel()
 	const rounds, resources, keep = 10, 200, 10
 	each := max(2*keep, *entriesFlag/rounds/resources) // positions of a resource in a round

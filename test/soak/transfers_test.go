@@ -25,7 +25,7 @@ const (
 // Transfers between accounts, in opposite orders, from several processes: whatever
 // happens to them, the sums are exact, what was said of each is true, and no
 // deadlock reaches a caller (G4, HB10).
-func TestTransfers_SumsAreExactUnderFaults_G4_HB10(t *testing.T) {
+func TestTransfers_SumsAreExactUnderFaults(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := seed(t)

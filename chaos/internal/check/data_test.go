@@ -33,7 +33,7 @@ func (m *made) event(kind history.Kind, op string) *history.Event {
 // omit removes events from the history.
 func (m *made) omit(gone func(e history.Event) bool) { m.Events = slices.DeleteFunc(m.Events, gone) }
 
-func TestConservation_I2(t *testing.T) {
+func TestConservation(t *testing.T) {
 	flags(t, "I2", []spoiled{
 		{"a lost update", func(m *made) { m.effect("op3").Seen++ }, check.Violated},
 		{"a decision on a stock that never was", func(m *made) { m.effect("op1").Seen = 77 }, check.Violated},
@@ -80,7 +80,7 @@ func TestCount_LostAndOversold(t *testing.T) {
 	}
 }
 
-func TestOutcomes_I3(t *testing.T) {
+func TestOutcomes(t *testing.T) {
 	flags(t, "I3", []spoiled{
 		{"an operation twice", func(m *made) { m.Observed.Effects = append(m.Observed.Effects, *m.effect("op3")) }, check.Violated},
 		{"a cut off one twice", func(m *made) { m.Observed.Effects = append(m.Observed.Effects, *m.effect("op9")) }, check.Violated},
@@ -118,7 +118,7 @@ func TestOutcomes_I3(t *testing.T) {
 	})
 }
 
-func TestAcknowledged_I4(t *testing.T) {
+func TestAcknowledged(t *testing.T) {
 	flags(t, "I4", []spoiled{
 		{"an acknowledged one is missing", func(m *made) { m.without("op3") }, check.Violated},
 		{"a half of one is missing", func(m *made) { m.without("op6", "sku/1") }, check.Violated},

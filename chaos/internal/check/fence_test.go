@@ -57,7 +57,7 @@ func (m *made) drop(gone func(c observe.Change) bool) {
 // killed w3 (8).
 const pausedClaim, claimAfterIt, writeAfterIt = 3, 4, 5
 
-func TestTokens_I1(t *testing.T) {
+func TestTokens(t *testing.T) {
 	const seq = "seq"
 	flags(t, "I1", []spoiled{
 		{"positions swapped", func(m *made) {
@@ -81,7 +81,7 @@ func TestTokens_I1(t *testing.T) {
 	})
 }
 
-func TestRegister_I5(t *testing.T) {
+func TestRegister(t *testing.T) {
 	flags(t, "I5", []spoiled{
 		{"a stale write after a claim", func(m *made) {
 			m.entryRow("sku/1", writeAfterIt)["claim"] = m.entryRow("sku/1", pausedClaim)["claim"]
@@ -98,7 +98,7 @@ func TestRegister_I5(t *testing.T) {
 }
 
 // Commits in a right order may still contradict the times of events.
-func TestRegister_IsLinearizable_I5(t *testing.T) {
+func TestRegister_IsLinearizable(t *testing.T) {
 	paused := nthEvent("w1", history.Claimed, 2)
 	flags(t, "I5", []spoiled{
 		{"a claim that returned before the predecessor's last write began", func(m *made) {
@@ -148,7 +148,7 @@ func nthEvent(process string, kind history.Kind, nth int) func(m *made) int {
 }
 
 // For a workload whose rows are unknown, the entries show what it wrote.
-func TestRegister_WithoutData_I5(t *testing.T) {
+func TestRegister_WithoutData(t *testing.T) {
 	m := good()
 	m.Stock = false
 	m.Observed.Effects = nil
@@ -159,7 +159,7 @@ func TestRegister_WithoutData_I5(t *testing.T) {
 	require.Equal(t, check.Violated, found(t, &m.Record, "I5").Status)
 }
 
-func TestRejections_I6(t *testing.T) {
+func TestRejections(t *testing.T) {
 	rejection := func(m *made) *history.Event {
 		return &m.Events[slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Rejected })]
 	}
@@ -198,7 +198,7 @@ func TestRejections_I6(t *testing.T) {
 	})
 }
 
-func TestProvenance_I7(t *testing.T) {
+func TestProvenance(t *testing.T) {
 	key := func(m *made, token int64) *observe.LockEvent {
 		i := slices.IndexFunc(m.Observed.Locks.Events, func(k observe.LockEvent) bool { return k.Created == token && !k.Gone })
 		return &m.Observed.Locks.Events[i]
@@ -230,7 +230,7 @@ func TestProvenance_I7(t *testing.T) {
 	})
 }
 
-func TestAgreement_I8(t *testing.T) {
+func TestAgreement(t *testing.T) {
 	change := func(m *made, c observe.Change) {
 		m.Observed.Commits = append(m.Observed.Commits, observe.Commit{XID: 9999, Changes: []observe.Change{c}})
 	}
@@ -289,7 +289,7 @@ func TestAgreement_I8(t *testing.T) {
 	})
 }
 
-func TestRecorded_I10(t *testing.T) {
+func TestRecorded(t *testing.T) {
 	flags(t, "I10", []spoiled{
 		{"a change without an entry", func(m *made) {
 			m.drop(func(c observe.Change) bool { return c.Table == "fence.history" && c.Row["seq"] == "5" })

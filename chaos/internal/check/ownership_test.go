@@ -7,7 +7,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-func TestOwnership_I12(t *testing.T) {
+func TestOwnership(t *testing.T) {
 	flags(t, "I12", []spoiled{
 		{"a lock granted while another's key is first", func(m *made) {
 			first := m.acquire("w1", "sku/1")

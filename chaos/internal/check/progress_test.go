@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-func TestProgress_I9(t *testing.T) {
+func TestProgress(t *testing.T) {
 	later := func(op string, by time.Duration) func(m *made) {
 		return func(m *made) { m.event(history.OK, op).At += int64(by) }
 	}
@@ -41,7 +41,7 @@ func TestProgress_I9(t *testing.T) {
 }
 
 // The example says why the last operation failed.
-func TestProgress_SaysWhatTheLastOneFailedWith_I9(t *testing.T) {
+func TestProgress_SaysWhatTheLastOneFailedWith(t *testing.T) {
 	examples := func(spoil func(m *made)) []string {
 		m := good()
 		spoil(m)

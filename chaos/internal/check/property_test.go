@@ -92,7 +92,7 @@ func TestWorkload_PassesOnWhatItSaid(t *testing.T) {
 	})
 }
 
-func TestRequired_I11(t *testing.T) {
+func TestRequired(t *testing.T) {
 	flags(t, "I11", []spoiled{
 		{"one is missing", func(m *made) { m.Requires = append(m.Requires, check.HitRejected+"begin") }, check.Unchecked},
 	})

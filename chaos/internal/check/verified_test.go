@@ -28,7 +28,7 @@ func (m *made) tamper(resource string, seq int64, found ...int64) {
 	}
 }
 
-func TestVerified_I13(t *testing.T) {
+func TestVerified(t *testing.T) {
 	flags(t, "I13", []spoiled{
 		{"a finding", func(m *made) {
 			m.Observed.Verified.Findings = []audit.Finding{{Kind: audit.FindingWrongFence, Resource: "sku/1", Text: "wrong"}}
@@ -42,7 +42,7 @@ func TestVerified_I13(t *testing.T) {
 }
 
 // A fault that tampers explains a change of the history, and nothing else does.
-func TestAgreement_AFaultMayChangeTheHistory_I8(t *testing.T) {
+func TestAgreement_AFaultMayChangeTheHistory(t *testing.T) {
 	m := good()
 	m.tamper("sku/1", 2, 2)
 	require.Equal(t, check.Held, found(t, &m.Record, "I8").Status)

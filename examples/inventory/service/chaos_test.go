@@ -18,7 +18,7 @@ var (
 // The service's own code, in processes that are stopped, cut off and killed.
 //
 //	go test ./examples/inventory/service -run TestChaos -v -timeout 2h -args -seeds 10 -scenarios pauses,crashes
-func TestChaos_NothingIsSoldTwice_G3_G4(t *testing.T) {
+func TestChaos_NothingIsSoldTwice(t *testing.T) {
 	t.Parallel()
 	chaos.Test(t, chaos.Config{Workload: deductWorkload{}, Scenarios: strings.Split(*scenarios, ","), Seed: *seed, Seeds: *seeds})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestDeduct_SameKeyHasTheSameAnswerFromEveryServer_G4(t *testing.T) {
+func TestDeduct_SameKeyHasTheSameAnswerFromEveryServer(t *testing.T) {
 	t.Parallel()
 	dsn, pool := stocked(t)
 	a, b := startService(t, config(t, dsn)), startService(t, config(t, dsn))
@@ -40,7 +40,7 @@ func TestDeduct_SameKeyHasTheSameAnswerFromEveryServer_G4(t *testing.T) {
 	require.Contains(t, entries, `"ops":[{"id":"k-1","name":"deduct","attrs":{"qty":"45"}}]`)
 }
 
-func TestDeduct_KeyOfAnotherRequestIs422_HC5(t *testing.T) {
+func TestDeduct_KeyOfAnotherRequestIs422(t *testing.T) {
 	dsn, pool := stocked(t)
 	s := startService(t, config(t, dsn))
 	d := s.deduct("k", `{"qty":2}`).deduction(t)
@@ -51,7 +51,7 @@ func TestDeduct_KeyOfAnotherRequestIs422_HC5(t *testing.T) {
 }
 
 // Sold out is final for its key, also when stock comes in.
-func TestDeduct_SoldOutIsKeptForItsKey_G4(t *testing.T) {
+func TestDeduct_SoldOutIsKeptForItsKey(t *testing.T) {
 	dsn, pool := stocked(t)
 	s := startService(t, config(t, dsn))
 	s.deduct("most", `{"qty":98}`).deduction(t)
@@ -136,7 +136,7 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 
 // A deduction under a grant that came from elsewhere is rejected when a newer one
 // has claimed the product, and goes through under the newer one with the same key.
-func TestDeduct_StaleGrantIs409_G3(t *testing.T) {
+func TestDeduct_StaleGrantIs409(t *testing.T) {
 	t.Parallel()
 	ctx := patient(t)
 	dsn, pool := stocked(t)

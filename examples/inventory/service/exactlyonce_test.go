@@ -108,7 +108,7 @@ func (c *client) until(key string, o order) (reply, bool) {
 // was acknowledged.
 //
 //	go test ./examples/inventory/service -run TestHTTP -v -timeout 30m -args -deductions 10000
-func TestHTTP_EveryKeyTakesEffectExactlyOnce_G4(t *testing.T) {
+func TestHTTP_EveryKeyTakesEffectExactlyOnce(t *testing.T) {
 	t.Parallel()
 	dsn, pool := stocked(t)
 	stockProducts(t, pool, *deductions)

@@ -30,7 +30,7 @@ func storeOn(t testing.TB, pool *pgxpool.Pool) *postgres.Store {
 
 // The handler as it is, with its key and its retries: whenever its grant is
 // superseded, it deducts nothing.
-func TestDeduct_IsFenced_G2_G3(t *testing.T) {
+func TestDeduct_IsFenced(t *testing.T) {
 	t.Parallel()
 	_, pool := stocked(t)
 	deduct := func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {

@@ -130,7 +130,7 @@ func TestReadyz_NeedsAllTables(t *testing.T) {
 	}
 }
 
-func TestOutage_EtcdAwayIs503UntilItIsBack_HD17(t *testing.T) {
+func TestOutage_EtcdAwayIs503UntilItIsBack(t *testing.T) {
 	t.Parallel()
 	etcd, _, cfg := ownServers(t)
 	pool := stock100(t, cfg.Postgres)
@@ -187,7 +187,7 @@ func TestOutage_SilentPostgresIs503UntilItAnswers(t *testing.T) {
 
 // COMMIT was sent, and the database can't be asked what became of it: the server
 // says so, and the same key finds out. Both ways: it had arrived, or it had not.
-func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut_G4(t *testing.T) {
+func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]func() *pgproxy.Action{
 		"applied": pgproxy.SwallowReply, "not applied": pgproxy.SwallowCommit,
@@ -225,7 +225,7 @@ func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut_G4(t *testing.T) {
 }
 
 // A COMMIT that didn't arrive is no concern of the client's: the order runs again.
-func TestDeduct_RunsAgainWhenCommitDidNotArrive_G4(t *testing.T) {
+func TestDeduct_RunsAgainWhenCommitDidNotArrive(t *testing.T) {
 	t.Parallel()
 	dsn, pool := stocked(t)
 	cfg := config(t, dsn)

@@ -41,7 +41,7 @@ func etcdClient(t *testing.T, etcd *etcdserver.Server) *clientv3.Client {
 	return client
 }
 
-func TestReadyz_NotAfterEtcdWentBackUntilTheEpochIsRaised_HD5(t *testing.T) {
+func TestReadyz_NotAfterEtcdWentBackUntilTheEpochIsRaised(t *testing.T) {
 	t.Parallel()
 	etcd, _, cfg := ownServers(t)
 	stock100(t, cfg.Postgres)
@@ -76,7 +76,7 @@ func (s *service) eventuallySays(text string) {
 	})
 }
 
-func TestReadyz_NotWhileEtcdIsFull_HD7(t *testing.T) {
+func TestReadyz_NotWhileEtcdIsFull(t *testing.T) {
 	t.Parallel()
 	etcd, _, cfg := ownServers(t, "--quota-backend-bytes=2097152")
 	stock100(t, cfg.Postgres)
@@ -90,7 +90,7 @@ func TestReadyz_NotWhileEtcdIsFull_HD7(t *testing.T) {
 	requireRefusing(t, s, client, "The lock service is out of space")
 }
 
-func TestReadyz_NotWithoutRightsInEtcd_HD8(t *testing.T) {
+func TestReadyz_NotWithoutRightsInEtcd(t *testing.T) {
 	t.Parallel()
 	etcd, _, cfg := ownServers(t)
 	stock100(t, cfg.Postgres)

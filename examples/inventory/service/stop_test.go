@@ -109,7 +109,7 @@ func (s *service) inFlight(pool *pgxpool.Pool, r *http.Request) <-chan reply {
 
 // A server that is told to stop takes no new requests, finishes what it has begun,
 // and gives back its locks: no other server has to wait for them to run out.
-func TestServe_StopFinishesWhatRuns_HD13(t *testing.T) {
+func TestServe_StopFinishesWhatRuns(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
 		t.Run(name, func(t *testing.T) {
 			dsn, pool := stocked(t)
@@ -188,7 +188,7 @@ func TestServe_StopIsBounded(t *testing.T) {
 
 // What a client asked for that has gone away is done nevertheless, and its key
 // finds it.
-func TestDeduct_GoesOnWhenItsClientGoesAway_G4(t *testing.T) {
+func TestDeduct_GoesOnWhenItsClientGoesAway(t *testing.T) {
 	dsn, pool := stocked(t)
 	s := startService(t, config(t, dsn))
 	letGo := lockReservations(t, pool)

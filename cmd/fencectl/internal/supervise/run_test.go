@@ -63,7 +63,7 @@ func (l losing) Remaining() time.Duration {
 func (l losing) Done() <-chan struct{} { return l.done }
 
 // A command is asked to end as soon as the lock is lost, and not only killed at the deadline.
-func TestRun_LostWhileTheCommandRuns_F3(t *testing.T) {
+func TestRun_LostWhileTheCommandRuns(t *testing.T) {
 	ready := filepath.Join(t.TempDir(), "ready")
 	require.NoError(t, syscall.Mkfifo(ready, 0o600))
 	path, err := exec.LookPath("sh")

@@ -13,7 +13,7 @@ func header(cluster, term uint64, revision int64) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: cluster, RaftTerm: term, Revision: revision}
 }
 
-func TestWatermark_NoticesAnOlderState_HD5(t *testing.T) {
+func TestWatermark_NoticesAnOlderState(t *testing.T) {
 	for what, h := range map[string]*pb.ResponseHeader{
 		"cluster id": header(8, 3, 100),
 		"raft term":  header(7, 2, 100),
@@ -47,7 +47,7 @@ func TestWatermark_NoticesALoweredEpoch(t *testing.T) {
 	require.Equal(t, WentBackError{What: "epoch", Seen: 3, Got: 1, EpochKey: "p/epoch", Epoch: 3}, *fault)
 }
 
-func TestWatermark_DistinguishesACorrectedMistakeFromAnOlderState_HD5(t *testing.T) {
+func TestWatermark_DistinguishesACorrectedMistakeFromAnOlderState(t *testing.T) {
 	slip := keys.Epoch{Number: 1000, Text: "1000", Revision: 50}
 	for revision, back := range map[int64]bool{40: true, 60: false} {
 		w := newWatermark("p/epoch")

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestKeyspace_NoQueueReachesIntoAnother_HD15(t *testing.T) {
+func TestKeyspace_NoQueueReachesIntoAnother(t *testing.T) {
 	names := []string{"a", "a/", "a/b", "/a", "a%2Fb", "a%", "a%2F", "A", "ä", "a\u0308", " ", ".", "..", "a b", "a+b", "a?b", "a#b", "世界", strings.Repeat("x", 512)}
 	k := Space{Prefix: "p"}
 	for i, a := range names {
@@ -50,7 +50,7 @@ func TestHolderIn_ReadsWhatWasWrittenAndNothingElse(t *testing.T) {
 	require.Empty(t, HolderIn(nil))
 }
 
-func TestParseQueue_IsTheInverseOfQueue_HD15(t *testing.T) {
+func TestParseQueue_IsTheInverseOfQueue(t *testing.T) {
 	k := Space{Prefix: "p"}
 	for _, resource := range []string{"a", "sku/42", "a%2Fb", " ", ".", "世界"} {
 		got, ok := k.ParseQueue(k.Queue(resource) + k.Name(7, 1))

@@ -60,7 +60,7 @@ func TestTryAcquireAll_TakesNothingBehindWhatIsTaken(t *testing.T) {
 	release(t, taken)
 }
 
-func TestTryAcquireAll_InDoubtLeavesNothing_HD12(t *testing.T) {
+func TestTryAcquireAll_InDoubtLeavesNothing(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
@@ -81,7 +81,7 @@ func TestTryAcquireAll_InDoubtLeavesNothing_HD12(t *testing.T) {
 	release(t, acquire(t, q, "sku/000"))
 }
 
-func TestTryAcquireAll_SentTwiceGetsNoWrongToken_F1(t *testing.T) {
+func TestTryAcquireAll_SentTwiceGetsNoWrongToken(t *testing.T) {
 	t.Parallel()
 	twice := newTxns()
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(twice.intercept))

@@ -158,7 +158,7 @@ func (p *Position) seenGone() bool {
 	return p.asked
 }
 
-func TestLine_OwnsOnlyWhenAllSmallerRevisionsAreGone_F2(t *testing.T) {
+func TestLine_OwnsOnlyWhenAllSmallerRevisionsAreGone(t *testing.T) {
 	s := newScene(t)
 	p := s.at(10, 7)
 	a, b := s.key("a", 5), s.key("b", 7)
@@ -170,7 +170,7 @@ func TestLine_OwnsOnlyWhenAllSmallerRevisionsAreGone_F2(t *testing.T) {
 	require.True(t, p.owns())
 }
 
-func TestLine_DecidesNothingBeforeTheFirstList_F2(t *testing.T) {
+func TestLine_DecidesNothingBeforeTheFirstList(t *testing.T) {
 	s := newScene(t)
 	p := s.at(10, 5)
 	s.deleted(s.key("a", 5), 12)
@@ -181,7 +181,7 @@ func TestLine_DecidesNothingBeforeTheFirstList_F2(t *testing.T) {
 }
 
 // A list from before the key was written shows neither that it is gone, nor what is ahead.
-func TestLine_DecidesNothingByWhatIsOlderThanTheKey_F2(t *testing.T) {
+func TestLine_DecidesNothingByWhatIsOlderThanTheKey(t *testing.T) {
 	s := newScene(t)
 	held := s.at(10, 0)
 	p := s.at(20, 15) // behind another process's key, which the view doesn't show yet
@@ -196,7 +196,7 @@ func TestLine_DecidesNothingByWhatIsOlderThanTheKey_F2(t *testing.T) {
 	require.True(t, p.owns())
 }
 
-func TestLine_PassesOnWithoutEtcdIfNoOtherIsBetween_F2(t *testing.T) {
+func TestLine_PassesOnWithoutEtcdIfNoOtherIsBetween(t *testing.T) {
 	s := newScene(t)
 	first := s.at(10, 0)
 	second, third := s.at(11, 10), s.at(14, 12)
@@ -209,7 +209,7 @@ func TestLine_PassesOnWithoutEtcdIfNoOtherIsBetween_F2(t *testing.T) {
 }
 
 // The order of the tokens is that of the grants (F1), whichever answer comes first.
-func TestLine_GrantsInTheOrderOfTokens_F1(t *testing.T) {
+func TestLine_GrantsInTheOrderOfTokens(t *testing.T) {
 	s := newScene(t)
 	held, early := s.at(10, 0), s.position()
 	late := s.at(12, 11)
@@ -234,7 +234,7 @@ func TestLine_PassesOnBehindOneThatIsSettled(t *testing.T) {
 }
 
 // What was lost may still be in etcd, where a new session's key is behind it.
-func TestLine_DoesNotPassOnBehindOneThatIsLost_F2(t *testing.T) {
+func TestLine_DoesNotPassOnBehindOneThatIsLost(t *testing.T) {
 	s := newScene(t)
 	first, second := s.at(10, 0), s.position()
 	first.SessionEnded(fence.LossExpired)
@@ -243,7 +243,7 @@ func TestLine_DoesNotPassOnBehindOneThatIsLost_F2(t *testing.T) {
 }
 
 // N8 (iv): that a key of the own name exists doesn't make it the own key.
-func TestLine_NoticesAnotherKeyOfTheSameName_N8(t *testing.T) {
+func TestLine_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 	listed := newScene(t)
 	p := listed.at(10, 5)
 	listed.list(20, &mvccpb.KeyValue{Key: []byte(p.key()), CreateRevision: 15, ModRevision: 15})
@@ -266,7 +266,7 @@ func TestLine_AskWhyGoneOnlyAfterTheKeyIsGone(t *testing.T) {
 }
 
 // A waiter of another process has at most a quantum of this one's ahead of it.
-func TestLine_HasAtMostAQuantumOfPlaces_L1(t *testing.T) {
+func TestLine_HasAtMostAQuantumOfPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := narrow()
 		l.queues.cluster.Keys.Mutex = false

@@ -31,7 +31,7 @@ func (slowLeases) KeepAlive(context.Context, clientv3.LeaseID) (time.Duration, e
 // A process that stood still finds its turn and its deadline at once. Here the
 // renewal has moved the deadline into the past; the timer, which says so, has to
 // wait until the bubble is idle.
-func TestAwait_ATurnAfterTheDeadlineIsNoGrant_F3(t *testing.T) {
+func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 	client, names := dial(t, "http://127.0.0.1:1"), fresh(t)
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueues(t, client, names, 5*time.Second)

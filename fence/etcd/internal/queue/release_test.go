@@ -15,7 +15,7 @@ import (
 )
 
 // N8 (iii), etcd-io/etcd issue 22082: a key of the same name may be another holder's.
-func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
+func TestRelease_NeverDeletesByNameAlone(t *testing.T) {
 	t.Parallel()
 	client, names := etcdserver.Client(t), fresh(t)
 	q := newQueues(t, client, names, etcdtest.Patience)
@@ -30,7 +30,7 @@ func TestRelease_NeverDeletesByNameAlone_F2_N8(t *testing.T) {
 
 // The deletion is under way when it is made again; it arrives when a later
 // acquisition has written a key of the same name.
-func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey_HD7(t *testing.T) {
+func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool {
 		return txn.Compare[0].Result == pb.Compare_EQUAL && etcdtest.Deletes(txn)
@@ -78,7 +78,7 @@ func TestClosedClient_EndsAReleaseInTheBackground(t *testing.T) {
 }
 
 // An answer that is lost proves nothing: the deletion is made again before Release returns.
-func TestRelease_InDoubtIsRepeated_F2(t *testing.T) {
+func TestRelease_InDoubtIsRepeated(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.Deletes)
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))

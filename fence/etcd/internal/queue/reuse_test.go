@@ -22,7 +22,7 @@ import (
 
 // etcd goes through a trace of each name that a queue ever had, until it compacts: a
 // resource that is acquired often must not become slow.
-func TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey_HD18(t *testing.T) {
+func TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey(t *testing.T) {
 	t.Parallel()
 	client, names := etcdserver.Client(t), fresh(t)
 	q := newQueues(t, client, names, etcdtest.Patience)
@@ -59,7 +59,7 @@ func TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey_HD18(t *testing.T) {
 
 // The next position has a key of the same name: late requests of the one before must not
 // touch it.
-func TestReuse_LateRequestsSpareTheNextKey_F2_HD12(t *testing.T) {
+func TestReuse_LateRequestsSpareTheNextKey(t *testing.T) {
 	t.Parallel()
 	for what, match := range map[string]func(*pb.TxnRequest) bool{
 		"release": etcdtest.Deletes,
@@ -142,7 +142,7 @@ func copying() (grpc.UnaryClientInterceptor, func() []*pb.TxnRequest) {
 // The client sends a Txn again when it is answered "cancelled". If the first one arrives after
 // the key was released, it writes the key once more. The process must not wait for itself: the
 // next position takes the key over, or the key is removed.
-func TestReuse_NoCallWaitsForAKeyThatCameTwice_F1_L1(t *testing.T) {
+func TestReuse_NoCallWaitsForAKeyThatCameTwice(t *testing.T) {
 	t.Parallel()
 	for number, of := range []string{"of the next position", "of no position"} {
 		t.Run(of, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestReuse_NoCallWaitsForAKeyThatCameTwice_F1_L1(t *testing.T) {
 }
 
 // The request that removes such a key arrives late: a position has taken the key over.
-func TestReuse_LateRemovalSparesAKeyThatWasTakenOver_F2(t *testing.T) {
+func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
 	t.Parallel()
 	var armed atomic.Bool
 	removals := make(chan *pb.TxnRequest, 100)

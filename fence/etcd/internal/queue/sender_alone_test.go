@@ -29,7 +29,7 @@ func silent(match func(*pb.TxnRequest) bool, armed *atomic.Bool, came chan<- str
 
 // A Txn that runs in the call that needs it must not outlast the session: Close would leave
 // the call waiting.
-func TestSender_TheEndOfTheSessionEndsTheTxnOfACall_L1(t *testing.T) {
+func TestSender_TheEndOfTheSessionEndsTheTxnOfACall(t *testing.T) {
 	t.Parallel()
 	for what, match := range map[string]func(*pb.TxnRequest) bool{"acquire": etcdtest.IsAcquire, "release": etcdtest.Deletes} {
 		t.Run(what, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestSender_TheEndOfTheSessionEndsTheTxnOfACall_L1(t *testing.T) {
 }
 
 // What comes while Txns are stuck goes out without them.
-func TestSender_AStuckTxnHoldsUpNoOther_L1(t *testing.T) {
+func TestSender_AStuckTxnHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	l := newLoaded(t)
 	l.sender.mu.Lock()

@@ -162,7 +162,7 @@ func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 }
 
 // Equal tokens of one resource would not be fenced from each other.
-func TestSender_TwoOfOneResourceShareNoTxn_F1(t *testing.T) {
+func TestSender_TwoOfOneResourceShareNoTxn(t *testing.T) {
 	t.Parallel()
 	l := newLoaded(t)
 	for i := range 5 {
@@ -220,7 +220,7 @@ func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 }
 
 // The answers to all of a Txn are lost: each is in doubt, and one void settles them.
-func TestSender_ADoubtIsThatOfEach_HD12(t *testing.T) {
+func TestSender_ADoubtIsThatOfEach(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/locks/doubt") })
 	x := newTxns()
@@ -247,7 +247,7 @@ func TestSender_ADoubtIsThatOfEach_HD12(t *testing.T) {
 
 // The key of a later holder must not go before that of an earlier one, whose holder it relied
 // on to be over.
-func TestSender_DeletesAKeyNoLaterThanTheNext_F2(t *testing.T) {
+func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.Deletes)
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))

@@ -19,7 +19,7 @@ import (
 
 // A service whose deadlines are shorter than etcd's answers must not fill etcd: the
 // answers to 3,000 acquisitions come after these were given up.
-func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12(t *testing.T) {
+func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey(t *testing.T) {
 	t.Parallel()
 	const many = 3000
 	var written sync.WaitGroup
@@ -74,7 +74,7 @@ func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey_HD12(t *testing.T) {
 
 // The void of a later acquisition may overtake an earlier one's request on its way
 // to etcd, and then rules that out too. It is sent again.
-func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12(t *testing.T) {
+func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {
 	t.Parallel()
 	names := fresh(t)
 	q := newQueues(t, etcdserver.Client(t), names, etcdtest.Patience)
@@ -101,7 +101,7 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain_HD12(t *testing.T) {
 
 // With MutexKeys the void of an earlier acquisition that arrives after a later one's still
 // has the earlier one's key to delete.
-func TestUnknown_AVoidThatALaterOneOvertookDeletesItsKey_HD12(t *testing.T) {
+func TestUnknown_AVoidThatALaterOneOvertookDeletesItsKey(t *testing.T) {
 	t.Parallel()
 	for _, mutexKeys := range []bool{false, true} {
 		client, names := etcdserver.Client(t), fresh(t)

@@ -78,7 +78,7 @@ func TestRenewals_AKeptStreamThatDiedIsReplacedAtOnce(t *testing.T) {
 }
 
 // The answer to one renewal arrives while the next one waits for its own.
-func TestRenewals_ALateAnswerIsNotTakenForAnother_F3(t *testing.T) {
+func TestRenewals_ALateAnswerIsNotTakenForAnother(t *testing.T) {
 	t.Parallel()
 	r := startRenewing(t)
 	reconnect := r.link.Cut(netfault.ToClient)
@@ -112,7 +112,7 @@ func (s silentStream) RecvMsg(m any) error {
 }
 
 // A stream to a silent member returns no error. Another one is opened beside it.
-func TestRenewals_ASilentStreamIsOvertakenByAnother_L1(t *testing.T) {
+func TestRenewals_ASilentStreamIsOvertakenByAnother(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32
 	var silent, never atomic.Bool

@@ -12,7 +12,7 @@ import (
 
 // A process that was stopped past its deadline may learn that its keys are gone before its
 // timer runs. The loss must not be reported as deleted keys.
-func TestSession_ResumedPastItsDeadlineDoesNotReportDeletedKeys_F3_HA1(t *testing.T) {
+func TestSession_ResumedPastItsDeadlineDoesNotReportDeletedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dependent := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, Config{TTL: 9 * time.Second})
 		defer s.End(fence.LossClosed)

@@ -58,7 +58,7 @@ func startFake(t *testing.T, f *fakeLeases, cfg Config) (*Session, *fakeDependen
 	return s, dependent
 }
 
-func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent_F3(t *testing.T) {
+func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		good := 2
@@ -85,7 +85,7 @@ func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent_F3(t *testing.T) {
 
 // The server goes on renewing while only its answers are lost: the deadline
 // must not move, and there must be more than one try before it.
-func TestSession_LostAnswersDontMoveTheDeadline_F3(t *testing.T) {
+func TestSession_LostAnswersDontMoveTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		f := &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}
@@ -98,7 +98,7 @@ func TestSession_LostAnswersDontMoveTheDeadline_F3(t *testing.T) {
 	})
 }
 
-func TestSession_UsesTheGrantedTimeToLive_F3(t *testing.T) {
+func TestSession_UsesTheGrantedTimeToLive(t *testing.T) {
 	for _, granted := range []time.Duration{4 * time.Second, 40 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
@@ -113,7 +113,7 @@ func TestSession_UsesTheGrantedTimeToLive_F3(t *testing.T) {
 	}
 }
 
-func TestSession_AShorterRenewalShortensTheDeadline_F3(t *testing.T) {
+func TestSession_AShorterRenewalShortensTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		f := &fakeLeases{granted: 30 * time.Second}
@@ -140,7 +140,7 @@ func TestSession_RejectsALeaseThatTheMarginUsesUp(t *testing.T) {
 
 // A process that was stopped past its deadline finds the timer and the answer of a renewal
 // at the same time, in any order. Here the answer comes first.
-func TestSession_AnAnswerAfterTheDeadlineRevivesNothing_F3(t *testing.T) {
+func TestSession_AnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dependent := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}, Config{TTL: 10 * time.Second})
 		s.timer.Stop()
@@ -155,7 +155,7 @@ func TestSession_AnAnswerAfterTheDeadlineRevivesNothing_F3(t *testing.T) {
 
 // A suspended machine: the clock stands still while etcd's goes on. No deadline
 // passes; the next answer says that the lease is gone.
-func TestSession_AFrozenClockIsFoundOutByTheNextRenewal_HA5(t *testing.T) {
+func TestSession_AFrozenClockIsFoundOutByTheNextRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) {
@@ -173,7 +173,7 @@ func TestSession_AFrozenClockIsFoundOutByTheNextRenewal_HA5(t *testing.T) {
 // This is not prevented: until that renewal the holder trusts a lease that etcd has ended
 // long ago, and begins new work under it. Only the fence in the database rejects its
 // writes.
-func TestSession_AFrozenClockIsBelievedUntilTheNextRenewal_HA5_HD2(t *testing.T) {
+func TestSession_AFrozenClockIsBelievedUntilTheNextRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := func() time.Time { return time.Now().Add(time.Hour) } // the clock here stood still for an hour
 		expires := time.Now().Add(9 * time.Second)
@@ -216,7 +216,7 @@ func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 }
 
 // A renewal that is never answered leaves time for another.
-func TestSession_LivesThroughASilentRenewal_L1(t *testing.T) {
+func TestSession_LivesThroughASilentRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeLeases{granted: 9 * time.Second}
 		f.keepAlive = func(ctx context.Context) (time.Duration, error) {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // Between a gap in the events and the next list nothing is known: that must not be taken
 // for an empty queue.
-func TestFollower_DecidesNothingAfterAGap_HD9(t *testing.T) {
+func TestFollower_DecidesNothingAfterAGap(t *testing.T) {
 	f := NewFollower("q/", make(signal, 10))
 	require.True(t, f.Listed(5, []*mvccpb.KeyValue{keyAt("q/a", 5)}))
 	first, known := f.First()
@@ -66,7 +66,7 @@ func (s *slowWatch) SendMsg(m any) error {
 
 // A list may be read between the request for a watch from now on and its arrival: neither
 // shows changes in between.
-func TestWatch_FromNowOnIsFollowedByAList_HD9(t *testing.T) {
+func TestWatch_FromNowOnIsFollowedByAList(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -57,7 +57,7 @@ func TestView_IgnoresOldLists(t *testing.T) {
 }
 
 // N8 (iv): that a key of the own name exists doesn't make it the own key.
-func TestView_NoticesAnotherKeyOfTheSameName_N8(t *testing.T) {
+func TestView_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 	for _, events := range [][]*mvccpb.Event{{del("own", 11), put("own", 12)}, {put("own", 12)}} {
 		v := waitingView()
 		require.True(t, v.list(10, []Key{key("own", 10)}, 0))
