@@ -18,8 +18,12 @@ import (
 func TestDoctor_FindsAFullEtcd(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}}))
+	maintenance := pb.NewMaintenanceClient(i.client.ActiveConnection())
 	put := func() error { // the same key: old revisions fill etcd
-		_, err := i.client.Put(t.Context(), "filler", strings.Repeat("x", 1<<16))
+		if _, err := i.client.Put(t.Context(), "filler", strings.Repeat("x", 1<<16)); err != nil {
+			return err
+		}
+		_, err := maintenance.Hash(t.Context(), &pb.HashRequest{}) // commits to the file, which so grows by one put at a time
 		return err
 	}
 	for {

@@ -48,14 +48,6 @@ func eitherOf(t *testing.T, dsn, other string) string {
 	return u.String()
 }
 
-// synchronous makes commits of the primary wait for the standby.
-func (r *replicated) synchronous(t *testing.T) {
-	t.Helper()
-	mustExec(t, r.direct, "alter system set synchronous_standby_names = '"+pgserver.StandbyName+"'")
-	mustExec(t, r.direct, "select pg_reload_conf()")
-	eventually(t, r.direct, "select sync_state = 'sync' from pg_stat_replication")
-}
-
 // cutOff lets the standby receive everything that the primary has committed so far, and
 // nothing from now on.
 func (r *replicated) cutOff(t *testing.T) {
@@ -186,7 +178,7 @@ func TestFailover_SynchronousLosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
 	lax(t, r.direct)
-	r.synchronous(t)
+	require.NoError(t, r.primary.AwaitStandby(t.Context()))
 	local := func(c storage.Claim, value int64) <-chan result[[]storage.Claim] {
 		txn := begin(t, r.store, c)
 		require.NoError(t, txn.Run(t.Context(), set("x", value)))
@@ -223,7 +215,7 @@ func TestFailover_SettlesTheCommitThatWaited(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReplicated(t)
-			r.synchronous(t)
+			require.NoError(t, r.primary.AwaitStandby(t.Context()))
 			claimed := claim(t, r.store, grant(5, "a"))
 			txn := begin(t, r.store, claimed)
 			require.NoError(t, txn.Run(t.Context(), set("x", 1)))

@@ -32,8 +32,9 @@ type section = map[string]any
 func (n *Node) configuration() ([]byte, error) {
 	settings := map[string]string{
 		"max_connections": "200", "wal_level": "logical", "timezone": "UTC", "unix_socket_directories": "",
-		"wal_log_hints":      "on",                               // for pg_rewind
-		"wal_sender_timeout": "5s", "wal_receiver_timeout": "5s", // so that a link that was cut is noticed
+		"dynamic_shared_memory_type": "mmap",                             // a killed server leaves nothing in /dev/shm
+		"wal_log_hints":              "on",                               // for pg_rewind
+		"wal_sender_timeout":         "5s", "wal_receiver_timeout": "5s", // so that a link that was cut is noticed
 		"wal_retrieve_retry_interval": "500ms", // no write is acknowledged before a standby follows the new primary
 	}
 	user := section{"username": "postgres"}

@@ -30,6 +30,22 @@ func StartStandby(ctx context.Context, primary *Server, cfg *Config) (*Server, e
 	})
 }
 
+// AwaitStandby makes each commit of a primary wait for its standby from now on.
+func (p *Server) AwaitStandby(ctx context.Context) error {
+	for _, sql := range []string{"alter system set synchronous_standby_names = '" + StandbyName + "'", "select pg_reload_conf()"} {
+		if err := p.exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	// Commits heed the setting once the checkpointer has read it, which a checkpoint does that is asked
+	// for after the postmaster has told its processes, and so after a new session has it.
+	return process.Poll(ctx, func(ctx context.Context) error {
+		return p.exec(ctx, "do $$ begin if current_setting('synchronous_standby_names') = '' then raise 'not read yet'; end if; end $$; "+
+			"checkpoint; "+
+			"do $$ begin if not exists (select from pg_stat_replication where sync_state = 'sync') then raise 'not synchronous yet'; end if; end $$")
+	})
+}
+
 // StopStreaming cuts a standby off from its primary and returns once it receives
 // nothing more: what the primary commits from then on, the standby doesn't have.
 func (p *Server) StopStreaming(ctx context.Context) error {
