@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strconv"
+	"strings"
 )
 
 // Streams reports whether WriteEach can write a format.
@@ -49,10 +51,25 @@ func eachCSV[R Record](w io.Writer, rows iter.Seq[R]) error {
 		return err
 	}
 	for row := range rows {
-		if err := c.Write(row.Cells()); err != nil {
+		cells := row.Cells()
+		for i, cell := range cells {
+			cells[i] = plain(cell)
+		}
+		if err := c.Write(cells); err != nil {
 			return err
 		}
 	}
 	c.Flush()
 	return c.Error()
+}
+
+// plain puts a ' before what a spreadsheet would take for a formula: applications choose names.
+func plain(cell string) string {
+	if cell == "" || !strings.Contains("=+-@\t\r\n", cell[:1]) {
+		return cell
+	}
+	if _, err := strconv.ParseFloat(cell, 64); err == nil {
+		return cell
+	}
+	return "'" + cell
 }
