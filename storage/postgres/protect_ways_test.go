@@ -190,7 +190,9 @@ var ways = []way{
 		return inOne(t, db.app, fmt.Sprintf("select pg_advisory_xact_lock_shared(%d, %d); %s", c.Resource, c.Grant.Token, sell))
 	}},
 	{name: "the setting, and SET CONSTRAINTS ALL IMMEDIATE", sql: "begin; select set_config('fencekit.guarded', E'\\nsku/1\\n', true); " + sell + "; set constraints all immediate; set constraints all immediate; commit"},
-	{name: "the setting in a transaction guarded for another resource", op: asOp("select set_config('fencekit.guarded', E'\\nsku/2\\n', true); update stock set qty = 0 where sku = 2"), logged: true},
+	{name: "the setting in a transaction guarded for another resource", op: asOp("select set_config('fencekit.guarded', E'\\nsku/2\\n', true); update stock set qty = 0 where sku = 2")},
+	{name: "that, and forged that there is no seal", op: asOp("select set_config('fencekit.sealed', '1', true), set_config('fencekit.guarded', E'\\nsku/2\\n', true); update stock set qty = 0 where sku = 2")},
+	{name: "the setting, and a transaction that makes itself read only", sql: "begin; select set_config('fencekit.guarded', E'\\nsku/1\\n', true); " + sell + "; set transaction read only; commit", logged: true},
 	{name: "its own row in pending_write", sql: "begin; check; " + sell + "; delete from fence.pending_write; commit", denied: true},
 	{name: "DISABLE TRIGGER", sql: "alter table stock disable trigger all", denied: true},
 	{name: "DROP TRIGGER", sql: "drop trigger fencekit_protect on stock", denied: true},

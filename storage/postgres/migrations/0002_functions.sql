@@ -461,7 +461,8 @@ create procedure {{schema}}.seal(
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    n integer := cardinality(p_resources);
+    n      integer := cardinality(p_resources);
+    v_done text;
 begin
     if pg_current_xact_id() is distinct from coalesce(p_xid, nullif(current_setting('fencekit.xid', true), '')::xid8) then
         raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
@@ -484,6 +485,7 @@ begin
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'), p_seqs[i]);
         end if;
     end loop;
+    v_done := set_config('fencekit.sealed', p_xid::text, true); -- for check_writes
     for i in 1..cardinality(p_kept) loop
         insert into {{schema}}.operation (resource, key, request, result, tx, at)
         values (p_kept[i], convert_from(decode(p_keys[i], 'hex'), 'UTF8'), decode(p_requests[i], 'hex'),

@@ -145,7 +145,9 @@ end $$;
 -- check_writes is a deferred trigger: a transaction commits only if it has sealed each resource
 -- that it has noted. SET CONSTRAINTS may run it early, which it can't distinguish from COMMIT: so it
 -- queues itself again until the fences are sealed, or until it has run a thousand times within one
--- message. In a read-only transaction it decides at once: that can't be sealed any more.
+-- message. Behind a seal it decides at once, since a transaction has one seal for all its resources:
+-- guarded transactions then make themselves read only, and nothing can be recorded any more. In a
+-- read-only transaction it decides at once too: that can't be sealed any more.
 --
 -- A fence is sealed by this transaction if its row has this transaction's id and was written by it:
 -- the id alone may come from a cluster that the row was restored from. If a seal is rolled back to a
@@ -155,7 +157,8 @@ end $$;
 create function {{schema}}.check_writes() returns trigger
 language plpgsql security definer set enable_seqscan = off as $$
 declare
-    v_last     pg_catalog.bool := new.fires operator(pg_catalog.>=) 1000 or pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on';
+    v_last     pg_catalog.bool := new.fires operator(pg_catalog.>=) 1000 or pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on'
+        or coalesce(pg_catalog.current_setting('fencekit.sealed', true) operator(pg_catalog.=) new.xid::pg_catalog.text, false);
     v_entry    pg_catalog.text;
     v_resource pg_catalog.text;
 begin
