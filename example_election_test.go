@@ -2,47 +2,99 @@ package fencekit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
+	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit"
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 )
 
-// restock puts deliveries into the stock for as long as this process leads. What it
-// writes is rejected once the next leader has begun.
-func restock(ctx context.Context, g *fencekit.Guard, deliveries <-chan int) error {
+// restock puts all deliveries into the stock, in the one process that leads.
+func restock(ctx context.Context, g *fencekit.Guard, address string) error {
 	election, err := g.Election("restocker")
 	if err != nil {
 		return err
 	}
-	leadership, err := election.Campaign(ctx, "10.0.0.7:8080") // returns when this process leads
-	if err != nil {
-		return err
-	}
-	defer leadership.Resign(context.WithoutCancel(ctx))
 	for {
+		err := lead(ctx, g, election, address)
+		if !campaignAgain(err) {
+			return err
+		}
+		log.Printf("restocker campaigns again: %v", err)
 		select {
-		case n, more := <-deliveries:
-			if !more {
-				return nil
-			}
-			err := guard.Do(ctx, g.UnderLease(leadership), "restocker", func(ctx context.Context, tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "update stock set qty = qty + $1 where sku = '42'", n)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-		case <-leadership.Context().Done():
-			return context.Cause(leadership.Context())
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// One process at a time restocks, under the grant of its election.
+// campaignAgain: another process leads or is about to, or a server is away. After an unknown outcome
+// too, as receive begins by reading what is left.
+func campaignAgain(err error) bool {
+	return errors.Is(err, fence.ErrLeaseLost) || errors.As(err, new(*guard.RejectedError)) ||
+		errors.Is(err, guard.ErrUnknownOutcome) || guard.SafeToRetry(err)
+}
+
+func lead(ctx context.Context, g *fencekit.Guard, election fence.Election, address string) error {
+	leadership, err := election.Campaign(ctx, address) // returns when this process leads
+	if err != nil {
+		return err
+	}
+	defer leadership.Resign(context.WithoutCancel(ctx))
+	for more := true; more && err == nil; {
+		more, err = receive(ctx, g, leadership)
+	}
+	return err
+}
+
+// receive puts the oldest delivery into the stock. Deliveries are the leader's alone. The stock is
+// not: whoever sells writes it as sku/42, so the leader needs that resource too.
+func receive(ctx context.Context, g *fencekit.Guard, leadership fence.Leadership) (more bool, err error) {
+	id, sku, err := nextDelivery(ctx, g.UnderLease(leadership))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	lease, err := g.Locker.Acquire(ctx, "sku/"+sku)
+	if err != nil {
+		return false, err
+	}
+	defer lease.Release(context.WithoutCancel(ctx))
+	both := []string{"restocker", "sku/" + sku}
+	return true, guard.Do(ctx, g.UnderLease(leadership, lease), both, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `with arrived as (delete from delivery where id = $1 returning *)
+			update stock s set qty = s.qty + a.qty from arrived a where a.sku = s.sku`, id)
+		return err
+	})
+}
+
+func nextDelivery(ctx context.Context, on fencekit.Runner) (id int, sku string, err error) {
+	err = guard.Do(ctx, on, "restocker", func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select id, sku from delivery order by id limit 1").Scan(&id, &sku)
+	}, guard.ReadOnly())
+	return id, sku, err
+}
+
+// report counts the stock once a day, whichever process asks first.
+func report(ctx context.Context, on fencekit.Runner, day time.Time) (pieces int, err error) {
+	return guard.Value(ctx, on, "report", func(ctx context.Context, tx pgx.Tx) (pieces int, err error) {
+		err = tx.QueryRow(ctx, "insert into report select $1, sum(qty) from stock returning pieces", day).Scan(&pieces)
+		return pieces, err
+	}, guard.Once(day.Format(time.DateOnly), nil))
+}
+
+// One process at a time restocks, under the grant of its election, beside those that sell.
 func Example_election() {
 	ctx := context.Background()
 	client, pool := connect(ctx)
@@ -54,17 +106,61 @@ func Example_election() {
 	}
 	defer g.Close(ctx)
 
-	deliveries := make(chan int, 2)
-	deliveries <- 10
-	deliveries <- 5
-	close(deliveries)
-	fmt.Println(restock(ctx, g, deliveries))
-	var left int
-	if err := pool.QueryRow(ctx, "select qty from stock where sku = '42'").Scan(&left); err != nil {
+	if _, err := pool.Exec(ctx, "insert into delivery values (1, '42', 10), (2, '42', 5)"); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(left, "in stock")
+	fmt.Println(restock(ctx, g, "10.0.0.7:8080"))
+	fmt.Println(deductLeft(ctx, g, "42", 2))
+	day := time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
+	fmt.Println(report(ctx, g, day))
+	fmt.Println(deductLeft(ctx, g, "42", 2))
+	fmt.Println(report(ctx, g, day))
 	// Output:
 	// <nil>
-	// 18 in stock
+	// {16} <nil>
+	// 16 <nil>
+	// {14} <nil>
+	// 16 <nil>
+}
+
+// A sale that has read the stock is not undone by a leader, nor the leader's delivery by the sale.
+func TestRestock_BesideASaleLosesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	client, pool := connect(ctx)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	t.Cleanup(pool.Close)
+	lock := etcd.Config{Prefix: t.Name()}
+	process := func() *fencekit.Guard {
+		g, err := fencekit.New(client, pool, &fencekit.Config{Lock: lock})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+		return g
+	}
+	seller, restocker := process(), process()
+	_, err := pool.Exec(ctx, "insert into delivery values (1, '42', 15)")
+	require.NoError(t, err)
+	locks, err := etcd.NewInspector(client, &lock)
+	require.NoError(t, err)
+
+	restocked := make(chan error, 1)
+	require.NoError(t, guard.Do(ctx, seller, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
+		left, err := newQueries(tx).Stock(ctx, "42")
+		if err != nil {
+			return err
+		}
+		go func() { restocked <- restock(t.Context(), restocker, "b") }()
+		for waits := false; !waits && len(restocked) == 0; time.Sleep(time.Millisecond) {
+			lock, err := locks.Lock(ctx, "sku/42")
+			if err != nil {
+				return err
+			}
+			waits = len(lock.Queue) > 1
+		}
+		return newQueries(tx).SetStock(ctx, "42", left-2)
+	}))
+	require.NoError(t, <-restocked)
+	left, err := newQueries(pool).Stock(ctx, "42")
+	require.NoError(t, err)
+	require.EqualValues(t, 3+15-2, left)
 }

@@ -24,6 +24,8 @@ const tables = `
 	create table stock (sku text primary key, qty int not null check (qty >= 0));
 	insert into stock values ('42', 3);
 	create table sale (sku text not null, qty int not null);
+	create table delivery (id int primary key, sku text not null, qty int not null);
+	create table report (day date primary key, pieces bigint not null);
 	create table account (name text primary key, balance int not null);
 	insert into account values ('a', 10), ('b', 0)`
 

@@ -40,8 +40,9 @@ type Election interface {
 
 // Leadership is the lease of an elected leader. Its grant is a fencing token like any
 // other: what a leader writes under it (Guard.UnderGrant or Guard.UnderLease of package
-// guard) is rejected once a later leader has claimed. All methods may be called from
-// several goroutines.
+// guard) is rejected once a later leader has claimed. It excludes other leaders, and nobody
+// who writes the same rows under another resource. All methods may be called from several
+// goroutines.
 type Leadership interface {
 	Lease
 

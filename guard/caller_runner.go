@@ -29,11 +29,14 @@ func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
 }
 
 // UnderLease returns a Runner under leases that the caller has acquired and still owns, such
-// as a leader's. The Guard never releases them, so a Hold may last for as long as the caller
-// leads. Config.MaxRun bounds each transaction; to bound a whole Hold, give ctx a deadline. A
+// as a leader's. Each call commits under all of them, or not at all: to write rows that others
+// write under a resource of their own, a leader acquires that resource's lease too.
+//
+// The Guard never releases the leases, so a Hold may last for as long as the caller leads.
+// Config.MaxRun bounds each transaction; to bound a whole Hold, give ctx a deadline. A
 // function's context ends with the leases.
 //
-// Transactions move the fence of the lease's resource, so the writes of a deposed leader are
+// Transactions move the fences of the leases' resources, so the writes of a deposed leader are
 // rejected once its successor's first call under its own lease has claimed. Concurrent calls
 // don't wait for each other: of two transactions that overlap, the later one to commit is
 // rejected with [ErrOvertaken]. Each call claims, except those on the Runner of a Hold. In the
@@ -119,7 +122,11 @@ func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error 
 		}
 	}
 	if missing := uncovered(resources, b.grants); missing != "" {
-		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("is %s, and the call is for %s", names(b.grants), missing)}
+		remedy := "send a grant of it along too"
+		if b.leased {
+			remedy = "acquire its lease too, and pass both to UnderLease"
+		}
+		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("is %s, and the call is for %s: %s", names(b.grants), missing, remedy)}
 	}
 	if b.shards != nil {
 		if _, err := b.shards.route(ctx, resourcesOf(b.grants)); err != nil {
