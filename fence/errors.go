@@ -121,6 +121,9 @@ const (
 	WentBack UnavailableReason = "went back to an older state"
 	// InvalidEpoch: the epoch that operators set in the lock service is not a valid number.
 	InvalidEpoch UnavailableReason = "invalid epoch"
+	// Proxied: a proxy answers in place of the lock service, and changes how it answers. Locks
+	// exclude each other, but their holders may learn late that a lease has ended.
+	Proxied UnavailableReason = "a proxy answers"
 	// QueueLost: the call lost its position in the queue. Acquire again.
 	QueueLost UnavailableReason = "queue position lost"
 )

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -44,6 +45,17 @@ func TestDoctor_FindsAFullEtcd(t *testing.T) {
 	i.mend(found)
 	i.findsNothing()
 	i.write("sku/1")
+}
+
+func TestDoctor_FindsAProxy(t *testing.T) {
+	t.Parallel()
+	proxy, err := etcdserver.StartProxy(t.Context(), startEtcd(t, nil))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Stop(context.Background())) })
+	code, found := examine(t, "--etcd-endpoints", proxy.Endpoint())
+	require.Equal(t, []string{"etcd-proxied"}, idsOf(found))
+	require.Contains(t, found[0].Seen, proxy.Endpoint())
+	require.Equal(t, cli.ExitOK, code)
 }
 
 func TestDoctor_FindsKeysThatNeverExpire(t *testing.T) {

@@ -11,6 +11,10 @@ import (
 // etcd has not gone back to an older state. With Config.MutexKeys the rights to lock
 // keys are those to each resource, so they are not looked at. The errors are
 // those of Acquire. It is for start-up and for readiness probes.
+//
+// Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers
+// in place of a member. Acquire works there, but see the package comment. Check asks by a
+// watch, until a member has answered one.
 func (l *Locker) Check(ctx context.Context) error {
 	const op = "check"
 	switch {
@@ -21,7 +25,11 @@ func (l *Locker) Check(ctx context.Context) error {
 	}
 	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
-	switch err := l.cluster.Probe(request); {
+	err := l.cluster.Probe(request)
+	if err == nil {
+		err = l.watcher.CheckMember(request)
+	}
+	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:

@@ -153,6 +153,14 @@
 //
 // # What is not promised
 //
+// Give the client the endpoints of etcd's members. Where etcd's grpc-proxy answers in their place,
+// locks exclude each other (F2), and [Locker.Check] fails with the Reason [fence.Proxied]. But the
+// proxy renews leases by itself and answers with the latest answer that it has got. So a
+// lease's deadline (F3) is late by as long as etcd's answer took to reach the proxy, which Margin
+// has to cover, and a holder that stops with its connection open keeps its locks for up to twice
+// the time to live. The proxy doesn't notice that a member is cut off from the others: waiters
+// learn of a release from their polls then.
+//
 // F3 is advisory, as package fence says. Go's clock stands still while a machine is
 // suspended, and so does the deadline. A watch may show a deleted key late; on a connection
 // that is silently dead, not before the deadline. A restore within the time to live, from a

@@ -91,6 +91,12 @@ var (
 			"etcdctl --endpoints={endpoints} role grant-permission ROLE read {prefix}/epoch",
 		},
 	})
+	etcdProxied = kind(Kind{
+		ID: "etcd-proxied", Severity: Warning,
+		When: "a proxy that answers in the members' place, as etcd's grpc-proxy, is at --etcd-endpoints",
+		Why:  "Behind it a lease may end before its holder learns it, and a dead holder's lease may last twice as long; Check fails. Members behind it are not examined.",
+		Fix:  "Give --etcd-endpoints and the services' etcd clients the addresses of the members.",
+	})
 	etcdTTLRaised = kind(Kind{
 		ID: "etcd-ttl-raised", Severity: Warning,
 		When: "etcd grants leases with a longer time to live than --ttl asks for",

@@ -24,6 +24,7 @@ type etcdServer struct {
 	readable  bool                                // keys can be read
 	silent    bool                                // no majority answers
 	noEpoch   bool                                // the epoch key holds no epoch
+	proxied   bool                                // a proxy answers, also for members
 }
 
 func newEtcdServer(e Etcd, limits Limits) *etcdServer {
@@ -71,13 +72,16 @@ func checkGrants(ctx context.Context, s *target) (_ []Finding, err error) {
 		reason = away.Reason
 	}
 	l.noEpoch = reason == fence.InvalidEpoch
-	l.readable = err == nil || l.noEpoch || reason == fence.NoSpace
+	l.proxied = reason == fence.Proxied
+	l.readable = err == nil || l.noEpoch || l.proxied || reason == fence.NoSpace
 	l.silent = reason == fence.Unreachable
 	switch {
 	case err == nil || reason == fence.NoSpace: // checkAlarms has its fix
 		return nil, nil
 	case reason == fence.Denied:
 		return []Finding{l.found(etcdDenied, away.Err.Error())}, nil
+	case l.proxied:
+		return []Finding{l.found(etcdProxied, away.Err.Error())}, nil
 	case l.noEpoch:
 		return []Finding{l.found(epochKeyInvalid, away.Err.Error(), "reason", "'epoch key was mistyped'")}, nil
 	case l.silent:

@@ -83,7 +83,7 @@ func dialError(address string) error {
 // unseen asks the members that are at no endpoint, but not once more at an address that failed.
 // As many of them as endpoints that were silent may be at those.
 func (l *etcdServer) unseen(ctx context.Context, failures map[string]error) ([]Finding, error) {
-	if !l.hasLeader() {
+	if !l.hasLeader() || l.proxied { // a proxy lists itself
 		return nil, nil // checkGrants says so
 	}
 	request, cancel := l.within(ctx)

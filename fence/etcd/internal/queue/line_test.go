@@ -137,14 +137,14 @@ func own(p *Position) *mvccpb.KeyValue {
 }
 
 func (s scene) put(kv *mvccpb.KeyValue) {
-	s.follower.Events([]*mvccpb.Event{{Type: mvccpb.PUT, Kv: kv}})
+	_ = s.follower.Events([]*mvccpb.Event{{Type: mvccpb.PUT, Kv: kv}})
 }
 
 func (s scene) deleted(kv *mvccpb.KeyValue, rev int64) {
-	s.follower.Events([]*mvccpb.Event{{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: rev}}})
+	_ = s.follower.Events([]*mvccpb.Event{{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: rev}}})
 }
 
-func (s scene) list(rev int64, kvs ...*mvccpb.KeyValue) { s.follower.Listed(rev, kvs) }
+func (s scene) list(rev int64, kvs ...*mvccpb.KeyValue) { _, _ = s.follower.Listed(rev, kvs) }
 
 func (p *Position) owns() bool {
 	p.line.mu.Lock()

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -14,9 +15,10 @@ type Follower struct {
 	listener Listener
 
 	// Guarded by Watcher.mu:
-	id      int64 // of its watch; 0 if it isn't watched
-	asked   bool  // the watch was asked for on the present stream
-	fromNow bool  // the watch has no revision to start from
+	id       int64 // of its watch; 0 if it isn't watched
+	created  bool  // the server has answered that the watch is there, on the present stream
+	serverID int64 // what the server calls the watch then
+	fromNow  bool  // the watch has no revision to start from
 
 	removed atomic.Bool // from its Watcher
 
@@ -72,26 +74,43 @@ func (f *Follower) First() (Key, bool) {
 	return f.view.first(), f.view.rev != 0
 }
 
-// Events applies events of the watch.
-func (f *Follower) Events(evs []*mvccpb.Event) {
+// Events applies events of the watch. If one isn't of this queue it applies none and returns an error.
+func (f *Follower) Events(evs []*mvccpb.Event) error {
+	for _, ev := range evs {
+		if err := f.has(ev.Kv); err != nil {
+			return err
+		}
+	}
 	f.mu.Lock()
 	f.view.apply(evs, len(f.queue))
 	f.mu.Unlock()
 	f.listener.Changed()
+	return nil
+}
+
+// has returns an error unless the key is in the queue: what answers is no etcd then.
+func (f *Follower) has(kv *mvccpb.KeyValue) error {
+	if len(kv.Key) < len(f.queue) || string(kv.Key[:len(f.queue)]) != f.queue {
+		return fmt.Errorf("etcd: an answer for %s shows the key %q", f.queue, kv.Key)
+	}
+	return nil
 }
 
 // Listed applies a list of the whole queue as of rev. It returns false if the list is older
-// than what is known.
-func (f *Follower) Listed(rev int64, kvs []*mvccpb.KeyValue) bool {
+// than what is known, and an error if it is of something else.
+func (f *Follower) Listed(rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {
+		if err := f.has(kv); err != nil {
+			return false, err
+		}
 		keys[i] = keyOf(string(kv.Key[len(f.queue):]), kv)
 	}
 	f.mu.Lock()
 	used := f.view.list(rev, keys, len(f.queue))
 	f.mu.Unlock()
 	f.listener.Changed()
-	return used
+	return used, nil
 }
 
 // resume is the revision at which the watch has to start; 0 means from now on, and a list

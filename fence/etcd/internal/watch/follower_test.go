@@ -3,7 +3,9 @@ package watch
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,18 +27,25 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // for an empty queue.
 func TestFollower_DecidesNothingAfterAGap(t *testing.T) {
 	f := NewFollower("q/", make(signal, 10))
-	require.True(t, f.Listed(5, []*mvccpb.KeyValue{keyAt("q/a", 5)}))
+	listed(t, f, 5, keyAt("q/a", 5))
 	first, known := f.First()
 	require.True(t, known)
 	require.EqualValues(t, 5, first.Created)
 	f.missed()
-	f.Events([]*mvccpb.Event{put("q/a", 7)}) // shown by the watch, before any list
+	require.NoError(t, f.Events([]*mvccpb.Event{put("q/a", 7)})) // shown by the watch, before any list
 	_, known = f.First()
 	require.False(t, known)
-	require.True(t, f.Listed(6, []*mvccpb.KeyValue{keyAt("q/b", 6)}))
+	listed(t, f, 6, keyAt("q/b", 6))
 	first, known = f.First()
 	require.True(t, known)
 	require.EqualValues(t, 6, first.Created)
+}
+
+func listed(t *testing.T, f *Follower, rev int64, kvs ...*mvccpb.KeyValue) {
+	t.Helper()
+	used, err := f.Listed(rev, kvs)
+	require.NoError(t, err)
+	require.True(t, used)
 }
 
 // signal is a Listener.
@@ -101,4 +110,74 @@ func TestWatch_FromNowOnIsFollowedByAList(t *testing.T) {
 			return
 		}
 	}
+}
+
+// countingWatch counts the requests for watches that have no answer yet.
+type countingWatch struct {
+	grpc.ClientStream
+	unanswered, most atomic.Int32
+}
+
+func (s *countingWatch) SendMsg(m any) error {
+	if m.(*pb.WatchRequest).GetCreateRequest() != nil {
+		if n := s.unanswered.Add(1); n > s.most.Load() {
+			s.most.Store(n)
+		}
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *countingWatch) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err == nil && m.(*pb.WatchResponse).Created {
+		s.unanswered.Add(-1)
+	}
+	return err
+}
+
+// The answers of etcd's grpc-proxy name no request, and one may overtake another.
+func TestWatch_AProxyIsAskedForOneWatchAtATime(t *testing.T) {
+	t.Parallel()
+	ctx := etcdtest.Patient(t)
+	proxy, err := etcdserver.StartProxy(ctx, etcdserver.Shared(t))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, proxy.Stop(context.Background())) }()
+	streams := make(chan *countingWatch, 1)
+	count := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		stream, err := open(ctx, desc, cc, method, opts...)
+		if err != nil || method != pb.Watch_Watch_FullMethodName {
+			return stream, err
+		}
+		counting := &countingWatch{ClientStream: stream}
+		streams <- counting
+		return counting, nil
+	}
+	client := etcdtest.Dial(t, proxy.Endpoint(), grpc.WithChainStreamInterceptor(count))
+	c := cluster.New(client, keys.Space{Prefix: t.Name()}, etcdtest.Patience, slog.New(slog.DiscardHandler))
+	defer c.Tasks.Stop()
+	w, prefix := New(c, time.Hour), t.Name()+"/"+rand.Text()+"/"
+	changed := make(signal, 1000)
+	var followers []*Follower
+	w.mu.Lock() // so that all are asked for on the first stream
+	for i := range 20 {
+		f := NewFollower(fmt.Sprintf("%s%d/", prefix, i), changed)
+		followers = append(followers, f)
+		w.addLocked(f)
+	}
+	w.mu.Unlock()
+	all := func(is func(int, Key, bool) bool) {
+		t.Helper()
+		for i, f := range followers {
+			for first, known := f.First(); !is(i, first, known); first, known = f.First() {
+				etcdtest.Receive(t, changed)
+			}
+		}
+	}
+	all(func(_ int, _ Key, known bool) bool { return known })
+	for i, f := range followers {
+		_, err := client.Put(ctx, f.queue+fmt.Sprint(i), "")
+		require.NoError(t, err)
+	}
+	all(func(i int, first Key, _ bool) bool { return first.Name == fmt.Sprint(i) })
+	require.EqualValues(t, 1, (<-streams).most.Load())
 }

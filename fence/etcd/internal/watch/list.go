@@ -22,7 +22,7 @@ func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return f.Listed(resp.Header.Revision, resp.Kvs), nil
+	return f.Listed(resp.Header.Revision, resp.Kvs)
 }
 
 // relist reads the queue once its watch is in place, in the background, trying

@@ -18,20 +18,26 @@ type stream struct {
 	ctx context.Context // ends with the stream; its cause says why
 	end context.CancelCauseFunc
 
-	// Requests for watches in the order in which etcd will answer them: a rejection
-	// does not name its request. Guarded by Watcher.mu.
+	// Guarded by Watcher.mu:
+
+	// Requests for watches in the order in which a member of etcd answers them: a rejection
+	// does not name its request.
 	unanswered []pendingRequest
+	// The server calls watches as they were asked for. Then several are asked for at a time. A
+	// server that makes ids up may answer in any order, and is asked for one after the other.
+	keepsIDs bool
+	ids      map[int64]int64 // our ids of watches, by the server's
 }
 
 // pendingRequest is a request for a watch that etcd has not answered yet.
 type pendingRequest struct {
-	order
+	id   int64
 	sent time.Time
 }
 
 // openStream opens a stream, watches everything over it, and returns why it ended.
 func (w *Watcher) openStream(ctx context.Context) error {
-	s := &stream{Watcher: w}
+	s := &stream{Watcher: w, ids: map[int64]int64{}}
 	s.ctx, s.end = context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	defer s.end(nil)
 	// The client authenticates for each stream, and would wait forever for a silent member.
@@ -60,7 +66,7 @@ func (w *Watcher) restart() {
 	defer w.mu.Unlock()
 	w.outbox = nil
 	for id, f := range w.watches {
-		f.asked = false
+		f.created = false
 		w.send(order{createWatch, id})
 	}
 }
@@ -68,15 +74,7 @@ func (w *Watcher) restart() {
 // sendAll sends what is queued, until the stream ends.
 func (s *stream) sendAll() {
 	for {
-		s.mu.Lock()
-		orders := s.outbox
-		s.outbox = nil
-		s.mu.Unlock()
-		for _, o := range orders {
-			req := s.request(o)
-			if req == nil {
-				continue
-			}
+		for req := s.next(); req != nil; req = s.next() {
 			if err := s.rpc.Send(req); err != nil {
 				return // receive returns the reason
 			}
@@ -87,6 +85,24 @@ func (s *stream) sendAll() {
 			return
 		}
 	}
+}
+
+// next takes the next request from what is queued; nil if there is none that can be sent now.
+func (s *stream) next() *pb.WatchRequest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.outbox) > 0 {
+		o := s.outbox[0]
+		if o.kind != cancelWatch && !s.keepsIDs && len(s.unanswered) > 0 {
+			return nil
+		}
+		s.outbox = s.outbox[1:]
+		if req := s.request(o); req != nil {
+			return req
+		}
+	}
+	s.outbox = nil
+	return nil
 }
 
 // checkAll checks the stream until it ends. It has a goroutine of its own, since a Send
@@ -125,15 +141,14 @@ func (s *stream) silent() {
 }
 
 // request returns the request for o; nil if the watch was removed before it was requested.
+// Callers hold mu.
 func (s *stream) request(o order) *pb.WatchRequest {
 	if o.kind == cancelWatch {
 		return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
 			CancelRequest: &pb.WatchCancelRequest{WatchId: o.id},
 		}}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	create := &pb.WatchCreateRequest{WatchId: o.id, Key: []byte(s.cluster.Keys.Epoch())} // a probe's: every locker may read it
+	create := s.probeRequest(o.id)
 	if o.kind == createWatch {
 		f := s.watches[o.id]
 		if f == nil {
@@ -141,10 +156,15 @@ func (s *stream) request(o order) *pb.WatchRequest {
 		}
 		create.Key, create.RangeEnd = []byte(f.queue), []byte(clientv3.GetPrefixRangeEnd(f.queue))
 		create.StartRevision = f.resume()
-		f.asked, f.fromNow = true, create.StartRevision == 0
+		f.fromNow = create.StartRevision == 0
 	}
-	s.unanswered = append(s.unanswered, pendingRequest{o, time.Now()})
+	s.unanswered = append(s.unanswered, pendingRequest{o.id, time.Now()})
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}
+}
+
+// probeRequest asks for a watch of a key that every locker may read.
+func (w *Watcher) probeRequest(id int64) *pb.WatchCreateRequest {
+	return &pb.WatchCreateRequest{WatchId: id, Key: []byte(w.cluster.Keys.Epoch())}
 }
 
 func (s *stream) receive() error {
@@ -166,20 +186,10 @@ func (s *stream) receive() error {
 
 // created handles the answer to a request for a watch.
 func (s *stream) created(resp *pb.WatchResponse) error {
-	s.mu.Lock()
-	if len(s.unanswered) == 0 {
-		s.mu.Unlock()
-		return fmt.Errorf("etcd: a watch was created that was not asked for: %s", resp.CancelReason)
-	}
-	asked := s.unanswered[0]
-	s.unanswered = s.unanswered[1:]
-	if asked.kind == probe && !resp.Canceled {
-		s.send(order{cancelWatch, asked.id})
-	}
-	f := s.watches[asked.id]
-	fromNow := f != nil && f.fromNow
-	s.mu.Unlock()
+	f, fromNow, err := s.answered(resp)
 	switch {
+	case err != nil:
+		return err
 	case f == nil: // a probe, or removed meanwhile
 	case resp.Canceled:
 		s.watchRejected(f)
@@ -189,20 +199,51 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	return nil
 }
 
+// answered takes the answer to the first request that has none. It returns the follower, nil if
+// there is none any more, and whether its watch is from now on.
+func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.unanswered) == 0 {
+		return nil, false, fmt.Errorf("etcd: a watch was created that was not asked for: %s", resp.CancelReason)
+	}
+	asked := s.unanswered[0].id
+	s.unanswered = s.unanswered[1:]
+	s.wakeUp()
+	f = s.watches[asked]
+	switch {
+	case resp.Canceled:
+		return f, false, nil
+	case s.keepsIDs && resp.WatchId != asked:
+		return nil, false, fmt.Errorf("etcd: asked for watch %d, which was answered as %d", asked, resp.WatchId)
+	}
+	s.keepsIDs = resp.WatchId == asked
+	s.member.Store(s.keepsIDs)
+	if f == nil {
+		s.send(order{cancelWatch, resp.WatchId})
+		return nil, false, nil
+	}
+	s.ids[resp.WatchId] = asked
+	f.created, f.serverID = true, resp.WatchId
+	return f, f.fromNow, nil
+}
+
 // dispatch passes a response to the follower of its queue. An error ends the stream.
 func (s *stream) dispatch(resp *pb.WatchResponse) error {
 	s.mu.Lock()
-	f := s.watches[resp.WatchId]
+	f := s.watches[s.ids[resp.WatchId]]
+	if resp.Canceled {
+		delete(s.ids, resp.WatchId)
+	}
 	s.mu.Unlock()
 	switch {
 	case f == nil: // removed meanwhile
 	case resp.CompactRevision != 0:
-		f.missed()
-		s.rewatch(resp.WatchId)
+		s.restartFollower(f)
 	case resp.Canceled:
 		return fmt.Errorf("etcd: watch cancelled: %s", resp.CancelReason)
 	default:
-		f.Events(resp.Events)
+		return f.Events(resp.Events)
 	}
 	return nil
 }

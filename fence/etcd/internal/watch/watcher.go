@@ -2,11 +2,15 @@ package watch
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/background"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
@@ -22,16 +26,22 @@ type Watcher struct {
 	wake         chan struct{} // holds one signal that there is something to send
 	clientClosed chan struct{} // closed when run found the client closed
 
+	member atomic.Bool // the last watch was answered as a member of etcd answers it
+
 	mu      sync.Mutex
 	lastID  int64
 	watches map[int64]*Follower // by Follower.id
 	outbox  []order
 }
 
-// order is a request to send for the watch with this id.
+// firstID is the first id that a watch is asked for under. A server that counts the watches of a
+// stream instead, as etcd's grpc-proxy does, never gets there: so its ids show what it is.
+const firstID = 1 << 32
+
+// order is a request to send.
 type order struct {
 	kind orderKind
-	id   int64
+	id   int64 // of the watch: ours to create one, the server's to cancel it
 }
 
 type orderKind int
@@ -48,7 +58,7 @@ func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
 		cluster: c, remote: pb.NewWatchClient(c.Client.ActiveConnection()), pollInterval: pollInterval,
 		wake: make(chan struct{}, 1), clientClosed: make(chan struct{}),
-		watches: map[int64]*Follower{},
+		lastID: firstID, watches: map[int64]*Follower{},
 	}
 	c.Tasks.Start(w.run)
 	return w
@@ -66,7 +76,7 @@ func (w *Watcher) Add(f *Follower) {
 
 func (w *Watcher) addLocked(f *Follower) {
 	w.lastID++
-	f.id, f.asked, f.fromNow = w.lastID, false, false
+	f.id, f.created, f.fromNow = w.lastID, false, false
 	f.removed.Store(false)
 	w.watches[f.id] = f
 	w.send(order{createWatch, f.id})
@@ -83,8 +93,8 @@ func (w *Watcher) removeLocked(f *Follower) bool {
 	if f.id == 0 {
 		return false
 	}
-	if f.asked {
-		w.send(order{cancelWatch, f.id})
+	if f.created { // else when the answer comes
+		w.send(order{cancelWatch, f.serverID})
 	}
 	delete(w.watches, f.id)
 	f.id = 0
@@ -102,24 +112,59 @@ func (w *Watcher) restartFollower(f *Follower) {
 	}
 }
 
-// rewatch replaces the watch with this id by a new one of the same queue.
-func (w *Watcher) rewatch(id int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if f := w.watches[id]; f != nil {
-		delete(w.watches, id)
-		w.addLocked(f)
-	}
-}
-
 // send queues o. Callers hold mu.
 func (w *Watcher) send(o order) {
 	w.outbox = append(w.outbox, o)
+	w.wakeUp()
+}
+
+// wakeUp says that there may be something to send.
+func (w *Watcher) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
 	}
 }
+
+// CheckMember returns a *ProxyError if a proxy answers watches in place of a member of etcd. It asks
+// by a watch, unless the last one was answered by a member.
+func (w *Watcher) CheckMember(ctx context.Context) error {
+	if w.member.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	rpc, err := w.remote.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	create := &pb.WatchRequest_CreateRequest{CreateRequest: w.probeRequest(firstID)}
+	if err := rpc.Send(&pb.WatchRequest{RequestUnion: create}); err != nil {
+		return err
+	}
+	resp, err := rpc.Recv()
+	switch {
+	case err != nil:
+		return err
+	case resp.Canceled:
+		return fmt.Errorf("etcd: watch rejected: %s", resp.CancelReason)
+	case resp.WatchId != firstID:
+		return &ProxyError{Endpoints: w.cluster.Client.Endpoints()}
+	}
+	w.member.Store(true)
+	return nil
+}
+
+// ProxyError: a proxy answers in place of a member of etcd.
+type ProxyError struct{ Endpoints []string }
+
+func (e *ProxyError) Error() string {
+	return "etcd: a proxy answers at " + strings.Join(e.Endpoints, ", ") + ", as etcd's grpc-proxy: behind it a lease may end before its holder learns it, " +
+		"and a dead holder's may last twice as long; give the client the endpoints of etcd's members"
+}
+
+// UnavailableReason says what has to be mended.
+func (e *ProxyError) UnavailableReason() fence.UnavailableReason { return fence.Proxied }
 
 // run keeps a stream open while there is something to watch, until ctx ends or
 // the client is closed.
