@@ -17,13 +17,14 @@ import (
 // replacedStore is a database whose primary can be replaced by another one, which has received nothing.
 type replacedStore struct {
 	*memory.Store
-	beside error // what the next Claim fails with, too
+	beside error           // what the next Claim fails with, too
+	seen   []storage.Claim // what the last Claim was given
 }
 
 func (s *replacedStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	claims, err := s.Store.Claim(ctx, seen...)
 	beside := s.beside
-	s.beside = nil
+	s.beside, s.seen = nil, seen
 	return claims, errors.Join(beside, err)
 }
 
@@ -219,6 +220,23 @@ func TestSeen_LossIsNamedUnderACallersGrant(t *testing.T) {
 			}
 			require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
 		}
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// Of two calls under one grant the one that has seen less may end last: what the other was told stays.
+func TestSeen_IsTheLatestOfSeveralCalls(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		s := &replacedStore{Store: w.store}
+		g, err := guard.New(nil, s, nil)
+		require.NoError(t, err)
+		on := g.UnderGrant(grant(5))
+		require.ErrorIs(t, guard.Do(t.Context(), on, sku, func(context.Context, *memory.Tx) error {
+			require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
+			return errShop
+		}), errShop)
+		require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
+		require.EqualValues(t, 2, s.seen[0].Seq, "the claim and the write")
 		require.NoError(t, g.Close(t.Context()))
 	})
 }

@@ -226,8 +226,8 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken(t *testing.T) {
 		if txn, ok := req.(*pb.TxnRequest); !ok || !etcdtest.IsAcquire(txn) {
 			return invoke(ctx, method, req, reply, cc, opts...)
 		}
-		sent.Add(1)
 		err := invoke(ctx, method, req, reply, cc, opts...)
+		sent.Add(1)
 		select {
 		case <-armed:
 			return status.Error(codes.Canceled, "not by the caller")
@@ -235,7 +235,8 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken(t *testing.T) {
 			return err
 		}
 	}
-	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(twice)), fresh(t))
+	cfg := fresh(t)
+	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(twice)), cfg)
 	kept, admin := acquire(t, l, "kept"), dial(t, endpoint)
 	for _, get := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
 		sent.Store(0)
@@ -246,6 +247,15 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken(t *testing.T) {
 		require.EqualValues(t, awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)[0].CreateRevision, le.Grant().Token)
 		release(t, le)
 	}
+	held := acquire(t, newTestLocker(t, admin, cfg), "r")
+	sent.Store(0)
+	armed <- struct{}{}
+	waiting := acquiring(patient(t), l, "r")
+	require.Eventually(t, func() bool { return sent.Load() == 2 }, etcdtest.Patience, time.Millisecond)
+	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 2) // meanwhile l takes the answer
+	require.Empty(t, waiting, "the second answer doesn't show what was ahead of the key when the first one wrote it")
+	release(t, held)
+	require.NoError(t, (<-waiting).err)
 	require.NoError(t, kept.Context().Err())
 }
 

@@ -143,14 +143,17 @@ func keepRejected[Tx any](r *run[Tx]) {
 // back to just where the claim is, an answer would rest on what is gone.
 func recallMoved[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
-	r.keep(once("a", 1), nil, c)
-	_, found, err := r.Store.Recall(r.ctx, once("a", 1), c)
-	r.rejected(err, grant(7), storage.ReasonOvertaken)
-	if found {
-		r.Fatal("rejected, and found")
+	gone := r.keep(once("a", 1), nil, c)[0]
+	gone.Tx++ // the claim's transaction is lost, and another has its place
+	for claim, want := range map[storage.Claim]storage.Reason{c: storage.ReasonOvertaken, gone: storage.ReasonWentBack} {
+		_, found, err := r.Store.Recall(r.ctx, once("a", 1), claim)
+		r.rejected(err, grant(7), want)
+		if found {
+			r.Fatal("rejected, and found")
+		}
 	}
 	r.claim(grant(8))
-	_, _, err = r.Store.Recall(r.ctx, once("a", 1), c)
+	_, _, err := r.Store.Recall(r.ctx, once("a", 1), c)
 	r.rejected(err, grant(7), storage.ReasonStale)
 }
 
