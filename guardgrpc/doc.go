@@ -37,7 +37,8 @@
 // A grant is no authentication. It is no secret, and a client that can send one can make
 // one up: with a higher token it shuts out the true holder of the resource, with a higher
 // epoch those of all resources, until an operator steps in (the database bounds how far a
-// made-up one may jump). So accept grants from authenticated callers only. Package
+// made-up one may jump). So accept grants from authenticated callers only, or share a key with
+// them ([WithSignedGrants], [SignedGrants]). Package
 // guardhttp lists what else a receiver must not conclude from a grant.
 //
 // Incoming metadata are not passed on: a method that calls another service under the same

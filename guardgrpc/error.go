@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -18,6 +19,7 @@ import (
 var allCodes = map[*transport.Problem]codes.Code{
 	nil:                      codes.OK,
 	transport.InvalidGrant:   codes.InvalidArgument,
+	transport.UnsignedGrant:  codes.PermissionDenied,
 	transport.StaleGrant:     codes.Aborted,
 	transport.RejectedGrant:  codes.Aborted,
 	transport.KeyReused:      codes.FailedPrecondition,
@@ -31,6 +33,7 @@ var allCodes = map[*transport.Problem]codes.Code{
 // Code returns the code for an error of guard:
 //
 //   - InvalidArgument: a grant is missing, malformed, or for another resource.
+//   - PermissionDenied: a grant's signature is missing or wrong ([SignatureError]).
 //   - Aborted: the fence rejected a grant that travelled (guard.Guard.UnderGrant): its sender has
 //     to acquire anew.
 //   - FailedPrecondition: the key of guard.Once was used for another request.
@@ -53,8 +56,8 @@ const retryDelay = time.Second
 // Error returns an error of guard as an error with a status, and nil for nil. ctx is that of
 // the call. The details are
 //
-//   - an ErrorInfo of the domain fencekit, whose reason is one of INVALID_GRANT, STALE_GRANT,
-//     REJECTED_GRANT, KEY_REUSED, UNKNOWN_OUTCOME, UNAVAILABLE, STOPPING and INTERNAL; with
+//   - an ErrorInfo of the domain fencekit, whose reason is one of INVALID_GRANT, UNSIGNED_GRANT,
+//     STALE_GRANT, REJECTED_GRANT, KEY_REUSED, UNKNOWN_OUTCOME, UNAVAILABLE, STOPPING and INTERNAL; with
 //     STALE_GRANT, if the call itself brought that grant, its metadata are epoch and token of the
 //     grant, and current_epoch and current_token of what the resource is at;
 //   - a RetryInfo, if the code is Unavailable.
@@ -66,7 +69,7 @@ func Error(ctx context.Context, err error) error {
 		return nil
 	}
 	info := &errdetails.ErrorInfo{Domain: domain, Reason: strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_"))}
-	sent, _ := Grants(ctx)
+	sent := transport.SentGrants(metadata.ValueFromIncomingContext(ctx, key))
 	if rejected, ok := transport.Superseded(err, sent); ok {
 		info.Metadata = map[string]string{
 			"epoch": strconv.FormatInt(rejected.Grant.Epoch, 10), "token": rejected.Grant.Token.String(),

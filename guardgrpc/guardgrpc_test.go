@@ -61,6 +61,7 @@ func TestError_TellsNothingOfServers(t *testing.T) {
 		reason string
 	}{
 		"malformed":            {&fence.InvalidGrantError{Part: "text form", Reason: secret.Error()}, codes.InvalidArgument, "INVALID_GRANT"},
+		"not signed":           {&guardgrpc.SignatureError{Grant: grant(7)}, codes.PermissionDenied, "UNSIGNED_GRANT"},
 		"stale, travelled":     {rejected(storage.ReasonStale, true), codes.Aborted, "STALE_GRANT"},
 		"collision, travelled": {rejected(storage.ReasonCollision, true), codes.Aborted, "REJECTED_GRANT"},
 		"overtaken, travelled": {rejected(storage.ReasonOvertaken, true), codes.Unavailable, "UNAVAILABLE"},
@@ -169,6 +170,26 @@ func TestGrants_WithoutMetadataThereAreNone(t *testing.T) {
 	grants, err = guardgrpc.Grants(incoming(t, grant(1).String()))
 	require.NoError(t, err)
 	require.Equal(t, []fence.Grant{grant(1)}, grants)
+}
+
+func TestSignedGrants_AreThoseOfOneOfTheKeys(t *testing.T) {
+	t.Parallel()
+	key := []byte("0123456789abcdef")
+	ctx, err := guardgrpc.WithSignedGrants(t.Context(), key, grant(1), fence.Grant{Resource: "b", Epoch: 1, Token: 2, Holder: "h"})
+	require.NoError(t, err)
+	md, _ := metadata.FromOutgoingContext(ctx)
+	arrived := metadata.NewIncomingContext(t.Context(), md)
+	grants, err := guardgrpc.SignedGrants(arrived, []byte("another of 16 b."), key)
+	require.NoError(t, err)
+	require.Len(t, grants, 2)
+	require.Equal(t, grant(1), grants[0])
+	_, err = guardgrpc.SignedGrants(incoming(t, grant(1).String()), key)
+	require.ErrorAs(t, err, new(*guardgrpc.SignatureError))
+	stale := &guard.RejectedError{Reason: storage.ReasonStale, Grant: grant(1), Current: grant(9), Travelled: true}
+	info, _ := detailsOf(t, status.Convert(guardgrpc.Error(arrived, stale)))
+	require.Equal(t, "9", info.Metadata["current_token"])
+	_, err = guardgrpc.WithSignedGrants(t.Context(), nil, grant(1))
+	require.ErrorIs(t, err, fence.ErrInvalid)
 }
 
 func FuzzGrants(f *testing.F) {

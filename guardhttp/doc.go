@@ -39,7 +39,7 @@
 // steps in (the database bounds how far a made-up one may jump, measured from what has
 // claimed there: let a grant of your own claim first in a new database). So accept the header from
 // authenticated senders only, and have the proxy at the edge remove it from all other
-// requests. A receiver must not conclude from a grant that
+// requests; or share a key with the senders ([SetSignedGrants], [SignedGrants]). A receiver must not conclude from a grant that
 //
 //   - its sender still holds the lock, or ever did: only the claim and the seal of a
 //     transaction under the grant decide, in the database that it writes to;

@@ -11,6 +11,7 @@ import (
 var statuses = map[*transport.Problem]int{
 	nil:                      http.StatusOK,
 	transport.InvalidGrant:   http.StatusBadRequest,
+	transport.UnsignedGrant:  http.StatusForbidden,
 	transport.StaleGrant:     http.StatusConflict,
 	transport.RejectedGrant:  http.StatusConflict,
 	transport.KeyReused:      http.StatusUnprocessableEntity,
@@ -24,6 +25,7 @@ var statuses = map[*transport.Problem]int{
 // Status returns the status for an error of guard:
 //
 //   - 400: a grant is missing, malformed, or for another resource.
+//   - 403: a grant's signature is missing or wrong ([SignatureError]).
 //   - 409: the fence rejected a grant that travelled (guard.Guard.UnderGrant): its sender has
 //     to acquire anew.
 //   - 422: the key of guard.Once was used for another request.
@@ -58,8 +60,8 @@ type superseded struct {
 }
 
 // Error answers a request with an error of guard, as application/problem+json. Its type is
-// urn:fencekit:problem: and one of invalid-grant, stale-grant, rejected-grant, key-reused,
-// unknown-outcome, unavailable and stopping; about:blank with 500 for what it doesn't know.
+// urn:fencekit:problem: and one of invalid-grant, unsigned-grant, stale-grant, rejected-grant,
+// key-reused, unknown-outcome, unavailable and stopping; about:blank with 500 for what it doesn't know.
 // 503 comes with Retry-After; stale-grant with epoch and token of the grant, and those that
 // the resource is at, if the request itself brought that grant.
 //
@@ -73,8 +75,7 @@ func Error(w http.ResponseWriter, r *http.Request, err error) {
 	if p == transport.Internal {
 		body.Type, body.Title = "about:blank", http.StatusText(body.Status) // as RFC 9457, 4.2.1 has it
 	}
-	sent, _ := Grants(r.Header)
-	if rejected, ok := transport.Superseded(err, sent); ok {
+	if rejected, ok := transport.Superseded(err, transport.SentGrants(r.Header.Values(Header))); ok {
 		body.superseded = &superseded{
 			Epoch: rejected.Grant.Epoch, Token: rejected.Grant.Token.String(),
 			CurrentEpoch: rejected.Current.Epoch, CurrentToken: rejected.Current.Token.String(),

@@ -29,3 +29,32 @@ func SetGrants(h http.Header, grants ...fence.Grant) {
 func Grants(h http.Header) ([]fence.Grant, error) {
 	return transport.ParseGrants(h.Values(Header))
 }
+
+// SetSignedGrants is SetGrants with a signature of each grant, for receivers that don't trust the
+// network: an HMAC with SHA-256 over all of the grant. key is a secret of senders and receivers, of
+// at least 16 random bytes; a shorter one is an error. A signature takes 44 bytes.
+func SetSignedGrants(h http.Header, key []byte, grants ...fence.Grant) error {
+	values, err := transport.SignGrants(key, grants)
+	if err != nil {
+		return err
+	}
+	h.Del(Header)
+	for _, value := range values {
+		h.Add(Header, value)
+	}
+	return nil
+}
+
+// SignedGrants is [Grants] for grants of which each is signed with one of keys; one that isn't is a
+// [*SignatureError]. To change the key, first give receivers the new one beside the old one, then
+// senders, and then take the old one from receivers.
+//
+// The signature says that a holder of the key has sent the grant to somebody. It doesn't cover the
+// request: who can read the header can use the grant until a later one claims. Send it over TLS.
+func SignedGrants(h http.Header, keys ...[]byte) ([]fence.Grant, error) {
+	return transport.ParseSignedGrants(h.Values(Header), keys)
+}
+
+// SignatureError says which grant was not signed, or with none of the receiver's keys. It is
+// fence.ErrInvalid.
+type SignatureError = transport.SignatureError

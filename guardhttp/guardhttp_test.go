@@ -50,6 +50,7 @@ func TestError_AnswersWithAProblemThatTellsNothingOfServers(t *testing.T) {
 		kind   string
 	}{
 		"malformed":            {&fence.InvalidGrantError{Part: "text form", Reason: secret.Error()}, 400, "invalid-grant"},
+		"not signed":           {&guardhttp.SignatureError{Grant: grant(7)}, 403, "unsigned-grant"},
 		"stale, travelled":     {rejected(storage.ReasonStale, true), 409, "stale-grant"},
 		"collision, travelled": {rejected(storage.ReasonCollision, true), 409, "rejected-grant"},
 		"overtaken, travelled": {rejected(storage.ReasonOvertaken, true), 503, "unavailable"},
@@ -102,14 +103,19 @@ func TestError_OfNilAnswersNothing(t *testing.T) {
 	require.Equal(t, http.StatusOK, guardhttp.Status(nil))
 }
 
-// receiver is a service with a database of its own and no lock service.
-func receiver(t *testing.T) (*httptest.Server, *memory.Store) {
+// receiver is a service with a database of its own and no lock service. With keys it takes signed
+// grants.
+func receiver(t *testing.T, keys ...[]byte) (*httptest.Server, *memory.Store) {
 	t.Helper()
+	read := guardhttp.Grants
+	if len(keys) > 0 {
+		read = func(h http.Header) ([]fence.Grant, error) { return guardhttp.SignedGrants(h, keys...) }
+	}
 	store := memory.NewStore()
 	g, err := guard.New(nil, store, nil)
 	require.NoError(t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		grants, err := guardhttp.Grants(r.Header)
+		grants, err := read(r.Header)
 		if err == nil {
 			err = guard.Do(r.Context(), g.UnderGrant(grants...), resource, func(_ context.Context, tx *memory.Tx) error {
 				tx.Set("writer", r.FormValue("writer"))
@@ -192,6 +198,33 @@ func TestGrants_ThatAreMissingOrHostileWriteNothing(t *testing.T) {
 	require.Empty(t, entries, "nothing was claimed")
 	status, _ := post(t, server.URL, "x", http.Header{"fencekit-grant": {grant(5).String()}})
 	require.Equal(t, http.StatusOK, status, "names of headers are the same in any case")
+}
+
+// Whoever can reach the receiver but has no key neither writes nor shuts the true holder out.
+func TestSignedGrants_MadeUpOnesClaimNothing(t *testing.T) {
+	t.Parallel()
+	before, now := []byte("0123456789abcdef"), []byte("fedcba9876543210")
+	server, store := receiver(t, before, now)
+	signed := func(key []byte, token fence.Token) http.Header {
+		h := http.Header{}
+		require.NoError(t, guardhttp.SetSignedGrants(h, key, grant(token)))
+		return h
+	}
+	status, _ := post(t, server.URL, "a", signed(before, 5))
+	require.Equal(t, http.StatusOK, status)
+	madeUp := http.Header{}
+	guardhttp.SetGrants(madeUp, grant(1_000_000_005))
+	for name, h := range map[string]http.Header{"unsigned": madeUp, "of another key": signed([]byte("another of 16 b."), 1_000_000_005)} {
+		status, body := post(t, server.URL, "b", h)
+		require.Equal(t, http.StatusForbidden, status, name)
+		require.Equal(t, "urn:fencekit:problem:unsigned-grant", body["type"], name)
+	}
+	status, _ = post(t, server.URL, "c", signed(now, 6))
+	require.Equal(t, http.StatusOK, status)
+	status, body := post(t, server.URL, "a", signed(before, 5))
+	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, "6", body["current_token"])
+	require.Equal(t, "c", store.Read("writer"))
 }
 
 // Values that HTTP itself can't carry are here too.

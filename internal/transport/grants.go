@@ -16,7 +16,19 @@ const maxGrants = 100
 //
 // What it returns is an [*fence.InvalidGrantError], which is bounded in length whatever
 // the values are.
-func ParseGrants(values []string) ([]fence.Grant, error) {
+func ParseGrants(values []string) ([]fence.Grant, error) { return parse(values, fence.ParseGrant) }
+
+// SentGrants returns the grants in the values, signed or not, as their sender knows them; none if
+// one can't be read.
+func SentGrants(values []string) []fence.Grant {
+	grants, _ := parse(values, func(text string) (fence.Grant, error) {
+		text, _, _ = strings.Cut(text, separator)
+		return fence.ParseGrant(text)
+	})
+	return grants
+}
+
+func parse(values []string, one func(text string) (fence.Grant, error)) ([]fence.Grant, error) {
 	var grants []fence.Grant
 	seen := map[string]bool{}
 	for _, value := range values {
@@ -24,7 +36,7 @@ func ParseGrants(values []string) ([]fence.Grant, error) {
 			if len(grants) == maxGrants {
 				return nil, &fence.InvalidGrantError{Part: "text form", Reason: fmt.Sprintf("has more than %d grants", maxGrants)}
 			}
-			grant, err := fence.ParseGrant(strings.Trim(text, " \t"))
+			grant, err := one(strings.Trim(text, " \t"))
 			if err != nil {
 				return nil, err
 			}

@@ -23,6 +23,8 @@ type Problem struct {
 var (
 	InvalidGrant = &Problem{Name: "invalid-grant", Title: "Grant missing or invalid",
 		Detail: "A grant is missing, malformed or for another resource."}
+	UnsignedGrant = &Problem{Name: "unsigned-grant", Title: "Grant not signed",
+		Detail: "A grant has no signature, or one of a key that is not accepted."}
 	StaleGrant = &Problem{Name: "stale-grant", Title: "Stale grant",
 		Detail: "A later grant has claimed the resource. Acquire anew, read anew and decide anew."}
 	RejectedGrant = &Problem{Name: "rejected-grant", Title: "Grant rejected",
@@ -73,6 +75,8 @@ func Of(err error) *Problem {
 		return RejectedGrant
 	case errors.As(err, &grant):
 		return InvalidGrant
+	case errors.As(err, new(*SignatureError)):
+		return UnsignedGrant
 	case errors.Is(err, guard.ErrKeyReused):
 		return KeyReused
 	case errors.Is(err, guard.ErrInvalid):
