@@ -12,24 +12,24 @@ type FindingKind string
 
 // The kinds of findings.
 const (
-	FindingChangedEntry         FindingKind = "changed entry"         // the hash doesn't fit the entry and the one before it
-	FindingMissingEntries       FindingKind = "missing entries"       // positions without an entry
-	FindingRepeatedEntry        FindingKind = "repeated entry"        // a second entry at or before a position
-	FindingMalformedEntry       FindingKind = "malformed entry"       // columns that no move of a fence writes together
-	FindingTokensOutOfOrder     FindingKind = "tokens out of order"   // a claim whose grant isn't higher than the one before
-	FindingWrongClaim           FindingKind = "wrong claim"           // an entry that names a claim under which it can't have been made
-	FindingWrongName            FindingKind = "wrong name"            // a claim that names another resource, or two fences of one name
-	FindingWrongFence           FindingKind = "wrong fence"           // a fence that isn't as the last entry left it
-	FindingMissingFence         FindingKind = "missing fence"         // entries, or a checkpoint, without a fence
-	FindingWrongCheckpoint      FindingKind = "wrong checkpoint"      // a checkpoint that the entries don't fit
-	FindingPrunedOnHold         FindingKind = "pruned on hold"        // a prune after the hold
-	FindingUnjustifiedRejection FindingKind = "unjustified rejection" // a rejection that the claims don't justify
-	FindingUnfoundedOperation   FindingKind = "unfounded operation"   // a kept operation whose write isn't in the history
-	FindingLoweredMark          FindingKind = "lowered mark"          // the database's highest epoch or token is below what has claimed
-	FindingRewrittenHistory     FindingKind = "rewritten history"     // another entry than the one that was known
-	FindingOlderState           FindingKind = "older state"           // the history ends before an entry that was known
+	FindingChangedEntry         FindingKind = "changed entry"       // the hash doesn't fit the entry and the one before it
+	FindingMissingEntries       FindingKind = "missing entries"     // positions without an entry
+	FindingRepeatedEntry        FindingKind = "repeated entry"      // a second entry at or before a position
+	FindingMalformedEntry       FindingKind = "malformed entry"     // columns that no move of a fence writes together
+	FindingTokensOutOfOrder     FindingKind = "tokens out of order" // a claim whose grant isn't higher than the one before
+	FindingWrongClaim           FindingKind = "wrong claim"         // an entry that names a claim under which it can't have been made
+	FindingWrongName            FindingKind = "wrong name"          // a claim that names another resource, or two fences of one name
+	FindingWrongFence           FindingKind = "wrong fence"         // a fence that isn't as the last entry left it
+	FindingMissingFence         FindingKind = "missing fence"       // entries, or a checkpoint, without a fence
+	FindingWrongCheckpoint      FindingKind = "wrong checkpoint"    // a checkpoint that the entries don't fit
+	FindingPrunedOnHold         FindingKind = "pruned on hold"      // a prune after the hold
+	FindingUnfoundedOperation   FindingKind = "unfounded operation" // a kept operation whose write isn't in the history
+	FindingLoweredMark          FindingKind = "lowered mark"        // the database's highest epoch or token is below what has claimed
+	FindingRewrittenHistory     FindingKind = "rewritten history"   // another entry than the one that was known
+	FindingOlderState           FindingKind = "older state"         // the history ends before an entry that was known
 	FindingDamagedExport        FindingKind = "damaged export"
-	FindingUnprotectedTable     FindingKind = "unprotected table" // a table without what protects it from changes
+	FindingUnprotectedTable     FindingKind = "unprotected table"     // a table without what protects it from changes
+	FindingUnexplainedRejection FindingKind = "unexplained rejection" // only in Report.Unexplained
 )
 
 // Finding is an inconsistency that Fencekit alone never causes.
@@ -59,6 +59,8 @@ type findings struct {
 	list  []Finding
 	total int64
 }
+
+func newFindings(limit int) *findings { return &findings{limit: limit, list: []Finding{}} }
 
 func (f *findings) add(found Finding) {
 	f.mu.Lock()

@@ -246,15 +246,19 @@ func (h *history) restore() {
 	if !h.saved {
 		return
 	}
-	for _, table := range fenceTables {
-		h.unprotected(table, "delete from fence."+table+"; insert into fence."+table+overriding(table)+" select * from saved."+table)
-	}
-	h.stale = nil
+	h.putBack()
 	for _, resource := range h.resources {
 		if c, ok := h.last[resource]; ok && h.random.IntN(2) == 0 {
 			_ = h.attempt(c)
 		}
 		h.claim(resource)
+	}
+}
+
+// putBack replaces everything by the dump.
+func (h *history) putBack() {
+	for _, table := range fenceTables {
+		h.unprotected(table, "delete from fence."+table+"; insert into fence."+table+overriding(table)+" select * from saved."+table)
 	}
 }
 

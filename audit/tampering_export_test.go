@@ -62,7 +62,6 @@ var exportTamperings = []struct {
 	{what: "a resource doubled", forge: doubling(`{"resource"`, "sku/6"), want: "Line 8 of an export isn't as an export writes it: it says nothing, or what was said before."},
 	{what: "the token of a fence changed", forge: replacing(`"token":111`, `"token":112`, `{"resource"`, "sku/1"), want: "sku/1, entry 8: The fence isn't as the last entry left it (grant): it was changed, or entries were added or changed without it."},
 	{what: "a checkpoint changed", forge: replacing(`"checkpoint":{"first":4`, `"checkpoint":{"first":3`, `{"resource"`, "sku/3"), want: "sku/3, entry 3: The entry is missing: it was removed."},
-	{what: "a rejection changed", forge: replacing(`"current_token":111`, `"current_token":110`, `{"rejection"`, "sku/1"), want: "sku/1: The rejection of token 101 of epoch 1 (wörker-0/101) as \"stale\" isn't justified by the history: it was made up or changed, or the claim that justified it was removed."},
 	{what: "a kept operation changed", forge: func(t *testing.T, l lines) lines {
 		i := l.at(t, `{"operation"`)
 		l[i] = regexp.MustCompile(`"tx":"[^"]*"`).ReplaceAllString(l[i], `"tx":"5"`)

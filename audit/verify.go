@@ -56,9 +56,8 @@ type Report struct {
 	Rejections int64 `json:"rejections"`
 	Operations int64 `json:"operations"`
 	Heads      int64 `json:"heads"`
-	// Unprovable counts what can't be verified, because the entries that would prove it were pruned
-	// or were lost in a failover: rejections and operations, which Rejections and Operations
-	// include, and known heads, which Heads doesn't. That is no finding.
+	// Unprovable counts what can't be verified, because the entries that would prove it were pruned:
+	// operations, which Operations includes, and known heads, which Heads doesn't. That is no finding.
 	Unprovable Unprovable `json:"unprovable"`
 	// LeftOut is the number of known heads that neither Heads nor Unprovable counts: those of
 	// resources that the export leaves out, since their names don't match its pattern.
@@ -70,11 +69,16 @@ type Report struct {
 	// TotalFindings is how many findings there are, of which Findings has the first.
 	TotalFindings int64     `json:"total_findings"`
 	Findings      []Finding `json:"findings"`
+	// TotalUnexplained is how many records of rejections name a claim that isn't in the history;
+	// Unexplained has the first VerifyOptions.MaxFindings. They are no findings: the claim may have been
+	// pruned, or lost in a failover or a restore; and no hash covers these records, which any
+	// member of the app role may add: one that was made up can't be told from a real one.
+	TotalUnexplained int64     `json:"total_unexplained"`
+	Unexplained      []Finding `json:"unexplained"`
 }
 
 // Unprovable counts what can no longer be proved.
 type Unprovable struct {
-	Rejections int64 `json:"rejections"`
 	Operations int64 `json:"operations"`
 	Heads      int64 `json:"heads"`
 }
@@ -82,25 +86,27 @@ type Unprovable struct {
 // verification is one run, or that of one export of several.
 type verification struct {
 	findings *findings
-	counts   *counts
-	at       record.Time // of the state that is verified
-	known    knownHeads
-	ends     knownHeads // of exports that were verified before; nil if they aren't asked for
-	setting  record.Setting
-	marks    marks
-	matches  func(name string) bool // a name is asked for
-	all      bool                   // every name is
-	prefix   string                 // that all these names have
-	seen     sync.Map               // the names of resources with known heads that were verified
-	proven   sync.Map               // the names of resources whose last known head was compared
-	unproven sync.Map               // the names of resources whose last known head was pruned
+	// unexplained are rejections that decide nothing.
+	unexplained *findings
+	counts      *counts
+	at          record.Time // of the state that is verified
+	known       knownHeads
+	ends        knownHeads // of exports that were verified before; nil if they aren't asked for
+	setting     record.Setting
+	marks       marks
+	matches     func(name string) bool // a name is asked for
+	all         bool                   // every name is
+	prefix      string                 // that all these names have
+	seen        sync.Map               // the names of resources with known heads that were verified
+	proven      sync.Map               // the names of resources whose last known head was compared
+	unproven    sync.Map               // the names of resources whose last known head was pruned
 }
 
 // counts are what a Report says.
 type counts struct {
 	resources, entries, rejections, operations, heads atomic.Int64
 
-	prunedRejections, prunedOperations, prunedHeads, leftOutHeads atomic.Int64
+	prunedOperations, prunedHeads, leftOutHeads atomic.Int64
 }
 
 func (v VerifyOptions) begin() *verification {
@@ -108,7 +114,7 @@ func (v VerifyOptions) begin() *verification {
 	if limit == 0 {
 		limit = defaultMaxFindings
 	}
-	return &verification{findings: &findings{limit: limit, list: []Finding{}}, counts: new(counts), at: math.MaxInt64, known: newKnownHeads(v.Known),
+	return &verification{findings: newFindings(limit), unexplained: newFindings(limit), counts: new(counts), at: math.MaxInt64, known: newKnownHeads(v.Known),
 		matches: glob.Matcher(v.Resources), all: v.Resources == "", prefix: glob.Prefix(v.Resources)}
 }
 
@@ -123,10 +129,11 @@ func (v *verification) report(at time.Time) Report {
 	c := v.counts
 	return Report{
 		At: at, Resources: c.resources.Load(), Entries: c.entries.Load(), Rejections: c.rejections.Load(), Operations: c.operations.Load(), Heads: c.heads.Load(),
-		Unprovable:    Unprovable{c.prunedRejections.Load(), c.prunedOperations.Load(), c.prunedHeads.Load()},
+		Unprovable:    Unprovable{c.prunedOperations.Load(), c.prunedHeads.Load()},
 		LeftOut:       c.leftOutHeads.Load(),
 		Unproven:      v.unprovenNames(),
 		TotalFindings: v.findings.total, Findings: v.findings.sorted(),
+		TotalUnexplained: v.unexplained.total, Unexplained: v.unexplained.sorted(),
 	}
 }
 

@@ -186,9 +186,6 @@ func (c *chain) verifyNewClaim(e *record.Entry) {
 	if c.claim.grant.compare(last.grant) <= 0 {
 		c.find(FindingTokensOutOfOrder, e.Seq, "The claim isn't higher than the one before: an earlier holder took the resource back.", "more than "+last.grant.String(), c.claim.grant.String())
 	}
-	if last.timeline != c.claim.timeline {
-		c.sought.failedOver(last.grant, c.claim.grant)
-	}
 }
 
 // beforeCheckpoint takes the claim that a prune leaves before the checkpoint.

@@ -127,7 +127,7 @@ func (v *verification) verifyWhole(ctx context.Context, s *snapshot, conn *pgx.C
 	})
 }
 
-// settleStray reports a rejection of a resource that has no fence, unless no grant had one.
+// settleStray lists a rejection of a resource that has no fence, unless no grant had one.
 func (v *verification) settleStray(r *record.Rejection) {
 	stray := &subject{verification: v, name: r.Resource, sought: newSought([]record.Rejection{*r}, nil)}
 	stray.settle()

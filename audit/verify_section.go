@@ -28,7 +28,7 @@ type section struct {
 
 func newSection(run *verification, begin record.Begin, newest bool) *section {
 	s := &section{begin: begin, newest: newest, names: map[string]bool{}, last: math.MinInt64}
-	s.verification = &verification{findings: run.findings, counts: run.counts, at: begin.At, ends: run.ends, matches: run.matches, all: run.all, prefix: run.prefix}
+	s.verification = &verification{findings: run.findings, unexplained: run.unexplained, counts: run.counts, at: begin.At, ends: run.ends, matches: run.matches, all: run.all, prefix: run.prefix}
 	if newest && !s.ofPrune() {
 		s.known = run.known
 	}

@@ -65,12 +65,9 @@ func (s *snapshot) copyOut(ctx context.Context, conn *pgx.Conn, query string, ea
 	return record.CopyOut(ctx, conn, strings.ReplaceAll(query, "@", s.d.schema+"."), each)
 }
 
-const settingQuery = `select s.epoch, s.token, s.max_token_jump, case when not pg_is_in_recovery() then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer end
-	from @setting s where s.one`
-
 func (s *snapshot) setting(ctx context.Context, conn *pgx.Conn) (setting record.Setting, err error) {
-	err = s.copyOut(ctx, conn, settingQuery, func(c *record.Columns) error {
-		setting = record.Setting{Epoch: c.Int64(), Token: c.Int64(), MaxTokenJump: c.Int64(), Timeline: c.Int32()}
+	err = s.copyOut(ctx, conn, "select s.epoch, s.token, s.max_token_jump from @setting s where s.one", func(c *record.Columns) error {
+		setting = record.Setting{Epoch: c.Int64(), Token: c.Int64(), MaxTokenJump: c.Int64()}
 		return c.Err()
 	})
 	return setting, err

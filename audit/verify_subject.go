@@ -44,9 +44,6 @@ func (c *chain) end() {
 	if c.checkpoint != nil && !c.partial {
 		c.endCheckpoint()
 	}
-	if c.claim.readable {
-		c.sought.last(c.claim.grant, c.claim.timeline)
-	}
 	switch {
 	case c.partial && c.seq < c.to:
 		c.missing(c.seq+1, c.to)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,8 +23,12 @@ func newAuditVerify(d *databaseFlags, out *cli.Output) *cobra.Command {
 		Short: "Verify that the history is as Fencekit wrote it",
 		Long: `Verify one snapshot of the history in a database, without blocking writers, or
 verify exports without a database: hashes, positions, claims, fences,
-checkpoints, rejections and kept operations. Each finding is something that
-Fencekit alone never causes (exit code 1). The reader role is enough.
+checkpoints and kept operations. Each finding is something that Fencekit alone
+never causes (exit code 1). The reader role is enough.
+
+Records of rejections that name a claim which isn't in the history are listed as
+well. They decide nothing: the claim may have been pruned, or lost in a failover
+or a restore, and any application may add such a record, without a hash.
 
 The owner of the tables could rewrite the whole history consistently. To detect
 that, compare it with the heads that "audit anchor" recorded: pass the log, or a
@@ -157,7 +162,7 @@ func (a *auditVerify) write(w io.Writer, r audit.Report) error {
 		return cli.WriteOne(w, a.out.Format, wholeReport{r})
 	}
 	var rows []finding
-	for _, f := range r.Findings {
+	for _, f := range slices.Concat(r.Findings, r.Unexplained) {
 		rows = append(rows, finding{f})
 	}
 	return cli.WriteList(w, a.out.Format, rows)
@@ -185,18 +190,21 @@ func (f finding) Cells() []string {
 }
 
 // provable lists what a history proves, or can't prove any more.
-func provable(rejections, operations, heads int64) string {
-	return cli.Counted(rejections, "rejection") + ", " + cli.Counted(operations, "kept operation") + ", " + cli.Counted(heads, "anchored head")
+func provable(operations, heads int64) string {
+	return cli.Counted(operations, "kept operation") + ", " + cli.Counted(heads, "anchored head")
 }
 
 // verified says what was verified.
 func verified(r audit.Report) string {
-	text := fmt.Sprintf("verified %s of %s, ", cli.Counted(r.Entries, "entry"), cli.Counted(r.Resources, "resource")) + provable(r.Rejections, r.Operations, r.Heads)
+	text := fmt.Sprintf("verified %s of %s, ", cli.Counted(r.Entries, "entry"), cli.Counted(r.Resources, "resource")) + provable(r.Operations, r.Heads)
 	if !r.At.IsZero() {
 		text += ", as of " + r.At.UTC().Format("2006-01-02 15:04:05Z")
 	}
 	if u := r.Unprovable; u != (audit.Unprovable{}) {
-		text += "; no longer provable, since pruned or lost in a failover: " + provable(u.Rejections, u.Operations, u.Heads)
+		text += "; no longer provable, since pruned: " + provable(u.Operations, u.Heads)
+	}
+	if n := r.TotalUnexplained; n > 0 {
+		text += fmt.Sprintf("; %d of %s name a claim that isn't in the history", n, cli.Counted(r.Rejections, "record")+" of rejections")
 	}
 	switch r.LeftOut {
 	case 0:

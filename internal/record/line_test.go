@@ -21,7 +21,7 @@ func TestLines_AreReadAsTheyWereWritten(t *testing.T) {
 	t.Parallel()
 	since := record.Time(math.MaxInt64) // infinity
 	lines := []*record.Line{
-		{Setting: &record.Setting{Epoch: 2, Token: math.MaxInt64, MaxTokenJump: 1, Timeline: 3}},
+		{Setting: &record.Setting{Epoch: 2, Token: math.MaxInt64, MaxTokenJump: 1}},
 		{Resource: &record.Resource{Number: -5, Name: "sku/\"1\"\u2028<é>", Fence: &record.Fence{Number: -5, Hash: record.Hash{3}}, Checkpoint: &record.Checkpoint{First: 4, Hash: record.Hash{1}, PrunedAt: math.MinInt64}}},
 		{Rejection: &record.Rejection{ID: 1, CurrentSince: &since, Count: 3}},
 		{Operation: &record.Operation{Key: "k", Request: record.Hash{7}, Tx: math.MinInt64, At: 1}},

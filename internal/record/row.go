@@ -58,10 +58,9 @@ type Operation struct {
 	At       Time   `json:"at"`
 }
 
-// Setting has the columns of the table setting that bound claims, and the server's timeline.
+// Setting has the columns of the table setting that bound claims.
 type Setting struct {
 	Epoch        int64 `json:"epoch"`
 	Token        int64 `json:"token"`
 	MaxTokenJump int64 `json:"max_token_jump"`
-	Timeline     int32 `json:"timeline"` // not a column
 }

@@ -98,18 +98,18 @@ func (report *Report) facts() []Fact {
 	}
 	v := report.Verified
 	facts := []Fact{
-		{"Checked", fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s, %s of rejections. "+
+		{"Checked", fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. "+
 			"No entry was changed, removed, inserted or moved since it was written, unless all later entries were rewritten with it; each write names the claim that had its resource at that position; "+
-			"tokens never decrease within an epoch; and each rejection has the claim that justifies it.",
-			clock(v.At), entries(v.Entries), counted(v.Resources, "resource"), counted(v.Rejections, "record"))},
-		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that."},
+			"and tokens never decrease within an epoch.",
+			clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))},
+		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that. Rejections are shown as they were recorded: no hash covers them, and one that an application made up can't be told from a real one."},
 		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time. What was being committed when this was asked."},
 	}
 	if v.TotalFindings > 0 {
 		facts[0].Text = fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. It doesn't verify; the findings are below.", clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))
 	}
-	if n := v.Unprovable.Rejections; n > 0 {
-		facts[0].Text += fmt.Sprintf(" Of %s what would justify it was pruned.", counted(n, "rejection"))
+	if n := v.TotalUnexplained; n > 0 {
+		facts[1].Text += fmt.Sprintf(" %s names a claim that isn't in the history: it was pruned, or lost in a failover or a restore, or the record was made up.", counted(n, "record"))
 	}
 	return facts
 }

@@ -67,8 +67,11 @@ func (r *Reader) sayHolders(ctx context.Context, x *Explanation, rejection audit
 			return err
 		}
 		held = t.String()
-	case !rejection.Since.IsZero():
-		held = "It had claimed the resource at " + clock(rejection.Since) + "; that entry was pruned since."
+	case rejection.Current.Holder != "":
+		held = "The history has no such claim: it was lost in a failover or a restore, or the record was made up."
+		if x.Pruned != nil {
+			held = "The history has no such claim: it was pruned, or lost in a failover or a restore, or the record was made up."
+		}
 	}
 	if rejection.Current == (fence.Grant{Resource: x.Resource}) {
 		x.say("Holder then", "None is known.")

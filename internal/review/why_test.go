@@ -153,6 +153,10 @@ func TestWhy_ExplainsARejectionWithoutAClaim(t *testing.T) {
 	require.Contains(t, x.Facts[1].Text, "It never claimed the resource.")
 	require.Contains(t, x.Conclusion, "worker-d/00 (token 120) was rejected, because worker-c/0123456789abcdef (token 140) had claimed the resource")
 
+	w.exec(`select fence.record_one('sku/42', 1, 120, 'worker-d/00', 'seal', 'ZF001', '{"epoch": 1, "token": 150, "holder": "x"}')`)
+	x = w.why(review.Question{Resource: "sku/42"})
+	require.Contains(t, x.Facts[2].Text, "x (token 150). The history has no such claim: it was lost in a failover or a restore, or the record was made up.")
+
 	w.exec("select fence.record_rejection('new', 'epoch behind', 'claim', 1, 5, 'd', 2, 0, '', null)")
 	x = w.why(review.Question{Resource: "new"})
 	require.Contains(t, x.Conclusion, "d (token 5) was rejected, because its epoch has ended.")

@@ -11,7 +11,8 @@ import (
 const faultTamper = "tamper"
 
 // verified checks I13: the history verifies (audit.Database.Verify), but for the entries that a fault has
-// tampered with, each of which is found.
+// tampered with, each of which is found; and each record of rejections names a claim that is in it, since
+// nothing here prunes, and no one makes records up.
 func verified(v *view, t *tally) {
 	report := v.Observed.Verified
 	if report == nil {
@@ -26,6 +27,9 @@ func verified(v *view, t *tally) {
 		if v.wal.changed[at] == "" {
 			t.violate("%s", f)
 		}
+	}
+	for _, f := range report.Unexplained {
+		t.violate("%s", f)
 	}
 	for at := range v.wal.changed {
 		if !found[at] {

@@ -33,6 +33,9 @@ func TestVerified(t *testing.T) {
 		{"a finding", func(m *made) {
 			m.Observed.Verified.Findings = []audit.Finding{{Kind: audit.FindingWrongFence, Resource: "sku/1", Text: "wrong"}}
 		}, check.Violated},
+		{"a rejection by a claim that isn't there", func(m *made) {
+			m.Observed.Verified.Unexplained = []audit.Finding{{Kind: audit.FindingUnexplainedRejection, Resource: "sku/1", Text: "unexplained"}}
+		}, check.Violated},
 		{"tampering that is found", func(m *made) { m.tamper("sku/1", 2, 2) }, check.Held},
 		{"tampering that is not found", func(m *made) { m.tamper("sku/1", 2) }, check.Violated},
 		{"tampering that is found elsewhere", func(m *made) { m.tamper("sku/1", 2, 3) }, check.Violated},
