@@ -65,16 +65,16 @@ func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options,
 				s.applied(doubt.InDoubt)
 			}
 			return nil
+		case errors.Is(err, ErrTxEnded):
+			e.report.resolved(ctx, states.grants(), o.record, false, nil, time.Since(start))
+			return err
 		case err == nil:
 			e.report.resolved(ctx, states.grants(), o.record, false, nil, time.Since(start))
-			if doubt.Ended != nil {
-				return doubt.Ended
-			}
 			return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
 		case states.rejectedBy(err) || !pause(ctx, tries):
 			unknown := &UnknownOutcomeError{
 				Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.noteRejection(ctx, states, err),
-				inDoubt: doubt.InDoubt, ended: doubt.Ended, resolve: e.store.Resolve,
+				inDoubt: doubt.InDoubt, resolve: e.store.Resolve,
 			}
 			for _, s := range states {
 				s.unresolved, s.untold = unknown, true
@@ -93,6 +93,9 @@ func (e *engine[Tx]) settle(ctx context.Context, s *grantState) error {
 	defer cancel()
 	start := time.Now()
 	applied, err := e.store.Resolve(ctx, s.unresolved.inDoubt)
+	if errors.Is(err, ErrTxEnded) {
+		err = nil // that is for the call that left it
+	}
 	e.report.resolved(ctx, s.unresolved.Grants, s.unresolved.Record, applied, err, time.Since(start))
 	if err != nil {
 		s.dead = true

@@ -19,7 +19,6 @@ type UnknownOutcomeError struct {
 	AskErr error            // why the database could not be asked
 
 	inDoubt storage.InDoubt
-	ended   error // storage.InDoubtError.Ended
 	resolve func(ctx context.Context, d storage.InDoubt) (bool, error)
 }
 
@@ -50,11 +49,7 @@ func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr}
 // also after the Guard was closed. It fails with ErrTxEnded if the operation was not applied and has
 // sent a COMMIT or ROLLBACK itself: something else may have taken effect.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
-	applied, err = e.resolve(ctx, e.inDoubt)
-	if err == nil && !applied {
-		err = e.ended
-	}
-	return applied, err
+	return e.resolve(ctx, e.inDoubt)
 }
 
 // notAppliedError says that a COMMIT that was in doubt took no effect and never will.

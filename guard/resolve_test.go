@@ -148,7 +148,7 @@ func (s *endedStore) Begin(ctx context.Context, claims ...storage.Claim) (storag
 func (t *endedTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	claims, err := t.Txn.Commit(ctx, moves)
 	if doubt := new(storage.InDoubtError); errors.As(err, &doubt) {
-		doubt.Ended = storage.ErrTxEnded
+		doubt.InDoubt.Ended = storage.ErrTxEnded
 	}
 	return claims, err
 }

@@ -76,8 +76,9 @@ type Store[Tx any] interface {
 
 	// Resolve finds out whether a transaction whose Commit was in doubt took effect, or
 	// makes sure that it never will. Its answer is final: a COMMIT that arrives later is
-	// rejected (G4). An error means that the database could not be asked or no longer
-	// knows; Resolve may be called again.
+	// rejected (G4). ErrTxEnded is as final: the transaction took no effect and never will, but
+	// its operation may have sent a COMMIT itself. Any other error means that the database could
+	// not be asked or no longer knows; Resolve may be called again.
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
 }
 
@@ -210,6 +211,10 @@ func CheckNoMoves(moves []Move) error {
 type InDoubt struct {
 	Claims []Claim
 	Tx     TxID
+	Xid    string // the database's own id of the transaction; "" if it isn't known
+	// Ended, if not nil, is what Resolve returns if the transaction took no effect: its operation has
+	// begun or ended transactions itself, so something else may have. It is ErrTxEnded.
+	Ended error
 }
 
 // InDoubtError is returned by Txn.Commit when COMMIT may or may not have taken
@@ -217,9 +222,6 @@ type InDoubt struct {
 type InDoubtError struct {
 	InDoubt InDoubt
 	Err     error
-	// Ended, if not nil, is the error of the operation if COMMIT turns out to have taken no effect: the
-	// operation has begun or ended transactions itself, so something else may have. It is ErrTxEnded.
-	Ended error
 }
 
 func (e *InDoubtError) Error() string {

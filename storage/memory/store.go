@@ -174,12 +174,15 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, e
 	r := s.resources[c.Resource-1]
 	if c.Check(r.fence.Grant, r.fence.Position) == "" {
 		r.move(c.Grant, newTxID(), storage.KindVoid, nil)
-		return false, nil
+		return false, d.Ended
 	}
 	if c.Seq >= int64(len(r.entries)) {
 		return false, r.reject(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)
 	}
-	return r.entries[c.Seq].Tx == d.Tx, nil
+	if r.entries[c.Seq].Tx == d.Tx {
+		return true, nil
+	}
+	return false, d.Ended
 }
 
 // seal moves the fences of all of t's claims on and applies its writes, or does

@@ -91,11 +91,11 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 
 // inDoubt returns the error for a COMMIT whose outcome isn't known.
 func (t *txn) inDoubt(err error) error {
-	doubt := &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims, Tx: t.id}, Err: err}
+	doubt := storage.InDoubt{Claims: t.claims, Tx: t.id, Xid: t.xid}
 	if t.sentControl {
 		doubt.Ended = t.judge(err, "", false)
 	}
-	return doubt
+	return &storage.InDoubtError{InDoubt: doubt, Err: err}
 }
 
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")

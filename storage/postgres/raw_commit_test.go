@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -309,5 +310,97 @@ func TestRun_AnUnknownCommitIsNotTransient(t *testing.T) {
 		}), claim(t, store, grant(5, "a")))
 		require.ErrorContains(t, err, "57P01")
 		require.Equal(t, again, errors.As(err, new(*postgres.TransientError)), sql)
+	}
+}
+
+// A transaction can't be ended by the name of a prepared statement, which no text shows.
+func TestPrepare_RefusesTransactionControl(t *testing.T) {
+	t.Parallel()
+	for _, sql := range []string{"commit and chain", " ;/* */ ROLLBACK", "begin", "prepare transaction 'p'"} {
+		pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, set("x", 1)(ctx, tx))
+			_, err := tx.Prepare(ctx, "x", sql)
+			require.ErrorIs(t, err, guard.ErrInvalid)
+			_, err = tx.Exec(ctx, "x")
+			require.Error(t, err)
+			return nil
+		})
+		require.ErrorIs(t, err, guard.ErrInvalid, sql)
+		holds(t, pool, "x", 0)
+	}
+	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		for name, sql := range map[string]string{"add": addOne, "to": "rollback to savepoint a"} {
+			if _, err := tx.Prepare(ctx, name, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+// A COMMIT that neither a text nor an answer has shown is found by the server's word, so that
+// nothing runs again.
+func TestRun_ACommitUnseenBeforeALostSeal(t *testing.T) {
+	t.Parallel()
+	for name, fn := range map[string]storage.Func[pgx.Tx]{
+		"by name": statement("ends"),
+		"unread": func(ctx context.Context, tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			b.Queue("ends")
+			return tx.SendBatch(ctx, b).Close()
+		},
+		"behind a callback that failed": func(ctx context.Context, tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			b.Queue("select 1").Exec(func(pgconn.CommandTag) error { return errors.New("mine") })
+			b.Queue("ends")
+			require.ErrorContains(t, tx.SendBatch(ctx, b).Close(), "mine")
+			return nil
+		},
+		"behind a row that was not scanned": func(ctx context.Context, tx pgx.Tx) error {
+			b := &pgx.Batch{}
+			b.Queue("select 'text'")
+			b.Queue("ends")
+			results := tx.SendBatch(ctx, b)
+			require.Error(t, results.QueryRow().Scan(new(int)))
+			require.Error(t, results.Close())
+			return nil
+		},
+		"in another encoding": func(ctx context.Context, tx pgx.Tx) error {
+			if err := statement("set local client_encoding = 'SJIS'")(ctx, tx); err != nil {
+				return err
+			}
+			return statement(`select E'Á\'; commit and chain; select 1; --'`)(ctx, tx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy, err := pgproxy.New(migrated(t))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+			pool := openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) {
+				cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+					_, err := conn.Prepare(ctx, "ends", "commit and chain")
+					return err
+				}
+			})
+			var lost atomic.Bool
+			proxy.OnQuery(func(sql string) *pgproxy.Action {
+				if strings.Contains(sql, ".seal(") && !lost.Swap(true) {
+					return pgproxy.SwallowCommit()
+				}
+				return nil
+			})
+			g := guardtest.New(t, storage.Store[pgx.Tx](newStore(t, pool, nil)))
+			err = guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				if err := statement(addOne)(ctx, tx); err != nil {
+					return err
+				}
+				return fn(ctx, tx)
+			}, guard.Retryable())
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+			require.False(t, guard.SafeToRetry(err))
+			holds(t, pool, "x", 1)
+		})
 	}
 }

@@ -41,6 +41,12 @@ var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
 		}
 		return statement("select E'\x83\x5c'; "+own+"; select ''")(ctx, tx)
 	},
+	"another encoding, as UTF-8": func(ctx context.Context, tx pgx.Tx) error {
+		if err := statement("set local client_encoding = 'SJIS'")(ctx, tx); err != nil {
+			return err
+		}
+		return statement(`select E'Á\'; `+own+`; select ''`)(ctx, tx)
+	},
 	"rewriter": func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol, sends(own))
 		return err
@@ -56,16 +62,6 @@ var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
 		b := &pgx.Batch{}
 		for _, sql := range []string{"rollback", "begin read write", addOne, "commit", "begin"} {
 			b.Queue(sql)
-		}
-		return tx.SendBatch(ctx, b).Close()
-	},
-	"prepared": func(ctx context.Context, tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		for i, sql := range []string{"rollback", "begin read write", addOne, "commit", "begin"} {
-			if _, err := tx.Prepare(ctx, fmt.Sprint("p", i), sql); err != nil {
-				return err
-			}
-			b.Queue(fmt.Sprint("p", i))
 		}
 		return tx.SendBatch(ctx, b).Close()
 	},
@@ -93,17 +89,21 @@ func TestRun_ARollbackBeforeAFailureIsReported(t *testing.T) {
 				t.Run(how+", "+mode.name+", "+failure, func(t *testing.T) {
 					t.Parallel()
 					pool, g := guardOn(t)
+					unseen := false
 					err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
 						if err := statement("select 1")(ctx, tx); err != nil {
 							return err
 						}
 						if err := leave(ctx, tx); err != nil {
-							return err
+							return err // of a batch, whose answers show the COMMIT
 						}
+						unseen = true
 						return statement(sql)(ctx, tx)
 					}, append(mode.options, guard.Retryable())...)
 					require.ErrorIs(t, err, guard.ErrTxEnded)
-					require.ErrorContains(t, err, failure)
+					if unseen {
+						require.ErrorContains(t, err, failure)
+					}
 					require.False(t, guard.SafeToRetry(err))
 					holds(t, pool, "x", 1)
 				})

@@ -12,8 +12,10 @@ import (
 // embed pgx's type.
 type batchResults struct {
 	result
-	base pgx.BatchResults
-	open *rows // the last result that was given out
+	base   pgx.BatchResults
+	open   *rows // the last result that was given out
+	read   bool  // a result was asked for
+	failed error // of the first callback that failed
 }
 
 var _ pgx.BatchResults = (*batchResults)(nil)
@@ -40,6 +42,7 @@ func (b *batchResults) Exec() (pgconn.CommandTag, error) {
 	if err := b.next(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
+	b.read = true
 	tag, err := b.base.Exec()
 	return tag, b.session.note(err, tag)
 }
@@ -69,6 +72,7 @@ func (b *batchResults) query() (*rows, error) {
 	if err := b.next(); err != nil {
 		return nil, err
 	}
+	b.read = true
 	base, err := b.base.Query()
 	b.open = &rows{result: result{session: b.session}, base: base}
 	if err != nil {
@@ -92,7 +96,8 @@ func (b *batchResults) Close() error {
 	if err := b.next(); err != nil {
 		return err
 	}
-	b.end(b.session.note(b.base.Close(), pgconn.CommandTag{}))
+	closed := b.base.Close()
+	b.end(b.session.note(cmp.Or(b.failed, closed), pgconn.CommandTag{}))
 	return b.err
 }
 
@@ -111,21 +116,35 @@ func (b *batchResults) expire() error {
 	return err
 }
 
-// hide returns a copy of b whose callbacks and rewriters don't get the connection.
-func (s *session) hide(b *pgx.Batch) *pgx.Batch {
-	hidden := *b
-	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(b.QueuedQueries))
-	for i, q := range b.QueuedQueries {
-		s.noteText(q.SQL)
+// hide returns a copy of batch whose callbacks and rewriters don't get the connection. Each query has
+// a callback, so that Close notes the results that were not read.
+func (b *batchResults) hide(batch *pgx.Batch) *pgx.Batch {
+	hidden := *batch
+	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(batch.QueuedQueries))
+	for i, q := range batch.QueuedQueries {
+		b.session.noteText(q.SQL)
 		query := *q
-		query.Arguments = s.hideFromRewriters(q.Arguments)
-		if f := q.Fn; f != nil {
-			query.Fn = func(base pgx.BatchResults) error {
-				part := &batchResults{result: result{session: s}, base: base}
-				return cmp.Or(f(part), part.expire())
-			}
-		}
+		query.Arguments = b.session.hideFromRewriters(q.Arguments)
+		query.Fn = b.callback(q.Fn)
 		hidden.QueuedQueries[i] = &query
 	}
 	return &hidden
+}
+
+// callback returns a callback that calls f, unless f is nil or a callback has failed before, and reads
+// the result if f didn't. Close returns the error of f: pgx would discard the results after it.
+func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchResults) error {
+	return func(base pgx.BatchResults) error {
+		part := &batchResults{result: result{session: b.session}, base: base}
+		if f != nil && b.failed == nil {
+			b.failed = f(part)
+		}
+		if !part.read {
+			if _, err := part.Exec(); !part.read {
+				return err // pgx would call back for ever
+			}
+		}
+		b.failed = cmp.Or(b.failed, part.expire())
+		return nil
+	}
 }

@@ -92,8 +92,14 @@ func (s *session) change(f func()) error {
 	return nil
 }
 
+// otherEncoding reports whether the server reads texts in another encoding than UTF-8. In some a
+// backslash is a part of a character.
+func (s *session) otherEncoding() bool {
+	return s.conn.PgConn().ParameterStatus("client_encoding") != "UTF8"
+}
+
 // noteText notes a text that is going to be sent.
 func (s *session) noteText(sql string) {
 	s.several = s.several || strings.Contains(sql, ";")
-	s.control = s.control || sqlwords.AnyControlsTransaction(sql)
+	s.control = s.control || sqlwords.AnyControlsTransaction(sql) || strings.Contains(sql, `\`) && s.otherEncoding()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
 // errManaged is returned by Commit and Rollback of an operation's transaction: it commits,
@@ -115,12 +116,19 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		defer t.leave()
 		return pgx.FailedBatchResults(b, t.note(err, pgconn.CommandTag{}))
 	}
-	return &batchResults{result: result{session: t.session, whole: true}, base: t.conn.SendBatch(ctx, t.hide(b))}
+	results := &batchResults{result: result{session: t.session, whole: true}}
+	results.base = t.conn.SendBatch(ctx, results.hide(b))
+	return results
 }
 
 // Prepare returns a copy: pgx uses its own description whenever the connection runs
-// the statement.
+// the statement. A statement that begins or ends a transaction fails the operation: a later
+// operation on this connection could run it by its name, which shows nothing of it.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if sqlwords.ControlsTransaction(sql) {
+		t.barCommit(errManaged)
+		return nil, errManaged
+	}
 	if err := t.enter(); err != nil {
 		return nil, err
 	}

@@ -54,6 +54,7 @@ const (
 	NoFunction      = "42883" // or operator
 	BadText         = "22P02" // a parameter's value
 	BadBinary       = "22P03"
+	BadValue        = "22023" // of an argument
 	Protocol        = "08P01" // such as formats for another number of columns
 )
 
