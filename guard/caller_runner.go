@@ -17,7 +17,9 @@ import (
 // call names a resource without a grant.
 //
 // Transactions of one grant don't wait for each other. Of two that overlap, the later one to
-// commit is rejected with [ErrOvertaken], and may be run again. If a grant is a Hold's, and
+// commit is rejected with [ErrOvertaken], and may be run again. After one whose outcome is unknown
+// no call on this Guard begins under that grant until it can be learned; a process that has the
+// grant as well knows nothing of it. If a grant is a Hold's, and
 // the store keeps that Hold's fence, the transaction overtakes the Hold, which has to be
 // begun anew.
 //
@@ -136,8 +138,7 @@ func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error 
 	return b.guard.nested(ctx, b, resources)
 }
 
-// under calls do under the grants of b; Close waits for it. If an earlier call under one of
-// the leases left a transaction in doubt, do settles it first (G6).
+// under calls do under the grants of b; Close waits for it.
 func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates, bounds bounds) error) error {
 	k := b.guard.keeper
 	for _, l := range b.leases {
@@ -147,15 +148,14 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 	}
 	states := make(grantStates, len(b.grants))
 	for i, grant := range b.grants {
-		states[i] = &grantState{claim: storage.Claim{Grant: grant}, travelled: !b.leased}
+		states[i] = &grantState{claim: storage.Claim{Grant: grant}, callers: true, travelled: !b.leased}
 	}
-	if err := k.beginCallersCall(ctx, states, b.leases); err != nil {
+	if err := endError(ctx); err != nil {
 		return err
 	}
-	inherited := make([]*UnknownOutcomeError, len(states))
-	for i, s := range states {
-		inherited[i] = s.unresolved
+	if err := k.beginCallersCall(states); err != nil {
+		return err
 	}
-	defer k.endCallersCall(states, b.leases, inherited)
+	defer k.endCallersCall(states)
 	return asCallersGrantError(do(states, bounds{leases: b.leases, limit: k.cfg.MaxRun}), b.grants)
 }

@@ -14,10 +14,8 @@ import (
 func (e *engine[Tx]) readyAll(ctx context.Context, states grantStates) error {
 	var unclaimed grantStates
 	for _, s := range states {
-		if s.unresolved != nil {
-			if err := e.settle(ctx, s); err != nil {
-				return err
-			}
+		if err := e.settle(ctx, s); err != nil {
+			return err
 		}
 		if !s.claimed {
 			unclaimed = append(unclaimed, s)

@@ -55,27 +55,31 @@ func (e *engine[Tx]) nameLimit(err error) error {
 func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options, doubt *storage.InDoubtError) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
+	unknown := &UnknownOutcomeError{
+		Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, inDoubt: doubt.InDoubt, resolve: e.store.Resolve,
+	}
+	if states[0].callers {
+		e.keeper.leaveDoubt(unknown)
+	}
 	start := time.Now()
 	for tries := 1; ; tries++ {
 		applied, err := e.store.Resolve(ctx, doubt.InDoubt)
 		switch {
-		case err == nil && applied:
-			e.report.resolved(ctx, states.grants(), o.record, true, nil, time.Since(start))
+		case err == nil || errors.Is(err, ErrTxEnded):
+			e.keeper.settled(unknown)
+			e.report.resolved(ctx, states.grants(), o.record, applied, nil, time.Since(start))
+			switch {
+			case err != nil:
+				return err
+			case !applied:
+				return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
+			}
 			for _, s := range states {
 				s.applied(doubt.InDoubt)
 			}
 			return nil
-		case errors.Is(err, ErrTxEnded):
-			e.report.resolved(ctx, states.grants(), o.record, false, nil, time.Since(start))
-			return err
-		case err == nil:
-			e.report.resolved(ctx, states.grants(), o.record, false, nil, time.Since(start))
-			return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
 		case states.rejectedBy(err) || !pause(ctx, tries):
-			unknown := &UnknownOutcomeError{
-				Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, AskErr: e.noteRejection(ctx, states, err),
-				inDoubt: doubt.InDoubt, resolve: e.store.Resolve,
-			}
+			unknown.AskErr = e.noteRejection(ctx, states, err)
 			for _, s := range states {
 				s.unresolved, s.untold = unknown, true
 			}
@@ -85,24 +89,32 @@ func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options,
 	}
 }
 
-// settle asks once more about a transaction that an earlier call left in doubt. If the
-// answer can't be had, the grant is given up where the Guard can acquire another: once
-// that one has claimed, the transaction has either committed or never will.
+// settle asks once more about a transaction that an earlier call left in doubt, or another one under a
+// grant of the caller's. If the answer can't be had, the grant is given up where the Guard can acquire
+// another: once that one has claimed, the transaction has either committed or never will.
 func (e *engine[Tx]) settle(ctx context.Context, s *grantState) error {
+	doubt := s.unresolved
+	if doubt == nil && s.callers {
+		doubt = e.keeper.doubtUnder(s)
+	}
+	if doubt == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()
-	applied, err := e.store.Resolve(ctx, s.unresolved.inDoubt)
+	applied, err := e.store.Resolve(ctx, doubt.inDoubt)
 	if errors.Is(err, ErrTxEnded) {
 		err = nil // that is for the call that left it
 	}
-	e.report.resolved(ctx, s.unresolved.Grants, s.unresolved.Record, applied, err, time.Since(start))
+	e.report.resolved(ctx, doubt.Grants, doubt.Record, applied, err, time.Since(start))
 	if err != nil {
 		s.dead = true
 		return e.stepFailed(ctx, grantStates{s}, "an earlier operation is unresolved", err)
 	}
-	if applied {
-		s.applied(s.unresolved.inDoubt)
+	e.keeper.settled(doubt)
+	if applied && s.unresolved != nil { // after another call's the claim says where the fence is
+		s.applied(doubt.inDoubt)
 	}
 	s.unresolved = nil
 	return nil

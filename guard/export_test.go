@@ -7,7 +7,7 @@ func Lines[Tx any](g *Guard[Tx]) int {
 	return len(g.keeper.lines)
 }
 
-// Doubts returns for how many leases of callers g keeps what is in doubt.
+// Doubts returns for how many resources g keeps what is in doubt under grants of callers.
 func Doubts[Tx any](g *Guard[Tx]) int {
 	g.keeper.mu.Lock()
 	defer g.keeper.mu.Unlock()

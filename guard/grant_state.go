@@ -18,6 +18,7 @@ type grantState struct {
 	inHold        bool                 // what a Hold has read under claim has to stay true
 	dead          bool                 // no further call may begin under the grant
 	untold        bool                 // no call has returned the latest rejection as its error
+	callers       bool                 // the grant is a caller's: other calls may be under way under it
 	travelled     bool                 // the grant came from another process: see Guard.UnderGrant
 }
 

@@ -23,9 +23,9 @@ type keeper struct {
 
 	mu          sync.Mutex
 	closed      bool
-	lines       map[string]*line                     // by resource: those with a call or an ownership
-	superseding map[string]*fence.Grant              // by resource: see noteSuperseding
-	doubts      map[fence.Grant]*UnknownOutcomeError // left in doubt under leases of callers: see beginCallersCall
+	lines       map[string]*line                // by resource: those with a call or an ownership
+	superseding map[string]*fence.Grant         // by resource: see noteSuperseding
+	doubts      map[string]*UnknownOutcomeError // by resource: left under grants of callers: see leaveDoubt
 	seen        seenFences
 	idle        idleOwnerships
 	pending     int     // how many releases, and calls under callers' grants, are under way
@@ -35,7 +35,7 @@ type keeper struct {
 func newKeeper(locker fence.Locker, cfg Config) *keeper {
 	k := &keeper{
 		locker: locker, cfg: cfg, report: newReporter(cfg.Observers, cfg.Logger), began: time.Now(),
-		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]*fence.Grant{}, doubts: map[fence.Grant]*UnknownOutcomeError{},
+		done: make(chan struct{}), lines: map[string]*line{}, superseding: map[string]*fence.Grant{}, doubts: map[string]*UnknownOutcomeError{},
 		seen: seenFences{byResource: map[string]*seenFence{}},
 	}
 	k.closing, k.beginClose = context.WithCancelCause(context.Background())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -195,4 +196,79 @@ func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	requireRejected(t, err, storage.ReasonEpochBehind)
 	require.ErrorContains(t, err, "has epoch 1, but the database has seen epoch 3: ")
 	require.ErrorContains(t, err, `if "fencectl epoch show" says that etcd has 3 or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT`)
+}
+
+// No call begins under a grant while an earlier one is in doubt (G6), nor while that is being asked about.
+func TestUnderGrant_SettlesWhatAnEarlierCallLeftInDoubt(t *testing.T) {
+	for name, test := range map[string]struct {
+		fate  memory.Fate
+		value string
+	}{"not applied": {memory.Late, "1"}, "applied": {memory.ReplyLost, "2"}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g, err := guard.New(nil, storage.Store[*memory.Tx](w.store), nil)
+				require.NoError(t, err)
+				on := g.UnderGrant(grant(7))
+				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
+				first := make(chan error, 1)
+				go func() { first <- guard.Do(t.Context(), on, sku, increment("n")) }()
+				synctest.Wait() // it asks
+				for _, option := range []guard.ValueOption{guard.ReadOnly(), guard.Name("write")} {
+					began := false
+					for range 2 {
+						_, err := guard.Value(t.Context(), g.UnderGrant(grant(7)), sku, func(context.Context, *memory.Tx) (int, error) {
+							began = true
+							return 0, nil
+						}, option)
+						require.ErrorContains(t, err, "an earlier operation is unresolved")
+						require.True(t, guard.SafeToRetry(err))
+						require.False(t, began)
+					}
+				}
+				require.ErrorIs(t, <-first, guard.ErrUnknownOutcome)
+				require.ErrorContains(t, guard.Do(t.Context(), on, sku, increment("n")), "an earlier operation is unresolved")
+				w.store.SetFaults(memory.Faults{})
+				var read string
+				require.NoError(t, guard.Do(t.Context(), on, sku, func(_ context.Context, tx *memory.Tx) error {
+					read, _ = tx.Get("n")
+					return nil
+				}, guard.ReadOnly()))
+				require.Zero(t, guard.Doubts(g))
+				require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
+				w.store.Deliver()
+				require.Equal(t, test.value, w.store.Read("n"))
+				require.Equal(t, test.value == "2", read == "1")
+				require.NoError(t, g.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// Of several in doubt for one resource, the one at the last position settles them all.
+func TestUnderGrant_KeepsTheLastThatIsInDoubt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, err := guard.New(nil, storage.Store[*memory.Tx](w.store), nil)
+		require.NoError(t, err)
+		on := g.UnderGrant(grant(7))
+		before := make(chan struct{})
+		early := make(chan error, 1)
+		go func() { // begins first, and is in doubt last
+			early <- guard.Do(t.Context(), on, sku, func(ctx context.Context, tx *memory.Tx) error {
+				<-before
+				return increment("n")(ctx, tx)
+			})
+		}()
+		synctest.Wait()
+		require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.Late, memory.Late), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
+		require.ErrorIs(t, guard.Do(t.Context(), on, sku, increment("n")), guard.ErrUnknownOutcome)
+		close(before)
+		require.ErrorIs(t, <-early, guard.ErrUnknownOutcome)
+		w.store.SetFaults(memory.Faults{})
+		require.NoError(t, guard.Do(t.Context(), on, sku, func(context.Context, *memory.Tx) error {
+			w.store.Deliver()
+			return nil
+		}))
+		require.Equal(t, "1", w.store.Read("n"), "neither arrives later")
+	})
 }

@@ -107,23 +107,17 @@ func TestUnderLease_SettlesWhatTheLastHoldLeftInDoubt(t *testing.T) {
 	}
 }
 
-// What is in doubt is kept for as long as it can matter: until it is settled, or the
-// lease has ended.
+// What is in doubt is kept for as long as it can matter: until it is settled, or a later grant
+// has claimed.
 func TestUnderLease_ForgetsDoubtsThatNoLongerMatter(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease){
 		"settled": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
 			require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(context.Context, held) error { return nil }))
 		},
-		"released": func(t *testing.T, _ *world, _ *guard.Guard[*memory.Tx], lease fence.Lease) {
-			require.NoError(t, lease.Release(t.Context()))
-		},
-		"lost": func(_ *testing.T, w *world, _ *guard.Guard[*memory.Tx], _ fence.Lease) { w.locks.Lose(sku) },
-		"lost meanwhile": func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
-			require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, h held) error {
-				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
-				w.locks.Lose(sku)
-				return guard.Do(context.WithoutCancel(ctx), h, sku, increment("n"))
-			}), guard.ErrUnknownOutcome)
+		"superseded": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
+			later := lease.Grant()
+			later.Token++
+			require.NoError(t, guard.Do(t.Context(), g.UnderGrant(later), sku, increment("n")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +132,6 @@ func TestUnderLease_ForgetsDoubtsThatNoLongerMatter(t *testing.T) {
 				require.Equal(t, 1, guard.Doubts(g))
 				w.store.SetFaults(memory.Faults{})
 				end(t, w, g, lease)
-				synctest.Wait()
 				require.Zero(t, guard.Doubts(g))
 			})
 		})
