@@ -132,7 +132,7 @@ func moveOf(o options) (storage.Move, error) {
 	if o.once == nil {
 		return move, nil
 	}
-	data, err := o.result.encode()
+	data, err := o.keep()
 	move.Kept = []storage.Kept{{Key: *o.once, Result: data}}
 	return move, err
 }

@@ -187,7 +187,7 @@ func (gr *group[Tx]) run(ctx context.Context, m *member[Tx], op storage.Op[Tx]) 
 
 func (m *member[Tx]) encode() (err error) {
 	if m.runs.once != nil {
-		m.kept, err = m.runs.result.encode()
+		m.kept, err = m.runs.keep()
 	}
 	return err
 }

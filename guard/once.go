@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
@@ -36,7 +35,9 @@ const maxResultLen = 64 << 10
 // call that it repeats: call again.
 //
 // Value keeps what its function returns as JSON of up to 64 KiB; a value that can't be
-// encoded, or is larger, fails the operation. A repeated Value fails if the call that took
+// encoded and decoded, or is larger, fails the operation. Each call with the key, the first one
+// too, returns what that JSON decodes to: in a Value[any] numbers are float64, and what
+// JSON leaves out, such as unexported fields, is not there. A repeated Value fails if the call that took
 // effect kept no result, or one that doesn't decode into its type. A call has at most one
 // Once. Without OpID the key is the operation's id in the history.
 func Once(key string, request []byte) ValueOption {
@@ -44,7 +45,7 @@ func Once(key string, request []byte) ValueOption {
 		if o.once != nil {
 			return givenTwice("Once")
 		}
-		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request)}
+		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request)} // until forResources
 		return checkText("key of Once", key, maxOpIDLen)
 	})
 }
@@ -55,17 +56,11 @@ type onceOption func(o *options) error
 func (f onceOption) set(o *options) error { return f(o) }
 
 // keyFor returns the key of an operation that names resources, in a transaction that seals
-// the fences of sealed. If sealed are several, the names are part of the request.
+// the fences of sealed: both are part of the request. What it hashes has one reading only, also
+// if the caller chooses the request: names in JSON, then a hash, which has one length.
 func keyFor(k storage.OnceKey, resources, sealed []string) storage.OnceKey {
-	if len(sealed) == 1 {
-		return k
-	}
-	names, _ := json.Marshal(sealed) // strings always can be
-	if !slices.Equal(resources, sealed) {
-		part, _ := json.Marshal(resources)
-		names = append(names, part...)
-	}
-	k.Request = sha256.Sum256(append(names, k.Request[:]...))
+	named, _ := json.Marshal([][]string{sealed, resources}) // names are valid UTF-8
+	k.Request = sha256.Sum256(append(named, k.Request[:]...))
 	return k
 }
 
@@ -77,6 +72,22 @@ func (o options) forResources(resources, sealed []string) options {
 		o.once = &key
 	}
 	return o
+}
+
+// keep returns the result of a call that is kept under its key, and sets it to what a repeated call
+// will get.
+func (o options) keep() ([]byte, error) {
+	data, err := o.result.encode()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: the result can't be kept for Once: %w", ErrInvalid, err)
+	case len(data) > maxResultLen:
+		return nil, fmt.Errorf("%w: the result has %d bytes, at most %d can be kept for Once", ErrInvalid, len(data), maxResultLen)
+	}
+	if err := o.result.decode(data); err != nil {
+		return nil, fmt.Errorf("%w: the result can't be kept for Once, since a repeated call could not decode it: %w", ErrInvalid, err)
+	}
+	return data, nil
 }
 
 // decode sets the result of a call to one that was kept under its key.
@@ -101,26 +112,15 @@ var errNoResult = errors.New("the call that took effect was one without a result
 // opResult returns the result of an operation of the store's own kind.
 func opResult[Tx any](op storage.Op[Tx]) result {
 	if r, ok := op.(storage.ResultOp[Tx]); ok {
-		return result{encode: func() ([]byte, error) { return bounded(r.Results()) }, decode: r.SetResults}
+		return result{encode: r.Results, decode: r.SetResults}
 	}
 	return noResult
-}
-
-// bounded returns data unless it is too large to be kept.
-func bounded(data []byte, err error) ([]byte, error) {
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: the result can't be kept for Once: %w", ErrInvalid, err)
-	case len(data) > maxResultLen:
-		return nil, fmt.Errorf("%w: the result has %d bytes, at most %d can be kept for Once", ErrInvalid, len(data), maxResultLen)
-	}
-	return data, nil
 }
 
 // valueResult returns the result that keeps *value as JSON.
 func valueResult[V any](value *V) result {
 	return result{
-		encode: func() ([]byte, error) { return bounded(json.Marshal(*value)) },
+		encode: func() ([]byte, error) { return json.Marshal(*value) },
 		decode: func(data []byte) error {
 			if data == nil { // encode never returns nil without an error
 				return errNoResult

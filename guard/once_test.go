@@ -2,6 +2,8 @@ package guard_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -50,10 +52,10 @@ func TestOnce_TakesEffectOncePerKey(t *testing.T) {
 }
 
 // counting is an operation that counts up, with no results of its own.
-type counting struct{ kept []byte }
+type counting struct{ results, kept []byte }
 
 func (c *counting) Run(ctx context.Context, tx *memory.Tx) error { return increment("n")(ctx, tx) }
-func (c *counting) Results() ([]byte, error)                     { return nil, nil }
+func (c *counting) Results() ([]byte, error)                     { return c.results, nil }
 func (c *counting) SetResults(results []byte) error              { c.kept = results; return nil }
 
 // What is not given back would look as if it had been zero.
@@ -196,6 +198,56 @@ func TestOnce_RepeatedAnswerIsSealed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []storage.EntryKind{"claim", "write", "void", "write"}, w.kinds())
 	require.Empty(t, entries[3].Ops, "nothing took effect there")
+}
+
+// The first call returns what a repeated one can: what the kept JSON decodes to.
+func TestOnce_FirstAnswerIsWhatARepeatGets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	for i, value := range []any{1 << 60, "a\xffb", struct{ A, b int }{1, 2}, []byte("x"), map[int]string{1: "a"}} {
+		var answers [2]any
+		for n := range answers {
+			var err error
+			answers[n], err = guard.Value(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) (any, error) {
+				return value, increment("n")(ctx, tx)
+			}, guard.Once(strconv.Itoa(i), nil))
+			require.NoError(t, err)
+		}
+		require.Equal(t, answers[1], answers[0])
+	}
+	require.Equal(t, "5", w.store.Read("n"))
+
+	type answer struct{ Err error }
+	_, err := guard.Value(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) (answer, error) {
+		return answer{errShop}, increment("n")(ctx, tx)
+	}, guard.Once("no way back", nil))
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorContains(t, err, "a repeated call could not decode it")
+	require.Equal(t, "5", w.store.Read("n"), "nothing took effect")
+
+	for range 2 {
+		op := &counting{results: []byte("1")}
+		require.NoError(t, guard.Exec(t.Context(), g, sku, op, guard.Once("op", nil)))
+		require.Equal(t, "1", string(op.kept))
+	}
+}
+
+// No request that a caller chooses is that of a call over other resources.
+func TestOnce_RequestsOfOtherResourcesAreApart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.process("a", nil)
+	both := []string{"x", "y"}
+	require.NoError(t, doOnce(t.Context(), g, both, increment("n"), guard.Once("k", []byte("2"))))
+	request := sha256.Sum256([]byte("2"))
+	for _, names := range []any{both, []any{both, both}, "x"} {
+		text, err := json.Marshal(names)
+		require.NoError(t, err)
+		chosen := append(text, request[:]...)
+		require.ErrorIs(t, doOnce(t.Context(), g, "x", increment("n"), guard.Once("k", chosen)), guard.ErrKeyReused, "%s", text)
+	}
+	require.ErrorIs(t, doOnce(t.Context(), g, "x", increment("n"), guard.Once("k", []byte("2"))), guard.ErrKeyReused)
 }
 
 func TestOnce_RejectsBadArguments(t *testing.T) {

@@ -36,7 +36,8 @@ type ResultOp[Tx any] interface {
 	Op[Tx]
 	// Results returns the result of the latest Run, at most 64 KiB.
 	Results() ([]byte, error)
-	// SetResults sets the result of an earlier call, instead of a Run.
+	// SetResults sets the result of an earlier call, instead of a Run; and that of the Run itself, so
+	// that the first call gets what later ones get.
 	SetResults(results []byte) error
 }
 
