@@ -50,25 +50,18 @@ func (e *engine[Tx]) attempt(ctx context.Context, states grantStates, f function
 	run.guard, run.grants = e.key, f.grants
 	e.keeper.contexts.add(run)
 	defer run.finish(nil)
-	repeated, err := e.recall(run, states, o)
-	if err != nil {
+	operation.inBatch(1, 0)
+	if repeated, err := e.recall(run, states, o); err != nil {
 		return err
+	} else if repeated {
+		operation.Outcome = OutcomeRepeated
+		return nil
 	}
 	txn, err := e.begin(run, states, o.readOnly)
 	if err != nil {
 		return err
 	}
-	operation.inBatch(1, 0)
 	defer txn.Rollback(ctx) // also if op panics or ends its goroutine; after a COMMIT it does nothing
-	if repeated {
-		// Commit all the same: what was merely read may be lost in a failover, or the
-		// grant may be stale by now.
-		if err := e.commit(ctx, states, txn, o, storage.Move{}); err != nil {
-			return err
-		}
-		operation.Outcome = OutcomeRepeated
-		return nil
-	}
 	if err := e.run(run, states, txn, f); err != nil {
 		return err
 	}
@@ -97,7 +90,8 @@ func (e *engine[Tx]) begin(run *runContext, states grantStates, readOnly bool) (
 }
 
 // recall reports whether an operation with Once has taken effect before, and if so
-// decodes the result that was kept.
+// decodes the result that was kept. The claims' positions were acknowledged to their grants, and the
+// store compares them: so the answer is durable, and not that of a superseded grant.
 func (e *engine[Tx]) recall(run *runContext, states grantStates, o options) (repeated bool, err error) {
 	if o.once == nil {
 		return false, nil

@@ -68,10 +68,11 @@ type Store[Tx any] interface {
 
 	// Recall returns the result that a committed transaction has kept (Move.Kept) under key,
 	// for any of the claims' resources; found reports whether there is one. It fails with
-	// ErrKeyReused, as a *KeyReusedError, if the key was kept for another request. It is
-	// rejected if the result was kept after the claim: the fence has moved since. So its
-	// answer stays true for a transaction that begins under the same claims and commits
-	// (G2), also if the database went back in between.
+	// ErrKeyReused, as a *KeyReusedError, if the key was kept for another request. If there
+	// is one, it is rejected unless each fence was exactly where its claim left it, and the
+	// server on the timeline of the claim, at the moment at which the key was read. So a result is as
+	// durable as the claims' positions, which were acknowledged. That there is none stays true for
+	// a transaction that begins under the same claims and commits (G2).
 	Recall(ctx context.Context, key OnceKey, claims ...Claim) (result []byte, found bool, err error)
 
 	// Resolve finds out whether a transaction whose Commit was in doubt took effect, or

@@ -328,6 +328,17 @@ var broken = map[string]struct {
 		}},
 		[]string{"Recall_UnderAMovedFenceIsRejected_G4"},
 	},
+	"compares the fence of the key alone at Recall": {
+		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
+			for _, c := range claims {
+				if result, found, err := s.Recall(ctx, key, c); found || err != nil {
+					return result, found, err
+				}
+			}
+			return nil, false, nil
+		}},
+		[]string{"Recall_UnderAMovedFenceIsRejected_G4"},
+	},
 	"ignores the context at Recall": {
 		breakable{recall: func(_ context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
 			return s.Recall(context.Background(), key, claims...)

@@ -139,8 +139,8 @@ func keepRejected[Tx any](r *run[Tx]) {
 	r.recalls(once("a", 1), nil, false, c)
 }
 
-// recallMoved: what is found was kept after the claim. If the database then went
-// back to just where the claim is, an answer would rest on what is gone.
+// recallMoved: an answer would be a superseded grant's, or rest on a move that was not acknowledged
+// to it, and may be lost.
 func recallMoved[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	gone := r.keep(once("a", 1), nil, c)[0]
@@ -155,6 +155,16 @@ func recallMoved[Tx any](r *run[Tx]) {
 	r.claim(grant(8))
 	_, _, err := r.Store.Recall(r.ctx, once("a", 1), c)
 	r.rejected(err, grant(7), storage.ReasonStale)
+
+	x := r.keep(once("a", 1), nil, r.claim(grantOf("x", 1)))[0]
+	y := r.claim(grantOf("y", 2))
+	r.recalls(once("a", 1), nil, true, x, y)
+	r.claim(grantOf("y", 3))
+	_, _, err = r.Store.Recall(r.ctx, once("a", 1), x, y)
+	r.rejected(err, grantOf("y", 2), storage.ReasonStale)
+	_, _, err = r.Store.Recall(r.ctx, once("a", 2), x, y)
+	r.rejected(err, grantOf("y", 2), storage.ReasonStale)
+	r.recalls(once("b", 1), nil, false, x, y) // that its transaction can't commit is its seal's to say
 }
 
 func recallCancelled[Tx any](r *run[Tx]) {

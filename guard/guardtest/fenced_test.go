@@ -437,7 +437,7 @@ func TestRequireFenced_ReportsAKeyOfAnEarlierRun(t *testing.T) {
 	}
 	require.Empty(t, failureOf(t, s, run, s.state))
 	failure := failureOf(t, s, run, s.state)
-	require.Contains(t, failure, "superseded before the function in its transaction ran: run returned nil and never came to that: it claimed sku/42; ")
+	require.Contains(t, failure, "superseded before its transaction began: run returned nil and never came to that: it claimed sku/42; ")
 	require.Contains(t, failure, "; if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs")
 }
 

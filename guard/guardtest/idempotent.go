@@ -106,7 +106,7 @@ func (c *lossyCall[Tx, S]) judgeFirst(err error, changed bool, diff string) erro
 	case !c.lost && err != nil:
 		return fmt.Errorf("run failed before it came to its COMMIT; prepare the data such that it succeeds: %w", err)
 	case !c.lost:
-		return fmt.Errorf("run returned nil and sent no COMMIT; let it write with the Guard or the Grants of its Process%s", diff)
+		return fmt.Errorf("run returned nil and sent no COMMIT; let it write with the Guard or the Grants of its Process; "+usedKey+"%s", diff)
 	case changed && !c.committed:
 		return fmt.Errorf("the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction; write all of it through the transaction that guard hands it, and leave COMMIT to guard%s", diff)
 	case !changed && err == nil:

@@ -273,7 +273,7 @@ func TestRequireIdempotent_ReportsAKeyOfAnEarlierRun(t *testing.T) {
 		}
 		require.Empty(t, repeatFailureOf(t, s, run))
 		failure := repeatFailureOf(t, s, run)
-		require.Contains(t, failure, "run returned nil, and the state is what it was in the beginning")
+		require.Contains(t, failure, "run returned nil and sent no COMMIT")
 		require.Contains(t, failure, "; if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs")
 	})
 }

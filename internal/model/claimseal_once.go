@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // LookUpRule says when a client looks up whether its operation took effect before
 // (guard.Once).
 type LookUpRule uint8
@@ -7,15 +9,18 @@ type LookUpRule uint8
 const (
 	// LookUpClaimed looks under the claims' positions, at any time before the
 	// transaction that follows, and fails if it finds something and the fences are
-	// not where the claims left them. What is found is answered when that
-	// transaction has committed, with nothing in it but its seal. This is the
+	// not where the claims left them, or the server is on another timeline. Otherwise what is
+	// found is answered at once; in a group of which others run, with their outcome. This is the
 	// protocol.
 	LookUpClaimed LookUpRule = iota
-	// LookUpAnywhere takes what it finds wherever the fences are.
+	// LookUpGrant compares the grants, and not the positions.
+	LookUpGrant
+	// LookUpAnywhere takes what it finds wherever the fences are, and answers when a transaction
+	// with nothing in it but its seal has committed.
 	LookUpAnywhere
 	// LookUpEarly looks before the claim.
 	LookUpEarly
-	// LookUpAlone answers what it finds at once.
+	// LookUpAlone answers what it finds at once, wherever the fences are.
 	LookUpAlone
 	// LookUpHidden takes what it finds for nothing if a fence has moved.
 	LookUpHidden
@@ -101,7 +106,7 @@ func (m ClaimSeal) lookUpKeys(s state, w worker, keys []int8, do change) {
 	switch {
 	case len(found) == 0:
 		then("looks key # up: nothing", func(*state, *worker) {})
-	case m.Mutation.LookUp == LookUpClaimed && !m.unmoved(s, w):
+	case !m.answerable(s, w):
 		then("looks key # up: the fence has moved", func(s *state, w *worker) {
 			m.answer(s, w, answeredNotApplied)
 			w.unclaim(w.On)
@@ -113,8 +118,19 @@ func (m ClaimSeal) lookUpKeys(s state, w worker, keys []int8, do change) {
 			w.Stage = was
 		})
 	default:
-		m.found(found, then)
+		m.found(found, w.Size, then)
 	}
+}
+
+// answerable reports whether what is found may be taken for an answer.
+func (m ClaimSeal) answerable(s state, w worker) bool {
+	switch m.Mutation.LookUp {
+	case LookUpClaimed:
+		return m.unmoved(s, w) && !slices.ContainsFunc(w.On.list(), func(n int8) bool { return m.elsewhere(&s.DB, n) })
+	case LookUpGrant:
+		return !slices.ContainsFunc(w.On.list(), func(n int8) bool { return s.DB.Resources[n].Fence.grant != w.Parts[n].Expect.grant })
+	}
+	return true
 }
 
 // find returns the calls that the keys of a transaction's members were kept for, by member,
@@ -130,14 +146,15 @@ func (m ClaimSeal) find(s state, w worker) (found map[int8]int8, used bool) {
 	return found, used
 }
 
-// found answers the calls whose keys were found: when their transaction has committed.
-func (m ClaimSeal) found(found map[int8]int8, then func(string, func(*state, *worker))) {
+// found answers the calls whose keys were found: at once, or with the transaction of the others.
+func (m ClaimSeal) found(found map[int8]int8, size int8, then func(string, func(*state, *worker))) {
 	repeat := func(s *state) {
 		for op, from := range found {
 			s.Calls[op-1].From = from
 		}
 	}
-	if m.Mutation.LookUp == LookUpAlone {
+	alone := m.Mutation.LookUp == LookUpClaimed || m.Mutation.LookUp == LookUpGrant || m.Mutation.LookUp == LookUpAlone
+	if alone && len(found) == int(size) {
 		then("looks key # up: found, answered", func(s *state, w *worker) {
 			repeat(s)
 			m.answer(s, w, answeredApplied)

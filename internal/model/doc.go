@@ -35,9 +35,9 @@
 //   - A rejection is named by what the fence shows (G5).
 //
 // And of operations that have keys (guard.Once): a client looks the key up under
-// its claim, outside the transaction that follows. If it is there, that
-// transaction has nothing in it but its seal, and the answer kept with the key is
-// given when it has committed. If not, the operation runs, and its key is kept for
+// its claim, outside the transaction that follows. If it is there, and the fences are
+// where the claim left them on the same timeline, the answer kept with the key is
+// given. If not, the operation runs, and its key is kept for
 // each of its resources in its own transaction.
 //
 // And of groups, whose members share a transaction: a member fails alone or takes effect
@@ -138,10 +138,9 @@
 // seal passes. After a failover the begin check rejects it (P18); after a restore of the
 // volume nothing does (B22). What is read inside a guarded transaction is safe, and
 // so is what the grant's last transaction left (P10, P10r, P11). And the look-up of
-// a key is such a read outside: if it took what a sibling has just committed, and
-// then the volume were restored to exactly the grant's position, the answer given
-// would be of something that is gone (B32). So it fails if it finds something and the
-// fence isn't where the claim left it (P28); if it then passed for having found
+// a key is such a read outside: if it took what a sibling has just committed, the answer
+// would be of something that a failover or a restore may undo (B27b, B32). So it fails if it
+// finds something and the fence isn't where the claim left it (P28); if it then passed for having found
 // nothing, the operation would run twice (B33).
 //
 // # Reading a counter-example

@@ -30,12 +30,14 @@ func brokenOnceVariants() []Variant {
 		plain   = within(2, 2, 2, Faults{}).once(1)
 		lost    = within(2, 1, 2, Faults{LostReplies: true}).once(1)
 		standby = within(2, 2, 2, Faults{Failover: true, Synchronous: true}).once(1)
+		sibling = within(2, 1, 2, Faults{SharedGrants: true, Failover: true, Synchronous: true}).once(1)
 		failing = within(2, 1, 2, Faults{SharedGrants: true, Failover: true}).once(1)
 		placed  = within(2, 1, 3, Faults{SharedGrants: true, Restore: true}).once(1)
 	)
 	return []Variant{
 		broken("B26", "key looked up before the claim", AppliedTwice, plain, Mutation{LookUp: LookUpEarly}),
 		broken("B27", "answered from the look-up alone (N22)", AckedNotApplied, standby, Mutation{LookUp: LookUpAlone}),
+		broken("B27b", "the same, where the fence has the grant, at whatever position (N22)", AckedNotApplied, sibling, Mutation{LookUp: LookUpGrant}),
 		broken("B28", "key kept in a transaction of its own, before", AckedNotApplied, lost, Mutation{Keep: KeepBefore}),
 		broken("B29", "key kept in a transaction of its own, after", AppliedTwice, lost, Mutation{Keep: KeepAfter}),
 		broken("B30", "key kept for the first resource only", AppliedTwice, plain.onTwo(), Mutation{Keep: KeepFirst}),

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,18 +25,22 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 	if err := s.validate(claims); err != nil {
 		return nil, false, err
 	}
+	reused := error(nil)
 	for _, c := range claims {
 		k, ok := s.resources[c.Resource-1].kept[key.Key]
 		if !ok {
 			continue
 		}
 		if k.request != key.Request {
-			return nil, false, &storage.KeyReusedError{Resource: c.Grant.Resource, Key: key.Key}
-		}
-		if err := s.check([]storage.Claim{c}, storage.StageBegin); err != nil {
-			return nil, false, err
+			reused = &storage.KeyReusedError{Resource: c.Grant.Resource, Key: key.Key}
 		}
 		result, found = slices.Clone(k.result), true
 	}
-	return result, found, nil
+	if !found {
+		return nil, false, nil
+	}
+	if err := cmp.Or(s.check(claims, storage.StageBegin), reused); err != nil {
+		return nil, false, err
+	}
+	return result, true, nil
 }

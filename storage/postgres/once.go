@@ -10,21 +10,17 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // Recall implements storage.Store. It reads in a transaction of its own: inside the guarded
 // one, which follows, the read would make operations on different resources conflict under
-// SERIALIZABLE. Keeping a key moves the fence, so if a key is kept after this read, the
-// guarded transaction is rejected. If this read finds a key that was kept after the claim,
-// Recall itself is rejected: the database could go back to exactly the claim's position
-// before the guarded transaction begins.
+// SERIALIZABLE. Keys, fences and timeline are read by one statement, so of one snapshot.
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
 	if err != nil {
 		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, err)
 	}
-	result, found, err = readKept(key, claims, answer)
+	result, found, err = readKept(key, claims, answer.Rows)
 	if errors.As(err, new(*TransientError)) {
 		err = s.explain(ctx, err, true, storage.StageBegin, claims...)
 	}
@@ -39,29 +35,49 @@ func (s *Store) recallSQL(key storage.OnceKey, claims []storage.Claim) string {
 	return fmt.Sprintf(s.sql.recall, text(key.Key), strings.Join(ids, ", "))
 }
 
-// readKept reads the rows of recallSQL. It fails with a *TransientError if a key was kept
-// after the claims.
-func readKept(key storage.OnceKey, claims []storage.Claim, a *wire.Answer) (result []byte, found bool, err error) {
-	for _, row := range a.Rows {
-		claim := claimOf(claims, row[0])
-		if row[1] != hex.EncodeToString(key.Request[:]) {
-			return nil, false, &storage.KeyReusedError{Resource: claim.Grant.Resource, Key: key.Key}
+// readKept reads the rows of recallSQL, one for each fence. It fails with a *TransientError if there is
+// a key, and a fence isn't where its claim left it.
+func readKept(key storage.OnceKey, claims []storage.Claim, rows [][]string) (result []byte, found bool, err error) {
+	reused := ""
+	for _, row := range rows {
+		if len(row) != 9 {
+			return nil, false, errLacksResult
 		}
-		if row[3] != fmt.Sprint(claim.Seq) || row[4] != fmt.Sprint(int64(claim.Tx)) {
-			return nil, false, &TransientError{fmt.Errorf("postgres: key %q was kept while it was looked up", key.Key)}
-		}
-		if result, err = hex.DecodeString(row[2]); err != nil {
-			return nil, false, err
+		request := row[7]
+		if request == "" {
+			continue
 		}
 		found = true
+		if request != hex.EncodeToString(key.Request[:]) {
+			reused = row[0]
+		}
+		if result, err = hex.DecodeString(row[8]); err != nil {
+			return nil, false, err
+		}
+	}
+	if !found {
+		return nil, false, nil
+	}
+	for _, c := range claims {
+		if !slices.ContainsFunc(rows, func(row []string) bool { return slices.Equal(row[:7], whereLeft(c)) }) {
+			return nil, false, &TransientError{fmt.Errorf("postgres: the fence of %s moved before key %q was looked up", c.Grant.Resource, key.Key)}
+		}
+		if strconv.FormatInt(c.Resource, 10) == reused {
+			err = &storage.KeyReusedError{Resource: c.Grant.Resource, Key: key.Key}
+		}
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	if len(result) == 0 {
 		result = nil
 	}
-	return result, found, nil
+	return result, true, nil
 }
 
-// claimOf returns the claim of the resource of this number.
-func claimOf(claims []storage.Claim, id string) storage.Claim {
-	return claims[slices.IndexFunc(claims, func(c storage.Claim) bool { return strconv.FormatInt(c.Resource, 10) == id })]
+// whereLeft returns the fence of a claim, as recallSQL reads it, that is where the claim left it, on the
+// server's present timeline.
+func whereLeft(c storage.Claim) []string {
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []string{number(c.Resource), number(c.Grant.Epoch), number(int64(c.Grant.Token)), hex.EncodeToString([]byte(c.Grant.Holder)), number(c.Seq), number(int64(c.Tx)), "t"}
 }

@@ -44,6 +44,82 @@ func TestOnce_TakesEffectOnce(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrKeyReused)
 	holds(t, pool, "x", 1)
 	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.operation"))
+	require.Equal(t, []string{"c", "w"}, collect[string](t, pool, "select kind::text from fence.history order by seq"), "a repeated call moves no fence")
+}
+
+// recalling is a store that calls before ahead of Recall.
+type recalling struct {
+	storage.Store[pgx.Tx]
+	before func()
+}
+
+func (s *recalling) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
+	s.before()
+	return s.Store.Recall(ctx, key, claims...)
+}
+
+// A repeated call gets no answer from a grant that was superseded after its claim.
+func TestOnce_RepeatedAnswerIsNotASupersededGrants(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := &recalling{Store: newStore(t, pool, nil), before: func() {}}
+	receiver, err := guard.New(nil, storage.Store[pgx.Tx](store), nil)
+	require.NoError(t, err)
+	call := func(token fence.Token, holder string) (int64, error) {
+		return guard.Value(t.Context(), receiver.UnderGrant(grant(token, holder)), resource, counting, guard.Once("k", nil))
+	}
+	_, err = call(5, "a")
+	require.NoError(t, err)
+	store.before = func() {
+		store.before = func() {}
+		n, err := call(6, "b")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+	}
+	_, err = call(5, "a")
+	var rejected *storage.RejectedError
+	require.ErrorAs(t, err, &rejected)
+	require.Equal(t, storage.ReasonStale, rejected.Reason)
+	require.NoError(t, rejected.RecordErr)
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindClaim}, kinds(t, store.Store.(*postgres.Store)))
+	holds(t, pool, "x", 1)
+}
+
+// A key that no standby has is not answered: from the position that was acknowledged the fence has
+// moved on, and its new position is acknowledged once a standby has it.
+func TestRecall_AnswersNothingThatNoStandbyHas(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, alone)
+	store := newStore(t, openPool(t, dsn), nil)
+	standby := standby{t, openPool(t, dsn)}
+	key := storage.OnceKey{Key: "k"}
+	acknowledged := claim(t, store, grant(5, "a"))
+	txn := begin(t, store, acknowledged)
+	standby.lose()
+	commit := background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), keeping(key, []byte("1"))) })
+	standby.signal("cancel")
+	require.ErrorAs(t, (<-commit).err, new(*storage.InDoubtError))
+	require.Equal(t, 1, query[int](t, standby.pool, "select count(*) from fence.operation"))
+
+	recalled := background(func() (bool, error) {
+		_, found, err := store.Recall(context.Background(), key, acknowledged)
+		return found, err
+	})
+	standby.signal("cancel") // the record of the rejection
+	answer := <-recalled
+	require.ErrorIs(t, answer.err, storage.ErrOvertaken)
+	require.False(t, answer.value)
+
+	again := background(func() (storage.Claim, error) { return claimOne(context.Background(), store, grant(5, "a")) })
+	waiting(t, standby.pool, "SyncRep")
+	require.Empty(t, again)
+	standby.regain()
+	present := <-again
+	require.NoError(t, present.err)
+	result, found, err := store.Recall(t.Context(), key, present.value)
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Equal(t, "1", string(result))
 }
 
 // An operation with Once works with a pool of one connection.

@@ -43,7 +43,6 @@ type run struct {
 	rests  map[string]link
 	writes map[string]link
 	key    *storage.OnceKey
-	found  []byte // under key, if anything is
 	kept   []byte
 	commit string
 }
@@ -79,7 +78,7 @@ func (h *holder) step() {
 		h.begin()
 	case aside:
 		h.rollback()
-	case !h.run.worked && h.run.found == nil:
+	case !h.run.worked:
 		h.work()
 	default:
 		h.commit()
@@ -256,8 +255,9 @@ func (h *holder) begin() {
 	h.run = r
 }
 
-// recall asks for what is kept under a key, which names the resources.
-func (h *holder) recall(r *run) (ok bool) {
+// recall asks for what is kept under a key, which names the resources. It reports whether there is
+// nothing, so that the operation has to run; what is found is the answer.
+func (h *holder) recall(r *run) (nothing bool) {
 	s := h.s
 	r.key = &storage.OnceKey{Key: fmt.Sprintf("key %d of", s.upTo(1, "key"))}
 	for _, c := range r.claims {
@@ -265,15 +265,15 @@ func (h *holder) recall(r *run) (ok bool) {
 	}
 	answer, _, err := sent(s, r.conn, r.store.RecallMessage(*r.key, r.claims))
 	require.NoError(s, err)
-	found, isThere, err := postgres.ReadKept(*r.key, r.claims, answer)
-	if err != nil { // kept after the claim
+	result, found, err := postgres.ReadKept(*r.key, r.claims, answer.Rows)
+	if err != nil { // a fence has moved since the claim
 		h.forget(r.claims...)
 		return false
 	}
-	if isThere {
-		r.found = found
+	if found {
+		s.answered(r, string(result))
 	}
-	return true
+	return !found
 }
 
 // work reads and writes the data of each resource. What h remembers it needn't read.
@@ -334,11 +334,7 @@ func (h *holder) commit() {
 	s, r := h.s, h.run
 	r.kept = fmt.Append(nil, r.id)
 	var err error
-	key := r.key
-	if r.found != nil {
-		key = nil
-	}
-	r.commit, err = r.store.CommitMessage(r.id, r.claims, key, r.kept)
+	r.commit, err = r.store.CommitMessage(r.id, r.claims, r.key, r.kept)
 	require.NoError(s, err)
 	h.run = nil
 	switch fault := s.upTo(9, "fault"); {

@@ -62,7 +62,7 @@ func TestSchedules_LoseNoUpdate(t *testing.T) {
 		"claimed", "claim rolled back", "claim evicted", "claim collided", "claim stale", "epoch raised",
 		"committed", "stale", "overtaken", "went back", "conflict", "waited", "several resources", "from memory", "from a look",
 		"doubt applied", "doubt not applied", "outcome pruned", "late COMMIT applied", "late COMMIT rejected", "reply lost",
-		"killed", "restored", "history deleted", "key kept", "key found",
+		"killed", "restored", "history deleted", "key kept", "key found, nothing under way",
 	} {
 		require.Positive(t, seen[what], what)
 	}

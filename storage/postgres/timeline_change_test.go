@@ -41,13 +41,20 @@ func TestFailover_EndsTheGrantsOfBefore(t *testing.T) {
 	server, dsn := startServer(t, nil)
 	pool := openPool(t, dsn)
 	store := newStore(t, pool, nil)
-	kept := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	key := storage.OnceKey{Key: "k"}
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	moved, err := txn.Commit(t.Context(), keeping(key, nil))
+	require.NoError(t, err)
+	kept := moved[0]
 	other := grant(5, "b")
 	other.Resource = "sku/2"
 	late := claim(t, store, other)
 	failOver(t, server, pool)
 
-	_, err := attempt(t.Context(), store, set("x", 2), kept)
+	_, err = attempt(t.Context(), store, set("x", 2), kept)
+	requireFailedOver(t, err, storage.StageBegin)
+	_, _, err = store.Recall(t.Context(), key, kept)
 	requireFailedOver(t, err, storage.StageBegin)
 	_, err = store.Claim(t.Context(), storage.Claim{Grant: late.Grant})
 	requireFailedOver(t, err, storage.StageClaim)
@@ -109,6 +116,8 @@ func TestFailover_BeforeTheSealIsInDoubt(t *testing.T) {
 	_, err = txn.Commit(t.Context(), nil)
 	var doubt *storage.InDoubtError
 	require.ErrorAs(t, err, &doubt)
+	require.NotEmpty(t, doubt.InDoubt.Xid)
+	doubt.InDoubt.Xid = query[string](t, pool, "select pg_current_xact_id()::text") // issued again, and committed
 	applied, err := newStore(t, pool, nil).Resolve(t.Context(), doubt.InDoubt)
 	require.NoError(t, err)
 	require.False(t, applied)
