@@ -114,6 +114,9 @@ const (
 	Unreachable UnavailableReason = "no answer"
 	// NoSpace: the lock service is out of space and takes no writes.
 	NoSpace UnavailableReason = "out of space"
+	// Limited: a request for one lock alone is beyond a limit that the lock service is
+	// configured with.
+	Limited UnavailableReason = "limits too low"
 	// Denied: the client isn't authenticated, or lacks a right.
 	Denied UnavailableReason = "access denied"
 	// WentBack: the lock service shows an older state than it did before, as after a

@@ -47,6 +47,15 @@ func TestDoctor_FindsAFullEtcd(t *testing.T) {
 	i.write("sku/1")
 }
 
+func TestDoctor_FindsLimitsThatAreTooLow(t *testing.T) {
+	t.Parallel()
+	e := startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--max-txn-ops=2"}})
+	code, found := examine(t, "--etcd-endpoints", e.Endpoint())
+	require.Equal(t, []string{"etcd-limits-low"}, idsOf(found))
+	require.Contains(t, found[0].Seen, "too many operations")
+	require.Equal(t, cli.ExitNotReady, code)
+}
+
 func TestDoctor_FindsAProxy(t *testing.T) {
 	t.Parallel()
 	proxy, err := etcdserver.StartProxy(t.Context(), startEtcd(t, nil))

@@ -13,6 +13,22 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
+func TestCheck_SaysThatEtcdTakesTooFewOperations(t *testing.T) {
+	t.Parallel()
+	for flag, enough := range map[string]bool{"--max-txn-ops=2": false, "--max-txn-ops=3": true} {
+		l := newTestLocker(t, dial(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{flag}}).Endpoint()), fresh(t))
+		if enough {
+			require.NoError(t, l.Check(patient(t)))
+			_, err := l.TryAcquire(patient(t), "r")
+			require.NoError(t, err)
+			continue
+		}
+		requireReason(t, l.Check(patient(t)), fence.Limited)
+		_, err := l.TryAcquire(patient(t), "r")
+		requireReason(t, err, fence.Limited)
+	}
+}
+
 // A probe that is called every second must not fill etcd's history, nor make a lease.
 func TestCheck_SucceedsAndWritesNothing(t *testing.T) {
 	t.Parallel()

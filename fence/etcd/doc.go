@@ -108,6 +108,8 @@
 //     Config.RequestTimeout, until the client closes the connection: see [ClientConfig].
 //   - It is out of space ([fence.NoSpace]): nothing is acquired. Held locks are renewed and
 //     released, and calls that are waiting already get their turn.
+//   - Its limits are below the defaults: requests for several locks are split until it takes
+//     them. If it takes none for one lock ([fence.Limited]), that isn't acquired.
 //   - It rejects the client's authentication or denies permission ([fence.Denied]): as if
 //     it were away. Expired tokens are replaced. If it denies the right to read a queue,
 //     calls that wait in that queue and observers of it fail; a holder can't see then

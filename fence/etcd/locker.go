@@ -107,9 +107,9 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 }
 
 // TryAcquireAll implements fence.Locker, for up to 100 resources at a time: of more it
-// acquires the first 100. Each is named once. It takes one request to etcd, another if one of
-// the resources is taken, and rarely more; with Config.MutexKeys it acquires one resource at
-// a time. The grants of one call have equal tokens and different holders. Its errors are
+// acquires the first 100, or as many as etcd takes in a request. Each is named once. It takes
+// one request to etcd, another if one of the resources is taken, and rarely more; with
+// Config.MutexKeys it acquires one resource at a time. The grants of one call have equal tokens and different holders. Its errors are
 // those of Acquire.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
 	held, err := l.queues.TryAcquireAll(ctx, resources)

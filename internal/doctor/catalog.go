@@ -91,6 +91,12 @@ var (
 			"etcdctl --endpoints={endpoints} role grant-permission ROLE read {prefix}/epoch",
 		},
 	})
+	etcdLimits = kind(Kind{
+		ID: "etcd-limits-low", Severity: NotReady,
+		When: "a request for one lock is beyond --max-txn-ops or --max-request-bytes",
+		Why:  "No lock is granted.",
+		Fix:  "Start etcd with --max-txn-ops=128 and --max-request-bytes=1572864, its defaults.",
+	})
 	etcdProxied = kind(Kind{
 		ID: "etcd-proxied", Severity: Warning,
 		When: "a proxy that answers in the members' place, as etcd's grpc-proxy, is at --etcd-endpoints",

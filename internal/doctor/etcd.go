@@ -80,6 +80,8 @@ func checkGrants(ctx context.Context, s *target) (_ []Finding, err error) {
 		return nil, nil
 	case reason == fence.Denied:
 		return []Finding{l.found(etcdDenied, away.Err.Error())}, nil
+	case reason == fence.Limited:
+		return []Finding{l.found(etcdLimits, away.Err.Error())}, nil
 	case l.proxied:
 		return []Finding{l.found(etcdProxied, away.Err.Error())}, nil
 	case l.noEpoch:

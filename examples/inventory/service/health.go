@@ -69,6 +69,8 @@ func lockServiceAway(err error) string {
 		return "The lock service's epoch can't be read. An operator has to correct it."
 	case fence.NoSpace:
 		return "The lock service is out of space. An operator has to make room in it."
+	case fence.Limited:
+		return "The lock service's limits are too low. An operator has to raise them."
 	case fence.Proxied:
 		return "A proxy answers in the lock service's place. An operator has to configure the endpoints of its members."
 	case fence.Denied:

@@ -153,6 +153,7 @@ func (c *Cluster) Probe(ctx context.Context) error {
 	if !c.Keys.Mutex { // where the rights are those to each resource
 		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Queue("probe")+c.Keys.Name(clientv3.NoLease, 0), ""))
 	}
+	acquisition = append(acquisition, clientv3.OpGet(c.Keys.Epoch())) // TryAcquire has three conditions
 	return c.readEpoch(ctx, acquisition...)
 }
 

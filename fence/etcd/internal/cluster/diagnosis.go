@@ -16,6 +16,7 @@ import (
 // Errors that say what is wrong with etcd; each message goes on with the remedy.
 var (
 	errNoSpace         = errors.New("etcd: out of space")
+	errTooBig          = errors.New("etcd: the server's limits are too low")
 	errPermission      = errors.New("etcd: permission denied")
 	errUnauthenticated = errors.New("etcd: not authenticated")
 	errNoAnswer        = errors.New("etcd: no answer")
@@ -46,6 +47,9 @@ func (c *Cluster) diagnose(err error) (fence.UnavailableReason, error) {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return fence.NoSpace, fmt.Errorf("%w: nothing can be acquired, what is held stays held: "+
 			"compact and defragment etcd, then run etcdctl alarm disarm: %w", errNoSpace, err)
+	case TooBig(err):
+		return fence.Limited, fmt.Errorf("%w: one lock needs 3 for --max-txn-ops (128 by default), and --max-request-bytes for its key, "+
+			"its holder and the value that it proclaims: %w", errTooBig, err)
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return fence.Denied, fmt.Errorf("%w: the role of the client's user needs %s: %w", errPermission, c.rights(), err)
 	case isAny(err, unauthenticated):

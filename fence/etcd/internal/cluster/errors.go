@@ -15,12 +15,18 @@ var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
 // leaves the outcome of a write open. So does "no space", which etcd may return after the
 // write that used the space up.
 var rejections = []error{
-	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
+	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
 }
 
 // Rejected reports whether err proves that a write had no effect.
 func Rejected(err error) bool { return isAny(err, rejections) }
+
+// TooBig reports whether err says that a Txn was beyond a limit of etcd's, --max-txn-ops or
+// --max-request-bytes.
+func TooBig(err error) bool {
+	return isAny(err, []error{rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge})
+}
 
 // Ended is the error of an operation that ctx ended.
 func Ended(ctx context.Context, what string) error {

@@ -14,9 +14,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// maxClaims is how many resources one Txn acquires: etcd allows 128 conditions by default.
-const maxClaims = 100
-
 // TryAcquireAll acquires the first of the resources, up to the first one that is taken, and
 // returns their leases. It doesn't wait for any. See etcd.Locker.TryAcquireAll.
 //
@@ -86,8 +83,8 @@ func (q *Queues) claimFirst(ctx context.Context, resources []string) ([]Lease, e
 // waits for.
 func (q *Queues) takePlaces(ctx context.Context, resources []string) ([]*line, error) {
 	var lines []*line
-	most := maxClaims
-	if q.cluster.Keys.Mutex { // the queue of "a" has the keys of "a/b"
+	most := q.sender.roomNow() // etcd allows as many conditions as operations
+	if q.cluster.Keys.Mutex {  // the queue of "a" has the keys of "a/b"
 		most = 1
 	}
 	for _, r := range resources[:min(most, len(resources))] {
@@ -137,7 +134,7 @@ func (q *Queues) claimFree(ctx context.Context, s *session.Session, ps []*Positi
 
 // claim writes the keys of all positions in one Txn, if all their queues are empty. If not,
 // it writes nothing and returns the number of those before the first whose queue isn't, and
-// the holder in that one. All tokens are equal, the create revision of the keys (F1).
+// the holder in that one; or half their number, if they are too many for etcd. All tokens are equal, the create revision of the keys (F1).
 func (q *Queues) claim(ctx context.Context, s *session.Session, ps []*Position) (free int, holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
 	defer cancel()
@@ -145,6 +142,10 @@ func (q *Queues) claim(ctx context.Context, s *session.Session, ps []*Position) 
 	txn := func(sent cluster.Mark) (clientv3.Txn, error) { return q.claimTxn(ctx, s, sent, ps) }
 	taken := func(resp *clientv3.TxnResponse) bool { return slices.ContainsFunc(resp.Responses, isTaken) }
 	resp, epoch, certain, err := q.write(ctx, txn, taken)
+	if n := len(ps); n > 1 && cluster.TooBig(err) {
+		q.sender.shrink(err, n)
+		return n / 2, "", nil
+	}
 	if err != nil {
 		for _, p := range ps {
 			p.unwritten(err, certain)

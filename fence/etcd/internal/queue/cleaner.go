@@ -50,6 +50,8 @@ func (c *cleaner) run(ctx context.Context) {
 			for _, p := range batch {
 				p.settle(true)
 			}
+		case c.queues.sender.shrink(err, len(batch)):
+			c.putFirst(batch)
 		case errors.Is(err, cluster.ErrClientClosed):
 			for _, p := range batch {
 				p.settle(false)
@@ -69,6 +71,7 @@ func (c *cleaner) run(ctx context.Context) {
 // One whose Txn has failed before goes alone, so that the others don't fail with it. If there are
 // none, the cleaner stops until add starts it again.
 func (c *cleaner) take() []*Position {
+	room := c.queues.sender.roomNow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var batch, rest []*Position
@@ -78,7 +81,7 @@ func (c *cleaner) take() []*Position {
 		case settled: // its session is over
 		case len(batch) == 0:
 			batch = append(batch, p)
-		case c.goTogether(batch, p, left, tries):
+		case len(batch) < room && c.goTogether(batch, p, left, tries):
 			batch = append(batch, p)
 		default:
 			rest = append(rest, p)
@@ -91,7 +94,14 @@ func (c *cleaner) take() []*Position {
 // goTogether reports whether p can go with the batch.
 func (c *cleaner) goTogether(batch []*Position, p *Position, left leftover, tries int32) bool {
 	first, firstTries, _ := batch[0].leftover()
-	return p.session == batch[0].session && left == first && tries == 0 && firstTries == 0 && len(batch) < maxKeys
+	return p.session == batch[0].session && left == first && tries == 0 && firstTries == 0
+}
+
+// putFirst lets the batch go next, in smaller ones.
+func (c *cleaner) putFirst(batch []*Position) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(batch, c.waiting...)
 }
 
 // putBack lets others go first.

@@ -148,8 +148,9 @@ const unknownPred = -1
 // fail takes an error of the Txn. certain means that the Txn has changed nothing. If the error may
 // be due to one key, and there are others, each is sent again alone.
 func (f *flight) fail(err error, certain bool) {
-	s, gone := f.sender, errors.Is(err, cluster.ErrLeaseGone)
-	if cluster.Rejected(err) && !gone && len(f.puts)+len(f.dels) > 1 {
+	s, gone, n := f.sender, errors.Is(err, cluster.ErrLeaseGone), len(f.puts)+len(f.dels)
+	s.shrink(err, n)
+	if cluster.Rejected(err) && !gone && len(f.puts) > 0 && n > 1 {
 		s.split(f)
 		return
 	}

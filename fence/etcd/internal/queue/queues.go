@@ -31,7 +31,7 @@ func New(c *cluster.Cluster, sessions *session.Manager, watcher *watch.Watcher, 
 		cluster: c, sessions: sessions, watcher: watcher, label: label,
 		closed: make(chan struct{}), lines: map[string]*line{},
 	}
-	q.sender, q.cleaner = &sender{queues: q, stuckAfter: 20 * time.Millisecond}, &cleaner{queues: q}
+	q.sender, q.cleaner = &sender{queues: q, stuckAfter: 20 * time.Millisecond, room: maxKeys}, &cleaner{queues: q}
 	return q
 }
 

@@ -6,13 +6,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// Bounds of one Txn: etcd allows 128 operations by default, and a put needs two.
+// Bounds of one Txn, in keys that it writes or deletes. A fourth of them may be written: etcd allows
+// 128 operations by default, and a put needs two.
 const (
-	maxPuts = 25
-	maxKeys = 100 // puts and deletes
+	maxKeys = 100
+	minKeys = 2
 )
 
 // maxFlights is how many Txns that take what waits are under way at a time.
@@ -31,6 +33,7 @@ type sender struct {
 	stuckAfter time.Duration // how long keys wait behind Txns that are under way
 
 	mu      sync.Mutex
+	room    int         // how many keys a Txn may have, from maxKeys to minKeys, see shrink
 	puts    []*Position // at most one of each line
 	dels    []*Position
 	busy    int  // Txns under way, of those that are counted
@@ -43,7 +46,7 @@ func (s *sender) put(ctx context.Context, p *Position) {
 	s.mu.Lock()
 	p.line.sending++
 	if p.line.sending > 1 || s.alone() {
-		s.launch(&flight{session: p.session, puts: []*Position{p}, dels: s.takeDels(maxKeys - 1)})
+		s.launch(&flight{session: p.session, puts: []*Position{p}, dels: s.takeDels(s.room - 1)})
 		s.mu.Unlock()
 		return
 	}
@@ -126,7 +129,7 @@ func (s *sender) overtake() {
 func (s *sender) launchWaiting() {
 	f := &flight{counted: true}
 	f.session, f.puts = s.takePuts()
-	f.dels = s.takeDels(maxKeys - len(f.puts))
+	f.dels = s.takeDels(s.room - len(f.puts))
 	s.launch(f)
 }
 
@@ -136,7 +139,7 @@ func (s *sender) takePuts() (*session.Session, []*Position) {
 		return nil, nil
 	}
 	first, n := s.puts[0].session, 0
-	for n < min(len(s.puts), maxPuts) && s.puts[n].session == first {
+	for n < min(len(s.puts), max(1, s.room/4)) && s.puts[n].session == first {
 		n++
 	}
 	taken := s.puts[:n:n]
@@ -146,13 +149,20 @@ func (s *sender) takePuts() (*session.Session, []*Position) {
 
 // takeDels takes up to n keys to delete. Each takes along the keys of this process ahead of it that
 // are over, also if an earlier Txn is about to delete them: a grant that relied on their end must
-// not lose its key before they lose theirs. Callers hold mu.
+// not lose its key before they lose theirs. If they are too many, the cleaner deletes them in order.
+// Callers hold mu.
 func (s *sender) takeDels(n int) []*Position {
 	var taken []*Position
 	for len(s.dels) > 0 {
 		p := s.dels[0]
 		ahead := append(p.line.leftAhead(p), p)
-		ahead = ahead[max(0, len(ahead)-n):]
+		if len(ahead) > n && len(taken) == 0 {
+			s.dels = s.dels[1:]
+			for _, e := range ahead {
+				s.queues.cleaner.add(e)
+			}
+			continue
+		}
 		if len(taken)+len(ahead) > n {
 			break
 		}
@@ -166,7 +176,28 @@ func (s *sender) takeDels(n int) []*Position {
 	return taken
 }
 
-// split sends each member of f again alone.
+// shrink takes the error of a Txn of n keys. If that was beyond a limit of etcd's, which nothing
+// tells beforehand, later Txns have half as many. It reports whether they can.
+func (s *sender) shrink(err error, n int) bool {
+	if n <= minKeys || !cluster.TooBig(err) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n <= s.room {
+		s.room = max(minKeys, n/2)
+	}
+	return true
+}
+
+// roomNow is how many keys a Txn may have.
+func (s *sender) roomNow() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.room
+}
+
+// split sends each put of f again alone. The cleaner deletes what f deletes, in that order.
 func (s *sender) split(f *flight) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +205,7 @@ func (s *sender) split(f *flight) {
 		s.launch(&flight{session: f.session, puts: []*Position{p}})
 	}
 	for _, p := range f.dels {
-		s.launch(&flight{dels: []*Position{p}})
+		s.queues.cleaner.add(p)
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -142,6 +144,7 @@ func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	t.Parallel()
 	l := newLoaded(t)
 	var waiting []<-chan Lease
+	const maxPuts = maxKeys / 4
 	for i := range maxPuts {
 		waiting = append(waiting, acquiring(patient(t), t, l.Queues, fmt.Sprint("sku/", i)))
 	}
@@ -270,6 +273,7 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	t.Parallel()
 	client, names := etcdserver.Client(t), fresh(t)
 	q := newQueues(t, client, names, etcdtest.Patience)
+	const maxPuts = maxKeys / 4
 	var free []string
 	for i := range maxKeys - maxPuts {
 		free = append(free, fmt.Sprint("held/", i))
@@ -291,4 +295,109 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	awaitKeys(t, client, names.Prefix+"/locks/held", 0)
 	awaitKeys(t, client, names.Prefix+"/locks/r", maxPuts)
 	require.NoError(t, q.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as the cleaner's")
+}
+
+// So also if there are more than go in one Txn.
+func TestSender_DeletesManyInTheirOrder(t *testing.T) {
+	t.Parallel()
+	client := etcdserver.Client(t)
+	q := newQueues(t, client, fresh(t), etcdtest.Patience)
+	queue := q.cluster.Keys.Queue("r")
+	var waiting []<-chan Lease
+	for i := range 5 {
+		waiting = append(waiting, acquiring(patient(t), t, q, "r"))
+		awaitKeys(t, client, queue, i+1)
+	}
+	kvs := awaitKeys(t, client, queue, 5)
+	changes := client.Watch(patient(t), queue, clientv3.WithPrefix(), clientv3.WithRev(kvs[4].ModRevision+1))
+	q.sender.mu.Lock()
+	q.sender.room, q.sender.busy = minKeys, maxFlights // nothing is deleted yet
+	q.sender.mu.Unlock()
+	released := make(chan error, 1)
+	for i, w := range waiting {
+		le := etcdtest.Receive(t, w)
+		if i < 4 {
+			release(t, le) // which doesn't wait, since the next call does
+			continue
+		}
+		go func() { released <- le.Release(patient(t)) }()
+	}
+	require.Eventually(t, func() bool {
+		q.sender.mu.Lock()
+		defer q.sender.mu.Unlock()
+		return len(q.sender.dels) == 5
+	}, etcdtest.Patience, time.Millisecond)
+	q.sender.mu.Lock()
+	q.sender.busy, q.sender.dels = 0, q.sender.dels[4:] // as if Txns that delete the others were late
+	q.sender.next()
+	q.sender.mu.Unlock()
+	require.NoError(t, etcdtest.Receive(t, released))
+	for i := 0; i < 5; {
+		for _, ev := range etcdtest.Receive(t, changes).Events {
+			require.Equal(t, clientv3.EventTypeDelete, ev.Type)
+			require.Equal(t, string(kvs[i].Key), string(ev.Kv.Key))
+			i++
+		}
+	}
+}
+
+// lowLimits are flags of etcd servers that take few keys in a Txn.
+var lowLimits = []string{"--max-txn-ops=32", "--max-txn-ops=3", "--max-request-bytes=1500"}
+
+// startLimited starts an etcd with a limit.
+func startLimited(t *testing.T, flag string) *etcdserver.Server {
+	t.Helper()
+	e, err := etcdserver.Start(patient(t), &etcdserver.Config{ExtraFlags: []string{flag}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	return e
+}
+
+// What is beyond a limit of etcd's goes in more Txns, each of which etcd takes.
+func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
+	t.Parallel()
+	for _, flag := range lowLimits {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			x := newTxns()
+			client, space := dial(t, startLimited(t, flag).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), fresh(t)
+			q := newQueues(t, client, space, 2*etcdtest.Patience)
+			q.sender.stuckAfter = time.Hour
+			var held []Lease
+			for len(held) < 40 {
+				some, err := q.TryAcquireAll(patient(t), names(40)[len(held):])
+				require.NoError(t, err)
+				require.NotEmpty(t, some)
+				held = append(held, some...)
+			}
+			q.sender.mu.Lock()
+			q.sender.room, q.sender.busy = maxKeys, maxFlights // as if nothing were known yet, and others were under way
+			q.sender.mu.Unlock()
+			l := &loaded{Queues: q, txns: x}
+			var waiting []<-chan Lease
+			for i := range 40 {
+				waiting = append(waiting, acquiring(patient(t), t, q, fmt.Sprint("new/", i)))
+			}
+			l.awaitWaiting(t, 40)
+			var released sync.WaitGroup
+			for _, le := range held {
+				released.Go(func() { assert.NoError(t, le.Release(patient(t))) })
+			}
+			require.Eventually(t, func() bool {
+				q.sender.mu.Lock()
+				defer q.sender.mu.Unlock()
+				return len(q.sender.dels) == len(held)
+			}, etcdtest.Patience, time.Millisecond)
+			q.sender.mu.Lock()
+			q.sender.busy = 0
+			q.sender.next()
+			q.sender.mu.Unlock()
+			for _, w := range waiting {
+				require.NotZero(t, etcdtest.Receive(t, w))
+			}
+			released.Wait()
+			awaitKeys(t, client, space.Prefix+"/locks/sku", 0)
+			awaitKeys(t, client, space.Prefix+"/locks/new", 40)
+		})
+	}
 }
