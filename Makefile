@@ -11,9 +11,8 @@ test = go test -count=1 -timeout 90m
 packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest begin first, so that none of them runs alone at the end.
 longest = ./storage/postgres ./test/... ./cmd/... ./chaos ./examples/... ./fence/etcd
-# The model's explorations share nothing. The race detector would find nothing in them,
-# and make them take four times as long.
-model = ./internal/model
+# What RACE=1 runs under the race detector: the packages whose goroutines share memory.
+raced = ./fence/... ./guard/... ./storage/... ./chaos/internal/...
 # Every process of the race detector sleeps for a second at its end, and chaos ends
 # hundreds of worker processes. All of their goroutines have been waited for by then.
 export GORACE := atexit_sleep_ms=0 $(GORACE)
@@ -23,27 +22,25 @@ staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Servers that tests start keep their files in memory, where the machine has room.
 inmemory = env $(shell scripts/memory-tmp)
 
-# What a cluster under Patroni needs beside Postgres.
-setup-cluster = scripts/setup-tool pgbouncer pgbouncer && scripts/setup-tool patroni 'patroni python3-psycopg2' patroni && scripts/setup-tool haproxy haproxy haproxy
-
 # Where what chaos runs leave goes.
 CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster unit test test-race test-docker chaos chaos-long soak bench mutants lint images setup setup-test clean
+.PHONY: help demo cluster unit test test-docker chaos chaos-long soak bench mutants lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected
-	@scripts/setup-postgres
+	@scripts/setup-postgres --quiet
 	@scripts/build -o bin/inventory ./examples/inventory
 	@bin/inventory demo
 
 cluster: check-go ## sell on three Postgres servers under Patroni, and take the primary away in four ways; ASYNCHRONOUS=1, END=1 to end afterwards
-	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
-	@$(setup-cluster)
+	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres --quiet
+	@scripts/setup-pgbouncer
+	@scripts/setup-patroni
 	@scripts/build -o bin/cluster ./examples/cluster
 	@$(inmemory) bin/cluster $(if $(ASYNCHRONOUS),-asynchronous) $(if $(END),-end)
 
@@ -52,23 +49,24 @@ unit: check-go ## run the tests that need no server, and those of the documentat
 	go test -run 'Docs|Readme' .
 	@echo "The tests that need no server passed. \"make test\" runs all."
 
-test: setup-test ## run all tests against a real etcd and Postgres, both started here
-	@scripts/build $(race) ./...
-	$(if $(race),@scripts/build -o bin/etcd ./internal/testenv/cmd/etcd)
-	$(test) $(model)
-	$(if $(race),FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd) $(inmemory) $(test) $(race) -p $(packages) $(longest) $$(go list ./... | grep -v '/internal/model$$')
-	@echo "All tests passed against a real etcd and a real Postgres$(if $(race),$(comma) with the race detector)."
-
-test-race: race = -race
-test-race: test ## the same with the race detector, which needs a C compiler
+test: setup-test ## run all tests against a real etcd and Postgres, both started here; RACE=1 with the race detector where goroutines share memory, which needs a C compiler
+	@scripts/build ./...
+ifdef RACE
+	@scripts/build -o bin/etcd ./internal/testenv/cmd/etcd
+	FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd $(inmemory) $(test) -race -p $(packages) $(raced)
+	$(inmemory) $(test) -p $(packages) $$(go list ./... | grep -vxF "$$(go list $(raced))")
+else
+	$(inmemory) $(test) -p $(packages) $(longest) ./...
+endif
+	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, those of locks against three etcds there, and the compose file; RUN=regexp for some of the store's
 	@docker compose version >/dev/null 2>&1 || scripts/setup-tool docker-compose docker-compose
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./internal/testenv ./internal/testenv/pgserver ./internal/testenv/etcdserver
 	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' ./test/e2e ./fence/etcd
-	$(test) -tags docker -run 'Compose|Quickstart' ./test/deploy
-	@echo "The tests of the store and of the test environment passed against Postgres in Docker, the compose file and the quickstart work, and those of what an etcd of three members does to locks against one in Docker."
+	$(test) -tags docker -run Compose ./test/deploy
+	@echo "The tests of the store and of the test environment passed against Postgres in Docker, the compose file works, and those of what an etcd of three members does to locks against one in Docker."
 
 soak: setup ## run 2,000 random schedules, 20,000 operations over several resources from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults; use 100,000 resources once each; write and prune 10 million entries
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
@@ -109,12 +107,13 @@ setup: check-go ## find a Postgres, or install one as root on Debian
 
 setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, PgBouncer, Redis, promtool, psycopg for Python, Patroni and HAProxy
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
-	@$(setup-cluster)
-	@scripts/setup-tool redis-server redis-server redis-server
+	@scripts/setup-pgbouncer
+	@scripts/setup-redis
 	@scripts/setup-promtool
 	@scripts/setup-python
 	@scripts/setup-tool systemd-analyze systemd
 	@scripts/setup-tool curl curl
+	@scripts/setup-patroni
 
 .PHONY: check-go
 check-go:
