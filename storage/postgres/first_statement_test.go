@@ -117,6 +117,28 @@ func TestBatch_EvictsAStaleTransactionThatBlocksIt(t *testing.T) {
 	write(t, newStore(t, pool, nil), successor, b)
 }
 
+// The limit also ends the preparation of BEGIN and the begin check, and the error says that the call
+// may be repeated: nothing was begun.
+func TestBatch_CallsPreparationThatTakesTooLongTemporary(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	pool := openPool(t, dsn)
+	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
+	fresh := openPool(t, dsn, single)
+	require.NoError(t, fresh.Ping(t.Context())) // has a connection that has prepared nothing
+	blocker, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = blocker.Exec(t.Context(), "lock table pg_proc in access exclusive mode")
+	require.NoError(t, err)
+	cfg := patient()
+	cfg.LockTimeout = 50 * time.Millisecond
+	b, _ := batchOf("select 1")
+	_, err = attempt(t.Context(), newStore(t, fresh, cfg), b, c)
+	require.NoError(t, blocker.Rollback(t.Context()))
+	require.ErrorAs(t, err, new(*postgres.TransientError))
+	require.ErrorContains(t, err, "postgres.Config.LockTimeout")
+}
+
 // A context that ends while the statement runs that was sent with BEGIN: the error doesn't say
 // that it was BEGIN which took too long.
 func TestRun_ContextEndsInTheFirstStatement(t *testing.T) {

@@ -109,11 +109,11 @@ func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, t.store.cfg.LockTimeout, errPrepare)
 	defer cancel()
+	var ahead *sentBatches
 	head, err := t.encodeHead(ctx)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		ahead, err = t.encodeBatches(ctx, head, t.store.mode)
 	}
-	ahead, err := t.encodeBatches(ctx, head, t.store.mode)
 	if err != nil && context.Cause(ctx) == errPrepare {
 		err = &TransientError{fmt.Errorf("%w of %v (postgres.Config.LockTimeout): %w", errPrepare, t.store.cfg.LockTimeout, err)}
 	}
