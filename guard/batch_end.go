@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 
 	"github.com/fencekit/fencekit/storage"
@@ -96,3 +97,8 @@ func (b *batchCall[Tx]) leftOut(state batchState, err error) {
 func tookNoEffect(err error) bool {
 	return err != nil && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrTxEnded)
 }
+
+// errStoreGone is why the outcome of a COMMIT can't be learned.
+var errStoreGone = errors.New("guard: the store panicked, or ended its goroutine, at COMMIT")
+
+func resolveGone(context.Context, storage.InDoubt) (bool, error) { return false, errStoreGone }

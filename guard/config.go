@@ -18,38 +18,6 @@ type Config struct {
 	// process has begun to wait for the resource; default 100 ms. It never interrupts a call
 	// that has begun.
 	MaxHold time.Duration
-	// MaxBatch is how many calls that wait for the same resource may share one transaction:
-	// 1 to 60; default 1: each call has its own. With more, calls of Do, Value and Exec on the
-	// Guard for exactly one resource that wait in this process run one after another in one
-	// transaction, in the order of the queue, and commit together. A call that no other
-	// waits behind has a transaction of its own.
-	//
-	// A function that fails, panics or whose context ends is rolled back alone, to a
-	// savepoint. Each call returns when its group has ended, with the outcome of the group if
-	// its own function succeeded; from then on the end of its context has no effect. If the
-	// group doesn't commit, none of its calls took effect: those that are [Retryable] run
-	// again, each in a transaction of its own, and the others fail with an error for which
-	// [SafeToRetry] is true. The same holds for a call whose function failed after another one's
-	// had succeeded: its own error may rest on what is gone. If the outcome of the group is
-	// unknown, so is that of each call whose function succeeded.
-	//
-	// Calls that share a transaction share more than rows: what a function sets by SET LOCAL
-	// or set_config, advisory locks of the transaction, temporary tables and their names,
-	// now() and the transaction's id are seen by the functions after it, and equal
-	// notifications of several arrive as one. COMMIT or ROLLBACK in a function's SQL ends the
-	// transaction for all: ErrTxEnded. While a function runs, the end of its context doesn't
-	// interrupt its statement; the context's deadline bounds it on the server. Config.MaxRun
-	// ends the whole group, and Config.MaxHold is how long calls may join it. If the lease
-	// is lost, the function that runs fails, and no other joins. Where the functions of a group
-	// read from one snapshot, as at REPEATABLE READ, calls that come after it have another group.
-	//
-	// MaxBatch doesn't bound how many batches share a transaction. Calls of Exec that name one
-	// resource each, without [Once], with a [storage.BatchOp] whose method Shares returns true,
-	// such as a postgres.Batch that only reads and changes rows, do so under load whatever
-	// MaxBatch is: with calls that wait behind them for the same resource, and with calls on
-	// other resources. If that transaction fails, the call that made it fail runs in one of its
-	// own, and the others share another.
-	MaxBatch int
 	// MaxRun bounds one run of a function; default no bound. When it has passed, the
 	// function's context ends with [context.DeadlineExceeded] as its cause, and the resource
 	// is released. So a function that hangs doesn't keep others from the resource while its
@@ -82,10 +50,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// maxBatch is the highest MaxBatch. A server keeps 64 savepoints of a transaction in shared memory;
-// with more, each read of a row that the transaction has written takes longer, for all sessions.
-const maxBatch = 60
-
 const (
 	defaultKeepFor        = 10 * time.Second
 	defaultMaxHold        = 100 * time.Millisecond
@@ -105,9 +69,6 @@ func (c *Config) withDefaults() Config {
 			*d = value
 		}
 	}
-	if filled.MaxBatch == 0 {
-		filled.MaxBatch = 1
-	}
 	fill(&filled.KeepFor, defaultKeepFor)
 	fill(&filled.MaxHold, defaultMaxHold)
 	fill(&filled.StoreTimeout, defaultStoreTimeout)
@@ -123,9 +84,6 @@ func (c Config) validate() error {
 		if d < 0 {
 			return fmt.Errorf("%w: Config.%s is %v, want a positive duration or 0 for the default", ErrInvalid, name, d)
 		}
-	}
-	if c.MaxBatch < 1 || c.MaxBatch > maxBatch {
-		return fmt.Errorf("%w: Config.MaxBatch is %d, want 1 to %d, or 0 for the default", ErrInvalid, c.MaxBatch, maxBatch)
 	}
 	return nil
 }

@@ -96,27 +96,17 @@ func (e *engine[Tx]) recall(run *runContext, states grantStates, o options) (rep
 	if o.once == nil {
 		return false, nil
 	}
-	known := e.lookUp(run, states, *o.once)
-	if known.err != nil || !known.found {
-		return false, known.err
-	}
-	return true, o.decode(states.grants(), known.result)
-}
-
-// recalled is what is known, before a transaction begins, about a key of Once.
-type recalled struct {
-	result []byte
-	found  bool
-	err    error
-}
-
-func (e *engine[Tx]) lookUp(run *runContext, states grantStates, key storage.OnceKey) *recalled {
 	defer e.steps.stop(e.steps.start(run))
-	result, found, err := e.store.Recall(run, key, states.claims()...)
-	if err != nil && !errors.Is(err, ErrKeyReused) {
-		err = e.stepFailed(run, states, "once", err)
+	result, found, err := e.store.Recall(run, *o.once, states.claims()...)
+	switch {
+	case errors.Is(err, ErrKeyReused):
+		return false, err
+	case err != nil:
+		return false, e.stepFailed(run, states, "once", err)
+	case !found:
+		return false, nil
 	}
-	return &recalled{result, found, err}
+	return true, o.decode(states.grants(), result)
 }
 
 // moveOf returns what an operation writes for each of its resources: its record, and its

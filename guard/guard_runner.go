@@ -18,7 +18,8 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	op = labelled(g.profiles, resources, op)
 	c.init(g.keeper, resources)
 	defer c.giveBackFrom(ctx, 0)
-	c.alone = len(resources) > 1 || o.readOnly || !shares(op)
+	batch, ok := op.(storage.BatchOp[Tx])
+	c.alone = !ok || len(resources) > 1 || o.readOnly || !batch.Shares()
 	r := &c.runs
 	*r = runs{options: o.forResources(resources, resources), again: retryableUnderNewGrants}
 	for r.next(ctx) {
@@ -27,55 +28,38 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	return c.ended(r.err)
 }
 
-// shares reports whether op may run in a transaction of several calls.
-func shares[Tx any](op storage.Op[Tx]) bool {
-	b, ok := op.(storage.BatchOp[Tx])
-	return !ok || b.Shares()
-}
-
 // guardCall is a call on a Guard.
 type guardCall struct {
 	observation
 	heldLocks
 	runs   runs
-	alone  bool   // it joins no group
+	alone  bool   // it shares no transaction with other calls
 	waiter waiter // of its first run; later ones keep the turn, or are alone
 }
 
 // runOnce runs op once: with the turn at each resource, under an ownership that it acquires
-// and claims if need be, or as a member of another call's group.
+// and claims if need be. A batch may run in another call's transaction.
 func (e *engine[Tx]) runOnce(ctx context.Context, c *guardCall, op storage.Op[Tx], r *runs) error {
 	var batch *batchCall[Tx]
-	if _, ok := op.(storage.BatchOp[Tx]); ok && !c.alone {
+	if !c.alone {
 		batch = &batchCall[Tx]{call: c, runs: r, op: op, ctx: ctx}
-	}
-	if !c.alone && len(c.lines) == 0 {
-		w := &c.waiter
-		w.joins, w.once = batch == nil && e.keeper.cfg.MaxBatch > 1, r.once
-		if batch != nil {
-			w.batch = batch
+		if len(c.lines) == 0 {
+			c.waiter.batch = batch
+			l, err := e.keeper.takeTurn(ctx, c.Resources[0], &c.waiter)
+			if err != nil {
+				return err
+			}
+			if c.waiter.state == wasTaken {
+				batch.line = l
+				return e.afterGroup(ctx, batch)
+			}
+			c.lines = append(c.lines, l)
 		}
-		l, err := e.keeper.takeTurn(ctx, c.Resources[0], w)
-		if err != nil {
-			return err
-		}
-		switch w.state {
-		case joinsGroup:
-			return w.group.(*group[Tx]).join(ctx, c, op, r, w.known)
-		case wasTaken:
-			batch.line = l
-			return e.afterGroup(ctx, batch)
-		}
-		c.lines = append(c.lines, l)
 	}
 	owned, err := e.ownAndClaim(ctx, &c.heldLocks)
-	switch {
-	case err != nil || c.alone:
-	case batch != nil:
+	if err == nil && batch != nil {
 		batch.line = c.lines[0]
 		return e.runBatch(ctx, batch)
-	case e.keeper.cfg.MaxBatch > 1 && len(e.keeper.joining(c.lines[0], 1)) > 0:
-		return e.lead(ctx, c, op, r)
 	}
 	if owned {
 		c.Grants = c.states.grants()

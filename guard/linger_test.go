@@ -22,13 +22,12 @@ func TestLinger_KeepsTheResourceForCallersThatWereAnsweredTogether(t *testing.T)
 		writes string        // in order; which calls of "again" share a transaction depends on when they run
 		at     time.Duration // when the other process is done
 	}{
-		"they call again":       {again: true, writes: "a b a b other", at: 4*time.Millisecond + 500*time.Microsecond},
-		"they don't":            {writes: "a b other", at: 4*time.Millisecond + 500*time.Microsecond},
-		"MaxHold is over":       {cfg: guard.Config{MaxHold: 2 * time.Millisecond}, writes: "a b other", at: 4 * time.Millisecond},
-		"MaxHold ends first":    {cfg: guard.Config{MaxHold: 3200 * time.Microsecond}, writes: "a b other", at: 4*time.Millisecond + 200*time.Microsecond},
-		"the Guard closes":      {close: true, writes: "a b other", at: 4 * time.Millisecond},
-		"functions, in a group": {cfg: guard.Config{MaxBatch: 2}, writes: "f g other", at: 4*time.Millisecond + 500*time.Microsecond},
-		"one call alone":        {writes: "h other", at: 4 * time.Millisecond},
+		"they call again":    {again: true, writes: "a b a b other", at: 4*time.Millisecond + 500*time.Microsecond},
+		"they don't":         {writes: "a b other", at: 4*time.Millisecond + 500*time.Microsecond},
+		"MaxHold is over":    {cfg: guard.Config{MaxHold: 2 * time.Millisecond}, writes: "a b other", at: 4 * time.Millisecond},
+		"MaxHold ends first": {cfg: guard.Config{MaxHold: 3200 * time.Microsecond}, writes: "a b other", at: 4*time.Millisecond + 200*time.Microsecond},
+		"the Guard closes":   {close: true, writes: "a b other", at: 4 * time.Millisecond},
+		"one call alone":     {writes: "h other", at: 4 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inGroupOf(t, &test.cfg, func(t *testing.T, g *group) {
@@ -68,10 +67,7 @@ func TestLinger_KeepsTheResourceForCallersThatWereAnsweredTogether(t *testing.T)
 					}
 				}
 				calls := []call{again(g.batch("a", slowly)), again(g.batch("b", put("k", "b")))}
-				switch name {
-				case "functions, in a group":
-					calls = []call{g.do("f", slowly), g.do("g", put("k", "g"))}
-				case "one call alone":
+				if name == "one call alone" {
 					calls = []call{g.batch("h", slowly)}
 				}
 				for _, err := range g.together(calls...) {

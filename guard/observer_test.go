@@ -159,25 +159,18 @@ func TestObserver_ContextReachesTheFunctionAndEveryEvent(t *testing.T) {
 // Calls that share a transaction say how many they are, and each its place; a call alone is the
 // first of one.
 func TestObserver_SeesHowManyCallsShareATransaction(t *testing.T) {
-	for name, maxBatch := range map[string]int{"batches": 1, "functions": 10} {
-		t.Run(name, func(t *testing.T) {
-			var mu sync.Mutex
-			places := map[string][2]int{}
-			finished := func(_ context.Context, o guard.Operation) {
-				mu.Lock()
-				defer mu.Unlock()
-				places[o.Record.Name] = [2]int{o.BatchSize, o.BatchPlace}
-			}
-			inGroupOf(t, &guard.Config{MaxBatch: maxBatch, Observers: []*guard.Observer{{Finished: finished}}}, func(t *testing.T, g *group) {
-				add := func(key string) call { return g.do(key, put("k", key)) }
-				if maxBatch == 1 {
-					add = func(key string) call { return g.batch(key, put("k", key)) }
-				}
-				require.Equal(t, make([]error, 3), g.together(add("a"), add("b"), add("c")))
-				require.Equal(t, map[string][2]int{"a": {3, 0}, "b": {3, 1}, "c": {3, 2}, "first": {1, 0}}, places)
-			})
-		})
+	var mu sync.Mutex
+	places := map[string][2]int{}
+	finished := func(_ context.Context, o guard.Operation) {
+		mu.Lock()
+		defer mu.Unlock()
+		places[o.Record.Name] = [2]int{o.BatchSize, o.BatchPlace}
 	}
+	inGroupOf(t, &guard.Config{Observers: []*guard.Observer{{Finished: finished}}}, func(t *testing.T, g *group) {
+		add := func(key string) call { return g.batch(key, put("k", key)) }
+		require.Equal(t, make([]error, 3), g.together(add("a"), add("b"), add("c")))
+		require.Equal(t, map[string][2]int{"a": {3, 0}, "b": {3, 1}, "c": {3, 2}, "first": {1, 0}}, places)
+	})
 }
 
 func TestObserver_SeesWaitsForTheLockService(t *testing.T) {

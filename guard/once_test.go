@@ -83,10 +83,9 @@ func TestOnce_RejectsAnotherRequest(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "the grant stays good")
 }
 
-// Two calls of one key that wait for the same resource: the second gets the answer of the first, also
-// where calls share a transaction.
+// Two calls of one key that wait for the same resource: the second gets the answer of the first.
 func TestOnce_OfCallsThatWaitTogetherOneTakesEffect(t *testing.T) {
-	inGroup(t, func(t *testing.T, g *group) {
+	inGroupOf(t, nil, func(t *testing.T, g *group) {
 		once := func(ctx context.Context) error {
 			n, err := guard.Value(ctx, g.guard, sku, counted, guard.Once("k", nil))
 			require.Equal(t, 1, n)

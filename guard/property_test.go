@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,8 +30,6 @@ type plan struct {
 	Losses   []time.Duration
 	Delivery []time.Duration // when late COMMITs arrive
 	KeepFor  time.Duration
-	MaxBatch int
-	Lost     []bool // whether the connection is lost after a member of a group; then it isn't
 }
 
 type plannedCall struct {
@@ -73,8 +70,6 @@ func drawPlan(t *rapid.T) plan {
 		Unasked:  rapid.SliceOfN(rapid.Bool(), 0, 12).Draw(t, "unasked"),
 		Losses:   rapid.SliceOfN(moment, 0, 4).Draw(t, "losses"),
 		Delivery: rapid.SliceOfN(moment, 0, 4).Draw(t, "delivery"),
-		MaxBatch: rapid.SampledFrom([]int{1, 3, 10}).Draw(t, "maxBatch"),
-		Lost:     rapid.SliceOfN(rapid.Bool(), 0, 4).Draw(t, "lost"),
 		KeepFor:  rapid.SampledFrom([]time.Duration{-1, 20 * time.Millisecond, time.Second}).Draw(t, "keepFor"),
 	}
 }
@@ -85,7 +80,6 @@ type outcome struct {
 	took       int // increments that are known to have taken effect
 	writes     int // in the history
 	unknown    int // calls that ended without an answer
-	lost       int // calls whose group did not commit
 	shared     int // transactions of several calls
 	reads      int // read-only calls that were answered
 	entries    []storage.Entry
@@ -101,16 +95,10 @@ func play(t *testing.T, p plan) (o outcome) {
 		for i := range processes {
 			// A store that can't be asked is given up on soon, so that calls end
 			// without an answer.
-			guards = append(guards, w.process(fmt.Sprint("p", i), &guard.Config{KeepFor: p.KeepFor, MaxBatch: p.MaxBatch, ResolveTimeout: 20 * time.Millisecond}))
+			guards = append(guards, w.process(fmt.Sprint("p", i), &guard.Config{KeepFor: p.KeepFor, ResolveTimeout: 20 * time.Millisecond}))
 		}
 		var mu sync.Mutex
 		w.store.SetFaults(memory.Faults{
-			Member: func(error) error {
-				if pop(&mu, &p.Lost) {
-					return errors.New("connection lost")
-				}
-				return nil
-			},
 			Commit: func(storage.InDoubt) memory.Fate { return pop(&mu, &p.Fates) },
 			Resolve: func(storage.InDoubt) error {
 				if pop(&mu, &p.Unasked) {
@@ -250,8 +238,6 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 		case err == errOnlyRead:
 			o.reads++
 		case errors.Is(err, errShop), errors.Is(err, guard.ErrStaleToken), errors.Is(err, guard.ErrOvertaken), errors.Is(err, memory.ErrReplyLost), errors.Is(err, fence.ErrLeaseLost):
-		case strings.Contains(err.Error(), "as its group did not commit"):
-			o.lost++
 		default:
 			o.stray = append(o.stray, err)
 		}
@@ -280,14 +266,13 @@ func judge(t *testing.T, w *world, errs []error) (o outcome) {
 // The counter is the oracle: it is right only if each call took effect exactly
 // as often as its answer says, and if no increment overwrote another's.
 func TestProperty_TheDataAgreesWithTheAnswers(t *testing.T) {
-	unknown, voids, stale, overtaken, lost, shared, reads := 0, 0, 0, 0, 0, 0, 0
+	unknown, voids, stale, overtaken, shared, reads := 0, 0, 0, 0, 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
 		o := play(t, drawPlan(rt))
 		require.Empty(rt, o.stray)
 		require.Equal(rt, o.took, o.value, "increments that took effect, and the counter")
 		require.Equal(rt, o.writes, o.value, "writes in the history, and the counter")
 		unknown += o.unknown
-		lost += o.lost
 		shared += o.shared
 		reads += o.reads
 		for i, e := range o.entries {
@@ -314,7 +299,7 @@ func TestProperty_TheDataAgreesWithTheAnswers(t *testing.T) {
 	require.NotZero(t, overtaken)
 	require.NotZero(t, shared)
 	require.NotZero(t, reads)
-	t.Logf("unknown outcomes %d, voids %d, stale %d, overtaken %d, shared transactions %d, reads %d, calls of groups that did not commit %d", unknown, voids, stale, overtaken, shared, reads, lost)
+	t.Logf("unknown outcomes %d, voids %d, stale %d, overtaken %d, shared transactions %d, reads %d", unknown, voids, stale, overtaken, shared, reads)
 }
 
 // underGrant is guard.Do under a grant that came from elsewhere.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/storage"
 )
 
 // line is the queue of calls for one resource. One call at a time has the turn; only it
@@ -36,12 +35,6 @@ type waiter struct {
 	state waiterState   // written with keeper.mu, read with it or once ready is closed
 	ready chan struct{} // closed at the end of the wait
 
-	// A call whose function may join a group.
-	joins bool
-	once  *storage.OnceKey // the call's key, if it has one
-	group any              // the *group that it joins, in that state
-	known *recalled        // what that group knows about its key
-
 	batch any // the *batchCall that another call may take into its transaction; or nil
 
 	failure error // why it got nothing, in that state
@@ -53,7 +46,6 @@ type waiterState int
 const (
 	queued     waiterState = iota // nothing: it is in the queue, or has never been
 	hasTurn                       // the turn
-	joinsGroup                    // the transaction of waiter.group, for its function
 	wasTaken                      // nothing more: another call has taken waiter.batch, and ends the wait with its transaction
 	turnedAway                    // nothing: the Guard is closed
 	failed                        // nothing: waiter.failure says why
@@ -67,7 +59,7 @@ func (w *waiter) wake(state waiterState) {
 	close(w.ready)
 }
 
-// err is why the wait ended without a turn or a group; nil if it did not.
+// err is why the wait ended with nothing; nil if it did not.
 func (w *waiter) err() error {
 	switch w.state {
 	case turnedAway:
@@ -238,34 +230,6 @@ func (k *keeper) failWaiting(ctx context.Context, err error, lines ...*line) {
 			w.wake(failed)
 		}
 	}
-}
-
-// joining returns the first calls in the queue of l, up to limit, that may join a group.
-func (k *keeper) joining(l *line, limit int) (joining []*waiter) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for w := l.waiting.first; w != nil && len(joining) < limit; w = w.next {
-		if !w.joins {
-			break
-		}
-		joining = append(joining, w)
-	}
-	return joining
-}
-
-// handOn wakes the first call in the queue of l for a group, if the call joins and admit
-// admits it. It reports whether it did.
-func (k *keeper) handOn(l *line, admit func(w *waiter) bool) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	front := l.waiting.first
-	if front == nil || !front.joins || !admit(front) {
-		return false
-	}
-	l.waiting.remove(front)
-	front.wake(joinsGroup)
-	l.shared = true
-	return true
 }
 
 // takeBatches takes the first calls with batches, up to limit, out of the queue of l, for the

@@ -150,19 +150,6 @@ func TestReadOnly_SettlesWhatIsInDoubtFirst(t *testing.T) {
 	})
 }
 
-// It joins no group, in which it could read what never takes effect, and its group would write for it.
-func TestReadOnly_JoinsNoGroup(t *testing.T) {
-	inGroup(t, func(t *testing.T, g *group) {
-		var n string
-		errs, done := g.queue(g.do("writes", increment("n")), g.do("reads", reads("n", &n), guard.ReadOnly()), g.do("writes again", increment("n")))
-		<-done
-		require.Equal(t, []error{nil, nil, nil}, errs)
-		require.Equal(t, []string{"writes", "reads", "writes again"}, g.ran)
-		require.Equal(t, []string{"writes", "writes again"}, g.history())
-		require.Equal(t, "1", n)
-	})
-}
-
 func TestReadOnly_Options(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -65,7 +65,6 @@ type bounds struct {
 	leases []fence.Lease   // the end of one of these, which are the caller's
 	hold   context.Context // the end of this context, of the Hold in which the function's transaction runs; or nil
 	limit  time.Duration   // Config.MaxRun, after which what is owned is released; 0 for no bound
-	whole  *runContext     // of the function's group, which limit ends too; or nil
 }
 
 // bind makes c, the context of a function that begins now, end within b. The caller calls
@@ -99,12 +98,8 @@ func (k *keeper) limit(c *runContext, b bounds) (stop func() bool) {
 	overran := make(chan struct{})
 	timer := time.AfterFunc(b.limit, func() {
 		defer close(overran)
-		cause := fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded)
-		c.end(cause)
+		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded))
 		k.overran(b.owned)
-		if b.whole != nil {
-			b.whole.end(cause)
-		}
 	})
 	return func() bool {
 		stopped := timer.Stop()

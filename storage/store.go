@@ -116,34 +116,6 @@ type Txn[Tx any] interface {
 	// says which, if the store knows.
 	Run(ctx context.Context, op Op[Tx]) error
 
-	// RunMember runs op as one of several independent operations of the transaction, on the
-	// calling goroutine. It is not called beside Run.
-	//
-	// If it returns nil, op's work is done, its deferred constraints have been checked, and
-	// nothing undoes it but the end of the whole transaction: the end of ctx has no effect any
-	// more. If op failed, panicked or ended its goroutine, or ctx has ended before that, op's
-	// work is undone, and that of the other members stays; unless Over returns an error then.
-	//
-	// The end of ctx interrupts no statement, since that would end the transaction for all; its
-	// deadline bounds them on the server. The end of whole interrupts everything: after it Over
-	// returns an error. whole has no values. If the database has ended the transaction, and the
-	// fence has moved on to a higher grant, RunMember returns the rejection, which wraps op's error.
-	RunMember(ctx, whole context.Context, op Op[Tx]) error
-
-	// Over returns why the transaction can't commit, after RunMember; nil if it can. It is
-	// ErrTxEnded if SQL of an operation has ended the transaction: then the work of members,
-	// also of those before it, may have been committed without a seal.
-	Over() error
-
-	// Last reports that no other member may run, though the transaction can commit: what
-	// the last one has left in it, such as a setting, would change what the next one does.
-	Last() bool
-
-	// OneSnapshot reports that, besides their own work, all members see what had been committed
-	// when the first of them ran. A call that came later must not miss what was committed
-	// before it came, so it must not be a member.
-	OneSnapshot() bool
-
 	// Commit moves the fence of every claim on by one position, and commits: either all of
 	// this happens or nothing (G2). moves has one Move per claim, in the order of the claims:
 	// the history entry of the new position has its Ops, and its Kept is stored for the

@@ -47,7 +47,7 @@ func TestStore[Tx any](t *testing.T, newHarness func(t *testing.T) Harness[Tx]) 
 }
 
 func allParts[Tx any]() []part[Tx] {
-	return slices.Concat(claimParts[Tx](), sealParts[Tx](), txnParts[Tx](), readParts[Tx](), memberParts[Tx](), groupParts[Tx](), onceParts[Tx](), resolveParts[Tx](), historyParts[Tx]())
+	return slices.Concat(claimParts[Tx](), sealParts[Tx](), txnParts[Tx](), readParts[Tx](), groupParts[Tx](), onceParts[Tx](), resolveParts[Tx](), historyParts[Tx]())
 }
 
 // part is one part of the contract.

@@ -15,21 +15,21 @@ import (
 
 func claimParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Claim_FirstMovesTheFence_G1", claimFirst[Tx]},
-		{"Claim_OfTheHolderIsIdempotent_G1", claimIdempotent[Tx]},
-		{"Claim_RejectsLowerToken_G3", claimLower[Tx]},
-		{"Claim_RejectsLowerEpoch_G3", claimLowerEpoch[Tx]},
-		{"Claim_HigherEpochBeatsHigherToken_G3", claimHigherEpoch[Tx]},
-		{"Claim_RejectsEqualTokenOfAnotherHolder_G3", claimCollision[Tx]},
-		{"Claim_RejectsAHistoryThatLacksWhatWasSeen_N6", claimUnseen[Tx]},
+		{"Claim_FirstMovesTheFence", claimFirst[Tx]},
+		{"Claim_OfTheHolderIsIdempotent", claimIdempotent[Tx]},
+		{"Claim_RejectsLowerToken", claimLower[Tx]},
+		{"Claim_RejectsLowerEpoch", claimLowerEpoch[Tx]},
+		{"Claim_HigherEpochBeatsHigherToken", claimHigherEpoch[Tx]},
+		{"Claim_RejectsEqualTokenOfAnotherHolder", claimCollision[Tx]},
+		{"Claim_RejectsAHistoryThatLacksWhatWasSeen", claimUnseen[Tx]},
 		{"Claim_RejectsInvalidGrants", claimInvalid[Tx]},
 		{"Claim_KeepsOddNamesApart", claimOddNames[Tx]},
-		{"Claim_ConcurrentHighestWins_G3", claimConcurrent[Tx]},
-		{"Claim_CancelledDoesNothing_G4", claimCancelled[Tx]},
-		{"Claim_OfSeveral_G1", claimSeveral[Tx]},
-		{"Claim_OfSeveralClaimsTheGoodOnes_G3", claimGoodOnes[Tx]},
+		{"Claim_ConcurrentHighestWins", claimConcurrent[Tx]},
+		{"Claim_CancelledDoesNothing", claimCancelled[Tx]},
+		{"Claim_OfSeveral", claimSeveral[Tx]},
+		{"Claim_OfSeveralClaimsTheGoodOnes", claimGoodOnes[Tx]},
 		{"Claim_RejectsBadSets", claimBadSets[Tx]},
-		{"Claim_ConcurrentOfSeveralNeverDeadlocks_G3", claimCrossing[Tx]},
+		{"Claim_ConcurrentOfSeveralNeverDeadlocks", claimCrossing[Tx]},
 	}
 }
 

@@ -12,14 +12,14 @@ import (
 func groupParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
 		{"Group_IsFormedAlwaysOrNever", ofGroups(groupAlways[Tx])},
-		{"Group_TakesItsCallsOnce_G4", ofGroups(groupTakes[Tx])},
-		{"Group_TakesNoCallsWhenCtxHasEnded_G4", ofGroups(groupCancelled[Tx])},
+		{"Group_TakesItsCallsOnce", ofGroups(groupTakes[Tx])},
+		{"Group_TakesNoCallsWhenCtxHasEnded", ofGroups(groupCancelled[Tx])},
 		{"Group_RejectsBadClaims", ofGroups(groupBadClaims[Tx])},
-		{"Group_MovesEachFenceInOneTransaction_G10", ofGroups(groupMoves[Tx])},
-		{"Group_OneStaleRejectsAll_G10", ofGroups(groupStale[Tx])},
-		{"Group_OneSupersededMeanwhileRejectsAll_G10", ofGroups(groupSuperseded[Tx])},
-		{"Group_AnyOfItsResourcesRulesItOut_G10_G11", ofGroups(groupRuledOut[Tx])},
-		{"Group_SaysWhichOperationFailed_L1", ofGroups(groupBlames[Tx])},
+		{"Group_MovesEachFenceInOneTransaction", ofGroups(groupMoves[Tx])},
+		{"Group_OneStaleRejectsAll", ofGroups(groupStale[Tx])},
+		{"Group_OneSupersededMeanwhileRejectsAll", ofGroups(groupSuperseded[Tx])},
+		{"Group_AnyOfItsResourcesRulesItOut", ofGroups(groupRuledOut[Tx])},
+		{"Group_SaysWhichOperationFailed", ofGroups(groupBlames[Tx])},
 	}
 }
 

@@ -13,12 +13,12 @@ import (
 func historyParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
 		{"History_OfUnknownResourceIsEmpty", historyUnknown[Tx]},
-		{"History_IsGaplessAndMonotone_G2", historyGapless[Tx]},
+		{"History_IsGaplessAndMonotone", historyGapless[Tx]},
 		{"History_PagesByPosition", historyPages[Tx]},
-		{"History_KeepsOperations_G2", historyOps[Tx]},
-		{"Rejection_IsRecordedAndJustified_G5", rejectionRecorded[Tx]},
-		{"Rejection_StormIsCounted_G5", rejectionStorm[Tx]},
-		{"Rejection_WaitsForNoTransaction_G5", rejectionNoWait[Tx]},
+		{"History_KeepsOperations", historyOps[Tx]},
+		{"Rejection_IsRecordedAndJustified", rejectionRecorded[Tx]},
+		{"Rejection_StormIsCounted", rejectionStorm[Tx]},
+		{"Rejection_WaitsForNoTransaction", rejectionNoWait[Tx]},
 	}
 }
 

@@ -11,14 +11,14 @@ import (
 
 func onceParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Keep_IsRecalledOnceCommitted_G4", keepRecalled[Tx]},
+		{"Keep_IsRecalledOnceCommitted", keepRecalled[Tx]},
 		{"Keep_RejectsAnotherRequest", keepOtherRequest[Tx]},
 		{"Keep_IsOfTheResource", keepOfResource[Tx]},
-		{"Keep_IsOfEveryClaimsResource_G4", keepSeveral[Tx]},
-		{"Keep_OfAnotherMoveIsOfItsResource_G4", keepApart[Tx]},
-		{"Keep_GoesWithTheTransaction_G4", keepUncommitted[Tx]},
-		{"Keep_OfARejectedCommitIsNotKept_G4", keepRejected[Tx]},
-		{"Recall_UnderAMovedFenceIsRejected_G4", recallMoved[Tx]},
+		{"Keep_IsOfEveryClaimsResource", keepSeveral[Tx]},
+		{"Keep_OfAnotherMoveIsOfItsResource", keepApart[Tx]},
+		{"Keep_GoesWithTheTransaction", keepUncommitted[Tx]},
+		{"Keep_OfARejectedCommitIsNotKept", keepRejected[Tx]},
+		{"Recall_UnderAMovedFenceIsRejected", recallMoved[Tx]},
 		{"Recall_CancelledIsAnError", recallCancelled[Tx]},
 	}
 }

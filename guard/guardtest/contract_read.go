@@ -10,13 +10,13 @@ import (
 
 func readParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Read_MovesNothing_G13", readMovesNothing[Tx]},
-		{"Read_WritesNothing_G13", readWritesNothing[Tx]},
-		{"Read_RejectsSupersededClaim_G13", readSuperseded[Tx]},
-		{"Read_SupersededMeanwhileIsRejected_G13", readSupersededMeanwhile[Tx]},
-		{"Read_OvertakenBySiblingIsRejected_G13", readOvertaken[Tx]},
-		{"Read_OfAnotherPositionIsRejected_G13", readElsewhere[Tx]},
-		{"Read_OfSeveralChecksEach_G13", readSeveral[Tx]},
+		{"Read_MovesNothing", readMovesNothing[Tx]},
+		{"Read_WritesNothing", readWritesNothing[Tx]},
+		{"Read_RejectsSupersededClaim", readSuperseded[Tx]},
+		{"Read_SupersededMeanwhileIsRejected", readSupersededMeanwhile[Tx]},
+		{"Read_OvertakenBySiblingIsRejected", readOvertaken[Tx]},
+		{"Read_OfAnotherPositionIsRejected", readElsewhere[Tx]},
+		{"Read_OfSeveralChecksEach", readSeveral[Tx]},
 		{"Read_RejectsMoves", readMoves[Tx]},
 		{"Read_RejectsBadClaims", readBadClaims[Tx]},
 		{"Read_CancelledIsNotInDoubt", readCancelled[Tx]},

@@ -6,11 +6,11 @@ import (
 
 func resolveParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Resolve_OfUnsentCommitVoidsIt_G4", resolveUnsent[Tx]},
-		{"Resolve_OfAppliedCommit_G4", resolveApplied[Tx]},
-		{"Resolve_KnowsAfterNewerClaims_G4", resolveAfterClaims[Tx]},
-		{"Resolve_OfSupersededCommit_G4", resolveSuperseded[Tx]},
-		{"Resolve_OfSeveralClaims_G4", resolveSeveral[Tx]},
+		{"Resolve_OfUnsentCommitVoidsIt", resolveUnsent[Tx]},
+		{"Resolve_OfAppliedCommit", resolveApplied[Tx]},
+		{"Resolve_KnowsAfterNewerClaims", resolveAfterClaims[Tx]},
+		{"Resolve_OfSupersededCommit", resolveSuperseded[Tx]},
+		{"Resolve_OfSeveralClaims", resolveSeveral[Tx]},
 	}
 }
 

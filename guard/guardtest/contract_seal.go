@@ -12,18 +12,18 @@ import (
 
 func sealParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Begin_RejectsSupersededClaim_G3", headSuperseded[Tx]},
+		{"Begin_RejectsSupersededClaim", headSuperseded[Tx]},
 		{"Begin_RejectsBadClaims", headBadClaims[Tx]},
-		{"Seal_MovesByOnePosition_G2", sealMoves[Tx]},
-		{"Seal_RejectsSupersededToken_G2", sealSuperseded[Tx]},
-		{"Seal_RejectsOvertakenSibling_G2", sealOvertaken[Tx]},
-		{"Seal_RejectsWrongLastTransaction_G2", sealWrongTx[Tx]},
-		{"Seal_RejectsPositionAhead_G2", sealAhead[Tx]},
-		{"Seal_PreventsLostUpdate_G3", sealLostUpdate[Tx]},
-		{"Seal_SeveralClaimsAllOrNothing_G2", sealSeveral[Tx]},
-		{"Seal_WritesEachMoveToItsResource_G2", sealMovesApart[Tx]},
-		{"Seal_RejectsAnotherNumberOfMoves_G2", sealOtherNumber[Tx]},
-		{"Seal_ConcurrentGrantsLoseNothing_G3", sealConcurrent[Tx]},
+		{"Seal_MovesByOnePosition", sealMoves[Tx]},
+		{"Seal_RejectsSupersededToken", sealSuperseded[Tx]},
+		{"Seal_RejectsOvertakenSibling", sealOvertaken[Tx]},
+		{"Seal_RejectsWrongLastTransaction", sealWrongTx[Tx]},
+		{"Seal_RejectsPositionAhead", sealAhead[Tx]},
+		{"Seal_PreventsLostUpdate", sealLostUpdate[Tx]},
+		{"Seal_SeveralClaimsAllOrNothing", sealSeveral[Tx]},
+		{"Seal_WritesEachMoveToItsResource", sealMovesApart[Tx]},
+		{"Seal_RejectsAnotherNumberOfMoves", sealOtherNumber[Tx]},
+		{"Seal_ConcurrentGrantsLoseNothing", sealConcurrent[Tx]},
 	}
 }
 

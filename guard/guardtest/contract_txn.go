@@ -14,15 +14,15 @@ func txnParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
 		{"Txn_SeesItsOwnWrites", txnOwnWrites[Tx]},
 		{"Txn_RunsSeveralOperations", txnGroup[Tx]},
-		{"Rollback_Undoes_G4", rollbackUndoes[Tx]},
-		{"Rollback_WorksWhenCtxHasEnded_G4", rollbackCtxEnded[Tx]},
-		{"Run_ErrorLeavesNothing_G4", runError[Tx]},
-		{"Run_SuccessAfterAnErrorLeavesNothing_G4", runSuccessAfterError[Tx]},
-		{"Run_PanicLeavesNothing_G4", runPanic[Tx]},
-		{"Run_GoexitLeavesNothing_G4", runGoexit[Tx]},
+		{"Rollback_Undoes", rollbackUndoes[Tx]},
+		{"Rollback_WorksWhenCtxHasEnded", rollbackCtxEnded[Tx]},
+		{"Run_ErrorLeavesNothing", runError[Tx]},
+		{"Run_SuccessAfterAnErrorLeavesNothing", runSuccessAfterError[Tx]},
+		{"Run_PanicLeavesNothing", runPanic[Tx]},
+		{"Run_GoexitLeavesNothing", runGoexit[Tx]},
 		{"Txn_IsUnusableAfterItsEnd", txnEnded[Tx]},
-		{"Begin_CancelledDoesNothing_G4", beginCancelled[Tx]},
-		{"Commit_CancelledDoesNothing_G4", commitCancelled[Tx]},
+		{"Begin_CancelledDoesNothing", beginCancelled[Tx]},
+		{"Commit_CancelledDoesNothing", commitCancelled[Tx]},
 	}
 }
 

@@ -52,11 +52,6 @@ func (t txnOf[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	return t.Txn.Run(ctx, t.with(op))
 }
 
-// RunMember implements storage.Txn.
-func (t txnOf[Tx]) RunMember(ctx, whole context.Context, op storage.Op[Tx]) error {
-	return t.Txn.RunMember(ctx, whole, t.with(op))
-}
-
 // with returns op, run with t.tx.
 func (t txnOf[Tx]) with(op storage.Op[Tx]) storage.Func[*memory.Tx] {
 	return func(ctx context.Context, _ *memory.Tx) error { return op.Run(ctx, t.tx) }

@@ -126,14 +126,6 @@ func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	return t.Txn.Run(ctx, op)
 }
 
-// RunMember implements storage.Txn.
-func (t *trialTxn[Tx]) RunMember(ctx, whole context.Context, op storage.Op[Tx]) error {
-	if err := t.trial.at(ctx, beforeRun, t.grants...); err != nil {
-		return err
-	}
-	return t.Txn.RunMember(ctx, whole, op)
-}
-
 // Commit implements storage.Txn. A successor's claim cuts the connection, and the answer may
 // be lost with it. Commit then resolves the outcome, and if nothing was applied claims again,
 // which returns the rejection for run.

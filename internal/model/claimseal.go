@@ -19,10 +19,6 @@ type Faults struct {
 	// Aborts: user code may return an error, or a transaction fail before its COMMIT
 	// is sent.
 	Aborts bool
-	// MemberErrors: members of a group may fail alone.
-	MemberErrors bool
-	// RawCommits: members of a group may end its transaction by a COMMIT of their own.
-	RawCommits bool
 	// LockedRows: a claim of several resources may find a fence locked by another
 	// transaction.
 	LockedRows bool

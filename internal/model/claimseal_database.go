@@ -116,21 +116,17 @@ func (m ClaimSeal) writes(on set) set {
 // judge at that moment. The writes are blind, the reads may be as old as the
 // grant's last word from the database: less than any isolation level promises.
 func (m ClaimSeal) write(s *state, msg message) {
-	failed := msg.Failed
-	if m.Mutation.Group.ErrorsLate {
-		failed = 0
-	}
 	for _, n := range m.writes(msg.On).list() {
 		r, g := &s.DB.Resources[n], msg.Parts[n].Grant
 		if g.Token < r.Top.Token || g.Token < s.Ran[n] || g.Token == r.Top.Token && g != r.Top {
 			s.Bad = OlderCommitted
 		}
-		if added := s.written(n, msg.Op, msg.Size, failed); added > 0 {
+		if added := s.written(n, msg.Op, msg.Size); added > 0 {
 			r.Value = msg.Parts[n].Read + added
 			r.Writes += added
 		}
 	}
-	for _, op := range s.applied(msg.Op, msg.Size, failed) {
+	for _, op := range s.applied(msg.Op, msg.Size) {
 		s.DB.Effects[op-1]++
 	}
 	if m.keeps(s, msg) && m.Mutation.Keep != KeepBefore && m.Mutation.Keep != KeepAfter {
@@ -139,8 +135,8 @@ func (m ClaimSeal) write(s *state, msg message) {
 }
 
 // written counts the members that write resource n.
-func (s *state) written(n, op, size int8, failed set) (added int8) {
-	for _, member := range s.applied(op, size, failed) {
+func (s *state) written(n, op, size int8) (added int8) {
+	for _, member := range s.applied(op, size) {
 		if s.Calls[member-1].On.has(n) {
 			added++
 		}

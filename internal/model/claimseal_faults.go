@@ -91,10 +91,7 @@ func (m ClaimSeal) goBack(s state) state {
 // excuse excuses the answers that rest on what the copy doesn't have.
 func (m ClaimSeal) excuse(s *state) {
 	for i, c := range s.Calls[:s.Ops] {
-		basis := s.Basis[i]
-		switch {
-		case s.Answers[i] == answeredApplied && s.Standby.Effects[c.From-1] == 0,
-			s.Answers[i] == answeredError && basis != 0 && s.Standby.Effects[basis-1] == 0:
+		if s.Answers[i] == answeredApplied && s.Standby.Effects[c.From-1] == 0 {
 			s.Answers[i] = excused
 		}
 	}

@@ -76,8 +76,6 @@ type Mutation struct {
 	// LookUp and Keep are about operations with keys.
 	LookUp LookUpRule
 	Keep   KeepRule
-	// Group is about groups.
-	Group GroupMutation
 	// Read is about read-only operations.
 	Read ReadMutation
 	// Claims is about claims of several resources in one transaction.

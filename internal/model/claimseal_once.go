@@ -48,7 +48,6 @@ type call struct {
 	Key  int8
 	On   set  // its resources: also the request that the key is for
 	From int8 // the call whose effect is answered, which is this one if it runs
-	Runs int8 // observer: how often its function has run
 }
 
 // open begins the next call, as the last member of the client's transaction.
@@ -68,17 +67,8 @@ func (m ClaimSeal) lookUp(s state, w worker, do change) {
 		m.lookUpKeys(s, w, nil, do)
 		return
 	}
-	for a := int8(1); a <= m.Keys; a++ {
-		alone := true
-		for b := int8(1); b <= m.Keys && min(m.Group, m.Ops-s.Ops) > 1; b++ {
-			if a != b || m.Mutation.Group.SameKey {
-				m.lookUpKeys(s, w, []int8{a, b}, do)
-				alone = false
-			}
-		}
-		if alone {
-			m.lookUpKeys(s, w, []int8{a}, do)
-		}
+	for key := int8(1); key <= m.Keys; key++ {
+		m.lookUpKeys(s, w, []int8{key}, do)
 	}
 }
 
@@ -196,14 +186,11 @@ func (m ClaimSeal) kept(s state, w worker, key int8) (op int8) {
 // keep keeps that a transaction's calls took effect. A key that is there already is
 // written over: the protocol doesn't rely on a constraint.
 func (m ClaimSeal) keep(s *state, msg message) {
-	on, failed := msg.On, msg.Failed
+	on := msg.On
 	if m.Mutation.Keep == KeepFirst {
 		on = on.first()
 	}
-	if m.Mutation.Group.KeepFailed {
-		failed = 0
-	}
-	for _, op := range s.applied(msg.Op, msg.Size, failed) {
+	for _, op := range s.applied(msg.Op, msg.Size) {
 		for _, n := range on.list() {
 			s.DB.Resources[n].Kept[s.Calls[op-1].Key-1] = op
 		}
@@ -212,7 +199,7 @@ func (m ClaimSeal) keep(s *state, msg message) {
 
 // keeps says whether a transaction has something to be kept.
 func (m ClaimSeal) keeps(s *state, msg message) bool {
-	return m.Keys > 0 && len(s.applied(msg.Op, msg.Size, msg.Failed)) > 0
+	return m.Keys > 0 && len(s.applied(msg.Op, msg.Size)) > 0
 }
 
 // effects counts how often the operation of a call took effect.

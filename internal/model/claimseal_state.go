@@ -62,7 +62,6 @@ type part struct {
 type message struct {
 	Status   commitStatus
 	Op, Size int8 // its members: the first, and how many
-	Failed   set  // those of them that failed alone
 	Tx       int8
 	On       set  // its resources
 	Barred   int8 // the resource that rejected
@@ -109,7 +108,6 @@ type worker struct {
 
 	Op, Size int8 // the members of its transaction: the first, and how many
 	Last     int8 // the last of the calls that it has to answer
-	Failed   set  // the members that failed alone
 	Tx       int8
 	Message  int8 // index into state.Messages while waiting
 	Again    bool // its calls run again
@@ -120,7 +118,7 @@ type worker struct {
 
 // reset forgets the transaction, but not whose it was.
 func (w *worker) reset() {
-	w.Stage, w.Failed, w.Tx, w.Message, w.Looked = ready, 0, 0, 0, false
+	w.Stage, w.Tx, w.Message, w.Looked = ready, 0, 0, false
 	w.Reads = readState{}
 	for n := range w.Parts {
 		w.Parts[n].Read, w.Parts[n].Reread = 0, 0
@@ -135,9 +133,7 @@ const (
 	answeredApplied
 	answeredNotApplied
 	answeredUnknown
-	answeredError // its own error: it did not take effect
-	answeredEnded // ErrTxEnded: a member ended the transaction
-	excused       // the database lost what the answer rests on
+	excused // the database lost what the answer rests on
 )
 
 // state is the whole world.
@@ -151,7 +147,6 @@ type state struct {
 	Messages [maxMessages]message
 	Calls    [maxOps]call
 	Answers  [maxOps]answer
-	Basis    [maxOps]int8 // of answeredError: the call whose writes it had read; 0 if none
 
 	Tokens  [maxResources]int8 // highest token issued
 	Holders int8
@@ -181,7 +176,7 @@ func (m ClaimSeal) Judge(s state, final bool) Violation {
 		return s.Bad
 	}
 	for i, c := range s.Calls[:s.Ops] {
-		if broken := m.judgeCall(&s, int8(i)+1, c, final); broken != Holds {
+		if broken := m.judgeCall(&s, int8(i)+1, c); broken != Holds {
 			return broken
 		}
 	}
@@ -200,19 +195,15 @@ func (m ClaimSeal) Judge(s state, final bool) Violation {
 }
 
 // judgeCall judges what became of one call.
-func (m ClaimSeal) judgeCall(s *state, op int8, c call, final bool) Violation {
-	a, basis := s.Answers[op-1], s.Basis[op-1]
+func (m ClaimSeal) judgeCall(s *state, op int8, c call) Violation {
+	a := s.Answers[op-1]
 	switch {
 	case s.effects(op) > 1:
 		return AppliedTwice
-	case c.Runs > 1 && !m.Rerun:
-		return RanAgain
 	case a == answeredApplied && (s.DB.Effects[c.From-1] == 0 || s.Calls[c.From-1].On != c.On):
 		return AckedNotApplied
-	case (a == answeredNotApplied || a == answeredError) && s.DB.Effects[op-1] > 0:
+	case a == answeredNotApplied && s.DB.Effects[op-1] > 0:
 		return DeniedButApplied
-	case a == answeredError && basis != 0 && s.DB.Effects[basis-1] == 0 && (final || s.Answers[basis-1] == answeredNotApplied):
-		return Groundless
 	}
 	return Holds
 }

@@ -88,9 +88,6 @@ func (m ClaimSeal) run(s *state, w *worker, as stage) {
 	if w.Op == 0 {
 		m.form(s, w)
 	}
-	for _, op := range s.applied(w.Op, w.Size, 0) {
-		s.Calls[op-1].Runs++
-	}
 	if s.WentBack && !m.Faults.Synchronous {
 		return // as in goBack
 	}
@@ -109,8 +106,6 @@ func (m ClaimSeal) decide(s state, w worker, do change) {
 			}
 		})
 	}
-	m.failAlone(s, w, do)
-	m.endTransaction(s, w, do)
 	m.send(s, w, do)
 }
 
@@ -130,7 +125,7 @@ func (m ClaimSeal) send(s state, w worker, do change) {
 			s.DB.NextTx++
 		}
 		w.Tx, w.Stage, w.Message = tx, waiting, slot
-		msg := message{Status: inFlight, Op: w.Op, Size: w.Size, Failed: w.Failed, Tx: tx, On: s.about(w.Op, w.Size)}
+		msg := message{Status: inFlight, Op: w.Op, Size: w.Size, Tx: tx, On: s.about(w.Op, w.Size)}
 		for _, n := range msg.On.list() {
 			p := w.Parts[n]
 			msg.Parts[n] = part{Grant: p.Grant, Expect: p.Expect, Read: p.Read}
@@ -194,7 +189,7 @@ func (m ClaimSeal) advance(s *state, w *worker) {
 		p := &w.Parts[n]
 		p.Expect = fence{p.Grant, taken{p.Expect.Seq + 1, w.Tx}}
 		if m.Faults.Held && !s.empty(*w) {
-			p.Knows, p.Left = true, p.Read+s.written(n, w.Op, w.Size, w.Failed)
+			p.Knows, p.Left = true, p.Read+s.written(n, w.Op, w.Size)
 		}
 	}
 }
@@ -209,7 +204,6 @@ func (m ClaimSeal) answer(s *state, w *worker, a answer) {
 }
 
 func (m ClaimSeal) setAnswer(s *state, w *worker, a answer) {
-	m.giveErrors(s, w, a == answeredApplied)
 	for _, op := range members(w.Op, w.Size) {
 		if s.Answers[op-1] == pending {
 			s.Answers[op-1] = a

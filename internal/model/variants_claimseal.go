@@ -26,8 +26,6 @@ func (m ClaimSeal) bounds() string {
 		{m.Faults.SharedGrants, "shared grants"},
 		{m.Faults.ReissuedTokens, "reissued tokens"},
 		{m.Faults.Aborts, "aborts"},
-		{m.Faults.MemberErrors, "members fail"},
-		{m.Faults.RawCommits, "raw COMMITs"},
 		{m.Faults.LockedRows, "locked fences"},
 		{m.Faults.Held, "held grants"},
 		{m.Faults.Reads == 1, "a read-only operation"},

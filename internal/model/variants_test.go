@@ -164,7 +164,6 @@ func TestVariants_EveryStepIsExamined(t *testing.T) {
 		"claim rejected by resource #: database failed over", "begin check rejected by resource #: database failed over",
 		"begin check rejected by resource #: database went back",
 		"catches up", "takes over", "copies the volume", "restores the volume",
-		"members # fail alone", "member # ends the transaction",
 		"claims its resources, # hold", "claims its resources, # hold, the reply is lost",
 		"claims its resources but 1, which is locked, # hold", "claims its resources but 1, which is locked, # hold, the reply is lost",
 		"claims its resources but 2, which is locked, # hold", "claims its resources but 2, which is locked, # hold, the reply is lost",

@@ -38,13 +38,6 @@ const (
 	// had committed.
 	UnjustifiedStale
 
-	// Groundless (G7): a member of a group got an error that rests on another member's
-	// writes, and those never took effect.
-	Groundless
-
-	// RanAgain (G9): a function ran twice whose caller had not allowed it.
-	RanAgain
-
 	// UntrueReason (G5): a client was rejected as overtaken, and no other one had its grant;
 	// or because the database went back, and it had not.
 	UntrueReason
@@ -72,8 +65,6 @@ func (v Violation) String() string {
 		DeniedButApplied: "FAILS answer: not applied, but it is",
 		OlderCommitted:   "FAILS order: an older grant committed",
 		UnjustifiedStale: "FAILS rejection: stale without a higher claim",
-		Groundless:       "FAILS answer: an error that rests on what never took effect",
-		RanAgain:         "FAILS answer: run again without permission",
 		UntrueReason:     "FAILS rejection: a reason that is not so",
 		TornRead:         "FAILS read: of two positions",
 		StaleRead:        "FAILS read: not the present state",

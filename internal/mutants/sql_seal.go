@@ -41,14 +41,14 @@ var sealMutants = []Mutant{
 		violates("unhindered-writer"),
 	change("seal-rejects-everything", "G2 L1", functionsSQL,
 		"and r.seq = p_seq and r.tx = p_prev", "and r.seq = p_seq + 1 and r.tx = p_prev",
-		inContract("Seal_MovesByOnePosition_G2")).
+		inContract("Seal_MovesByOnePosition")).
 		violates("stalled-holder"),
 	change("seal-that-only-reads", "G2 G6", functionsSQL,
 		"set seq = p_seq + 1,\n               tx = p_tx,", "set seq = r.seq,\n               tx = r.tx,",
 		inPostgres("TestFence_RejectsTheOvertakenSibling/read_committed/before_the_seal")),
 	change("seal-writes-no-history", "G2 G5", functionsSQL,
 		sealInsert, "    select from moved into v_at;\n",
-		inContract("History_IsGaplessAndMonotone_G2")),
+		inContract("History_IsGaplessAndMonotone")),
 	change("seal-does-not-look-whether-the-fence-moved", "G2 G3", functionsSQL,
 		`nullif(decode(p_ops[i], 'hex'), '')) is not true then`, `nullif(decode(p_ops[i], 'hex'), '')) is null then`,
 		inPostgres("TestFence_RejectsTheSuperseded/read_committed/before_the_seal")),
@@ -84,7 +84,7 @@ var sealMutants = []Mutant{
 		violates("late-commit"),
 	change("resolve-takes-any-transaction-for-the-one", "G4", functionsSQL,
 		`when v_tx = p_tx and v_kind = 'w' then 'applied'`, `when v_tx is not null then 'applied'`,
-		inContract("Resolve_OfSupersededCommit_G4")),
+		inContract("Resolve_OfSupersededCommit")),
 	change("resolve-answers-without-history", "G4 N26", functionsSQL,
 		`when v_tx is not null or v_seq <= p_seq then 'not applied'
         else 'unknown'`, `else 'not applied'`,

@@ -103,7 +103,7 @@ func (report *Report) facts() []Fact {
 			"and tokens never decrease within an epoch.",
 			clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))},
 		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that. Rejections are shown as they were recorded: no hash covers them, and one that an application made up can't be told from a real one."},
-		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. When a lock was released, which may have been at any time after the holder's last write. Who had the resources without an entry in this time. What was being committed when this was asked."},
+		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time. What was being committed when this was asked."},
 	}
 	if v.TotalFindings > 0 {
 		facts[0].Text = fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. It doesn't verify; the findings are below.", clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/ory/dockertest/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -248,7 +247,7 @@ func (o *owner) requireNothingInDocker(t *testing.T) {
 	if len(o.inDocker) == 0 {
 		return
 	}
-	pool, err := dockertest.NewPool("")
+	pool, err := process.NewDocker(patient(t))
 	require.NoError(t, err)
 	for _, name := range o.inDocker {
 		_, err = pool.Client.InspectContainer(name)

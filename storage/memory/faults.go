@@ -34,9 +34,6 @@ type Faults struct {
 	ClaimReply func(grant fence.Grant) error
 	// Begin is called before a transaction begins.
 	Begin func(claims []storage.Claim) error
-	// Member is called when a member of a transaction has ended (Txn.RunMember), with its
-	// error. An error that it returns is why the transaction is over.
-	Member func(err error) error
 	// Commit is called before a COMMIT and decides its fate.
 	Commit func(d storage.InDoubt) Fate
 	// Resolve is called before a transaction is resolved.

@@ -1,11 +1,9 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -24,18 +22,15 @@ type Txn struct {
 
 	mu     sync.Mutex
 	writes map[string]*string // nil deletes
-	over   error              // why nothing can commit any more
+	failed bool               // an operation has not returned nil: nothing can commit
 	ended  bool
 }
-
-// errFailed is why a transaction is over in which an operation did not return nil.
-var errFailed = fmt.Errorf("memory: an operation has failed: %w", storage.ErrTxEnded)
 
 var errReadOnly = errors.New("memory: the transaction is read only")
 
 // Run implements storage.Txn.
 func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
-	if err := t.begin(errFailed); err != nil { // until op has returned nil: it may panic
+	if err := t.begin(); err != nil {
 		return err
 	}
 	tx := &Tx{txn: t}
@@ -48,77 +43,22 @@ func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
 		}
 		return err
 	}
-	t.setOver(nil)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed = false
 	return nil
 }
 
-// RunMember implements storage.Txn. A copy of the writes is its savepoint.
-func (t *Txn) RunMember(ctx, whole context.Context, op storage.Op[*Tx]) (err error) {
-	if err := t.begin(nil); err != nil {
-		return err
-	}
-	savepoint, released := maps.Clone(t.writes), false
-	tx := &Tx{txn: t}
-	defer func() { // also if op panics or ends its goroutine
-		tx.end()
-		t.endMember(whole, savepoint, released, err)
-	}()
-	if err := op.Run(ctx, tx); err != nil {
-		return err
-	}
-	if err := cmp.Or(whole.Err(), ctx.Err()); err != nil {
-		return fmt.Errorf("memory: %w", err)
-	}
-	released = true
-	return nil
-}
-
-// endMember undoes a member that was not released, and notes whether the others can go on.
-func (t *Txn) endMember(whole context.Context, savepoint map[string]*string, released bool, err error) {
-	var over error
-	if fault := t.store.currentFaults().Member; fault != nil {
-		over = fault(err)
-	}
-	if whole.Err() != nil {
-		over = cmp.Or(over, fmt.Errorf("memory: %w", context.Cause(whole)))
-	}
+// begin begins an operation, which has failed until it has returned nil: it may panic.
+func (t *Txn) begin() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !released {
-		t.writes = savepoint
-	}
-	t.over = over
-}
-
-// begin begins an operation, and notes why t is over meanwhile.
-func (t *Txn) begin(over error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ended || t.over != nil {
+	if t.ended || t.failed {
 		return storage.ErrTxEnded
 	}
-	t.over = over
+	t.failed = true
 	return nil
 }
-
-func (t *Txn) setOver(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.over = err
-}
-
-// Over implements storage.Txn.
-func (t *Txn) Over() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.over
-}
-
-// Last implements storage.Txn. Nothing but writes is left in a transaction.
-func (t *Txn) Last() bool { return false }
-
-// OneSnapshot implements storage.Txn. Each read sees what is committed by then.
-func (t *Txn) OneSnapshot() bool { return false }
 
 // Commit implements storage.Txn.
 func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
@@ -128,8 +68,8 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if err := t.checkMoves(moves); err != nil {
 		return nil, err
 	}
-	if t.over != nil {
-		return nil, fmt.Errorf("memory: commit: %w", t.over)
+	if t.failed {
+		return nil, fmt.Errorf("memory: commit: an operation has failed: %w", storage.ErrTxEnded)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: commit: %w", err)

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -86,7 +85,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkSchema(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(s.checkRights(ctx), s.checkTables(ctx)); err != nil {
+	if err := errors.Join(s.checkRights(ctx), s.checkLogged(ctx)); err != nil {
 		return err
 	}
 	if err := errors.Join(s.checkShard(ctx), s.readDeferrable(ctx)); err != nil {
@@ -102,14 +101,10 @@ func (s *Store) Check(ctx context.Context) error {
 func (s *Store) checkSchema(ctx context.Context) error {
 	var version int
 	table := pgx.Identifier{s.cfg.Schema, "migration"}.Sanitize()
-	err := record.ReadTx(ctx, s.pool, "", func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "select coalesce(max(version), 0) from "+table).Scan(&version)
-	})
+	err := s.pool.QueryRow(ctx, "select coalesce(max(version), 0) from "+table).Scan(&version)
 	switch {
 	case sqlstate.Of(err) == sqlstate.NoRights:
 		return s.missingRights(err.Error())
-	case errors.As(err, new(*HiddenRowsError)):
-		return fmt.Errorf("%w: %w", notReady(Unsupported), err)
 	case err != nil && !isMissing(err):
 		return fmt.Errorf("postgres: can't read the version of schema %s: %w", s.cfg.Schema, wire.NameCached(err))
 	}
@@ -149,22 +144,18 @@ func (s *Store) missingRights(what string) error {
 		notReady(MissingRights), what, s.cfg.Schema)
 }
 
-// checkTables rejects tables that a crash would empty, and the fence with them, and those whose rows are
-// hidden from their owner, as whom the functions read.
-func (s *Store) checkTables(ctx context.Context) error {
-	var unlogged, hidden *string
+// checkLogged rejects tables that a crash would empty, and the fence with them.
+func (s *Store) checkLogged(ctx context.Context) error {
+	var unlogged *string
 	err := s.pool.QueryRow(ctx, `
-		select string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relpersistence <> 'p' and c.relname <> 'pending_write'),
-		       string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relrowsecurity and c.relforcerowsecurity)
-		  from pg_catalog.pg_class c where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p')`,
-		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged, &hidden)
+		select string_agg(c.oid::regclass::text, ', ' order by c.oid) from pg_catalog.pg_class c
+		 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p') and c.relpersistence <> 'p' and c.relname <> 'pending_write'`,
+		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged)
 	switch {
 	case err != nil:
 		return fmt.Errorf("postgres: can't read the tables of schema %s: %w", s.cfg.Schema, wire.NameCached(err))
 	case unlogged != nil:
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", notReady(Unsupported), *unlogged)
-	case hidden != nil:
-		return fmt.Errorf("%w: %w", notReady(Unsupported), &HiddenRowsError{Text: "it is forced on " + *hidden})
 	}
 	return nil
 }

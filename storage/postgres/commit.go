@@ -81,9 +81,6 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	case wire.InDoubt:
 		return nil, t.inDoubt(err)
 	default:
-		if t.members.unreleased {
-			err = lacksSavepoint(err)
-		}
 		stage, err := ahead.explain(err)
 		return nil, t.fail(ctx, stage, err)
 	}
@@ -161,7 +158,7 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sql := append(make([]byte, 0, 1024), t.releaseSQL()...)
+	sql := make([]byte, 0, 1024)
 	if !t.store.noneDeferrable.Load() {
 		sql = append(sql, "set constraints all immediate; "...)
 	}

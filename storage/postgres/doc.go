@@ -50,10 +50,6 @@
 // same write. The server begins the seal only when it has executed all of them and has all of the
 // seal's message. Under load batches share transactions, one seal for all of their resources.
 //
-// Functions that share a transaction (guard.Config.MaxBatch) each get a pgx.Tx of their own,
-// in a savepoint, and run one after another. docs/guarantees.md says what the calls of either
-// kind share.
-//
 // Tracers, hooks and codecs of the pool see the connection itself, as they do
 // without a guard: they must not keep it.
 //

@@ -235,3 +235,15 @@ func (o *opening) traceEnd(ctx context.Context, tag pgconn.CommandTag, err error
 		tracer.TraceQueryEnd(ctx, o.conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
 	}
 }
+
+// hasOption reports whether args begin with an option of pgx's, which is no argument of the statement.
+func hasOption(args []any) bool {
+	if len(args) == 0 {
+		return false
+	}
+	switch args[0].(type) {
+	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		return true
+	}
+	return false
+}

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -129,7 +128,7 @@ const migrationLock = 0x66656e63656b6974 // "fencekit"
 // a migration records that it was applied.
 func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migration) (bool, error) {
 	done := false
-	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		for _, sql := range []string{
 			fmt.Sprintf("select pg_advisory_xact_lock(%d)", migrationLock),
 			"set local client_min_messages = warning",
@@ -181,11 +180,8 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 	if err != nil {
 		return nil, err
 	}
-	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "select version, name, applied_at from "+schemaIdentifier(orDefault(schema))+".migration order by version")
-		if err != nil {
-			return err
-		}
+	rows, err := pool.Query(ctx, "select version, name, applied_at from "+schemaIdentifier(orDefault(schema))+".migration order by version")
+	if err == nil {
 		var applied Migration
 		_, err = pgx.ForEachRow(rows, []any{&applied.Version, &applied.Name, &applied.AppliedAt}, func() error {
 			i := slices.IndexFunc(migrations, func(m Migration) bool { return m.Version == applied.Version })
@@ -196,8 +192,7 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 			}
 			return nil
 		})
-		return err
-	})
+	}
 	if err != nil && !isMissing(err) {
 		return nil, fmt.Errorf("postgres: reading migrations: %w", wire.NameClosed(wire.NameCached(err)))
 	}

@@ -21,7 +21,7 @@ const maxPrepared = 256
 const preparedKey = "fencekit: prepared statements"
 
 // preparedStatements are the statements that the store has prepared on one connection, by their
-// SQL: those of batches, and the first ones of transactions and of members. What an operation
+// SQL: those of batches, and the first ones of transactions. What an operation
 // runs after its first statement is in pgx's own cache.
 type preparedStatements map[string]*preparedStatement
 
@@ -100,7 +100,6 @@ func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
 	}
 	if sqlstate.Of(err) == sqlstate.NoStatement {
 		sql = slices.Collect(maps.Keys(preparedOn(conn)))
-		wantedOn(conn).wantAll()
 	}
 	preparedOn(conn).outdate(sql...)
 	return true

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
@@ -111,7 +110,7 @@ func changeProtection(ctx context.Context, pool *pgxpool.Pool, schema string, ch
 	if err := validateSchema(schema); err != nil {
 		return err
 	}
-	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
+	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d; select pg_advisory_xact_lock(%d)", ms(protectLockTimeout), migrationLock)); err != nil {
 			return err
 		}
@@ -150,7 +149,11 @@ func readProtection[T any](ctx context.Context, pool *pgxpool.Pool, schema, sql 
 		return nil, err
 	}
 	var all []T
-	err := record.ReadNamedTx(ctx, pool, "", func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		// To compile the views' plans (jit) takes seconds, to run them milliseconds.
+		if _, err := tx.Exec(ctx, "set local jit = off"); err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, fmt.Sprintf(sql, schemaIdentifier(schema)))
 		if err != nil {
 			return err

@@ -42,8 +42,8 @@ const (
 // guardedStock is a database with protected tables, and guards on it.
 type guardedStock struct {
 	roles
-	locker        *guardtest.Locker
-	plain, groups *guard.Guard[pgx.Tx]
+	locker *guardtest.Locker
+	plain  *guard.Guard[pgx.Tx]
 }
 
 func newGuardedStock(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoLevel) *guardedStock {
@@ -56,13 +56,10 @@ func newGuardedStock(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoLev
 	protect(t, s.admin, "stock", "'sku/' || sku", mode)
 	protect(t, s.admin, "line", "'sku/' || double / 2", mode)
 	store := newStore(t, s.app, at(level))
-	open := func(cfg *guard.Config) *guard.Guard[pgx.Tx] {
-		g, err := guard.New(s.locker, store, cfg)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = g.Close(context.Background()) })
-		return g
-	}
-	s.plain, s.groups = open(nil), open(&guard.Config{MaxBatch: 32})
+	g, err := guard.New(s.locker, store, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = g.Close(context.Background()) })
+	s.plain = g
 	return s
 }
 
@@ -76,7 +73,7 @@ func testGuardedWrites(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoL
 			require.Equal(t, before+1, query[int](t, s.admin, sold), name)
 		}
 	}
-	s.sellInGroups(t)
+	s.sellInBatches(t)
 	require.Zero(t, query[int](t, s.admin, "select count(*) from fence.unguarded_write"))
 	require.NoError(t, guard.Do(t.Context(), s.plain, resource, statement("select * from stock"), guard.ReadOnly()))
 }
@@ -150,15 +147,16 @@ func (s *guardedStock) salesInSQL() map[string]func(context.Context) error {
 	return sales
 }
 
-// sellInGroups sells 40 pieces of three resources at once.
-func (s *guardedStock) sellInGroups(t *testing.T) {
+// sellInBatches sells 40 pieces of three resources at once, in batches that share transactions.
+func (s *guardedStock) sellInBatches(t *testing.T) {
 	t.Helper()
 	before := query[int](t, s.admin, sold)
 	answers := make(chan error)
 	for i := range 40 {
 		go func() {
-			sale := statement(fmt.Sprintf("update stock set qty = qty - 1 where sku = %d", 3+i%3))
-			answers <- guard.Do(t.Context(), s.groups, fmt.Sprintf("sku/%d", 3+i%3), sale, guard.Retryable())
+			var b postgres.Batch
+			b.Exec("update stock set qty = qty - 1 where sku = $1", 3+i%3).MustAffect(1)
+			answers <- guard.Exec(t.Context(), s.plain, fmt.Sprintf("sku/%d", 3+i%3), &b, guard.Retryable())
 		}()
 	}
 	for range 40 {

@@ -24,9 +24,6 @@ type queries struct {
 	state        string // the session's present state
 	after        string // begins what comes after COMMIT: a transaction that can't conflict with others
 	beforeCommit string // what is between the seal and COMMIT
-	deferred     string // see deferredConstraints
-
-	savepoint, release, undo, limit string // of members
 
 	entries, rejections string // statements with parameters
 }
@@ -40,7 +37,7 @@ const groupLockTimeout = 100 * time.Millisecond
 const beginRC = "begin isolation level read committed read write"
 
 func newQueries(c Config) queries {
-	schema, name := schemaIdentifier(c.Schema), newSavepoint()
+	schema := schemaIdentifier(c.Schema)
 	limits := fmt.Sprintf(", %d, %d, %d, %d", ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(max(c.CheckInterval, 0)))
 	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, %d" + limits + ", %t, " + schema + ".session_state())"
 	lock := ms(c.LockTimeout)
@@ -65,11 +62,6 @@ func newQueries(c Config) queries {
 		readCheck:        "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
 		leave:            "call " + schema + ".leave(",
 		beforeCommit:     "set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
-		deferred:         fmt.Sprintf(deferredConstraints, c.Schema),
-		savepoint:        "savepoint " + name,
-		release:          "release savepoint " + name,
-		undo:             "rollback to savepoint " + name,
-		limit:            limitSQL(c.StatementTimeout),
 		seal:             "call " + schema + ".seal(",
 		recall: "select f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline") + "," +
 			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
@@ -87,17 +79,6 @@ func newQueries(c Config) queries {
 			schema + ".rejection where resource = $1 order by last_at desc, id desc limit $2",
 	}
 }
-
-// deferredConstraints selects three values: the names of all constraints that are initially
-// deferred; whether SET CONSTRAINTS can't name one of them without another (which has the same
-// name), or not at all (this role may not use its schema); and whether any constraint can be deferred.
-// The one of Fencekit's schema counts for nothing: see check_writes in the migrations.
-const deferredConstraints = "select coalesce(pg_catalog.string_agg(distinct d.name, ', ') filter (where d.condeferred), '')," +
-	" coalesce(pg_catalog.bool_or(d.shared) filter (where d.condeferred), false), pg_catalog.count(*) operator(pg_catalog.>) 0 from (" +
-	"select c.condeferred, pg_catalog.format('%%I.%%I', n.nspname, c.conname) as name, " +
-	"not pg_catalog.has_schema_privilege(n.oid, 'usage') or exists (select from pg_catalog.pg_constraint o" +
-	" where o.connamespace operator(pg_catalog.=) c.connamespace and o.conname operator(pg_catalog.=) c.conname and not o.condeferred) as shared" +
-	" from pg_catalog.pg_constraint c join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.connamespace where c.condeferrable and n.nspname operator(pg_catalog.<>) '%s') d"
 
 // onTimeline returns an SQL condition: a timeline is the server's present one.
 func onTimeline(sql string) string {

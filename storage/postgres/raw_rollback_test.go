@@ -2,11 +2,9 @@ package postgres_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -143,56 +141,6 @@ func TestRun_ACommitOfItsOwnBeforeALostSeal(t *testing.T) {
 				holds(t, pool, "x", 1)
 			})
 		}
-	}
-}
-
-// So it is for each call of a group, if one of them may have sent a COMMIT: this text has one if
-// standard_conforming_strings is off.
-func TestGroup_APossibleCommitBeforeALostSeal(t *testing.T) {
-	t.Parallel()
-	for ender := range 3 {
-		t.Run(fmt.Sprint(ender), func(t *testing.T) {
-			t.Parallel()
-			pool, proxy, store, _ := behindPooler(t)
-			var lose atomic.Bool
-			proxy.OnQuery(func(sql string) *pgproxy.Action {
-				if strings.Contains(sql, ".seal(") && lose.Swap(false) {
-					return pgproxy.SwallowCommit()
-				}
-				return nil
-			})
-			queued := make(chan int, 16)
-			g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](store), &guard.Config{
-				MaxBatch: 8, MaxHold: time.Hour, Observers: []*guard.Observer{{Queued: func(_ context.Context, _ string, delta int) {
-					if delta > 0 {
-						queued <- delta
-					}
-				}}},
-			})
-			require.NoError(t, err)
-			errs := make(chan error, 3)
-			require.NoError(t, guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
-				for i := range 3 {
-					fn := statement(addOne)
-					if i == ender {
-						fn = func(ctx context.Context, tx pgx.Tx) error {
-							lose.Store(true) // the seal of the group
-							return statement(`select '\', '; commit; --'`)(ctx, tx)
-						}
-					}
-					go func() { errs <- guard.Do(t.Context(), g, resource, fn, guard.Retryable()) }()
-					<-queued
-				}
-				return nil
-			}))
-			for range 3 {
-				err := <-errs
-				require.ErrorIs(t, err, guard.ErrTxEnded)
-				require.False(t, guard.SafeToRetry(err))
-			}
-			holds(t, pool, "x", 0)
-			require.NoError(t, g.Close(t.Context()))
-		})
 	}
 }
 

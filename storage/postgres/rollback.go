@@ -20,9 +20,6 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 	}
 	conn := t.conn
 	t.conn = nil
-	if t.members.waited {
-		defer t.evict(ctx)
-	}
 	defer conn.Release() // closes what is busy or in a transaction
 	pg := conn.Conn().PgConn()
 	if !t.begun && pg.TxStatus() == 'I' || t.left || pg.IsClosed() || pg.IsBusy() {

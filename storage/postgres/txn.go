@@ -36,8 +36,6 @@ type txn struct {
 	opening  *opening // of the operation that runs, if the transaction had not begun before
 	beginErr error    // why it could not begin
 
-	members members
-
 	committed         bool // by a statement of a batch, without a seal
 	severalStatements bool // an operation sent a text of several statements, such as COMMIT
 	sentControl       bool // an operation sent a text that may have begun or ended a transaction

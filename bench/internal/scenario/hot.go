@@ -12,11 +12,7 @@ import (
 // hot are calls that all use one resource.
 func hot() []Scenario {
 	one, four, fair := hotSKU(1, 64), hotSKU(4, 16), hotSKU(4, 16)
-	one.Contenders = append(one.Contenders, Contender{Name: together32, Open: contender.Together(32), Unsafe: noCommit})
-	one.About += " The last contender bounds what functions of two statements can reach when they share transactions: one connection, and nothing but the statements."
 	one.Musts = []Must{
-		{Row: "hot SKU, 1 process × 64, closures of two statements, MaxBatch 32, against SELECT FOR UPDATE at the same concurrency", Contender: guardMax32, Metric: result.Rate, Compared: AsRatio, Baseline: []string{forUpdate}, Bounds: here(7, 12)},
-		{Row: "same, against SELECT FOR UPDATE at its best", Contender: guardMax32, Metric: result.Rate, Compared: AsRatio, Bounds: here(7, 12)},
 		{Row: "hot SKU, 1 process × 64, batch form, against SELECT FOR UPDATE at the same concurrency", Contender: batchForm, Metric: result.Rate, Compared: AsRatio, Baseline: []string{forUpdate}, Bounds: here(19, 50)},
 		{Row: "same, against SELECT FOR UPDATE at its best", Contender: batchForm, Metric: result.Rate, Compared: AsRatio, Bounds: here(19, 50)},
 		{Row: "hot SKU, 1 process × 64, batch form, against lock + transaction + unlock with etcd's Mutex", Contender: batchForm, Metric: result.Rate, Compared: AsRatio, Baseline: []string{mutexTx}, Bounds: here(70, 150)},
@@ -28,11 +24,11 @@ func hot() []Scenario {
 	fair.Name, fair.Title = "hot/fair", "One hot SKU, 4 processes of 16 goroutines, for 10 s: who gets how much"
 	fair.About = "As above, for long enough to see whether each process gets its share."
 	fair.Contenders = slices.DeleteFunc(fair.Contenders, func(c Contender) bool {
-		return !slices.Contains([]string{forUpdate, guardDo, guardMax32, batchForm, mutexTx}, c.Name)
+		return !slices.Contains([]string{forUpdate, guardDo, batchForm, mutexTx}, c.Name)
 	})
 	fair.Baseline = []string{forUpdate}
 	fair.Seconds, fair.Rounds, fair.Regimes = 10, 3, []result.Regime{disk, tmpfs}
-	for _, c := range []string{guardDo, guardMax32, batchForm} {
+	for _, c := range []string{guardDo, batchForm} {
 		fair.Musts = append(fair.Musts, Must{Row: "hot SKU, 4 processes × 16, " + c + ": the least that a process did, of its fair share", Contender: c, Metric: result.FairShare, Compared: Absolute, Bounds: here(0.5, 0)})
 	}
 	return []Scenario{one, four, fair}
@@ -52,7 +48,6 @@ func hotSKU(processes, goroutines int) Scenario {
 		About: "All read and write the same row. A goroutine has a connection unless the name says otherwise; SELECT FOR UPDATE is also given fewer, and is compared with at its best.",
 		Contenders: slices.Concat([]Contender{rowLock}, best, []Contender{
 			{Name: guardDo, Open: contender.Do(kept), Fencekit: true},
-			{Name: guardMax32, Open: contender.Do(grouped), Fencekit: true},
 			{Name: batchForm, Open: contender.Batch(kept), Fencekit: true},
 			{Name: atomic, Open: contender.AtomicUpdate},
 			{Name: advisory, Open: contender.AdvisoryLock},

@@ -12,7 +12,6 @@ import (
 const (
 	bare         = "bare transaction"
 	guardDo      = "guard.Do"
-	guardMax32   = "guard.Do, MaxBatch 32"
 	batchForm    = "postgres.Batch"
 	batchAlone   = "postgres.Batch, a Guard for each goroutine"
 	atomic       = "one atomic UPDATE, no transaction"
@@ -29,7 +28,6 @@ const (
 	setNX1       = "Redis SET NX, every 1 ms"
 	pgLock       = "pglock"
 	ownFence     = "a token compared, counted and recorded, no more"
-	together32   = "bare, 32 operations a transaction, one connection"
 )
 
 // What is wrong with contenders.
@@ -37,16 +35,12 @@ const (
 	noFence     = "a holder that is paused for longer than the lock lasts writes beside its successor"
 	noGuard     = "concurrent updates of one row are lost"
 	noCheck     = "a holder whose lock another has taken is answered with old data"
-	noCommit    = "an operation is answered before its COMMIT, and can't be undone alone"
 	noGuarantee = "an unknown COMMIT can't be resolved, a failover isn't noticed, and a paused holder's locks stay"
 	redisTTL    = "Redis forgets the lock when it fails over, and a paused holder writes beside its successor"
 )
 
 // kept is a Guard's configuration that keeps resources for longer than a cell takes.
 var kept = guard.Config{KeepFor: time.Hour}
-
-// grouped is one whose calls that wait for a resource share transactions.
-var grouped = guard.Config{KeepFor: time.Hour, MaxBatch: 32}
 
 // released is one that keeps nothing from call to call.
 var released = guard.Config{KeepFor: -1}

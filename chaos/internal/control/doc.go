@@ -14,7 +14,7 @@
 //   - no-lock and check-without-lock are red by design, without any fault.
 //   - redis-setnx-expire loses no update: its lock can't be acquired any more.
 //   - group-matching and group-rerun run the work of several calls in one transaction, and
-//     break one rule of the protocol's groups each (docs/protocol.md, G9 and G10). group-rerun
+//     break one rule of the protocol's groups each (docs/protocol.md). group-rerun
 //     loses no update: its operations take effect twice.
 //   - All others exclude each other, and lose no update, without a fault.
 //

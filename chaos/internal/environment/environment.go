@@ -65,7 +65,6 @@ type Workers struct {
 	Lockers    int           // of each process, with as many Guards; default 1
 	Unhindered bool          // nothing but the fence stops a late transaction
 	Loops      int           // goroutines of each process under load; default 2
-	MaxBatch   int           // of the Guards; default theirs
 	Actions    []string      // of operations under load; default: the workload decides
 	Lots       int           // of each process (stock.LotsOf); default none
 	Processors int           // GOMAXPROCS of each process; default the machine's

@@ -25,7 +25,7 @@ func (s *Environment) StartWorkers(ctx context.Context, workers Workers) error {
 		p := &Worker{trace: s.cfg.Trace, closeBound: s.cfg.Bounds.Close, log: filepath.Join(s.cfg.Dir, fmt.Sprintf("w%d.log", n)), spec: worker.Spec{
 			Worker: fmt.Sprintf("w%d", n), Number: n, Workload: s.cfg.Workload.Name(), Group: s.cfg.Group, Redis: s.redis.addresses(), Prefix: s.prefix,
 			TTL: workers.TTL, Seed: s.cfg.Seed, Lockers: workers.Lockers, Unhindered: workers.Unhindered, Within: s.cfg.Bounds.Operation,
-			Loops: cmp.Or(workers.Loops, loadLoops), Pace: loadPace, Actions: workers.Actions, MaxBatch: workers.MaxBatch,
+			Loops: cmp.Or(workers.Loops, loadLoops), Pace: loadPace, Actions: workers.Actions,
 			Lots: workers.Lots, Processors: workers.Processors,
 		}}
 		if err := s.link(p); err != nil {

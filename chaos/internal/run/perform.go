@@ -28,7 +28,7 @@ type performance struct {
 // workers are the worker processes that the scenario asks for.
 func (p *performance) workers() environment.Workers {
 	sc := p.task.scenario
-	w := environment.Workers{Number: sc.Workers, TTL: p.task.ttl(), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops, MaxBatch: sc.MaxBatch, Processors: sc.Processors}
+	w := environment.Workers{Number: sc.Workers, TTL: p.task.ttl(), Lockers: sc.Lockers, Unhindered: sc.Unhindered, Loops: sc.Loops, Processors: sc.Processors}
 	if s, ok := p.task.workload.(stock.Stock); ok {
 		w.Actions, w.Lots = sc.Actions, s.Lots
 	}

@@ -23,7 +23,7 @@ func groups() Scenario {
 			check.AtLeast(3, check.HitGrouped), check.HitResolvedApplied,
 		},
 		StockRequires: []string{check.AtLeast(2, check.HitAcross)},
-		Loops:         12, Lots: 6, Processors: 2, MaxBatch: 16, Actions: []string{"do", "once", stock.ActionBatch, stock.ActionBatch},
+		Loops:         12, Lots: 6, Processors: 2, Actions: []string{"do", "once", stock.ActionBatch, stock.ActionBatch},
 		Schedule: groupFaults,
 	}
 }

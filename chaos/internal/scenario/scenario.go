@@ -46,8 +46,6 @@ type Scenario struct {
 	Lots int
 	// Processors is GOMAXPROCS of a worker process; default the machine's.
 	Processors int
-	// MaxBatch is that of the Guards (guard.Config); default theirs.
-	MaxBatch int
 	// Stock is what the built-in workload has of each resource; default plenty.
 	Stock int
 	// Controls are the names of the controls that its faults break, and that run it too.

@@ -92,7 +92,7 @@ func (w *worker) fence(env *workload.Env, client *clientv3.Client) error {
 		return err
 	}
 	cfg := guardBounds
-	cfg.Observers, cfg.MaxBatch = []*guard.Observer{w.observer(w.points)}, w.spec.MaxBatch
+	cfg.Observers = []*guard.Observer{w.observer(w.points)}
 	g, err := guard.New(locker, store, &cfg)
 	if err != nil {
 		return err

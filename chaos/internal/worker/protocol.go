@@ -24,7 +24,6 @@ type Spec struct {
 	Loops      int           `json:"loops"`      // goroutines under load, beside those of slow operations
 	Within     time.Duration `json:"within"`     // for each operation under load
 	Pace       time.Duration `json:"pace"`       // of each
-	MaxBatch   int           `json:"max_batch"`  // of the Guards; 0: their default
 	Actions    []string      `json:"actions"`    // of quick operations under load; empty: the workload decides
 	Lots       int           `json:"lots"`       // of each worker (stock.LotsOf), which it sells all at once under load
 	Processors int           `json:"processors"` // GOMAXPROCS; 0: the machine's

@@ -29,10 +29,6 @@ func (o *Operation) Finish() (inUse bool) { return o.session.finish() }
 // nil if it can. That is err itself if err is not nil. Finish has returned false before.
 func (o *Operation) Verdict(err error) error { return o.session.verdict(err) }
 
-// ChangedSettings reports whether the operation ran a SET command, as far as command tags
-// show. Finish has returned false before.
-func (o *Operation) ChangedSettings() bool { return o.session.set }
-
 // SeveralStatements reports whether a text of several statements may have been sent. Finish
 // has returned false before.
 func (o *Operation) SeveralStatements() bool { return o.session.several }
@@ -40,7 +36,3 @@ func (o *Operation) SeveralStatements() bool { return o.session.several }
 // SentControl reports whether a text that was sent may have begun or ended a transaction. Finish
 // has returned false before.
 func (o *Operation) SentControl() bool { return o.session.control }
-
-// MayHaveEndedTx reports whether SQL that was sent may have ended the transaction and begun
-// another one, as far as texts and command tags show. Finish has returned false before.
-func (o *Operation) MayHaveEndedTx() bool { return o.session.several || o.session.undone }

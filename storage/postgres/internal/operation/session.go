@@ -30,8 +30,6 @@ type session struct {
 	spoilt bool // two goroutines used a result at a time, and one of them may still do so
 	closed bool // the operation has returned
 	ended  bool // SQL text ended the transaction
-	undone bool // SQL text rolled back, perhaps to a savepoint only
-	set    bool // a setting may have been changed
 	// conflict is the serialization failure that has aborted the transaction. It is kept
 	// because the operation may return another error, or none.
 	conflict error
@@ -112,13 +110,8 @@ func (s *session) note(err error, tag pgconn.CommandTag) error {
 	conflict, noted := sqlstate.Of(err) == sqlstate.Serialization, errors.Is(err, errEndedBySQL)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch tag.String() {
-	case "COMMIT", "PREPARE TRANSACTION":
+	if command := tag.String(); command == "COMMIT" || command == "PREPARE TRANSACTION" {
 		s.ended = true
-	case "ROLLBACK":
-		s.undone = true
-	case "SET", "RESET":
-		s.set = true
 	}
 	if s.failure == nil {
 		s.failure = err

@@ -48,9 +48,7 @@ const (
 	NoTable         = "42P01"
 	NoStatement     = "26000"
 	StatementExists = "42P05"
-	NoSavepoint     = "3B001"
 	BadType         = "42804"
-	NoObject        = "42704" // such as a constraint
 	NoFunction      = "42883" // or operator
 	BadText         = "22P02" // a parameter's value
 	BadBinary       = "22P03"
