@@ -192,3 +192,19 @@ func collect[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) [
 	require.NoError(t, err)
 	return values
 }
+
+// Two channels are not one whose name has a space.
+func TestSessionState_KeepsNamesApart(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	seen := map[int64]string{}
+	for _, sql := range []string{
+		"select", `listen a; listen b`, `unlisten *; listen "a b"`, `unlisten *; listen "a"" ""b"`,
+		`unlisten *; declare "a b" cursor with hold for select`, "close all; declare a cursor with hold for select; declare b cursor with hold for select",
+	} {
+		mustExec(t, pool, sql)
+		state := query[int64](t, pool, "select fence.session_state()")
+		require.Empty(t, seen[state], sql)
+		seen[state] = sql
+	}
+}

@@ -602,7 +602,8 @@ end $$;
 -- that it listens on, cursors WITH HOLD. Its search_path isn't pinned, since that is one of
 -- the settings. Settings that only change plans are left out, and so are those that
 -- extensions and users define, which can't be listed cheaply. An expression without a query costs
--- half of one with it: what is rarely there is listed only if there is any.
+-- half of one with it: what is rarely there is listed only if there is any. Names are quoted, and each
+-- value is hashed apart: one state can't be written as another.
 create function {{schema}}.session_state() returns bigint
 language plpgsql as $$
 declare
@@ -617,13 +618,13 @@ begin
     end if;
     perform from pg_catalog.pg_listening_channels();
     if found then
-        select pg_catalog.string_agg(c, ' ' order by c) into v_channels from pg_catalog.pg_listening_channels() c;
+        select pg_catalog.string_agg(pg_catalog.quote_ident(c), ' ' order by c) into v_channels from pg_catalog.pg_listening_channels() c;
     end if;
     perform from pg_catalog.pg_cursor() c where c.is_holdable;
     if found then
-        select pg_catalog.string_agg(c.name, ' ' order by c.name) into v_cursors from pg_catalog.pg_cursor() c where c.is_holdable;
+        select pg_catalog.string_agg(pg_catalog.quote_ident(c.name), ' ' order by c.name) into v_cursors from pg_catalog.pg_cursor() c where c.is_holdable;
     end if;
-    return pg_catalog.hashtextextended(pg_catalog.concat_ws(pg_catalog.chr(10),
+    return pg_catalog.hash_array_extended(array[
         pg_catalog.current_setting('search_path'), pg_catalog.current_setting('role'), pg_catalog.current_setting('session_authorization'),
         pg_catalog.current_setting('row_security'), pg_catalog.current_setting('session_replication_role'),
         pg_catalog.current_setting('default_transaction_isolation'), pg_catalog.current_setting('default_transaction_read_only'),
@@ -643,7 +644,7 @@ begin
         pg_catalog.current_setting('lc_time'), pg_catalog.current_setting('default_text_search_config'),
         pg_catalog.current_setting('check_function_bodies'), pg_catalog.current_setting('default_table_access_method'),
         pg_catalog.current_setting('default_tablespace'), pg_catalog.current_setting('temp_tablespaces'),
-        coalesce(v_objects, ''), v_channels, v_cursors), 0);
+        coalesce(v_objects, ''), v_channels, v_cursors], 0);
 end $$;
 
 -- leave is called on the connection of a guarded transaction after that has ended, before
