@@ -62,7 +62,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
 	other := openPooled(t, pooler, dsn)
 	const left = `select coalesce(string_agg(name || '=' || setting, ' ' order by name), '')
-		|| coalesce(nullif(current_setting('fencekit.xid', true), ''), '')
+		|| concat(current_setting('fencekit.xid', true), current_setting('fencekit.state', true), current_setting('fencekit.read', true))
 		|| (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
 		from pg_settings where source = 'session' and setting <> '' and name !~ '^transaction_'` // each transaction has its own of these
 	before, server := query[string](t, other, left), query[int](t, other, backend)
@@ -81,6 +81,17 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
 			moved, err := attempt(t.Context(), store, set("x", 1), c)
 			c = moved[0]
 			return err
+		}, nil, false},
+		{"batch", func() error {
+			batch, _ := batchOf(insertItem, "y", 1)
+			moved, err := attempt(t.Context(), store, batch, c)
+			c = moved[0]
+			return err
+		}, nil, false},
+		{"read", func() error { return read(t.Context(), store, get("x", new(int64)), c) }, nil, false},
+		{"batch that reads", func() error {
+			batch, _ := batchOf("select 1")
+			return read(t.Context(), store, batch, c)
 		}, nil, false},
 		{"failed operation", func() error {
 			_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return context.Canceled }), c)

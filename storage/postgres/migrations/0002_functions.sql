@@ -333,11 +333,12 @@ end $$;
 -- It returns what the seal requires, the server's id of the transaction, and what leave
 -- requires, p_state, which the caller has session_state compute. If p_alone it also leaves
 -- them in settings, for a transaction that is sent as a whole: the id in one that ends with
--- the transaction, the state in one that outlives it.
+-- the transaction, the state in one that outlives it until leave removes it.
 --
 -- A read-only transaction has no id of the server's, since that would cost write-ahead log: it
 -- gets a random one, in two settings. One ends with the transaction: end_read looks for it. The
--- other one stays if this very transaction commits, and on this connection alone.
+-- other one stays if this very transaction commits, and on this connection alone, until
+-- read_check removes it.
 create procedure {{schema}}.begin_check(
     p_resources integer[], p_epochs bigint[], p_tokens bigint[],
     p_lock_ms bigint, p_statement_ms bigint, p_idle_ms bigint, p_network_ms bigint, p_check_ms bigint,
@@ -420,6 +421,7 @@ declare
     n        integer := cardinality(p_resources);
     v_now    integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
     v_holder text;
+    v_done   text;
     r        {{schema}}.resource;
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
@@ -427,6 +429,7 @@ begin
         raise exception 'fencekit: read_check: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
     o_xid := current_setting('fencekit.read', true);
+    v_done := set_config('fencekit.read', '', false); -- a pooler may give the session to another user next
     for i in 1..n loop
         v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
         select * into r from {{schema}}.resource where id = p_resources[i];
@@ -657,8 +660,12 @@ end $$;
 create procedure {{schema}}.leave(p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_before bigint, p_now bigint)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_end boolean := p_before is distinct from p_now;
+    v_end  boolean := p_before is distinct from p_now;
+    v_done text;
 begin
+    if current_setting('fencekit.state', true) <> '' then
+        v_done := set_config('fencekit.state', '', false);
+    end if;
     perform pg_advisory_unlock_all();
     for i in 1..cardinality(p_resources) loop
         perform from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
