@@ -2,12 +2,12 @@ package pgproxy
 
 import (
 	"bufio"
-	"net"
+	"io"
 )
 
 // toClient forwards the server's messages, and collects those that an Action
 // waits for, until the server's connection ends.
-func (c *conn) toClient(server net.Conn) {
+func (c *conn) toClient(server io.Reader) {
 	defer c.lose()
 	r := bufio.NewReader(server)
 	for {
@@ -15,9 +15,12 @@ func (c *conn) toClient(server net.Conn) {
 		if err != nil {
 			return
 		}
-		a, last, err := c.observe(m)
+		a, last, ours, err := c.observe(m)
 		if err != nil {
 			return
+		}
+		if ours {
+			continue
 		}
 		if a == nil || a.kind == truncate {
 			if !c.proxy.gates[ToClient].wait(c.open.Done()) {
@@ -53,8 +56,9 @@ func (c *conn) expecting() bool {
 }
 
 // observe counts a message of the server. If it belongs to an answer that an
-// Action waits for, it is noted there; last says that the answer is complete.
-func (c *conn) observe(m message) (a *Action, last bool, err error) {
+// Action waits for, it is noted there; last says that the answer is complete. ours says that the
+// message is none of the client's.
+func (c *conn) observe(m message) (a *Action, last, ours bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.catch != nil && c.ready+1 == c.catchAt {
@@ -62,20 +66,22 @@ func (c *conn) observe(m message) (a *Action, last bool, err error) {
 		err = a.add(m)
 	}
 	if m.kind() != typeReadyForQuery {
-		return a, false, err
+		return a, false, false, err
 	}
 	c.ready++
+	c.readied.Broadcast()
 	if a == nil {
-		return nil, false, err
+		return nil, false, c.dropped[c.ready], err
 	}
 	c.catch = nil
-	return a, true, err
+	return a, true, false, err
 }
 
 // lose ends the wait for an answer that can't come any more.
 func (c *conn) lose() {
 	c.mu.Lock()
 	c.lost = true
+	c.readied.Broadcast()
 	a := c.catch
 	c.catch = nil
 	c.mu.Unlock()

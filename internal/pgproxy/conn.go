@@ -33,27 +33,35 @@ type conn struct {
 	open   context.Context // ends when both connections are closed
 	end    context.CancelFunc
 
+	startup    message
+	spare      net.Conn // the server connection that has no turn now; nil until it is needed
+	downstream sync.WaitGroup
+
 	mu      sync.Mutex
-	server  net.Conn // nil until dialled
-	asked   int      // messages forwarded whose answer ends with ReadyForQuery
-	ready   int      // ReadyForQuery received
-	catch   *Action  // whose answer is the one that ends with ReadyForQuery number catchAt
+	servers []net.Conn
+	asked   int          // messages forwarded whose answer ends with ReadyForQuery
+	ready   int          // ReadyForQuery received
+	readied *sync.Cond   // when ready or lost have changed
+	dropped map[int]bool // numbers of ReadyForQuery that are not the client's
+	catch   *Action      // whose answer is the one that ends with ReadyForQuery number catchAt
 	catchAt int
 	lost    bool // the server's side has ended
 }
 
 func newConn(p *Proxy, client net.Conn) *conn {
 	open, end := context.WithCancel(context.Background())
-	return &conn{proxy: p, client: client, open: open, end: end}
+	c := &conn{proxy: p, client: client, open: open, end: end, dropped: map[int]bool{}}
+	c.readied = sync.NewCond(&c.mu)
+	return c
 }
 
-// close cuts both connections. A second call does nothing.
+// close cuts all connections. A second call does nothing.
 func (c *conn) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.client.Close()
-	if c.server != nil {
-		_ = c.server.Close()
+	for _, server := range c.servers {
+		_ = server.Close()
 	}
 	c.end()
 }
@@ -69,7 +77,7 @@ func (c *conn) dial() (net.Conn, error) {
 	if c.open.Err() != nil {
 		return nil, errors.Join(net.ErrClosed, server.Close())
 	}
-	c.server = server
+	c.servers = append(c.servers, server)
 	return server, nil
 }
 
@@ -95,19 +103,18 @@ func (c *conn) cancel(server net.Conn, request message) {
 
 // pump forwards messages both ways until one side ends.
 func (c *conn) pump(server net.Conn, startup message) {
-	c.asked = 1
+	c.startup, c.asked = startup, 1
 	if !c.proxy.gates[ToServer].wait(c.open.Done()) {
 		return
 	}
 	if _, err := server.Write(startup); err != nil {
 		return
 	}
-	var downstream sync.WaitGroup
-	downstream.Go(func() {
+	c.downstream.Go(func() {
 		c.toClient(server)
 		c.close()
 	})
 	c.toServer(server)
 	c.close()
-	downstream.Wait()
+	c.downstream.Wait()
 }

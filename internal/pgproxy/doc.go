@@ -19,6 +19,9 @@
 //	<-hold.Done()                       // ... and the server hasn't seen it
 //	answer, err := hold.Deliver(ctx)    // now it has
 //
+// It also plays poolers: Instead answers in the server's place, and SwitchServers and
+// SplitPipelines break what is sent together.
+//
 // # What is not promised
 //
 // Connections are never encrypted, on either side: a request for TLS or GSS is declined.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -28,6 +29,8 @@ type Proxy struct {
 	address  string
 	dsn      string
 	gates    [2]gate
+	switches atomic.Bool
+	splits   atomic.Bool
 
 	reserved chan struct{} // has a value while the rule is reserved
 	ruleMu   sync.Mutex

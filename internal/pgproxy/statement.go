@@ -10,11 +10,15 @@ import (
 func (c *conn) toServer(server net.Conn) {
 	r := bufio.NewReader(c.client)
 	known := newStatements()
-	for {
+	for begins := true; ; {
 		m, err := readMessage(r)
 		if err != nil {
 			return
 		}
+		if server, err = c.turn(server, begins); err != nil {
+			return
+		}
+		begins = m.awaitsReady()
 		sql, runs, err := known.runs(m)
 		if err != nil {
 			return
@@ -27,6 +31,9 @@ func (c *conn) toServer(server net.Conn) {
 			err = c.forward(server, m)
 		} else {
 			err = c.apply(a, server, r, m)
+		}
+		if err == nil {
+			err = c.split(server, m)
 		}
 		if err != nil {
 			return

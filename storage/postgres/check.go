@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
@@ -20,7 +21,8 @@ type serverFacts struct {
 	version     int // server_version_num
 	versionText string
 	recovery    bool
-	prepared    int // max_prepared_transactions
+	prepared    int  // max_prepared_transactions
+	status      byte // of the session, after a statement in a transaction
 }
 
 func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
@@ -30,19 +32,48 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
 		return f, err
 	}
 	defer conn.Release()
-	// In a transaction, since a pooler in statement mode rejects BEGIN. It only reads, and
-	// so needs no COMMIT.
-	tx, err := conn.Begin(ctx)
-	if err == nil {
-		defer func() { _ = tx.Rollback(ctx) }()
-		err = tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
-			pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
-			Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
-	}
+	f, err = askServer(ctx, conn.Conn())
 	if err != nil {
 		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", wire.Reached(wire.NameCached(err)))
 	}
-	return f, nil
+	return f, f.checkPooler(ctx, conn.Conn())
+}
+
+// askServer asks in a transaction, since a pooler in statement mode rejects BEGIN. It only reads, and so
+// needs no COMMIT.
+func askServer(ctx context.Context, conn *pgx.Conn) (f serverFacts, err error) {
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return f, err
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	err = tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
+		pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
+		Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
+	f.status = conn.PgConn().TxStatus()
+	return f, err
+}
+
+// checkPooler rejects a pooler that ends a transaction before its COMMIT, or goes on with it on another
+// server connection; and one that takes statements which are sent together for separate ones. The server
+// skips those behind one that fails, such as a BEGIN. Behind such poolers they would run without a
+// transaction, and so without a fence. Sent together, two statements are one implicit transaction.
+func (f serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
+	if f.status != 'T' {
+		return fmt.Errorf("%w: a pooler in between does not keep a transaction on its server connection, so a statement could commit without a fence; set it to pool transactions or sessions, or connect without it",
+			notReady(Unsupported))
+	}
+	var together pgconn.Batch
+	together.ExecParams("select pg_catalog.set_config('fencekit.together', 'yes', true)", nil, nil, nil, nil)
+	together.ExecParams("select pg_catalog.current_setting('fencekit.together', true)", nil, nil, nil, nil)
+	results, err := conn.PgConn().ExecBatch(ctx, &together).ReadAll()
+	if err != nil {
+		return fmt.Errorf("postgres: can't ask the server for two answers at once: %w", wire.Reached(err))
+	}
+	if len(results) != 2 || len(results[1].Rows) != 1 || string(results[1].Rows[0][0]) != "yes" {
+		return fmt.Errorf("%w: a pooler in between splits what is sent together: after a BEGIN that failed a statement could commit without a fence; connect without it", notReady(Unsupported))
+	}
+	return nil
 }
 
 func (f serverFacts) check() error {

@@ -100,6 +100,23 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 		ask(sql)
 		return words{done("SET CONSTRAINTS"), done("CALL"), ready('I')}
 	},
+	"ROLLBACK in place of COMMIT": func(ask pgproxy.Ask, sql string) words {
+		answer := ask(sql)
+		for i := range answer {
+			if tag, ok := answer[i].(*pgproto3.CommandComplete); ok && string(tag.CommandTag) == "COMMIT" {
+				answer[i] = done("ROLLBACK")
+			}
+		}
+		return answer
+	},
+	"ROLLBACK alone": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{done("ROLLBACK"), ready('I')}
+	},
+	"ROLLBACK, behind an error": func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{poolerError("ERROR", "40001"), done("ROLLBACK"), ready('I')}
+	},
 	"another statement's answer": func(ask pgproxy.Ask, sql string) words {
 		ask(sql)
 		return words{done("SELECT 1"), ready('I')}
@@ -156,13 +173,13 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 }
 
 // behindPooler is a store with one connection, behind a pooler that the test simulates.
-func behindPooler(t *testing.T) (pool *pgxpool.Pool, proxy *pgproxy.Proxy, store, direct *postgres.Store) {
+func behindPooler(t *testing.T, options ...func(*pgxpool.Config)) (pool *pgxpool.Pool, proxy *pgproxy.Proxy, store, direct *postgres.Store) {
 	t.Helper()
 	dsn := migrated(t)
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	pool = openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	pool = openPool(t, proxy.DSN(), append(options, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })...)
 	return pool, proxy, newStore(t, pool, nil), newStore(t, openPool(t, dsn), nil)
 }
 
@@ -246,6 +263,29 @@ func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt(t *testing.T) {
 		onSeal(proxy, answer)
 		_, err := attempt(t.Context(), store, set("x", 1), c)
 		require.ErrorAs(t, err, new(*storage.InDoubtError))
+	}
+}
+
+// The seal finds out that a pooler has ended the transaction before it. After a COMMIT what was written
+// stays, and the operation must not run again.
+func TestCommit_EndedByAPoolerBeforeTheSealIsNamed(t *testing.T) {
+	t.Parallel()
+	for end, want := range map[string]error{"commit": guard.ErrTxEnded, "rollback": nil} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			pool, proxy, store, _ := behindPooler(t)
+			g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](store), nil)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+			onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
+				ask(end)
+				return ask(sql)
+			})
+			err = guard.Do(t.Context(), g, resource, add("x", 1), guard.Retryable())
+			require.ErrorIs(t, err, want)
+			require.False(t, guard.SafeToRetry(err))
+			holds(t, pool, "x", 1)
+		})
 	}
 }
 
@@ -372,4 +412,43 @@ func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
 		}
 	}
 	write(t, direct, c, set("x", 1))
+}
+
+// Under such a pooler a statement of the operation could commit by itself, without a fence. So no
+// operation begins.
+func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*pgproxy.Proxy)
+		says   string
+	}{
+		"it takes the server connection back at the first ReadyForQuery": {(*pgproxy.Proxy).SwitchServers, "does not keep a transaction on its server connection"},
+		"it sends COMMIT early": {func(proxy *pgproxy.Proxy) {
+			proxy.OnQuery(func(sql string) *pgproxy.Action {
+				if !strings.HasPrefix(sql, "begin") {
+					return nil
+				}
+				return pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
+					answer := ask(sql)
+					ask("commit")
+					return answer
+				})
+			})
+		}, "does not keep a transaction on its server connection"},
+		"it takes pipelined statements for separate ones": {(*pgproxy.Proxy).SplitPipelines, "splits what is sent together"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, proxy, store, _ := behindPooler(t, unnamed)
+			c.change(proxy)
+			for _, err := range []error{
+				store.Check(t.Context()),
+				func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")}); return err }(),
+			} {
+				requireNotReady(t, err, postgres.Unsupported)
+				require.ErrorContains(t, err, c.says)
+				require.False(t, guard.SafeToRetry(err))
+			}
+		})
+	}
 }

@@ -40,6 +40,6 @@ func NameCached(err error) error {
 	if text := err.Error(); !strings.Contains(text, "stmtcache_") && !strings.Contains(text, PreparedPrefix) {
 		return err
 	}
-	return fmt.Errorf("%w: the connection's prepared statements are not those that were made: a pooler in transaction mode changes the server connection (put default_query_exec_mode=exec into the DSN, or let the pooler keep them; PgBouncer from 1.21 on: max_prepared_statements), or SQL such as DISCARD ALL has removed them: %w",
+	return fmt.Errorf("%w: the connection's prepared statements are not those that were made: a pooler in transaction mode changes the server connection (put default_query_exec_mode=exec into the DSN), or SQL such as DISCARD ALL has removed them: %w",
 		&NotReadyError{Unsupported}, err)
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -178,8 +177,8 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 		return InDoubt, a.warning
 	case a.Committed:
 		return Committed, nil
-	case string(a.tag) == "ROLLBACK":
-		return Aborted, cmp.Or(err, pgx.ErrTxCommitRollback)
+	case string(a.tag) == "ROLLBACK" && isServers(a.failure):
+		return Aborted, err // the server answers so to the COMMIT of a transaction that has failed
 	case a.failedInside(err):
 		return Aborted, err
 	}
@@ -190,8 +189,7 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 // that shows that the transaction failed. The last statement before the COMMIT of a guarded
 // transaction is a CALL: after that has completed, COMMIT is under way.
 func (a *Answer) failedInside(err error) bool {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || !FromServer(pgErr) {
+	if !isServers(err) {
 		return false
 	}
 	switch a.status {
@@ -202,6 +200,12 @@ func (a *Answer) failedInside(err error) bool {
 	default: // COMMIT failed; or a statement before it, without a transaction
 		return (string(a.tag) == "CALL") != a.endedAhead
 	}
+}
+
+// isServers reports whether err is an error that the server itself has sent.
+func isServers(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && FromServer(pgErr)
 }
 
 // CloseNow closes a connection whose state is unknown, without waiting.
