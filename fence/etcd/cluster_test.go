@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -279,4 +280,34 @@ func anotherThan(c *etcdserver.Cluster, m *etcdserver.Member) *etcdserver.Member
 		}
 	}
 	return nil
+}
+
+// A learner rejects streams. Each client takes the members in turn, from one or the other on: with
+// a request beside each attempt to open a stream, all attempts would meet the same member.
+func TestLearner_IsLeftForAVoter(t *testing.T) {
+	t.Parallel()
+	voter := ownEtcd(t)
+	learner, err := etcdserver.StartLearner(patient(t), voter)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, learner.Stop(context.Background())) })
+	cfg := fresh(t)
+	cfg.TTL = time.Hour // no renewal changes whose turn it is
+	a := newTestLocker(t, dial(t, voter.Endpoint()), cfg)
+	for i := range 8 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			b := newTestLocker(t, dialAll(t, []string{voter.Endpoint(), learner.Endpoint()}), cfg)
+			name := fmt.Sprint(i)
+			held := acquire(t, a, name)
+			waiting := acquiring(patient(t), b, name)
+			awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue(name), 2)
+			awaitWatching(t, b, name)
+			release(t, held)
+			require.NoError(t, etcdtest.Receive(t, waiting).err)
+			for limit := patient(t); !renews(t, b); {
+				require.NoError(t, limit.Err(), "no renewal succeeds")
+			}
+			require.NoError(t, b.Check(patient(t)))
+		})
+	}
 }

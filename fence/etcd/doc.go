@@ -102,7 +102,8 @@
 //     up at another one. A Locker that reaches no other member finds etcd away.
 //   - A member, or the network to it, is silent without breaking a connection: the watch
 //     stream is probed every Config.PollInterval, and moves to another member when a probe
-//     has no answer after Config.RequestTimeout. Renewals ask a second and a third member
+//     has no answer after Config.RequestTimeout: a stream that follows one without an answer, as
+//     from a learner too, goes to the next endpoint, over a connection of its own. Renewals ask a second and a third member
 //     while the first has not answered: with the default Config a silent member cost no
 //     lease (BenchmarkSilentMember). Other requests that reach the silent member fail after
 //     Config.RequestTimeout, until the client closes the connection: see [ClientConfig].

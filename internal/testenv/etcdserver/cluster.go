@@ -193,3 +193,39 @@ func (c *Cluster) askForLeader(ctx context.Context) *Member {
 	}
 	return nil
 }
+
+// StartLearner starts a member that e, which is alone, has as a learner: it takes no requests but
+// for its status and serializable reads. It must be stopped by Stop.
+func StartLearner(ctx context.Context, e *Server) (*Server, error) {
+	client, err := e.Client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	s, err := process.NewServer("etcd-learner", nil, 2)
+	if err != nil {
+		return nil, err
+	}
+	peer := "http://" + s.Address(1)
+	if _, err := client.MemberAddAsLearner(ctx, []string{peer}); err != nil {
+		return nil, errors.Join(err, s.Stop(ctx))
+	}
+	cfg, err := (&Config{ExtraFlags: []string{"--initial-cluster-state=existing"}}).withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	l, program := newServer(s, cfg, seat{name: "learner", peerURL: peer, cluster: e.seat.cluster + ",learner=" + peer})
+	program.Ready = func(ctx context.Context) error {
+		return process.Poll(ctx, func(ctx context.Context) error {
+			status, err := client.Status(ctx, l.Endpoint())
+			if err == nil && !status.IsLearner {
+				err = errors.New("testenv: etcd: the member is no learner")
+			}
+			return err
+		})
+	}
+	if err := s.Start(ctx, program); err != nil {
+		return nil, err
+	}
+	return l, nil
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ type Cluster struct {
 	Logger         *slog.Logger
 	Tasks          *background.Tasks
 
+	turn       atomic.Uint32 // of the endpoints, see Stream
 	marks      *watermark
 	wentBack   func()
 	rechecking atomic.Bool
@@ -33,10 +35,12 @@ type Cluster struct {
 
 // New returns the cluster that client talks to. It makes no request.
 func New(client *clientv3.Client, names keys.Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
-	return &Cluster{
+	c := &Cluster{
 		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger,
 		Tasks: background.New(), marks: newWatermark(names.Epoch()), wentBack: func() {},
 	}
+	c.turn.Store(rand.Uint32() >> 1)
+	return c
 }
 
 // OnWentBack sets the function to call whenever an answer shows an older state. Call it

@@ -8,11 +8,43 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
 )
+
+// Stream returns the connection for a stream, and what to call once the stream has ended.
+//
+// The first attempt to open one has the client's own connection, on which gRPC takes the members
+// that are connected in turn, for all requests together. So a request beside each attempt could send
+// all of them to the same member, which may reject streams, as a learner does, or be silent. An
+// attempt after one that had no answer has a connection of its own to the next endpoint: as many
+// as there are endpoints meet each member.
+func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
+	own := c.Client.ActiveConnection()
+	if !again {
+		return own, func() {}, nil
+	}
+	endpoints := c.Client.Endpoints()
+	if len(endpoints) == 0 {
+		return nil, nil, errors.New("etcd: the client has no endpoints")
+	}
+	conn, err := c.Client.Dial(endpoints[int(c.turn.Add(1))%len(endpoints)])
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, done := context.WithCancel(context.Background())
+	go func() { // until the stream has ended, or the client is closed
+		state := own.GetState()
+		for state != connectivity.Shutdown && own.WaitForStateChange(ctx, state) {
+			state = own.GetState()
+		}
+		_ = conn.Close()
+	}()
+	return conn, done, nil
+}
 
 // Unavailable is Diagnose; for a timeout it also asks the connection why there was no
 // answer.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
@@ -19,7 +18,7 @@ type leases struct {
 }
 
 func newLeases(c *cluster.Cluster) *leases {
-	return &leases{cluster: c, renewals: &renewals{remote: pb.NewLeaseClient(c.Client.ActiveConnection())}}
+	return &leases{cluster: c, renewals: &renewals{cluster: c}}
 }
 
 func (l *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error) {

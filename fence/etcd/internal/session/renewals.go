@@ -8,28 +8,32 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
 // renewals renews leases over one stream, opened when it is needed and kept: the
 // client authenticates for each stream that it opens, and etcd checks a password
 // slowly, on purpose.
 type renewals struct {
-	remote pb.LeaseClient
+	cluster *cluster.Cluster
 
-	mu   sync.Mutex // one renewal at a time
-	kept *renewalStream
+	mu     sync.Mutex // one renewal at a time
+	kept   *renewalStream
+	failed bool // the last renewal did
 }
 
 // renew renews a lease once, and returns the time to live in seconds, 0 if there is no such
 // lease. If the kept stream has died, or its token has expired, a new one is opened at
 // once. A member that has fallen silent returns no error: so another stream is opened
-// beside it, for which the client picks its next member.
-func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error) {
+// beside it, to the next member.
+func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer func() { r.failed = err != nil }()
 	kept := r.kept
 	r.kept = nil
-	t := &renewal{remote: r.remote, id: id, answers: make(chan renewalAnswer)}
+	t := &renewal{id: id, answers: make(chan renewalAnswer)}
 	another := time.NewTicker(perStream(ctx))
 	defer another.Stop()
 	// Streams that haven't answered end here: a late answer must not be taken for that of a
@@ -38,7 +42,7 @@ func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if kept == nil {
-		t.try(ctx, newRenewalStream())
+		t.try(ctx, r.newStream(r.failed))
 	} else {
 		t.try(ctx, kept)
 	}
@@ -52,12 +56,12 @@ func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (int64, error
 				return a.ttl, nil
 			case t.pending > 0:
 			case a.stream == kept:
-				t.try(ctx, newRenewalStream())
+				t.try(ctx, r.newStream(false))
 			default:
 				return 0, rpctypes.Error(a.err)
 			}
 		case <-another.C:
-			t.try(ctx, newRenewalStream())
+			t.try(ctx, r.newStream(true))
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
@@ -86,7 +90,6 @@ func (r *renewals) close() {
 
 // renewal is one renewal, on one stream or several.
 type renewal struct {
-	remote  pb.LeaseClient
 	id      clientv3.LeaseID
 	answers chan renewalAnswer
 	pending int // tries that have not answered
@@ -103,7 +106,7 @@ type renewalAnswer struct {
 func (t *renewal) try(ctx context.Context, s *renewalStream) {
 	t.pending++
 	t.running.Go(func() {
-		ttl, err := s.renew(ctx, t.remote, t.id)
+		ttl, err := s.renew(ctx, t.id)
 		if err != nil {
 			s.cancel()
 		}
@@ -120,19 +123,29 @@ func (t *renewal) try(ctx context.Context, s *renewalStream) {
 type renewalStream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
+	open   func() (pb.Lease_LeaseKeepAliveClient, error)
 	stream pb.Lease_LeaseKeepAliveClient
 }
 
-func newRenewalStream() *renewalStream {
+// newStream returns a stream; again is as for cluster.Stream.
+func (r *renewals) newStream(again bool) *renewalStream {
 	s := &renewalStream{}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.open = func() (pb.Lease_LeaseKeepAliveClient, error) {
+		conn, done, err := r.cluster.Stream(again)
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(s.ctx, done)
+		return pb.NewLeaseClient(conn).LeaseKeepAlive(s.ctx)
+	}
 	return s
 }
 
-func (s *renewalStream) renew(ctx context.Context, remote pb.LeaseClient, id clientv3.LeaseID) (ttl int64, err error) {
+func (s *renewalStream) renew(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
 	defer context.AfterFunc(ctx, s.cancel)()
 	if s.stream == nil {
-		if s.stream, err = remote.LeaseKeepAlive(s.ctx); err != nil {
+		if s.stream, err = s.open(); err != nil {
 			return 0, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,6 +18,8 @@ type stream struct {
 	rpc pb.Watch_WatchClient
 	ctx context.Context // ends with the stream; its cause says why
 	end context.CancelCauseFunc
+
+	answers atomic.Bool // the server has answered, and hasn't fallen silent
 
 	// Guarded by Watcher.mu:
 
@@ -35,17 +38,23 @@ type pendingRequest struct {
 	sent time.Time
 }
 
-// openStream opens a stream, watches everything over it, and returns why it ended.
-func (w *Watcher) openStream(ctx context.Context) error {
+// openStream opens a stream, watches everything over it, and returns why it ended, and whether
+// the server answered until then. again says that the last one didn't.
+func (w *Watcher) openStream(ctx context.Context, again bool) (answered bool, err error) {
+	conn, done, err := w.cluster.Stream(again)
+	if err != nil {
+		return false, err
+	}
+	defer done()
 	s := &stream{Watcher: w, ids: map[int64]int64{}}
 	s.ctx, s.end = context.WithCancelCause(clientv3.WithRequireLeader(ctx))
 	defer s.end(nil)
 	// The client authenticates for each stream, and would wait forever for a silent member.
 	opening := time.AfterFunc(w.cluster.RequestTimeout, s.silent)
-	opened, err := w.remote.Watch(s.ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	opened, err := pb.NewWatchClient(conn).Watch(s.ctx, grpc.MaxCallRecvMsgSize(math.MaxInt32))
 	opening.Stop()
 	if err != nil {
-		return err
+		return false, err
 	}
 	s.rpc = opened
 	w.restart()
@@ -57,7 +66,7 @@ func (w *Watcher) openStream(ctx context.Context) error {
 	go s.checkAll()
 	s.sendAll()
 	<-received
-	return context.Cause(s.ctx)
+	return s.answers.Load(), context.Cause(s.ctx)
 }
 
 // restart queues a request for every watch: a new stream has none.
@@ -137,6 +146,7 @@ func (s *stream) check() {
 }
 
 func (s *stream) silent() {
+	s.answers.Store(false)
 	s.end(fmt.Errorf("etcd: no answer to a watch within %v", s.cluster.RequestTimeout))
 }
 
@@ -173,6 +183,7 @@ func (s *stream) receive() error {
 		if err != nil {
 			return err
 		}
+		s.answers.Store(true)
 		if resp.Created {
 			err = s.created(resp)
 		} else {

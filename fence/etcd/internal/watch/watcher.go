@@ -20,7 +20,6 @@ import (
 // a few, however many queues it watches. Its methods may be called from several goroutines.
 type Watcher struct {
 	cluster      *cluster.Cluster
-	remote       pb.WatchClient
 	pollInterval time.Duration
 
 	wake         chan struct{} // holds one signal that there is something to send
@@ -56,7 +55,7 @@ const (
 // watch is probed, and Poll reads, every pollInterval.
 func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
-		cluster: c, remote: pb.NewWatchClient(c.Client.ActiveConnection()), pollInterval: pollInterval,
+		cluster: c, pollInterval: pollInterval,
 		wake: make(chan struct{}, 1), clientClosed: make(chan struct{}),
 		lastID: firstID, watches: map[int64]*Follower{},
 	}
@@ -127,32 +126,43 @@ func (w *Watcher) wakeUp() {
 }
 
 // CheckMember returns a *ProxyError if a proxy answers watches in place of a member of etcd. It asks
-// by a watch, unless the last one was answered by a member.
-func (w *Watcher) CheckMember(ctx context.Context) error {
-	if w.member.Load() {
-		return nil
+// by a watch, at each endpoint until there is an answer, unless the last one came from a member.
+func (w *Watcher) CheckMember(ctx context.Context) (err error) {
+	for n := 0; n <= len(w.cluster.Client.Endpoints()) && !w.member.Load(); n++ {
+		var id int64
+		if id, err = w.ask(ctx, n > 0); err != nil {
+			continue
+		}
+		if id != firstID {
+			return &ProxyError{Endpoints: w.cluster.Client.Endpoints()}
+		}
+		w.member.Store(true)
 	}
+	return err
+}
+
+// ask asks for a watch under firstID, and returns the id that it gets.
+func (w *Watcher) ask(ctx context.Context, again bool) (int64, error) {
+	conn, done, err := w.cluster.Stream(again)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	rpc, err := w.remote.Watch(ctx)
+	rpc, err := pb.NewWatchClient(conn).Watch(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	create := &pb.WatchRequest_CreateRequest{CreateRequest: w.probeRequest(firstID)}
 	if err := rpc.Send(&pb.WatchRequest{RequestUnion: create}); err != nil {
-		return err
+		return 0, err
 	}
 	resp, err := rpc.Recv()
-	switch {
-	case err != nil:
-		return err
-	case resp.Canceled:
-		return fmt.Errorf("etcd: watch rejected: %s", resp.CancelReason)
-	case resp.WatchId != firstID:
-		return &ProxyError{Endpoints: w.cluster.Client.Endpoints()}
+	if err == nil && resp.Canceled {
+		err = fmt.Errorf("etcd: watch rejected: %s", resp.CancelReason)
 	}
-	w.member.Store(true)
-	return nil
+	return resp.GetWatchId(), err
 }
 
 // ProxyError: a proxy answers in place of a member of etcd.
@@ -169,10 +179,12 @@ func (e *ProxyError) UnavailableReason() fence.UnavailableReason { return fence.
 // run keeps a stream open while there is something to watch, until ctx ends or
 // the client is closed.
 func (w *Watcher) run(ctx context.Context) {
+	answered := true
 	for failures := 0; ctx.Err() == nil; {
 		if !w.Idle() {
 			began := time.Now()
-			err := w.openStream(ctx)
+			var err error
+			answered, err = w.openStream(ctx, !answered)
 			if ctx.Err() != nil {
 				return
 			}
