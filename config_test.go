@@ -60,19 +60,11 @@ var invalid = map[string]struct {
 }{
 	"statements as long as the default TTL": {
 		fencekit.Config{Store: postgres.Config{StatementTimeout: 10 * time.Second}},
-		"fencekit.Config.Store.StatementTimeout is 10s, and Lock.TTL is 10s: set Store.StatementTimeout below Lock.TTL, or Lock.TTL above it",
+		"fencekit.Config: Lock.TTL is 10s, and Store.StatementTimeout is 10s: set each below Lock.TTL, or leave it unset",
 	},
-	"pauses longer than the TTL": {
-		fencekit.Config{Lock: etcd.Config{TTL: 20 * time.Second}, Store: postgres.Config{IdleTimeout: 21 * time.Second}},
-		"Store.IdleTimeout is 21s, and Lock.TTL is 20s",
-	},
-	"a TTL below the default limits": {
-		fencekit.Config{Lock: etcd.Config{TTL: 5 * time.Second}},
-		"Store.StatementTimeout is 5s, and Lock.TTL is 5s",
-	},
-	"a TTL below the default pause": {
-		fencekit.Config{Lock: etcd.Config{TTL: time.Second}, Store: postgres.Config{LockTimeout: time.Millisecond, StatementTimeout: time.Millisecond}},
-		"Store.IdleTimeout is 5s, and Lock.TTL is 1s",
+	"all that is too long": {
+		fencekit.Config{Lock: etcd.Config{TTL: 3 * time.Second}, Store: postgres.Config{StatementTimeout: 4 * time.Second, IdleTimeout: 5 * time.Second}},
+		"Lock.TTL is 3s, and Store.IdleTimeout is 5s, Store.StatementTimeout is 4s",
 	},
 	"the lock service's own":    {fencekit.Config{Lock: etcd.Config{TTL: time.Millisecond}}, "etcd.Config.TTL"},
 	"the Guard's own":           {fencekit.Config{Guard: guard.Config{MaxRun: -1}}, "Config.MaxRun"},
@@ -90,7 +82,8 @@ func TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet(t *testing.T) {
 		require.ErrorContains(t, err, c.says, name)
 	}
 	for _, cfg := range []fencekit.Config{
-		{Lock: etcd.Config{TTL: 6 * time.Second}},
+		{Lock: etcd.Config{TTL: time.Second}},
+		{Store: postgres.Config{StatementTimeout: time.Second}},
 		{Store: postgres.Config{StatementTimeout: 10*time.Second - 1, IdleTimeout: 10*time.Second - 1}},
 	} {
 		g, err := fencekit.New(client, pool, &cfg)
@@ -112,7 +105,7 @@ func TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet(t *testing.T) {
 func TestNew_ComparesTheDefaultsOfTheParts(t *testing.T) {
 	t.Parallel()
 	page := read(t, "docs/configuration.md")
-	for _, row := range []string{"`TTL` | 10 s", "`StatementTimeout` | 5 s", "`IdleTimeout` | 5 s"} {
+	for _, row := range []string{"`TTL` | 10 s", "`StatementTimeout` | 5 s", "`LockTimeout` | 2 s", "`IdleTimeout` | 5 s"} {
 		require.Regexp(t, regexp.MustCompile(`(?m)^\| `+regexp.QuoteMeta(row)), page, "New's own constant has to follow")
 	}
 }

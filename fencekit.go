@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -43,7 +46,8 @@ type Config struct {
 	// Guard configures how long ownership is kept, what bounds a call, and its Observers.
 	Guard guard.Config
 	// Store configures the schema, the isolation level, and the limits of a guarded
-	// transaction, which have to lie below Lock.TTL.
+	// transaction, which have to lie below Lock.TTL. Those that aren't set follow it where it is
+	// short: StatementTimeout and IdleTimeout are at most half of it, and LockTimeout a fifth.
 	Store postgres.Config
 	// PruneEvery is how often the Guard calls Store.Prune, first after that time, until Close; an
 	// hour, for example. What Prune deletes is the policy of the schema's owner. Every process may
@@ -59,7 +63,7 @@ type Config struct {
 // Guard. It talks to neither server; see Guard.Migrate and Guard.Check. A nil or closed
 // client, a nil pool, and a Config that is out of bounds are guard.ErrInvalid.
 func New(client *clientv3.Client, pool *pgxpool.Pool, cfg *Config) (*Guard, error) {
-	c := cfg.withLogger()
+	c := cfg.withDefaults()
 	locker, err := etcd.NewLocker(client, &c.Lock)
 	if err != nil {
 		return nil, err
@@ -71,8 +75,9 @@ func New(client *clientv3.Client, pool *pgxpool.Pool, cfg *Config) (*Guard, erro
 	return g, nil
 }
 
-// withLogger returns the Config with its Logger for the parts that have none.
-func (c *Config) withLogger() Config {
+// withDefaults returns the Config with its Logger for the parts that have none, and with limits that fit
+// Lock.TTL.
+func (c *Config) withDefaults() Config {
 	var filled Config
 	if c != nil {
 		filled = *c
@@ -80,6 +85,7 @@ func (c *Config) withLogger() Config {
 	for _, logger := range []**slog.Logger{&filled.Lock.Logger, &filled.Guard.Logger, &filled.Store.Logger} {
 		*logger = cmp.Or(*logger, filled.Logger)
 	}
+	filled.fitLimits()
 	return filled
 }
 
@@ -107,36 +113,50 @@ func newOn(locker *etcd.Locker, pool *pgxpool.Pool, c Config) (*Guard, error) {
 const (
 	defaultTTL              = 10 * time.Second
 	defaultStatementTimeout = 5 * time.Second
+	defaultLockTimeout      = 2 * time.Second
 	defaultIdleTimeout      = 5 * time.Second
 )
 
-// validate checks what no part can check alone: a transaction whose process has stopped
-// must not stand in the way of its successor for longer than the lock does. A
-// postgres.Config has its LockTimeout within its StatementTimeout.
+// fitLimits sets the limits of a guarded transaction that aren't set: a transaction whose process
+// has stopped must not stand in the way of its successor for longer than the lock does.
+func (c *Config) fitLimits() {
+	ttl := cmp.Or(c.Lock.TTL, defaultTTL)
+	c.Store.StatementTimeout = cmp.Or(c.Store.StatementTimeout, min(defaultStatementTimeout, ttl/2))
+	c.Store.IdleTimeout = cmp.Or(c.Store.IdleTimeout, min(defaultIdleTimeout, ttl/2))
+	c.Store.LockTimeout = cmp.Or(c.Store.LockTimeout, max(0, min(defaultLockTimeout, ttl/5, c.Store.StatementTimeout)))
+}
+
+// validate checks what no part can check alone. A postgres.Config has its LockTimeout within its
+// StatementTimeout.
 func (c Config) validate() error {
 	if c.PruneEvery != 0 && c.PruneEvery < time.Second || c.PruneEvery > 24*time.Hour {
 		return fmt.Errorf("%w: fencekit.Config.PruneEvery is %v, want between 1s and 24h, or 0 for never", guard.ErrInvalid, c.PruneEvery)
 	}
 	ttl := cmp.Or(c.Lock.TTL, defaultTTL)
-	for _, limit := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"StatementTimeout", cmp.Or(c.Store.StatementTimeout, defaultStatementTimeout)},
-		{"IdleTimeout", cmp.Or(c.Store.IdleTimeout, defaultIdleTimeout)},
-	} {
-		if limit.value >= ttl {
-			return fmt.Errorf("%w: fencekit.Config.Store.%s is %v, and Lock.TTL is %v: set Store.%s below Lock.TTL, or Lock.TTL above it",
-				guard.ErrInvalid, limit.name, limit.value, ttl, limit.name)
+	var long []string
+	for name, limit := range map[string]time.Duration{"Store.StatementTimeout": c.Store.StatementTimeout, "Store.IdleTimeout": c.Store.IdleTimeout} {
+		if limit >= ttl {
+			long = append(long, fmt.Sprintf("%s is %v", name, limit))
 		}
 	}
-	return nil
+	if len(long) == 0 {
+		return nil
+	}
+	slices.Sort(long)
+	return fmt.Errorf("%w: fencekit.Config: Lock.TTL is %v, and %s: set each below Lock.TTL, or leave it unset", guard.ErrInvalid, ttl, strings.Join(long, ", "))
 }
 
 // Election returns the election of a name. What runs on Guard.UnderLease of its
 // Leadership is rejected once a later leader has begun. It doesn't talk to etcd; a name
-// that can't be a resource is a *fence.InvalidGrantError.
-func (g *Guard) Election(name string) (*etcd.Election, error) { return g.Locker.Election(name) }
+// that can't be a resource is a *fence.InvalidGrantError. Config.Guard.Observers learn of its
+// campaigns and leaderships as they do of locks.
+func (g *Guard) Election(name string) (fence.Election, error) {
+	e, err := g.Locker.Election(name)
+	if err != nil {
+		return nil, err
+	}
+	return g.ObserveElection(name, e), nil
+}
 
 // Migrate brings the tables of Fencekit up to date; nothing else does. Without it calls
 // fail with postgres.ErrNotReady. Concurrent calls wait for each other. The pool's

@@ -32,7 +32,7 @@ type Shards struct {
 // postgres.OtherShard when it claims, since Migrate records in each database which shard of how
 // many it is. NewShards talks to no server, and fails as New does.
 func NewShards(client *clientv3.Client, pools []*pgxpool.Pool, cfg *Config) (*Shards, error) {
-	c := cfg.withLogger()
+	c := cfg.withDefaults()
 	if c.Store.Shard != "" {
 		return nil, fmt.Errorf("%w: fencekit.Config.Store.Shard is %q: leave it out, NewShards sets it for each database", guard.ErrInvalid, c.Store.Shard)
 	}

@@ -3,6 +3,7 @@ package fence
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Sentinels for errors.Is. The typed errors below carry the facts.
@@ -67,10 +68,17 @@ type LeaseLostError struct {
 	Grant  Grant
 	Reason LossReason
 	Err    error // what kept the lease from being renewed, nil if that isn't known
+
+	// Paused is for how long, at least, this process did not run when it should have renewed the
+	// lease; 0 if it ran. It was stopped, or got no CPU: the lock service is not to blame.
+	Paused time.Duration
 }
 
 func (e *LeaseLostError) Error() string {
 	text := fmt.Sprintf("fence: %s: token %d of %s lost: %s", e.Grant.Resource, e.Grant.Token, e.Grant.Holder, e.Reason)
+	if e.Paused > 0 {
+		text += fmt.Sprintf(": this process did not run for %v or more: it was stopped, or got no CPU", e.Paused)
+	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}

@@ -40,7 +40,7 @@ func endingObserver(end func()) *guard.Observer {
 		Acquiring: func(context.Context, string, int) { end() },
 		Queued:    func(context.Context, string, int) { end() },
 		Acquired:  func(context.Context, fence.Grant, time.Duration) { end() },
-		LeaseLost: func(*fence.LeaseLostError) { end() },
+		LeaseLost: func(*fence.LeaseLostError, bool) { end() },
 		Released:  func(fence.Grant, error) { end() },
 		Claimed:   func(context.Context, fence.Grant, time.Duration) { end() },
 		Rejected:  func(context.Context, *guard.RejectedError) { end() },

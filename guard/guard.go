@@ -70,6 +70,7 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 		return fmt.Errorf("%w: close: the context is that of a function that runs under this Guard: let it return first", ErrInvalid)
 	}
 	k := g.keeper
+	defer k.report.losses.log(k.report.logger)
 	defer context.AfterFunc(ctx, func() { k.contexts.endAll(ErrClosed) })()
 	patient, stop := withReleaseTime(ctx)
 	defer stop()

@@ -17,6 +17,7 @@ func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[T
 	defer c.report()
 	op = labelled(g.profiles, resources, op)
 	c.init(g.keeper, resources)
+	c.atOnce = o.releaseAtOnce
 	defer c.giveBackFrom(ctx, 0)
 	batch, ok := op.(storage.BatchOp[Tx])
 	c.alone = !ok || len(resources) > 1 || o.readOnly || !batch.Shares()
@@ -78,6 +79,7 @@ func (g *Guard[Tx]) hold(ctx context.Context, resources []string, fn func(ctx co
 	}
 	locks := &heldLocks{}
 	locks.init(g.keeper, resources)
+	locks.atOnce = o.releaseAtOnce
 	defer locks.giveBackFrom(ctx, 0)
 	return retryHold(ctx, o, retryableUnderNewGrants, func() error {
 		if _, err := g.ownAndClaim(ctx, locks); err != nil {

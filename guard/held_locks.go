@@ -19,6 +19,7 @@ type heldLocks struct {
 	lines     []*line  // of the first resources, whose turns the call has
 	owned     []*ownership
 	states    grantStates // of owned
+	atOnce    bool        // they are not kept after the call
 	one       struct {    // what the slices point to if there is one resource: no further allocation
 		line  [1]*line
 		owned [1]*ownership
@@ -57,6 +58,7 @@ func (h *heldLocks) own(ctx context.Context) error {
 				return err
 			}
 		}
+		o.atOnce = h.atOnce
 		h.owned[i], h.states[i] = o, &o.grantState
 	}
 	return nil
@@ -94,7 +96,7 @@ func (h *heldLocks) giveBackFrom(ctx context.Context, n int) {
 	n = min(n, len(h.lines))
 	passed := h.lines[n:]
 	h.lines = h.lines[:n]
-	if h.keeper.cfg.KeepFor < 0 && len(passed) > 1 {
+	if (h.atOnce || h.keeper.cfg.KeepFor < 0) && len(passed) > 1 {
 		h.keeper.passAtOnce(ctx, passed)
 		return
 	}

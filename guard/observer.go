@@ -36,8 +36,9 @@ type Observer struct {
 	// Acquired: the lock service granted a resource after wait. Each Acquired is
 	// followed by one Released.
 	Acquired func(ctx context.Context, grant fence.Grant, wait time.Duration)
-	// LeaseLost: a lease ended without being released. Released follows.
-	LeaseLost func(err *fence.LeaseLostError)
+	// LeaseLost: a lease ended without being released. Released follows. inUse says that a call used
+	// the resource; else it was merely kept for the next one.
+	LeaseLost func(err *fence.LeaseLostError, inUse bool)
 	// Released: the Guard gave up a grant. err is the lock service's answer, or
 	// context.DeadlineExceeded if there was none within 5 s; the release then goes on in the
 	// background. The resource is free at the latest when the lease's time to live has

@@ -3,7 +3,9 @@ package guard_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,7 +39,7 @@ func (r *recorder) observer() *guard.Observer {
 			r.queued += delta
 		},
 		Acquired:  func(context.Context, fence.Grant, time.Duration) { add("acquired") },
-		LeaseLost: func(*fence.LeaseLostError) { add("lost") },
+		LeaseLost: func(*fence.LeaseLostError, bool) { add("lost") },
 		Released:  func(fence.Grant, error) { add("released") },
 		Claimed:   func(context.Context, fence.Grant, time.Duration) { add("claimed") },
 		Rejected:  func(_ context.Context, e *guard.RejectedError) { add("rejected " + string(e.Reason)) },
@@ -90,7 +92,44 @@ func TestObserver_SeesEventsInOrder(t *testing.T) {
 		}, f)
 		require.Equal(t, fence.Token(1), f.Grants[0].Token)
 		require.Contains(t, log.String(), `level=WARN msg="guard: rejected" resource=sku/42 epoch=1 token=1 holder=`+f.Grants[0].Holder+` reason=stale stage=seal`)
-		require.Contains(t, log.String(), "lease lost")
+	})
+}
+
+// An election is seen as a lock is: waited for, had, and given up or lost, once.
+func TestObserveElection_SeesCampaignsAndLeaderships(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var mu sync.Mutex
+		var events []string
+		add := func(event string) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, event)
+		}
+		g := w.process("a", &guard.Config{Observers: []*guard.Observer{{
+			Acquiring: func(_ context.Context, resource string, delta int) { add(fmt.Sprint(resource, " ", delta)) },
+			Acquired: func(_ context.Context, g fence.Grant, wait time.Duration) {
+				add(fmt.Sprint("acquired ", g.Token, " ", wait))
+			},
+			LeaseLost: func(l *fence.LeaseLostError, inUse bool) { add(fmt.Sprint("lost ", l.Grant.Token, " ", inUse)) },
+			Released:  func(g fence.Grant, _ error) { add(fmt.Sprint("released ", g.Token)) },
+		}}})
+		e, err := w.locks.NewLocker("a").Election("jobs")
+		require.NoError(t, err)
+		e = g.ObserveElection("jobs", e)
+		first, err := e.Campaign(t.Context(), "a")
+		require.NoError(t, err)
+		go func() {
+			time.Sleep(time.Second)
+			require.NoError(t, first.Resign(t.Context()))
+		}()
+		second, err := e.Campaign(t.Context(), "b")
+		require.NoError(t, err)
+		require.NoError(t, first.Release(t.Context()))
+		require.True(t, w.locks.Lose("jobs"))
+		synctest.Wait()
+		require.NoError(t, second.Release(t.Context()))
+		slices.Sort(events) // the end of the first and the beginning of the second come together
+		require.Equal(t, []string{"acquired 1 0s", "acquired 2 1s", "jobs -1", "jobs -1", "jobs 1", "jobs 1", "lost 2 true", "released 1", "released 2"}, events)
 	})
 }
 

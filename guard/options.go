@@ -37,11 +37,12 @@ type HoldOption interface {
 }
 
 type options struct {
-	record    storage.OpRecord
-	retryable bool
-	readOnly  bool
-	once      *storage.OnceKey
-	result    result
+	record        storage.OpRecord
+	retryable     bool
+	readOnly      bool
+	releaseAtOnce bool
+	once          *storage.OnceKey
+	result        result
 }
 
 // anyOption is an Option.
@@ -124,6 +125,17 @@ func Attr(key, value string) Option {
 func Retryable() HoldOption {
 	return holdOption{func(o *options) error {
 		o.retryable = true
+		return nil
+	}}
+}
+
+// ReleaseAtOnce releases the call's resources when it has ended, whatever Config.KeepFor is, unless other
+// calls of the process wait for them: for resources that are used once, such as an order's. It has no effect
+// on the Runner of a Hold, under grants and leases of the caller's, and for a batch that another call has
+// taken into its transaction.
+func ReleaseAtOnce() HoldOption {
+	return holdOption{func(o *options) error {
+		o.releaseAtOnce = true
 		return nil
 	}}
 }

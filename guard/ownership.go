@@ -26,6 +26,7 @@ type ownership struct {
 	line    *line
 	lease   fence.Lease
 	running atomic.Pointer[runContext] // the context of the function that runs under it, or nil
+	atOnce  bool                       // the call that has the turn doesn't want it kept
 
 	// Guarded by keeper.mu.
 	contended         instant // when another process began to wait; 0 if none does
@@ -248,12 +249,16 @@ func (o *ownership) onContended() {
 // onLost is called when the lease is lost. It releases an idle ownership, and ends the
 // context of a running function; the fence decides whether its transaction commits.
 func (o *ownership) onLost() {
+	k := o.line.keeper
+	k.mu.Lock()
+	inUse := o.line.busy && o.line.ownership == o
+	k.mu.Unlock()
 	if run := o.running.Load(); run != nil {
 		run.end(o.lease.Err())
 	}
 	var loss *fence.LeaseLostError
 	if errors.As(o.lease.Err(), &loss) {
-		o.line.keeper.report.leaseLost(loss)
+		k.report.leaseLost(loss, inUse)
 	}
 	o.releaseIfIdle()
 }

@@ -1,9 +1,12 @@
 package guard_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,17 +225,59 @@ func TestQueue_CallLeavesAtOnceWhileItAcquires(t *testing.T) {
 func TestLost_IdleOwnershipIsGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var lost *fence.LeaseLostError
+		used := true
 		g := w.process("a", &guard.Config{Observers: []*guard.Observer{{
-			LeaseLost: func(err *fence.LeaseLostError) { lost = err },
+			LeaseLost: func(err *fence.LeaseLostError, inUse bool) { lost, used = err, inUse },
 		}}})
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 		require.True(t, w.locks.Lose(sku))
 		synctest.Wait()
 		require.NotNil(t, lost)
 		require.Equal(t, fence.LossExpired, lost.Reason)
+		require.False(t, used)
 		require.Zero(t, guard.Lines(g))
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 		require.Equal(t, 2, w.locks.Grants())
+	})
+}
+
+func TestReleaseAtOnce_KeepsNothingAfterTheCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n"), guard.ReleaseAtOnce()))
+		require.NoError(t, guard.Do(t.Context(), g, []string{"x", "y"}, increment("n"), guard.ReleaseAtOnce()))
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
+			return guard.Do(ctx, h, sku, increment("n"))
+		}, guard.ReleaseAtOnce()))
+		synctest.Wait()
+		require.Zero(t, guard.Lines(g))
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		synctest.Wait()
+		require.Equal(t, 1, guard.Lines(g), "the next call says for itself")
+	})
+}
+
+// What is lost together is one line in the log, which tells what was in use from what was merely kept.
+func TestLost_TogetherIsOneLine(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		g := w.process("a", &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for n := range 160 {
+			require.NoError(t, guard.Do(t.Context(), g, fmt.Sprint("kept/", n), increment("n")))
+		}
+		err := guard.Do(t.Context(), g, []string{"used/1", "used/2"}, func(ctx context.Context, _ *memory.Tx) error {
+			for n := range 160 {
+				require.True(t, w.locks.Lose(fmt.Sprint("kept/", n)))
+			}
+			require.True(t, w.locks.Lose("used/1"))
+			require.True(t, w.locks.Lose("used/2"))
+			synctest.Wait()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, fence.ErrLeaseLost)
+		time.Sleep(time.Second)
+		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+		require.Regexp(t, `level=WARN msg="guard: leases lost" resources=162 in_use=2 reason="lease expired or revoked" used="\[used/. used/.\]"`, log.String())
 	})
 }
 

@@ -275,7 +275,7 @@ func (k *keeper) mustRelease(o *ownership, othersWait bool) bool {
 	if k.cfg.KeepFor < 0 {
 		return true
 	}
-	return !othersWait && (k.closed || o.dead || o.contended != 0 || o.lease.Err() != nil)
+	return !othersWait && (k.closed || o.atOnce || o.dead || o.contended != 0 || o.lease.Err() != nil)
 }
 
 // takeIdle takes the turn at o's line if no call has it and o is still the line's ownership.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -16,6 +17,7 @@ type reporter struct {
 	observers []*Observer
 	logger    *slog.Logger
 	logs      bool // the Config has a Logger
+	losses    losses
 }
 
 func newReporter(observers []*Observer, l *slog.Logger) *reporter {
@@ -85,12 +87,73 @@ func (r *reporter) acquired(ctx context.Context, g fence.Grant, wait time.Durati
 	}
 }
 
-func (r *reporter) leaseLost(err *fence.LeaseLostError) {
-	r.log(slog.LevelWarn, "guard: lease lost", err.Grant, "reason", string(err.Reason))
+func (r *reporter) leaseLost(err *fence.LeaseLostError, inUse bool) {
+	r.log(slog.LevelDebug, "guard: lease lost", err.Grant, "reason", string(err.Reason), "in_use", inUse)
+	if r.logs {
+		r.losses.add(err, inUse, r.logger)
+	}
 	for _, o := range r.observers {
 		if f := o.LeaseLost; f != nil {
-			r.call(func() { f(err) })
+			r.call(func() { f(err, inUse) })
 		}
+	}
+}
+
+// losses are the leases that were lost a moment ago. Those of one session are lost together, and are
+// one line in the log.
+type losses struct {
+	mu       sync.Mutex
+	byReason map[fence.LossReason]*lossesOf
+}
+
+type lossesOf struct {
+	first *fence.LeaseLostError
+	all   int
+	inUse []string
+}
+
+// gatherLosses is how long losses are gathered for one line.
+const gatherLosses = 100 * time.Millisecond
+
+// maxLossNames bounds how many resources that were in use the line names.
+const maxLossNames = 10
+
+func (l *losses) add(err *fence.LeaseLostError, inUse bool, logger *slog.Logger) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.byReason[err.Reason]
+	if of == nil {
+		of = &lossesOf{first: err}
+		if l.byReason == nil {
+			l.byReason = map[fence.LossReason]*lossesOf{}
+			time.AfterFunc(gatherLosses, func() { l.log(logger) })
+		}
+		l.byReason[err.Reason] = of
+	}
+	of.all++
+	if inUse {
+		of.inUse = append(of.inUse, err.Grant.Resource)
+	}
+}
+
+// log logs what was gathered, and begins anew.
+func (l *losses) log(logger *slog.Logger) {
+	l.mu.Lock()
+	lost := l.byReason
+	l.byReason = nil
+	l.mu.Unlock()
+	for reason, of := range lost {
+		args := []any{"resources", of.all, "in_use", len(of.inUse), "reason", string(reason)}
+		if len(of.inUse) > 0 {
+			args = append(args, "used", of.inUse[:min(len(of.inUse), maxLossNames)])
+		}
+		if of.first.Paused > 0 {
+			args = append(args, "process_paused", of.first.Paused)
+		}
+		if of.first.Err != nil {
+			args = append(args, "error", of.first.Err)
+		}
+		logger.Warn("guard: leases lost", args...)
 	}
 }
 

@@ -19,8 +19,9 @@ type instruments struct {
 
 // labels are what a measurement is labelled with.
 type labels struct {
-	metric       telemetry.Metric
-	class, label string
+	metric telemetry.Metric
+	class  string
+	values telemetry.Values
 }
 
 func newInstruments(meter metric.Meter) (*instruments, error) {
@@ -56,8 +57,8 @@ func newInstrument(meter metric.Meter, d telemetry.Definition) (func(context.Con
 }
 
 // record is telemetry.Record.
-func (i *instruments) record(ctx context.Context, m telemetry.Metric, value float64, class, label string) {
-	i.all[m](ctx, value, i.attributes(labels{m, class, label}))
+func (i *instruments) record(ctx context.Context, m telemetry.Metric, value float64, class string, values telemetry.Values) {
+	i.all[m](ctx, value, i.attributes(labels{m, class, values}))
 }
 
 func (i *instruments) attributes(of labels) metric.MeasurementOption {
@@ -65,8 +66,8 @@ func (i *instruments) attributes(of labels) metric.MeasurementOption {
 		return known.(metric.MeasurementOption)
 	}
 	attributes := []attribute.KeyValue{attribute.String(telemetry.ClassLabel, of.class)}
-	if of.label != "" {
-		attributes = append(attributes, attribute.String(telemetry.Definitions[of.metric].Label, of.label))
+	for n, label := range telemetry.Definitions[of.metric].Labels {
+		attributes = append(attributes, attribute.String(label.Name, of.values[n]))
 	}
 	made, _ := i.sets.LoadOrStore(of, metric.WithAttributeSet(attribute.NewSet(attributes...)))
 	return made.(metric.MeasurementOption)

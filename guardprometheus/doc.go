@@ -7,6 +7,6 @@
 // docs/guides/observability.md has a table of the metrics. They are labelled by the class of
 // the resource, which is the part of its name before the first slash, and never by the resource.
 //
-// Not covered: a Locker or an election that is used without a Guard. A paused process reports
+// Not covered: a Locker, or an election of one, that is used without the Guard. A paused process reports
 // only once it is resumed.
 package guardprometheus

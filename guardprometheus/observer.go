@@ -66,18 +66,15 @@ func (all *instruments) register(reg prometheus.Registerer) error {
 }
 
 // record is telemetry.Record.
-func (all *instruments) record(_ context.Context, m telemetry.Metric, value float64, class, label string) {
-	if label == "" {
-		all[m].record(value, class)
-	} else {
-		all[m].record(value, class, label)
-	}
+func (all *instruments) record(_ context.Context, m telemetry.Metric, value float64, class string, values telemetry.Values) {
+	labels := [...]string{class, values[0], values[1]}
+	all[m].record(value, labels[:1+len(telemetry.Definitions[m].Labels)]...)
 }
 
 func newInstrument(d telemetry.Definition) instrument {
 	labels := []string{telemetry.ClassLabel}
-	if d.Label != "" {
-		labels = append(labels, d.Label)
+	for _, label := range d.Labels {
+		labels = append(labels, label.Name)
 	}
 	switch d.Kind {
 	case telemetry.Counter:

@@ -102,7 +102,7 @@ func TestObserver_CountsWhatHappened(t *testing.T) {
 		synctest.Wait()
 		w.requireValues("fence_locks_held", map[string]float64{})
 		w.requireValues("fence_acquires_total", map[string]float64{"class=sku ": 3, "class=order ": 2, "class=lot ": 5})
-		w.requireValues("fence_leases_lost_total", map[string]float64{"class=sku reason=expired ": 1})
+		w.requireValues("fence_leases_lost_total", map[string]float64{"class=sku in_use=true reason=expired ": 1})
 		w.requireValues("guard_rejections_total", map[string]float64{"class=sku reason=stale ": 1})
 		w.requireValues("guard_writes_total", map[string]float64{
 			"class=sku outcome=committed ": 2, "class=sku outcome=failed ": 1, "class=sku outcome=rejected ": 1,
@@ -195,7 +195,7 @@ func TestObserver_ManyNamesMakeFewSeries(t *testing.T) {
 			w.observer.Acquired(t.Context(), grant, time.Second)
 			w.observer.Claimed(t.Context(), grant, time.Second)
 			w.observer.Rejected(t.Context(), &guard.RejectedError{Grant: grant, Reason: storage.Reason(name)})
-			w.observer.LeaseLost(&fence.LeaseLostError{Grant: grant, Reason: fence.LossReason(name)})
+			w.observer.LeaseLost(&fence.LeaseLostError{Grant: grant, Reason: fence.LossReason(name)}, true)
 			w.observer.Released(grant, nil)
 			w.observer.Finished(t.Context(), guard.Operation{Resources: []string{name}, Outcome: guard.OutcomeCommitted})
 		}

@@ -42,9 +42,14 @@ type Definition struct {
 	Help    string
 	Kind    Kind
 	Unit    string    // in OpenTelemetry
-	Label   string    // that the metric has besides ClassLabel; "" if it has none
-	Values  []string  // all that Label can be
+	Labels  []Label   // that the metric has besides ClassLabel; at most two
 	Buckets []float64 // upper bounds, of a Histogram
+}
+
+// Label is a label, or attribute, of a metric.
+type Label struct {
+	Name   string
+	Values []string // all that there are
 }
 
 // What the labels can be.
@@ -54,6 +59,7 @@ var (
 		string(guard.OutcomeRejected), string(guard.OutcomeUnknown), string(guard.OutcomePanicked),
 	}
 	kinds   = []string{"write", "read"}
+	inUse   = []string{"false", "true"}
 	queues  = []string{"process", "lock_service"}
 	losses  = []string{"deadline", "expired", "deleted", "closed", "went_back", unlisted}
 	reasons = []string{"stale", "overtaken", "collision", "epoch_behind", "tokens_went_back", "token_jump", "went_back", "failed_over", unlisted}
@@ -80,23 +86,23 @@ var Definitions = [...]Definition{
 		Help: "Locks that the process was granted and has not given up, also those that it keeps for the next call.",
 	},
 	QueueLength: {
-		Name: "fence_queue_length", OTel: "fence.queue_length", Kind: Gauge, Unit: "{call}", Label: "queue", Values: queues,
+		Name: "fence_queue_length", OTel: "fence.queue_length", Kind: Gauge, Unit: "{call}", Labels: []Label{{"queue", queues}},
 		Help: "Calls that wait for a resource: for their turn in the process, or for the lock service.",
 	},
 	LeasesLost: {
-		Name: "fence_leases_lost_total", OTel: "fence.leases_lost", Kind: Counter, Unit: "{lock}", Label: "reason", Values: losses,
-		Help: "Locks that ended without being given up.",
+		Name: "fence_leases_lost_total", OTel: "fence.leases_lost", Kind: Counter, Unit: "{lock}", Labels: []Label{{"reason", losses}, {"in_use", inUse}},
+		Help: "Locks that ended without being given up, while a call used them or not.",
 	},
 	Writes: {
-		Name: "guard_writes_total", OTel: "guard.writes", Kind: Counter, Unit: "{call}", Label: "outcome", Values: outcomes,
+		Name: "guard_writes_total", OTel: "guard.writes", Kind: Counter, Unit: "{call}", Labels: []Label{{"outcome", outcomes}},
 		Help: "Guarded calls that may write, by how they ended.",
 	},
 	Reads: {
-		Name: "guard_reads_total", OTel: "guard.reads", Kind: Counter, Unit: "{call}", Label: "outcome", Values: outcomes,
+		Name: "guard_reads_total", OTel: "guard.reads", Kind: Counter, Unit: "{call}", Labels: []Label{{"outcome", outcomes}},
 		Help: "Guarded calls that only read, by how they ended.",
 	},
 	Duration: {
-		Name: "guard_duration_seconds", OTel: "guard.duration", Kind: Histogram, Unit: "s", Label: "kind", Values: kinds, Buckets: seconds,
+		Name: "guard_duration_seconds", OTel: "guard.duration", Kind: Histogram, Unit: "s", Labels: []Label{{"kind", kinds}}, Buckets: seconds,
 		Help: "How long guarded calls took, with all waiting.",
 	},
 	BatchSize: {
@@ -112,7 +118,7 @@ var Definitions = [...]Definition{
 		Help: "How long it took from asking for a lock until the claim had committed, so that a function could run.",
 	},
 	Rejections: {
-		Name: "guard_rejections_total", OTel: "guard.rejections", Kind: Counter, Unit: "{rejection}", Label: "reason", Values: reasons,
+		Name: "guard_rejections_total", OTel: "guard.rejections", Kind: Counter, Unit: "{rejection}", Labels: []Label{{"reason", reasons}},
 		Help: "Grants that the fence rejected, by reason.",
 	},
 }

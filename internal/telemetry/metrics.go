@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,9 +15,12 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Record adds value to a counter or a gauge, or has a histogram observe it. label is "" if the
-// metric has none besides the class. It may be called from several goroutines.
-type Record func(ctx context.Context, m Metric, value float64, class, label string)
+// Record adds value to a counter or a gauge, or has a histogram observe it. values are those of the
+// metric's Labels, and "" for what it hasn't. It may be called from several goroutines.
+type Record func(ctx context.Context, m Metric, value float64, class string, values Values)
+
+// Values are those of a metric's Labels.
+type Values [2]string
 
 // Metrics records what Guards do.
 type Metrics struct {
@@ -72,17 +76,29 @@ func (m *Metrics) begin(ctx context.Context, class string) {
 		if d.Kind == Histogram {
 			continue
 		}
-		if d.Label == "" {
-			m.record(ctx, Metric(metric), 0, class, "")
-		}
-		for _, value := range d.Values {
-			m.record(ctx, Metric(metric), 0, class, value)
+		for _, values := range d.combinations() {
+			m.record(ctx, Metric(metric), 0, class, values)
 		}
 	}
 }
 
+// combinations returns all values of d's Labels.
+func (d Definition) combinations() []Values {
+	all := []Values{{}}
+	for i, label := range d.Labels {
+		var longer []Values
+		for _, values := range all {
+			for _, values[i] = range label.Values {
+				longer = append(longer, values)
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
 func (m *Metrics) add(ctx context.Context, metric Metric, value float64, resource, label string) {
-	m.record(ctx, metric, value, m.Class(ctx, resource), label)
+	m.record(ctx, metric, value, m.Class(ctx, resource), Values{label})
 }
 
 func (m *Metrics) acquired(ctx context.Context, grant fence.Grant, wait time.Duration) {
@@ -115,8 +131,9 @@ func (m *Metrics) takeRequested(grant fence.Grant) (requested time.Time, ok bool
 	return requested, ok
 }
 
-func (m *Metrics) leaseLost(lost *fence.LeaseLostError) {
-	m.add(context.Background(), LeasesLost, 1, lost.Grant.Resource, lossLabel(lost.Reason))
+func (m *Metrics) leaseLost(lost *fence.LeaseLostError, inUse bool) {
+	ctx := context.Background()
+	m.record(ctx, LeasesLost, 1, m.Class(ctx, lost.Grant.Resource), Values{lossLabel(lost.Reason), strconv.FormatBool(inUse)})
 }
 
 func (m *Metrics) rejected(ctx context.Context, r *guard.RejectedError) {
@@ -139,10 +156,10 @@ func (m *Metrics) finished(ctx context.Context, operation guard.Operation) {
 		if operation.ReadOnly {
 			count, kind = Reads, "read"
 		}
-		m.record(ctx, count, 1, of, string(operation.Outcome))
-		m.record(ctx, Duration, operation.Took.Seconds(), of, kind)
+		m.record(ctx, count, 1, of, Values{string(operation.Outcome)})
+		m.record(ctx, Duration, operation.Took.Seconds(), of, Values{kind})
 		if operation.BatchSize > 0 && operation.BatchPlace == 0 { // one of those that share a transaction
-			m.record(ctx, BatchSize, float64(operation.BatchSize), of, "")
+			m.record(ctx, BatchSize, float64(operation.BatchSize), of, Values{})
 		}
 	}
 }

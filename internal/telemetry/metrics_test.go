@@ -37,7 +37,7 @@ func constants(t *testing.T, file, typ string) (values []string) {
 // A grant is kept until it is claimed or given up, whichever comes first.
 func TestMetrics_ForgetGrantsThatAreGivenUp(t *testing.T) {
 	t.Parallel()
-	m, err := New(0, func(context.Context, Metric, float64, string, string) {})
+	m, err := New(0, func(context.Context, Metric, float64, string, Values) {})
 	require.NoError(t, err)
 	o := m.Observer()
 	for i := range 1000 {

@@ -96,7 +96,7 @@ func TestObservability_CountsExactlyWhatHappened(t *testing.T) {
 	require.EqualValues(t, 5, value(t, pool, "a"))
 	closeProcess(t, a.process)
 	closeProcess(t, b.process)
-	lostLease := "fence_leases_lost_total sku " + lossLabel(t, lost.Reason)
+	lostLease := "fence_leases_lost_total sku true " + lossLabel(t, lost.Reason)
 	require.Eventually(t, func() bool { return a.exported(t)[lostLease] == 1 }, time.Minute, time.Millisecond, "it is reported beside the call")
 
 	require.Equal(t, map[string]float64{

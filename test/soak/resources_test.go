@@ -33,7 +33,7 @@ func TestResources_UsedOnceLeaveNothingAndDisturbNoOthers(t *testing.T) {
 	locker, err := etcd.NewLocker(client, &etcd.Config{TTL: 30 * time.Second})
 	require.NoError(t, err)
 	g, err := guard.New(locker, memory.NewStore(), &guard.Config{Observers: []*guard.Observer{{
-		LeaseLost: func(loss *fence.LeaseLostError) { t.Error(loss) },
+		LeaseLost: func(loss *fence.LeaseLostError, _ bool) { t.Error(loss) },
 	}}})
 	require.NoError(t, err)
 	use := func(name string) {

@@ -131,7 +131,7 @@ func startProcess(t *testing.T, o *outage, rejections *counts) *process {
 			Rejected: func(_ context.Context, r *guard.RejectedError) {
 				rejections.add(string(r.Reason) + " at " + string(r.Stage))
 			},
-			LeaseLost: func(l *fence.LeaseLostError) { rejections.add("lease lost: " + string(l.Reason)) },
+			LeaseLost: func(l *fence.LeaseLostError, _ bool) { rejections.add("lease lost: " + string(l.Reason)) },
 			Finished: func(_ context.Context, f guard.Operation) {
 				if f.Outcome == guard.OutcomeUnknown {
 					rejections.add(outcomeUnknown)

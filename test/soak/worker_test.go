@@ -248,7 +248,7 @@ func (w *worker) observer() *guard.Observer {
 		Rejected: func(_ context.Context, r *guard.RejectedError) {
 			w.report(event{Kind: rejected, Reason: string(r.Reason) + " at " + string(r.Stage)})
 		},
-		LeaseLost: func(l *fence.LeaseLostError) { w.report(event{Kind: leaseLost, Reason: string(l.Reason)}) },
+		LeaseLost: func(l *fence.LeaseLostError, _ bool) { w.report(event{Kind: leaseLost, Reason: string(l.Reason)}) },
 		Resolved: func(_ context.Context, _ []fence.Grant, applied bool, err error, _ time.Duration) {
 			if err == nil {
 				w.report(event{Kind: resolved, Applied: applied})

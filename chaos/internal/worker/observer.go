@@ -22,7 +22,7 @@ func (w *worker) observer(points *points) *guard.Observer {
 			w.recordGrant(history.Claimed, g)
 			points.reach(workload.PointClaimed)
 		},
-		LeaseLost: func(l *fence.LeaseLostError) {
+		LeaseLost: func(l *fence.LeaseLostError, _ bool) {
 			e := of(history.Lost, l.Grant)
 			e.Reason = string(l.Reason)
 			w.record(e)

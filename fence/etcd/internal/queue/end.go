@@ -32,7 +32,12 @@ func (p *Position) end(cause error) bool {
 func (p *Position) lose(reason fence.LossReason) {
 	loss := &fence.LeaseLostError{Grant: p.granted(), Reason: reason}
 	if reason == fence.LossDeadline {
-		loss.Err = p.line.queues.cluster.Diagnose("renew the session's lease", p.session.LastFailure())
+		failure := p.session.LastFailure()
+		loss.Paused = p.session.Paused()
+		if loss.Paused > 0 && errors.Is(failure, context.DeadlineExceeded) {
+			failure = nil // etcd may have answered while the process didn't run
+		}
+		loss.Err = p.line.queues.cluster.Diagnose("renew the session's lease", failure)
 	}
 	p.end(loss)
 }

@@ -53,7 +53,9 @@ type Session struct {
 	sent         time.Time     // when the last successful renewal was sent
 	deadline     time.Time
 	timer        *time.Timer
-	failure      error // of the last renewal
+	failure      error         // of the last renewal
+	due          time.Time     // when Run acts next
+	paused       time.Duration // by how much it has missed that since the last renewal
 	ended        bool
 	dependents   map[Dependent]struct{} // that need the lease
 	abandoned    map[Dependent]struct{} // that no longer do, though their keys may still be there
@@ -82,6 +84,7 @@ func Start(ctx context.Context, service LeaseService, cfg Config, onEnd func(*Se
 	s.timer = time.AfterFunc(ttl, s.expire)
 	s.mu.Unlock()
 	s.renewed(sent, ttl)
+	s.due = s.deadline
 	return s, nil
 }
 
@@ -107,7 +110,7 @@ func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 		s.End(fence.LossDeadline)
 		return
 	}
-	s.ttl, s.sent, s.failure = ttl, sent, nil
+	s.ttl, s.sent, s.failure, s.paused = ttl, sent, nil, 0
 	s.deadline = sent.Add(ttl - s.margin(ttl))
 	s.timer.Reset(s.deadline.Sub(now))
 	s.mu.Unlock()
@@ -133,7 +136,7 @@ func (s *Session) Remaining() time.Duration {
 
 // Run renews the lease until the session is over.
 func (s *Session) Run() {
-	timer := time.NewTimer(s.pause(true))
+	timer := time.NewTimer(s.next(s.pause(true)))
 	defer timer.Stop()
 	for {
 		select {
@@ -143,7 +146,7 @@ func (s *Session) Run() {
 			return
 		}
 		after := s.takeAfterRenewal()
-		timer.Reset(s.pause(s.renew()))
+		timer.Reset(s.next(s.pause(s.renew())))
 		if s.ctx.Err() != nil {
 			return
 		}
@@ -151,6 +154,26 @@ func (s *Session) Run() {
 			f()
 		}
 	}
+}
+
+// next notes that Run acts after d, and returns d.
+func (s *Session) next(d time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = max(s.paused, time.Since(s.due))
+	s.due = time.Now().Add(d)
+	return d
+}
+
+// Paused is for how long, at least, the process did not run when it should have renewed the lease; 0
+// if that was no longer than the machine's load explains.
+func (s *Session) Paused() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused < s.ttl/10 {
+		return 0
+	}
+	return s.paused.Round(100 * time.Millisecond)
 }
 
 // RenewNow renews the lease at once and then calls f, unless that ended the session. This
@@ -194,7 +217,7 @@ func (s *Session) renew() bool {
 		return false
 	}
 	limit := min(s.config.RequestTimeout, s.GrantedTTL()/3, left)
-	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	ctx, cancel := context.WithTimeout(s.ctx, s.next(limit))
 	defer cancel()
 	sent := time.Now()
 	ttl, err := s.service.KeepAlive(ctx, s.ID)
@@ -273,6 +296,7 @@ func (s *Session) endIf(reason fence.LossReason, condition func() bool) {
 		return
 	}
 	s.ended = true
+	s.paused = max(s.paused, time.Since(s.due))
 	s.timer.Stop()
 	dependents := slices.AppendSeq(slices.Collect(maps.Keys(s.dependents)), maps.Keys(s.abandoned))
 	clear(s.dependents)

@@ -24,3 +24,19 @@ func TestSession_ResumedPastItsDeadlineDoesNotReportDeletedKeys(t *testing.T) {
 		require.Equal(t, fence.LossDeadline, dependent.reason)
 	})
 }
+
+// The session knows that its process didn't run, and doesn't mistake a silent etcd for that.
+func TestSession_KnowsWhetherItsProcessWasStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped, err := Start(t.Context(), &fakeLeases{granted: 10 * time.Second}, Config{}, func(*Session) {})
+		require.NoError(t, err)
+		stopped.timer.Stop() // nothing runs
+		time.Sleep(20 * time.Second)
+		stopped.expire()
+		require.Equal(t, 11*time.Second, stopped.Paused(), "since its deadline")
+
+		silent, _ := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}, Config{TTL: 10 * time.Second})
+		<-silent.ctx.Done()
+		require.Zero(t, silent.Paused())
+	})
+}
