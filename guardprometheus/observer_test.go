@@ -154,8 +154,10 @@ func (w *world) beRejected(ctx context.Context, a *guard.Guard[*memory.Tx]) {
 	const lag = 7
 	require.ErrorIs(w, guard.Do(ctx, a, "sku/1", func(ctx context.Context, tx *memory.Tx) error {
 		require.True(w, w.locks.Lose("sku/1"))
+		synctest.Wait() // the loss is observed while the call uses the lock
+		ctx = context.WithoutCancel(ctx)
 		old := guard.Grants(ctx)[0]
-		_, err := w.store.Claim(context.WithoutCancel(ctx), storage.Claim{Grant: fence.Grant{Resource: "sku/1", Epoch: old.Epoch, Token: old.Token + lag, Holder: "other"}})
+		_, err := w.store.Claim(ctx, storage.Claim{Grant: fence.Grant{Resource: "sku/1", Epoch: old.Epoch, Token: old.Token + lag, Holder: "other"}})
 		require.NoError(w, err)
 		return put(ctx, tx)
 	}), guard.ErrStaleToken)
