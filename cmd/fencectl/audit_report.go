@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,20 +16,26 @@ import (
 
 func newAuditReport(d *databaseFlags, out *cli.Output) *cobra.Command {
 	var p review.Period
-	var from, to instant
+	var since, until instant
 	cmd := &cobra.Command{
-		Use:   "report --from TIME --to TIME [flags]",
+		Use:   "report --since TIME --until TIME [flags]",
 		Short: "Say whether anything was written without the lock in a period",
 		Long: `Answer for a period: was anything written by a holder that no longer held the
-lock? And show who held what: rejected attempts, grants and hand-overs, who held
-a resource longest (the tenures), and unknown outcomes that were ruled out.
+lock, or without a guard? And show who held what: rejected attempts, grants and
+hand-overs, who held a resource longest (the tenures), and unknown outcomes that
+were ruled out.
+
+Writes without a guard are known of protected tables ("fencectl protect"): those
+of the period are counted, and the tables that were not protected all the time
+are named. A write to one of these leaves no trace.
 
 The whole history of the resources is verified for it, as by "audit verify". The
-exit code is 0 if nothing is wrong, 1 if the verification finds something, and 2
-if there is no answer: entries of the period may have been pruned, the period
-has not begun or lies before the record, or no resource matches. A period that
-has begun and not ended is answered up to now; the exit code is 0, and the
-verdict of -o json is "clean so far" instead of "clean".
+exit code is 0 if nothing is wrong, 1 if there were writes without a guard or
+the verification finds something, and 2 if there is no answer: entries of the
+period may have been pruned, the period has not begun or lies before the record,
+or no resource matches. A period that has begun and not ended is answered up to
+now; the exit code is 0, and the verdict of -o json is "clean so far" instead of
+"clean".
 
 The report lists the 10 longest tenures and, of everything else, the first 20
 (the first 1,000 with -o json, jsonl or csv). The reader role is enough.
@@ -36,18 +43,18 @@ The report lists the 10 longest tenures and, of everything else, the first 20
 ` + instantHelp,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.From, p.To = time.Time(from), time.Time(to)
+			p.From, p.To = time.Time(since), time.Time(until)
 			switch {
 			case p.From.IsZero() || p.To.IsZero():
-				return cli.UsageErrorf("report needs --from and --to")
+				return cli.UsageErrorf("report needs --since and --until")
 			case !p.From.Before(p.To):
-				return cli.UsageErrorf("--to is %v, want it after --from, %v", &to, &from)
+				return cli.UsageErrorf("--until is %v, want it after --since, %v", &until, &since)
 			}
 			return auditReport(cmd, d, out, p)
 		},
 	}
-	cmd.Flags().Var(&from, "from", "from this time on")
-	cmd.Flags().Var(&to, "to", "before this time")
+	cmd.Flags().Var(&since, "since", "not before this time")
+	cmd.Flags().Var(&until, "until", "before this time")
 	cmd.Flags().StringVar(&p.Resources, "resource", "*", "only resources that match this, with * and ?")
 	return cmd
 }
@@ -70,6 +77,8 @@ func auditReport(cmd *cobra.Command, d *databaseFlags, out *cli.Output, p review
 	switch report.Verdict {
 	case review.VerdictViolated:
 		return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New("the history doesn't verify")}
+	case review.VerdictUnguarded:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("%s without a guard: \"fencectl protected --writes\" shows them", cli.Counted(report.Counts.Unguarded, "write"))}
 	case review.VerdictIncomplete:
 		return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New(report.Lacks())}
 	}

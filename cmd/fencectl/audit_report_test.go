@@ -37,7 +37,7 @@ func TestAuditReport_AnswersInEachFormat(t *testing.T) {
 	dsn := sold(t)
 	run := func(format string) string {
 		t.Helper()
-		got := fencectl(t, "audit", "report", "--from", "2026-03-03 10:00", "--to", "2026-03-03 11:00:00", "--database-url", dsn, "-o", format)
+		got := fencectl(t, "audit", "report", "--since", "2026-03-03 10:00", "--until", "2026-03-03 11:00:00", "--database-url", dsn, "-o", format)
 		require.Equal(t, cli.ExitViolated, got.Code, got.Stderr)
 		require.Equal(t, "fencectl: the history doesn't verify\n", got.Stderr)
 		return got.Stdout
@@ -66,16 +66,16 @@ func TestAuditReport_ExitCodes(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"--from", "1h", "--to", "2999-01-01"}, cli.ExitOK, ""},
-		{[]string{"--from", "1h", "--to", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, `fencectl: no resource matches "skew/*"`},
-		{[]string{"--from", "2998-01-01", "--to", "2999-01-01"}, cli.ExitInconclusive, "fencectl: the period had not begun"},
-		{[]string{"--from", "2h", "--to", "1h"}, cli.ExitInconclusive, "fencectl: the record begins after the period"},
-		{[]string{"--from", "1h"}, cli.ExitUsage, "needs --from and --to"},
-		{[]string{"--to", "1h"}, cli.ExitUsage, "needs --from and --to"},
-		{[]string{"--from", "1h", "--to", "2h"}, cli.ExitUsage, "want it after --from"},
-		{[]string{"--from", "3 March", "--to", "1h"}, cli.ExitUsage, "is not a time"},
-		{[]string{"--from", "2h", "--to", "1h", "sku/42"}, cli.ExitUsage, "takes no arguments besides flags"},
-		{[]string{"--from", "2h", "--to", "1h", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+		{[]string{"--since", "1h", "--until", "2999-01-01"}, cli.ExitOK, ""},
+		{[]string{"--since", "1h", "--until", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, `fencectl: no resource matches "skew/*"`},
+		{[]string{"--since", "2998-01-01", "--until", "2999-01-01"}, cli.ExitInconclusive, "fencectl: the period had not begun"},
+		{[]string{"--since", "2h", "--until", "1h"}, cli.ExitInconclusive, "fencectl: the record begins after the period"},
+		{[]string{"--since", "1h"}, cli.ExitUsage, "needs --since and --until"},
+		{[]string{"--until", "1h"}, cli.ExitUsage, "needs --since and --until"},
+		{[]string{"--since", "1h", "--until", "2h"}, cli.ExitUsage, "want it after --since"},
+		{[]string{"--since", "3 March", "--until", "1h"}, cli.ExitUsage, "is not a time"},
+		{[]string{"--since", "2h", "--until", "1h", "sku/42"}, cli.ExitUsage, "takes no arguments besides flags"},
+		{[]string{"--since", "2h", "--until", "1h", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
 	} {
 		cmd := clitest.Child(t, nil, append([]string{"audit", "report", "--database-url", dsn}, c.args...)...)
 		var stdout, stderr bytes.Buffer
@@ -84,4 +84,9 @@ func TestAuditReport_ExitCodes(t *testing.T) {
 		require.Contains(t, stderr.String(), c.says, c.args)
 		require.Equal(t, c.code < cli.ExitNotReady, stdout.Len() > 0, c.args)
 	}
+	require.NoError(t, execute(t, connect(t, dsn), "create table stock (sku int); select fence.protect_table('stock', '''sku/'' || sku', true); insert into stock values (42)"))
+	got := fencectl(t, "audit", "report", "--database-url", dsn, "--since", "1h", "--until", "2999-01-01")
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Equal(t, "fencectl: 1 write without a guard: \"fencectl protected --writes\" shows them\n", got.Stderr)
+	require.Contains(t, got.Stdout, "Yes: 1 write was made without a guard")
 }

@@ -348,7 +348,7 @@ func TestTokensHistory_ShowsWhatIsMalformedAsItIs(t *testing.T) {
 	got = fencectl(t, "tokens", "history", "*", "--op-name", "sell", "--database-url", dsn)
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
 	require.Equal(t, 3, strings.Count(got.Stdout, "\n"), got.Stdout)
-	got = fencectl(t, "audit", "report", "--from", "2026-03-03", "--to", "2100-01-01", "--database-url", dsn)
+	got = fencectl(t, "audit", "report", "--since", "2026-03-03", "--until", "2100-01-01", "--database-url", dsn)
 	require.Equal(t, cli.ExitViolated, got.Code, "the times that the test has changed")
 	require.NotContains(t, got.Stdout, "\x1b")
 	require.NotContains(t, got.Stdout, "\n1 ")

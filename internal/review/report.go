@@ -22,11 +22,13 @@ const (
 	// VerdictSoFar is as VerdictClean, of a period that has begun and not ended.
 	VerdictSoFar    Verdict = "clean so far"
 	VerdictViolated Verdict = "violated" // the history says what no honest one can
+	// VerdictUnguarded means that writes without a guard were recorded.
+	VerdictUnguarded Verdict = "unguarded"
 	// VerdictIncomplete means that there is no answer: Report.Lacks says why.
 	VerdictIncomplete Verdict = "incomplete"
 )
 
-// Report says who held what in a period, and whether a holder wrote after it had lost the lock.
+// Report says who held what in a period, and whether anything was written without the lock.
 // Tenures has the longest; the other lists have the first maxRows. The counts cover everything.
 type Report struct {
 	From      time.Time `json:"from"`
@@ -47,6 +49,10 @@ type Report struct {
 	Rejections []Rejected       `json:"rejections"` // that may lie within the period
 	Tenures    []Tenure         `json:"tenures"`    // the longest
 	Voids      []Void           `json:"voids"`
+	Unguarded  []Unguarded      `json:"unguarded"`
+	// Unprotected are the tables that weren't protected all the time: writes without a guard may have
+	// left no trace in them.
+	Unprotected []string `json:"unprotected_tables"`
 
 	lacks string
 }
@@ -67,6 +73,9 @@ type Counts struct {
 	AttemptsMin int64 `json:"rejected_attempts_min"`
 	AttemptsMax int64 `json:"rejected_attempts_max"`
 	Pruned      int64 `json:"pruned_resources"`
+	// Unguarded writes: one for each transaction and resource. UnguardedKinds are those of the list.
+	Unguarded      int64 `json:"unguarded_writes"`
+	UnguardedKinds int64 `json:"unguarded_kinds"`
 }
 
 // PrunedResource is a resource of which an entry was pruned that is not from before the period.
@@ -103,7 +112,7 @@ type Void struct {
 func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
 	report := &Report{
 		From: p.From.UTC(), To: p.To.UTC(), Resources: p.Resources,
-		Pruned: []PrunedResource{}, Claims: []Claim{}, Rejections: []Rejected{}, Tenures: []Tenure{}, Voids: []Void{},
+		Pruned: []PrunedResource{}, Claims: []Claim{}, Rejections: []Rejected{}, Tenures: []Tenure{}, Voids: []Void{}, Unguarded: []Unguarded{}, Unprotected: []string{},
 	}
 	if err := r.readUntil(ctx, report); err != nil {
 		return nil, err
@@ -123,7 +132,7 @@ func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
 
 // readPeriod reads what is recorded of the part of the period that had passed.
 func (r *Reader) readPeriod(ctx context.Context, report *Report) error {
-	for _, read := range []func(context.Context, *Report) error{r.readEntries, r.readRejections, r.readPruned, r.readBegins} {
+	for _, read := range []func(context.Context, *Report) error{r.readEntries, r.readRejections, r.readPruned, r.readBegins, r.readUnguarded, r.readUnprotected} {
 		if err := read(ctx, report); err != nil {
 			return err
 		}

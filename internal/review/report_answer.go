@@ -11,6 +11,13 @@ func (report *Report) conclude() {
 		if report.begun() {
 			report.Answer += fmt.Sprintf(" Until that is explained, nothing can be concluded from what it shows of the time %s: %s.", report.span(), report.done())
 		}
+	case c.Unguarded > 0:
+		report.Verdict = VerdictUnguarded
+		report.Answer = fmt.Sprintf("Yes: %s %s made without a guard, %s, to protected tables: %s. Beside %s the record shows %s.", counted(c.Unguarded, "write"), wasWere(c.Unguarded),
+			report.span(), report.tables(), itThem(c.Unguarded), report.done())
+		if c.Pruned > 0 {
+			report.Answer += fmt.Sprintf(" Entries of %s were pruned that may belong to that time.", counted(c.Pruned, "resource"))
+		}
 	case report.unknown():
 		report.incomplete(fmt.Sprintf("no resource matches %q", report.Resources),
 			fmt.Sprintf("No resource matches %q, so there is nothing to report.", report.Resources))
@@ -53,6 +60,9 @@ func (report *Report) answerNo() {
 	if report.lacksBeginning() {
 		before = fmt.Sprintf(" The record of these resources begins at %s UTC; it says nothing of the time before.", minutes(*report.Begins))
 	}
+	if n := int64(len(report.Unprotected)); n > 0 {
+		before += fmt.Sprintf(" A write without a guard may have left no trace in %s.", counted(n, "table"))
+	}
 	report.Answer = fmt.Sprintf("No: nothing was written by a holder that no longer held the lock, %s%s. The record shows %s.%s", report.span(), rest, report.done(), before)
 }
 
@@ -82,6 +92,13 @@ func wasWere(n int64) string {
 	return "were"
 }
 
+func itThem(n int64) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
+}
+
 // counted writes a number with what it counts.
 func counted(n int64, what string) string {
 	if n == 1 {
@@ -102,8 +119,8 @@ func (report *Report) facts() []Fact {
 			"No entry was changed, removed, inserted or moved since it was written, unless all later entries were rewritten with it; each write names the claim that had its resource at that position; "+
 			"and tokens never decrease within an epoch.",
 			clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))},
-		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: other writes leave no entry. The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that. Rejections are shown as they were recorded: no hash covers them, and one that an application made up can't be told from a real one."},
-		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time. What was being committed when this was asked."},
+		{"Rests on", "This database alone, and the assumption that all writes to the data were guarded: others leave no entry. " + report.traces() + "The owner of the tables could rewrite the history so that it verifies; anchors outside the database reveal that. Rejections are shown as they were recorded: no hash covers them, and one that an application made up can't be told from a real one."},
+		{"Not shown", "Which writes had an unknown outcome at first: a COMMIT that was later found to have taken effect is listed as a write, one that was ruled out as a void. Rejections that could not be recorded because the database was unreachable, or whose records were pruned since. Writes without a guard whose records were removed since. When a lock was released: a holder counts as holding the resource until the next claim, even if it released the lock earlier. Who had the resources without an entry in this time. What was being committed when this was asked."},
 	}
 	if v.TotalFindings > 0 {
 		facts[0].Text = fmt.Sprintf("The whole history of these resources as it was at %s: %s of %s. It doesn't verify; the findings are below.", clock(v.At), entries(v.Entries), counted(v.Resources, "resource"))
@@ -112,6 +129,15 @@ func (report *Report) facts() []Fact {
 		facts[1].Text += fmt.Sprintf(" %s names a claim that isn't in the history: it was pruned, or lost in a failover or a restore, or the record was made up.", counted(n, "record"))
 	}
 	return facts
+}
+
+// traces says where writes without a guard leave traces.
+func (report *Report) traces() string {
+	if len(report.Unprotected) == 0 {
+		return "All tables were protected in this time: writes without a guard were rejected or recorded there. "
+	}
+	return "They were rejected or recorded in protected tables; these were not protected, or not all the time: " +
+		listing(report.Unprotected, func(name string) string { return name }) + ". "
 }
 
 func entries(n int64) string {

@@ -7,7 +7,7 @@ import (
 
 // Row is a line of a Report as JSON lines or CSV. The first is the answer.
 type Row struct {
-	Kind     string     `json:"kind"` // answer, finding, pruned, rejection, void, claim or tenure
+	Kind     string     `json:"kind"` // answer, finding, unguarded, pruned, rejection, void, claim or tenure
 	Resource string     `json:"resource,omitempty"`
 	At       *time.Time `json:"at,omitempty"`
 	Until    *time.Time `json:"until,omitempty"`
@@ -23,6 +23,9 @@ func (report *Report) Rows() []Row {
 	rows := []Row{{Kind: "answer", Resource: report.Resources, At: &report.From, Until: &report.Until, Count: report.Counts.Writes, Text: report.Answer}}
 	for _, f := range report.Verified.Findings {
 		rows = append(rows, Row{Kind: "finding", Resource: f.Resource, Position: f.Seq, Text: f.Text})
+	}
+	for _, u := range report.Unguarded {
+		rows = append(rows, Row{Kind: "unguarded", Resource: u.Resource, At: &u.First, Until: &u.Last, Count: u.Records, Text: u.line()})
 	}
 	for _, p := range report.Pruned {
 		rows = append(rows, Row{Kind: "pruned", Resource: p.Resource, At: &p.At, Position: p.First, Text: "the history begins with " + p.what()})

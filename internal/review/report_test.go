@@ -61,6 +61,7 @@ func TestReport_AnswersInItsFirstSentence(t *testing.T) {
 	t.Parallel()
 	w := sold(t)
 	w.honest()
+	w.exec("create table stock (sku int)")
 	report := w.report(review.Period{From: at("10:00:00"), To: at("11:00:00")})
 	require.Equal(t, review.VerdictClean, report.Verdict, "%v", report.Verified.Findings)
 	report.Verified.At = at("12:00:00")
@@ -213,6 +214,38 @@ func TestReport_SaysNothingOfTheTimeBeforeTheRecord(t *testing.T) {
 	w.exec("select fence.record_rejection('new', 'epoch behind', 'claim', 0, 5, 'd', 1, 0, '', null); update fence.rejection set first_at = '2026-03-03 09:30Z' where resource = 'new'")
 	report = w.report(review.Period{From: at("09:00:00"), To: at("10:01:00"), Resources: "new"})
 	require.Contains(t, report.Answer, "The record shows that nothing was written; 1 attempt was rejected", "a record of rejections is one too")
+}
+
+func TestReport_CountsWritesWithoutAGuard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.sell("order-1", a)
+	w.exec(`create table stock (sku int); create table orders (sku int); create table parts (sku int) partition by range (sku); create table parts_1 partition of parts default;
+		select fence.protect_table(t::regclass, '''sku/'' || sku', true) from unnest(array['stock', 'parts']) t`)
+	var protected time.Time
+	require.NoError(t, w.pool.QueryRow(t.Context(), "select max(at) from fence.protection").Scan(&protected))
+	all := review.Period{From: protected, To: time.Now().Add(time.Hour)}
+	report := w.report(all)
+	require.Equal(t, review.VerdictSoFar, report.Verdict)
+	require.Equal(t, []string{"orders"}, report.Unprotected)
+	require.Contains(t, report.Answer, "A write without a guard may have left no trace in 1 table.")
+	require.Regexp(t, `these\s+were\s+not\s+protected,\s+or\s+not\s+all\s+the\s+time:\s+orders\.`, text(t, report))
+
+	w.exec("insert into stock values (1), (1), (2)")
+	w.exec("insert into parts values (1)")
+	report = w.report(all)
+	require.Equal(t, review.VerdictUnguarded, report.Verdict)
+	require.Equal(t, []int64{3, 3}, []int64{report.Counts.Unguarded, report.Counts.UnguardedKinds}, "one for each transaction and resource")
+	require.Regexp(t, `^Yes: 3 writes were made without a guard, from .*, to protected tables: stock, parts_1\. Beside them the record shows `, report.Answer)
+	require.Contains(t, text(t, report), "\nWrites without a guard\n")
+	require.Equal(t, "unguarded", report.Rows()[1].Kind)
+
+	all.Resources = "sku/2"
+	require.EqualValues(t, 1, w.report(all).Counts.Unguarded)
+	all.Resources = "sku/42"
+	require.Equal(t, review.VerdictSoFar, w.report(all).Verdict)
+	all = review.Period{From: protected.Add(-time.Hour), To: protected}
+	require.Equal(t, []string{"orders", "parts", "stock"}, w.report(all).Unprotected, "when the period began")
 }
 
 func TestReport_OfNoResource(t *testing.T) {

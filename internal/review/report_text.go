@@ -75,6 +75,10 @@ func (report *Report) sections() []section {
 	for _, p := range report.Pruned {
 		pruned.rows = append(pruned.rows, sectionRow{p.At, p.Resource, p.what()})
 	}
+	unguarded := section{title: "Writes without a guard", total: c.UnguardedKinds}
+	for _, u := range report.Unguarded {
+		unguarded.rows = append(unguarded.rows, sectionRow{u.First, u.Resource, u.line()})
+	}
 	rejections := section{title: "Rejected attempts", total: c.Records}
 	for _, r := range report.Rejections {
 		rejections.rows = append(rejections.rows, sectionRow{r.First, r.Resource, r.line()})
@@ -87,7 +91,7 @@ func (report *Report) sections() []section {
 	for _, v := range report.Voids {
 		voids.rows = append(voids.rows, sectionRow{v.At, v.Resource, "a transaction of " + who(v.Grant) + " took no effect and never will" + position(v.Position)})
 	}
-	return []section{findings, pruned, rejections, voids, claims, report.tenures()}
+	return []section{findings, unguarded, pruned, rejections, voids, claims, report.tenures()}
 }
 
 // tenures returns the longest tenures.

@@ -24,7 +24,7 @@ var (
 // readerTables are the tables and views that Entries, Rejections, package audit and "fencectl doctor"
 // read. The results of kept operations are the callers' own.
 var (
-	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded"}
+	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded", "unguarded_write"}
 	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_source"} // of the views
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
