@@ -16,6 +16,7 @@ import (
 
 func newAuditReport(d *databaseFlags, out *cli.Output) *cobra.Command {
 	var p review.Period
+	var html string
 	var since, until instant
 	cmd := &cobra.Command{
 		Use:   "report --since TIME --until TIME [flags]",
@@ -50,16 +51,17 @@ The report lists the 10 longest tenures and, of everything else, the first 20
 			case !p.From.Before(p.To):
 				return cli.UsageErrorf("--until is %v, want it after --since, %v", &until, &since)
 			}
-			return auditReport(cmd, d, out, p)
+			return auditReport(cmd, d, out, p, html)
 		},
 	}
 	cmd.Flags().Var(&since, "since", "not before this time")
 	cmd.Flags().Var(&until, "until", "before this time")
 	cmd.Flags().StringVar(&p.Resources, "resource", "*", "only resources that match this, with * and ?")
+	cmd.Flags().StringVar(&html, "html", "", "also write the report to this file, as HTML")
 	return cmd
 }
 
-func auditReport(cmd *cobra.Command, d *databaseFlags, out *cli.Output, p review.Period) error {
+func auditReport(cmd *cobra.Command, d *databaseFlags, out *cli.Output, p review.Period, html string) error {
 	var report *review.Report
 	err := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 		reader, err := review.NewReader(pool, d.schema)
@@ -68,6 +70,9 @@ func auditReport(cmd *cobra.Command, d *databaseFlags, out *cli.Output, p review
 		}
 		return err
 	})
+	if err == nil && html != "" {
+		err = writePage(html, report.HTML)
+	}
 	if err == nil {
 		err = writeReport(cmd, out.Format, report)
 	}

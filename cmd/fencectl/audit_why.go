@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,8 +29,8 @@ before and after.
 
 Without flags, explain the latest rejection of the resource. RESOURCE is an
 exact name, not a pattern. If there is no record, the page says so, and whether
-pruning may have removed it. Connect as the schema's owner or in its reader
-role.`,
+pruning may have removed it; the exit code is 2. Connect as the schema's owner
+or in its reader role.`,
 		Args: cli.OneArg("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q.Resource = args[0]
@@ -94,9 +95,14 @@ func auditWhy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, q review.Qu
 		}
 	}
 	if out.Format == cli.FormatTable {
-		return x.Text(cmd.OutOrStdout(), cmp.Or(cli.TerminalWidth(cmd.OutOrStdout()), cli.UsualWidth))
+		err = x.Text(cmd.OutOrStdout(), cmp.Or(cli.TerminalWidth(cmd.OutOrStdout()), cli.UsualWidth))
+	} else {
+		err = cli.WriteOne(cmd.OutOrStdout(), out.Format, x)
 	}
-	return cli.WriteOne(cmd.OutOrStdout(), out.Format, x)
+	if err == nil && x.Rejection == nil && x.Entry == nil {
+		err = &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New("there is no record")}
+	}
+	return err
 }
 
 // writePage writes a page to a file.

@@ -1,6 +1,9 @@
 package review
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // picture is the timeline as a drawing: one row for each event, downwards in order, and a lane
 // for each grant. It shows the order, not durations, which may differ by a factor of a million.
@@ -11,7 +14,7 @@ type picture struct {
 	Rows          []pictureRow
 }
 
-// lane is one grant.
+// lane is one grant, with as much of its token and its holder as there is room for.
 type lane struct {
 	X            int
 	Name, Holder string
@@ -34,6 +37,7 @@ const (
 	pictureTop   = 44
 	rowHeight    = 26
 	lanesFrom    = 128
+	headWidth    = 8 // of a character
 	maxLanes     = 4
 )
 
@@ -92,11 +96,16 @@ func (x *Explanation) lanes() []lane {
 			lanes[maxLanes-1].Name, lanes[maxLanes-1].Holder = "others", ""
 			break
 		}
-		lanes = append(lanes, lane{Name: fmt.Sprintf("token %d", e.Grant.Token), Holder: short(e.Grant.Holder), grant: e.Grant})
+		lanes = append(lanes, lane{Name: fmt.Sprintf("token %d", e.Grant.Token), Holder: e.Grant.Holder, grant: e.Grant})
 	}
+	width := (pictureWidth - lanesFrom) / max(len(lanes), 1)
 	for i := range lanes {
-		width := (pictureWidth - lanesFrom) / len(lanes)
-		lanes[i].X = lanesFrom + i*width + width/2
+		l := &lanes[i]
+		l.X = lanesFrom + i*width + width/2
+		if len(l.Name) > width/headWidth {
+			l.Name = strings.TrimPrefix(l.Name, "token ")
+		}
+		l.Name, l.Holder = short(l.Name, width/headWidth), short(l.Holder, width/headWidth)
 	}
 	return lanes
 }
@@ -111,12 +120,36 @@ func (p *picture) laneOf(g Grant) int {
 	return len(p.Lanes) - 1
 }
 
-// short is the beginning of a holder's name.
-func short(holder string) string {
-	const most = 9
-	runes := []rune(holder)
-	if len(runes) <= most {
-		return holder
+// short leaves out the middle of a text that is wider than most characters: names of holders differ
+// at the end. Characters beyond those of Europe count twice.
+func short(text string, most int) string {
+	wide := func(r rune) int {
+		if r >= 0x1100 {
+			return 2
+		}
+		return 1
 	}
-	return string(runes[:most-1]) + "…"
+	var head, tail []rune
+	rest, used := []rune(text), 0
+	for _, r := range rest {
+		used += wide(r)
+	}
+	if used <= most {
+		return text
+	}
+	for used = 1; len(rest) > 0; { // the …
+		r := rest[0]
+		if len(head) > len(tail) {
+			r = rest[len(rest)-1]
+		}
+		if used += wide(r); used > most {
+			break
+		}
+		if len(head) > len(tail) {
+			tail, rest = append([]rune{r}, tail...), rest[:len(rest)-1]
+		} else {
+			head, rest = append(head, r), rest[1:]
+		}
+	}
+	return string(head) + "…" + string(tail)
 }

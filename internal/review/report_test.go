@@ -66,6 +66,9 @@ func TestReport_AnswersInItsFirstSentence(t *testing.T) {
 	require.Equal(t, review.VerdictClean, report.Verdict, "%v", report.Verified.Findings)
 	report.Verified.At = at("12:00:00")
 	golden(t, "report.txt", text(t, report))
+	var page bytes.Buffer
+	require.NoError(t, report.HTML(&page))
+	golden(t, "report.html", page.String())
 	b, err := json.MarshalIndent(report, "", "  ")
 	require.NoError(t, err)
 	golden(t, "report.json", string(b)+"\n")

@@ -10,15 +10,18 @@ import (
 
 // section is a list of a Report.
 type section struct {
-	title string
-	rows  []sectionRow
+	Title string
+	Rows  []sectionRow
 	total int64
 }
 
+// More is how many rows aren't in the list.
+func (s section) More() int64 { return s.total - int64(len(s.Rows)) }
+
 type sectionRow struct {
-	at       time.Time
-	resource string
-	text     string
+	At       time.Time
+	Resource string
+	Text     string
 }
 
 // textRows is how many rows of each list are on a page.
@@ -41,23 +44,23 @@ func (report *Report) Text(w io.Writer, width int) error {
 }
 
 func (s section) text(b *strings.Builder, width int) {
-	if len(s.rows) == 0 {
+	if len(s.Rows) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%s\n", s.title)
-	rows := s.rows[:min(len(s.rows), textRows)]
+	fmt.Fprintf(b, "\n%s\n", s.Title)
+	rows := s.Rows[:min(len(s.Rows), textRows)]
 	longest := 0
 	for _, row := range rows {
-		longest = max(longest, min(utf8.RuneCountInString(row.resource), minText))
+		longest = max(longest, min(utf8.RuneCountInString(row.Resource), minText))
 	}
 	for _, row := range rows {
 		at := strings.Repeat(" ", len(clock(time.Time{})))
-		if !row.at.IsZero() {
-			at = clock(row.at)
+		if !row.At.IsZero() {
+			at = clock(row.At)
 		}
-		line := fmt.Sprintf("  %s  %-*s  ", at, longest, visible(row.resource))
+		line := fmt.Sprintf("  %s  %-*s  ", at, longest, visible(row.Resource))
 		indent := len(at) + longest + 6
-		b.WriteString(line + wrap(row.text, max(width-indent, minText), strings.Repeat(" ", indent)) + "\n")
+		b.WriteString(line + wrap(row.Text, max(width-indent, minText), strings.Repeat(" ", indent)) + "\n")
 	}
 	if more := s.total - int64(len(rows)); more > 0 {
 		fmt.Fprintf(b, "  and %d more; \"fencectl tokens history RESOURCE\" shows all\n", more)
@@ -67,42 +70,42 @@ func (s section) text(b *strings.Builder, width int) {
 // sections returns the lists in the order of the page.
 func (report *Report) sections() []section {
 	c := report.Counts
-	findings := section{title: "Findings of the verification", total: report.Verified.TotalFindings}
+	findings := section{Title: "Findings of the verification", total: report.Verified.TotalFindings}
 	for _, f := range report.Verified.Findings {
-		findings.rows = append(findings.rows, sectionRow{resource: f.Resource, text: f.Text + position(f.Seq)})
+		findings.Rows = append(findings.Rows, sectionRow{Resource: f.Resource, Text: f.Text + position(f.Seq)})
 	}
-	pruned := section{title: "Pruned: the history begins here", total: c.Pruned}
+	pruned := section{Title: "Pruned: the history begins here", total: c.Pruned}
 	for _, p := range report.Pruned {
-		pruned.rows = append(pruned.rows, sectionRow{p.At, p.Resource, p.what()})
+		pruned.Rows = append(pruned.Rows, sectionRow{p.At, p.Resource, p.what()})
 	}
-	unguarded := section{title: "Writes without a guard", total: c.UnguardedKinds}
+	unguarded := section{Title: "Writes without a guard", total: c.UnguardedKinds}
 	for _, u := range report.Unguarded {
-		unguarded.rows = append(unguarded.rows, sectionRow{u.First, u.Resource, u.line()})
+		unguarded.Rows = append(unguarded.Rows, sectionRow{u.First, u.Resource, u.line()})
 	}
-	rejections := section{title: "Rejected attempts", total: c.Records}
+	rejections := section{Title: "Rejected attempts", total: c.Records}
 	for _, r := range report.Rejections {
-		rejections.rows = append(rejections.rows, sectionRow{r.First, r.Resource, r.line()})
+		rejections.Rows = append(rejections.Rows, sectionRow{r.First, r.Resource, r.line()})
 	}
-	claims := section{title: "Grants and hand-overs", total: c.Claims}
+	claims := section{Title: "Grants and hand-overs", total: c.Claims}
 	for _, one := range report.Claims {
-		claims.rows = append(claims.rows, sectionRow{one.At, one.Resource, one.line()})
+		claims.Rows = append(claims.Rows, sectionRow{one.At, one.Resource, one.line()})
 	}
-	voids := section{title: "Unknown outcomes that were ruled out", total: c.Voids}
+	voids := section{Title: "Unknown outcomes that were ruled out", total: c.Voids}
 	for _, v := range report.Voids {
-		voids.rows = append(voids.rows, sectionRow{v.At, v.Resource, "a transaction of " + who(v.Grant) + " took no effect and never will" + position(v.Position)})
+		voids.Rows = append(voids.Rows, sectionRow{v.At, v.Resource, "a transaction of " + who(v.Grant) + " took no effect and never will" + position(v.Position)})
 	}
 	return []section{findings, unguarded, pruned, rejections, voids, claims, report.tenures()}
 }
 
 // tenures returns the longest tenures.
 func (report *Report) tenures() section {
-	s := section{title: "Held longest within this time, each at its claim", total: int64(len(report.Tenures))}
+	s := section{Title: "Held longest within this time, each at its claim", total: int64(len(report.Tenures))}
 	for _, t := range report.Tenures {
-		row := sectionRow{resource: t.Resource, text: t.line()}
+		row := sectionRow{Resource: t.Resource, Text: t.line()}
 		if t.ClaimedAt != nil {
-			row.at = *t.ClaimedAt
+			row.At = *t.ClaimedAt
 		}
-		s.rows = append(s.rows, row)
+		s.Rows = append(s.Rows, row)
 	}
 	return s
 }

@@ -38,6 +38,7 @@ func writeFacts(b *strings.Builder, facts []Fact, width int) {
 	}
 }
 
+// footnote is that of a page.
 const footnote = "Times are those of the database's clock, in UTC; that of a write is from just before its commit. " +
 	"The record is reported as it is; \"fencectl audit verify\" shows whether anyone has changed it."
 

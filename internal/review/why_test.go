@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -179,5 +180,19 @@ func TestWhy_DrawsManyHolders(t *testing.T) {
 	var page bytes.Buffer
 	require.NoError(t, w.why(review.Question{Resource: "sku/1"}).HTML(&page))
 	require.Equal(t, 1, strings.Count(page.String(), ">others</text>"))
-	require.Equal(t, 3, strings.Count(page.String(), ">token 1"))
+	require.Len(t, regexp.MustCompile(`>1[0-5]</text>`).FindAllString(page.String(), -1), 3)
+
+	for i := range fence.Token(4) { // longer than a column, in what differs and in what doesn't
+		w.sell("order", grant("sku/2", 1e12+i, "a-service-with-a-long-name/0011223344"+strings.Repeat(i.String(), 6)))
+	}
+	w.sell("order", grant("sku/2", 2e12, strings.Repeat("漢", 50)))
+	page.Reset()
+	require.NoError(t, w.why(review.Question{Resource: "sku/2", Position: 5}).HTML(&page))
+	heads := regexp.MustCompile(`text-anchor="middle">([^<]*)<`).FindAllStringSubmatch(page.String(), -1)
+	known := map[string]bool{}
+	for _, head := range heads {
+		known[head[1]] = true
+		require.LessOrEqual(t, utf8.RuneCountInString(head[1]), 360/len(heads)*2/8, "as wide as its column, about")
+	}
+	require.Len(t, known, len(heads), "%v", heads)
 }
