@@ -26,7 +26,7 @@ type tokensHistory struct {
 	kinds        []string
 	attrs        []string
 	tokens       string
-	limit        int
+	limit, last  int
 	after        string
 
 	entries, rejections bool       // which of the two are read
@@ -51,7 +51,8 @@ and ?:
              time of the first rejection; --since and --until omit it if all of
              them were before or after
 
-Rows are in the order of resource and position. Times are those of the
+Rows are in the order of resource and position; with --last, the newest come
+first. Times are those of the
 database's clock, in UTC. Tokens rise within an epoch; a table shows the epochs
 unless all rows are of epoch 1. JSON lines and CSV are streamed. The reader role
 is enough.
@@ -76,6 +77,7 @@ is enough.
 	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes that contain an operation with this attribute, as key=value (guard.Attr)")
 	flags.StringVar(&h.tokens, "token", "", "only this token, or tokens in a range: N..M, N.. or ..M")
 	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table or JSON, and no limit for JSON lines or CSV", historyLimit))
+	flags.IntVar(&h.last, "last", 0, "only so many rows, the newest ones, the newest first")
 	flags.StringVar(&h.after, "after", "", "continue after this cursor, which an earlier call printed")
 	return cmd
 }
@@ -89,7 +91,14 @@ func (h *tokensHistory) parse(cmd *cobra.Command, format cli.Format) (err error)
 	if h.limit < 0 {
 		return cli.UsageErrorf("--limit is %d, want at least 0", h.limit)
 	}
-	if h.limit == 0 && !format.Streams() {
+	if changed := cmd.Flags().Changed; changed("last") {
+		switch {
+		case h.last < 1:
+			return cli.UsageErrorf("--last is %d, want at least 1", h.last)
+		case changed("limit") || changed("after"):
+			return cli.UsageErrorf("want either --last, or --limit and --after")
+		}
+	} else if h.limit == 0 && !format.Streams() {
 		h.limit = historyLimit
 	}
 	if err := h.parseOp(); err != nil {
@@ -175,7 +184,15 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Outpu
 		if err != nil {
 			return err
 		}
+		if h.last > 0 {
+			if err := h.skip(ctx, db); err != nil {
+				return err
+			}
+		}
 		read := p.of(h.read(ctx, db))
+		if h.last > 0 {
+			read = newest(read, h.last)
+		}
 		if out.Format.Streams() {
 			written = cli.WriteEach(cmd.OutOrStdout(), out.Format, read)
 		} else {
@@ -214,6 +231,43 @@ func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[
 		rejections = db.Rejections(ctx, f)
 	}
 	return merge(entries, rejections, h.from)
+}
+
+// skip makes read begin with the last entries of a resource, where all of its entries match.
+func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
+	f := h.filter
+	if strings.ContainsAny(f.Resources, "*?") || len(h.kinds) > 0 || !f.Since.IsZero() || !f.Until.IsZero() || f.Holder != "" || h.tokens != "" || f.Op.ID != "" || f.Op.Name != "" || len(h.attrs) > 0 {
+		return nil
+	}
+	for fence, err := range db.Fences(ctx, audit.Filter{Resource: f.Resources}) {
+		if err != nil {
+			return err
+		}
+		h.from = historyEnd{resource: f.Resources, entry: max(fence.Seq-int64(h.last), 0)}
+	}
+	return nil
+}
+
+// newest returns the last n rows by time, the newest first.
+func newest(rows iter.Seq[historyRow], n int) iter.Seq[historyRow] {
+	return func(yield func(historyRow) bool) {
+		var kept []historyRow
+		cut := func() {
+			slices.SortStableFunc(kept, func(a, b historyRow) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Position, a.Position)) })
+			kept = kept[:min(len(kept), n)]
+		}
+		for row := range rows {
+			if kept = append(kept, row); len(kept) > 2*n {
+				cut()
+			}
+		}
+		cut()
+		for _, row := range kept {
+			if !yield(row) {
+				return
+			}
+		}
+	}
 }
 
 // write writes rows as a whole. A table of one resource doesn't repeat its name, and one of the first

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -352,4 +353,34 @@ func TestTokensHistory_ShowsWhatIsMalformedAsItIs(t *testing.T) {
 	require.Equal(t, cli.ExitViolated, got.Code, "the times that the test has changed")
 	require.NotContains(t, got.Stdout, "\x1b")
 	require.NotContains(t, got.Stdout, "\n1 ")
+}
+
+func TestTokensHistory_ShowsTheLastRows(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	shown := func(args ...string) (rows []string) {
+		t.Helper()
+		got := fencectl(t, append([]string{"tokens", "history", "--database-url", dsn, "-o", "jsonl"}, args...)...)
+		require.Equal(t, ended(cli.ExitOK, got.Stdout, ""), got)
+		for line := range strings.Lines(got.Stdout) {
+			var row struct {
+				Resource, Kind string
+				Position       int64
+			}
+			require.NoError(t, json.Unmarshal([]byte(line), &row))
+			rows = append(rows, fmt.Sprint(row.Resource, " ", row.Kind, " ", row.Position))
+		}
+		return rows
+	}
+	last := []string{"sku/42 void 5", "sku/42 write 4", "sku/42 rejection 0", "sku/42 claim 3", "sku/42 write 2", "sku/42 claim 1"}
+	for n := range last {
+		require.Equal(t, last[:n+1], shown("sku/42", "--last", fmt.Sprint(n+1)))
+	}
+	require.Equal(t, last, shown("sku/42", "--last", "100"))
+	require.Equal(t, last[3:5], shown("sku/42", "--last", "2", "--until", "2026-03-03 10:03:20"))
+	require.Equal(t, []string{"sku/42 claim 3", "sku/42 claim 1"}, shown("sku/42", "--last", "2", "--kind", "claim"))
+	require.Equal(t, []string{"sku/42 claim 1", "sku/7 claim 1"}, shown("*", "--last", "100")[5:], "by time, whatever the resource")
+	for _, args := range [][]string{{"--last", "0"}, {"--last", "-1"}, {"--last", "1", "--limit", "1"}, {"--last", "1", "--after", "1.1@sku/42"}} {
+		require.Equal(t, cli.ExitUsage, fencectl(t, append([]string{"tokens", "history", "sku/42", "--database-url", dsn}, args...)...).Code, args)
+	}
 }
