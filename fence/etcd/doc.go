@@ -95,7 +95,9 @@
 //   - It is away, silent, or without a majority ([fence.Unreachable]): nothing is acquired,
 //     held locks end by their own deadline, and waiters lose their queue positions by then.
 //     If etcd comes back earlier, nothing is lost.
-//   - It elects another leader: leases get their whole time to live again. Requests to a
+//   - It elects another leader: leases get their whole time to live again, also those of
+//     holders that have died. So elections that come faster than the time to live keep a dead
+//     holder's resource taken until it is evicted: see [Inspector.Evict]. Requests to a
 //     member that is gone or silent fail after Config.RequestTimeout, and may be repeated;
 //     give the client all members' endpoints.
 //   - A member is cut off from the others: etcd cancels the watches there, and they are set

@@ -48,6 +48,9 @@ type Config struct {
 	// Certificates make etcd speak TLS, and only with clients whose certificate
 	// is one of these. Default: plain text.
 	Certificates *Certificates
+	// SlowDisk is whether Server.SlowDisk can be called. It needs Linux and a child process, which is this
+	// binary whatever FENCEKIT_ETCD_BINARY says.
+	SlowDisk bool
 	// ExtraFlags are passed to etcd after its other flags, as
 	// --quota-backend-bytes=16777216 or --auth-token-ttl=2. Default: none.
 	ExtraFlags []string
@@ -136,7 +139,11 @@ func newServer(s *process.Server, cfg Config, at seat) (*Server, process.Program
 	e := &Server{endpoints: []string{cfg.scheme() + client}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
 	return e, process.Program{
 		Command: func() (*exec.Cmd, error) {
-			return command(s.Dir(), e.seat.proxy, flagsOf(cfg, e.seat, e.Endpoint(), client, s.Address(1)))
+			slow := ""
+			if cfg.SlowDisk {
+				slow = e.delay()
+			}
+			return command(s.Dir(), e.seat.proxy, slow, flagsOf(cfg, e.seat, e.Endpoint(), client, s.Address(1)))
 		},
 		Ready: func(ctx context.Context) error {
 			// A client that dials too early backs off for a second.
@@ -172,13 +179,15 @@ func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
 	return append(flags, cfg.ExtraFlags...)
 }
 
-// command runs etcd.
-func command(dir *process.Dir, proxy string, flags []string) (*exec.Cmd, error) {
+// command runs etcd, if slow isn't "" with a disk that is as slow as the file slow says.
+func command(dir *process.Dir, proxy, slow string, flags []string) (*exec.Cmd, error) {
 	cmd, err := process.InRole(role, flags, "ETCD_")
 	if err != nil {
 		return nil, err
 	}
-	if binary := os.Getenv(binaryVar); binary != "" {
+	if binary := os.Getenv(binaryVar); slow != "" {
+		cmd.Env = append(cmd.Env, slowDiskVar+"="+slow)
+	} else if binary != "" {
 		cmd = exec.Command(binary, flags...)
 		cmd.Env = process.Environ("ETCD_")
 	}
@@ -188,6 +197,17 @@ func command(dir *process.Dir, proxy string, flags []string) (*exec.Cmd, error) 
 	}
 	return cmd, nil
 }
+
+// SlowDisk makes each fdatasync of the server take that much longer, until it is called with 0.
+func (e *Server) SlowDisk(delay time.Duration) error {
+	next := e.delay() + ".next"
+	if err := os.WriteFile(next, []byte(delay.String()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, e.delay())
+}
+
+func (e *Server) delay() string { return e.data + ".fdatasync" }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
