@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -323,8 +324,8 @@ func TestLearner_IsLeftForAVoter(t *testing.T) {
 	for i := range 8 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			b := newTestLocker(t, dialAll(t, []string{voter.Endpoint(), learner.Endpoint()}), cfg)
-			name := fmt.Sprint(i)
+			client := dialAll(t, []string{voter.Endpoint(), learner.Endpoint()})
+			b, name := newTestLocker(t, client, cfg), fmt.Sprint(i)
 			held := acquire(t, a, name)
 			waiting := acquiring(patient(t), b, name)
 			awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue(name), 2)
@@ -335,6 +336,12 @@ func TestLearner_IsLeftForAVoter(t *testing.T) {
 				require.NoError(t, limit.Err(), "no renewal succeeds")
 			}
 			require.NoError(t, b.Check(patient(t)))
+
+			acquire(t, a, name+" for good")
+			waiting = acquiring(patient(t), b, name+" for good")
+			awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue(name+" for good"), 2)
+			require.NoError(t, client.Close())
+			require.ErrorIs(t, etcdtest.Receive(t, waiting).err, cluster.ErrClientClosed, "also on a connection of the stream's own")
 		})
 	}
 }
