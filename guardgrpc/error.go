@@ -38,7 +38,7 @@ var allCodes = map[*transport.Problem]codes.Code{
 //     to acquire anew.
 //   - FailedPrecondition: the key of guard.Once was used for another request.
 //   - Unavailable: call again. It is what guard.SafeToRetry allows; an unknown outcome with
-//     guard.Once; a lock service or a database that is away, or that an operator has to
+//     guard.Once; a database that is away; a lock service that is away, or that an operator has to
 //     fix; a resource that others have; a server that is stopping; a context that has ended.
 //   - Internal: all else, an unknown outcome without guard.Once included.
 //   - OK: no error.

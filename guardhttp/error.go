@@ -30,7 +30,7 @@ var statuses = map[*transport.Problem]int{
 //     to acquire anew.
 //   - 422: the key of guard.Once was used for another request.
 //   - 503: send the same request again. It is what guard.SafeToRetry allows; an unknown outcome with
-//     guard.Once; a lock service or a database that is away, or that an operator has to
+//     guard.Once; a database that is away; a lock service that is away, or that an operator has to
 //     fix; a resource that others have; a server that is stopping; a context that has ended.
 //   - 500: all else, an unknown outcome without guard.Once included.
 //   - 200: no error.

@@ -43,12 +43,11 @@ var (
 )
 
 // unavailable are the errors after which another request may succeed, besides those
-// that guard calls safe to retry: the lock service or the database is away, another
-// process has the resource, or there was no time left.
+// that guard calls safe to retry, such as a database that is away: the lock service is away,
+// another process has the resource, or there was no time left.
 var unavailable = []error{
 	fence.ErrLocked, fence.ErrLeaseLost, fence.ErrUnavailable, fence.ErrNoLeader,
 	guard.ErrStaleToken, guard.ErrOvertaken, guard.ErrWrongLockService, guard.ErrFailedOver,
-	guard.ErrStoreUnavailable,
 	context.Canceled, context.DeadlineExceeded,
 }
 

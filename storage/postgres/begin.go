@@ -89,9 +89,9 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 var errNoState = errors.New("the answer lacks the state of the session: a pooler in between may have made it up")
 
 // unusable reports whether err shows that the server has closed the connection, perhaps while
-// it was still in the pool.
+// it was still in the pool, or is away.
 func (o *opening) unusable(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || sqlstate.Of(err) == sqlstate.Terminated)
+	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || wire.Away(err))
 }
 
 // Begin implements operation.Opening. If the server has closed the connection, Begin takes
@@ -162,6 +162,7 @@ func (o *opening) reconnect(ctx context.Context, change func(func()) error) erro
 
 // reconnect replaces the connection while no operation uses it.
 func (t *txn) reconnect(ctx context.Context) (err error) {
+	wire.CloseNow(t.conn.Conn().PgConn())
 	t.conn.Release()
 	t.conn, err = wire.Acquire(ctx, t.store.pool)
 	return err

@@ -25,16 +25,30 @@ type serverFacts struct {
 	status      byte // of the session, after a statement in a transaction
 }
 
-func readServer(ctx context.Context, pool *pgxpool.Pool) (serverFacts, error) {
-	var f serverFacts
+// readServer closes connections to standbys: the next one may be to the primary.
+func readServer(ctx context.Context, pool *pgxpool.Pool) (f serverFacts, err error) {
+	for range tries {
+		if f, err = readServerOnce(ctx, pool); err != nil || !f.recovery {
+			break
+		}
+	}
+	return f, err
+}
+
+func readServerOnce(ctx context.Context, pool *pgxpool.Pool) (f serverFacts, err error) {
 	conn, err := wire.Acquire(ctx, pool)
 	if err != nil {
 		return f, err
 	}
-	defer conn.Release()
+	defer func() {
+		if f.recovery {
+			wire.CloseNow(conn.Conn().PgConn())
+		}
+		conn.Release()
+	}()
 	f, err = askServer(ctx, conn.Conn())
 	if err != nil {
-		return f, fmt.Errorf("postgres: can't ask the server for its version: %w", wire.Reached(wire.NameCached(err)))
+		return f, asked("ask the server for its version", err)
 	}
 	return f, f.checkPooler(ctx, conn.Conn())
 }
@@ -68,7 +82,7 @@ func (f serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
 	together.ExecParams("select pg_catalog.current_setting('fencekit.together', true)", nil, nil, nil, nil)
 	results, err := conn.PgConn().ExecBatch(ctx, &together).ReadAll()
 	if err != nil {
-		return fmt.Errorf("postgres: can't ask the server for two answers at once: %w", wire.Reached(err))
+		return asked("ask the server for two answers at once", err)
 	}
 	if len(results) != 2 || len(results[1].Rows) != 1 || string(results[1].Rows[0][0]) != "yes" {
 		return fmt.Errorf("%w: a pooler in between splits what is sent together: after a BEGIN that failed a statement could commit without a fence; connect without it", notReady(Unsupported))
@@ -81,7 +95,7 @@ func (f serverFacts) check() error {
 		return fmt.Errorf("%w: it is PostgreSQL %s, and 14 is the oldest that works", notReady(Unsupported), f.versionText)
 	}
 	if f.recovery {
-		return fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", notReady(Unsupported))
+		return &TransientError{wire.ErrStandby} // until a failover has ended, or the DSN names the primary
 	}
 	return nil
 }
@@ -129,6 +143,16 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
+// asked returns the error of a question of the store's own that has failed with err: nothing else was
+// done, so if the connection was lost, or the server is away, it may be asked again.
+func asked(what string, err error) error {
+	err = fmt.Errorf("postgres: can't %s: %w", what, wire.Asked(wire.NameClosed(wire.NameCached(err))))
+	if wire.Away(err) {
+		return &TransientError{wire.NameStandby(err)}
+	}
+	return err
+}
+
 func (s *Store) checkSchema(ctx context.Context) error {
 	var version int
 	table := pgx.Identifier{s.cfg.Schema, "migration"}.Sanitize()
@@ -137,7 +161,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	case sqlstate.Of(err) == sqlstate.NoRights:
 		return s.missingRights(err.Error())
 	case err != nil && !isMissing(err):
-		return fmt.Errorf("postgres: can't read the version of schema %s: %w", s.cfg.Schema, wire.NameCached(err))
+		return asked(fmt.Sprintf("read the version of schema %s", s.cfg.Schema), err)
 	}
 	if version < latestVersion() {
 		return fmt.Errorf("%w: schema %s is at version %d, %d is needed: run \"fencectl migrate up --schema %s\", or call Migrate of the fencekit.Guard or of package postgres",
@@ -163,7 +187,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 			   and not has_table_privilege(c.oid, 'select')) lacking`, schemaIdentifier(s.cfg.Schema), appRoutines, appTables).Scan(&lacking)
 	switch {
 	case err != nil:
-		return fmt.Errorf("postgres: can't read the rights on schema %s: %w", s.cfg.Schema, wire.NameCached(err))
+		return asked(fmt.Sprintf("read the rights on schema %s", s.cfg.Schema), err)
 	case lacking != nil:
 		return s.missingRights(*lacking)
 	}
@@ -184,7 +208,7 @@ func (s *Store) checkLogged(ctx context.Context) error {
 		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged)
 	switch {
 	case err != nil:
-		return fmt.Errorf("postgres: can't read the tables of schema %s: %w", s.cfg.Schema, wire.NameCached(err))
+		return asked(fmt.Sprintf("read the tables of schema %s", s.cfg.Schema), err)
 	case unlogged != nil:
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", notReady(Unsupported), *unlogged)
 	}
@@ -197,7 +221,7 @@ func (s *Store) readDeferrable(ctx context.Context) error {
 	var none bool
 	err := s.pool.QueryRow(ctx, "select not exists (select from pg_catalog.pg_constraint where condeferrable and conname <> 'pending_write_sealed')").Scan(&none)
 	if err != nil {
-		return fmt.Errorf("postgres: can't read the constraints of the database: %w", wire.NameCached(err))
+		return asked("read the constraints of the database", err)
 	}
 	s.noneDeferrable.Store(none)
 	return nil

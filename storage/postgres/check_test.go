@@ -17,6 +17,7 @@ func TestServerFacts_SayWhatIsNotSupported(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotReady)
 	require.ErrorContains(t, err, "not supported")
 	require.ErrorContains(t, err, "standby")
+	require.ErrorAs(t, err, new(*TransientError), "until a failover has ended")
 	require.ErrorContains(t, serverFacts{prepared: 1}.checkPrepared(false), "not supported")
 	require.NoError(t, serverFacts{prepared: 1}.checkPrepared(true))
 	require.NoError(t, serverFacts{}.checkPrepared(false))

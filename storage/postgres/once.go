@@ -18,7 +18,7 @@ import (
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
 	if err != nil {
-		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, err)
+		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, s.named(err))
 	}
 	result, found, err = readKept(key, claims, answer.Rows)
 	if errors.As(err, new(*TransientError)) {

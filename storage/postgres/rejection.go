@@ -29,8 +29,8 @@ var rejectionReasons = map[string]storage.Reason{
 }
 
 // TransientError wraps an error after which the same operation may succeed if it is run
-// again: a serialization failure, a deadlock, a lock timeout, a terminated connection, a
-// prepared plan that no longer fits. guard.Retryable runs it again.
+// again: a serialization failure, a deadlock, a lock timeout, a server that ends the session,
+// stops, starts or is a standby, a prepared plan that no longer fits. guard.Retryable runs it again.
 type TransientError struct{ Err error }
 
 func (e *TransientError) Error() string { return e.Err.Error() }
@@ -84,7 +84,7 @@ func (s *Store) named(err error) error {
 	if !errors.As(err, &pgErr) {
 		return err
 	}
-	err = s.nameShard(s.nameBehind(wire.NameCached(s.nameLimit(err, pgErr))))
+	err = s.nameShard(s.nameBehind(wire.NameCached(wire.NameStandby(s.nameLimit(err, pgErr)))))
 	if transient(pgErr) {
 		return &TransientError{err}
 	}
@@ -94,12 +94,12 @@ func (s *Store) named(err error) error {
 // transient reports whether another run may succeed.
 func transient(pgErr *pgconn.PgError) bool {
 	switch pgErr.Code {
-	case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.LockTimeout, sqlstate.Terminated, sqlstate.Transaction:
+	case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.LockTimeout, sqlstate.Transaction:
 		return true
 	case sqlstate.NoStatement, sqlstate.StatementExists:
 		return true // something else has used the connection; pgx prepares anew after an error
 	}
-	return replanned(pgErr)
+	return replanned(pgErr) || wire.Away(pgErr)
 }
 
 // replanned reports whether err says that the results of a prepared statement would now have other

@@ -22,7 +22,7 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	for _, claim := range d.Claims {
 		answer, err := s.resolveOne(ctx, claim, d.Tx)
 		if err != nil {
-			return false, fmt.Errorf("postgres: resolving a COMMIT on %s: %w", claim.Grant.Resource, s.nameBehind(err))
+			return false, fmt.Errorf("postgres: resolving a COMMIT on %s: %w", claim.Grant.Resource, s.named(err))
 		}
 		switch answer {
 		case "applied":

@@ -56,7 +56,7 @@ func (s *Store) SetShard(ctx context.Context) error {
 func (s *Store) checkShard(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, "select "+s.sql.schema+".check_shard($1)", s.cfg.Shard)
 	if err != nil && sqlstate.Of(err) != sqlstate.OtherShard {
-		return fmt.Errorf("postgres: can't read which shard the database is: %w", wire.NameCached(err))
+		return asked("read which shard the database is", err)
 	}
 	return s.nameShard(err)
 }

@@ -13,25 +13,20 @@ import (
 // transact runs sql, one statement with a result of one row, in a transaction of its own at
 // READ COMMITTED. When it returns nil that has committed, and the first row of the answer
 // is the result. after, if not empty, runs after that, and may have failed. If the
-// connection was closed, perhaps before it left the pool, sql is run again on another
+// connection was lost, at whatever point, or the server is away, sql is run again on another
 // one. It may have committed the first time: then at worst a rejection is counted twice.
 func (s *Store) transact(ctx context.Context, sql, after string) (a *wire.Answer, err error) {
 	for range tries {
-		var lost bool
-		a, lost, err = s.transactOnce(ctx, sql, after)
-		switch {
-		case lost:
-			err = wire.Lost(err)
-		case sqlstate.Of(err) != sqlstate.Terminated:
-			return a, err
+		var again bool
+		if a, again, err = s.transactOnce(ctx, sql, after); !again {
+			break
 		}
 	}
 	return a, err
 }
 
-// transactOnce is transact on one connection. lost reports that the connection was closed
-// without a word of the server's.
-func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.Answer, lost bool, err error) {
+// transactOnce is transact on one connection. again reports that sql may succeed on another one.
+func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.Answer, again bool, err error) {
 	conn, err := wire.Acquire(ctx, s.pool)
 	if err != nil {
 		return nil, false, err
@@ -39,7 +34,16 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 	defer s.release(ctx, conn)
 	pg := conn.Conn().PgConn()
 	a, _, err = wire.Send(ctx, pg, s.transactSQL(sql, after))
-	return a, err != nil && pg.IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == "" && !a.Answered(), wire.Reached(err)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return a, false, err
+	case wire.Away(err):
+		wire.CloseNow(pg)
+		return a, true, err
+	case !a.Whole() && sqlstate.Of(err) == "":
+		return a, true, wire.Lost(err)
+	}
+	return a, false, wire.Reached(err)
 }
 
 func (s *Store) transactSQL(sql, after string) string {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fencekit/fencekit/internal/callback"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -57,7 +56,7 @@ func (t *txn) sendQueued(ctx context.Context) error {
 
 // deliver has write send what is queued, after BEGIN and the begin check if the transaction has
 // not begun. In that case nothing stays of a write that was aborted, and deliver repeats it: on
-// another connection if the server has ended this one's session, and once if a statement has to
+// another connection if the server is away on this one, and once if a statement has to
 // be prepared anew. After the transaction has begun, the latter is a transient error.
 func (t *txn) deliver(ctx context.Context, write func(*pgconn.PgConn, []wire.Statement) (results []wire.Result, aborted bool, err error)) (*sentBatches, error) {
 	prepared := false
@@ -79,7 +78,7 @@ func (t *txn) deliver(ctx context.Context, write func(*pgconn.PgConn, []wire.Sta
 			if undone := t.beginAnew(ctx); undone != nil {
 				return ahead, err
 			}
-		case ahead.head > 0 && n < tries && len(results) == 0 && sqlstate.Of(err) == sqlstate.Terminated:
+		case ahead.head > 0 && n < tries && len(results) < ahead.head && wire.Away(err):
 			if err := t.reconnect(ctx); err != nil {
 				return nil, err
 			}

@@ -2,17 +2,31 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/binary"
+	"encoding/pem"
+	"fmt"
 	"io"
+	"math/big"
 	"net"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guardhttp"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -30,6 +44,13 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 		current_setting('hba_file')); end $$`)
 	mustExec(t, admin, "select pg_reload_conf()")
 	mustExec(t, admin, "create role crowded login connection limit 0")
+	mustExec(t, admin, "create role stranger login")
+	for _, database := range []string{"private", "closed allow_connections false", "crammed connection limit 0"} {
+		mustExec(t, admin, "create database "+database)
+	}
+	mustExec(t, admin, "revoke connect on database private from public")
+	on := func(database string) string { return strings.Replace(dsn, "/app", "/"+database, 1) }
+	parameter := func(name, value string) *pgxpool.Pool { return openPool(t, dsn, with(map[string]string{name: value})) }
 	wrongPassword := func(cfg *pgxpool.Config) { cfg.ConnConfig.Password = "wrong" }
 	locked := openPool(t, dsn, as("locked"), wrongPassword)
 	prefer := strings.Replace(dsn, "sslmode=disable", "sslmode=prefer", 1) // the default: without TLS if the server has none
@@ -46,7 +67,18 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 		"host":                       {openPool(t, "postgres://nosuchhost.invalid/x"), "lookup nosuchhost.invalid", "check the host in the DSN", true},
 		"TLS":                        {openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode=require", 1)), "server refused TLS connection", "the server has no TLS: turn it on there, or set sslmode in the DSN", false},
 		"password, TLS preferred":    {openPool(t, prefer, as("locked"), wrongPassword), "password authentication failed", "check user and password in the DSN", false},
-		"connections, TLS preferred": {openPool(t, prefer, as("crowded")), "too many connections for role", "let all pools together have fewer connections", true},
+		"connections, TLS preferred": {openPool(t, prefer, as("crowded")), "too many connections for role", "let all pools of this role together have fewer connections", true},
+		"connections of a database":  {openPool(t, on("crammed"), as("stranger")), "too many connections for database", "let all pools on this database together have fewer connections", true},
+		"right to connect":           {openPool(t, on("private"), as("stranger")), `permission denied for database "private"`, "grant connect on database DATABASE to ROLE", false},
+		"closed database":            {openPool(t, on("closed")), `database "closed" is not currently accepting connections`, "check the database in the DSN, or: alter database", false},
+		"mistyped parameter":         {parameter("statement_timeuot", "5s"), `unrecognized configuration parameter "statement_timeuot"`, "correct the parameter in the DSN", false},
+		"wrong value":                {parameter("timezone", "Mars"), `invalid value for parameter "TimeZone": "Mars"`, "correct the parameter in the DSN", false},
+		"parameter of the server":    {parameter("max_connections", "5"), `parameter "max_connections" cannot be changed`, "correct the parameter in the DSN", false},
+		"superuser's parameter":      {openPool(t, dsn, as("stranger"), with(map[string]string{"log_statement": "all"})), `permission denied to set parameter "log_statement"`, "correct the parameter in the DSN", false},
+		"channel binding":            {openPool(t, dsn+"&channel_binding=require"), "channel binding required", "channel_binding=require needs TLS", false},
+		"required authentication":    {openPool(t, dsn+"&require_auth=scram-sha-256"), "require_auth check failed", "check the DSN", false},
+		"hook of the pool":           {openPool(t, dsn, afterConnect("select nothing")), `column "nothing" does not exist`, "correct the parameter", false},
+		"hook of the pool, cut off":  {openPool(t, dsn, afterConnect("select pg_terminate_backend(pg_backend_pid())")), "terminating connection", "the server or the pooler in front of it takes no work now", true},
 		"server ends, TLS preferred": {openPool(t, "postgres://"+refusesTLSAndEnds(t)+"/x?sslmode=prefer"), "server refused TLS connection", "check host and port in the DSN", true},
 		"port":                       {openPool(t, "postgres://127.0.0.1:1/x"), "connection refused", "check host and port in the DSN", true},
 	} {
@@ -55,13 +87,72 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 			_, claimErr := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 			for _, err := range []error{check(c.pool), claimErr} {
 				require.ErrorIs(t, err, storage.ErrStoreUnavailable)
-				require.Equal(t, c.retry, guard.SafeToRetry(err))
+				require.Equal(t, c.retry, guard.SafeToRetry(err), err)
+				require.Equal(t, map[bool]int{true: http.StatusServiceUnavailable, false: http.StatusInternalServerError}[c.retry], guardhttp.Status(err))
 				require.NotContains(t, err.Error(), "\n")
 				require.Equal(t, 1, strings.Count(err.Error(), c.says), err.Error())
 				require.ErrorContains(t, err, "("+c.remedy)
 			}
 		})
 	}
+}
+
+// afterConnect makes a pool run sql on each connection that it has made.
+func afterConnect(sql string) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) {
+		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, sql)
+			return err
+		}
+	}
+}
+
+// A certificate that is wrong stays so. Only the network's failures pass by themselves.
+func TestCheck_SaysThatACertificateIsWrong(t *testing.T) {
+	t.Parallel()
+	_, dsn := startServer(t, nil)
+	admin := openPool(t, dsn)
+	own, key := makeCertificate(t)
+	other, _ := makeCertificate(t)
+	mustExec(t, admin, fmt.Sprintf("copy (select '%s') to program 'base64 -d > server.crt'", base64.StdEncoding.EncodeToString(own)))
+	mustExec(t, admin, fmt.Sprintf("copy (select '%s') to program 'umask 077; base64 -d > server.key'", base64.StdEncoding.EncodeToString(key)))
+	mustExec(t, admin, "alter system set ssl = on")
+	mustExec(t, admin, "select pg_reload_conf()")
+	file := func(pem []byte) string {
+		name := filepath.Join(t.TempDir(), "ca.crt")
+		require.NoError(t, os.WriteFile(name, pem, 0o600))
+		return name
+	}
+	trusting := func(mode string, pem []byte) *pgxpool.Pool {
+		return openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode="+mode+"&sslrootcert="+file(pem), 1))
+	}
+	works := trusting("verify-ca", own)
+	require.Eventually(t, func() bool { return works.Ping(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
+	for name, pool := range map[string]*pgxpool.Pool{
+		"untrusted":        trusting("verify-ca", other),
+		"for another host": trusting("verify-full", own),
+	} {
+		err := newStore(t, pool, nil).Check(t.Context())
+		require.ErrorIs(t, err, storage.ErrStoreUnavailable, name)
+		require.ErrorContains(t, err, "(check sslmode, sslrootcert, sslcert and the host in the DSN", name)
+		require.False(t, guard.SafeToRetry(err), name)
+	}
+}
+
+// makeCertificate makes a certificate that is its own authority, for a host that is none of ours.
+func makeCertificate(t *testing.T) (certificate, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "db.example"}, DNSNames: []string{"db.example"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	require.NoError(t, err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
 // refusesTLSAndEnds is the address of a server that has no TLS, and ends while a client logs in.
@@ -116,6 +207,17 @@ func TestStore_DistinguishesAUsedUpPoolFromASilentServer(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded, step)
 		}
 	}
+}
+
+// PgBouncer has one SQLSTATE for all that it turns away. What only a correction helps is told by its text.
+func TestPooler_UnknownParameterStaysUnknown(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{})
+	err := newStore(t, openPooled(t, pooler, dsn, with(map[string]string{"statement_timeuot": "5s"})), nil).Check(t.Context())
+	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
+	require.ErrorContains(t, err, "(the pooler doesn't know it: correct the DSN, or the pooler's configuration)")
+	require.False(t, guard.SafeToRetry(err))
 }
 
 // A pooler in statement mode has no transactions. The first check says so, instead of

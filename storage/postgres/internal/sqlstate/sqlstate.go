@@ -3,6 +3,7 @@ package sqlstate
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -30,11 +31,15 @@ const (
 	Serialization   = "40001"
 	Deadlock        = "40P01"
 	LockTimeout     = "55P03"
+	InTransaction   = "25001"
 	Aborted         = "25P02" // a statement in a transaction that has failed
-	Terminated      = "57P01"
 	Idle            = "25P03"
 	Transaction     = "25P04" // transaction_timeout, from PostgreSQL 17 on
 	Canceled        = "57014"
+	NotInState      = "55000"
+	CantChange      = "55P02" // a parameter, now
+	TooMany         = "53300" // connections
+	DroppedDatabase = "57P04"
 	NoRights        = "42501"
 	BadRole         = "0LP01"
 	ReadOnly        = "25006"
@@ -45,16 +50,24 @@ const (
 	BadLogin        = "28000"
 	NoDatabase      = "3D000"
 	NoSchema        = "3F000"
+	NoColumn        = "42703"
 	NoTable         = "42P01"
 	NoStatement     = "26000"
 	StatementExists = "42P05"
 	BadType         = "42804"
+	TableExists     = "42P07" // or another relation
+	ObjectExists    = "42710" // such as a type
+	FunctionExists  = "42723"
 	NoFunction      = "42883" // or operator
 	BadText         = "22P02" // a parameter's value
 	BadBinary       = "22P03"
 	BadValue        = "22023" // of an argument
 	Protocol        = "08P01" // such as formats for another number of columns
 )
+
+// Ended reports whether a code says that the server has ended the session, or begins none: it stops,
+// has crashed or starts, or an operator or idle_session_timeout has ended it.
+func Ended(code string) bool { return strings.HasPrefix(code, "57P") && code != DroppedDatabase }
 
 // Of returns the code of the server's error in err, or "" if there is none.
 func Of(err error) string {

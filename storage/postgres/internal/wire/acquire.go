@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
 // Acquire takes a connection from the pool.
@@ -24,6 +25,8 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 		return nil, unavailable(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
+	case isNetwork(err), sqlstate.Of(err) != "": // in a hook of the pool's, such as AfterConnect
+		return nil, unavailable(err)
 	}
 	return nil, &noConnectionError{err: NameClosed(err)}
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,6 +26,15 @@ func Reached(err error) error {
 		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", &NotReadyError{Unsupported}, err)
 	}
 	return unavailable(err)
+}
+
+// Asked turns the error of a question that changes nothing into storage.ErrStoreUnavailable if a pooler
+// in between, or the network, has ended it.
+func Asked(err error) error {
+	if sqlstate.Of(err) == "" && isNetwork(err) && !errors.Is(err, context.DeadlineExceeded) {
+		return Lost(err)
+	}
+	return Reached(err)
 }
 
 // PreparedPrefix begins the names of the statements that the store prepares.

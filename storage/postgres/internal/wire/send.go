@@ -105,8 +105,8 @@ type Answer struct {
 	status     byte       // of the session at the end of the answer; 0 if it broke off
 }
 
-// Answered reports whether the server has said anything.
-func (a *Answer) Answered() bool { return len(a.tag) > 0 || a.failure != nil || a.status != 0 }
+// Whole reports whether all of the answer came.
+func (a *Answer) Whole() bool { return a.status != 0 }
 
 // First returns the first row, its values separated by spaces.
 func (a *Answer) First() string {
