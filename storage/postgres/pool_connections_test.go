@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -130,6 +131,40 @@ func TestStore_AsksAgainOnAnotherConnection(t *testing.T) {
 	require.Len(t, rejections, 2)
 	for _, r := range rejections {
 		require.EqualValues(t, 1, r.Count)
+	}
+}
+
+// The store's own transactions that are cancelled end on the server before the pool opens another
+// connection in their place, so a storm of cancellations makes no more sessions than MaxConns.
+func TestPool_CancelledCallsLeaveNoSessionBehind(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	admin := openPool(t, dsn)
+	pool := openPool(t, dsn, single, with(map[string]string{"application_name": "cancelled"}))
+	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
+	c := claim(t, store, grant(5, "a"))
+	tx, err := admin.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), "select from fence.resource for update")
+	require.NoError(t, err)
+	for name, ask := range map[string]func(ctx context.Context) error{
+		"claim": func(ctx context.Context) error { _, err := store.Claim(ctx, c); return err },
+		"resolve": func(ctx context.Context) error {
+			_, err := store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := background(func() (struct{}, error) { return struct{}{}, ask(ctx) })
+		const sessions = "from pg_stat_activity where application_name = 'cancelled' and datname = current_database()"
+		eventually(t, admin, "select true "+sessions+" and wait_event_type = 'Lock'")
+		before := query[int](t, admin, "select pid "+sessions)
+		cancel()
+		require.ErrorIs(t, receive(t, asked).err, context.Canceled, name)
+		require.NoError(t, pool.Ping(t.Context()), name)
+		require.Equal(t, 1, query[int](t, admin, "select count(*) "+sessions), name)
+		require.NotEqual(t, before, query[int](t, admin, "select pid "+sessions), name)
 	}
 }
 

@@ -33,7 +33,7 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 	}
 	defer s.release(ctx, conn)
 	pg := conn.Conn().PgConn()
-	a, _, err = wire.Send(ctx, pg, s.transactSQL(sql, after))
+	a, _, err = wire.SendOwn(ctx, pg, s.transactSQL(sql, after))
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return a, false, err

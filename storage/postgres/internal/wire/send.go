@@ -32,7 +32,19 @@ const (
 // The statements ahead go out in the same write, after a Sync of their own: the server
 // begins none of sql before all of sql has arrived. If one of them fails, so does sql, as
 // part of the failed transaction, and the error is a *StatementError.
+//
+// If ctx ends, the server goes on with the message: what it has committed must not become visible
+// before its standbys have it, which cancelling the wait for them would do.
 func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement) (*Answer, Outcome, error) {
+	return send(ctx, pg, CloseNow, sql, ahead)
+}
+
+// SendOwn is Send for a transaction of the store's own. If ctx ends, the server cancels it.
+func SendOwn(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outcome, error) {
+	return send(ctx, pg, abandon, sql, nil)
+}
+
+func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn), sql string, ahead []Statement) (*Answer, Outcome, error) {
 	var a Answer
 	if pg.IsClosed() {
 		return &a, Aborted, errors.New("connection is closed")
@@ -41,7 +53,7 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement
 		queue(pg.Frontend(), ahead)
 	}
 	pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
-	end := watch(ctx, pg)
+	end := watch(ctx, pg, interrupted)
 	err := pg.Frontend().Flush()
 	if err == nil && len(ahead) > 0 {
 		var status byte
@@ -67,14 +79,14 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement
 
 // watch interrupts reads and writes of pg when ctx ends, once for a whole exchange: pgconn
 // would watch ctx for each message. The caller calls end after the exchange with its error.
-// If ctx has ended, end returns why, and has closed the connection: its deadline has passed.
-func watch(ctx context.Context, pg *pgconn.PgConn) (end func(error) error) {
+// If ctx has ended, end returns why, and has closed the connection with interrupted: its deadline has passed.
+func watch(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn)) (end func(error) error) {
 	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) })
 	return func(err error) error {
 		if stop() {
 			return err
 		}
-		CloseNow(pg)
+		interrupted(pg)
 		if err != nil && !isStatementError(err) {
 			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
@@ -206,6 +218,15 @@ func (a *Answer) failedInside(err error) bool {
 func isServers(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && FromServer(pgErr)
+}
+
+// abandon closes a connection in the middle of an exchange as pgx does when a context ends: a goroutine
+// of pgx's cancels what runs and waits for the server to end the session. Until then the pool opens
+// no other connection in its place, so the server never has more sessions than the pool may have connections.
+func abandon(pg *pgconn.PgConn) {
+	pipeline := pg.StartPipeline(context.Background())
+	pipeline.SendFlushRequest()
+	_ = pipeline.Close() // with a request that no Sync ends: pgx closes the connection
 }
 
 // CloseNow closes a connection whose state is unknown, without waiting.

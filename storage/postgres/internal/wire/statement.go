@@ -55,7 +55,7 @@ func queue(fe *pgproto3.Frontend, statements []Statement) {
 // ExecAll sends statements and a Sync in one write, and returns their results.
 func ExecAll(ctx context.Context, pg *pgconn.PgConn, statements []Statement) ([]Result, error) {
 	queue(pg.Frontend(), statements)
-	end := watch(ctx, pg)
+	end := watch(ctx, pg, abandon)
 	var results []Result
 	err := pg.Frontend().Flush()
 	if err == nil {
