@@ -28,6 +28,16 @@ migration tools do:
 
   fencectl migrate get | psql -1 -v ON_ERROR_STOP=1
 
+goose and sql-migrate split a file at its semicolons. Put each script between their
+marks: for goose
+
+  -- +goose Up
+  -- +goose StatementBegin
+  ...
+  -- +goose StatementEnd
+
+and for sql-migrate the same with "+migrate" in the place of "+goose".
+
 A script that was applied before fails and, in a transaction, changes nothing.
 With the output format table the SQL is printed as it is; the others have the
 columns version, name and sql.`,

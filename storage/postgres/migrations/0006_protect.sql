@@ -44,6 +44,7 @@ end;
 -- Writes that audit mode has let through. Rows are only appended, so that no transaction waits
 -- for another: at most 101 by one transaction, and none when the table has 16 MB.
 create table {{schema}}.unguarded_write (
+    id       bigint   generated always as identity primary key, -- so that a publication of all tables may delete
     relation regclass not null,
     resource text     collate "C", -- null: the row has none, or there are too many
     kind     text     not null,
