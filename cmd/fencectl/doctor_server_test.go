@@ -166,7 +166,18 @@ func TestDoctor_ExaminesTheServersThatAnswer(t *testing.T) {
 	code, found = examine(t, "--database-url", empty, "--ignore", "durability-off")
 	require.Equal(t, []string{"not-migrated"}, idsOf(found))
 	require.Equal(t, cli.ExitNotReady, code)
-	(&installation{t: t, dsn: empty}).mend(found[0])
+	mended := &installation{t: t, dsn: empty}
+	mended.mend(found[0])
+	_, found = examine(t, "--database-url", empty, "--ignore", "durability-off")
+	require.Empty(t, found)
+
+	mended.sql("alter schema fence rename to locks")
+	for _, schema := range []string{"fence", "locks"} {
+		code, found = examine(t, "--database-url", empty, "--ignore", "durability-off", "--schema", schema)
+		require.Equal(t, []string{"schema-renamed"}, idsOf(found))
+		require.Equal(t, cli.ExitNotReady, code)
+	}
+	mended.mend(found[0])
 	_, found = examine(t, "--database-url", empty, "--ignore", "durability-off")
 	require.Empty(t, found)
 }

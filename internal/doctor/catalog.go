@@ -261,6 +261,13 @@ var (
 		Fix:  "As the owner of the schema, bring it up to date; check --schema.",
 		Run:  []string{"fencectl migrate up --schema {schema-word}"},
 	})
+	schemaRenamed = kind(Kind{
+		ID: "schema-renamed", Severity: NotReady,
+		When: "the schema was renamed after it was migrated",
+		Why:  "Its functions still name the old schema, so they fail. Migrating the old name anew would begin with empty fences, which accept old tokens.",
+		Fix:  "As the owner of the schema, give it its name back.",
+		Run:  []string{"alter schema {is} rename to {was};"},
+	})
 	schemaNewer = kind(Kind{
 		ID: "schema-newer", Severity: Inconclusive,
 		When: "the schema is newer than this fencectl",

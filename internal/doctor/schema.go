@@ -16,6 +16,17 @@ func checkMigrations(ctx context.Context, s *target) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
+	var was, is string
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		was, is, err = postgres.RenamedSchema(ctx, tx, d.Schema)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case was != "":
+		return []Finding{d.found(schemaRenamed, fmt.Sprintf("schema %s is now called %s", was, is), "was", pgx.Identifier{was}.Sanitize(), "is", pgx.Identifier{is}.Sanitize())}, nil
+	}
 	var exists bool
 	if err := d.row(ctx, `select exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 		where n.nspname = $1 and c.relname = 'migration')`, []any{d.Schema}, &exists); err != nil {

@@ -95,7 +95,12 @@ type AffectedError struct {
 	Number   int    // of the statement in its batch, from 1
 	Affected int64  // rows
 	Want     int64  // rows
+
+	err error // of the server, if that has counted
 }
+
+// Unwrap returns the error of the server, if it has counted the rows.
+func (e *AffectedError) Unwrap() error { return e.err }
 
 func (e *AffectedError) Error() string {
 	return fmt.Sprintf("postgres: statement %d of the batch affected %d rows, must affect %d: %s", e.Number, e.Affected, e.Want, e.SQL)
@@ -152,7 +157,7 @@ func (s *Statement) readFrom(results pgx.BatchResults) error {
 	}
 	s.set(affected, rows)
 	if s.want != nil && affected != *s.want {
-		return s.notAffected(affected)
+		return s.notAffected(affected, nil)
 	}
 	if len(s.result.Rows) > maxResultBytes {
 		return s.tooLarge()
@@ -171,8 +176,8 @@ func (s *Statement) set(affected int64, rows *string) {
 	}
 }
 
-func (s *Statement) notAffected(affected int64) error {
-	return &AffectedError{SQL: s.sql, Number: s.number, Affected: affected, Want: *s.want}
+func (s *Statement) notAffected(affected int64, err error) error {
+	return &AffectedError{SQL: s.sql, Number: s.number, Affected: affected, Want: *s.want, err: err}
 }
 
 func (s *Statement) tooLarge() error {
@@ -193,7 +198,7 @@ func (s *Statement) explain(err error, sent string) error {
 	switch pgErr.Code {
 	case sqlstate.Affected:
 		affected, _ := strconv.ParseInt(pgErr.Detail, 10, 64)
-		return s.notAffected(affected)
+		return s.notAffected(affected, pgErr)
 	case sqlstate.TooLarge:
 		return s.tooLarge()
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -77,6 +78,37 @@ func TestBatch_TakesEffectAndHasResults(t *testing.T) {
 	})
 }
 
+// A pool may close a connection after each error of the server's. The error says what it did.
+func TestBatch_FailsAlikeIfThePoolClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool { return false }
+	})
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	mustExec(t, pool, "insert into item values ('x', 1)")
+	for range 2 { // the second time on a new connection
+		b, _ := batchOf(addToItem, "x", 1)
+		b.Exec(addToItem, "y", 1).MustAffect(1)
+		_, err := attempt(t.Context(), store, b, c)
+		var affected *postgres.AffectedError
+		require.ErrorAs(t, err, &affected)
+		require.Equal(t, 2, affected.Number)
+		require.False(t, guard.SafeToRetry(err))
+
+		b, _ = batchOf(insertItem, "x", 1)
+		_, err = attempt(t.Context(), store, b, c)
+		require.ErrorContains(t, err, "postgres: statement 1 of the batch: ")
+		require.False(t, guard.SafeToRetry(err))
+	}
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(4, "z")})
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	claimOnly(t, pool, grant(6, "b"))
+	_, err = attempt(t.Context(), store, set("x", 2), c)
+	requireRejected(t, err, storage.ReasonStale)
+	holds(t, pool, "x", 1)
+}
+
 // If one statement fails, the batch has no effect, and the error names the statement; the
 // connection and the grant go on.
 func TestBatch_FailsAsAWhole(t *testing.T) {
@@ -96,7 +128,8 @@ func TestBatch_FailsAsAWhole(t *testing.T) {
 
 		var affected *postgres.AffectedError
 		require.ErrorAs(t, fails(func(b *postgres.Batch) { b.Exec(addToItem, "y", 1).MustAffect(1) }), &affected)
-		require.Equal(t, postgres.AffectedError{SQL: addToItem, Number: 2, Affected: 0, Want: 1}, *affected)
+		require.EqualError(t, affected, "postgres: statement 2 of the batch affected 0 rows, must affect 1: "+addToItem)
+		require.Equal(t, []int64{2, 0, 1}, []int64{int64(affected.Number), affected.Affected, affected.Want})
 		require.ErrorAs(t, fails(func(b *postgres.Batch) { b.Exec("select * from item").Returning().MustAffect(2) }), &affected)
 		require.EqualValues(t, 1, affected.Affected)
 

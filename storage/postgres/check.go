@@ -127,6 +127,9 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := errors.Join(facts.check(), facts.checkPrepared(s.cfg.AllowPreparedTransactions)); err != nil {
 		return err
 	}
+	if err := checkRenamed(ctx, s.pool, s.cfg.Schema); err != nil {
+		return err
+	}
 	if err := s.checkSchema(ctx); err != nil {
 		return err
 	}
@@ -153,13 +156,52 @@ func asked(what string, err error) error {
 	return err
 }
 
+// RenamedSchema returns what a schema was called when it was migrated, and is called now, if it was
+// renamed: its functions name it, so they work under the old name alone. schema is one of both names.
+// If it was not renamed, both are empty.
+func RenamedSchema(ctx context.Context, q interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, schema string) (was, is string, err error) {
+	err = q.QueryRow(ctx, `
+		select s.was, s.is from (
+			select n.nspname as is, replace(substring(p.prosrc from '"((?:[^"]|"")+)"[.]resource'), '""', '"') as was
+			  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace where p.proname = 'begin_check') s
+		 where s.was <> s.is and (s.is = $1 or s.was = $1 and not exists (select from pg_catalog.pg_namespace where nspname = $1))
+		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is) // asked once, so not worth preparing
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return was, is, err
+}
+
+// checkRenamed rejects a schema that was renamed.
+func checkRenamed(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	was, is, err := RenamedSchema(ctx, pool, schema)
+	switch {
+	case err != nil:
+		return asked("read the functions of the database", err)
+	case was == "":
+		return nil
+	}
+	return fmt.Errorf("%w: schema %s was renamed to %s, and its functions still name %[2]s: as the owner run \"alter schema %[4]s rename to %[5]s\"",
+		notReady(NotMigrated), was, is, pgx.Identifier{is}.Sanitize(), pgx.Identifier{was}.Sanitize())
+}
+
+// foreign returns the error for a schema that another application has made.
+func foreign(schema string, err error) error {
+	return fmt.Errorf("%w: schema %s holds tables or functions of another application: choose another schema (fencectl migrate up --schema NAME, and postgres.Config.Schema in services): %w",
+		notReady(NotMigrated), schema, err)
+}
+
 func (s *Store) checkSchema(ctx context.Context) error {
 	var version int
 	table := pgx.Identifier{s.cfg.Schema, "migration"}.Sanitize()
 	err := s.pool.QueryRow(ctx, "select coalesce(max(version), 0) from "+table).Scan(&version)
 	switch {
 	case sqlstate.Of(err) == sqlstate.NoRights:
-		return s.missingRights(err.Error())
+		return s.missingRights(ctx, err.Error())
+	case sqlstate.Of(err) == sqlstate.NoColumn:
+		return foreign(s.cfg.Schema, err)
 	case err != nil && !isMissing(err):
 		return asked(fmt.Sprintf("read the version of schema %s", s.cfg.Schema), err)
 	}
@@ -189,12 +231,27 @@ func (s *Store) checkRights(ctx context.Context) error {
 	case err != nil:
 		return asked(fmt.Sprintf("read the rights on schema %s", s.cfg.Schema), err)
 	case lacking != nil:
-		return s.missingRights(*lacking)
+		return s.missingRights(ctx, *lacking)
 	}
 	return nil
 }
 
-func (s *Store) missingRights(what string) error {
+// missingRights returns the error for a role that lacks what. A member of an app role may lack it because
+// it doesn't inherit that role's rights.
+func (s *Store) missingRights(ctx context.Context, what string) error {
+	var role string
+	var member *string
+	err := s.pool.QueryRow(ctx, `
+		select current_user, (select min(r.rolname) from pg_catalog.pg_roles r
+		 where pg_has_role(r.oid, 'member') and not pg_has_role(r.oid, 'usage') and has_schema_privilege(r.oid, n.oid, 'usage')
+		   and has_function_privilege(r.oid, p.oid, 'execute'))
+		  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace where n.nspname = $1 and p.proname = 'claim'`,
+		s.cfg.Schema).Scan(&role, &member)
+	if err == nil && member != nil {
+		to, of := pgx.Identifier{role}.Sanitize(), pgx.Identifier{*member}.Sanitize()
+		return fmt.Errorf("%w: %s; role %s is a member of %s but does not inherit its rights: as an administrator run \"alter role %s inherit\", on PostgreSQL 16 and later \"grant %s to %s with inherit true\"",
+			notReady(MissingRights), what, to, of, to, of, to)
+	}
 	return fmt.Errorf("%w: %s; as the schema's owner run \"fencectl migrate up --schema %s --app-role ROLE\" or call postgres.GrantRoles, for this role or one that it is a member of",
 		notReady(MissingRights), what, s.cfg.Schema)
 }

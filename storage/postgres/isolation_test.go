@@ -42,6 +42,19 @@ func TestIsolation_IsWhatTheConfigSays(t *testing.T) {
 	}
 }
 
+// A function can't change the level of its transaction, which has begun. The error says where it is set.
+func TestIsolation_CannotBeSetByAFunction(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, sql := range []string{"set transaction isolation level serializable", "vacuum item"} {
+		_, err := attempt(t.Context(), store, statement(sql), c)
+		require.ErrorContains(t, err, "25001", sql)
+		require.ErrorContains(t, err, "its isolation level is postgres.Config.Isolation, and what can't run in a transaction can't be guarded", sql)
+	}
+}
+
 // takeSnapshot begins the transaction on the server, which takes a snapshot at the stricter
 // levels.
 func takeSnapshot(ctx context.Context, t *testing.T, tx pgx.Tx) {

@@ -92,6 +92,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migratio
 	if err := checkServer(ctx, pool); err != nil {
 		return nil, err
 	}
+	if err := checkRenamed(ctx, pool, orDefault(schema)); err != nil {
+		return nil, err
+	}
 	var applied []Migration
 	for _, m := range migrations {
 		done, err := migrateOne(ctx, pool, orDefault(schema), m)
@@ -105,13 +108,17 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migratio
 	return applied, nil
 }
 
-// nameMigrator adds the remedy to the error of a role that may not migrate.
+// nameMigrator adds the remedy to the error of a role that may not migrate, and of a schema that is
+// another application's.
 func nameMigrator(err error, schema string) error {
-	if sqlstate.Of(err) != sqlstate.NoRights {
-		return err
+	switch sqlstate.Of(err) {
+	case sqlstate.TableExists, sqlstate.ObjectExists, sqlstate.FunctionExists, sqlstate.NoColumn:
+		return foreign(schema, err)
+	case sqlstate.NoRights:
+		return fmt.Errorf("%w: %w (migrate as the owner of schema %[3]s or, if it is missing, as a role that may create schemas: grant create on database DATABASE to ROLE; then services need only the rights of an app role: fencectl migrate up --schema %[3]s --app-role ROLE; if the schema is another application's, choose another one: --schema NAME)",
+			notReady(MissingRights), err, schema)
 	}
-	return fmt.Errorf("%w: %w (migrate as the owner of schema %[3]s or, if it is missing, as a role that may create schemas: grant create on database DATABASE to ROLE; then services need only the rights of an app role: fencectl migrate up --schema %[3]s --app-role ROLE)",
-		notReady(MissingRights), err, schema)
+	return err
 }
 
 func orDefault(schema string) string {
@@ -173,11 +180,14 @@ func isApplied(ctx context.Context, tx pgx.Tx, schema string, version int) (appl
 }
 
 // MigrationStatus returns all migrations of a schema ("" means DefaultSchema), with when
-// they were applied. A missing schema has none applied. If a later version of Fencekit has
+// they were applied. A missing schema has none applied; one that was renamed is ErrNotReady. If a later version of Fencekit has
 // migrated the schema, migrations that this version doesn't know come last, without SQL.
 func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	migrations, err := Migrations(schema)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkRenamed(ctx, pool, orDefault(schema)); err != nil {
 		return nil, err
 	}
 	rows, err := pool.Query(ctx, "select version, name, applied_at from "+schemaIdentifier(orDefault(schema))+".migration order by version")

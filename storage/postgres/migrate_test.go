@@ -75,6 +75,37 @@ func TestMigrate_AnySchema(t *testing.T) {
 	require.Empty(t, kinds(t, newStore(t, pool, nil)))
 }
 
+// The functions name their own schema. One that was renamed is neither used nor made anew.
+func TestMigrate_NamesASchemaThatWasRenamed(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	mustExec(t, pool, "alter schema fence rename to locks")
+	for _, schema := range []string{"fence", "locks"} {
+		_, migrateErr := postgres.Migrate(t.Context(), pool, schema)
+		_, statusErr := postgres.MigrationStatus(t.Context(), pool, schema)
+		for _, err := range []error{migrateErr, statusErr, newStore(t, pool, &postgres.Config{Schema: schema}).Check(t.Context())} {
+			requireNotReady(t, err, postgres.NotMigrated)
+			require.ErrorContains(t, err, `schema fence was renamed to locks, and its functions still name fence: as the owner run "alter schema "locks" rename to "fence""`)
+		}
+	}
+	_, err := postgres.Migrate(t.Context(), pool, "third")
+	require.NoError(t, err)
+	require.NoError(t, newStore(t, pool, &postgres.Config{Schema: "third"}).Check(t.Context()))
+}
+
+// A schema of that name may be another application's.
+func TestMigrate_NamesASchemaThatIsAnothers(t *testing.T) {
+	t.Parallel()
+	for _, table := range []string{"resource (id int)", "migration (id int)", "history ()"} {
+		pool := openPool(t, pgserver.Database(t))
+		mustExec(t, pool, "create schema fence; create table fence."+table)
+		_, err := postgres.Migrate(t.Context(), pool, "")
+		requireNotReady(t, err, postgres.NotMigrated, table)
+		require.ErrorContains(t, err, "schema fence holds tables or functions of another application: choose another schema (fencectl migrate up --schema NAME", table)
+		requireNotReady(t, newStore(t, pool, nil).Check(t.Context()), postgres.NotMigrated, table)
+	}
+}
+
 // Tools of replication name the rows of a table by its primary key.
 func TestMigrate_EveryTableHasAPrimaryKey(t *testing.T) {
 	t.Parallel()

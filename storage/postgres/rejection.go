@@ -138,6 +138,8 @@ func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 		return fmt.Errorf("%w (postgres.Config.LockTimeout is %v)", err, s.cfg.LockTimeout)
 	case pgErr.Code == sqlstate.Idle:
 		return fmt.Errorf("%w (postgres.Config.IdleTimeout is %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.IdleTimeout)
+	case pgErr.Code == sqlstate.InTransaction:
+		return fmt.Errorf("%w (the transaction has begun: its isolation level is postgres.Config.Isolation, and what can't run in a transaction can't be guarded)", err)
 	case pgErr.Code == sqlstate.Transaction:
 		return fmt.Errorf("%w (transaction_timeout of the server, the database or the role: guarded transactions keep to it)", err)
 	case pgErr.Code == sqlstate.Canceled && strings.Contains(pgErr.Message, "statement timeout"):

@@ -81,6 +81,24 @@ func TestRoles_AppPassesTheContract(t *testing.T) {
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newRoles(t).app, nil) })
 }
 
+// A member that doesn't inherit the app role's rights is told so, and not to become a member.
+func TestRoles_MemberThatDoesNotInheritIsNamed(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	role := newRole(t, r.admin, "member")
+	become := func(inherit string) { // the grant takes over what the role says, from PostgreSQL 16 on for good
+		mustExec(t, r.admin, fmt.Sprintf("alter role %[1]s %[2]s; revoke %[3]s from %[1]s; grant %[3]s to %[1]s", role, inherit, r.names.App))
+	}
+	become("noinherit")
+	err := newStore(t, openPool(t, r.dsn, as(role)), nil).Check(t.Context())
+	requireNotReady(t, err, postgres.MissingRights)
+	require.ErrorContains(t, err, fmt.Sprintf("role %q is a member of %q but does not inherit its rights", role, r.names.App))
+	require.ErrorContains(t, err, fmt.Sprintf(`"alter role %q inherit"`, role))
+	require.NotContains(t, err.Error(), "--app-role")
+	become("inherit")
+	require.NoError(t, newStore(t, openPool(t, r.dsn, as(role)), nil).Check(t.Context()))
+}
+
 // The app role can't write to the protocol's tables itself, nor disable the triggers that
 // protect them.
 func TestRoles_AppCannotTouchFencesAndHistory(t *testing.T) {

@@ -59,7 +59,7 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 		var status byte
 		a.Ahead, status, err = readResults(pg)
 		a.endedAhead = status == 'I'
-		if isStatementError(err) {
+		if isStatementError(err) && status != 0 {
 			a.failure, err = err, nil
 		}
 	}

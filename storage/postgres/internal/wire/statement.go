@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -77,7 +78,7 @@ func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure erro
 	for {
 		msg, err := pg.ReceiveMessage(context.Background())
 		if err != nil {
-			return results, 0, err
+			return results, 0, closedAfter(err, len(results))
 		}
 		switch msg := msg.(type) {
 		case *pgproto3.DataRow:
@@ -97,6 +98,16 @@ func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure erro
 			return results, msg.TxStatus, failure
 		}
 	}
+}
+
+// closedAfter returns err, of reading a message, as a *StatementError if it is that of statement
+// n: the pool's OnPgError may have closed the connection because of it.
+func closedAfter(err error, n int) error {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR" {
+		return &StatementError{n, pgErr}
+	}
+	return err
 }
 
 // values returns the values of a row as text.
