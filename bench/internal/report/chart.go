@@ -8,60 +8,13 @@ import (
 
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
-	"github.com/fencekit/fencekit/bench/internal/stats"
 )
 
-// bar is one contender in a chart of rates.
-type bar struct {
-	name string
-	ours bool
-	rate stats.Spread
-}
-
-func barsOf(run *result.Run, s scenario.Scenario, r result.Regime) (all []bar) {
-	for _, c := range s.Contenders {
-		if rate := spreadOf(run, s, c.Name, r, result.Rate); rate.Count > 0 {
-			all = append(all, bar{c.Name, c.Fencekit, rate})
-		}
-	}
-	return all
-}
-
-// The layout of charts, in units of the SVG.
+// The layout of the chart, in units of the SVG: so few that its text can be read on a phone.
 const (
-	chartWidth = 620
-	nameWidth  = 230
-	numbers    = 70
-	barHeight  = 22
+	lineWidth  = 420
 	lineHeight = 220
 )
-
-// bars draws rates from 0 on, with a line from the smallest to the largest of the rounds.
-func bars(all []bar) template.HTML {
-	most := 0.0
-	for _, b := range all {
-		most = math.Max(most, b.rate.Max)
-	}
-	if most == 0 {
-		return ""
-	}
-	x := func(v float64) float64 { return nameWidth + v/most*(chartWidth-nameWidth-numbers) }
-	var svg strings.Builder
-	fmt.Fprintf(&svg, `<svg viewBox="0 0 %d %d" role="img" aria-label="Operations a second">`, chartWidth, len(all)*barHeight+4)
-	for i, b := range all {
-		y := i*barHeight + 4
-		class := "peer"
-		if b.ours {
-			class = "ours"
-		}
-		fmt.Fprintf(&svg, `<text x="%d" y="%d" text-anchor="end">%s</text>`, nameWidth-8, y+13, template.HTMLEscapeString(b.name))
-		fmt.Fprintf(&svg, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`, class, nameWidth, y, math.Max(x(b.rate.Median)-nameWidth, 1), barHeight-6)
-		fmt.Fprintf(&svg, `<path class="spread" d="M%.1f %d H%.1f M%.1f %d v6 M%.1f %d v6"/>`, x(b.rate.Min), y+8, x(b.rate.Max), x(b.rate.Min), y+5, x(b.rate.Max), y+5)
-		fmt.Fprintf(&svg, `<text class="value" x="%.1f" y="%d">%s/s</text>`, x(b.rate.Max)+6, y+13, number(b.rate.Median))
-	}
-	svg.WriteString("</svg>")
-	return template.HTML(svg.String())
-}
 
 // line is how one contender's rate developed.
 type line struct {
@@ -104,13 +57,13 @@ func lines(all []line) template.HTML {
 	}
 	low, high := math.Floor(math.Log10(least)), math.Ceil(math.Log10(most))
 	high = math.Max(high, low+1)
-	const left, right = 72, chartWidth - 200
+	const left, right = 72, lineWidth - 6
 	y := func(v float64) float64 {
 		return 10 + (high-math.Max(math.Log10(v), low))/(high-low)*(lineHeight-30)
 	}
 	x := func(i int) float64 { return left + float64(i)/float64(steps-1)*(right-left) }
-	var svg strings.Builder
-	fmt.Fprintf(&svg, `<svg viewBox="0 0 %d %d" role="img" aria-label="Operations a second over time">`, chartWidth, lineHeight)
+	var svg, legend strings.Builder
+	fmt.Fprintf(&svg, `<svg viewBox="0 0 %d %d" role="img" aria-label="Operations a second over time">`, lineWidth, lineHeight)
 	for p := low; p <= high; p++ {
 		v := math.Pow(10, p)
 		fmt.Fprintf(&svg, `<path class="grid" d="M%d %.1f H%d"/><text x="%d" y="%.1f" text-anchor="end">%s/s</text>`, left, y(v), right, left-6, y(v)+4, number(v))
@@ -121,11 +74,10 @@ func lines(all []line) template.HTML {
 		for j, v := range l.rates {
 			fmt.Fprintf(&points, "%.1f,%.1f ", x(j), y(math.Max(v, least)))
 		}
-		fmt.Fprintf(&svg, `<polyline class="line l%d" points="%s"/>`, i%lineColours, strings.TrimSpace(points.String()))
-		fmt.Fprintf(&svg, `<rect class="l%d" x="%d" y="%d" width="10" height="10"/><text x="%d" y="%d">%s</text>`, i%lineColours, right+14, 12+i*20, right+30, 21+i*20, template.HTMLEscapeString(l.name))
+		fmt.Fprintf(&svg, `<polyline class="l%d" points="%s"/>`, i%lineColours, strings.TrimSpace(points.String()))
+		fmt.Fprintf(&legend, `<li class="l%d">%s</li>`, i%lineColours, template.HTMLEscapeString(l.name))
 	}
-	svg.WriteString("</svg>")
-	return template.HTML(svg.String())
+	return template.HTML(svg.String() + `</svg><ul class="legend">` + legend.String() + "</ul>")
 }
 
 // lineColours is how many the page has.

@@ -106,7 +106,6 @@ type section struct {
 type part struct {
 	Regime   string
 	Verdict  string
-	Chart    template.HTML
 	Timeline template.HTML
 	Metrics  []string
 	Rows     []tableRow
@@ -114,16 +113,21 @@ type part struct {
 
 type tableRow struct {
 	Contender, Rate, Spread, Ratio, Unsafe string
+	Times                                  string // the ratio's median; empty for the baseline
 	Ours                                   bool
 	Values                                 []string
 	Lost                                   string
+
+	// Its bar: as long as its fastest round, in percent of the room that the fastest
+	// contender's has, and in it the median and the slowest round, in percent of the bar.
+	Length, Median, Least float64
 }
 
 func sectionOf(run *result.Run, s scenario.Scenario, regimes []result.Regime) section {
 	sec := section{Name: s.Name, Title: s.Title, About: s.About}
 	for _, r := range regimes {
 		if rows := tableRows(run, s, r); len(rows) > 0 {
-			p := part{Regime: r.String(), Verdict: faster(run, s, r), Chart: bars(barsOf(run, s, r)), Rows: rows}
+			p := part{Regime: r.String(), Verdict: faster(run, s, r), Rows: rows}
 			if s.Long {
 				p.Timeline = lines(linesOf(run, s, r))
 			}
@@ -136,17 +140,30 @@ func sectionOf(run *result.Run, s scenario.Scenario, regimes []result.Regime) se
 	return sec
 }
 
+// barRoom is what the longest bar takes of the width, in percent; its figures follow it.
+const barRoom = 45
+
 func tableRows(run *result.Run, s scenario.Scenario, r result.Regime) (rows []tableRow) {
+	most := 0.0
+	for _, c := range s.Contenders {
+		most = max(most, spreadOf(run, s, c.Name, r, result.Rate).Max)
+	}
 	for _, c := range s.Contenders {
 		rate := spreadOf(run, s, c.Name, r, result.Rate)
 		if rate.Count == 0 {
 			continue
 		}
 		row := tableRow{Contender: c.Name, Ours: c.Fencekit, Unsafe: c.Unsafe, Rate: number(rate.Median), Spread: number(rate.Min) + " … " + number(rate.Max)}
+		if rate.Max > 0 {
+			row.Length, row.Median, row.Least = barRoom*rate.Max/most, 100*rate.Median/rate.Max, 100*rate.Min/rate.Max
+		}
 		if best(run, s, s.Baseline, r) == c.Name {
 			row.Ratio = "baseline"
 		} else if s.Baseline != nil {
-			row.Ratio = compare(run, s, scenario.Must{Contender: c.Name, Metric: result.Rate, Compared: scenario.AsRatio}, r).text()
+			f := compare(run, s, scenario.Must{Contender: c.Name, Metric: result.Rate, Compared: scenario.AsRatio}, r)
+			if row.Ratio = f.text(); f.spread.Count > 0 {
+				row.Times = number(f.spread.Median)
+			}
 		}
 		if lost := spreadOf(run, s, c.Name, r, result.Lost); lost.Max != 0 {
 			row.Lost = number(lost.Max)

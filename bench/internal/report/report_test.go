@@ -135,6 +135,7 @@ func TestHTML_StandsAlone(t *testing.T) {
 	require.Contains(t, page, "An &lt;example&gt;")
 	require.Contains(t, page, "it failed &amp; ended")
 	require.Contains(t, page, "loses updates")
+	require.Contains(t, page, "60.0/s, × 0.70", "the ratio is beside the bar")
 	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1) {
 		require.NoError(t, xml.Unmarshal([]byte(svg), new(any)), svg)
 		require.NotContains(t, svg, "NaN")
