@@ -58,7 +58,7 @@ type Progress struct {
 	Run   Result // that begins or has ended
 	Ended bool   // Run has ended, and its Verdict is known
 	Done  int    // number of runs that have ended
-	Total int    // number of runs in all; 0 if a Duration decides
+	Total int    // number of runs in all; with a Duration those with the first seed, which are all done
 }
 
 // internal is the Config as package run takes it.

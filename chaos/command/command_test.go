@@ -58,9 +58,9 @@ func TestChaosRun_LeavesASuiteThatCanBeReadAgain(t *testing.T) {
 	cmd := clitest.Child(t, nil, "run", "--scenario", "stalled-holder", "--groups", "fenced,token-compare", "--out", dir, "--junit", junit, "-o", "json")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	require.Equal(t, cli.ExitOK, clitest.ExitCode(t, cmd.Run), stderr.String())
-	require.Contains(t, stderr.String(), "[1/3] pass: stalled-holder, fenced, seed 1 (")
-	require.Contains(t, stderr.String(), "red: stalled-holder, token-compare, seed 1 (")
-	require.Contains(t, stderr.String(), "green: stalled-holder, token-compare, seed 1, without faults (")
+	require.Contains(t, stderr.String(), "run 1 of 3: pass: stalled-holder, fenced, seed 1 (")
+	require.Contains(t, stderr.String(), "red (broke, as a control must): stalled-holder, token-compare, seed 1 (")
+	require.Contains(t, stderr.String(), "green (held, as it must without faults): stalled-holder, token-compare, seed 1, without faults (")
 	require.Contains(t, stderr.String(), "The report is "+filepath.Join(dir, "report.html"))
 	require.Contains(t, stderr.String(), "No violation in 1 run of 1 scenario")
 	var rows []totalRow
@@ -184,6 +184,10 @@ func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, code, clitest.ExitCode(t, cmd.Wait), string(rest))
 		require.Contains(t, string(rest), "fencectl: interrupted: ")
+		page, err := os.ReadFile(filepath.Join(cmd.Args[len(cmd.Args)-1], result.ReportFile))
+		require.NoError(t, err)
+		require.Contains(t, string(page), "It ended early: interrupt signal received.")
+		require.Equal(t, 1, strings.Count(string(page), "that were asked for are missing"))
 		require.Contains(t, string(rest), "with --resume --out "+cmd.Args[len(cmd.Args)-1]+" goes on with it.")
 	}
 }
@@ -226,17 +230,30 @@ func TestChaosCompare_PutsSuitesSideBySide(t *testing.T) {
 func TestRunLine_TellsARedControlFromAViolation(t *testing.T) {
 	t.Parallel()
 	r := result.Run{Scenario: "stop", Group: result.Fenced, Seed: 7, Faults: true, Took: 1234 * time.Millisecond, Verdict: result.Violated, Reason: "I2: lost"}
-	require.Equal(t, "[3/9] violated: stop, fenced, seed 7 (1.2s): I2: lost", runLine(run.Progress{Run: &r, Done: 3, Total: 9}))
+	line := func(begins string) {
+		t.Helper()
+		require.Contains(t, runLine(run.Progress{Run: &r, Done: 3, Total: 9}), begins)
+	}
+	line("run 3 of 9: violated: stop, fenced, seed 7 (1.2s): I2: lost")
 	r.Verdict = result.Pass
-	require.Equal(t, "[3] pass: stop, fenced, seed 7 (1.2s)", runLine(run.Progress{Run: &r, Done: 3}))
+	line("run 3 of 9: pass: stop, fenced, seed 7 (1.2s)")
 	r.Group = "redlock"
-	require.Equal(t, "[3] green: stop, redlock, seed 7 (1.2s)", runLine(run.Progress{Run: &r, Done: 3}))
+	line("run 3 of 9: green (did not break): stop, redlock, seed 7 (1.2s)")
 	r.Verdict, r.Findings, r.Breaks = result.Violated, lost, check.OfData()
-	require.Equal(t, "[3] red: stop, redlock, seed 7 (1.2s)", runLine(run.Progress{Run: &r, Done: 3}))
+	line("run 3 of 9: red (broke, as a control must): stop, redlock, seed 7 (1.2s)")
 	r.Breaks = []string{check.Progress}
-	require.Equal(t, "[3] violated: stop, redlock, seed 7 (1.2s): I2: lost", runLine(run.Progress{Run: &r, Done: 3}))
+	line("run 3 of 9: violated: stop, redlock, seed 7 (1.2s): I2: lost")
 	r.Verdict = result.Inconclusive
-	require.Equal(t, "[3] inconclusive: stop, redlock, seed 7 (1.2s): I2: lost", runLine(run.Progress{Run: &r, Done: 3}))
+	line("run 3 of 9: inconclusive: stop, redlock, seed 7 (1.2s): I2: lost")
+	require.Contains(t, runLine(run.Progress{Run: &r, Done: 10, Total: 9}), "run 10: ")
+}
+
+// What the first seed takes is said at the start: it may be longer than the duration.
+func TestPlan_SaysTheLeastThatADurationTakes(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "75 runs of about 10s, 2 at a time: about 6m20s.", plan(&run.Config{Parallel: 2}, 75))
+	require.Equal(t, "74 runs of about 10s, 1 at a time: about 12m20s. These have the first seed and are all done, however long that takes; others begin until 1m0s have passed.",
+		plan(&run.Config{Duration: time.Minute}, 74))
 }
 
 func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {

@@ -20,18 +20,20 @@ const (
 	trackerLength = 12
 )
 
-// progress shows the progress of "chaos run": a line for each run that has ended or, on a
-// terminal, a bar and a line for each run of Fencekit that did not pass. Its methods
-// must not be called concurrently.
+// progress shows the progress of "chaos run": what is going to be done, and a line for each run
+// that has ended or, on a terminal, a bar and a line for each run of Fencekit that did not
+// pass. Its methods must not be called concurrently.
 type progress struct {
 	w       io.Writer
+	config  *run.Config
+	begun   bool
 	bars    bar.Writer // nil: lines
 	tracker *bar.Tracker
 	over    chan struct{} // closed when the bar is no longer drawn
 }
 
-func newProgress(w io.Writer) *progress {
-	p := &progress{w: w}
+func newProgress(w io.Writer, config *run.Config) *progress {
+	p := &progress{w: w, config: config}
 	if !cli.IsTerminal(w) || os.Getenv("TERM") == "dumb" {
 		return p
 	}
@@ -56,18 +58,42 @@ func newProgress(w io.Writer) *progress {
 
 // update shows what Run reports.
 func (p *progress) update(now run.Progress) {
+	if !p.begun {
+		p.begun = true
+		p.line(plan(p.config, now.Total-now.Done))
+	}
 	if p.bars == nil {
 		if now.Ended {
-			fmt.Fprintln(p.w, runLine(now))
+			p.line(runLine(now))
 		}
 		return
 	}
-	p.tracker.UpdateTotal(int64(now.Total))
-	p.tracker.UpdateMessage(doneOf(now) + " " + now.Run.String())
+	p.tracker.UpdateTotal(int64(max(now.Total, now.Done)))
+	p.tracker.UpdateMessage("run " + doneOf(now) + ": " + now.Run.String())
 	p.tracker.SetValue(int64(now.Done))
 	if now.Ended && now.Run.Group == result.Fenced && now.Run.Verdict != result.Pass {
-		p.bars.Log("%s", runLine(now))
+		p.line(runLine(now))
 	}
+}
+
+// line shows a line, above the bar if there is one.
+func (p *progress) line(text string) {
+	if p.bars != nil {
+		p.bars.Log("%s", text)
+		return
+	}
+	fmt.Fprintln(p.w, text)
+}
+
+// plan says what so many runs that are left will take.
+func plan(c *run.Config, left int) string {
+	parallel := max(c.Parallel, 1)
+	about := (time.Duration((left+parallel-1)/parallel) * run.UsualRun).Round(time.Second)
+	text := fmt.Sprintf("%d runs of about %v, %d at a time: about %v.", left, run.UsualRun, parallel, about)
+	if c.Duration > 0 {
+		text += fmt.Sprintf(" These have the first seed and are all done, however long that takes; others begin until %v have passed.", c.Duration)
+	}
+	return text
 }
 
 // close removes the bar.
@@ -80,32 +106,34 @@ func (p *progress) close() {
 	<-p.over
 }
 
-// runLine is a run that has ended, as "[3/12] pass: pauses, fenced, seed 1 (9.8s)".
+// runLine is a run that has ended, as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)".
 // A run that is not as it must be has its reason.
 func runLine(now run.Progress) string {
 	r := now.Run
-	line := fmt.Sprintf("[%s] %s: %s (%v)", doneOf(now), verdictWord(r), r, r.Took.Round(100*time.Millisecond))
+	line := fmt.Sprintf("run %s: %s: %s (%v)", doneOf(now), verdictWord(r), r, r.Took.Round(100*time.Millisecond))
 	if r.Verdict == result.Inconclusive || r.Verdict == result.Violated && !r.Red() {
 		line += ": " + r.Reason
 	}
 	return line
 }
 
-// doneOf is how many runs have ended, as "3/12", or "3" if their number is open.
+// doneOf is how many runs have ended, as "3 of 12", or "13" once a Duration alone decides.
 func doneOf(now run.Progress) string {
-	if now.Total == 0 {
+	if now.Done > now.Total {
 		return fmt.Sprint(now.Done)
 	}
-	return fmt.Sprintf("%d/%d", now.Done, now.Total)
+	return fmt.Sprintf("%d of %d", now.Done, now.Total)
 }
 
-// verdictWord calls controls red and green: a red one is as it must be.
+// verdictWord calls controls red and green, and says what that means.
 func verdictWord(r *result.Run) string {
 	switch {
 	case r.Group != result.Fenced && r.Red():
-		return "red"
+		return "red (broke, as a control must)"
+	case r.Group != result.Fenced && r.Verdict == result.Pass && r.Faults:
+		return "green (did not break)"
 	case r.Group != result.Fenced && r.Verdict == result.Pass:
-		return "green"
+		return "green (held, as it must without faults)"
 	}
 	return string(r.Verdict)
 }

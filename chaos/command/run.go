@@ -53,7 +53,7 @@ Exit codes:
 	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
 	flags.IntVar(&c.Seeds, "seeds", 1, "how many seeds each scenario runs with")
 	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "how many of these seeds controls and scripts run with")
-	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for this long, instead of --seeds; all with the first seed are done")
+	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for this long, instead of --seeds; those with the first seed are all done, however long that takes")
 	flags.IntVar(&c.Parallel, "parallel", 1, "how many runs go on at the same time, each on its own servers")
 	flags.StringVar(&c.Dir, "out", "", "directory for the results (default chaos- and the time)")
 	flags.BoolVar(&c.Resume, "resume", false, "go on with the suite in --out")
@@ -108,7 +108,7 @@ func runSuite(cmd *cobra.Command, out *cli.Output, f *runFlags) error {
 	if err := f.validate(cmd); err != nil {
 		return err
 	}
-	progress := newProgress(cmd.ErrOrStderr())
+	progress := newProgress(cmd.ErrOrStderr(), &f.config)
 	f.config.Progress, f.config.Command = progress.update, commandLine(cmd)
 	suite, err := run.Run(cmd.Context(), f.config)
 	progress.close()

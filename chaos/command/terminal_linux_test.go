@@ -50,9 +50,9 @@ func TestChaosTables_FitTheTerminal(t *testing.T) {
 func TestChaosRun_ProgressFitsTheTerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	term := clitest.NewTerminal(t)
-	p := newProgress(term.TTY)
+	p := newProgress(term.TTY, &run.Config{})
 	p.update(run.Progress{Done: 10, Total: 100, Run: &result.Run{Scenario: "a-scenario-of-a-very-long-name", Group: "postgres-advisory", Seed: 1000}})
-	require.Eventually(t, func() bool { return strings.Contains(term.Shown(), "10/100 a-scenario") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(term.Shown(), "run 10 of 100: a-scenario") }, time.Minute, time.Millisecond)
 	p.close()
 	term.Close()
 	for _, line := range regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]|[\r\n]`).Split(term.Shown(), -1) {

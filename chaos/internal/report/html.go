@@ -118,8 +118,10 @@ func tilesOf(fenced result.Totals, controls []control) []tile {
 	}
 	tiles := []tile{
 		{thousands(fenced.Violated), "runs violated of " + thousands(fenced.Runs), class(fenced.Violated > 0)},
-		{thousands(fenced.Counts.Oversold) + " / " + thousands(fenced.Counts.Lost), "units oversold / updates lost, with the fence", class(fenced.Counts.Oversold+fenced.Counts.Lost > 0)},
-		{thousands(oversold) + " / " + thousands(lost), "units oversold / updates lost, with the controls", "broke"},
+		{thousands(fenced.Counts.Oversold), "units oversold with the fence", class(fenced.Counts.Oversold > 0)},
+		{thousands(fenced.Counts.Lost), "updates lost with the fence", class(fenced.Counts.Lost > 0)},
+		{thousands(oversold), "units oversold with the controls", "broke"},
+		{thousands(lost), "updates lost with the controls", "broke"},
 		{fmt.Sprintf("%d of %d", broke, len(controls)), "controls broke", class(broke < len(controls) || broke == 0)},
 		{thousands(fenced.Counts.Operations), "operations", ""},
 		{thousands(fenced.Counts.Faults), "faults injected", ""},

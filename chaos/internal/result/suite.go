@@ -19,6 +19,7 @@ type Suite struct {
 	Reason    string            `json:"reason"` // of the verdict, one sentence with figures
 	Runs      []Run             `json:"runs"`
 	Wanted    []string          `json:"wanted"` // directories of the runs that were asked for last, present or not
+	Ended     string            `json:"ended"`  // why it ended early; empty if nothing ended it
 }
 
 // Scenario describes a scenario of the suite's runs.
@@ -99,6 +100,19 @@ func (s *Suite) doubts(fenced Totals, controls []Control) []string {
 		}
 	}
 	return doubts
+}
+
+// Early says why the suite ended early, and what is missing unless Reason does; empty if it
+// did not.
+func (s *Suite) Early() string {
+	if s.Ended == "" {
+		return ""
+	}
+	text := "It ended early: " + s.Ended + "."
+	if missing := s.missing(); missing != "" && !strings.Contains(s.Reason, missing) {
+		text += " " + missing + "."
+	}
+	return text
 }
 
 // missing says which runs that were asked for are missing, because the suite ended early;

@@ -26,7 +26,7 @@ type Config struct {
 	Seed  uint64
 	Seeds int
 	// Duration, in place of Seeds, is for how long new runs are begun; the runs with the
-	// first seed are all done, however long that takes. Default: Seeds decides.
+	// first seed are all done, however long that takes (UsualRun times their number). Default: Seeds decides.
 	Duration time.Duration
 	// ScriptSeeds is how many of the seeds scripts and controls run with. Scripts do the
 	// same with every seed, but not at the same moments. Default 1.
@@ -52,7 +52,7 @@ type Progress struct {
 	Run   *result.Run // that begins or has ended
 	Ended bool        // Run has ended, and its Verdict is known
 	Done  int         // number of runs that have ended
-	Total int         // number of runs in all; 0 if a Duration decides
+	Total int         // number of runs in all; with a Duration those with the first seed, which are all done
 }
 
 func (c Config) withDefaults() (Config, error) {

@@ -77,18 +77,7 @@ func (r *rounds) over() bool {
 // late reports whether it is too late for new runs.
 func (r *rounds) late() bool { return !r.until.IsZero() && time.Now().After(r.until) }
 
-// total is how many runs there are in all; 0 if a Duration decides.
-func (r *rounds) total() (n int) {
-	if !r.until.IsZero() {
-		return 0
-	}
-	for seed := range uint64(r.cfg.Seeds) {
-		n += len(r.round(r.cfg.Seed + seed))
-	}
-	return n
-}
-
-// wanted are the directories of the runs that a complete suite has.
+// wanted are the directories of the runs that a complete suite has at least.
 func (r *rounds) wanted() (dirs []string) {
 	seeds := r.cfg.Seeds
 	if !r.until.IsZero() {

@@ -97,6 +97,9 @@ func (t task) result(schedule []fault.Step) *result.Run {
 	return r
 }
 
+// UsualRun is about how long a run takes, with the start of its workers and its checks.
+const UsualRun = 10 * time.Second
+
 // setUpBound bounds a run before its workers work, and checkBound after.
 const (
 	setUpBound = 3 * time.Minute

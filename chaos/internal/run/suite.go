@@ -56,6 +56,7 @@ func Run(ctx context.Context, cfg Config) (_ *result.Suite, err error) {
 		running.Go(func() { s.work(ctx) })
 	}
 	running.Wait()
+	s.kept.Ended = text(errors.Join(s.failed, context.Cause(ctx)))
 	return s.kept, errors.Join(s.failed, s.close(), writeReports(cfg.Dir, s.kept), context.Cause(ctx))
 }
 
@@ -139,7 +140,7 @@ func (s *suite) isDone(t task) bool {
 func (s *suite) progress(r *result.Run, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cfg.Progress(Progress{Run: r, Ended: ended, Done: len(s.kept.Runs), Total: s.rounds.total()})
+	s.cfg.Progress(Progress{Run: r, Ended: ended, Done: len(s.kept.Runs), Total: len(s.kept.Wanted)})
 }
 
 // fail ends the suite. The first error is kept.
