@@ -45,7 +45,7 @@ func main() {
 	case err == nil, errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return
 	case errors.As(err, &missing):
-		err = fmt.Errorf("%w\n(as root on Debian scripts/setup-patroni and scripts/setup-pgbouncer do it)", err)
+		err = fmt.Errorf("%w\n(as root on Debian \"make cluster\" does it)", err)
 	}
 	fmt.Fprintln(os.Stderr, "cluster:", err)
 	if errors.Is(err, errViolated) {

@@ -71,6 +71,16 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	}
 }
 
+// Docker is reached by its command: a client of it would double what "make demo" compiles.
+func TestImports_WhatUsersRunLinksNoDockerClient(t *testing.T) {
+	t.Parallel()
+	for _, pkg := range []string{"chaos", "cmd/fencectl-chaos", "examples/cluster", "examples/inventory", "examples/quickstart/servers", "internal/testenv"} {
+		for _, dep := range dependencies(t, pkg) {
+			require.NotContains(t, dep, "docker", pkg)
+		}
+	}
+}
+
 // A service that exports no metrics and no traces links nothing that does.
 func TestImports_NothingButTheAdaptersNeedsAnExporter(t *testing.T) {
 	t.Parallel()

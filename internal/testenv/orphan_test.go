@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/ory/dockertest/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -247,7 +248,7 @@ func (o *owner) requireNothingInDocker(t *testing.T) {
 	if len(o.inDocker) == 0 {
 		return
 	}
-	pool, err := process.NewDocker(patient(t))
+	pool, err := dockertest.NewPool("")
 	require.NoError(t, err)
 	for _, name := range o.inDocker {
 		_, err = pool.Client.InspectContainer(name)

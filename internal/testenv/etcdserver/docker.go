@@ -7,9 +7,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/ory/dockertest/v3"
-	"github.com/ory/dockertest/v3/docker"
-
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
@@ -19,7 +16,7 @@ const image = "fencekit/etcd:3.7"
 
 // Where etcd listens and keeps its data inside a container.
 const (
-	insideClient = "2379/tcp"
+	insideClient = 2379
 	insideData   = "/data"
 )
 
@@ -28,8 +25,7 @@ const (
 // Each has a second network alone, which publishes its client port: with two
 // members in one of those, they would go on talking there.
 type dockerNetwork struct {
-	pool *dockertest.Pool
-	dir  *process.Dir // for its name
+	dir *process.Dir // for its name
 
 	mu      sync.Mutex
 	members map[string]*dockerPeer // by host
@@ -42,19 +38,18 @@ type dockerPeer struct {
 }
 
 func newDockerNetwork(ctx context.Context) (*dockerNetwork, error) {
-	pool, err := process.NewDocker(ctx)
-	if err != nil {
+	if err := process.FindDocker(ctx); err != nil {
 		return nil, fmt.Errorf("testenv: etcd in Docker: %w", err)
 	}
-	if _, err := pool.Client.InspectImage(image); err != nil {
+	if _, err := process.Docker(ctx, "image", "inspect", image); err != nil {
 		return nil, fmt.Errorf("testenv: etcd in Docker: image %s (make images builds it): %w", image, err)
 	}
 	dir, err := process.NewDockerDir()
 	if err != nil {
 		return nil, err
 	}
-	n := &dockerNetwork{pool: pool, dir: dir, members: map[string]*dockerPeer{}}
-	if _, err := pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: n.name(), Internal: true, Context: ctx}); err != nil {
+	n := &dockerNetwork{dir: dir, members: map[string]*dockerPeer{}}
+	if _, err := process.Docker(context.WithoutCancel(ctx), "network", "create", "--internal", n.name()); err != nil {
 		return nil, errors.Join(fmt.Errorf("testenv: etcd in Docker: network: %w", err), n.close())
 	}
 	process.Announce("etcd cluster", "docker "+image)
@@ -64,7 +59,7 @@ func newDockerNetwork(ctx context.Context) (*dockerNetwork, error) {
 func (n *dockerNetwork) name() string { return n.dir.Name() }
 
 func (n *dockerNetwork) add(name string, cfg Config) (*Member, error) {
-	c, err := process.NewContainer(n.pool, "etcd "+name, syscall.SIGTERM)
+	c, err := process.NewContainer("etcd "+name, syscall.SIGTERM)
 	if err != nil {
 		return nil, err
 	}
@@ -82,55 +77,46 @@ func (n *dockerNetwork) add(name string, cfg Config) (*Member, error) {
 // run creates a member's own network and its container, connects that with the
 // others and starts it.
 func (n *dockerNetwork) run(ctx context.Context, c *process.Container, host string, cfg Config, flags []string) error {
-	if _, err := n.pool.Client.CreateNetwork(docker.CreateNetworkOptions{Name: c.Name(), Context: ctx}); err != nil {
+	if _, err := process.Docker(ctx, "network", "create", c.Name()); err != nil {
 		return err
 	}
-	var mounts []string
-	if cfg.Certificates != nil {
-		mounts = []string{cfg.Certificates.dir + ":" + cfg.Certificates.dir + ":ro"}
+	create := []string{
+		"create", "--name", c.Name(), "--network", c.Name(), "--publish", c.Publish(insideClient),
+		"--dns", "127.0.0.1", // the names of members that aren't there must not go to another resolver
 	}
-	_, err := n.pool.Client.CreateContainer(docker.CreateContainerOptions{
-		Name:   c.Name(),
-		Config: &docker.Config{Image: image, Cmd: flags, ExposedPorts: map[docker.Port]struct{}{insideClient: {}}},
-		HostConfig: &docker.HostConfig{
-			NetworkMode: c.Name(), PortBindings: c.Binding(insideClient), Binds: mounts,
-			// The names of members that aren't there must not go to another resolver.
-			DNS: []string{"127.0.0.1"},
-		},
-		Context: ctx,
-	})
-	if err != nil {
+	if cfg.Certificates != nil {
+		create = append(create, "--volume", cfg.Certificates.dir+":"+cfg.Certificates.dir+":ro")
+	}
+	if _, err := process.Docker(ctx, append(append(create, image), flags...)...); err != nil {
 		return err
 	}
 	if err := n.rejoin(host); err != nil {
 		return err
 	}
-	return n.pool.Client.StartContainerWithContext(c.Name(), nil, ctx)
+	_, err := process.Docker(ctx, "start", c.Name())
+	return err
 }
 
 // isolate takes a member out of the others' network, whether it runs or not. What
 // is under way to it is lost, and later attempts find no host.
 func (n *dockerNetwork) isolate(host string) error {
-	return n.connect(host, false, n.pool.Client.DisconnectNetwork)
+	return n.connect(host, false, "disconnect")
 }
 
 func (n *dockerNetwork) rejoin(host string) error {
-	return n.connect(host, true, n.pool.Client.ConnectNetwork)
+	return n.connect(host, true, "connect", "--alias", host)
 }
 
 // connect does what connects or disconnects a member, unless that is done.
-func (n *dockerNetwork) connect(host string, connected bool, do func(string, docker.NetworkConnectionOptions) error) error {
+func (n *dockerNetwork) connect(host string, connected bool, command ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	peer := n.members[host]
 	if peer.connected == connected {
 		return nil
 	}
-	err := do(n.name(), docker.NetworkConnectionOptions{
-		Container:      peer.container.Name(),
-		EndpointConfig: &docker.EndpointConfig{Aliases: []string{host}},
-	})
-	if err != nil {
+	args := append(append([]string{"network"}, command...), n.name(), peer.container.Name())
+	if _, err := process.Docker(context.Background(), args...); err != nil {
 		return fmt.Errorf("testenv: etcd in Docker: network of %s: %w", host, err)
 	}
 	peer.connected = connected
@@ -138,7 +124,7 @@ func (n *dockerNetwork) connect(host string, connected bool, do func(string, doc
 }
 
 func (n *dockerNetwork) close() error {
-	if err := process.RemoveFromDocker(n.pool, n.name()); err != nil {
+	if err := process.RemoveFromDocker(n.name()); err != nil {
 		return err
 	}
 	return n.dir.Remove()

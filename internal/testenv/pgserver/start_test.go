@@ -2,9 +2,10 @@ package pgserver
 
 import (
 	"fmt"
-	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -97,13 +98,13 @@ func TestStart_UsesTheDSNOrFails(t *testing.T) {
 func TestStart_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
 	t.Setenv(DSNVar, "")
 	t.Setenv(wayVar, "docker")
-	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "no-daemon.sock"))
+	fakeDocker(t, "echo no daemon >&2; exit 1")
 	_, err := Start(testContext(t), nil)
 	var none *process.NotFoundError
 	require.ErrorAs(t, err, &none)
 	require.Len(t, none.Attempts, 1)
 	require.ErrorIs(t, err, none.Attempts[0].Err)
-	for _, part := range []string{"Docker: daemon does not answer", "apt-get install postgresql", DSNVar} {
+	for _, part := range []string{"Docker: daemon does not answer", "no daemon", "apt-get install postgresql", DSNVar} {
 		require.ErrorContains(t, err, part)
 	}
 	t.Setenv(wayVar, "podman")
@@ -111,14 +112,52 @@ func TestStart_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
 	require.ErrorContains(t, err, "must be local, docker or empty")
 }
 
-// A socket without an answer must not hang the search.
+// Docker without an answer must not hang the search.
 func TestStart_DockerThatIsSilentIsGivenUp(t *testing.T) {
-	silent := silentSocket(t)
+	fakeDocker(t, "exec sleep 1000")
 	t.Setenv(DSNVar, "")
 	t.Setenv(wayVar, "docker")
-	t.Setenv("DOCKER_HOST", "unix://"+silent)
 	_, err := Start(testContext(t), nil)
 	require.ErrorContains(t, err, "daemon does not answer")
+}
+
+// fakeDocker has the docker command run a script.
+func fakeDocker(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// The script looks where Start does, before anything is compiled.
+func TestSetupPostgres_LooksInTheOrderOfStart(t *testing.T) {
+	local := fakeServer(t, t.TempDir(), "16.1")
+	for _, c := range []struct {
+		name, dsn, way, docker, path string
+		found                        string
+	}{
+		{"what is named", "postgres://nowhere", "", "exit 0", local + ":", "FENCEKIT_POSTGRES_DSN names"},
+		{"then this machine", "", "", "exit 0", local + ":", "of this machine"},
+		{"Docker alone", "", "docker", "exit 0", local + ":", "in Docker"},
+		{"nothing", "", "docker", "exit 1", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fakeDocker(t, c.docker)
+			t.Setenv(DSNVar, c.dsn)
+			t.Setenv(wayVar, c.way)
+			t.Setenv("PATH", c.path+os.Getenv("PATH"))
+			out, err := exec.CommandContext(testContext(t), "../../../scripts/setup-postgres").CombinedOutput()
+			if c.found == "" {
+				require.Error(t, err)
+				for line := range strings.Lines(advice) {
+					require.Contains(t, string(out), strings.TrimSpace(line))
+				}
+				return
+			}
+			require.NoError(t, err, "%s", out)
+			require.Contains(t, string(out), c.found)
+		})
+	}
 }
 
 // A server that doesn't start is an attempt with its own words as the reason.
@@ -134,7 +173,6 @@ func TestStart_SaysWhyAFoundServerDoesNotStart(t *testing.T) {
 	t.Setenv("PATH", dir)
 	t.Setenv(DSNVar, "")
 	t.Setenv(wayVar, "")
-	t.Setenv("DOCKER_HOST", "unix://"+filepath.Join(t.TempDir(), "no-daemon.sock"))
 
 	_, err = Start(testContext(t), nil)
 	var none *process.NotFoundError
@@ -143,18 +181,4 @@ func TestStart_SaysWhyAFoundServerDoesNotStart(t *testing.T) {
 	require.Equal(t, dir, none.Attempts[0].Where)
 	require.ErrorContains(t, none.Attempts[0].Err, "no room for a cluster")
 	require.ErrorContains(t, none.Attempts[1].Err, "daemon does not answer")
-}
-
-// silentSocket is a socket that accepts and never answers.
-func silentSocket(t *testing.T) string {
-	t.Helper()
-	// Not t.TempDir(): a socket's path is limited to about a hundred bytes.
-	dir, err := os.MkdirTemp("", "silent")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	path := filepath.Join(dir, "s")
-	listener, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	return path
 }

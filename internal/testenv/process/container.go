@@ -5,14 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/ory/dockertest/v3"
-	"github.com/ory/dockertest/v3/docker"
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 const (
@@ -24,18 +26,50 @@ const (
 	dockerFile = "docker"
 )
 
-// NewDocker returns a client to a daemon that answers.
-func NewDocker(ctx context.Context) (*dockertest.Pool, error) {
-	pool, err := dockertest.NewPool("")
-	if err != nil {
-		return nil, err
+// Docker runs the docker command and returns what it printed, without space around it. The
+// command stands in for a client library, which would double what programs that start
+// servers compile.
+func Docker(ctx context.Context, args ...string) (string, error) {
+	var out, said bytes.Buffer
+	if err := runDocker(ctx, &out, &said, args...); err != nil {
+		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, bytes.TrimSpace(said.Bytes()))
 	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// runDocker keeps the terminal's Ctrl-C from the command: what it is making must be known
+// before it can be removed.
+func runDocker(ctx context.Context, stdout, stderr io.Writer, args ...string) error {
+	cmd := exec.Command("docker", args...)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	proc, err := child.Start(cmd)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-proc.Done():
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), proc.Kill())
+	}
+	if state := proc.Wait(); !state.Success() {
+		return errors.New(state.String())
+	}
+	return nil
+}
+
+// FindDocker returns an error unless there is a docker command whose daemon answers.
+func FindDocker(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dockerBound)
 	defer cancel()
-	if err := pool.Client.PingWithContext(ctx); err != nil {
-		return nil, fmt.Errorf("daemon does not answer: %w", err)
+	if _, err := Docker(ctx, "version"); err != nil {
+		return fmt.Errorf("daemon does not answer: %w", err)
 	}
-	return pool, nil
+	return nil
+}
+
+// PullImage shows Docker's progress on stderr.
+func PullImage(ctx context.Context, image string) error {
+	return runDocker(ctx, os.Stderr, os.Stderr, "pull", image)
 }
 
 // NewDockerDir makes a directory for what is going to run in Docker under its name. The
@@ -53,7 +87,6 @@ func NewDockerDir() (*Dir, error) {
 
 // Container is a server in Docker, where its data is.
 type Container struct {
-	pool       *dockertest.Pool
 	server     string // what it runs, for error messages
 	dir        *Dir   // for its name
 	port       *port
@@ -66,7 +99,7 @@ type Container struct {
 
 // NewContainer makes what a container needs outside of Docker; the caller starts it, or
 // stops it if it isn't going to run.
-func NewContainer(pool *dockertest.Pool, server string, stopSignal syscall.Signal) (*Container, error) {
+func NewContainer(server string, stopSignal syscall.Signal) (*Container, error) {
 	dir, err := NewDockerDir()
 	if err != nil {
 		return nil, err
@@ -75,7 +108,7 @@ func NewContainer(pool *dockertest.Pool, server string, stopSignal syscall.Signa
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
-	return &Container{pool: pool, server: server, dir: dir, port: p, stopSignal: stopSignal}, nil
+	return &Container{server: server, dir: dir, port: p, stopSignal: stopSignal}, nil
 }
 
 // Name is the name of the container, and of its network if it has one.
@@ -84,18 +117,15 @@ func (c *Container) Name() string { return c.dir.Name() }
 // Address is host:port of its port.
 func (c *Container) Address() string { return c.port.address() }
 
-// Binding publishes a port of the container on the loopback.
-func (c *Container) Binding(inside docker.Port) map[docker.Port][]docker.PortBinding {
-	return map[docker.Port][]docker.PortBinding{
-		inside: {{HostIP: "127.0.0.1", HostPort: strconv.Itoa(c.port.number)}},
-	}
-}
+// Publish is the argument of --publish for a port of the container.
+func (c *Container) Publish(inside int) string { return c.Address() + ":" + strconv.Itoa(inside) }
 
 // Start calls create, which creates and starts the container, and returns once ready does,
-// when the server answers. A container that fails to start is to be stopped.
+// when the server answers. A container that fails to start is to be stopped. The end of ctx
+// doesn't interrupt create: Docker might create the container after its removal.
 func (c *Container) Start(ctx context.Context, create, ready func(ctx context.Context) error) error {
 	c.ready = ready
-	if err := create(ctx); err != nil {
+	if err := create(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("testenv: run %s in Docker: %w", c.server, err)
 	}
 	return c.awaitReady(ctx)
@@ -106,13 +136,16 @@ func (c *Container) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, StartBound)
 	defer cancel()
 	alive, ended := context.WithCancelCause(ctx)
-	defer ended(nil)
-	go func() {
-		if code, err := c.pool.Client.WaitContainerWithContext(c.Name(), alive); err == nil {
-			ended(fmt.Errorf("its container ended with code %d", code))
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if code, err := Docker(alive, "wait", c.Name()); err == nil {
+			ended(fmt.Errorf("its container ended with code %s", code))
 		}
-	}()
-	if err := c.ready(alive); err != nil {
+	})
+	err := c.ready(alive)
+	ended(nil)
+	watching.Wait()
+	if err != nil {
 		return fmt.Errorf("testenv: %s in Docker did not get ready: %w\n%s", c.server, err, c.logTail())
 	}
 	return nil
@@ -121,10 +154,7 @@ func (c *Container) awaitReady(ctx context.Context) error {
 // logTail is the end of the container's output, for an error message.
 func (c *Container) logTail() string {
 	var out bytes.Buffer
-	err := c.pool.Client.Logs(docker.LogsOptions{
-		Container: c.Name(), OutputStream: &out, ErrorStream: &out, Stdout: true, Stderr: true,
-	})
-	if err != nil {
+	if err := runDocker(context.Background(), &out, &out, "logs", c.Name()); err != nil {
 		return err.Error()
 	}
 	text := out.String()
@@ -138,7 +168,7 @@ func (c *Container) Stop(context.Context) error {
 	if c.stopped {
 		return nil
 	}
-	if err := RemoveFromDocker(c.pool, c.Name()); err != nil {
+	if err := RemoveFromDocker(c.Name()); err != nil {
 		return err
 	}
 	c.stopped = true
@@ -154,27 +184,35 @@ func (c *Container) Kill() error {
 
 // end sends a signal and waits for the container's end.
 func (c *Container) end(ctx context.Context, sig syscall.Signal) error {
-	state, err := c.pool.Client.InspectContainerWithContext(c.Name(), ctx)
-	var none *docker.NoSuchContainer
-	if errors.As(err, &none) {
-		return nil
-	}
-	if err != nil || !state.State.Running {
+	state, err := c.state(ctx)
+	if err != nil {
 		return err
 	}
-	if state.State.Paused {
-		if err := c.pool.Client.UnpauseContainer(c.Name()); err != nil {
+	switch state {
+	case "paused":
+		if _, err := Docker(ctx, "unpause", c.Name()); err != nil {
 			return err
 		}
+	case "running":
+	default: // it has ended, or there is none
+		return nil
 	}
-	err = c.pool.Client.KillContainer(docker.KillContainerOptions{ID: c.Name(), Signal: docker.Signal(sig), Context: ctx})
-	var ended *docker.ContainerNotRunning
-	if err != nil && !errors.As(err, &ended) {
-		return err
+	if _, err := Docker(ctx, "kill", "--signal", strconv.Itoa(int(sig)), c.Name()); err != nil {
+		if state, stateErr := c.state(ctx); stateErr != nil || state == "running" {
+			return errors.Join(err, stateErr)
+		}
 	}
-	_, err = c.pool.Client.WaitContainerWithContext(c.Name(), ctx)
+	_, err = Docker(ctx, "wait", c.Name())
 	return err
 }
+
+// state is what Docker calls it, as "running", or empty if there is no container.
+func (c *Container) state(ctx context.Context) (string, error) {
+	return Docker(ctx, "ps", "--all", "--filter", named(c.Name()), "--format", "{{.State}}")
+}
+
+// named is the filter for what has exactly this name.
+func named(name string) string { return "name=^" + name + "$" }
 
 // Restart is Controller's.
 func (c *Container) Restart(ctx context.Context) error {
@@ -186,41 +224,45 @@ func (c *Container) Restart(ctx context.Context) error {
 	if err := c.end(ctx, c.stopSignal); err != nil {
 		return err
 	}
-	if err := c.pool.Client.StartContainerWithContext(c.Name(), nil, ctx); err != nil {
+	if _, err := Docker(ctx, "start", c.Name()); err != nil {
 		return err
 	}
 	return c.awaitReady(ctx)
 }
 
 // Pause is Controller's; it freezes all that is in the container.
-func (c *Container) Pause() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pool.Client.PauseContainer(c.Name())
-}
+func (c *Container) Pause() error { return c.freeze("pause") }
 
 // Resume is Controller's.
-func (c *Container) Resume() error {
+func (c *Container) Resume() error { return c.freeze("unpause") }
+
+func (c *Container) freeze(command string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pool.Client.UnpauseContainer(c.Name())
+	_, err := Docker(context.Background(), command, c.Name())
+	return err
 }
 
 // RemoveFromDocker ends and removes the container and the network of a name, if
 // they are there. Containers that still are in the network leave it.
-func RemoveFromDocker(pool *dockertest.Pool, name string) error {
-	err := pool.Client.RemoveContainer(docker.RemoveContainerOptions{ID: name, Force: true, RemoveVolumes: true})
-	var noContainer *docker.NoSuchContainer
-	if err != nil && !errors.As(err, &noContainer) {
+func RemoveFromDocker(name string) error {
+	ctx := context.Background()
+	if _, err := Docker(ctx, "rm", "--force", "--volumes", name); err != nil && !strings.Contains(err.Error(), "No such container") {
 		return err
 	}
-	network, err := pool.Client.NetworkInfo(name)
-	var noNetwork *docker.NoSuchNetwork
-	if errors.As(err, &noNetwork) {
-		return nil
+	network, err := Docker(ctx, "network", "ls", "--quiet", "--filter", named(name))
+	if err != nil || network == "" {
+		return err
 	}
+	members, err := Docker(ctx, "network", "inspect", "--format", "{{range .Containers}}{{.Name}} {{end}}", name)
 	if err != nil {
 		return err
 	}
-	return pool.RemoveNetwork(&dockertest.Network{Network: network})
+	for _, member := range strings.Fields(members) {
+		if _, err := Docker(ctx, "network", "disconnect", "--force", name, member); err != nil {
+			return err
+		}
+	}
+	_, err = Docker(ctx, "network", "rm", name)
+	return err
 }

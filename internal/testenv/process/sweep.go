@@ -42,7 +42,10 @@ func sweepDir(root string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(root, dockerFile)); err == nil {
-		if err := sweepDocker(filepath.Base(root)); err != nil {
+		if err := FindDocker(context.Background()); err != nil {
+			return err
+		}
+		if err := RemoveFromDocker(filepath.Base(root)); err != nil {
 			return err
 		}
 	}
@@ -80,14 +83,6 @@ func killInhabitants(root string) error {
 		}
 		time.Sleep(pollInterval)
 	}
-}
-
-func sweepDocker(name string) error {
-	pool, err := NewDocker(context.Background())
-	if err != nil {
-		return err
-	}
-	return RemoveFromDocker(pool, name)
 }
 
 // sweepSharedMemory removes the System V segment of a Postgres that was killed
