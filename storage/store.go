@@ -184,7 +184,6 @@ func CheckNoMoves(moves []Move) error {
 type InDoubt struct {
 	Claims []Claim
 	Tx     TxID
-	Xid    string // the database's own id of the transaction; "" if it isn't known
 	// Ended, if not nil, is what Resolve returns if the transaction took no effect: its operation has
 	// begun or ended transactions itself, so something else may have. It is ErrTxEnded.
 	Ended error

@@ -330,7 +330,7 @@ var broken = map[string]struct {
 			}
 			return nil, false, nil
 		}},
-		[]string{"Recall_UnderAMovedFenceIsRejected_G4"},
+		[]string{"Recall_UnderAMovedFenceIsRejected"},
 	},
 	"ignores the context at Recall": {
 		breakable{recall: func(_ context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {

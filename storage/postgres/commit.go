@@ -88,7 +88,7 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 
 // inDoubt returns the error for a COMMIT whose outcome isn't known.
 func (t *txn) inDoubt(err error) error {
-	doubt := storage.InDoubt{Claims: t.claims, Tx: t.id, Xid: t.xid}
+	doubt := storage.InDoubt{Claims: t.claims, Tx: t.id}
 	if t.sentControl {
 		doubt.Ended = t.judge(err, "", false)
 	}

@@ -13,7 +13,7 @@ type queries struct {
 
 	// Formats of simple messages, where text goes in as an expression of text(). seal, endRead and
 	// leave are only the beginnings of their statements.
-	claim, evict, resolve, statusSince, record, beginCheck, seal, endRead, readCheck, fence, recall, leave, forget, prune string
+	claim, evict, resolve, record, beginCheck, seal, endRead, readCheck, fence, recall, leave, forget, prune string
 
 	// The begin check as a statement with parameters. The answer to the queued one is read before
 	// the seal is sent. The other two go out in one write with the seal, for which they leave the
@@ -42,14 +42,12 @@ func newQueries(c Config) queries {
 	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, %d" + limits + ", %t, " + schema + ".session_state())"
 	lock := ms(c.LockTimeout)
 	return queries{
-		schema:        schema,
-		begin:         "begin isolation level " + string(c.Isolation) + " read write",
-		beginReadOnly: "begin isolation level " + string(c.Isolation) + " read only not deferrable",
-		claim:         "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard + "', '%s', '%s')",
-		evict:         "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
-		resolve:       "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
-		statusSince: "select pg_catalog.pg_xact_status('%s'::pg_catalog.xid8) from " + schema + ".history where name operator(pg_catalog.=) %s and kind operator(pg_catalog.=) 'c'" +
-			" and epoch operator(pg_catalog.=) %d and token operator(pg_catalog.=) %d and " + onTimeline("timeline") + " order by seq desc limit 1",
+		schema:           schema,
+		begin:            "begin isolation level " + string(c.Isolation) + " read write",
+		beginReadOnly:    "begin isolation level " + string(c.Isolation) + " read only not deferrable",
+		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard + "', '%s', '%s')",
+		evict:            "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
+		resolve:          "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:           "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
 		beginCheck:       fmt.Sprintf(beginCheck, "'%s'", "'%s'", "'%s'", lock, false),
 		queuedBeginCheck: fmt.Sprintf(beginCheck, "$1", "$2", "$3", lock, false),

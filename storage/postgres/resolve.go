@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
-	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
 // ErrPruned says that a transaction's outcome can no longer be found: the fence has moved
@@ -29,30 +27,10 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 			return true, nil
 		case "not applied":
 			s.recordLost(ctx, claim)
-			return false, s.endedBySQL(ctx, claim, d)
+			return false, d.Ended
 		}
 	}
 	return false, ErrPruned
-}
-
-// endedBySQL returns why a transaction that was not applied may have had an effect all the same: SQL of
-// its operation committed it before the seal. The client may have seen nothing of that, so the server
-// is asked. After a failover its ids are issued again: it is asked only on the timeline of the claim.
-func (s *Store) endedBySQL(ctx context.Context, claim storage.Claim, d storage.InDoubt) error {
-	if d.Ended != nil || d.Xid == "" {
-		return d.Ended
-	}
-	g := claim.Grant
-	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.statusSince, d.Xid, text(g.Resource), g.Epoch, g.Token), "")
-	switch {
-	case sqlstate.Of(err) == sqlstate.BadValue: // an id that the database has yet to issue: it went back
-		return nil
-	case err != nil:
-		return fmt.Errorf("postgres: resolving a COMMIT on %s: %w", g.Resource, s.nameBehind(err))
-	case answer.First() == statusCommitted:
-		return fmt.Errorf("%w by SQL in the operation: %s", storage.ErrTxEnded, operation.WhatStays)
-	}
-	return nil
 }
 
 // recordLost records the rejection of a COMMIT whose answer was lost (G5): if a higher

@@ -61,7 +61,6 @@ const (
 	NoFunction      = "42883" // or operator
 	BadText         = "22P02" // a parameter's value
 	BadBinary       = "22P03"
-	BadValue        = "22023" // of an argument
 	Protocol        = "08P01" // such as formats for another number of columns
 )
 
