@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -38,11 +39,15 @@ func Open(pool *pgxpool.Pool, schema string) (*Database, error) {
 // collect returns the rows of a query. It is planned for its arguments, and works behind a
 // pooler.
 func collect[T any](ctx context.Context, d *Database, sql string, args []any, scan pgx.RowToFunc[T]) ([]T, error) {
-	rows, err := d.pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
-	if err != nil {
-		return nil, fmt.Errorf("audit: reading the history: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, scan)
+	var found []T
+	err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+		if err != nil {
+			return err
+		}
+		found, err = pgx.CollectRows(rows, scan)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("audit: reading the history: %w", err)
 	}

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // Head is the position and the hash of a resource's last entry at some time. Since each hash
@@ -22,22 +25,23 @@ type Head struct {
 // causes, is returned as zeros. If reading fails, the last pair has the error.
 func (d *Database) Heads(ctx context.Context) iter.Seq2[Head, error] {
 	return func(yield func(Head, error) bool) {
-		rows, err := d.pool.Query(ctx, "select name, seq, hash from "+d.schema+".resource order by name")
-		if err != nil {
-			yield(Head{}, fmt.Errorf("audit: reading the fences: %w", err))
-			return
-		}
-		defer rows.Close()
-		for rows.Next() {
-			head, err := scanHead(rows)
+		stopped := false
+		err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "select name, seq, hash from "+d.schema+".resource order by name")
 			if err != nil {
-				break // which closed rows, with err
+				return err
 			}
-			if !yield(head, nil) {
-				return
+			defer rows.Close()
+			for rows.Next() && !stopped {
+				head, err := scanHead(rows)
+				if err != nil {
+					return err
+				}
+				stopped = !yield(head, nil)
 			}
-		}
-		if err := rows.Err(); err != nil {
+			return rows.Err()
+		})
+		if err != nil && !stopped {
 			yield(Head{}, fmt.Errorf("audit: reading the fences: %w", err))
 		}
 	}
@@ -70,32 +74,36 @@ func (d *Database) CompareHeads(ctx context.Context, known []Head) (rewritten, u
 			names[i], seqs[i], hashes[i] = h.Resource, h.Seq, h.Hash[:]
 		}
 		// One statement, and so one snapshot: a prune may be running.
-		rows, err := d.pool.Query(ctx, `select k.name, k.seq, coalesce(e.hash, k.hash), e.hash is null
+		const query = `select k.name, k.seq, coalesce(e.hash, k.hash), e.hash is null
 			from unnest($1::text[], $2::bigint[], $3::bytea[]) as k (name, seq, hash)
-			join `+d.schema+`.resource r on r.name = k.name collate "C"
+			join @resource r on r.name = k.name collate "C"
 			left join lateral (
 				select x.hash from (
-					select h.hash from `+d.schema+`.history h where h.resource = r.id and h.seq = k.seq
+					select h.hash from @history h where h.resource = r.id and h.seq = k.seq
 					union all
-					select c.hash from `+d.schema+`.checkpoint c where c.resource = r.id and c.first - 1 = k.seq) x
+					select c.hash from @checkpoint c where c.resource = r.id and c.first - 1 = k.seq) x
 				order by x.hash = k.hash limit 1) e on true
-			where e.hash is distinct from k.hash`, names, seqs, hashes)
-		if err != nil {
-			return nil, nil, fmt.Errorf("audit: comparing heads with the history: %w", err)
-		}
-		for rows.Next() {
-			missing := false
-			head, err := scanHead(rows, &missing)
+			where e.hash is distinct from k.hash`
+		err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, strings.ReplaceAll(query, "@", d.schema+"."), names, seqs, hashes)
 			if err != nil {
-				break // which closed rows, with err
+				return err
 			}
-			if missing {
-				unproven = append(unproven, head)
-			} else {
-				rewritten = append(rewritten, head)
+			for rows.Next() {
+				missing := false
+				head, err := scanHead(rows, &missing)
+				if err != nil {
+					break // which closed rows, with err
+				}
+				if missing {
+					unproven = append(unproven, head)
+				} else {
+					rewritten = append(rewritten, head)
+				}
 			}
-		}
-		if err := rows.Err(); err != nil {
+			return rows.Err()
+		})
+		if err != nil {
 			return nil, nil, fmt.Errorf("audit: comparing heads with the history: %w", err)
 		}
 	}

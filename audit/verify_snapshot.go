@@ -20,23 +20,16 @@ type snapshot struct {
 	at time.Time
 }
 
-// settings keep a transaction from being ended by limits of the role's, and from seeing less
-// than there is: row_security off makes a policy that hides rows an error. All reads go along indexes,
-// in their order: a sort would fill the server's disk.
-const settings = `set local search_path = pg_catalog, pg_temp; set local client_encoding = 'UTF8'; set local row_security = off;
-	set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; set local jit = off; set local max_parallel_workers_per_gather = 0;
+// settings keep a transaction from being ended by limits of the role's. All reads go along indexes, in
+// their order: a sort would fill the server's disk.
+const settings = `set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; set local max_parallel_workers_per_gather = 0;
 	set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off; set local enable_hashjoin = off; set local enable_mergejoin = off;
 	select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout'`
 
 // begin runs fn in a transaction on a connection of its own, which sees one state all along.
 func (d *Database) begin(ctx context.Context, setUp string, fn func(*pgx.Conn) error) error {
 	return d.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		return pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, setUp+settings); err != nil {
-				return err
-			}
-			return fn(tx.Conn())
-		})
+		return record.ReadTx(ctx, c, "set transaction isolation level repeatable read; "+setUp+settings, func(tx pgx.Tx) error { return fn(tx.Conn()) })
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -96,11 +97,25 @@ func (a *anchoring) start(cmd *cobra.Command) error {
 	if a.signer, err = anchor.ParseSigner(string(text)); err != nil {
 		return cli.UsageErrorf("--key %s: %w", a.key, err)
 	}
+	if err := checkPrivate(a.key); err != nil {
+		return cli.UsageErrorf("--key: %w", err)
+	}
 	defer a.close()
 	if a.every == 0 {
 		return a.run(cmd)
 	}
 	return a.keepRunning(cmd)
+}
+
+// checkPrivate rejects a private key that others on this machine can read, or its group can change: who has
+// the key can sign another log. A group that reads is what mounted secrets have.
+func checkPrivate(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o027 == 0 || runtime.GOOS == "windows" {
+		return err
+	}
+	return fmt.Errorf("%s has mode %04o, so others than its owner may have read or changed it: run \"chmod 600 %[1]s\"; "+
+		"if they may have, make a new key (fencectl audit keygen), and begin a log that continues this one (--begin --continues)", path, info.Mode().Perm())
 }
 
 // keepRunning repeats runs until it is interrupted. It prints violations and unavailable servers

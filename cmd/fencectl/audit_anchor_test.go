@@ -151,7 +151,9 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 	log, err := anchor.Create(busy, signer)
 	require.NoError(t, err)
 	defer log.Close()
-	pub := f.key + ".pub"
+	pub, shared := f.key+".pub", filepath.Join(dir, "shared")
+	require.NoError(t, os.WriteFile(shared, read(t, f.key), 0o600))
+	require.NoError(t, os.Chmod(shared, 0o644)) //nolint:gosec // that is the mistake
 
 	for _, c := range []struct {
 		args []string
@@ -162,6 +164,7 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 		{[]string{"anchor", "--log", none}, cli.ExitUsage, "--key is missing"},
 		{[]string{"anchor", "--log", none, "--key", none}, cli.ExitUsage, "--key: open " + none},
 		{[]string{"anchor", "--log", none, "--key", pub}, cli.ExitUsage, "this is not the private key of a log"},
+		{[]string{"anchor", "--log", none, "--key", shared}, cli.ExitUsage, shared + " has mode 0644, so others than its owner may have read or changed it: run \"chmod 600 "},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--every", "-1s"}, cli.ExitUsage, "--every is -1s"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log}, cli.ExitUsage, "belong together"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub, "--every", "1m"}, cli.ExitUsage, "without --every"},

@@ -136,8 +136,8 @@ func missesRights(err error) bool {
 // misses reports whether Fencekit's schema is missing, or a table or function in it.
 func (d *databaseFlags) misses(answer *pgconn.PgError) bool {
 	switch answer.Code {
-	case "3F000": // no such schema
-		return strings.Contains(answer.Message, `"`+d.schema+`"`)
+	case "3F000": // no such schema; other languages have other quotes
+		return strings.Contains(answer.Message, d.schema)
 	case "42883", "42P01": // no such function, table
 		return strings.Contains(answer.Message, d.schema+".")
 	}

@@ -164,6 +164,10 @@ func (d *doctorFlags) openEtcd(ctx context.Context) (*doctor.Etcd, error) {
 		return nil, err
 	}
 	service := &doctor.Etcd{Prefix: d.etcd.prefix, TTL: d.ttl, CertificateAuth: d.etcd.cert != ""}
+	if err := refused(ctx, config.Endpoints); err != nil {
+		service.Err = oneline.Error(d.etcd.explain(config, err))
+		return service, nil
+	}
 	if service.Client, err = clientv3.New(config); err != nil { // asks etcd only if there is a user
 		service.Client, service.Err = nil, oneline.Error(d.etcd.explain(config, d.etcd.loginError(ctx, config, err)))
 		return service, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -24,6 +25,9 @@ func (e *etcdFlags) withEtcd(ctx context.Context, do func(context.Context, *clie
 	if err != nil {
 		return err
 	}
+	if err := refused(ctx, config.Endpoints); err != nil {
+		return e.explain(config, err)
+	}
 	client, err := clientv3.New(config) // asks etcd only if there is a user
 	if err != nil {
 		return e.explain(config, e.loginError(ctx, config, err))
@@ -33,6 +37,28 @@ func (e *etcdFlags) withEtcd(ctx context.Context, do func(context.Context, *clie
 		err = do(ctx, client)
 	}
 	return e.explain(config, err)
+}
+
+// refused returns why no request can reach etcd, if each endpoint refuses the connection. The client
+// would try again until its time is up.
+func refused(ctx context.Context, endpoints []string) error {
+	dialer := net.Dialer{Timeout: time.Second}
+	var last error
+	for _, endpoint := range endpoints {
+		_, address, found := strings.Cut(endpoint, "://")
+		if !found {
+			address = endpoint
+		}
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return nil
+		}
+		last = err
+	}
+	return &fence.UnavailableError{Op: "reach etcd", Reason: fence.Unreachable, Err: last}
 }
 
 // ping reports whether etcd answers, whatever it says of the epoch.

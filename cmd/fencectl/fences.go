@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // fenceState is the grant that has a resource's fence in the database.
@@ -37,17 +38,19 @@ func (d *databaseFlags) fencesFor(ctx context.Context, locks etcd.Locks) (fences
 		pgx.Identifier{d.schema}.Sanitize())
 	fences = map[string]fenceState{}
 	err = d.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		rows, err := pool.Query(ctx, query, names, locks.Epoch, locks.Revision)
-		if err != nil {
+		return record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, query, names, locks.Epoch, locks.Revision)
+			if err != nil {
+				return err
+			}
+			var name string
+			var f fenceState
+			_, err = pgx.ForEachRow(rows, []any{&name, &f.Token, &f.Epoch, &f.Holder, &f.ClaimedAt}, func() error {
+				fences[name] = f
+				return nil
+			})
 			return err
-		}
-		var name string
-		var f fenceState
-		_, err = pgx.ForEachRow(rows, []any{&name, &f.Token, &f.Epoch, &f.Holder, &f.ClaimedAt}, func() error {
-			fences[name] = f
-			return nil
 		})
-		return err
 	})
 	return fences, err
 }

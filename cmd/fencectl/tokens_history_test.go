@@ -27,6 +27,12 @@ import (
 func sold(t *testing.T) (dsn string) {
 	t.Helper()
 	dsn = migrated(t)
+	sellIn(t, dsn)
+	return dsn
+}
+
+func sellIn(t *testing.T, dsn string) {
+	t.Helper()
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
 	defer pool.Close()
@@ -61,7 +67,6 @@ func sold(t *testing.T) (dsn string) {
 	require.NoError(t, execute(t, connect(t, dsn), `alter table fence.history disable trigger all;
 		update fence.history set at = '2026-03-03 10:00:00.5+00'::timestamptz + seq * interval '1 minute';
 		update fence.rejection set first_at = '2026-03-03 10:03:30+00', last_at = '2026-03-03 10:05:30+00'`))
-	return dsn
 }
 
 func TestTokensHistory_IsATableOf80Columns(t *testing.T) {

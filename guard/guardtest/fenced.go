@@ -85,9 +85,13 @@ func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Sto
 	if len(names) == 0 {
 		t.Fatalf("guardtest: RequireFenced needs a resource")
 	}
-	for _, resource := range names {
+	for i, resource := range names {
 		if err := requireFenced(t.Context(), store, resource, names, run, state); err != nil {
-			t.Fatalf("guardtest: %s: %v", resource, err)
+			round := resource
+			if len(names) > 1 {
+				round = fmt.Sprintf("round %d of %d, in which %s is superseded and the others aren't (run commits once in each round: the data have to last for all)", i+1, len(names), resource)
+			}
+			t.Fatalf("guardtest: %s: %v", round, err)
 		}
 	}
 }

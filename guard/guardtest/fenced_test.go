@@ -463,3 +463,19 @@ func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[tx], resourc
 	_, err := guard.Value(ctx, on, resources, func(ctx context.Context, tx tx) (struct{}, error) { return struct{}{}, fn(ctx, tx) }, opts...)
 	return err
 }
+
+// Of several resources the failure names the round, and the resource that was superseded in it.
+func TestRequireFenced_NamesTheRoundOfSeveralResources(t *testing.T) {
+	t.Parallel()
+	s, r, both := &shop{Store: memory.NewStore()}, &reporter{TB: t}, []string{"sku/1", "sku/2"}
+	guardtest.RequireFenced(r, s, both, func(ctx context.Context, h holder) error {
+		return guard.Do(ctx, h.Guard, both, func(ctx context.Context, tx tx) error {
+			if sold, err := tx.Get("sold"); err != nil || sold == "1" {
+				return errors.Join(err, errors.New("sold out"))
+			}
+			return sell(ctx, tx)
+		})
+	}, s.state)
+	require.Contains(t, r.failure, "guardtest: round 2 of 2, in which sku/2 is superseded and the others aren't (run commits once in each round: the data have to last for all): ")
+	require.Contains(t, r.failure, "sold out")
+}

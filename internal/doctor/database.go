@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // database is a database under examination, and what the checks have learned of it.
@@ -34,16 +36,10 @@ func (d *database) found(k Kind, seen string, words ...string) Finding {
 }
 
 // read calls do in a read-only transaction, within the limits. The names of tables that it reads
-// have their schemas: an operator runs the printed commands with another search_path. Compiling a
-// statement (jit) would take longer than running it.
+// have their schemas: an operator runs the printed commands with another search_path.
 func (d *database) read(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, d.Pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		limit := fmt.Sprint(d.limits.Statement.Milliseconds())
-		if _, err := tx.Exec(ctx, "select set_config('lock_timeout', '1000', true), set_config('statement_timeout', $1, true), set_config('search_path', 'pg_catalog, pg_temp', true), set_config('jit', 'off', true)", limit); err != nil {
-			return err
-		}
-		return do(ctx, tx)
-	})
+	limits := fmt.Sprintf("set local lock_timeout = 1000; set local statement_timeout = %d", d.limits.Statement.Milliseconds())
+	return record.ReadTx(ctx, d.Pool, limits, func(tx pgx.Tx) error { return do(ctx, tx) })
 }
 
 // row reads one row.

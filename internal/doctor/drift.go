@@ -18,7 +18,7 @@ func checkEpochs(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	var in epoch.Database
 	err := d.read(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
-		in, err = epoch.Read(ctx, tx, d.Schema)
+		in, err = epoch.ReadIn(ctx, tx, d.Schema)
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // Database is what a schema knows of its lock service's epoch.
@@ -18,14 +19,18 @@ type Database struct {
 	Raised  *Raise      // the last one; nil if there was none
 }
 
-// querier is a pool, a connection or a transaction.
-type querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 // Read returns the epoch of a schema. It reads all fences. The reader role is enough. The error is
 // pgx.ErrNoRows if the table of settings is empty.
-func Read(ctx context.Context, db querier, schema string) (Database, error) {
+func Read(ctx context.Context, db record.Beginner, schema string) (d Database, err error) {
+	err = record.ReadTx(ctx, db, "", func(tx pgx.Tx) error {
+		d, err = ReadIn(ctx, tx, schema)
+		return err
+	})
+	return d, err
+}
+
+// ReadIn is Read in a transaction of record.ReadTx.
+func ReadIn(ctx context.Context, tx pgx.Tx, schema string) (Database, error) {
 	var d Database
 	var resource, holder *string
 	var epoch, token *int64
@@ -34,7 +39,7 @@ func Read(ctx context.Context, db querier, schema string) (Database, error) {
 		reason, operator, role *string
 		at                     *time.Time
 	}
-	err := db.QueryRow(ctx, fmt.Sprintf(`select s.epoch, s.max_epoch_jump, f.name::text, f.epoch, f.token, f.holder::text, r.epoch, r.token, r.reason, r.operator, r.role, r.at
+	err := tx.QueryRow(ctx, fmt.Sprintf(`select s.epoch, s.max_epoch_jump, f.name::text, f.epoch, f.token, f.holder::text, r.epoch, r.token, r.reason, r.operator, r.role, r.at
 		  from %[1]s.setting s
 		  left join lateral (select * from %[1]s.resource order by epoch desc, token desc limit 1) f on true
 		  left join lateral (select * from %[1]s.epoch_raise order by epoch desc limit 1) r on true`, pgx.Identifier{schema}.Sanitize())).

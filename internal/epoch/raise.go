@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // MaxReason bounds Raise.Reason and Raise.Operator, in bytes.
@@ -47,8 +48,7 @@ func (r Raise) Apply(ctx context.Context, pool *pgxpool.Pool, schema string, dry
 	if err := r.validate(); err != nil {
 		return false, err
 	}
-	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite} // whatever the role's defaults are
-	err = pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
+	err = record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
 		raised, err = r.apply(ctx, tx, pgx.Identifier{schema}.Sanitize())
 		if err == nil && dryRun {
 			return errDryRun
@@ -75,10 +75,8 @@ func (r Raise) validate() error {
 
 // apply is the transaction. It reports false if the epoch is not below r's.
 func (r Raise) apply(ctx context.Context, tx pgx.Tx, schema string) (bool, error) {
-	for _, sql := range []string{"set local client_encoding = 'UTF8'", "select " + schema + ".raise_durability()"} {
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return false, err
-		}
+	if _, err := tx.Exec(ctx, "select "+schema+".raise_durability()"); err != nil {
+		return false, err
 	}
 	tag, err := tx.Exec(ctx, "update "+schema+".setting set epoch = $1, token = $2 where one and epoch < $1", r.Epoch, int64(r.Token))
 	if err != nil || tag.RowsAffected() == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // Pruned says where the history of a resource begins, if entries before that were pruned.
@@ -41,14 +42,18 @@ func (r *Reader) readPruned(ctx context.Context, report *Report) error {
 
 func (r *Reader) eachPruned(ctx context.Context, where string, args []any, each func(PrunedResource)) error {
 	var p PrunedResource
-	rows, err := r.pool.Query(ctx, r.prunedQuery()+where, append([]any{pgx.QueryExecModeExec}, args...)...)
-	if err == nil {
+	err := record.ReadTx(ctx, r.pool, "", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, r.prunedQuery()+where, append([]any{pgx.QueryExecModeExec}, args...)...)
+		if err != nil {
+			return err
+		}
 		_, err = pgx.ForEachRow(rows, []any{&p.Resource, &p.First, &p.At, &p.Claim}, func() error {
 			p.At = p.At.UTC()
 			each(p)
 			return nil
 		})
-	}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("review: reading the checkpoints: %w", err)
 	}

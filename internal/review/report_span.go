@@ -8,12 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // readUntil decides where what the report covers ends.
 func (r *Reader) readUntil(ctx context.Context, report *Report) error {
 	var asked time.Time
-	if err := r.pool.QueryRow(ctx, "select now()").Scan(&asked); err != nil {
+	err := record.ReadTx(ctx, r.pool, "", func(tx pgx.Tx) error { return tx.QueryRow(ctx, "select now()").Scan(&asked) })
+	if err != nil {
 		return fmt.Errorf("review: reading the database's clock: %w", err)
 	}
 	report.Until = report.To
@@ -34,7 +36,10 @@ func (r *Reader) readBegins(ctx context.Context, report *Report) error {
 	sql := "select least((select min(e.at) from " + r.schema + ".resource f left join " + r.schema + ".checkpoint c on c.resource = f.id" +
 		" join " + r.schema + ".history e on e.resource = f.id and e.seq = coalesce(c.first, 1) where f.name like $1)," +
 		" (select min(first_at) from " + r.schema + ".rejection where resource like $1))"
-	if err := r.pool.QueryRow(ctx, sql, pgx.QueryExecModeExec, glob.Like(report.Resources)).Scan(&report.Begins); err != nil {
+	err := record.ReadTx(ctx, r.pool, "", func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, sql, pgx.QueryExecModeExec, glob.Like(report.Resources)).Scan(&report.Begins)
+	})
+	if err != nil {
 		return fmt.Errorf("review: reading the beginning of the record: %w", err)
 	}
 	if report.Begins != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Tenure is the time for which a grant had a resource: from its claim to the next one.
+// Tenure is a grant's time with a resource. It may have been released at any time after the last write:
+// the record doesn't say.
 type Tenure struct {
 	Resource  string     `json:"resource"`
 	Grant     Grant      `json:"grant"`
@@ -15,7 +16,7 @@ type Tenure struct {
 	EndedAt   *time.Time `json:"ended_at,omitempty"`   // by the next claim; nil if none came in the covered time
 	LastWrite *time.Time `json:"last_write_at,omitempty"`
 	Writes    int64      `json:"writes"`  // in the period
-	Seconds   float64    `json:"seconds"` // how much of it lies in the covered time
+	Seconds   float64    `json:"seconds"` // in the covered time, from the claim to the last write
 
 	position int64 // of one of its entries
 }
@@ -30,14 +31,13 @@ func (p *periodEntries) endTenure(at *time.Time) {
 	if t.position == 0 { // the resource had no holder
 		return
 	}
-	from, to := p.From, p.Until
+	from := p.From
 	if t.ClaimedAt != nil {
 		from = *t.ClaimedAt
 	}
-	if t.EndedAt = at; at != nil {
-		to = *at
+	if t.EndedAt = at; t.LastWrite != nil {
+		t.Seconds = max(t.LastWrite.Sub(from), 0).Seconds()
 	}
-	t.Seconds = max(to.Sub(from), 0).Seconds()
 	i, _ := slices.BinarySearchFunc(p.Tenures, t, func(one, t Tenure) int { return cmp.Compare(t.Seconds, one.Seconds) })
 	p.Tenures = slices.Insert(p.Tenures, i, t)
 	p.Tenures = p.Tenures[:min(len(p.Tenures), longest)]

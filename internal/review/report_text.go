@@ -99,7 +99,7 @@ func (report *Report) sections() []section {
 
 // tenures returns the longest tenures.
 func (report *Report) tenures() section {
-	s := section{Title: "Held longest within this time, each at its claim", total: int64(len(report.Tenures))}
+	s := section{Title: "Held longest within this time, from the claim to the last write", total: int64(len(report.Tenures))}
 	for _, t := range report.Tenures {
 		row := sectionRow{Resource: t.Resource, Text: t.line()}
 		if t.ClaimedAt != nil {
@@ -141,11 +141,13 @@ func (c Claim) line() string {
 
 func (t Tenure) line() string {
 	text := lasting(time.Duration(t.Seconds*float64(time.Second))) + ": " + who(t.Grant)
-	if t.EndedAt != nil {
-		text += ", until " + clock(*t.EndedAt)
-	}
 	if t.LastWrite == nil {
-		return text + "; it wrote nothing"
+		text += "; it wrote nothing"
+	} else {
+		text += fmt.Sprintf("; %s, the last at %s", counted(t.Writes, "write"), clock(*t.LastWrite))
 	}
-	return text + fmt.Sprintf("; %s, the last at %s", counted(t.Writes, "write"), clock(*t.LastWrite))
+	if t.EndedAt != nil {
+		text += "; the next claim at " + clock(*t.EndedAt)
+	}
+	return text
 }

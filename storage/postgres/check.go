@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -133,7 +134,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := s.checkSchema(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(s.checkRights(ctx), s.checkLogged(ctx)); err != nil {
+	if err := errors.Join(s.checkRights(ctx), s.checkTables(ctx)); err != nil {
 		return err
 	}
 	if err := errors.Join(s.checkShard(ctx), s.readDeferrable(ctx)); err != nil {
@@ -196,12 +197,16 @@ func foreign(schema string, err error) error {
 func (s *Store) checkSchema(ctx context.Context) error {
 	var version int
 	table := pgx.Identifier{s.cfg.Schema, "migration"}.Sanitize()
-	err := s.pool.QueryRow(ctx, "select coalesce(max(version), 0) from "+table).Scan(&version)
+	err := record.ReadTx(ctx, s.pool, "", func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select coalesce(max(version), 0) from "+table).Scan(&version)
+	})
 	switch {
 	case sqlstate.Of(err) == sqlstate.NoRights:
 		return s.missingRights(ctx, err.Error())
 	case sqlstate.Of(err) == sqlstate.NoColumn:
 		return foreign(s.cfg.Schema, err)
+	case errors.As(err, new(*HiddenRowsError)):
+		return fmt.Errorf("%w: %w", notReady(Unsupported), err)
 	case err != nil && !isMissing(err):
 		return asked(fmt.Sprintf("read the version of schema %s", s.cfg.Schema), err)
 	}
@@ -256,18 +261,22 @@ func (s *Store) missingRights(ctx context.Context, what string) error {
 		notReady(MissingRights), what, s.cfg.Schema)
 }
 
-// checkLogged rejects tables that a crash would empty, and the fence with them.
-func (s *Store) checkLogged(ctx context.Context) error {
-	var unlogged *string
+// checkTables rejects tables that a crash would empty, and the fence with them, and those whose rows are
+// hidden from their owner, as whom the functions read.
+func (s *Store) checkTables(ctx context.Context) error {
+	var unlogged, hidden *string
 	err := s.pool.QueryRow(ctx, `
-		select string_agg(c.oid::regclass::text, ', ' order by c.oid) from pg_catalog.pg_class c
-		 where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p') and c.relpersistence <> 'p' and c.relname <> 'pending_write'`,
-		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged)
+		select string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relpersistence <> 'p' and c.relname <> 'pending_write'),
+		       string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relrowsecurity and c.relforcerowsecurity)
+		  from pg_catalog.pg_class c where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p')`,
+		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged, &hidden)
 	switch {
 	case err != nil:
 		return asked(fmt.Sprintf("read the tables of schema %s", s.cfg.Schema), err)
 	case unlogged != nil:
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", notReady(Unsupported), *unlogged)
+	case hidden != nil:
+		return fmt.Errorf("%w: %w", notReady(Unsupported), &HiddenRowsError{Text: "it is forced on " + *hidden})
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 const maxReason = 1000
@@ -30,7 +31,7 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 	if reason == "" || len(reason) > maxReason {
 		return fmt.Errorf("%w: a hold needs a reason of at most %d bytes", fence.ErrInvalid, maxReason)
 	}
-	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
+	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
 		schema := schemaIdentifier(schema)
 		if _, err := tx.Exec(ctx, "lock table "+schema+".hold in row exclusive mode"); err != nil {
 			return err
@@ -54,7 +55,7 @@ func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource st
 	if err := validateSchema(schema); err != nil {
 		return false, err
 	}
-	err = asOwner(ctx, pool, func(tx pgx.Tx) error {
+	err = record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, "delete from "+schemaIdentifier(schema)+".hold where name = $1", resource)
 		held = tag.RowsAffected() > 0
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -135,7 +136,7 @@ const migrationLock = 0x66656e63656b6974 // "fencekit"
 // a migration records that it was applied.
 func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migration) (bool, error) {
 	done := false
-	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
 		for _, sql := range []string{
 			fmt.Sprintf("select pg_advisory_xact_lock(%d)", migrationLock),
 			"set local client_min_messages = warning",
@@ -190,8 +191,11 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 	if err := checkRenamed(ctx, pool, orDefault(schema)); err != nil {
 		return nil, err
 	}
-	rows, err := pool.Query(ctx, "select version, name, applied_at from "+schemaIdentifier(orDefault(schema))+".migration order by version")
-	if err == nil {
+	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, "select version, name, applied_at from "+schemaIdentifier(orDefault(schema))+".migration order by version")
+		if err != nil {
+			return err
+		}
 		var applied Migration
 		_, err = pgx.ForEachRow(rows, []any{&applied.Version, &applied.Name, &applied.AppliedAt}, func() error {
 			i := slices.IndexFunc(migrations, func(m Migration) bool { return m.Version == applied.Version })
@@ -202,7 +206,8 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 			}
 			return nil
 		})
-	}
+		return err
+	})
 	if err != nil && !isMissing(err) {
 		return nil, fmt.Errorf("postgres: reading migrations: %w", wire.NameClosed(wire.NameCached(err)))
 	}

@@ -1,6 +1,9 @@
 package postgres
 
-import "github.com/fencekit/fencekit/storage/postgres/internal/wire"
+import (
+	"github.com/fencekit/fencekit/internal/record"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
+)
 
 // ErrNotReady: the database can't be used as it is; an operator has to act. The text says
 // what to do. See NotReadyError.
@@ -36,5 +39,10 @@ const (
 	// resources, or those of another number of shards. See Store.SetShard.
 	OtherShard = wire.OtherShard
 )
+
+// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from a function that
+// reads them: of this package, or of package audit. An empty answer would be taken for an empty record. The
+// text says what to do.
+type HiddenRowsError = record.HiddenRowsError
 
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }

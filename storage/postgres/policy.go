@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/internal/retention"
 )
 
@@ -42,8 +43,10 @@ func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Polic
 		return p, err
 	}
 	var keep, keepOnce int64 // in microseconds
-	err = pool.QueryRow(ctx, "select coalesce("+micros("history_keep")+", 0), history_keep_entries, "+micros("once_retention")+
-		" from "+schemaIdentifier(schema)+".setting").Scan(&keep, &p.KeepEntries, &keepOnce)
+	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select coalesce("+micros("history_keep")+", 0), history_keep_entries, "+micros("once_retention")+
+			" from "+schemaIdentifier(schema)+".setting").Scan(&keep, &p.KeepEntries, &keepOnce)
+	})
 	if err != nil {
 		return p, fmt.Errorf("postgres: reading the policy: %w", err)
 	}
@@ -63,7 +66,7 @@ func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy)
 	if err := p.validate(); err != nil {
 		return err
 	}
-	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
+	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
 		setting := schemaIdentifier(schema) + ".setting"
 		// Prunes lock the row FOR KEY SHARE, which an update alone wouldn't wait for.
 		if _, err := tx.Exec(ctx, "select from "+setting+" where one for update"); err != nil {

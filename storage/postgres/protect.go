@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
@@ -110,7 +111,7 @@ func changeProtection(ctx context.Context, pool *pgxpool.Pool, schema string, ch
 	if err := validateSchema(schema); err != nil {
 		return err
 	}
-	err := asOwner(ctx, pool, func(tx pgx.Tx) error {
+	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d; select pg_advisory_xact_lock(%d)", ms(protectLockTimeout), migrationLock)); err != nil {
 			return err
 		}
@@ -149,11 +150,7 @@ func readProtection[T any](ctx context.Context, pool *pgxpool.Pool, schema, sql 
 		return nil, err
 	}
 	var all []T
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		// To compile the views' plans (jit) takes seconds, to run them milliseconds.
-		if _, err := tx.Exec(ctx, "set local jit = off"); err != nil {
-			return err
-		}
+	err := record.ReadNamedTx(ctx, pool, "", func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, fmt.Sprintf(sql, schemaIdentifier(schema)))
 		if err != nil {
 			return err

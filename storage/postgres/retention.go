@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // PruneOptions say what Prune keeps, and where it exports to.
@@ -126,7 +127,7 @@ func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
 func (p *pruner) each(ctx context.Context, done *int64, some func(pgx.Tx) (n int64, more bool, err error)) error {
 	return withPauses(ctx, func() (more bool, err error) {
 		n := int64(0)
-		err = asOwner(ctx, p.pool, func(tx pgx.Tx) (err error) {
+		err = record.WriteTx(ctx, p.pool, func(tx pgx.Tx) (err error) {
 			n, more, err = some(tx)
 			return err
 		})

@@ -310,6 +310,17 @@ func TestCheck_RejectsUnloggedTables(t *testing.T) {
 	require.NoError(t, newStore(t, pool, nil).Check(t.Context()))
 }
 
+// A table whose rows are hidden from its owner, as whom the functions read, is rejected.
+func TestCheck_RejectsHiddenRows(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	mustExec(t, pool, "alter table fence.resource enable row level security, force row level security")
+	err := newStore(t, pool, nil).Check(t.Context())
+	requireNotReady(t, err, postgres.Unsupported)
+	require.ErrorAs(t, err, new(*postgres.HiddenRowsError))
+	require.ErrorContains(t, err, "fence.resource")
+}
+
 // An owner that may not create roles gets an error with the remedy, and the remedy works.
 func TestGrantRoles_SaysWhatToDoWithoutCreateRole(t *testing.T) {
 	t.Parallel()

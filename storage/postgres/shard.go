@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -33,7 +34,7 @@ func (s *Store) SetShard(ctx context.Context) error {
 		return wrong
 	}
 	set := false
-	err := asOwner(ctx, s.pool, func(tx pgx.Tx) error {
+	err := record.WriteTx(ctx, s.pool, func(tx pgx.Tx) error {
 		schema := s.sql.schema
 		// In a statement of its own, so that the next one's snapshot has the fences of claims that were under way.
 		if _, err := tx.Exec(ctx, "lock table "+schema+".resource in share mode"); err != nil {

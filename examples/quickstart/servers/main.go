@@ -40,7 +40,8 @@ func run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop(pg)) }()
-	fmt.Fprintf(out, "Running until Ctrl-C. In another terminal:\n\nexport ETCD_ENDPOINT='%s'\nexport DATABASE_URL='%s'\n", etcd.Endpoint(), pg.DSN())
+	fmt.Fprintf(out, "Running until Ctrl-C. In another terminal:\n\nexport ETCD_ENDPOINT='%s'\nexport DATABASE_URL='%s'\n"+
+		"export FENCEKIT_ETCD_ENDPOINTS=\"$ETCD_ENDPOINT\" FENCEKIT_DATABASE_URL=\"$DATABASE_URL\" # for fencectl\n", etcd.Endpoint(), pg.DSN())
 	<-ctx.Done()
 	return nil
 }

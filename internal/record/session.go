@@ -1,0 +1,60 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// settings are what the texts that are read back look like, whatever server, database and role say, and
+// row_security off: a policy that would hide rows is an error then.
+const settings = `; set local row_security = off; set local client_encoding = 'UTF8'; set local standard_conforming_strings = on;
+	set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local timezone = 'UTC'; set local bytea_output = 'hex'; set local extra_float_digits = 1`
+
+// Beginner is a pool or a connection.
+type Beginner interface {
+	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
+}
+
+// ReadTx runs fn in a transaction that reads, and begins with the statements more, if any. All that depends
+// on settings is set for the transaction alone: a pooler may refuse settings of a session, or pass them on
+// to others. What policies of row-level security would hide is a *HiddenRowsError.
+func ReadTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) error) error {
+	return ReadNamedTx(ctx, db, "set local search_path = pg_catalog, pg_temp; "+more, fn)
+}
+
+// ReadNamedTx is ReadTx with the search_path of the session, for names of tables that its user reads.
+func ReadNamedTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) error) error {
+	// To compile a plan (jit) takes longer than to run it.
+	return within(ctx, db, "read only"+settings+"; set local jit = off; "+more, fn)
+}
+
+// WriteTx runs fn in a transaction that may write. It is as ReadTx's, but for the search_path, which is the
+// session's.
+func WriteTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
+	return within(ctx, db, "read write"+settings, fn)
+}
+
+func within(ctx context.Context, db Beginner, begin string, fn func(pgx.Tx) error) error {
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{BeginQuery: "begin isolation level read committed " + begin}, fn)
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) && answer.Routine == "check_enable_rls" { // its code is that of any missing right
+		return &HiddenRowsError{Text: answer.Message}
+	}
+	return err
+}
+
+// HiddenRowsError means that row-level security is on for a table of Fencekit's, so that not all of its
+// rows can be read. As an error of missing rights it would be misunderstood, so it wraps none.
+type HiddenRowsError struct {
+	Text string // of the server, with the table
+}
+
+// Error says what to do.
+func (e *HiddenRowsError) Error() string {
+	return fmt.Sprintf("row-level security would hide rows of the record: %s; as the owner of the schema run \"alter table ... disable row level security\" for each of Fencekit's tables (fencectl doctor lists them), "+
+		"and see whether an event trigger of the database turns it on", e.Text)
+}
