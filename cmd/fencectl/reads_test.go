@@ -18,7 +18,7 @@ import (
 func readers(t *testing.T) [][]string {
 	etcd := etcdserver.Shared(t).Endpoint()
 	return [][]string{
-		{"audit", "export"}, {"audit", "report", "--from", "2026-01-01", "--to", "now"}, {"audit", "verify"}, {"audit", "why", "sku/42"},
+		{"audit", "export"}, {"audit", "report", "--since", "2026-01-01", "--until", "now"}, {"audit", "verify"}, {"audit", "why", "sku/42"},
 		{"epoch", "show", "--etcd-endpoints", etcd}, {"locks", "list", "--etcd-endpoints", etcd, "--etcd-prefix", "none"},
 		{"history", "holds"}, {"history", "policy"}, {"history", "prune", "--dry-run", "--keep", "1h"}, {"history", "release", "sku/99"},
 		{"migrate", "status"}, {"migrate", "up"},
