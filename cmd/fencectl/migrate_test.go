@@ -257,6 +257,9 @@ func TestMigrateGet_OneOrAllInEachFormat(t *testing.T) {
 	require.Equal(t, want, lines)
 	rows, err := csv.NewReader(strings.NewReader(get(t, "-o", "csv", "--schema", "shop"))).ReadAll()
 	require.NoError(t, err)
+	for i := range rows {
+		rows[i][2] = strings.TrimPrefix(rows[i][2], "'") // a spreadsheet would take "--" for a formula
+	}
 	require.Equal(t, table, rows)
 }
 
