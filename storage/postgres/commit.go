@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
@@ -72,25 +73,32 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 		switch answer.First() {
 		case t.xid:
 		case "":
-			return nil, t.inDoubt(errNoSeal)
+			return nil, t.inDoubt(ctx, errNoSeal)
 		default:
 			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, operation.WhatStays)
 		}
 		ahead.read(answer.Ahead)
 		return t.moved(), nil
 	case wire.InDoubt:
-		return nil, t.inDoubt(err)
+		return nil, t.inDoubt(ctx, err)
 	default:
 		stage, err := ahead.explain(err)
 		return nil, t.fail(ctx, stage, err)
 	}
 }
 
-// inDoubt returns the error for a COMMIT whose outcome isn't known.
-func (t *txn) inDoubt(err error) error {
+// inDoubt returns the error for a COMMIT whose outcome isn't known. If the seal has found the transaction
+// ended, a pooler may have sent a COMMIT before it, so that what was written stays.
+func (t *txn) inDoubt(ctx context.Context, err error) error {
 	doubt := storage.InDoubt{Claims: t.claims, Tx: t.id}
-	if t.sentControl {
+	switch {
+	case t.sentControl:
 		doubt.Ended = t.judge(err, "", false)
+	case sqlstate.Of(err) == sqlstate.TxEnded:
+		t.Rollback(ctx) // to ask takes a connection
+		if t.status(ctx) != statusAborted {
+			doubt.Ended = t.judge(err, statusCommitted, false)
+		}
 	}
 	return &storage.InDoubtError{InDoubt: doubt, Err: err}
 }
