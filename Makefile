@@ -22,6 +22,9 @@ staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Servers that tests start keep their files in memory, where the machine has room.
 inmemory = env $(shell scripts/memory-tmp)
 
+# What a cluster under Patroni needs beside Postgres.
+setup-cluster = scripts/setup-tool pgbouncer pgbouncer && scripts/setup-tool patroni 'patroni python3-psycopg2' patroni && scripts/setup-tool haproxy haproxy haproxy
+
 # Where what chaos runs leave goes.
 CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
@@ -33,14 +36,13 @@ help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected
-	@scripts/setup-postgres --quiet
+	@scripts/setup-postgres
 	@scripts/build -o bin/inventory ./examples/inventory
 	@bin/inventory demo
 
 cluster: check-go ## sell on three Postgres servers under Patroni, and take the primary away in four ways; ASYNCHRONOUS=1, END=1 to end afterwards
-	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres --quiet
-	@scripts/setup-pgbouncer
-	@scripts/setup-patroni
+	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
+	@$(setup-cluster)
 	@scripts/build -o bin/cluster ./examples/cluster
 	@$(inmemory) bin/cluster $(if $(ASYNCHRONOUS),-asynchronous) $(if $(END),-end)
 
@@ -65,8 +67,8 @@ test-docker: images setup-test ## run the tests of the store against Postgres in
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./internal/testenv ./internal/testenv/pgserver ./internal/testenv/etcdserver
 	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' ./test/e2e ./fence/etcd
-	$(test) -tags docker -run Compose ./test/deploy
-	@echo "The tests of the store and of the test environment passed against Postgres in Docker, the compose file works, and those of what an etcd of three members does to locks against one in Docker."
+	$(test) -tags docker -run 'Compose|Quickstart' ./test/deploy
+	@echo "The tests of the store and of the test environment passed against Postgres in Docker, the compose file and the quickstart work, and those of what an etcd of three members does to locks against one in Docker."
 
 soak: setup ## run 2,000 random schedules, 20,000 operations over several resources from 4 processes, 10,000 HTTP deductions, and 10 minutes of restarts, under faults; use 100,000 resources once each; write and prune 10 million entries
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
@@ -107,13 +109,12 @@ setup: check-go ## find a Postgres, or install one as root on Debian
 
 setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, PgBouncer, Redis, promtool, psycopg for Python, Patroni and HAProxy
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
-	@scripts/setup-pgbouncer
-	@scripts/setup-redis
+	@$(setup-cluster)
+	@scripts/setup-tool redis-server redis-server redis-server
 	@scripts/setup-promtool
 	@scripts/setup-python
 	@scripts/setup-tool systemd-analyze systemd
 	@scripts/setup-tool curl curl
-	@scripts/setup-patroni
 
 .PHONY: check-go
 check-go:
