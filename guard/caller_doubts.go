@@ -55,7 +55,7 @@ func (k *keeper) doubtUnder(s *grantState) *UnknownOutcomeError {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d := k.doubts[s.claim.Grant.Resource]
-	if d == nil || d.under(s.claim.Grant.Resource).Grant != s.claim.Grant {
+	if d == nil || d.under(s.claim.Grant.Resource).Grant != s.claim.Grant { // mutant: doubt-of-a-lease-is-not-inherited
 		return nil
 	}
 	return d

@@ -17,12 +17,12 @@ func (e *engine[Tx]) readyAll(ctx context.Context, states grantStates) error {
 		if err := e.settle(ctx, s); err != nil {
 			return err
 		}
-		if !s.claimed {
+		if !s.claimed { // mutant: run-before-the-claim
 			unclaimed = append(unclaimed, s)
 		}
 	}
 	for _, s := range unclaimed {
-		if s.inHold {
+		if s.inHold { // mutant: hold-claims-again
 			// A second claim would return the present position, as if what the Hold read at
 			// an earlier one were still up to date.
 			return cmp.Or(s.rejected, ErrOvertaken)
@@ -52,7 +52,7 @@ func (e *engine[Tx]) claim(ctx context.Context, states grantStates) error {
 	}
 	if err != nil {
 		for _, s := range states {
-			s.nameWentBack(err)
+			s.nameWentBack(err) // mutant: claim-whose-reply-was-lost-is-good
 		}
 		return e.stepFailed(step, states, "claim", err)
 	}

@@ -22,8 +22,8 @@ func (e *engine[Tx]) commit(ctx context.Context, states grantStates, txn storage
 // effect, it did not, or its answer was lost. In the last case commitMoves asks the store. The end
 // of the caller's ctx must neither put a COMMIT in doubt nor keep it from being resolved.
 func (e *engine[Tx]) commitMoves(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, moves []storage.Move) error {
-	detached := context.WithoutCancel(ctx)
-	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout)
+	detached := context.WithoutCancel(ctx)                              // mutant: commit-ends-with-the-callers-context
+	commitCtx, cancel := context.WithTimeout(detached, e.commitTimeout) // mutant: commit-without-a-bound
 	defer cancel()
 	states.setClaimed(false) // until the outcome is known, the positions are not
 	claims, err := txn.Commit(commitCtx, moves)
@@ -34,9 +34,9 @@ func (e *engine[Tx]) commitMoves(ctx context.Context, states grantStates, txn st
 		return nil
 	}
 	var doubt *storage.InDoubtError
-	if errors.As(err, &doubt) {
+	if errors.As(err, &doubt) { // mutant: doubt-is-taken-for-failure
 		doubt.Err = e.nameLimit(doubt.Err)
-		return e.resolve(detached, states, o, doubt)
+		return e.resolve(detached, states, o, doubt) // mutant: doubt-is-taken-for-success
 	}
 	err = e.nameLimit(err)
 	states.setClaimed(true) // nothing was committed, so the positions are what they were

@@ -26,7 +26,7 @@ type engine[Tx any] struct {
 func newEngine[Tx any](store storage.Store[Tx], k *keeper) engine[Tx] {
 	e := engine[Tx]{
 		store: store, keeper: k, report: k.report, resolveTimeout: k.cfg.ResolveTimeout,
-		profiles: newProfiles(k.cfg), steps: newTimeouts(k.cfg.StoreTimeout), commitTimeout: k.cfg.CommitTimeout,
+		profiles: newProfiles(k.cfg), steps: newTimeouts(k.cfg.StoreTimeout), commitTimeout: k.cfg.CommitTimeout, // mutant: database-that-is-silent-keeps-the-lock
 	}
 	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
 		e.groups, e.forming = groups, newForming[Tx]()

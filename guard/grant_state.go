@@ -39,7 +39,7 @@ func (s *grantState) moved(c storage.Claim) {
 func (s *grantState) reject(reason storage.Reason, err error) {
 	s.claimed = false
 	s.rejected, s.untold = err, false
-	s.dead = s.dead || reason != storage.ReasonOvertaken
+	s.dead = s.dead || reason != storage.ReasonOvertaken // mutant: rejected-grant-goes-on
 }
 
 // saidWentBack reports whether a call has returned that the database went back behind what was

@@ -27,10 +27,10 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, b bounds, c
 	}
 	states.setInHold(true)
 	defer states.setInHold(false)
-	h := &holdRunner[Tx]{guard: g, states: states, callers: callers, turn: make(chan struct{}, 1)}
+	h := &holdRunner[Tx]{guard: g, states: states, callers: callers, turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
 	run := newRunContext(ctx)
 	run.guard, run.hold, run.grants = g.key, h, states.grants()
-	h.bounds.hold = run
+	h.bounds.hold = run // mutant: transactions-outlive-their-hold
 	if callers {
 		h.bounds.limit, b.limit = b.limit, 0
 	}
@@ -71,7 +71,7 @@ func (h *holdRunner[Tx]) runs(ctx context.Context, resources []string, op storag
 	r := runs{options: o.forResources(resources, h.states.resources()), again: h.again}
 	for r.next(ctx) {
 		operation.Runs++
-		r.err = h.spent(h.guard.attempt(ctx, h.states, function[Tx]{op, grants, h.bounds}, r.options, operation))
+		r.err = h.spent(h.guard.attempt(ctx, h.states, function[Tx]{op, grants, h.bounds}, r.options, operation)) // mutant: a-hold-seals-one-of-its-grants
 	}
 	if h.callers {
 		return asCallersGrantError(r.err, grants)

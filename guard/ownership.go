@@ -135,12 +135,12 @@ func acquireError(resource string, err error) error {
 
 // usable reports whether another call may begin under o. A nil o is not usable.
 func (k *keeper) usable(o *ownership) bool {
-	if o == nil || o.dead || o.lease.Err() != nil {
+	if o == nil || o.dead || o.lease.Err() != nil { // mutant: dead-grants-are-used
 		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return o.contended == 0 || o.contended != overrun && k.since(o.contended) < k.cfg.MaxHold
+	return o.contended == 0 || o.contended != overrun && k.since(o.contended) < k.cfg.MaxHold // mutant: calls-go-on-although-others-wait
 }
 
 // releaseOwnership releases the ownership of l, whose turn the caller has. When ctx ends it
@@ -254,7 +254,7 @@ func (o *ownership) onLost() {
 	inUse := o.line.busy && o.line.ownership == o
 	k.mu.Unlock()
 	if run := o.running.Load(); run != nil {
-		run.end(o.lease.Err())
+		run.end(o.lease.Err()) // mutant: functions-outlive-their-lease
 	}
 	var loss *fence.LeaseLostError
 	if errors.As(o.lease.Err(), &loss) {

@@ -114,7 +114,7 @@ func (k *keeper) takeTurn(ctx context.Context, resource string, w *waiter) (*lin
 		return l, nil
 	}
 	w.ready = make(chan struct{})
-	l.waiting.append(w)
+	l.waiting.append(w) // mutant: last-come-first-served
 	k.mu.Unlock()
 	return k.wait(ctx, l, w)
 }

@@ -56,7 +56,7 @@ func (e *callersGrantError) Retryable() bool { return false }
 func asCallersGrantError(err error, grants []fence.Grant) error {
 	rejection := rejectionOf(err, grants...)
 	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
-	if over || errors.Is(err, fence.ErrLeaseLost) {
+	if over || errors.Is(err, fence.ErrLeaseLost) { // mutant: stale-grants-of-callers-look-safe-to-retry
 		return &callersGrantError{err: err}
 	}
 	return err

@@ -52,7 +52,7 @@ type runs struct {
 // mayFollow reports whether a run that ended with err may be followed by another one: never
 // after ErrTxEnded, since what a raw COMMIT wrote stays, whatever else is in the error.
 func (r *runs) mayFollow(err error) bool {
-	return err != nil && r.retryable && r.n < maxRuns && !errors.Is(err, ErrTxEnded) && r.again(err)
+	return err != nil && r.retryable && r.n < maxRuns && !errors.Is(err, ErrTxEnded) && r.again(err) // mutant: operations-run-again-after-a-raw-commit
 }
 
 // next reports whether to run once more. Before another run it pauses; if ctx ends
@@ -76,7 +76,7 @@ func (r *runs) next(ctx context.Context) bool {
 func retryableUnderNewGrants(err error) bool {
 	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrWrongLockService)
 	over := stale || failedOver(err) || errors.Is(err, fence.ErrLeaseLost)
-	return !wentBack(err) && (retryableUnderSameGrants(err) || over && !errors.Is(err, ErrUnknownOutcome))
+	return !wentBack(err) && (retryableUnderSameGrants(err) || over && !errors.Is(err, ErrUnknownOutcome)) // mutant: unknown-commits-are-retried-as-stale
 }
 
 // failedOver reports whether the database failed over and the fence misses nothing.
@@ -163,5 +163,5 @@ func allOnce(err error) bool {
 // succeed. A run of unknown outcome may have taken effect (G4).
 func temporary(err error) bool {
 	var t interface{ Retryable() bool }
-	return !errors.Is(err, ErrUnknownOutcome) && errors.As(err, &t) && t.Retryable()
+	return !errors.Is(err, ErrUnknownOutcome) && errors.As(err, &t) && t.Retryable() // mutant: unknown-commits-are-retried-as-temporary
 }

@@ -74,7 +74,7 @@ func (k *keeper) bind(c *runContext, b bounds) {
 	for _, o := range b.owned {
 		o.running.Store(c)
 		if lost := o.lease.Err(); lost != nil { // else onLost ends c
-			c.end(lost)
+			c.end(lost) // mutant: functions-begin-under-a-lost-lease
 		}
 	}
 	for _, l := range b.leases {
@@ -99,7 +99,7 @@ func (k *keeper) limit(c *runContext, b bounds) (stop func() bool) {
 	timer := time.AfterFunc(b.limit, func() {
 		defer close(overran)
 		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded))
-		k.overran(b.owned)
+		k.overran(b.owned) // mutant: hanging-functions-keep-the-lock
 	})
 	return func() bool {
 		stopped := timer.Stop()

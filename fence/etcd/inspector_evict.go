@@ -104,7 +104,7 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 	}
 	token, queue := int64(holder.Grant.Token), i.cluster.Keys.Queue(holder.Grant.Resource)
 	resp, err := i.cluster.Client.Txn(request).If(
-		clientv3.Compare(clientv3.CreateRevision(holder.key), "=", token),
+		clientv3.Compare(clientv3.CreateRevision(holder.key), "=", token), // mutant: eviction-of-any-token
 		clientv3.Compare(clientv3.CreateRevision(queue), ">", token-1).WithPrefix(),
 	).Then(
 		clientv3.OpDelete(holder.key),

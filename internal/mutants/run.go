@@ -1,7 +1,9 @@
 package mutants
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,138 +14,102 @@ import (
 	"time"
 )
 
-// Runner runs tests of the module in directory Root.
-type Runner struct {
-	Root    string
-	Timeout time.Duration // of one killer; several have as many times that
-}
+// timeout bounds the tests of one mutant.
+const timeout = 5 * time.Minute
 
-// migrates is the test that has to pass in the killer's package although a migration
-// was changed: text that is not SQL any more is like Go that doesn't compile.
+// migrates has to pass although a migration was changed: text that is not SQL any more is like Go that
+// doesn't compile.
 const migrates = "TestMigrate_AppliesEachOnce"
 
-// Result is what became of a mutant.
-type Result struct {
-	Mutant   Mutant
-	Killed   bool
-	Violated bool   // its Scenario was
-	Reason   string // what the run of its Scenario was found to be, "" if it has none
-	Took     time.Duration
-	Err      error // nothing was shown
-}
-
-// AsExpected reports whether a mutant that is to be killed was, and its scenario
-// violated, or one that is said to survive did.
-func (r Result) AsExpected() bool {
-	return r.Err == nil && r.Killed == (r.Mutant.Survives == "") && r.Violated == (r.Mutant.Scenario != "")
-}
-
-// Baseline runs the killers and scenarios of mutants on the module as it is. It
-// returns an error unless all of them pass.
-func (r Runner) Baseline(ctx context.Context, mutants []Mutant) error {
-	tests := map[string][]Test{}
+// Baseline returns an error unless the killers of mutants pass on the module in directory root as it is.
+func Baseline(ctx context.Context, root string, mutants []Mutant) error {
+	killers := map[string][]string{}
 	for _, m := range mutants {
-		if p := m.Killer.Package; !slices.Contains(tests[p], m.Killer) {
-			tests[p] = append(tests[p], m.Killer)
+		if !slices.Contains(killers[m.Package], m.Killer) {
+			killers[m.Package] = append(killers[m.Package], m.Killer)
 		}
 	}
 	var failed []error
-	for pkg, killers := range tests {
-		var patterns []string
-		for _, killer := range killers {
-			patterns = append(patterns, pattern(killer.Name))
-		}
-		ran, err := r.goTest(ctx, time.Duration(len(killers))*r.Timeout, pkg, strings.Join(patterns, "|"))
-		if err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		for _, killer := range killers {
-			if ran.verdicts[killer.Name] != "pass" {
-				failed = append(failed, fmt.Errorf("mutants: %s does not pass without a mutant:\n%s", killer, ran.output))
+	for pkg, names := range killers {
+		verdicts, output, err := goTest(ctx, root, pkg, names)
+		for _, name := range names {
+			if err == nil && verdicts[name] != "pass" {
+				err = fmt.Errorf("mutants: %s of %s does not pass without a mutant:\n%s", name, pkg, output)
 			}
 		}
+		failed = append(failed, err)
 	}
-	return errors.Join(append(failed, r.passes(ctx, mutants)...)...)
+	return errors.Join(failed...)
 }
 
-// Run runs the killer of m, and its scenario, on the module as m changes it.
-func (r Runner) Run(ctx context.Context, m Mutant) Result {
-	start := time.Now()
-	of := Result{Mutant: m}
-	of.Err = r.run(ctx, &of)
-	of.Took = time.Since(start)
-	return of
-}
-
-func (r Runner) run(ctx context.Context, of *Result) error {
-	m := of.Mutant
+// Run returns whether the killer of m fails on the module in directory root as m changes it. Its error
+// says that this shows nothing: the module doesn't compile, or the killer neither passed nor failed.
+func (m Mutant) Run(ctx context.Context, root string) (killed bool, err error) {
 	dir, err := os.MkdirTemp("", "mutant-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	list, err := m.Overlay(r.Root, dir)
-	if err != nil {
-		return err
-	}
-	if of.Killed, err = r.isKilled(ctx, m, list); err != nil || m.Scenario == "" {
-		return err
-	}
-	run, err := r.judge(ctx, m.Scenario, "-overlay", list)
-	if err != nil {
-		return err
-	}
-	of.Violated, of.Reason = run.Verdict == violated, run.Verdict+": "+run.Reason
-	return nil
-}
-
-func (r Runner) isKilled(ctx context.Context, m Mutant, list string) (killed bool, err error) {
-	tests := pattern(m.Killer.Name)
-	if m.changesSQL() {
-		tests += "|" + pattern(migrates)
-	}
-	ran, err := r.goTest(ctx, r.Timeout, m.Killer.Package, tests, "-overlay", list)
 	if err != nil {
 		return false, err
 	}
-	if m.changesSQL() && ran.verdicts[migrates] != "pass" {
-		return false, fmt.Errorf("mutants: %s does not migrate:\n%s", m.Killer.Package, ran.output)
+	defer os.RemoveAll(dir)
+	list, sql, err := m.Overlay(root, dir)
+	if err != nil {
+		return false, err
 	}
-	switch ran.verdicts[m.Killer.Name] {
-	case "pass":
-		return false, nil
-	case "fail":
-		return true, nil
+	names := []string{m.Killer}
+	if sql {
+		names = append(names, migrates)
 	}
-	return false, fmt.Errorf("mutants: %s neither passed nor failed:\n%s", m.Killer, ran.output)
+	verdicts, output, err := goTest(ctx, root, m.Package, names, "-overlay", list)
+	switch verdict := verdicts[m.Killer]; {
+	case err != nil:
+		return false, err
+	case sql && verdicts[migrates] != "pass":
+		return false, fmt.Errorf("mutants: %s does not migrate:\n%s", m.Name, output)
+	case verdict != "pass" && verdict != "fail":
+		return false, fmt.Errorf("mutants: %s: %s neither passed nor failed:\n%s", m.Name, m.Killer, output)
+	default:
+		return verdict == "fail", nil
+	}
 }
 
-// pattern is what selects one test.
-func pattern(name string) string {
-	parts := strings.Split(name, "/")
-	for i, part := range parts {
-		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+// goTest runs tests of a package, and returns what became of each, and what they printed.
+func goTest(ctx context.Context, root, pkg string, names []string, flags ...string) (verdicts map[string]string, output string, err error) {
+	var patterns []string
+	for _, name := range names {
+		parts := strings.Split(name, "/")
+		for i, part := range parts {
+			parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+		}
+		patterns = append(patterns, strings.Join(parts, "/"))
 	}
-	return strings.Join(parts, "/")
-}
-
-// goTest runs the tests of a package that a pattern selects. Its error says that
-// what they did shows nothing.
-func (r Runner) goTest(ctx context.Context, timeout time.Duration, pkg, pattern string, flags ...string) (*testRun, error) {
-	args := slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", timeout.String(), "-run", pattern}, flags, []string{"./" + pkg})
+	args := slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-s -w", "-timeout", (timeout * time.Duration(len(names))).String(),
+		"-run", strings.Join(patterns, "|")}, flags, []string{"./" + pkg})
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = r.Root
+	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if failed := new(exec.ExitError); err != nil && (ctx.Err() != nil || !errors.As(err, &failed)) {
-		return nil, fmt.Errorf("mutants: running the tests of %s: %w", pkg, err)
+		return nil, "", fmt.Errorf("mutants: running the tests of %s: %w", pkg, err)
 	}
-	ran := readEvents(out)
-	switch {
-	case ran.buildFailed:
-		return nil, fmt.Errorf("mutants: %s does not compile:\n%s", pkg, ran.output)
-	case ran.timedOut:
-		return nil, fmt.Errorf("mutants: the tests of %s ran out of time, which shows nothing:\n%s", pkg, ran.output)
+	verdicts = map[string]string{}
+	var text strings.Builder
+	for line := range bytes.Lines(out) {
+		var event struct{ Action, Test, Output string }
+		if json.Unmarshal(line, &event) != nil {
+			text.Write(line) // the compiler's
+			continue
+		}
+		text.WriteString(event.Output)
+		switch event.Action {
+		case "build-fail":
+			err = errors.Join(err, fmt.Errorf("mutants: %s does not compile", pkg))
+		case "pass", "fail", "skip":
+			verdicts[event.Test] = event.Action
+		}
 	}
-	return ran, nil
+	switch output = text.String(); {
+	case strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]"):
+		return nil, "", fmt.Errorf("mutants: %s does not compile:\n%s", pkg, output)
+	case strings.Contains(output, "panic: test timed out after"):
+		return nil, "", fmt.Errorf("mutants: the tests of %s ran out of time:\n%s", pkg, output)
+	}
+	return verdicts, output, nil
 }

@@ -82,7 +82,7 @@ func (s *Store) rejectAll(ctx context.Context, rejections []*storage.RejectedErr
 // of its own, after the claim's has committed.
 func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.Claim, []*storage.RejectedError, error) {
 	grants := grantsOf(seen)
-	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false))
+	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false)) // mutant: claim-does-not-evict
 	if err != nil {
 		return nil, nil, err
 	}

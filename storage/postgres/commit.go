@@ -20,7 +20,7 @@ import (
 // Commit implements storage.Txn. It sends seal and COMMIT in one message, and the server
 // runs nothing of it before all of it has arrived. Those that only read have a read check instead.
 func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
-	if t.conn == nil || t.failed {
+	if t.conn == nil || t.failed { // mutant: commit-after-an-operation-that-failed
 		t.Rollback(ctx)
 		return nil, storage.ErrTxEnded
 	}
@@ -120,7 +120,7 @@ func (t *txn) send(ctx context.Context, seal string) (ahead *sentBatches, answer
 func (t *txn) moved() []storage.Claim {
 	claims := slices.Clone(t.claims)
 	for i := range claims {
-		claims[i].Position = storage.Position{Seq: claims[i].Seq + 1, Tx: t.id}
+		claims[i].Position = storage.Position{Seq: claims[i].Seq + 1, Tx: t.id} // mutant: commit-leaves-the-position
 	}
 	return claims
 }
@@ -168,9 +168,9 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	}
 	sql := make([]byte, 0, 1024)
 	if !t.store.noneDeferrable.Load() {
-		sql = append(sql, "set constraints all immediate; "...)
+		sql = append(sql, "set constraints all immediate; "...) // mutant: seal-in-a-transaction-of-its-own, seal-before-deferred-constraints
 	}
-	sql = append(sql, t.store.sql.seal...)
+	sql = append(sql, t.store.sql.seal...) // mutant: seal-dropped
 	sql = appendArray(append(sql, '\''), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
 	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) })
 	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Token) })

@@ -21,7 +21,7 @@ type exchange struct {
 func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
 	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.NetworkTimeout
 	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(limit, func() {
+	timer := time.AfterFunc(limit, func() { // mutant: first-statement-without-an-end
 		cancel(fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout and NetworkTimeout)", storage.ErrStoreUnavailable, limit))
 	})
 	return ctx, exchange{timer, cancel}

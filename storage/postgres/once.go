@@ -48,7 +48,7 @@ func readKept(key storage.OnceKey, claims []storage.Claim, rows [][]string) (res
 			continue
 		}
 		found = true
-		if request != hex.EncodeToString(key.Request[:]) {
+		if request != hex.EncodeToString(key.Request[:]) { // mutant: once-of-another-request-is-answered
 			reused = row[0]
 		}
 		if result, err = hex.DecodeString(row[8]); err != nil {
@@ -59,7 +59,7 @@ func readKept(key storage.OnceKey, claims []storage.Claim, rows [][]string) (res
 		return nil, false, nil
 	}
 	for _, c := range claims {
-		if !slices.ContainsFunc(rows, func(row []string) bool { return slices.Equal(row[:7], whereLeft(c)) }) {
+		if !slices.ContainsFunc(rows, func(row []string) bool { return slices.Equal(row[:7], whereLeft(c)) }) { // mutant: once-is-answered-from-behind-the-claim
 			return nil, false, &TransientError{fmt.Errorf("postgres: the fence of %s moved before key %q was looked up", c.Grant.Resource, key.Key)}
 		}
 		if strconv.FormatInt(c.Resource, 10) == reused {

@@ -58,7 +58,7 @@ func (t *txn) judge(err error, status string, lost bool) error {
 			err = again.Err
 		}
 		return fmt.Errorf("%w, perhaps, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
-	case status == "" && t.severalStatements && errors.As(err, &again) && sqlstate.Ended(sqlstate.Of(err)):
+	case status == "" && t.severalStatements && errors.As(err, &again) && sqlstate.Ended(sqlstate.Of(err)): // mutant: tx-that-may-have-committed-runs-again
 		return again.Err // a text of several statements may have held a COMMIT
 	case status == statusAborted && lost:
 		return &TransientError{err}

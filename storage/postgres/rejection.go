@@ -20,7 +20,7 @@ import (
 
 var rejectionReasons = map[string]storage.Reason{
 	sqlstate.Stale:       storage.ReasonStale,
-	sqlstate.Overtaken:   storage.ReasonOvertaken,
+	sqlstate.Overtaken:   storage.ReasonOvertaken, // mutant: rejections-of-siblings-are-stale
 	sqlstate.WentBack:    storage.ReasonWentBack,
 	sqlstate.EpochBehind: storage.ReasonEpochBehind,
 	sqlstate.Collision:   storage.ReasonCollision,
@@ -53,7 +53,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	if errors.As(err, &pgErr) && wire.FromServer(pgErr) {
 		state = pgErr.Code
 	}
-	ours := stage != storage.StageRun // an error while the function runs is the function's own
+	ours := stage != storage.StageRun // an error while the function runs is the function's own mutant: rejections-are-the-operations-own
 	switch {
 	case ours && state == sqlstate.TxEnded:
 		return fmt.Errorf("%w before its COMMIT, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
@@ -190,7 +190,7 @@ func rejectionFromDetail(state string, detail []byte, claims []storage.Claim) *s
 func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
-	_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record,
+	_, r.RecordErr = s.transact(ctx, fmt.Sprintf(s.sql.record, // mutant: rejections-are-not-recorded
 		text(r.Grant.Resource), text(string(r.Reason)), text(string(r.Stage)), r.Grant.Epoch, r.Grant.Token, text(r.Grant.Holder),
 		r.Current.Epoch, r.Current.Token, text(r.Current.Holder), timestamp(r.Since)), "")
 	if r.RecordErr != nil {

@@ -30,7 +30,7 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 			return false, d.Ended
 		}
 	}
-	return false, ErrPruned
+	return false, ErrPruned // mutant: resolve-guesses-what-was-pruned
 }
 
 // recordLost records the rejection of a COMMIT whose answer was lost (G5): if a higher

@@ -153,7 +153,7 @@ func (t *txn) operation() *operation.Operation {
 func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	inUse = o.Finish()
 	if inUse && t.conn != nil {
-		_ = t.conn.Hijack().PgConn().Conn().Close()
+		_ = t.conn.Hijack().PgConn().Conn().Close() // mutant: tx-of-a-goroutine-left-behind-stays
 		t.conn = nil
 	}
 	t.severalStatements = t.severalStatements || !inUse && o.SeveralStatements()
@@ -185,7 +185,7 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	if t.readOnly && sqlstate.Of(err) == sqlstate.ReadOnly {
 		err = fmt.Errorf("%w (the call has the option guard.ReadOnly)", err)
 	}
-	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) {
+	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // mutant: tx-blocked-by-a-stale-one-evicts-nothing
 		t.evict(ctx)
 	}
 	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)

@@ -90,8 +90,8 @@ begin
                sealed = case p_kind when 'w' then v_xid else '0' end,
                hash = sha256(r.hash || int4send(p_resource) || int8send(p_seq + 1) || charsend(p_kind) || int8send(r.claim_seq) || int8send(p_tx)
                              || xid8send(v_xid) || timestamptz_send(v_at) || coalesce(p_ops, ''))
-         where r.id = p_resource and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder
-           and r.seq = p_seq and r.tx = p_prev
+         where r.id = p_resource and r.epoch = p_epoch and r.token = p_token and r.holder = p_holder -- mutant: seal-without-the-grant
+           and r.seq = p_seq and r.tx = p_prev -- mutant: seal-without-the-expected-position, seal-without-the-expected-number
         returning r.claim_seq, r.hash)
     insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
     select p_resource, p_kind, p_seq + 1, moved.claim_seq, p_tx, v_xid, v_at, moved.hash, convert_from(p_ops, 'UTF8')::json from moved;
@@ -159,7 +159,7 @@ begin
     end if;
     if s.token = 0 or p_token > s.token + s.max_token_jump / 1024 then
         -- Rare. SKIP LOCKED: the transaction that holds the row raises the mark too.
-        perform from {{schema}}.setting where one for no key update skip locked;
+        perform from {{schema}}.setting where one for no key update skip locked; -- mutant: claim-waits-for-the-mark
         if found then
             update {{schema}}.setting set token = p_token where one and epoch = p_epoch and token < p_token;
         end if;
@@ -297,7 +297,7 @@ begin
                                  || xid8send(pg_current_xact_id()) || timestamptz_send(v_at)
                                  || int8send(p_epochs[o_place]) || int8send(p_tokens[o_place]) || int4send(v_timeline)
                                  || int4send(octet_length(v_holder)) || convert_to(v_holder, 'UTF8') || convert_to(f.name, 'UTF8'))
-             where f.id = o_resource and (f.epoch, f.token) < (p_epochs[o_place], p_tokens[o_place])
+             where f.id = o_resource and (f.epoch, f.token) < (p_epochs[o_place], p_tokens[o_place]) -- mutant: claim-moves-a-higher-fence, claim-compares-tokens-without-epochs, claim-repeated-moves-the-fence
             returning f.id, f.seq, f.hash, f.name)
         insert into {{schema}}.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
         select m.id, 'c', m.seq, m.seq, p_tx, pg_current_xact_id(), v_at, m.hash, p_epochs[o_place], p_tokens[o_place], v_timeline, v_holder, m.name
@@ -307,14 +307,14 @@ begin
             -- The fence never falls, so one that is higher needs no lock.
             select * into strict r from {{schema}}.resource where id = o_resource;
             if (r.epoch, r.token) = (p_epochs[o_place], p_tokens[o_place]) then
-                select * into strict r from {{schema}}.resource where id = o_resource for no key update; -- a seal may be under way; and what a claim returns is durable
+                select * into strict r from {{schema}}.resource where id = o_resource for no key update; -- a seal may be under way; and what a claim returns is durable mutant: claim-does-not-lock
             end if;
             o_seq := r.seq;
             o_tx := r.tx;
             o_state := case
-                when (r.epoch, r.token) > (p_epochs[o_place], p_tokens[o_place]) then 'ZF001'
+                when (r.epoch, r.token) > (p_epochs[o_place], p_tokens[o_place]) then 'ZF001' -- mutant: claim-lets-a-lower-token-in
                 when (r.epoch, r.token) < (p_epochs[o_place], p_tokens[o_place]) then 'ZF004'
-                when r.holder <> v_holder then 'ZF006'
+                when r.holder <> v_holder then 'ZF006' -- mutant: claim-takes-any-holder
                 when r.timeline <> v_timeline then 'ZF011'
             end;
             if o_state is not null then
@@ -358,8 +358,8 @@ begin
         raise exception 'fencekit: begin_check: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
     -- An assignment, and not PERFORM, which would be a query.
-    v_done := set_config('lock_timeout', p_lock_ms::text, true) || set_config('statement_timeout', p_statement_ms::text, true)
-           || set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true) || set_config('tcp_user_timeout', p_network_ms::text, true);
+    v_done := set_config('lock_timeout', p_lock_ms::text, true) || set_config('statement_timeout', p_statement_ms::text, true) -- mutant: begin-check-bounds-no-wait-for-locks, begin-check-bounds-no-statement
+           || set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true) || set_config('tcp_user_timeout', p_network_ms::text, true); -- mutant: begin-check-bounds-no-pause
     if p_check_ms > 0 then
         v_done := set_config('client_connection_check_interval', p_check_ms::text, true);
     end if;
@@ -472,7 +472,7 @@ begin
     end if;
     p_xid := pg_current_xact_id();
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
-        and cardinality(p_seqs) = n and cardinality(p_prevs) = n and cardinality(p_ops) = n and p_kept <@ p_resources
+        and cardinality(p_seqs) = n and cardinality(p_prevs) = n and cardinality(p_ops) = n and p_kept <@ p_resources -- mutant: keep-without-a-move
         and cardinality(p_keys) = cardinality(p_kept) and cardinality(p_requests) = cardinality(p_kept) and cardinality(p_results) = cardinality(p_kept)) is not true then
         raise exception 'fencekit: seal: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
@@ -484,7 +484,7 @@ begin
             raise exception 'fencekit: seal: resources not in ascending order' using errcode = 'ZF007';
         end if;
         if {{schema}}.append(p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'),
-                             p_seqs[i], p_prevs[i], 'w', p_tx, nullif(decode(p_ops[i], 'hex'), '')) is not true then
+                             p_seqs[i], p_prevs[i], 'w', p_tx, nullif(decode(p_ops[i], 'hex'), '')) is not true then -- mutant: seal-does-not-look-whether-the-fence-moved
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'), p_seqs[i]);
         end if;
     end loop;
@@ -532,12 +532,12 @@ begin
     if not found then
         return 'unknown';
     end if;
-    if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'v', p_void, null) then
+    if {{schema}}.append(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, 'v', p_void, null) then -- mutant: void-is-not-written
         return 'not applied';
     end if;
     select tx, kind into v_tx, v_kind from {{schema}}.history where resource = p_resource and seq = p_seq + 1;
     return case
-        when v_tx = p_tx and v_kind = 'w' then 'applied'
+        when v_tx = p_tx and v_kind = 'w' then 'applied' -- mutant: resolve-takes-any-transaction-for-the-one, resolve-takes-a-void-for-a-commit
         when v_tx is not null or v_seq <= p_seq then 'not applied'
         else 'unknown' -- the entry was pruned
     end;
@@ -557,7 +557,7 @@ begin
      where r.name = p_name and l.pid is not null and l.pid <> pg_backend_pid()
        and exists (select from (select c.epoch, c.token from {{schema}}.history c
                                  where c.name = p_name and c.kind = 'c' order by c.seq desc limit 1000) c
-                    where (c.epoch, c.token) < (p_epoch, p_token) and (c.token & 2147483647) = l.objid::bigint)
+                    where (c.epoch, c.token) < (p_epoch, p_token) and (c.token & 2147483647) = l.objid::bigint) -- mutant: evict-compares-tokens-only
        and (p_token & 2147483647) <> l.objid::bigint;
 end $$;
 
@@ -583,13 +583,13 @@ begin
             perform from {{schema}}.resource
               where name = v_name and epoch = p_epochs[i] and token = p_tokens[i]
                 and prev_token > 0 and not pg_try_advisory_xact_lock(id, (prev_token & 2147483647)::integer);
-            continue when not found;
+            continue when not found; -- mutant: evict-looks-for-no-stale-backend
         end if;
         for v_pid in select {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]) loop
             begin
                 -- List again and terminate in one statement: the backend may have started
                 -- another transaction.
-                perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]) s where s = v_pid;
+                perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]) s where s = v_pid; -- mutant: evict-nothing
                 if found then
                     evicted := evicted + 1;
                 end if;
@@ -759,7 +759,7 @@ create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic
     update {{schema}}.resource r
-       set timeline = c.timeline, epoch = c.epoch, token = c.token, prev_token = 0, claim_seq = c.seq, claimed_at = c.at,
+       set timeline = c.timeline, epoch = c.epoch, token = c.token, prev_token = 0, claim_seq = c.seq, claimed_at = c.at, -- mutant: repair-leaves-the-grant
            seq = e.seq, tx = e.tx, sealed = '0', hash = e.hash, holder = c.holder
       from {{schema}}.resource f
      cross join lateral (select * from {{schema}}.history h where h.resource = f.id order by h.seq desc limit 1) e

@@ -40,7 +40,7 @@ alter table {{schema}}.operation set (autovacuum_vacuum_scale_factor = 0.05, aut
 create function {{schema}}.first_kept(p_resource integer, p_first bigint, p_end bigint, p_keep interval, p_entries bigint) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
 declare
-    v_since timestamptz := clock_timestamp() - greatest(p_keep, '1 hour');
+    v_since timestamptz := clock_timestamp() - greatest(p_keep, '1 hour'); -- mutant: prune-takes-young-entries
     v_end   bigint;
 begin
     select least(p_end, r.seq - greatest(p_entries, 1) + 1) into v_end from {{schema}}.resource r
@@ -73,7 +73,7 @@ begin
     return least(p_end, (
         select min(n.seq) - 1
           from pg_locks l
-          join {{schema}}.history c on c.name = p_name and c.kind = 'c' and c.seq >= v_claim and c.seq < p_end and (c.token & 2147483647) = l.objid::bigint
+          join {{schema}}.history c on c.name = p_name and c.kind = 'c' and c.seq >= v_claim and c.seq < p_end and (c.token & 2147483647) = l.objid::bigint -- mutant: prune-takes-claims-of-running-transactions
          cross join lateral (select h.seq from {{schema}}.history h where h.name = p_name and h.kind = 'c' and h.seq > c.seq order by h.seq limit 1) n
          where l.locktype = 'advisory' and l.objsubid = 2 and l.classid::bigint = p_resource
            and l.database = (select d.oid from pg_database d where d.datname = current_database())));
@@ -205,7 +205,7 @@ begin
         return 0; -- another prune was faster
     end if;
     v_before := {{schema}}.claim_at(p_resource, v_first);
-    delete from {{schema}}.history where resource = p_resource and seq >= v_first and seq < p_end and seq <> v_claim;
+    delete from {{schema}}.history where resource = p_resource and seq >= v_first and seq < p_end and seq <> v_claim; -- mutant: prune-takes-the-claim-of-what-is-left
     get diagnostics v_count = row_count;
     if v_before < v_first and v_before <> v_claim then
         delete from {{schema}}.history where resource = p_resource and seq = v_before;

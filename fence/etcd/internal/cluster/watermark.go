@@ -59,7 +59,7 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 		w.fail("cluster id", sent.cluster, h.ClusterId)
 	case h.RaftTerm < sent.term:
 		w.fail("raft term", sent.term, h.RaftTerm)
-	case h.Revision < sent.revision:
+	case h.Revision < sent.revision: // mutant: went-back-to-an-earlier-revision
 		w.fail("revision", uint64(sent.revision), uint64(h.Revision))
 	default:
 		w.high.cluster = h.ClusterId
@@ -78,7 +78,7 @@ func (w *watermark) sawEpoch(sent Mark, e keys.Epoch) error {
 	switch {
 	case w.fault != nil:
 	case sent.restarts != w.high.restarts:
-	case e.Number < sent.Epoch.Number && e.Revision <= sent.Epoch.Revision:
+	case e.Number < sent.Epoch.Number && e.Revision <= sent.Epoch.Revision: // mutant: epoch-of-an-older-state-is-put-right
 		w.fail("epoch", uint64(sent.Epoch.Number), uint64(e.Number))
 	case e.Number >= w.high.Epoch.Number || e.Revision > w.high.Epoch.Revision:
 		w.high.Epoch = e
@@ -111,7 +111,7 @@ func (w *watermark) wentBack() error {
 func (w *watermark) restart(e keys.Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.fault != nil && e.Number > w.fault.Epoch {
+	if w.fault != nil && e.Number > w.fault.Epoch { // mutant: went-back-goes-on-in-the-same-epoch
 		w.high, w.fault = Mark{Epoch: e, restarts: w.high.restarts + 1}, nil
 	}
 	return w.err()

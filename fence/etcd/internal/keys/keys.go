@@ -81,7 +81,7 @@ func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	if k.Mutex {
 		return name
 	}
-	return name + "-" + strconv.Itoa(int(number))
+	return name + "-" + strconv.Itoa(int(number)) // mutant: one-key-for-all-goroutines-at-once
 }
 
 // ParseName is the inverse of Name. It reports false for what isn't such a name, and with Mutex.
@@ -105,7 +105,7 @@ func (k Space) Void(id clientv3.LeaseID) string {
 func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 
 // NewHolder returns the name of a new acquisition: label and at least 128 random bits.
-func NewHolder(label string) string { return label + "-" + rand.Text() }
+func NewHolder(label string) string { return label + "-" + rand.Text() } // mutant: holder-is-the-label
 
 // LockValue is the value of a lock key: for people, for the error of TryAcquire,
 // and for observers of an election. No decision depends on it.

@@ -179,11 +179,11 @@ func (q *Queues) look(p *Position) (owns bool, err error) {
 	switch {
 	case errors.Is(failed, cluster.ErrLeaseGone):
 		return false, errSessionOver
-	case errors.Is(over, fence.ErrLeaseLost):
+	case errors.Is(over, fence.ErrLeaseLost): // mutant: turn-of-what-was-lost-is-a-grant
 		return false, q.lost(p)
 	case failed != nil:
 		return false, failed
-	case first && p.session.Remaining() == 0:
+	case first && p.session.Remaining() == 0: // mutant: turn-after-the-deadline-is-a-grant
 		p.session.End(fence.LossDeadline)
 		return false, q.lost(p)
 	}

@@ -183,7 +183,7 @@ func (q *Queues) claimTxn(ctx context.Context, s *session.Session, sent cluster.
 		}
 		queue := p.line.follower.Queue()
 		// No existing key has create revision 0, so this holds for an empty range only.
-		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(queue).WithPrefix(), "=", 0))
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(queue).WithPrefix(), "=", 0)) // mutant: try-queues-behind-another-key
 		puts, firsts = append(puts, put), append(firsts, FirstOf(queue))
 	}
 	return q.cluster.Client.Txn(ctx).If(conditions...).Then(puts...).Else(firsts...), nil

@@ -123,7 +123,7 @@ func (c *cleaner) failed(p *Position, err error) {
 	if errors.Is(err, cluster.ErrClientClosed) {
 		return
 	}
-	p.session.EndIfUnneeded()
+	p.session.EndIfUnneeded() // mutant: what-is-in-doubt-is-kept-alive
 	c.queues.cluster.Logger.Warn("a lock key could not be removed yet", "resource", p.line.resource, "error", err)
 }
 

@@ -19,7 +19,7 @@ func (p *Position) AfterContended(f func()) (stop func() bool) {
 	}
 	w.next, p.watchers = p.watchers, w
 	l.follow()
-	if l.contended(p) {
+	if l.contended(p) { // mutant: waiters-from-before-the-grant-are-not-contention
 		p.callContended()
 	}
 	return func() bool {

@@ -20,7 +20,7 @@ func (p *Position) end(cause error) bool {
 		p.lifetime.end(cause)
 	}
 	if p.onLoss != nil && errors.Is(cause, fence.ErrLeaseLost) {
-		go p.onLoss()
+		go p.onLoss() // mutant: loss-is-not-told
 	}
 	p.onLoss = nil
 	p.tell()
@@ -79,7 +79,7 @@ func (p *Position) settle(confirmed bool) {
 	}
 	p.isSettled, p.confirmed = true, confirmed
 	l.drop(p)
-	if confirmed && p.clear {
+	if confirmed && p.clear { // mutant: passes-on-behind-what-was-lost
 		l.passed = max(l.passed, int64(p.token))
 	}
 	p.leavePlace()

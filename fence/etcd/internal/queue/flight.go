@@ -30,7 +30,7 @@ type flight struct {
 func (f *flight) runHere(ctx context.Context, s *session.Session) {
 	ctx, cancel := context.WithTimeout(ctx, f.sender.queues.cluster.RequestTimeout)
 	defer cancel()
-	defer context.AfterFunc(s.Context(), cancel)()
+	defer context.AfterFunc(s.Context(), cancel)() // mutant: txn-of-a-call-outlasts-its-session
 	f.run(ctx)
 	f.over()
 }
@@ -96,7 +96,7 @@ func (f *flight) run(ctx context.Context) {
 // runDels is run without puts.
 func (f *flight) runDels(ctx context.Context) {
 	q := f.sender.queues
-	if err := q.erase(ctx, deletes(f.dels)...); err != nil {
+	if err := q.erase(ctx, deletes(f.dels)...); err != nil { // mutant: release-in-doubt-is-taken-for-done
 		f.fail(err, false)
 		return
 	}
@@ -131,7 +131,7 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 		for _, kv := range resp.Responses[2*i].GetResponseRange().Kvs {
 			pred = kv.CreateRevision
 		}
-		if already := resp.Responses[2*i+1].GetResponsePut().PrevKv; already != nil {
+		if already := resp.Responses[2*i+1].GetResponsePut().PrevKv; already != nil { // mutant: acquire-sent-twice-has-the-second-revision
 			token, pred = already.CreateRevision, unknownPred
 		}
 		p.written(fence.Token(token), epoch, pred)

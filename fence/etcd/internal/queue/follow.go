@@ -50,7 +50,7 @@ func (l *line) poll() {
 	if l.polling == nil {
 		over := make(chan struct{})
 		l.polling = over
-		l.queues.cluster.Tasks.Start(func(tasks context.Context) { l.queues.watcher.Poll(tasks, &l.follower, over) })
+		l.queues.cluster.Tasks.Start(func(tasks context.Context) { l.queues.watcher.Poll(tasks, &l.follower, over) }) // mutant: waiters-go-by-the-watch-alone
 	}
 }
 

@@ -80,7 +80,7 @@ func (l *Leadership) proclaim(ctx context.Context, op, value string) error {
 		if err != nil {
 			return l.notProclaimed(ctx, op, err)
 		}
-		if kv == nil || kv.CreateRevision != int64(p.granted().Token) {
+		if kv == nil || kv.CreateRevision != int64(p.granted().Token) { // mutant: proclaim-of-a-deposed-leader
 			return l.deposed(ctx, op)
 		}
 		l.left = kv.ModRevision

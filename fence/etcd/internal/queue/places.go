@@ -18,9 +18,9 @@ const quantum = 32
 // acquisitions of a session share one key.
 func (l *line) maxPlaces() int32 {
 	if l.queues.cluster.Keys.Mutex {
-		return 1
+		return 1 // mutant: goroutines-share-the-key-of-the-session
 	}
-	return quantum
+	return quantum // mutant: quantum-has-no-end
 }
 
 // tryTake takes a place if no other call of this process has or awaits one. Otherwise it

@@ -82,7 +82,7 @@ func (p *Position) name() string {
 }
 
 // is reports whether k is the key of p.
-func (p *Position) is(k watch.Key) bool { return p.token != 0 && k.Created == int64(p.token) }
+func (p *Position) is(k watch.Key) bool { return p.token != 0 && k.Created == int64(p.token) } // mutant: another-key-of-the-name-is-the-own
 
 // over reports whether p is no longer wanted. Callers hold the line's mu.
 func (p *Position) over() bool { return p.cause != nil }

@@ -31,7 +31,7 @@ func (l *line) progress() {
 			if p.token == 0 {
 				break
 			}
-			known := rev >= int64(p.token)
+			known := rev >= int64(p.token) // mutant: first-before-anything-is-known
 			if !p.clear && (known && others > int64(p.token) || l.follows(p)) {
 				p.clear = true
 			}
@@ -86,11 +86,11 @@ func (l *line) findMissing(rev int64, queue []watch.Key) {
 // follows reports whether no other process's key is ahead of p's, as far as the key directly ahead
 // shows: there was none, or it is this process's and no other process's is ahead of it.
 func (l *line) follows(p *Position) bool {
-	if p.pred == 0 || p.pred == l.passed {
+	if p.pred == 0 || p.pred == l.passed { // mutant: acquire-is-first-behind-another-key
 		return true
 	}
 	pred := l.own(watch.Key{Created: p.pred})
-	return pred != nil && pred.clear
+	return pred != nil && pred.clear // mutant: passes-on-past-another-process
 }
 
 // holderAhead is the holder that the first key of the queue names, as far as is known.

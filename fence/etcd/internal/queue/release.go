@@ -56,7 +56,7 @@ func (l *line) passedOn(p *Position) bool {
 	defer l.mu.Unlock()
 	others := l.ahead() != nil || len(l.waiting) > 0
 	p.clearing = true
-	if !l.queues.cluster.Keys.Mutex { // else the next call writes the same key, which has to be gone
+	if !l.queues.cluster.Keys.Mutex { // else the next call writes the same key, which has to be gone mutant: next-acquisition-does-not-wait-for-the-doubt
 		p.leavePlace()
 	}
 	return others
@@ -79,7 +79,7 @@ func (q *Queues) discard(p *Position) {
 	left, now := p.discarded()
 	switch {
 	case !now:
-	case left == leftNothing:
+	case left == leftNothing: // mutant: waiters-that-leave-keep-their-key, acquire-in-doubt-is-taken-for-nothing
 		p.settle(true)
 	default:
 		p.session.Abandon(p)

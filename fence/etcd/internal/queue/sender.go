@@ -45,7 +45,7 @@ type sender struct {
 func (s *sender) put(ctx context.Context, p *Position) {
 	s.mu.Lock()
 	p.line.sending++
-	if p.line.sending > 1 || s.alone() {
+	if p.line.sending > 1 || s.alone() { // mutant: two-of-a-resource-share-a-txn
 		s.launch(&flight{session: p.session, puts: []*Position{p}, dels: s.takeDels(s.room - 1)})
 		s.mu.Unlock()
 		return
@@ -110,7 +110,7 @@ func (s *sender) next() {
 	}
 	if !s.waiting && len(s.puts)+len(s.dels) > 0 {
 		s.waiting = true
-		time.AfterFunc(s.stuckAfter, s.overtake)
+		time.AfterFunc(s.stuckAfter, s.overtake) // mutant: stuck-txns-hold-up-all-others
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *sender) takeDels(n int) []*Position {
 	var taken []*Position
 	for len(s.dels) > 0 {
 		p := s.dels[0]
-		ahead := append(p.line.leftAhead(p), p)
+		ahead := append(p.line.leftAhead(p), p) // mutant: key-goes-before-the-one-ahead
 		if len(ahead) > n && len(taken) == 0 {
 			s.dels = s.dels[1:]
 			for _, e := range ahead {

@@ -25,7 +25,7 @@ func (l *line) removeStray(k watch.Key) {
 	q.cluster.Tasks.Start(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, q.cluster.RequestTimeout)
 		defer cancel()
-		untouched := clientv3.Compare(clientv3.ModRevision(key), "=", k.Created)
+		untouched := clientv3.Compare(clientv3.ModRevision(key), "=", k.Created) // mutant: late-removals-delete-what-was-taken-over
 		if err := q.erase(ctx, clientv3.OpTxn([]clientv3.Cmp{untouched}, []clientv3.Op{clientv3.OpDelete(key)}, nil)); err == nil {
 			return
 		}

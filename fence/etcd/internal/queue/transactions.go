@@ -19,13 +19,13 @@ func (p *Position) put(epoch int64) (clientv3.Op, error) {
 		proclaimed = *p.campaign
 	}
 	value, err := p.encode(epoch, proclaimed)
-	return clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err
+	return clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
 }
 
 // mayWrite are the conditions of every Txn of the session that writes lock keys, sent at the
 // mark.
 func (q *Queues) mayWrite(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
-	return []clientv3.Cmp{q.sameEpoch(sent), q.notVoid(s, sent)}
+	return []clientv3.Cmp{q.sameEpoch(sent), q.notVoid(s, sent)} // mutant: acquire-in-an-epoch-that-is-over
 }
 
 // sameEpoch is the condition that the epoch is still that of the mark, which the grants name.
@@ -37,7 +37,7 @@ func (q *Queues) sameEpoch(sent cluster.Mark) clientv3.Cmp {
 // mark: a void is written at a revision above those that were seen when the Txns that it
 // rules out were sent.
 func (q *Queues) notVoid(s *session.Session, sent cluster.Mark) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(q.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1)
+	return clientv3.Compare(clientv3.ModRevision(q.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1) // mutant: first-void-of-a-session-is-the-only-one
 }
 
 // write commits a Txn that writes lock keys. When its conditions fail it reads the epoch and
@@ -115,7 +115,7 @@ func deletes(ps []*Position) []clientv3.Op {
 // later position has a key of the same name: that has another create revision, and stays.
 func deleteCreated(key string, revision int64) clientv3.Op {
 	created := clientv3.Compare(clientv3.CreateRevision(key), "=", revision)
-	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil)
+	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil) // mutant: release-by-name
 }
 
 // byName are the operations that delete the keys of positions, whatever their create
@@ -141,7 +141,7 @@ func (q *Queues) void(ctx context.Context, ps ...*Position) error {
 	put := clientv3.OpPut(q.cluster.Keys.Void(s.ID), "", clientv3.WithLease(s.ID))
 	deletes, gets := byName(ps)
 	resp, err := q.cluster.Commit(ctx, q.cluster.Client.Txn(ctx).
-		If(q.notVoid(s, q.cluster.Sending())).Then(append(deletes, put)...).Else(gets...))
+		If(q.notVoid(s, q.cluster.Sending())).Then(append(deletes, put)...).Else(gets...)) // mutant: void-leaves-the-key, void-deletes-the-next-key-of-the-name
 	if err != nil || resp.Succeeded {
 		return err
 	}

@@ -105,13 +105,13 @@ func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 		s.mu.Unlock()
 		return
 	}
-	if !s.deadline.IsZero() && !now.Before(s.deadline) {
+	if !s.deadline.IsZero() && !now.Before(s.deadline) { // mutant: answer-after-the-deadline-revives
 		s.mu.Unlock()
 		s.End(fence.LossDeadline)
 		return
 	}
 	s.ttl, s.sent, s.failure, s.paused = ttl, sent, nil, 0
-	s.deadline = sent.Add(ttl - s.margin(ttl))
+	s.deadline = sent.Add(ttl - s.margin(ttl)) // mutant: deadline-from-when-the-answer-came, deadline-without-a-margin
 	s.timer.Reset(s.deadline.Sub(now))
 	s.mu.Unlock()
 }
@@ -304,7 +304,7 @@ func (s *Session) endIf(reason fence.LossReason, condition func() bool) {
 	s.cancel()
 	s.mu.Unlock()
 	for _, d := range dependents {
-		d.SessionEnded(reason)
+		d.SessionEnded(reason) // mutant: lost-lease-is-not-reported
 	}
 	s.onEnd(s)
 }

@@ -49,7 +49,7 @@ func (v *view) forget() { v.rev, v.keys, v.early = 0, nil, nil }
 // what is known, or older than an own key (etcd has had bugs that served such reads), and
 // reports whether it used the list.
 func (v *view) list(rev int64, keys []Key, prefix int) bool {
-	if rev < max(v.rev, v.wrote) {
+	if rev < max(v.rev, v.wrote) { // mutant: list-from-before-the-key-counts
 		return false
 	}
 	v.rev, v.keys = rev, keys
@@ -73,7 +73,7 @@ func (v *view) apply(events []*mvccpb.Event, prefix int) {
 	known := v.rev
 	for _, ev := range events {
 		kv := ev.Kv
-		if kv.ModRevision <= known {
+		if kv.ModRevision <= known { // mutant: events-that-the-list-contains-count-again
 			continue
 		}
 		name := kv.Key[prefix:]

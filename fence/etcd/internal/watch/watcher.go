@@ -193,7 +193,7 @@ func (w *Watcher) run(ctx context.Context) {
 				close(w.clientClosed)
 				return
 			}
-			w.cluster.Recheck()
+			w.cluster.Recheck() // mutant: went-back-is-not-asked-for-when-the-watch-breaks
 			w.cluster.Logger.Info("the watch on the lock queues was broken; it is set up again", "error", err)
 			if time.Since(began) > time.Minute {
 				failures = 0

@@ -168,7 +168,7 @@ func (s *session) verdict(err error) error {
 		return s.unbegun
 	case pg.IsClosed():
 		return fmt.Errorf("postgres: the connection was lost during the operation: %w", cmp.Or(s.failure, net.ErrClosed))
-	case pg.TxStatus() == 'E':
+	case pg.TxStatus() == 'E': // mutant: tx-of-a-failed-statement-commits
 		return s.notReturned(pgx.ErrTxCommitRollback)
 	}
 	return nil

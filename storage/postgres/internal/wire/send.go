@@ -81,7 +81,7 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 // would watch ctx for each message. The caller calls end after the exchange with its error.
 // If ctx has ended, end returns why, and has closed the connection with interrupted: its deadline has passed.
 func watch(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn)) (end func(error) error) {
-	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
 	return func(err error) error {
 		if stop() {
 			return err
@@ -183,9 +183,9 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 		err = a.failure
 	}
 	switch {
-	case a.Committed && a.failure != nil:
+	case a.Committed && a.failure != nil: // mutant: answer-with-an-error-and-a-commit-is-success
 		return InDoubt, a.failure // a failed transaction's COMMIT says ROLLBACK
-	case a.Committed && a.warning != nil:
+	case a.Committed && a.warning != nil: // mutant: answer-of-commit-that-warns-is-success
 		return InDoubt, a.warning
 	case a.Committed:
 		return Committed, nil
@@ -194,7 +194,7 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 	case a.failedInside(err):
 		return Aborted, err
 	}
-	return InDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag))
+	return InDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag)) // mutant: answer-of-commit-that-is-lost-is-failure, answer-of-commit-that-is-lost-is-success
 }
 
 // failedInside reports whether err is the server's own and came at a point of the answer
@@ -210,14 +210,14 @@ func (a *Answer) failedInside(err error) bool {
 	case 'E': // the transaction has failed, and waits for its end
 		return true
 	default: // COMMIT failed; or a statement before it, without a transaction
-		return (string(a.tag) == "CALL") != a.endedAhead
+		return (string(a.tag) == "CALL") != a.endedAhead // mutant: answer-about-something-else-is-about-commit
 	}
 }
 
 // isServers reports whether err is an error that the server itself has sent.
 func isServers(err error) bool {
 	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && FromServer(pgErr)
+	return errors.As(err, &pgErr) && FromServer(pgErr) // mutant: answer-of-a-pooler-is-the-servers
 }
 
 // abandon closes a connection in the middle of an exchange as pgx does when a context ends: a goroutine
