@@ -75,6 +75,13 @@ func TestReads_SayThatRowsAreHidden(t *testing.T) {
 			}
 		}
 	}
+
+	require.NoError(t, execute(t, admin, `do $$ declare c regclass; begin
+		for c in select oid from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'r' and relname <> 'unguarded_write' loop
+			execute format('alter table %s disable row level security', c);
+		end loop; end $$`))
+	code, stderr = run(owner, "audit", "report", "--since", "2026-01-01", "--until", "now")
+	require.Equal(t, cli.ExitNotReady, code, stderr)
 }
 
 // What a server writes in another style, as the defaults of a database or a role may ask for, is read all the same.

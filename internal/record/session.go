@@ -28,7 +28,7 @@ func ReadTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) error
 
 // ReadNamedTx is ReadTx with the search_path of the session, for names of tables that its user reads.
 func ReadNamedTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) error) error {
-	// To compile a plan (jit) takes longer than to run it.
+	// To compile a plan (jit) takes seconds for some views, to run it milliseconds.
 	return within(ctx, db, "read only"+settings+"; set local jit = off; "+more, fn)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 // Unguarded are writes to a protected table that audit mode let through without a guard, all of
@@ -28,8 +29,11 @@ type Unguarded struct {
 func (r *Reader) readUnguarded(ctx context.Context, report *Report) error {
 	sql := "select relation::text, coalesce(resource, ''), kind, role, application, count(*), min(at), max(at) from " + r.schema +
 		".unguarded_write where at >= $1 and at < $2 and (resource is null or resource like $3) group by 1, 2, 3, 4, 5 order by min(at), 1, 2, 3, 4, 5"
-	rows, err := r.pool.Query(ctx, sql, pgx.QueryExecModeExec, report.From, report.Until, glob.Like(report.Resources))
-	if err == nil {
+	err := record.ReadNamedTx(ctx, r.pool, "", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sql, pgx.QueryExecModeExec, report.From, report.Until, glob.Like(report.Resources))
+		if err != nil {
+			return err
+		}
 		var u Unguarded
 		_, err = pgx.ForEachRow(rows, []any{&u.Table, &u.Resource, &u.Kind, &u.Role, &u.Application, &u.Records, &u.First, &u.Last}, func() error {
 			u.First, u.Last = u.First.UTC(), u.Last.UTC()
@@ -38,7 +42,8 @@ func (r *Reader) readUnguarded(ctx context.Context, report *Report) error {
 			report.Unguarded = appendUpTo(report.Unguarded, u)
 			return nil
 		})
-	}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("review: reading the unguarded writes: %w", err)
 	}
@@ -63,11 +68,7 @@ const unprotectedQuery = `
 
 // readUnprotected reads in which tables writes without a guard may have left no trace.
 func (r *Reader) readUnprotected(ctx context.Context, report *Report) error {
-	err := pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		// To compile the view's plan (jit) takes seconds, to run it milliseconds.
-		if _, err := tx.Exec(ctx, "set local jit = off"); err != nil {
-			return err
-		}
+	err := record.ReadNamedTx(ctx, r.pool, "", func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, fmt.Sprintf(unprotectedQuery, r.schema), pgx.QueryExecModeExec, report.From)
 		if err == nil {
 			report.Unprotected, err = pgx.CollectRows(rows, pgx.RowTo[string])
