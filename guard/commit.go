@@ -89,17 +89,28 @@ func (e *engine[Tx]) resolve(ctx context.Context, states grantStates, o options,
 	}
 }
 
-// settle asks once more about a transaction that an earlier call left in doubt, or another one under a
-// grant of the caller's. If the answer can't be had, the grant is given up where the Guard can acquire
-// another: once that one has claimed, the transaction has either committed or never will.
+// settle asks once more about the transactions that earlier calls left in doubt, or others under a grant of
+// the caller's: after its own, those that they have left since. If the answer can't be had, the grant is
+// given up where the Guard can acquire another: once that one has claimed, the transaction has either
+// committed or never will.
 func (e *engine[Tx]) settle(ctx context.Context, s *grantState) error {
-	doubt := s.unresolved
-	if doubt == nil && s.callers {
-		doubt = e.keeper.doubtUnder(s)
+	for doubt := e.doubtOf(s); doubt != nil; doubt = e.doubtOf(s) {
+		if err := e.settleOne(ctx, s, doubt); err != nil {
+			return err
+		}
 	}
-	if doubt == nil {
-		return nil
+	return nil
+}
+
+// doubtOf returns what is in doubt under the grant of s, or nil.
+func (e *engine[Tx]) doubtOf(s *grantState) *UnknownOutcomeError {
+	if s.unresolved == nil && s.callers {
+		return e.keeper.doubtUnder(s)
 	}
+	return s.unresolved
+}
+
+func (e *engine[Tx]) settleOne(ctx context.Context, s *grantState, doubt *UnknownOutcomeError) error {
 	ctx, cancel := context.WithTimeout(ctx, e.resolveTimeout)
 	defer cancel()
 	start := time.Now()

@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -270,5 +271,39 @@ func TestUnderGrant_KeepsTheLastThatIsInDoubt(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, "1", w.store.Read("n"), "neither arrives later")
+	})
+}
+
+// A Hold that has one of its own in doubt settles what other calls under its grant have left since, too (G6).
+func TestUnderGrant_HoldSettlesWhatOthersLeftAfterItsOwnDoubt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, err := guard.New(nil, storage.Store[*memory.Tx](w.store), nil)
+		require.NoError(t, err)
+		on := g.UnderGrant(grant(7))
+		var own storage.TxID // the Hold's
+		back := false
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost, memory.Late), Resolve: func(d storage.InDoubt) error {
+			own = cmp.Or(own, d.Tx)
+			if back && d.Tx == own {
+				return nil
+			}
+			return temporaryError{}
+		}})
+		err = guard.Hold(t.Context(), on, sku, func(ctx context.Context, h held) error {
+			require.ErrorIs(t, guard.Do(ctx, h, sku, increment("n")), guard.ErrUnknownOutcome)
+			back = true
+			require.ErrorIs(t, guard.Do(t.Context(), on, sku, increment("n")), guard.ErrUnknownOutcome)
+			require.ErrorContains(t, guard.Do(ctx, h, sku, func(context.Context, *memory.Tx) error {
+				require.Fail(t, "began while a transaction of its grant was in doubt")
+				return nil
+			}, guard.ReadOnly()), "an earlier operation is unresolved")
+			w.store.SetFaults(memory.Faults{})
+			return guard.Do(ctx, h, sku, increment("n"))
+		})
+		require.ErrorIs(t, err, guard.ErrOvertaken)
+		require.Zero(t, guard.Doubts(g))
+		w.store.Deliver()
+		require.Equal(t, "1", w.store.Read("n"))
+		require.NoError(t, g.Close(t.Context()))
 	})
 }
