@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
@@ -114,6 +113,7 @@ func (d *doctorFlags) run(cmd *cobra.Command, out *cli.Output) error {
 	}
 	report.Ignore(d.ignore)
 	d.repeatFlags(report.Findings)
+	report.Merge()
 	if err := writeFindings(cmd.OutOrStdout(), out.Format, report.Findings); err != nil {
 		return err
 	}
@@ -164,17 +164,20 @@ func (d *doctorFlags) openEtcd(ctx context.Context) (*doctor.Etcd, error) {
 		return nil, err
 	}
 	service := &doctor.Etcd{Prefix: d.etcd.prefix, TTL: d.ttl, CertificateAuth: d.etcd.cert != ""}
-	if err := refused(ctx, config.Endpoints); err != nil {
+	client, err := d.etcd.open(ctx, config)
+	if err == nil {
+		if _, err := etcd.NewInspector(client, d.etcd.lockerConfig()); err != nil {
+			return nil, errors.Join(cli.UsageErrorf("%w", err), client.Close())
+		}
+		if err = refused(ctx, config.Endpoints); err != nil {
+			_ = client.Close()
+		}
+	}
+	if err != nil {
 		service.Err = oneline.Error(d.etcd.explain(config, err))
 		return service, nil
 	}
-	if service.Client, err = clientv3.New(config); err != nil { // asks etcd only if there is a user
-		service.Client, service.Err = nil, oneline.Error(d.etcd.explain(config, d.etcd.loginError(ctx, config, err)))
-		return service, nil
-	}
-	if _, err := etcd.NewInspector(service.Client, d.etcd.lockerConfig()); err != nil {
-		return nil, errors.Join(cli.UsageErrorf("%w", err), service.Client.Close())
-	}
+	service.Client = client
 	return service, nil
 }
 

@@ -29,13 +29,12 @@ func (d *doctorFlags) repeatFlags(found []doctor.Finding) {
 }
 
 func (d *doctorFlags) repeated(command, server string) string {
+	if strings.HasPrefix(command, "ETCDCTL_") {
+		return d.etcd.etcdctlVariables() + command
+	}
 	before, _, _ := strings.Cut(command, " -")
 	words, root := strings.Fields(before), newRoot()
-	switch words[0] {
-	case "etcdctl":
-		return "etcdctl" + d.etcd.etcdctlFlags() + strings.TrimPrefix(command, "etcdctl")
-	case root.Name():
-	default:
+	if words[0] != root.Name() {
 		return command
 	}
 	cmd, _, err := root.Find(words[1:])
@@ -56,16 +55,16 @@ func (d *doctorFlags) repeated(command, server string) string {
 	return text + strings.TrimPrefix(command, path)
 }
 
-// etcdctlFlags are the flags of etcdctl that reach the same etcd. Where it has users, only root may do
-// all that findings advise; etcdctl asks for the password.
-func (e *etcdFlags) etcdctlFlags() (text string) {
-	for _, f := range []struct{ name, value string }{{"cacert", e.caCert}, {"cert", e.cert}, {"key", e.key}} {
+// etcdctlVariables are the variables with which etcdctl reaches the same etcd: it takes no flag of which there
+// is a variable. Where etcd has users, only root may do all that findings advise; etcdctl asks for the password.
+func (e *etcdFlags) etcdctlVariables() (text string) {
+	for _, f := range []struct{ name, value string }{{"CACERT", e.caCert}, {"CERT", e.cert}, {"KEY", e.key}} {
 		if f.value != "" {
-			text += " --" + f.name + "=" + doctor.ShellWord(f.value)
+			text += "ETCDCTL_" + f.name + "=" + doctor.ShellWord(f.value) + " "
 		}
 	}
 	if e.user != "" {
-		text += " --user=root"
+		text += "ETCDCTL_USER=root "
 	}
 	return text
 }

@@ -22,19 +22,19 @@ func TestDoctor_CommandsRepeatItsFlags(t *testing.T) {
 	const etcd = ` --etcd-endpoints https://a:1,https://b:1 --etcd-prefix 'shop'\''s' --etcd-user app`
 	one, two := " --database-url postgres://me@h1:1/one", " --database-url 'host=h2 port=2 dbname=two user=me'"
 	for command, want := range map[string]string{
-		"fencectl epoch bump --reason 'a b'":                       "fencectl epoch bump" + etcd + one + two + " --schema other --reason 'a b'",
-		"fencectl exec 'it'\\''s' --claim -- true":                 "fencectl exec" + etcd + two + " --schema other 'it'\\''s' --claim -- true",
-		"fencectl migrate up --schema other":                       "fencectl migrate up" + two + " --schema other",
-		"fencectl protect t --schema other --resource r --mode m":  "fencectl protect" + two + " t --schema other --resource r --mode m",
-		"alter system set fsync = on;":                             "alter system set fsync = on;",
-		"etcdctl --endpoints=https://a:1,https://b:1 alarm disarm": "etcdctl --user=root --endpoints=https://a:1,https://b:1 alarm disarm",
+		"fencectl epoch bump --reason 'a b'":                             "fencectl epoch bump" + etcd + one + two + " --schema other --reason 'a b'",
+		"fencectl exec 'it'\\''s' --claim -- true":                       "fencectl exec" + etcd + two + " --schema other 'it'\\''s' --claim -- true",
+		"fencectl migrate up --schema other":                             "fencectl migrate up" + two + " --schema other",
+		"fencectl protect t --schema other --resource r --mode m":        "fencectl protect" + two + " t --schema other --resource r --mode m",
+		"alter system set fsync = on;":                                   "alter system set fsync = on;",
+		"ETCDCTL_ENDPOINTS=https://a:1,https://b:1 etcdctl alarm disarm": "ETCDCTL_USER=root ETCDCTL_ENDPOINTS=https://a:1,https://b:1 etcdctl alarm disarm",
 	} {
 		found := []doctor.Finding{{Server: d.databases.names[1], Run: []string{command}}}
 		d.repeatFlags(found)
 		require.Equal(t, []string{want}, found[0].Run)
 	}
 	d = &doctorFlags{etcd: etcdFlags{caCert: "/a b/ca.pem", cert: "c.pem", key: "k.pem"}}
-	require.Equal(t, "etcdctl --cacert='/a b/ca.pem' --cert=c.pem --key=k.pem defrag", d.repeated("etcdctl defrag", "etcd"))
+	require.Equal(t, "ETCDCTL_CACERT='/a b/ca.pem' ETCDCTL_CERT=c.pem ETCDCTL_KEY=k.pem ETCDCTL_ENDPOINTS=a:1 etcdctl defrag", d.repeated("ETCDCTL_ENDPOINTS=a:1 etcdctl defrag", "etcd"))
 	for dsn, want := range map[string]string{
 		"postgres://h/db?password=s3cret&sslmode=disable": "postgres://h/db?sslmode=disable",
 		"postgres://me:s3%40cret@h1:1,h2:2/db?a=b":        "postgres://me@h1:1,h2:2/db?a=b",

@@ -72,7 +72,7 @@ func TestDoctor_FindsADriftOfEpochs(t *testing.T) {
 			held, err := newLocker(t, i.client, etcd.Config{Prefix: i.prefix}).Acquire(t.Context(), "sku/2")
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = held.Release(context.Background()) })
-			i.sql(fmt.Sprintf("update fence.resource set epoch = %d, token = %d, holder = 'another' where name = 'sku/2'", held.Grant().Epoch, held.Grant().Token))
+			i.sql(fmt.Sprintf("select fence.claim(array[encode('sku/2', 'hex')], array[%d]::bigint[], array[%d]::bigint[], array[encode('another', 'hex')], 1)", held.Grant().Epoch, held.Grant().Token))
 		}, "fence-collision", cli.ExitViolated},
 	} {
 		c.make()

@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/doctor"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // A healthy installation gives no finding: no false alarms.
@@ -107,6 +108,9 @@ func (i *installation) findsTroubles() {
 		{"fence-deleted", cli.ExitViolated, []string{fmt.Sprintf(unprotected, "resource", "protect_fence", "delete from fence.resource where id = (select max(id) from fence.resource)")}, "sku/3 has a history and no fence", ""},
 		{"fence-deleted", cli.ExitViolated, []string{fmt.Sprintf(unprotected, "resource", "protect_fence", "delete from fence.resource where id = (select min(id) from fence.resource)")}, "sku/1 has a history and no fence", ""},
 		{"fence-behind-history", cli.ExitViolated, []string{"update fence.resource set seq = seq - 1 where name = 'sku/1'"}, "1 fence: sku/1", ""},
+		{"fence-changed", cli.ExitViolated, []string{"update fence.resource set token = token - 1 where name = 'sku/1'"}, "1 fence: sku/1", ""},
+		{"fence-changed", cli.ExitViolated, []string{"update fence.resource set hash = sha256('x') where name = 'sku/2'"}, "1 fence: sku/2", ""},
+		{"fence-changed", cli.ExitViolated, []string{"update fence.resource set holder = 'me/0011223344556677' where name = 'sku/3'"}, "1 fence: sku/3", ""},
 		{"tables-unlogged", cli.ExitViolated, []string{"alter table fence.resource set unlogged"}, "table resource is not logged", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.history disable trigger protect_history"}, "trigger protect_history of the table history is turned off", ""},
 		{"triggers-changed", cli.ExitViolated, []string{"alter table fence.pending_write disable trigger pending_write_sealed"}, "trigger pending_write_sealed of the table pending_write is turned off: unguarded writes of protected tables could commit", ""},
@@ -121,7 +125,8 @@ func (i *installation) findsTroubles() {
 		{"schema-changed", cli.ExitViolated, []string{"alter table fence.resource drop constraint resource_name_key; create unique index resource_name_key on fence.resource (name) where token > 200"}, "unique key resource_name_key of the table resource isn't", ""},
 		{"schema-changed", cli.ExitViolated, []string{"alter table fence.history drop constraint history_pkey"}, "unique key history_pkey of the table history is missing", ""},
 		{"schema-changed", cli.ExitViolated, []string{"create trigger \"a b\" before update on fence.resource for each row execute function suppress_redundant_updates_trigger()"}, "trigger a b of the table resource isn't Fencekit's", ""},
-		{"schema-changed", cli.ExitViolated, []string{"alter table fence.resource enable row level security"}, "table resource is under row-level security", ""},
+		{"schema-changed", cli.ExitViolated, []string{"create trigger watch after insert on fence.rejection for each row execute function fence.protect_history()"}, "trigger watch of the table rejection isn't Fencekit's", ""},
+		{"schema-changed", cli.ExitViolated, []string{"alter table fence.resource enable row level security", "alter table fence.history enable row level security"}, ", and so is table ", ""},
 		{"schema-changed", cli.ExitViolated, []string{"create rule \"a b\" as on insert to fence.rejection do instead nothing"}, "table rejection is under the rule", ""},
 		{"schema-changed", cli.ExitViolated, []string{"create table more () inherits (fence.checkpoint)"}, "table checkpoint is a parent of public.more", "drop table more"},
 		{"schema-changed", cli.ExitViolated, []string{"create table whole (like fence.history); alter table fence.history inherit whole"}, "table history is a part of public.whole", "drop table whole"},
@@ -129,7 +134,10 @@ func (i *installation) findsTroubles() {
 		{"protection-broken", cli.ExitViolated, []string{"alter table shop.stock enable trigger fencekit_protect_truncate"}, "or it is not enabled always", ""},
 		{"protection-broken", cli.ExitViolated, []string{"drop trigger fencekit_protect on shop.stock"}, "lacks a trigger", ""},
 		{"protection-broken", cli.ExitViolated, []string{"do $$ begin execute format('drop function fence.protect_%s() cascade', (select id from fence.protection)); end $$"}, "the trigger function is gone", ""},
-		{"protection-broken", cli.ExitViolated, []string{"do $$ begin execute format('alter function fence.protect_%s() security invoker', (select id from fence.protection)); end $$"}, "the trigger function was changed", "drop table shop.stock"},
+		{"protection-broken", cli.ExitViolated, []string{"do $$ begin execute format('alter function fence.protect_%s() security invoker', (select id from fence.protection)); end $$"}, "the trigger function was changed", ""},
+		{"protection-broken", cli.ExitViolated, []string{"alter table shop.stock rename to stock_old; create table shop.stock (like shop.stock_old including all)"}, "table shop.stock, mode enforce: the table was renamed, and another one, which is not protected, has its name", ""},
+		{"protection-broken", cli.ExitViolated, []string{"drop table shop.stock; create table shop.stock (sku text primary key)"}, "the table is gone, and another one, which is not protected, has its name", ""},
+		{"protection-left", cli.ExitOK, []string{"drop table shop.stock"}, "table shop.stock, mode enforce: the table is gone", ""},
 		{"setting-missing", cli.ExitNotReady, []string{fmt.Sprintf(unprotected, "setting", "protect_fence", "delete from fence.setting")}, "fence.setting has 0 rows", ""},
 		{"role-may-write", cli.ExitViolated, []string{"create role intern", "grant update on fence.resource to intern"}, "intern may write to resource", ""},
 		{"role-may-write", cli.ExitViolated, []string{"grant update (token) on fence.resource to intern"}, "intern may write to resource", ""},
@@ -142,6 +150,9 @@ func (i *installation) findsTroubles() {
 		{"role-may-write", cli.ExitViolated, []string{"grant delete on fence.rejection to public"}, "public may write", ""},
 		{"role-lacks-rights", cli.ExitNotReady, []string{"revoke execute on procedure fence.read_check from shop"}, "role shop lacks 1 right: execute on read_check", ""},
 		{"roles-cannot-evict", cli.ExitOK, []string{"create role shop_1 login in role shop", "create role shop_2 login in role shop; grant pg_signal_backend to shop_2"}, "role shop_1 may claim", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 set statement_timeout = '2ms'"}, "role shop_1 has a statement_timeout shorter than 100 ms", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 in database shop set statement_timeout = 2"}, "role shop_1 in database shop has a statement_timeout", ""},
+		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 connection limit 0"}, "role shop_1 has a connection limit of 0", ""},
 		{"schemas-share-names", cli.ExitOK, nil, "schemas fence and other have fences for sku/1", "drop schema other cascade"},
 		{"once-keys-kept", cli.ExitOK, []string{"insert into fence.operation select id, 'k', sha256('x'), null, 0, now() - interval '9 days' from fence.resource where name = 'sku/1'"}, "older than the retention of 7 days", "delete from fence.operation"},
 		{"synchronous-commit-off", cli.ExitOK, []string{"alter database shop set synchronous_commit = off"}, "synchronous_commit is off for database shop", ""},
@@ -166,6 +177,21 @@ func (i *installation) findsTroubles() {
 	}
 	i.write("sku/1", "sku/2", "sku/3")
 	i.verifies()
+}
+
+// What is wrong with a server is one finding, whatever databases are there; a database that doesn't exist is another one.
+func TestDoctor_TellsServersFromDatabases(t *testing.T) {
+	t.Parallel()
+	code, found := examine(t, "--database-url", "postgres://me@"+closedPort+"/a", "--database-url", "postgres://me@"+closedPort+"/b")
+	require.Equal(t, cli.ExitNotReady, code)
+	require.Equal(t, []string{"postgres-unreachable"}, idsOf(found))
+	require.Equal(t, closedPort+"/a, "+closedPort+"/b", found[0].Server)
+	require.Contains(t, found[0].Seen, "connection refused")
+
+	code, found = examine(t, "--ignore", "durability-off", "--database-url", with(t, pgserver.Database(t), "dbname", "no-such"))
+	require.Equal(t, cli.ExitNotReady, code)
+	require.Equal(t, []string{"database-missing"}, idsOf(found))
+	require.Equal(t, `create database "no-such";`, found[0].Run[0])
 }
 
 func TestDoctor_TheExitCodeIsThatOfTheWorstFinding(t *testing.T) {

@@ -192,11 +192,12 @@ func (i *installation) shell(command string) {
 	self, err := os.Executable()
 	require.NoError(i.t, err)
 	require.NoError(i.t, os.Symlink(self, filepath.Join(bin, "fencectl")))
-	if strings.HasPrefix(command, "etcdctl ") {
+	if strings.Contains(command, " etcdctl ") {
 		require.NoError(i.t, os.Symlink(etcdserver.Etcdctl(i.t, i.etcd).Path, filepath.Join(bin, "etcdctl")))
 	}
 	cmd := exec.CommandContext(i.t.Context(), "sh", "-c", command)
 	cmd.Env = append(os.Environ(), "FENCEKIT_TEST_BE_COMMAND=1", "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, "ETCDCTL_ENDPOINTS=127.0.0.1:1", "ETCDCTL_USER=nobody") // an operator's own
 	cmd.Env = append(cmd.Env, i.env...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(i.t, err, "%s: %s", command, out)

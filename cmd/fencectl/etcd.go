@@ -25,18 +25,27 @@ func (e *etcdFlags) withEtcd(ctx context.Context, do func(context.Context, *clie
 	if err != nil {
 		return err
 	}
-	if err := refused(ctx, config.Endpoints); err != nil {
-		return e.explain(config, err)
-	}
-	client, err := clientv3.New(config) // asks etcd only if there is a user
+	client, err := e.open(ctx, config)
 	if err != nil {
-		return e.explain(config, e.loginError(ctx, config, err))
+		return e.explain(config, err)
 	}
 	defer client.Close()
 	if err = e.ping(ctx, client); err == nil {
 		err = do(ctx, client)
 	}
 	return e.explain(config, err)
+}
+
+// open returns a client that has logged in, if there is a user: only then it has asked etcd.
+func (e *etcdFlags) open(ctx context.Context, config clientv3.Config) (*clientv3.Client, error) {
+	if err := refused(ctx, config.Endpoints); err != nil && config.Username != "" {
+		return nil, err
+	}
+	client, err := clientv3.New(config)
+	if err != nil {
+		return nil, e.loginError(ctx, config, err)
+	}
+	return client, nil
 }
 
 // refused returns why no request can reach etcd, if each endpoint refuses the connection. The client
@@ -66,6 +75,9 @@ func (e *etcdFlags) ping(ctx context.Context, client *clientv3.Client) error {
 	inspector, err := etcd.NewInspector(client, e.lockerConfig())
 	if err != nil {
 		return cli.UsageErrorf("%w", err)
+	}
+	if err := refused(ctx, client.Endpoints()); err != nil {
+		return err
 	}
 	_, err = inspector.Epoch(ctx)
 	if errors.Is(err, rpctypes.ErrPermissionDenied) || hasReason(err, fence.InvalidEpoch) {

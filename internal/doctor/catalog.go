@@ -52,9 +52,9 @@ var (
 		Why:  "No lock is granted; holders go on and release.",
 		Fix:  "Make room: delete what fills etcd, if it isn't old revisions, then compact, defragment, and disarm the alarm.",
 		Run: []string{
-			"etcdctl --endpoints={endpoints} compact {revision}",
-			"etcdctl --endpoints={endpoints} defrag",
-			"etcdctl --endpoints={endpoints} alarm disarm",
+			"ETCDCTL_ENDPOINTS={endpoints} etcdctl compact {revision}",
+			"ETCDCTL_ENDPOINTS={endpoints} etcdctl defrag",
+			"ETCDCTL_ENDPOINTS={endpoints} etcdctl alarm disarm",
 		},
 	})
 	etcdSpaceLow = kind(Kind{
@@ -63,8 +63,8 @@ var (
 		Why:  "At the quota no lock is granted any more.",
 		Fix:  "Compact and defragment now; set --auto-compaction-retention, or raise --quota-backend-bytes.",
 		Run: []string{
-			"etcdctl --endpoints={endpoints} compact {revision}",
-			"etcdctl --endpoints={endpoints} defrag",
+			"ETCDCTL_ENDPOINTS={endpoints} etcdctl compact {revision}",
+			"ETCDCTL_ENDPOINTS={endpoints} etcdctl defrag",
 		},
 	})
 	etcdCorrupt = kind(Kind{
@@ -72,7 +72,7 @@ var (
 		When: "the CORRUPT alarm is active",
 		Why:  "Members disagree about the data, so that two holders may own one lock; the fences still protect the data.",
 		Fix:  "Find the member that differs (etcdctl endpoint hashkv --cluster), replace it, then disarm the alarm.",
-		Run:  []string{"etcdctl --endpoints={endpoints} alarm disarm"},
+		Run:  []string{"ETCDCTL_ENDPOINTS={endpoints} etcdctl alarm disarm"},
 	})
 	etcdAuthOff = kind(Kind{
 		ID: "etcd-auth-off", Severity: Warning,
@@ -86,9 +86,9 @@ var (
 		Why:  "A service with this user gets no lock, and the checks of keys can't be made.",
 		Fix:  "Examine with the services' own user, or give the user's role these rights.",
 		Run: []string{
-			"etcdctl --endpoints={endpoints} role grant-permission ROLE readwrite --prefix=true {prefix}/locks/",
-			"etcdctl --endpoints={endpoints} role grant-permission ROLE readwrite --prefix=true {prefix}/void/",
-			"etcdctl --endpoints={endpoints} role grant-permission ROLE read {prefix}/epoch",
+			"ETCDCTL_ENDPOINTS={endpoints} etcdctl role grant-permission ROLE readwrite --prefix=true {prefix}/locks/",
+			"ETCDCTL_ENDPOINTS={endpoints} etcdctl role grant-permission ROLE readwrite --prefix=true {prefix}/void/",
+			"ETCDCTL_ENDPOINTS={endpoints} etcdctl role grant-permission ROLE read {prefix}/epoch",
 		},
 	})
 	etcdLimits = kind(Kind{
@@ -114,14 +114,14 @@ var (
 		When: "a lock key has no lease, because it was written by hand or by another program",
 		Why:  "It never expires: its resource stays locked for good.",
 		Fix:  "Find out who wrote it, and delete it.",
-		Run:  []string{"etcdctl --endpoints={endpoints} del {key}"},
+		Run:  []string{"ETCDCTL_ENDPOINTS={endpoints} etcdctl del {key}"},
 	})
 	voidWithoutLease = kind(Kind{
 		ID: "void-without-lease", Severity: Warning,
 		When: "a void key has no lease, because it was written by hand or by another program",
 		Why:  "It never expires, and makes acquisitions of its session fail if it has one.",
 		Fix:  "Delete it.",
-		Run:  []string{"etcdctl --endpoints={endpoints} del {key}"},
+		Run:  []string{"ETCDCTL_ENDPOINTS={endpoints} etcdctl del {key}"},
 	})
 	epochKeyInvalid = kind(Kind{
 		ID: "epoch-key-invalid", Severity: NotReady,
@@ -139,6 +139,13 @@ var (
 		When: "the database gives no answer, or rejects the connection",
 		Why:  "No guarded write works.",
 		Fix:  "Start or reconnect Postgres; check --database-url, user and password.",
+	})
+	databaseMissing = kind(Kind{
+		ID: "database-missing", Severity: NotReady,
+		When: "the server has no database of this name",
+		Why:  "No guarded write works.",
+		Fix:  "Correct --database-url. If the name is right, make the database, connected to another one of the server, and then the schema.",
+		Run:  []string{"create database {database};", "fencectl migrate up --schema {schema-word}"},
 	})
 	postgresVersion = kind(Kind{
 		ID: "postgres-version", Severity: NotReady,
@@ -184,7 +191,7 @@ var (
 		ID: "prepared-transaction-open", Severity: Violated,
 		When: "a prepared transaction has locked a table of the schema for writing",
 		Why:  "It may keep a fence locked until it is ended by hand, also across restarts.",
-		Fix:  "Roll it back, or commit it if its transaction manager says so.",
+		Fix:  "In this database, as the role {owner}, which prepared it, or as a superuser, roll it back; or commit it if its transaction manager says so.",
 		Run:  []string{"rollback prepared {gid};"},
 	})
 	transactionOpen = kind(Kind{
@@ -193,6 +200,13 @@ var (
 		Why:  "It may keep a fence locked; guarded transactions end earlier, so it was opened by hand or by another program.",
 		Fix:  "Find out whose it is, and end its session.",
 		Run:  []string{"select pg_terminate_backend({pid}, 5000);"},
+	})
+	roleLimited = kind(Kind{
+		ID: "role-limited", Severity: NotReady,
+		When: "a role that may claim and log in, or the database, has a connection limit of 0, or a statement_timeout shorter than 100 ms",
+		Why:  "Services with this role can't connect, or fail in their first statement, before Fencekit has set its own limits.",
+		Fix:  "Remove the limit; new connections have the new value.",
+		Run:  []string{"{statement};"},
 	})
 	transactionTimeout = kind(Kind{
 		ID: "transaction-timeout", Severity: Warning,
@@ -297,10 +311,17 @@ var (
 	})
 	protectionBroken = kind(Kind{
 		ID: "protection-broken", Severity: Violated,
-		When: "a protected table lacks a trigger, as after a partition was added, or has one that is disabled or was changed",
+		When: "a protected table lacks a trigger, as after a partition was added, or has one that is disabled or was changed; or another table, which isn't protected, has taken its name, as after a swap by ALTER TABLE RENAME",
 		Why:  "Unguarded writes may commit there without being recorded. A new partition lacks only the trigger on TRUNCATE: rows are protected by the trigger that it gets from its parent.",
 		Fix:  "As the owner of the schema and of the table, protect it again; if a column that the expression names was renamed, with the new name. What was written meanwhile, only the server's log says, if it has statements (log_statement = mod).",
 		Run:  []string{"fencectl protect {table} --schema {schema-word} --resource {resource} --mode {mode}"},
+	})
+	protectionLeft = kind(Kind{
+		ID: "protection-left", Severity: Warning,
+		When: "a protected table was dropped, and no table has its name",
+		Why:  "A table that is made again with this name isn't protected.",
+		Fix:  "As the owner of the schema, remove the entry; or make the table, and protect it.",
+		Run:  []string{"fencectl unprotect {table} --schema {schema-word}"},
 	})
 	settingMissing = kind(Kind{
 		ID: "setting-missing", Severity: NotReady,
@@ -384,6 +405,13 @@ var (
 		When: "a fence is at an earlier position than the last entry of its history",
 		Why:  "Its next position is taken: every claim and every guarded write of the resource fails.",
 		Fix:  "As the owner of the schema, move such fences to the end of their histories. Then find out what else was put back: the data may be older than the history.",
+		Run:  []string{"select {schema}.repair();"},
+	})
+	fenceChanged = kind(Kind{
+		ID: "fence-changed", Severity: Violated,
+		When: "a fence isn't as its last entry left it: its token, holder or hash was changed by hand",
+		Why:  "With a lower token it would admit a holder that was superseded; with another transaction or hash it rejects the present one.",
+		Fix:  "See what the history says (fencectl audit verify), and keep both as evidence. Then, as the owner of the schema, put such fences back to the end of their histories; one whose token was raised stays, and takes fencectl epoch bump.",
 		Run:  []string{"select {schema}.repair();"},
 	})
 	historyMissing = kind(Kind{

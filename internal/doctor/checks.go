@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // target is what one pass through the checks examines: etcd alone, or a database and, if it is
@@ -98,8 +99,12 @@ func (c check) withoutEpoch(s *target) bool { return c.needs == needsBoth && c.i
 
 // run makes the checks that belong to a target.
 func (r *Report) run(ctx context.Context, all []check, s *target) {
-	var left []string
+	var left, hidden []string
+	var rows *postgres.HiddenRowsError
 	for _, c := range all {
+		if c.needs == needsBoth && s.db != nil && s.etcd != nil {
+			<-s.etcd.examined
+		}
 		if c.withoutEpoch(s) {
 			left = append(left, c.about)
 			continue
@@ -110,9 +115,15 @@ func (r *Report) run(ctx context.Context, all []check, s *target) {
 		r.Checks++
 		found, err := c.run(ctx, s)
 		r.Findings = append(r.Findings, found...)
-		if err != nil {
+		switch {
+		case errors.As(err, &rows):
+			hidden = append(hidden, c.about)
+		case err != nil:
 			r.Findings = append(r.Findings, c.failed(s, err))
 		}
+	}
+	if len(hidden) > 0 {
+		r.Findings = append(r.Findings, notChecked.found(s.server(), "can't examine "+strings.Join(hidden, "; ")+": "+rows.Error(), "advice", "See schema-changed, then run fencectl doctor again."))
 	}
 	if len(left) > 0 {
 		r.Findings = append(r.Findings, notChecked.found(s.server(), "can't examine "+strings.Join(left, "; ")+": the epoch key in etcd holds no epoch",

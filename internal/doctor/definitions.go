@@ -30,8 +30,18 @@ func checkDefinitions(ctx context.Context, s *target) (found []Finding, err erro
 	if err != nil {
 		return nil, err
 	}
+	weak := map[string]int{} // the findings of tables, by how they are weakened: an event trigger does it to all
 	for _, difference := range differences {
-		found = append(found, d.judge(difference))
+		f := d.judge(difference)
+		if i, ok := weak[difference.Found]; ok && difference.Kind == "table" {
+			found[i].Seen += ", and so is table " + difference.Name
+			found[i].Run = append(found[i].Run, f.Run...)
+			continue
+		}
+		if difference.Kind == "table" {
+			weak[difference.Found] = len(found)
+		}
+		found = append(found, f)
 	}
 	return found, nil
 }

@@ -24,11 +24,12 @@ type etcdServer struct {
 	readable  bool                                // keys can be read
 	silent    bool                                // no majority answers
 	noEpoch   bool                                // the epoch key holds no epoch
+	examined  chan struct{}                       // closed when the checks of etcd alone were made
 	proxied   bool                                // a proxy answers, also for members
 }
 
 func newEtcdServer(e Etcd, limits Limits) *etcdServer {
-	return &etcdServer{Etcd: e, limits: limits, statuses: map[string]*clientv3.StatusResponse{}}
+	return &etcdServer{Etcd: e, limits: limits, statuses: map[string]*clientv3.StatusResponse{}, examined: make(chan struct{})}
 }
 
 func (l *etcdServer) config() *etcd.Config {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -55,21 +56,30 @@ type Report struct {
 	Checks   int       // that were made, over all servers
 }
 
-// Examine examines etcd, if it isn't nil, and the databases, one after another. If ctx ends, the
-// checks that are left are reported as not made.
+// Examine examines etcd, if it isn't nil, and the databases, all at once. If ctx ends, the checks that are
+// left are reported as not made.
 func Examine(ctx context.Context, etcd *Etcd, databases []Database, limits Limits) Report {
 	limits = limits.withDefaults()
-	var r Report
+	reports := make([]Report, 1+len(databases))
+	var all sync.WaitGroup
 	var service *etcdServer
 	if etcd != nil {
 		service = newEtcdServer(*etcd, limits)
 		defer service.close()
-		r.run(ctx, checks, &target{etcd: service})
+		all.Go(func() {
+			defer close(service.examined)
+			reports[0].run(ctx, checks, &target{etcd: service})
+		})
 	}
-	var examined []*database
-	for _, d := range databases {
-		examined = append(examined, newDatabase(d, limits))
-		r.run(ctx, checks, &target{etcd: service, db: examined[len(examined)-1]})
+	examined := make([]*database, len(databases))
+	for i, d := range databases {
+		examined[i] = newDatabase(d, limits)
+		all.Go(func() { reports[1+i].run(ctx, checks, &target{etcd: service, db: examined[i]}) })
+	}
+	all.Wait()
+	var r Report
+	for _, one := range reports {
+		r.Findings, r.Checks = append(r.Findings, one.Findings...), r.Checks+one.Checks
 	}
 	r.Findings = append(r.Findings, checkShards(examined)...)
 	sortFindings(r.Findings)
@@ -79,6 +89,22 @@ func Examine(ctx context.Context, etcd *Etcd, databases []Database, limits Limit
 // Ignore removes the findings with these IDs.
 func (r *Report) Ignore(ids []string) {
 	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return slices.Contains(ids, f.ID) })
+}
+
+// Merge makes one finding of those that differ in their server alone, as where databases share a server.
+func (r *Report) Merge() {
+	var merged []Finding
+	for _, f := range r.Findings {
+		same := func(other Finding) bool {
+			return other.ID == f.ID && other.Seen == f.Seen && other.Fix == f.Fix && slices.Equal(other.Run, f.Run)
+		}
+		if i := slices.IndexFunc(merged, same); i >= 0 {
+			merged[i].Server += ", " + f.Server
+		} else {
+			merged = append(merged, f)
+		}
+	}
+	r.Findings = merged
 }
 
 // Known reports whether a kind has this ID.

@@ -34,8 +34,8 @@ const fencesPerPage = 10_000
 type fenceScan struct {
 	count bool // count the entries of each resource
 
-	behind, missing example
-	deleted         []string // names of resources that have a history and no fence
+	behind, missing, changed example
+	deleted                  []string // names of resources that have a history and no fence
 }
 
 // example is a number of resources, and the names of a few.
@@ -72,14 +72,15 @@ func (f *fenceScan) run(ctx context.Context, d *database) error {
 const deletedQuery = "coalesce((select name::text from {schema}.history c where c.resource = o.resource and c.kind = 'c' order by seq desc limit 1), '')"
 
 // pageQuery compares with their history the fences after number $1, up to $2 of them, and counts the
-// entries if $3. Most fences take two look-ups: of the last entry, and of the claim. Only numbers that no
-// fence has are looked up in the history for deleted fences.
+// entries if $3. Most fences take two look-ups: of the last entry, and of the claim, which a fence repeats.
+// Only numbers that no fence has are looked up in the history for deleted fences.
 const pageQuery = `
 	with page as materialized (
-		select r.id, r.name::text as name, r.seq, r.claim_seq, coalesce(c.first, 1) as first, coalesce(h.last, 0) as last
+		select r.id, r.name::text as name, r.seq, r.claim_seq, coalesce(c.first, 1) as first, coalesce(h.last, 0) as last,
+		       (r.hash, r.tx, r.claim_seq) is distinct from (h.hash, h.tx, h.claim) as moved, r.epoch, r.token, r.timeline, r.holder, r.claimed_at
 		  from {schema}.resource r
 		  left join lateral (select first from {schema}.checkpoint c where c.resource = r.id limit 1) c on true
-		  left join lateral (select seq as last from {schema}.history h where h.resource = r.id order by h.seq desc limit 1) h on true
+		  left join lateral (select seq as last, hash, tx, claim from {schema}.history h where h.resource = r.id order by h.seq desc limit 1) h on true
 		 where r.id > $1 order by r.id limit $2),
 	gap as (select * from (select lag(id, 1, $1) over (order by id) as low, id as high from page) g where high > low + 1),
 	orphan as (select h.resource from gap
@@ -87,28 +88,33 @@ const pageQuery = `
 	select count(*), coalesce(max(id), 0),
 	       count(*) filter (where last > seq), (array_agg(name) filter (where last > seq))[1:3],
 	       count(*) filter (where lost), (array_agg(name) filter (where lost))[1:3],
+	       count(*) filter (where changed), (array_agg(name) filter (where changed))[1:3],
 	       array(select ` + deletedQuery + ` from orphan o)
 	  from page
 	 cross join lateral (select seq > 0 and last <= seq and (
 	                                last < seq
 	                                or not exists (select from {schema}.history h where h.resource = page.id and h.seq = page.claim_seq)
 	                                or first <> claim_seq and not exists (select from {schema}.history h where h.resource = page.id and h.seq = page.first)
-	                                or $3 and seq - first + 1 <> (select count(*) from {schema}.history h where h.resource = page.id and h.seq between page.first and page.seq)) as lost
+	                                or $3 and seq - first + 1 <> (select count(*) from {schema}.history h where h.resource = page.id and h.seq between page.first and page.seq)) as lost,
+	                            seq > 0 and last = seq and (moved or exists (
+	                                select from {schema}.history h where h.resource = page.id and h.seq = page.claim_seq
+	                                   and (h.epoch, h.token, h.timeline, h.holder, h.at) is distinct from (page.epoch, page.token, page.timeline, page.holder, page.claimed_at))) as changed
 	                     offset 0) l`
 
 // page compares the fences after number last, and returns how many those are and the last number. A
 // fence and its history move together, so that one statement never sees them differ.
 func (f *fenceScan) page(ctx context.Context, d *database, last int32) (n int64, id int32, err error) {
-	var behind, missing int64
-	var behindNames, missingNames, deleted []string
+	var behind, missing, changed int64
+	var behindNames, missingNames, changedNames, deleted []string
 	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local enable_seqscan = off"); err != nil { // also before the first ANALYZE
 			return err
 		}
-		return tx.QueryRow(ctx, d.fill(pageQuery), last, fencesPerPage, f.count).Scan(&n, &id, &behind, &behindNames, &missing, &missingNames, &deleted)
+		return tx.QueryRow(ctx, d.fill(pageQuery), last, fencesPerPage, f.count).Scan(&n, &id, &behind, &behindNames, &missing, &missingNames, &changed, &changedNames, &deleted)
 	})
 	f.behind.add(behind, behindNames)
 	f.missing.add(missing, missingNames)
+	f.changed.add(changed, changedNames)
 	f.deleted = append(f.deleted, deleted...)
 	return n, id, err
 }
@@ -129,6 +135,9 @@ func (f *fenceScan) findings(d *database) (found []Finding) {
 	}
 	if f.behind.n > 0 {
 		found = append(found, d.found(fenceBehindHistory, firstOf(f.behind.n, "fence", f.behind.names)))
+	}
+	if f.changed.n > 0 {
+		found = append(found, d.found(fenceChanged, firstOf(f.changed.n, "fence", f.changed.names)))
 	}
 	if f.missing.n > 0 {
 		found = append(found, d.found(historyMissing, "history of "+firstOf(f.missing.n, "resource", f.missing.names)))

@@ -54,7 +54,7 @@ func (p *patient) fences(n string) {
 	p.t.Helper()
 	p.sql("insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name) select 1, 1, n, 0, 1, now(), 3, 1, 'x', 'h-1', 'r/' || n from generate_series(1, " + n + ") n")
 	p.sql("insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name) " +
-		"select id, case q.seq when 1 then 'c' else 'w' end::\"char\", q.seq, 1, 1, '1', now(), 'x', null, case q.seq when 1 then 1 end, case q.seq when 1 then token end, case q.seq when 1 then 1 end, case q.seq when 1 then 'h-1' end, case q.seq when 1 then name end " +
+		"select id, case q.seq when 1 then 'c' else 'w' end::\"char\", q.seq, 1, 1, '1', claimed_at, 'x', null, case q.seq when 1 then 1 end, case q.seq when 1 then token end, case q.seq when 1 then 1 end, case q.seq when 1 then 'h-1' end, case q.seq when 1 then name end " +
 		"from fence.resource cross join (values (1), (2), (3)) q(seq)")
 }
 
@@ -170,12 +170,14 @@ func TestExamine_FindsThatTheDatabaseWentBack(t *testing.T) {
 	require.Empty(t, p.examine(Limits{}), "until the epoch is raised")
 }
 
-// A table that was dropped needs no protection.
+// A table that was dropped needs no protection, but its entry is left.
 func TestExamine_FindsBrokenProtection(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	p.sql("create table stock (sku text); create table gone (sku text); select fence.protect_table(c, 'sku', true) from unnest('{stock,gone}'::regclass[]) c; drop table gone")
-	require.Empty(t, p.examine(Limits{}))
+	left := requireOne(t, p.examine(Limits{}), "protection-left", "^table public.gone, mode audit: the table is gone")
+	require.Equal(t, []string{"fencectl unprotect public.gone --schema fence"}, left.Run)
+	p.sql("select fence.unprotect_table(null, 'public.gone')")
 	p.sql("alter table stock disable trigger fencekit_protect_truncate")
 	found := requireOne(t, p.examine(Limits{}), "protection-broken", "^table public.stock, mode audit: public.stock lacks a trigger")
 	require.Equal(t, []string{"fencectl protect public.stock --schema fence --resource sku --mode audit"}, found.Run)

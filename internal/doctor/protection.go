@@ -14,13 +14,17 @@ func checkProtected(ctx context.Context, s *target) (found []Finding, err error)
 	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, d.fill(`
 			select "table", resource, mode, problem from {schema}.protected_table
-			 where problem <> 'the table is gone' and problem not like 'the check at COMMIT%' order by 1`))
+			 where problem not like 'the check at COMMIT%' order by 1`))
 		if err != nil {
 			return err
 		}
 		var table, resource, mode, problem string
 		_, err = pgx.ForEachRow(rows, []any{&table, &resource, &mode, &problem}, func() error {
-			found = append(found, d.found(protectionBroken, fmt.Sprintf("table %s, mode %s: %s", table, mode, problem),
+			k := protectionBroken
+			if problem == "the table is gone" {
+				k = protectionLeft
+			}
+			found = append(found, d.found(k, fmt.Sprintf("table %s, mode %s: %s", table, mode, problem),
 				"table", ShellWord(table), "resource", ShellWord(resource), "mode", mode))
 			return nil
 		})

@@ -15,7 +15,7 @@ import (
 // checkRoles looks at the rights of all roles but superusers, the owner of the schema and members of
 // its role.
 func checkRoles(ctx context.Context, s *target) (found []Finding, err error) {
-	for _, look := range []func(*database, context.Context) ([]Finding, error){(*database).writers, (*database).lacking, (*database).notEvicting} {
+	for _, look := range []func(*database, context.Context) ([]Finding, error){(*database).writers, (*database).lacking, (*database).notEvicting, (*database).limited} {
 		more, err := look(s.db, ctx)
 		found = append(found, more...)
 		if err != nil {
@@ -160,15 +160,55 @@ func rightsOf(role postgres.Roles) (routines, tables []string, err error) {
 	return names(grantExecute), names(grantSelect), nil
 }
 
+// holders are the roles that can log in and claim.
+const holders = outsiders + `,
+	holder as (
+		select o.oid, o.rolname from outsider o
+		 where o.rolcanlogin and exists (
+			select from pg_catalog.pg_proc p where p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = 'claim'
+			   and pg_catalog.has_function_privilege(o.oid, p.oid, 'execute')))`
+
+// limited finds roles that can't connect, or whose statements end before Fencekit has set limits of its
+// own. A statement that removes the limit begins with what is limited, and how.
+func (d *database) limited(ctx context.Context) (found []Finding, err error) {
+	statements, err := d.names(ctx, `
+		with `+holders+`,
+		setting as (
+			select s.setrole, s.setdatabase, substr(c, 19)::interval as value from pg_catalog.pg_db_role_setting s, unnest(s.setconfig) c
+			 where c ~ '^statement_timeout=[0-9]+(us|ms|s|min|h|d)$'
+			union all
+			select s.setrole, s.setdatabase, substr(c, 19)::bigint * interval '1 ms' from pg_catalog.pg_db_role_setting s, unnest(s.setconfig) c
+			 where c ~ '^statement_timeout=[0-9]+$')
+		select format('alter role %I connection limit -1', h.rolname) from holder h join pg_catalog.pg_roles r on r.oid = h.oid where r.rolconnlimit = 0
+		union all
+		select format('alter database %I connection limit -1', datname) from pg_catalog.pg_database where datname = current_database() and datconnlimit = 0
+		union all
+		select format('alter %s reset statement_timeout',
+		              case when s.setdatabase = 0 then format('role %I', h.rolname)
+		                   when s.setrole = 0 then format('database %I', b.datname)
+		                   else format('role %I in database %I', h.rolname, b.datname) end)
+		  from setting s
+		  left join pg_catalog.pg_database b on b.oid = s.setdatabase
+		  left join holder h on h.oid = s.setrole
+		 where s.value > interval '0' and s.value < interval '100 ms'
+		   and (s.setdatabase = 0 or b.datname = current_database()) and (s.setrole = 0 or h.oid is not null)
+		 order by 1`, d.Schema)
+	for _, statement := range statements {
+		what := strings.TrimPrefix(statement, "alter ")
+		if whose, limit := strings.CutSuffix(what, " connection limit -1"); limit {
+			what = whose + " has a connection limit of 0"
+		} else {
+			what = strings.TrimSuffix(what, " reset statement_timeout") + " has a statement_timeout shorter than 100 ms"
+		}
+		found = append(found, d.found(roleLimited, what, "statement", statement))
+	}
+	return found, err
+}
+
 // notEvicting finds roles that can log in and claim, and may not end the sessions of another such.
 func (d *database) notEvicting(ctx context.Context) (found []Finding, err error) {
 	roles, err := d.names(ctx, `
-		with `+outsiders+`,
-		holder as (
-			select o.oid, o.rolname from outsider o
-			 where o.rolcanlogin and exists (
-				select from pg_catalog.pg_proc p where p.pronamespace = (select oid from pg_catalog.pg_namespace where nspname = $1) and p.proname = 'claim'
-				   and pg_catalog.has_function_privilege(o.oid, p.oid, 'execute')))
+		with `+holders+`
 		select a.rolname::text from holder a
 		 where not pg_catalog.pg_has_role(a.oid, 'pg_signal_backend', 'usage')
 		   and exists (select from holder b where b.oid <> a.oid and not pg_catalog.pg_has_role(a.oid, b.oid, 'usage')) order by 1`, d.Schema)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/oneline"
@@ -34,7 +35,12 @@ func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 		return []Finding{d.found(poolerStatementMode, answer.Message)}, nil
 	case answer != nil && answer.Code == outOfMemory:
 		return []Finding{d.found(lockTableExhausted, oneline.Error(err).Error())}, nil
+	case answer != nil && answer.Code == "3D000":
+		return []Finding{d.found(databaseMissing, answer.Message, "database", pgx.Identifier{d.Pool.Config().ConnConfig.Database}.Sanitize())}, nil
 	case err != nil:
+		if refused := (*pgconn.ConnectError)(nil); errors.As(err, &refused) {
+			err = refused.Unwrap() // without the name of the database: others of the server say the same
+		}
 		return []Finding{d.found(postgresUnreachable, oneline.Error(err).Error())}, nil
 	case d.version < minVersion:
 		return []Finding{d.found(postgresVersion, "PostgreSQL "+text)}, nil
@@ -83,17 +89,25 @@ func checkPrepared(ctx context.Context, s *target) (found []Finding, err error) 
 	}
 	found = append(found, d.found(preparedTransactions, fmt.Sprintf("max_prepared_transactions is %d", slots)))
 	// Its locks have no process. They have the virtual id of the lock on its own id.
-	open, err := d.names(ctx, `
-		select distinct p.gid from pg_catalog.pg_prepared_xacts p
+	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+		select distinct p.gid, p.owner::text from pg_catalog.pg_prepared_xacts p
 		  join pg_catalog.pg_locks x on x.pid is null and x.locktype = 'transactionid' and x.transactionid = p.transaction
 		  join pg_catalog.pg_locks l on l.pid is null and l.virtualtransaction = x.virtualtransaction
 		  join pg_catalog.pg_class c on c.oid = l.relation
 		  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 		 where p.database = current_database() and l.database = (select oid from pg_catalog.pg_database where datname = current_database())
 		   and n.nspname = $1 and `+mayKeepFences+` order by 1`, d.Schema)
-	for _, gid := range open {
-		found = append(found, d.found(preparedTransactionOpen, fmt.Sprintf("prepared transaction %q has locks on the schema's tables", gid), "gid", literal(gid)))
-	}
+		if err != nil {
+			return err
+		}
+		var gid, owner string
+		_, err = pgx.ForEachRow(rows, []any{&gid, &owner}, func() error {
+			found = append(found, d.found(preparedTransactionOpen, fmt.Sprintf("prepared transaction %q of role %s has locks on the schema's tables", gid, owner), "gid", literal(gid), "owner", owner))
+			return nil
+		})
+		return err
+	})
 	return found, err
 }
 

@@ -753,7 +753,7 @@ begin
     get diagnostics o_count = row_count;
 end $$;
 
--- repair moves each fence that is behind its history, as after a restore of a part of the
+-- repair moves each fence that is behind its history, or isn't as its last entry left it and has no higher grant, as after a restore of a part of the
 -- tables, to the end of its history, and returns their names. Only the owner can call it.
 create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
@@ -764,7 +764,9 @@ begin atomic
       from {{schema}}.resource f
      cross join lateral (select * from {{schema}}.history h where h.resource = f.id order by h.seq desc limit 1) e
       join {{schema}}.history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c'
-     where r.id = f.id and e.seq > r.seq and (c.epoch, c.token) >= (r.epoch, r.token)
+     where r.id = f.id and (c.epoch, c.token) >= (r.epoch, r.token)
+       and (e.seq > r.seq or e.seq = r.seq and (c.timeline, c.epoch, c.token, c.seq, c.at, e.tx, e.hash, c.holder)
+                                 is distinct from (r.timeline, r.epoch, r.token, r.claim_seq, r.claimed_at, r.tx, r.hash, r.holder))
     returning r.name;
 end;
 

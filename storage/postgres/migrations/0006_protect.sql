@@ -310,6 +310,7 @@ begin
     if v_class.relkind not in ('r', 'p') or v_class.relpersistence = 't' or v_class.relnamespace in ('{{schema}}'::regnamespace, 'pg_catalog'::regnamespace) then
         raise exception 'fencekit: % can''t be protected: it must be an ordinary or partitioned table of your own, and not a temporary one', p_relation using errcode = 'ZF007';
     end if;
+    update {{schema}}.protection set name = relation::text where relation <> p_relation and name = p_relation::text; -- it was renamed
     select * into p from {{schema}}.protection where relation = p_relation;
     p_resource := coalesce(p_resource, p.resource);
     p_audit := coalesce(p_audit, p.audit, true);
@@ -359,10 +360,12 @@ begin
 end $$;
 
 create view {{schema}}.protected_table as
-select case when c.oid is null then p.name else p.relation::text end as "table",
+select case when c.oid is null or o.name is not null then p.name else p.relation::text end as "table",
        case when p.audit then 'audit' else 'enforce' end as mode,
        p.resource,
-       case when c.oid is null then 'the table is gone' else nullif(concat_ws('; ', case
+       case when o.name is not null and c.oid is null then 'the table is gone, and another one, which is not protected, has its name'
+            when o.name is not null then format('the table was renamed, and another one, which is not protected, has its name %s', o.name)
+            when c.oid is null then 'the table is gone' else nullif(concat_ws('; ', case
            when f.oid is null then 'the trigger function is gone'
            when f.prosrc <> {{schema}}.trigger_source(p) or not f.prosecdef or f.proowner <> n.nspowner
              or f.proconfig is distinct from '{"search_path=pg_catalog, pg_temp",enable_seqscan=off}' then 'the trigger function was changed, or a column that the resource names'
@@ -384,6 +387,9 @@ select case when c.oid is null then p.name else p.relation::text end as "table",
   from {{schema}}.protection p
   join pg_namespace n on n.oid = '{{schema}}'::regnamespace
   left join pg_class c on c.oid = p.relation
+  left join lateral (select p.name from pg_class x join pg_namespace y on y.oid = x.relnamespace
+                      where format('%I.%I', y.nspname, x.relname) = p.name and x.relkind in ('r', 'p') and x.oid <> p.relation
+                        and x.oid not in (select q.relation from {{schema}}.protection q)) o on true
   left join pg_proc f on f.pronamespace = n.oid and f.proname = 'protect_' || p.id
  cross join lateral (select count(*) as unguarded_writes, max(w.at) as last_at from {{schema}}.unguarded_write w
                       where w.relation in (select m.member from {{schema}}.protected_members(p.relation) m)) u;
