@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// settings are what the texts that are read back look like, whatever server, database and role say, and
-// row_security off: a policy that would hide rows is an error then.
+// settings fix the form of what is read, whatever the server, the database and the role have set. With
+// row_security off the server fails where a policy would hide rows.
 const settings = `; set local row_security = off; set local client_encoding = 'UTF8'; set local standard_conforming_strings = on;
 	set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local timezone = 'UTC'; set local bytea_output = 'hex'; set local extra_float_digits = 1`
 
@@ -32,8 +32,7 @@ func ReadNamedTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) 
 	return within(ctx, db, "read only"+settings+"; set local jit = off; "+more, fn)
 }
 
-// WriteTx runs fn in a transaction that may write. It is as ReadTx's, but for the search_path, which is the
-// session's.
+// WriteTx is ReadNamedTx for a transaction that may write.
 func WriteTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
 	return within(ctx, db, "read write"+settings, fn)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
-// groups is a family whose operations share transactions. What breaks one breaks several
+// groups is a family whose batches share transactions. What breaks one breaks several
 // operations at a time. A Guard has as many groups of batches under way as its process has
 // processors, and at least two. With two of them, and more lots than that, batches on different
 // lots have to share.
 func groups() Scenario {
 	return Scenario{
 		Name: "groups", Family: "groups", Controls: []string{"group-matching", "group-rerun"},
-		Summary: "operations share transactions, also on different resources, and most of them are batches, while workers are paused, lose leases, and lose COMMITs or their answers",
+		Summary: "batches share transactions, also on different resources, beside functions, while workers are paused, lose leases, and lose COMMITs or their answers",
 		Requires: []string{
 			check.HitFault + "pause", check.HitFault + "revoke", check.HitFault + "commit-unheard",
 			check.AtLeast(3, check.HitGrouped), check.HitResolvedApplied,

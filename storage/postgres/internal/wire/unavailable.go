@@ -61,8 +61,8 @@ const (
 	checkLog    = "the server or the pooler in front of it takes no work now; its log says why"
 )
 
-// reasonOf returns why err was met. pgconn tries each host of the DSN, and with sslmode=prefer, the
-// default, each of them twice. What one of them has met decides if it may pass by itself, else the
+// reasonOf returns why the connection failed. pgconn tries each host of the DSN, and with
+// sslmode=prefer, the default, tries each twice. A failure that may pass by itself decides, else the
 // last one.
 func reasonOf(err error) (why reason) {
 	tries := []error{err}
