@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/fencekit/fencekit/fence"
@@ -68,8 +69,9 @@ func (c *cleaner) run(ctx context.Context) {
 }
 
 // take returns positions that one Txn can clear: of one session, and with the same left in etcd.
-// One whose Txn has failed before goes alone, so that the others don't fail with it. If there are
-// none, the cleaner stops until add starts it again.
+// One whose Txn has failed before goes alone, so that the others don't fail with it. None goes before
+// an earlier one of its line, see sender.takeDels. If there are none, the cleaner stops until add starts
+// it again.
 func (c *cleaner) take() []*Position {
 	room := c.queues.sender.roomNow()
 	c.mu.Lock()
@@ -81,7 +83,7 @@ func (c *cleaner) take() []*Position {
 		case settled: // its session is over
 		case len(batch) == 0:
 			batch = append(batch, p)
-		case len(batch) < room && c.goTogether(batch, p, left, tries):
+		case len(batch) < room && c.goTogether(batch, p, left, tries) && !inLines(rest, p):
 			batch = append(batch, p)
 		default:
 			rest = append(rest, p)
@@ -104,11 +106,24 @@ func (c *cleaner) putFirst(batch []*Position) {
 	c.waiting = append(batch, c.waiting...)
 }
 
-// putBack lets others go first.
+// putBack lets those of other lines go first.
 func (c *cleaner) putBack(batch []*Position) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, batch...)
+	var others, behind []*Position
+	for _, p := range c.waiting {
+		if inLines(batch, p) {
+			behind = append(behind, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	c.waiting = slices.Concat(others, batch, behind)
+}
+
+// inLines reports whether one of ps is in the line of p.
+func inLines(ps []*Position, p *Position) bool {
+	return slices.ContainsFunc(ps, func(other *Position) bool { return other.line == p.line })
 }
 
 // failed notes a request that failed. It ends the session if nothing else needs it, so that
