@@ -221,7 +221,7 @@ func TestChaosCompare_PutsSuitesSideBySide(t *testing.T) {
 	t.Parallel()
 	got := fencectl(t, "compare", saved(t, result.Pass), saved(t, result.Violated), "-o", "csv")
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	require.Contains(t, got.Stdout, "stop,fenced,on,1 -> 1,0 -> 1,0 -> 0,12 -> 12,0 -> 0,0 -> 0,0 -> 0,1ms -> 1ms,2ms -> 2ms,- -> -\n")
+	require.Contains(t, got.Stdout, "stop,fenced,on,1 -> 1,0 -> 1,0 -> 0,12 -> 12,0 -> 0,0 -> 0,0 -> 0,1ms -> 1ms,2ms -> 2ms,'- -> -\n")
 	require.Contains(t, got.Stdout, "stop,redlock,on,1 -> 1,1 -> 1,")
 	require.Contains(t, got.Stderr, ": pass: No violation in 1 run")
 	require.Contains(t, got.Stderr, ": violated: 1 of 1 run violated a property.")

@@ -28,8 +28,8 @@ migration tools do:
 
   fencectl migrate get | psql -1 -v ON_ERROR_STOP=1
 
-goose and sql-migrate split a file at its semicolons. Put each script between their
-marks: for goose
+goose and sql-migrate split a file at its semicolons. Put each script between
+their marks: for goose
 
   -- +goose Up
   -- +goose StatementBegin

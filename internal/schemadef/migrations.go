@@ -11,21 +11,22 @@ import (
 
 // uniqueKeys are the keys without which rows could be doubled, with their columns.
 var uniqueKeys = map[Part]string{
-	{"unique key", "migration_pkey", "migration"}:           "version",
-	{"unique key", "history_pkey", "history"}:               "resource, seq",
-	{"unique key", "resource_pkey", "resource"}:             "id",
-	{"unique key", "resource_name_key", "resource"}:         "name",
-	{"unique key", "setting_pkey", "setting"}:               "one",
-	{"unique key", "checkpoint_pkey", "checkpoint"}:         "resource",
-	{"unique key", "operation_pkey", "operation"}:           "resource, key",
-	{"unique key", "forget_clock_pkey", "forget_clock"}:     "one",
-	{"unique key", "hold_pkey", "hold"}:                     "name",
-	{"unique key", "epoch_raise_pkey", "epoch_raise"}:       "epoch",
-	{"unique key", "rejection_pkey", "rejection"}:           "id",
-	{"unique key", "rejection_kind", "rejection"}:           "resource, epoch, token, holder, reason, stage, current_epoch, current_token, current_holder",
-	{"unique key", "protection_pkey", "protection"}:         "id",
-	{"unique key", "protection_relation_key", "protection"}: "relation",
-	{"unique key", "pending_write_pkey", "pending_write"}:   "pid",
+	{"unique key", "migration_pkey", "migration"}:             "version",
+	{"unique key", "history_pkey", "history"}:                 "resource, seq",
+	{"unique key", "resource_pkey", "resource"}:               "id",
+	{"unique key", "resource_name_key", "resource"}:           "name",
+	{"unique key", "setting_pkey", "setting"}:                 "one",
+	{"unique key", "checkpoint_pkey", "checkpoint"}:           "resource",
+	{"unique key", "operation_pkey", "operation"}:             "resource, key",
+	{"unique key", "forget_clock_pkey", "forget_clock"}:       "one",
+	{"unique key", "hold_pkey", "hold"}:                       "name",
+	{"unique key", "epoch_raise_pkey", "epoch_raise"}:         "epoch",
+	{"unique key", "rejection_pkey", "rejection"}:             "id",
+	{"unique key", "unguarded_write_pkey", "unguarded_write"}: "id",
+	{"unique key", "rejection_kind", "rejection"}:             "resource, epoch, token, holder, reason, stage, current_epoch, current_token, current_holder",
+	{"unique key", "protection_pkey", "protection"}:           "id",
+	{"unique key", "protection_relation_key", "protection"}:   "relation",
+	{"unique key", "pending_write_pkey", "pending_write"}:     "pid",
 }
 
 // definition is how the migrations make a part.

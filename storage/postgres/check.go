@@ -190,7 +190,7 @@ func checkRenamed(ctx context.Context, pool *pgxpool.Pool, schema string) error 
 
 // foreign returns the error for a schema that another application has made.
 func foreign(schema string, err error) error {
-	return fmt.Errorf("%w: schema %s holds tables or functions of another application: choose another schema (fencectl migrate up --schema NAME, and postgres.Config.Schema in services): %w",
+	return fmt.Errorf("%w: schema %s holds tables or functions of another application: choose another schema by \"fencectl migrate up --schema NAME\", and postgres.Config.Schema in services: %w",
 		notReady(NotMigrated), schema, err)
 }
 
