@@ -101,7 +101,7 @@ func TestMigrate_NamesASchemaThatIsAnothers(t *testing.T) {
 		mustExec(t, pool, "create schema fence; create table fence."+table)
 		_, err := postgres.Migrate(t.Context(), pool, "")
 		requireNotReady(t, err, postgres.NotMigrated, table)
-		require.ErrorContains(t, err, "schema fence holds tables or functions of another application: choose another schema (fencectl migrate up --schema NAME", table)
+		require.ErrorContains(t, err, "schema fence holds tables or functions of another application: choose another schema by \"fencectl migrate up --schema NAME\"", table)
 		requireNotReady(t, newStore(t, pool, nil).Check(t.Context()), postgres.NotMigrated, table)
 	}
 }
