@@ -45,7 +45,7 @@ func Once(key string, request []byte) ValueOption {
 		if o.once != nil {
 			return givenTwice("Once")
 		}
-		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request)} // until forResources mutant: once-takes-any-request
+		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request)} // until forResources; mutant: once-takes-any-request
 		return checkText("key of Once", key, maxOpIDLen)
 	})
 }

@@ -26,9 +26,9 @@ lock, or without a guard? And show who held what: rejected attempts, grants and
 hand-overs, who held a resource longest (the tenures), and unknown outcomes that
 were ruled out.
 
-Writes without a guard are known of protected tables ("fencectl protect"): those
-of the period are counted, and the tables that were not protected all the time
-are named. A write to one of these leaves no trace.
+Only protected tables ("fencectl protect") show writes without a guard: those of
+the period are counted. Tables that were not protected all the time are named: a
+write to one of these may have left no trace.
 
 The whole history of the resources is verified for it, as by "audit verify". The
 exit code is 0 if nothing is wrong, 1 if there were writes without a guard or

@@ -53,7 +53,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	if errors.As(err, &pgErr) && wire.FromServer(pgErr) {
 		state = pgErr.Code
 	}
-	ours := stage != storage.StageRun // an error while the function runs is the function's own mutant: rejections-are-the-operations-own
+	ours := stage != storage.StageRun // an error while the function runs is the function's own; mutant: rejections-are-the-operations-own
 	switch {
 	case ours && state == sqlstate.TxEnded:
 		return fmt.Errorf("%w before its COMMIT, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)

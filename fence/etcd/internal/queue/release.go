@@ -56,7 +56,7 @@ func (l *line) passedOn(p *Position) bool {
 	defer l.mu.Unlock()
 	others := l.ahead() != nil || len(l.waiting) > 0
 	p.clearing = true
-	if !l.queues.cluster.Keys.Mutex { // else the next call writes the same key, which has to be gone mutant: next-acquisition-does-not-wait-for-the-doubt
+	if !l.queues.cluster.Keys.Mutex { // else the next call writes the same key, which has to be gone; mutant: next-acquisition-does-not-wait-for-the-doubt
 		p.leavePlace()
 	}
 	return others
