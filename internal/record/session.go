@@ -29,16 +29,25 @@ func ReadTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) error
 // ReadNamedTx is ReadTx with the search_path of the session, for names of tables that its user reads.
 func ReadNamedTx(ctx context.Context, db Beginner, more string, fn func(pgx.Tx) error) error {
 	// To compile a plan (jit) takes seconds for some views, to run it milliseconds.
-	return within(ctx, db, "read only"+settings+"; set local jit = off; "+more, fn)
+	tx, err := db.BeginTx(ctx, begin("read only", "; set local jit = off; "+more))
+	if err != nil {
+		return nameHidden(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }() // a read has nothing to COMMIT, and its answer can't be in doubt
+	return nameHidden(fn(tx))
 }
 
 // WriteTx is ReadNamedTx for a transaction that may write.
 func WriteTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
-	return within(ctx, db, "read write"+settings, fn)
+	return nameHidden(pgx.BeginTxFunc(ctx, db, begin("read write", ""), fn))
 }
 
-func within(ctx context.Context, db Beginner, begin string, fn func(pgx.Tx) error) error {
-	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{BeginQuery: "begin isolation level read committed " + begin}, fn)
+func begin(mode, more string) pgx.TxOptions {
+	return pgx.TxOptions{BeginQuery: "begin isolation level read committed " + mode + settings + more}
+}
+
+// nameHidden names what policies hide.
+func nameHidden(err error) error {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) && answer.Routine == "check_enable_rls" { // its code is that of any missing right
 		return &HiddenRowsError{Text: answer.Message}

@@ -452,3 +452,18 @@ func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
 		})
 	}
 }
+
+// A COMMIT in a message without a BEGIN is an operation's, whose outcome may be in doubt. Faults are aimed at it.
+func TestStore_ReadsWithoutACommit(t *testing.T) {
+	t.Parallel()
+	_, proxy, store, _ := behindPooler(t)
+	proxy.OnCommit(func(sql string) *pgproxy.Action {
+		if !strings.HasPrefix(sql, "begin ") {
+			t.Error("not an operation's: " + sql)
+		}
+		return nil
+	})
+	require.NoError(t, store.Check(t.Context()))
+	claim(t, store, grant(5, "a"))
+	require.NotEmpty(t, kinds(t, store))
+}

@@ -36,7 +36,7 @@ func (f LoseCommit) String() string {
 }
 
 // WholeTransaction reports whether a message that ends with a COMMIT begins its
-// transaction as well, as a claim's does. An operation's never does.
+// transaction as well, as a claim's does. An operation's never does, and reads of the store send no COMMIT.
 func WholeTransaction(sql string) bool { return begins.MatchString(sql) }
 
 var begins = regexp.MustCompile(`(?i)^\s*(begin|start\s+transaction)\b`)
