@@ -1,6 +1,9 @@
 package soak_test
 
 import (
+	"bytes"
+	"runtime"
+	"runtime/pprof"
 	"testing"
 	"time"
 
@@ -39,6 +42,25 @@ func checkNothingInPostgres(t *testing.T, pool *pgxpool.Pool, what, query string
 		}
 		return count == 0
 	}, leftoverTimeout, 500*time.Millisecond)
+}
+
+// idleGoroutines is what a process may have beside its clients while nothing is called. After
+// outages it has a watch and renewals, each with a connection of its own to etcd: 19.
+const idleGoroutines = 20
+
+// checkGoroutines checks that soon no more goroutines are left: pgx closes a connection in the
+// background, for up to 15 s if the server is silent.
+func checkGoroutines(t *testing.T, when string, most int) {
+	deadline := time.Now().Add(leftoverTimeout)
+	for n := runtime.NumGoroutine(); n > most; n = runtime.NumGoroutine() {
+		if time.Now().After(deadline) {
+			var stacks bytes.Buffer
+			require.NoError(t, pprof.Lookup("goroutine").WriteTo(&stacks, 1))
+			require.FailNow(t, "goroutines are left", "%d %s, %d expected:\n%s", n, when, most, &stacks)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Logf("%d goroutines %s, up to %d expected", runtime.NumGoroutine(), when, most)
 }
 
 const (
