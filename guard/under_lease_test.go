@@ -110,28 +110,31 @@ func TestUnderLease_SettlesWhatTheLastHoldLeftInDoubt(t *testing.T) {
 // What is in doubt is kept for as long as it can matter: until it is settled, or a later grant
 // has claimed.
 func TestUnderLease_ForgetsDoubtsThatNoLongerMatter(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], lease fence.Lease){
-		"settled": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
-			require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(context.Context, held) error { return nil }))
+	for name, end := range map[string]func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], one, two fence.Lease){
+		"settled": func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], one, _ fence.Lease) {
+			w.store.SetFaults(memory.Faults{})
+			require.NoError(t, guard.Hold(t.Context(), g.UnderLease(one), sku, func(context.Context, held) error { return nil }))
 		},
-		"superseded": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], lease fence.Lease) {
-			later := lease.Grant()
-			later.Token++
-			require.NoError(t, guard.Do(t.Context(), g.UnderGrant(later), sku, increment("n")))
+		"superseded": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], one, two fence.Lease) { // which needs no answer
+			later, other := one.Grant(), two.Grant()
+			later.Token, other.Token = later.Token+2, other.Token+2
+			require.NoError(t, guard.Do(t.Context(), g.UnderGrant(later, other), sku, increment("n")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
 				g := w.process("a", nil)
-				lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
+				locker := w.locks.NewLocker("leader")
+				one, err := locker.Acquire(t.Context(), sku)
+				require.NoError(t, err)
+				two, err := locker.Acquire(t.Context(), "other")
 				require.NoError(t, err)
 				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
-				require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, h held) error {
+				require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(one, two), sku, func(ctx context.Context, h held) error {
 					return guard.Do(ctx, h, sku, increment("n"))
 				}), guard.ErrUnknownOutcome)
-				require.Equal(t, 1, guard.Doubts(g))
-				w.store.SetFaults(memory.Faults{})
-				end(t, w, g, lease)
+				require.Equal(t, 2, guard.Doubts(g))
+				end(t, w, g, one, two)
 				require.Zero(t, guard.Doubts(g))
 			})
 		})
