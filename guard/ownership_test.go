@@ -276,6 +276,7 @@ func TestLost_TogetherIsOneLine(t *testing.T) {
 		})
 		require.ErrorIs(t, err, fence.ErrLeaseLost)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 		require.Regexp(t, `level=WARN msg="guard: leases lost" resources=162 in_use=2 reason="lease expired or revoked" used="\[used/. used/.\]"`, log.String())
 	})
