@@ -43,7 +43,11 @@ func (s lockedSeller) sell(ctx context.Context, order service.Order, decide serv
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lease.Release(ctx)) }()
+	defer func() {
+		if released := lease.Release(ctx); !errors.Is(released, fence.ErrUnavailable) { // else it ends with its lease
+			err = errors.Join(err, released)
+		}
+	}()
 	s.holds(lease.Grant())
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		_, err := service.Allocate(ctx, tx, order, decide)
