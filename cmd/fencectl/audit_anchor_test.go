@@ -153,7 +153,7 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 	defer log.Close()
 	pub, shared := f.key+".pub", filepath.Join(dir, "shared")
 	require.NoError(t, os.WriteFile(shared, read(t, f.key), 0o600))
-	require.NoError(t, os.Chmod(shared, 0o644)) //nolint:gosec // that is the mistake
+	require.NoError(t, os.Chmod(shared, 0o644))
 
 	for _, c := range []struct {
 		args []string
