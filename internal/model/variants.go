@@ -2,7 +2,7 @@ package model
 
 // Variant is a row of the table: a protocol, its bounds and the expected result.
 type Variant struct {
-	// ID is M.. for the textbook fence (docs/hazards.md has why), P..
+	// ID is M.. for the textbook fence (docs/decisions.md has why), P..
 	// for the protocol and B.. for the protocol with one thing broken, A.. for
 	// acquisition and AB.. for that with one thing broken, R.. for the order of row locks
 	// and RB.. for that with one thing broken.

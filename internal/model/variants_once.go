@@ -13,7 +13,7 @@ func onceVariants() []Variant {
 	return []Variant{
 		holds("P19", "Once, three calls of one key", within(2, 2, 3, crashes).once(1)),
 		holds("P20", "the same, two clients with one grant", within(2, 1, 3, shared).once(1)),
-		holds("P21", "Once, tokens issued twice (N20)", within(2, 3, 2, reissued).once(1)),
+		holds("P21", "Once, tokens issued twice", within(2, 3, 2, reissued).once(1)),
 		holds("P22", "Once, two keys", within(2, 2, 3, Faults{LostReplies: true}).once(2)),
 		holds("P23", "Once, the database fails over (N6)", within(2, 2, 2, failover).once(1)),
 		holds("P24", "Once, two keys in held grants, the database fails over (N6)", within(2, 1, 3, held).once(2)),

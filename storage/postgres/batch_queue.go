@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// The limits of all batches that one write carries ahead of its seal; see N12 in docs/hazards.md.
+// The limits of all batches that one write carries ahead of its seal; docs/decisions.md says why.
 const (
 	maxQueuedStatements = 200
 	maxQueuedReturning  = 16
