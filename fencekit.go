@@ -21,8 +21,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Runner is what a function of yours takes that runs guarded transactions: a *Guard, a
-// *Shards, the Runner of a guard.Hold, Guard.UnderGrant or Guard.UnderLease.
+// Runner is what a function of yours takes that runs guarded transactions: a *Guard,
+// the Runner of a guard.Hold, Guard.UnderGrant or Guard.UnderLease.
 type Runner = guard.Runner[pgx.Tx]
 
 // Guard is a guard.Guard with a lock service and a store of its own. Use New. Its

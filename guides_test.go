@@ -32,7 +32,6 @@ import (
 	"github.com/fencekit/fencekit/guardhttp"
 	"github.com/fencekit/fencekit/guardotel"
 	"github.com/fencekit/fencekit/guardprometheus"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -382,24 +381,6 @@ func TestGuides_Election(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, next.Grant().Compare(leadership.Grant())) // the deposed leader's writes are rejected by this
 	require.NoError(t, next.Resign(t.Context()))
-}
-
-// docs/guides/sharding.md
-
-func moveStock(ctx context.Context, client *clientv3.Client, pools []*pgxpool.Pool, move func(context.Context, pgx.Tx) error) error {
-	shards, err := fencekit.NewShards(client, pools, nil) // in each process the same databases, in the same order
-	if err != nil {
-		return err
-	}
-	defer shards.Close(ctx)
-	if err := shards.Migrate(ctx); err != nil { // or: fencectl migrate up for each, and the statement below
-		return err
-	}
-	return guard.Do(ctx, shards, "{tenant-7}/sku/42", move) // runs on the database that the name belongs to
-}
-
-func TestGuides_Sharding(t *testing.T) {
-	require.NoError(t, moveStock(t.Context(), etcdserver.Client(t), []*pgxpool.Pool{emptyPool(t), emptyPool(t)}, nothing))
 }
 
 // docs/guides/history.md

@@ -23,9 +23,12 @@ const maxResources = 100
 // same order, or give the option [Retryable].
 type Resources interface{ ~string | ~[]string }
 
-// Runner runs transactions. A [*Guard] acquires the grants that a call needs, and
-// [*Shards] has the Guard of the right database do so; every other Runner has its
-// grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease]. So a function that takes
+// ShardOf returns which of n databases, counted from 0, a resource belongs to, if resources are
+// spread over several that have a Guard each: see storage.ShardOf.
+func ShardOf(resource string, n int) int { return storage.ShardOf(resource, n) }
+
+// Runner runs transactions. A [*Guard] acquires the grants that a call needs; every other
+// Runner has its grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease]. So a function that takes
 // a Runner is the same under its own lock, in a Hold, for a leader and for a grant that came
 // with a request.
 //

@@ -66,7 +66,6 @@ func inOrder[T any](all []T, grant func(T) fence.Grant) []T {
 // callerRunner is a Runner under grants or leases of the caller's.
 type callerRunner[Tx any] struct {
 	guard  *Guard[Tx]
-	shards *Shards[Tx] // that guard is one of; nil if it is a Guard of its own
 	leased bool
 	leases []fence.Lease // one for each of grants, if leased
 	grants []fence.Grant // in order of their resources' names
@@ -129,11 +128,6 @@ func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error 
 			remedy = "acquire its lease too, and pass both to UnderLease"
 		}
 		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("is %s, and the call is for %s: %s", names(b.grants), missing, remedy)}
-	}
-	if b.shards != nil {
-		if _, err := b.shards.route(ctx, resourcesOf(b.grants)); err != nil {
-			return err
-		}
 	}
 	return b.guard.nested(ctx, b, resources)
 }

@@ -24,7 +24,7 @@ func checkShards(databases []*database) (found []Finding) {
 	return found
 }
 
-// fit reports whether two databases may be shards of one list: fencekit.NewShards names them "0 of 2, rule 1".
+// fit reports whether two databases may be shards of one list: postgres.Shard names them "0 of 2, rule 1".
 func fit(a, b string) bool {
 	if a == "" || b == "" {
 		return a == b

@@ -112,6 +112,8 @@ var storeMutants = []Mutant{
 		`        when v_tx is not null then 'applied'`},
 	{"resolve-takes-a-void-for-a-commit", "G4", "storage/postgres", "TestForge_OnlyAWriteIsACommit",
 		`        when v_tx = p_tx then 'applied'`},
+	{"any-shard-takes-any-resource", "G3", "storage/postgres", "TestShard_ClaimsOfResourcesElsewhereAreRejected",
+		`		if of := storage.ShardOf(c.Grant.Resource, s.Count); of < 0 {`},
 	{"claim-lets-a-lower-token-in", "G3", "storage/postgres", "TestStore_PassesTheContract/read_committed/Claim_RejectsLowerToken",
 		`                `},
 	{"claim-moves-a-higher-fence", "G3", "storage/postgres", "TestStore_PassesTheContract/read_committed/Claim_RejectsLowerToken",

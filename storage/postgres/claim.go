@@ -25,8 +25,8 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 	if err := storage.CheckSeen(seen); err != nil {
 		return nil, err
 	}
-	var err error
-	if !s.ready.Load() {
+	err := s.cfg.Shard.check(seen)
+	if err == nil && !s.ready.Load() {
 		err = s.Check(ctx)
 	}
 	if err != nil {

@@ -28,11 +28,11 @@ type Config struct {
 	// don't exclude each other. Check logs a warning if another schema of the database
 	// holds fences.
 	Schema string
-	// Shard names the shard that the database has to be, if the data is spread over several: up
-	// to 63 letters, digits, spaces and , . _ / -. Check and every claim fail with OtherShard if
-	// Store.SetShard has recorded another one in the database. fencekit.NewShards sets it. Default:
-	// none, and then the database must be no shard.
-	Shard string
+	// Shard is which one of several databases this is, if resources are spread over them. Check and
+	// every claim fail with OtherShard if Store.SetShard has recorded another one in the
+	// database; a claim of a resource that belongs to another shard is ErrInvalid. Default: the
+	// database has all resources, and must be no shard.
+	Shard Shard
 	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,
 	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which all
 	// guarantees of the fence hold. The others add their own guarantees about rows that
@@ -103,7 +103,7 @@ func (c Config) validate() error {
 	if err := validateSchema(c.Schema); err != nil {
 		return err
 	}
-	if err := validateShard(c.Shard); err != nil {
+	if err := c.Shard.validate(); err != nil {
 		return err
 	}
 	if !slices.Contains([]pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, c.Isolation) {

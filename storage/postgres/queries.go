@@ -45,7 +45,7 @@ func newQueries(c Config) queries {
 		schema:           schema,
 		begin:            "begin isolation level " + string(c.Isolation) + " read write",
 		beginReadOnly:    "begin isolation level " + string(c.Isolation) + " read only not deferrable",
-		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard + "', '%s', '%s')",
+		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
 		evict:            "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
 		resolve:          "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:           "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",

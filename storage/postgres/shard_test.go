@@ -17,7 +17,7 @@ import (
 )
 
 // setShard makes the pool's database a shard.
-func setShard(t *testing.T, pool *pgxpool.Pool, shard string) error {
+func setShard(t *testing.T, pool *pgxpool.Pool, shard postgres.Shard) error {
 	t.Helper()
 	return newStore(t, pool, &postgres.Config{Shard: shard}).SetShard(t.Context())
 }
@@ -27,12 +27,12 @@ func setShard(t *testing.T, pool *pgxpool.Pool, shard string) error {
 func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	require.NoError(t, setShard(t, pool, "0 of 4"))
-	require.NoError(t, setShard(t, pool, "0 of 4"), "again")
-	right := newStore(t, pool, &postgres.Config{Shard: "0 of 4"})
+	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}))
+	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}), "again")
+	right := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}})
 	require.NoError(t, right.Check(t.Context()))
 	held := claim(t, right, grant(5, "a"))
-	rejected := func(shard, statement string) {
+	rejected := func(shard postgres.Shard, statement string) {
 		t.Helper()
 		store := newStore(t, pool, &postgres.Config{Shard: shard})
 		for _, call := range []func() error{
@@ -46,21 +46,51 @@ func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 			require.False(t, guard.SafeToRetry(err))
 		}
 	}
-	rejected("1 of 4", "'1 of 4'")
-	rejected("", "null")
+	rejected(postgres.Shard{Index: 1, Count: 2}, "'1 of 2, rule 1'")
+	rejected(postgres.Shard{}, "null")
 
-	mustExec(t, pool, `update "fence".setting set shard = '0 of 8'`)
+	mustExec(t, pool, `update "fence".setting set shard = '6 of 8, rule 1'`)
 	_, err := right.Claim(t.Context(), storage.Claim{Grant: grant(6, "b")})
 	requireNotReady(t, err, postgres.OtherShard)
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, right), "nothing was recorded or moved")
 
 	// Who has claimed goes on until another one claims, which moving the data does.
 	held = write(t, right, held, set("x", 1))
-	mover := newStore(t, pool, &postgres.Config{Shard: "0 of 8"})
+	mover := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 6, Count: 8}})
 	claim(t, mover, grant(7, "c"))
 	_, err = attempt(t.Context(), right, set("x", 2), held)
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	holds(t, pool, "x", 1)
+}
+
+// A Guard that is asked for another shard's resource makes no second fence of it, whatever else the
+// call names.
+func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}})
+	require.NoError(t, store.SetShard(t.Context()))
+	var here, elsewhere string
+	for i := 0; here == "" || elsewhere == ""; i++ {
+		if name := fmt.Sprintf("sku/%d", i); guard.ShardOf(name, 4) == 1 {
+			here = name
+		} else {
+			elsewhere = name
+		}
+	}
+	g := fence.Grant{Resource: here, Epoch: 1, Token: 5, Holder: "a"}
+	claim(t, store, g)
+	other := g
+	other.Resource = elsewhere
+	for _, grants := range [][]fence.Grant{{other}, {g, other}} {
+		g, err := guard.New(nil, store, nil)
+		require.NoError(t, err)
+		err = guard.Do(t.Context(), g.UnderGrant(grants...), elsewhere, func(context.Context, pgx.Tx) error { return nil })
+		require.ErrorIs(t, err, fence.ErrInvalid)
+		require.ErrorContains(t, err, elsewhere+" belongs to shard "+fmt.Sprint(guard.ShardOf(elsewhere, 4))+" of 4, and this is the store of shard 1")
+		require.False(t, guard.SafeToRetry(err))
+	}
+	require.Equal(t, here, query[string](t, pool, "select string_agg(name, ' ') from fence.resource"))
 }
 
 // claimUnderWay claims sku/1 for a process that takes the database for a shard, and returns the
@@ -86,12 +116,12 @@ func waitsForLock(t *testing.T, pool *pgxpool.Pool) {
 func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	require.NoError(t, setShard(t, pool, "0 of 2"))
-	tx := claimUnderWay(t, pool, "0 of 2")
+	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 2}))
+	tx := claimUnderWay(t, pool, "1 of 2, rule 1")
 	var listed int
 	renamed := make(chan error, 1)
 	go func() {
-		_, err := pool.Exec(t.Context(), "update fence.setting set shard = '0 of 4'")
+		_, err := pool.Exec(t.Context(), "update fence.setting set shard = '1 of 4, rule 1'")
 		if err == nil {
 			err = pool.QueryRow(t.Context(), "select count(*) from fence.resource where name = 'sku/1'").Scan(&listed)
 		}
@@ -107,13 +137,13 @@ func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 func TestShard_ClaimDuringARenameIsRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	require.NoError(t, setShard(t, pool, "0 of 2"))
-	store := newStore(t, pool, &postgres.Config{Shard: "0 of 2", LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 2}))
+	store := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 2}, LockTimeout: time.Hour, StatementTimeout: time.Hour})
 	claim(t, store, grant(4, "a"))
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), "update fence.setting set shard = '0 of 4'")
+	_, err = tx.Exec(t.Context(), "update fence.setting set shard = '1 of 4, rule 1'")
 	require.NoError(t, err)
 	claimed := make(chan error, 1)
 	go func() {
@@ -130,7 +160,7 @@ func TestSetShard_WaitsForClaimsUnderWay(t *testing.T) {
 	pool := newPool(t)
 	tx := claimUnderWay(t, pool, "")
 	set := make(chan error, 1)
-	store := newStore(t, pool, &postgres.Config{Shard: "0 of 2", LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	store := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 2}, LockTimeout: time.Hour, StatementTimeout: time.Hour})
 	go func() { set <- store.SetShard(t.Context()) }()
 	waitsForLock(t, pool)
 	require.NoError(t, tx.Commit(t.Context()))
@@ -141,15 +171,15 @@ func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	claim(t, newStore(t, pool, nil), grant(5, "a"))
-	err := setShard(t, pool, "0 of 4")
+	err := setShard(t, pool, postgres.Shard{Index: 1, Count: 4})
 	requireNotReady(t, err, postgres.OtherShard)
-	mustExec(t, pool, `update "fence".setting set shard = '0 of 4'`)
-	require.NoError(t, setShard(t, pool, "0 of 4"))
+	mustExec(t, pool, `update "fence".setting set shard = '1 of 4, rule 1'`)
+	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}))
 
 	pool = newPool(t)
-	require.NoError(t, setShard(t, pool, "0 of 4"))
-	requireNotReady(t, setShard(t, pool, "1 of 4"), postgres.OtherShard)
-	for _, shard := range []string{"'", "\\", "\n", "ä", fmt.Sprintf("%064d", 1)} {
+	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}))
+	requireNotReady(t, setShard(t, pool, postgres.Shard{Index: 0, Count: 4}), postgres.OtherShard)
+	for _, shard := range []postgres.Shard{{Index: 1, Count: 1}, {Index: -1, Count: 2}, {Index: 1}, {Count: 1001}} {
 		_, err := postgres.NewStore(pool, &postgres.Config{Shard: shard})
 		require.ErrorIs(t, err, fence.ErrInvalid, shard)
 	}
@@ -159,10 +189,10 @@ func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
 func TestSetShard_AsAnAppRole(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
-	requireNotReady(t, setShard(t, r.app, "0 of 4"), postgres.OtherShard)
-	require.NoError(t, setShard(t, r.admin, "0 of 4"))
-	require.NoError(t, setShard(t, r.app, "0 of 4"))
-	claim(t, newStore(t, r.app, &postgres.Config{Shard: "0 of 4"}), grant(5, "a"))
+	requireNotReady(t, setShard(t, r.app, postgres.Shard{Index: 1, Count: 4}), postgres.OtherShard)
+	require.NoError(t, setShard(t, r.admin, postgres.Shard{Index: 1, Count: 4}))
+	require.NoError(t, setShard(t, r.app, postgres.Shard{Index: 1, Count: 4}))
+	claim(t, newStore(t, r.app, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}}), grant(5, "a"))
 }
 
 // The rule of guard.ShardOf, in SQL, as docs/guides/sharding.md has it.

@@ -41,7 +41,6 @@ type Spec struct {
 	Background         bool          // operations get a context that never ends
 	Profile            string        // the directory that CPU profiles go to; "": none
 	Postgres           string        // a DSN
-	Shards             []string      // DSNs of further databases
 	Etcd               string        // an endpoint
 	Redis              string        // an address
 }

@@ -36,7 +36,6 @@ type Room struct {
 	postgres *pgserver.Server
 	redis    *redisserver.Server
 	admin    *pgx.Conn // reads the log's position
-	shards   []shard
 	pids     map[string]int
 	links    map[string]*delay.Links // by latency and upstreams
 	command  func() (*exec.Cmd, error)
@@ -96,9 +95,6 @@ func (r *Room) Stop(ctx context.Context) error {
 	for _, l := range r.links {
 		errs = append(errs, l.Stop())
 	}
-	for _, s := range r.shards {
-		errs = append(errs, s.admin.Close(ctx), s.server.Stop(ctx))
-	}
 	if r.admin != nil {
 		errs = append(errs, r.admin.Close(ctx))
 	}
@@ -124,20 +120,10 @@ func (r *Room) Versions(ctx context.Context) (string, error) {
 	return fmt.Sprintf("PostgreSQL %s, Redis %s", version, r.redis.Source()), err
 }
 
-// WAL is how many bytes all Postgres servers have written to their logs.
+// WAL is how many bytes Postgres has written to its log.
 func (r *Room) WAL(ctx context.Context) (bytes int64, err error) {
-	admins := []*pgx.Conn{r.admin}
-	for _, s := range r.shards {
-		admins = append(admins, s.admin)
-	}
-	for _, admin := range admins {
-		var of int64
-		if err := admin.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&of); err != nil {
-			return 0, err
-		}
-		bytes += of
-	}
-	return bytes, nil
+	err = r.admin.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
+	return bytes, err
 }
 
 // CreateDatabase makes an empty database.

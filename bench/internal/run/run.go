@@ -85,7 +85,7 @@ func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime resu
 	databases := map[string]database{}
 	defer func() { err = errors.Join(err, r.drop(context.WithoutCancel(ctx), databases)) }()
 	for _, c := range s.Contenders {
-		db, err := r.newDatabase(ctx, c.Shards)
+		db, err := r.newDatabase(ctx)
 		databases[c.Name] = db
 		if err == nil && c.History > 0 {
 			err = r.fill(ctx, db, c.History)
@@ -118,7 +118,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 	if err != nil {
 		return cell, err
 	}
-	before, err := db.look(ctx)
+	before, err := contender.Look(ctx, db.conn)
 	if err != nil {
 		return cell, err
 	}
@@ -127,7 +127,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Cont
 	if err != nil {
 		return cell, err
 	}
-	after, err := db.look(ctx)
+	after, err := contender.Look(ctx, db.conn)
 	if err != nil {
 		return cell, err
 	}
@@ -171,10 +171,6 @@ func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result
 	if err != nil {
 		return nil, err
 	}
-	shards, err := r.reach(db, regime.Latency)
-	if err != nil {
-		return nil, err
-	}
 	processes, goroutines := cmp.Or(c.Processes, s.Processes, 1), cmp.Or(c.Goroutines, s.Goroutines)
 	if r.Tiny {
 		goroutines = min(goroutines, 8)
@@ -183,7 +179,7 @@ func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
 		Processes: processes, Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
 		Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed, Warm: r.warmBound(s), Background: s.Background, Profile: r.Profile,
-		Postgres: at.Postgres, Shards: shards, Etcd: at.Etcd, Redis: at.Redis,
+		Postgres: at.Postgres, Etcd: at.Etcd, Redis: at.Redis,
 	}
 	if r.Tiny {
 		spec.Count, spec.Observe = min(spec.Count, 20), 0

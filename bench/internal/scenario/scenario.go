@@ -54,7 +54,6 @@ type Contender struct {
 	Fencekit bool // rather than a peer
 	// In place of the scenario's, unless 0.
 	Processes, Goroutines, Connections int
-	Shards                             int // servers that its data is spread over; 0: 1
 	History                            int // entries that its database has to begin with
 	Beside                             contender.Beside
 	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
@@ -107,7 +106,7 @@ func here(least, aim float64) map[result.Regime]Bound {
 
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
-	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history(), prune(), anchors(), protect(), shards())
+	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history(), prune(), anchors(), protect())
 }
 
 // Find returns the scenario and the contender of a worker.
