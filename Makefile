@@ -5,7 +5,10 @@
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 # A net for what hangs, far from what the slowest machine needs.
-test = go test -count=1 -timeout 90m
+# "make lint" vets.
+test = FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd go test -count=1 -vet=off -timeout 90m
+# The etcd that tests and programs start; these find it beside themselves.
+etcd = ./internal/testenv/cmd/etcd
 # How many packages are tested at a time. Their tests mostly wait, for servers to start
 # and for leases to expire.
 packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
@@ -37,13 +40,13 @@ help: ## list these commands
 
 demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected
 	@scripts/setup-postgres
-	@scripts/build -o bin/inventory ./examples/inventory
+	@scripts/build -o bin/ $(etcd) ./examples/inventory
 	@bin/inventory demo
 
 cluster: check-go ## sell on three Postgres servers under Patroni, and take the primary away in four ways; ASYNCHRONOUS=1, END=1 to end afterwards
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
 	@$(setup-cluster)
-	@scripts/build -o bin/cluster ./examples/cluster
+	@scripts/build -o bin/ $(etcd) ./examples/cluster
 	@$(inmemory) bin/cluster $(if $(ASYNCHRONOUS),-asynchronous) $(if $(END),-end)
 
 unit: check-go ## run the tests that need no server, and those of the documentation
@@ -52,10 +55,9 @@ unit: check-go ## run the tests that need no server, and those of the documentat
 	@echo "The tests that need no server passed. \"make test\" runs all."
 
 test: setup-test ## run all tests against a real etcd and Postgres, both started here; RACE=1 with the race detector where goroutines share memory, which needs a C compiler
-	@scripts/build ./...
+	@scripts/build -o bin/ $(etcd)
 ifdef RACE
-	@scripts/build -o bin/etcd ./internal/testenv/cmd/etcd
-	FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd $(inmemory) $(test) -race -p $(packages) $(raced)
+	$(inmemory) $(test) -race -p $(packages) $(raced)
 	$(inmemory) $(test) -p $(packages) $$(go list ./... | grep -vxF "$$(go list $(raced))")
 else
 	$(inmemory) $(test) -p $(packages) $(longest) ./...
@@ -63,6 +65,7 @@ endif
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, those of locks against three etcds there, and the compose file; RUN=regexp for some of the store's
+	@scripts/build -o bin/ $(etcd)
 	@docker compose version >/dev/null 2>&1 || scripts/setup-tool docker-compose docker-compose
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./internal/testenv ./internal/testenv/pgserver ./internal/testenv/etcdserver
@@ -81,19 +84,20 @@ soak: setup ## run 2,000 random schedules, 20,000 operations over several resour
 	@echo "2,000 schedules, 20,000 operations, 10,000 deductions and 10 minutes of restarts: no update was lost, and nothing was left behind. Nor was it by 100,000 resources that were used once each. 10 million entries were pruned, and the tables stayed as large as after the first three."
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
-	@scripts/build -o bin/ ./cmd/fencectl ./cmd/fencectl-chaos
+	@scripts/build -o bin/ $(etcd) ./cmd/fencectl ./cmd/fencectl-chaos
 	bin/fencectl chaos run --duration 5m --parallel 2 --out $(CHAOS)
 
 chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls; goes on with what earlier ones have done
-	@scripts/build -o bin/ ./cmd/fencectl ./cmd/fencectl-chaos
+	@scripts/build -o bin/ $(etcd) ./cmd/fencectl ./cmd/fencectl-chaos
 	bin/fencectl chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
 
 bench: setup-test ## compare with bare transactions and other locks, interleaved; RUN=regexp for some, ROUNDS=7, SECONDS=1 for each
-	@scripts/build -o bin/bench ./bench
+	@scripts/build -o bin/ $(etcd) ./bench
 	bin/bench $(if $(RUN),-run '$(RUN)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SECONDS),-seconds $(SECONDS)) $(if $(LONG),-long $(LONG)) $(if $(OUT),-out $(OUT))
 
 mutants: setup-test ## break Fencekit in one place at a time, and show which test notices each; RUN=regexp for some
-	$(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
+	@scripts/build -o bin/ $(etcd)
+	FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd $(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
 
 lint: check-go ## check the format, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

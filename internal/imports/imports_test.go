@@ -71,12 +71,14 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	}
 }
 
-// Docker is reached by its command: a client of it would double what "make demo" compiles.
-func TestImports_WhatUsersRunLinksNoDockerClient(t *testing.T) {
+// Docker is reached by its command: a client of it would double what "make demo" compiles. etcd is a program of
+// its own: linking it into every test takes longer than most of them.
+func TestImports_WhatStartsServersLinksNone(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"chaos", "cmd/fencectl-chaos", "examples/cluster", "examples/inventory", "examples/quickstart/servers", "internal/testenv"} {
 		for _, dep := range dependencies(t, pkg) {
 			require.NotContains(t, dep, "docker", pkg)
+			require.False(t, strings.HasPrefix(dep, "go.etcd.io/etcd/server") || strings.HasPrefix(dep, "go.etcd.io/etcd/etcdutl"), "%s depends on %s", pkg, dep)
 		}
 	}
 }

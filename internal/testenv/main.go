@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
@@ -18,9 +17,9 @@ const leakGrace = 30 * time.Second
 
 // Reexec must be the first call of every main() and TestMain whose binary
 // starts servers; without it no server starts. In a child that was started to
-// be etcd, or to clean up behind its owner, it is just that and never returns;
-// otherwise it returns at once, and calling it again does nothing.
-func Reexec() { process.PlayRole(etcdserver.Roles()) }
+// clean up behind its owner it does that and never returns; otherwise it
+// returns at once, and calling it again does nothing.
+func Reexec() { process.Reexec() }
 
 // Main is a package's whole TestMain: it calls Reexec, runs the tests, stops
 // the shared servers and fails if a goroutine is left over. It never returns:

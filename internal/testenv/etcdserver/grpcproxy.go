@@ -22,7 +22,7 @@ func StartProxy(ctx context.Context, e *Server, extraFlags ...string) (*Server, 
 		"--listen-addr=" + s.Address(0), "--advertise-client-url=" + s.Address(0), "--data-dir=" + s.Dir().Path("proxy"),
 	}, extraFlags...)
 	err = s.Start(ctx, process.Program{
-		Command:     func() (*exec.Cmd, error) { return command(s.Dir(), "", "", flags) },
+		Command:     func() (*exec.Cmd, error) { return command(s.Dir(), "", flags...) },
 		Ready:       func(ctx context.Context) error { return process.Poll(ctx, p.ping) },
 		StopSignals: []syscall.Signal{syscall.SIGTERM},
 	})

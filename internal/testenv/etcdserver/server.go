@@ -1,8 +1,7 @@
 // Package etcdserver runs etcd for tests: one node, or a cluster of which one member can be
 // cut off from the others while its clients still reach it. See package testenv.
 //
-// etcd is the running binary itself, executed again (see testenv.Reexec), or the one that
-// FENCEKIT_ETCD_BINARY names. The talk of a cluster's members goes through proxies of this
+// etcd is internal/testenv/cmd/etcd; FENCEKIT_ETCD_BINARY may name a build of it. The talk of a cluster's members goes through proxies of this
 // package, or, with FENCEKIT_ETCD_CLUSTER=docker, through a network of their containers that
 // a member can be taken out of.
 package etcdserver
@@ -26,10 +25,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// binaryVar names an etcd to run. Without it this binary is run as etcd, which takes several
-// times as long under the race detector.
-const binaryVar = "FENCEKIT_ETCD_BINARY"
-
 // EndpointsVar names an existing etcd to be used instead of starting one: client
 // endpoints separated by commas.
 const EndpointsVar = "FENCEKIT_ETCD_ENDPOINTS"
@@ -48,8 +43,7 @@ type Config struct {
 	// Certificates make etcd speak TLS, and only with clients whose certificate
 	// is one of these. Default: plain text.
 	Certificates *Certificates
-	// SlowDisk is whether Server.SlowDisk can be called. It needs Linux and a child process, which is this
-	// binary whatever FENCEKIT_ETCD_BINARY says.
+	// SlowDisk is whether Server.SlowDisk can be called. It needs Linux and a child process.
 	SlowDisk bool
 	// ExtraFlags are passed to etcd after its other flags, as
 	// --quota-backend-bytes=16777216 or --auth-token-ttl=2. Default: none.
@@ -98,8 +92,7 @@ type seat struct {
 }
 
 // Start starts a node and returns once it answers; it must be stopped by
-// Stop. The child is this binary itself: see Reexec. With
-// FENCEKIT_ETCD_ENDPOINTS set it starts nothing and fails unless that etcd
+// Stop. With FENCEKIT_ETCD_ENDPOINTS set it starts nothing and fails unless that etcd
 // answers. ctx bounds the start alone.
 func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	c, err := cfg.withDefaults()
@@ -139,11 +132,11 @@ func newServer(s *process.Server, cfg Config, at seat) (*Server, process.Program
 	e := &Server{endpoints: []string{cfg.scheme() + client}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
 	return e, process.Program{
 		Command: func() (*exec.Cmd, error) {
-			slow := ""
+			flags := flagsOf(cfg, e.seat, e.Endpoint(), client, s.Address(1))
 			if cfg.SlowDisk {
-				slow = e.delay()
+				flags = append([]string{"slow-disk", e.delay()}, flags...)
 			}
-			return command(s.Dir(), e.seat.proxy, slow, flagsOf(cfg, e.seat, e.Endpoint(), client, s.Address(1)))
+			return command(s.Dir(), e.seat.proxy, flags...)
 		},
 		Ready: func(ctx context.Context) error {
 			// A client that dials too early backs off for a second.
@@ -177,25 +170,6 @@ func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
 		flags = append(flags, cfg.Certificates.serverFlags()...)
 	}
 	return append(flags, cfg.ExtraFlags...)
-}
-
-// command runs etcd, if slow isn't "" with a disk that is as slow as the file slow says.
-func command(dir *process.Dir, proxy, slow string, flags []string) (*exec.Cmd, error) {
-	cmd, err := process.InRole(role, flags, "ETCD_")
-	if err != nil {
-		return nil, err
-	}
-	if binary := os.Getenv(binaryVar); slow != "" {
-		cmd.Env = append(cmd.Env, slowDiskVar+"="+slow)
-	} else if binary != "" {
-		cmd = exec.Command(binary, flags...)
-		cmd.Env = process.Environ("ETCD_")
-	}
-	cmd.Dir = dir.Path("")
-	if proxy != "" {
-		cmd.Env = append(cmd.Env, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "NO_PROXY=", "no_proxy=")
-	}
-	return cmd, nil
 }
 
 // SlowDisk makes each fdatasync of the server take that much longer, until it is called with 0.

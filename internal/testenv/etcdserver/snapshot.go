@@ -3,11 +3,10 @@ package etcdserver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
-
-	"go.etcd.io/etcd/etcdutl/v3/snapshot"
-	"go.uber.org/zap"
+	"strconv"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
@@ -46,11 +45,13 @@ func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
 		if err := os.RemoveAll(e.data); err != nil {
 			return err
 		}
-		return snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-			SnapshotPath: file, OutputDataDir: e.data,
-			Name: e.seat.name, PeerURLs: []string{e.seat.peerURL},
-			InitialCluster: e.seat.cluster, InitialClusterToken: "etcd-cluster",
-			RevisionBump: bump, MarkCompacted: bump > 0,
-		})
+		cmd, err := command(s.Dir(), "", "restore", file, e.data, e.seat.name, e.seat.peerURL, e.seat.cluster, strconv.FormatUint(bump, 10))
+		if err != nil {
+			return err
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("testenv: %s: %w\n%s", cmd, err, out)
+		}
+		return nil
 	})
 }

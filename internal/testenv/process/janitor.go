@@ -8,14 +8,29 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
-// roleJanitor is the role of a child that outlives its owner and removes what
-// the owner left behind. Its argument is the owner's pid.
-const roleJanitor = "janitor"
+// errNoReexec: main or TestMain doesn't call Reexec first.
+var errNoReexec = errors.New("testenv: call testenv.Reexec first in main, or testenv.Main in TestMain")
 
-// janitor is the child of this process in that role. It learns of its owner's
+// janitorVar makes a child of this binary the janitor of the process whose pid it has.
+const janitorVar = "FENCEKIT_TESTENV_JANITOR_OF"
+
+// reexecCalled keeps a binary that doesn't call Reexec from starting itself as a child:
+// the child would do what its parent does, and start children itself.
+var reexecCalled atomic.Bool
+
+// Reexec is testenv.Reexec.
+func Reexec() {
+	reexecCalled.Store(true)
+	if owner := os.Getenv(janitorVar); owner != "" {
+		playJanitor(owner)
+	}
+}
+
+// janitor is a child of this process that outlives it and removes what it left behind. It learns of its owner's
 // end, whatever way that comes, by the end of its standard input. So it is never
 // waited for: it goes after its owner, and also removes what a failed test left.
 type janitor struct {
@@ -38,10 +53,12 @@ func (j *janitor) start() error {
 		return err
 	}
 	defer read.Close()
-	cmd, err := InRole(roleJanitor, []string{strconv.Itoa(os.Getpid())})
+	self, err := os.Executable()
 	if err != nil {
 		return errors.Join(err, write.Close())
 	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), janitorVar+"="+strconv.Itoa(os.Getpid()))
 	cmd.Stdin = read
 	// A session of its own: what ends the owner's group doesn't end it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -78,11 +95,8 @@ func runJanitor(owner string) error {
 }
 
 // playJanitor is runJanitor as a process.
-func playJanitor() {
-	if len(os.Args) != 2 {
-		os.Exit(64)
-	}
-	if err := runJanitor(os.Args[1]); err != nil {
+func playJanitor(owner string) {
+	if err := runJanitor(owner); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

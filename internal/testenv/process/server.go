@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -236,4 +238,28 @@ func (s *Server) whileRunning(action string, do func(*child.Process) error) erro
 		return fmt.Errorf("%w: %s %s", child.ErrNotRunning, action, s.name)
 	}
 	return do(s.proc)
+}
+
+// Environ is the environment without variables of these prefixes, which would configure a
+// server, unnoticed.
+func Environ(without ...string) []string { return Without(os.Environ(), without...) }
+
+// Without is an environment without variables of these prefixes.
+func Without(environ []string, prefixes ...string) []string {
+	var kept []string
+	for _, v := range environ {
+		if !hasPrefix(v, prefixes) {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+func hasPrefix(s string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return false
 }

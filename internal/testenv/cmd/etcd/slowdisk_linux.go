@@ -1,4 +1,4 @@
-package etcdserver
+package main
 
 import (
 	"fmt"
@@ -29,7 +29,7 @@ func slowDisk(path string) error {
 		unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
-		return fmt.Errorf("testenv: etcd: a slow disk needs seccomp of Linux 5.19 or later: %w", errno)
+		return fmt.Errorf("a slow disk needs seccomp of Linux 5.19 or later: %w", errno)
 	}
 	go func() {
 		for {
