@@ -52,27 +52,6 @@ func TestStore_RejectsBadArguments(t *testing.T) {
 	require.ErrorIs(t, err, guard.ErrInvalid, "one resource twice")
 }
 
-func TestStore_OnAClosedPool(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	pool.Close()
-	ctx := t.Context()
-	_, err := store.Claim(ctx, storage.Claim{Grant: c.Grant})
-	require.ErrorContains(t, err, "closed pool: close it after the last use of the Guard and the Store on it")
-	_, err = store.Begin(ctx, c)
-	require.ErrorContains(t, err, "closed pool")
-	_, err = store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
-	require.ErrorContains(t, err, "closed pool")
-	checked := newStore(t, pool, nil).Check(ctx)
-	_, migrated := postgres.Migrate(ctx, pool, "")
-	_, status := postgres.MigrationStatus(ctx, pool, "")
-	for _, err := range []error{checked, migrated, status} {
-		require.ErrorContains(t, err, "closed pool: close it after the last use of the Guard and the Store on it")
-	}
-}
-
 // With a context that has ended every step fails, and nothing is left behind.
 func TestStore_WithAnEndedContext(t *testing.T) {
 	t.Parallel()
@@ -130,28 +109,4 @@ func TestCheck_OnAnEmptyDatabase(t *testing.T) {
 	_, err = pool.Exec(t.Context(), "drop schema fence cascade")
 	require.NoError(t, err)
 	requireNotReady(t, store.Check(t.Context()), postgres.NotMigrated, "nor is a success")
-}
-
-// While the server is away calls fail; when it is back they work again.
-func TestStore_OutlivesTheServersCrash(t *testing.T) {
-	t.Parallel()
-	server, dsn := startServer(t, nil)
-	pool := openPool(t, dsn)
-	store := newStore(t, pool, nil)
-	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	txn := begin(t, store, c)
-	require.NoError(t, txn.Run(t.Context(), set("x", 2)))
-	require.NoError(t, server.Kill())
-	_, err := txn.Commit(t.Context(), nil)
-	require.Error(t, err)
-	_, err = store.Claim(t.Context(), storage.Claim{Grant: c.Grant})
-	require.Error(t, err)
-	_, err = attempt(t.Context(), store, statement("select 1"), c)
-	require.Error(t, err)
-	require.Error(t, newStore(t, openPool(t, dsn), nil).Check(t.Context()))
-	require.NoError(t, server.Restart(t.Context()))
-	require.Equal(t, c, claim(t, store, c.Grant))
-	write(t, store, c, add("x", 1))
-	holds(t, pool, "x", 2)
-	verifyChain(t, pool)
 }

@@ -100,38 +100,6 @@ func (w writes) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// Batches of several resources travel in one write.
-func TestBatch_TakesOneWrite(t *testing.T) {
-	t.Parallel()
-	var n atomic.Int64
-	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) {
-		cfg.MaxConns = 1
-		wrapConn(cfg, func(conn net.Conn) net.Conn { return writes{conn, &n} })
-	})
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	other := grant(6, "a")
-	other.Resource = "sku/2"
-	claims := []storage.Claim{c, claim(t, store, other)}
-	for i, want := range []int64{-1, 1} { // the first prepares the statement
-		txn := begin(t, store, claims...)
-		before := n.Load()
-		for _, key := range []string{"x", "y"} {
-			b, s := batchOf("insert into item values ($1, 1) on conflict (key) do update set value = item.value + 1", key)
-			s.MustAffect(1)
-			require.NoError(t, txn.Run(t.Context(), b))
-		}
-		var err error
-		claims, err = txn.Commit(t.Context(), []storage.Move{{}, {}})
-		require.NoError(t, err)
-		if want > 0 {
-			require.Equal(t, want, n.Load()-before)
-		}
-		holds(t, pool, "x", int64(i+1))
-		holds(t, pool, "y", int64(i+1))
-	}
-}
-
 // deafConn reads nothing once a seal has been sent. Its Read ends with the deadline.
 type deafConn struct {
 	net.Conn
@@ -201,24 +169,4 @@ func TestBatch_UnreadAnswerStopsNoLaterClaim(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, applied)
 	holds(t, pool, "x", 2)
-}
-
-// The results of an earlier run are not taken for those of one whose answer was lost.
-func TestBatch_ForgetsResultsOfAnEarlierRun(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t)
-	g := newGuard(t, f.store)
-	b, read := batchOf("select 1 as one")
-	read.Returning()
-	require.NoError(t, guard.Exec(t.Context(), g, "sku/x", b))
-	require.NoError(t, read.Decode(new(any)))
-	var lost atomic.Bool
-	f.proxy.OnCommit(func(string) *pgproxy.Action {
-		if lost.Swap(true) {
-			return nil
-		}
-		return pgproxy.SwallowReply()
-	})
-	require.NoError(t, guard.Exec(t.Context(), g, "sku/x", b))
-	require.ErrorContains(t, read.Decode(new(any)), "not known")
 }

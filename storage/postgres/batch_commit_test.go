@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
@@ -58,32 +56,4 @@ func TestBatch_KeepsItsSavepoints(t *testing.T) {
 	b, _ := batchOf("prepare plan as select 1")
 	b.Exec("deallocate plan")
 	write(t, store, c, b)
-}
-
-// The server refuses every other way to end the transaction: in a procedure and in a DO block,
-// called in each form.
-func TestBatch_CodeCannotEndItsTransaction(t *testing.T) {
-	t.Parallel()
-	inEachMode(t, func(t *testing.T, pool *pgxpool.Pool) {
-		mustExec(t, pool, "create procedure finish() language plpgsql as 'begin commit; end'")
-		mustExec(t, pool, "create procedure undo() language plpgsql as 'begin rollback; end'")
-		mustExec(t, pool, "create function finish_within() returns int language plpgsql as 'begin call finish(); return 1; end'")
-		store := newStore(t, pool, nil)
-		c := claim(t, store, grant(5, "a"))
-		for _, sql := range []string{
-			"do 'begin commit; end'", "do 'begin rollback; end'", "call finish()", "call undo()", "select finish_within()",
-			"do $$ begin execute 'call finish()'; end $$",
-		} {
-			b, _ := batchOf(insertItem, "x", 1)
-			b.Exec(sql)
-			_, err := attempt(t.Context(), store, b, c)
-			var pgErr *pgconn.PgError
-			require.ErrorAs(t, err, &pgErr, sql)
-			require.Equal(t, "2D000", pgErr.Code, sql)
-			require.NotErrorIs(t, err, storage.ErrTxEnded)
-			holds(t, pool, "x", 0)
-		}
-		last, _ := batchOf(insertItem, "x", 1)
-		write(t, store, c, last)
-	})
 }

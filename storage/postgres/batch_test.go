@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -76,37 +74,6 @@ func TestBatch_TakesEffectAndHasResults(t *testing.T) {
 		}
 		require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindWrite, storage.KindWrite}, kinds(t, store))
 	})
-}
-
-// A pool may close a connection after each error of the server's. The error says what it did.
-func TestBatch_FailsAlikeIfThePoolClosesTheConnection(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) {
-		cfg.ConnConfig.OnPgError = func(*pgconn.PgConn, *pgconn.PgError) bool { return false }
-	})
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	mustExec(t, pool, "insert into item values ('x', 1)")
-	for range 2 { // the second time on a new connection
-		b, _ := batchOf(addToItem, "x", 1)
-		b.Exec(addToItem, "y", 1).MustAffect(1)
-		_, err := attempt(t.Context(), store, b, c)
-		var affected *postgres.AffectedError
-		require.ErrorAs(t, err, &affected)
-		require.Equal(t, 2, affected.Number)
-		require.False(t, guard.SafeToRetry(err))
-
-		b, _ = batchOf(insertItem, "x", 1)
-		_, err = attempt(t.Context(), store, b, c)
-		require.ErrorContains(t, err, "postgres: statement 1 of the batch: ")
-		require.False(t, guard.SafeToRetry(err))
-	}
-	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(4, "z")})
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	claimOnly(t, pool, grant(6, "b"))
-	_, err = attempt(t.Context(), store, set("x", 2), c)
-	requireRejected(t, err, storage.ReasonStale)
-	holds(t, pool, "x", 1)
 }
 
 // If one statement fails, the batch has no effect, and the error names the statement; the
@@ -351,26 +318,4 @@ func TestBatch_ValidatesItsStatements(t *testing.T) {
 	write(t, store, c, b)
 	var wrong []struct{ One string }
 	require.ErrorContains(t, s.Decode(&wrong), "can't be decoded")
-}
-
-// What guard.Once keeps of a batch gives a repeated one its results.
-func TestBatch_ResultsCanBeKept(t *testing.T) {
-	t.Parallel()
-	store := newStore(t, newPool(t), nil)
-	b := &postgres.Batch{}
-	b.Exec(insertItem, "x", 1)
-	b.Exec("select value from item").Returning()
-	write(t, store, claim(t, store, grant(5, "a")), b)
-	kept, err := b.Results()
-	require.NoError(t, err)
-
-	again := &postgres.Batch{}
-	again.Exec(insertItem, "x", 1)
-	read := again.Exec("select value from item").Returning()
-	require.NoError(t, again.SetResults(kept))
-	var rows []struct{ Value int }
-	require.NoError(t, read.Decode(&rows))
-	require.Equal(t, 1, rows[0].Value)
-	require.Error(t, new(postgres.Batch).SetResults(kept))
-	require.Error(t, errors.Join(again.SetResults([]byte("{}"))))
 }

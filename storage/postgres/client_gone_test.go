@@ -41,11 +41,3 @@ func TestRun_StatementOfADeadClientIsEnded(t *testing.T) {
 	mustExec(t, pool, "update a_row set n = 2")
 	require.Equal(t, 2, query[int](t, pool, "select n from a_row"))
 }
-
-// A function of several statements must see in each what has committed by then: as STABLE
-// it would use the caller's snapshot.
-func TestFunctions_AreVolatile(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	require.Empty(t, column(t, pool, "select proname::text from pg_proc where pronamespace = 'fence'::regnamespace and provolatile <> 'v'"))
-}

@@ -138,21 +138,6 @@ func TestContract_RejectsWhatCannotBeMeant(t *testing.T) {
 	require.Equal(t, []string{"sku/1 claim 5"}, column(t, pool, "select concat_ws(' ', resource, kind, token) from fence.entry"))
 }
 
-// A number that no fence has is named: the usual slip of a caller in another language.
-func TestContract_NamesAFenceThatIsNotThere(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	claim(t, newStore(t, pool, nil), grant(5, "a"))
-	for sql, number := range map[string]string{
-		"select fence.begin_one(7, 1, 5)":                                                  "7",
-		"select fence.seal_one(7, 1, 5, 'a', 1, 1, pg_current_xact_id()::text::bigint, 1)": "7",
-	} {
-		_, err := pool.Exec(t.Context(), sql)
-		requireState(t, err, "ZF004")
-		require.ErrorContains(t, err, "fencekit: there is no fence with the number "+number+": the database went back, or the number is not what claim_one returned")
-	}
-}
-
 // A null is no argument of any routine, but for what may be left out. With one, resolve_one would void nothing, and
 // call a transaction that was applied, or goes on to be, not applied.
 func TestContract_RejectsNulls(t *testing.T) {

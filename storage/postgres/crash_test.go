@@ -87,10 +87,3 @@ func TestCrash_LosesNothingThatWasAcknowledged(t *testing.T) {
 	}
 	verifyChain(t, pool)
 }
-
-// An unlogged table is empty after a crash, and its fences would be lost.
-func TestTables_AreLogged(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	require.Equal(t, []string{"p"}, column(t, pool, "select distinct relpersistence::text from pg_class where relnamespace = 'fence'::regnamespace and relname not like 'pending_write%'"))
-}

@@ -43,17 +43,3 @@ func TestSeal_DeferredTriggersAreBounded(t *testing.T) {
 	require.NotErrorAs(t, err, new(*storage.InDoubtError))
 	holds(t, pool, "x", 0)
 }
-
-// The error of a deferred constraint fails the transaction, and leaves no doubt.
-func TestSeal_DeferredConstraintFails(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	mustExec(t, pool, "create table part (item text references item deferrable initially deferred)")
-	c := claim(t, store, grant(5, "a"))
-	_, err := attempt(t.Context(), store, statement("insert into part values ('missing')"), c)
-	require.ErrorContains(t, err, "23503")
-	require.NotErrorAs(t, err, new(*storage.InDoubtError))
-	require.NotErrorAs(t, err, new(*postgres.TransientError))
-	write(t, store, c, set("x", 1))
-}

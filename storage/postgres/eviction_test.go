@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -124,24 +123,6 @@ func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 		return nil
 	}))
 	require.Equal(t, before, query[string](t, pool, settings))
-}
-
-// A transaction that begins after its grant was superseded is rejected before it can lock
-// anything.
-func TestBeginCheck_RejectsASupersededGrantEarly(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		cfg := patient()
-		cfg.Isolation = level
-		store := newStore(t, pool, cfg)
-		old := claim(t, store, grant(5, "a"))
-		claim(t, store, grant(6, "b"))
-		_, err := attempt(t.Context(), store, set("x", 1), old)
-		require.ErrorIs(t, err, storage.ErrStaleToken)
-		require.Equal(t, storage.StageBegin, err.(*storage.RejectedError).Stage)
-		require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())"))
-	})
 }
 
 // A stale transaction that began after the claim's eviction is evicted when it blocks the
@@ -265,18 +246,6 @@ func TestEvict_ComparesEpochs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The same token under a higher epoch is another grant.
-func TestBeginCheck_ComparesEpochs(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
-	old := claim(t, store, grant(5, "a"))
-	claim(t, store, fence.Grant{Resource: resource, Epoch: 2, Token: 5, Holder: "b"})
-	_, err := attempt(t.Context(), store, set("x", 1), old)
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	require.Equal(t, storage.StageBegin, err.(*storage.RejectedError).Stage)
-}
-
 // With several resources the stale transaction that blocks may be of any of them, and so
 // may the claim that is rejected.
 func TestRun_LooksAtEveryResource(t *testing.T) {
@@ -316,16 +285,6 @@ func TestRun_EvictsWhatNoClaimFound(t *testing.T) {
 	require.ErrorContains(t, err, "55P03")
 	write(t, store, c, set("x", 2))
 	holds(t, pool, "x", 2)
-}
-
-// What the begin check leaves for a seal in the same message ends with the transaction.
-func TestBeginCheck_LeavesNothingInTheSession(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	c := claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a"))
-	pool := openPool(t, dsn, single)
-	require.NoError(t, inOne(t, pool, beginCheckCall(c)))
-	require.Empty(t, query[string](t, pool, "select coalesce(current_setting('fencekit.xid', true), '')"))
 }
 
 // Eviction ends transactions of earlier claims of this resource in this database,
@@ -392,24 +351,6 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	require.NotContains(t, listed(5+1<<31), pids["same low bits"])
 }
 
-// A pooled connection that a late eviction terminated is replaced.
-func TestStore_OutlivesATerminatedIdleConnection(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	store := newStore(t, pool, nil)
-	admin := openPool(t, dsn)
-	c := claim(t, store, grant(5, "a"))
-	for range 2 {
-		pid := query[int](t, pool, "select pg_backend_pid()")
-		require.True(t, query[bool](t, admin, "select pg_terminate_backend($1, 10000)", pid))
-		claim(t, store, c.Grant)
-		pid = query[int](t, pool, "select pg_backend_pid()")
-		require.True(t, query[bool](t, admin, "select pg_terminate_backend($1, 10000)", pid))
-		begin(t, store, c).Rollback(t.Context())
-	}
-}
-
 // logged collects what a store logs.
 type logged struct {
 	mu   sync.Mutex
@@ -426,43 +367,6 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-// A role that may not terminate the predecessor's backend can claim nevertheless: the claim
-// decides. The log says which right is missing.
-func TestClaim_SucceedsWithoutTheRightToEvict(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pool := openPool(t, dsn)
-	role := unique("clerk")
-	mustExec(t, pool, "create role "+role+" login")
-	t.Cleanup(func() {
-		_, _ = pool.Exec(context.Background(), "drop owned by "+role+"; drop role "+role)
-	})
-	mustExec(t, pool, "grant usage on schema fence to "+role+"; grant select on all tables in schema fence to "+role+
-		"; grant execute on all functions in schema fence to "+role+"; grant execute on all procedures in schema fence to "+role+
-		"; grant all on item to "+role)
-	var text logged
-	cfg := patient()
-	cfg.Logger = slog.New(slog.NewTextHandler(&text, nil))
-	clerk := newStore(t, openPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.User = role }), cfg)
-	owner := newStore(t, pool, patient())
-
-	old := begin(t, owner, claim(t, owner, grant(5, "a")))
-	require.NoError(t, old.Run(t.Context(), set("x", 1)))
-	c := claim(t, clerk, grant(6, "b"))
-	require.Contains(t, text.String(), "could not be evicted")
-	require.Contains(t, text.String(), "count=1")
-	_, err := old.Commit(t.Context(), nil)
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	write(t, clerk, c, set("x", 2))
-
-	// The claim also succeeds without the right to list backends.
-	mustExec(t, pool, "revoke execute on all functions in schema fence from "+role+
-		"; grant execute on function fence.claim to "+role)
-	claim(t, clerk, fence.Grant{Resource: resource, Epoch: 1, Token: 7, Holder: "c"})
-	require.Contains(t, text.String(), "eviction failed")
-	holds(t, pool, "x", 2)
 }
 
 // An application's own advisory locks that differ from the begin check's in mode or kind of

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"testing"
 
@@ -84,34 +83,6 @@ func TestFence_RejectsTheSuperseded(t *testing.T) {
 	})
 }
 
-// The same with eviction: the successor evicts the holder, whose error says why.
-func TestFence_RejectsTheEvicted(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		for _, point := range interruptions {
-			t.Run(point, func(t *testing.T) {
-				t.Parallel()
-				pool := newPool(t)
-				store := newStore(t, pool, at(level))
-				old := claim(t, store, grant(5, "a"))
-				err := interrupted(t, store, old, set("sold to", 5), point, func() {
-					write(t, store, claim(t, store, grant(6, "b")), set("sold to", 6))
-				})
-				require.Error(t, err)
-				var doubt *storage.InDoubtError
-				if errors.As(err, &doubt) { // the connection broke before the server's reason arrived
-					applied, err := store.Resolve(t.Context(), doubt.InDoubt)
-					require.NoError(t, err)
-					require.False(t, applied)
-				} else {
-					require.ErrorIs(t, err, storage.ErrStaleToken)
-				}
-				holds(t, pool, "sold to", 6)
-			})
-		}
-	})
-}
-
 // Two transactions of one grant: the second one to commit has read outdated data.
 func TestFence_RejectsTheOvertakenSibling(t *testing.T) {
 	t.Parallel()
@@ -182,24 +153,6 @@ func TestClaim_EpochOnlyRises(t *testing.T) {
 	require.EqualValues(t, 3, rejections[1].Current.Epoch)
 }
 
-// A claim that is rejected for another reason doesn't raise the epoch.
-func TestClaim_RejectedChangesNothing(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	claim(t, store, grant(5, "a"))
-	before := query[string](t, pool, "select resource::text from fence.resource")
-	for _, g := range []struct {
-		token  int64
-		holder string
-	}{{4, "b"}, {5, "b"}} {
-		_, err := pool.Exec(t.Context(), "select claim_one($1, 1, $2, $3, 9)", resource, g.token, g.holder)
-		require.Error(t, err)
-	}
-	require.Equal(t, before, query[string](t, pool, "select resource::text from fence.resource"))
-	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.history"))
-}
-
 // A role that may call the functions can't lock out a resource for good.
 func TestClaim_OutOfBoundsIsRejectedByTheDatabase(t *testing.T) {
 	t.Parallel()
@@ -221,24 +174,6 @@ func TestClaim_OutOfBoundsIsRejectedByTheDatabase(t *testing.T) {
 		require.ErrorContains(t, err, "ZF007", call)
 	}
 	require.Zero(t, query[int](t, pool, "select count(*) from fence.resource"))
-}
-
-// The functions rely on each statement seeing what has committed by then.
-func TestFunctions_NeedReadCommitted(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
-		for _, sql := range []string{"select claim_one('r', 1, 1, 'a', 9)", "select fence.resolve(1, 1, 5, 'a', 1, 1, 8, 9)"} {
-			err := pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-				_, err := tx.Exec(t.Context(), sql)
-				return err
-			})
-			require.ErrorContains(t, err, "ZF008")
-		}
-	}
-	write(t, store, c, set("x", 1))
 }
 
 // A transaction over several resources moves all fences or none, and siblings that name

@@ -1,11 +1,9 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -61,27 +59,6 @@ func TestSeal_OnlyInTheTransactionThatWasChecked(t *testing.T) {
 		})
 	}
 	require.NoError(t, inOne(t, r.app, beginCheckCall(c)+"; savepoint a; release savepoint a; "+sealCall(c, 77)))
-}
-
-// A begin check fails for a grant that doesn't have the fence.
-func TestBeginCheck_OfAnAbsentGrantIsRejected(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	c := claim(t, newStore(t, pool, nil), grant(5, "a"))
-	for message, changes := range map[string][]func(*storage.Claim){
-		" rejected for resource sku/1: ": {
-			func(c *storage.Claim) { c.Grant.Token++ },
-			func(c *storage.Claim) { c.Grant.Epoch++ },
-			func(c *storage.Claim) { c.Grant.Token-- },
-		},
-		"there is no fence with the number ": {func(c *storage.Claim) { c.Resource++ }},
-	} {
-		for _, change := range changes {
-			absent := c
-			change(&absent)
-			require.ErrorContains(t, inOne(t, pool, beginCheckCall(absent)), message)
-		}
-	}
 }
 
 // arrays are the arguments of begin_check and seal, as SQL.
@@ -211,23 +188,6 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	holds(t, r.admin, "x", 0)
 	verifyChain(t, r.admin)
-}
-
-// An operation can't hide from its own transaction that it has ended it: it doesn't know the
-// name under which its transaction is sealed, and a seal of its own makes this one fail.
-func TestForge_AnOperationCannotSealInAnotherTransaction(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	for _, again := range []string{"commit; begin", "rollback; begin"} {
-		c := claim(t, store, grant(5, "a"))
-		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "set session fencekit.xid = '1'; "+again+"; "+beginCheckCall(c), pgx.QueryExecModeSimpleProtocol)
-			return err
-		}), c)
-		require.ErrorIs(t, err, storage.ErrTxEnded)
-		require.Equal(t, c, claim(t, store, c.Grant))
-	}
 }
 
 // A void or a claim under the name of a transaction in doubt doesn't make that

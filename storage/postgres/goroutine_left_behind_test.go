@@ -5,17 +5,13 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/fencekit/fencekit/storage"
 )
 
 // pause blocks the first call that reaches it, until it is resumed.
@@ -127,53 +123,6 @@ func TestRun_NoCallLeftBehindTakesEffect(t *testing.T) {
 	}
 }
 
-// pgx builds LargeObjects on its own transactions only, which know nothing of the
-// session.
-func TestTx_RejectsLargeObjects(t *testing.T) {
-	t.Parallel()
-	for name, returned := range map[string]func(error) error{
-		"returned":  func(err error) error { return err },
-		"swallowed": func(error) error { return nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-				require.NoError(t, set("x", 1)(ctx, tx))
-				large := tx.LargeObjects()
-				_, err := large.Create(ctx, 0)
-				require.ErrorIs(t, err, pgx.ErrTxClosed)
-				return returned(err)
-			})
-			require.ErrorIs(t, err, errors.ErrUnsupported)
-			require.ErrorContains(t, err, "lo_from_bytea")
-			require.True(t, strings.HasPrefix(err.Error(), "postgres: LargeObjects is not available"), err)
-			holds(t, pool, "x", 0)
-			require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
-		})
-	}
-}
-
-// The server's functions do what LargeObjects would.
-func TestTx_LargeObjectsBySQLBelongToIt(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	create := func(oid uint32) storage.Func[pgx.Tx] {
-		return func(ctx context.Context, tx pgx.Tx) error {
-			require.Equal(t, oid, query[uint32](t, tx, "select lo_create($1)", oid))
-			fd := query[int32](t, tx, "select lo_open($1, $2)", oid, int32(pgx.LargeObjectModeWrite))
-			_, err := tx.Exec(ctx, "select lowrite($1, $2)", fd, []byte("content"))
-			return err
-		}
-	}
-	txn := begin(t, store, c)
-	require.NoError(t, txn.Run(t.Context(), create(1001)))
-	txn.Rollback(t.Context())
-	write(t, store, c, create(1002))
-	require.Equal(t, "content", query[string](t, pool, "select convert_from(lo_get(1002), 'UTF8')"))
-	require.Equal(t, 1, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
-}
-
 // rewriter records which connection it is given.
 type rewriter struct{ conn *pgx.Conn }
 
@@ -231,28 +180,6 @@ func TestTx_HidesItsConnectionFromCallbacks(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestTx_TakesNamedArguments(t *testing.T) {
-	t.Parallel()
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		const insert = "insert into item values (@key, @value)"
-		_, err := tx.Exec(ctx, insert, pgx.NamedArgs{"key": "x", "value": 1})
-		require.NoError(t, err)
-		_, err = tx.Exec(ctx, insert, pgx.QueryExecModeSimpleProtocol, pgx.StrictNamedArgs{"key": "y", "value": 2})
-		require.NoError(t, err)
-		batch := &pgx.Batch{}
-		batch.Queue(insert, pgx.NamedArgs{"key": "z", "value": 3})
-		require.NoError(t, tx.SendBatch(ctx, batch).Close())
-		require.Equal(t, 2, query[int](t, tx, "select count(*) from item where value >= @least", pgx.NamedArgs{"least": 2}))
-		// After the first argument a rewriter is a value, as in pgx.
-		require.JSONEq(t, `{"a": 1}`, query[string](t, tx, "select $2::jsonb::text where $1", true, pgx.NamedArgs{"a": 1}))
-		return nil
-	})
-	require.NoError(t, err)
-	for key, value := range map[string]int64{"x": 1, "y": 2, "z": 3} {
-		holds(t, pool, key, value)
-	}
-}
-
 // A result of a batch that was left open reads nothing of the connection's next results.
 func TestTx_ResultLeftOpenInABatchReadsNothing(t *testing.T) {
 	t.Parallel()
@@ -305,34 +232,6 @@ func TestTx_ResultLeftOpenInABatchReadsNothing(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A row that is scanned once more doesn't free the connection, which another call may
-// use by then.
-func TestTx_ScanningTwiceFreesNothing(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), one)
-	store := newStore(t, pool, nil)
-	held := slow{make(chan struct{}), make(chan struct{})}
-	late := make(chan error, 1)
-	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-		row := tx.QueryRow(ctx, "select 1")
-		require.NoError(t, row.Scan(new(int)))
-		go func() {
-			_, err := tx.Exec(context.Background(), "insert into item values ('late', 1)", held)
-			late <- err
-		}()
-		receive(t, held.reached)
-		require.Error(t, row.Scan(new(int)))
-		return nil
-	}), claim(t, store, grant(5, "a")))
-	require.ErrorContains(t, err, "wait for goroutines")
-	write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
-		close(held.goOn)
-		require.Error(t, receive(t, late))
-		return nil
-	}))
-	holds(t, pool, "late", 0)
 }
 
 // scanner is a sql.Scanner.
@@ -404,74 +303,6 @@ func TestTx_ResultIsForOneGoroutineAtATime(t *testing.T) {
 			}), claim(t, store, grant(5, "a")))
 			require.ErrorContains(t, err, "wait for goroutines")
 			holds(t, pool, "x", 0)
-		})
-	}
-}
-
-// wrongInt is a codec that decodes any number as 666.
-type wrongInt struct{ pgtype.Int8Codec }
-
-func (wrongInt) DecodeValue(*pgtype.Map, uint32, int16, []byte) (any, error) { return int64(666), nil }
-
-// An operation that modifies descriptions and types that it got from the connection doesn't
-// affect the next one.
-func TestTx_SharesNoStateOfItsConnection(t *testing.T) {
-	t.Parallel()
-	for name, op := range map[string]struct {
-		spoil func(ctx context.Context, tx pgx.Tx) (later func())
-	}{
-		"type map": {func(ctx context.Context, tx pgx.Tx) func() {
-			rows, err := tx.Query(ctx, "select 1::bigint")
-			require.NoError(t, err)
-			defer rows.Close()
-			types := rows.TypeMap()
-			_, ok := types.TypeForName("mine")
-			require.True(t, ok, "with what the application has registered")
-			types.RegisterType(&pgtype.Type{Name: "int8", OID: pgtype.Int8OID, Codec: wrongInt{}})
-			return func() {}
-		}},
-		"field descriptions": {func(ctx context.Context, tx pgx.Tx) func() {
-			rows, err := tx.Query(ctx, "select 1::bigint")
-			require.NoError(t, err)
-			defer rows.Close()
-			fields := rows.FieldDescriptions()
-			return func() { fields[0].DataTypeOID = pgtype.TextOID }
-		}},
-		"statement description": {func(ctx context.Context, tx pgx.Tx) func() {
-			_, err := tx.Prepare(ctx, "other", "select 666::bigint")
-			require.NoError(t, err)
-			description, err := tx.Prepare(ctx, "answer", "select 42::bigint")
-			require.NoError(t, err)
-			return func() { description.Name, description.SQL = "other", "select 666::bigint" }
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool := openPool(t, migrated(t), one, func(cfg *pgxpool.Config) {
-				cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-					conn.TypeMap().RegisterType(&pgtype.Type{Name: "mine", OID: 4711, Codec: pgtype.Int8Codec{}})
-					_, err := conn.Prepare(ctx, "answer", "select 42::bigint")
-					return err
-				}
-			})
-			store := newStore(t, pool, nil)
-			var later func()
-			write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
-				later = op.spoil(ctx, tx)
-				return nil
-			}))
-			write(t, store, claim(t, store, grant(6, "b")), do(func(ctx context.Context, tx pgx.Tx) error {
-				rows, err := tx.Query(ctx, "answer")
-				require.NoError(t, err)
-				defer rows.Close()
-				require.True(t, rows.Next())
-				later()
-				values, err := rows.Values()
-				require.NoError(t, err)
-				require.Equal(t, []any{int64(42)}, values)
-				rows.Close()
-				require.EqualValues(t, 42, query[int64](t, tx, "answer"))
-				return nil
-			}))
 		})
 	}
 }

@@ -69,21 +69,6 @@ func TestGroupAcross_MovesEachFenceWithItsOwnOperations(t *testing.T) {
 	require.False(t, newStore(t, newPool(t), at(pgx.Serializable)).CanGroup())
 }
 
-// One of the resources was claimed by another holder: nothing of the group stays, and the
-// rejection names that one. The other's position is what it was.
-func TestGroupAcross_OneStaleRejectsAll(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
-	claimOnly(t, pool, grantOf("sku/2", 6))
-	_, err := group(t.Context(), store, claims, inserts("x"), inserts("y"))
-	require.Equal(t, "sku/2", requireRejected(t, err, storage.ReasonStale).Grant.Resource)
-	require.Zero(t, query[int](t, pool, "select count(*) from item"))
-	_, err = group(t.Context(), store, claims[:1], inserts("x"))
-	require.NoError(t, err)
-}
-
 // The same if it was claimed when the begin check had passed, and without an eviction: then only
 // the seal of that resource is left to reject the group.
 func TestGroupAcross_SealsAllOrNone(t *testing.T) {

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -197,51 +196,4 @@ func TestFence_IsRebuiltFromItsHistory(t *testing.T) {
 	claim(t, store, grant(6, "c"))
 	verifyChain(t, pool)
 	holds(t, pool, "x", 3)
-}
-
-// Entries come in the order of their positions, however they lie in the table.
-func TestHistory_ComesInOrder(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	admin := openPool(t, dsn)
-	store := newStore(t, openPool(t, dsn, with(map[string]string{"enable_indexscan": "off", "enable_bitmapscan": "off", "enable_sort": "on"})), nil)
-	c := claim(t, store, grant(5, "a"))
-	for i := range 5 {
-		c = write(t, store, c, set("x", int64(i)))
-	}
-	unprotected(t, admin, "create table saved as select * from fence.history order by seq desc")
-	unprotected(t, admin, "delete from fence.history")
-	unprotected(t, admin, "insert into fence.history select * from saved")
-	require.Len(t, kinds(t, store), 6)
-	entries, err := store.Entries(t.Context(), resource, 2, 2)
-	require.NoError(t, err)
-	require.Equal(t, []int64{3, 4}, []int64{entries[0].Seq, entries[1].Seq})
-}
-
-// An entry's time is that of its move, not of the beginning of its transaction.
-func TestHistory_TimesAreThoseOfTheMoves(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	after := func(tx querier) time.Time {
-		require.True(t, query[bool](t, tx, "select clock_timestamp() > now()"))
-		return query[time.Time](t, tx, "select clock_timestamp()")
-	}
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	times := []time.Time{after(tx)}
-	_, err = tx.Exec(t.Context(), "select claim_one($1, 1, 5, 'a', 7)", resource)
-	require.NoError(t, err)
-	require.NoError(t, tx.Commit(t.Context()))
-	write(t, store, claim(t, store, grant(5, "a")), do(func(_ context.Context, tx pgx.Tx) error {
-		times = append(times, after(tx))
-		return nil
-	}))
-	entries, err := store.Entries(t.Context(), resource, 0, 10)
-	require.NoError(t, err)
-	require.Len(t, entries, len(times))
-	for i, e := range entries {
-		require.False(t, e.At.Before(times[i]), "%s at %v, begun before %v", e.Kind, e.At, times[i])
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -137,26 +136,6 @@ func TestHostile_EncodingHidesNoRejection(t *testing.T) {
 	require.Equal(t, successor, stale.Current)
 }
 
-// An operation that lifts its limits doesn't delay its successor: eviction ends it.
-func TestHostile_LiftedLimitsDoNotDelayTheSuccessor(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
-	old := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "set statement_timeout = 0; set local idle_in_transaction_session_timeout = 0"); err != nil {
-			return err
-		}
-		if err := set("x", 1)(ctx, tx); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, "select pg_sleep(3600)")
-		return err
-	}, "a.wait_event = 'PgSleep'")
-	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
-	require.ErrorIs(t, (<-old).err, storage.ErrStaleToken)
-	holds(t, pool, "x", 2)
-}
-
 // An operation can't bypass the fence by a seal or begin check of its own, rolled back or
 // not.
 func TestHostile_OwnSealInASavepoint(t *testing.T) {
@@ -235,42 +214,4 @@ func TestRun_PlanThatNoLongerFitsIsTransient(t *testing.T) {
 		require.ErrorContains(t, err, "0A000")
 		require.NotErrorAs(t, err, new(*postgres.TransientError))
 	})
-}
-
-// lock_timeout bounds each wait by itself. What bounds all of them is the context.
-func TestStore_ContextBoundsAllWaits(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
-	c := claim(t, store, grant(5, "a"))
-	mustExec(t, pool, "insert into item values ('x', 0)")
-	blocker, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = blocker.Rollback(context.Background()) }()
-	_, err = blocker.Exec(t.Context(), "update item set value = 1; select from fence.resource for no key update")
-	require.NoError(t, err)
-	for what, wait := range map[string]func(ctx context.Context) error{
-		"operation": func(ctx context.Context) error { _, err := attempt(ctx, store, set("x", 2), c); return err },
-		"claim": func(ctx context.Context) error {
-			_, err := store.Claim(ctx, storage.Claim{Grant: grant(6, "b")})
-			return err
-		},
-		"resolve": func(ctx context.Context) error {
-			_, err := store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
-			return err
-		},
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := background(func() (any, error) { return nil, wait(ctx) })
-		waiting(t, pool, "transactionid")
-		cancel()
-		err := (<-done).err
-		require.ErrorIs(t, err, context.Canceled, what)
-		require.NotErrorAs(t, err, new(*storage.RejectedError), what)
-		// The server's own wait ends by lock_timeout, after this test.
-		mustExec(t, pool, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'")
-		eventually(t, pool, "select count(*) = 0 from pg_stat_activity where datname = current_database() and wait_event = 'transactionid'")
-	}
-	require.NoError(t, blocker.Rollback(t.Context()))
-	write(t, store, c, set("x", 3))
 }

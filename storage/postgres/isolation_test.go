@@ -42,19 +42,6 @@ func TestIsolation_IsWhatTheConfigSays(t *testing.T) {
 	}
 }
 
-// A function can't change the level of its transaction, which has begun. The error says where it is set.
-func TestIsolation_CannotBeSetByAFunction(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	for _, sql := range []string{"set transaction isolation level serializable", "vacuum item"} {
-		_, err := attempt(t.Context(), store, statement(sql), c)
-		require.ErrorContains(t, err, "25001", sql)
-		require.ErrorContains(t, err, "its isolation level is postgres.Config.Isolation, and what can't run in a transaction can't be guarded", sql)
-	}
-}
-
 // takeSnapshot begins the transaction on the server, which takes a snapshot at the stricter
 // levels.
 func takeSnapshot(ctx context.Context, t *testing.T, tx pgx.Tx) {
@@ -123,33 +110,6 @@ func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A conflict is noticed in whichever way the statement was sent, and read.
-func TestIsolation_ConflictOfEveryMethodIsNamed(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	mustExec(t, pool, createRun)
-	store := newStore(t, pool, at(pgx.RepeatableRead))
-	mine := errors.New("the operation's own error")
-	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	for name, send := range methods {
-		t.Run(name, func(t *testing.T) {
-			stale := c
-			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-				takeSnapshot(ctx, t, tx)
-				c = write(t, store, c, add("x", 1))
-				send(ctx, tx, "update item set value = 0 where key = 'x' returning value")
-				return mine
-			}), stale)
-			require.ErrorIs(t, err, storage.ErrOvertaken)
-			require.ErrorIs(t, err, mine)
-		})
-	}
-	rejections, err := store.Rejections(t.Context(), resource, 100)
-	require.NoError(t, err)
-	require.Len(t, rejections, 1, "counted under one entry")
-	require.EqualValues(t, len(methods), rejections[0].Count)
 }
 
 // A conflict with an unfenced writer is not a rejection. At READ COMMITTED the operation
@@ -221,24 +181,6 @@ func TestIsolation_WriteSkewWithTheUnfencedFails(t *testing.T) {
 	require.NotErrorAs(t, err, new(*storage.InDoubtError))
 	holds(t, pool, "x", 1)
 	write(t, store, c, set("x", 5))
-}
-
-// Each transaction's snapshot is taken after the claim and after the previous transaction,
-// so that successive holders, and successive transactions of one holder, see each other's
-// writes.
-func TestIsolation_EachSeesWhatCameBefore(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, at(level))
-		for token := range fence.Token(20) {
-			c := claim(t, store, grant(token+1, "h"))
-			for range 3 {
-				c = write(t, store, c, add("x", 1))
-			}
-		}
-		holds(t, pool, "x", 60)
-	})
 }
 
 // The snapshot is older than the row lock that the operation waits for: a lock on

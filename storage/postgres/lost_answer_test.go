@@ -132,27 +132,3 @@ func TestStore_AsksAgainWhereverTheAnswerBreaksOff(t *testing.T) {
 		wire.set(0, nil)
 	}
 }
-
-// So may one whose first claim breaks off while it checks the database.
-func TestCheck_MayBeMadeAgainWhereverAnAnswerBreaksOff(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	for n := 1; ; n++ {
-		var wire cutter
-		pool := openPool(t, dsn, single, wire.onto)
-		require.NoError(t, pool.Ping(t.Context()))
-		written := 0
-		wire.set(3, func([]byte) bool { written++; return written == n })
-		err := newStore(t, pool, nil).Check(t.Context())
-		pool.Close()
-		if wire.count() == 0 {
-			require.NoError(t, err)
-			require.Greater(t, n, 7, "nothing was cut")
-			return
-		}
-		if err != nil { // else it was the ROLLBACK of what was read
-			require.ErrorIs(t, err, storage.ErrStoreUnavailable)
-			require.True(t, guard.SafeToRetry(err), "%v", err)
-		}
-	}
-}

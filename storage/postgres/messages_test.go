@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -89,50 +88,6 @@ func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 		_, err := attempt(t.Context(), newStore(t, pool, cfg), c.op, claimed)
 		require.ErrorContains(t, err, "postgres.Config."+name)
 	}
-}
-
-func TestStore_SaysOnOneLineThatTheDatabaseIsAway(t *testing.T) {
-	t.Parallel()
-	store := newStore(t, openPool(t, "postgres://127.0.0.1:1/x"), nil)
-	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
-	require.ErrorIs(t, err, storage.ErrStoreUnavailable)
-	require.NotContains(t, err.Error(), "\n")
-	require.ErrorContains(t, err, "connection refused")
-}
-
-func TestRun_SaysOnceWhatARawCommitLeaves(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(5, "a")))
-	require.ErrorIs(t, err, storage.ErrTxEnded)
-	require.ErrorContains(t, err, "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error")
-	require.Equal(t, 1, strings.Count(err.Error(), "transaction has ended"), err)
-}
-
-func TestTx_SaysThatAResultIsOpen(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "select generate_series(1, 3)")
-		require.NoError(t, err)
-		defer rows.Close()
-		_, err = tx.Exec(ctx, "select 1")
-		return err
-	}), claim(t, store, grant(5, "a")))
-	require.ErrorContains(t, err, "an open result: close Rows")
-}
-
-// The result that is still open after the operation is the one that its error names.
-func TestRun_SaysOnceThatAResultIsOpen(t *testing.T) {
-	t.Parallel()
-	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Query(ctx, "select generate_series(1, 3)")
-		require.NoError(t, err)
-		return set("x", 1)(ctx, tx)
-	})
-	require.Equal(t, 1, strings.Count(err.Error(), "an open result"), err)
 }
 
 func TestHistory_RejectsAnAbsurdLimit(t *testing.T) {

@@ -106,14 +106,6 @@ func TestMigrate_NamesASchemaThatIsAnothers(t *testing.T) {
 	}
 }
 
-// Tools of replication name the rows of a table by its primary key.
-func TestMigrate_EveryTableHasAPrimaryKey(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	require.Nil(t, query[*string](t, pool, `select string_agg(c.relname, ', ') from pg_class c where c.relnamespace = 'fence'::regnamespace
-		and c.relkind in ('r', 'p') and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)`))
-}
-
 func TestMigrate_RejectsOddSchemaNames(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, pgserver.Database(t))

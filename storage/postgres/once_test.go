@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,25 +25,6 @@ func counting(ctx context.Context, tx pgx.Tx) (n int64, err error) {
 		return 0, err
 	}
 	return n, get("x", &n)(ctx, tx)
-}
-
-func TestOnce_TakesEffectOnce(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	require.NoError(t, err)
-	defer g.Close(context.Background())
-	for range 3 {
-		n, err := guard.Value(t.Context(), g, "r", counting, guard.Once("order 7", []byte("2")))
-		require.NoError(t, err)
-		require.EqualValues(t, 1, n)
-	}
-	_, err = guard.Value(t.Context(), g, "r", counting, guard.Once("order 7", []byte("3")))
-	require.ErrorIs(t, err, storage.ErrKeyReused)
-	holds(t, pool, "x", 1)
-	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.operation"))
-	require.Equal(t, []string{"c", "w"}, collect[string](t, pool, "select kind::text from fence.history order by seq"), "a repeated call moves no fence")
 }
 
 // recalling is a store that calls before ahead of Recall.
@@ -303,14 +283,4 @@ func TestPrune_KeepsOnceKeysForAsLongAsThePolicySays(t *testing.T) {
 	setForward(t, pool, "10 days")
 	_, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{})
 	requireNotReady(t, err, postgres.ClockJumped)
-}
-
-func TestPrune_SaysWhatFailed(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t))
-	store := newStore(t, pool, nil)
-	pool.Close()
-	_, err := store.Prune(t.Context())
-	require.ErrorContains(t, err, "postgres: pruning: ")
-	require.False(t, errors.Is(err, postgres.ErrPruned))
 }

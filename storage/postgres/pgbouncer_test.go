@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
@@ -40,14 +39,6 @@ func openPooled(t testing.TB, pooler *pgbouncer.Pooler, dsn string, options ...f
 	through, err := pooler.DSN(dsn)
 	require.NoError(t, err)
 	return openPool(t, through, append([]func(*pgxpool.Config){unnamed}, options...)...)
-}
-
-func TestPooler_PassesTheContract(t *testing.T) {
-	t.Parallel()
-	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{})
-	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
-		return harness(t, openPooled(t, pooler, migrated(t)), nil)
-	})
 }
 
 // The next client of the server connection finds it unchanged: every setting of Fencekit's

@@ -228,23 +228,6 @@ func TestCommit_AnsweredByAPoolerIsNoFailure(t *testing.T) {
 	}
 }
 
-// Nothing is applied twice, whatever SQLSTATE a pooler uses in its own errors.
-func TestCommit_AnsweredByAPoolerAppliesOnce(t *testing.T) {
-	t.Parallel()
-	for name, pooler := range poolers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool, proxy, store, _ := behindPooler(t)
-			g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](store), nil)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-			onSeal(proxy, pooler)
-			require.NoError(t, guard.Do(t.Context(), g, resource, add("x", 1), guard.Retryable()))
-			holds(t, pool, "x", 1)
-		})
-	}
-}
-
 // An answer with both an error and COMMIT contradicts itself: the rejected part may not
 // have been the whole transaction.
 func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt(t *testing.T) {
@@ -451,19 +434,4 @@ func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A COMMIT in a message without a BEGIN is an operation's, whose outcome may be in doubt. Faults are aimed at it.
-func TestStore_ReadsWithoutACommit(t *testing.T) {
-	t.Parallel()
-	_, proxy, store, _ := behindPooler(t)
-	proxy.OnCommit(func(sql string) *pgproxy.Action {
-		if !strings.HasPrefix(sql, "begin ") {
-			t.Error("not an operation's: " + sql)
-		}
-		return nil
-	})
-	require.NoError(t, store.Check(t.Context()))
-	claim(t, store, grant(5, "a"))
-	require.NotEmpty(t, kinds(t, store))
 }

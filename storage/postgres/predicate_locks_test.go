@@ -16,34 +16,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Transactions over several resources each, all of them different, conflict at
-// SERIALIZABLE where the server remembers a page instead of its rows: beyond
-// max_pred_locks_per_page, which is the remedy. The conflict is transient.
-func TestIsolation_ManyResourcesWantManyPredicateLocks(t *testing.T) {
-	t.Parallel()
-	for setting, conflicts := range map[string]bool{"2": true, "100": false} {
-		t.Run(setting, func(t *testing.T) {
-			_, dsn := startServer(t, map[string]string{"max_pred_locks_per_page": setting})
-			store := newStore(t, openPool(t, dsn), at(pgx.Serializable))
-			var claims []storage.Claim
-			for i := range 20 {
-				claims = append(claims, claim(t, store, fence.Grant{Resource: fmt.Sprint("r", i), Epoch: 1, Token: 5, Holder: "a"}))
-			}
-			one, two := begin(t, store, claims[:10]...), begin(t, store, claims[10:]...)
-			_, err := one.Commit(t.Context(), nil)
-			require.NoError(t, err)
-			_, err = two.Commit(t.Context(), nil)
-			if !conflicts {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorAs(t, err, new(*postgres.TransientError))
-			_, err = begin(t, store, claims[10:]...).Commit(t.Context(), nil)
-			require.NoError(t, err)
-		})
-	}
-}
-
 // pair is two resources whose transactions overlap, each with data of its own.
 type pair struct {
 	*testing.T

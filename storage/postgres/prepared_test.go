@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -108,96 +107,6 @@ func TestBatch_FailsOnceByAPreparedStatement(t *testing.T) {
 			write(t, store, claims[0], batchOf(change.value))
 		})
 	}
-}
-
-// What a batch has committed itself isn't sent again.
-func TestBatch_WithACommitOfItsOwnIsNotSentAgain(t *testing.T) {
-	t.Parallel()
-	pool := preparedPool(t, pgx.QueryExecModeCacheStatement)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	for i, value := range []any{1, "2"} {
-		b, _ := batchOf("update item set value = value + 1")
-		b.Exec("select 1", sends("commit"))
-		b.Exec("select 1", sends("begin"))
-		b.Exec(readThing, value)
-		mustExec(t, pool, "insert into item values ('x', 0) on conflict (key) do update set value = 0")
-		_, err := attempt(t.Context(), store, b, c)
-		require.ErrorIs(t, err, storage.ErrTxEnded)
-		holds(t, pool, "x", 1)
-		if i == 0 {
-			mustExec(t, pool, changes["same values, other type"].sql)
-		}
-	}
-}
-
-// An error that preparing anew doesn't fix is none after which another run succeeds.
-func TestBatch_BadValueIsNotTransient(t *testing.T) {
-	t.Parallel()
-	pool := preparedPool(t, pgx.QueryExecModeCacheStatement)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	for range 3 {
-		good, _ := batchOf(setThing, 1)
-		c = write(t, store, c, good)
-		bad, _ := batchOf(setThing, "one")
-		_, err := attempt(t.Context(), store, bad, c)
-		require.ErrorContains(t, err, "22P02")
-		require.False(t, errors.As(err, new(*postgres.TransientError)))
-	}
-}
-
-// When a connection has lost its statements, each kind of transaction on it would find that out
-// anew, in the middle of what it begins with.
-func TestRun_LosesAllPreparedStatementsAtOnce(t *testing.T) {
-	t.Parallel()
-	read, write := readAll(readThing, 1), statement(setThing, 1)
-	alone := func(op storage.Op[pgx.Tx]) func(*testing.T, *postgres.Store, storage.Claim) storage.Claim {
-		return func(t *testing.T, store *postgres.Store, c storage.Claim) storage.Claim {
-			claims, err := attempt(t.Context(), store, op, c)
-			require.NoError(t, err)
-			return claims[0]
-		}
-	}
-	inBatch := func(t *testing.T, store *postgres.Store, c storage.Claim) storage.Claim {
-		b, _ := batchOf(setThing, 1)
-		return alone(b)(t, store, c)
-	}
-	for name, kinds := range map[string][]func(*testing.T, *postgres.Store, storage.Claim) storage.Claim{
-		"a batch first":     {inBatch, alone(write), alone(read)},
-		"a query first":     {alone(read), inBatch, alone(write)},
-		"a statement first": {alone(write), inBatch, alone(read)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := preparedPool(t, pgx.QueryExecModeCacheStatement)
-			store := newStore(t, pool, nil)
-			c := claim(t, store, grant(5, "a"))
-			for range 3 {
-				for _, kind := range kinds {
-					c = kind(t, store, c)
-				}
-			}
-			mustExec(t, pool, "discard all")
-			_, _ = pool.Exec(t.Context(), setThing, 1) // pgx forgets what it has prepared itself
-			_, _ = pool.Exec(t.Context(), readThing, 1)
-			for _, kind := range kinds {
-				c = kind(t, store, c)
-			}
-		})
-	}
-}
-
-// A batch leaves nothing in pgx that outlives its statement.
-func TestBatch_LeavesThePoolsStatementsAlone(t *testing.T) {
-	t.Parallel()
-	pool := preparedPool(t, pgx.QueryExecModeCacheStatement)
-	store := newStore(t, pool, nil)
-	b, _ := batchOf(setThing, 1)
-	write(t, store, claim(t, store, grant(5, "a")), b)
-	mustExec(t, pool, "deallocate all")
-	_, _ = pool.Exec(t.Context(), setThing, 1) // pgx forgets what it has prepared itself
-	mustExec(t, pool, setThing, 1)
 }
 
 // The statement that a transaction begins with fails at most once, as pgx's own do.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -58,31 +57,6 @@ func TestProtect_AuditLetsAFailedAssertThrough(t *testing.T) {
 	protect(t, pool, "item", "public.resource_of(value)", postgres.ProtectAudit)
 	mustExec(t, pool, "insert into item values ('x', 1), ('y', 0)")
 	require.Equal(t, []string{"error ", "insert sku/1"}, column(t, pool, "select concat(kind, ' ', resource) from fence.unguarded_write order by 1"))
-}
-
-// What is rejected comes with a hint that fits.
-func TestProtect_HintsAtWhatToDo(t *testing.T) {
-	t.Parallel()
-	r := newRoles(t)
-	store := newStore(t, r.app, nil)
-	c := claim(t, store, grant(5, "a"))
-	protect(t, r.admin, "item", "'sku/1'", postgres.ProtectEnforce)
-	for sql, want := range map[string][2]string{
-		"delete from item":                 {"", ""},
-		"insert into item values ('x', 1)": {"protected table public.item: insert rejected: the transaction is not guarded for resource sku/1", "Write the row in a guarded transaction (guard.Do) of its own resource, the value of: 'sku/1'"},
-		"truncate item":                    {"protected table public.item: truncate rejected: TRUNCATE can't be guarded", "Delete each row in a guarded transaction (guard.Do) of its own resource, the value of: 'sku/1'"},
-		beginCheckCall(c) + "; insert into item values ('x', 1)": {"protected table public.item: commit rejected: the transaction wrote rows of resource sku/1 and has no seal for it", "Leave COMMIT to guard.Do, which seals first."},
-	} {
-		err := inOne(t, r.admin, sql)
-		if want[0] == "" {
-			require.NoError(t, err)
-			continue
-		}
-		var answer *pgconn.PgError
-		require.ErrorAs(t, err, &answer)
-		require.Contains(t, answer.Message, want[0])
-		require.Equal(t, want[1], answer.Hint)
-	}
 }
 
 // A prune removes what backends that have ended left behind, and nothing else.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -230,45 +229,6 @@ func TestPrune_GoesOnAfterManyResources(t *testing.T) {
 			require.Equal(t, would, pruned)
 		})
 	}
-}
-
-// While an old snapshot is held, as by pg_dump, what a prune has deleted stays in the index: no
-// later one looks at it.
-func TestPrune_DoesNotLookAtWhatIsGone(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	written(t, store, grant(5, "a"), 1)
-	const n = 100_000
-	unprotected(t, pool, fmt.Sprintf(`insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
-		select id, 'w', i, 1, i, '3', now(), '\x02' from fence.resource, generate_series(3, %d) i`, n))
-	mustExec(t, pool, "update fence.resource set seq = $1", n)
-	unprotected(t, pool, "update fence.history set at = at - interval '100 days'")
-	policy(t, pool, "90 days", 1)
-	dump, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	require.NoError(t, err)
-	defer func() { _ = dump.Rollback(context.Background()) }()
-	require.EqualValues(t, n, query[int64](t, dump, "select count(*) from fence.history"))
-
-	prune := func() (blocks int64) {
-		t.Helper()
-		var plan []struct {
-			Plan struct {
-				Hit  int64 `json:"Shared Hit Blocks"`
-				Read int64 `json:"Shared Read Blocks"`
-			}
-		}
-		require.NoError(t, pool.QueryRow(t.Context(), "explain (analyze, buffers, format json) select fence.prune_by_policy('', 1000)").Scan(&plan))
-		return plan[0].Plan.Hit + plan[0].Plan.Read
-	}
-	prune() // it makes plans
-	first := prune()
-	_, err = store.Prune(t.Context())
-	require.NoError(t, err)
-	unprotected(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
-		select id, 'w', i, 1, i, '3', now() - interval '100 days', '\x02' from fence.resource, generate_series(100001, 102000) i`)
-	mustExec(t, pool, "update fence.resource set seq = 102000")
-	require.Less(t, prune(), 2*first)
 }
 
 // The owner's session may have any defaults: names are UTF-8, and a prune runs at READ

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,38 +64,6 @@ func TestPrune_LeavesAHistoryWithoutItsOldestClaim(t *testing.T) {
 	pruned, err := store.Prune(t.Context())
 	requireNotReady(t, err, postgres.HistoryGap)
 	require.Zero(t, pruned)
-}
-
-// A resource without any history is the last one by name: a prune ends there, and reports it.
-func TestPrune_EndsAtALastResourceWithoutHistory(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	written(t, newStore(t, pool, nil), grant(5, "a"), 5)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 2)
-	unprotected(t, pool, "delete from fence.history where true")
-	for _, dry := range []bool{true, false} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		_, err := postgres.Prune(ctx, pool, "", postgres.PruneOptions{DryRun: dry})
-		requireNotReady(t, err, postgres.HistoryGap)
-	}
-}
-
-// What another prune has deleted meanwhile is no gap.
-func TestPrune_TakesNoPruneForAGap(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	id := written(t, store, grant(5, "a"), 7).Resource
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 1)
-	for _, end := range []int64{4, 6} {
-		first := query[int64](t, pool, "select fence.first_position($1)", id)
-		require.False(t, query[bool](t, pool, "select fence.has_gap($1, $2, $3)", id, first, end))
-		mustExec(t, pool, "select fence.prune(array[$1::integer], array[$2::bigint])", id, end)
-		require.True(t, query[bool](t, pool, "select fence.has_gap($1, $2, $3) is null", id, first, end))
-	}
 }
 
 // When SetPolicy has returned nothing goes any more that only the policy before let go.

@@ -273,23 +273,6 @@ func TestPrune_LosesNothingThatWasSeen(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// The outcome of a transaction whose entry was pruned is unknown, and never "not applied".
-func TestPrune_LeavesNoWrongOutcome(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	applied := write(t, store, c, set("x", 1))
-	write(t, store, applied, set("x", 2))
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 1)
-	_, err := store.Prune(t.Context())
-	require.NoError(t, err)
-	_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: applied.Tx})
-	require.Error(t, err)
-	holds(t, pool, "x", 2)
-}
-
 // A prune waits for no lock of a guarded transaction, and holds none that one needs: it goes on
 // while one runs, also on a resource that is never at rest. Of two prunes one does the work.
 func TestPrune_StandsInNoWay(t *testing.T) {
@@ -412,15 +395,4 @@ func TestHoldHistory_NeedsAReason(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, held)
 	}
-}
-
-// A day of a policy is 24 hours, also where a session's time zone has days of 23.
-func TestPrune_ReckonsDaysOf24Hours(t *testing.T) {
-	t.Parallel()
-	var reckoning, otherwise int
-	require.NoError(t, newPool(t).QueryRow(t.Context(), `
-		select count(*), count(*) filter (where not 'TimeZone=UTC' = any (proconfig)) from pg_proc
-		 where pronamespace = 'fence'::regnamespace and prosrc ~ '(clock_timestamp\(\)|v_now|seen) - (greatest|v_retention|s\.)'`).Scan(&reckoning, &otherwise))
-	require.Positive(t, reckoning)
-	require.Zero(t, otherwise)
 }

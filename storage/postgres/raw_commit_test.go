@@ -130,37 +130,6 @@ func TestRawCommit_NothingIsSentBehindIt(t *testing.T) {
 	}
 }
 
-// The common ways to end it get an error by name.
-func TestRawCommit_IsNamed(t *testing.T) {
-	t.Parallel()
-	for _, sql := range []string{"commit", "rollback", "commit and chain", "commit; begin"} {
-		t.Run(sql, func(t *testing.T) {
-			_, err := guarded(t, statement(sql))
-			require.ErrorIs(t, err, storage.ErrTxEnded)
-		})
-	}
-}
-
-// Settings of the operation's own and its savepoints don't disturb the seal.
-func TestRawSQL_WithoutTransactionControlCommits(t *testing.T) {
-	t.Parallel()
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		for _, sql := range []string{
-			"set local statement_timeout = 0", "set local search_path = pg_temp", "set time zone 'Asia/Tokyo'",
-			"savepoint a", "insert into public.item values ('x', 1)", "rollback to savepoint a", "release savepoint a",
-			"set constraints all deferred", "insert into public.item values ('y', 1)",
-		} {
-			if _, err := tx.Exec(ctx, sql); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	holds(t, pool, "x", 0)
-	holds(t, pool, "y", 1)
-}
-
 // A prepared transaction outlives its session, and so claim and eviction.
 func TestPrepareTransaction_IsRejectedAndNeverSuccess(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,6 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // verdict is a testing.TB that records its failure.
@@ -78,21 +76,6 @@ func TestRequireFenced_FindsUnfencedFunctions(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Behind a pooler the successor's claim cuts the server's connection, not the
-// holder's own.
-func TestRequireFenced_WorksThroughAPooler(t *testing.T) {
-	t.Parallel()
-	pool := openPooled(t, startPooler(t, pgserver.Shared(t), pgbouncer.Config{}), migrated(t))
-	guardtest.RequireFenced(t, newStore(t, pool, nil), resource,
-		func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, set("stock", 1))
-		},
-		func(ctx context.Context) (stock int64, err error) {
-			err = pool.QueryRow(ctx, "select coalesce(max(value), 0) from item").Scan(&stock)
-			return stock, err
-		})
 }
 
 // Its tokens are far above etcd's: a claim above the fence would lock the real service out.

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -73,12 +72,6 @@ func (r roles) member(t testing.TB, of string) string {
 func (r roles) service(t testing.TB) string {
 	t.Helper()
 	return r.member(t, r.names.App)
-}
-
-// Every operation of a store works as the app role.
-func TestRoles_AppPassesTheContract(t *testing.T) {
-	t.Parallel()
-	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newRoles(t).app, nil) })
 }
 
 // A member that doesn't inherit the app role's rights is told so, and not to become a member.
@@ -319,29 +312,4 @@ func TestCheck_RejectsHiddenRows(t *testing.T) {
 	requireNotReady(t, err, postgres.Unsupported)
 	require.ErrorAs(t, err, new(*postgres.HiddenRowsError))
 	require.ErrorContains(t, err, "fence.resource")
-}
-
-// An owner that may not create roles gets an error with the remedy, and the remedy works.
-func TestGrantRoles_SaysWhatToDoWithoutCreateRole(t *testing.T) {
-	t.Parallel()
-	dsn := pgserver.Database(t)
-	admin := openPool(t, dsn)
-	owner, app := newRole(t, admin, "owner"), uniqueRole("app")
-	mustExec(t, admin, "create schema fence authorization "+owner)
-	pool := openPool(t, dsn, as(owner))
-	_, err := postgres.Migrate(t.Context(), pool, "")
-	require.NoError(t, err)
-	grantRoles := func() error { return postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: app}) }
-	err = grantRoles()
-	requireNotReady(t, err, postgres.MissingRights)
-	require.ErrorContains(t, err, "role "+owner+" may not make role "+app+": give it CREATEROLE, or make the role first: create role "+app)
-	mustExec(t, admin, "create role "+app)
-	t.Cleanup(func() { dropRole(admin, app) })
-	require.NoError(t, grantRoles())
-	for _, right := range []string{"nosuperuser createrole", "superuser nocreaterole"} {
-		mustExec(t, admin, "alter role "+owner+" "+right)
-		other := uniqueRole("app")
-		t.Cleanup(func() { dropRole(admin, other) })
-		require.NoError(t, postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: other}), right)
-	}
 }

@@ -32,27 +32,6 @@ func TestSavepoint_UndoesItsOwnWorkOnly(t *testing.T) {
 	}
 }
 
-func TestSavepoint_IsUselessAfterItsEnd(t *testing.T) {
-	t.Parallel()
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		for _, end := range []func(pgx.Tx) error{
-			func(tx pgx.Tx) error { return tx.Commit(ctx) },
-			func(tx pgx.Tx) error { return tx.Rollback(ctx) },
-		} {
-			savepoint, err := tx.Begin(ctx)
-			require.NoError(t, err)
-			require.NoError(t, end(savepoint))
-			require.ErrorIs(t, savepoint.Commit(ctx), pgx.ErrTxClosed)
-			require.ErrorIs(t, savepoint.Rollback(ctx), pgx.ErrTxClosed)
-			require.ErrorIs(t, set("x", 1)(ctx, savepoint), pgx.ErrTxClosed)
-		}
-		return set("y", 1)(ctx, tx)
-	})
-	require.NoError(t, err)
-	holds(t, pool, "x", 0)
-	holds(t, pool, "y", 1)
-}
-
 func TestSavepoint_CommitOfAFailedOneUndoesIt(t *testing.T) {
 	t.Parallel()
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
@@ -84,42 +63,6 @@ func TestSavepoint_FailedRollbackCommitsNothing(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	holds(t, pool, "x", 0)
-}
-
-// The operation's own savepoints may have any name.
-func TestSavepoint_OwnNamesDoNotCollide(t *testing.T) {
-	t.Parallel()
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "savepoint s; insert into item values ('undone', 1)")
-		require.NoError(t, err)
-		nested, err := tx.Begin(ctx)
-		require.NoError(t, err)
-		require.NoError(t, set("kept", 1)(ctx, nested))
-		require.NoError(t, nested.Commit(ctx))
-		_, err = tx.Exec(ctx, "rollback to savepoint s")
-		require.NoError(t, err)
-		return set("kept", 2)(ctx, tx)
-	})
-	require.NoError(t, err)
-	holds(t, pool, "undone", 0)
-	holds(t, pool, "kept", 2)
-}
-
-// Commit and a deferred Rollback work once the open result is closed.
-func TestSavepoint_IsNotEndedBesideAnOpenResult(t *testing.T) {
-	t.Parallel()
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		savepoint, err := tx.Begin(ctx)
-		require.NoError(t, err)
-		require.NoError(t, set("x", 1)(ctx, savepoint))
-		rows, err := savepoint.Query(ctx, "select generate_series(1, 3)")
-		require.NoError(t, err)
-		require.ErrorContains(t, savepoint.Commit(ctx), "in use")
-		rows.Close()
-		return savepoint.Commit(ctx)
-	})
-	require.NoError(t, err)
-	holds(t, pool, "x", 1)
 }
 
 // A savepoint that was neither released nor rolled back, as some mappers leave it, is

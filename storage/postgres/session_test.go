@@ -3,11 +3,9 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"reflect"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -76,25 +74,6 @@ func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
 	}))
 	holds(t, pool, "x", 1)
 	holds(t, pool, "y", 0)
-}
-
-// A batch belongs to the user, who may send it again.
-func TestTx_LeavesTheBatchAsItWas(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	b := &pgx.Batch{}
-	called := 0
-	b.Queue("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1").
-		Exec(func(pgconn.CommandTag) error { called++; return nil })
-	callback := reflect.ValueOf(b.QueuedQueries[0].Fn).Pointer()
-	c := claim(t, store, grant(5, "a"))
-	for range 2 {
-		c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error { return tx.SendBatch(ctx, b).Close() }))
-	}
-	holds(t, pool, "x", 2)
-	require.Equal(t, 2, called)
-	require.Equal(t, callback, reflect.ValueOf(b.QueuedQueries[0].Fn).Pointer())
 }
 
 // An error of the operation's own that looks like one of ours is not taken for it.

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -130,49 +129,4 @@ func TestClaim_NotConfirmedByTheStandbyFails(t *testing.T) {
 	standby.regain()
 	require.NoError(t, (<-claimed).err)
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
-}
-
-// Settings of the user's that lower durability don't apply to guarded transactions:
-// synchronous_commit is at least on while COMMIT runs.
-func TestCommit_IsDurableWhateverTheSettings(t *testing.T) {
-	t.Parallel()
-	for setting, want := range map[string]string{
-		"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply",
-	} {
-		t.Run(setting, func(t *testing.T) {
-			t.Parallel()
-			dsn := migrated(t)
-			pool := openPool(t, dsn, with(map[string]string{"synchronous_commit": setting}))
-			store := newStore(t, pool, nil)
-			mustExec(t, pool, `create table seen (what text, setting text);
-				create function defer() returns trigger language plpgsql as $$
-				begin set constraints all deferred; return new; end $$;
-				create function note() returns trigger language plpgsql as $$
-				begin insert into public.seen values (new.kind, current_setting('synchronous_commit')); return null; end $$;
-				create trigger defer before insert on fence.history for each row execute function defer();
-				create constraint trigger at_commit after insert on fence.history deferrable initially deferred for each row
-				when (new.kind <> 'w') execute function note()`)
-			c := claim(t, store, grant(5, "a"))
-			txn := begin(t, store, c)
-			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-			require.NoError(t, txn.Run(t.Context(), statement("set local synchronous_commit = "+setting)))
-			_, err := txn.Commit(t.Context(), nil)
-			require.NoError(t, err)
-			_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{claim(t, store, grant(5, "a"))}, Tx: 7})
-			require.NoError(t, err)
-			rows, err := pool.Query(t.Context(), "select what || ' ' || setting from seen order by what")
-			require.NoError(t, err)
-			seen, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			require.NoError(t, err)
-			require.Equal(t, []string{"c " + want, "v " + want}, seen)
-			settled, err := pool.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = settled.Rollback(t.Context()) }()
-			_, err = settled.Exec(t.Context(), "set local synchronous_commit = "+setting+"; call fence.before_commit()")
-			require.NoError(t, err)
-			var setting string
-			require.NoError(t, settled.QueryRow(t.Context(), "show synchronous_commit").Scan(&setting))
-			require.Equal(t, want, setting, "of a guarded COMMIT")
-		})
-	}
 }

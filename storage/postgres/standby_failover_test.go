@@ -150,28 +150,6 @@ func TestFailover_NamesWhatAProcessLostThatGaveTheResourceUp(t *testing.T) {
 	verifyChain(t, r.pool)
 }
 
-// A Hold that has only read on the primary can't write to the standby that took over: it
-// may have read commits that are lost. The Guard goes on under a new grant.
-func TestFailover_EndsAHoldThatMerelyRead(t *testing.T) {
-	t.Parallel()
-	r := newReplicated(t)
-	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](r.store), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	require.NoError(t, guard.Do(t.Context(), g, resource, set("x", 1)))
-	r.cutOff(t)
-	mustExec(t, r.direct, "update item set value = 2")
-	err = guard.Hold(t.Context(), g, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
-		read := query[int64](t, r.direct, "select value from item") // under the grant, but on another connection
-		r.failOver(t)
-		return guard.Do(ctx, h, resource, set("x", read+1))
-	})
-	requireRejected(t, err, storage.ReasonFailedOver)
-	holds(t, r.pool, "x", 1)
-	require.NoError(t, guard.Do(t.Context(), g, resource, add("x", 1)))
-	holds(t, r.pool, "x", 2)
-}
-
 // With a synchronous standby no acknowledged transaction is lost, even if database and
 // operation ask for less: a commit that the standby lacks is not acknowledged.
 func TestFailover_SynchronousLosesNothingAcknowledged(t *testing.T) {

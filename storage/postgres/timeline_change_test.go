@@ -122,26 +122,6 @@ func TestFailover_BeforeTheSealIsInDoubt(t *testing.T) {
 	holds(t, pool, "x", 0)
 }
 
-// If the server said that it ends the session before it failed over, the error of the seal
-// says that it failed over.
-func TestFailover_IsNamedToTheSealItCutsOff(t *testing.T) {
-	t.Parallel()
-	server, dsn := startServer(t, nil)
-	store := newStore(t, openPool(t, dsn), nil)
-	txn := begin(t, store, claim(t, store, grant(5, "a")))
-	var pid int
-	require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-		pid = query[int](t, tx, "select pg_backend_pid()")
-		return set("x", 1)(ctx, tx)
-	})))
-	other := openPool(t, dsn)
-	require.True(t, query[bool](t, other, "select pg_terminate_backend($1, 60000)", pid))
-	failOver(t, server, other)
-	_, err := txn.Commit(t.Context(), nil)
-	requireFailedOver(t, err, storage.StageSeal)
-	holds(t, openPool(t, dsn), "x", 0)
-}
-
 // A Hold that has read before a failover doesn't write after it; the next one gets
 // a grant of the new timeline.
 func TestFailover_EndsAHold(t *testing.T) {

@@ -7,13 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/epoch"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -123,45 +121,6 @@ func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
 	require.Equal(t, "11 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
 	_, err = store.Claim(t.Context(), storage.Claim{Grant: epochGrant(11, 5+2*jump+1)})
 	requireRejected(t, err, storage.ReasonTokenJump)
-}
-
-// A database that was last used by tests two years ago accepts the tokens of guardtest's
-// lock service.
-func TestClaim_AnEarlierRunOfTestsIsNoObstacle(t *testing.T) {
-	t.Parallel()
-	var grants []fence.Grant
-	synctest.Test(t, func(t *testing.T) {
-		for range 2 {
-			lease, err := guardtest.NewLocker().Acquire(t.Context(), resource)
-			require.NoError(t, err)
-			grants = append(grants, lease.Grant())
-			require.NoError(t, lease.Release(t.Context()))
-			time.Sleep(2 * 365 * 24 * time.Hour)
-		}
-	})
-	store := newStore(t, newPool(t), nil)
-	claim(t, store, grants[0])
-	claim(t, store, grants[1])
-}
-
-// The one row with the marks is rarely written, so that claims don't contend for it.
-func TestClaim_LeavesTheMarksAlone(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	version := func() string { return query[string](t, pool, "select ctid::text from fence.setting") }
-	claim(t, store, epochGrant(1, 1))
-	before := version()
-	for token := range fence.Token(20) {
-		claim(t, store, epochGrant(1, token+1))
-	}
-	claim(t, store, epochGrant(1, stride+1))
-	require.Equal(t, before, version())
-	claim(t, store, epochGrant(1, stride+2))
-	raised := version()
-	require.NotEqual(t, before, raised)
-	claim(t, store, epochGrant(1, 2*stride+2))
-	require.Equal(t, raised, version())
 }
 
 // A claim that raises the mark and then waits for a fence doesn't delay other claims.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -236,18 +235,6 @@ func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
 	}
 }
 
-// If an operation returns the first failure itself, it is named once.
-func TestRun_NamesAReturnedFailureOnce(t *testing.T) {
-	t.Parallel()
-	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		_, first := tx.Exec(ctx, "select 1/0")
-		_, second := tx.Exec(ctx, "select 1")
-		return errors.Join(second, first)
-	})
-	require.Equal(t, 1, strings.Count(err.Error(), "22012"), err)
-	require.NotContains(t, err.Error(), "did not return")
-}
-
 // A failure that a savepoint has undone is not named for a later one.
 func TestRun_NamesTheFailureThatStands(t *testing.T) {
 	t.Parallel()
@@ -258,27 +245,6 @@ func TestRun_NamesTheFailureThatStands(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "42P01")
 	require.NotContains(t, err.Error(), "22012")
-}
-
-// A failure that the database calls temporary is temporary even if the operation ignored
-// it.
-func TestRun_SwallowedDeadlockIsTransient(t *testing.T) {
-	t.Parallel()
-	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		_, _ = tx.Exec(ctx, "do $$ begin raise exception 'as if' using errcode = '40P01'; end $$")
-		return nil
-	})
-	require.ErrorAs(t, err, new(*postgres.TransientError))
-}
-
-func TestRun_NamesHowTheConnectionWasLost(t *testing.T) {
-	t.Parallel()
-	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
-		return nil
-	})
-	require.ErrorContains(t, err, "the connection was lost during the operation")
-	require.ErrorContains(t, err, "57P01")
 }
 
 // A result that is still open when COMMIT goes out could hold up the seal after

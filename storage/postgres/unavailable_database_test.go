@@ -2,21 +2,10 @@ package postgres_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/base64"
 	"encoding/binary"
-	"encoding/pem"
-	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -105,54 +94,6 @@ func afterConnect(sql string) func(*pgxpool.Config) {
 			return err
 		}
 	}
-}
-
-// A certificate that is wrong stays so. Only the network's failures pass by themselves.
-func TestCheck_SaysThatACertificateIsWrong(t *testing.T) {
-	t.Parallel()
-	_, dsn := startServer(t, nil)
-	admin := openPool(t, dsn)
-	own, key := makeCertificate(t)
-	other, _ := makeCertificate(t)
-	mustExec(t, admin, fmt.Sprintf("copy (select '%s') to program 'base64 -d > server.crt'", base64.StdEncoding.EncodeToString(own)))
-	mustExec(t, admin, fmt.Sprintf("copy (select '%s') to program 'umask 077; base64 -d > server.key'", base64.StdEncoding.EncodeToString(key)))
-	mustExec(t, admin, "alter system set ssl = on")
-	mustExec(t, admin, "select pg_reload_conf()")
-	file := func(pem []byte) string {
-		name := filepath.Join(t.TempDir(), "ca.crt")
-		require.NoError(t, os.WriteFile(name, pem, 0o600))
-		return name
-	}
-	trusting := func(mode string, pem []byte) *pgxpool.Pool {
-		return openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode="+mode+"&sslrootcert="+file(pem), 1))
-	}
-	works := trusting("verify-ca", own)
-	require.Eventually(t, func() bool { return works.Ping(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
-	for name, pool := range map[string]*pgxpool.Pool{
-		"untrusted":        trusting("verify-ca", other),
-		"for another host": trusting("verify-full", own),
-	} {
-		err := newStore(t, pool, nil).Check(t.Context())
-		require.ErrorIs(t, err, storage.ErrStoreUnavailable, name)
-		require.ErrorContains(t, err, "(check sslmode, sslrootcert, sslcert and the host in the DSN", name)
-		require.False(t, guard.SafeToRetry(err), name)
-	}
-}
-
-// makeCertificate makes a certificate that is its own authority, for a host that is none of ours.
-func makeCertificate(t *testing.T) (certificate, key []byte) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "db.example"}, DNSNames: []string{"db.example"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	require.NoError(t, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	require.NoError(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
 // refusesTLSAndEnds is the address of a server that has no TLS, and ends while a client logs in.

@@ -1,10 +1,8 @@
 package postgres_test
 
 import (
-	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/storage"
@@ -31,31 +29,4 @@ func TestViews_SayWhatTheTablesHave(t *testing.T) {
 	}, column(t, r.reader, "select concat_ws(' ', resource, position, number, id, coalesce(name, '-'), coalesce(attrs::text, '-'), token, holder) from fence.entry_operation order by resource, position, number"))
 	require.Equal(t, []string{"sku/1 3 1 5 a 1 t"},
 		column(t, r.reader, "select concat_ws(' ', resource, position, epoch, token, holder, claim_position, hash = (select e.hash from fence.entry e where e.position = 3)) from fence.current_fence"))
-}
-
-// A filter by resource and position is answered by indexes, and so is one by time.
-func TestViews_UseTheIndexes(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), with(map[string]string{"enable_seqscan": "off"}), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	for sql, want := range map[string][]string{
-		"select * from fence.entry where resource = 'sku/1' and position between 5 and 9":                          {"resource_name_key", "Index Cond: ((resource = r.id) AND ((seq)::bigint >= 5) AND ((seq)::bigint <= 9))"},
-		"select * from fence.entry_operation where resource = 'sku/1' and position > 5":                            {"resource_name_key", "(seq)::bigint > 5"},
-		"select * from fence.current_fence where resource > 'sku/1' order by resource limit 10":                    {"resource_name_key"},
-		"select * from fence.rejection where (resource, id) > ('a', 1) order by resource, id limit 9":              {"rejection_resource"},
-		"select * from fence.entry where ten_minutes >= '2026-03-03 10:00Z' and ten_minutes < '2026-03-03 11:00Z'": {"history_at"},
-		"select * from fence.entry_operation where ten_minutes = '2026-03-03 10:00Z'":                              {"history_at"},
-	} {
-		plan := strings.Join(column(t, pool, "explain "+sql), "\n")
-		require.NotContains(t, plan, "Seq Scan", sql)
-		for _, text := range want {
-			require.Contains(t, plan, text, sql)
-		}
-	}
-}
-
-// Each view, and each of their columns that has no plain name, says what it is.
-func TestViews_AreExplained(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	require.Empty(t, column(t, pool, "select relname from pg_class where relnamespace = 'fence'::regnamespace and relkind = 'v' and obj_description(oid) is null"))
 }
