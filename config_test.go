@@ -101,10 +101,10 @@ func TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet(t *testing.T) {
 	require.ErrorIs(t, err, guard.ErrInvalid)
 }
 
-// The defaults that New compares are those of the parts, which docs/configuration.md has.
+// The defaults that New compares are those of the parts, which docs/operate.md has.
 func TestNew_ComparesTheDefaultsOfTheParts(t *testing.T) {
 	t.Parallel()
-	page := read(t, "docs/configuration.md")
+	page := read(t, "docs/operate.md")
 	for _, row := range []string{"`TTL` | 10 s", "`StatementTimeout` | 5 s", "`LockTimeout` | 2 s", "`IdleTimeout` | 5 s"} {
 		require.Regexp(t, regexp.MustCompile(`(?m)^\| `+regexp.QuoteMeta(row)), page, "New's own constant has to follow")
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// docs/guides/operations.md: binaries before and after a migration. One that is older than the
+// docs/operate.md: binaries before and after a migration. One that is older than the
 // schema goes on, and starts; one that is newer is rejected until the schema is migrated, while
 // those that run go on.
 func TestUpgrade_MigrateFirst(t *testing.T) {

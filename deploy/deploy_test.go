@@ -73,12 +73,12 @@ func alerts(t *testing.T) []alert {
 // An alert says what is the matter and where to read on; its test has it fire, and not.
 func TestAlerts_HaveASummaryARunbookAndATest(t *testing.T) {
 	t.Parallel()
-	guide, tests := read(t, "../docs/guides/observability.md"), read(t, "prometheus/alerts_test.yml")
+	guide, tests := read(t, "../docs/operate.md"), read(t, "prometheus/alerts_test.yml")
 	for _, a := range alerts(t) {
 		require.NotEmpty(t, a.Annotations["summary"], a.Alert)
 		require.Contains(t, []string{"critical", "warning"}, a.Labels["severity"], a.Alert)
 		page, anchor, _ := strings.Cut(a.Annotations["runbook_url"], "#")
-		require.Equal(t, "https://github.com/fencekit/fencekit/blob/main/docs/guides/observability.md", page)
+		require.Equal(t, "https://github.com/fencekit/fencekit/blob/main/docs/operate.md", page)
 		heading := strings.ReplaceAll(anchor, "-", " ")
 		require.Contains(t, strings.ToLower(guide), "\n### "+heading+"\n", a.Alert)
 		require.Contains(t, guide, "`"+a.Alert+"`")

@@ -9,8 +9,17 @@
 // grant, the claim, a rejection and the resolution of a COMMIT in doubt are events of the span;
 // those of a guard.Hold itself are events of the span in the Hold's context.
 //
-// docs/guides/observability.md has tables of the attributes, the events and the metrics. Spans have the
-// names of resources; metrics have their classes only.
+// Attributes of a span: fence.resources and fence.resource.class; fence.tokens, those of the last run;
+// guard.operation.name and guard.operation.id (guard.Name, guard.OpID); guard.batch_size from 2 on;
+// guard.outcome, guard.runs, guard.read_only; error.type, the reason of a rejection or the outcome.
+//
+// Events: guard.queued and guard.dequeued (the wait for the turn), fence.acquired, guard.claimed,
+// guard.rejected (with the reason, the stage, and who had the fence), guard.resolved and
+// guard.unresolved (a COMMIT in doubt).
+//
+// The metrics are those of guardprometheus under OpenTelemetry's names: fence.leases_lost for
+// fence_leases_lost_total. docs/operate.md has a table of them. Spans have the names of resources;
+// metrics have their classes only.
 //
 // Not covered: a Locker or an election that is used without a Guard. A paused process reports
 // only once it is resumed.

@@ -4,7 +4,7 @@
 //	…
 //	g, err := fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{metrics}}})
 //
-// docs/guides/observability.md has a table of the metrics. They are labelled by the class of
+// docs/operate.md has a table of the metrics. They are labelled by the class of
 // the resource, which is the part of its name before the first slash, and never by the resource.
 //
 // Not covered: a Locker, or an election of one, that is used without the Guard. A paused process reports

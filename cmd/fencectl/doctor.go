@@ -35,9 +35,9 @@ func newDoctor(out *cli.Output) *cobra.Command {
 		Short: "Examine etcd and databases, and say how to fix what is wrong",
 		Long: `Examine etcd, databases, and whether they fit together. Each finding has an ID,
 a severity, what was seen, why it matters, and the fix, with commands if it has
-any; docs/guides/doctor.md lists all of them. SQL is for the owner of the
-schema, or for a superuser where it changes the server. The commands repeat the
-flags of this one that say where etcd, the databases and the schema are, without
+any. SQL is for the owner of the schema, or for a superuser where it changes the
+server. The commands repeat the flags of this one that say where etcd, the
+databases and the schema are, without
 passwords: give those in PGPASSWORD or ~/.pgpass, or give the whole URL in
 FENCEKIT_DATABASE_URL instead of by flag. They read the same variables.
 

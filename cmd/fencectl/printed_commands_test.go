@@ -63,7 +63,7 @@ type printedCommand struct {
 func printedCommands(t *testing.T) (all []printedCommand) {
 	t.Helper()
 	root := filepath.Join("..", "..")
-	remedies := filepath.Join("docs", "errors.md")
+	remedies := filepath.Join("docs", "operate.md")
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err

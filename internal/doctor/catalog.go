@@ -261,7 +261,7 @@ var (
 		ID: "database-went-back", Severity: Violated,
 		When: "a holder was rejected with the reason \"went back\" in the present epoch: the database no longer had what the holder had seen committed",
 		Why:  "Acknowledged writes are lost, as after a restore from a backup or a failover to a standby that lacked the newest transactions.",
-		Fix:  "Compare with other records what was lost after the last entries (fencectl tokens history {resource}), as docs/guides/restores.md says. Use a synchronous standby. This finding stays until the epoch is raised.",
+		Fix:  "Compare with other records what was lost after the last entries (fencectl tokens history {resource}), as docs/operate.md says. Use a synchronous standby. This finding stays until the epoch is raised.",
 		Run:  []string{bump},
 	})
 )

@@ -4,8 +4,7 @@
 // # Model
 //
 // The table checks lists all checks. Each reads one thing and returns Findings. A Finding is of a
-// Kind, which the catalog lists with its severity, the reason why it matters and the fix;
-// docs/guides/doctor.md has the same table. A server that doesn't answer, an etcd that grants no lock to
+// Kind, which the catalog lists with its severity, the reason why it matters and the fix. A server that doesn't answer, an etcd that grants no lock to
 // the user and a schema that isn't migrated are findings themselves. Their further checks aren't made
 // then, and those of the other servers are.
 //

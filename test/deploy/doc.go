@@ -1,2 +1,2 @@
-// Package deploy tests the files of the directory deploy, and the commands of docs/guides/operations.md.
+// Package deploy tests the files of the directory deploy, and the commands of docs/operate.md.
 package deploy

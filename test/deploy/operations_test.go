@@ -17,12 +17,14 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// commands returns the lines of a page that are commands: those that are indented, by four spaces or more.
+// commands returns the commands of a page up to its section on the doctor: the lines that are indented by four spaces or more.
 func commands(t *testing.T, page string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
 	require.NoError(t, err)
-	for _, line := range regexp.MustCompile(`(?m)^ {4,}(\S.*)$`).FindAllStringSubmatch(string(text), -1) {
+	first, _, found := strings.Cut(string(text), "\n## Doctor\n")
+	require.True(t, found)
+	for _, line := range regexp.MustCompile(`(?m)^ {4,}(\S.*)$`).FindAllStringSubmatch(first, -1) {
 		lines = append(lines, line[1])
 	}
 	return lines
@@ -49,7 +51,7 @@ func TestOperations_CommandsOfTheGuideWork(t *testing.T) {
 		return u.String()
 	}
 
-	lines := commands(t, "docs/guides/operations.md")
+	lines := commands(t, "docs/operate.md")
 	require.Len(t, lines, 13)
 	sold := false
 	script := []string{"set -ex", "export FENCEKIT_ETCD_ENDPOINTS=" + etcd.Endpoint(), "export OWNER_URL='" + as("shop_owner") + "'"}

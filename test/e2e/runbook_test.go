@@ -32,7 +32,7 @@ var sharedFencectl = testserver.NewShared(func(ctx context.Context) (*tool, erro
 	return &tool{dir}, nil
 })
 
-// runbook is the commands of the sections of docs/guides/restores.md, which a test runs one after
+// runbook is the commands of the sections of docs/operate.md, which a test runs one after
 // another: all commands of a section, and no others.
 type runbook struct {
 	t        *testing.T
@@ -64,11 +64,11 @@ var commandLine = regexp.MustCompile(`(?m)^    (\S.*?)(?: +# .*)?$`)
 func (b *runbook) open(heading string) {
 	b.t.Helper()
 	b.done()
-	text, err := os.ReadFile("../../docs/guides/restores.md")
+	text, err := os.ReadFile("../../docs/operate.md")
 	require.NoError(b.t, err)
-	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
+	_, section, found := strings.Cut(string(text), "\n### "+heading+"\n")
 	require.True(b.t, found, heading)
-	b.section, _, _ = strings.Cut(section, "\n## ")
+	b.section, _, _ = strings.Cut(section, "\n##")
 	for _, match := range commandLine.FindAllStringSubmatch(b.section, -1) {
 		b.commands = append(b.commands, match[1])
 	}
