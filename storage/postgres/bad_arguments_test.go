@@ -1,18 +1,14 @@
 package postgres_test
 
 import (
-	"context"
 	"reflect"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -38,62 +34,6 @@ func TestNewStore_RejectsBadConfig(t *testing.T) {
 	require.ErrorIs(t, err, guard.ErrInvalid, "longer than the default StatementTimeout")
 	_, err = postgres.NewStore(pool, &postgres.Config{CheckInterval: -1})
 	require.NoError(t, err)
-}
-
-func TestStore_RejectsBadArguments(t *testing.T) {
-	t.Parallel()
-	store := newStore(t, newPool(t), nil)
-	_, err := store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{}})
-	require.ErrorAs(t, err, new(*fence.InvalidGrantError))
-	_, err = store.Begin(t.Context())
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	c := claim(t, store, grant(5, "a"))
-	_, err = attempt(t.Context(), store, set("x", 1), c, c)
-	require.ErrorIs(t, err, guard.ErrInvalid, "one resource twice")
-}
-
-// With a context that has ended every step fails, and nothing is left behind.
-func TestStore_WithAnEndedContext(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := store.Claim(ended, storage.Claim{Grant: grant(6, "b")})
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = store.Begin(ended, c)
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = store.Resolve(ended, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = store.Entries(ended, resource, 0, 1)
-	require.ErrorIs(t, err, context.Canceled)
-	_, err = store.Rejections(ended, resource, 1)
-	require.ErrorIs(t, err, context.Canceled)
-
-	txn := begin(t, store, c)
-	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-	require.ErrorIs(t, txn.Run(ended, set("x", 2)), context.Canceled)
-	txn.Rollback(ended)
-
-	txn = begin(t, store, c)
-	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-	_, err = txn.Commit(ended, nil)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorAs(t, err, new(*storage.InDoubtError))
-
-	inside, stop := context.WithCancel(t.Context())
-	_, err = attempt(inside, store, do(func(ctx context.Context, tx pgx.Tx) error {
-		if err := set("x", 1)(ctx, tx); err != nil {
-			return err
-		}
-		stop()
-		return set("x", 2)(ctx, tx)
-	}), c)
-	require.ErrorIs(t, err, context.Canceled)
-	write(t, store, c, set("y", 1))
-	holds(t, pool, "x", 0)
-	noneInUse(t, pool)
 }
 
 func TestCheck_OnAnEmptyDatabase(t *testing.T) {

@@ -37,23 +37,3 @@ func TestBatch_RefusesToEndItsTransaction(t *testing.T) {
 	require.ErrorIs(t, b.Run(t.Context(), tx), fence.ErrInvalid)
 	require.NoError(t, tx.Rollback(t.Context()))
 }
-
-// A savepoint of the batch's own can be rolled back, and a statement prepared.
-func TestBatch_KeepsItsSavepoints(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	for _, back := range []string{"rollback to s", "ROLLBACK TO SAVEPOINT s", "rollback work to s", "rollback /* a */ transaction to s"} {
-		b, _ := batchOf("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1")
-		b.Exec("savepoint s")
-		b.Exec("delete from item")
-		b.Exec(back)
-		b.Exec("release s")
-		c = write(t, store, c, b)
-	}
-	holds(t, pool, "x", 4)
-	b, _ := batchOf("prepare plan as select 1")
-	b.Exec("deallocate plan")
-	write(t, store, c, b)
-}

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql/driver"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -102,29 +101,4 @@ func TestBatch_MeetsNothingOfAnother(t *testing.T) {
 		batch(context.WithValue(t.Context(), tenant{}, "d"), func(b *postgres.Batch) { b.Exec(insert, ofTenant{}) }))
 	require.Equal(t, "a", query[string](t, pool, "select string_agg(of, ' ') from tenant.row"))
 	require.Equal(t, "b c d", query[string](t, pool, "select string_agg(of, ' ' order by of) from public.row"))
-}
-
-// exploding panics when it is encoded.
-type exploding struct{}
-
-func (exploding) Value() (driver.Value, error) { panic("boom") }
-
-// An argument that panics is the affair of its own call.
-func TestBatch_ArgumentThatPanicsTakesNoOtherCallAlong(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), single)
-	insert := func(key any) func(g *guard.Guard[pgx.Tx]) error {
-		return func(g *guard.Guard[pgx.Tx]) error {
-			var b postgres.Batch
-			b.Exec("insert into item values ($1, 1)", key)
-			return guard.Exec(t.Context(), g, resource, &b)
-		}
-	}
-	works := func(key string) func(g *guard.Guard[pgx.Tx]) {
-		return func(g *guard.Guard[pgx.Tx]) { assert.NotPanics(t, func() { assert.NoError(t, insert(key)(g)) }) }
-	}
-	inQueue(t, newStore(t, pool, nil), works("a"),
-		func(g *guard.Guard[pgx.Tx]) { assert.PanicsWithValue(t, "boom", func() { _ = insert(exploding{})(g) }) },
-		works("c"))
-	require.Equal(t, "a c", query[string](t, pool, "select string_agg(key, ' ' order by key) from item"))
 }

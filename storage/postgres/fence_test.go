@@ -122,37 +122,6 @@ func TestFence_RejectsTheTokenIssuedTwice(t *testing.T) {
 	})
 }
 
-func TestClaim_EpochOnlyRises(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	first := grant(5, "a")
-	c := claim(t, store, first)
-	other := grant(1, "b")
-	other.Resource, other.Epoch = "sku/2", 3
-	claim(t, store, other)
-
-	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(6, "c")})
-	requireRejected(t, err, storage.ReasonEpochBehind, "the database remembers, for all resources")
-	require.ErrorContains(t, err, "epoch 3")
-	rejected := grant(9, "d")
-	rejected.Resource, rejected.Epoch = other.Resource, 2
-	_, err = store.Claim(t.Context(), storage.Claim{Grant: rejected})
-	requireRejected(t, err, storage.ReasonEpochBehind)
-
-	higher := grant(1, "e")
-	higher.Epoch = 3
-	claim(t, store, higher)
-	_, err = attempt(t.Context(), store, set("x", 1), c)
-	require.ErrorIs(t, err, storage.ErrStaleToken, "a lower token of a higher epoch has superseded it")
-	require.EqualValues(t, 3, query[int](t, pool, "select epoch from fence.setting"))
-
-	rejections, err := store.Rejections(t.Context(), resource, 10)
-	require.NoError(t, err)
-	require.Equal(t, storage.ReasonEpochBehind, rejections[1].Reason)
-	require.EqualValues(t, 3, rejections[1].Current.Epoch)
-}
-
 // A role that may call the functions can't lock out a resource for good.
 func TestClaim_OutOfBoundsIsRejectedByTheDatabase(t *testing.T) {
 	t.Parallel()
@@ -174,34 +143,6 @@ func TestClaim_OutOfBoundsIsRejectedByTheDatabase(t *testing.T) {
 		require.ErrorContains(t, err, "ZF007", call)
 	}
 	require.Zero(t, query[int](t, pool, "select count(*) from fence.resource"))
-}
-
-// A transaction over several resources moves all fences or none, and siblings that name
-// them in any order don't deadlock.
-func TestFence_SeveralMoveTogether(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, at(level))
-		other := grant(1, "a")
-		other.Resource = "sku/2"
-		one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
-		claims, err := attempt(t.Context(), store, set("x", 1), two, one)
-		require.NoError(t, err)
-		require.EqualValues(t, []int64{2, 2}, []int64{claims[0].Seq, claims[1].Seq})
-
-		other.Token, other.Holder = 2, "b"
-		claimOnly(t, pool, other)
-		txn, err := store.Begin(t.Context(), claims[1])
-		require.NoError(t, err)
-		require.NoError(t, txn.Run(t.Context(), set("x", 2)))
-		_, err = txn.Commit(t.Context(), nil)
-		require.NoError(t, err)
-		_, err = attempt(t.Context(), store, set("x", 3), claims...)
-		require.ErrorIs(t, err, storage.ErrStaleToken)
-		require.Equal(t, other.Resource, err.(*storage.RejectedError).Grant.Resource)
-		holds(t, pool, "x", 2)
-	})
 }
 
 // With one connection no rejection waits for a second one.

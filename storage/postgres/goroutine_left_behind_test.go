@@ -180,60 +180,6 @@ func TestTx_HidesItsConnectionFromCallbacks(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A result of a batch that was left open reads nothing of the connection's next results.
-func TestTx_ResultLeftOpenInABatchReadsNothing(t *testing.T) {
-	t.Parallel()
-	batch := &pgx.Batch{}
-	batch.Queue("select generate_series(1, 10)")
-	for name, leave := range map[string]func(tx pgx.Tx) pgx.Rows{
-		"of the results": func(tx pgx.Tx) pgx.Rows {
-			results := tx.SendBatch(t.Context(), batch)
-			rows, err := results.Query()
-			require.NoError(t, err)
-			require.True(t, rows.Next())
-			require.NoError(t, results.Close())
-			return rows
-		},
-		"of a callback": func(tx pgx.Tx) (rows pgx.Rows) {
-			b := &pgx.Batch{}
-			b.Queue("select generate_series(1, 10)").Fn = func(results pgx.BatchResults) (err error) {
-				rows, err = results.Query()
-				return err
-			}
-			require.NoError(t, tx.SendBatch(t.Context(), b).Close())
-			return rows
-		},
-	} {
-		for what, use := range map[string]func(pgx.Rows){
-			"Close": func(rows pgx.Rows) { rows.Close() },
-			"Next":  func(rows pgx.Rows) { require.False(t, rows.Next()) },
-		} {
-			t.Run(name+", "+what, func(t *testing.T) {
-				pool := openPool(t, migrated(t), one)
-				store := newStore(t, pool, nil)
-				var left pgx.Rows
-				write(t, store, claim(t, store, grant(5, "a")), do(func(_ context.Context, tx pgx.Tx) error {
-					left = leave(tx)
-					return nil
-				}))
-				write(t, store, claim(t, store, grant(6, "b")), do(func(ctx context.Context, tx pgx.Tx) error {
-					rows, err := tx.Query(ctx, "select generate_series(1, 3)")
-					require.NoError(t, err)
-					require.True(t, rows.Next())
-					use(left)
-					read := 1
-					for rows.Next() {
-						read++
-					}
-					require.NoError(t, rows.Err())
-					require.Equal(t, 3, read)
-					return nil
-				}))
-			})
-		}
-	}
-}
-
 // scanner is a sql.Scanner.
 type scanner func(src any) error
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -43,32 +42,6 @@ func inserts(key string) *postgres.Batch {
 	return b
 }
 
-func TestGroupAcross_MovesEachFenceWithItsOwnOperations(t *testing.T) {
-	t.Parallel()
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
-		t.Run(string(level), func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, at(level))
-			require.True(t, store.CanGroup())
-			claims := []storage.Claim{claim(t, store, grantOf("sku/2", 5)), claim(t, store, grantOf("sku/1", 5))}
-			moved, err := group(t.Context(), store, claims, inserts("x"), inserts("y"))
-			require.NoError(t, err)
-			holds(t, pool, "x", 1)
-			holds(t, pool, "y", 1)
-			for i, resource := range []string{"sku/2", "sku/1"} {
-				entries, err := store.Entries(t.Context(), resource, 0, 10)
-				require.NoError(t, err)
-				require.Len(t, entries, 2)
-				require.Equal(t, fmt.Sprint(i), entries[1].Ops[0].ID)
-				require.Equal(t, moved[0].Tx, entries[1].Tx)
-				require.Equal(t, moved[i].Position, entries[1].Position)
-			}
-		})
-	}
-	require.False(t, newStore(t, newPool(t), at(pgx.Serializable)).CanGroup())
-}
-
 // The same if it was claimed when the begin check had passed, and without an eviction: then only
 // the seal of that resource is left to reject the group.
 func TestGroupAcross_SealsAllOrNone(t *testing.T) {
@@ -93,68 +66,6 @@ func TestGroupAcross_SealsAllOrNone(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The COMMIT of a group arrives when its outcome has been resolved, whichever of its resources
-// was asked: it is rejected as a whole. That resource alone was voided, so each has to be claimed
-// again.
-func TestGroupAcross_LateCommitIsRejectedAsAWhole(t *testing.T) {
-	t.Parallel()
-	for asked, resource := range []string{"sku/1", "sku/2"} {
-		t.Run(resource, func(t *testing.T) {
-			t.Parallel()
-			f := newFaulty(t)
-			grants := []storage.Claim{{Grant: grantOf("sku/1", 5)}, {Grant: grantOf("sku/2", 5)}}
-			claims, err := f.store.Claim(t.Context(), grants...)
-			require.NoError(t, err)
-			txn, err := f.store.BeginGroup(t.Context(), func() []storage.Claim { return claims })
-			require.NoError(t, err)
-			defer txn.Rollback(t.Context())
-			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-			hold := pgproxy.HoldCommit()
-			f.proxy.OnCommit(func(string) *pgproxy.Action { return hold })
-			_, err = txn.Commit(t.Context(), nil)
-			doubt := new(storage.InDoubtError)
-			require.ErrorAs(t, err, &doubt)
-			require.NoError(t, hold.Wait(t.Context()))
-			f.conns.settle()
-			require.Equal(t, claims, doubt.InDoubt.Claims)
-			f.resolves(t, storage.InDoubt{Claims: claims[asked : asked+1], Tx: doubt.InDoubt.Tx}, false)
-			answer, err := hold.Deliver(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, []string{"ZF002"}, answer.Errors)
-			require.Zero(t, query[int](t, f.pool, "select count(*) from item"))
-
-			_, err = group(t.Context(), f.direct, claims, inserts("x"), inserts("y"))
-			require.Equal(t, resource, requireRejected(t, err, storage.ReasonOvertaken).Grant.Resource)
-			again, err := f.direct.Claim(t.Context(), grants...)
-			require.NoError(t, err)
-			require.Equal(t, claims[1-asked], again[1-asked])
-			_, err = group(t.Context(), f.direct, again, inserts("x"), inserts("y"))
-			require.NoError(t, err)
-			require.Equal(t, 2, query[int](t, f.pool, "select count(*) from item"))
-		})
-	}
-}
-
-// A claim of one resource evicts a group that has begun under an earlier one. The other
-// resource's holder is not stale: its batch runs again.
-func TestGroupAcross_EvictedByAClaimOfOneResource(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
-	claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
-	txn, err := store.BeginGroup(t.Context(), func() []storage.Claim { return claims })
-	require.NoError(t, err)
-	defer txn.Rollback(t.Context())
-	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-	claim(t, store, grantOf("sku/2", 6))
-	err = txn.Run(t.Context(), set("y", 1))
-	require.Equal(t, "sku/2", requireRejected(t, err, storage.ReasonStale).Grant.Resource, "before the seal")
-	require.Zero(t, query[int](t, pool, "select count(*) from item"))
-	_, err = group(t.Context(), store, claims[:1], inserts("x"))
-	require.NoError(t, err)
-	holds(t, pool, "x", 1)
 }
 
 // A group doesn't wait for a row's lock for as long as a batch that runs alone. That one
@@ -192,28 +103,6 @@ func TestGroupAcross_WaitsForALockBriefly(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, (<-waits).err)
 	holds(t, pool, "x", 42)
-}
-
-// Calls join as long as the store waits for a connection, and none is taken by a group that
-// gets none.
-func TestGroupAcross_TakesItsCallsWhenItHasAConnection(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), single)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	conn, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = store.BeginGroup(ctx, func() []storage.Claim { t.Error("taken without a connection"); return nil })
-	require.ErrorIs(t, err, context.Canceled)
-	conn.Release()
-	_, err = store.BeginGroup(t.Context(), func() []storage.Claim { return nil })
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	_, err = store.BeginGroup(t.Context(), func() []storage.Claim { return []storage.Claim{c, c} })
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	_, err = group(t.Context(), store, []storage.Claim{c}, inserts("x"))
-	require.NoError(t, err, "the connection is free")
 }
 
 // Under load calls on different resources share transactions, and each takes effect exactly

@@ -3,17 +3,12 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -217,49 +212,4 @@ func TestIsolation_ALockTakenOnTheDataComesTooLate(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Many holders use a resource for the first time at once: one fence is made, and every
-// transaction that is not superseded counts.
-func TestIsolation_FirstUseByManyAtOnce(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		cfg := patient()
-		cfg.Isolation, cfg.LockTimeout = level, time.Minute
-		store := newStore(t, pool, cfg)
-		for round := range 5 {
-			name := fmt.Sprintf("first/%d", round)
-			var applied atomic.Int64
-			var wg sync.WaitGroup
-			failures := make(chan error, 8)
-			for token := range fence.Token(8) {
-				wg.Go(func() {
-					c, err := claimOne(t.Context(), store, fence.Grant{Resource: name, Epoch: 1, Token: token + 1, Holder: "h"})
-					if err == nil {
-						_, err = attempt(t.Context(), store, add(name, 1), c)
-					}
-					took := err == nil
-					var doubt *storage.InDoubtError
-					if errors.As(err, &doubt) { // evicted during its COMMIT
-						took, err = store.Resolve(t.Context(), doubt.InDoubt)
-					}
-					if took {
-						applied.Add(1)
-					}
-					if err != nil && !errors.Is(err, storage.ErrStaleToken) {
-						failures <- err
-					}
-				})
-			}
-			wg.Wait()
-			close(failures)
-			for err := range failures {
-				require.NoError(t, err)
-			}
-			require.Positive(t, applied.Load(), "the highest token at least")
-			holds(t, pool, name, applied.Load())
-			require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.resource where name = $1", name))
-		}
-	})
 }

@@ -345,58 +345,6 @@ func TestClaim_AnsweredByAPoolerIsNoRejection(t *testing.T) {
 	}
 }
 
-// After COMMIT no transaction is open: if the answer says that one is, more of it follows.
-func TestClaim_AnsweredAsInATransactionReachesNoOtherUser(t *testing.T) {
-	t.Parallel()
-	pool, proxy, store, _ := behindPooler(t)
-	require.NoError(t, store.Check(t.Context()))
-	action := pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
-		answer := ask(sql)
-		return append(answer[:len(answer)-1], ready('T'), ready('I'))
-	})
-	proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if strings.Contains(sql, ".claim(") {
-			return action
-		}
-		return nil
-	})
-	claim(t, store, grant(5, "a"))
-	getsItsOwnAnswers(t, pool)
-}
-
-// An answer without its rows is an error, and nothing is taken from it.
-func TestStore_AnswerWithoutRowsIsAnError(t *testing.T) {
-	t.Parallel()
-	_, proxy, store, direct := behindPooler(t)
-	c := claim(t, store, grant(5, "a"))
-	for name, ask := range map[string]func() error{
-		".claim(": func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")}); return err },
-		".resolve(": func() error {
-			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
-			return err
-		},
-		".forget(": func() error { _, err := store.Prune(t.Context()); return err },
-		".begin_check(": func() error {
-			_, err := attempt(t.Context(), store, statement("select 1"), c)
-			return err
-		},
-	} {
-		action := pgproxy.Instead(func(pgproxy.Ask, string) words { return words{done("COMMIT"), ready('I')} })
-		proxy.OnQuery(func(sql string) *pgproxy.Action {
-			if strings.Contains(sql, name) {
-				return action
-			}
-			return nil
-		})
-		err := ask()
-		require.Error(t, err, name)
-		if name == ".begin_check(" {
-			require.ErrorContains(t, err, "the answer lacks the state of the session")
-		}
-	}
-	write(t, direct, c, set("x", 1))
-}
-
 // Under such a pooler a statement of the operation could commit by itself, without a fence. So no
 // operation begins.
 func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {

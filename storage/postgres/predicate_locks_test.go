@@ -125,26 +125,3 @@ func TestIsolation_KeepingForDifferentResourcesDoesNotConflict(t *testing.T) {
 		require.NoError(t, txs[i].Commit(t.Context()), "transaction %d", i)
 	}
 }
-
-// While a transaction elsewhere keeps dead versions of fences from being removed, new
-// versions don't fit beside them on the page, and then conflict in the index.
-func TestIsolation_AnOldSnapshotElsewhereMakesConflictsTransient(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, migrated(t), pgx.Serializable)
-	old, err := p.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, old.Rollback(context.Background())) }()
-	require.Zero(t, query[int](t, old, "select value from a"))
-	for i := 0; err == nil && i < 1000; i++ {
-		// Both take their last place on each page in the same turn, or in none: another version of one changes that.
-		if i%100 == 99 {
-			p.one = write(t, p.store, p.one, statement("select 1"))
-		}
-		err = p.overlap()
-	}
-	require.ErrorAs(t, err, new(*postgres.TransientError))
-	require.NotErrorAs(t, err, new(*storage.RejectedError))
-	moved, err := attempt(t.Context(), p.store, statement("update b set value = 0"), p.two)
-	require.NoError(t, err)
-	require.Equal(t, p.two.Seq+1, moved[0].Seq)
-}

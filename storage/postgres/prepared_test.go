@@ -73,42 +73,6 @@ func TestBatch_OutlivesAPreparedStatement(t *testing.T) {
 	}
 }
 
-// In the middle of a transaction, where nothing can be sent again, the batch fails once, with
-// an error after which another run succeeds.
-func TestBatch_FailsOnceByAPreparedStatement(t *testing.T) {
-	t.Parallel()
-	for name, change := range changes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := preparedPool(t, pgx.QueryExecModeCacheStatement)
-			store := newStore(t, pool, nil)
-			c := claim(t, store, grant(5, "a"))
-			batchOf := func(value any) *postgres.Batch {
-				b := &postgres.Batch{}
-				b.Exec(setThing, value).MustAffect(1)
-				b.Exec(readThing, value)
-				return b
-			}
-			for range 2 {
-				c = write(t, store, c, batchOf(1))
-			}
-			mustExec(t, pool, change.sql)
-			txn := begin(t, store, c)
-			require.NoError(t, txn.Run(t.Context(), batchOf(change.value)))
-			if claims, err := txn.Commit(t.Context(), nil); err == nil {
-				c = claims[0]
-			} else {
-				require.ErrorAs(t, err, new(*postgres.TransientError))
-			}
-			txn = begin(t, store, c)
-			require.NoError(t, txn.Run(t.Context(), batchOf(change.value)))
-			claims, err := txn.Commit(t.Context(), nil)
-			require.NoError(t, err)
-			write(t, store, claims[0], batchOf(change.value))
-		})
-	}
-}
-
 // The statement that a transaction begins with fails at most once, as pgx's own do.
 func TestRun_OutlivesAPreparedStatement(t *testing.T) {
 	t.Parallel()

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -193,77 +191,6 @@ func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 	require.Zero(t, pruned)
 	require.NoError(t, counting.Commit(t.Context()))
 	require.EqualValues(t, 2, query[int64](t, pool, "select count from fence.rejection"))
-}
-
-// manyResources makes n resources of a claim and two writes, all of them old. The hashes don't
-// matter here.
-func manyResources(t *testing.T, pool *pgxpool.Pool, n int) {
-	t.Helper()
-	mustExec(t, pool, `insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
-		select 1, 1, 5, 0, 1, now(), 3, 3, '', 'a', 'sku/' || lpad(i::text, 6, '0') from generate_series(1, $1::integer) i`, n)
-	mustExec(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, epoch, token, timeline, holder, name)
-		select id, 'c', 1, 1, 1, '3', now() - interval '100 days', '\x01', 1, 5, 1, 'a', name from fence.resource`)
-	mustExec(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash)
-		select id, 'w', i, 1, i, '3', now() - interval '100 days', '\x02' from fence.resource, generate_series(2, 3) i`)
-}
-
-// A prune looks at 10,000 resources at a time. It goes on after them, whichever of them have
-// something to delete, and counts none twice.
-func TestPrune_GoesOnAfterManyResources(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{10_000, 10_001, 20_001} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
-			manyResources(t, pool, n)
-			names := []string{"sku/009999", "sku/010000", "sku/010001", "sku/020000", "sku/020001"}
-			mustExec(t, pool, "insert into fence.hold (name, reason) select name, 'x' from fence.resource where name <> all ($1)", names)
-			policy(t, pool, "90 days", 1)
-			want := query[int64](t, pool, "select count(*) from fence.resource where name = any ($1)", names)
-			would, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{DryRun: true})
-			require.NoError(t, err)
-			require.Equal(t, postgres.Pruned{Entries: want}, would)
-			pruned, err := store.Prune(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, would, pruned)
-		})
-	}
-}
-
-// The owner's session may have any defaults: names are UTF-8, and a prune runs at READ
-// COMMITTED.
-func TestPrune_InAnySession(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pool := openPool(t, dsn)
-	store := newStore(t, pool, nil)
-	const name = `größe\1%_\`
-	for _, other := range []string{name, "groesse", `größe\1%_\x`} {
-		g := grant(5, "a")
-		g.Resource = other
-		written(t, store, g, 3)
-	}
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 1)
-	owner := openPool(t, dsn, with(map[string]string{"client_encoding": "LATIN1", "default_transaction_isolation": "serializable", "default_transaction_read_only": "on",
-		"standard_conforming_strings": "off", "search_path": "nowhere", "DateStyle": "German", "IntervalStyle": "sql_standard"}))
-	require.NoError(t, postgres.HoldHistory(t.Context(), owner, "", name, "größer"))
-	require.Equal(t, name+" größer", query[string](t, pool, "select name || ' ' || reason from fence.hold"))
-	pruned, err := postgres.Prune(t.Context(), owner, "", postgres.PruneOptions{Keep: time.Hour, Resources: name})
-	require.NoError(t, err)
-	require.Zero(t, pruned)
-	held, err := postgres.ReleaseHistory(t.Context(), owner, "", name)
-	require.NoError(t, err)
-	require.True(t, held)
-	var export strings.Builder
-	pruned, err = postgres.Prune(t.Context(), owner, "", postgres.PruneOptions{Resources: name, Export: atSync{&export, func() error { return nil }}})
-	require.NoError(t, err)
-	require.Equal(t, postgres.Pruned{Entries: 2}, pruned, "only the one of that name")
-	require.Contains(t, export.String(), `"größe\\1%_\\"`)
-	_, err = postgres.Prune(t.Context(), owner, "", postgres.PruneOptions{Resources: "\xff"})
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	verifyChain(t, pool)
 }
 
 // A checkpoint is restored before or after its history, by a dump of the data alone: it can be

@@ -99,24 +99,6 @@ func TestSetPolicy_WaitsForAPruneThatRuns(t *testing.T) {
 	}
 }
 
-// Claims don't wait for a prune, also if they raise the database's marks.
-func TestPrune_DelaysNoClaimOfAnotherEpoch(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	written(t, store, grant(5, "a"), 5)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 1)
-	pruning, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = pruning.Rollback(context.Background()) }()
-	require.Positive(t, query[int64](t, pruning, "select o_entries from fence.prune_by_policy('', 1000)"))
-	g := grant(1, "b")
-	g.Epoch++
-	claim(t, store, g)
-	require.NoError(t, pruning.Commit(t.Context()))
-}
-
 // A hold begins after the last prune, also if the clock was ahead then, and begins once.
 func TestHoldHistory_BeginsBehindTheLastPrune(t *testing.T) {
 	t.Parallel()

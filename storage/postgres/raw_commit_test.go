@@ -178,59 +178,6 @@ func TestRawCommit_SaysWhatStays(t *testing.T) {
 	}
 }
 
-// A COMMIT of the function's own is reported, and nothing runs again, also if the function
-// then fails: nothing on the connection shows `commit; begin`.
-func TestRun_ACommitBeforeAFailureIsReported(t *testing.T) {
-	t.Parallel()
-	mine := errors.New("the operation's own error")
-	addOne := "insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"
-	failures := map[string]storage.Func[pgx.Tx]{
-		"its own error": func(context.Context, pgx.Tx) error { return mine },
-		"40001":         statement("do $$ begin raise exception 'again' using errcode = '40001'; end $$"),
-		"40P01":         statement("do $$ begin raise exception 'again' using errcode = '40P01'; end $$"),
-		"57P01":         statement("select pg_terminate_backend(pg_backend_pid())"),
-		"lost": func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "select 'cut'")
-			return err
-		},
-	}
-	for _, first := range []string{"select 1", addOne + "; commit; begin"} {
-		for name, fail := range failures {
-			t.Run(first[:6]+", "+name, func(t *testing.T) {
-				t.Parallel()
-				pool, proxy, store, _ := behindPooler(t)
-				proxy.OnQuery(func(sql string) *pgproxy.Action {
-					if strings.HasSuffix(sql, "select 'cut'") {
-						return pgproxy.SwallowReply()
-					}
-					return nil
-				})
-				g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](store), nil)
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-				err = guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
-					if err := statement(first)(ctx, tx); err != nil {
-						return err
-					}
-					if err := statement(addOne+"; commit; begin")(ctx, tx); err != nil {
-						return err
-					}
-					return fail(ctx, tx)
-				}, guard.Retryable())
-				require.ErrorIs(t, err, guard.ErrTxEnded)
-				if name == "its own error" {
-					require.ErrorIs(t, err, mine)
-				}
-				want := int64(1)
-				if first != "select 1" {
-					want = 2
-				}
-				holds(t, pool, "x", want)
-			})
-		}
-	}
-}
-
 // A connection that is lost in a function is a transient error, once the server has said
 // that nothing was committed.
 func TestRun_ALostConnectionIsTransient(t *testing.T) {

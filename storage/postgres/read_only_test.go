@@ -184,31 +184,6 @@ func TestReadOnly_RawCommitIsNeverSuccess(t *testing.T) {
 	})
 }
 
-// A COMMIT of the function's own is reported, and nothing runs again, also if the function
-// then fails, whether the transaction that it fails in can still be asked or not.
-func TestReadOnly_ACommitBeforeAFailureIsReported(t *testing.T) {
-	t.Parallel()
-	mine := errors.New("the function's own error")
-	for name, fail := range map[string]storage.Func[pgx.Tx]{
-		"its own error": func(context.Context, pgx.Tx) error { return mine },
-		"40001":         statement("do $$ begin raise exception 'again' using errcode = '40001'; end $$"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool, g := guardOn(t)
-			err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
-				add := "insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"
-				if err := statement("commit; begin; "+add+"; commit; begin")(ctx, tx); err != nil {
-					return err
-				}
-				return fail(ctx, tx)
-			}, guard.ReadOnly(), guard.Retryable())
-			require.ErrorIs(t, err, guard.ErrTxEnded)
-			holds(t, pool, "x", 1)
-		})
-	}
-}
-
 // Where nothing can tell whether a function has sent a COMMIT, it doesn't run again.
 func TestReadOnly_AnUnknownCommitIsNotTransient(t *testing.T) {
 	t.Parallel()
@@ -222,19 +197,6 @@ func TestReadOnly_AnUnknownCommitIsNotTransient(t *testing.T) {
 		require.ErrorContains(t, err, "57P01")
 		require.Equal(t, want, errors.As(err, new(*postgres.TransientError)), sql)
 	}
-}
-
-// An error of the check itself is no answer, and trying again doesn't help.
-func TestReadOnly_CheckThatFailsIsNoSuccess(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	txn := beginRead(t, store, claim(t, store, grant(5, "a")))
-	mustExec(t, pool, "drop procedure fence.read_check")
-	_, err := txn.Commit(t.Context(), nil)
-	require.ErrorContains(t, err, "no answer to the read check")
-	require.ErrorContains(t, err, "42883")
-	require.False(t, guard.SafeToRetry(err))
 }
 
 // A serializable read-only transaction can be DEFERRABLE, by default, and would wait for the

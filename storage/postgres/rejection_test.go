@@ -56,29 +56,6 @@ func TestRejection_ReleasesItsLocksAtOnce(t *testing.T) {
 	}
 }
 
-// The lost update that a check of tokens alone lets through: the old holder writes after
-// the new one has read, and before it has written. The claim prevents it: the database
-// knows the new token before anything is read under it.
-func TestClaim_ComesBeforeTheSuccessorsFirstRead(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, at(level))
-		old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 1))
-
-		successor := claimOnly(t, pool, grant(6, "b"))
-		reading := begin(t, store, successor)
-		var stock int64
-		require.NoError(t, reading.Run(t.Context(), get("stock", &stock)))
-		_, err := attempt(t.Context(), store, add("stock", -1), old)
-		require.ErrorIs(t, err, storage.ErrStaleToken)
-		require.NoError(t, reading.Run(t.Context(), set("stock", stock-1)))
-		_, err = reading.Commit(t.Context(), nil)
-		require.NoError(t, err)
-		holds(t, pool, "stock", 0)
-	})
-}
-
 // A rejection is recorded although the caller's context has ended.
 func TestRejection_IsRecordedThoughTheCallersContextHasEnded(t *testing.T) {
 	t.Parallel()

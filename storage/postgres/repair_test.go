@@ -44,14 +44,3 @@ func TestFence_BehindItsHistoryIsNamedAndRepaired(t *testing.T) {
 	write(t, store, whole, set("y", 2))
 	verifyChain(t, pool)
 }
-
-// A violation of the user's own unique index is not reported as the fence's.
-func TestRun_UsersOwnUniqueIndexIsNotNamed(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	_, err := attempt(t.Context(), store, statement("insert into item values ('x', 1)"), c)
-	require.ErrorContains(t, err, "23505")
-	require.NotErrorIs(t, err, postgres.ErrNotReady)
-}

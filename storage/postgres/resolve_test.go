@@ -91,19 +91,6 @@ func (f faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 	}
 }
 
-func TestResolve_CommitThatNeverArrived(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		f := newFaultyAt(t, level)
-		c := claim(t, f.store, grant(5, "a"))
-		d := f.doubt(t, c, set("x", 1), pgproxy.SwallowCommit())
-		f.resolves(t, d, false)
-		holds(t, f.pool, "x", 0)
-		require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindVoid}, kinds(t, f.direct))
-		write(t, f.store, claim(t, f.store, c.Grant), set("x", 2))
-	})
-}
-
 func TestResolve_CommitWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -168,21 +155,6 @@ func TestResolve_LateCommitIsRejected(t *testing.T) {
 	})
 }
 
-// The other order: the COMMIT arrives before Resolve.
-func TestResolve_CommitThatArrivedLateButFirst(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		f := newFaultyAt(t, level)
-		hold := pgproxy.HoldCommit()
-		d := f.doubt(t, claim(t, f.store, grant(5, "a")), set("x", 1), hold)
-		answer, err := hold.Deliver(t.Context())
-		require.NoError(t, err)
-		require.Contains(t, answer.Tags, "COMMIT")
-		f.resolves(t, d, true)
-		holds(t, f.pool, "x", 1)
-	})
-}
-
 // Resolve has no answer while the seal is under way: it waits, and its error says so when
 // its timeout has passed.
 func TestResolve_WaitsForASealUnderWay(t *testing.T) {
@@ -233,29 +205,6 @@ func TestSeal_TruncatedMessageLocksNothing(t *testing.T) {
 		require.NoError(t, cut.Drop(t.Context()))
 		holds(t, f.pool, "x", 0)
 	}
-}
-
-// Any one of several resources whose history has the entry decides.
-func TestResolve_SeveralResources(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		f := newFaultyAt(t, level)
-		other := grant(1, "a")
-		other.Resource = "sku/2"
-		one, two := claim(t, f.store, grant(5, "a")), claim(t, f.store, other)
-		reply := pgproxy.SwallowReply()
-		f.proxy.OnCommit(func(string) *pgproxy.Action { return reply })
-		_, err := attempt(t.Context(), f.store, set("x", 1), one, two)
-		var doubt *storage.InDoubtError
-		require.ErrorAs(t, err, &doubt)
-		require.NoError(t, reply.Wait(t.Context()))
-		f.resolves(t, doubt.InDoubt, true)
-		unprotected(t, f.pool, "delete from fence.history where resource = $1 and seq > 1", one.Resource)
-		f.resolves(t, doubt.InDoubt, true)
-		unprotected(t, f.pool, "delete from fence.history where resource = $1 and seq > 1", two.Resource)
-		_, err = f.direct.Resolve(t.Context(), doubt.InDoubt)
-		require.ErrorIs(t, err, postgres.ErrPruned)
-	})
 }
 
 // If the server ended the session before the seal had completed, it never ran COMMIT: that

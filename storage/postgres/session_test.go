@@ -109,31 +109,3 @@ func TestRun_RejectionIsNotTiedToTheEndOfTheContext(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Regexp(t, `token 5 was superseded by 6 \(b, claimed .* s ago\)$`, err.Error())
 }
-
-// The error of an evicted transaction names the successor, regardless of the session's
-// settings.
-func TestRun_NamesTheSuccessorUnderAnySettings(t *testing.T) {
-	t.Parallel()
-	for name, option := range map[string]func(*pgxpool.Config){
-		"DateStyle": with(map[string]string{"DateStyle": "German"}),
-		"simple protocol": func(cfg *pgxpool.Config) {
-			cfg.ConnConfig.RuntimeParams["DateStyle"] = "German"
-			cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-		},
-		"client_encoding": with(map[string]string{"client_encoding": "LATIN1"}),
-	} {
-		t.Run(name, func(t *testing.T) {
-			store := newStore(t, openPool(t, migrated(t), option), nil)
-			old, successor := grant(5, "hölder"), grant(6, "ö")
-			old.Resource, successor.Resource = "ä/1", "ä/1"
-			txn := begin(t, store, claim(t, store, old))
-			claim(t, store, successor) // evicts
-			err := txn.Run(t.Context(), statement("select 1"))
-			var stale *storage.RejectedError
-			require.ErrorAs(t, err, &stale)
-			require.Equal(t, successor, stale.Current)
-			require.NoError(t, stale.RecordErr)
-			require.Less(t, stale.Age.Minutes(), 60.0)
-		})
-	}
-}
