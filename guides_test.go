@@ -384,7 +384,7 @@ func TestGuides_Election(t *testing.T) {
 	require.NoError(t, next.Resign(t.Context()))
 }
 
-// docs/guides/history.md
+// docs/audit.md
 
 func printSales(ctx context.Context, pool *pgxpool.Pool, day time.Time) error {
 	history, err := audit.Open(pool, "")

@@ -26,7 +26,7 @@ func TestGuides_SQLIsWhatPsqlRuns(t *testing.T) {
 	require.NoError(t, err)
 
 	sessions := map[string]*psql{"first": newPsql(t, dsn), "second": newPsql(t, dsn)}
-	blocks := regexp.MustCompile("(?s)```sql (first|second)\n(.*?)```\n```text\n(.*?)```").FindAllStringSubmatch(read(t, "docs/guides/sql.md"), -1)
+	blocks := regexp.MustCompile("(?s)```sql (first|second)\n(.*?)```\n```text\n(.*?)```").FindAllStringSubmatch(read(t, "docs/sql.md"), -1)
 	require.Len(t, blocks, 7)
 	for _, block := range blocks {
 		require.Equal(t, timeless(block[3]), timeless(sessions[block[1]].run(t, block[2])), block[2])

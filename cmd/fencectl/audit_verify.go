@@ -40,7 +40,7 @@ of a resource can no longer be compared because the entries were pruned.
 
 Findings go to stdout. With -o json they are part of a report that also counts
 what was verified. For what this proves, and what it doesn't, see
-docs/guides/verification-of-history.md.`,
+docs/audit.md.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
 	}

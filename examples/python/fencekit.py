@@ -6,7 +6,7 @@
         tx.execute("update stock set qty = %s where sku = '42'", (qty - 2,))
 
 If the block and guarded() end without an exception, the transaction has committed, and no later
-grant had claimed the resource by then. The contract of the SQL functions is docs/guides/sql.md.
+grant had claimed the resource by then. The contract of the SQL functions is docs/sql.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// contractRoutines are those that docs/guides/sql.md promises to other languages.
+// contractRoutines are those that docs/sql.md promises to other languages.
 var contractRoutines = []string{"contract_version", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one"}
 
 // Each routine is as the list of its version says. The list of a version doesn't change: a change

@@ -1,5 +1,5 @@
 -- The protocol for one resource, with named parameters and plain types, to be called in SQL from
--- any language. docs/guides/sql.md is its contract: what each function promises, and what its
+-- any language. docs/sql.md is its contract: what each function promises, and what its
 -- caller has to do. They run with the caller's rights, and leave every decision to the functions
 -- of migration 2.
 
