@@ -55,7 +55,7 @@ func TestDocs_ShowCodeThatIsCompiled(t *testing.T) {
 	require.Greater(t, blocks, 4)
 }
 
-// docs/guides/http.md
+// docs/guide.md
 
 // sold is the answer to a sale.
 type sold struct {
@@ -206,8 +206,6 @@ func Example_grantsInRequests() {
 	// 42 200
 	// 43 400
 }
-
-// docs/guides/database-access.md
 
 func sellAtOnce(ctx context.Context, g fencekit.Runner, qty int) (left int, err error) {
 	var b postgres.Batch
