@@ -11,8 +11,7 @@ import (
 
 // families are the scenarios with random faults under load. Each schedule begins with a
 // fault that every seed has, so that every run has what the scenario requires; slow
-// operations run by then (workload.Slow). Controls are those that the scenario breaks:
-// chaos/figures.md says how often.
+// operations run by then (workload.Slow). Controls are those that the scenario breaks.
 func families() []Scenario {
 	return []Scenario{pauses(), stalls(), partitions(), crashes(), unknowns(), lockService(), groups(), tampering()}
 }
