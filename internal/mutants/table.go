@@ -34,6 +34,8 @@ var lockMutants = []Mutant{
 		`	if err := q.erase(ctx, deletes(f.dels)...); err != nil && f == nil {`},
 	{"what-is-in-doubt-is-kept-alive", "L1", "fence/etcd", "TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld",
 		``},
+	{"what-was-removed-is-removed-again", "F2", "fence/etcd/internal/queue", "TestCleaner_AskedTwiceSparesTheNextKeyOfTheName",
+		`		case settled && false:`},
 	{"next-acquisition-does-not-wait-for-the-doubt", "F2", "fence/etcd", "TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone/release",
 		`	if true { // else the next call writes the same key, which has to be gone`},
 	{"void-leaves-the-key", "F2", "fence/etcd", "TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing",

@@ -80,7 +80,7 @@ func (c *cleaner) take() []*Position {
 	for _, p := range c.waiting {
 		left, tries, settled := p.leftover()
 		switch {
-		case settled: // its session is over
+		case settled: // its session is over, or it was added twice; mutant: what-was-removed-is-removed-again
 		case len(batch) == 0:
 			batch = append(batch, p)
 		case len(batch) < room && c.goTogether(batch, p, left, tries) && !inLines(rest, p):

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -81,15 +80,20 @@ func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc 
 type loaded struct {
 	*Queues
 	*txns
+	held  []Lease
 	first []<-chan Lease // of the Txns under way
 }
 
-func newLoaded(t *testing.T) *loaded {
+// newLoaded holds the resources of held.
+func newLoaded(t *testing.T, held ...string) *loaded {
 	x := newTxns()
 	q := newQueues(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), fresh(t), 2*etcdtest.Patience) // no Txn ends while a test waits for another
 	q.sender.stuckAfter = time.Hour
 	release(t, acquire(t, q, "warm"))
 	l := &loaded{Queues: q, txns: x}
+	for _, resource := range held {
+		l.held = append(l.held, acquire(t, q, resource))
+	}
 	x.mu.Lock()
 	x.hold = make(chan struct{})
 	x.mu.Unlock()
@@ -110,13 +114,21 @@ func (l *loaded) awaitSent(t *testing.T, n int) {
 	}, etcdtest.Patience, time.Millisecond)
 }
 
-// awaitWaiting waits until n puts wait for a Txn.
-func (l *loaded) awaitWaiting(t *testing.T, n int) {
+// awaitWaiting waits until so many puts and deletions wait for a Txn.
+func (l *loaded) awaitWaiting(t *testing.T, puts, dels int) {
 	require.Eventually(t, func() bool {
 		l.sender.mu.Lock()
 		defer l.sender.mu.Unlock()
-		return len(l.sender.puts) == n
+		return len(l.sender.puts) == puts && len(l.sender.dels) == dels
 	}, etcdtest.Patience, time.Millisecond)
+}
+
+// letGoAndHoldTheNext ends the hold for the Txns that have come.
+func (l *loaded) letGoAndHoldTheNext() {
+	l.txns.mu.Lock()
+	defer l.txns.mu.Unlock()
+	close(l.hold)
+	l.hold = make(chan struct{})
 }
 
 // letGo ends the hold.
@@ -125,6 +137,13 @@ func (l *loaded) letGo() {
 	defer l.txns.mu.Unlock()
 	close(l.hold)
 	l.hold = nil
+}
+
+// releasing releases in another goroutine.
+func releasing(ctx context.Context, le Lease) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- le.Release(ctx) }()
+	return done
 }
 
 // acquiring acquires in another goroutine; the zero Lease stands for an error.
@@ -148,7 +167,7 @@ func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	for i := range maxPuts {
 		waiting = append(waiting, acquiring(patient(t), t, l.Queues, fmt.Sprint("sku/", i)))
 	}
-	l.awaitWaiting(t, maxPuts)
+	l.awaitWaiting(t, maxPuts, 0)
 	l.reset()
 	l.letGo()
 	tokens := map[fence.Token]bool{}
@@ -180,31 +199,30 @@ func TestSender_TwoOfOneResourceShareNoTxn(t *testing.T) {
 	}
 }
 
-func TestSender_ACallerThatGivesUpHarmsNoOther(t *testing.T) {
+// Each of four calls waits for its own key alone, though one Txn writes or deletes all of them.
+func TestSender_CallsThatGiveUpHarmNoOtherOfTheirTxn(t *testing.T) {
 	t.Parallel()
-	l := newLoaded(t)
+	l := newLoaded(t, "gone", "stays")
 	ctx, giveUp := context.WithCancel(patient(t))
-	hasty, unsent := acquiring(ctx, t, l.Queues, "hasty"), acquiring(ctx, t, l.Queues, "unsent")
+	early, cancel := context.WithCancel(patient(t))
+	hasty, unsent := acquiring(ctx, t, l.Queues, "hasty"), acquiring(early, t, l.Queues, "unsent")
 	patientOne := acquiring(patient(t), t, l.Queues, "patient")
-	l.awaitWaiting(t, 3)
-	l.sender.mu.Lock()
-	i := slices.IndexFunc(l.sender.puts, func(p *Position) bool { return p.line.resource == "unsent" })
-	late := l.sender.puts[i]
-	l.sender.puts = slices.Delete(l.sender.puts, i, i+1)
-	f := &flight{session: late.session, puts: l.sender.puts}
-	l.sender.puts = []*Position{late}
-	l.sender.launch(f)
-	l.sender.mu.Unlock()
+	l.awaitWaiting(t, 3, 0)
+	cancel()
+	require.Zero(t, etcdtest.Receive(t, unsent), "before its Txn was sent")
+	gone, stays := releasing(ctx, l.held[0]), releasing(patient(t), l.held[1])
+	l.awaitWaiting(t, 2, 2)
+	l.letGoAndHoldTheNext()
 	l.awaitSent(t, maxFlights+1)
 	giveUp()
-	require.Zero(t, etcdtest.Receive(t, hasty))
-	require.Zero(t, etcdtest.Receive(t, unsent))
+	require.Zero(t, etcdtest.Receive(t, hasty), "while its Txn is under way")
+	require.ErrorIs(t, etcdtest.Receive(t, gone), context.Canceled)
 	l.letGo()
 	require.NotZero(t, etcdtest.Receive(t, patientOne))
-	for _, w := range l.first {
-		require.NotZero(t, etcdtest.Receive(t, w))
+	require.NoError(t, etcdtest.Receive(t, stays))
+	for _, resource := range []string{"hasty", "unsent", "gone", "stays"} {
+		awaitKeys(t, l.cluster.Client, l.cluster.Keys.Queue(resource), 0)
 	}
-	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Queue("hasty"), 0)
 	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Prefix, 1+maxFlights) // no void key: nothing was in doubt
 }
 
@@ -213,7 +231,7 @@ func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 	t.Parallel()
 	l := newLoaded(t)
 	denied, allowed := acquiring(patient(t), t, l.Queues, "denied"), acquiring(patient(t), t, l.Queues, "allowed")
-	l.awaitWaiting(t, 2)
+	l.awaitWaiting(t, 2, 0)
 	l.txns.mu.Lock()
 	l.deny = "/denied/"
 	l.txns.mu.Unlock()
@@ -378,16 +396,12 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 			for i := range 40 {
 				waiting = append(waiting, acquiring(patient(t), t, q, fmt.Sprint("new/", i)))
 			}
-			l.awaitWaiting(t, 40)
+			l.awaitWaiting(t, 40, 0)
 			var released sync.WaitGroup
 			for _, le := range held {
 				released.Go(func() { assert.NoError(t, le.Release(patient(t))) })
 			}
-			require.Eventually(t, func() bool {
-				q.sender.mu.Lock()
-				defer q.sender.mu.Unlock()
-				return len(q.sender.dels) == len(held)
-			}, etcdtest.Patience, time.Millisecond)
+			l.awaitWaiting(t, 40, len(held))
 			q.sender.mu.Lock()
 			q.sender.busy = 0
 			q.sender.next()
