@@ -167,7 +167,7 @@ func requireGoesOn(t testing.TB, l *Locker, le fence.Lease) {
 func TestLeaderLoss_ThereAreNeverTwoOwners(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)
-	cfg.PollInterval = 100 * time.Millisecond // a watch at a member that is stopped shows nothing
+	cfg.pollInterval = 100 * time.Millisecond // a watch at a member that is stopped shows nothing
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var (

@@ -18,7 +18,6 @@ import (
 const (
 	defaultPrefix         = "fencekit"
 	defaultTTL            = 10 * time.Second
-	defaultPollInterval   = 5 * time.Second
 	defaultRequestTimeout = 5 * time.Second
 )
 
@@ -54,19 +53,9 @@ type Config struct {
 	// 10 s.
 	TTL time.Duration
 
-	// Margin is how long before the end of the lease the holder's own deadline is, to allow
-	// for clocks that run at different rates. It has to be less than half of TTL. Default:
-	// a tenth of the granted time to live.
-	Margin time.Duration
-
 	// Label begins the holder of every grant, for people to read. Default: the
 	// host's name and the process id.
 	Label string
-
-	// PollInterval is how often waiters, and observers of an election, read the
-	// queue besides watching it, and how often the watch is probed.
-	// Default: 5 s.
-	PollInterval time.Duration
 
 	// RequestTimeout bounds each single request to etcd. Default: 5 s.
 	RequestTimeout time.Duration
@@ -74,7 +63,14 @@ type Config struct {
 	// Logger logs lost sessions, and errors in the background. A Handler that panics is
 	// reported on standard error and has no other effect. Default: nothing is logged.
 	Logger *slog.Logger
+
+	pollInterval time.Duration // tests set it
 }
+
+// pollInterval is how often waiters, and observers of an election, read the queue besides
+// watching it, and how often the watch is probed. The watch shows changes at once; this is for one
+// that fails without an error, and costs etcd a read per queue.
+const pollInterval = 5 * time.Second
 
 func (c *Config) withDefaults() Config {
 	var cfg Config
@@ -90,8 +86,8 @@ func (c *Config) withDefaults() Config {
 	if cfg.Label == "" {
 		cfg.Label = defaultLabel()
 	}
-	if cfg.PollInterval == 0 {
-		cfg.PollInterval = defaultPollInterval
+	if cfg.pollInterval == 0 {
+		cfg.pollInterval = pollInterval
 	}
 	if cfg.RequestTimeout == 0 {
 		cfg.RequestTimeout = defaultRequestTimeout
@@ -116,10 +112,6 @@ func (c *Config) validate() error {
 		return badConfig("Prefix", "%q ends in a slash; leave it out", c.Prefix)
 	case c.TTL < time.Second || c.TTL%time.Second != 0:
 		return badConfig("TTL", "is %v; etcd counts in whole seconds, from 1s", c.TTL)
-	case c.Margin < 0 || c.Margin >= c.TTL/2:
-		return badConfig("Margin", "is %v; it has to be less than half of TTL (%v), and 0 means the default", c.Margin, c.TTL)
-	case c.PollInterval < 0:
-		return badConfig("PollInterval", "is %v; it has to be positive, and 0 means the default", c.PollInterval)
 	case c.RequestTimeout < 0:
 		return badConfig("RequestTimeout", "is %v; it has to be positive, and 0 means the default", c.RequestTimeout)
 	}

@@ -19,7 +19,7 @@ func TestConfig_NilMeansDefaults(t *testing.T) {
 	require.NoError(t, cfg.validate())
 	require.Equal(t, defaultPrefix, cfg.Prefix)
 	require.Equal(t, defaultTTL, cfg.TTL)
-	require.Equal(t, defaultPollInterval, cfg.PollInterval)
+	require.Equal(t, pollInterval, cfg.pollInterval)
 	require.Equal(t, defaultRequestTimeout, cfg.RequestTimeout)
 	require.NotEmpty(t, cfg.Label)
 	require.NotNil(t, cfg.Logger)
@@ -30,9 +30,7 @@ func TestNewLocker_RejectsBadConfig(t *testing.T) {
 	for field, cfgs := range map[string][]Config{
 		"Prefix":         {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
 		"TTL":            {{TTL: -time.Second}, {TTL: time.Millisecond}, {TTL: 1500 * time.Millisecond}},
-		"Margin":         {{Margin: -1}, {Margin: 5 * time.Second}, {TTL: time.Second, Margin: time.Second / 2}},
 		"Label":          {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", 230)}},
-		"PollInterval":   {{PollInterval: -1}},
 		"RequestTimeout": {{RequestTimeout: -1}},
 	} {
 		for _, cfg := range cfgs {

@@ -61,7 +61,7 @@
 //     the void of a later one is sent again.
 //   - F3: every lease ends at the session's deadline: the time at which the last
 //     successful renewal was sent, plus the time to live that etcd granted, minus
-//     [Config.Margin]. An answer that comes after the deadline revives nothing.
+//     a tenth of it as a margin. An answer that comes after the deadline revives nothing.
 //
 // # How a lease is lost
 //
@@ -103,7 +103,7 @@
 //   - A member is cut off from the others: etcd cancels the watches there, and they are set
 //     up at another one. A Locker that reaches no other member finds etcd away.
 //   - A member, or the network to it, is silent without breaking a connection: the watch
-//     stream is probed every Config.PollInterval, and moves to another member when a probe
+//     stream is probed every 5 s, and moves to another member when a probe
 //     has no answer after Config.RequestTimeout: a stream that follows one without an answer, as
 //     from a learner too, goes to the next endpoint, over a connection of its own. Renewals ask a second and a third member
 //     while the first has not answered: with the default Config a silent member cost no
@@ -161,7 +161,7 @@
 // Give the client the endpoints of etcd's members. Where etcd's grpc-proxy answers in their place,
 // locks exclude each other (F2), and [Locker.Check] fails with the Reason [fence.Proxied]. But the
 // proxy renews leases by itself and answers with the latest answer that it has got. So a
-// lease's deadline (F3) is late by as long as etcd's answer took to reach the proxy, which Margin
+// lease's deadline (F3) is late by as long as etcd's answer took to reach the proxy, which the margin
 // has to cover, and a holder that stops with its connection open keeps its locks for up to twice
 // the time to live. The proxy doesn't notice that a member is cut off from the others: waiters
 // learn of a release from their polls then.

@@ -144,7 +144,7 @@ func TestObserve_ComesToTheLatestWithoutAWatch(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	a := newElections(t, cfg, 1)[0]
-	cfg.PollInterval = 10 * time.Millisecond
+	cfg.pollInterval = 10 * time.Millisecond
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(blind))
 	seen := observe(t, election(t, newTestLocker(t, client, cfg), "leader"))
 	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
@@ -168,7 +168,7 @@ func TestObserve_FollowsAnEtcdThatWentBack(t *testing.T) {
 	}
 	old, young := campaign(t, a, "old"), campaign(t, b, "young")
 	require.Less(t, young.Grant().Token, old.Grant().Token)
-	cfg.PollInterval = 10 * time.Millisecond
+	cfg.pollInterval = 10 * time.Millisecond
 	seen := observe(t, election(t, newTestLocker(t, dial(t, p.endpoint()), cfg), "leader"))
 	seen.until(fence.Leader{Grant: old.Grant(), Value: "old"})
 	p.set(func() { p.upstream = address(younger.Endpoint()) })

@@ -319,7 +319,7 @@ func TestWatch_AWaiterGetsItsTurnWithoutOne(t *testing.T) {
 		return open(ctx, desc, cc, method, opts...)
 	}
 	cfg := fresh(t)
-	cfg.PollInterval = 10 * time.Millisecond
+	cfg.pollInterval = 10 * time.Millisecond
 	client := dial(t, endpoint)
 	a := newTestLocker(t, client, cfg)
 	b := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(noWatch)), cfg)

@@ -47,8 +47,8 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	}
 	l := &Locker{finished: make(chan struct{})}
 	l.cluster = cluster.New(client, keys.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.RequestTimeout, c.Logger)
-	l.sessions = session.NewManager(l.cluster, session.Config{TTL: c.TTL, Margin: c.Margin, RequestTimeout: c.RequestTimeout})
-	l.watcher = watch.New(l.cluster, c.PollInterval)
+	l.sessions = session.NewManager(l.cluster, session.Config{TTL: c.TTL, RequestTimeout: c.RequestTimeout})
+	l.watcher = watch.New(l.cluster, c.pollInterval)
 	l.queues = queue.New(l.cluster, l.sessions, l.watcher, c.Label)
 	return l, nil
 }

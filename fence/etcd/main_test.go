@@ -28,7 +28,7 @@ var (
 // fresh returns a config whose prefix is the test's own. Its waiters don't poll, so they
 // depend on the watch.
 func fresh(t testing.TB) *Config {
-	return &Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, PollInterval: time.Hour}
+	return &Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, pollInterval: time.Hour}
 }
 
 // newTestLocker returns a locker that is closed with the test.

@@ -65,7 +65,7 @@ func TestSilentMember_AHolderLearnsThatOthersWait(t *testing.T) {
 func TestWatch_AQuietStreamStays(t *testing.T) {
 	t.Parallel()
 	cfg, calls := fresh(t), newCalls()
-	cfg.PollInterval = 10 * time.Millisecond
+	cfg.pollInterval = 10 * time.Millisecond
 	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), calls.options()...), cfg)
 	acquire(t, l, "r")
 	calls.awaitSent(t, pb.Watch_Watch_FullMethodName, 20) // requests, and ends, of ten probes

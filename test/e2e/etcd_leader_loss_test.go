@@ -51,8 +51,7 @@ func TestLeaderLoss_UnderLoadLosesNoUpdate(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })
 			old, err := cluster.Leader(ctx)
 			require.NoError(t, err)
-			// A watch at a member that is stopped shows nothing: only polls do.
-			lockCfg := etcd.Config{TTL: 3 * time.Second, RequestTimeout: time.Second, PollInterval: 100 * time.Millisecond}
+			lockCfg := etcd.Config{TTL: 3 * time.Second, RequestTimeout: time.Second}
 			near := newProcess(t, old.Endpoint(), dsn, lockCfg, nil)
 
 			working, stop := context.WithCancel(ctx)

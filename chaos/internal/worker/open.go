@@ -26,10 +26,6 @@ var guardBounds = guard.Config{StoreTimeout: 3 * time.Second, CommitTimeout: 2 *
 // etcdTimeout bounds one request, so that a worker that is cut off notices it.
 const etcdTimeout = 2 * time.Second
 
-// pollInterval is how often a waiter polls in a process with one Locker, in case its watch
-// is silent. It is multiplied by the number of Lockers: they read the same queue.
-const pollInterval = 500 * time.Millisecond
-
 // open connects this process. shut closes the connections, after worker.close.
 func (w *worker) open(ctx context.Context) (envs []*workload.Env, shut func(), err error) {
 	w.points = &points{record: w.record}
@@ -79,7 +75,7 @@ func (w *worker) env(pool *pgxpool.Pool) *workload.Env {
 
 // fence adds Fencekit to an Env.
 func (w *worker) fence(env *workload.Env, client *clientv3.Client) error {
-	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout, PollInterval: pollInterval * time.Duration(w.lockers())})
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout})
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -18,7 +17,6 @@ import (
 // Config says how long a session lives, and how long one renewal may take.
 type Config struct {
 	TTL            time.Duration
-	Margin         time.Duration // by which the deadline precedes the lease's end; 0 means a tenth of the granted time
 	RequestTimeout time.Duration
 }
 
@@ -76,9 +74,6 @@ func Start(ctx context.Context, service LeaseService, cfg Config, onEnd func(*Se
 		ID: id, service: service, config: cfg,
 		onEnd: onEnd, dependents: map[Dependent]struct{}{}, abandoned: map[Dependent]struct{}{}, wake: make(chan struct{}, 1),
 	}
-	if s.margin(ttl) >= ttl {
-		return nil, fmt.Errorf("etcd: granted a time to live of %v, which the margin of %v uses up", ttl, s.margin(ttl))
-	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	s.timer = time.AfterFunc(ttl, s.expire)
@@ -88,12 +83,9 @@ func Start(ctx context.Context, service LeaseService, cfg Config, onEnd func(*Se
 	return s, nil
 }
 
-func (s *Session) margin(ttl time.Duration) time.Duration {
-	if s.config.Margin != 0 {
-		return s.config.Margin
-	}
-	return ttl / 10
-}
+// margin is how long before the end of the lease the holder's own deadline is. It allows for clocks
+// that run at different rates: a tenth is far more than those of machines drift.
+func margin(ttl time.Duration) time.Duration { return ttl / 10 }
 
 // renewed moves the deadline after a renewal that was sent at that time. An answer that
 // comes after the deadline is too late: the lease was lost by then, even if the process
@@ -111,7 +103,7 @@ func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 		return
 	}
 	s.ttl, s.sent, s.failure, s.paused = ttl, sent, nil, 0
-	s.deadline = sent.Add(ttl - s.margin(ttl)) // mutant: deadline-from-when-the-answer-came, deadline-without-a-margin
+	s.deadline = sent.Add(ttl - margin(ttl)) // mutant: deadline-from-when-the-answer-came, deadline-without-a-margin
 	s.timer.Reset(s.deadline.Sub(now))
 	s.mu.Unlock()
 }

@@ -62,22 +62,22 @@ func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		good := 2
-		f := &fakeLeases{granted: 9 * time.Second, latency: 2 * time.Second}
+		f := &fakeLeases{granted: 10 * time.Second, latency: 2 * time.Second}
 		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
 			if good == 0 {
 				return unreachable(ctx)
 			}
 			good--
 			time.Sleep(time.Second) // the answer travels
-			return 9 * time.Second, nil
+			return 10 * time.Second, nil
 		}
-		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second, Margin: time.Second})
-		require.Equal(t, 6*time.Second, s.Remaining(), "counted from when the lease was asked for, not from the answer")
+		s, dependent := startFake(t, f, Config{TTL: 10 * time.Second})
+		require.Equal(t, 7*time.Second, s.Remaining(), "counted from when the lease was asked for, not from the answer")
 		<-s.ctx.Done()
 		synctest.Wait()
-		require.Equal(t, began.Add(3*time.Second), f.renewals[0])
-		require.Equal(t, began.Add(6*time.Second), f.renewals[1])
-		require.Equal(t, began.Add(6*time.Second+8*time.Second), dependent.at)
+		require.Equal(t, began.Add(10*time.Second/3), f.renewals[0])
+		require.Equal(t, began.Add(2*(10*time.Second/3)), f.renewals[1])
+		require.Equal(t, began.Add(2*(10*time.Second/3)+9*time.Second), dependent.at)
 		require.Equal(t, fence.LossDeadline, dependent.reason)
 		require.Zero(t, s.Remaining())
 	})
@@ -123,18 +123,10 @@ func TestSession_AShorterRenewalShortensTheDeadline(t *testing.T) {
 			}
 			return 10 * time.Second, nil
 		}
-		s, dependent := startFake(t, f, Config{TTL: 30 * time.Second, Margin: time.Second})
+		s, dependent := startFake(t, f, Config{TTL: 30 * time.Second})
 		<-s.ctx.Done()
 		synctest.Wait()
 		require.Equal(t, began.Add(10*time.Second+9*time.Second), dependent.at)
-	})
-}
-
-func TestSession_RejectsALeaseThatTheMarginUsesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{TTL: 10 * time.Second, Margin: 4 * time.Second}
-		_, err := Start(t.Context(), &fakeLeases{granted: 4 * time.Second}, cfg, func(*Session) {})
-		require.ErrorContains(t, err, "margin")
 	})
 }
 
