@@ -94,8 +94,6 @@ var lockMutants = []Mutant{
 		`func (p *Position) is(k watch.Key) bool { return p.token != 0 && k.Name == p.name() }`},
 	{"watch-that-fell-silent-is-waited-for", "L1", "fence/etcd", "TestSilentMember_AHolderLearnsThatOthersWait",
 		`	case false:`},
-	{"watch-is-never-probed", "L1", "fence/etcd", "TestSilentMember_AHolderLearnsThatOthersWait",
-		`		`},
 }
 
 // storeMutants break what the store on Postgres promises.

@@ -139,7 +139,7 @@ func (s *stream) check() {
 	case len(s.watches) == 0:
 	case len(s.unanswered) == 0:
 		s.lastID++
-		s.send(order{probe, s.lastID}) // mutant: watch-is-never-probed
+		s.send(order{probe, s.lastID})
 	case time.Since(s.unanswered[0].sent) >= s.cluster.RequestTimeout: // mutant: watch-that-fell-silent-is-waited-for
 		s.silent()
 	}
