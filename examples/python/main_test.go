@@ -19,13 +19,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func TestMain(m *testing.M) {
-	testenv.Reexec()
-	if spec := os.Getenv(workerVar); spec != "" {
-		os.Exit(beWorker(spec))
-	}
-	testenv.Main(m)
-}
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // database returns a fresh one with Fencekit's tables and a counter at 0.
 func database(t *testing.T) (dsn string, pool *pgxpool.Pool) {

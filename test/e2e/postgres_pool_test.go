@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
@@ -49,30 +49,6 @@ func patiently(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// A pool whose connections the service's own queries have taken fails a call in the
-// time that is set for it, and is used again as soon as it has one to give.
-func TestPool_TakenByOwnQueriesIsNamedInTime(t *testing.T) {
-	t.Parallel()
-	dsn, pool := counters(t, "a")
-	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn+"&pool_max_conns=2", etcd.Config{}, &guard.Config{StoreTimeout: 5 * time.Second})
-	ctx := patiently(t)
-	var taken [2]*pgxpool.Conn
-	for i := range taken {
-		var err error
-		taken[i], err = p.pool.Acquire(ctx)
-		require.NoError(t, err)
-		t.Cleanup(taken[i].Release) // the pool waits for them when it is closed
-	}
-	for range 2 {
-		err := guard.Do(ctx, p.Guard, "a", increment("a"))
-		require.ErrorIs(t, err, guard.ErrStoreUnavailable)
-	}
-	taken[0].Release()
-	require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
-	taken[1].Release()
-	require.EqualValues(t, 1, value(t, pool, "a"))
 }
 
 // Two processes with one connection each: neither resolving an unknown outcome, nor an
@@ -191,12 +167,12 @@ func awaitMoment[T any](t *testing.T, moment <-chan T, call chan error) {
 	}
 }
 
-// The guard and the lock service name the same step, and its error says it once.
-func TestGuard_SaysOnceThatItAcquired(t *testing.T) {
-	t.Parallel()
-	dsn, _ := counters(t, "a")
-	p := newProcess(t, "http://127.0.0.1:1", dsn, etcd.Config{RequestTimeout: 100 * time.Millisecond}, nil)
-	err := guard.Do(patiently(t), p.Guard, "a", increment("a"))
-	require.ErrorIs(t, err, fence.ErrUnavailable)
-	require.Equal(t, 1, strings.Count(err.Error(), "acquire a"), err)
+func revokeOnce(t *testing.T, ctx context.Context, prefix string) {
+	t.Helper()
+	client := etcdserver.Client(t)
+	keys, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Len(t, keys.Kvs, 1)
+	_, err = client.Revoke(ctx, clientv3.LeaseID(keys.Kvs[0].Lease))
+	require.NoError(t, err)
 }

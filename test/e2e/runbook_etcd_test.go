@@ -1,6 +1,10 @@
 package e2e_test
 
 import (
+	"context"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,12 +40,23 @@ func newRuined(t *testing.T) *ruined {
 	r.requireProgress()
 	r.snapshot = t.TempDir() + "/snapshot"
 	require.NoError(t, e.Snapshot(t.Context(), r.snapshot))
-	other := &restored{t: t, etcd: e}
-	other.passRevisions(other.passRevisions(0) + 3000) // so that the tokens that follow are out of a restored etcd's reach
+	r.passRevisions(3000) // so that the tokens that follow are out of a restored etcd's reach
 	require.NoError(t, r.witnesses())
 	r.requireProgress()
 	r.run(0, "fencectl audit anchor")
 	return r
+}
+
+// passRevisions has etcd's revision rise by n.
+func (r *ruined) passRevisions(n int) {
+	r.t.Helper()
+	client, err := r.etcd.Client(r.t.Context())
+	require.NoError(r.t, err)
+	defer client.Close()
+	for range n {
+		_, err := client.Put(r.t.Context(), "x", "")
+		require.NoError(r.t, err)
+	}
 }
 
 // process is one that is started now.
@@ -111,4 +126,44 @@ func TestRunbook_AnotherEtcdBehindTheSameName(t *testing.T) {
 	require.Contains(t, r.run(1, "fencectl epoch show"), "a fence's token is above etcd's revision")
 	r.run(0, "fencectl epoch bump")
 	r.requireWhole()
+}
+
+func anotherEtcd(t *testing.T) *etcdserver.Server {
+	e, err := etcdserver.Start(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	return e
+}
+
+func address(e *etcdserver.Server) string { return strings.TrimPrefix(e.Endpoint(), "http://") }
+
+// line is a network to etcd that can be led elsewhere, and cut.
+type line struct {
+	mu     sync.Mutex
+	target string // "" while it is cut
+	conns  []net.Conn
+}
+
+func (l *line) dial(ctx context.Context, _ string) (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.target == "" {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: net.ErrClosed}
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.target)
+	if err == nil {
+		l.conns = append(l.conns, conn)
+	}
+	return conn, err
+}
+
+// lead breaks all connections and has the next ones lead to the target.
+func (l *line) lead(target string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = target
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+	l.conns = nil
 }

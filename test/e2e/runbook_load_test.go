@@ -2,11 +2,13 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,4 +129,67 @@ func (l *load) checkLost(lost []string) {
 		require.EqualValues(l.t, n, value(l.t, l.pool, resource), "an update of %s was lost or made twice", resource)
 	}
 	l.t.Logf("acknowledged %d, lost %d, failed %d, unknown %d", len(l.acknowledged), len(gone), len(l.failed), len(l.unknown))
+}
+
+// ledger is the outcomes of operations, each of which writes its own row.
+type ledger struct {
+	mu           sync.Mutex
+	acknowledged map[string]bool
+	failed       map[string]error
+	unknown      map[string]*guard.UnknownOutcomeError
+	progress     atomic.Int64
+}
+
+func newLedger() *ledger {
+	return &ledger{acknowledged: map[string]bool{}, failed: map[string]error{}, unknown: map[string]*guard.UnknownOutcomeError{}}
+}
+
+func (l *ledger) note(id string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var unknown *guard.UnknownOutcomeError
+	switch {
+	case err == nil:
+		l.acknowledged[id] = true
+		l.progress.Add(1)
+	case errors.As(err, &unknown):
+		l.unknown[id] = unknown
+	default:
+		l.failed[id] = err
+	}
+}
+
+// check asks about what is unknown, and compares what was said with what is there.
+func (l *ledger) check(t *testing.T, ctx context.Context, pool *pgxpool.Pool, resources []string) {
+	t.Helper()
+	rows, err := pool.Query(ctx, "select s from ballast")
+	require.NoError(t, err)
+	written, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	there := func(id string) bool { return slices.Contains(written, id) }
+	applied := len(l.acknowledged)
+	for id := range l.acknowledged {
+		require.True(t, there(id), "%s was acknowledged", id)
+	}
+	for id, err := range l.failed {
+		require.False(t, there(id), "%s failed: %v", id, err)
+	}
+	for id, unknown := range l.unknown {
+		var took bool
+		require.Eventually(t, func() bool { // connections from before the last restart may be in the pool
+			took, err = unknown.Resolve(ctx)
+			return err == nil
+		}, time.Minute, 10*time.Millisecond, id)
+		require.Equal(t, took, there(id), "%s: %v", id, unknown)
+		if took {
+			applied++
+		}
+	}
+	var sum int64
+	for _, resource := range resources {
+		sum += value(t, pool, resource)
+	}
+	require.EqualValues(t, applied, sum, "an update was lost or made twice")
+	require.Len(t, written, applied)
+	t.Logf("acknowledged %d, failed %d, unknown %d", len(l.acknowledged), len(l.failed), len(l.unknown))
 }

@@ -1,7 +1,8 @@
-package soak_test
+package e2e_test
 
 import (
 	"context"
+	"flag"
 	"testing"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
+
+var entriesFlag = flag.Int("entries", 40_000, "entries of the history that are written and pruned")
 
 // writeOld writes entries as guarded transactions of 100 days ago would have: each resource
 // moves on by $1 positions, the first and every tenth after it a claim, and one in ten writes keeps a Once key
