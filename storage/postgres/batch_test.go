@@ -29,7 +29,7 @@ const (
 
 // execModes are the ways in which pgx sends statements.
 var execModes = []pgx.QueryExecMode{
-	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 }
 
 // inEachMode runs a test with a pool in each mode.
@@ -147,21 +147,19 @@ func TestBatch_UsesWhatItCreates(t *testing.T) {
 // A batch of a grant that was superseded has no effect, whether that is seen at the begin check or at the seal.
 func TestBatch_OfAStaleGrantIsRejected(t *testing.T) {
 	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, at(level))
-		stale := claim(t, store, grant(5, "a"))
-		txn := begin(t, store, stale)
-		b, _ := batchOf(insertItem, "x", 1)
-		require.NoError(t, txn.Run(t.Context(), b))
-		claimOnly(t, pool, grant(6, "b"))
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	stale := claim(t, store, grant(5, "a"))
+	txn := begin(t, store, stale)
+	b, _ := batchOf(insertItem, "x", 1)
+	require.NoError(t, txn.Run(t.Context(), b))
+	claimOnly(t, pool, grant(6, "b"))
 
-		_, err := txn.Commit(t.Context(), nil)
-		requireRejected(t, err, storage.ReasonStale)
-		_, err = attempt(t.Context(), store, b, stale)
-		requireRejected(t, err, storage.ReasonStale)
-		holds(t, pool, "x", 0)
-	})
+	_, err := txn.Commit(t.Context(), nil)
+	requireRejected(t, err, storage.ReasonStale)
+	_, err = attempt(t.Context(), store, b, stale)
+	requireRejected(t, err, storage.ReasonStale)
+	holds(t, pool, "x", 0)
 }
 
 // sends is an argument that replaces the SQL of its statement, which is checked before.

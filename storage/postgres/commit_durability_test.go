@@ -42,14 +42,11 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal(t *testing.T) {
 		ddl, sql string
 		rejected string // instead of a COMMIT that waits for its standby
 	}{
-		"a setting":                     {"", "set local synchronous_commit = off", ""},
 		"a setting of the session":      {"", "set synchronous_commit = local", ""},
-		"a deferred trigger":            {chain(1, laxly), "insert into step_1 values (1)", ""},
 		"one that was deferred again":   {chain(2, laxly), "insert into step_1 values (1)", ""},
 		"one that was deferred twice":   {chain(3, laxly), "insert into step_1 values (1)", ""},
 		"one that was deferred thrice":  {chain(4, laxly), "insert into step_1 values (1)", "25006"},
 		"a cursor that outlives COMMIT": {"", heldCursor, ""},
-		"such a cursor of a trigger's":  {chain(1, "execute $c$"+heldCursor+"$c$"), "insert into step_1 values (1)", ""},
 		"such a cursor of a late one's": {chain(3, "execute $c$"+heldCursor+"$c$"), "insert into step_1 values (1)", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -129,20 +129,17 @@ func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 // holder.
 func TestRun_EvictsAStaleTransactionThatBlocksIt(t *testing.T) {
 	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		cfg := patient()
-		cfg.Isolation = level
-		store := newStore(t, pool, cfg)
-		slipped := begin(t, store, claim(t, store, grant(5, "a")))
-		require.NoError(t, slipped.Run(t.Context(), set("x", 1)))
-		successor := claimOnly(t, pool, grant(6, "b"))
-		_, err := attempt(t.Context(), store, set("x", 2), successor)
-		var transient *postgres.TransientError
-		require.ErrorAs(t, err, &transient)
-		write(t, store, successor, set("x", 2))
-		holds(t, pool, "x", 2)
-	})
+	pool := newPool(t)
+	cfg := patient()
+	store := newStore(t, pool, cfg)
+	slipped := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, slipped.Run(t.Context(), set("x", 1)))
+	successor := claimOnly(t, pool, grant(6, "b"))
+	_, err := attempt(t.Context(), store, set("x", 2), successor)
+	var transient *postgres.TransientError
+	require.ErrorAs(t, err, &transient)
+	write(t, store, successor, set("x", 2))
+	holds(t, pool, "x", 2)
 }
 
 // Any role that may connect can take the begin check's advisory locks. Then the holder's

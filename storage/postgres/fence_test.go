@@ -107,19 +107,17 @@ func TestFence_RejectsTheOvertakenSibling(t *testing.T) {
 // Two holders with one token, as a restored lock service issues them.
 func TestFence_RejectsTheTokenIssuedTwice(t *testing.T) {
 	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, at(level))
-		c := claim(t, store, grant(5, "a"))
-		_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "b")})
-		requireRejected(t, err, storage.ReasonCollision)
-		forged := c
-		forged.Grant.Holder = "b"
-		_, err = attempt(t.Context(), store, set("x", 1), forged)
-		requireRejected(t, err, storage.ReasonCollision)
-		holds(t, pool, "x", 0)
-		write(t, store, c, set("x", 2))
-	})
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "b")})
+	requireRejected(t, err, storage.ReasonCollision)
+	forged := c
+	forged.Grant.Holder = "b"
+	_, err = attempt(t.Context(), store, set("x", 1), forged)
+	requireRejected(t, err, storage.ReasonCollision)
+	holds(t, pool, "x", 0)
+	write(t, store, c, set("x", 2))
 }
 
 // A role that may call the functions can't lock out a resource for good.
@@ -148,25 +146,23 @@ func TestClaim_OutOfBoundsIsRejectedByTheDatabase(t *testing.T) {
 // With one connection no rejection waits for a second one.
 func TestFence_RejectsWithOneConnection(t *testing.T) {
 	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-		store := newStore(t, pool, at(level))
-		c := claim(t, store, grant(5, "a"))
-		overtaken := write(t, store, c, set("x", 1))
-		_, err := attempt(t.Context(), store, set("x", 2), c)
-		require.ErrorIs(t, err, storage.ErrOvertaken)
-		claim(t, store, grant(6, "b"))
-		_, err = attempt(t.Context(), store, set("x", 2), overtaken)
-		require.ErrorIs(t, err, storage.ErrStaleToken)
-		_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
-		require.ErrorIs(t, err, storage.ErrStaleToken)
-		_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(6, "c")})
-		requireRejected(t, err, storage.ReasonCollision)
-		_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
-		require.NoError(t, err)
-		rejections, err := store.Rejections(t.Context(), resource, 10)
-		require.NoError(t, err)
-		require.Len(t, rejections, 5, "overtaken; stale at the begin check, at the claim and, of the answer that was lost, at the seal; collision")
-		noneInUse(t, pool)
-	})
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	overtaken := write(t, store, c, set("x", 1))
+	_, err := attempt(t.Context(), store, set("x", 2), c)
+	require.ErrorIs(t, err, storage.ErrOvertaken)
+	claim(t, store, grant(6, "b"))
+	_, err = attempt(t.Context(), store, set("x", 2), overtaken)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(6, "c")})
+	requireRejected(t, err, storage.ReasonCollision)
+	_, err = store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
+	require.NoError(t, err)
+	rejections, err := store.Rejections(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Len(t, rejections, 5, "overtaken; stale at the begin check, at the claim and, of the answer that was lost, at the seal; collision")
+	noneInUse(t, pool)
 }

@@ -16,7 +16,7 @@ import (
 func TestBatch_InTheMiddleOnASilentServer(t *testing.T) {
 	t.Parallel()
 	_, proxy, _, direct := behindPooler(t)
-	pool := openPool(t, proxy.DSN(), oneConn)
+	pool := openPool(t, proxy.DSN(), single)
 	const limit = 2 * time.Second
 	store := newStore(t, pool, &postgres.Config{LockTimeout: limit, StatementTimeout: limit, NetworkTimeout: 4 * limit, CleanupTimeout: limit}) // the transaction has to begin within 5 of them
 	txn := begin(t, store, claim(t, direct, grant(5, "a")))

@@ -63,59 +63,60 @@ var tricks = map[string]string{
 // error that says why, and the connection works for the next one.
 func TestHostile_CommitsSealedOrFailsClearly(t *testing.T) {
 	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		dsn := migrated(t)
-		plain := openPool(t, dsn)
-		other := newRole(t, plain, "other")
-		mustExec(t, plain, hostile)
-		judge := newStore(t, plain, nil)
-		for sql, want := range tricks {
-			for _, swallow := range []bool{false, true} {
-				name := fmt.Sprintf("%s, swallowed: %v", sql, swallow)
-				pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-				store := newStore(t, pool, at(level))
-				mustExec(t, plain, "delete from item")
-				c := claim(t, store, epochGrant(1, 10))
-				_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-					if err := set("x", 1)(ctx, tx); err != nil {
-						return err
-					}
-					_, err := tx.Exec(ctx, replaceRole(sql, other))
-					if swallow {
-						return nil
-					}
-					return err
-				}), c)
-				holds(t, plain, "x", map[bool]int64{true: 1, false: 0}[err == nil])
-				switch {
-				case want == "":
-					require.NoError(t, err, name)
-				case want == "ended":
-					require.ErrorIs(t, err, storage.ErrTxEnded, name)
-				case want == "ZF001" || want == "ZF002":
-					require.ErrorAs(t, err, new(*storage.RejectedError), name)
-				case want == "25001" && swallow:
-					require.ErrorIs(t, err, pgx.ErrTxCommitRollback, name)
-				default:
-					require.ErrorContains(t, err, want, name)
-				}
-				if want == "42501" {
-					requireNotReady(t, err, postgres.MissingRights, name)
-					require.ErrorContains(t, err, "SET ROLE", name)
-				}
-				if want == "25006" {
-					require.ErrorContains(t, err, "read only", name)
-				}
-				require.NotErrorAs(t, err, new(*storage.InDoubtError), name)
-				after := claim(t, judge, c.Grant)
-				require.Equal(t, err == nil, after.Seq > c.Seq, name)
-				next := claim(t, store, c.Grant)
-				write(t, store, next, statement("insert into public.item values ('next', 1)"))
-				pool.Close()
+	dsn := migrated(t)
+	plain := openPool(t, dsn)
+	other := newRole(t, plain, "other")
+	mustExec(t, plain, hostile)
+	judge := newStore(t, plain, nil)
+	for sql, want := range tricks {
+		for _, swallow := range []bool{false, true} {
+			if swallow && want == "" {
+				continue
 			}
+			name := fmt.Sprintf("%s, swallowed: %v", sql, swallow)
+			pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+			store := newStore(t, pool, nil)
+			mustExec(t, plain, "delete from item")
+			c := claim(t, store, epochGrant(1, 10))
+			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				if err := set("x", 1)(ctx, tx); err != nil {
+					return err
+				}
+				_, err := tx.Exec(ctx, replaceRole(sql, other))
+				if swallow {
+					return nil
+				}
+				return err
+			}), c)
+			holds(t, plain, "x", map[bool]int64{true: 1, false: 0}[err == nil])
+			switch {
+			case want == "":
+				require.NoError(t, err, name)
+			case want == "ended":
+				require.ErrorIs(t, err, storage.ErrTxEnded, name)
+			case want == "ZF001" || want == "ZF002":
+				require.ErrorAs(t, err, new(*storage.RejectedError), name)
+			case want == "25001" && swallow:
+				require.ErrorIs(t, err, pgx.ErrTxCommitRollback, name)
+			default:
+				require.ErrorContains(t, err, want, name)
+			}
+			if want == "42501" {
+				requireNotReady(t, err, postgres.MissingRights, name)
+				require.ErrorContains(t, err, "SET ROLE", name)
+			}
+			if want == "25006" {
+				require.ErrorContains(t, err, "read only", name)
+			}
+			require.NotErrorAs(t, err, new(*storage.InDoubtError), name)
+			after := claim(t, judge, c.Grant)
+			require.Equal(t, err == nil, after.Seq > c.Seq, name)
+			next := claim(t, store, c.Grant)
+			write(t, store, next, statement("insert into public.item values ('next', 1)"))
+			pool.Close()
 		}
-		verifyChain(t, plain)
-	})
+	}
+	verifyChain(t, plain)
 }
 
 // A name that can't be converted to the client's encoding doesn't hide a rejection.
@@ -140,33 +141,31 @@ func TestHostile_EncodingHidesNoRejection(t *testing.T) {
 // not.
 func TestHostile_OwnSealInASavepoint(t *testing.T) {
 	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, at(level))
-		c := claim(t, store, grant(5, "a"))
-		seal := func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, beginCheckCall(c)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
-			return err
-		}
-		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(t, set("x", 1)(ctx, tx))
-			return seal(ctx, tx)
-		}), c)
-		require.ErrorIs(t, err, storage.ErrOvertaken, "by itself")
-		holds(t, pool, "x", 0)
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	seal := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, beginCheckCall(c)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
+		return err
+	}
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, set("x", 1)(ctx, tx))
+		return seal(ctx, tx)
+	}), c)
+	require.ErrorIs(t, err, storage.ErrOvertaken, "by itself")
+	holds(t, pool, "x", 0)
 
-		c = write(t, store, claim(t, store, c.Grant), do(func(ctx context.Context, tx pgx.Tx) error {
-			savepoint, err := tx.Begin(ctx)
-			require.NoError(t, err)
-			require.NoError(t, set("undone", 1)(ctx, savepoint))
-			require.NoError(t, seal(ctx, savepoint))
-			require.NoError(t, savepoint.Rollback(ctx))
-			return set("y", 1)(ctx, tx)
-		}))
-		holds(t, pool, "undone", 0)
-		holds(t, pool, "y", 1)
-		require.Equal(t, c, claim(t, store, c.Grant))
-	})
+	c = write(t, store, claim(t, store, c.Grant), do(func(ctx context.Context, tx pgx.Tx) error {
+		savepoint, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("undone", 1)(ctx, savepoint))
+		require.NoError(t, seal(ctx, savepoint))
+		require.NoError(t, savepoint.Rollback(ctx))
+		return set("y", 1)(ctx, tx)
+	}))
+	holds(t, pool, "undone", 0)
+	holds(t, pool, "y", 1)
+	require.Equal(t, c, claim(t, store, c.Grant))
 }
 
 // Prepared plans that don't fit any more abort the transaction, and not the next.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
@@ -18,18 +17,15 @@ import (
 // regardless of the session's default.
 func TestIsolation_IsWhatTheConfigSays(t *testing.T) {
 	t.Parallel()
-	for _, preset := range levels {
-		pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_isolation": string(preset)}))
-		for _, level := range levels {
-			store := newStore(t, pool, at(level))
-			write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
-				require.EqualValues(t, level, query[string](t, tx, "select current_setting('transaction_isolation')"))
-				require.Equal(t, "off", query[string](t, tx, "select current_setting('transaction_read_only')"))
-				return nil
-			}))
-		}
+	pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_isolation": "repeatable read"}))
+	for _, level := range levels {
+		store := newStore(t, pool, at(level))
+		write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+			require.EqualValues(t, level, query[string](t, tx, "select current_setting('transaction_isolation')"))
+			require.Equal(t, "off", query[string](t, tx, "select current_setting('transaction_read_only')"))
+			return nil
+		}))
 	}
-	pool := newPool(t)
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadUncommitted, "SERIALIZABLE", "serializable; commit"} {
 		_, err := postgres.NewStore(pool, at(level))
 		require.ErrorIs(t, err, guard.ErrInvalid)
@@ -50,60 +46,48 @@ func takeSnapshot(ctx context.Context, t *testing.T, tx pgx.Tx) {
 func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("the operation's own error")
-	for name, returned := range map[string]func(error) error{
-		"returned":     func(err error) error { return err },
-		"replaced":     func(error) error { return mine },
-		"not at all":   func(error) error { return nil },
-		"after others": nil,
+	for name, c := range map[string]struct {
+		reason   storage.Reason
+		returned func(error) error
+	}{
+		"replaced":     {storage.ReasonStale, func(error) error { return mine }},
+		"not at all":   {storage.ReasonOvertaken, func(error) error { return nil }},
+		"after others": {storage.ReasonStale, nil},
 	} {
-		for reason, other := range map[storage.Reason]func(store *postgres.Store, c storage.Claim, t *testing.T, pool *pgxpool.Pool){
-			storage.ReasonStale: func(store *postgres.Store, _ storage.Claim, t *testing.T, pool *pgxpool.Pool) {
-				write(t, store, claimOnly(t, pool, grant(6, "b")), set("x", 2))
-			},
-			storage.ReasonOvertaken: func(store *postgres.Store, c storage.Claim, t *testing.T, _ *pgxpool.Pool) {
-				write(t, store, c, set("x", 2))
-			},
-		} {
-			t.Run(name+", "+string(reason), func(t *testing.T) {
-				atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-					pool := newPool(t)
-					store := newStore(t, pool, at(level))
-					c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-					_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-						takeSnapshot(ctx, t, tx)
-						other(store, c, t, pool)
-						err := set("x", 3)(ctx, tx)
-						require.Equal(t, level == pgx.ReadCommitted, err == nil)
-						if err == nil {
-							return nil // the seal notices
-						}
-						if returned == nil {
-							return set("y", 3)(ctx, tx) // 25P02
-						}
-						return returned(err)
-					}), c)
-					var rejection *storage.RejectedError
-					require.ErrorAs(t, err, &rejection)
-					require.Equal(t, reason, rejection.Reason)
-					require.Equal(t, c.Grant, rejection.Grant)
-					require.NoError(t, rejection.RecordErr)
-					require.False(t, rejection.Since.IsZero())
-					stage := storage.StageRun
-					if level == pgx.ReadCommitted {
-						stage = storage.StageSeal
-					} else if name == "replaced" {
-						require.ErrorIs(t, err, mine)
-					}
-					require.Equal(t, stage, rejection.Stage)
-					rejections, err := store.Rejections(t.Context(), resource, 10)
-					require.NoError(t, err)
-					require.Len(t, rejections, 1)
-					require.Equal(t, reason, rejections[0].Reason)
-					require.Equal(t, stage, rejections[0].Stage)
-					holds(t, pool, "x", 2)
-				})
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			store := newStore(t, pool, at(pgx.RepeatableRead))
+			held := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				takeSnapshot(ctx, t, tx)
+				other := held
+				if c.reason == storage.ReasonStale {
+					other = claimOnly(t, pool, grant(6, "b"))
+				}
+				write(t, store, other, set("x", 2))
+				err := set("x", 3)(ctx, tx)
+				require.Error(t, err)
+				if c.returned == nil {
+					return set("y", 3)(ctx, tx) // 25P02
+				}
+				return c.returned(err)
+			}), held)
+			rejection := requireRejected(t, err, c.reason)
+			require.Equal(t, held.Grant, rejection.Grant)
+			require.NoError(t, rejection.RecordErr)
+			require.False(t, rejection.Since.IsZero())
+			require.Equal(t, storage.StageRun, rejection.Stage)
+			if name == "replaced" {
+				require.ErrorIs(t, err, mine)
+			}
+			rejections, err := store.Rejections(t.Context(), resource, 10)
+			require.NoError(t, err)
+			require.Len(t, rejections, 1)
+			require.Equal(t, c.reason, rejections[0].Reason)
+			require.Equal(t, storage.StageRun, rejections[0].Stage)
+			holds(t, pool, "x", 2)
+		})
 	}
 }
 
@@ -182,34 +166,23 @@ func TestIsolation_WriteSkewWithTheUnfencedFails(t *testing.T) {
 // the data does not make up for that at REPEATABLE READ, the seal does.
 func TestIsolation_ALockTakenOnTheDataComesTooLate(t *testing.T) {
 	t.Parallel()
-	for name, sql := range map[string]string{
-		"statements of their own": "select value from item where key = 'stock' for update",
-		"one statement":           "with locked as materialized (select key from item where key = 'stock' for update) select i.value from item i join locked using (key)",
-	} {
-		t.Run(name, func(t *testing.T) {
-			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-				pool := newPool(t)
-				store := newStore(t, pool, at(level))
-				old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 10))
-				sell := func(sold string) storage.Func[pgx.Tx] {
-					return func(ctx context.Context, tx pgx.Tx) error {
-						var left int64
-						if err := tx.QueryRow(ctx, sql).Scan(&left); err != nil {
-							return err
-						}
-						return set(sold, left)(ctx, tx) // all of it; the stock's own row stays as it is
-					}
-				}
-				txn := begin(t, store, old)
-				require.NoError(t, txn.Run(t.Context(), get("stock", new(int64)))) // its snapshot
-				write(t, store, claimOnly(t, pool, grant(6, "b")), sell("sold by b"))
-				err := txn.Run(t.Context(), sell("sold by a"))
-				if err == nil {
-					_, err = txn.Commit(t.Context(), nil)
-				}
-				require.ErrorIs(t, err, storage.ErrStaleToken)
-				require.Equal(t, 10, query[int](t, pool, "select sum(value) from item where key like 'sold%'"))
-			})
-		})
+	pool := newPool(t)
+	store := newStore(t, pool, at(pgx.RepeatableRead))
+	old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 10))
+	sell := func(sold string) storage.Func[pgx.Tx] {
+		return func(ctx context.Context, tx pgx.Tx) error {
+			var left int64
+			if err := tx.QueryRow(ctx, "select value from item where key = 'stock' for update").Scan(&left); err != nil {
+				return err
+			}
+			return set(sold, left)(ctx, tx) // all of it; the stock's own row stays as it is
+		}
 	}
+	txn := begin(t, store, old)
+	require.NoError(t, txn.Run(t.Context(), get("stock", new(int64)))) // its snapshot
+	write(t, store, claimOnly(t, pool, grant(6, "b")), sell("sold by b"))
+	require.NoError(t, txn.Run(t.Context(), sell("sold by a")))
+	_, err := txn.Commit(t.Context(), nil)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	require.Equal(t, 10, query[int](t, pool, "select sum(value) from item where key like 'sold%'"))
 }

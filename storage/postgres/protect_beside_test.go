@@ -17,19 +17,13 @@ import (
 // tables are so small that the server would rather read all of them.
 func TestProtect_DifferentResourcesDoNotConflict(t *testing.T) {
 	t.Parallel()
-	_, dsn := startServer(t, map[string]string{"autovacuum": "off"}) // it looks at tables by snapshots of its own
-	for _, level := range levels {
-		t.Run(string(level), func(t *testing.T) {
-			mustExec(t, openPool(t, dsn), "drop table if exists a, b")
-			p := newPair(t, dsn, level)
-			protect(t, p.pool, "a", "'a'", postgres.ProtectEnforce)
-			protect(t, p.pool, "b", "'b'", postgres.ProtectEnforce)
-			require.NoError(t, p.overlap(), "the first write of a connection inserts")
-			mustExec(t, p.pool, "vacuum analyze fence.pending_write, fence.resource")
-			for i := range 20 {
-				require.NoError(t, p.overlap(), "time %d", i)
-			}
-		})
+	p := newPair(t, migrated(t))
+	protect(t, p.pool, "a", "'a'", postgres.ProtectEnforce)
+	protect(t, p.pool, "b", "'b'", postgres.ProtectEnforce)
+	require.NoError(t, p.overlap(), "the first write of a connection inserts")
+	mustExec(t, p.pool, "vacuum analyze fence.pending_write, fence.resource")
+	for i := range 20 {
+		require.NoError(t, p.overlap(), "time %d", i)
 	}
 }
 

@@ -23,13 +23,10 @@ import (
 // enders is SQL that ends the transaction, or replaces it by another one.
 var enders = []string{
 	"commit",
-	"end",
 	"rollback",
 	"commit and chain",
-	"rollback and chain",
 	"commit; begin",
 	"rollback; begin",
-	"commit; begin isolation level serializable",
 	"commit; discard all; begin",
 	"commit; begin; select set_config('fencekit.xid', pg_current_xact_id()::text, true)",
 }
@@ -45,15 +42,6 @@ var senders = map[string]func(ctx context.Context, tx pgx.Tx, sql string) error{
 		rows.Close()
 		_ = rows.Err()
 		return err
-	},
-	"Query, simple": func(ctx context.Context, tx pgx.Tx, sql string) error {
-		rows, err := tx.Query(ctx, sql, pgx.QueryExecModeSimpleProtocol)
-		for rows.Next() {
-		}
-		return err
-	},
-	"QueryRow": func(ctx context.Context, tx pgx.Tx, sql string) error {
-		return tx.QueryRow(ctx, sql, pgx.QueryExecModeSimpleProtocol).Scan(new(any))
 	},
 	"prepared": func(ctx context.Context, tx pgx.Tx, sql string) error {
 		if _, err := tx.Prepare(ctx, "ender", sql); err != nil {
@@ -80,19 +68,11 @@ var senders = map[string]func(ctx context.Context, tx pgx.Tx, sql string) error{
 // doesn't return nil for an unsealed transaction, and the fence stays where it was.
 func TestRawCommit_IsNeverSuccess(t *testing.T) {
 	t.Parallel()
-	simple := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }
-	for mode, c := range map[string]struct {
-		option func(*pgxpool.Config)
-		level  pgx.TxIsoLevel
-	}{
-		"extended":               {func(*pgxpool.Config) {}, pgx.ReadCommitted},
-		"simple":                 {simple, pgx.ReadCommitted},
-		"extended, serializable": {func(*pgxpool.Config) {}, pgx.Serializable},
-	} {
-		t.Run(mode, func(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			pool := openPool(t, migrated(t), c.option)
-			store := newStore(t, pool, at(c.level))
+			pool := openPool(t, migrated(t), inMode(mode))
+			store := newStore(t, pool, nil)
 			c := claim(t, store, grant(5, "a"))
 			for _, sql := range enders {
 				for how, send := range senders {
@@ -163,7 +143,7 @@ func TestPrepareTransaction_IsRejectedAndNeverSuccess(t *testing.T) {
 // rolled back.
 func TestRawCommit_SaysWhatStays(t *testing.T) {
 	t.Parallel()
-	for sql, stays := range map[string]int64{"commit": 1, "commit; begin": 1, "rollback": 0, "abort; begin": 0, "rollback and chain": 0} {
+	for sql, stays := range map[string]int64{"commit": 1, "commit; begin": 1, "rollback": 0, "abort; begin": 0} {
 		t.Run(sql, func(t *testing.T) {
 			pool, err := guarded(t, do(func(ctx context.Context, tx pgx.Tx) error {
 				if err := set("x", 1)(ctx, tx); err != nil {

@@ -16,9 +16,10 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// unfenced sends SQL that leaves the guarded transaction by a ROLLBACK, adds one in another
+// unfenced sends SQL that leaves the guarded transaction, adds one in another
 // transaction that it commits, and begins a third one.
 var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
+	"commit":  statement("commit; begin read write; " + addOne + "; commit; begin"),
 	"text":    statement(own),
 	"comment": statement("select 1; /* ; */ rollback; -- ;\n begin read write; " + addOne + "; commit; begin"),
 	"a literal, as the store reads it": func(ctx context.Context, tx pgx.Tx) error {
@@ -27,18 +28,8 @@ var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
 		}
 		return statement(`select '\''; rollback; begin read write; `+addOne+`; commit; begin; --'`)(ctx, tx)
 	},
-	"tag, emoji":     statement("select $🙂$'$🙂$; " + own + "; select ''"),
-	"tag, euro":      statement("select $€$'$€$; " + own + "; select ''"),
-	"tag, combining": statement("select $e\u0301$'$e\u0301$; " + own + "; select ''"),
-	"name, euro":     statement("select 1 as €$$; " + own + "; select 1 as €$$"),
-	"doubled in E":   statement(`select '\' as "'", E'a''\''; ` + own + "; select ''"),
-	"continued E":    statement("select '\\' as \"'\", E'a'\n'\\''; " + own + "; select ''"),
-	"another encoding": func(ctx context.Context, tx pgx.Tx) error {
-		if err := statement("set local client_encoding = 'SJIS'")(ctx, tx); err != nil {
-			return err
-		}
-		return statement("select E'\x83\x5c'; "+own+"; select ''")(ctx, tx)
-	},
+	"tag, emoji":  statement("select $🙂$'$🙂$; " + own + "; select ''"),
+	"continued E": statement("select '\\' as \"'\", E'a'\n'\\''; " + own + "; select ''"),
 	"another encoding, as UTF-8": func(ctx context.Context, tx pgx.Tx) error {
 		if err := statement("set local client_encoding = 'SJIS'")(ctx, tx); err != nil {
 			return err
@@ -48,13 +39,6 @@ var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
 	"rewriter": func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol, sends(own))
 		return err
-	},
-	"rewriter, batch": func(ctx context.Context, tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		for _, sql := range []string{"rollback", "begin read write", addOne, "commit", "begin"} {
-			b.Queue("select 1", sends(sql))
-		}
-		return tx.SendBatch(ctx, b).Close()
 	},
 	"batch": func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
@@ -75,6 +59,7 @@ const addOne = "insert into item values ('x', 1) on conflict (key) do update set
 // error says that it may, whatever the function then fails with.
 func TestRun_ARollbackBeforeAFailureIsReported(t *testing.T) {
 	t.Parallel()
+	pool, g := guardOn(t)
 	for how, leave := range unfenced {
 		for _, mode := range []struct {
 			name    string
@@ -84,9 +69,11 @@ func TestRun_ARollbackBeforeAFailureIsReported(t *testing.T) {
 				"40001": "do $$ begin raise exception 'again' using errcode = '40001'; end $$",
 				"57P01": "select pg_terminate_backend(pg_backend_pid())",
 			} {
+				if (mode.options != nil || failure == "57P01") && how != "text" && how != "batch" {
+					continue
+				}
 				t.Run(how+", "+mode.name+", "+failure, func(t *testing.T) {
-					t.Parallel()
-					pool, g := guardOn(t)
+					mustExec(t, pool, "delete from item")
 					unseen := false
 					err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
 						if err := statement("select 1")(ctx, tx); err != nil {
@@ -118,29 +105,27 @@ func TestRun_ACommitOfItsOwnBeforeALostSeal(t *testing.T) {
 		"commit":   statement(addOne + "; commit; begin"),
 		"rollback": statement(own),
 	} {
-		for how, lose := range map[string]func() *pgproxy.Action{"swallowed": pgproxy.SwallowCommit, "reply": pgproxy.SwallowReply} {
-			t.Run(leave+", "+how, func(t *testing.T) {
-				t.Parallel()
-				pool, proxy, store, _ := behindPooler(t)
-				var lost atomic.Bool
-				proxy.OnQuery(func(sql string) *pgproxy.Action {
-					if strings.Contains(sql, ".seal(") && !lost.Swap(true) {
-						return lose()
-					}
-					return nil
-				})
-				g := guardtest.New(t, storage.Store[pgx.Tx](store))
-				err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
-					if err := statement("select 1")(ctx, tx); err != nil {
-						return err
-					}
-					return fn(ctx, tx)
-				}, guard.Retryable())
-				require.ErrorIs(t, err, guard.ErrTxEnded)
-				require.False(t, guard.SafeToRetry(err))
-				holds(t, pool, "x", 1)
+		t.Run(leave, func(t *testing.T) {
+			t.Parallel()
+			pool, proxy, store, _ := behindPooler(t)
+			var lost atomic.Bool
+			proxy.OnQuery(func(sql string) *pgproxy.Action {
+				if strings.Contains(sql, ".seal(") && !lost.Swap(true) {
+					return pgproxy.SwallowReply()
+				}
+				return nil
 			})
-		}
+			g := guardtest.New(t, storage.Store[pgx.Tx](store))
+			err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				if err := statement("select 1")(ctx, tx); err != nil {
+					return err
+				}
+				return fn(ctx, tx)
+			}, guard.Retryable())
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+			require.False(t, guard.SafeToRetry(err))
+			holds(t, pool, "x", 1)
+		})
 	}
 }
 

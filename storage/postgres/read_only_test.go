@@ -159,29 +159,27 @@ var forgers = []string{
 // in another one doesn't commit, and Commit doesn't return nil.
 func TestReadOnly_RawCommitIsNeverSuccess(t *testing.T) {
 	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, at(level))
-		c := claim(t, store, grant(5, "a"))
-		for _, sql := range slices.Concat(enders, forgers) {
-			for how, send := range senders {
-				name := fmt.Sprintf("%s by %s", sql, how)
-				err := read(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-					_ = get("x", new(int64))(ctx, tx)
-					_ = send(ctx, tx, sql)
-					_ = set("x", 1)(ctx, tx)
-					return nil
-				}), c)
-				require.Error(t, err, name)
-			}
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, sql := range slices.Concat(enders, forgers) {
+		for how, send := range senders {
+			name := fmt.Sprintf("%s by %s", sql, how)
+			err := read(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				_ = get("x", new(int64))(ctx, tx)
+				_ = send(ctx, tx, sql)
+				_ = set("x", 1)(ctx, tx)
+				return nil
+			}), c)
+			require.Error(t, err, name)
 		}
-		for _, sql := range slices.Concat(enders, forgers) {
-			err := read(t.Context(), store, statement(sql), c)
-			require.ErrorIs(t, err, storage.ErrTxEnded, sql)
-		}
-		holds(t, pool, "x", 0)
-		require.Equal(t, c, claim(t, store, c.Grant))
-	})
+	}
+	for _, sql := range slices.Concat(enders, forgers) {
+		err := read(t.Context(), store, statement(sql), c)
+		require.ErrorIs(t, err, storage.ErrTxEnded, sql)
+	}
+	holds(t, pool, "x", 0)
+	require.Equal(t, c, claim(t, store, c.Grant))
 }
 
 // Where nothing can tell whether a function has sent a COMMIT, it doesn't run again.
@@ -305,12 +303,13 @@ func TestReadOnly_WithoutAnAnswerButSupersededIsStale(t *testing.T) {
 // Whatever a pooler makes of the answer, an operation whose grant was superseded is no success.
 func TestReadOnly_AnsweredByAPoolerIsNoSuccess(t *testing.T) {
 	t.Parallel()
+	dsn := migrated(t)
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, proxy, store, direct := behindPooler(t)
-			txn := beginRead(t, store, claim(t, direct, grant(5, "a")))
-			claim(t, direct, grant(6, "b"))
+			_, proxy, store, direct := behindPoolerOf(t, dsn)
+			txn := beginRead(t, store, claim(t, direct, grantOf(name, 5)))
+			claim(t, direct, grantOf(name, 6))
 			onRead(proxy, pooler)
 			_, err := txn.Commit(t.Context(), nil)
 			require.Error(t, err)

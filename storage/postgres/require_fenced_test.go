@@ -34,14 +34,6 @@ func TestRequireFenced_FindsUnfencedFunctions(t *testing.T) {
 		"Do": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
 			return doOnce(ctx, h.Guard, resource, add("stock", -1), guard.Once("key", nil), guard.Retryable())
 		}, ""},
-		"Hold": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
-			return guard.Hold(ctx, h.Guard, resource, func(ctx context.Context, held guard.Runner[pgx.Tx]) error {
-				return guard.Do(ctx, held, resource, add("stock", -1))
-			})
-		}, ""},
-		"UnderGrant": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard.UnderGrant(h.Grants...), resource, add("stock", -1))
-		}, ""},
 		"another connection": {func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
 			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
 				if _, err := pool.Exec(ctx, "insert into item values ('stock', -1)"); err != nil {
@@ -57,23 +49,21 @@ func TestRequireFenced_FindsUnfencedFunctions(t *testing.T) {
 		}, "superseded before its COMMIT: the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-				pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
-				v := &verdict{TB: t}
-				guardtest.RequireFenced(v, newStore(t, pool, at(level)), resource,
-					func(ctx context.Context, h guardtest.Process[pgx.Tx]) error { return c.run(ctx, pool, h) },
-					func(ctx context.Context) (stock int64, err error) {
-						err = pool.QueryRow(ctx, "select coalesce((select value from item where key = 'stock'), 0)").Scan(&stock)
-						return stock, err
-					})
-				holds(t, pool, "stock", -1)
-				if c.failure == "" {
-					require.Empty(t, v.failure)
-				} else {
-					require.Contains(t, v.failure, c.failure)
-				}
-				noneInUse(t, pool)
-			})
+			pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
+			v := &verdict{TB: t}
+			guardtest.RequireFenced(v, newStore(t, pool, nil), resource,
+				func(ctx context.Context, h guardtest.Process[pgx.Tx]) error { return c.run(ctx, pool, h) },
+				func(ctx context.Context) (stock int64, err error) {
+					err = pool.QueryRow(ctx, "select coalesce((select value from item where key = 'stock'), 0)").Scan(&stock)
+					return stock, err
+				})
+			holds(t, pool, "stock", -1)
+			if c.failure == "" {
+				require.Empty(t, v.failure)
+			} else {
+				require.Contains(t, v.failure, c.failure)
+			}
+			noneInUse(t, pool)
 		})
 	}
 }

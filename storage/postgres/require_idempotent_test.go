@@ -27,18 +27,6 @@ func TestRequireIdempotent_FindsFunctionsThatTakeEffectTwice(t *testing.T) {
 		"Once": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
 			return doOnce(ctx, h.Guard, resource, add("stock", -1), guard.Once("order-7", nil))
 		}, "", -1},
-		"a COMMIT of its own": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, statement("insert into item values ('stock', -1); commit"))
-		}, "run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard", -1},
-		"natural key": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
-				noted, err := tx.Exec(ctx, "insert into item values ('order-7', 1) on conflict do nothing")
-				if err != nil || noted.RowsAffected() == 0 {
-					return err
-				}
-				return add("stock", -1)(ctx, tx)
-			})
-		}, "", -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
