@@ -1,5 +1,5 @@
 // Command shards sells from a stock that is spread over several databases: see
-// docs/guides/sharding.md. ETCD_ENDPOINT is the lock service, DATABASE_URLS names the databases,
+// docs/sharding.md. ETCD_ENDPOINT is the lock service, DATABASE_URLS names the databases,
 // separated by spaces, in the same order for each process.
 package main
 

@@ -374,7 +374,7 @@ var (
 		ID: "shards-disagree", Severity: NotReady,
 		When: "two of the databases say that they are the same shard, or shards of another number of databases or another rule, or only one of them is a shard at all",
 		Why:  "A process that has both in its list of databases gets no claim in one of them; processes with different lists write a resource's rows to different databases.",
-		Fix:  "Find out which list each process has, and which shard's rows each database holds; docs/guides/sharding.md has the steps that change the list. Databases that don't belong together are to be examined one by one.",
+		Fix:  "Find out which list each process has, and which shard's rows each database holds; docs/sharding.md has the steps that change the list. Databases that don't belong together are to be examined one by one.",
 	})
 	historyLarge = kind(Kind{
 		ID: "history-large", Severity: Warning,

@@ -195,7 +195,7 @@ func TestSetShard_AsAnAppRole(t *testing.T) {
 	claim(t, newStore(t, r.app, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}}), grant(5, "a"))
 }
 
-// The rule of guard.ShardOf, in SQL, as docs/guides/sharding.md has it.
+// The rule of guard.ShardOf, in SQL, as docs/sharding.md has it.
 func TestShardOf_IsThatOfSQL(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
