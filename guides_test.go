@@ -40,9 +40,6 @@ func TestDocs_ShowCodeThatIsCompiled(t *testing.T) {
 	source := strings.Join(strings.Fields(read(t, "guides_test.go")+read(t, "example_election_test.go")), " ")
 	pages, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
-	guides, err := filepath.Glob("docs/guides/*.md")
-	require.NoError(t, err)
-	pages = append(pages, guides...)
 	blocks := 0
 	for _, page := range pages {
 		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read(t, page), -1) {
@@ -308,7 +305,7 @@ func Example_sqlc() {
 	// Output: 1 <nil>
 }
 
-// docs/guides/testing.md
+// docs/guide.md, "Testing"
 
 func TestGuides_Fenced(t *testing.T) {
 	client, pool := connect(t.Context())
