@@ -73,7 +73,8 @@ test-docker: images setup-test ## run the tests of the store against Postgres in
 	$(test) -tags docker -run 'Compose|Quickstart' ./test/deploy
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, the compose file and the quickstart work, and those of what an etcd of three members does to locks against one in Docker."
 
-soak: setup ## run 2,000 random schedules and 10,000 HTTP deductions, write and prune 10 million entries, and end a locked command 200 times
+soak: setup ## explore the protocol within larger bounds, run 2,000 random schedules and 10,000 HTTP deductions, write and prune 10 million entries, and end a locked command 200 times
+	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/model
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
 	go test -count=1 -v -timeout 3h -run TestRetention ./test/e2e -args -entries 10000000
 	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory/service -args -deductions 10000

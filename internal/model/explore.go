@@ -1,3 +1,39 @@
+// Package model explores the protocol of docs/protocol.md, as a small transition system, through
+// every interleaving of a few clients. It is exhaustive within its bounds, and says nothing beyond
+// them.
+//
+//	go test ./internal/model -run TestVariants -v
+//
+// prints the counter-examples and the table of variants: bounds within which the protocol
+// holds, each followed by the protocol with one thing broken, which fails within them. Above them
+// is [Textbook], the fence that articles describe. Its M2 beside M2b is the reason for everything
+// else: an update is lost while the log of tokens is in perfect order. So data are judged, by an
+// oracle that counts effects and never looks at the fence. [Violation] lists what is judged.
+//
+//	go test ./internal/model -run '^$' -bench LargerBounds -benchtime 1x
+//
+// explores larger bounds, as make soak does.
+//
+// Mutual exclusion is not assumed: any client may be granted a higher token at any time, as if
+// every lease were lost at the worst moment. Pauses, delays and crashes need no steps, because a
+// step that is possible need not happen. COMMIT is a message: it arrives at any later time or
+// never. [Faults] lists what else may happen.
+//
+// These are abstracted:
+//
+//   - Isolation levels and locks of data rows: a transaction's read happens at any moment between
+//     its grant's last word from the database and COMMIT, and its write is blind. No level of
+//     Postgres promises less.
+//   - The lock of the fence row: claim, void, and seal with commit are one step each. So waiting,
+//     and deadlocks, are not here.
+//   - etcd: tokens increase (F1). A token is the pair of epoch and token.
+//   - Timeouts and evictions: they bound waiting (L1) and decide nothing.
+//   - When the database goes back, connections end. So the begin check's comparison of timelines
+//     is good for its whole transaction.
+//   - The hash chain, entries of rejections, and that keys of Once are forgotten.
+//
+// To add a variant, add a switch to [Mutation] whose zero value is the protocol, use it where the
+// rule is that it changes, and add a row with the result that you predict, before you run it.
 package model
 
 import (
@@ -150,4 +186,72 @@ func Format(moments []Moment) string {
 		fmt.Fprintf(&b, "%3d. %v\n%14s%s\n", i+1, m.Step, "", m.After)
 	}
 	return b.String()
+}
+
+// Violation names the property that a state breaks; the zero value is Holds.
+type Violation uint8
+
+const (
+	// Holds: every reachable state keeps every property.
+	Holds Violation = iota
+
+	// LostUpdate (G2, G3, G6): the data is not what the operations that took effect would have
+	// made of them one after another. This is the data oracle: it counts what was written and
+	// never looks at the fence, tokens or the history.
+	LostUpdate
+
+	// TokenOrder: a transaction of a lower token took effect after one of a higher token. This
+	// is all that a checker of token logs can see.
+	TokenOrder
+
+	// AppliedTwice (G4): one operation took effect twice.
+	AppliedTwice
+
+	// AckedNotApplied (G4): the answer was that the operation took effect, and it did not. An
+	// acknowledgement that the database itself has lost is excused, but not where a synchronous
+	// standby took over.
+	AckedNotApplied
+
+	// DeniedButApplied (G4): the answer was that the operation did not take effect, and it did,
+	// before or after the answer.
+	DeniedButApplied
+
+	// OlderCommitted (G1, G3): a transaction of a lower token, or of another holder of the same
+	// token, took effect after a newer grant had claimed or after user code had run under it.
+	OlderCommitted
+
+	// UnjustifiedStale (G5): a client was rejected as stale and no higher claim had committed.
+	UnjustifiedStale
+
+	// UntrueReason (G5): a client was rejected as overtaken, and no other one had its grant; or
+	// because the database went back, and it had not.
+	UntrueReason
+
+	// TornRead: a read-only operation was answered with data of two moments.
+	TornRead
+
+	// StaleRead: a read-only operation was answered with data that were not the present state
+	// when all had been read and checked, or that a synchronous standby lacked.
+	StaleRead
+
+	// Stuck: nothing can happen any more, and a client has not been answered.
+	Stuck
+)
+
+// String returns the table's words for v.
+func (v Violation) String() string {
+	return [...]string{
+		Holds:            "HOLDS",
+		LostUpdate:       "FAILS data: lost update",
+		TokenOrder:       "FAILS token order",
+		AppliedTwice:     "FAILS data: applied twice",
+		AckedNotApplied:  "FAILS answer: applied, but it is not",
+		DeniedButApplied: "FAILS answer: not applied, but it is",
+		OlderCommitted:   "FAILS order: an older grant committed",
+		UnjustifiedStale: "FAILS rejection: stale without a higher claim",
+		UntrueReason:     "FAILS rejection: a reason that is not so",
+		TornRead:         "FAILS read: of two moments",
+		StaleRead:        "FAILS read: not the present state",
+		Stuck:            "FAILS progress: stuck",
+	}[v]
 }

@@ -23,7 +23,7 @@ func (toy) Start() toyState { return toyState{} }
 func (m toy) Next(s toyState, yield func(Step, toyState)) {
 	for i := range s.At {
 		next := s
-		name := Step{workerNames[i], "reads #", s.Number}
+		name := Step{clientNames[i], "reads #", s.Number}
 		switch {
 		case s.At[i] == 0 && m.atomic:
 			next.At[i], next.Number = 2, s.Number+1
@@ -86,7 +86,7 @@ func TestExplore_SaysThatNothingIsKnownAboveTheLimit(t *testing.T) {
 }
 
 func TestReplay_RejectsStepsThatAreImpossibleOrAmbiguous(t *testing.T) {
-	reads, writes := Step{workerNames[0], "reads #", 0}, Step{workerNames[0], "writes #", 0}
+	reads, writes := Step{clientNames[0], "reads #", 0}, Step{clientNames[0], "writes #", 0}
 	verdicts, err := Replay(toy{}, []Step{reads, writes})
 	require.NoError(t, err)
 	require.Equal(t, []Violation{Holds, Holds}, verdicts)
@@ -134,19 +134,19 @@ func sameWithoutSymmetry[S comparable](t *testing.T, m Model[S]) {
 
 func TestModels_StepsHaveNamesAndProcessesHaveNone(t *testing.T) {
 	busy := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true, Failover: true}
+	counted := within(2, 1, 2, busy)
+	counted.Mutation = Mutation{TxCounter: true}
 	sameWithoutSymmetry(t, within(2, 2, 1, busy))
-	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true, Pruning: 1}).onTwo())
-	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true}).mutated(Mutation{RetryBlindly: true}))
-	sameWithoutSymmetry(t, within(2, 1, 2, busy).mutated(Mutation{TxCounter: true}))
-	sameWithoutSymmetry(t, within(2, 2, 2, Faults{LostReplies: true, Crashes: true, Restore: true}).once(2).mutated(Mutation{ReadOutside: true}))
-	sameWithoutSymmetry(t, within(2, 2, 2, Faults{SharedGrants: true}).once(1).onTwo())
-	sameWithoutSymmetry(t, within(2, 1, 2, Faults{LostReplies: true, SharedGrants: true, Aborts: true}).grouped().rerun())
-	sameWithoutSymmetry(t, within(2, 3, 1, Faults{LostClaims: true, LockedRows: true}).across().together())
+	sameWithoutSymmetry(t, counted)
+	sameWithoutSymmetry(t, within(2, 2, 1, Faults{LostReplies: true, Crashes: true, Pruning: 1}).onTwo())
+	sameWithoutSymmetry(t, within(2, 1, 2, Faults{SharedGrants: true, OutsideReads: true, Restore: true}).once(2))
+	sameWithoutSymmetry(t, within(2, 1, 2, Faults{LostReplies: true, Aborts: true}).onTwo().batched(2))
+	sameWithoutSymmetry(t, within(2, 1, 1, Faults{LostReplies: true, SharedGrants: true}).onTwo().reading(2))
 	sameWithoutSymmetry(t, Textbook{Procs: 3, Grants: 3, Ops: 3, Check: AtBegin, RowLock: true, Claim: true, ReadOutside: true, Failover: true, BindTimeline: true})
 	sameWithoutSymmetry(t, Textbook{Procs: 2, Grants: 3, Ops: 3})
 }
 
-func TestClaimSeal_OperationWithoutAnAnswerAtTheEndIsStuck(t *testing.T) {
+func TestProtocol_OperationWithoutAnAnswerAtTheEndIsStuck(t *testing.T) {
 	m := within(1, 1, 1, Faults{})
 	s := m.Start()
 	s.Ops = 1

@@ -6,104 +6,81 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkClaimSeal_LargerBounds explores what takes too long, or too much
-// memory, for every run of the tests, and reports the numbers of states.
-//
-//	go test ./internal/model -run '^$' -bench LargerBounds -benchtime 1x
-func BenchmarkClaimSeal_LargerBounds(b *testing.B) {
-	shared := Faults{LostReplies: true, SharedGrants: true}
-	lossy := Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true}
-	restored := Faults{LostReplies: true, SharedGrants: true, Held: true, Restore: true}
-	keyed := Faults{LostReplies: true, Crashes: true, SharedGrants: true}
-	keyedLossy := Faults{LostReplies: true, Crashes: true, SharedGrants: true, Failover: true}
-	replicated := Faults{LostReplies: true, Crashes: true, SharedGrants: true, Failover: true, Synchronous: true}
-	everything := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
-	failing := Faults{LostReplies: true, SharedGrants: true, Aborts: true}
-	promoted := Faults{LostReplies: true, Failover: true, Synchronous: true}
-	claims := Faults{LostReplies: true, LostClaims: true, LockedRows: true}
-	for _, c := range []struct {
+// BenchmarkLargerBounds explores what takes too long, or too much memory, for every run of the
+// tests, and reports the numbers of states.
+func BenchmarkLargerBounds(b *testing.B) {
+	var (
+		shared     = Faults{LostReplies: true, SharedGrants: true}
+		aborts     = Faults{LostReplies: true, LostClaims: true, Aborts: true}
+		everything = Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
+		failing    = Faults{LostReplies: true, SharedGrants: true, Aborts: true}
+		failover   = Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true}
+		outside    = Faults{LostReplies: true, SharedGrants: true, Held: true, Failover: true, OutsideReads: true}
+		restore    = Faults{LostReplies: true, SharedGrants: true, Held: true, Restore: true}
+		both       = Faults{ReissuedTokens: true, Held: true, Failover: true, Restore: true}
+		promoted   = Faults{LostReplies: true, Failover: true, Synchronous: true}
+		crashes    = Faults{LostReplies: true, Crashes: true, SharedGrants: true}
+		crashLoss  = Faults{LostReplies: true, Crashes: true, SharedGrants: true, Failover: true}
+		crashSync  = Faults{LostReplies: true, Crashes: true, SharedGrants: true, Failover: true, Synchronous: true}
+	)
+	explore(b, "textbook: claimed, a third process", Textbook{Procs: 3, Grants: 4, Ops: 3, Check: AtBegin, RowLock: true, Claim: true, ReadOutside: true, LostReplies: true, Ledger: true})
+	explore(b, "textbook: bound to the timeline, a third process", Textbook{Procs: 3, Grants: 4, Ops: 3, Check: AtBegin, RowLock: true, Claim: true, ReadOutside: true, Failover: true, BindTimeline: true})
+	for _, row := range []struct {
 		name string
-		m    ClaimSeal
+		m    Protocol
 	}{
+		{"lost replies and claims, aborts 2x3x3", within(2, 3, 3, aborts)},
+		{"lost replies and claims, aborts 3x3x2", within(3, 3, 2, aborts)},
+		{"shared 2x3x3", within(2, 3, 3, shared)},
+		{"shared 3x3x2", within(3, 3, 2, shared)},
 		{"shared 3x3x3", within(3, 3, 3, shared)},
 		{"everything but loss 2x3x3", within(2, 3, 3, everything)},
-		{"failover 2x3x2", within(2, 3, 2, lossy)},
-		{"failover 3x2x2", within(3, 2, 2, lossy)},
-		{"failover, reads outside, 3x2x2", within(3, 2, 2, lossy).mutated(Mutation{ReadOutside: true})},
-		{"restore 2x3x2", within(2, 3, 2, restored)},
-		{"restore 3x2x2", within(3, 2, 2, restored)},
-		{"failover 2x2x3", within(2, 2, 3, lossy)},
-		{"two resources shared 2x3x2", within(2, 3, 2, shared).onTwo()},
-		{"two resources failover 2x2x2", within(2, 2, 2, lossy).onTwo()},
+		{"pruning 2x3x2", within(2, 3, 2, Faults{LostReplies: true, SharedGrants: true, Pruning: 1})},
+		{"failover 2x3x2", within(2, 3, 2, failover)},
+		{"failover 3x2x2", within(3, 2, 2, failover)},
+		{"failover 2x2x3", within(2, 2, 3, failover)},
+		{"failover, reads outside 3x2x2", within(3, 2, 2, outside)},
+		{"restore 2x3x2", within(2, 3, 2, restore)},
+		{"restore 3x2x2", within(3, 2, 2, restore)},
+		{"restore 3x1x3", within(3, 1, 3, Faults{SharedGrants: true, Held: true, Restore: true})},
+		{"database and lock service go back", within(2, 3, 2, both)},
+		{"two resources 2x3x2", within(2, 3, 2, Faults{LostReplies: true}).onTwo()},
+		{"two resources, shared 2x3x2", within(2, 3, 2, shared).onTwo()},
+		{"two resources, failover 2x2x2", within(2, 2, 2, failover).onTwo()},
 		{"two resources 2x2x3", within(2, 2, 3, Faults{LostReplies: true}).onTwo()},
-		{"Once shared 3x1x3", within(3, 1, 3, keyed).once(1)},
-		{"Once shared 2x2x3", within(2, 2, 3, keyed).once(1)},
-		{"Once failover 2x2x3", within(2, 2, 3, keyedLossy).once(1)},
-		{"Once two keys 2x2x3", within(2, 2, 3, keyed).once(2)},
-		{"Once, two resources shared 2x2x2", within(2, 2, 2, keyed).once(1).onTwo()},
-		{"groups, run again, 2x2x3", within(2, 2, 3, failing).grouped().rerun()},
-		{"groups, run again, 2x3x2", within(2, 3, 2, failing).grouped().rerun()},
-		{"groups, synchronous, run again, 2x2x4", within(2, 2, 4, promoted).grouped().rerun()},
-		{"groups across 2x2x4", within(2, 2, 4, Faults{LostReplies: true}).across()},
-		{"groups across, shared, 2x3x2", within(2, 3, 2, shared).across()},
-		{"groups across, claimed together, 2x3x2", within(2, 3, 2, claims).across().together()},
-		{"claimed together 2x3x2", within(2, 3, 2, claims).onTwo().together()},
-		{"Once synchronous 2x2x2", within(2, 2, 2, replicated).once(1)},
+		{"batches 2x2x4", within(2, 2, 4, Faults{LostReplies: true}).batched(2)},
+		{"batches, shared 2x3x2", within(2, 3, 2, failing).batched(2)},
+		{"batches of 3, shared 2x2x3", within(2, 2, 3, failing).batched(3)},
+		{"batches, synchronous 2x2x4", within(2, 2, 4, promoted).batched(2)},
+		{"batches across 2x2x4", within(2, 2, 4, Faults{LostReplies: true}).onTwo().batched(2)},
+		{"batches across, shared 2x3x2", within(2, 3, 2, shared).onTwo().batched(2)},
+		{"batches across, synchronous 2x2x2", within(2, 2, 2, promoted).onTwo().batched(2)},
+		{"Once, shared 3x1x3", within(3, 1, 3, crashes).once(1)},
+		{"Once, shared 2x2x3", within(2, 2, 3, crashes).once(1)},
+		{"Once, two keys 2x2x3", within(2, 2, 3, crashes).once(2)},
+		{"Once, failover 2x2x3", within(2, 2, 3, crashLoss).once(1)},
+		{"Once, synchronous 2x2x2", within(2, 2, 2, crashSync).once(1)},
+		{"Once, reissued tokens 2x3x2", within(2, 3, 2, Faults{LostReplies: true, Crashes: true, SharedGrants: true, ReissuedTokens: true}).once(1)},
+		{"Once, two resources, shared 2x2x2", within(2, 2, 2, crashes).onTwo().once(1)},
+		{"read-only 2x3x2", within(2, 3, 2, shared).reading(2)},
+		{"read-only in snapshots 2x3x2", within(2, 3, 2, shared).reading(2).inSnapshots()},
+		{"read-only, held, failover 2x2x2", within(2, 2, 2, Faults{SharedGrants: true, Held: true, Failover: true}).reading(2)},
+		{"read-only, synchronous 2x2x2", within(2, 2, 2, Faults{LostReplies: true, SharedGrants: true, Failover: true, Synchronous: true}).reading(2)},
+		{"read-only, restore 3x1x2", within(3, 1, 2, Faults{SharedGrants: true, Restore: true}).reading(2)},
+		{"read-only, reissued tokens 3x3x1", within(3, 3, 1, Faults{LostReplies: true, SharedGrants: true, ReissuedTokens: true}).reading(2)},
+		{"read-only, two resources, shared 2x2x2", within(2, 2, 2, shared).onTwo().reading(1)},
 	} {
-		b.Run(c.name, func(b *testing.B) {
-			for b.Loop() {
-				result, err := Explore(c.m, 4_000_000)
-				require.NoError(b, err)
-				require.Equal(b, Holds, result.Violation, Format(result.Schedule))
-				b.ReportMetric(float64(result.States), "states")
-			}
-		})
+		explore(b, row.name, row.m)
 	}
 }
 
-// BenchmarkOrder_LargerBounds does the same for acquisition.
-func BenchmarkOrder_LargerBounds(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		m    Order
-	}{
-		{"2 processes x 3", Order{Procs: []int8{0, 1}, Resources: 3, Losses: 1, Kept: true}},
-		{"2 processes x 3, losses 2", Order{Procs: []int8{0, 1}, Resources: 3, Least: 2, Losses: 2, Kept: true}},
-		{"2 processes x 3, a third call, losses", Order{Procs: []int8{0, 1, 0}, Resources: 3, Least: 2, Losses: 1}},
-		{"2 processes x 2, a third call, losses 2", Order{Procs: []int8{0, 1, 0}, Resources: 2, Losses: 2, Kept: true}},
-		{"2 processes x 3, one Txn, losses 2", Order{Procs: []int8{0, 1}, Resources: 3, Least: 2, Losses: 2, Kept: true, OneTxn: true}},
-		{"2 processes x 3, one Txn, a third call", Order{Procs: []int8{0, 1, 0}, Resources: 3, Least: 2, Kept: true, OneTxn: true}},
-		{"3 processes x 3, one Txn, losses", Order{Procs: []int8{0, 1, 2}, Resources: 3, Least: 2, Losses: 1, OneTxn: true}},
-		{"2 processes x 3, groups, losses", Order{Procs: []int8{0, 0, 1}, Resources: 3, Losses: 1, Kept: true, Groups: true}},
-		{"3 processes x 3, losses", Order{Procs: []int8{0, 1, 2}, Resources: 3, Least: 2, Losses: 1}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			for b.Loop() {
-				result, err := Explore(c.m, 6_000_000)
-				require.NoError(b, err)
-				require.Equal(b, Holds, result.Violation, Format(result.Schedule))
-				b.ReportMetric(float64(result.States), "states")
-			}
-		})
-	}
-}
-
-// BenchmarkRows_LargerBounds does the same for row locks.
-func BenchmarkRows_LargerBounds(b *testing.B) {
-	for _, c := range []struct {
-		name string
-		m    Rows
-	}{
-		{"3 transactions x 3", Rows{Txs: 3, Resources: 3, Existing: 3}},
-		{"3 transactions x 3, first uses", Rows{Txs: 3, Resources: 3, Existing: 1}},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			for b.Loop() {
-				result, err := Explore(c.m, 6_000_000)
-				require.NoError(b, err)
-				require.Equal(b, Holds, result.Violation, Format(result.Schedule))
-				b.ReportMetric(float64(result.States), "states")
-			}
-		})
-	}
+func explore[S comparable](b *testing.B, name string, m Model[S]) {
+	b.Run(name, func(b *testing.B) {
+		for b.Loop() {
+			result, err := Explore(m, 6_000_000)
+			require.NoError(b, err)
+			require.Equal(b, Holds, result.Violation, Format(result.Schedule))
+			b.ReportMetric(float64(result.States), "states")
+		}
+	})
 }

@@ -1,7 +1,7 @@
 package model
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -85,7 +85,7 @@ type table struct {
 }
 
 type textbookState struct {
-	Procs           [maxWorkers]process
+	Procs           [maxClients]process
 	DB, Standby     table
 	CaughtUp, Moved bool
 	Tokens, Ops     int8
@@ -114,7 +114,7 @@ func (t Textbook) process(s textbookState, i int, yield func(Step, textbookState
 	do := func(what string, n int8, change func(*textbookState, *process)) {
 		next := s
 		change(&next, &next.Procs[i])
-		yield(Step{workerNames[i], what, n}, next)
+		yield(Step{clientNames[i], what, n}, next)
 	}
 	p := s.Procs[i]
 	switch p.Phase {
@@ -286,24 +286,16 @@ func (t Textbook) Judge(s textbookState, _ bool) Violation {
 // Canonical implements [Model]: processes have no names.
 func (t Textbook) Canonical(s textbookState) textbookState {
 	slices.SortFunc(s.Procs[:t.Procs], func(a, b process) int {
-		return bytes.Compare(a.key(), b.key())
+		return cmp.Or(cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Token, b.Token), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Read, b.Read))
 	})
 	return s
-}
-
-func (p process) key() []byte {
-	locks := byte(0)
-	if p.Locks {
-		locks = 1
-	}
-	return []byte{byte(p.Phase), locks, byte(p.Token), byte(p.Timeline), byte(p.Op), byte(p.Read)}
 }
 
 // Show implements [Model].
 func (t Textbook) Show(s textbookState) string {
 	text := fmt.Sprintf("value %d of %d writes, fence %d", s.DB.Value, s.DB.Writes, s.DB.Fence)
 	for i, p := range s.Procs[:t.Procs] {
-		text += fmt.Sprintf(" | %s token %d %v, read %d", workerNames[i], p.Token, p.Phase, p.Read)
+		text += fmt.Sprintf(" | %s token %d %v, read %d", clientNames[i], p.Token, p.Phase, p.Read)
 	}
 	return text
 }

@@ -1,0 +1,185 @@
+package model
+
+// textbookVariants are the rows M0 to M11.
+func textbookVariants() []variant {
+	var (
+		none     = Textbook{Procs: 2, Grants: 3, Ops: 3}
+		atBegin  = Textbook{Procs: 2, Grants: 3, Ops: 3, Check: AtBegin, RowLock: true}
+		claimed  = Textbook{Procs: 2, Grants: 3, Ops: 3, Check: AtBegin, RowLock: true, Claim: true, ReadOutside: true}
+		atCommit = Textbook{Procs: 2, Grants: 3, Ops: 3, Check: AtCommit}
+	)
+	row := func(name string, want Violation, t Textbook, change func(*Textbook)) variant {
+		change(&t)
+		return of(name, want, "2 x 3 x 3", t)
+	}
+	same := func(*Textbook) {}
+	return []variant{
+		row("M0: no fence", LostUpdate, none, same),
+		row("M1: check at BEGIN, row lock, read in the transaction", Holds, atBegin, same),
+		row("M2: M1, read outside, no claim", LostUpdate, atBegin, func(t *Textbook) { t.ReadOutside = true }),
+		row("M2b: M2, judged by token order alone", Holds, atBegin, func(t *Textbook) { t.ReadOutside, t.JudgeTokens = true, true }),
+		row("M3: claim, then M2", Holds, claimed, same),
+		row("M4: M1 without the row lock", LostUpdate, atBegin, func(t *Textbook) { t.RowLock = false }),
+		row("M4b: M4 with a claim", LostUpdate, atBegin, func(t *Textbook) { t.RowLock, t.Claim = false, true }),
+		row("M4c: M4, judged by token order alone", TokenOrder, atBegin, func(t *Textbook) { t.RowLock, t.JudgeTokens = false, true }),
+		row("M5: check at COMMIT, no claim", LostUpdate, atCommit, same),
+		row("M6: check at COMMIT, claim", Holds, atCommit, func(t *Textbook) { t.Claim = true }),
+		row("M7: M3, replies lost, retried blindly", AppliedTwice, claimed, func(t *Textbook) { t.LostReplies = true }),
+		row("M8: M7 with a ledger of operations", Holds, claimed, func(t *Textbook) { t.LostReplies, t.Ledger = true, true }),
+		row("M9: M3, failover loses transactions", LostUpdate, claimed, func(t *Textbook) { t.Failover = true }),
+		row("M10: M9, claim bound to the timeline", Holds, claimed, func(t *Textbook) { t.Failover, t.BindTimeline = true, true }),
+		row("M11: M1, failover", Holds, atBegin, func(t *Textbook) { t.Failover = true }),
+	}
+}
+
+// family is the protocol within bounds, and what fails within them when one thing is broken.
+type family struct {
+	name     string
+	want     Violation
+	protocol Protocol
+	broken   []broken
+}
+
+type broken struct {
+	name     string
+	want     Violation
+	by       Mutation
+	dataOnly bool
+}
+
+func fails(name string, want Violation, by Mutation) broken { return broken{name, want, by, false} }
+
+// inData is what data and answers alone reveal, or don't.
+func inData(name string, want Violation, by Mutation) broken { return broken{name, want, by, true} }
+
+// families are the rows below the textbook's.
+func families() []family {
+	all := baseFamilies()
+	all = append(all, severalFamilies()...)
+	all = append(all, onceFamilies()...)
+	return append(all, readFamilies()...)
+}
+
+func (m Protocol) onTwo() Protocol             { m.Resources = 2; return m }
+func (m Protocol) batched(size int8) Protocol  { m.Batch = size; return m }
+func (m Protocol) once(keys int8) Protocol     { m.Keys = keys; return m }
+func (m Protocol) reading(reads int8) Protocol { m.Reads = reads; return m }
+func (m Protocol) inSnapshots() Protocol       { m.Snapshot = true; return m }
+
+// baseFamilies have one resource, and one operation in each transaction.
+func baseFamilies() []family {
+	everything := Faults{LostReplies: true, LostClaims: true, SharedGrants: true, ReissuedTokens: true, Aborts: true, Held: true}
+	return []family{
+		{"leases are lost", Holds, within(2, 3, 3, Faults{}), []broken{
+			fails("no claim", OlderCommitted, Mutation{Claim: ClaimNever}),
+			inData("no claim: the position alone keeps the data", Holds, Mutation{Claim: ClaimNever}),
+			fails("claim takes a lower token", OlderCommitted, Mutation{Claim: ClaimAny}),
+			inData("no seal", LostUpdate, Mutation{Seal: SealNothing}),
+			inData("begin check instead of seal", LostUpdate, Mutation{Seal: SealNothing, BeginCheck: true}),
+		}},
+		{"replies are lost, COMMIT arrives late or never", Holds, within(2, 2, 2, Faults{LostReplies: true, LostClaims: true, Aborts: true}), []broken{
+			fails("unknown COMMIT, seal compares token and holder", DeniedButApplied, Mutation{Seal: SealGrant}),
+			fails("no void: the resolver only reads", DeniedButApplied, Mutation{ResolveReads: true}),
+			fails("claim rejects the holder's own token", UnjustifiedStale, Mutation{Claim: ClaimOnce}),
+		}},
+		{"two clients have one grant", Holds, within(2, 1, 3, Faults{SharedGrants: true, Aborts: true}), []broken{
+			fails("seal compares token and holder", LostUpdate, Mutation{Seal: SealGrant}),
+			fails("seal in a transaction of its own", LostUpdate, Mutation{Apart: ApartSeal}),
+			fails("every rejection is called stale", UnjustifiedStale, Mutation{AllStale: true}),
+		}},
+		{"two clients have one held grant", Holds, within(2, 1, 4, Faults{SharedGrants: true, Held: true}), []broken{
+			fails("a held grant claims again and keeps what it had read", LostUpdate, Mutation{KeepReads: true}),
+		}},
+		{"tokens are issued twice, a third client", Holds, within(3, 3, 2, Faults{LostReplies: true, ReissuedTokens: true}), []broken{
+			fails("claim takes an equal token of another holder", OlderCommitted, Mutation{Claim: ClaimEqual}),
+		}},
+		{"everything but losses of the database", Holds, within(2, 3, 2, everything), nil},
+		{"an entry of the history vanishes", Holds, within(2, 2, 2, Faults{LostReplies: true, Pruning: 1}), []broken{
+			fails("a pruned entry is taken for a no", DeniedButApplied, Mutation{PrunedIsNo: true}),
+		}},
+		{"the database goes back, restored from its volume", Holds, within(2, 1, 3, Faults{SharedGrants: true, Held: true, Restore: true}), []broken{
+			fails("seal without the last transaction", LostUpdate, Mutation{Seal: SealNumber}),
+			fails("transaction ids go back with the database", AckedNotApplied, Mutation{TxCounter: true}),
+		}},
+		{"the database goes back, by failover", Holds, within(2, 2, 2, Faults{LostReplies: true, SharedGrants: true, Failover: true}), nil},
+		{"a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, SharedGrants: true, Failover: true, Synchronous: true}), nil},
+		{"the database and the lock service go back", Holds, within(2, 2, 2, Faults{ReissuedTokens: true, Restore: true}), nil},
+		{"user code reads on another connection, the database fails over", Holds, within(2, 1, 3, Faults{SharedGrants: true, OutsideReads: true, Failover: true}), []broken{
+			fails("after a failover any timeline will do", LostUpdate, Mutation{AnyTimeline: true}),
+			fails("open transactions survive a failover", LostUpdate, Mutation{Survives: true}),
+		}},
+		{"user code reads on another connection, the volume is restored", LostUpdate, within(2, 1, 3, Faults{SharedGrants: true, OutsideReads: true, Restore: true}), nil},
+	}
+}
+
+// severalFamilies have several resources or operations in a transaction.
+func severalFamilies() []family {
+	return []family{
+		{"two resources in each transaction", Holds, within(2, 2, 2, Faults{SharedGrants: true}).onTwo(), []broken{
+			inData("of two resources those that match are sealed", LostUpdate, Mutation{SealMatching: true}),
+		}},
+		{"two resources in each transaction, replies are lost", Holds, within(2, 2, 2, Faults{LostReplies: true}).onTwo(), nil},
+		{"batches share a transaction", Holds, within(2, 2, 2, Faults{LostReplies: true, SharedGrants: true}).batched(2), []broken{
+			fails("batches are answered before the outcome", AckedNotApplied, Mutation{EarlyAnswer: true}),
+			fails("batches run again when their COMMIT is unknown", DeniedButApplied, Mutation{RunAgain: true}),
+		}},
+		{"of three batches one fails, runs alone, the others together", Holds, within(2, 2, 3, Faults{LostReplies: true, Aborts: true}).batched(3), []broken{
+			fails("the others are taken for committed", AckedNotApplied, Mutation{FailsAlone: true}),
+		}},
+		{"batches on different resources share a transaction", Holds, within(2, 2, 2, Faults{LostReplies: true, Aborts: true}).onTwo().batched(2), []broken{
+			fails("a COMMIT is resolved by a resource that it was not to seal", DeniedButApplied, Mutation{ResolveAnywhere: true}),
+			fails("positions are taken for unchanged after a void", UntrueReason, Mutation{KeepPositions: true}),
+		}},
+		{"batches on different resources, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, Failover: true, Synchronous: true}).onTwo().batched(2), nil},
+	}
+}
+
+// onceFamilies are about operations with keys (guard.Once).
+func onceFamilies() []family {
+	return []family{
+		{"Once", Holds, within(2, 2, 2, Faults{LostReplies: true, Crashes: true}).once(1), []broken{
+			fails("key is looked up before the claim", AppliedTwice, Mutation{LookUp: LookUpEarly}),
+			fails("key is kept in a transaction of its own, before", AckedNotApplied, Mutation{Apart: ApartKeyBefore}),
+			fails("key is kept in a transaction of its own, after", AppliedTwice, Mutation{Apart: ApartKeyAfter}),
+		}},
+		{"Once, two clients with one grant", Holds, within(2, 1, 3, Faults{LostReplies: true, SharedGrants: true}).once(2), nil},
+		{"Once in a held grant, between operations that rely on it", Holds, within(1, 1, 4, Faults{Held: true}).once(3), nil},
+		{"Once over one resource or two", Holds, within(2, 2, 2, Faults{LostReplies: true, Crashes: true}).once(1).onTwo(), []broken{
+			fails("key is kept for the first resource only", AppliedTwice, Mutation{KeepFirst: true}),
+			fails("key is looked up for the first resource only", AppliedTwice, Mutation{LookUp: LookUpFirst}),
+		}},
+		{"Once, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{LostReplies: true, SharedGrants: true, Failover: true, Synchronous: true}).once(1), []broken{
+			fails("key is answered wherever the fence is", AckedNotApplied, Mutation{LookUp: LookUpNothing}),
+			fails("key is answered where the fence has the grant, at whatever position", AckedNotApplied, Mutation{LookUp: LookUpGrant}),
+		}},
+		{"Once, the database fails over", Holds, within(2, 1, 2, Faults{LostReplies: true, SharedGrants: true, Failover: true}).once(1), nil},
+		{"Once, a volume is restored", Holds, within(2, 1, 3, Faults{SharedGrants: true, Restore: true}).once(2), []broken{
+			fails("key is hidden from a look-up when the fence has moved", AppliedTwice, Mutation{LookUp: LookUpHidden}),
+		}},
+	}
+}
+
+// readFamilies are about read-only operations (guard.ReadOnly).
+func readFamilies() []family {
+	shared := Faults{LostReplies: true, SharedGrants: true}
+	return []family{
+		{"read-only operations", Holds, within(2, 2, 2, shared).reading(1), []broken{
+			fails("no read check", TornRead, Mutation{Read: ReadNothing}),
+			fails("read check of token and holder", TornRead, Mutation{Read: ReadGrant}),
+			fails("read while a COMMIT of the client's own is in doubt", DeniedButApplied, Mutation{ReadUnsettled: true}),
+			fails("read check comes first", TornRead, Mutation{Read: ReadFirst}),
+		}},
+		{"read-only operations in a snapshot, checked after their COMMIT", Holds, within(2, 2, 2, shared).reading(1).inSnapshots(), []broken{
+			fails("read check in the snapshot of the reads", StaleRead, Mutation{Read: ReadFirst}),
+		}},
+		{"read-only operations in held grants, which later operations rely on", Holds, within(2, 2, 2, Faults{SharedGrants: true, Held: true}).reading(1), nil},
+		{"read-only operations on two resources", Holds, within(2, 2, 1, Faults{SharedGrants: true}).onTwo().reading(1), nil},
+		{"read-only operations, a volume is restored", Holds, within(3, 1, 2, Faults{SharedGrants: true, Restore: true}).reading(1), []broken{
+			fails("read check on another connection", TornRead, Mutation{ReadReconnects: true}),
+		}},
+		{"read-only operations, the database fails over", Holds, within(2, 2, 1, Faults{SharedGrants: true, Failover: true}).reading(1), nil},
+		{"read-only operations, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{SharedGrants: true, Failover: true, Synchronous: true}).reading(1), []broken{
+			fails("a repeated claim writes nothing", StaleRead, Mutation{Claim: ClaimReads}),
+		}},
+	}
+}
