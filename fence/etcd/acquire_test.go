@@ -1,18 +1,11 @@
 package etcd
 
 import (
-	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
@@ -20,30 +13,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
-
-func TestAcquire_TokensIncrease(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	last := fence.Token(0)
-	for i := range 10 {
-		l := a
-		if i%2 == 1 {
-			l = b
-		}
-		le := acquire(t, l, "sku/1")
-		require.Greater(t, le.Grant().Token, last)
-		require.NoError(t, le.Grant().Validate())
-		require.Equal(t, "sku/1", le.Grant().Resource)
-		require.EqualValues(t, 1, le.Grant().Epoch)
-		require.NoError(t, le.Context().Err())
-		require.Positive(t, le.Remaining())
-		last = le.Grant().Token
-		release(t, le)
-		require.ErrorIs(t, context.Cause(le.Context()), fence.ErrReleased)
-		require.Zero(t, le.Remaining())
-	}
-}
 
 // N8 (i): when the lock was contended, the revision that etcd's own mutex reports is not
 // the key's create revision but that of a later read.
@@ -136,97 +105,6 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	}
 }
 
-// The last one may be of the same process as the one that goes: that process must not take the end of
-// its own call for the end of the holder.
-func TestAcquire_AWaiterInTheMiddleMayGo(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	for name, last := range map[string]*Locker{"r": b, "s": c} {
-		held, queue := acquire(t, a, name), a.cluster.Keys.Queue(name)
-		ctx, cancel := context.WithCancel(patient(t))
-		middle := acquiring(ctx, b, name)
-		awaitKeys(t, client, queue, 2)
-		waiting := acquiring(patient(t), last, name)
-		awaitKeys(t, client, queue, 3)
-		cancel()
-		require.ErrorIs(t, (<-middle).err, context.Canceled)
-		awaitKeys(t, client, queue, 2)
-		require.Empty(t, waiting, "the holder is still there")
-		release(t, held)
-		got := <-waiting
-		require.NoError(t, got.err)
-		release(t, got.lease)
-	}
-}
-
-func TestAcquire_RejectsBadNames(t *testing.T) {
-	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
-	for _, name := range []string{"", strings.Repeat("x", fence.MaxResourceLen+1), "a\x00b", "\xff"} {
-		bad := new(fence.InvalidGrantError)
-		_, err := l.Acquire(patient(t), name)
-		require.ErrorAs(t, err, &bad)
-		_, err = l.TryAcquire(patient(t), name)
-		require.ErrorAs(t, err, &bad)
-	}
-}
-
-func TestAcquire_NamesDontBlockEachOther(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	for i, name := range []string{"a/b", "a", "a/", "a%2Fb", "ä/世界", strings.Repeat("/", fence.MaxResourceLen)} {
-		l := a
-		if i%2 == 1 {
-			l = b
-		}
-		le, err := l.TryAcquire(patient(t), name)
-		require.NoError(t, err, name)
-		require.Equal(t, name, le.Grant().Resource)
-	}
-}
-
-func TestAcquire_RespectsItsContext(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	cause := fmt.Errorf("tired")
-	over, cancel := context.WithCancelCause(t.Context())
-	cancel(cause)
-	_, err := a.Acquire(over, "r")
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, cause)
-	_, err = a.TryAcquire(over, "r")
-	require.ErrorIs(t, err, context.Canceled)
-
-	held := acquire(t, a, "r")
-	for _, l := range []*Locker{a, b} {
-		ctx, cancel := context.WithCancel(patient(t))
-		waiting := acquiring(ctx, l, "r")
-		if l == b {
-			awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
-		}
-		cancel()
-		require.ErrorIs(t, (<-waiting).err, context.Canceled)
-	}
-	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 1)
-	require.NoError(t, held.Context().Err())
-}
-
-func TestAcquire_ALeaseOutlivesTheContextOfItsAcquire(t *testing.T) {
-	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
-	type key struct{}
-	ctx, cancel := context.WithCancel(context.WithValue(patient(t), key{}, 1))
-	le, err := l.Acquire(ctx, "r")
-	require.NoError(t, err)
-	cancel()
-	require.NoError(t, le.Context().Err())
-	require.Nil(t, le.Context().Value(key{}))
-	release(t, le)
-}
-
 func TestTryAcquire_NamesTheHolderAndWritesNothing(t *testing.T) {
 	t.Parallel()
 	etcd := ownEtcd(t) // of its own, so that nothing else moves the revision
@@ -272,20 +150,4 @@ func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T
 	require.ErrorAs(t, lost, &again)
 	require.True(t, again.Retryable(), "guard.Retryable queues anew")
 	p.set(func() { p.muted = false })
-}
-
-// An isolated member would otherwise keep a silent watch open for ever.
-func TestWatch_RequiresALeader(t *testing.T) {
-	t.Parallel()
-	seen := make(chan metadata.MD, 1)
-	look := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		if method == pb.Watch_Watch_FullMethodName {
-			md, _ := metadata.FromOutgoingContext(ctx)
-			seen <- md
-		}
-		return open(ctx, desc, cc, method, opts...)
-	}
-	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(look)), fresh(t))
-	acquire(t, l, "r")
-	require.Equal(t, []string{rpctypes.MetadataHasLeader}, (<-seen).Get(rpctypes.MetadataRequireLeaderKey))
 }

@@ -212,17 +212,3 @@ func TestAuth_RenewalsDontAuthenticateEachTime(t *testing.T) {
 	}
 	require.Zero(t, c.since()[pb.Auth_Authenticate_FullMethodName])
 }
-
-// The holder has died: etcd itself ends its lease, without any user's rights.
-func TestAuth_TheLeaseOfADeadHolderExpires(t *testing.T) {
-	t.Parallel()
-	cfg := fresh(t)
-	e := startAuthEtcd(t, cfg.Prefix, hasty)
-	b := newTestLocker(t, e.as(t, "app", "app"), cfg) // waits for as long as the test takes
-	cfg.TTL = 3 * time.Second
-	a := newTestLocker(t, e.as(t, "app", "app"), cfg)
-	held := acquire(t, a, "r")
-	require.NoError(t, a.cluster.Client.Close())
-	e.awaitNoToken(t)
-	require.Greater(t, acquire(t, b, "r").Grant().Token, held.Grant().Token)
-}

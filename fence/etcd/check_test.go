@@ -1,15 +1,12 @@
 package etcd
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -51,17 +48,6 @@ func TestCheck_SucceedsAndWritesNothing(t *testing.T) {
 	require.Empty(t, leases.Leases)
 }
 
-func TestCheck_FailsWhereNothingCanBeAcquired(t *testing.T) {
-	t.Parallel()
-	e := smallEtcd(t)
-	admin := dial(t, e.Endpoint())
-	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
-	fill(t, admin)
-	requireReason(t, l.Check(patient(t)), fence.NoSpace)
-	mend(t, admin)
-	require.NoError(t, l.Check(patient(t)))
-}
-
 func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds(t *testing.T) {
 	t.Parallel()
 	for _, r := range rights {
@@ -80,49 +66,4 @@ func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds(t *testing.T) {
 			requireReason(t, l.Check(patient(t)), fence.Denied)
 		})
 	}
-}
-
-func TestCheck_FailsUntilTheEpochIsRaisedAfterEtcdWentBack(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	l := newTestLocker(t, client, fresh(t))
-	setEpoch(t, client, l, "3")
-	require.NoError(t, l.Check(patient(t)))
-	_, err := client.Delete(patient(t), l.cluster.Keys.Epoch())
-	require.NoError(t, err)
-	requireReason(t, l.Check(patient(t)), fence.WentBack)
-	setEpoch(t, client, l, "three")
-	requireReason(t, l.Check(patient(t)), fence.InvalidEpoch)
-	setEpoch(t, client, l, "4")
-	require.NoError(t, l.Check(patient(t)))
-}
-
-func TestCheck_SaysWhenEtcdDoesNotAnswer(t *testing.T) {
-	t.Parallel()
-	e := ownEtcd(t)
-	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
-	require.NoError(t, l.Check(patient(t)))
-	require.NoError(t, e.Pause())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	err := l.Check(ctx)
-	requireReason(t, err, fence.Unreachable)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorContains(t, err, e.Endpoint())
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, l.Check(gone), context.Canceled)
-	require.NoError(t, e.Resume())
-	require.NoError(t, l.Check(patient(t)))
-}
-
-func TestCheck_FailsWhenLockerOrClientIsClosed(t *testing.T) {
-	t.Parallel()
-	client := dial(t, etcdserver.Shared(t).Endpoint())
-	closed := newTestLocker(t, client, fresh(t))
-	require.NoError(t, closed.Close(patient(t)))
-	require.ErrorIs(t, closed.Check(patient(t)), fence.ErrClosed)
-	l := newTestLocker(t, client, fresh(t))
-	require.NoError(t, client.Close())
-	require.ErrorIs(t, l.Check(patient(t)), cluster.ErrClientClosed)
 }

@@ -75,47 +75,9 @@ func bounded(t testing.TB) *Config {
 	return cfg
 }
 
-func TestClose_ReturnsWhileEtcdIsDead(t *testing.T) {
-	t.Parallel()
-	e := ownEtcd(t)
-	c := busy(t, dial(t, e.Endpoint()), bounded(t), func() { require.NoError(t, e.Kill()) })
-	requireReason(t, c.requireCloses(t), fence.Unreachable)
-}
-
 func TestClose_ReturnsWhileEtcdIsSilent(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
 	c := busy(t, dial(t, e.Endpoint()), bounded(t), func() { require.NoError(t, e.Pause()) })
-	requireReason(t, c.requireCloses(t), fence.Unreachable)
-}
-
-func TestClose_ReturnsAndFreesWhileEtcdIsFull(t *testing.T) {
-	t.Parallel()
-	e := smallEtcd(t)
-	client := dial(t, e.Endpoint())
-	c := busy(t, client, bounded(t), func() { fill(t, dial(t, e.Endpoint())) })
-	require.NoError(t, c.requireCloses(t))
-	awaitKeys(t, client, c.cluster.Keys.Queue("held"), 0)
-}
-
-func TestClose_ReturnsWhileEtcdHasNoMajority(t *testing.T) {
-	t.Parallel()
-	cluster := startCluster(t)
-	leader := leaderAfter(t, cluster, nil)
-	c := busy(t, dial(t, leader.Endpoint()), bounded(t), func() {
-		for _, m := range cluster.Members() {
-			if m != leader {
-				require.NoError(t, m.Kill())
-			}
-		}
-	})
-	requireReason(t, c.requireCloses(t), fence.Unreachable)
-}
-
-func TestClose_ReturnsWhileItsMemberIsIsolated(t *testing.T) {
-	t.Parallel()
-	cluster := startCluster(t)
-	leader := leaderAfter(t, cluster, nil)
-	c := busy(t, dial(t, leader.Endpoint()), bounded(t), func() { require.NoError(t, leader.Isolate()) })
 	requireReason(t, c.requireCloses(t), fence.Unreachable)
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -47,41 +46,6 @@ func TestClose_WithAnEndedContextFreesEverything(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, resp.Count)
 	require.NoError(t, l.Close(over(t)))
-}
-
-func TestClose_WithAnEndedContextIsBoundedByTheRequestTimeout(t *testing.T) {
-	t.Parallel()
-	p := newProxy(t, etcdserver.Shared(t).Endpoint())
-	cfg := fresh(t)
-	cfg.TTL, cfg.RequestTimeout = 20*time.Minute, time.Second
-	l := newTestLocker(t, dial(t, p.endpoint()), cfg)
-	le := acquireAtLast(t, l, "r")
-	p.set(func() { p.down = true })
-	require.ErrorIs(t, l.Close(over(t)), fence.ErrUnavailable)
-	require.Equal(t, fence.LossClosed, lossOf(t, le))
-}
-
-// A second Close waits for the first one: returning earlier would leave the session behind.
-func TestClose_AgainWithAnEndedContextWaitsForTheFirst(t *testing.T) {
-	t.Parallel()
-	revoking, proceed := make(chan struct{}), make(chan struct{})
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if method == pb.Lease_LeaseRevoke_FullMethodName {
-				close(revoking)
-				<-proceed
-			}
-			return invoke(ctx, method, req, reply, cc, opts...)
-		}))
-	l := newTestLocker(t, client, fresh(t))
-	acquire(t, l, "r")
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { first <- l.Close(patient(t)) }()
-	<-revoking
-	go func() { second <- l.Close(over(t)) }()
-	close(proceed)
-	require.NoError(t, <-first)
-	require.NoError(t, <-second)
 }
 
 // The revocation of an earlier session is still under way.

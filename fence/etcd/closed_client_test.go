@@ -2,14 +2,11 @@ package etcd
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
@@ -54,22 +51,4 @@ func requireClosedClient(t testing.TB, err error) {
 	t.Helper()
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.ErrorIs(t, err, cluster.ErrClientClosed)
-}
-
-// A client that was given a context goes on working when it ends, which it does
-// when the program stops.
-func TestClosedClient_IsNotConfusedWithAnEndedContext(t *testing.T) {
-	t.Parallel()
-	e := etcdserver.Shared(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint()}, Logger: zap.NewNop(), Context: ctx})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	l := newTestLocker(t, client, fresh(t))
-	acquire(t, l, "r")
-	id := l.sessions.Current().ID
-	cancel()
-	release(t, acquire(t, l, "other"))
-	require.NoError(t, l.Close(over(t)))
-	requireGone(t, etcdserver.Client(t), id)
 }

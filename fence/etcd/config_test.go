@@ -13,18 +13,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestConfig_NilMeansDefaults(t *testing.T) {
-	var none *Config
-	cfg := none.withDefaults()
-	require.NoError(t, cfg.validate())
-	require.Equal(t, defaultPrefix, cfg.Prefix)
-	require.Equal(t, defaultTTL, cfg.TTL)
-	require.Equal(t, pollInterval, cfg.pollInterval)
-	require.Equal(t, defaultRequestTimeout, cfg.RequestTimeout)
-	require.NotEmpty(t, cfg.Label)
-	require.NotNil(t, cfg.Logger)
-}
-
 func TestNewLocker_RejectsBadConfig(t *testing.T) {
 	client := etcdserver.Client(t)
 	for field, cfgs := range map[string][]Config{
@@ -74,12 +62,4 @@ func TestNewLocker_RejectsUnusableClients(t *testing.T) {
 	watching.Watcher = namespace.NewWatcher(watching.Watcher, "elsewhere/")
 	_, err = NewLocker(watching, nil)
 	require.ErrorIs(t, err, fence.ErrInvalid)
-}
-
-func TestNewLocker_CopiesTheConfig(t *testing.T) {
-	cfg := fresh(t)
-	prefix := cfg.Prefix
-	l := newTestLocker(t, etcdserver.Client(t), cfg)
-	cfg.Prefix = "changed"
-	require.Equal(t, prefix, l.cluster.Keys.Prefix)
 }

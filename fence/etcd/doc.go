@@ -107,7 +107,7 @@
 //     has no answer after Config.RequestTimeout: a stream that follows one without an answer, as
 //     from a learner too, goes to the next endpoint, over a connection of its own. Renewals ask a second and a third member
 //     while the first has not answered: with the default Config a silent member cost no
-//     lease (BenchmarkSilentMember). Other requests that reach the silent member fail after
+//     lease. Other requests that reach the silent member fail after
 //     Config.RequestTimeout, until the client closes the connection: see [ClientConfig].
 //   - It is out of space ([fence.NoSpace]): nothing is acquired. Held locks are renewed and
 //     released, and calls that are waiting already get their turn.

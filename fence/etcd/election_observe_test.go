@@ -3,15 +3,11 @@ package etcd
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // sight is what an observer has seen.
@@ -90,23 +86,6 @@ func TestObserve_ShowsEachLeaderAndTheLastValue(t *testing.T) {
 	seen.ended()
 }
 
-// Each iteration of a sequence begins anew, and leaves nothing behind when it ends.
-func TestObserve_LeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	e := newElections(t, fresh(t), 1)[0]
-	observed := e.Observe(patient(t))
-	for range 2 {
-		for now, err := range observed {
-			require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, sight{now, err})
-			break
-		}
-		require.True(t, e.locker.watcher.Idle())
-	}
-	for range e.Observe(over(t)) {
-		require.FailNow(t, "its context has ended")
-	}
-}
-
 func TestObserve_SurvivesBrokenWatchesAndCompactions(t *testing.T) {
 	t.Parallel()
 	server := ownEtcd(t)
@@ -137,99 +116,4 @@ func TestObserve_SurvivesBrokenWatchesAndCompactions(t *testing.T) {
 	require.NoError(t, server.Restart(patient(t)))
 	require.NoError(t, led.Proclaim(patient(t), "3"))
 	seen.until(fence.Leader{Grant: led.Grant(), Value: "3"})
-}
-
-// The queue is polled as well, since a watch may fail.
-func TestObserve_ComesToTheLatestWithoutAWatch(t *testing.T) {
-	t.Parallel()
-	cfg := fresh(t)
-	a := newElections(t, cfg, 1)[0]
-	cfg.pollInterval = 10 * time.Millisecond
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(blind))
-	seen := observe(t, election(t, newTestLocker(t, client, cfg), "leader"))
-	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
-	led := campaign(t, a, "0")
-	seen.until(fence.Leader{Grant: led.Grant(), Value: "0"})
-	require.NoError(t, led.Proclaim(patient(t), "1"))
-	seen.until(fence.Leader{Grant: led.Grant(), Value: "1"})
-}
-
-// A newer etcd answers behind the same name, as after a restore: its revisions are far
-// below those that the observer has seen.
-func TestObserve_FollowsAnEtcdThatWentBack(t *testing.T) {
-	t.Parallel()
-	older, younger := ownEtcd(t), ownEtcd(t)
-	p := newProxy(t, older.Endpoint())
-	cfg := fresh(t)
-	a := election(t, newTestLocker(t, dial(t, older.Endpoint()), cfg), "leader")
-	b := election(t, newTestLocker(t, dial(t, younger.Endpoint()), cfg), "leader")
-	for range 10 { // the older one is far ahead
-		require.NoError(t, campaign(t, a, "").Resign(patient(t)))
-	}
-	old, young := campaign(t, a, "old"), campaign(t, b, "young")
-	require.Less(t, young.Grant().Token, old.Grant().Token)
-	cfg.pollInterval = 10 * time.Millisecond
-	seen := observe(t, election(t, newTestLocker(t, dial(t, p.endpoint()), cfg), "leader"))
-	seen.until(fence.Leader{Grant: old.Grant(), Value: "old"})
-	p.set(func() { p.upstream = address(younger.Endpoint()) })
-	p.cut()
-	seen.until(fence.Leader{Grant: young.Grant(), Value: "young"})
-	require.NoError(t, young.Proclaim(patient(t), "still young"))
-	seen.until(fence.Leader{Grant: young.Grant(), Value: "still young"})
-}
-
-func TestObserve_EndsWithTheClient(t *testing.T) {
-	t.Parallel()
-	client := dial(t, etcdserver.Shared(t).Endpoint())
-	seen := observe(t, election(t, newTestLocker(t, client, fresh(t)), "leader"))
-	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
-	require.NoError(t, client.Close())
-	require.ErrorIs(t, seen.next().err, fence.ErrUnavailable)
-	seen.ended()
-}
-
-// shownEvents signals when a response with events has been handled.
-type shownEvents struct {
-	grpc.ClientStream
-	events  bool
-	handled chan struct{}
-}
-
-func (s *shownEvents) RecvMsg(m any) error {
-	if s.events {
-		s.events = false
-		close(s.handled)
-	}
-	err := s.ClientStream.RecvMsg(m)
-	resp, ok := m.(*pb.WatchResponse)
-	s.events = err == nil && ok && len(resp.Events) > 0
-	return err
-}
-
-// Before the first list nothing is known: that must not be reported as "no leader".
-func TestObserve_DecidesNothingOnEventsBeforeAList(t *testing.T) {
-	t.Parallel()
-	cfg := fresh(t)
-	a := newElections(t, cfg, 1)[0]
-	handled, listing := make(chan struct{}), make(chan struct{}, 1)
-	endpoint := etcdserver.Shared(t).Endpoint()
-	l := newTestLocker(t, dial(t, endpoint,
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			stream, err := open(ctx, desc, cc, method, opts...)
-			if err != nil || method != pb.Watch_Watch_FullMethodName {
-				return stream, err
-			}
-			return &shownEvents{ClientStream: stream, handled: handled}, nil
-		}),
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if method == pb.KV_Range_FullMethodName {
-				listing <- struct{}{}
-				<-handled
-			}
-			return invoke(ctx, method, req, reply, cc, opts...)
-		})), cfg)
-	seen := observe(t, election(t, l, "leader"))
-	etcdtest.Receive(t, listing)
-	led := campaign(t, a, "0")
-	require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "0"}, nil}, seen.next())
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
@@ -91,72 +90,6 @@ func TestCampaign_ElectsInOrderOfArrival(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrNoLeader)
 }
 
-// The grant of a leader has the epoch at which its key was written.
-func TestLeader_NamesTheEpoch(t *testing.T) {
-	t.Parallel()
-	e := newElections(t, fresh(t), 1)[0]
-	setEpoch(t, e.locker.cluster.Client, e.locker, "7")
-	led := campaign(t, e, "a")
-	require.EqualValues(t, 7, led.Grant().Epoch)
-	requireLeader(t, e, led, "a")
-	require.NoError(t, led.Proclaim(patient(t), "b"))
-	requireLeader(t, e, led, "b")
-}
-
-func TestElection_IsTheLockOfTheSameName(t *testing.T) {
-	t.Parallel()
-	all := newElections(t, fresh(t), 2)
-	held := acquire(t, all[0].locker, "leader")
-	now, err := all[1].Leader(patient(t))
-	require.NoError(t, err)
-	require.Equal(t, fence.Leader{Grant: held.Grant()}, now)
-	waiting := campaigning(patient(t), all[1], "x")
-	awaitKeys(t, all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader"), 2)
-	require.Empty(t, waiting)
-	release(t, held)
-	led := (<-waiting).led
-	_, err = all[0].locker.TryAcquire(patient(t), "leader")
-	locked := new(fence.LockedError)
-	require.ErrorAs(t, err, &locked)
-	require.Equal(t, led.Grant().Holder, locked.Holder)
-}
-
-func TestLeadership_EndsWhenItsLeaseIsGone(t *testing.T) {
-	t.Parallel()
-	all := newElections(t, fresh(t), 2)
-	first := campaign(t, all[0], "first")
-	waiting := campaigning(patient(t), all[1], "second")
-	admin := all[0].locker.cluster.Client
-	kvs := awaitKeys(t, admin, all[0].locker.cluster.Keys.Queue("leader"), 2)
-	_, err := admin.Revoke(patient(t), clientv3.LeaseID(kvs[0].Lease))
-	require.NoError(t, err)
-	require.Equal(t, fence.LossExpired, lossOf(t, first))
-	second := <-waiting
-	require.NoError(t, second.err)
-	require.Positive(t, second.led.Grant().Compare(first.Grant()))
-	loss := new(fence.LeaseLostError)
-	require.ErrorAs(t, first.Proclaim(patient(t), "again"), &loss)
-	require.Equal(t, fence.LossExpired, loss.Reason)
-	require.NoError(t, first.Resign(patient(t)), "resigning what is lost is no error")
-	requireLeader(t, all[0], second.led, "second")
-}
-
-func TestCampaign_CancelledLeavesNoKey(t *testing.T) {
-	t.Parallel()
-	all := newElections(t, fresh(t), 2)
-	led := campaign(t, all[0], "")
-	ctx, cancel := context.WithCancel(patient(t))
-	waiting := campaigning(ctx, all[1], "x")
-	awaitKeys(t, all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader"), 2)
-	awaitWatching(t, all[1].locker, "leader") // so that it knows the holder
-	cancel()
-	err := (<-waiting).err
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, fence.ErrLocked)
-	kvs := awaitKeys(t, all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader"), 1)
-	require.EqualValues(t, led.Grant().Token, kvs[0].CreateRevision)
-}
-
 func TestElection_RejectsBadNamesAndValues(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
@@ -175,26 +108,6 @@ func TestElection_RejectsBadNamesAndValues(t *testing.T) {
 		require.ErrorContains(t, err, "the value to proclaim ")
 	}
 	requireLeader(t, e, led, longest)
-}
-
-func TestLeader_WithoutEtcdEndsWithItsContextOrTheRequestTimeout(t *testing.T) {
-	t.Parallel()
-	cfg := fresh(t)
-	client := dial(t, silent(t))
-	e := election(t, newTestLocker(t, client, cfg), "leader")
-	_, err := e.Leader(over(t))
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, fence.ErrUnavailable)
-	cfg.RequestTimeout = 1
-	e = election(t, newTestLocker(t, client, cfg), "leader")
-	_, err = e.Leader(patient(t))
-	unavailable := new(fence.UnavailableError)
-	require.ErrorAs(t, err, &unavailable)
-	require.Equal(t, "leader of leader", unavailable.Op)
-	require.NotErrorIs(t, err, context.DeadlineExceeded)
-	require.NoError(t, client.Close())
-	_, err = e.Leader(patient(t))
-	require.ErrorIs(t, err, cluster.ErrClientClosed)
 }
 
 func TestClose_EndsElections(t *testing.T) {

@@ -18,25 +18,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestPause_EndsTheLeaseAtTheDeadline(t *testing.T) {
-	t.Parallel()
-	e := ownEtcd(t)
-	cfg := fresh(t)
-	cfg.TTL = 8 * time.Second
-	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
-	le := acquire(t, l, "r")
-	require.Equal(t, 8*time.Second, l.GrantedTTL())
-	earliest := time.Now().Add(le.Remaining())
-	require.NoError(t, e.Pause())
-	require.Equal(t, fence.LossDeadline, lossOf(t, le))
-	requireReason(t, context.Cause(le.Context()), fence.Unreachable)
-	require.ErrorContains(t, context.Cause(le.Context()), "no answer from "+e.Endpoint())
-	require.False(t, time.Now().Before(earliest))
-	require.NoError(t, e.Resume())
-	again := acquire(t, l, "r")
-	require.Greater(t, again.Grant().Token, le.Grant().Token)
-}
-
 // N8 (v): a waiter that is cancelled while etcd doesn't answer returns at once,
 // and its key goes once etcd does.
 func TestPause_ACancelledWaiterReturnsAndLeavesNothing(t *testing.T) {
@@ -107,52 +88,11 @@ func TestRestart_LeavesHoldersAndWaitersInPlace(t *testing.T) {
 	require.Equal(t, fence.LossDeleted, lossOf(t, got.lease), "and it still watches")
 }
 
-func TestDead_ErrorsAreBoundedByTheContextOrTheRequestTimeout(t *testing.T) {
-	t.Parallel()
-	for _, endpoint := range []string{"http://127.0.0.1:1", silent(t)} {
-		cfg := fresh(t)
-		cfg.RequestTimeout = 100 * time.Millisecond
-		l := newTestLocker(t, dial(t, endpoint), cfg)
-		for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
-			_, err := acquire(patient(t), "r")
-			unavailable := new(fence.UnavailableError)
-			require.ErrorAs(t, err, &unavailable)
-			require.Equal(t, "acquire r", unavailable.Op)
-			requireReason(t, err, fence.Unreachable)
-			require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has no part in it")
-		}
-		cfg.RequestTimeout = time.Hour
-		l = newTestLocker(t, dial(t, endpoint), cfg)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // it has to end while the call waits
-		defer cancel()
-		_, err := l.Acquire(ctx, "r")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		requireReason(t, err, fence.Unreachable)
-		require.ErrorIs(t, err, fence.ErrUnavailable)
-		require.ErrorContains(t, err, "no answer yet from "+endpoint)
-		canceled, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(20*time.Millisecond, cancel)
-		_, err = l.Acquire(canceled, "r")
-		require.ErrorIs(t, err, context.Canceled)
-		require.False(t, because(err, fence.Unreachable), "the cancelled call has not waited for etcd")
-	}
-}
-
 // silent accepts connections and never answers.
 func silent(t testing.TB) string {
 	p := newProxy(t, etcdserver.Shared(t).Endpoint())
 	p.set(func() { p.muted = true })
 	return p.endpoint()
-}
-
-func TestDead_AClosedClientIsAnError(t *testing.T) {
-	t.Parallel()
-	client := dial(t, etcdserver.Shared(t).Endpoint())
-	l := newTestLocker(t, client, fresh(t))
-	release(t, acquire(t, l, "r"))
-	require.NoError(t, client.Close())
-	_, err := l.Acquire(patient(t), "r")
-	require.ErrorIs(t, err, fence.ErrUnavailable)
 }
 
 func TestClose_WithoutEtcdEndsWithItsContext(t *testing.T) {
@@ -328,25 +268,4 @@ func TestWatch_AWaiterGetsItsTurnWithoutOne(t *testing.T) {
 	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 	release(t, held)
 	require.NoError(t, (<-waiting).err)
-}
-
-func TestWatch_SurvivesBrokenStreams(t *testing.T) {
-	t.Parallel()
-	etcd := etcdserver.Shared(t)
-	p := newProxy(t, etcd.Endpoint())
-	cfg, admin := fresh(t), dial(t, etcd.Endpoint())
-	a, b := newTestLocker(t, admin, cfg), newTestLocker(t, dial(t, p.endpoint()), cfg)
-	held := acquire(t, a, "r")
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, admin, a.cluster.Keys.Queue("r"), 2)
-	awaitWatching(t, b, "r")
-	for range 3 {
-		p.cut()
-	}
-	p.set(func() { p.down = true })
-	release(t, held)
-	p.set(func() { p.down = false })
-	got := <-waiting
-	require.NoError(t, got.err, "the new watch shows what happened meanwhile")
-	release(t, got.lease)
 }

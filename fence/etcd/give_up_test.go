@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -57,29 +56,4 @@ func TestAcquire_ThatGivesUpInItsOwnProcessSaysSo(t *testing.T) {
 	err := (<-waiting).err
 	requireGaveUp(t, err, held.Grant().Holder)
 	require.Contains(t, err.Error(), "waiting for another call of this process")
-}
-
-// A leader that writes by guard.Do waits for itself.
-func TestAcquire_BehindALeadershipOfItsOwnProcessNamesUnderLease(t *testing.T) {
-	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
-	led := campaign(t, election(t, l, "r"), "v")
-	queued := make(chan struct{})
-	led.AfterContended(func() { close(queued) })
-	ctx, cancel := context.WithCancelCause(patient(t))
-	waiting := acquiring(ctx, l, "r")
-	<-queued
-	cancel(errTired)
-	err := (<-waiting).err
-	requireGaveUp(t, err, led.Grant().Holder)
-	require.Contains(t, err.Error(), "or for a lease that it holds (a leader writes through Guard.UnderLease)")
-}
-
-func TestAcquire_ThatDidNotWaitNamesNoHolder(t *testing.T) {
-	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
-	_, err := l.Acquire(over(t), "r")
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, fence.ErrLocked)
-	require.Equal(t, 1, strings.Count(err.Error(), "r:"), err)
 }

@@ -48,50 +48,6 @@ func TestEvict_PassesTheLockOn(t *testing.T) {
 	require.Greater(t, acquire(t, a, "sku/42").Grant().Token, next.lease.Grant().Token)
 }
 
-// A key that another client wrote, such as etcdctl, holds the lock as any other does.
-func TestEvict_OfAClientThatIsNoLocker(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	i, l := newTestInspector(t, client, cfg), newTestLocker(t, client, cfg)
-	_, err := client.Put(patient(t), l.cluster.Keys.Queue("r")+"1-2", "by hand")
-	require.NoError(t, err)
-	queue := awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)
-
-	done, err := i.Evict(patient(t), "r", fence.Token(queue[0].CreateRevision), "left over", "me")
-	require.NoError(t, err)
-	require.Equal(t, fence.Grant{Resource: "r", Token: fence.Token(queue[0].CreateRevision)}, done.Grant)
-	all, err := i.Evictions(patient(t))
-	require.NoError(t, err)
-	require.Equal(t, []Eviction{done}, all)
-	acquire(t, l, "r")
-}
-
-func TestEvict_OfAnotherTokenChangesNothing(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	i := newTestInspector(t, client, cfg)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	held := acquire(t, a, "r")
-	acquiring(patient(t), b, "r")
-	queue := awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
-	waiter := fence.Token(queue[1].CreateRevision)
-	for _, token := range []fence.Token{held.Grant().Token - 1, waiter} {
-		_, err := i.Evict(patient(t), "r", token, "it hangs", "me")
-		wrong := new(NotHolderError)
-		require.ErrorAs(t, err, &wrong)
-		require.Equal(t, NotHolderError{"r", token, held.Grant()}, *wrong)
-	}
-	_, err := i.Evict(patient(t), "free", 1, "it hangs", "me")
-	require.ErrorContains(t, err, "it has no holder, and token 1 was expected")
-	_, err = i.Evict(patient(t), "r", held.Grant().Token, "", "me")
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
-	require.NoError(t, held.Err())
-	all, err := i.Evictions(patient(t))
-	require.NoError(t, err)
-	require.Empty(t, all)
-}
-
 // The holder has passed the lock on after it was read, and before the transaction: neither the
 // waiter's key nor a later one of the same name is deleted.
 func TestEvict_OfAHolderThatHasGoneChangesNothing(t *testing.T) {

@@ -59,42 +59,6 @@ func TestInspector_ShowsHoldersAndWaitersInOrder(t *testing.T) {
 	}
 }
 
-func TestInspector_OfAFreeResourceIsEmpty(t *testing.T) {
-	t.Parallel()
-	i := newTestInspector(t, etcdserver.Client(t), fresh(t))
-	lock, err := i.Lock(patient(t), "free")
-	require.NoError(t, err)
-	require.Equal(t, Lock{Resource: "free"}, lock)
-	_, err = i.Lock(patient(t), "")
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	epoch, err := i.Epoch(patient(t))
-	require.NoError(t, err)
-	require.EqualValues(t, 1, epoch.Number)
-	require.Zero(t, epoch.KeyRevision)
-}
-
-func TestInspector_SaysWhyItCantRead(t *testing.T) {
-	t.Parallel()
-	cfg := fresh(t)
-	cfg.RequestTimeout = 100 * time.Millisecond
-	away := newTestInspector(t, dial(t, "http://127.0.0.1:1"), cfg)
-	_, err := away.Locks(patient(t))
-	requireReason(t, err, fence.Unreachable)
-	_, err = away.Epoch(over(t))
-	require.ErrorIs(t, err, over(t).Err())
-
-	client := etcdserver.Client(t)
-	i := newTestInspector(t, client, fresh(t))
-	_, err = client.Put(patient(t), i.cluster.Keys.Epoch(), "two")
-	require.NoError(t, err)
-	_, err = i.Epoch(patient(t))
-	requireReason(t, err, fence.InvalidEpoch)
-
-	e := startAuthEtcd(t, cfg.Prefix)
-	_, err = newTestInspector(t, e.as(t, "nobody", "nobody"), fresh(t)).Locks(patient(t))
-	requireReason(t, err, fence.Denied)
-}
-
 func TestNewInspector_RejectsWhatItCantRead(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)

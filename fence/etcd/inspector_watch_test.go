@@ -92,24 +92,3 @@ func TestInspectorWatch_GoesOnOverACompaction(t *testing.T) {
 	requireChange(t, changes, ChangeReleased, held.Grant().Token)
 	requireChange(t, changes, ChangeHolds, again.Grant().Token)
 }
-
-func TestInspectorWatch_GoesOnOverARestart(t *testing.T) {
-	t.Parallel()
-	e, cfg := ownEtcd(t), fresh(t)
-	changes := watchLocks(t, dial(t, e.Endpoint()), cfg)
-	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
-	held := acquire(t, l, "r")
-	requireChange(t, changes, ChangeHolds, held.Grant().Token)
-	require.NoError(t, e.Kill())
-	require.NoError(t, e.Restart(patient(t)))
-	other := acquireAtLast(t, l, "other")
-	requireChange(t, changes, ChangeHolds, other.Grant().Token)
-}
-
-func TestInspectorWatch_EndsWithItsFunction(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	acquire(t, newTestLocker(t, client, cfg), "r")
-	err := newTestInspector(t, client, cfg).Watch(patient(t), func(Change) error { return fence.ErrReleased })
-	require.ErrorIs(t, err, fence.ErrReleased)
-}

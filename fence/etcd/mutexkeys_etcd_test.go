@@ -2,12 +2,8 @@ package etcd
 
 import (
 	"bufio"
-	"context"
-	"fmt"
 	"os/exec"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -16,7 +12,6 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -135,174 +130,6 @@ func requireContended(t testing.TB, le fence.Lease) {
 	case <-patient(t).Done():
 		require.FailNow(t, "AfterContended did not call")
 	}
-}
-
-// A holder that registered AfterContended earlier learns of an etcdctl that waits.
-func TestMutexKeys_TheHolderHearsOfAWaitingEtcdctl(t *testing.T) {
-	t.Parallel()
-	cfg, name := mutexKeys(t)
-	held := acquire(t, newTestLocker(t, etcdserver.Client(t), cfg), name)
-	contended := make(chan struct{})
-	held.AfterContended(func() { close(contended) })
-	waiting := runEtcdctl(t, "lock", "--ttl=60", name)
-	<-contended
-	require.Empty(t, waiting.lines)
-	release(t, held)
-	waiting.awaitHeld(t, name)
-	waiting.end(t)
-}
-
-func TestMutexKeys_AKilledEtcdctlHoldsUntilItsLeaseExpires(t *testing.T) {
-	t.Parallel()
-	cfg, name := mutexKeys(t)
-	l := newTestLocker(t, etcdserver.Client(t), cfg)
-	holder := runEtcdctl(t, "lock", "--ttl=2", name)
-	holder.awaitHeld(t, name)
-	waiting := acquiring(patient(t), l, name)
-	kvs := awaitKeys(t, l.cluster.Client, name, 2)
-	require.NoError(t, holder.cmd.Process.Kill())
-	_ = holder.awaitEnd() // says that it was killed
-	got := <-waiting
-	require.NoError(t, got.err)
-	ttl, err := l.cluster.Client.TimeToLive(patient(t), clientv3.LeaseID(kvs[0].Lease))
-	require.NoError(t, err)
-	require.EqualValues(t, -1, ttl.TTL, "its lease is over")
-}
-
-// All of them read and then write a counter in etcd, which loses an update whenever two
-// hold the lock.
-func TestMutexKeys_AStormOfAllKindsLosesNoUpdate(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	cfg, name := mutexKeys(t)
-	counter := "counter-" + name
-	_, err := client.Put(t.Context(), counter, "0")
-	require.NoError(t, err)
-	var all sync.WaitGroup
-	times := func(n int, f func() error) {
-		all.Go(func() {
-			for range n {
-				if err := f(); !holds(t, err == nil, "%v", err) {
-					return
-				}
-			}
-		})
-	}
-	ctx := patient(t)
-	for range 2 {
-		l := newTestLocker(t, etcdserver.Client(t), cfg)
-		for range 2 {
-			times(10, func() error {
-				le, err := l.Acquire(ctx, name)
-				if err != nil {
-					return err
-				}
-				if err := countUp(ctx, client, counter); err != nil {
-					return err
-				}
-				return le.Release(ctx)
-			})
-		}
-		m := mutex(t, client, name)
-		times(10, func() error {
-			if err := m.Lock(ctx); err != nil {
-				return err
-			}
-			if err := countUp(ctx, client, counter); err != nil {
-				return err
-			}
-			return m.Unlock(ctx)
-		})
-		times(5, func() error {
-			cmd := etcdserver.Etcdctl(t, etcdserver.Shared(t), "lock", "--ttl=60", "--", name,
-				"sh", "-c", `set -e; n=$("$ETCDCTL" get --print-value-only "$0"); "$ETCDCTL" put "$0" $((n + 1))`, counter)
-			cmd.Env = append(cmd.Env, "ETCDCTL="+cmd.Path)
-			return cmd.Run()
-		})
-	}
-	all.Wait()
-	resp, err := client.Get(t.Context(), counter)
-	require.NoError(t, err)
-	require.Equal(t, "70", string(resp.Kvs[0].Value))
-	awaitKeys(t, client, name, 0)
-}
-
-func countUp(ctx context.Context, client *clientv3.Client, key string) error {
-	resp, err := client.Get(ctx, key)
-	if err != nil {
-		return err
-	}
-	n, err := strconv.Atoi(string(resp.Kvs[0].Value))
-	if err != nil {
-		return err
-	}
-	_, err = client.Put(ctx, key, strconv.Itoa(n+1))
-	return err
-}
-
-// etcd's own elections campaign in the same queue, and their leader is seen here.
-func TestMutexKeys_OneElectionWithEtcdctl(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	cfg, name := mutexKeys(t)
-	e := election(t, newTestLocker(t, client, cfg), name)
-	seen := observe(t, e)
-	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
-	theirs := runEtcdctl(t, "elect", name, `{"port": 80}`)
-	theirs.awaitHeld(t, name)
-	waiting := campaigning(patient(t), e, "ours")
-	kvs := awaitKeys(t, client, name, 2)
-	want := fence.Leader{Grant: fence.Grant{Resource: name, Token: fence.Token(kvs[0].CreateRevision)}, Value: `{"port": 80}`}
-	require.Equal(t, sight{want, nil}, seen.next())
-	require.Error(t, want.Grant.Validate(), "it is no grant to act under")
-	theirs.end(t)
-	led := (<-waiting).led
-	ours := fence.Grant{Resource: name, Token: led.Grant().Token}
-	require.Equal(t, sight{fence.Leader{Grant: ours, Value: "ours"}, nil}, seen.next())
-	theirs = runEtcdctl(t, "elect", name, "again")
-	awaitKeys(t, client, name, 2)
-	require.NoError(t, led.Proclaim(patient(t), "still ours"))
-	seen.until(fence.Leader{Grant: ours, Value: "still ours"})
-	require.Empty(t, theirs.lines)
-	require.NoError(t, led.Resign(patient(t)))
-	theirs.awaitHeld(t, name)
-}
-
-// etcd's own Leader and Observe, and "etcdctl elect --listen", show the values that are
-// proclaimed here.
-func TestMutexKeys_EtcdsOwnObserversSeeWhatIsProclaimed(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	cfg, name := mutexKeys(t)
-	ours := election(t, newTestLocker(t, client, cfg), name)
-	led := campaign(t, ours, "first")
-	session, err := concurrency.NewSession(client, concurrency.WithTTL(60))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = session.Close() })
-	theirs := concurrency.NewElection(session, name)
-	listening := runEtcdctl(t, "elect", "--listen", name) // the first one builds it
-	observed := theirs.Observe(patient(t))
-	for _, value := range []string{"first", `{"holder": "app"}`, ""} {
-		if value != "first" {
-			require.NoError(t, led.Proclaim(patient(t), value))
-		}
-		resp, err := theirs.Leader(patient(t))
-		require.NoError(t, err)
-		require.Equal(t, value, string(resp.Kvs[0].Value))
-		require.EqualValues(t, led.Grant().Token, resp.Kvs[0].CreateRevision)
-		shown := etcdtest.Receive(t, observed)
-		require.Equal(t, value, string(shown.Kvs[0].Value))
-		require.Equal(t, fmt.Sprintf("%s/%x", name, ours.locker.sessions.Current().ID), etcdtest.Receive(t, listening.lines))
-		require.Equal(t, value, etcdtest.Receive(t, listening.lines))
-		got, err := ours.Leader(patient(t))
-		require.NoError(t, err)
-		require.Equal(t, fence.Leader{Grant: fence.Grant{Resource: name, Token: led.Grant().Token}, Value: value}, got)
-	}
-	require.NoError(t, led.Resign(patient(t)))
-	require.NoError(t, theirs.Campaign(patient(t), "theirs"))
-	got, err := ours.Leader(patient(t))
-	require.NoError(t, err)
-	require.Equal(t, "theirs", got.Value)
 }
 
 // A holder of "a/b" can't see the waiters for "a", so it always counts as contended.

@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"crypto/rand"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,20 +21,6 @@ func mutexKeys(t testing.TB) (*Config, string) {
 	cfg := fresh(t)
 	cfg.MutexKeys = true
 	return cfg, "lock-" + cfg.Prefix
-}
-
-func TestMutexKeys_AreThoseOfEtcd(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	cfg, name := mutexKeys(t)
-	l := newTestLocker(t, client, cfg)
-	held := acquire(t, l, name)
-	kvs := awaitKeys(t, client, name, 1)
-	require.Equal(t, fmt.Sprintf("%s/%x", name, int64(l.sessions.Current().ID)), string(kvs[0].Key))
-	require.EqualValues(t, held.Grant().Token, kvs[0].CreateRevision)
-	setEpoch(t, client, l, "2")
-	release(t, held)
-	require.EqualValues(t, 2, acquire(t, l, name).Grant().Epoch, "the epoch lies under the prefix")
 }
 
 // As with etcd's own Mutex: names are not escaped, and the range of a name's keys includes

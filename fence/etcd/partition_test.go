@@ -3,8 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,41 +13,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
-
-// A waiter whose caller has given up leaves its key for no longer than the time to live,
-// also where requests still arrive, which could renew the lease, and only the answers are
-// lost.
-func TestPartition_ACancelledWaiterLeavesNoKey(t *testing.T) {
-	t.Parallel()
-	for name, inject := range map[string]func(*proxy){
-		"nothing passes":   func(p *proxy) { p.down = true },
-		"answers are lost": func(p *proxy) { p.muted = true },
-	} {
-		for _, holds := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, holds %v", name, holds), func(t *testing.T) {
-				t.Parallel()
-				e, cfg := etcdserver.Shared(t), fresh(t)
-				p := newProxy(t, e.Endpoint())
-				a := newTestLocker(t, dial(t, e.Endpoint()), cfg) // holds for as long as the test takes
-				cfg.TTL, cfg.RequestTimeout = 6*time.Second, 2*time.Second
-				b := newTestLocker(t, dial(t, p.endpoint()), cfg)
-				held, kept := acquire(t, a, "r"), acquireAtLast(t, b, "kept")
-				if !holds {
-					release(t, kept)
-				}
-				ctx, cancel := context.WithCancel(patient(t))
-				waiting := acquiring(ctx, b, "r")
-				awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 2)
-				p.set(func() { inject(p) })
-				cancel()
-				require.Error(t, (<-waiting).err)
-				kvs := awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 1)
-				require.Equal(t, keyOf(held), string(kvs[0].Key))
-				require.NoError(t, context.Cause(held.Context()))
-			})
-		}
-	}
-}
 
 // The holder is cut off from etcd: its locks end by its own deadline, before another holder
 // gets them, and the error says why.
@@ -100,23 +63,4 @@ func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
 	require.True(t, renews(t, a))
 	release(t, held)
 	require.NoError(t, (<-waiting).err)
-
-	// Without a certificate, the error says what is missing.
-	mine = mine.Clone()
-	mine.Certificates = nil
-	recommended := ClientConfig(e.Endpoint()) // it reconnects within two seconds
-	recommended.TLS = mine
-	stranger, err := clientv3.New(recommended)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = stranger.Close() })
-	cfg.RequestTimeout = time.Second
-	l := newTestLocker(t, stranger, cfg)
-	says := func() bool {
-		_, err := l.Acquire(patient(t), "r")
-		requireReason(t, err, fence.Unreachable)
-		return strings.Contains(err.Error(), "certificate")
-	}
-	for limit := morePatient(t); !says(); { // gRPC may be reconnecting, or have read the closed connection before the reason
-		require.NoError(t, limit.Err(), "the error never says why")
-	}
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -38,17 +37,6 @@ func TestRelease_EndsTheContextEvenIfItsOwnIsOver(t *testing.T) {
 	require.ErrorIs(t, context.Cause(le.Context()), fence.ErrReleased)
 	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 0)
 	require.NoError(t, le.Release(over))
-	release(t, acquire(t, l, "r"))
-}
-
-func TestRelease_WithoutAContextGivesTheResourceUp(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
-	le := acquire(t, l, "r")
-	var none context.Context
-	require.NoError(t, le.Release(none))
-	require.ErrorIs(t, context.Cause(le.Context()), fence.ErrReleased)
 	release(t, acquire(t, l, "r"))
 }
 
@@ -146,20 +134,6 @@ func TestAfterContended_RunsWhenAnotherLockerWaits(t *testing.T) {
 	require.Empty(t, called, "each is called once, and none after the end")
 }
 
-func TestAfterContended_CountsTheLocalQueue(t *testing.T) {
-	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
-	held := acquire(t, l, "r")
-	called := make(chan struct{}, 2)
-	held.AfterContended(func() { called <- struct{}{} })
-	waiting := acquiring(patient(t), l, "r")
-	etcdtest.Receive(t, called)
-	held.AfterContended(func() { called <- struct{}{} })
-	etcdtest.Receive(t, called)
-	release(t, held)
-	require.NoError(t, (<-waiting).err)
-}
-
 func TestAfterContended_SeesAWaiterThatCameBeforeTheGrant(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
@@ -203,27 +177,4 @@ func TestClose_EndsAndFreesEverything(t *testing.T) {
 	require.NoError(t, l.Close(patient(t)))
 	require.NoError(t, theirs.Context().Err())
 	require.Zero(t, l.GrantedTTL())
-}
-
-func TestClose_OfAnUnusedLockerSendsNothing(t *testing.T) {
-	t.Parallel()
-	l, err := NewLocker(dial(t, "http://127.0.0.1:1"), nil)
-	require.NoError(t, err)
-	require.NoError(t, l.Close(patient(t)))
-}
-
-func TestGrantedTTL_IsWhatEtcdGranted(t *testing.T) {
-	t.Parallel()
-	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Heartbeat: 100 * time.Millisecond, Election: 20 * time.Second})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
-	client, cfg := dial(t, e.Endpoint()), fresh(t)
-	cfg.TTL = time.Second
-	l := newTestLocker(t, client, cfg)
-	require.Zero(t, l.GrantedTTL())
-	release(t, acquire(t, l, "r"))
-	ttl, err := client.TimeToLive(patient(t), clientv3.LeaseID(l.sessions.Current().ID))
-	require.NoError(t, err)
-	require.EqualValues(t, 30, ttl.GrantedTTL, "etcd raises it to one and a half election timeouts")
-	require.Equal(t, 30*time.Second, l.GrantedTTL())
 }

@@ -61,17 +61,6 @@ func TestSilentMember_AHolderLearnsThatOthersWait(t *testing.T) {
 	require.NoError(t, (<-waiting).err)
 }
 
-// A stream on which nothing happens is not broken, and stays.
-func TestWatch_AQuietStreamStays(t *testing.T) {
-	t.Parallel()
-	cfg, calls := fresh(t), newCalls()
-	cfg.pollInterval = 10 * time.Millisecond
-	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), calls.options()...), cfg)
-	acquire(t, l, "r")
-	calls.awaitSent(t, pb.Watch_Watch_FullMethodName, 20) // requests, and ends, of ten probes
-	require.Equal(t, 1, calls.opened(pb.Watch_Watch_FullMethodName))
-}
-
 // stuckStream blocks in Send, as when a member stops reading and the window of the stream
 // is full.
 type stuckStream struct{ grpc.ClientStream }

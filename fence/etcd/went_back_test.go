@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,17 +41,6 @@ func TestEpoch_IsReadByEveryAcquire(t *testing.T) {
 	}
 }
 
-func TestEpoch_TryAcquireSeesAChangeToo(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	l := newTestLocker(t, client, fresh(t))
-	release(t, acquire(t, l, "r"))
-	setEpoch(t, client, l, "2")
-	le, err := l.TryAcquire(patient(t), "r")
-	require.NoError(t, err)
-	require.EqualValues(t, 2, le.Grant().Epoch)
-}
-
 func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
@@ -66,31 +54,6 @@ func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 	awaitKeys(t, client, l.cluster.Keys.Prefix+"/locks/", 0)
 	setEpoch(t, client, l, "2")
 	release(t, acquire(t, l, "r"))
-}
-
-// A mistyped epoch is corrected: etcd has not gone back, so the locker goes on, and so do
-// calls that were waiting before.
-func TestEpoch_ACorrectedMistakeStopsNoProcess(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l, waiter := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	setEpoch(t, client, l, "2")
-	held := acquire(t, l, "held")
-	waiting := acquiring(patient(t), waiter, "held")
-	awaitKeys(t, client, l.cluster.Keys.Queue("held"), 2)
-	setEpoch(t, client, l, "1000")
-	slip := acquire(t, l, "r")
-	require.EqualValues(t, 1000, slip.Grant().Epoch)
-	release(t, slip)
-	for _, right := range []string{"3", "1000", "2"} {
-		setEpoch(t, client, l, right)
-		le := acquire(t, l, "r")
-		require.Equal(t, right, fmt.Sprint(le.Grant().Epoch))
-		release(t, le)
-	}
-	require.NoError(t, held.Context().Err())
-	release(t, held)
-	require.NoError(t, (<-waiting).err)
 }
 
 func TestEpoch_ADeletedEpochStopsTheLockerUntilItIsRaised(t *testing.T) {

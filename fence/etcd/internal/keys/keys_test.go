@@ -20,13 +20,6 @@ func TestKeyspace_NoQueueReachesIntoAnother(t *testing.T) {
 	}
 }
 
-func TestKeyspace_IsReadable(t *testing.T) {
-	k := Space{Prefix: "p"}
-	require.Equal(t, "p/locks/sku%2F42/ff-12", k.Queue("sku/42")+k.Name(255, 12))
-	require.Equal(t, "p/void/1f", k.Void(0x1f))
-	require.Equal(t, "p/epoch", k.Epoch())
-}
-
 func TestParseName_IsTheInverseOfName(t *testing.T) {
 	k := Space{Prefix: "p"}
 	id, number, ok := k.ParseName(k.Name(255, 12))

@@ -80,20 +80,3 @@ func TestTryAcquireAll_InDoubtLeavesNothing(t *testing.T) {
 	require.NoError(t, kept.Context().Err())
 	release(t, acquire(t, q, "sku/000"))
 }
-
-func TestTryAcquireAll_SentTwiceGetsNoWrongToken(t *testing.T) {
-	t.Parallel()
-	twice := newTxns()
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(twice.intercept))
-	q := newQueues(t, client, fresh(t), etcdtest.Patience)
-	release(t, acquire(t, q, "warm"))
-	twice.reset()
-	twice.cancelled(1)
-	held, err := q.TryAcquireAll(patient(t), names(3))
-	require.NoError(t, err)
-	require.Len(t, held, 3)
-	require.Equal(t, 2, twice.reset(), "the client did send it twice")
-	for i, kv := range awaitKeys(t, client, q.cluster.Keys.Prefix+"/locks/", 3) {
-		require.EqualValues(t, kv.CreateRevision, held[i].Grant().Token)
-	}
-}

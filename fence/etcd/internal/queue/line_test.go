@@ -223,16 +223,6 @@ func TestLine_GrantsInTheOrderOfTokens(t *testing.T) {
 	require.True(t, late.owns())
 }
 
-// A position that has left the line may have been the one directly ahead.
-func TestLine_PassesOnBehindOneThatIsSettled(t *testing.T) {
-	s := newScene(t)
-	first, second := s.at(10, 0), s.position()
-	first.end(fence.ErrReleased)
-	first.settle(true)
-	second.written(11, 1, 10)
-	require.True(t, second.owns())
-}
-
 // What was lost may still be in etcd, where a new session's key is behind it.
 func TestLine_DoesNotPassOnBehindOneThatIsLost(t *testing.T) {
 	s := newScene(t)
@@ -255,14 +245,6 @@ func TestLine_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 	kv := own(p)
 	watched.deleted(kv, 11)
 	require.True(t, p.seenGone())
-}
-
-func TestLine_AskWhyGoneOnlyAfterTheKeyIsGone(t *testing.T) {
-	s := newScene(t)
-	p := s.at(10, 0)
-	s.put(&mvccpb.KeyValue{Key: []byte(p.key()), CreateRevision: 10, ModRevision: 12}) // overwritten
-	require.False(t, p.seenGone())
-	require.True(t, p.owns())
 }
 
 // A waiter of another process has at most a quantum of this one's ahead of it.

@@ -59,18 +59,6 @@ func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	require.Error(t, q.await(patient(t), p))
 }
 
-// The session may end while the answer to the Txn is on its way.
-func TestPosition_ThatEndedBeforeItsKeyWasWrittenIsNotWatched(t *testing.T) {
-	t.Parallel()
-	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
-	release(t, acquire(t, q, "r"))
-	s := q.sessions.Current()
-	p := inTurn(t, q, s, "r")
-	s.End(fence.LossExpired)
-	p.written(1, 1, 0)
-	require.False(t, q.watcher.Remove(&p.line.follower))
-}
-
 var errTired = errors.New("tired")
 
 // tired returns a context that has ended.
@@ -78,13 +66,6 @@ func tired(t testing.TB) context.Context {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTired)
 	return ctx
-}
-
-func TestWaited_SaysNothingOfOthersAtItsTurn(t *testing.T) {
-	t.Parallel()
-	q := newQueues(t, etcdserver.Client(t), fresh(t), etcdtest.Patience)
-	p := acquire(t, q, "r").position
-	require.NotErrorIs(t, p.waited(tired(t)), fence.ErrLocked, "its turn came when its context ended")
 }
 
 // Between the look and the write another may come: the write itself decides.

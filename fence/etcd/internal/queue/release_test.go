@@ -7,8 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -51,30 +49,6 @@ func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey(t *testing.T) {
 	require.NotNil(t, deliver())
 	awaitKeys(t, client, second.Key(), 1)
 	require.NoError(t, context.Cause(second.Context()))
-}
-
-// The client is closed while a release goes on in the background.
-func TestClosedClient_EndsAReleaseInTheBackground(t *testing.T) {
-	t.Parallel()
-	muted := make(chan struct{})
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.Deletes(txn) {
-				select {
-				case <-muted:
-				case <-ctx.Done():
-				}
-				return status.Error(codes.Unavailable, "connection lost")
-			}
-			return invoke(ctx, method, req, reply, cc, opts...)
-		}))
-	q := newQueues(t, client, fresh(t), etcdtest.Patience)
-	le, kept := acquire(t, q, "r"), acquire(t, q, "kept")
-	require.Error(t, le.Release(tired(t)))
-	require.NoError(t, client.Close())
-	close(muted)
-	etcdtest.Receive(t, le.position.untilSettled())
-	require.NoError(t, kept.Context().Err(), "not because the session is over")
 }
 
 // An answer that is lost proves nothing: the deletion is made again before Release returns.

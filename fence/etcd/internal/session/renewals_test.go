@@ -13,7 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
@@ -136,29 +135,4 @@ func TestRenewals_ASilentStreamIsOvertakenByAnother(t *testing.T) {
 	require.NoError(t, err)
 	require.NotSame(t, kept, m.leases.renewals.kept)
 	require.Error(t, kept.ctx.Err())
-}
-
-func TestCloseStream_EndsTheStreamOfRenewals(t *testing.T) {
-	t.Parallel()
-	r := startRenewing(t)
-	kept := r.leases.renewals.kept
-	require.NoError(t, kept.ctx.Err())
-	r.CloseStream()
-	require.Error(t, kept.ctx.Err(), "while the client lives on")
-}
-
-func TestManager_ForgetsALeaseThatIsRevoked(t *testing.T) {
-	t.Parallel()
-	m := newTestManager(t, etcdserver.Shared(t).Endpoint())
-	s, err := m.Live(etcdtest.Patient(t))
-	require.NoError(t, err)
-	s.End(fence.LossDeadline)
-	require.Eventually(t, func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return !m.leased[s]
-	}, time.Minute, time.Millisecond)
-	ttl, err := m.cluster.Client.TimeToLive(etcdtest.Patient(t), s.ID)
-	require.NoError(t, err)
-	require.EqualValues(t, -1, ttl.TTL, "the lease is revoked")
 }

@@ -98,38 +98,6 @@ func TestSession_LostAnswersDontMoveTheDeadline(t *testing.T) {
 	})
 }
 
-func TestSession_UsesTheGrantedTimeToLive(t *testing.T) {
-	for _, granted := range []time.Duration{4 * time.Second, 40 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			f := &fakeLeases{granted: granted, keepAlive: unreachable}
-			s, dependent := startFake(t, f, Config{TTL: 10 * time.Second})
-			require.Equal(t, granted, s.GrantedTTL())
-			<-s.ctx.Done()
-			synctest.Wait()
-			require.Equal(t, began.Add(granted-granted/10), dependent.at)
-			require.Equal(t, began.Add(granted/3), f.renewals[0])
-		})
-	}
-}
-
-func TestSession_AShorterRenewalShortensTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		f := &fakeLeases{granted: 30 * time.Second}
-		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
-			if len(f.renewals) > 1 {
-				return unreachable(ctx)
-			}
-			return 10 * time.Second, nil
-		}
-		s, dependent := startFake(t, f, Config{TTL: 30 * time.Second})
-		<-s.ctx.Done()
-		synctest.Wait()
-		require.Equal(t, began.Add(10*time.Second+9*time.Second), dependent.at)
-	})
-}
-
 // A process that was stopped past its deadline finds the timer and the answer of a renewal
 // at the same time, in any order. Here the answer comes first.
 func TestSession_AnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
@@ -162,34 +130,6 @@ func TestSession_AFrozenClockIsFoundOutByTheNextRenewal(t *testing.T) {
 	})
 }
 
-// This is not prevented: until that renewal the holder trusts a lease that etcd has ended
-// long ago, and begins new work under it. Only the fence in the database rejects its
-// writes.
-func TestSession_AFrozenClockIsBelievedUntilTheNextRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := func() time.Time { return time.Now().Add(time.Hour) } // the clock here stood still for an hour
-		expires := time.Now().Add(9 * time.Second)
-		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) {
-			if server().After(expires) {
-				return 0, cluster.ErrLeaseGone
-			}
-			return 9 * time.Second, nil
-		}}
-		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second})
-		time.Sleep(3*time.Second - 1)
-		require.True(t, server().After(expires))
-		require.NoError(t, s.ctx.Err())
-		require.Positive(t, s.Remaining())
-		late := &fakeDependent{}
-		require.True(t, s.Attach(late))
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		require.Error(t, s.ctx.Err())
-		require.Equal(t, fence.LossExpired, dependent.reason)
-		require.Equal(t, fence.LossExpired, late.reason)
-	})
-}
-
 func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeLeases{granted: 9 * time.Second}
@@ -200,25 +140,6 @@ func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 			return 9 * time.Second, nil
 		}
 		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second})
-		time.Sleep(time.Hour)
-		require.NoError(t, s.ctx.Err())
-		require.Zero(t, dependent.at)
-		s.End(fence.LossClosed)
-	})
-}
-
-// A renewal that is never answered leaves time for another.
-func TestSession_LivesThroughASilentRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeLeases{granted: 9 * time.Second}
-		f.keepAlive = func(ctx context.Context) (time.Duration, error) {
-			if len(f.renewals) == 1 {
-				<-ctx.Done()
-				return 0, ctx.Err()
-			}
-			return 9 * time.Second, nil
-		}
-		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second, RequestTimeout: time.Hour})
 		time.Sleep(time.Hour)
 		require.NoError(t, s.ctx.Err())
 		require.Zero(t, dependent.at)

@@ -23,28 +23,12 @@ func waitingView() *view { return &view{wrote: 10} }
 
 func key(name string, created int64) Key { return Key{Name: name, Created: created} }
 
-func TestView_KnowsNothingBeforeTheFirstList(t *testing.T) {
-	v := waitingView()
-	v.apply([]*mvccpb.Event{del("a", 12)}, 0)
-	require.Zero(t, v.rev)
-	require.True(t, v.list(11, []Key{key("a", 5), key("own", 10)}, 0))
-	require.Equal(t, []Key{key("own", 10)}, v.keys, "the event was newer than the list")
-}
-
 func TestView_IgnoresEventsThatTheListContains(t *testing.T) {
 	v := waitingView()
 	v.apply([]*mvccpb.Event{put("a", 5), del("a", 6)}, 0)
 	require.True(t, v.list(12, []Key{key("own", 10), key("z", 12)}, 0))
 	v.apply([]*mvccpb.Event{put("y", 11), del("z", 11)}, 0)
 	require.Equal(t, []Key{key("own", 10), key("z", 12)}, v.keys)
-}
-
-func TestView_AppliesAllEventsOfOneRevision(t *testing.T) {
-	v := waitingView()
-	require.True(t, v.list(12, []Key{key("a", 5), key("b", 6), key("own", 10)}, 0))
-	v.apply([]*mvccpb.Event{del("a", 13), del("b", 13)}, 0)
-	require.Equal(t, []Key{key("own", 10)}, v.keys)
-	require.EqualValues(t, 13, v.rev)
 }
 
 func TestView_IgnoresOldLists(t *testing.T) {
@@ -54,29 +38,4 @@ func TestView_IgnoresOldLists(t *testing.T) {
 	require.True(t, v.list(12, []Key{key("own", 10)}, 0))
 	require.False(t, v.list(11, []Key{key("a", 5), key("own", 10)}, 0))
 	require.Equal(t, []Key{key("own", 10)}, v.keys)
-}
-
-// N8 (iv): that a key of the own name exists doesn't make it the own key.
-func TestView_NoticesAnotherKeyOfTheSameName(t *testing.T) {
-	for _, events := range [][]*mvccpb.Event{{del("own", 11), put("own", 12)}, {put("own", 12)}} {
-		v := waitingView()
-		require.True(t, v.list(10, []Key{key("own", 10)}, 0))
-		v.apply(events, 0)
-		require.EqualValues(t, 12, v.first().Created)
-	}
-}
-
-func TestView_AnOverwrittenKeyStaysTheSame(t *testing.T) {
-	v := waitingView()
-	require.True(t, v.list(10, []Key{key("own", 10)}, 0))
-	v.apply([]*mvccpb.Event{{Type: mvccpb.Event_PUT, Kv: &mvccpb.KeyValue{Key: []byte("own"), CreateRevision: 10, ModRevision: 11}}}, 0)
-	require.Equal(t, []Key{key("own", 10)}, v.keys)
-}
-
-func TestView_ForgetsWhenEventsWereMissed(t *testing.T) {
-	v := waitingView()
-	require.True(t, v.list(10, []Key{key("own", 10)}, 0))
-	v.forget()
-	require.Zero(t, v.rev)
-	require.True(t, v.list(10, []Key{key("own", 10)}, 0))
 }
