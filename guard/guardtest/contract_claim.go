@@ -24,7 +24,6 @@ func claimParts[Tx any]() []part[Tx] {
 		{"Claim_RejectsAHistoryThatLacksWhatWasSeen", claimUnseen[Tx]},
 		{"Claim_RejectsInvalidGrants", claimInvalid[Tx]},
 		{"Claim_KeepsOddNamesApart", claimOddNames[Tx]},
-		{"Claim_ConcurrentHighestWins", claimConcurrent[Tx]},
 		{"Claim_CancelledDoesNothing", claimCancelled[Tx]},
 		{"Claim_OfSeveral", claimSeveral[Tx]},
 		{"Claim_OfSeveralClaimsTheGoodOnes", claimGoodOnes[Tx]},
@@ -193,32 +192,6 @@ func claimOddNames[Tx any](r *run[Tx]) {
 			r.Fatalf("history of %q: %+v", name, entries)
 		}
 	}
-}
-
-func claimConcurrent[Tx any](r *run[Tx]) {
-	const n = 16
-	errs := make([]error, n+1)
-	var done sync.WaitGroup
-	for token := fence.Token(1); token <= n; token++ {
-		done.Go(func() { _, errs[token] = r.Store.Claim(r.ctx, storage.Claim{Grant: grant(token)}) })
-	}
-	done.Wait()
-	claimed := 0
-	for token := fence.Token(1); token <= n; token++ {
-		if errs[token] == nil {
-			claimed++
-			continue
-		}
-		if rejection := r.rejected(errs[token], grant(token), storage.ReasonStale); rejection.Current.Compare(grant(token)) <= 0 {
-			r.Fatalf("token %d was rejected for a lower one: %v", token, errs[token])
-		}
-	}
-	r.noError(errs[n])
-	entries := r.entries(resource)
-	if len(entries) != claimed || entries[claimed-1].Grant != grant(n) {
-		r.Fatalf("%d claims made %d entries: %+v", claimed, len(entries), entries)
-	}
-	r.monotone(entries)
 }
 
 func claimCancelled[Tx any](r *run[Tx]) {

@@ -11,15 +11,11 @@ import (
 // groupParts are for a storage.GroupStore that forms groups. Any other store passes them.
 func groupParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Group_IsFormedAlwaysOrNever", ofGroups(groupAlways[Tx])},
 		{"Group_TakesItsCallsOnce", ofGroups(groupTakes[Tx])},
 		{"Group_TakesNoCallsWhenCtxHasEnded", ofGroups(groupCancelled[Tx])},
-		{"Group_RejectsBadClaims", ofGroups(groupBadClaims[Tx])},
 		{"Group_MovesEachFenceInOneTransaction", ofGroups(groupMoves[Tx])},
-		{"Group_OneStaleRejectsAll", ofGroups(groupStale[Tx])},
 		{"Group_OneSupersededMeanwhileRejectsAll", ofGroups(groupSuperseded[Tx])},
 		{"Group_AnyOfItsResourcesRulesItOut", ofGroups(groupRuledOut[Tx])},
-		{"Group_SaysWhichOperationFailed", ofGroups(groupBlames[Tx])},
 	}
 }
 
@@ -44,14 +40,6 @@ func (r groupRun[Tx]) beginGroup(claims ...storage.Claim) storage.Txn[Tx] {
 	r.noError(err)
 	r.Cleanup(func() { txn.Rollback(context.Background()) })
 	return txn
-}
-
-func groupAlways[Tx any](r groupRun[Tx]) {
-	for range 3 {
-		if !r.groups.CanGroup() {
-			r.Fatal("CanGroup returned true and then false")
-		}
-	}
 }
 
 // groupTakes: what members returned once it won't return again, since those calls no longer
@@ -84,16 +72,6 @@ func groupCancelled[Tx any](r groupRun[Tx]) {
 	r.untouched(c)
 }
 
-func groupBadClaims[Tx any](r groupRun[Tx]) {
-	c := r.claim(grant(7))
-	for what, claims := range map[string][]storage.Claim{"no claims": {}, "the same twice": {c, c}} {
-		if _, err := r.groups.BeginGroup(r.ctx, func() []storage.Claim { return claims }); !errors.Is(err, fence.ErrInvalid) {
-			r.Fatalf("%s: %v, want fence.ErrInvalid", what, err)
-		}
-	}
-	r.untouched(c)
-}
-
 // groupMoves: each history says what was done to its own resource, and that it was one
 // transaction, so that any of the resources can be asked for its outcome.
 func groupMoves[Tx any](r groupRun[Tx]) {
@@ -117,17 +95,6 @@ func groupMoves[Tx any](r groupRun[Tx]) {
 		}
 		r.resolves(storage.InDoubt{Claims: claims[i : i+1], Tx: m.Tx}, true)
 	}
-}
-
-// groupStale: the others' fences have not moved, so they can go on.
-func groupStale[Tx any](r groupRun[Tx]) {
-	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
-	newer := r.claim(grantOf("b", 8))
-	txn, err := r.groups.BeginGroup(r.ctx, func() []storage.Claim { return claims })
-	if err == nil {
-		_, err = r.finish(r.ctx, txn, r.set(key, 1))
-	}
-	r.rejectedAll(err, claims, newer)
 }
 
 func groupSuperseded[Tx any](r groupRun[Tx]) {
@@ -175,24 +142,3 @@ func groupRuledOut[Tx any](r groupRun[Tx]) {
 	r.noError(err)
 	r.holds(key, 1)
 }
-
-// groupBlames: the call that is to blame runs alone, and the others once more together.
-func groupBlames[Tx any](r groupRun[Tx]) {
-	txn := r.beginGroup(r.claimAll(grantOf("a", 5), grantOf("b", 6))...)
-	r.noError(txn.Run(r.ctx, batch[Tx]{r.set(key, 1)}))
-	failure := errors.New("out of stock")
-	err := txn.Run(r.ctx, batch[Tx]{storage.Func[Tx](func(context.Context, Tx) error { return failure })})
-	if !errors.Is(err, failure) {
-		r.Fatalf("Run returned %v, want the operation's error", err)
-	}
-	if blamed := new(storage.OpError); errors.As(err, &blamed) && blamed.Number != 1 {
-		r.Fatalf("operation 1 has failed, and %d is blamed", blamed.Number)
-	}
-	r.commitFails(txn)
-	r.holds(key, 0)
-}
-
-// batch is a storage.BatchOp.
-type batch[Tx any] struct{ storage.Func[Tx] }
-
-func (batch[Tx]) Shares() bool { return true }

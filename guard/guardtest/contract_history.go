@@ -12,7 +12,6 @@ import (
 
 func historyParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"History_OfUnknownResourceIsEmpty", historyUnknown[Tx]},
 		{"History_IsGaplessAndMonotone", historyGapless[Tx]},
 		{"History_PagesByPosition", historyPages[Tx]},
 		{"History_KeepsOperations", historyOps[Tx]},
@@ -38,12 +37,6 @@ func (r *run[Tx]) monotone(entries []storage.Entry) {
 			r.Fatalf("token %d of epoch %d follows token %d of epoch %d",
 				e.Grant.Token, e.Grant.Epoch, entries[i-1].Grant.Token, entries[i-1].Grant.Epoch)
 		}
-	}
-}
-
-func historyUnknown[Tx any](r *run[Tx]) {
-	if entries, rejections := r.entries("unknown"), r.rejections("unknown"); len(entries)+len(rejections) != 0 {
-		r.Fatalf("got %+v and %+v", entries, rejections)
 	}
 }
 

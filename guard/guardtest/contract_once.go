@@ -13,13 +13,10 @@ func onceParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
 		{"Keep_IsRecalledOnceCommitted", keepRecalled[Tx]},
 		{"Keep_RejectsAnotherRequest", keepOtherRequest[Tx]},
-		{"Keep_IsOfTheResource", keepOfResource[Tx]},
 		{"Keep_IsOfEveryClaimsResource", keepSeveral[Tx]},
 		{"Keep_OfAnotherMoveIsOfItsResource", keepApart[Tx]},
 		{"Keep_GoesWithTheTransaction", keepUncommitted[Tx]},
-		{"Keep_OfARejectedCommitIsNotKept", keepRejected[Tx]},
 		{"Recall_UnderAMovedFenceIsRejected", recallMoved[Tx]},
-		{"Recall_CancelledIsAnError", recallCancelled[Tx]},
 	}
 }
 
@@ -80,14 +77,6 @@ func keepOtherRequest[Tx any](r *run[Tx]) {
 	}
 }
 
-func keepOfResource[Tx any](r *run[Tx]) {
-	r.keep(once("a", 1), nil, r.claim(grant(7)))
-	other := r.claim(grantOf("sku/43", 8))
-	r.recalls(once("a", 1), nil, false, other)
-	other = r.keep(once("a", 2), []byte(`2`), other)[0]
-	r.recalls(once("a", 2), []byte(`2`), true, other)
-}
-
 func keepSeveral[Tx any](r *run[Tx]) {
 	moved := r.keep(once("a", 1), []byte(`1`), r.claim(grantOf("x", 1)), r.claim(grantOf("y", 2)))
 	r.recalls(once("a", 1), []byte(`1`), true, moved...)
@@ -130,15 +119,6 @@ func keepUncommitted[Tx any](r *run[Tx]) {
 	r.recalls(once("a", 2), nil, true, c)
 }
 
-func keepRejected[Tx any](r *run[Tx]) {
-	old := r.begin(r.claim(grant(7)))
-	r.noError(old.Run(r.ctx, r.get(key, new(int64))))
-	c := r.claim(grant(8))
-	_, err := old.Commit(r.ctx, []storage.Move{kept(once("a", 1), nil)})
-	r.rejected(err, grant(7), storage.ReasonStale)
-	r.recalls(once("a", 1), nil, false, c)
-}
-
 // recallMoved: an answer would be a superseded grant's, or rest on a move that was not acknowledged
 // to it, and may be lost.
 func recallMoved[Tx any](r *run[Tx]) {
@@ -165,14 +145,4 @@ func recallMoved[Tx any](r *run[Tx]) {
 	_, _, err = r.Store.Recall(r.ctx, once("a", 2), x, y)
 	r.rejected(err, grantOf("y", 2), storage.ReasonStale)
 	r.recalls(once("b", 1), nil, false, x, y) // that its transaction can't commit is its seal's to say
-}
-
-func recallCancelled[Tx any](r *run[Tx]) {
-	c := r.keep(once("a", 1), nil, r.claim(grant(7)))[0]
-	ctx, cancel := context.WithCancel(r.ctx)
-	cancel()
-	if _, found, err := r.Store.Recall(ctx, once("a", 1), c); err == nil || found {
-		r.Fatalf("recalled with a context that had ended: %v, %v", found, err)
-	}
-	r.recalls(once("a", 1), nil, true, c)
 }

@@ -18,7 +18,6 @@ func readParts[Tx any]() []part[Tx] {
 		{"Read_OfAnotherPositionIsRejected", readElsewhere[Tx]},
 		{"Read_OfSeveralChecksEach", readSeveral[Tx]},
 		{"Read_RejectsMoves", readMoves[Tx]},
-		{"Read_RejectsBadClaims", readBadClaims[Tx]},
 		{"Read_CancelledIsNotInDoubt", readCancelled[Tx]},
 	}
 }
@@ -133,16 +132,6 @@ func readMoves[Tx any](r *run[Tx]) {
 		r.Fatalf("Commit of a move in a read-only transaction: %v, want fence.ErrInvalid", err)
 	}
 	r.at(c, storage.KindClaim)
-}
-
-func readBadClaims[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	unknown := storage.Claim{Grant: grantOf("unknown", 7), Resource: 1 << 40, Position: c.Position}
-	for what, claims := range map[string][]storage.Claim{"no claims": {}, "the same twice": {c, c}, "an unknown one": {unknown}} {
-		if _, err := r.reads(r.get(key, new(int64)), claims...); err == nil {
-			r.Fatalf("%s: answered", what)
-		}
-	}
 }
 
 func readCancelled[Tx any](r *run[Tx]) {

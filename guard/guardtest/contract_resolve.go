@@ -8,7 +8,6 @@ func resolveParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
 		{"Resolve_OfUnsentCommitVoidsIt", resolveUnsent[Tx]},
 		{"Resolve_OfAppliedCommit", resolveApplied[Tx]},
-		{"Resolve_KnowsAfterNewerClaims", resolveAfterClaims[Tx]},
 		{"Resolve_OfSupersededCommit", resolveSuperseded[Tx]},
 		{"Resolve_OfSeveralClaims", resolveSeveral[Tx]},
 	}
@@ -53,18 +52,6 @@ func resolveApplied[Tx any](r *run[Tx]) {
 	r.resolves(applied, true)
 	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: moved.Tx + 1}, false)
 	r.holds(key, 6)
-}
-
-func resolveAfterClaims[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	moved := r.write(r.set(key, 5), c)
-	r.claim(grant(8))
-	holder := r.claim(grant(9))
-	r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: moved.Tx}, true)
-	r.at(holder, storage.KindClaim)
-	if n := len(r.rejections(resource)); n != 0 {
-		r.Fatalf("asking for an outcome made %d rejections", n)
-	}
 }
 
 // resolveSuperseded: a claim took the position that a COMMIT was to take.

@@ -19,7 +19,6 @@ func sealParts[Tx any]() []part[Tx] {
 		{"Seal_RejectsOvertakenSibling", sealOvertaken[Tx]},
 		{"Seal_RejectsWrongLastTransaction", sealWrongTx[Tx]},
 		{"Seal_RejectsPositionAhead", sealAhead[Tx]},
-		{"Seal_PreventsLostUpdate", sealLostUpdate[Tx]},
 		{"Seal_SeveralClaimsAllOrNothing", sealSeveral[Tx]},
 		{"Seal_WritesEachMoveToItsResource", sealMovesApart[Tx]},
 		{"Seal_RejectsAnotherNumberOfMoves", sealOtherNumber[Tx]},
@@ -116,22 +115,6 @@ func sealAhead[Tx any](r *run[Tx]) {
 	r.rejected(err, grant(8), storage.ReasonWentBack)
 	r.holds(key, 0)
 	r.at(c, storage.KindClaim)
-}
-
-// sealLostUpdate is the schedule that the textbook check lets through: the old
-// holder reads, the new one claims, reads, writes, and the old one writes what it
-// worked out.
-func sealLostUpdate[Tx any](r *run[Tx]) {
-	first := r.claim(grant(6))
-	r.write(r.set(key, 10), first)
-	old := r.begin(r.claim(grant(7)))
-	var read int64
-	r.noError(old.Run(r.ctx, r.get(key, &read)))
-	holder := r.claim(grant(8))
-	r.write(r.add(key, -3), holder)
-	_, err := r.finish(r.ctx, old, r.set(key, read-5))
-	r.rejected(err, grant(7), storage.ReasonStale)
-	r.holds(key, 7)
 }
 
 func sealSeveral[Tx any](r *run[Tx]) {

@@ -15,9 +15,7 @@ func txnParts[Tx any]() []part[Tx] {
 		{"Txn_SeesItsOwnWrites", txnOwnWrites[Tx]},
 		{"Txn_RunsSeveralOperations", txnGroup[Tx]},
 		{"Rollback_Undoes", rollbackUndoes[Tx]},
-		{"Rollback_WorksWhenCtxHasEnded", rollbackCtxEnded[Tx]},
 		{"Run_ErrorLeavesNothing", runError[Tx]},
-		{"Run_SuccessAfterAnErrorLeavesNothing", runSuccessAfterError[Tx]},
 		{"Run_PanicLeavesNothing", runPanic[Tx]},
 		{"Run_GoexitLeavesNothing", runGoexit[Tx]},
 		{"Txn_IsUnusableAfterItsEnd", txnEnded[Tx]},
@@ -72,20 +70,14 @@ func (r *run[Tx]) untouched(c storage.Claim) {
 
 func rollbackUndoes[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
-	txn := r.begin(c)
-	r.noError(txn.Run(r.ctx, r.set(key, 5)))
-	txn.Rollback(r.ctx)
-	txn.Rollback(r.ctx)
-	r.untouched(c)
-}
-
-func rollbackCtxEnded[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	txn := r.begin(c)
-	r.noError(txn.Run(r.ctx, r.set(key, 5)))
-	ctx, cancel := context.WithCancel(r.ctx)
+	ended, cancel := context.WithCancel(r.ctx)
 	cancel()
-	txn.Rollback(ctx)
+	for _, ctx := range []context.Context{r.ctx, ended} {
+		txn := r.begin(c)
+		r.noError(txn.Run(r.ctx, r.set(key, 5)))
+		txn.Rollback(ctx)
+		txn.Rollback(ctx)
+	}
 	r.untouched(c)
 }
 
@@ -103,19 +95,6 @@ func runError[Tx any](r *run[Tx]) {
 		r.Fatal("Commit after a failed operation returned nil")
 	}
 	txn.Rollback(r.ctx)
-	r.untouched(c)
-}
-
-// runSuccessAfterError leaves it to the store whether another Run works.
-func runSuccessAfterError[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	txn := r.begin(c)
-	failure := errors.New("out of stock")
-	if err := txn.Run(r.ctx, storage.Func[Tx](func(context.Context, Tx) error { return failure })); !errors.Is(err, failure) {
-		r.Fatalf("Run returned %v, want the operation's error", err)
-	}
-	_ = txn.Run(r.ctx, r.set(key, 5))
-	r.commitFails(txn)
 	r.untouched(c)
 }
 

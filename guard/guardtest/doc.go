@@ -34,37 +34,6 @@
 // outcome may call it again: it loses the answer to its COMMIT, calls it again, and
 // compares the state.
 //
-// Such a test of a function Deposit, which writes to one row of a table with guard.Do
-// under the resource "account/" and the row's name. rand is crypto/rand, and the rest
-// pgx and Fencekit:
-//
-//	func TestDeposit_IsFenced(t *testing.T) {
-//		pool, err := pgxpool.New(t.Context(), os.Getenv("TEST_DATABASE")) // for tests alone
-//		if err != nil {
-//			t.Fatal(err)
-//		}
-//		defer pool.Close()
-//		if _, err := postgres.Migrate(t.Context(), pool, ""); err != nil {
-//			t.Fatal(err)
-//		}
-//		store, err := postgres.NewStore(pool, nil)
-//		if err != nil {
-//			t.Fatal(err)
-//		}
-//		account := rand.Text() // a fresh one each time
-//		if _, err := pool.Exec(t.Context(), "insert into account (name, balance) values ($1, 0)", account); err != nil {
-//			t.Fatal(err)
-//		}
-//		guardtest.RequireFenced(t, store, "account/"+account,
-//			func(ctx context.Context, p guardtest.Process[pgx.Tx]) error {
-//				return Deposit(ctx, p.Guard, account, 100)
-//			},
-//			func(ctx context.Context) (balance int, err error) {
-//				err = pool.QueryRow(ctx, "select balance from account where name = $1", account).Scan(&balance)
-//				return balance, err
-//			})
-//	}
-//
 // Give RequireFenced every resource whose data the function writes.
 //
 // # The contract
