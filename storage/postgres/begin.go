@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,6 +21,7 @@ import (
 type opening struct {
 	t     *txn
 	conn  *pgx.Conn
+	sent  time.Time // when BEGIN was sent first
 	begun bool
 	head  headReader
 	err   error // why the transaction could not begin
@@ -38,21 +40,19 @@ func atPosition(err error, n int) error {
 
 // headReader reads the answers to the head of a transaction: BEGIN and the begin check.
 type headReader struct {
-	n          int    // answers that were read and are no errors
-	state, xid string // as in txn
+	n   int    // answers that were read and are no errors
+	xid string // as in txn
+	pid string // of the backend
 }
 
 // done reports whether all answers have been read.
 func (r *headReader) done() bool { return r.n == headLength }
 
-// whole reports whether the begin check has answered with the state and the id.
-func (r *headReader) whole() bool { return r.state != "" && r.xid != "" }
-
 // result reads the next answer.
 func (r *headReader) result(result *pgconn.ResultReader) error {
 	for result.NextRow() {
 		if values := result.Values(); r.n == 1 && len(values) == 2 {
-			r.state, r.xid = string(values[0]), string(values[1])
+			r.xid, r.pid = string(values[0]), string(values[1])
 		}
 	}
 	_, err := result.Close()
@@ -76,7 +76,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 		return nil // such as a syntax error in the statement after them
 	case err == nil, errors.Is(err, errLacksResult):
 		wire.CloseNow(pg) // the server's own answer may be yet to come
-		err = errNoState
+		err = errNoID
 	}
 	step := "begin"
 	if ctx.Err() != nil {
@@ -86,7 +86,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	return o.err
 }
 
-var errNoState = errors.New("the answer lacks the state of the session: a pooler in between may have made it up")
+var errNoID = errors.New("the answer lacks the id of the transaction: a pooler in between may have made it up")
 
 // unusable reports whether err shows that the server has closed the connection, perhaps while
 // it was still in the pool, or is away.
@@ -124,20 +124,28 @@ func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Co
 
 // beginAlone begins the transaction in a message of its own.
 func (o *opening) beginAlone(ctx context.Context) error {
+	o.sending()
 	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL())
 	var read headReader
 	for results.NextResult() {
 		_ = read.result(results.ResultReader())
 	}
 	err := results.Close()
-	if err == nil && (!read.whole() || !read.done()) {
+	if err == nil && (read.xid == "" || !read.done()) {
 		wire.CloseNow(o.conn.PgConn()) // the server's own answer may be yet to come
-		return errNoState
+		return errNoID
 	}
 	if err == nil {
 		o.begun, o.head = true, read
 	}
 	return cause(ctx, err)
+}
+
+// sending notes that BEGIN is about to be sent.
+func (o *opening) sending() {
+	if o.sent.IsZero() {
+		o.sent = time.Now()
+	}
 }
 
 // reconnect replaces the connection, which is closed. The old one goes first: the pool may

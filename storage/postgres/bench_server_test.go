@@ -24,7 +24,7 @@ func BenchmarkServer(b *testing.B) {
 	for _, n := range []int{1, 5, 20} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			s := newServerBench(b, n)
-			forms := []string{"empty", "state", "check", "guarded", "read", "claim"}
+			forms := []string{"empty", "check", "guarded", "read", "claim"}
 			cpu, wal := map[string][]float64{}, map[string][]float64{}
 			for range 20 {
 				s.turn("check") // plans and caches
@@ -88,10 +88,6 @@ func (s *serverBench) once(form string) {
 	switch form {
 	case "empty":
 		s.exec("begin; select 1")
-		s.exec("commit; select 1")
-	case "state":
-		state, _ := s.store.StateSQL()
-		s.exec("begin; select " + state)
 		s.exec("commit; select 1")
 	case "check":
 		s.exec(s.store.BeginMessage(s.claims))

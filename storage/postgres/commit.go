@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -31,9 +32,6 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if !t.begun {
-		t.state = t.store.sql.stateBefore
-	}
 	sql, err := t.endSQL(moves)
 	if err != nil {
 		return nil, err
@@ -42,7 +40,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}
-	if t.left = answer.Committed; answer.After != nil {
+	if t.looked = answer.Committed && (!t.direct() || time.Since(t.sent) <= t.store.unlisted); answer.After != nil {
 		wire.CloseNow(t.conn.Conn().PgConn()) // whether it may be used again isn't known
 	}
 	if t.readOnly {
@@ -75,6 +73,7 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 		case "":
 			return nil, t.inDoubt(ctx, errNoSeal)
 		default:
+			t.looked = false
 			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, operation.WhatStays)
 		}
 		ahead.read(answer.Ahead)
@@ -181,9 +180,11 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return hex.AppendEncode(b, s.ops) })
 	sql = append(append(sql, "', "...), t.xidSQL()...)
 	sql = append(append(sql, keptSQL(seals)...), "); "...)
-	sql = append(append(sql, t.store.sql.beforeCommit...), "; commit; "...)
-	sql = append(sql, t.store.sql.after...)
-	return string(append(sql, t.leaveSQL()...)), nil
+	sql = append(append(sql, t.store.sql.beforeCommit...), "; commit"...)
+	if !t.direct() {
+		sql = append(append(sql, "; "+t.store.sql.after...), t.endIfSupersededSQL()...)
+	}
+	return string(sql), nil
 }
 
 // xidSQL returns the id of the transaction for the seal, or for end_read; null if that is sent in one

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -160,46 +161,145 @@ func TestBeginCheck_GoesOnWhereItsKeyIsTaken(t *testing.T) {
 	holds(t, pool, "x", 2)
 }
 
-// A backend that was listed may have ended its transaction before it is terminated, and
-// serve another user.
-func TestEvict_LooksAgainBeforeItTerminates(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pool := openPool(t, dsn)
-	mustExec(t, pool, `alter function fence.stale_backends rename to listed;
-		create function fence.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer language plpgsql as $$
+// gatedList makes stale_backends announce each list that it has made, and wait, with the n-th one,
+// for whoever has the gate. transaction is what it says of each backend's transaction.
+func gatedList(n int, transaction string) string {
+	return fmt.Sprintf(`create sequence fence.lists; alter function fence.stale_backends rename to listed;
+		create function fence.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns table (o_pid integer, o_transaction text) language plpgsql as $$
 		declare
-			v_listed integer[] := array(select fence.listed(p_name, p_epoch, p_token));
+			v_pids  integer[] := array(select l.o_pid from fence.listed(p_name, p_epoch, p_token) l);
+			v_names text[] := array(select %s from fence.listed(p_name, p_epoch, p_token) l);
 		begin
-			perform pg_advisory_xact_lock_shared(42);
-			return query select unnest(v_listed);
-		end $$`)
-	old := claimOnly(t, pool, grant(5, "a"))
-	stale, err := openPool(t, dsn, single).Acquire(t.Context())
-	require.NoError(t, err)
-	defer stale.Release()
-	_, err = stale.Exec(t.Context(), "begin; "+beginCheckCall(old))
-	require.NoError(t, err)
-	claimOnly(t, pool, grant(6, "b"))
+			if nextval('fence.lists') = %d then
+				perform pg_advisory_xact_lock_shared(42);
+			end if;
+			return query select * from unnest(v_pids, v_names);
+		end $$`, transaction, n)
+}
 
+// closeGate closes the gate of gatedList until the function that it returns is called.
+func closeGate(t *testing.T, pool *pgxpool.Pool) (open func()) {
+	t.Helper()
 	gate, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	defer func() { _ = gate.Rollback(context.Background()) }()
 	_, err = gate.Exec(t.Context(), "select pg_advisory_xact_lock(42)")
 	require.NoError(t, err)
-	evicted := background(func() (int, error) {
-		var n int
-		err := pool.QueryRow(context.Background(), "select evicted from evict_all($1, 1, 6, 10000)", resource).Scan(&n)
+	open = sync.OnceFunc(func() { _ = gate.Rollback(context.Background()) })
+	t.Cleanup(open)
+	return open
+}
+
+// evictAll evicts in the background what is older than token 6.
+func evictAll(pool *pgxpool.Pool) <-chan result[int] {
+	return background(func() (n int, err error) {
+		err = pool.QueryRow(context.Background(), "select evicted from evict_all($1, 1, 6, 10000)", resource).Scan(&n)
 		return n, err
 	})
-	waiting(t, pool, "advisory") // the eviction has listed
-	_, err = stale.Exec(t.Context(), "rollback")
-	require.NoError(t, err)
-	require.NoError(t, gate.Rollback(t.Context()))
-	result := receive(t, evicted)
-	require.NoError(t, result.err)
-	require.Zero(t, result.value)
-	require.NoError(t, stale.Ping(t.Context()), "it was terminated")
+}
+
+// A backend that was listed may have ended its transaction before it is terminated, and serve
+// another one, even of the same grant. The control compares backends alone.
+func TestEvict_EndsTheTransactionThatItHasListed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		transaction string
+		evicted     int
+	}{"by its transaction": {"l.o_transaction", 0}, "control: by its backend": {"'any'", 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := migrated(t)
+			pool := openPool(t, dsn)
+			mustExec(t, pool, gatedList(1, c.transaction))
+			old := claimOnly(t, pool, grant(5, "a"))
+			stale, err := openPool(t, dsn, single).Acquire(t.Context())
+			require.NoError(t, err)
+			defer stale.Release()
+			_, err = stale.Exec(t.Context(), "begin; "+beginCheckCall(old))
+			require.NoError(t, err)
+			claimOnly(t, pool, grant(6, "b"))
+			open := closeGate(t, pool)
+			evicted := evictAll(pool)
+			waiting(t, pool, "advisory") // the eviction has listed
+			_, err = stale.Exec(t.Context(), fmt.Sprintf("rollback; begin; select pg_advisory_xact_lock_shared(%d, 5)", old.Resource))
+			require.NoError(t, err)
+			open()
+			result := receive(t, evicted)
+			require.NoError(t, result.err)
+			require.Equal(t, c.evicted, result.value)
+			require.Equal(t, c.evicted == 0, stale.Ping(t.Context()) == nil, "it was terminated")
+		})
+	}
+}
+
+// The eviction has seen a transaction for the last time and is about to terminate its backend when
+// the transaction ends, in whichever way, and the connection goes back to the pool. The pool's next
+// user isn't struck: the store looks first, and has the server end the session. The control doesn't
+// look.
+func TestEvict_StrikesNoLaterUserOfTheConnection(t *testing.T) {
+	t.Parallel()
+	const innocent = "select pg_advisory_lock_shared(43)"
+	type end func(ctx context.Context, txn storage.Txn[pgx.Tx])
+	for name, c := range map[string]struct {
+		end    end
+		struck bool
+	}{
+		"rolled back": {end: func(ctx context.Context, txn storage.Txn[pgx.Tx]) { txn.Rollback(ctx) }},
+		"rejected":    {end: func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _, _ = txn.Commit(ctx, nil) }},
+		"failed": {end: func(ctx context.Context, txn storage.Txn[pgx.Tx]) {
+			_ = txn.Run(ctx, do(func(context.Context, pgx.Tx) error { return errors.New("sold out") }))
+		}},
+		"ended by itself": {end: func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("commit")) }},
+		"control":         {struck: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := migrated(t)
+			others, pool := openPool(t, dsn), openPool(t, dsn, single)
+			mustExec(t, others, gatedList(3, "l.o_transaction"))
+			old := claimOnly(t, others, grant(5, "a"))
+			var finish func()
+			if c.end != nil {
+				txn := begin(t, newStore(t, pool, patient()), old)
+				require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+				finish = func() { c.end(t.Context(), txn) }
+			} else {
+				conn, err := pool.Acquire(t.Context())
+				require.NoError(t, err)
+				_, err = conn.Exec(t.Context(), "begin; "+beginCheckCall(old))
+				require.NoError(t, err)
+				finish = func() {
+					_, err := conn.Exec(t.Context(), "rollback")
+					require.NoError(t, err)
+					conn.Release()
+				}
+			}
+			claimOnly(t, others, grant(6, "b"))
+			open := closeGate(t, others)
+			blocker, err := others.Acquire(t.Context())
+			require.NoError(t, err)
+			defer blocker.Release()
+			_, err = blocker.Exec(t.Context(), "select pg_advisory_lock(43)")
+			require.NoError(t, err)
+			evicted := evictAll(others)
+			waiting(t, others, "advisory") // it has made its last list
+			finish()
+			next := background(func() (struct{}, error) {
+				_, err := pool.Exec(context.Background(), innocent)
+				return struct{}{}, err
+			})
+			eventually(t, others, "select count(*) = 1 from pg_stat_activity where query = '"+innocent+"' and wait_event = 'advisory' and datname = current_database()")
+			open()
+			require.NoError(t, receive(t, evicted).err)
+			_, err = blocker.Exec(t.Context(), "select pg_advisory_unlock(43)")
+			require.NoError(t, err)
+			err = receive(t, next).err
+			if c.struck {
+				require.ErrorContains(t, err, "57P01")
+				return
+			}
+			require.NoError(t, err)
+		})
+	}
 }
 
 // A claim evicts the transactions that hold their keys when it has committed. So the
@@ -316,7 +416,7 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 
 	listed := func(token int) []int {
-		rows, err := pool.Query(t.Context(), "select * from fence.stale_backends($1, 1, $2)", resource, token)
+		rows, err := pool.Query(t.Context(), "select o_pid from fence.stale_backends($1, 1, $2)", resource, token)
 		require.NoError(t, err)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[int])
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package postgres
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
@@ -60,19 +61,18 @@ func (s *Store) ResolveMessage(claim storage.Claim, id storage.TxID) string {
 	return s.transactSQL(s.resolveSQL(claim, id), "")
 }
 
-// StateSQL returns the expressions of the digest of the session's state, and of the digest that
-// BeginMessage has left.
-func (s *Store) StateSQL() (now, before string) { return s.sql.state, s.sql.stateBefore }
-
 // BeginMessage begins a transaction for CommitMessage, which doesn't know the server's id of it.
 func (s *Store) BeginMessage(claims []storage.Claim) string {
 	resources, epochs, tokens := claimArrays(claims)
 	return s.sql.begin + "; " + strings.NewReplacer("$1", "'"+string(resources)+"'", "$2", "'"+string(epochs)+"'", "$3", "'"+string(tokens)+"'").Replace(s.sql.aloneBeginCheck)
 }
 
+// TakeForUnlisted sets how long a transaction may take that no eviction can have listed.
+func (s *Store) TakeForUnlisted(limit time.Duration) { s.unlisted = limit }
+
 // ReadMessages begin a read-only transaction, and end it.
 func (s *Store) ReadMessages(claims []storage.Claim) (begin, end string) {
-	t := &txn{store: s, claims: claims, readOnly: true, state: s.sql.stateBefore}
+	t := &txn{store: s, claims: claims, readOnly: true}
 	return strings.Replace(s.BeginMessage(claims), s.sql.begin, t.begin(), 1), t.readSQL()
 }
 
@@ -85,7 +85,12 @@ func (s *Store) CommitMessage(id storage.TxID, claims []storage.Claim, key *stor
 			moves[i].Kept = []storage.Kept{{Key: *key, Result: result}}
 		}
 	}
-	return (&txn{store: s, claims: claims, id: id, state: s.sql.stateBefore}).sealSQL(moves)
+	return (&txn{store: s, claims: claims, id: id}).sealSQL(moves)
+}
+
+// LookMessage ends the session if a transaction under claims may have been listed by an eviction.
+func (s *Store) LookMessage(claims []storage.Claim) string {
+	return s.sql.after + (&txn{store: s, claims: claims}).endIfSupersededSQL()
 }
 
 // MovedBy returns the claims at the positions that the transaction of that name moves the

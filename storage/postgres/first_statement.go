@@ -93,6 +93,7 @@ func (o *opening) begin(ctx context.Context, s *firstStatement) (results *pgconn
 		queue(&batch, head[i].sql, head[i].description, &head[i].params)
 	}
 	queue(&batch, s.sql, s.description, &s.params)
+	o.sending()
 	results = o.conn.PgConn().ExecBatch(ctx, &batch)
 	var read headReader
 	for err == nil && !read.done() {
@@ -101,7 +102,7 @@ func (o *opening) begin(ctx context.Context, s *firstStatement) (results *pgconn
 			err = read.result(result)
 		}
 	}
-	if err != nil || !read.whole() {
+	if err != nil || read.xid == "" {
 		_ = results.Close()
 		outdateIfUnfit(o.conn, err, head[0].sql, head[1].sql, s.sql)
 		return nil, false, o.headFailed(ctx, read.n, cause(ctx, err))
@@ -155,6 +156,7 @@ func (o *opening) execText(ctx context.Context, sql string) (tag pgconn.CommandT
 	defer bound.end()
 	ctx = o.traceStart(ctx, sql, nil)
 	head := o.t.beginSQL() + "; "
+	o.sending()
 	results := o.conn.PgConn().Exec(ctx, head+sql)
 	var read headReader
 	for results.NextResult() {
@@ -164,7 +166,7 @@ func (o *opening) execText(ctx context.Context, sql string) (tag pgconn.CommandT
 		}
 		_ = read.result(results.ResultReader())
 	}
-	if err = cause(ctx, results.Close()); !read.done() || !read.whole() {
+	if err = cause(ctx, results.Close()); !read.done() || read.xid == "" {
 		err = o.headFailed(ctx, read.n, err)
 	} else {
 		o.begun, o.head = true, read

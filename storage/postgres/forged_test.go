@@ -19,7 +19,7 @@ func sealCall(c storage.Claim, tx storage.TxID) string {
 
 // beginCheckCall is the begin check of a transaction under c.
 func beginCheckCall(c storage.Claim) string {
-	return fmt.Sprintf("call fence.begin_check('{%d}', '{%d}', '{%d}', 3600000, 3600000, 3600000, 3600000, 0, true, 0)", c.Resource, c.Grant.Epoch, c.Grant.Token)
+	return fmt.Sprintf("call fence.begin_check('{%d}', '{%d}', '{%d}', 3600000, 3600000, 3600000, 3600000, 0, true)", c.Resource, c.Grant.Epoch, c.Grant.Token)
 }
 
 // voidCall takes the next position of c as a void that has the name tx.
@@ -65,7 +65,7 @@ func TestSeal_OnlyInTheTransactionThatWasChecked(t *testing.T) {
 type arrays struct{ resources, epochs, tokens, holders, seqs, prevs, ops string }
 
 func (x arrays) begin() string {
-	return fmt.Sprintf("call fence.begin_check(%s, %s, %s, 3600000, 3600000, 3600000, 3600000, 0, true, 0)", x.resources, x.epochs, x.tokens)
+	return fmt.Sprintf("call fence.begin_check(%s, %s, %s, 3600000, 3600000, 3600000, 3600000, 0, true)", x.resources, x.epochs, x.tokens)
 }
 
 func (x arrays) seal() string {
@@ -144,7 +144,7 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 	require.NoError(t, inOne(t, r.app, good.begin()+"; "+good.seal()))
 	verifyChain(t, r.admin)
 	for _, args := range []string{"null, '{1}', '{5}'", "'{}', '{}', '{}'", "'{1}', '{}', '{5}'", "'{1}', '{1}', '{5,5}'", "'{1}', null, '{5}'"} {
-		require.ErrorContains(t, inOne(t, r.app, "call fence.begin_check("+args+", 1, 1, 1, 1, 1, false, 0)"), "SQLSTATE ZF007", args)
+		require.ErrorContains(t, inOne(t, r.app, "call fence.begin_check("+args+", 1, 1, 1, 1, 1, false)"), "SQLSTATE ZF007", args)
 	}
 	for _, args := range []string{
 		"null, '{1}', '{5}', '{61}'", "'{}', '{}', '{}', '{}'", "'{61}', '{}', '{5}', '{61}'", "'{61}', '{1}', '{5,6}', '{61}'", "'{61}', '{1}', '{5}', null",

@@ -3,12 +3,10 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +22,7 @@ func single(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
 const backend = "select pg_backend_pid()"
 
 // An eviction terminates a listed backend whatever it is doing by then. So the connection
-// of a superseded transaction is closed, however the transaction ended; any other
+// of a superseded transaction that didn't commit is closed, however it ended; any other
 // connection is used again.
 func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 	t.Parallel()
@@ -165,148 +163,5 @@ func TestPool_CancelledCallsLeaveNoSessionBehind(t *testing.T) {
 		require.NoError(t, pool.Ping(t.Context()), name)
 		require.Equal(t, 1, query[int](t, admin, "select count(*) "+sessions), name)
 		require.NotEqual(t, before, query[int](t, admin, "select pid "+sessions), name)
-	}
-}
-
-// Settings and objects that an operation leaves in the session would change the meaning of
-// the next user's statements: the connection is closed.
-func TestPool_GetsNoConnectionWithRemains(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pool := openPool(t, dsn, single)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	for sql, closed := range map[string]bool{
-		"create temporary table item (key text, value bigint)":                       true,
-		"create function pg_temp.now() returns int language sql return 1":            true,
-		"set search_path = pg_catalog":                                               true,
-		"set row_security = off":                                                     true,
-		"set statement_timeout = 60000":                                              true,
-		"select set_config('timezone', 'Asia/Kathmandu', false)":                     true,
-		"do $$ begin perform set_config('synchronous_commit', 'off', false); end $$": true,
-		"listen news": true,
-		"insert into item values ('x', 1) on conflict do nothing; set role none; set default_transaction_read_only = on; select 1": true,
-
-		"select 1": false,
-		"set local search_path = pg_catalog; set local statement_timeout = 60000":               false,
-		"create temporary table scratch (x int) on commit drop; insert into scratch values (1)": false,
-		"declare c cursor for select 1":                             false,
-		"declare c cursor with hold for select 1":                   false,
-		"listen news; unlisten *":                                   false,
-		"select pg_advisory_lock(7), pg_advisory_lock_shared(7, 7)": false,
-		"savepoint s; set search_path = pg_catalog; rollback to s; create temp table item (key text); drop table item": false,
-	} {
-		before := query[int](t, pool, backend)
-		c = write(t, store, c, statement(sql))
-		require.Equal(t, closed, before != query[int](t, pool, backend), sql)
-		require.Zero(t, query[int](t, pool, "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"), sql)
-		before = query[int](t, pool, backend)
-		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, sql)
-			return errors.Join(err, errors.New("sold out"))
-		}), c)
-		require.ErrorContains(t, err, "sold out")
-		require.Equal(t, before, query[int](t, pool, backend), "rolled back: %s", sql)
-	}
-}
-
-// Settings that the application makes on its connections are not an operation's.
-func TestPool_KeepsConnectionsThatTheApplicationHasSetUp(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) {
-		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "set search_path = public, pg_temp; set statement_timeout = 60000; create temporary table scratch (x int); listen news")
-			return err
-		}
-	})
-	store := newStore(t, pool, nil)
-	before := query[int](t, pool, backend)
-	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	begin(t, store, c).Rollback(t.Context())
-	require.Equal(t, before, query[int](t, pool, backend))
-}
-
-// slowEviction makes an eviction announce the backends that it has listed and then pause,
-// as may happen on a busy machine.
-const slowEviction = `
-	alter function fence.stale_backends rename to listed;
-	create function fence.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer language plpgsql as $$
-	declare
-		v_listed integer[] := array(select fence.listed(p_name, p_epoch, p_token));
-	begin
-		if cardinality(v_listed) > 0 then
-			raise notice 'listed';
-			perform pg_sleep(0.005);
-		end if;
-		return query select unnest(v_listed);
-	end $$`
-
-// Transactions end while evictions are about to terminate their backends, and other users
-// get the connections at once: none of them is terminated.
-func TestEvict_HitsNoOtherBackend(t *testing.T) {
-	t.Parallel()
-	const rounds = 100
-	dsn := migrated(t)
-	listed := make(chan struct{}, 100)
-	others := openPool(t, dsn, func(cfg *pgxpool.Config) {
-		cfg.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
-			if n.Message == "listed" { // the server also warns of a backend that has gone
-				listed <- struct{}{}
-			}
-		}
-	})
-	mustExec(t, others, slowEviction)
-	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 3 })
-	store, successor := newStore(t, pool, patient()), newStore(t, others, patient())
-	innocent := grant(1, "z")
-	innocent.Resource = "sku/2"
-	own := claim(t, store, innocent)
-
-	stop := make(chan struct{})
-	var busy sync.WaitGroup
-	defer busy.Wait()
-	defer close(stop)
-	repeat := func(f func() error) {
-		busy.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if err := f(); err != nil {
-					t.Error("hit:", err)
-				}
-			}
-		})
-	}
-	for range 3 { // as many as there are connections, so that each is used at once
-		repeat(func() error {
-			_, err := pool.Exec(context.Background(), "update item set value = value where key = 'x'")
-			return err
-		})
-	}
-	repeat(func() error {
-		moved, err := attempt(context.Background(), store, set("y", 1), own)
-		if err == nil {
-			own = moved[0]
-		}
-		return err
-	})
-	for round := range rounds {
-		txn := begin(t, store, claim(t, successor, grant(fence.Token(2*round+1), "a")))
-		superseded := background(func() (storage.Claim, error) {
-			return claimOne(context.Background(), successor, grant(fence.Token(2*round+2), "b"))
-		})
-		receive(t, listed) // the eviction looks for backends,
-		receive(t, listed) // and has listed the one that it is going to terminate
-		if round%2 == 0 {
-			txn.Rollback(t.Context())
-		} else {
-			_, err := txn.Commit(t.Context(), nil)
-			require.Error(t, err)
-		}
-		require.NoError(t, receive(t, superseded).err)
-		require.Empty(t, listed)
 	}
 }

@@ -35,8 +35,8 @@ func done(tag string) *pgproto3.CommandComplete {
 
 // parts are the parts of a seal's message; COMMIT and the statements after it are one part.
 func parts(sql string) []string {
-	before, commit, _ := strings.Cut(sql, "; commit; ")
-	return append(strings.Split(before, "; "), "commit; "+commit)
+	before, after, _ := strings.Cut(sql, "; commit")
+	return append(strings.Split(before, "; "), "commit"+after)
 }
 
 // each has the server run the parts of a message one by one, as a pooler does that

@@ -11,17 +11,15 @@ type queries struct {
 
 	begin, beginReadOnly string
 
-	// Formats of simple messages, where text goes in as an expression of text(). seal, endRead and
-	// leave are only the beginnings of their statements.
-	claim, evict, resolve, record, beginCheck, seal, endRead, readCheck, fence, recall, leave, forget, prune string
+	// Formats of simple messages, where text goes in as an expression of text(). seal and endRead
+	// are only the beginnings of their statements.
+	claim, evict, resolve, record, beginCheck, seal, endRead, readCheck, fence, recall, endIfSuperseded, forget, prune string
 
 	// The begin check as a statement with parameters. The answer to the queued one is read before
 	// the seal is sent. The other two go out in one write with the seal, for which they leave the
 	// answer in settings: the group one if calls on several resources share the transaction.
 	queuedBeginCheck, aloneBeginCheck, groupBeginCheck string
 
-	stateBefore  string // the session's state as such a begin check has left it
-	state        string // the session's present state
 	after        string // begins what comes after COMMIT: a transaction that can't conflict with others
 	beforeCommit string // what is between the seal and COMMIT
 
@@ -39,7 +37,7 @@ const beginRC = "begin isolation level read committed read write"
 func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
 	limits := fmt.Sprintf(", %d, %d, %d, %d", ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(max(c.CheckInterval, 0)))
-	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, %d" + limits + ", %t, " + schema + ".session_state())"
+	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, %d" + limits + ", %t)"
 	lock := ms(c.LockTimeout)
 	return queries{
 		schema:           schema,
@@ -53,12 +51,10 @@ func newQueries(c Config) queries {
 		queuedBeginCheck: fmt.Sprintf(beginCheck, "$1", "$2", "$3", lock, false),
 		aloneBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", lock, true),
 		groupBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", min(lock, ms(groupLockTimeout)), true),
-		state:            schema + ".session_state()",
-		stateBefore:      "coalesce(nullif(pg_catalog.current_setting('fencekit.state', true), ''), '0')::pg_catalog.int8",
 		endRead:          "call " + schema + ".end_read(",
 		after:            "set local transaction isolation level read committed, read only; ",
 		readCheck:        "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
-		leave:            "call " + schema + ".leave(",
+		endIfSuperseded:  "call " + schema + ".end_if_superseded('%s', '%s', '%s')",
 		beforeCommit:     "set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		seal:             "call " + schema + ".seal(",
 		recall: "select f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline") + "," +

@@ -22,7 +22,11 @@ func (t *txn) readSQL() string {
 	seqs := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
 	prevs := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
 	check := fmt.Sprintf(t.store.sql.readCheck, resources, epochs, tokens, holders, seqs, prevs)
-	return t.store.sql.endRead + t.xidSQL() + "); commit; " + t.store.sql.after + check + "; " + t.leaveSQL()
+	sql := t.store.sql.endRead + t.xidSQL() + "); commit; " + t.store.sql.after + check
+	if !t.direct() {
+		sql += "; " + t.endIfSupersededSQL()
+	}
+	return sql
 }
 
 // current is what the read check answers if all fences are where they should be.
@@ -48,6 +52,7 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	case rejectionReasons[state] == "":
 		return nil, t.unchecked(ctx, cmp.Or(err, answer.After))
 	}
+	t.looked = false
 	t.Rollback(ctx) // to record it takes a connection
 	rejected := rejectionFromDetail(state, detail, t.claims)
 	rejected.Stage = storage.StageCheck

@@ -2,6 +2,9 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -9,7 +12,7 @@ import (
 )
 
 // Rollback implements storage.Txn. It gives the connection back to the pool if it is
-// fit for that, which the server decides (leaveSQL), and closes it otherwise.
+// fit for that, which the server decides (endIfSupersededSQL), and closes it otherwise.
 func (t *txn) Rollback(ctx context.Context) { _ = t.rollback(ctx) }
 
 // rollback is Rollback, and returns the status of the transaction that the begin check has
@@ -22,21 +25,42 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 	t.conn = nil
 	defer conn.Release() // closes what is busy or in a transaction
 	pg := conn.Conn().PgConn()
-	if !t.begun && pg.TxStatus() == 'I' || t.left || pg.IsClosed() || pg.IsBusy() {
+	if !t.begun && pg.TxStatus() == 'I' || t.looked || pg.IsClosed() || pg.IsBusy() {
 		return ""
-	}
-	if t.state == "" {
-		t.state = t.store.sql.state // no operation has run
 	}
 	ctx, cancel := t.store.cleanup(ctx)
 	defer cancel()
-	return t.leave(ctx, pg)
+	return t.end(ctx, pg)
 }
 
-// leave ends the transaction, if it is open, and the session, if it must not be
-// used again.
-func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) (status string) {
-	sql := t.store.sql.after + t.leaveSQL()
+// unlisted is how long a transaction may have taken, from the sending of BEGIN to the answer to
+// COMMIT, so that no eviction can have listed it more than once: see evict in the migrations. Time
+// during which the whole machine was stopped doesn't count, which is why every transaction that
+// didn't commit is looked at, however short it seems: one that an eviction has listed for being
+// superseded can't commit.
+const unlisted = 100 * time.Millisecond
+
+// directKey marks, in a connection's custom data, those that end at a backend and not at a pooler.
+const directKey = "fencekit: direct"
+
+// noteBackend notes the id of the backend on which the transaction runs, as the begin check returned it.
+func (t *txn) noteBackend(pid string) {
+	if t.conn == nil {
+		return
+	}
+	pg := t.conn.Conn().PgConn()
+	pg.CustomData()[directKey] = pid == strconv.FormatUint(uint64(pg.PID()), 10)
+}
+
+// direct reports whether the connection is known to end at a backend. If not, a pooler may give the
+// session to another client as soon as COMMIT is answered.
+func (t *txn) direct() bool {
+	return t.conn == nil || t.conn.Conn().PgConn().CustomData()[directKey] == true
+}
+
+// end ends the transaction, if it is open, and the session, if an eviction may have listed it.
+func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
+	sql := t.store.sql.after + t.endIfSupersededSQL()
 	if t.xid != "" && !t.readOnly {
 		sql = t.statusSQL() + "; " + sql
 	}
@@ -55,12 +79,12 @@ func (t *txn) leave(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	return status
 }
 
-// leaveSQL makes the server end the session if an eviction may be about to terminate it, or
-// if the operation has left anything in it. It is sent after the end of the transaction, in
-// the same message: a pooler in between gives the server's connection to another client as
-// soon as that message is answered. It runs in a transaction that can't conflict with
-// others, and whose end has no command tag that could be taken for that of the guarded one.
-func (t *txn) leaveSQL() string {
+// endIfSupersededSQL makes the server end the session if an eviction may be about to terminate it.
+// It is sent after the end of the transaction, in the same message: a pooler in between gives the
+// server's connection to another client as soon as that message is answered. It runs in a
+// transaction that can't conflict with others, and whose end has no command tag that could be taken
+// for that of the guarded one.
+func (t *txn) endIfSupersededSQL() string {
 	resources, epochs, tokens := claimArrays(t.claims)
-	return t.store.sql.leave + "'" + string(resources) + "', '" + string(epochs) + "', '" + string(tokens) + "', " + t.state + ", " + t.store.sql.state + ")"
+	return fmt.Sprintf(t.store.sql.endIfSuperseded, resources, epochs, tokens)
 }

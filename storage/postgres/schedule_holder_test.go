@@ -336,6 +336,7 @@ func (h *holder) commit() {
 	var err error
 	r.commit, err = r.store.CommitMessage(r.id, r.claims, r.key, r.kept)
 	require.NoError(s, err)
+	r.commit += "; " + r.store.LookMessage(r.claims)
 	h.run = nil
 	switch fault := s.upTo(9, "fault"); {
 	case fault < 6:

@@ -129,14 +129,14 @@ func TestFunctions_PinTheirSettings(t *testing.T) {
 	unpinned := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
 		and prolang = (select oid from pg_language where lanname = 'plpgsql')
 		and not coalesce('search_path=pg_catalog, pg_temp' = any(proconfig), false)`)
-	require.ElementsMatch(t, []string{"session_state", "seal_one", "note_write", "check_writes"}, unpinned,
-		"plpgsql functions without a search_path of their own: the one that reads the session's, the one that runs the session's triggers, "+
+	require.ElementsMatch(t, []string{"seal_one", "note_write", "check_writes"}, unpinned,
+		"plpgsql functions without a search_path of their own: the one that runs the session's triggers, "+
 			"the one that only the triggers of protected tables call, which pin it, and the one that names the schema of each operator")
 	slow := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
 		and 'enable_seqscan=off' = any(proconfig) and not 'jit=off' = any(proconfig)`)
 	require.Equal(t, []string{"check_writes"}, slow, "it reads single rows by their keys, which costs too little for JIT")
 	require.Subset(t, column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
-		and 'enable_seqscan=off' = any(proconfig)`), []string{"append", "begin_check", "claim", "create_fence", "evict", "leave", "pass_marks", "reject", "resolve", "seal", "stale_backends"})
+		and 'enable_seqscan=off' = any(proconfig)`), []string{"append", "begin_check", "claim", "create_fence", "evict", "end_if_superseded", "pass_marks", "reject", "resolve", "seal", "stale_backends"})
 	require.Empty(t, column(t, pool, "select proname::text from pg_proc where pronamespace = 'fence'::regnamespace and provolatile <> 'v'"),
 		"functions whose statements don't see what has committed by then")
 	require.Empty(t, column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
@@ -157,20 +157,4 @@ func collect[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) [
 	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
 	require.NoError(t, err)
 	return values
-}
-
-// Two channels are not one whose name has a space.
-func TestSessionState_KeepsNamesApart(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	seen := map[int64]string{}
-	for _, sql := range []string{
-		"select", `listen a; listen b`, `unlisten *; listen "a b"`, `unlisten *; listen "a"" ""b"`,
-		`unlisten *; declare "a b" cursor with hold for select`, "close all; declare a cursor with hold for select; declare b cursor with hold for select",
-	} {
-		mustExec(t, pool, sql)
-		state := query[int64](t, pool, "select fence.session_state()")
-		require.Empty(t, seen[state], sql)
-		seen[state] = sql
-	}
 }

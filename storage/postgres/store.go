@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,6 +24,8 @@ type Store struct {
 	cfg   Config
 	ready atomic.Bool
 	sql   queries
+
+	unlisted time.Duration // see the constant
 
 	// noneDeferrable is set if no constraint of the database could be deferred when Check last looked.
 	noneDeferrable atomic.Bool
@@ -50,7 +53,7 @@ func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 	}
 	conn := pool.Config().ConnConfig
 	return &Store{
-		pool: pool, cfg: c, sql: newQueries(c),
+		pool: pool, cfg: c, sql: newQueries(c), unlisted: unlisted,
 		mode: conn.DefaultQueryExecMode, tracer: conn.Tracer,
 	}, nil
 }

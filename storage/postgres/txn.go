@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -22,11 +23,11 @@ type txn struct {
 	conn   *pgxpool.Conn // nil once the transaction has ended
 	claims []storage.Claim
 	id     storage.TxID
-	begun  bool   // BEGIN and the begin check have succeeded
-	state  string // of the session, when the transaction began; as SQL
-	xid    string // the id of the transaction, which the begin check has returned; "" before it has begun
-	left   bool   // leaveSQL has run, and has ended the session if it must not be used again
-	failed bool   // an operation failed: nothing may commit
+	sent   time.Time // when BEGIN was sent first
+	begun  bool      // BEGIN and the begin check have succeeded
+	xid    string    // the id of the transaction, which the begin check has returned; "" before it has begun
+	looked bool      // no eviction has listed the transaction, or the server was asked to end the session if one may have
+	failed bool      // an operation failed: nothing may commit
 	queue  batchQueue
 	ran    int  // how often Run was called
 	group  bool // calls on several resources share it: see BeginGroup
@@ -160,7 +161,8 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	t.sentControl = t.sentControl || !inUse && o.SentControl()
 	if opening := t.opening; opening != nil && !inUse {
 		t.opening = nil
-		t.begun, t.state, t.xid, t.beginErr = opening.begun, opening.head.state, opening.head.xid, opening.err
+		t.sent, t.begun, t.xid, t.beginErr = opening.sent, opening.begun, opening.head.xid, opening.err
+		t.noteBackend(opening.head.pid)
 	}
 	return inUse
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -67,6 +68,9 @@ func (t *txn) deliver(ctx context.Context, write func(*pgconn.PgConn, []wire.Sta
 		}
 		t.noteControl(ahead.sent[ahead.head:])
 		conn := t.conn.Conn()
+		if t.sent.IsZero() {
+			t.sent = time.Now()
+		}
 		results, aborted, err := write(conn.PgConn(), ahead.sent)
 		t.note(ahead, results)
 		outdated := !prepared && ahead.outdate(conn, err)
@@ -90,7 +94,8 @@ func (t *txn) deliver(ctx context.Context, write func(*pgconn.PgConn, []wire.Sta
 
 // beginAnew rolls back a transaction that its first write has begun.
 func (t *txn) beginAnew(ctx context.Context) error {
-	t.begun, t.state, t.xid = false, t.store.sql.stateBefore, ""
+	t.begun, t.xid = false, ""
+	t.sent = t.sent.Add(-t.store.unlisted) // so that the end looks
 	pg := t.conn.Conn().PgConn()
 	if pg.TxStatus() == 'I' {
 		return nil
@@ -137,8 +142,8 @@ func (t *txn) encodeBatches(ctx context.Context, head []wire.Statement, mode pgx
 
 var errPrepare = errors.New("postgres: a statement was not prepared within the limit")
 
-// encodeHead returns BEGIN and the begin check. The seal and leaveSQL go out in the same write, so
-// the begin check leaves its answer for them in settings.
+// encodeHead returns BEGIN and the begin check. The seal goes out in the same write, so the
+// begin check leaves its answer for it in a setting.
 func (t *txn) encodeHead(ctx context.Context) ([]wire.Statement, error) {
 	resources, epochs, tokens := claimArrays(t.claims)
 	beginCheck := t.store.sql.aloneBeginCheck
@@ -175,8 +180,9 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	if ahead.head == 0 {
 		return
 	}
-	t.begun, t.state = len(results) >= ahead.head, ""
+	t.begun = len(results) >= ahead.head
 	if len(results) > 1 && len(results[1].Row) == 2 {
-		t.state, t.xid = results[1].Row[0], results[1].Row[1]
+		t.xid = results[1].Row[0]
+		t.noteBackend(results[1].Row[1])
 	}
 }

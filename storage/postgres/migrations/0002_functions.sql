@@ -330,10 +330,9 @@ end $$;
 -- of its grants no longer has the fence. That only saves work: safety rests on the seal. Each
 -- fence is read after its lock was taken: a claim either sees this lock or is seen here.
 --
--- It returns what the seal requires, the server's id of the transaction, and what leave
--- requires, p_state, which the caller has session_state compute. If p_alone it also leaves
--- them in settings, for a transaction that is sent as a whole: the id in one that ends with
--- the transaction, the state in one that outlives it until leave removes it.
+-- It returns what the seal requires, the server's id of the transaction; and the backend's, by which
+-- the client knows whether a pooler is in between. If p_alone it also leaves the id in a setting that
+-- ends with the transaction, for one that is sent as a whole.
 --
 -- A read-only transaction has no id of the server's, since that would cost write-ahead log: it
 -- gets a random one, in two settings. One ends with the transaction: end_read looks for it. The
@@ -342,7 +341,7 @@ end $$;
 create procedure {{schema}}.begin_check(
     p_resources integer[], p_epochs bigint[], p_tokens bigint[],
     p_lock_ms bigint, p_statement_ms bigint, p_idle_ms bigint, p_network_ms bigint, p_check_ms bigint,
-    p_alone boolean, p_state bigint, inout o_state text default null, inout o_xid text default null
+    p_alone boolean, inout o_xid text default null, inout o_pid integer default null
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -377,7 +376,7 @@ begin
         v_guarded := v_guarded || v_name || E'\n';
     end loop;
     v_done := set_config('fencekit.guarded', v_guarded, true); -- for note_write
-    o_state := p_state;
+    o_pid := pg_backend_pid();
     if v_reads then
         o_xid := gen_random_uuid();
         v_done := set_config('fencekit.read', o_xid, false);
@@ -385,7 +384,7 @@ begin
         o_xid := pg_current_xact_id();
     end if;
     if p_alone or v_reads then
-        v_done := set_config('fencekit.xid', o_xid, true) || set_config('fencekit.state', o_state, false);
+        v_done := set_config('fencekit.xid', o_xid, true);
     end if;
 end $$;
 
@@ -544,12 +543,13 @@ begin
 end $$;
 
 -- stale_backends lists the backends that hold the begin check's lock of a claim earlier
--- than (p_epoch, p_token). A late caller must not disturb later claims.
-create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns setof integer
+-- than (p_epoch, p_token), each with the number of the transaction that it runs. A late caller must
+-- not disturb later claims.
+create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns table (o_pid integer, o_transaction text)
 language plpgsql volatile set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     return query
-    select l.pid
+    select l.pid, l.virtualtransaction
       from {{schema}}.resource r
       join pg_locks l
         on l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.classid::bigint = r.id
@@ -567,13 +567,20 @@ end $$;
 -- trying to take their lock, which costs little; older ones were evicted by earlier claims,
 -- and one that was not is when it stands in the way. It runs with the caller's rights, since
 -- pg_terminate_backend checks those.
+--
+-- The signal may arrive when the transaction has ended and its session serves another user. So evict
+-- ends only transactions that it has seen three times, 200 ms apart, and a client whose
+-- transaction took more than 100 ms, or didn't commit, looks whether it was superseded before it
+-- gives its session to anyone else (end_if_superseded). Two pauses, since the clock by which they
+-- are measured may be set forward during one of them.
 create function {{schema}}.evict(
     p_names text[], p_epochs bigint[], p_tokens bigint[], p_wait_ms bigint, p_thorough boolean, out evicted integer, out denied integer
 )
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_name text;
-    v_pid  integer;
+    v_name  text;
+    v_stale text[] := '{}'; -- PLACE PID TRANSACTION
+    v_one   text;
 begin
     evicted := 0;
     denied := 0;
@@ -585,95 +592,47 @@ begin
                 and prev_token > 0 and not pg_try_advisory_xact_lock(id, (prev_token & 2147483647)::integer);
             continue when not found; -- mutant: evict-looks-for-no-stale-backend
         end if;
-        for v_pid in select {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]) loop
-            begin
-                -- List again and terminate in one statement: the backend may have started
-                -- another transaction.
-                perform pg_terminate_backend(s, p_wait_ms) from {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]) s where s = v_pid; -- mutant: evict-nothing
-                if found then
-                    evicted := evicted + 1;
-                end if;
-            exception when insufficient_privilege then
-                denied := denied + 1;
-            end;
-        end loop;
+        v_stale := v_stale || array(select concat_ws(' ', i, o_pid, o_transaction) from {{schema}}.stale_backends(v_name, p_epochs[i], p_tokens[i]));
+    end loop;
+    if v_stale = '{}' then
+        return;
+    end if;
+    perform pg_sleep(0.2);
+    v_stale := array(
+        select s from unnest(v_stale) s cross join lateral (select split_part(s, ' ', 1)::integer as i) p
+         where s in (select concat_ws(' ', i, o_pid, o_transaction)
+                       from {{schema}}.stale_backends(convert_from(decode(p_names[i], 'hex'), 'UTF8'), p_epochs[i], p_tokens[i])));
+    perform pg_sleep(0.2);
+    foreach v_one in array v_stale loop
+        begin
+            -- List and terminate in one statement: the backend may have started another transaction.
+            perform pg_terminate_backend(o_pid, p_wait_ms) -- mutant: evict-nothing
+               from (select split_part(v_one, ' ', 1)::integer as i) p
+              cross join lateral {{schema}}.stale_backends(convert_from(decode(p_names[i], 'hex'), 'UTF8'), p_epochs[i], p_tokens[i])
+              where concat_ws(' ', i, o_pid, o_transaction) = v_one;
+            if found then
+                evicted := evicted + 1;
+            end if;
+        exception when insufficient_privilege then
+            denied := denied + 1;
+        end;
     end loop;
 end $$;
 
--- session_state is a digest of the session state that outlives a transaction and would
--- change the meaning of the next user's statements: settings, temporary objects, channels
--- that it listens on, cursors WITH HOLD. Its search_path isn't pinned, since that is one of
--- the settings. Settings that only change plans are left out, and so are those that
--- extensions and users define, which can't be listed cheaply. An expression without a query costs
--- half of one with it: what is rarely there is listed only if there is any. Names are quoted, and each
--- value is hashed apart: one state can't be written as another.
-create function {{schema}}.session_state() returns bigint
-language plpgsql as $$
-declare
-    v_objects  pg_catalog.text := '';
-    v_channels pg_catalog.text := '';
-    v_cursors  pg_catalog.text := '';
-begin
-    if pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 then
-        select pg_catalog.string_agg(d.objid::pg_catalog.text, ' ' order by d.classid, d.objid) into v_objects from pg_catalog.pg_depend d
-         where d.refclassid operator(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass
-           and d.refobjid operator(pg_catalog.=) pg_catalog.pg_my_temp_schema();
-    end if;
-    perform from pg_catalog.pg_listening_channels();
-    if found then
-        select pg_catalog.string_agg(pg_catalog.quote_ident(c), ' ' order by c) into v_channels from pg_catalog.pg_listening_channels() c;
-    end if;
-    perform from pg_catalog.pg_cursor() c where c.is_holdable;
-    if found then
-        select pg_catalog.string_agg(pg_catalog.quote_ident(c.name), ' ' order by c.name) into v_cursors from pg_catalog.pg_cursor() c where c.is_holdable;
-    end if;
-    return pg_catalog.hash_array_extended(array[
-        pg_catalog.current_setting('search_path'), pg_catalog.current_setting('role'), pg_catalog.current_setting('session_authorization'),
-        pg_catalog.current_setting('row_security'), pg_catalog.current_setting('session_replication_role'),
-        pg_catalog.current_setting('default_transaction_isolation'), pg_catalog.current_setting('default_transaction_read_only'),
-        pg_catalog.current_setting('default_transaction_deferrable'), pg_catalog.current_setting('synchronous_commit'),
-        pg_catalog.current_setting('statement_timeout'), pg_catalog.current_setting('lock_timeout'),
-        pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.current_setting('idle_session_timeout'),
-        pg_catalog.current_setting('transaction_timeout', true), pg_catalog.current_setting('client_connection_check_interval'),
-        pg_catalog.current_setting('tcp_user_timeout'),
-        pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('client_min_messages'),
-        pg_catalog.current_setting('DateStyle'), pg_catalog.current_setting('IntervalStyle'), pg_catalog.current_setting('TimeZone'),
-        pg_catalog.current_setting('timezone_abbreviations'), pg_catalog.current_setting('bytea_output'),
-        pg_catalog.current_setting('extra_float_digits'), pg_catalog.current_setting('standard_conforming_strings'),
-        pg_catalog.current_setting('backslash_quote'), pg_catalog.current_setting('transform_null_equals'),
-        pg_catalog.current_setting('array_nulls'), pg_catalog.current_setting('quote_all_identifiers'),
-        pg_catalog.current_setting('xmlbinary'), pg_catalog.current_setting('xmloption'),
-        pg_catalog.current_setting('lc_messages'), pg_catalog.current_setting('lc_monetary'), pg_catalog.current_setting('lc_numeric'),
-        pg_catalog.current_setting('lc_time'), pg_catalog.current_setting('default_text_search_config'),
-        pg_catalog.current_setting('check_function_bodies'), pg_catalog.current_setting('default_table_access_method'),
-        pg_catalog.current_setting('default_tablespace'), pg_catalog.current_setting('temp_tablespaces'),
-        coalesce(v_objects, ''), v_channels, v_cursors], 0);
-end $$;
-
--- leave is called on the connection of a guarded transaction after that has ended, before
--- anything else uses the session. It ends the session if an eviction may have listed its
--- backend, since the signal may still be on its way; or if the session has changed: p_before
--- is its session_state when the transaction began, p_now the present one. Eviction lists
--- transactions whose grant was superseded while they ran: if the grants still have their
--- fences now, no eviction has listed this one. It runs with the caller's rights, since
--- pg_terminate_backend checks those.
-create procedure {{schema}}.leave(p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_before bigint, p_now bigint)
+-- end_if_superseded ends the session if an eviction may have listed its backend, since the signal
+-- may still be on its way. It is called on the connection of a guarded transaction after that has
+-- ended, before anything else uses the session. Eviction lists transactions whose grant was
+-- superseded while they ran: if the grants still have their fences now, no eviction has listed this
+-- one. It runs with the caller's rights, since pg_terminate_backend checks those.
+create procedure {{schema}}.end_if_superseded(p_resources integer[], p_epochs bigint[], p_tokens bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    v_end  boolean := p_before is distinct from p_now;
-    v_done text;
 begin
-    if current_setting('fencekit.state', true) <> '' then
-        v_done := set_config('fencekit.state', '', false);
-    end if;
-    perform pg_advisory_unlock_all();
     for i in 1..cardinality(p_resources) loop
         perform from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
-        v_end := v_end or not found;
+        if not found then
+            perform pg_terminate_backend(pg_backend_pid());
+        end if;
     end loop;
-    if v_end then
-        perform pg_terminate_backend(pg_backend_pid());
-    end if;
 end $$;
 
 -- must_affect returns p_count, the rows of a statement of a batch, if it is p_want or p_want

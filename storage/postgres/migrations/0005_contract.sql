@@ -64,8 +64,8 @@ create function {{schema}}.begin_one(
 )
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-    v_state text;
-    v_xid   text;
+    v_xid text;
+    v_pid integer;
 begin
     if num_nulls(fence, epoch, token, lock_ms, statement_ms, idle_ms, network_ms, check_ms) > 0 then
         raise exception 'fencekit: begin_one: an argument is null' using errcode = 'ZF007';
@@ -74,7 +74,7 @@ begin
         raise exception 'fencekit: begin_one needs a transaction that is READ WRITE' using errcode = '25006';
     end if;
     call {{schema}}.begin_check(array[fence], array[epoch], array[token],
-                                lock_ms, statement_ms, idle_ms, network_ms, check_ms, false, 0, v_state, v_xid);
+                                lock_ms, statement_ms, idle_ms, network_ms, check_ms, false, v_xid, v_pid);
     xid := v_xid::bigint;
     own_tx := {{schema}}.random_tx();
 end $$;
