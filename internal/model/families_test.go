@@ -177,9 +177,11 @@ func readFamilies() []family {
 		{"read-only operations, a volume is restored", Holds, within(3, 1, 2, Faults{SharedGrants: true, Restore: true}).reading(1), []broken{
 			fails("read check on another connection", TornRead, Mutation{ReadReconnects: true}),
 		}},
+		{"read-only operations in a snapshot, a volume is restored", Holds, within(3, 1, 2, Faults{SharedGrants: true, Restore: true}).reading(1).inSnapshots(), nil},
 		{"read-only operations, the database fails over", Holds, within(2, 2, 1, Faults{SharedGrants: true, Failover: true}).reading(1), nil},
 		{"read-only operations, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{SharedGrants: true, Failover: true, Synchronous: true}).reading(1), []broken{
 			fails("a repeated claim writes nothing", StaleRead, Mutation{Claim: ClaimReads}),
 		}},
+		{"read-only operations in a snapshot, a synchronous standby takes over", Holds, within(2, 2, 2, Faults{SharedGrants: true, Failover: true, Synchronous: true}).reading(1).inSnapshots(), nil},
 	}
 }
