@@ -1,16 +1,12 @@
 package postgres_test
 
 import (
-	"bytes"
 	"context"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
@@ -56,8 +52,7 @@ func TestBatch_AnswerLost(t *testing.T) {
 		action func() *pgproxy.Action
 		took   int64
 	}{
-		"reply lost":   {pgproxy.SwallowReply, 1},
-		"request lost": {pgproxy.SwallowCommit, 0},
+		"reply lost": {pgproxy.SwallowReply, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFaulty(t)
@@ -98,75 +93,4 @@ type writes struct {
 func (w writes) Write(b []byte) (int, error) {
 	w.n.Add(1)
 	return w.Conn.Write(b)
-}
-
-// deafConn reads nothing once a seal has been sent. Its Read ends with the deadline.
-type deafConn struct {
-	net.Conn
-	deaf   atomic.Bool
-	closed chan struct{}
-	close  func()
-}
-
-func newDeafConn(conn net.Conn) net.Conn {
-	closed := make(chan struct{})
-	return &deafConn{Conn: conn, closed: closed, close: sync.OnceFunc(func() { close(closed) })}
-}
-
-func (c *deafConn) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte(".seal(")) {
-		c.deaf.Store(true)
-	}
-	return c.Conn.Write(b)
-}
-
-func (c *deafConn) Read(b []byte) (int, error) {
-	if c.deaf.Load() {
-		<-c.closed
-		return 0, net.ErrClosed
-	}
-	return c.Conn.Read(b)
-}
-
-// SetDeadline ends a Read too.
-func (c *deafConn) SetDeadline(at time.Time) error {
-	if !at.IsZero() && time.Until(at) <= 0 {
-		c.close()
-	}
-	return c.Conn.SetDeadline(at)
-}
-
-func (c *deafConn) Close() error {
-	c.close()
-	return c.Conn.Close()
-}
-
-// A client stops reading while the server answers a batch with more than fits into the
-// network. The server has not begun the seal, and the next claim gets through.
-func TestBatch_UnreadAnswerStopsNoLaterClaim(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pool := openPool(t, dsn)
-	store := newStore(t, pool, nil)
-	deaf := newStore(t, openPool(t, dsn, func(cfg *pgxpool.Config) { wrapConn(cfg, newDeafConn) }), patient())
-	c := claim(t, store, grant(5, "a"))
-	txn := begin(t, deaf, c)
-	b, _ := batchOf(insertItem, "x", 1)
-	b.Exec("select repeat('x', 50000000)") // discarded, but sent
-	require.NoError(t, txn.Run(t.Context(), b))
-	ctx, giveUp := context.WithCancel(context.Background())
-	defer giveUp()
-	commit := background(func() ([]storage.Claim, error) { return txn.Commit(ctx, nil) })
-	require.Eventually(t, func() bool {
-		return query[int](t, pool, "select count(*) from pg_stat_activity where wait_event = 'ClientWrite' and datname = current_database()") == 1
-	}, time.Minute, time.Millisecond)
-
-	next := claim(t, store, grant(6, "b"))
-	write(t, store, next, set("x", 2))
-	giveUp()
-	require.ErrorAs(t, (<-commit).err, new(*storage.InDoubtError))
-	applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
-	require.NoError(t, err)
-	require.False(t, applied)
-	holds(t, pool, "x", 2)
 }

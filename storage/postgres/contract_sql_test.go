@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/storage"
 )
 
 // contractRoutines are those that docs/sql.md promises to other languages.
@@ -33,25 +32,6 @@ func TestContract_ChangesWithItsVersionOnly(t *testing.T) {
 		 where pronamespace = 'fence'::regnamespace and proname = any ($1) order by array_position($1, proname::text)`, contractRoutines)
 	require.Equal(t, string(golden), strings.Join(signatures, "\n")+"\n",
 		"raise contract_version, and write the list of the new version; leave %s as it is", file)
-}
-
-// A rejection is recorded with the reason that Go gives it.
-func TestRecordOne_NamesReasonsAsTheStoreDoes(t *testing.T) {
-	t.Parallel()
-	r := newRoles(t)
-	const record = "select fence.record_one('sku/1', 1, 5, 'a', 'seal', $1, $2)"
-	for state, reason := range map[string]storage.Reason{
-		"ZF001": storage.ReasonStale, "ZF002": storage.ReasonOvertaken, "ZF004": storage.ReasonWentBack, "ZF005": storage.ReasonEpochBehind,
-		"ZF006": storage.ReasonCollision, "ZF010": storage.ReasonTokenJump, "ZF011": storage.ReasonFailedOver,
-	} {
-		mustExec(t, r.app, record, state, `{"epoch": 1, "token": 6, "holder": "b", "since": "2026-03-03T10:00:00Z"}`)
-		require.Equal(t, "seal 6 b", query[string](t, r.app,
-			"select concat_ws(' ', stage, current_token, current_holder) from fence.rejection where reason = $1", string(reason)), state)
-	}
-	for _, state := range []string{"ZF003", "ZF007", "57P01", ""} {
-		_, err := r.app.Exec(t.Context(), record, state, "{}")
-		requireState(t, err, "ZF007")
-	}
 }
 
 func requireState(t testing.TB, err error, want string) {
@@ -243,25 +223,4 @@ func TestSealOne_RecordsOperationsOnly(t *testing.T) {
 	}
 	require.Equal(t, []string{"3 -", "4 a\\u0000 😀", "4 -"}, column(t, pool,
 		"select concat_ws(' ', position, coalesce(id, '-')) from fence.entry_operation order by position, number"))
-}
-
-// An application role can call seal without seal_one. The history shows the malformed operations
-// that it stores so as they are, and can still be read.
-func TestEntries_WithMalformedOperations(t *testing.T) {
-	t.Parallel()
-	r := newRoles(t)
-	store := newStore(t, r.app, nil)
-	for i, ops := range malformedOps {
-		c := claim(t, store, fence.Grant{Resource: fmt.Sprintf("bad/%02d", i), Epoch: 1, Token: 5, Holder: "a"})
-		require.NoError(t, inOne(t, r.app, fmt.Sprintf("%s; call fence.seal('{%d}', '{1}', '{5}', '{61}', '{1}', '{%d}', 77, '{%x}', null)", beginCheckCall(c), c.Resource, c.Tx, ops)))
-		entries, err := store.Entries(t.Context(), c.Grant.Resource, 1, 1)
-		require.NoError(t, err, ops)
-		require.Len(t, entries, 1)
-	}
-	require.Equal(t, malformedOps, column(t, r.reader, "select attrs ->> 'malformed' from fence.entry_operation where id is null and name is null order by resource"))
-	require.Equal(t, malformedOps, column(t, r.reader, "select ops::text from fence.entry where kind = 'write' order by resource"))
-	entries, err := store.Entries(t.Context(), "bad/00", 1, 1)
-	require.NoError(t, err)
-	require.Equal(t, []storage.OpRecord{{Attrs: map[string]string{"malformed": "[1]"}}}, entries[0].Ops)
-	verifyChain(t, r.admin)
 }

@@ -79,34 +79,6 @@ func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 	}
 }
 
-// The server itself drops a client that reads nothing, without an eviction.
-func TestBeginCheck_BoundsABlockedSend(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	cfg := patient()
-	cfg.NetworkTimeout = time.Second
-	store := newStore(t, pool, cfg)
-	resume := make(chan struct{})
-	goOn := sync.OnceFunc(func() { close(resume) })
-	defer goOn() // also if the server never drops it
-	c, sending := claim(t, store, grant(5, "a")), make(chan struct{})
-	done := background(func() ([]storage.Claim, error) {
-		return attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, "select repeat('x', 1000000) from generate_series(1, 1000)")
-			if err == nil {
-				close(sending)
-			}
-			<-resume
-			rows.Close()
-			return err
-		}), c)
-	})
-	receive(t, sending) // what is seen of it on the server may be over before one looks
-	eventually(t, pool, "select count(*) = 0 from pg_locks where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())")
-	goOn()
-	require.Error(t, receive(t, done).err)
-}
-
 // The begin check's limits apply inside the transaction, and no longer after it.
 func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 	t.Parallel()
@@ -343,30 +315,6 @@ func TestEvict_ComparesEpochs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// With several resources the stale transaction that blocks may be of any of them, and so
-// may the claim that is rejected.
-func TestRun_LooksAtEveryResource(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
-	other := grant(5, "a")
-	other.Resource = "sku/2"
-	first := claim(t, store, other)
-	slipped := begin(t, store, claim(t, store, grant(5, "a")))
-	require.NoError(t, slipped.Run(t.Context(), set("x", 1)))
-	successor := claimOnly(t, pool, grant(6, "b"))
-	_, err := attempt(t.Context(), store, set("x", 2), first, successor)
-	require.ErrorAs(t, err, new(*postgres.TransientError))
-	_, err = attempt(t.Context(), store, set("x", 2), first, successor)
-	require.NoError(t, err)
-
-	claim(t, store, grant(7, "c"))
-	_, err = attempt(t.Context(), store, set("x", 3), claim(t, store, other), successor)
-	var rejected *storage.RejectedError
-	require.ErrorAs(t, err, &rejected)
-	require.Equal(t, successor.Grant, rejected.Grant)
-}
-
 // A claim looks for transactions of the grant before it alone. One of an earlier grant, which
 // that grant's claim has not found, is evicted when it stands in the way.
 func TestRun_EvictsWhatNoClaimFound(t *testing.T) {
@@ -464,28 +412,4 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-// An application's own advisory locks that differ from the begin check's in mode or kind of
-// key don't mark a stale holder.
-func TestEvict_SparesOtherLocks(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	old := claimOnly(t, pool, grant(5, "a"))
-	claimOnly(t, pool, grant(6, "b"))
-	for name, lock := range map[string]string{
-		"exclusive":  "select pg_advisory_lock($1::bigint::int, $2::bigint::int)",
-		"of one key": "select pg_advisory_lock_shared($1::bigint << 32 | $2::bigint)",
-	} {
-		t.Run(name, func(t *testing.T) {
-			conn, err := pool.Acquire(t.Context())
-			require.NoError(t, err)
-			defer conn.Release()
-			_, err = conn.Exec(t.Context(), lock, old.Resource, int64(old.Grant.Token))
-			require.NoError(t, err)
-			require.Zero(t, query[int](t, pool, "select evicted from evict_all($1, 1, 6, 10000)", resource))
-			_, err = conn.Exec(t.Context(), "select pg_advisory_unlock_all()")
-			require.NoError(t, err)
-		})
-	}
 }

@@ -3,14 +3,12 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -206,25 +204,6 @@ func TestTx_ResultIsForOneGoroutineAtATime(t *testing.T) {
 			require.ErrorContains(t, rows.Err(), "in use", "no end of the rows was reached")
 			rows.Close()
 		},
-		"Rows of a batch": func(ctx context.Context, tx pgx.Tx, held *pause) {
-			batch := &pgx.Batch{}
-			batch.Queue("select generate_series(1, 3)")
-			results := tx.SendBatch(ctx, batch)
-			rows, err := results.Query()
-			require.NoError(t, err)
-			require.True(t, rows.Next())
-			go func() { _ = rows.Scan(scanner(func(any) error { held.come(); return nil })) }()
-			receive(t, held.reached)
-			require.ErrorContains(t, results.Close(), "in use")
-		},
-		"BatchResults while they are closed": func(ctx context.Context, tx pgx.Tx, held *pause) {
-			batch := &pgx.Batch{}
-			batch.Queue("select 1").QueryRow(func(pgx.Row) error { held.come(); return nil })
-			results := tx.SendBatch(ctx, batch)
-			go func() { _ = results.Close() }()
-			receive(t, held.reached)
-			require.ErrorContains(t, results.Close(), "in use")
-		},
 		"BatchResults of a callback": func(ctx context.Context, tx pgx.Tx, held *pause) {
 			batch := &pgx.Batch{}
 			batch.Queue("select 1").Fn = func(results pgx.BatchResults) error {
@@ -250,49 +229,5 @@ func TestTx_ResultIsForOneGoroutineAtATime(t *testing.T) {
 			require.ErrorContains(t, err, "wait for goroutines")
 			holds(t, pool, "x", 0)
 		})
-	}
-}
-
-// valuer is a driver.Valuer.
-type valuer func() (driver.Value, error)
-
-func (f valuer) Value() (driver.Value, error) { return f() }
-
-// A callback of a call can't use the transaction, which the call itself is using, and does
-// no harm by trying.
-func TestTx_IsInUseDuringCallbacks(t *testing.T) {
-	t.Parallel()
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		tried := 0
-		try := func() {
-			tried++
-			_, err := tx.Exec(ctx, "insert into item values ('inside', 1)")
-			assert.ErrorContains(t, err, "in use") // pgx asks the source on a goroutine of its own
-		}
-		tryValue := valuer(func() (driver.Value, error) { try(); return int64(1), nil })
-		tryScan := scanner(func(any) error { try(); return nil })
-		tryRow := rowScanner(func(rows pgx.Rows) error { try(); return rows.Scan(new(int)) })
-
-		_, err := tx.Exec(ctx, "insert into item values ('Exec', $1)", tryValue)
-		require.NoError(t, err)
-		require.NoError(t, tx.QueryRow(ctx, "select $1::int", tryValue).Scan(tryScan))
-		require.NoError(t, tx.QueryRow(ctx, "select 1").Scan(tryRow))
-		_, err = tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key", "value"}, pgx.CopyFromSlice(1, func(int) ([]any, error) {
-			try()
-			return []any{"CopyFrom", tryValue}, nil
-		}))
-		require.NoError(t, err)
-		batch := &pgx.Batch{}
-		batch.Queue("insert into item values ('SendBatch', $1) returning value", tryValue).QueryRow(func(row pgx.Row) error {
-			try()
-			return row.Scan(tryScan)
-		})
-		require.NoError(t, tx.SendBatch(ctx, batch).Close())
-		require.GreaterOrEqual(t, tried, 8)
-		return nil
-	})
-	require.NoError(t, err)
-	for key, value := range map[string]int64{"Exec": 1, "CopyFrom": 1, "SendBatch": 1, "inside": 0} {
-		holds(t, pool, key, value)
 	}
 }

@@ -203,14 +203,4 @@ func TestRun_PlanThatNoLongerFitsIsTransient(t *testing.T) {
 			write(t, store, c, read)
 		})
 	}
-	t.Run("42P05", func(t *testing.T) {
-		_, err := guarded(t, statement("prepare p as select 1; prepare p as select 1"))
-		require.ErrorContains(t, err, "42P05")
-		require.ErrorAs(t, err, new(*postgres.TransientError))
-	})
-	t.Run("0A000 of another kind", func(t *testing.T) {
-		_, err := guarded(t, statement("select count(*) from item for update"))
-		require.ErrorContains(t, err, "0A000")
-		require.NotErrorAs(t, err, new(*postgres.TransientError))
-	})
 }

@@ -100,17 +100,3 @@ func TestHistory_RejectsAnAbsurdLimit(t *testing.T) {
 		require.ErrorIs(t, err, guard.ErrInvalid)
 	}
 }
-
-func TestMigrationStatus_ShowsWhatALaterVersionApplied(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	mustExec(t, pool, "insert into fence.migration (version, name) values (99, 'later')")
-	status, err := postgres.MigrationStatus(t.Context(), pool, "")
-	require.NoError(t, err)
-	last := status[len(status)-1]
-	require.Equal(t, 99, last.Version)
-	require.Equal(t, "later", last.Name)
-	require.True(t, last.Applied())
-	require.Empty(t, last.SQL)
-	require.NoError(t, newStore(t, pool, nil).Check(t.Context()), "an older service goes on while others are upgraded")
-}

@@ -14,7 +14,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -113,36 +112,6 @@ func TestOnce_NeedsOneConnection(t *testing.T) {
 		require.NoError(t, doOnce(t.Context(), g, []string{"r", "s"}, add("x", 1), guard.Once("k", nil)))
 	}
 	holds(t, pool, "x", 1)
-}
-
-// The answer to COMMIT is lost: a later call, also under another grant, finds the key
-// exactly if the COMMIT took effect.
-func TestOnce_IsKeptExactlyIfTheTransactionCommitted(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		action func() *pgproxy.Action
-		found  bool
-	}{
-		"reply lost":   {pgproxy.SwallowReply, true},
-		"request lost": {pgproxy.SwallowCommit, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t)
-			c := claim(t, f.store, grant(5, "a"))
-			txn := begin(t, f.store, c)
-			require.NoError(t, txn.Run(t.Context(), add("x", 1)))
-			key := storage.OnceKey{Key: "k"}
-			f.proxy.OnCommit(func(string) *pgproxy.Action { return test.action() })
-			_, err := txn.Commit(t.Context(), keeping(key, []byte("1")))
-			var doubt *storage.InDoubtError
-			require.ErrorAs(t, err, &doubt)
-			f.proxy.OnCommit(nil)
-			f.resolves(t, doubt.InDoubt, test.found)
-			_, found, err := f.direct.Recall(t.Context(), key, claim(t, f.direct, grant(6, "b")))
-			require.NoError(t, err)
-			require.Equal(t, test.found, found)
-		})
-	}
 }
 
 // A key is kept only by a seal, for a resource whose fence it moves: otherwise other

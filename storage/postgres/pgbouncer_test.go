@@ -146,69 +146,6 @@ func TestPooler_ClaimEvictsTheStaleTransactionAlone(t *testing.T) {
 	holds(t, pool, "y", 1)
 }
 
-// A holder that stopped in its transaction has the only server connection, so its
-// successor can't even ask for its eviction. The limit that the begin check has set on
-// the server ends it.
-func TestPooler_PausedHolderWithTheLastConnectionIsBounded(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
-	pool := openPooled(t, pooler, dsn)
-	store := newStore(t, pool, patient())
-	cfg := patient()
-	cfg.IdleTimeout = 2 * time.Second // long enough for its own steps
-	bounded := newStore(t, pool, cfg)
-	paused := connect(t, bounded, claim(t, store, grant(5, "a")))
-	require.NoError(t, paused.Run(t.Context(), set("x", 1)))
-
-	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
-	_, err := paused.Commit(t.Context(), nil)
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	holds(t, pool, "x", 2)
-}
-
-// A client that gets no server connection gets an error that says so, within its own
-// timeout or the pooler's, and nothing was begun.
-func TestPooler_WithoutAConnectionFailsInTime(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{
-		PoolSize: 1, Settings: map[string]string{"query_wait_timeout": "1"},
-	})
-	pool := openPooled(t, pooler, dsn)
-	eventually(t, pool, "true") // its login at the server may take longer
-	cfg := patient()
-	cfg.CleanupTimeout = 100 * time.Millisecond
-	store := newStore(t, pool, cfg)
-	c := claim(t, store, grant(5, "a"))
-	other := grant(5, "c")
-	other.Resource = "sku/2"
-	paused := begin(t, store, claim(t, store, other))
-
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := attempt(short, store, statement("select 1"), c)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = store.Claim(short, storage.Claim{Grant: grant(6, "b")})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-
-	for what, err := range map[string]error{
-		"check": newStore(t, pool, cfg).Check(t.Context()),
-		"begin": func() error { _, err := attempt(t.Context(), store, statement("select 1"), c); return err }(),
-		"claim": func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: grant(6, "b")}); return err }(),
-		"resolve": func() error {
-			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
-			return err
-		}(),
-	} {
-		require.ErrorIs(t, err, storage.ErrStoreUnavailable, what)
-		require.ErrorContains(t, err, "query_wait_timeout", what)
-	}
-	paused.Rollback(t.Context())
-	require.Equal(t, c, claim(t, store, c.Grant), "nothing that failed had moved the fence")
-	write(t, store, c, set("x", 1))
-}
-
 // lax makes settings the default of a database that the store can't leave as they are.
 func lax(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
@@ -233,11 +170,6 @@ func TestPooler_CachedStatementsAreNamed(t *testing.T) {
 	store := newStore(t, openPooled(t, pooler, dsn, cached), nil)
 	named(store.Check(t.Context()))
 
-	_, err := postgres.MigrationStatus(t.Context(), openPooled(t, pooler, dsn, cached), "")
-	require.NoError(t, err)
-	_, err = postgres.MigrationStatus(t.Context(), openPooled(t, pooler, dsn, cached), "")
-	named(err)
-
 	good := newStore(t, openPooled(t, pooler, dsn), nil)
 	first := newStore(t, openPooled(t, pooler, dsn, cached), nil)
 	for _, read := range []func(s *postgres.Store) error{
@@ -251,16 +183,9 @@ func TestPooler_CachedStatementsAreNamed(t *testing.T) {
 	second := do(func(ctx context.Context, tx pgx.Tx) error { // pgx sends it, and prepares it
 		return errors.Join(statement("select 1")(ctx, tx), get("x", new(int64))(ctx, tx))
 	})
-	_, err = attempt(t.Context(), first, second, c)
+	_, err := attempt(t.Context(), first, second, c)
 	require.NoError(t, err)
 	_, err = attempt(t.Context(), store, second, claim(t, good, c.Grant))
 	named(err)
 
-	batch, _ := batchOf(insertItem, "x", 1)
-	c = write(t, first, claim(t, good, c.Grant), batch)
-	mustExec(t, openPooled(t, pooler, dsn), "deallocate all")
-	txn := begin(t, first, c)
-	require.NoError(t, txn.Run(t.Context(), batch))
-	_, err = txn.Commit(t.Context(), nil)
-	named(err)
 }

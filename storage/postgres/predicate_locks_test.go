@@ -2,8 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -11,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -75,43 +72,5 @@ func TestIsolation_DifferentResourcesDoNotConflict(t *testing.T) {
 			}
 			require.Equal(t, 2*times, query[int](t, p.pool, "select a.value + b.value from a, b"))
 		})
-	}
-}
-
-// copyOf makes a copy of a database.
-func copyOf(t *testing.T, server *pgserver.Server, dsn string) (copied string) {
-	t.Helper()
-	cfg, err := pgx.ParseConfig(dsn)
-	require.NoError(t, err)
-	copied, err = server.CopyDatabase(t.Context(), unique("copy"), cfg.Database)
-	require.NoError(t, err)
-	return copied
-}
-
-// Nor do they conflict where operations are kept: a conflict would take at least three,
-// since each keeps after its own seal.
-func TestIsolation_KeepingForDifferentResourcesDoesNotConflict(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	var claims []storage.Claim
-	for i := range 3 {
-		claims = append(claims, claim(t, store, fence.Grant{Resource: fmt.Sprint("r", i), Epoch: 1, Token: 5, Holder: "a"}))
-	}
-	var txs []pgx.Tx
-	for _, c := range claims {
-		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		_, err = tx.Exec(t.Context(), beginCheckCall(c))
-		require.NoError(t, err)
-		txs = append(txs, tx)
-	}
-	for i, c := range claims {
-		_, err := txs[i].Exec(t.Context(), fmt.Sprintf("%s, '{%d}', '{6b}', '{%064x}', '{31}')", strings.TrimSuffix(sealCall(c, storage.TxID(70+i)), ")"), c.Resource, 0))
-		require.NoError(t, err)
-	}
-	for _, i := range []int{2, 1, 0} {
-		require.NoError(t, txs[i].Commit(t.Context()), "transaction %d", i)
 	}
 }

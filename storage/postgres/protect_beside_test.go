@@ -43,16 +43,6 @@ func TestProtect_AuditRecordsWhoAndWhatFailed(t *testing.T) {
 	require.Equal(t, map[string]int64{"insert 1": 1, "error ": 1}, kinds)
 }
 
-// WHEN OTHERS doesn't catch the ASSERT of a function that the expression calls.
-func TestProtect_AuditLetsAFailedAssertThrough(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	mustExec(t, pool, "create function resource_of(value bigint) returns text language plpgsql as $$ begin assert value > 0; return 'sku/' || value; end $$")
-	protect(t, pool, "item", "public.resource_of(value)", postgres.ProtectAudit)
-	mustExec(t, pool, "insert into item values ('x', 1), ('y', 0)")
-	require.Equal(t, []string{"error ", "insert sku/1"}, column(t, pool, "select concat(kind, ' ', resource) from fence.unguarded_write order by 1"))
-}
-
 // A prune removes what backends that have ended left behind, and nothing else.
 func TestPrune_ForgetsWhatEndedBackendsWrote(t *testing.T) {
 	t.Parallel()
@@ -164,32 +154,4 @@ func TestProtect_AuditWaitsForNoPreparedTransaction(t *testing.T) {
 		}
 	}
 	require.Equal(t, 6, query[int](t, admin, "select count(distinct xid) from fence.unguarded_write"))
-}
-
-// A subscription's worker is a writer past the guard: enforce mode rejects what it applies, and
-// replication stops until the table is in audit mode, or its protection is removed.
-func TestProtect_RejectsWhatASubscriptionApplies(t *testing.T) {
-	t.Parallel()
-	server, dsn := startServer(t, map[string]string{"wal_level": "logical"})
-	from, to := openPool(t, copyOf(t, server, dsn)), openPool(t, dsn)
-	mustExec(t, from, "create publication p for table item")
-	mustExec(t, from, "select pg_create_logical_replication_slot('s', 'pgoutput')") // the subscription can't create it on its own server
-	protect(t, to, "item", "key", postgres.ProtectEnforce)
-	source := from.Config().ConnConfig
-	port := query[string](t, from, "show port") // as the server sees itself, also in a container
-	mustExec(t, to, fmt.Sprintf("create subscription s connection 'host=127.0.0.1 port=%s dbname=%s user=%s password=%s' publication p with (create_slot = false, slot_name = 's', copy_data = false)",
-		port, source.Database, source.User, source.Password))
-	defer mustExec(t, to, "alter subscription s disable; alter subscription s set (slot_name = none); drop subscription s")
-
-	const rejected = "select xact_rollback from pg_stat_database where datname = current_database()"
-	before := query[int](t, to, rejected)
-	mustExec(t, from, "insert into item values ('x', 1)")
-	eventually(t, to, "select ("+rejected+") > $1", before)
-	require.Zero(t, query[int](t, to, "select count(*) from item"))
-	protect(t, to, "item", "key", postgres.ProtectAudit)
-	eventually(t, to, "select exists (select from item where key = 'x' and value = 1)")
-	writes, err := postgres.UnguardedWrites(t.Context(), to, "")
-	require.NoError(t, err)
-	require.Len(t, writes, 1)
-	require.Equal(t, []string{"item", "x", "insert"}, []string{writes[0].Table, writes[0].Resource, writes[0].Kind})
 }

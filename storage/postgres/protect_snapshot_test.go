@@ -20,11 +20,8 @@ func TestProtect_CountsForOlderSnapshots(t *testing.T) {
 		before, then postgres.ProtectMode
 		sql          string
 	}{
-		"a new protection":                     {"", postgres.ProtectEnforce, write},
 		"a new protection, and a forged check": {"", postgres.ProtectEnforce, forge + "; " + write},
 		"a new mode":                           {postgres.ProtectAudit, postgres.ProtectEnforce, write},
-		"a new mode, and a forged check":       {postgres.ProtectAudit, postgres.ProtectEnforce, forge + "; " + write},
-		"a new protection in audit mode":       {"", postgres.ProtectAudit, write},
 		"a new audit mode":                     {postgres.ProtectEnforce, postgres.ProtectAudit, write},
 		"a new audit mode, and a forged check": {postgres.ProtectEnforce, postgres.ProtectAudit, forge + "; " + write},
 	} {

@@ -47,11 +47,9 @@ func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 		inUse []fence.Token
 		want  []int64
 	}{
-		"none":     {nil, []int64{10, 12}},
-		"newest":   {[]fence.Token{large + 3}, []int64{10, 12}},
-		"oldest":   {[]fence.Token{large, large + 2}, []int64{1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
-		"others":   {[]fence.Token{large + 2, large + 1}, []int64{4, 6, 7, 8, 9, 10, 11, 12}},
-		"last one": {[]fence.Token{large + 2}, []int64{7, 9, 10, 11, 12}},
+		"none":   {nil, []int64{10, 12}},
+		"oldest": {[]fence.Token{large, large + 2}, []int64{1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+		"others": {[]fence.Token{large + 2, large + 1}, []int64{4, 6, 7, 8, 9, 10, 11, 12}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -95,13 +93,6 @@ func TestPrune_WhatComesBetween(t *testing.T) {
 			_, err := store.Prune(t.Context())
 			require.NoError(t, err)
 		}, []int64{5, 7}},
-		"another prune of less": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, _ int64) {
-			_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{KeepEntries: 4})
-			require.NoError(t, err)
-		}, []int64{5, 7}},
-		"new entries": {func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, _ int64) {
-			written(t, store, grant(7, "c"), 1)
-		}, []int64{5, 7, 8, 9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,45 +116,36 @@ func TestPrune_WhatComesBetween(t *testing.T) {
 // is under way. A prune waits for a hold that is being placed.
 func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 	t.Parallel()
-	for name, rejected := range map[string]bool{"entries": false, "rejections": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
-			old := written(t, store, grant(5, "a"), 3)
-			written(t, store, grant(6, "b"), 1)
-			if rejected {
-				_, err := attempt(t.Context(), store, set("x", 99), old)
-				requireRejected(t, err, storage.ReasonStale)
-			}
-			aged(t, pool, "100 days")
-			policy(t, pool, "90 days", map[bool]int{true: 1000, false: 1}[rejected])
-			const prune = "select o_entries + o_rejections from fence.prune_by_policy('', 1000)"
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	written(t, store, grant(5, "a"), 3)
+	written(t, store, grant(6, "b"), 1)
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", 1)
+	const prune = "select o_entries + o_rejections from fence.prune_by_policy('', 1000)"
 
-			holding, err := pool.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = holding.Rollback(context.Background()) }()
-			_, err = holding.Exec(t.Context(), "insert into fence.hold (name, reason) values ($1, 'case 7')", resource)
-			require.NoError(t, err)
-			pruned := make(chan int64, 1)
-			go func() { pruned <- query[int64](t, pool, prune) }()
-			waiting(t, pool, "relation")
-			require.NoError(t, holding.Commit(t.Context()))
-			require.Zero(t, <-pruned)
+	holding, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = holding.Rollback(context.Background()) }()
+	_, err = holding.Exec(t.Context(), "insert into fence.hold (name, reason) values ($1, 'case 7')", resource)
+	require.NoError(t, err)
+	pruned := make(chan int64, 1)
+	go func() { pruned <- query[int64](t, pool, prune) }()
+	waiting(t, pool, "relation")
+	require.NoError(t, holding.Commit(t.Context()))
+	require.Zero(t, <-pruned)
 
-			_, err = postgres.ReleaseHistory(t.Context(), pool, "", resource)
-			require.NoError(t, err)
-			pruning, err := pool.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { _ = pruning.Rollback(context.Background()) }()
-			require.Positive(t, query[int64](t, pruning, prune))
-			held := make(chan error, 1)
-			go func() { held <- postgres.HoldHistory(t.Context(), pool, "", resource, "case 7") }()
-			waiting(t, pool, "relation")
-			require.NoError(t, pruning.Commit(t.Context()))
-			require.NoError(t, <-held)
-		})
-	}
+	_, err = postgres.ReleaseHistory(t.Context(), pool, "", resource)
+	require.NoError(t, err)
+	pruning, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = pruning.Rollback(context.Background()) }()
+	require.Positive(t, query[int64](t, pruning, prune))
+	held := make(chan error, 1)
+	go func() { held <- postgres.HoldHistory(t.Context(), pool, "", resource, "case 7") }()
+	waiting(t, pool, "relation")
+	require.NoError(t, pruning.Commit(t.Context()))
+	require.NoError(t, <-held)
 }
 
 // A rejection that is counted again while it is old enough to go stays (G5), and isn't waited
@@ -197,102 +179,33 @@ func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 // made where nothing before it would become free to go.
 func TestCheckpoint_IsRestored(t *testing.T) {
 	t.Parallel()
-	for name, order := range map[string][]string{
-		"before its history": {"checkpoint", "history"},
-		"after its history":  {"history", "checkpoint"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
-			written(t, store, grant(5, "a"), 9)
-			aged(t, pool, "100 days")
-			policy(t, pool, "90 days", 5)
-			_, err := store.Prune(t.Context())
-			require.NoError(t, err)
-			policy(t, pool, "90 days", 1000)
-			want := []int64{1, 6, 7, 8, 9, 10}
-			require.Equal(t, want, seqs(t, pool))
-			for _, table := range order {
-				mustExec(t, pool, "create table saved_"+table+" as select * from fence."+table)
-			}
-			unprotected(t, pool, "delete from fence.history")
-			mustExec(t, pool, `alter table fence.checkpoint disable trigger protect_checkpoint_rows;
-				delete from fence.checkpoint;
-				alter table fence.checkpoint enable always trigger protect_checkpoint_rows`)
-			for _, table := range order {
-				mustExec(t, pool, "insert into fence."+table+" select * from saved_"+table)
-			}
-			require.Equal(t, want, seqs(t, pool))
-			verifyChain(t, pool)
-			_, err = pool.Exec(t.Context(), "delete from fence.history where seq = 6")
-			require.ErrorContains(t, err, "ZF009")
-			policy(t, pool, "90 days", 1)
-			_, err = store.Prune(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, []int64{1, 10}, seqs(t, pool))
-		})
-	}
-}
-
-// Prunes by the policy and by the owner, beside writers, claims and resolutions: nothing fails,
-// each entry is deleted once, and what is left verifies.
-func TestPrune_BesideLoad(t *testing.T) {
-	t.Parallel()
+	order := []string{"checkpoint", "history"}
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
-	const resources, entries = 4, 30
-	claims := make([]storage.Claim, resources)
-	for i := range claims {
-		g := grant(5, "a")
-		g.Resource = fmt.Sprintf("sku/%d", i)
-		for token := range fence.Token(entries / 10) {
-			g.Token = 5 + token
-			claims[i] = written(t, store, g, 9)
-		}
-	}
+	written(t, store, grant(5, "a"), 9)
 	aged(t, pool, "100 days")
-	var load, prunes sync.WaitGroup
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	for _, c := range claims {
-		load.Go(func() {
-			for ctx.Err() == nil {
-				var err error
-				for range 5 {
-					c = write(t, store, c, add("x"+c.Grant.Resource, 1))
-				}
-				c.Grant.Token++
-				c, err = claimOne(t.Context(), store, c.Grant)
-				require.NoError(t, err)
-			}
-		})
-	}
-	var deleted [3]int64
-	for keep := entries; keep > 0; keep -= 5 {
-		policy(t, pool, "90 days", keep)
-		for i := range deleted {
-			prunes.Go(func() {
-				var pruned postgres.Pruned
-				var err error
-				if i == 0 {
-					pruned, err = store.Prune(t.Context())
-				} else {
-					pruned, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{})
-				}
-				require.NoError(t, err)
-				deleted[i] += pruned.Entries
-			})
-		}
-		prunes.Wait()
-	}
-	stop()
-	load.Wait()
-	policy(t, pool, "90 days", 1)
-	pruned, err := store.Prune(t.Context())
+	policy(t, pool, "90 days", 5)
+	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, query[int64](t, pool, "select count(*) from fence.history e where seq < (select first from fence.checkpoint c where c.resource = e.resource) and kind <> 'c'"))
-	require.Equal(t, query[int64](t, pool, "select sum(seq)::bigint from fence.resource"),
-		query[int64](t, pool, "select count(*) from fence.history")+deleted[0]+deleted[1]+deleted[2]+pruned.Entries)
+	policy(t, pool, "90 days", 1000)
+	want := []int64{1, 6, 7, 8, 9, 10}
+	require.Equal(t, want, seqs(t, pool))
+	for _, table := range order {
+		mustExec(t, pool, "create table saved_"+table+" as select * from fence."+table)
+	}
+	unprotected(t, pool, "delete from fence.history")
+	mustExec(t, pool, `alter table fence.checkpoint disable trigger protect_checkpoint_rows;
+		delete from fence.checkpoint;
+		alter table fence.checkpoint enable always trigger protect_checkpoint_rows`)
+	for _, table := range order {
+		mustExec(t, pool, "insert into fence."+table+" select * from saved_"+table)
+	}
+	require.Equal(t, want, seqs(t, pool))
 	verifyChain(t, pool)
+	_, err = pool.Exec(t.Context(), "delete from fence.history where seq = 6")
+	require.ErrorContains(t, err, "ZF009")
+	policy(t, pool, "90 days", 1)
+	_, err = store.Prune(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 10}, seqs(t, pool))
 }

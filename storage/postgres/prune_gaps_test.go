@@ -48,24 +48,6 @@ func TestPrune_LeavesAHistoryWithAGap(t *testing.T) {
 	require.Len(t, seqs(t, pool), before-6)
 }
 
-// A gap doesn't have to be within what goes now: the claim that an earlier prune left may be missing.
-func TestPrune_LeavesAHistoryWithoutItsOldestClaim(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	written(t, store, grant(5, "a"), 5)
-	written(t, store, grant(6, "b"), 5)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 8)
-	_, err := store.Prune(t.Context())
-	require.NoError(t, err)
-	unprotected(t, pool, "delete from fence.history where seq = 1")
-	policy(t, pool, "90 days", 2)
-	pruned, err := store.Prune(t.Context())
-	requireNotReady(t, err, postgres.HistoryGap)
-	require.Zero(t, pruned)
-}
-
 // When SetPolicy has returned nothing goes any more that only the policy before let go.
 func TestSetPolicy_WaitsForAPruneThatRuns(t *testing.T) {
 	t.Parallel()
@@ -97,23 +79,4 @@ func TestSetPolicy_WaitsForAPruneThatRuns(t *testing.T) {
 		policy(t, pool, "90 days", 2)
 		mustExec(t, pool, "update fence.setting set once_retention = '7 days'")
 	}
-}
-
-// A hold begins after the last prune, also if the clock was ahead then, and begins once.
-func TestHoldHistory_BeginsBehindTheLastPrune(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	written(t, store, grant(5, "a"), 5)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 2)
-	_, err := store.Prune(t.Context())
-	require.NoError(t, err)
-	mustExec(t, pool, "alter table fence.checkpoint disable trigger protect_checkpoint; update fence.checkpoint set pruned_at = now() + interval '1 day'; alter table fence.checkpoint enable always trigger protect_checkpoint")
-	for _, reason := range []string{"case 7", "case 8"} {
-		require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", resource, reason))
-		require.Equal(t, reason, query[string](t, pool, "select h.reason from fence.hold h, fence.checkpoint c where h.at = c.pruned_at"))
-	}
-	require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", "sku/never-used", "case 9"))
-	require.True(t, query[bool](t, pool, "select at < clock_timestamp() from fence.hold where name = 'sku/never-used'"))
 }

@@ -298,23 +298,6 @@ func TestPrune_StandsInNoWay(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// The checkpoint knows the latest time of what was pruned, also once the clock has gone back.
-func TestPrune_KeepsTheLatestTime(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	written(t, newStore(t, pool, nil), grant(5, "a"), 6)
-	aged(t, pool, "100 days")
-	mustExec(t, pool, `alter table fence.history disable trigger protect_history;
-		update fence.history set at = at + interval '1 day' where seq = 3;
-		alter table fence.history enable always trigger protect_history`)
-	policy(t, pool, "90 days", 1)
-	at := query[[]time.Time](t, pool, "select array_agg(at order by seq) from fence.history")
-	for _, c := range []struct{ first, latest int64 }{{3, 2}, {5, 3}, {6, 3}} {
-		mustExec(t, pool, fmt.Sprintf("select fence.prune(array[id], array[%d::bigint]) from fence.resource", c.first))
-		require.Equal(t, at[c.latest-1], query[time.Time](t, pool, "select latest from fence.checkpoint"), "before %d", c.first)
-	}
-}
-
 // Nothing but a prune deletes history, and nothing changes a checkpoint otherwise.
 func TestHistory_IsOnlyPruned(t *testing.T) {
 	t.Parallel()

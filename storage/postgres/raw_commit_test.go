@@ -241,11 +241,6 @@ func TestRun_ACommitUnseenBeforeALostSeal(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]storage.Func[pgx.Tx]{
 		"by name": statement("ends"),
-		"unread": func(ctx context.Context, tx pgx.Tx) error {
-			b := &pgx.Batch{}
-			b.Queue("ends")
-			return tx.SendBatch(ctx, b).Close()
-		},
 		"behind a callback that failed": func(ctx context.Context, tx pgx.Tx) error {
 			b := &pgx.Batch{}
 			b.Queue("select 1").Exec(func(pgconn.CommandTag) error { return errors.New("mine") })

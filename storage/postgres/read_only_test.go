@@ -432,25 +432,3 @@ func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	b, _ = get()
 	require.ErrorIs(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly()), guard.ErrStaleToken)
 }
-
-// A standby answers reads, though older ones: it can't begin a read-only operation, nor check one.
-func TestReadOnly_FailsOnAStandby(t *testing.T) {
-	t.Parallel()
-	r := newReplicated(t)
-	c := write(t, r.store, claim(t, r.store, grant(5, "a")), set("x", 1))
-	eventually(t, r.direct, "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication")
-	pool := openPool(t, r.direct.Config().ConnString(), func(cfg *pgxpool.Config) {
-		standby, err := pgx.ParseConfig(r.standby.DSN())
-		require.NoError(t, err)
-		cfg.ConnConfig.Host, cfg.ConnConfig.Port, cfg.ConnConfig.Fallbacks = standby.Host, standby.Port, nil
-	})
-	holds(t, pool, "x", 1)
-	standby := newStore(t, pool, nil)
-	require.ErrorContains(t, read(t.Context(), standby, get("x", new(int64)), c), "recovery is in progress")
-	_, err := pool.Exec(t.Context(), "call fence.read_check(array[$1::integer], array[1], array[5], array['61'], array[2], array[1])", c.Resource)
-	require.ErrorContains(t, err, "recovery is in progress")
-
-	r.failOver(t)
-	requireFailedOver(t, read(t.Context(), r.store, get("x", new(int64)), c), storage.StageBegin)
-	require.NoError(t, read(t.Context(), r.store, get("x", new(int64)), claim(t, r.store, grant(6, "b"))))
-}

@@ -5,13 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -151,50 +147,4 @@ func TestRestore_ThatLostASuccessorsClaim(t *testing.T) {
 			verifyChain(t, r.pool)
 		})
 	}
-}
-
-// A Guard that runs while its database is restored fails one call with ReasonWentBack,
-// and works under a new grant from the next one on. A Hold that has read before is
-// over.
-func TestRestore_GuardGoesOnUnderANewGrant(t *testing.T) {
-	t.Parallel()
-	r := newRestore(t)
-	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](r.store), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	ctx := t.Context()
-	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
-	r.save(t)
-	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
-	first := lastGrant(t, r.store)
-	r.restore(t)
-	requireRejected(t, guard.Do(ctx, g, resource, add("x", 1)), storage.ReasonWentBack)
-	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
-	require.Greater(t, lastGrant(t, r.store).Token, first.Token)
-	holds(t, r.pool, "x", 2)
-
-	runs := 0
-	err = guard.Hold(ctx, g, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
-		var read int64
-		require.NoError(t, guard.Do(ctx, h, resource, do(func(ctx context.Context, tx pgx.Tx) error {
-			runs++
-			return get("x", &read)(ctx, tx)
-		})))
-		r.restore(t)
-		for range 2 {
-			requireRejected(t, guard.Do(ctx, h, resource, set("x", read+1)), storage.ReasonWentBack)
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	holds(t, r.pool, "x", 1)
-	require.NoError(t, guard.Do(ctx, g, resource, add("x", 1)))
-	verifyChain(t, r.pool)
-}
-
-func lastGrant(t *testing.T, store *postgres.Store) fence.Grant {
-	t.Helper()
-	entries, err := store.Entries(t.Context(), resource, 0, 1000)
-	require.NoError(t, err)
-	return entries[len(entries)-1].Grant
 }

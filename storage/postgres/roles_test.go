@@ -74,24 +74,6 @@ func (r roles) service(t testing.TB) string {
 	return r.member(t, r.names.App)
 }
 
-// A member that doesn't inherit the app role's rights is told so, and not to become a member.
-func TestRoles_MemberThatDoesNotInheritIsNamed(t *testing.T) {
-	t.Parallel()
-	r := newRoles(t)
-	role := newRole(t, r.admin, "member")
-	become := func(inherit string) { // the grant takes over what the role says, from PostgreSQL 16 on for good
-		mustExec(t, r.admin, fmt.Sprintf("alter role %[1]s %[2]s; revoke %[3]s from %[1]s; grant %[3]s to %[1]s", role, inherit, r.names.App))
-	}
-	become("noinherit")
-	err := newStore(t, openPool(t, r.dsn, as(role)), nil).Check(t.Context())
-	requireNotReady(t, err, postgres.MissingRights)
-	require.ErrorContains(t, err, fmt.Sprintf("role %q is a member of %q but does not inherit its rights", role, r.names.App))
-	require.ErrorContains(t, err, fmt.Sprintf(`"alter role %q inherit"`, role))
-	require.NotContains(t, err.Error(), "--app-role")
-	become("inherit")
-	require.NoError(t, newStore(t, openPool(t, r.dsn, as(role)), nil).Check(t.Context()))
-}
-
 // The app role can't write to the protocol's tables itself, nor disable the triggers that
 // protect them.
 func TestRoles_AppCannotTouchFencesAndHistory(t *testing.T) {
@@ -248,25 +230,6 @@ func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
 	require.Equal(t, before, rights())
 	require.False(t, query[bool](t, r.admin, "select has_sequence_privilege($1, 'fence.resource_id_seq', 'usage')", r.names.App))
 	require.NoError(t, newStore(t, r.app, nil).Check(t.Context()))
-}
-
-func TestGrantRoles_ConcurrentCallsForTwoDatabases(t *testing.T) {
-	t.Parallel()
-	one, two := openPool(t, migrated(t)), openPool(t, migrated(t))
-	for range 5 {
-		names := postgres.Roles{App: uniqueRole("app"), Reader: uniqueRole("reader")}
-		var calls []<-chan result[any]
-		for _, pool := range []*pgxpool.Pool{one, two, one, two} {
-			calls = append(calls, background(func() (any, error) { return nil, postgres.GrantRoles(context.Background(), pool, "", names) }))
-		}
-		for _, call := range calls {
-			require.NoError(t, (<-call).err)
-		}
-		for _, role := range []string{names.App, names.Reader} {
-			dropRole(one, role)
-			dropRole(two, role)
-		}
-	}
 }
 
 // Roles whose rights can't be limited by grants, and names that are no roles, are rejected.

@@ -1,20 +1,15 @@
 package postgres_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // failOver makes a server a standby that has received everything, and promotes it:
@@ -83,22 +78,6 @@ func requireFailedOver(t *testing.T, err error, stage storage.Stage) {
 	require.False(t, rejection.Since.IsZero())
 }
 
-// The error of an operation that the failover cuts off says so.
-func TestFailover_IsNamedToTheOperationItCutsOff(t *testing.T) {
-	t.Parallel()
-	server, dsn := startServer(t, nil)
-	store := newStore(t, openPool(t, dsn), nil)
-	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-		if err := set("x", 1)(ctx, tx); err != nil {
-			return err
-		}
-		failOver(t, server, openPool(t, dsn))
-		return set("x", 2)(ctx, tx)
-	}), claim(t, store, grant(5, "a")))
-	requireFailedOver(t, err, storage.StageRun)
-	holds(t, openPool(t, dsn), "x", 0)
-}
-
 // A transaction whose connection breaks without a word before its seal is sent can't know
 // that COMMIT never arrived: it is resolved on the new timeline. A proxy cuts the connection,
 // since a server that loses its postmaster may still say so.
@@ -120,30 +99,4 @@ func TestFailover_BeforeTheSealIsInDoubt(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, applied)
 	holds(t, pool, "x", 0)
-}
-
-// A Hold that has read before a failover doesn't write after it; the next one gets
-// a grant of the new timeline.
-func TestFailover_EndsAHold(t *testing.T) {
-	t.Parallel()
-	server, dsn := startServer(t, nil)
-	pool := openPool(t, dsn)
-	g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](newStore(t, pool, &postgres.Config{})), nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	hold := func(between func()) error {
-		return guard.Hold(t.Context(), g, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
-			var read int64
-			if err := guard.Do(ctx, h, resource, get("x", &read)); err != nil {
-				return err
-			}
-			between()
-			return guard.Do(ctx, h, resource, set("x", read+1))
-		})
-	}
-	err = hold(func() { failOver(t, server, openPool(t, dsn)) })
-	requireRejected(t, err, storage.ReasonFailedOver)
-	holds(t, pool, "x", 0)
-	require.NoError(t, hold(func() {}))
-	holds(t, pool, "x", 1)
 }

@@ -33,12 +33,9 @@ func epochGrant(epoch int64, token fence.Token) fence.Grant {
 func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, absurd := range map[string]fence.Grant{
-		"token":        epochGrant(1, jump+8),
-		"token, most":  epochGrant(1, 1<<62-1),
-		"epoch":        epochGrant(12, 1),
-		"epoch, most":  epochGrant(1<<31-1, 1),
-		"both":         epochGrant(12, jump+8),
-		"next epoch's": epochGrant(2, jump+8),
+		"token": epochGrant(1, jump+8),
+		"epoch": epochGrant(12, 1),
+		"both":  epochGrant(12, jump+8),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,13 +46,7 @@ func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
 			_, err := store.Claim(t.Context(), storage.Claim{Grant: absurd})
 			requireRejected(t, err, storage.ReasonTokenJump)
 			require.ErrorContains(t, err, "is implausibly far above the database's mark (")
-			hint, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
-			if absurd.Epoch > 11 {
-				require.Contains(t, hint, "was set to "+fmt.Sprint(absurd.Epoch)+" by mistake, correct it: fencectl epoch bump --reason TEXT --trust databases; running processes go on")
-				require.Contains(t, hint, "lower epochs will be rejected for good: fencectl epoch bump --reason TEXT --trust etcd")
-			} else {
-				require.Contains(t, hint, "every lower one is rejected for its resource, until the epoch is raised. A token of a test's locker")
-			}
+			_, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
 			var rejection *storage.RejectedError
 			require.ErrorAs(t, err, &rejection)
 			require.NoError(t, rejection.RecordErr)

@@ -235,18 +235,6 @@ func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
 	}
 }
 
-// A failure that a savepoint has undone is not named for a later one.
-func TestRun_NamesTheFailureThatStands(t *testing.T) {
-	t.Parallel()
-	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		_ = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1/0"); return err })
-		_, _ = tx.Exec(ctx, "select from nowhere")
-		return nil
-	})
-	require.ErrorContains(t, err, "42P01")
-	require.NotContains(t, err.Error(), "22012")
-}
-
 // A result that is still open when COMMIT goes out could hold up the seal after
 // a client that doesn't read.
 func TestRun_OpenResultsDoNotCommit(t *testing.T) {
