@@ -74,6 +74,11 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // those of etcd, which shuts the real service out of them. On storage/postgres it
 // fails, and raises no fence, if etcd's tokens have been claimed there.
 //
+// On storage/postgres it also fails if run left something on a connection of the store's pool, for
+// whoever gets that connection next: a setting other than by SET LOCAL, a role, temporary objects, LISTEN, cursors WITH
+// HOLD, advisory locks of the session, or statements prepared by SQL. It doesn't see settings with a dot in
+// their names.
+//
 // Operations with guard.ReadOnly go their way: the successor comes at those that write.
 //
 // It sees nothing of what run leaves to other goroutines or does where state doesn't look. With
@@ -112,6 +117,10 @@ func requireFenced[Tx, S any](ctx context.Context, store storage.Store[Tx], reso
 	if err := overtakeAll(ctx, service, store, names); err != nil {
 		return err
 	}
+	sessions, err := sessionStates(ctx, store)
+	if err != nil {
+		return err
+	}
 	for _, m := range append(slices.Clone(moments), never) {
 		before, err := state(ctx)
 		if err != nil {
@@ -127,7 +136,51 @@ func requireFenced[Tx, S any](ctx context.Context, store storage.Store[Tx], reso
 			return fmt.Errorf("%s: %w", m, err)
 		}
 	}
+	now, err := sessionStates(ctx, store)
+	if err != nil {
+		return err
+	}
+	if left := leftBehind(sessions, now); len(left) > 0 {
+		return fmt.Errorf("run left this on its connection, where whoever gets it next meets it: %s; use SET LOCAL, ON COMMIT DROP and pg_advisory_xact_lock, and undo what the transaction doesn't", strings.Join(left, "; "))
+	}
 	return nil
+}
+
+// sessionStates returns what each session of a store's pool has that a transaction may leave behind, if the
+// store knows.
+func sessionStates(ctx context.Context, store any) (map[int64][]string, error) {
+	pool, ok := store.(interface {
+		SessionStates(ctx context.Context) (map[int64][]string, error)
+	})
+	if !ok {
+		return nil, nil
+	}
+	states, err := pool.SessionStates(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the sessions of the pool: %w", err)
+	}
+	return states, nil
+}
+
+// leftBehind returns what sessions have that they didn't have before. A new one is compared with another that was there.
+func leftBehind(before, now map[int64][]string) (left []string) {
+	var another []string
+	for _, another = range before {
+		break
+	}
+	for session, state := range now {
+		had, known := before[session]
+		if !known {
+			had = another
+		}
+		for _, item := range state {
+			if !slices.Contains(had, item) && !slices.Contains(left, item) {
+				left = append(left, item)
+			}
+		}
+	}
+	slices.Sort(left)
+	return left
 }
 
 const (
