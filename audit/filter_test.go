@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -313,24 +312,4 @@ func failure[T any](all iter.Seq2[T, error]) (failure error) {
 		failure = err
 	}
 	return failure
-}
-
-// A reading that fails yields the error as its last pair.
-func TestEntries_EndWithTheErrorOfTheDatabase(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, template.Database(t))
-	h := newMadeUp(t, pool, rand.New(rand.NewPCG(7, 7)))
-	d := openHistory(t, pool)
-	d.ReadPages(h.IntN)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	n := 0
-	var last error
-	for _, err := range d.Entries(ctx, audit.Filter{}) {
-		n++
-		last = err
-		cancel()
-	}
-	require.ErrorIs(t, last, context.Canceled)
-	require.Greater(t, n, 1)
 }

@@ -106,26 +106,6 @@ func TestRejections_AreCounted(t *testing.T) {
 	}
 }
 
-func TestRejections_ComeInPages(t *testing.T) {
-	t.Parallel()
-	w := newWritten(t)
-	for i := range 40 {
-		_, err := w.pool.Exec(t.Context(), "select fence.record_rejection($1, 'stale', 'claim', 1, $2, 'a', 1, 99, 'b', null)", fmt.Sprintf("x/%d", i%3), i+1)
-		require.NoError(t, err)
-	}
-	d := openHistory(t, w.pool)
-	all := list(t, d.Rejections(t.Context(), audit.Filter{}))
-	require.Len(t, all, 41)
-	require.True(t, all[40].Since.IsZero())
-	d.ReadPages(rand.IntN)
-	require.Equal(t, all, list(t, d.Rejections(t.Context(), audit.Filter{})))
-	require.Equal(t, all[10:], list(t, d.Rejections(t.Context(), audit.Filter{After: all[9].Cursor()})))
-	for i := 1; i < len(all); i++ {
-		before, r := all[i-1], all[i]
-		require.True(t, before.Grant.Resource < r.Grant.Resource || before.Grant.Resource == r.Grant.Resource && before.ID < r.ID)
-	}
-}
-
 func TestFences_AreWhereTheyStand(t *testing.T) {
 	t.Parallel()
 	w := newWritten(t)
@@ -198,19 +178,6 @@ func TestDatabase_IsReadByTheRoles(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-}
-
-// Without a schema the error is the database's.
-func TestOpen_OfNoHistory(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, template.Database(t))
-	other, err := audit.Open(pool, "other")
-	require.NoError(t, err)
-	require.ErrorContains(t, failure(other.Entries(t.Context(), audit.Filter{})), "42P01")
-	_, err = audit.Open(pool, "No")
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	_, err = audit.Open(nil, "")
-	require.ErrorIs(t, err, fence.ErrInvalid)
 }
 
 // What is no array of operations, as an application role may seal, is an operation with its text as an attribute. It

@@ -7,11 +7,9 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/audit"
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -90,35 +88,4 @@ func TestVerify_ComparesAllFunctions(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, r.TotalFindings, int64(30))
 	require.Equal(t, changed.RowsAffected(), r.TotalFindings)
-}
-
-// Findings are bounded, and counted.
-func TestVerify_BoundsItsFindings(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, evidence.Database(t))
-	unprotected(t, pool, "history", "update fence.history set at = at + interval '1 second'")
-	r := verify(t, pool, audit.VerifyOptions{MaxFindings: 3})
-	require.Len(t, r.Findings, 3)
-	require.Greater(t, r.TotalFindings, int64(10))
-}
-
-func TestVerify_RejectsBadArguments(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, template.Database(t))
-	d, err := audit.Open(pool, "")
-	require.NoError(t, err)
-	for _, v := range []audit.VerifyOptions{{MaxFindings: -1}, {Connections: -1}} {
-		_, err := d.Verify(t.Context(), v)
-		require.ErrorIs(t, err, fence.ErrInvalid)
-	}
-	cfg := pool.Config()
-	cfg.MaxConns = 1
-	small, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	defer small.Close()
-	d, err = audit.Open(small, "")
-	require.NoError(t, err)
-	_, err = d.Verify(t.Context(), audit.VerifyOptions{})
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	require.ErrorContains(t, err, "at least 2")
 }

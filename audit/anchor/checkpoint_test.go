@@ -12,25 +12,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Witnesses add their signatures to a checkpoint. The log goes on from one that has some.
-func TestParseCheckpoint_AcceptsFurtherSignatures(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	witness, _ := newKeyNamed(t, "witness.example")
-	opened, err := note.Open([]byte(s.last().Note), note.VerifierList(s.key))
-	require.NoError(t, err)
-	cosigned, err := note.Sign(opened, witness)
-	require.NoError(t, err)
-	c, err := anchor.ParseCheckpoint(string(cosigned), s.key)
-	require.NoError(t, err)
-	require.Equal(t, &anchor.Checkpoint{Origin: origin, Size: 7, Root: s.last().Root, Note: string(cosigned)}, c)
-	_, err = anchor.ParseCheckpoint(string(cosigned), witness.Public())
-	require.ErrorContains(t, err, "a checkpoint of log example.com/shop, signed as witness.example")
-
-	writeFile(t, anchor.CheckpointFile(s.path), cosigned)
-	require.Equal(t, c, run(t, s.path, s.signer, s.source).Checkpoint)
-}
-
 func TestParseCheckpoint_RefusesWhatIsNone(t *testing.T) {
 	t.Parallel()
 	signer, key := newKey(t)

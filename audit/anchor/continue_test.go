@@ -82,37 +82,3 @@ func TestContinue_RecordsNothingIfTheDatabaseContradictsTheOtherOne(t *testing.T
 		require.Empty(t, readFile(t, path))
 	}
 }
-
-// Records that an interrupted first run left, and that no checkpoint covers, don't count.
-func TestContinue_AfterAnInterruptedFirstRun(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	signer, _ := newKeyNamed(t, "example.com/shop/2")
-	path := filepath.Join(t.TempDir(), "heads2")
-	log, err := anchor.Create(path, signer)
-	require.NoError(t, err)
-	require.NoError(t, log.Close())
-	writeFile(t, path, s.log(t)[:200])
-	log, err = anchor.Open(path, signer)
-	require.NoError(t, err)
-	require.NoError(t, log.Continue(s.path, s.key))
-	done, err := log.Anchor(t.Context(), s.source)
-	require.NoError(t, err)
-	require.EqualValues(t, 5, done.Checkpoint.Size)
-	require.NoError(t, log.Close())
-}
-
-func TestContinue_RefusesALogThatIsNotWhatWasSigned(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	signer, key := newKeyNamed(t, "example.com/shop/2")
-	log, err := anchor.Create(filepath.Join(t.TempDir(), "heads2"), signer)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, log.Close()) }()
-	require.ErrorIs(t, log.Continue(s.path, key), fence.ErrInvalid, "a key of its own")
-	_, other := newKeyNamed(t, "example.com/other")
-	require.ErrorIs(t, log.Continue(s.path, other), anchor.ErrNotProven)
-	text := s.log(t)
-	writeFile(t, s.path, text[:len(text)-1])
-	require.ErrorIs(t, log.Continue(s.path, s.key), anchor.ErrNotProven)
-}

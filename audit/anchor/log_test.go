@@ -3,7 +3,6 @@ package anchor_test
 import (
 	"bytes"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,25 +32,6 @@ func TestLog_RecordsTheHeadsThatMoved(t *testing.T) {
 	require.Len(t, heads, 4, "what no checkpoint covers proves nothing")
 	_, err = anchor.ReadHeads(bytes.NewReader(s.log(t)))
 	require.ErrorIs(t, err, fence.ErrInvalid)
-}
-
-func TestLog_StaysAsItIsIfNothingMoved(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	before := s.log(t)
-	done := run(t, s.path, s.signer, s.source)
-	require.Equal(t, &anchor.Run{Resources: 4, Checkpoint: s.last()}, done)
-	require.Equal(t, before, s.log(t))
-}
-
-// A resource whose fence was made and never claimed has no entry that a head could stand for.
-func TestLog_LeavesOutWhatNeverMoved(t *testing.T) {
-	t.Parallel()
-	signer, _ := newKey(t)
-	path := filepath.Join(t.TempDir(), "heads")
-	done := run(t, path, signer, unclaimed{})
-	require.Equal(t, 1, done.Resources)
-	require.Zero(t, done.Checkpoint.Size)
 }
 
 // Checkpoints of a log that was rewritten in itself consistently don't match those that were
@@ -99,30 +79,6 @@ func TestOpen_GoesOnAfterAnInterruptedRun(t *testing.T) {
 		require.NoError(t, err, "%d bytes", n)
 		require.Equal(t, []audit.Head{s.source.head("a"), s.source.head("c"), s.source.head("d")}, heads[7:])
 	}
-}
-
-// A run may be cut off as soon as it has made the file.
-func TestOpen_BeginsInAnEmptyFile(t *testing.T) {
-	t.Parallel()
-	signer, _ := newKey(t)
-	path, source := filepath.Join(t.TempDir(), "heads"), chains{}
-	writeFile(t, path, nil)
-	source.move("a")
-	require.EqualValues(t, 1, run(t, path, signer, source).Checkpoint.Size)
-}
-
-// A log that is missing, as on a disk that isn't mounted, is not begun anew: that would find
-// nothing. One that is there is not made again.
-func TestOpen_DoesNotBeginALog(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	_, err := anchor.Open(s.path+"2", s.signer)
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	require.NoFileExists(t, s.path+"2")
-	before := s.log(t)
-	_, err = anchor.Create(s.path, s.signer)
-	require.ErrorIs(t, err, fs.ErrExist)
-	require.Equal(t, before, s.log(t))
 }
 
 // A crash of the machine may leave anything where records were not synced yet.
@@ -197,15 +153,6 @@ func TestOpen_OneAtATime(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, log.Close())
 	run(t, s.path, s.signer, s.source)
-}
-
-func TestOpen_WantsARegularFile(t *testing.T) {
-	t.Parallel()
-	signer, _ := newKey(t)
-	_, err := anchor.Open("/dev/null", signer)
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	_, err = anchor.Open(t.TempDir(), signer)
-	require.ErrorContains(t, err, "is a directory")
 }
 
 // What rotates the logs of a machine may take this one for one of them.

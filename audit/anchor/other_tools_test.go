@@ -2,7 +2,6 @@ package anchor_test
 
 import (
 	"bytes"
-	"encoding/base64"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,45 +50,6 @@ func openTree(t *testing.T, text string, key note.Verifier) tlog.Tree {
 	root, err := tlog.ParseHash(lines[2])
 	require.NoError(t, err)
 	return tlog.Tree{N: size, Hash: root}
-}
-
-// Log, checkpoints and proofs are checked with the libraries of the Go checksum database alone:
-// roots, the consistency of any two checkpoints, and the inclusion of a record.
-func TestFormats_AreReadByOtherTools(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	tree := treeOf(t, s.log(t))
-	for i, c := range s.checkpoints {
-		later := openTree(t, c.Note, s.key)
-		root, err := tlog.TreeHash(later.N, tree)
-		require.NoError(t, err)
-		require.Equal(t, root, later.Hash)
-		for _, c := range s.checkpoints[:i+1] {
-			earlier := openTree(t, c.Note, s.key)
-			proof, err := tlog.ProveTree(later.N, earlier.N, tree)
-			require.NoError(t, err)
-			require.NoError(t, tlog.CheckTree(proof, later.N, later.Hash, earlier.N, earlier.Hash))
-		}
-	}
-
-	text, err := anchor.Prove(bytes.NewReader(s.log(t)), s.last(), "a")
-	require.NoError(t, err)
-	head, checkpoint, _ := strings.Cut(text, "\n\n")
-	lines := strings.Split(head, "\n")
-	require.Equal(t, "c2sp.org/tlog-proof@v1", lines[0])
-	record, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(lines[1], "extra "))
-	require.NoError(t, err)
-	index, err := strconv.ParseInt(strings.TrimPrefix(lines[2], "index "), 10, 64)
-	require.NoError(t, err)
-	var proof tlog.RecordProof
-	for _, line := range lines[3:] {
-		hash, err := tlog.ParseHash(line)
-		require.NoError(t, err)
-		proof = append(proof, hash)
-	}
-	signed := openTree(t, checkpoint, s.key)
-	require.NoError(t, tlog.CheckRecord(proof, signed.N, signed.Hash, index, tlog.RecordHash(record)))
-	require.Contains(t, string(record), `"resource":"a","seq":2,"hash":"`)
 }
 
 // The root over the first n records is the one that a tree with all hashes has, for each n.

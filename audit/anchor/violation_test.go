@@ -2,9 +2,6 @@ package anchor_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"iter"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,13 +9,6 @@ import (
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
 )
-
-// unclaimed is a database with one fence at position 0.
-type unclaimed struct{ chains }
-
-func (unclaimed) Heads(context.Context) iter.Seq2[audit.Head, error] {
-	return func(yield func(audit.Head, error) bool) { yield(audit.Head{Resource: "new"}, nil) }
-}
 
 // A violation is reported by each run, however the resource moves on, and its record stays the
 // last good one. The other resources are recorded.
@@ -51,42 +41,4 @@ func TestAnchor_ReportsWhatTheDatabaseContradicts(t *testing.T) {
 	heads, err := anchor.ReadHeads(bytes.NewReader(s.log(t)), done.Checkpoint)
 	require.NoError(t, err)
 	require.Len(t, heads, 8)
-}
-
-// A run that fails on the way signs nothing.
-func TestAnchor_RecordsNothingIfReadingFails(t *testing.T) {
-	t.Parallel()
-	for name, source := range map[string]anchor.Source{"heads": brokenHeads{}, "contradicting": &brokenEntries{}, "a name that is not in UTF-8": chains{"\xff": {{1}}}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSample(t)
-			if broken, ok := source.(*brokenEntries); ok {
-				broken.chains = s.source
-				s.source.move("a")
-			}
-			before := s.log(t)
-			log, err := anchor.Open(s.path, s.signer)
-			require.NoError(t, err)
-			_, err = log.Anchor(t.Context(), source)
-			require.Error(t, err)
-			require.NoError(t, log.Close())
-			require.Equal(t, before, s.log(t))
-		})
-	}
-}
-
-type brokenHeads struct{ chains }
-
-func (brokenHeads) Heads(context.Context) iter.Seq2[audit.Head, error] {
-	return func(yield func(audit.Head, error) bool) {
-		if yield(audit.Head{Resource: "z", Seq: 1}, nil) {
-			yield(audit.Head{}, errors.New("lost"))
-		}
-	}
-}
-
-type brokenEntries struct{ chains }
-
-func (*brokenEntries) CompareHeads(context.Context, []audit.Head) (rewritten, unproven []audit.Head, err error) {
-	return nil, nil, errors.New("lost")
 }

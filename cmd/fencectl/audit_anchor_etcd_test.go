@@ -58,28 +58,6 @@ func TestAuditAnchor_KeepsTheLastCheckpointInEtcd(t *testing.T) {
 	require.Contains(t, put.Stderr, "key "+key+" in etcd: anchor: not what was signed")
 }
 
-// Of two anchorers with a copy of the log each, one gets its checkpoint into etcd; the other
-// one's log is then not what that was signed for.
-func TestAuditAnchor_OfTwoCopiesOfALogOneIsRefused(t *testing.T) {
-	t.Parallel()
-	f := newAnchorFiles(t)
-	_, flags := onEtcd(t)
-	flags = append(flags, "--etcd")
-	write(t, f.dsn, "sku/1")
-	require.Equal(t, cli.ExitOK, f.anchor(t, flags...).Code)
-	other := f
-	other.log += "2"
-	for _, suffix := range []string{"", ".checkpoint"} {
-		require.NoError(t, os.WriteFile(other.log+suffix, read(t, f.log+suffix), 0o600))
-	}
-	write(t, f.dsn, "sku/2")
-	require.Equal(t, cli.ExitOK, f.anchor(t, flags...).Code)
-	write(t, f.dsn, "sku/3")
-	got := other.anchor(t, flags...)
-	require.Equal(t, cli.ExitViolated, got.Code)
-	require.Contains(t, got.Stderr, "the log ends after 1 records, and a checkpoint covers 2")
-}
-
 // A checkpoint replaces only the one that the log was compared with.
 func TestPublish_LeavesAKeyThatChangedMeanwhile(t *testing.T) {
 	t.Parallel()

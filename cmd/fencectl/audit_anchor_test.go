@@ -118,23 +118,6 @@ func TestAuditAnchor_RecordsProvesAndFinds(t *testing.T) {
 	require.Equal(t, []any{int64(4), 3, 0, string(read(t, f.log+".checkpoint"))}, []any{said.Records, said.Resources, said.Recorded, said.Checkpoint})
 }
 
-func TestAuditAnchor_BeginsALogThatContinuesAnother(t *testing.T) {
-	t.Parallel()
-	f := newAnchorFiles(t)
-	write(t, f.dsn, "sku/1")
-	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
-	next := anchorFiles{f.dsn, f.log + "2", f.key + "2"}
-	var pair keyPair
-	require.NoError(t, json.Unmarshal([]byte(fencectl(t, "audit", "keygen", "example.com/shop/2", "--out", next.key, "-o", "json").Stdout), &pair))
-	require.Equal(t, keyPair{"example.com/shop/2", strings.TrimSpace(string(read(t, next.key+".pub"))), next.key, next.key + ".pub"}, pair)
-	require.Equal(t, ended(cli.ExitOK, "log,records,resources,recorded,violations\nexample.com/shop/2,2,1,1,0\n", ""),
-		next.anchor(t, "-o", "csv", "--continues", f.log, "--continues-key", f.key+".pub"))
-	require.Contains(t, string(read(t, next.log)), `"continues":"example.com/shop\n1\n`)
-	got := next.anchor(t, "--continues", f.log, "--continues-key", f.key+".pub")
-	require.Equal(t, cli.ExitUsage, got.Code)
-	require.Contains(t, got.Stderr, "only a new log can continue another one")
-}
-
 func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 	t.Parallel()
 	f := newAnchorFiles(t)

@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/csv"
-	"encoding/json"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,32 +27,6 @@ func claimed(t *testing.T) (dsn string) {
 	_, err = store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: "sku/42", Epoch: 1, Token: 7, Holder: "worker-a/00"}})
 	require.NoError(t, err)
 	return dsn
-}
-
-// The same answer in each format; of a history that doesn't verify, since the test gave it other times.
-func TestAuditReport_AnswersInEachFormat(t *testing.T) {
-	t.Parallel()
-	dsn := sold(t)
-	run := func(format string) string {
-		t.Helper()
-		got := fencectl(t, "audit", "report", "--since", "2026-03-03 10:00", "--until", "2026-03-03 11:00:00", "--database-url", dsn, "-o", format)
-		require.Equal(t, cli.ExitViolated, got.Code, got.Stderr)
-		require.Equal(t, "fencectl: the history doesn't verify\n", got.Stderr)
-		return got.Stdout
-	}
-	var report struct{ Verdict, Answer string }
-	require.NoError(t, json.Unmarshal([]byte(run("json")), &report))
-	require.Equal(t, "violated", report.Verdict)
-	require.Contains(t, report.Answer, "nothing can be concluded from what it shows of the time from 2026-03-03 10:00 to 2026-03-03 11:00 UTC: 2 writes for 1 resource; 2 attempts were rejected")
-	first, _, _ := strings.Cut(run("table"), "\n\n")
-	require.Equal(t, report.Answer, strings.ReplaceAll(first, "\n", " "))
-	first, _, _ = strings.Cut(run("jsonl"), "\n")
-	var row struct{ Kind, Text string }
-	require.NoError(t, json.Unmarshal([]byte(first), &row))
-	require.Equal(t, report.Answer, row.Text)
-	rows, err := csv.NewReader(strings.NewReader(run("csv"))).ReadAll()
-	require.NoError(t, err)
-	require.Equal(t, report.Answer, rows[1][len(rows[1])-1])
 }
 
 // As a process.

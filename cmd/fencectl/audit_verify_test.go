@@ -61,32 +61,6 @@ func TestAuditVerify_SaysWhatItFinds(t *testing.T) {
 	require.Contains(t, got.Stdout, `"resource":"sku/1","seq":3`)
 }
 
-// What was rewritten so that it fits is found with what was anchored before.
-func TestAuditVerify_FindsWithALogWhatWasRewritten(t *testing.T) {
-	t.Parallel()
-	f := newAnchorFiles(t)
-	write(t, f.dsn, "sku/1", "sku/2")
-	require.Equal(t, cli.ExitOK, f.anchor(t).Code)
-	write(t, f.dsn, "sku/1")
-	verify := []string{"audit", "verify", "--database-url", f.dsn}
-	withLog := append(verify, "--log", f.log, "--key", f.key+".pub")
-	got := fencectl(t, withLog...)
-	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	require.Contains(t, got.Stderr, "2 anchored heads")
-
-	tamper(t, f.dsn, `delete from fence.history h using fence.resource r where r.id = h.resource and r.name = 'sku/2' and h.seq = 2;
-		update fence.resource r set seq = 1, tx = e.tx, hash = e.hash from fence.history e where e.resource = r.id and r.name = 'sku/2'`)
-	require.Equal(t, cli.ExitOK, fencectl(t, verify...).Code, "it fits")
-	got = fencectl(t, withLog...)
-	require.Equal(t, cli.ExitViolated, got.Code)
-	require.Contains(t, got.Stdout, "older state")
-	text := read(t, f.log)
-	text[len(text)/2] ^= 1
-	require.NoError(t, os.WriteFile(f.log, text, 0o600))
-	got = fencectl(t, withLog...)
-	require.Equal(t, cli.ExitViolated, got.Code, "the log was changed: %s", got.Stderr)
-}
-
 func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -2,9 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,35 +10,6 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
-
-func TestAuditWhy_ExplainsOnATerminalInJSONAndHTML(t *testing.T) {
-	t.Parallel()
-	dsn := sold(t)
-	term := clitest.NewTerminal(t)
-	var stderr bytes.Buffer
-	html := filepath.Join(t.TempDir(), "why.html")
-	require.Equal(t, cli.ExitOK, cli.Run(t.Context(), newRoot(), []string{"audit", "why", "sku/42", "--database-url", dsn, "--html", html}, term.TTY, &stderr), stderr.String())
-	term.Close()
-	lines := term.Lines()
-	require.Equal(t, "worker-a/0011223344556677 (token 118) was rejected 2 times, because", lines[2])
-	for _, line := range lines {
-		require.LessOrEqual(t, len(line), clitest.Columns)
-	}
-	page, err := os.ReadFile(html)
-	require.NoError(t, err)
-	require.Contains(t, string(page), "<svg")
-
-	got := fencectl(t, "audit", "why", "sku/42", "--op-id", "order-2", "--database-url", dsn, "-o", "json")
-	require.Equal(t, cli.ExitOK, got.Code)
-	var x struct{ Effect, Conclusion string }
-	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &x))
-	require.Equal(t, "yes", x.Effect)
-	got = fencectl(t, "audit", "why", "sku/42", "--position", "99", "--database-url", dsn, "-o", "csv")
-	require.Equal(t, ended(cli.ExitInconclusive, "resource,title,effect,conclusion\nsku/42,No record,unknown,sku/42 has no entry at position 99.\n", "fencectl: there is no record\n"), got)
-	got = fencectl(t, "audit", "why", "sku/42", "--database-url", dsn, "--html", t.TempDir())
-	require.Equal(t, cli.ExitInconclusive, got.Code)
-	require.Contains(t, got.Stderr, "can't write the page (--html)")
-}
 
 // As a process.
 func TestAuditWhy_ExitCodes(t *testing.T) {
@@ -73,11 +41,4 @@ func TestAuditWhy_ExitCodes(t *testing.T) {
 		require.Contains(t, stderr.String(), c.says, args)
 		require.Equal(t, c.code <= cli.ExitInconclusive, stdout.Len() > 0, args)
 	}
-}
-
-func TestAuditWhy_NeedsAName(t *testing.T) {
-	t.Parallel()
-	got := fencectl(t, "audit", "why", "", "--database-url", "postgres://127.0.0.1:1/none")
-	require.Equal(t, cli.ExitUsage, got.Code)
-	require.Contains(t, got.Stderr, "RESOURCE is empty, want a name")
 }

@@ -50,14 +50,3 @@ func TestCompletion_OfCommandLines(t *testing.T) {
 	}
 	require.Contains(t, fencectl(t, "__complete", "doctor", "--ignore", "").Stdout, "etcd-member-silent\n")
 }
-
-func TestCompletion_PrintsAScriptForEachShell(t *testing.T) {
-	t.Parallel()
-	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		got := fencectl(t, "completion", shell)
-		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-		require.Empty(t, got.Stderr)
-		require.Contains(t, got.Stdout, "fencectl", shell)
-		require.Contains(t, got.Stdout, "__complete", shell)
-	}
-}

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -15,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -81,37 +78,6 @@ func TestDoctor_FindsADriftOfEpochs(t *testing.T) {
 	}
 }
 
-// The checks that take an epoch are left out, and said to be. The commands work in the order of the findings.
-func TestDoctor_FindsAnEpochKeyWithoutAnEpoch(t *testing.T) {
-	t.Parallel()
-	i := onShared(t, nil)
-	for _, make := range []func(){
-		func() {},
-		func() {
-			i.sql("alter table fence.setting disable trigger protect_fence; delete from fence.setting; alter table fence.setting enable always trigger protect_fence")
-		},
-	} {
-		_, err := i.client.Put(t.Context(), i.prefix+"/epoch", "new")
-		require.NoError(t, err)
-		_, err = i.client.Put(t.Context(), i.prefix+"/void/0", "")
-		require.NoError(t, err)
-		make()
-		code, found := i.examine()
-		require.Equal(t, cli.ExitNotReady, code)
-		for len(found) > 3 {
-			require.Equal(t, "setting-missing", found[0].ID)
-			i.mend(found[0])
-			found = found[1:]
-		}
-		require.Equal(t, []string{"epoch-key-invalid", "not-checked", "void-without-lease"}, idsOf(found))
-		require.Equal(t, "can't examine etcd's epoch and the database's; etcd's revision and the fences; holders and fences: the epoch key in etcd holds no epoch", found[1].Seen)
-		i.mend(found[0])
-		i.mend(found[2])
-		i.findsNothing()
-	}
-	i.write("sku/1")
-}
-
 // hold keeps sku/1 owned, writes, lets lose run, and writes again under the same grant: that write
 // is rejected, because the database no longer has the first one.
 func (i *installation) hold(lose func()) {
@@ -142,55 +108,5 @@ func TestDoctor_FindsARolledBackPostgres(t *testing.T) {
 	i.mend(found)
 	i.findsNothing()
 	i.write("sku/1")
-	i.findsNothing()
-}
-
-// awaitStandby returns once a standby streams, and the server shows it in this state.
-func (i *installation) awaitStandby(state string) {
-	i.t.Helper()
-	require.Eventually(i.t, func() bool {
-		var there bool
-		err := i.pool.QueryRow(i.t.Context(), "select exists (select from pg_stat_replication where state = 'streaming' and sync_state = $1)", state).Scan(&there)
-		return err == nil && there
-	}, time.Minute, 10*time.Millisecond)
-}
-
-func TestDoctor_FindsWhatAStandbyLacked(t *testing.T) {
-	t.Parallel()
-	i, primary := onOwn(t, nil)
-	standby, err := pgserver.StartStandby(t.Context(), primary, nil)
-	require.NoError(t, err)
-	stopLater(t, standby)
-	i.awaitStandby("async") // which answers before it streams
-	asynchronous := i.finds(cli.ExitOK, "standby-asynchronous")
-	require.Contains(t, asynchronous.Seen, "1 standby: standby; synchronous_standby_names is empty")
-	i.mend(asynchronous)
-	i.awaitStandby("quorum") // what reloads the server doesn't wait for all of its processes
-	i.findsNothing()
-	i.sql("alter system reset synchronous_standby_names", "select pg_reload_conf()")
-
-	u, err := url.Parse(i.dsn)
-	require.NoError(t, err)
-	other, err := url.Parse(standby.DSN())
-	require.NoError(t, err)
-	first := u.Host
-	u.Host = other.Host
-	atStandby := u.String()
-	u.Host = first + "," + other.Host
-	i.reach = with(t, u.String(), "target_session_attrs", "read-write")
-	code, found := examine(t, "--database-url", atStandby)
-	require.Equal(t, []string{"postgres-standby"}, idsOf(found))
-	require.Equal(t, cli.ExitNotReady, code)
-
-	require.NoError(t, standby.StopStreaming(t.Context()))
-	i.connect()
-	i.hold(func() {
-		require.NoError(t, primary.Kill())
-		i.at(atStandby)
-		i.sql(found[0].Run...)
-		i.pool.Reset()
-	})
-	lost := i.finds(cli.ExitViolated, "database-went-back")
-	i.mend(lost)
 	i.findsNothing()
 }

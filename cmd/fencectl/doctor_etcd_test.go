@@ -1,12 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -56,31 +53,6 @@ func TestDoctor_FindsLimitsThatAreTooLow(t *testing.T) {
 	require.Equal(t, cli.ExitNotReady, code)
 }
 
-func TestDoctor_FindsAProxy(t *testing.T) {
-	t.Parallel()
-	proxy, err := etcdserver.StartProxy(t.Context(), startEtcd(t, nil))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, proxy.Stop(context.Background())) })
-	code, found := examine(t, "--etcd-endpoints", proxy.Endpoint())
-	require.Equal(t, []string{"etcd-proxied"}, idsOf(found))
-	require.Contains(t, found[0].Seen, proxy.Endpoint())
-	require.Equal(t, cli.ExitOK, code)
-}
-
-func TestDoctor_FindsKeysThatNeverExpire(t *testing.T) {
-	t.Parallel()
-	i := onShared(t, nil)
-	for key, id := range map[string]string{i.prefix + "/locks/sku%2F1/hand": "lock-without-lease", i.prefix + "/void/0": "void-without-lease"} {
-		_, err := i.client.Put(t.Context(), key, "")
-		require.NoError(t, err)
-		_, found := i.examine()
-		require.Equal(t, []string{id}, idsOf(found))
-		i.mend(found[0])
-		i.findsNothing()
-	}
-	i.write("sku/1")
-}
-
 func TestDoctor_FindsACorruptEtcd(t *testing.T) {
 	t.Parallel()
 	e := startEtcd(t, nil)
@@ -93,73 +65,6 @@ func TestDoctor_FindsACorruptEtcd(t *testing.T) {
 	code, found := examine(t, "--etcd-endpoints", e.Endpoint())
 	require.Contains(t, idsOf(found), "etcd-corrupt")
 	require.Equal(t, cli.ExitViolated, code)
-}
-
-func TestDoctor_SeesTheGrantedTimeToLive(t *testing.T) {
-	t.Parallel()
-	e := startEtcd(t, &etcdserver.Config{Election: 2 * time.Second, ExtraFlags: []string{"--advertise-client-urls=http://192.0.2.1:2379"}})
-	code, found := examine(t, "--etcd-endpoints", e.Endpoint(), "--ttl", "1s")
-	require.Equal(t, []string{"etcd-auth-off", "etcd-ttl-raised"}, idsOf(found))
-	require.Equal(t, cli.ExitOK, code)
-	require.Contains(t, found[0].Seen, "http://192.0.2.1:2379")
-	require.Equal(t, "asked for 1s, granted 3s", found[1].Seen)
-	client, err := e.Client(t.Context())
-	require.NoError(t, err)
-	defer client.Close()
-	leases, err := client.Leases(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, leases.Leases, "the lease of the probe is revoked")
-}
-
-func TestDoctor_FindsASilentMember(t *testing.T) {
-	t.Parallel()
-	c, err := etcdserver.StartCluster(t.Context(), 3, &etcdserver.Config{Election: 2 * time.Second}) // no other elections than the test's
-	require.NoError(t, err)
-	stopLater(t, c)
-	all := strings.Join(c.Endpoints(), ",")
-	silent, err := c.Leader(t.Context())
-	require.NoError(t, err)
-	others := slices.DeleteFunc(c.Endpoints(), func(e string) bool { return e == silent.Endpoint() })
-	code, found := examine(t, "--etcd-endpoints", strings.Join(others, ","))
-	require.Empty(t, found, "the third is asked at its own address")
-	require.Equal(t, cli.ExitOK, code)
-
-	require.NoError(t, silent.Pause())
-	_, err = c.LeaderAfter(t.Context(), silent) // without a leader etcd is unreachable
-	require.NoError(t, err)
-	code, found = examine(t, "--etcd-endpoints", all)
-	require.Equal(t, []string{"etcd-member-silent"}, idsOf(found))
-	require.Equal(t, cli.ExitOK, code)
-	require.Contains(t, found[0].Fix, "Restart the member at "+silent.Endpoint())
-	code, found = examine(t, "--etcd-endpoints", strings.Join(others, ","))
-	require.Equal(t, []string{"etcd-member-unseen"}, idsOf(found))
-	require.Equal(t, cli.ExitInconclusive, code)
-
-	require.NoError(t, silent.Restart(t.Context()))
-	require.Eventually(t, func() bool { // it has to catch up
-		_, found := examine(t, "--etcd-endpoints", all)
-		return len(found) == 0
-	}, time.Minute, 100*time.Millisecond)
-
-	silent, err = c.Leader(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, silent.Kill())
-	_, err = c.LeaderAfter(t.Context(), silent)
-	require.NoError(t, err)
-	_, found = examine(t, "--etcd-endpoints", all)
-	require.Equal(t, []string{"etcd-member-silent"}, idsOf(found))
-	require.Contains(t, found[0].Seen, "connection refused")
-	require.NoError(t, silent.Restart(t.Context()))
-
-	for _, m := range c.Members()[1:] {
-		require.NoError(t, m.Pause())
-	}
-	code, found = examine(t, "--etcd-endpoints", all)
-	require.Contains(t, idsOf(found), "etcd-unreachable")
-	require.Equal(t, cli.ExitNotReady, code)
-	for _, m := range c.Members()[1:] {
-		require.NoError(t, m.Resume())
-	}
 }
 
 func TestDoctor_SaysWhatAnEtcdUserLacks(t *testing.T) {

@@ -4,14 +4,11 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
@@ -81,122 +78,12 @@ func TestDoctor_FindsLostHistory(t *testing.T) {
 	i.verifies()
 }
 
-func TestDoctor_FindsALogicalReplication(t *testing.T) {
-	t.Parallel()
-	i := onShared(t, nil)
-	i.sql("create table stock (sku text primary key)", "create table basket (id int primary key)")
-	source, err := pgserver.Shared(t).CopyDatabase(t.Context(), "elsewhere_"+nameOf(t, i.dsn)[:40], nameOf(t, i.dsn))
-	require.NoError(t, err)
-	i.pool.Reset()
-	publisher := connect(t, source)
-	for tables, id := range map[string]string{"stock, basket": "subscription-in-database", "fence.resource": "subscription-on-fences"} {
-		require.NoError(t, execute(t, publisher, "create publication p for table "+tables))
-		_, err = publisher.Exec(t.Context(), "select pg_create_logical_replication_slot('s', 'pgoutput')") // create subscription would wait for itself on one server
-		require.NoError(t, err)
-		i.sql("create subscription s connection '" + keywords(t, source) + "' publication p with (create_slot = false, slot_name = 's', copy_data = false)")
-		_, found := i.examine()
-		require.Equal(t, []string{id}, idsOf(found))
-		require.Contains(t, found[0].Seen, "subscription s writes to "+map[string]string{"stock, basket": "2 tables: public.basket, public.stock", "fence.resource": "1 table: fence.resource"}[tables])
-		if id == "subscription-on-fences" {
-			i.mend(found[0])
-		} else {
-			i.sql("alter subscription s disable", "alter subscription s set (slot_name = none)", "drop subscription s")
-		}
-		require.NoError(t, execute(t, publisher, "drop publication p"))
-		require.Eventually(t, func() bool {
-			_, err := publisher.Exec(t.Context(), "select pg_drop_replication_slot('s')")
-			return err == nil
-		}, time.Minute, 10*time.Millisecond)
-		i.findsNothing()
-	}
-}
-
 // nameOf is the database of a DSN.
 func nameOf(t *testing.T, dsn string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
 	return config.Database
-}
-
-// keywords is a URL as keywords, for SQL.
-func keywords(t *testing.T, dsn string) string {
-	t.Helper()
-	config, err := pgx.ParseConfig(dsn)
-	require.NoError(t, err)
-	return fmt.Sprintf("host=%s port=%d user=%s dbname=%s", config.Host, config.Port, config.User, config.Database)
-}
-
-func TestDoctor_FindsAPoolerInStatementMode(t *testing.T) {
-	t.Parallel()
-	pg := pgserver.Shared(t)
-	pooler := func(mode string) string {
-		p, err := pgbouncer.Start(t.Context(), pg, &pgbouncer.Config{Settings: map[string]string{"pool_mode": mode}})
-		require.NoError(t, err)
-		stopLater(t, p)
-		dsn, err := p.DSN(migrated(t))
-		require.NoError(t, err)
-		return dsn
-	}
-	_, found := examine(t, "--database-url", pooler("transaction"), "--ignore", "durability-off")
-	require.Empty(t, found)
-	code, found := examine(t, "--database-url", pooler("statement"))
-	require.Equal(t, []string{"pooler-statement-mode"}, idsOf(found))
-	require.Equal(t, cli.ExitNotReady, code)
-}
-
-// Servers that don't answer are findings, and the others are examined.
-func TestDoctor_ExaminesTheServersThatAnswer(t *testing.T) {
-	t.Parallel()
-	i := onShared(t, nil)
-	away := "postgres://me@" + closedPort + "/shop"
-	i.sql("alter table fence.rejection set unlogged")
-	code, found := examine(t, append([]string{"--database-url", away}, i.flags...)...)
-	require.Equal(t, []string{"tables-unlogged", "postgres-unreachable"}, idsOf(found))
-	require.Equal(t, cli.ExitViolated, code)
-	code, found = examine(t, "--etcd-endpoints", closedPort, "--database-url", i.dsn, "--ignore", "durability-off")
-	require.Equal(t, []string{"tables-unlogged", "etcd-unreachable"}, idsOf(found))
-	require.Equal(t, cli.ExitViolated, code)
-	code, found = examine(t, "--etcd-endpoints", closedPort)
-	require.Equal(t, []string{"etcd-unreachable"}, idsOf(found))
-	require.Contains(t, found[0].Seen, "connection refused")
-	require.Equal(t, cli.ExitNotReady, code)
-
-	empty := pgserver.Database(t)
-	code, found = examine(t, "--database-url", empty, "--ignore", "durability-off")
-	require.Equal(t, []string{"not-migrated"}, idsOf(found))
-	require.Equal(t, cli.ExitNotReady, code)
-	mended := &installation{t: t, dsn: empty}
-	mended.mend(found[0])
-	_, found = examine(t, "--database-url", empty, "--ignore", "durability-off")
-	require.Empty(t, found)
-
-	mended.sql("alter schema fence rename to locks")
-	for _, schema := range []string{"fence", "locks"} {
-		code, found = examine(t, "--database-url", empty, "--ignore", "durability-off", "--schema", schema)
-		require.Equal(t, []string{"schema-renamed"}, idsOf(found))
-		require.Equal(t, cli.ExitNotReady, code)
-	}
-	mended.mend(found[0])
-	_, found = examine(t, "--database-url", empty, "--ignore", "durability-off")
-	require.Empty(t, found)
-}
-
-// A variable stands for its flag also where the flag says what is examined.
-func TestDoctor_ExaminesTheEtcdOfAVariable(t *testing.T) {
-	url := migrated(t)
-	doctor := func() clitest.Ending { return fencectl(t, "doctor", "--ignore", "durability-off") }
-	t.Setenv("FENCEKIT_DATABASE_URL", url)
-	without := doctor()
-	require.Equal(t, cli.ExitOK, without.Code, without.Stdout)
-	require.Regexp(t, `^etcd was not examined, \S+: \d+ checks, nothing found\n$`, without.Stderr)
-	t.Setenv("FENCEKIT_ETCD_ENDPOINTS", "http://"+closedPort)
-	with := doctor()
-	require.Equal(t, cli.ExitNotReady, with.Code)
-	require.Contains(t, with.Stdout, "etcd-unreachable")
-	require.Contains(t, with.Stderr, "etcd at http://")
-	t.Setenv("FENCEKIT_DATABASE_URL", "")
-	require.Regexp(t, `^etcd at \S+, no database was examined: \d+ checks, 1 not-ready\n$`, doctor().Stderr)
 }
 
 // Findings about a schema of another name, beside one that is healthy, are mended there.

@@ -13,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/doctor"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // A healthy installation gives no finding: no false alarms.
@@ -179,21 +178,6 @@ func (i *installation) findsTroubles() {
 	i.verifies()
 }
 
-// What is wrong with a server is one finding, whatever databases are there; a database that doesn't exist is another one.
-func TestDoctor_TellsServersFromDatabases(t *testing.T) {
-	t.Parallel()
-	code, found := examine(t, "--database-url", "postgres://me@"+closedPort+"/a", "--database-url", "postgres://me@"+closedPort+"/b")
-	require.Equal(t, cli.ExitNotReady, code)
-	require.Equal(t, []string{"postgres-unreachable"}, idsOf(found))
-	require.Equal(t, closedPort+"/a, "+closedPort+"/b", found[0].Server)
-	require.Contains(t, found[0].Seen, "connection refused")
-
-	code, found = examine(t, "--ignore", "durability-off", "--database-url", with(t, pgserver.Database(t), "dbname", "no-such"))
-	require.Equal(t, cli.ExitNotReady, code)
-	require.Equal(t, []string{"database-missing"}, idsOf(found))
-	require.Equal(t, `create database "no-such";`, found[0].Run[0])
-}
-
 func TestDoctor_TheExitCodeIsThatOfTheWorstFinding(t *testing.T) {
 	t.Parallel()
 	of := func(severities ...doctor.Severity) (found []doctor.Finding) {
@@ -207,31 +191,4 @@ func TestDoctor_TheExitCodeIsThatOfTheWorstFinding(t *testing.T) {
 	require.Equal(t, cli.ExitInconclusive, exitOf(of(doctor.Warning, doctor.Inconclusive)))
 	require.Equal(t, cli.ExitNotReady, exitOf(of(doctor.Inconclusive, doctor.NotReady)))
 	require.Equal(t, cli.ExitViolated, exitOf(of(doctor.Inconclusive, doctor.NotReady, doctor.Violated)))
-}
-
-func TestDoctor_PrintsFindingsBySeverity(t *testing.T) {
-	t.Parallel()
-	text := findingsText([]doctor.Finding{
-		{ID: "a-warning", Severity: doctor.Warning, Server: "etcd", Seen: "s", Why: "w", Fix: "f"},
-		{ID: "a-violation", Severity: doctor.Violated, Server: "db:5432/shop", Seen: strings.Repeat("seen ", 30), Why: "w", Fix: "f",
-			Run: []string{strings.Repeat("command ", 15) + "end"}},
-	}, cli.UsualWidth)
-	require.Equal(t, `VIOLATED
-
-  a-violation  db:5432/shop
-    seen  seen seen seen seen seen seen seen seen seen seen seen seen seen seen
-          seen seen seen seen seen seen seen seen seen seen seen seen seen seen
-          seen seen
-    why   w
-    fix   f
-          command command command command command command command command command command command command command command command end
-
-WARNING
-
-  a-warning  etcd
-    seen  s
-    why   w
-    fix   f
-
-`, text)
 }

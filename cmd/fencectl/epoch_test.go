@@ -129,26 +129,6 @@ func TestEpochBump_RaisesTheDatabasesAndEtcd(t *testing.T) {
 	require.Regexp(t, `(?m)^etcd `+e.prefix+`/epoch in cluster [0-9a-f]+ +7 +\d+ +- +- +- +-$`, table)
 }
 
-func TestEpoch_MistakesAreUsageErrors(t *testing.T) {
-	t.Parallel()
-	e := newEpochOf(t, 1)
-	for args, says := range map[string]string{
-		"bump":                                       "--reason is required",
-		"bump --reason a --trust me":                 `--trust is "me", want databases or etcd`,
-		"show --database-url " + e.dsns[0]:           "twice",
-		"show --etcd-prefix " + e.prefix:             "--etcd-prefix has " + e.prefix + " twice",
-		"show --database-url postgres://a:b/c@d/e":   "has an @ after its host",
-		"bump --reason " + strings.Repeat("x", 1001): "1 to 1000 bytes",
-	} {
-		got := e.run(strings.Fields(args)...)
-		require.Equal(t, cli.ExitUsage, got.Code, "%s: %s", args, got.Stderr)
-		require.Contains(t, got.Stderr, says)
-	}
-	got := fencectl(t, append([]string{"epoch", "show"}, e.flags[:4]...)...)
-	require.Equal(t, cli.ExitUsage, got.Code)
-	require.Contains(t, got.Stderr, "--database-url (FENCEKIT_DATABASE_URL) is required")
-}
-
 // Nothing is written unless everything can be.
 func TestEpochBump_WritesNothingIfItCantWriteAll(t *testing.T) {
 	t.Parallel()

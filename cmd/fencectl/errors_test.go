@@ -3,20 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/pgproxy"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 func TestUsage_Is64WithAHint(t *testing.T) {
@@ -54,23 +49,6 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		{"migrate get --version 1 --all", "exclude each other", "fencectl migrate get"},
 	} {
 		clitest.RequireUsageError(t, newRoot(), c.args, c.says, c.hints)
-	}
-}
-
-func TestHelp_OfEachCommand(t *testing.T) {
-	t.Parallel()
-	for command, says := range map[string]string{
-		"":               "3   environment not ready",
-		"migrate":        "Commands:",
-		"migrate up":     "fencectl migrate up [flags]",
-		"migrate status": "exit code is 0 if all are applied and 3",
-		"migrate get":    "psql -1 -v ON_ERROR_STOP=1",
-		"tokens history": "fencectl tokens history RESOURCE [flags]",
-		"audit report":   "exit code is 0 if nothing is wrong, 1 if",
-		"audit why":      "fencectl audit why RESOURCE [flags]",
-		"version":        "fencectl version [flags]",
-	} {
-		clitest.RequireHelp(t, newRoot, command, says)
 	}
 }
 
@@ -116,37 +94,6 @@ func TestErrors_NeverPrintThePassword(t *testing.T) {
 // closedPort is an address that refuses connections. No program gets this port by asking for a free one.
 const closedPort = "127.0.0.1:1"
 
-func TestErrors_SayWhatToDo(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	role := newRole(t, dsn, "login")
-	as := func(role string) string { return with(t, with(t, dsn, "user", role), "password", "pw") }
-	require.NoError(t, execute(t, connect(t, dsn), `create schema old;
-		create function old.current_setting(text) returns text language sql as $$
-			select case $1 when 'server_version_num' then '130016' when 'server_version' then '13.16' else pg_catalog.current_setting($1) end $$`))
-	for name, c := range map[string]struct {
-		args []string
-		says []string
-	}{
-		"no server":    {[]string{"status", "--database-url", "postgres://me@" + closedPort + "/shop"}, []string{"fencectl: failed to connect", "connection refused", "Check that Postgres runs, and where: --database-url (FENCEKIT_DATABASE_URL), PGHOST"}},
-		"no host":      {[]string{"status", "--database-url", "postgres://me@no-such-host.invalid/shop"}, []string{"no-such-host.invalid", "Check that Postgres runs"}},
-		"no database":  {[]string{"status", "--database-url", with(t, dsn, "dbname", "no_such_database")}, []string{"no_such_database", "Create the database first"}},
-		"no login":     {[]string{"status", "--database-url", as(newRole(t, dsn, "nologin"))}, []string{"not permitted to log in", "Check user and password"}},
-		"may not read": {[]string{"status", "--database-url", as(role)}, []string{"permission denied for schema fence", "--help says which one it needs"}},
-		"may not make": {[]string{"up", "--schema", "shop", "--database-url", as(role)}, []string{"permission denied for database", "--help says which one it needs"}},
-		// The server is made to look old by a function that shadows its own.
-		"old server": {[]string{"up", "--schema", "shop", "--database-url", with(t, dsn, "search_path", "old,pg_catalog")}, []string{"PostgreSQL 13.16, and 14 is the oldest that works"}},
-	} {
-		got := fencectl(t, append([]string{"migrate"}, c.args...)...)
-		require.Equal(t, cli.ExitNotReady, got.Code, name+": "+got.Stderr)
-		require.Empty(t, got.Stdout, name)
-		require.LessOrEqual(t, strings.Count(got.Stderr, "dial error"), 1, got.Stderr)
-		for _, text := range c.says {
-			require.Contains(t, got.Stderr, text, name)
-		}
-	}
-}
-
 // newRole makes a role of the server, which lives no longer than the test.
 func newRole(t *testing.T, dsn, attribute string) (name string) {
 	t.Helper()
@@ -163,20 +110,6 @@ func newRole(t *testing.T, dsn, attribute string) (name string) {
 	return name
 }
 
-func TestErrors_BadLibpqVariableIsUsage(t *testing.T) {
-	t.Setenv("PGPORT", "nonsense")
-	got := fencectl(t, "migrate", "status")
-	require.Equal(t, cli.ExitUsage, got.Code)
-	require.Contains(t, got.Stderr, "libpq's variables")
-}
-
-func TestErrors_NameTheFileThatCannotBeRead(t *testing.T) {
-	t.Parallel()
-	got := fencectl(t, "migrate", "status", "--database-url", "host=127.0.0.1 sslmode=verify-full sslrootcert=/no/such/file")
-	require.Equal(t, cli.ExitUsage, got.Code)
-	require.Contains(t, got.Stderr, "open /no/such/file: no such file")
-}
-
 // A server that takes the connection and never says anything.
 func TestTimeout_EndsTheWaitForASilentServer(t *testing.T) {
 	t.Parallel()
@@ -186,41 +119,6 @@ func TestTimeout_EndsTheWaitForASilentServer(t *testing.T) {
 	got := fencectl(t, "migrate", "status", "--timeout", "50ms", "--database-url", "postgres://me@"+listener.Addr().String()+"/shop?sslmode=disable")
 	require.Equal(t, cli.ExitNotReady, got.Code)
 	require.Contains(t, got.Stderr, "gave up after 50ms (--timeout)")
-}
-
-func TestTimeout_EndsTheWaitForALock(t *testing.T) {
-	t.Parallel()
-	dsn := pgserver.Database(t)
-	release := block(t, dsn)
-	got := fencectl(t, "migrate", "up", "--timeout", "300ms", "--database-url", dsn)
-	require.Equal(t, cli.ExitNotReady, got.Code)
-	require.Contains(t, got.Stderr, "gave up after 300ms (--timeout)")
-	release()
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "up", "--database-url", dsn).Code)
-}
-
-// Giving up must not wait for the server that gave the reason to: left to
-// itself, closing the connection takes 15 s.
-func TestInterrupt_DoesNotWaitForAFrozenServer(t *testing.T) {
-	t.Parallel()
-	dsn := pgserver.Database(t)
-	defer block(t, dsn)()
-	proxy, err := pgproxy.New(dsn)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, proxy.Close()) }()
-	ctx, interrupt := context.WithCancel(t.Context())
-	defer interrupt()
-	code := make(chan int, 1)
-	go func() {
-		code <- cli.Run(ctx, newRoot(), []string{"migrate", "up", "--timeout", "10m", "--database-url", proxy.DSN()}, io.Discard, io.Discard)
-	}()
-	awaitBlocked(t, dsn)
-	proxy.Pause(pgproxy.ToServer)
-	proxy.Pause(pgproxy.ToClient)
-	began := time.Now()
-	interrupt()
-	require.Equal(t, cli.ExitInconclusive, <-code)
-	require.Less(t, time.Since(began), 14*time.Second)
 }
 
 // block makes "migrate up" wait for a transaction that has made the schema and

@@ -63,43 +63,6 @@ func onEtcd(t *testing.T) (prefix string, flags []string) {
 	return prefix, []string{"--etcd-endpoints", etcdserver.Shared(t).Endpoint(), "--etcd-prefix", prefix}
 }
 
-func TestEtcdFlags_MistakesAreUsageErrors(t *testing.T) {
-	dir := t.TempDir()
-	noPEM := filepath.Join(dir, "no.pem")
-	require.NoError(t, os.WriteFile(noPEM, []byte("x"), 0o600))
-	for args, says := range map[string]string{
-		"--etcd-endpoints=":                                  "--etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is empty",
-		"--etcd-endpoints=a,,b":                              `"" is no endpoint`,
-		"--etcd-endpoints=ftp://a":                           "neither http:// nor https://",
-		"--etcd-endpoints=http://a,https://b":                `"http://a" and "https://b" differ in http or https`,
-		"--etcd-endpoints=http://me:s3cret@a":                "has an @: an endpoint is http://HOST:PORT",
-		"--etcd-endpoints=http://a --etcd-cacert=" + noPEM:   "speaks plain text; write https://",
-		"--etcd-cacert=" + noPEM:                             "has no certificate in PEM form",
-		"--etcd-cacert=/no/such/file":                        "open /no/such/file: no such file",
-		"--etcd-cert=" + noPEM:                               "--etcd-cert and --etcd-key belong together",
-		"--etcd-cert=" + noPEM + " --etcd-key=" + noPEM:      "--etcd-cert and --etcd-key: tls: failed to find any PEM data",
-		"--etcd-user=app":                                    "no password for --etcd-user app: set FENCEKIT_ETCD_PASSWORD or --etcd-password-file",
-		"--etcd-user=app --etcd-password-file=/no/such/file": "open /no/such/file: no such file",
-		"--etcd-password-file=" + noPEM:                      "no --etcd-user",
-		"--etcd-prefix=":                                     "--etcd-prefix is empty",
-		"--etcd-prefix=a/":                                   "ends in a slash",
-		"--timeout=0s":                                       "want more than 0",
-		"--etcd-password=s3cret":                             "unknown flag --etcd-password",
-	} {
-		clitest.RequireUsageError(t, newRoot(), "locks list "+args, says, "fencectl locks list")
-		require.NotContains(t, fencectl(t, strings.Fields("locks list "+args)...).Stderr, "s3cret")
-	}
-}
-
-func TestEtcdFlags_VariablesStandIn(t *testing.T) {
-	prefix, _ := onEtcd(t)
-	held, err := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix}).Acquire(t.Context(), "sku/42")
-	require.NoError(t, err)
-	got := fencectlProcess(t, []string{"FENCEKIT_ETCD_ENDPOINTS=" + etcdserver.Shared(t).Endpoint(), "FENCEKIT_ETCD_PREFIX=" + prefix}, "locks", "list")
-	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-	require.Contains(t, got.Stdout, held.Grant().Holder)
-}
-
 // requireNotReady requires an error of the environment, with what to do on a line of its own.
 func requireNotReady(t *testing.T, got clitest.Ending, says, advice string) {
 	t.Helper()

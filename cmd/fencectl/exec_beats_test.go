@@ -100,15 +100,6 @@ func (b *beats) note(pid int, at int64) {
 	b.last[pid] = at
 }
 
-func (b *beats) awaitBoth(t *testing.T) {
-	t.Helper()
-	select {
-	case <-b.both:
-	case <-time.After(time.Minute):
-		require.FailNow(t, "the command's processes don't begin")
-	}
-}
-
 // awaitOver returns when the last of the processes was known to live.
 func (b *beats) awaitOver(t *testing.T) (at int64) {
 	t.Helper()

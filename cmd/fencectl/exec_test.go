@@ -4,23 +4,18 @@ package main
 
 import (
 	"bufio"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
-	"github.com/fencekit/fencekit/internal/clock"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 // execArgs is a command line of "exec" with the test's own prefix, and a lock that outlives a pause of the machine.
@@ -66,60 +61,6 @@ func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
 	}
 }
 
-func TestExec_WaitsNoLongerThanAllowed(t *testing.T) {
-	t.Parallel()
-	prefix, flags := onEtcd(t)
-	held, err := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix}).Acquire(t.Context(), "r")
-	require.NoError(t, err)
-	for _, wait := range []string{"0s", "5s"} { // time enough to queue, and to learn who holds the lock
-		got := fencectlProcess(t, nil, execArgs(append(flags, "--wait", wait), "r", "echo", "ran")...)
-		require.Equal(t, ended(exitNotAcquired, "", "fencectl: fence: r is locked by "+held.Grant().Holder+"\n"), got)
-	}
-	cmd := clitest.Child(t, nil, execArgs(flags, "r", "sh", "-c", "exit 5")...)
-	require.NoError(t, cmd.Start())
-	require.Eventually(t, func() bool { return len(queued(t, "r", flags)) == 2 }, time.Minute, 10*time.Millisecond)
-	require.NoError(t, held.Release(t.Context()))
-	require.Equal(t, 5, clitest.ExitCode(t, cmd.Wait))
-}
-
-func TestExec_InterruptedWhileItWaitsRunsNothing(t *testing.T) {
-	t.Parallel()
-	prefix, flags := onEtcd(t)
-	_, err := newLocker(t, etcdserver.Client(t), etcd.Config{Prefix: prefix}).Acquire(t.Context(), "r")
-	require.NoError(t, err)
-	cmd := clitest.Child(t, nil, execArgs(flags, "r", "echo", "ran")...)
-	var stdout strings.Builder
-	cmd.Stdout = &stdout
-	require.NoError(t, cmd.Start())
-	require.Eventually(t, func() bool { return len(queued(t, "r", flags)) == 2 }, time.Minute, 10*time.Millisecond)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, cli.ExitInconclusive, clitest.ExitCode(t, cmd.Wait))
-	require.Empty(t, stdout.String())
-	require.Len(t, queued(t, "r", flags), 1)
-}
-
-func TestExec_MistakesAreUsageErrors(t *testing.T) {
-	t.Setenv("PGHOST", "")
-	t.Setenv("PGDATABASE", "")
-	for args, says := range map[string]string{
-		"exec":                             "takes RESOURCE -- COMMAND",
-		"exec r":                           "takes RESOURCE -- COMMAND",
-		"exec r true":                      "takes RESOURCE -- COMMAND",
-		"exec r --":                        "takes RESOURCE -- COMMAND",
-		"exec -- r true":                   "takes RESOURCE -- COMMAND",
-		"exec r --wait -1s -- true":        "--wait is -1s",
-		"exec r --kill-after 4s -- true":   "--kill-after is 4s, want 0s to a third of --ttl (10s)",
-		"exec r --kill-after -1s -- true":  "--kill-after is -1s",
-		"exec r --claim -- true":           "--claim needs a database",
-		"exec r --ttl 1500ms -- true":      "--ttl is 1.5s, want whole seconds",
-		"exec r --schema= -- true":         "--schema is empty",
-		"exec r --etcd-endpoints= -- true": "is empty",
-		"exec " + strings.Repeat("r", 513) + " -- true": "at most 512",
-	} {
-		clitest.RequireUsageError(t, newRoot(), args, says, "fencectl exec")
-	}
-}
-
 // lines starts a command under "exec" and returns what it writes, line by line.
 func lines(t *testing.T, flags []string, resource, script string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
@@ -154,24 +95,6 @@ func TestExec_ForwardsSignals(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	require.False(t, out.Scan())
 	require.Equal(t, 9, clitest.ExitCode(t, cmd.Wait), "not that of an interrupt")
-}
-
-// What the command leaves behind in its group ends before the lock is released, even if it
-// ignores SIGTERM.
-func TestExec_EndsWhatTheCommandLeavesBehind(t *testing.T) {
-	t.Parallel()
-	_, flags := onEtcd(t)
-	b := newBeats(t)
-	cmd := clitest.Child(t, nil, execArgs(append(flags, "--kill-after", "200ms"), "r", "sh", "-c", `"$0" "$@" & read until; exit 3`, os.Args[0], beatRole, b.pipe, "parent")...)
-	input, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	b.awaitBoth(t)
-	require.NoError(t, input.Close())
-	require.Equal(t, 3, clitest.ExitCode(t, cmd.Wait))
-	end := clock.Now()
-	require.Less(t, b.awaitOver(t), end, "fencectl ended before all of the group had")
-	require.Empty(t, queued(t, "r", flags))
 }
 
 // If the watchdog is killed, the command is ended: nothing would end it at the deadline.

@@ -3,20 +3,14 @@ package main
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
-
-func portOf(config *pgx.ConnConfig) string { return strconv.Itoa(int(config.Port)) }
 
 func TestFlags_VariableStandsInAndFlagWins(t *testing.T) {
 	dsn := pgserver.Database(t)
@@ -34,13 +28,6 @@ func TestFlags_VariableStandsInAndFlagWins(t *testing.T) {
 	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--timeout", "5m").Code)
 }
 
-func TestFlags_EmptyVariableCountsAsUnset(t *testing.T) {
-	for _, name := range []string{"SCHEMA", "OUTPUT", "TIMEOUT"} {
-		t.Setenv("FENCEKIT_"+name, "")
-	}
-	require.Contains(t, get(t), `"fence".resource`)
-}
-
 func TestFlags_BadVariableIsUsageAndNamed(t *testing.T) {
 	for name, value := range map[string]string{"FENCEKIT_SCHEMA": "Fence", "FENCEKIT_OUTPUT": "xml", "FENCEKIT_TIMEOUT": "soon"} {
 		t.Run(name, func(t *testing.T) {
@@ -52,33 +39,5 @@ func TestFlags_BadVariableIsUsageAndNamed(t *testing.T) {
 			require.NoError(t, os.Unsetenv(name))
 			require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "get").Code)
 		})
-	}
-}
-
-func TestFlags_HelpNamesEachVariable(t *testing.T) {
-	t.Parallel()
-	up, _, err := newRoot().Find([]string{"migrate", "up"})
-	require.NoError(t, err)
-	help := fencectl(t, "migrate", "up", "--help")
-	require.Equal(t, cli.ExitOK, help.Code)
-	require.Empty(t, help.Stderr)
-	up.InheritedFlags().VisitAll(func(f *pflag.Flag) {
-		require.Contains(t, help.Stdout, "--"+f.Name)
-		require.Contains(t, help.Stdout, "("+cli.Variable(f)+")")
-	})
-	require.Contains(t, help.Stdout, "FENCEKIT_DATABASE_URL")
-}
-
-func TestFlags_OfADatabaseAreThoseOfMigrate(t *testing.T) {
-	t.Parallel()
-	for _, command := range []string{"", "version"} {
-		help := fencectl(t, append(strings.Fields(command), "--help")...).Stdout
-		require.Contains(t, help, "--output", command)
-		for _, flag := range []string{"--database-url", "--schema", "--timeout"} {
-			require.NotContains(t, help, flag, command)
-		}
-	}
-	for _, line := range []string{"migrate get --schema shop", "migrate --schema shop get", "--schema shop migrate get"} {
-		require.Contains(t, fencectl(t, strings.Fields(line)...).Stdout, `"shop".resource`, line)
 	}
 }

@@ -104,13 +104,6 @@ func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
 	require.Regexp(t, `(?m)^sku/42 +`+held.Grant().Holder+` +`+held.Grant().Token.String()+` +1 +\d+s +\d+s +2 +\d+s +- +-$`, table)
 }
 
-func TestLocksQueue_RejectsABadName(t *testing.T) {
-	t.Parallel()
-	got := fencectl(t, "locks", "queue", "")
-	require.Equal(t, cli.ExitUsage, got.Code)
-	require.Contains(t, got.Stderr, "resource is empty")
-}
-
 func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
 	t.Parallel()
 	prefix, flags := onEtcd(t)
@@ -152,12 +145,4 @@ func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
 	require.Empty(t, states["free"].Holder)
 	require.NoError(t, execute(t, connect(t, dsn), "update fence.resource set token = token - 1 where name = 'claimed'"))
 	require.Equal(t, driftUnclaimed, listed(t, append(flags, "--resource", "claimed")...)[0].Drift)
-}
-
-func TestLocksList_SaysWhatIsWrongWithTheDatabase(t *testing.T) {
-	t.Parallel()
-	_, flags := onEtcd(t)
-	got := fencectl(t, append([]string{"locks", "list", "--database-url", "postgres://me@" + closedPort + "/shop"}, flags...)...)
-	require.Equal(t, cli.ExitNotReady, got.Code)
-	require.Contains(t, got.Stderr, "Check that Postgres runs")
 }

@@ -4,11 +4,9 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -30,66 +28,6 @@ func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 		fencectl(t, "migrate", "up", "--database-url", dsn))
 }
 
-func TestMigrateUp_Formats(t *testing.T) {
-	t.Parallel()
-	list := each(t, func(m postgres.Migration) string {
-		return fmt.Sprintf("  {\n    \"version\": %d,\n    \"name\": %q\n  },\n", m.Version, m.Name)
-	})
-	for format, want := range map[string][2]string{ // first run, second run
-		"json": {"[\n" + strings.TrimSuffix(list, ",\n") + "\n]\n", "[]\n"},
-		"jsonl": {each(t, func(m postgres.Migration) string {
-			return fmt.Sprintf(`{"version":%d,"name":%q}`+"\n", m.Version, m.Name)
-		}), ""},
-		"csv": {"version,name\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s\n", m.Version, m.Name) }), "version,name\n"},
-	} {
-		t.Run(format, func(t *testing.T) {
-			t.Parallel()
-			dsn := pgserver.Database(t)
-			for _, stdout := range want {
-				got := fencectl(t, "migrate", "up", "-o", format, "--database-url", dsn)
-				require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
-				require.Equal(t, stdout, got.Stdout)
-			}
-		})
-	}
-}
-
-// A failure on the way must not hide what was applied before it, nor be hidden
-// by it.
-func TestMigrateUp_ReportsWhatWasAppliedBeforeAFailure(t *testing.T) {
-	t.Parallel()
-	dsn := pgserver.Database(t)
-	require.NoError(t, execute(t, connect(t, dsn), `create schema fence;
-		create function fence.raise_durability() returns void language sql as '' -- is in the way of the second`))
-	got := fencectl(t, "migrate", "up", "--database-url", dsn)
-	require.Equal(t, cli.ExitNotReady, got.Code)
-	require.Equal(t, "VERSION  NAME\n1        schema\n", got.Stdout)
-	require.Contains(t, got.Stderr, "migration 2 (functions)")
-	require.Contains(t, got.Stderr, "already exists")
-	require.NotContains(t, got.Stderr, "applied 1")
-}
-
-func TestMigrateStatus_Applied(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	at := func(m postgres.Migration) string { return fmt.Sprintf("2026-01-02T03:%02d:05.678901Z", 4+m.Version) }
-	list := each(t, func(m postgres.Migration) string {
-		return fmt.Sprintf("  {\n    \"version\": %d,\n    \"name\": %q,\n    \"applied_at\": %q\n  },\n", m.Version, m.Name, at(m))
-	})
-	for format, stdout := range map[string]string{
-		"table": fmt.Sprintf("VERSION  %-*s  APPLIED AT\n", nameWidth(t), "NAME") + each(t, func(m postgres.Migration) string {
-			return fmt.Sprintf("%-9d%-*s  %s\n", m.Version, nameWidth(t), m.Name, at(m))
-		}),
-		"json": "[\n" + strings.TrimSuffix(list, ",\n") + "\n]\n",
-		"jsonl": each(t, func(m postgres.Migration) string {
-			return fmt.Sprintf(`{"version":%d,"name":%q,"applied_at":%q}`+"\n", m.Version, m.Name, at(m))
-		}),
-		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,%s\n", m.Version, m.Name, at(m)) }),
-	} {
-		require.Equal(t, ended(cli.ExitOK, stdout, ""), fencectl(t, "migrate", "status", "-o", format, "--database-url", dsn), format)
-	}
-}
-
 func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
@@ -108,26 +46,6 @@ func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	var schemas int
 	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "select count(*) from pg_namespace where nspname in ('fence', 'shop')").Scan(&schemas))
 	require.Zero(t, schemas)
-}
-
-func TestMigrateStatus_TimesAreUTC(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 2*60*60))
-	state := stateOf(postgres.Migration{Version: 1, Name: "schema", AppliedAt: at})
-	require.Equal(t, []string{"1", "schema", "2026-01-02T01:04:05Z"}, state.Cells())
-}
-
-func TestMigrateStatus_OneMissing(t *testing.T) {
-	t.Parallel()
-	dsn := pgserver.Database(t)
-	last := known(t)[len(known(t))-1]
-	for _, m := range known(t)[:len(known(t))-1] {
-		require.NoError(t, execute(t, connect(t, dsn), get(t, "--version", strconv.Itoa(m.Version))))
-	}
-	got := fencectl(t, "migrate", "status", "-o", "csv", "--database-url", dsn)
-	require.Equal(t, cli.ExitNotReady, got.Code)
-	require.Regexp(t, fmt.Sprintf(`(?s)^version,name,applied_at\n1,schema,20\d\d-.*Z\n%d,%s,\n$`, last.Version, last.Name), got.Stdout)
-	require.Contains(t, got.Stderr, "lacks 1 migration; run \"fencectl migrate up\"\n")
 }
 
 // known returns the migrations there are.
@@ -217,15 +135,6 @@ func catalog(t *testing.T, conn *pgx.Conn) []string {
 	return lines
 }
 
-func TestMigrateGet_AppliedTwiceFailsAndChangesNothing(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connect(t, dsn)
-	before := catalog(t, conn)
-	require.Error(t, execute(t, conn, get(t, "--version", "2")))
-	require.Equal(t, before, catalog(t, conn))
-}
-
 func TestMigrateGet_OneOrAllInEachFormat(t *testing.T) {
 	t.Parallel()
 	all := get(t, "--all", "--schema", "shop")
@@ -261,19 +170,4 @@ func TestMigrateGet_OneOrAllInEachFormat(t *testing.T) {
 		rows[i][2] = strings.TrimPrefix(rows[i][2], "'") // a spreadsheet would take "--" for a formula
 	}
 	require.Equal(t, table, rows)
-}
-
-func TestMigrate_FindsTheDatabaseByLibpqVariables(t *testing.T) {
-	dsn := migrated(t)
-	config, err := pgx.ParseConfig(dsn)
-	require.NoError(t, err)
-	t.Setenv("PGHOST", config.Host)
-	t.Setenv("PGPORT", portOf(config))
-	t.Setenv("PGUSER", config.User)
-	t.Setenv("PGPASSWORD", config.Password)
-	t.Setenv("PGDATABASE", config.Database)
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status").Code)
-	require.NoError(t, os.Setenv("PGDATABASE", "no_such_database"))
-	require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status").Code)
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--database-url", dsn).Code)
 }

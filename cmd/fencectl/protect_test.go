@@ -38,25 +38,3 @@ func TestProtect_FromAuditToEnforce(t *testing.T) {
 	require.Contains(t, fencectl(t, "protect", "stock", "--mode", "warn", "--database-url", dsn).Stderr, `--mode is "warn", want audit or enforce`)
 	require.Contains(t, fencectl(t, "protect", "stock", "--resource", "sku", "--schema", "fence_2", "--database-url", dsn).Stderr, "migrate up")
 }
-
-// The commands that the list prints repair what it shows, and leave the mode and the expression.
-func TestProtected_PrintsWhatRepairs(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	conn := connect(t, dsn)
-	require.NoError(t, execute(t, conn, `create table "My stock" (sku int primary key, qty int); create table gone (sku int)`))
-	for _, table := range []string{`"My stock"`, "gone"} {
-		require.Equal(t, cli.ExitOK, fencectl(t, "protect", table, "--resource", "'sku/' || sku", "--mode", "enforce", "--database-url", dsn).Code)
-	}
-	require.NoError(t, execute(t, conn, `alter table "My stock" disable trigger fencekit_protect; drop table gone; alter table fence.pending_write disable trigger pending_write_sealed`))
-	const problem = "the check at COMMIT (trigger pending_write_sealed) is gone, was changed, or is not enabled always"
-	require.Equal(t, ended(cli.ExitViolated, "table,mode,resource,problem,unguarded,last\n"+
-		"\"\"\"My stock\"\"\",enforce,'sku/' || sku,\"\"\"My stock\"\" lacks a trigger, or it is not enabled always; "+problem+"\",0,\npublic.gone,enforce,'sku/' || sku,the table is gone,0,\n",
-		"fencectl: 2 of 2 tables are not fully protected: run\n  fencectl doctor\n  fencectl protect '\"My stock\"'\n  fencectl unprotect public.gone\n"),
-		fencectl(t, "protected", "--database-url", dsn, "-o", "csv"))
-	require.Contains(t, fencectl(t, "doctor", "--database-url", dsn).Stdout, "alter table \"fence\".pending_write enable always trigger pending_write_sealed;")
-	require.NoError(t, execute(t, conn, "alter table fence.pending_write enable always trigger pending_write_sealed"))
-	require.Equal(t, cli.ExitOK, fencectl(t, "unprotect", "public.gone", "--database-url", dsn).Code)
-	require.Equal(t, cli.ExitOK, fencectl(t, "protect", `"My stock"`, "--database-url", dsn).Code)
-	require.Equal(t, ended(cli.ExitOK, "table,mode,resource,problem,unguarded,last\n\"\"\"My stock\"\"\",enforce,'sku/' || sku,,0,\n", ""), fencectl(t, "protected", "--database-url", dsn, "-o", "csv"))
-}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -82,28 +81,4 @@ func TestReads_SayThatRowsAreHidden(t *testing.T) {
 		end loop; end $$`))
 	code, stderr = run(owner, "audit", "report", "--since", "2026-01-01", "--until", "now")
 	require.Equal(t, cli.ExitNotReady, code, stderr)
-}
-
-// What a server writes in another style, as the defaults of a database or a role may ask for, is read all the same.
-func TestReads_DependOnNoStyle(t *testing.T) {
-	t.Parallel()
-	dsn, all, plain := sold(t), readers(t), map[int]string{}
-	digits := regexp.MustCompile(`[0-9a-f.]*[0-9][0-9a-f.]*| +|-+`) // the times of now
-	run := func(i int) string {
-		got := fencectl(t, append(all[i], "--database-url", dsn)...)
-		return fmt.Sprint(got.Code, digits.ReplaceAllString(got.Stdout+got.Stderr, " "))
-	}
-	for i := range all {
-		plain[i] = run(i)
-	}
-	admin := connect(t, dsn)
-	for name, value := range map[string]string{
-		"datestyle": "'German'", "intervalstyle": "'iso_8601'", "bytea_output": "'escape'", "extra_float_digits": "-15", "timezone": "'Asia/Kathmandu'",
-		"standard_conforming_strings": "off", "search_path": "''", "default_transaction_read_only": "on", "default_transaction_isolation": "'serializable'", "client_encoding": "'LATIN1'",
-	} {
-		require.NoError(t, execute(t, admin, fmt.Sprintf("alter database %s set %s = %s", pgx.Identifier{admin.Config().Database}.Sanitize(), name, value)))
-	}
-	for i := range all {
-		require.Equal(t, plain[i], run(i), "%v", all[i])
-	}
 }

@@ -32,11 +32,6 @@ func TestMain(m *testing.M) {
 	chaos.Main(m, right, readsEarly, retriesByHand)
 }
 
-func TestTransfer_PassesWhatFindsTheMistakes(t *testing.T) {
-	t.Parallel()
-	chaos.Test(t, chaos.Config{Workload: right, Scenarios: []string{"expiry-at-every-await", "lost-answer"}})
-}
-
 // The mistakes that a scenario finds.
 func TestMistakes_AreFound(t *testing.T) {
 	t.Parallel()

@@ -2,19 +2,13 @@ package doctor
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -103,31 +97,6 @@ func TestExamine_LeavesTransactionsThatLockNoFence(t *testing.T) {
 	require.Empty(t, p.examine(Limits{Open: time.Nanosecond}))
 }
 
-func TestExamine_FindsALargeHistoryWithoutAPolicy(t *testing.T) {
-	t.Parallel()
-	p := newPatient(t)
-	p.fences("10")
-	found := requireOne(t, p.examine(Limits{HistoryBytes: 1}), "history-large", `^fence.history and its indexes take \d.* kB; the policy keeps all$`)
-	require.Equal(t, []string{"fencectl history policy --schema fence --keep 90d"}, found.Run)
-	require.NoError(t, postgres.SetPolicy(t.Context(), p.pool, "", postgres.Policy{Keep: 90 * 24 * time.Hour, KeepEntries: 1000, KeepOnce: time.Hour}))
-	require.Empty(t, p.examine(Limits{HistoryBytes: 1}))
-}
-
-// A limit that ends the comparison is a finding; so is what was found until then.
-func TestExamine_SaysWhatALimitLeftOut(t *testing.T) {
-	t.Parallel()
-	p := newPatient(t)
-	p.fences("10001")
-	require.Empty(t, p.examine(Limits{}))
-	requireOne(t, p.examine(Limits{Scan: time.Nanosecond}), "not-checked", `^can't examine fences and their history: compared 10000 fences in 1ns, and there are more; fencectl audit verify compares all$`)
-
-	p.sql("alter table fence.history disable trigger protect_kept_history")
-	p.sql("delete from fence.history where seq = 2 and resource = (select max(id) from fence.resource)")
-	p.sql("alter table fence.history enable always trigger protect_kept_history")
-	requireOne(t, p.examine(Limits{}), "history-missing", "^history of 1 resource: r/10001$")
-	require.Empty(t, p.examine(Limits{CountEntries: 1, Scan: time.Minute}), "of a long history only the ends are looked at")
-}
-
 // withoutTriggers runs SQL with the triggers of a table disabled.
 func (p *patient) withoutTriggers(table, sql string) {
 	p.t.Helper()
@@ -181,62 +150,6 @@ func TestExamine_FindsBrokenProtection(t *testing.T) {
 	p.sql("alter table stock disable trigger fencekit_protect_truncate")
 	found := requireOne(t, p.examine(Limits{}), "protection-broken", "^table public.stock, mode audit: public.stock lacks a trigger")
 	require.Equal(t, []string{"fencectl protect public.stock --schema fence --resource sku --mode audit"}, found.Run)
-}
-
-// What the finding says of a new partition: rows are protected, TRUNCATE is not.
-func TestExamine_FindsAPartitionWithoutTruncateTrigger(t *testing.T) {
-	t.Parallel()
-	p := newPatient(t)
-	p.sql("create table stock (sku text) partition by list (sku); select fence.protect_table('stock', 'sku', false)")
-	p.sql("create table stock_1 partition of stock default")
-	requireOne(t, p.examine(Limits{}), "protection-broken", "^table public.stock, mode enforce: public.stock_1 lacks a trigger")
-	for _, table := range []string{"stock", "stock_1"} {
-		_, err := p.pool.Exec(t.Context(), "insert into "+table+" values ('a')")
-		require.ErrorContains(t, err, "ZF", table)
-	}
-	p.sql("truncate stock_1")
-}
-
-// noStatus is an etcd whose members don't say how they are, as behind a proxy.
-type noStatus struct{ clientv3.Maintenance }
-
-func (noStatus) Status(context.Context, string) (*clientv3.StatusResponse, error) {
-	return nil, errors.New("unknown method Status")
-}
-
-func TestExamine_SaysThatNoMemberTellsItsStatus(t *testing.T) {
-	t.Parallel()
-	client, err := etcdserver.Shared(t).Client(t.Context())
-	require.NoError(t, err)
-	defer client.Close()
-	client.Maintenance = noStatus{client.Maintenance}
-	r := Examine(t.Context(), &Etcd{Client: client, Prefix: "silent-" + rand.Text(), TTL: 10 * time.Second}, nil, Limits{})
-	requireOne(t, r.Findings, "not-checked", "^can't examine etcd's members: no member says how it is: unknown method Status$")
-}
-
-// All keys of an etcd with many locks are looked at, in pages.
-func TestExamine_LooksAtAllKeys(t *testing.T) {
-	t.Parallel()
-	client, err := etcdserver.Shared(t).Client(t.Context())
-	require.NoError(t, err)
-	defer client.Close()
-	lease, err := client.Grant(t.Context(), 600)
-	require.NoError(t, err)
-	prefix := "many-" + rand.Text()
-	var puts []clientv3.Op
-	for n := range keysPerPage + 1 {
-		puts = append(puts, clientv3.OpPut(fmt.Sprintf("%s/locks/r%05d/1", prefix, n), "", clientv3.WithLease(lease.ID)))
-	}
-	puts = append(puts, clientv3.OpPut(prefix+"/locks/s/1", "")) // beyond the first page
-	for some := range slices.Chunk(puts, 128) {
-		_, err := client.Txn(t.Context()).Then(some...).Commit()
-		require.NoError(t, err)
-	}
-	examine := func(limits Limits) []Finding {
-		return Examine(t.Context(), &Etcd{Client: client, Prefix: prefix, TTL: 10 * time.Second}, nil, limits).Findings
-	}
-	requireOne(t, examine(Limits{}), "lock-without-lease", `^key ".*/locks/s/1" has no lease$`)
-	requireOne(t, examine(Limits{Scan: time.Nanosecond}), "not-checked", "^can't examine lock keys: looked at 10000 keys in 1ns, and there are more$")
 }
 
 // A database whose turn didn't come is not said to be unreachable.

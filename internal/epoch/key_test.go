@@ -3,7 +3,6 @@ package epoch
 import (
 	"context"
 	"crypto/rand"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -129,43 +128,4 @@ func TestPut_NeedsTheRight(t *testing.T) {
 		require.ErrorContains(t, err, "needs readwrite on the key "+k.prefix+"/epoch")
 		require.Equal(t, !dryRun, writer.put(writer.read(), 2, dryRun))
 	}
-}
-
-// etcd is restored, or replaced, between the look and the put.
-func TestPut_IntoAnotherStateIsAnError(t *testing.T) {
-	t.Parallel()
-	server, client := startEtcd(t, nil)
-	k := newKey(t, client)
-	file := filepath.Join(t.TempDir(), "snapshot")
-	require.NoError(t, server.Snapshot(patient(t), file))
-	for range 20 {
-		_, err := client.Put(patient(t), "x", "")
-		require.NoError(t, err)
-	}
-	seen := k.read()
-	require.NoError(t, server.Restore(patient(t), file, 0))
-	_, err := Put(patient(t), client, seen, 2, false)
-	requireReason(t, err, fence.WentBack)
-	require.ErrorContains(t, err, "the revision went back from")
-
-	_, other := startEtcd(t, nil)
-	seen = k.read()
-	seen.KeyRevision, seen.Revision = 0, 0
-	_, err = Put(patient(t), other, seen, 2, false)
-	requireReason(t, err, fence.WentBack)
-	require.ErrorContains(t, err, "the cluster id changed from")
-}
-
-// What is no answer is reported as such, and the caller's end as the caller's.
-func TestPut_SaysWhyThereIsNoAnswer(t *testing.T) {
-	t.Parallel()
-	server, client := startEtcd(t, nil)
-	seen := newKey(t, client).read()
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := Put(canceled, client, seen, 2, false)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, server.Kill())
-	_, err = Put(patient(t), client, seen, 2, false)
-	requireReason(t, err, fence.Unreachable)
 }

@@ -1,7 +1,6 @@
 package epoch
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -67,23 +65,6 @@ func TestRaise_OnlyUp(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 5, got.Number)
 	require.Equal(t, raise(5).Reason, got.Raised.Reason)
-}
-
-func TestRaise_OutOfBoundsIsInvalid(t *testing.T) {
-	t.Parallel()
-	for _, change := range []func(*Raise){
-		func(r *Raise) { r.Epoch = 1 },
-		func(r *Raise) { r.Epoch = fence.MaxEpoch + 1 },
-		func(r *Raise) { r.Token = -1 },
-		func(r *Raise) { r.Token = fence.MaxToken + 1 },
-		func(r *Raise) { r.Reason = "" },
-		func(r *Raise) { r.Operator = strings.Repeat("x", MaxReason+1) },
-	} {
-		bad := raise(6)
-		change(&bad)
-		_, err := bad.Apply(t.Context(), nil, schema, false)
-		require.ErrorIs(t, err, fence.ErrInvalid)
-	}
 }
 
 // Of raises to one epoch at a time one succeeds.

@@ -81,34 +81,6 @@ func TestReport_AnswersInItsFirstSentence(t *testing.T) {
 	require.ErrorIs(t, report.Text(fullDisk{}, 80), errFull)
 }
 
-// What happened before the period is known where the period needs it.
-func TestReport_OfAPartOfAHistory(t *testing.T) {
-	t.Parallel()
-	w := sold(t)
-	w.honest()
-	report := w.report(review.Period{From: at("10:03:00"), To: at("10:05:30"), Resources: "sku/4?"})
-	require.Equal(t, review.Counts{Resources: 1, ResourcesWritten: 1, Writes: 2, Operations: 3, Claims: 1, Records: 2, AttemptsMin: 2, AttemptsMax: 3}, report.Counts)
-	require.Equal(t, a.Holder, report.Claims[0].Before.Holder, "whose last entry is before the period")
-	require.Contains(t, report.Answer, "between 2 and 3 attempts were rejected")
-
-	report = w.report(review.Period{From: at("10:03:30"), To: at("10:05:30"), Resources: "sku/42"})
-	require.Len(t, report.Tenures, 1)
-	require.Equal(t, b.Holder, report.Tenures[0].Grant.Holder)
-	require.Equal(t, at("10:03:00"), *report.Tenures[0].ClaimedAt, "before the period")
-	require.Nil(t, report.Tenures[0].EndedAt, "not in the period")
-	require.Equal(t, 90.0, report.Tenures[0].Seconds, "from the beginning of the period to the last write in it: the lock may have been released since")
-
-	report = w.report(review.Period{From: at("10:06:00"), To: at("10:07:00"), Resources: "sku/42"})
-	require.Equal(t, b.Holder, report.Claims[0].Before.Holder)
-	require.Len(t, report.Tenures, 2)
-
-	report = w.report(review.Period{From: at("11:00:00"), To: at("12:00:00")})
-	require.Equal(t, review.VerdictClean, report.Verdict)
-	require.Contains(t, report.Answer, "The record shows that nothing was written, and no rejection.")
-	require.Empty(t, report.Tenures)
-	require.Regexp(t, `Who had the\s+resources without an entry in this time\.`, text(t, report))
-}
-
 func TestReport_SaysWhatDoesNotVerify(t *testing.T) {
 	t.Parallel()
 	w := sold(t)
@@ -139,29 +111,6 @@ func TestReport_DoesNotAnswerForWhatWasPruned(t *testing.T) {
 	require.Equal(t, review.VerdictClean, report.Verdict, "what was pruned is before that")
 }
 
-// The clock had gone back: what was pruned has later times than what is left.
-func TestReport_DoesNotAnswerForWhatWasPrunedBeforeTheClockWentBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for range 6 {
-		w.sell("order", a)
-	}
-	w.setTimes()
-	w.exec("update fence.history set at = at - interval '10 years'; update fence.history set at = at + interval '40 minutes' where seq = 3; update fence.resource set claimed_at = claimed_at - interval '10 years'")
-	w.honest()
-	ago := func(clock string) time.Time { return at(clock).AddDate(-10, 0, 0) }
-	from := func(clock string) review.Verdict {
-		return w.report(review.Period{From: ago(clock), To: ago("11:00:00")}).Verdict
-	}
-	w.exec("update fence.setting set history_keep = '1 day', history_keep_entries = 1")
-	require.Equal(t, review.VerdictClean, from("10:30:00"))
-	for range 2 { // up to that entry, and beyond it
-		w.exec("select fence.prune_by_policy('', 3)")
-		require.Equal(t, review.VerdictIncomplete, from("10:30:00"))
-		require.Equal(t, review.VerdictClean, from("10:44:00"), "what was pruned is before that")
-	}
-}
-
 // The claim of a grant outlives what it wrote.
 func TestReport_ShowsTheClaimThatAPruneKept(t *testing.T) {
 	t.Parallel()
@@ -177,46 +126,6 @@ func TestReport_ShowsTheClaimThatAPruneKept(t *testing.T) {
 	require.Equal(t, int64(1), report.Pruned[0].Claim)
 	require.Contains(t, text(t, report), fmt.Sprintf("position %d, and the claim at 1\n", report.Pruned[0].First))
 	require.Contains(t, w.why(review.Question{Resource: a.Resource, OpID: "none"}).Facts[0].Text, "is gone but for the claim at position 1.")
-}
-
-// A report of today answers up to now.
-func TestReport_AnswersForWhatHasPassed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.sell("order-1", a)
-	start := time.Now()
-	report := w.report(review.Period{From: start.Add(-time.Hour), To: start.Add(24 * time.Hour)})
-	require.Equal(t, review.VerdictSoFar, report.Verdict)
-	require.Regexp(t, `^No: .* UTC, when this was asked; the rest of the time until .* had not passed\. The record shows 1 write for 1 resource`, report.Answer)
-	require.Contains(t, text(t, report), "was asked")
-	require.WithinDuration(t, start, report.Until, time.Minute)
-	require.Less(t, report.Tenures[0].Seconds, 60.0, "until its last write")
-
-	report = w.report(review.Period{From: start.Add(24 * time.Hour), To: start.Add(48 * time.Hour)})
-	require.Equal(t, review.VerdictIncomplete, report.Verdict)
-	require.Equal(t, "the period had not begun", report.Lacks())
-	require.Regexp(t, `^The time from .* UTC had not begun at .* UTC, when this was asked\.$`, report.Answer)
-	require.Empty(t, report.Tenures)
-}
-
-func TestReport_SaysNothingOfTheTimeBeforeTheRecord(t *testing.T) {
-	t.Parallel()
-	w := sold(t)
-	w.honest()
-	const begins = "The record of these resources begins at 2026-03-03 10:01 UTC; it says nothing of the time "
-	report := w.report(review.Period{From: at("09:00:00"), To: at("10:01:00")})
-	require.Equal(t, review.VerdictIncomplete, report.Verdict)
-	require.Equal(t, begins+"from 2026-03-03 09:00 to 2026-03-03 10:01 UTC.", report.Answer)
-	require.Equal(t, "the record begins after the period", report.Lacks())
-
-	report = w.report(review.Period{From: at("09:00:00"), To: at("10:01:01")})
-	require.Equal(t, review.VerdictClean, report.Verdict)
-	require.Contains(t, report.Answer, begins+"before.")
-	require.NotContains(t, w.report(review.Period{From: at("10:01:00"), To: at("11:00:00")}).Answer, "begins at")
-
-	w.exec("select fence.record_rejection('new', 'epoch behind', 'claim', 0, 5, 'd', 1, 0, '', null); update fence.rejection set first_at = '2026-03-03 09:30Z' where resource = 'new'")
-	report = w.report(review.Period{From: at("09:00:00"), To: at("10:01:00"), Resources: "new"})
-	require.Contains(t, report.Answer, "The record shows that nothing was written; 1 attempt was rejected", "a record of rejections is one too")
 }
 
 func TestReport_CountsWritesWithoutAGuard(t *testing.T) {
@@ -249,26 +158,4 @@ func TestReport_CountsWritesWithoutAGuard(t *testing.T) {
 	require.Equal(t, review.VerdictSoFar, w.report(all).Verdict)
 	all = review.Period{From: protected.Add(-time.Hour), To: protected}
 	require.Equal(t, []string{"orders", "parts", "stock"}, w.report(all).Unprotected, "when the period began")
-}
-
-func TestReport_OfNoResource(t *testing.T) {
-	t.Parallel()
-	w := sold(t)
-	w.honest()
-	report := w.report(review.Period{From: at("10:00:00"), To: at("11:00:00"), Resources: "skew/*"})
-	require.Equal(t, review.VerdictIncomplete, report.Verdict)
-	require.Equal(t, `no resource matches "skew/*"`, report.Lacks())
-	require.Equal(t, "No resource matches \"skew/*\", so there is nothing to report.\n", text(t, report), "and nothing was checked")
-}
-
-// Lists are bounded, counts are not; the longest tenures are found among many.
-func TestReport_ListsTheFirstAndCountsAll(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.exec(`select fence.claim(array[encode(convert_to('x/' || i, 'UTF8'), 'hex')], array[1]::bigint[], array[i]::bigint[], array[encode('h', 'hex')], 1) from generate_series(1, 1005) i`)
-	report := w.report(review.Period{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)})
-	require.EqualValues(t, 1005, report.Counts.Claims)
-	require.Len(t, report.Claims, 1000)
-	require.Len(t, report.Tenures, 10)
-	require.Contains(t, text(t, report), `and 985 more; "fencectl tokens history RESOURCE" shows all`)
 }

@@ -2,18 +2,15 @@ package review_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/review"
 )
 
@@ -62,23 +59,6 @@ func TestWhy_IsOnePageInPlainWords(t *testing.T) {
 	}
 }
 
-func TestWhy_IsJSONForMachines(t *testing.T) {
-	t.Parallel()
-	w := sold(t)
-	x := w.why(review.Question{Resource: "sku/42", OpID: "order-3"})
-	require.NotZero(t, x.Entry.Tx)
-	x.Entry.Tx = 1
-	for i := range x.History {
-		require.NotZero(t, x.History[i].Tx)
-		x.History[i].Tx = 2
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetIndent("", "  ")
-	require.NoError(t, e.Encode(x))
-	golden(t, "why-operation.json", b.String())
-}
-
 func TestWhy_IsAPageOfHTMLThatNeedsNothingElse(t *testing.T) {
 	t.Parallel()
 	w := sold(t)
@@ -114,18 +94,6 @@ func TestWhy_ShowsWhatTheRecordSaysWithoutObeyingIt(t *testing.T) {
 	require.Contains(t, text.String(), "<img src=x>")
 }
 
-// A name with * is no pattern of others, and nothing is taken for another resource's.
-func TestWhy_TakesNamesLiterally(t *testing.T) {
-	t.Parallel()
-	w := sold(t)
-	w.sell("order-9", grant("sku/*", 200, "d"))
-	x := w.why(review.Question{Resource: "sku/*", OpID: "order-9"})
-	require.Equal(t, review.EffectDone, x.Effect)
-	require.Len(t, x.History, 2)
-	require.Equal(t, review.EffectNone, w.why(review.Question{Resource: "sku/*", OpID: "order-1"}).Effect)
-	require.Equal(t, "No record", w.why(review.Question{Resource: "sku/*"}).Title)
-}
-
 // What was pruned may have been: only a complete history shows that something was not.
 func TestWhy_DoesNotConcludeFromWhatWasPruned(t *testing.T) {
 	t.Parallel()
@@ -141,58 +109,4 @@ func TestWhy_DoesNotConcludeFromWhatWasPruned(t *testing.T) {
 	require.Contains(t, position.Facts[0].Text, "was pruned: what came before position")
 	require.Equal(t, review.EffectNone, w.why(review.Question{Resource: "sku/42"}).Effect, "a rejection never takes effect")
 	require.Contains(t, w.why(review.Question{Resource: "sku/42", Rejection: 1}).Facts[1].Text, "or no longer")
-}
-
-// A grant that claimed nothing can be rejected too.
-func TestWhy_ExplainsARejectionWithoutAClaim(t *testing.T) {
-	t.Parallel()
-	w := sold(t)
-	late := grant("sku/42", 120, "worker-d/00")
-	require.Error(t, w.do(nothing, "order-8", late))
-	x := w.why(review.Question{Resource: "sku/42"})
-	require.Equal(t, late.Token, x.Rejection.Rejected.Token)
-	require.Contains(t, x.Facts[1].Text, "It never claimed the resource.")
-	require.Contains(t, x.Conclusion, "worker-d/00 (token 120) was rejected, because worker-c/0123456789abcdef (token 140) had claimed the resource")
-
-	w.exec(`select fence.record_one('sku/42', 1, 120, 'worker-d/00', 'seal', 'ZF001', '{"epoch": 1, "token": 150, "holder": "x"}')`)
-	x = w.why(review.Question{Resource: "sku/42"})
-	require.Contains(t, x.Facts[2].Text, "x (token 150). The history has no such claim: it was lost in a failover or a restore, or the record was made up.")
-
-	w.exec("select fence.record_rejection('new', 'epoch behind', 'claim', 1, 5, 'd', 2, 0, '', null)")
-	x = w.why(review.Question{Resource: "new"})
-	require.Contains(t, x.Conclusion, "d (token 5) was rejected, because its epoch has ended.")
-
-	raised := grant("sku/42", 3, "worker-e/00") // its token is lower than those of the epoch before
-	raised.Epoch = 2
-	w.sell("order-9", raised)
-	require.Contains(t, w.why(review.Question{Resource: "sku/42", OpID: "order-9"}).Conclusion, "in a transaction of worker-e/00 (epoch 2, token 3).")
-}
-
-// An explanation of a rejection draws at most as many lanes as a phone has room for.
-func TestWhy_DrawsManyHolders(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	for i := range fence.Token(6) {
-		g := grant("sku/1", 10+i, "worker/"+i.String())
-		w.sell("order", g)
-	}
-	w.exec("select fence.record_rejection('sku/1', 'stale', 'seal', 1, 10, 'worker/0', 1, 13, 'worker/3', now())")
-	var page bytes.Buffer
-	require.NoError(t, w.why(review.Question{Resource: "sku/1"}).HTML(&page))
-	require.Equal(t, 1, strings.Count(page.String(), ">others</text>"))
-	require.Len(t, regexp.MustCompile(`>1[0-5]</text>`).FindAllString(page.String(), -1), 3)
-
-	for i := range fence.Token(4) { // longer than a column, in what differs and in what doesn't
-		w.sell("order", grant("sku/2", 1e12+i, "a-service-with-a-long-name/0011223344"+strings.Repeat(i.String(), 6)))
-	}
-	w.sell("order", grant("sku/2", 2e12, strings.Repeat("漢", 50)))
-	page.Reset()
-	require.NoError(t, w.why(review.Question{Resource: "sku/2", Position: 5}).HTML(&page))
-	heads := regexp.MustCompile(`text-anchor="middle">([^<]*)<`).FindAllStringSubmatch(page.String(), -1)
-	known := map[string]bool{}
-	for _, head := range heads {
-		known[head[1]] = true
-		require.LessOrEqual(t, utf8.RuneCountInString(head[1]), 360/len(heads)*2/8, "as wide as its column, about")
-	}
-	require.Len(t, known, len(heads), "%v", heads)
 }

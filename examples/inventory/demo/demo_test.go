@@ -13,14 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/examples/inventory/service"
 	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -95,20 +91,6 @@ func atoi(t *testing.T, text string) int {
 	return n
 }
 
-// Another worker's last sale before a pause may be told after it.
-func TestStory_TellsWhatTheDatabaseHas(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	s := &story{out: &out}
-	s.begin()
-	s.event("worker-a", event{Event: eventSold, Quantity: 20})
-	s.event("worker-a", event{Event: eventPausing, Available: 60, Sold: map[string]int{"worker-a": 20, "worker-b": 20}})
-	s.event("worker-b", event{Event: eventSold, Quantity: 20})
-	s.sales(map[string]int{"worker-a": 20, "worker-b": 50, "worker-c": 30})
-	require.Contains(t, out.String(), "hand to hand: worker-a 20, worker-b 20\n")
-	require.Contains(t, out.String(), "hand to hand: worker-b 30, worker-c 30\n")
-}
-
 // sold is what there is to read when so many units are reserved.
 func sold(quantity int) service.Stock { return service.Stock{OnHand: 100, Reserved: quantity} }
 
@@ -130,56 +112,5 @@ func TestVerdict_IsAsStrictAsItSays(t *testing.T) {
 			err := verdict(&bytes.Buffer{}, c.fenced, c.control)
 			require.ErrorIs(t, err, c.want)
 		})
-	}
-}
-
-// A worker that is told to stop finishes what it does and hands its lock back at
-// once: no other worker has to wait for its lease to run out.
-func TestWorker_StopsGracefully(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	dsn := pgserver.Database(t)
-	pool, err := pgxpool.New(ctx, dsn)
-	require.NoError(t, err)
-	defer pool.Close()
-	require.NoError(t, service.SetUp(ctx, pool))
-	// More than can be sold before the signal arrives, however late that is.
-	_, err = pool.Exec(ctx, "insert into lot (sku, received, quantity) values ($1, date '2027-01-01', 1000000)", service.SKU)
-	require.NoError(t, err)
-	cfg := WorkerConfig{name: "w", endpoint: etcdserver.Shared(t).Endpoint(), dsn: dsn, prefix: t.Name(), fenced: true}
-	w, err := startProcess(ctx, cfg)
-	require.NoError(t, err)
-	stopped := false
-	for e := range w.events {
-		require.NotEqual(t, eventFailed, e.Event, e.Error)
-		if e.Event == eventSold && !stopped {
-			stopped = true
-			require.NoError(t, w.cmd.Process.Signal(syscall.SIGTERM))
-		}
-	}
-	<-w.done
-	require.NoError(t, w.err)
-	require.True(t, stopped)
-	s, err := service.ReadStock(ctx, pool)
-	require.NoError(t, err)
-	require.Less(t, s.Reserved, s.OnHand, "it was to stop before it had sold everything")
-
-	client := etcdserver.Client(t)
-	keys, err := client.Get(ctx, t.Name(), clientv3.WithPrefix())
-	require.NoError(t, err)
-	require.Empty(t, keys.Kvs)
-}
-
-func TestWorker_SaysWhatIsWrong(t *testing.T) {
-	cfg := WorkerConfig{name: "w", endpoint: etcdserver.Shared(t).Endpoint(), prefix: t.Name(), fenced: true}
-	for dsn, text := range map[string]string{
-		pgserver.Database(t):                     "fencectl migrate up",
-		"postgres://127.0.0.1:1/x":               "connection refused",
-		"postgres://127.0.0.1:1/x?sslmode=maybe": "sslmode",
-	} {
-		cfg.dsn = dsn
-		var out bytes.Buffer
-		err := RunWorker(t.Context(), cfg, &out)
-		require.ErrorContains(t, err, text)
 	}
 }

@@ -40,32 +40,6 @@ func TestDeduct_SameKeyHasTheSameAnswerFromEveryServer(t *testing.T) {
 	require.Contains(t, entries, `"ops":[{"id":"k-1","name":"deduct","attrs":{"qty":"45"}}]`)
 }
 
-func TestDeduct_KeyOfAnotherRequestIs422(t *testing.T) {
-	dsn, pool := stocked(t)
-	s := startService(t, config(t, dsn))
-	d := s.deduct("k", `{"qty":2}`).deduction(t)
-	again := s.deduct("k", `{"qty":3}`)
-	require.Equal(t, http.StatusUnprocessableEntity, again.status)
-	require.Equal(t, "key-reused", again.problemName(t))
-	require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
-}
-
-// Sold out is final for its key, also when stock comes in.
-func TestDeduct_SoldOutIsKeptForItsKey(t *testing.T) {
-	dsn, pool := stocked(t)
-	s := startService(t, config(t, dsn))
-	s.deduct("most", `{"qty":98}`).deduction(t)
-	first := s.deduct("late", `{"qty":3}`)
-	require.Equal(t, http.StatusConflict, first.status)
-	require.Equal(t, "sold-out", first.problemName(t))
-	require.EqualValues(t, 2, first.problem(t)["available"])
-	_, err := pool.Exec(t.Context(), "insert into lot (sku, received, quantity) values ($1, date '2027-01-01', 10)", SKU)
-	require.NoError(t, err)
-	again := s.deduct("late", `{"qty":3}`)
-	require.Equal(t, first.body, again.body)
-	require.Equal(t, 9, s.deduct("later", `{"qty":3}`).deduction(t).Available)
-}
-
 func TestDeduct_RefusesBadRequests(t *testing.T) {
 	dsn, pool := stocked(t)
 	s := startService(t, config(t, dsn))
@@ -177,26 +151,4 @@ func TestDeduct_StaleGrantIs409(t *testing.T) {
 	require.Equal(t, http.StatusConflict, rejected.status)
 	require.Equal(t, "rejected-grant", rejected.problemName(t))
 	require.Len(t, reservedByOrder(t, pool), 4)
-}
-
-// A product that is held all along is busy, which is not an error of the service.
-func TestDeduct_BusyProductIs503(t *testing.T) {
-	t.Parallel()
-	ctx := patient(t)
-	dsn, pool := stocked(t)
-	cfg := config(t, dsn)
-	cfg.Request = time.Second
-	s := startService(t, cfg)
-	locker, err := etcd.NewLocker(etcdserver.Client(t), &etcd.Config{Prefix: cfg.Prefix, TTL: time.Minute})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, locker.Close(context.WithoutCancel(ctx))) }()
-	lease, err := locker.Acquire(ctx, Resource(SKU))
-	require.NoError(t, err)
-	answer := s.deduct("k", `{"qty":1}`)
-	require.Equal(t, http.StatusServiceUnavailable, answer.status)
-	require.Equal(t, "unavailable", answer.problemName(t))
-	require.Empty(t, reservedByOrder(t, pool))
-	require.NoError(t, lease.Release(ctx))
-	s.eventually(http.StatusOK, func() reply { return s.deduct("k", `{"qty":1}`) })
-	require.Len(t, reservedByOrder(t, pool), 1)
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -65,4 +67,17 @@ func TestDeduct_WithTheLockAloneIsFoundOut(t *testing.T) {
 	r := &reporter{TB: t}
 	guardtest.RequireFenced(r, storeOn(t, pool), Resource(SKU), sell, reserved(t, pool))
 	require.Contains(t, r.failure, "sku/lamp-7: superseded before its claim: the state changed, and run claimed nothing: it writes around the fence")
+}
+
+// sellUnderTheLock allocates under the lock alone, of which the database knows nothing.
+func sellUnderTheLock(ctx context.Context, locker fence.Locker, pool *pgxpool.Pool, order Order, decide Decision) (err error) {
+	lease, err := locker.Acquire(ctx, Resource(order.SKU))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lease.Release(ctx)) }()
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := Allocate(ctx, tx, order, decide)
+		return err
+	})
 }

@@ -20,10 +20,3 @@ func TestInit_PreparesADatabaseOnce(t *testing.T) {
 	require.NoError(t, Initialize(t.Context(), dsn, &out))
 	require.Contains(t, out.String(), `100 units of "lamp-7"`)
 }
-
-func TestInit_SaysWhatItDid(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, Initialize(t.Context(), pgserver.Database(t), &out))
-	require.Regexp(t, `^database ".+" has the tables, and 100 units of "lamp-7", 0 of them reserved\n$`, out.String())
-}

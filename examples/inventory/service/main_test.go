@@ -10,15 +10,15 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// Tests start their own binary as servers, and chaos as workers.
+// Tests start their own binary as servers.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "serve" {
 		os.Exit(serveAlone(os.Args[2:]))
 	}
-	chaos.Main(m, deductWorkload{}, lockedWorkload{})
+	testenv.Main(m)
 }
 
 // serveAlone is "inventory serve", which also ends when its input does: the test holds the

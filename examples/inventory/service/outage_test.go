@@ -116,20 +116,6 @@ func (s *service) withPath(r *http.Request, path string) *http.Request {
 	return r
 }
 
-// A database is not ready without the one set of tables, nor without the other.
-func TestReadyz_NeedsAllTables(t *testing.T) {
-	t.Parallel()
-	for _, missing := range []string{"drop schema fence cascade", "delete from fence.migration where version > 1", "drop table reservation"} {
-		dsn, pool := stocked(t)
-		s := startService(t, config(t, dsn))
-		require.Equal(t, http.StatusOK, s.get("/readyz").status)
-		_, err := pool.Exec(t.Context(), missing)
-		require.NoError(t, err)
-		requireNotReady(t, s.get("/readyz"), "postgres")
-		require.Contains(t, s.get("/readyz").body, "inventory init", missing)
-	}
-}
-
 func TestOutage_EtcdAwayIs503UntilItIsBack(t *testing.T) {
 	t.Parallel()
 	etcd, _, cfg := ownServers(t)
@@ -145,44 +131,6 @@ func TestOutage_EtcdAwayIs503UntilItIsBack(t *testing.T) {
 	d := s.eventually(http.StatusOK, deduct).deduction(t)
 	require.Equal(t, map[string]int{d.Order: 1}, reservedByOrder(t, pool))
 	require.Equal(t, http.StatusOK, s.eventually(http.StatusOK, func() reply { return s.get("/readyz") }).status)
-}
-
-func TestOutage_PostgresAwayIs503UntilItIsBack(t *testing.T) {
-	t.Parallel()
-	_, pg, cfg := ownServers(t)
-	pool := stock100(t, cfg.Postgres)
-	s := startService(t, cfg)
-	before := s.deduct("k-1", `{"qty":1}`)
-	deduct := func() reply { return s.deduct("k-2", `{"qty":2}`) }
-	require.NoError(t, pg.Kill())
-	requireAway(t, deduct(), "unavailable")
-	requireNotReady(t, s.get("/readyz"), "postgres")
-	require.NoError(t, pg.Restart(patient(t)))
-	d := s.eventually(http.StatusOK, deduct).deduction(t)
-	require.Equal(t, before.body, s.deduct("k-1", `{"qty":1}`).body)
-	pool.Reset() // its connections died with the server
-	require.Equal(t, map[string]int{before.deduction(t).Order: 1, d.Order: 2}, reservedByOrder(t, pool))
-}
-
-// A database that is there and says nothing.
-func TestOutage_SilentPostgresIs503UntilItAnswers(t *testing.T) {
-	t.Parallel()
-	_, pg, cfg := ownServers(t)
-	pool := stock100(t, cfg.Postgres)
-	proxy := startProxy(t, &cfg)
-	cfg.Read = 3 * time.Second
-	s := startService(t, cfg)
-	deduct := func() reply { return s.deduct("k", `{"qty":2}`) }
-	require.NoError(t, pg.Pause())
-	proxy.Pause(pgproxy.ToServer)
-	proxy.Pause(pgproxy.ToClient)
-	requireAway(t, deduct(), "unavailable")
-	requireNotReady(t, s.get("/readyz"), "postgres")
-	require.NoError(t, pg.Resume())
-	proxy.Resume(pgproxy.ToServer)
-	proxy.Resume(pgproxy.ToClient)
-	d := s.eventually(http.StatusOK, deduct).deduction(t)
-	require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
 }
 
 // COMMIT was sent, and the database can't be asked what became of it: the server
@@ -222,26 +170,6 @@ func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut(t *testing.T) {
 			require.Equal(t, map[string]int{before.Order: 1, d.Order: 2}, reservedByOrder(t, pool))
 		})
 	}
-}
-
-// A COMMIT that didn't arrive is no concern of the client's: the order runs again.
-func TestDeduct_RunsAgainWhenCommitDidNotArrive(t *testing.T) {
-	t.Parallel()
-	dsn, pool := stocked(t)
-	cfg := config(t, dsn)
-	proxy := startProxy(t, &cfg)
-	s := startService(t, cfg)
-	lose := pgproxy.SwallowCommit()
-	proxy.OnCommit(func(sql string) *pgproxy.Action {
-		if strings.Contains(sql, ".seal(") {
-			return lose // once
-		}
-		return nil
-	})
-	d := s.deduct("k", `{"qty":2}`).deduction(t)
-	require.NoError(t, lose.Wait(patient(t)))
-	require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
-	require.Contains(t, s.get("/v1/skus/"+SKU+"/history").body, `"kind":"void"`)
 }
 
 // startProxy starts a proxy before the database of cfg, which then uses that.

@@ -4,56 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
 )
-
-func TestListSKUs_PagesThroughAll(t *testing.T) {
-	dsn, pool := stocked(t)
-	s := startService(t, config(t, dsn))
-	want := []skuStock{{SKU, 100, 3, 97}}
-	for _, name := range []string{"Zebra", "a b&c", "lamp-7/b", "lampe", "\u00e9clair"} {
-		_, err := pool.Exec(t.Context(), "insert into lot (sku, received, quantity) values ($1, now(), 2), ($1, now(), 5)", name)
-		require.NoError(t, err)
-		want = append(want, skuStock{name, 7, 0, 7})
-	}
-	s.deduct("k", `{"qty":3}`).deduction(t)
-	for _, limit := range []int{1, 2, 3, 6, 7} {
-		var got []skuStock
-		for after, pages := "", 0; ; pages++ {
-			var page skuPage
-			answer := s.get(fmt.Sprintf("/v1/skus?limit=%d&after=%s", limit, url.QueryEscape(after)))
-			require.Equal(t, http.StatusOK, answer.status, answer.body)
-			require.NoError(t, json.Unmarshal([]byte(answer.body), &page))
-			require.NotEmpty(t, page.SKUs)
-			got = append(got, page.SKUs...)
-			if page.Next == "" {
-				require.Equal(t, (len(want)-1)/limit, pages)
-				break
-			}
-			after = page.Next
-		}
-		require.ElementsMatch(t, want, got)
-		require.IsIncreasing(t, names(got))
-	}
-	require.Equal(t, `{"skus":[]}`+"\n", s.get("/v1/skus?after=%F0%9F%98%80").body)
-	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "limit=-1", "after=%00", "after=%ff"} {
-		require.Equal(t, http.StatusBadRequest, s.get("/v1/skus?"+query).status, query)
-	}
-	slash := s.call(s.withPath(s.order("k", `{"qty":1}`), "/v1/skus/lamp-7%2Fb/deduct"))
-	require.Equal(t, "lamp-7/b", slash.deduction(t).SKU)
-}
-
-func names(stock []skuStock) (names []string) {
-	for _, s := range stock {
-		names = append(names, s.SKU)
-	}
-	return names
-}
 
 func TestHistory_PagesThroughAllInOrder(t *testing.T) {
 	dsn, _ := stocked(t)

@@ -1,18 +1,14 @@
 package service
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -74,60 +70,4 @@ func (s *service) eventuallySays(text string) {
 		}
 		return answer
 	})
-}
-
-func TestReadyz_NotWhileEtcdIsFull(t *testing.T) {
-	t.Parallel()
-	etcd, _, cfg := ownServers(t, "--quota-backend-bytes=2097152")
-	stock100(t, cfg.Postgres)
-	s := startService(t, cfg)
-	client := etcdClient(t, etcd)
-	require.Equal(t, http.StatusOK, s.get("/readyz").status)
-	require.Eventually(t, func() bool {
-		_, err := client.Put(patient(t), "filler", strings.Repeat("x", 1<<17))
-		return errors.Is(err, rpctypes.ErrNoSpace)
-	}, patience, 1)
-	requireRefusing(t, s, client, "The lock service is out of space")
-}
-
-func TestReadyz_NotWithoutRightsInEtcd(t *testing.T) {
-	t.Parallel()
-	etcd, _, cfg := ownServers(t)
-	stock100(t, cfg.Postgres)
-	s := startService(t, cfg)
-	require.Equal(t, http.StatusOK, s.get("/readyz").status)
-	admin, ctx := etcdClient(t, etcd), patient(t)
-	_, err := admin.RoleAdd(ctx, "root")
-	require.NoError(t, err)
-	_, err = admin.UserAdd(ctx, "root", "root")
-	require.NoError(t, err)
-	_, err = admin.UserGrantRole(ctx, "root", "root")
-	require.NoError(t, err)
-	_, err = admin.AuthEnable(ctx)
-	require.NoError(t, err)
-	root, err := clientv3.New(clientv3.Config{Endpoints: admin.Endpoints(), Username: "root", Password: "root", Logger: zap.NewNop()})
-	require.NoError(t, err)
-	defer root.Close()
-	requireRefusing(t, s, root, "The lock service denies this server access")
-}
-
-// Servers are asked all the time, by several at once: no probe gets in the way of
-// another one's, and nothing stays in etcd.
-func TestReadyz_ProbesDoNotMeetAndLeaveNothing(t *testing.T) {
-	t.Parallel()
-	dsn, _ := stocked(t)
-	cfg := config(t, dsn)
-	servers := []*service{startService(t, cfg), startService(t, cfg)}
-	var probes sync.WaitGroup
-	for n := range 32 {
-		probes.Go(func() {
-			if answer, err := servers[n%2].try(servers[n%2].request(http.MethodGet, "/readyz", "")); err != nil || answer.status != http.StatusOK {
-				t.Error(answer, err)
-			}
-		})
-	}
-	probes.Wait()
-	keys, err := etcdserver.Client(t).Get(patient(t), cfg.Prefix+"/locks/", clientv3.WithPrefix())
-	require.NoError(t, err)
-	require.Empty(t, keys.Kvs)
 }

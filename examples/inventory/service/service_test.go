@@ -30,9 +30,6 @@ type service struct {
 	log  *lockedBuffer
 }
 
-// quiet is a log that goes nowhere.
-var quiet = slog.New(slog.DiscardHandler)
-
 // patience is far above what anything here takes.
 const patience = 2 * time.Minute
 
