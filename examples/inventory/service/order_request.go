@@ -31,7 +31,7 @@ type orderRequest struct {
 	key string // the client's own name for this request
 	// grants under which it is to run; none: one that we acquire. They prove nothing about
 	// who sent them: a service that others than its own can reach has to authenticate them
-	// (HC5), since a grant that was made up shuts the true holder out.
+	// since a grant that was made up shuts the true holder out.
 	grants []fence.Grant
 }
 
