@@ -6,7 +6,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/fence"
@@ -70,7 +69,7 @@ func isRegistered(w Workload) error {
 
 // distinct returns an error if two workloads have one name, by which worker processes find them.
 func distinct(workloads []Workload) error {
-	byName := map[string]any{stock.Stock{}.Name(): stock.Stock{}}
+	byName := map[string]any{workload.Stock{}.Name(): workload.Stock{}}
 	for _, w := range workloads {
 		if other := byName[w.Name()]; other != nil {
 			return fmt.Errorf("%w: %T and %T are both named %q: worker processes find a workload by its name", ErrConfig, other, w, w.Name())

@@ -42,7 +42,7 @@ func Test(t *testing.T, cfg Config) {
 	if suite != nil {
 		t.Cleanup(func() {
 			if !own || t.Failed() {
-				t.Logf("the report is %s; judge its runs again with: fencectl chaos verify %s", filepath.Join(cfg.Dir, result.ReportFile), cfg.Dir)
+				t.Logf("the report is %s", filepath.Join(cfg.Dir, result.ReportFile))
 			}
 		})
 	}

@@ -1,11 +1,13 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,21 +18,15 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-// runFlags are the flags of "chaos run".
-type runFlags struct {
-	config run.Config
-	junit  string
-}
-
 func newRun(out *cli.Output) *cobra.Command {
-	f := &runFlags{}
+	c := &run.Config{}
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Run scenarios, and judge them",
 		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
 servers that the command starts, and judge what happened.
 
-The directory of --out gets result.json, report.html, junit.xml, and for each
+The directory of --out gets result.json, report.html, and for each
 run its history and what was observed. A suite that was interrupted keeps its
 finished runs, and --resume goes on with it; without a suite there, --resume
 begins one.
@@ -45,9 +41,9 @@ Exit codes:
      its scenario requires, a control survived, or none ran (--groups fenced)
   3  a server can't be started`,
 		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSuite(cmd, out, f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSuite(cmd, out, c) },
 	}
-	flags, c := cmd.Flags(), &f.config
+	flags := cmd.Flags()
 	flags.StringSliceVar(&c.Scenarios, "scenario", nil, "names, families or patterns of scenarios, such as stalls,pauses (default all)")
 	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,redis-* (default all)")
 	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
@@ -57,15 +53,13 @@ Exit codes:
 	flags.IntVar(&c.Parallel, "parallel", 1, "how many runs go on at the same time, each on its own servers")
 	flags.StringVar(&c.Dir, "out", "", "directory for the results (default chaos- and the time)")
 	flags.BoolVar(&c.Resume, "resume", false, "go on with the suite in --out")
-	flags.StringVar(&f.junit, "junit", "", "also write JUnit XML to this file")
 	return cmd
 }
 
 // validate checks the flags, and gives --out its default.
-func (f *runFlags) validate(cmd *cobra.Command) error {
-	c := &f.config
-	for name, n := range map[string]uint64{"seed": c.Seed, "seeds": atLeast0(c.Seeds), "script-seeds": atLeast0(c.ScriptSeeds), "parallel": atLeast0(c.Parallel)} {
-		if n < 1 {
+func validate(cmd *cobra.Command, c *run.Config) error {
+	for name, least := range map[string]bool{"seed": c.Seed >= 1, "seeds": c.Seeds >= 1, "script-seeds": c.ScriptSeeds >= 1, "parallel": c.Parallel >= 1} {
+		if !least {
 			return cli.UsageErrorf("--%s is %s, want at least 1", name, cmd.Flag(name).Value)
 		}
 	}
@@ -80,55 +74,35 @@ func (f *runFlags) validate(cmd *cobra.Command) error {
 		return cli.UsageErrorf("--scenario is empty")
 	case changed("groups") && len(c.Groups) == 0:
 		return cli.UsageErrorf("--groups is empty")
-	case changed("junit") && f.junit == "":
-		return cli.UsageErrorf("--junit is empty")
 	case c.Resume && c.Dir == "":
 		return cli.UsageErrorf("--resume needs --out: the directory of the suite to go on with")
 	case c.Dir == "":
 		c.Dir = "chaos-" + time.Now().UTC().Format("20060102-150405")
 	}
-	return f.emptyJUnit()
-}
-
-// emptyJUnit creates the file of --junit, or empties it: so a file that can't be written
-// fails now and not hours later, and an earlier suite's results don't stay.
-func (f *runFlags) emptyJUnit() error {
-	if f.junit == "" {
-		return nil
-	}
-	if err := writeFile(f.junit, func(io.Writer) error { return nil }); err != nil {
-		return cli.UsageErrorf("--junit: %w", err)
-	}
 	return nil
 }
 
-func atLeast0(n int) uint64 { return uint64(max(n, 0)) }
-
-func runSuite(cmd *cobra.Command, out *cli.Output, f *runFlags) error {
-	if err := f.validate(cmd); err != nil {
+func runSuite(cmd *cobra.Command, out *cli.Output, c *run.Config) error {
+	if err := validate(cmd, c); err != nil {
 		return err
 	}
-	progress := newProgress(cmd.ErrOrStderr(), &f.config)
-	f.config.Progress, f.config.Command = progress.update, commandLine(cmd)
-	suite, err := run.Run(cmd.Context(), f.config)
-	progress.close()
+	stderr := cmd.ErrOrStderr()
+	c.Progress, c.Command = progress(stderr, c), commandLine(cmd)
+	suite, err := run.Run(cmd.Context(), *c)
 	if suite == nil {
 		return runError(err)
-	}
-	if f.junit != "" {
-		err = errors.Join(err, writeFile(f.junit, func(w io.Writer) error { return result.JUnit(w, suite) }))
 	}
 	if writeErr := cli.WriteList(cmd.OutOrStdout(), out.Format, totalRows(suite)); writeErr != nil {
 		return errors.Join(outcome(suite, err), writeErr)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "The report is %s\n", filepath.Join(f.config.Dir, result.ReportFile))
+	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, result.ReportFile))
 	if cmd.Context().Err() != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "The same command with --resume --out %s goes on with it.\n", quoted(f.config.Dir))
+		fmt.Fprintf(stderr, "The same command with --resume --out %s goes on with it.\n", quoted(c.Dir))
 	}
 	if err := outcome(suite, err); err != nil {
 		return err
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), suite.Reason)
+	fmt.Fprintln(stderr, suite.Reason)
 	return nil
 }
 
@@ -154,11 +128,114 @@ func runError(err error) error {
 	return err
 }
 
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
+// progress returns what shows the progress of "chaos run": what is going to be done, and a line
+// for each run that has ended.
+func progress(w io.Writer, c *run.Config) func(run.Progress) {
+	begun := false
+	return func(now run.Progress) {
+		if !begun {
+			begun = true
+			fmt.Fprintln(w, plan(c, now.Total-now.Done))
+		}
+		if now.Ended {
+			fmt.Fprintln(w, runLine(now))
+		}
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return write(file)
+}
+
+// plan says what so many runs that are left will take.
+func plan(c *run.Config, left int) string {
+	parallel := max(c.Parallel, 1)
+	about := (time.Duration((left+parallel-1)/parallel) * run.UsualRun).Round(time.Second)
+	text := fmt.Sprintf("%d runs of about %v, %d at a time: about %v.", left, run.UsualRun, parallel, about)
+	if c.Duration > 0 {
+		text += fmt.Sprintf(" These have the first seed and are all done, however long that takes; others begin until %v have passed.", c.Duration)
+	}
+	return text
+}
+
+// runLine is a run that has ended, as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)".
+// A run that is not as it must be has its reason.
+func runLine(now run.Progress) string {
+	r := now.Run
+	line := fmt.Sprintf("run %s: %s: %s (%v)", doneOf(now), verdictWord(r), r, r.Took.Round(100*time.Millisecond))
+	if r.Verdict == result.Inconclusive || r.Verdict == result.Violated && !r.Red() {
+		line += ": " + r.Reason
+	}
+	return line
+}
+
+// doneOf is how many runs have ended, as "3 of 12", or "13" once a Duration alone decides.
+func doneOf(now run.Progress) string {
+	if now.Done > now.Total {
+		return fmt.Sprint(now.Done)
+	}
+	return fmt.Sprintf("%d of %d", now.Done, now.Total)
+}
+
+// verdictWord calls controls red and green, and says what that means.
+func verdictWord(r *result.Run) string {
+	switch {
+	case r.Group != result.Fenced && r.Red():
+		return "red (broke, as a control must)"
+	case r.Group != result.Fenced && r.Verdict == result.Pass && r.Faults:
+		return "green (did not break)"
+	case r.Group != result.Fenced && r.Verdict == result.Pass:
+		return "green (held, as it must without faults)"
+	}
+	return string(r.Verdict)
+}
+
+// totalRow is the figures of a scenario's runs by a group: a row of "chaos run".
+type totalRow struct {
+	Scenario string `json:"scenario"`
+	Group    string `json:"group"`
+	Faults   bool   `json:"faults"`
+	result.Totals
+}
+
+func (totalRow) Columns() []string {
+	return []string{"scenario", "group", "faults", "runs", "violated", "inconclusive", "operations", "injected", "rejections", "unknown", "oversold", "lost", "p99", "hand_over_p99"}
+}
+
+func (r totalRow) Cells() []string {
+	c := r.Counts
+	cells := []string{r.Scenario, r.Group, onOff(r.Faults)}
+	for _, n := range []int{r.Runs, r.Violated, r.Inconclusive, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost} {
+		cells = append(cells, strconv.Itoa(n))
+	}
+	return append(cells, p99(r.Latency), p99(r.HandOver))
+}
+
+// totalRows are in the order of scenarios, with Fencekit's first within each.
+func totalRows(suite *result.Suite) (rows []totalRow) {
+	runs := map[totalRow][]result.Run{}
+	for _, r := range suite.Runs {
+		key := totalRow{Scenario: r.Scenario, Group: r.Group, Faults: r.Faults}
+		runs[key] = append(runs[key], r)
+	}
+	for row, all := range runs {
+		row.Totals = result.Sum(all)
+		rows = append(rows, row)
+	}
+	order := func(r totalRow) string {
+		return fmt.Sprintf("%s %t %s %t", r.Scenario, r.Group != result.Fenced, r.Group, !r.Faults)
+	}
+	slices.SortFunc(rows, func(a, b totalRow) int { return cmp.Compare(order(a), order(b)) })
+	return rows
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+// p99 is empty if there was nothing to measure.
+func p99(q result.Quantiles) string {
+	if q.Count == 0 {
+		return ""
+	}
+	return q.P99.Round(100_000).String()
 }

@@ -4,8 +4,6 @@
 //
 //	fencectl chaos list        list scenarios, groups and kinds of faults
 //	fencectl chaos run         run scenarios, and judge them
-//	fencectl chaos verify      judge saved runs again
-//	fencectl chaos compare     put two suites side by side
 package main
 
 import "github.com/fencekit/fencekit/chaos/command"

@@ -18,11 +18,6 @@ func agreement(v *view, t *tally) {
 	for _, s := range v.wal.strange {
 		t.violate("%s", s)
 	}
-	for _, s := range v.wal.changed {
-		if !v.tampered() {
-			t.violate("%s", s)
-		}
-	}
 	v.compareEntries(t)
 	if v.Stock {
 		v.compareOrders(t)
@@ -151,4 +146,28 @@ func (v *view) compareRejections(t *tally) {
 			t.violate("%s: token %d of %s was rejected (%s, at %s), and %d of the rejections are not recorded", r.resource, r.token, r.holder, r.reason, r.stage, n)
 		}
 	})
+}
+
+// difference counts how often one side has more or less of a key than the other.
+type difference[K comparable] struct {
+	counts map[K]int
+	keys   []K // in the order in which they were added
+}
+
+func newDifference[K comparable]() *difference[K] { return &difference[K]{counts: map[K]int{}} }
+
+func (d *difference[K]) add(key K, n int) {
+	if _, ok := d.counts[key]; !ok {
+		d.keys = append(d.keys, key)
+	}
+	d.counts[key] += n
+}
+
+// each calls differs for each key of which the sides have different numbers.
+func (d *difference[K]) each(differs func(key K, n int)) {
+	for _, key := range d.keys {
+		if n := d.counts[key]; n != 0 {
+			differs(key, n)
+		}
+	}
 }

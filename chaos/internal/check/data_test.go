@@ -86,6 +86,8 @@ func TestOutcomes(t *testing.T) {
 		{"a cut off one twice", func(m *made) { m.Observed.Effects = append(m.Observed.Effects, *m.effect("op9")) }, check.Violated},
 		{"an unknown one twice", func(m *made) { m.Observed.Effects = append(m.Observed.Effects, *m.effect("op4")) }, check.Violated},
 		{"an acknowledgement of nothing", func(m *made) { m.without("op3") }, check.Violated},
+		{"an answer of applied and nothing there", func(m *made) { m.without("op4") }, check.Violated},
+		{"a cut off one that took no effect", func(m *made) { m.without("op9") }, check.Held},
 		{"half of several", func(m *made) { m.without("op6", "sku/2") }, check.Violated},
 		{"half of several, cut off", func(m *made) {
 			m.without("op6", "sku/2")
@@ -115,15 +117,5 @@ func TestOutcomes(t *testing.T) {
 		{"an id twice", func(m *made) { m.record(*m.event(history.Invoke, "op3")) }, check.Unchecked},
 		{"two ends", func(m *made) { m.record(*m.event(history.OK, "op3")) }, check.Unchecked},
 		{"an end without a beginning", func(m *made) { m.record(history.Event{Kind: history.Fail, Op: "op99"}) }, check.Unchecked},
-	})
-}
-
-func TestAcknowledged(t *testing.T) {
-	flags(t, "I4", []spoiled{
-		{"an acknowledged one is missing", func(m *made) { m.without("op3") }, check.Violated},
-		{"a half of one is missing", func(m *made) { m.without("op6", "sku/1") }, check.Violated},
-		{"one that was resolved as applied is missing", func(m *made) { m.without("op4") }, check.Violated},
-		{"a cut off one is missing", func(m *made) { m.without("op9") }, check.Held},
-		{"an id twice", func(m *made) { m.record(*m.event(history.Invoke, "op3")) }, check.Unchecked},
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
@@ -110,13 +111,18 @@ func TestRegister_IsLinearizable(t *testing.T) {
 			m.event(history.Invoke, "op3").At = 1
 			m.event(history.OK, "op3").At = 2
 		}, check.Violated},
-		{"a rejection before the claim began", func(m *made) {
-			for i := range m.Events {
-				if m.Events[i].Kind == history.Rejected {
-					m.Events[i].At = m.Events[paused(m)].At
+		{"a rejection before the claim began", func(m *made) { m.rejected().At = m.Events[paused(m)].At }, check.Violated},
+		{"a rejection of the newest token", func(m *made) { m.rejected().Token = 1000 }, check.Violated},
+		{"a rejection for another resource's claim", func(m *made) { m.rejected().Resource = "sku/2" }, check.Violated},
+		{"everything is rejected", func(m *made) {
+			for _, e := range slices.Clone(m.Events) {
+				if e.Kind == history.Claimed {
+					e.Kind, e.Reason, e.Stage, e.Current = history.Rejected, "stale", "claim", e.Token
+					m.Events = append(m.Events, e)
 				}
 			}
 		}, check.Violated},
+		{"a rejection for another reason", func(m *made) { m.rejected().Reason, m.rejected().Token = "overtaken", 1000 }, check.Held},
 		{"a claim that began after a higher one had returned", func(m *made) {
 			after := m.Events[nthEvent("w2", history.Claimed, 1)(m)].At
 			m.Events[nthEvent("w1", history.Acquired, 2)(m)].At = after + 1
@@ -159,43 +165,9 @@ func TestRegister_WithoutData(t *testing.T) {
 	require.Equal(t, check.Violated, found(t, &m.Record, "I5").Status)
 }
 
-func TestRejections(t *testing.T) {
-	rejection := func(m *made) *history.Event {
-		return &m.Events[slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Rejected })]
-	}
-	flags(t, "I6", []spoiled{
-		{"of the newest token", func(m *made) { rejection(m).Token = 1000 }, check.Violated},
-		{"for a token that never claimed", func(m *made) { rejection(m).Current = 1000 }, check.Violated},
-		{"for a lower token", func(m *made) { rejection(m).Current = 3 }, check.Violated},
-		{"for its own token", func(m *made) { rejection(m).Current = rejection(m).Token }, check.Violated},
-		{"for another resource's claim", func(m *made) { rejection(m).Resource = "sku/2" }, check.Violated},
-		{"before the claim began", func(m *made) { rejection(m).At = m.Events[nthEvent("w1", history.Claimed, 2)(m)].At }, check.Violated},
-		{"before a commit that precedes the claim", func(m *made) {
-			m.omit(func(e history.Event) bool { return e.Kind == history.Acquired })
-			rejection(m).Token = 1
-			rejection(m).At = m.event(history.Invoke, "op1").At - 1
-			rejection(m).Current = m.entry("sku/1", claimAfterIt).Token
-		}, check.Violated},
-		{"everything is rejected", func(m *made) {
-			for _, e := range slices.Clone(m.Events) {
-				if e.Kind == history.Claimed {
-					e.Kind, e.Reason, e.Stage, e.Current = history.Rejected, "stale", "claim", e.Token
-					m.Events = append(m.Events, e)
-				}
-			}
-			m.Observed.Commits, m.Observed.Entries = nil, nil
-		}, check.Violated},
-		{"a record for a token that never claimed", func(m *made) { m.Observed.Rejections[0].Current = 1000 }, check.Violated},
-		{"a record for a lower token", func(m *made) { m.Observed.Rejections[0].Current = 3 }, check.Violated},
-		{"another reason", func(m *made) {
-			rejection(m).Reason, rejection(m).Current = "overtaken", rejection(m).Token
-			m.Observed.Rejections[0].Reason, m.Observed.Rejections[0].Current = "overtaken", rejection(m).Token
-		}, check.Held},
-		{"no log", func(m *made) {
-			m.Observed.Commits, m.Observed.Rejections = nil, nil
-			m.omit(func(e history.Event) bool { return e.Kind == history.Rejected })
-		}, check.Unchecked},
-	})
+// rejected is the run's rejection.
+func (m *made) rejected() *history.Event {
+	return &m.Events[slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Rejected })]
 }
 
 func TestProvenance(t *testing.T) {
@@ -279,7 +251,7 @@ func TestAgreement(t *testing.T) {
 		{"another's claim", func(m *made) { m.Events[nthEvent("w1", history.Claimed, 1)(m)].Holder = "w9-1" }, check.Violated},
 		{"a rejection that was not recorded", func(m *made) { m.Observed.Rejections = nil }, check.Violated},
 		{"a rejection that was recorded once of twice", func(m *made) {
-			m.record(m.Events[slices.IndexFunc(m.Events, func(e history.Event) bool { return e.Kind == history.Rejected })])
+			m.record(*m.rejected())
 		}, check.Violated},
 		{"a rejection that could not be recorded", func(m *made) {
 			m.record(history.Event{Kind: history.Rejected, Resource: "sku/1", Reason: "overtaken", Error: "the database is unavailable"})
@@ -314,19 +286,58 @@ func TestRecorded(t *testing.T) {
 	})
 }
 
-// The same record has the same findings each time.
-func TestAll_IsTheSameAgain(t *testing.T) {
-	m := good()
-	m.Observed.Rejections = nil
-	for i := range m.Observed.Entries {
-		m.Observed.Entries[i].XID += 7
-		m.Observed.Entries[i].Ops = []string{"x", "y"}
-	}
-	for i := range m.Observed.Effects {
-		m.Observed.Effects[i].Token += 1000
-	}
-	first := check.All(&m.Record)
-	for range 20 {
-		require.Equal(t, first, check.All(&m.Record))
-	}
+func TestOwnership(t *testing.T) {
+	flags(t, "I12", []spoiled{
+		{"a lock granted while another's key is first", func(m *made) {
+			first := m.acquire("w1", "sku/1")
+			m.release(m.acquire("w2", "sku/1"))
+			m.release(first)
+		}, check.Violated},
+		{"a lock granted while the first is never released", func(m *made) {
+			m.acquire("w1", "sku/1")
+			m.release(m.acquire("w2", "sku/1"))
+		}, check.Violated},
+		{"a waiter that waits for its neighbour alone", func(m *made) {
+			first, middle := m.acquire("w1", "sku/1"), m.grant("w2", "sku/1")
+			m.gone(middle)
+			m.release(m.acquire("w3", "sku/1"))
+			m.release(first)
+		}, check.Violated},
+		{"a token without a key", func(m *made) {
+			m.record((&lock{process: "w1", resource: "sku/1", holder: "w1-0", token: 9999}).event(history.Acquired))
+		}, check.Violated},
+		{"a token of another resource's key", func(m *made) {
+			l := *m.grant("w1", "sku/2")
+			l.resource = "sku/1"
+			m.record(l.event(history.Acquired))
+		}, check.Violated},
+		{"a waiter that gave up", func(m *made) {
+			first, waiter := m.acquire("w1", "sku/1"), m.grant("w2", "sku/1")
+			m.gone(waiter)
+			m.release(first)
+		}, check.Held},
+		{"two leases that ended at once", func(m *made) {
+			m.gone(m.acquire("w1", "sku/1"))
+			m.acquire("w2", "sku/1")
+		}, check.Held},
+		{"a queue of another resource", func(m *made) {
+			m.acquire("w1", "sku/1")
+			m.release(m.acquire("w2", "sku/2"))
+		}, check.Held},
+		{"a gap in the watch", func(m *made) {
+			m.Observed.Locks.Events, m.Observed.Locks.Gap = nil, "it broke"
+		}, check.Unchecked},
+	})
+}
+
+func TestVerified(t *testing.T) {
+	flags(t, "I13", []spoiled{
+		{"a finding", func(m *made) {
+			m.Observed.Verified.Findings = []audit.Finding{{Kind: audit.FindingWrongFence, Resource: "sku/1", Text: "wrong"}}
+		}, check.Violated},
+		{"a rejection by a claim that isn't there", func(m *made) {
+			m.Observed.Verified.Unexplained = []audit.Finding{{Kind: audit.FindingUnexplainedRejection, Resource: "sku/1", Text: "unexplained"}}
+		}, check.Violated},
+		{"no verification", func(m *made) { m.Observed.Verified = nil }, check.Unchecked},
+	})
 }

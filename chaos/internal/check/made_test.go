@@ -315,7 +315,6 @@ func good() *made {
 	m.do("w1", "sku/1") // op11
 	m.do("w2", "sku/2") // op12
 	m.phase(history.PhaseEnd)
-	m.Requires = []string{check.HitRejected + "seal", check.HitLostMidway, check.HitUnknownApplied, check.HitUnknownNotApplied,
-		check.HitFault + "pause", check.HitPaused + "seal", check.HitCutOffApplied, check.HitCutOffNotApplied}
+	m.Requires = []string{check.HitRejected + "seal", check.HitFault + "pause", check.HitPaused + "seal"}
 	return m
 }

@@ -5,6 +5,7 @@ package environment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,11 +18,11 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/patroni"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
 // Environment is what a run takes place in: its servers, its data, and its worker
@@ -32,7 +33,7 @@ type Environment struct {
 	etcd     *etcdserver.Cluster
 	postgres *pgserver.Server // nil if Postgres is under Patroni
 	patroni  *patroni.Cluster // nil if it is not
-	redis    *redises
+	service  control.Service  // of a control; nil if it needs none
 	client   *clientv3.Client
 	dsn      string
 	pool     *pgxpool.Pool
@@ -51,23 +52,15 @@ type Config struct {
 	Group    string            // result.Fenced, or the name of a control
 	Faults   bool              // false: the same operations without faults
 	Workload workload.Workload // the code under test
+	Members  int               // of etcd
 	Patroni  bool              // Postgres is the primary of three under Patroni
-	Bounds   Bounds
-	Dir      string         // gets the workers' logs
-	Trace    *history.Trace // gets the events
-}
-
-// Workers says which worker processes there are. The zero value of each field but TTL
-// means its default.
-type Workers struct {
-	Number     int           // of processes; default 3
-	TTL        time.Duration // of their locks
-	Lockers    int           // of each process, with as many Guards; default 1
-	Unhindered bool          // nothing but the fence stops a late transaction
-	Loops      int           // goroutines of each process under load; default 2
-	Actions    []string      // of operations under load; default: the workload decides
-	Lots       int           // of each process (stock.LotsOf); default none
-	Processors int           // GOMAXPROCS of each process; default the machine's
+	Workers  int               // number of worker processes
+	TTL      time.Duration     // of their locks
+	// Unhindered: nothing but the fence stops a late transaction.
+	Unhindered bool
+	Bounds     Bounds
+	Dir        string         // gets the workers' logs
+	Trace      *history.Trace // gets the events
 }
 
 // New returns an Environment that is empty before SetUp.
@@ -88,11 +81,8 @@ func (s *Environment) Workload() workload.Workload { return s.cfg.Workload }
 // Trace has the events of the run.
 func (s *Environment) Trace() *history.Trace { return s.cfg.Trace }
 
-// Prefix is the prefix of Fencekit's lock keys.
-func (s *Environment) Prefix() string { return s.prefix }
-
-// Redis are the Redis servers of a control.
-func (s *Environment) Redis() []*redisserver.Server { return s.redis.servers }
+// Service is what a control needs beside etcd and Postgres; nil if it needs nothing.
+func (s *Environment) Service() control.Service { return s.service }
 
 // OperationBound is the time within which an operation has to end, usually.
 func (s *Environment) OperationBound() time.Duration { return s.cfg.Bounds.Operation }
@@ -100,8 +90,8 @@ func (s *Environment) OperationBound() time.Duration { return s.cfg.Bounds.Opera
 // Process returns a worker by its number, as Worker does.
 func (s *Environment) Process(number int) *Worker { return s.workers[number%len(s.workers)] }
 
-// OnTearDown registers undo to be called by TearDown, the last one first.
-func (s *Environment) OnTearDown(undo func(context.Context) error) { s.undo = append(s.undo, undo) }
+// onTearDown registers undo to be called by TearDown, the last one first.
+func (s *Environment) onTearDown(undo func(context.Context) error) { s.undo = append(s.undo, undo) }
 
 // Observe starts observing the run from outside. The caller must call Finish.
 func (s *Environment) Observe(ctx context.Context) (_ *observe.Observer, err error) {
@@ -152,3 +142,38 @@ func (s *Environment) Crashes() error {
 
 // Failed is what is wrong with the workload or its processes; nil if nothing is.
 func (s *Environment) Failed() error { return errors.Join(s.failed...) }
+
+// ErrHangs: the code under test doesn't end in time. It is not the environment's fault.
+var ErrHangs = errors.New("chaos: it hangs")
+
+// Bounds are the times within which the code under test has to end, on a busy machine too.
+// What takes longer hangs.
+type Bounds struct {
+	Operation time.Duration // one operation; its context ends then
+	Grace     time.Duration // an operation whose context has ended
+	Close     time.Duration // a worker process that was asked to end
+	Run       time.Duration // the whole run
+	Data      time.Duration // Prepare, and Check; its context ends then
+}
+
+// UsualBounds are those of a run outside of tests.
+var UsualBounds = Bounds{Operation: time.Minute, Grace: 15 * time.Second, Close: 2 * worker.CloseBound, Run: 8 * time.Minute, Data: 2 * time.Minute}
+
+// WithoutOutcome returns an error if operations had no outcome. The error says how many,
+// and why the first one had none.
+func (s *Environment) WithoutOutcome() error {
+	var first *history.Event
+	number := 0
+	for _, e := range s.cfg.Trace.Events() {
+		if e.Kind == history.Unknown && e.Class == worker.ClassNoOutcome {
+			if number++; first == nil {
+				first = &e
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("chaos: %d operations of workload %q had no outcome; the first was %s: %s; for its stack see %s.log",
+		number, s.cfg.Workload.Name(), first.Op, first.Error, first.Process)
+}

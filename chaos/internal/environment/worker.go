@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -200,4 +202,71 @@ func missedIfEnded(err error) error {
 		return fmt.Errorf("%w: %w", fault.ErrMissed, err)
 	}
 	return err
+}
+
+// StartWorkers starts the worker processes, each with its own links.
+func (s *Environment) StartWorkers(ctx context.Context) error {
+	if s.cfg.Unhindered {
+		if err := s.createAppRole(ctx); err != nil {
+			return err
+		}
+	}
+	var service []string
+	if s.service != nil {
+		service = s.service.Addresses()
+	}
+	for n := range s.cfg.Workers {
+		p := &Worker{trace: s.cfg.Trace, closeBound: s.cfg.Bounds.Close, log: filepath.Join(s.cfg.Dir, fmt.Sprintf("w%d.log", n)), spec: worker.Spec{
+			Worker: fmt.Sprintf("w%d", n), Number: n, Workload: s.cfg.Workload.Name(), Group: s.cfg.Group, Service: service, Prefix: s.prefix,
+			TTL: s.cfg.TTL, Seed: s.cfg.Seed, Unhindered: s.cfg.Unhindered, Within: s.cfg.Bounds.Operation,
+		}}
+		if err := s.link(p); err != nil {
+			return err
+		}
+		s.workers = append(s.workers, p)
+		if err := p.Start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link makes the links of a worker to the servers.
+func (s *Environment) link(p *Worker) (err error) {
+	for _, endpoint := range s.etcd.Endpoints() {
+		l, err := netfault.New(strings.TrimPrefix(endpoint, "http://"))
+		if err != nil {
+			return err
+		}
+		s.onTearDown(func(context.Context) error { return l.Close() })
+		p.etcd = append(p.etcd, l)
+		p.spec.Etcd = append(p.spec.Etcd, "http://"+l.Addr())
+	}
+	if p.commits, err = pgproxy.New(s.dsn); err != nil {
+		return err
+	}
+	s.onTearDown(func(context.Context) error { return p.commits.Close() })
+	if p.postgres, err = netfault.New(p.commits.Addr()); err != nil {
+		return err
+	}
+	s.onTearDown(func(context.Context) error { return p.postgres.Close() })
+	p.spec.Postgres = strings.Replace(p.commits.DSN(), p.commits.Addr(), p.postgres.Addr(), 1)
+	return nil
+}
+
+// StopWorkers asks the worker processes to end.
+func (s *Environment) StopWorkers() error { return s.each((*Worker).Stop) }
+
+// KillWorkers kills the worker processes.
+func (s *Environment) KillWorkers() error { return s.each((*Worker).kill) }
+
+// each does something with all workers at once.
+func (s *Environment) each(do func(*Worker) error) error {
+	errs := make([]error, len(s.workers))
+	var all sync.WaitGroup
+	for i, p := range s.workers {
+		all.Go(func() { errs[i] = do(p) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }

@@ -1,3 +1,11 @@
+// Package fault has the faults that a chaos run injects into its processes and servers.
+//
+// A Fault is injected into a Site, which the run provides, and is reverted later. It is
+// plain data: a schedule of faults can be made from a seed, printed, and made again.
+// Inject returns when the fault is in effect, not when it was asked for: the process has
+// stopped, the connection is silent, the lease is gone. A fault whose victim no longer
+// exists, such as the lease of a lock that was released a moment ago, returns ErrMissed: it
+// was not injected.
 package fault
 
 import (
@@ -5,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -123,4 +132,40 @@ type Postgres interface {
 	Pause() error
 	Resume() error
 	Restart(ctx context.Context) error
+}
+
+// Step is one fault of a schedule.
+type Step struct {
+	At    time.Duration // from the beginning of the load
+	For   time.Duration // until it is reverted
+	Fault Fault
+}
+
+// Kind is a kind of fault.
+type Kind struct {
+	Name    string // the first word of Fault.String
+	Summary string // what it does, in a sentence
+}
+
+// Kinds are all kinds of faults.
+func Kinds() []Kind {
+	return []Kind{
+		{"pause", "stops a worker by SIGSTOP, anywhere or at a point of an operation"},
+		{"stop-the-world", "stops all goroutines of a worker by its Go runtime, as the garbage collector does"},
+		{"kill", "ends a worker by SIGKILL, anywhere or at a point of an operation, and restarts it"},
+		{"partition", "silences a worker's links to etcd, Postgres or both, in one direction or in both"},
+		{"delay", "delays everything between a worker and a server"},
+		{"half-open", "silences a worker's connections for good, without an error on either end"},
+		{"reset", "resets a worker's connections to a server"},
+		{"revoke", "revokes the lease of a holder of a lock, or of a waiter"},
+		{"delete-lock", "deletes the lock key of a holder, or of a waiter"},
+		{"etcd-pause", "stops a member of etcd by SIGSTOP"},
+		{"etcd-kill", "ends a member of etcd by SIGKILL, and restarts it"},
+		{"etcd-isolate", "cuts a member of etcd off from the others, but not from workers"},
+		{"postgres-crash", "ends Postgres without a checkpoint, and lets it recover"},
+		{"terminate", "terminates a worker's Postgres backend in mid-transaction"},
+		{"commit-swallowed", "loses a worker's COMMIT on its way to Postgres, and cuts the connection"},
+		{"commit-unheard", "loses the answer to a worker's COMMIT, and cuts the connection"},
+		{"commit-held", "cuts the connection of a worker that commits, and delivers the COMMIT later"},
+	}
 }

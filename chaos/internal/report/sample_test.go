@@ -295,11 +295,8 @@ func (s *simulation) release(w *simWorker) {
 	s.record(history.Event{Kind: history.Released, Process: w.name, Resource: w.resource, Token: w.token})
 }
 
-// Both are made once: tests only read them.
-var (
-	realisticOnce = sync.OnceValue(realistic)
-	largeOnce     = sync.OnceValue(large)
-)
+// realisticOnce is made once: tests only read it.
+var realisticOnce = sync.OnceValue(realistic)
 
 // realistic is a suite as a short run leaves it: a scripted scenario with little
 // stock, and one under random load with plenty.
@@ -319,20 +316,6 @@ func realistic() *sample {
 				})
 			}
 		}
-	}
-	s.suite.Judge()
-	return s
-}
-
-// large is a run of 12,000 operations and more, and a control beside it.
-func large() *sample {
-	s := newSample("fencectl chaos run")
-	for _, group := range []string{result.Fenced, "redis-setnx"} {
-		s.add(plan{
-			scenario: "load", group: group, seed: 1, faults: true, workers: 24, resources: []string{"sku/1", "sku/2", "sku/3", "sku/4", "sku/5", "sku/6", "sku/7", "sku/8"}, initial: 1_000_000,
-			step: 500 * time.Microsecond, length: 10 * time.Second, think: 3 * time.Millisecond,
-			pauses: []pause{{worker: 0, at: time.Second, long: 2500 * time.Millisecond}, {worker: 1, at: 3 * time.Second, long: 3 * time.Second}},
-		})
 	}
 	s.suite.Judge()
 	return s

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/result"
@@ -62,90 +61,14 @@ func TestTakeoverOf_AControl(t *testing.T) {
 	require.Zero(t, takeoverOf(late).endAt) // it began afterwards
 }
 
-func TestTakeoverOf_WithoutAFaultIsAResourceAlone(t *testing.T) {
-	t.Parallel()
-	got := takeoverOf(trace{&result.Run{}, []history.Event{invoked(1, "w0", "1", "b", "a")}, &observe.Observation{}})
-	require.Equal(t, takeover{resource: "a"}, got)
-	points, marks := got.points(true)
-	require.Empty(t, points)
-	require.Empty(t, marks)
+func invoked(at int64, process, op string, resources ...string) history.Event {
+	return history.Event{At: at, Kind: history.Invoke, Process: process, Op: op, Resources: resources}
 }
 
-func TestTakeover_OfAFaultThatPausesNoProcess(t *testing.T) {
-	t.Parallel()
-	points, _ := takeover{holder: "w0", resource: "r", held: 1, fault: band{span{from: 2, to: 2_000_000_002}, "cut w0 off"}}.points(true)
-	require.Equal(t, []string{"w0 holds r.", "w0: cut w0 off, for 2.00 s."}, points)
+func of(at int64, kind history.Kind, process string, token int64) history.Event {
+	return history.Event{At: at, Kind: kind, Process: process, Resource: "r", Token: token}
 }
 
-func TestCandidates_TheMostInstructiveFirst(t *testing.T) {
-	t.Parallel()
-	fenced := func(scenario string, seed uint64, verdict result.Verdict, rejections, operations int) result.Run {
-		return result.Run{Scenario: scenario, Group: result.Fenced, Seed: seed, Faults: true, Verdict: verdict, Counts: result.Counts{Rejections: rejections, Operations: operations}}
-	}
-	suite := &result.Suite{Runs: []result.Run{
-		fenced("a", 1, result.Pass, 0, 9), fenced("b", 1, result.Pass, 3, 9), fenced("b", 2, result.Pass, 3, 9), fenced("b", 3, result.Pass, 3, 4),
-		fenced("c", 1, result.Violated, 0, 9), fenced(leadScenario, 1, result.Pass, 1, 9), {Scenario: "b", Group: result.Fenced, Seed: 2},
-		{Scenario: "b", Group: "redlock", Seed: 2, Faults: true, Verdict: result.Violated, Findings: updatesLost, Breaks: check.OfData()},
-		{Scenario: "a", Group: "redlock", Seed: 1, Verdict: result.Violated}, // without faults
-	}}
-	var order []string
-	for _, r := range candidates(suite) {
-		order = append(order, r.String())
-	}
-	require.Equal(t, []string{"c, fenced, seed 1", "stalled-holder, fenced, seed 1", "b, fenced, seed 2", "b, fenced, seed 3", "b, fenced, seed 1", "a, fenced, seed 1"}, order)
-}
-
-func TestBrokenControls_NotThoseThatBreakByDesignFirst(t *testing.T) {
-	t.Parallel()
-	control := func(group string, seed uint64, verdict result.Verdict, lost, oversold int) result.Run {
-		return result.Run{Scenario: "a", Group: group, Seed: seed, Faults: true, Verdict: verdict, Counts: result.Counts{Lost: lost, Oversold: oversold}, Findings: updatesLost, Breaks: check.OfData()}
-	}
-	suite := &result.Suite{
-		Groups: []result.Group{{Name: "no-lock", RedByDesign: true}},
-		Runs: []result.Run{
-			control("no-lock", 1, result.Violated, 9, 9), control("dead", 1, result.Violated, 0, 0), control("lost", 1, result.Violated, 1, 0),
-			control("sold", 1, result.Violated, 1, 1), control("green", 1, result.Pass, 0, 0), control("sold", 2, result.Violated, 1, 1),
-		},
-	}
-	var order []string
-	for _, r := range brokenControls(suite, &result.Run{Scenario: "a", Group: result.Fenced, Seed: 1, Faults: true}) {
-		order = append(order, r.Group)
-	}
-	require.Equal(t, []string{"sold", "lost", "dead", "no-lock"}, order)
-}
-
-func TestOutcome_SaysWhatHappened(t *testing.T) {
-	t.Parallel()
-	run := func(verdict result.Verdict, counts result.Counts) *result.Run {
-		return &result.Run{Verdict: verdict, Counts: counts, Reason: "I9: stuck"}
-	}
-	for want, c := range map[string]struct {
-		run    *result.Run
-		lowest int
-		scarce bool
-	}{
-		"1 unit sold that were not in stock.":            {run(result.Violated, result.Counts{Oversold: 1, Lost: 1}), -1, true},
-		"1,234 updates were lost.":                       {run(result.Violated, result.Counts{Lost: 1234}), -1, false},
-		"Violated: I9: stuck":                            {run(result.Violated, result.Counts{}), 0, true},
-		"Stock never fell below zero: the lowest was 3.": {run(result.Pass, result.Counts{}), 3, true},
-		"Nothing was lost, and nothing was sold twice.":  {run(result.Pass, result.Counts{}), 0, false},
-		"The run is inconclusive.":                       {run(result.Inconclusive, result.Counts{}), -2, false},
-	} {
-		require.Equal(t, want, outcome(c.run, level{initial: 5, changes: []change{{1, c.lowest}}}, c.scarce))
-	}
-}
-
-func TestWindow_IsAroundTheTurnOfALongRun(t *testing.T) {
-	t.Parallel()
-	const second = int64(1e9)
-	full := takeover{held: 1, nextAt: 22 * second, endAt: 24 * second, fault: band{span: span{from: 20 * second}}}
-	at := func(to int64, t takeover, changes ...change) []int64 {
-		x := window(&timeline{to: to}, t, level{changes: changes})
-		return []int64{int64(x.fromValue), int64(x.toValue)}
-	}
-	require.Equal(t, []int64{0, 12 * second}, at(12*second, full))
-	require.Equal(t, []int64{0, 60 * second}, at(60*second, takeover{held: 1}))
-	require.Equal(t, []int64{19 * second, 25*second + second/2}, at(60*second, full))
-	require.Equal(t, []int64{19 * second, 30*second + 3*second/2}, at(60*second, full, change{29 * second, 1}, change{30 * second, -1}, change{40 * second, -2}))
-	require.Equal(t, []int64{19 * second, 25 * second}, at(25*second, full))
+func run(at int64, kind history.Kind, name string) history.Event {
+	return history.Event{At: at, Kind: kind, Process: history.Runner, Name: name}
 }

@@ -1,8 +1,29 @@
+// Package result has the saved results of chaos runs: their verdicts, and all that is needed
+// to read them, and to go on with a suite.
+//
+// # Files
+//
+// A Suite is a directory: result.json (the Suite), report.html, and for
+// each run a directory, three levels below, with history.jsonl, observed.json and result.json (the Run),
+// which is written last: a run that has it is complete. LoadSuite finds the runs by
+// it, even if the suite ended before its own file was written.
+//
+// # Verdicts
+//
+// A run is violated if a property was, inconclusive if it proves nothing, and passes
+// otherwise. A suite is judged by its runs under Fencekit, by whether the same faults
+// break its controls, and by whether all runs that were asked for are there.
+//
+// # What is not promised
+//
+// Files are trusted: Load takes what they say for what happened. Quantiles of several runs
+// are the worst of each, not those of all operations.
 package result
 
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
@@ -51,8 +72,7 @@ func (r *Run) String() string {
 }
 
 // Judge sets the results of the run by its history, in the order of its times, and by what
-// was observed: Verdict, Reason, Findings, Counts, Hits, Latency and HandOver. Everything
-// that they depend on is kept, so a run can be judged again.
+// was observed: Verdict, Reason, Findings, Counts, Hits, Latency and HandOver.
 func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 	record := r.record(events, observed)
 	r.Findings, r.Counts, r.Hits = check.All(record), check.Count(record), check.Hits(record)
@@ -93,4 +113,154 @@ type Step struct {
 	At    time.Duration `json:"at"`  // ns from the beginning of the load
 	For   time.Duration `json:"for"` // ns until it is reverted; 0 if there is nothing to revert
 	Fault string        `json:"fault"`
+}
+
+// Verdict is the result of a run or of a suite.
+type Verdict string
+
+// The verdicts.
+const (
+	Pass         Verdict = "pass"         // every property held, and what the scenario requires happened
+	Violated     Verdict = "violated"     // a property was violated
+	Inconclusive Verdict = "inconclusive" // nothing was violated, and nothing is proved
+)
+
+func (v Verdict) valid() bool { return v == Pass || v == Violated || v == Inconclusive }
+
+// verdictOf returns the verdict of findings, and its reason: violated if a property was;
+// otherwise inconclusive if one could not be checked, as when something that the scenario
+// requires did not happen, or if none was checked.
+func verdictOf(findings []check.Finding) (Verdict, string) {
+	var violated, nothing []string
+	held := 0
+	for _, f := range findings {
+		switch {
+		case f.Status == check.Held:
+			held++
+		case f.Status == check.Irrelevant:
+		case f.Status == check.Violated:
+			violated = append(violated, textOf(f))
+		default:
+			nothing = append(nothing, textOf(f))
+		}
+	}
+	switch {
+	case len(violated) > 0:
+		return Violated, strings.Join(violated, "; ")
+	case len(nothing) > 0:
+		return Inconclusive, strings.Join(nothing, "; ")
+	case held == 0:
+		return Inconclusive, "no property was checked"
+	}
+	return Pass, fmt.Sprintf("%s held", count(held, "property", "properties"))
+}
+
+func textOf(f check.Finding) string { return f.Property + ": " + f.Detail }
+
+// count writes a number and what it counts.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Quantiles are the quantiles of Count times: each is one of the times.
+type Quantiles struct {
+	Count int           `json:"count"`
+	P50   time.Duration `json:"p50"` // ns
+	P90   time.Duration `json:"p90"` // ns
+	P99   time.Duration `json:"p99"` // ns
+	Max   time.Duration `json:"max"` // ns
+}
+
+func quantilesOf(times []time.Duration) Quantiles {
+	if len(times) == 0 {
+		return Quantiles{}
+	}
+	slices.Sort(times)
+	at := func(percent int) time.Duration { return times[(len(times)*percent+99)/100-1] } // nearest rank
+	return Quantiles{len(times), at(50), at(90), at(99), at(100)}
+}
+
+// worse takes the greater of each quantile, and adds up the counts.
+func (q Quantiles) worse(r Quantiles) Quantiles {
+	return Quantiles{q.Count + r.Count, max(q.P50, r.P50), max(q.P90, r.P90), max(q.P99, r.P99), max(q.Max, r.Max)}
+}
+
+// latency is how long operations took that took effect.
+func latency(record *check.Record) Quantiles {
+	invoked := map[string]int64{}
+	var times []time.Duration
+	for _, e := range record.Events {
+		switch e.Kind {
+		case history.Invoke:
+			invoked[e.Op] = e.At
+		case history.OK:
+			if at, ok := invoked[e.Op]; ok {
+				times = append(times, time.Duration(e.At-at))
+			}
+		}
+	}
+	return quantilesOf(times)
+}
+
+// handOver is how long resources had no holder while a process waited: from the observed
+// deletion of a grant's lock key until another process had claimed the next grant, if that
+// process had an operation on the resource before. Controls that claim nothing have none.
+func handOver(record *check.Record) Quantiles {
+	h := handOvers{gone: map[grant]int64{}, open: map[string]history.Event{}, last: map[string]history.Event{}}
+	for _, e := range record.Observed.Locks.Events {
+		if e.Gone {
+			h.gone[grant{e.Resource, e.Created}] = e.At
+		}
+	}
+	for _, e := range record.Events {
+		h.take(e)
+	}
+	return quantilesOf(h.times)
+}
+
+type grant struct {
+	resource string
+	token    int64
+}
+
+type handOvers struct {
+	gone  map[grant]int64          // when the lock key was deleted
+	open  map[string]history.Event // operations that have begun, by id
+	last  map[string]history.Event // the last claim of a resource
+	times []time.Duration
+}
+
+func (h *handOvers) take(e history.Event) {
+	switch e.Kind {
+	case history.Invoke:
+		h.open[e.Op] = e
+	case history.OK, history.Fail, history.Unknown:
+		delete(h.open, e.Op)
+	case history.Ends:
+		for op, o := range h.open {
+			if o.Process == e.Process {
+				delete(h.open, op)
+			}
+		}
+	case history.Claimed:
+		before := h.last[e.Resource]
+		free := h.gone[grant{e.Resource, before.Token}] // 0 if its deletion was not observed
+		if before.Process != e.Process && h.waited(e, free) {
+			h.times = append(h.times, max(0, time.Duration(e.At-free))) // the observer may see the deletion later
+		}
+		h.last[e.Resource] = e
+	}
+}
+
+// waited reports whether the claiming process had an operation on the resource by then.
+func (h *handOvers) waited(claim history.Event, by int64) bool {
+	for _, o := range h.open {
+		if o.Process == claim.Process && o.At <= by && slices.Contains(o.Resources, claim.Resource) {
+			return true
+		}
+	}
+	return false
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// historyFile writes a history as processes do: not in the order of its times,
-// and with a last line that was cut off.
-func historyFile(t *testing.T, events ...history.Event) string {
+// save saves a run with a history as processes write it: not in the order of its times, and
+// with a last line that was cut off.
+func save(t *testing.T, dir string, run *Run, events ...history.Event) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "history")
-	file, err := os.Create(path)
+	at := filepath.Join(dir, filepath.FromSlash(run.Dir))
+	require.NoError(t, os.MkdirAll(at, 0o755))
+	file, err := os.Create(filepath.Join(at, HistoryFile))
 	require.NoError(t, err)
 	recorder := history.NewRecorder(file)
 	for _, e := range events {
@@ -29,12 +30,7 @@ func historyFile(t *testing.T, events ...history.Event) string {
 	_, err = file.WriteString(`{"at":9,"kind":"inv`)
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	return path
-}
-
-func save(t *testing.T, dir string, run *Run) {
-	t.Helper()
-	require.NoError(t, Save(dir, run, historyFile(t, history.Event{At: 1, Kind: history.Phase}), &observe.Observation{}))
+	require.NoError(t, Save(dir, run, &observe.Observation{Left: []string{"key"}}))
 }
 
 func TestSave_IsReadAgainByLoad(t *testing.T) {
@@ -47,54 +43,22 @@ func TestSave_IsReadAgainByLoad(t *testing.T) {
 		Progress: time.Minute, Requires: []string{"a"}, Stock: true, Workload: "stock", Failed: "no",
 		Latency: Quantiles{Count: 1, Max: 5}, HandOver: Quantiles{Count: 2, Max: 6},
 	}
-	observed := &observe.Observation{Stocks: []observe.Stock{{Resource: "r", Initial: 5, Available: 4}}}
-	require.NoError(t, Save(dir, run, historyFile(t, history.Event{At: 5, Kind: history.OK, Op: "1"}, history.Event{At: 3, Kind: history.Invoke, Op: "1"}), observed))
+	save(t, dir, run, history.Event{At: 5, Kind: history.OK, Op: "1"}, history.Event{At: 3, Kind: history.Invoke, Op: "1"})
 
 	suite, err := LoadSuite(dir)
 	require.NoError(t, err)
 	require.Equal(t, []Run{*run}, suite.Runs)
 	events, seen, err := Load(dir, &suite.Runs[0])
 	require.NoError(t, err)
-	require.Equal(t, observed, seen)
+	require.Equal(t, &observe.Observation{Left: []string{"key"}}, seen)
 	require.Equal(t, []history.Event{{At: 3, Kind: history.Invoke, Op: "1"}, {At: 5, Kind: history.OK, Op: "1"}}, events)
-
-	record := suite.Runs[0].record(events, *seen)
-	require.Equal(t, &check.Record{Fenced: true, Stock: true, Progress: time.Minute, Requires: []string{"a"}, Events: events, Observed: *seen, Workload: "no"}, record)
-	require.False(t, (&Run{Group: "redlock"}).record(nil, *seen).Fenced)
-}
-
-func TestSave_NeverOverwritesARun(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	run := fencedOK
-	save(t, dir, &run)
-	again := fencedOK
-	require.ErrorIs(t, Save(dir, &again, historyFile(t), &observe.Observation{}), fs.ErrExist)
-	calm := fencedCalm // differs by its faults alone
-	save(t, dir, &calm)
-	require.NoError(t, os.Remove(filepath.Join(dir, filepath.FromSlash(run.Dir), ResultFile))) // as if it had been cut off
-	save(t, dir, &again)
-}
-
-func TestSave_LeavesAHistoryThatIsInItsPlace(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	run := fencedOK
-	run.Dir = "a/b/c"
-	place := filepath.Join(dir, "a", "b", "c", HistoryFile)
-	require.NoError(t, os.MkdirAll(filepath.Dir(place), 0o755))
-	require.NoError(t, os.Rename(historyFile(t, history.Event{At: 4, Kind: history.Note}), place))
-	require.NoError(t, Save(dir, &run, place, &observe.Observation{}))
-	events, _, err := Load(dir, &run)
-	require.NoError(t, err)
-	require.Len(t, events, 1)
 }
 
 func TestSave_StaysBelowTheSuite(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"", "../elsewhere", "/elsewhere", ".", "a/../../b"} {
 		run := &Run{Dir: where, Verdict: Pass}
-		require.ErrorContains(t, Save(t.TempDir(), run, historyFile(t), &observe.Observation{}), "no directory below the suite's")
+		require.ErrorContains(t, Save(t.TempDir(), run, &observe.Observation{}), "no directory below the suite's")
 		_, _, err := Load(t.TempDir(), run)
 		require.ErrorContains(t, err, "no directory below the suite's")
 		dir := t.TempDir()

@@ -1,14 +1,14 @@
 package result
 
 import (
-	"bytes"
-	"encoding/xml"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
 var (
@@ -26,7 +26,7 @@ var (
 	redlockOn   = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 2, Faults: true, Verdict: Pass}
 	redlockVoid = Run{Scenario: "stop", Family: "pauses", Group: "redlock", Seed: 3, Faults: true, Verdict: Inconclusive, Reason: "I11"}
 	noLockRed   = violated("no-lock", true, "I3")
-	noLockOff   = violated("no-lock", false, "I4")
+	noLockOff   = violated("no-lock", false, "I3")
 	noLockOffH  = violated("no-lock", false, "I9")
 )
 
@@ -41,49 +41,47 @@ func violated(group string, faults bool, properties ...string) Run {
 }
 
 var suites = []struct {
-	name     string
-	runs     []Run
-	verdict  Verdict
-	reason   string
-	failures int // in JUnit
-	errors   int
+	name    string
+	runs    []Run
+	verdict Verdict
+	reason  string
 }{
 	{"all as it must be", []Run{fencedOK, fencedCalm, redlockRed, redlockOff, noLockRed, noLockOff}, Pass,
-		"No violation in 2 runs of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 2 of 2 controls broke under the same faults.", 0, 0},
+		"No violation in 2 runs of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 2 of 2 controls broke under the same faults."},
 	{"a control that is red in one of its runs is red", []Run{fencedOK, redlockOn, redlockHung, redlockRed, redlockVoid, redlockOff}, Pass,
-		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 1 of 1 control broke under the same faults.", 0, 0},
+		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 1 of 1 control broke under the same faults."},
 	{"a control that is red by the word of the workload", []Run{fencedOK, redlockLoss, redlockOff}, Pass,
-		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 1 of 1 control broke under the same faults.", 0, 0},
+		"No violation in 1 run of 1 scenario (100 operations, 2 faults, 1 rejection as stale); 1 of 1 control broke under the same faults."},
 	{"a violation", []Run{fencedOK, fencedBad, fencedVoid, redlockRed, redlockOff}, Violated,
-		"1 of 3 runs violated a property. The first: stop, fenced, seed 7: I2: 3 oversold.", 1, 1},
+		"1 of 3 runs violated a property. The first: stop, fenced, seed 7: I2: 3 oversold."},
 	{"a violation counts without controls too", []Run{fencedBad}, Violated,
-		"1 of 1 run violated a property. The first: stop, fenced, seed 7: I2: 3 oversold.", 1, 1},
+		"1 of 1 run violated a property. The first: stop, fenced, seed 7: I2: 3 oversold."},
 	{"an inconclusive run", []Run{fencedOK, fencedVoid, redlockRed, redlockOff}, Inconclusive,
-		"No violation in 2 runs, but the suite is inconclusive: 1 of them inconclusive.", 0, 1},
+		"No violation in 2 runs, but the suite is inconclusive: 1 of them inconclusive."},
 	{"a control that stays green", []Run{fencedOK, redlockOn, noLockRed, noLockOff}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: redlock survived the faults (0 of 1 red).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock survived the faults (0 of 1 red)."},
 	{"a control that merely hangs", []Run{fencedOK, redlockOn, redlockHung, redlockOff}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: redlock did not break with faults as it has to (0 of 2 red, 1 violated in another property only).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock did not break with faults as it has to (0 of 2 red, 1 violated in another property only)."},
 	{"a control that merely hangs without faults", []Run{fencedOK, redlockRed, redlockOffH}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: redlock was violated without faults as well (0 of 1 red, 1 violated in another property only).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock was violated without faults as well (0 of 1 red, 1 violated in another property only)."},
 	{"a control that is to break without faults, and merely hangs", []Run{fencedOK, noLockRed, noLockOffH}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: no-lock was violated without faults as well (0 of 1 red, 1 violated in another property only).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: no-lock was violated without faults as well (0 of 1 red, 1 violated in another property only)."},
 	{"a control that did not run without faults", []Run{fencedOK, redlockRed}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: redlock did not run without faults.", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock did not run without faults."},
 	{"a control that shows nothing without faults", []Run{fencedOK, redlockRed, redlockOff, redlockOffV}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: redlock is not known to hold without faults (0 of 1 red, 1 inconclusive).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock is not known to hold without faults (0 of 1 red, 1 inconclusive)."},
 	{"a control that shows nothing", []Run{fencedOK, redlockVoid}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: redlock survived the faults (0 of 0 red, 1 inconclusive).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock survived the faults (0 of 0 red, 1 inconclusive)."},
 	{"a control that only ran without faults", []Run{fencedOK, redlockOff}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: redlock did not run with faults.", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock did not run with faults."},
 	{"a control that is red without faults", []Run{fencedOK, redlockRed, redlockOffR}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: redlock was red without faults as well (1 of 1 red).", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: redlock was red without faults as well (1 of 1 red)."},
 	{"no control", []Run{fencedOK}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: no control ran.", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: no control ran."},
 	{"Fencekit without faults", []Run{fencedCalm, redlockRed, redlockOff}, Inconclusive,
-		"No violation in 1 run, but the suite is inconclusive: no run of Fencekit with faults.", 0, 1},
+		"No violation in 1 run, but the suite is inconclusive: no run of Fencekit with faults."},
 	{"nothing", nil, Inconclusive,
-		"No violation in 0 runs, but the suite is inconclusive: no run of Fencekit with faults; no control ran.", 0, 2},
+		"No violation in 0 runs, but the suite is inconclusive: no run of Fencekit with faults; no control ran."},
 }
 
 func TestSuite_Judge(t *testing.T) {
@@ -93,26 +91,6 @@ func TestSuite_Judge(t *testing.T) {
 		suite.Judge()
 		require.Equal(t, c.verdict, suite.Verdict, c.name)
 		require.Equal(t, c.reason, suite.Reason, c.name)
-	}
-}
-
-func TestJUnit_FailsWhereTheSuiteDoes(t *testing.T) {
-	t.Parallel()
-	for _, c := range suites {
-		suite := &Suite{Runs: c.runs, Groups: []Group{{Name: "no-lock", RedByDesign: true}}}
-		var out bytes.Buffer
-		require.NoError(t, JUnit(&out, suite))
-		var got junitSuites
-		require.NoError(t, xml.Unmarshal(out.Bytes(), &got))
-		failures, errors, skipped, cases := 0, 0, 0, 0
-		for _, s := range got.Suites {
-			failures, errors, skipped, cases = failures+s.Failures, errors+s.Errors, skipped+s.Skipped, cases+s.Tests
-			require.Len(t, s.Cases, s.Tests)
-		}
-		require.Equal(t, c.failures, failures, c.name)
-		require.Equal(t, c.errors, errors, c.name)
-		require.Equal(t, c.verdict == Pass, failures+errors == 0, c.name)
-		require.GreaterOrEqual(t, cases, len(c.runs), c.name)
 	}
 }
 
@@ -126,42 +104,59 @@ func TestSuite_WithoutARunThatWasAskedForShowsNothing(t *testing.T) {
 	suite.Judge()
 	require.Equal(t, Inconclusive, suite.Verdict)
 	require.Equal(t, "No violation in 1 run, but the suite is inconclusive: 2 of 4 runs that were asked for are missing, the first stop/redis/seed-1.", suite.Reason)
-	var out bytes.Buffer
-	require.NoError(t, JUnit(&out, suite))
-	require.Contains(t, out.String(), `errors="1"`)
-	require.Contains(t, out.String(), "2 of 4 runs that were asked for are missing")
 	suite.Runs = append(suite.Runs, fencedBad)
 	suite.Judge()
 	require.Equal(t, Violated, suite.Verdict)
 }
 
-func TestJUnit_SaysWhatIsWrongWithWhichRun(t *testing.T) {
+func TestQuantilesOf_IsTheNearestRank(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	require.NoError(t, JUnit(&out, &Suite{Runs: []Run{fencedOK, fencedBad, redlockRed, redlockVoid, redlockHung, redlockOff}}))
-	text := out.String()
-	require.Contains(t, text, `<testsuite name="fenced" tests="2" failures="1" errors="0" skipped="0" time="1.500">`)
-	require.Contains(t, text, `<testcase classname="pauses.stop" name="stop, fenced, seed 7" time="0.000">`)
-	require.Contains(t, text, `<failure message="I2: 3 oversold">I2: order &lt;5&gt; of w1&#xA;</failure>`)
-	require.Contains(t, text, `<testsuite name="controls" tests="4" failures="0" errors="0" skipped="1" time="0.000">`)
-	require.Contains(t, text, `<system-out>red: I2: 4 of it</system-out>`)
-	require.Contains(t, text, `<system-out>violated in another property than it has to be: I9: 4 of it</system-out>`)
-	require.Contains(t, text, `<skipped message="I11"></skipped>`)
+	require.Zero(t, quantilesOf(nil))
+	require.Equal(t, Quantiles{1, 7, 7, 7, 7}, quantilesOf([]time.Duration{7}))
+	require.Equal(t, Quantiles{3, 2, 3, 3, 3}, quantilesOf([]time.Duration{3, 1, 2}))
+	var times []time.Duration
+	for i := 200; i > 0; i-- {
+		times = append(times, time.Duration(i))
+	}
+	require.Equal(t, Quantiles{200, 100, 180, 198, 200}, quantilesOf(times))
 }
 
-func TestControls_InTheOrderOfGroupsAndThenByName(t *testing.T) {
+func TestHandOver_IsFromTheKeysEndToTheClaimOfOneWhoWaited(t *testing.T) {
 	t.Parallel()
-	suite := &Suite{
-		Runs:   []Run{{Group: "b", Faults: true, Verdict: Violated}, {Group: "d"}, {Group: "f"}, {Group: "c"}, {Group: "e"}, {Group: "a", Verdict: Pass}, redlockRed, redlockHung, redlockOn, redlockOn, redlockVoid, redlockOff, fencedOK},
-		Groups: []Group{{Name: Fenced}, {Name: "redlock", Title: "Redlock"}, {Name: "absent"}},
+	invoke := func(at int64, process, op string) history.Event {
+		return history.Event{At: at, Kind: history.Invoke, Process: process, Op: op, Resources: []string{"r", "other"}}
 	}
-	controls := suite.Controls()
-	require.Len(t, controls, 7)
-	require.Equal(t, Control{Group{Name: "redlock", Title: "Redlock"}, Colors{Red: 1, Green: 2, Other: 1, Inconclusive: 1}, Colors{Green: 1}}, controls[0])
-	require.InDelta(t, 1.0/4, controls[0].Faults.Rate(), 1e-9)
-	require.Equal(t, "1 of 4 red, 1 violated in another property only, 1 inconclusive", controls[0].Faults.String())
-	require.Zero(t, controls[0].Calm.Rate())
-	for i, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		require.Equal(t, name, controls[i+1].Group.Name)
+	claim := func(at, token int64, process string) history.Event {
+		return history.Event{At: at, Kind: history.Claimed, Process: process, Resource: "r", Token: token}
+	}
+	gone := func(at, token int64) observe.LockEvent {
+		return observe.LockEvent{At: at, Resource: "r", Created: token, Gone: true}
+	}
+	for name, c := range map[string]struct {
+		events []history.Event
+		keys   []observe.LockEvent
+		want   Quantiles
+	}{
+		"waited": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), claim(20, 6, "b")},
+			[]observe.LockEvent{{At: 1, Resource: "r", Created: 5}, gone(12, 5)}, Quantiles{1, 8, 8, 8, 8}},
+		"asked only when it was free": {[]history.Event{claim(1, 5, "a"), invoke(13, "b", "1"), claim(20, 6, "b")},
+			[]observe.LockEvent{gone(12, 5)}, Quantiles{}},
+		"had asked, and been answered": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), {At: 3, Kind: history.Fail, Op: "1"}, claim(20, 6, "b")},
+			[]observe.LockEvent{gone(12, 5)}, Quantiles{}},
+		"had asked, and ended": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), {At: 3, Kind: history.Ends, Process: "b"}, claim(20, 6, "b")},
+			[]observe.LockEvent{gone(12, 5)}, Quantiles{}},
+		"another ended": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), {At: 3, Kind: history.Ends, Process: "a"}, claim(20, 6, "b")},
+			[]observe.LockEvent{gone(12, 5)}, Quantiles{1, 8, 8, 8, 8}},
+		"another's operation": {[]history.Event{claim(1, 5, "a"), invoke(2, "c", "1"), claim(20, 6, "b")},
+			[]observe.LockEvent{gone(12, 5)}, Quantiles{}},
+		"the same process again": {[]history.Event{claim(1, 5, "b"), invoke(2, "b", "1"), claim(20, 6, "b")},
+			[]observe.LockEvent{gone(12, 5)}, Quantiles{}},
+		"the deletion of the key was not observed": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), claim(20, 6, "b")},
+			[]observe.LockEvent{gone(12, 4), {At: 12, Resource: "r", Created: 5}}, Quantiles{}},
+		"the observer hears late": {[]history.Event{claim(1, 5, "a"), invoke(2, "b", "1"), claim(20, 6, "b")},
+			[]observe.LockEvent{gone(21, 5)}, Quantiles{Count: 1}},
+	} {
+		got := handOver(&check.Record{Events: c.events, Observed: observe.Observation{Locks: observe.Locks{Events: c.keys}}})
+		require.Equal(t, c.want, got, name)
 	}
 }

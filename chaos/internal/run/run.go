@@ -1,21 +1,22 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"time"
 
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/environment"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/chaos/internal/scenario"
-	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
@@ -57,7 +58,10 @@ func (t task) run(ctx context.Context, servers *environment.Servers, dir string)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	trace := history.NewTrace(history.NewRecorder(file))
-	env := environment.New(environment.Config{Seed: t.seed, Group: t.group, Faults: t.faults, Workload: t.workload, Patroni: t.scenario.Patroni, Bounds: t.bounds, Dir: at, Trace: trace})
+	env := environment.New(environment.Config{
+		Seed: t.seed, Group: t.group, Faults: t.faults, Workload: t.workload, Members: max(t.scenario.Members, 1), Patroni: t.scenario.Patroni,
+		Workers: cmp.Or(t.scenario.Workers, 3), TTL: t.ttl(), Unhindered: t.scenario.Unhindered, Bounds: t.bounds, Dir: at, Trace: trace,
+	})
 	p := &performance{env: env, task: t, schedule: schedule}
 	observed, err := p.whole(ctx, servers)
 	if err := errors.Join(err, trace.Err(), context.Cause(ctx)); err != nil {
@@ -65,7 +69,7 @@ func (t task) run(ctx context.Context, servers *environment.Servers, dir string)
 	}
 	r.Took, r.Failed, r.Wrong = time.Since(r.Started), text(p.checked), text(env.Failed())
 	r.Judge(trace.Events(), observed)
-	return r, result.Save(dir, r, file.Name(), &observed)
+	return r, result.Save(dir, r, &observed)
 }
 
 // text is the text of an error; empty if there is none.
@@ -80,16 +84,13 @@ func text(err error) string {
 func (t task) result(schedule []fault.Step) *result.Run {
 	r := &result.Run{
 		Scenario: t.scenario.Name, Family: t.scenario.Family, Group: t.group, Seed: t.seed, Faults: t.faults, Started: time.Now(), Dir: t.dir(),
-		Progress: workload.ProgressBound, Stock: t.workload.Name() == stock.Stock{}.Name(), Workload: t.workload.Name(),
+		Progress: workload.ProgressBound, Stock: t.workload.Name() == workload.Stock{}.Name(), Workload: t.workload.Name(),
 	}
 	switch {
 	case t.group != result.Fenced:
-		r.Breaks = breaks(t.group)
+		r.Breaks = check.OfData()
 	case t.faults:
 		r.Requires = t.scenario.Requires
-		if r.Stock {
-			r.Requires = slices.Concat(r.Requires, t.scenario.StockRequires)
-		}
 	}
 	for _, step := range schedule {
 		r.Schedule = append(r.Schedule, result.Step{At: step.At, For: step.For, Fault: step.Fault.String()})
@@ -105,3 +106,90 @@ const (
 	setUpBound = 3 * time.Minute
 	checkBound = 2 * time.Minute
 )
+
+// performance is a run while it goes on.
+type performance struct {
+	env      *environment.Environment
+	task     task
+	schedule []fault.Step
+	checked  error // what the workload's Check said
+}
+
+// ttl is the time to live of locks. Without faults it is so long that a stall of the machine, which
+// is a fault as well, takes no lock. In scripts no operations race, so none would notice.
+func (t task) ttl() time.Duration {
+	if !t.faults && t.scenario.Script == nil {
+		return 10 * workload.TTL
+	}
+	return workload.TTL
+}
+
+// whole does the run from its beginning to its end, and returns what was observed.
+func (p *performance) whole(ctx context.Context, servers *environment.Servers) (_ observe.Observation, err error) {
+	defer func() { err = errors.Join(err, p.env.TearDown(context.WithoutCancel(ctx))) }()
+	if err := p.env.SetUp(ctx, servers); err != nil {
+		return observe.Observation{}, err
+	}
+	observer, err := p.env.Observe(ctx)
+	if err != nil {
+		return observe.Observation{}, err
+	}
+	err = p.env.StartWorkers(ctx)
+	if err == nil {
+		err = p.act(ctx)
+	}
+	if err != nil {
+		err = errors.Join(err, p.env.KillWorkers())
+	} else {
+		err = p.conclude(ctx)
+	}
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkBound)
+	defer cancel()
+	observed, finishErr := observer.Finish(late)
+	return observed, errors.Join(err, finishErr)
+}
+
+// conclude stops the workers, and checks the data. It fails if the workload can't be run.
+func (p *performance) conclude(ctx context.Context) error {
+	p.env.Fail(p.env.StopWorkers())
+	p.env.Trace().Phase(history.PhaseEnd)
+	wrong := errors.Join(p.env.Crashes(), p.env.WithoutOutcome())
+	if wrong != nil && p.task.group != result.Fenced { // this run says nothing about the control
+		return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do and Hold work: %w", workload.ErrWorkload, p.task.group, wrong)
+	}
+	p.env.Fail(wrong)
+	if p.checked = p.env.OnData(ctx, "Check", p.task.workload.Check); errors.Is(p.checked, environment.ErrHangs) {
+		p.env.Fail(p.checked) // it has said nothing of the data
+		p.checked = nil
+	}
+	return nil
+}
+
+// act performs a scenario. If the code under test hangs or crashes meanwhile, that is noted
+// as a failure of that code, and is not an error.
+func (p *performance) act(ctx context.Context) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, p.task.bounds.Run, fmt.Errorf("%w: the run was not over after %v", environment.ErrHangs, p.task.bounds.Run))
+	defer cancel()
+	err := p.perform(bounded)
+	if ctx.Err() == nil && (errors.Is(err, environment.ErrHangs) || errors.Is(err, environment.ErrProcessEnded) || errors.Is(err, scenario.ErrWrong)) {
+		p.env.Fail(err)
+		return nil
+	}
+	return err
+}
+
+// perform has the workers work while faults are injected, and then do one more operation on
+// every resource.
+func (p *performance) perform(ctx context.Context) error {
+	p.env.Trace().Phase(history.PhaseLoad)
+	happen := func(ctx context.Context) error { return p.env.UnderLoad(ctx, p.schedule) }
+	if p.task.scenario.Script != nil {
+		happen = func(ctx context.Context) error { return p.task.scenario.Script(ctx, p.env) }
+	}
+	if err := happen(ctx); err != nil {
+		return err
+	}
+	p.env.FaultsOver()
+	p.env.Trace().Phase(history.PhaseFinal)
+	return p.env.FinalOperations(ctx)
+}

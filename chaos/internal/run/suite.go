@@ -1,3 +1,10 @@
+// Package run runs scenarios of chaos, one or many: it decides which seeds are run and in
+// which order, starts the servers, does each run, checks it, and writes its files and the
+// reports.
+//
+// A run that could not be judged, because a server did not start or a fault could not be
+// reverted, is an error and not a verdict. The files of a run replace those of an
+// unfinished one.
 package run
 
 import (
@@ -5,11 +12,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/fencekit/fencekit/chaos/internal/control"
 	"github.com/fencekit/fencekit/chaos/internal/environment"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+	"github.com/fencekit/fencekit/chaos/internal/report"
 	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos/internal/scenario"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
@@ -57,7 +75,7 @@ func Run(ctx context.Context, cfg Config) (_ *result.Suite, err error) {
 	}
 	running.Wait()
 	s.kept.Ended = text(errors.Join(s.failed, context.Cause(ctx)))
-	return s.kept, errors.Join(s.failed, s.close(), writeReports(cfg.Dir, s.kept), context.Cause(ctx))
+	return s.kept, errors.Join(s.failed, s.close(), writeReport(cfg.Dir, s.kept), context.Cause(ctx))
 }
 
 // open reads the runs of an earlier suite, and saves the suite, so that it has its groups
@@ -156,4 +174,72 @@ func (s *suite) hasFailed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed != nil
+}
+
+// Groups returns all groups, Fencekit's first.
+func Groups() []result.Group {
+	groups := []result.Group{{Name: result.Fenced, Title: "Fencekit", Recipe: "guard.Do: a lock in etcd, claimed in the database before anything is read, and sealed at COMMIT"}}
+	for _, c := range control.All() {
+		groups = append(groups, result.Group{Name: c.Name, Title: c.Title, Recipe: c.Recipe, Flaw: c.Flaw, RedByDesign: c.RedByDesign})
+	}
+	return groups
+}
+
+func describeScenarios() (all []result.Scenario) {
+	for _, s := range scenario.All() {
+		all = append(all, result.Scenario{Name: s.Name, Family: s.Family, Summary: s.Summary})
+	}
+	return all
+}
+
+// versions adds the versions of what runs on servers use to the known ones.
+func versions(servers *environment.Servers, known map[string]string) map[string]string {
+	all := map[string]string{"go": runtime.Version(), "system": runtime.GOOS + "/" + runtime.GOARCH}
+	maps.Copy(all, known)
+	if source := servers.PostgresSource(); source != "" {
+		all["postgres"] = source
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		all["fencekit"] = info.Main.Version
+		for _, module := range info.Deps {
+			switch module.Path {
+			case "go.etcd.io/etcd/server/v3":
+				all["etcd"] = module.Version
+			case "github.com/jackc/pgx/v5":
+				all["pgx"] = module.Version
+			}
+		}
+	}
+	return all
+}
+
+// occupy creates a directory, and keeps other suites out of it until free is called or this
+// process ends. It fails with ErrConfig if another suite has it.
+func occupy(dir string) (free func() error, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%w: another suite is writing to %s: wait for its end, or take another directory", workload.ErrConfig, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	// A child process that is being started may have the descriptor for a moment longer than this one.
+	return func() error { return errors.Join(syscall.Flock(int(d.Fd()), syscall.LOCK_UN), d.Close()) }, nil
+}
+
+// writeReport writes the report of a suite.
+func writeReport(dir string, suite *result.Suite) (err error) {
+	file, err := os.Create(filepath.Join(dir, result.ReportFile))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return report.HTML(file, suite, func(run *result.Run) ([]history.Event, *observe.Observation, error) { return result.Load(dir, run) })
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/environment"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/result"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 )
 
 var expiryAtEveryAwait = Scenario{
-	Name: "expiry-at-every-await", Family: "awaits", Workers: 2,
+	Name: "expiry-at-every-await", Family: "awaits", Workers: 2, Controls: []string{"etcd-mutex"},
 	Summary:  "a worker is paused at each point at which an operation waits for the network, one after another, until its lease has ended and another has taken over",
 	Requires: []string{check.HitFault + "pause"},
 	Script:   steps(func(s *script, ctx context.Context) error { return s.awaits(ctx, fault.ThenPause) }),
@@ -97,7 +98,11 @@ func (s *script) endLeases(ctx context.Context) error {
 // succeed has a worker do operations until one succeeds, or that takes too long: the first
 // may fail because the worker's lease is gone.
 func (s *script) succeed(ctx context.Context, number int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, workload.ProgressBound, fmt.Errorf("%w: no operation succeeded within %v of the end of the leases", environment.ErrHangs, workload.ProgressBound))
+	bound := workload.ProgressBound
+	if s.Group() != result.Fenced { // which a paused transaction may keep waiting for ever
+		bound = takeover
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("%w: no operation succeeded within %v of the end of the leases", environment.ErrHangs, bound))
 	defer cancel()
 	for {
 		op, err := s.Operate(number, workload.Op{Resource: s.sku()})

@@ -13,7 +13,7 @@ import (
 // fault that every seed has, so that every run has what the scenario requires; slow
 // operations run by then (workload.Slow). Controls are those that the scenario breaks.
 func families() []Scenario {
-	return []Scenario{pauses(), stalls(), partitions(), crashes(), unknowns(), lockService(), groups(), tampering()}
+	return []Scenario{pauses(), stalls(), partitions(), crashes(), unknowns(), lockService()}
 }
 
 // window is how long a schedule goes on, from the beginning of the load. A whole run takes
@@ -40,8 +40,8 @@ func pastTTL(random *rand.Rand) time.Duration {
 
 func pauses() Scenario {
 	return Scenario{
-		// Controls that break without faults as well are here: in a script no operations race.
-		Name: "pauses", Family: "pauses", Controls: []string{"no-lock", "check-without-lock", "etcd-mutex", "redis-watchdog"},
+		// The control that breaks without faults as well is here: in a script no operations race.
+		Name: "pauses", Family: "pauses", Controls: []string{"no-lock", "etcd-mutex", "redis-watchdog"},
 		Summary:  "workers are paused by SIGSTOP for longer than their locks' time to live: anywhere, between read and write, before COMMIT, and after COMMIT was sent",
 		Requires: []string{check.HitFault + "pause"},
 		Schedule: func(r *rand.Rand) []fault.Step {
@@ -69,7 +69,7 @@ func stalls() Scenario {
 
 func partitions() Scenario {
 	return Scenario{
-		Name: "partitions", Family: "partitions", Controls: []string{"etcd-mutex", "lease-equality"},
+		Name: "partitions", Family: "partitions", Controls: []string{"etcd-mutex"},
 		Summary:  "workers are cut off from etcd, from Postgres or from both, in either direction, slowed down, or left with half-open connections",
 		Requires: []string{check.HitFault + "partition"},
 		Schedule: func(r *rand.Rand) []fault.Step {
@@ -139,7 +139,7 @@ func unknowns() Scenario {
 
 func lockService() Scenario {
 	return Scenario{
-		Name: "lock-service", Family: "lock-service", Members: 3, Controls: []string{"etcd-mutex", "lease-equality"},
+		Name: "lock-service", Family: "lock-service", Members: 3, Controls: []string{"etcd-mutex"},
 		Summary:  "of three etcd members the leader, or another one, is killed, paused or isolated; leases are revoked and lock keys deleted",
 		Requires: []string{check.HitFault + "etcd-kill", check.HitFault + "revoke"},
 		Schedule: func(r *rand.Rand) []fault.Step {

@@ -3,18 +3,21 @@ package scenario
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/environment"
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
-	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/internal/clock"
 )
+
+// script is a running script. What several scripts share is a method of it.
+type script struct{ *environment.Environment }
+
+// steps makes the Script of a Scenario from a method of a script.
+func steps(play func(*script, context.Context) error) func(context.Context, *environment.Environment) error {
+	return func(ctx context.Context, env *environment.Environment) error { return play(&script{env}, ctx) }
+}
 
 // takeover bounds how long a script waits until another worker has the lock of a paused
 // holder: its time to live, and what a busy machine takes. A lock that doesn't expire, as
@@ -82,41 +85,6 @@ func (s *script) paused(number int, point string) {
 func (s *script) resume(number int, point string) error {
 	s.Trace().Record(history.Event{Kind: history.Reverted, Name: "pause " + s.Process(number).Name() + " at " + point, Process: s.Process(number).Name()})
 	return s.Process(number).Resume()
-}
-
-// ErrWrong: the code under test did not do what the script expects.
-var ErrWrong = errors.New("chaos: not as the script expects")
-
-// lock has the run itself hold the lock of a resource, as another process would, until
-// unlock. Calling unlock again is a no-op.
-func (s *script) lock(ctx context.Context, resource string) (unlock func(context.Context) error, err error) {
-	locker, err := etcd.NewLocker(s.Observer(), &etcd.Config{Prefix: s.Prefix(), TTL: workload.TTL, Label: history.Runner})
-	if err != nil {
-		return nil, err
-	}
-	s.OnTearDown(locker.Close)
-	lease, err := locker.Acquire(ctx, resource)
-	if err != nil {
-		return nil, err
-	}
-	return lease.Release, nil
-}
-
-// queue waits until there are so many lock keys, or until one of the operations that create
-// them has ended. It fails if that takes too long.
-func (s *script) queue(ctx context.Context, number int, ops ...*environment.Operation) error {
-	for began := time.Now(); ; {
-		keys, err := observe.LeftKeys(ctx, s.Observer(), s.Prefix())
-		if err != nil || len(keys) >= number || slices.ContainsFunc(ops, (*environment.Operation).Ended) {
-			return err
-		}
-		if time.Since(began) > workload.ProgressBound {
-			return fmt.Errorf("%w: %d lock keys instead of %d after %v", ErrWrong, len(keys), number, workload.ProgressBound)
-		}
-		if err := clock.Sleep(ctx, 10*time.Millisecond); err != nil {
-			return err
-		}
-	}
 }
 
 // finish waits for operations to end.

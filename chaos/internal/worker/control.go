@@ -24,13 +24,6 @@ type locked struct {
 }
 
 func (l *locked) Do(ctx context.Context, resources []string, work workload.Work, _ []guard.ValueOption) error {
-	if g, ok := l.lock.(control.Grouper); ok && len(resources) == 1 {
-		return g.Group(ctx, l.pool, resources[0], func(ctx context.Context, tx pgx.Tx, token int64) error {
-			err := work(ctx, tx, map[string]int64{resources[0]: token})
-			l.env.Point(workload.PointWritten)
-			return err
-		})
-	}
 	return l.while(ctx, slices.Sorted(slices.Values(resources)), nil, func(held []heldLock) error {
 		return l.transact(ctx, held, work)
 	})

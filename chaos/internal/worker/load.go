@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"sync"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/internal/stock"
 	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/clock"
 )
@@ -16,62 +14,48 @@ import (
 // loop is a goroutine of the load.
 type loop struct {
 	after time.Duration // it begins so long after the load
-	// next returns the operations of its n-th round, which it does at once. over is closed at the
-	// end of the load.
-	next func(n int, random *rand.Rand, over <-chan struct{}) []workload.Op
+	// next returns its n-th operation. over is closed at the end of the load.
+	next func(n int, random *rand.Rand, over <-chan struct{}) workload.Op
 }
 
-// A worker sells another one's lots in one of this many rounds. In the other rounds it has kept
-// the locks of most of its own, so its batches begin together.
-const lotVisits = 8
+// The load: so many loops for quick operations, and how often each loop begins an operation.
+const (
+	quickLoops = 2
+	pace       = 25 * time.Millisecond
+)
 
 // visitsAfter is when a worker begins to work on the slow resources of other workers: after
 // those have acquired them, and before the first fault.
 const visitsAfter = 150 * time.Millisecond
 
+// Quick operations of the built-in workload under load are batches in one of so many cases.
+const batches = 4
+
 // loops are what this worker does under load, concurrently. Each slow resource has its own
 // loop: a loop for several would wait for the first of them.
 func (w *worker) loops() (loops []loop) {
 	quick := workload.QuickResources(w.workload)
-	for range w.spec.Loops {
-		loops = append(loops, loop{0, func(_ int, random *rand.Rand, _ <-chan struct{}) []workload.Op {
+	_, builtIn := w.workload.(workload.Stock)
+	for range quickLoops {
+		loops = append(loops, loop{0, func(_ int, random *rand.Rand, _ <-chan struct{}) workload.Op {
 			op := workload.Op{Resource: workload.Pick(random, quick...), Seed: random.Uint64()}
-			if len(w.spec.Actions) > 0 {
-				op.Action = workload.Pick(random, w.spec.Actions...)
+			if builtIn && random.IntN(batches) == 0 {
+				op.Action = workload.ActionBatch
 			}
-			return []workload.Op{op}
+			return op
 		}})
 	}
-	if w.spec.Lots > 0 {
-		loops = append(loops, loop{0, w.sellLots})
-	}
-	s, ok := w.workload.(workload.Slow)
-	if !ok {
-		return loops
-	}
-	for i, resource := range s.SlowResources() {
-		own, after := i == w.spec.Number%len(s.SlowResources()), visitsAfter
+	slow := workload.SlowResources(w.workload)
+	for i, resource := range slow {
+		own, after := i == w.spec.Number%len(slow), visitsAfter
 		if own {
 			after = 0
 		}
-		loops = append(loops, loop{after, func(n int, random *rand.Rand, over <-chan struct{}) []workload.Op {
-			return []workload.Op{{Resource: resource, Seed: random.Uint64(), Think: workload.ThinkingOf(n, own, random, over)}}
+		loops = append(loops, loop{after, func(n int, random *rand.Rand, over <-chan struct{}) workload.Op {
+			return workload.Op{Resource: resource, Seed: random.Uint64(), Think: workload.ThinkingOf(n, own, random, over)}
 		}})
 	}
 	return loops
-}
-
-// sellLots is a batch on each of this worker's lots or, in some rounds, on those of the next
-// worker, which then loses their locks and has to claim them anew.
-func (w *worker) sellLots(n int, random *rand.Rand, _ <-chan struct{}) (ops []workload.Op) {
-	owner := w.spec.Number
-	if n%lotVisits == lotVisits-1 {
-		owner++
-	}
-	for _, lot := range stock.LotsOf(owner, w.spec.Lots) {
-		ops = append(ops, workload.Op{Resource: lot, Seed: random.Uint64(), Action: stock.ActionBatch})
-	}
-	return ops
 }
 
 // startLoad starts the loops.
@@ -83,14 +67,14 @@ func (w *worker) startLoad() {
 	}
 }
 
-// repeat does one round of operations after another until ctx ends.
+// repeat does one operation after another until ctx ends.
 func (w *worker) repeat(ctx context.Context, number int, l loop) {
 	if clock.Sleep(ctx, l.after) != nil {
 		return
 	}
-	tick := time.NewTicker(w.spec.Pace)
+	tick := time.NewTicker(pace)
 	defer tick.Stop()
-	for n, begun := 0, 0; ; n++ {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -98,13 +82,9 @@ func (w *worker) repeat(ctx context.Context, number int, l loop) {
 		}
 		// The number, not the process id, decides: the same seed has the same operations.
 		random := workload.Op{ID: fmt.Sprintf("%s.%d.%d", w.spec.Worker, number, n), Seed: w.spec.Seed}.Rand()
-		var round sync.WaitGroup
-		for _, op := range l.next(n, random, ctx.Done()) {
-			op.ID = fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), number, begun)
-			begun++
-			round.Go(func() { w.operate(w.ctx, op, w.spec.Within) })
-		}
-		round.Wait()
+		op := l.next(n, random, ctx.Done())
+		op.ID = fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), number, n)
+		w.operate(w.ctx, op, w.spec.Within)
 	}
 }
 

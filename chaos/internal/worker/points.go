@@ -1,14 +1,20 @@
 package worker
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
+	"path"
 	"regexp"
 	"sync"
 	"syscall"
 
+	"google.golang.org/grpc"
+
 	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/pause"
 )
 
@@ -96,3 +102,48 @@ func die() error {
 
 // commit matches the word in what is sent to Postgres, but not in a setting's name.
 var commit = regexp.MustCompile(`(?i)(^|[^_a-z])commit($|[^_a-z])`)
+
+// gate reports to the points of a process what it sends and receives.
+type gate struct{ points *points }
+
+// dial is a pgconn.DialFunc.
+func (g gate) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return gatedConn{Conn: conn, gate: g}, nil
+}
+
+// gatedConn is a connection to Postgres.
+type gatedConn struct {
+	net.Conn
+	gate gate
+}
+
+func (c gatedConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if commit.Match(b) {
+		c.gate.points.reach(workload.PointCommit)
+	}
+	c.gate.points.await("sent to Postgres")
+	return n, err
+}
+
+func (c gatedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.gate.points.await("answered by Postgres")
+	}
+	return n, err
+}
+
+// unary is a grpc.UnaryClientInterceptor for etcd. A request counts twice: before it is
+// sent, and when it is answered.
+func (g gate) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	name := path.Base(method)
+	g.points.await("before " + name + " of etcd")
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	g.points.await("after " + name + " of etcd")
+	return err
+}

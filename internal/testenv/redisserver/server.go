@@ -1,4 +1,4 @@
-// Package redisserver runs Redis for tests, and replicas of it. See package testenv.
+// Package redisserver runs Redis for tests. See package testenv.
 package redisserver
 
 import (
@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
@@ -18,9 +17,6 @@ import (
 
 // Config says how to run Redis. nil means all defaults.
 type Config struct {
-	// AppendOnly keeps each write on the disk before it is answered. Default: a
-	// Redis that keeps nothing, and comes back empty.
-	AppendOnly bool
 	// Log gets its output beside the log file. Default: none.
 	Log io.Writer
 }
@@ -29,15 +25,12 @@ type Config struct {
 type controller = process.Controller
 
 // Server is a Redis server for tests. It is stopped, killed, paused and started again by the
-// methods of process.Controller: Restart brings it back empty, unless Config.AppendOnly is
-// set, and a replica goes on following. Its methods may be called concurrently.
+// methods of process.Controller: Restart brings it back empty. Its methods may be called
+// concurrently.
 type Server struct {
 	controller
-	cfg     Config
 	source  string
 	address string
-	port    int
-	nowhere int // a port on which no server listens
 }
 
 // Start starts a Redis and returns once it answers; it must be stopped by
@@ -52,13 +45,13 @@ func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := process.NewServer("redis", c.Log, 2)
+	s, err := process.NewServer("redis", c.Log, 1)
 	if err != nil {
 		return nil, err
 	}
-	r := &Server{controller: s, cfg: c, source: fmt.Sprintf("local %s (%s)", path, version), address: s.Address(0), port: s.Port(0), nowhere: s.Port(1)}
+	r := &Server{controller: s, source: fmt.Sprintf("local %s (%s)", path, version), address: s.Address(0)}
 	dir := s.Dir().Path("redis")
-	if err := writeConf(dir, r.port, c); err != nil {
+	if err := writeConf(dir, s.Port(0)); err != nil {
 		return nil, errors.Join(err, s.Stop(ctx))
 	}
 	err = s.Start(ctx, process.Program{
@@ -77,78 +70,13 @@ func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	return r, nil
 }
 
-// writeConf makes a server's directory with its configuration, which the
-// server itself rewrites when its role changes.
-func writeConf(dir string, port int, cfg Config) error {
+// writeConf makes a server's directory with its configuration.
+func writeConf(dir string, port int) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	keep := "no"
-	if cfg.AppendOnly {
-		keep = "yes"
-	}
-	lines := []string{
-		"bind 127.0.0.1",
-		fmt.Sprintf("port %d", port),
-		`save ""`,
-		"appendonly " + keep,
-		"appendfsync always",         // else a write may wait for a sync, and is answered meanwhile
-		"repl-diskless-sync-delay 0", // a replica needn't wait for others
-	}
-	return os.WriteFile(dir+"/redis.conf", []byte(strings.Join(lines, "\n")+"\n"), 0o600)
-}
-
-// StartReplica starts a Redis that follows primary, configured as that one is,
-// and returns once it has its data; it must be stopped by Stop. It follows
-// asynchronously, as Redis does, and is read-only until Promote.
-func StartReplica(ctx context.Context, primary *Server) (*Server, error) {
-	r, err := Start(ctx, &primary.cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.follow(ctx, primary.port); err != nil {
-		return nil, errors.Join(err, r.Stop(ctx))
-	}
-	if err := process.Poll(ctx, r.following); err != nil {
-		return nil, errors.Join(err, r.Stop(ctx))
-	}
-	return r, nil
-}
-
-// StopReplicating cuts a replica off from its primary: what that one writes from
-// then on, the replica doesn't have. It keeps what it has, and stays read-only.
-func (r *Server) StopReplicating(ctx context.Context) error { return r.follow(ctx, r.nowhere) }
-
-// Promote makes a replica a primary, as a failover does. It stays one after
-// Restart.
-func (r *Server) Promote(ctx context.Context) error { return r.replicaOf(ctx, "no", "one") }
-
-func (r *Server) follow(ctx context.Context, primary int) error {
-	return r.replicaOf(ctx, "127.0.0.1", primary)
-}
-
-// replicaOf sets the primary that it follows, for later starts as well.
-func (r *Server) replicaOf(ctx context.Context, host string, port any) error {
-	return r.ask(ctx, func(client *redis.Client) error {
-		if err := client.Do(ctx, "replicaof", host, port).Err(); err != nil {
-			return err
-		}
-		return client.ConfigRewrite(ctx).Err()
-	})
-}
-
-// following returns once a replica has its primary's data.
-func (r *Server) following(ctx context.Context) error {
-	return r.ask(ctx, func(client *redis.Client) error {
-		info, err := client.InfoMap(ctx, "replication").Result()
-		if err != nil {
-			return err
-		}
-		if link := info["Replication"]["master_link_status"]; link != "up" {
-			return fmt.Errorf("testenv: the link to its primary is %q", link)
-		}
-		return nil
-	})
+	conf := fmt.Sprintf("bind 127.0.0.1\nport %d\nsave \"\"\nappendonly no\n", port)
+	return os.WriteFile(dir+"/redis.conf", []byte(conf), 0o600)
 }
 
 // ping returns once the server has answered, and loaded its data.

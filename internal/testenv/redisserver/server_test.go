@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencekit/fencekit/internal/testenv/process"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 // testContext ends a test that hangs; no machine needs that long.
@@ -23,14 +24,6 @@ func testContext(t *testing.T) context.Context {
 func startRedis(t *testing.T, cfg *Config) *Server {
 	t.Helper()
 	r, err := Start(testContext(t), cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.Stop(context.Background())) })
-	return r
-}
-
-func startReplica(t *testing.T, primary *Server) *Server {
-	t.Helper()
-	r, err := StartReplica(testContext(t), primary)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Stop(context.Background())) })
 	return r
@@ -56,26 +49,16 @@ func keys(t *testing.T, r *Server) []string {
 	return found
 }
 
-func TestServer_ComesBackEmptyUnlessToldToKeep(t *testing.T) {
+func TestServer_ComesBackEmpty(t *testing.T) {
 	ctx := testContext(t)
-	for name, test := range map[string]struct {
-		cfg  *Config
-		left []string
-	}{
-		"by default": {nil, []string{}},
-		"AppendOnly": {&Config{AppendOnly: true}, []string{"lock"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := startRedis(t, test.cfg)
-			addr := r.Addr()
-			for _, end := range []func() error{r.Kill, func() error { return nil }} {
-				set(t, r, "lock")
-				require.NoError(t, end())
-				require.NoError(t, r.Restart(ctx))
-				require.Equal(t, addr, r.Addr())
-				require.Equal(t, test.left, keys(t, r))
-			}
-		})
+	r := startRedis(t, nil)
+	addr := r.Addr()
+	for _, end := range []func() error{r.Kill, func() error { return nil }} {
+		set(t, r, "lock")
+		require.NoError(t, end())
+		require.NoError(t, r.Restart(ctx))
+		require.Equal(t, addr, r.Addr())
+		require.Empty(t, keys(t, r))
 	}
 }
 
@@ -93,28 +76,6 @@ func TestServer_PausedIsSilentAndEndsByStop(t *testing.T) {
 	require.NoError(t, r.Stop(ctx))
 	require.NoError(t, r.Stop(ctx))
 	require.ErrorIs(t, r.Restart(ctx), process.ErrStopped)
-}
-
-// What a primary acknowledged after its replica was cut off is lost by a failover
-// to that.
-func TestReplica_FollowsUntilCutOffAndIsPromoted(t *testing.T) {
-	ctx := testContext(t)
-	primary := startRedis(t, nil)
-	set(t, primary, "before")
-	replica := startReplica(t, primary)
-	require.Equal(t, []string{"before"}, keys(t, replica))
-	require.NoError(t, replica.Restart(ctx))
-	require.NoError(t, process.Poll(ctx, replica.following))
-	require.Equal(t, []string{"before"}, keys(t, replica), "it goes on following")
-	require.NoError(t, replica.StopReplicating(ctx))
-	set(t, primary, "after")
-	require.Error(t, redisClient(t, replica).Set(ctx, "own", "1", 0).Err(), "it is a replica yet")
-	require.NoError(t, primary.Kill())
-	require.NoError(t, replica.Promote(ctx))
-	require.Equal(t, []string{"before"}, keys(t, replica))
-	set(t, replica, "own")
-	require.NoError(t, replica.Restart(ctx))
-	set(t, replica, "it stays a primary")
 }
 
 func TestFind_SaysWhatWasTriedAndTheInstallCommand(t *testing.T) {

@@ -1,0 +1,89 @@
+package chaos
+
+import (
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/result"
+
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+// Each family of faults is harmless to Fencekit, and the controls that link no other client
+// break. "make chaos" runs it all, with the others.
+func TestRun_FencekitHoldsWhereControlsBreak(t *testing.T) {
+	Test(t, Config{
+		Scenarios: []string{"pauses", "stop-the-world", "partitions", "crashes", "unknown-commits", "lock-service", "stalls", "answers"},
+		Groups:    []string{Fenced, "etcd-mutex", "postgres-advisory"},
+		Parallel:  2,
+	})
+}
+
+// named is a workload with a name and resources alone.
+type named struct {
+	name      string
+	resources []string
+}
+
+func (w named) Name() string                               { return w.name }
+func (w named) Resources() []string                        { return w.resources }
+func (named) Prepare(context.Context, *pgxpool.Pool) error { return nil }
+func (named) Operate(context.Context, *Env, Op) error      { return nil }
+func (named) Check(context.Context, *pgxpool.Pool) error   { return nil }
+
+// namesake is another type of workload.
+type namesake struct{ named }
+
+// register does what Reexec does, for one test.
+func register(t *testing.T, workloads ...Workload) {
+	called, before := registered.called, registered.workloads
+	registered.called, registered.workloads = workloads != nil, workloads
+	t.Cleanup(func() { registered.called, registered.workloads = called, before })
+}
+
+func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
+	good := named{"good", []string{"r"}}
+	over, cancel := context.WithCancel(t.Context()) // a config that isn't rejected begins no run
+	cancel()
+	for name, c := range map[string]struct {
+		registered []Workload
+		workload   Workload
+		says       string
+	}{
+		"nothing was called":  {nil, good, "call chaos.Main in TestMain, or chaos.Reexec first in main"},
+		"it was not given":    {[]Workload{}, good, `this binary has no workload "good": give it to chaos.Main or chaos.Reexec`},
+		"two of one name":     {[]Workload{good, namesake{good}}, good, `chaos.named and chaos.namesake are both named "good"`},
+		"the built-in's name": {[]Workload{named{"stock", good.resources}}, nil, `workload.Stock and chaos.named are both named "stock"`},
+		"another of its name": {[]Workload{good}, namesake{good}, `"good" is chaos.namesake here, and was chaos.named for chaos.Main`},
+		"no name":             {[]Workload{named{}}, named{}, "the Name of chaos.named is empty"},
+		"no resources":        {[]Workload{named{name: "good"}}, named{name: "good"}, `"good" has no Resources: name at least one`},
+		"a bad resource":      {[]Workload{named{"good", []string{"r", ""}}}, named{"good", []string{"r", ""}}, `Resources of workload "good": fence:`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			register(t, c.registered...)
+			_, err := Run(over, Config{Workload: c.workload, Dir: t.TempDir()})
+			require.ErrorIs(t, err, ErrConfig)
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	register(t, good)
+	_, err := Config{Workload: named{"good", []string{"other"}}, Dir: "d"}.internal()
+	require.NoError(t, err)
+}
+
+func TestComplaints_SayWhatIsWrongLineByLine(t *testing.T) {
+	r := &result.Run{Verdict: result.Violated, Reason: "why", Findings: []check.Finding{
+		{Property: "I1", Status: check.Held}, {Property: "I2", Status: check.Irrelevant},
+		{Property: "I11", Title: "it met", Status: check.Unchecked, Detail: "never met: x"},
+		{Property: "workload", Title: "passes", Status: check.Violated, Detail: "2 of it", Examples: []string{"lot 1\nlot 2", "lot 3"}},
+	}}
+	require.Equal(t, []string{"I11 (it met): unchecked: never met: x", "workload (passes): violated: 2 of it\n    lot 1\n    lot 2\n    lot 3"}, complaints(r))
+	r.Findings = nil
+	require.Equal(t, []string{"why"}, complaints(r))
+	r.Verdict = result.Pass
+	require.Empty(t, complaints(r))
+}

@@ -1,5 +1,0 @@
-package chaos
-
-import "testing"
-
-func TestMain(m *testing.M) { Main(m) }
