@@ -9,8 +9,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/internal/callback"
 )
 
@@ -115,7 +120,7 @@ func (c *Config) validate() error {
 	case c.RequestTimeout < 0:
 		return badConfig("RequestTimeout", "is %v; it has to be positive, and 0 means the default", c.RequestTimeout)
 	}
-	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: keys.NewHolder(c.Label)}
+	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: cluster.NewHolder(c.Label)}
 	if err := probe.Validate(); err != nil {
 		return badConfig("Label", "makes no valid holder: %v", err)
 	}
@@ -125,4 +130,38 @@ func (c *Config) validate() error {
 // badConfig is the error of NewLocker for a field of Config.
 func badConfig(field, reason string, args ...any) error {
 	return fmt.Errorf("%w: etcd.Config.%s %s", fence.ErrInvalid, field, fmt.Sprintf(reason, args...))
+}
+
+// ClientConfig returns the configuration that is recommended for the client of a Locker: it
+// leaves a member that has fallen silent after 13 s, and reconnects to one that is back
+// within 2 s. Give it the endpoints of all members. Set TLS, Username and Password as
+// needed; append to DialOptions.
+//
+// The fields that it sets, beside Endpoints:
+//
+//   - DialKeepAliveTime, 10 s: a connection on which nothing has arrived for that long is
+//     probed. gRPC raises a shorter time to 10 s. The default, 0, means no probes: then
+//     each request to a silent member fails after Config.RequestTimeout, for as long as the
+//     member is silent.
+//   - DialKeepAliveTimeout, 3 s: a connection is closed when a probe has no answer by
+//     then, or when what was sent is not acknowledged (TCP_USER_TIMEOUT, on Linux).
+//   - DialOptions, grpc.WithConnectParams: attempts to connect follow each other
+//     after 2 s at most, where gRPC's default grows to two minutes, and one takes
+//     up to 3 s.
+//   - DialTimeout, 5 s: how long the client waits for a token when it logs in.
+//   - Logger, none: the client would write a line of JSON to stderr for each attempt
+//     that fails. The errors of this package say what is wrong.
+func ClientConfig(endpoints ...string) clientv3.Config {
+	retry := backoff.DefaultConfig
+	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 2*time.Second
+	return clientv3.Config{
+		Endpoints:            endpoints,
+		DialTimeout:          5 * time.Second,
+		DialKeepAliveTime:    10 * time.Second,
+		DialKeepAliveTimeout: 3 * time.Second,
+		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: 3 * time.Second}),
+		},
+		Logger: zap.NewNop(),
+	}
 }

@@ -63,3 +63,61 @@ func TestNewLocker_RejectsUnusableClients(t *testing.T) {
 	_, err = NewLocker(watching, nil)
 	require.ErrorIs(t, err, fence.ErrInvalid)
 }
+
+func TestCheck_SaysThatEtcdTakesTooFewOperations(t *testing.T) {
+	t.Parallel()
+	for flag, enough := range map[string]bool{"--max-txn-ops=2": false, "--max-txn-ops=3": true} {
+		l := newTestLocker(t, dial(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{flag}}).Endpoint()), fresh(t))
+		if enough {
+			require.NoError(t, l.Check(patient(t)))
+			_, err := l.TryAcquire(patient(t), "r")
+			require.NoError(t, err)
+			continue
+		}
+		requireReason(t, l.Check(patient(t)), fence.Limited)
+		_, err := l.TryAcquire(patient(t), "r")
+		requireReason(t, err, fence.Limited)
+	}
+}
+
+// A probe that is called every second must not fill etcd's history, nor make a lease.
+func TestCheck_SucceedsAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	e := ownEtcd(t)
+	admin := dial(t, e.Endpoint())
+	before, err := admin.Get(patient(t), "any")
+	require.NoError(t, err)
+	for _, mutexKeys := range []bool{false, true} {
+		cfg := fresh(t)
+		cfg.MutexKeys = mutexKeys
+		l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
+		require.NoError(t, l.Check(patient(t)))
+		require.NoError(t, l.Check(patient(t)))
+	}
+	after, err := admin.Get(patient(t), "any")
+	require.NoError(t, err)
+	require.Equal(t, before.Header.Revision, after.Header.Revision)
+	leases, err := admin.Leases(patient(t))
+	require.NoError(t, err)
+	require.Empty(t, leases.Leases)
+}
+
+func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds(t *testing.T) {
+	t.Parallel()
+	for _, r := range rights {
+		t.Run(r.key, func(t *testing.T) {
+			t.Parallel()
+			cfg := fresh(t)
+			a := startAuthEtcd(t, cfg.Prefix)
+			l := newTestLocker(t, a.as(t, "app", "app"), cfg)
+			require.NoError(t, l.Check(patient(t)))
+			key, end := cfg.Prefix+r.key, ""
+			if r.prefix {
+				end = clientv3.GetPrefixRangeEnd(key)
+			}
+			_, err := a.root.RoleRevokePermission(patient(t), "app", key, end)
+			require.NoError(t, err)
+			requireReason(t, l.Check(patient(t)), fence.Denied)
+		})
+	}
+}

@@ -2,11 +2,17 @@ package etcd
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"unicode/utf8"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
-	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
+	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
 // Election implements fence.Election.
@@ -38,11 +44,14 @@ func (l *Locker) Election(name string) (*Election, error) {
 // proclaimed until the next Proclaim that returns nil; if not, it isn't. A bad value is
 // fence.ErrInvalid.
 func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
-	led, err := e.locker.queues.Campaign(ctx, e.name, value)
+	if err := validateValue(value); err != nil {
+		return nil, err
+	}
+	p, err := e.locker.acquire(ctx, e.name, &value, false)
 	if err != nil {
 		return nil, err
 	}
-	return led, nil
+	return &leadership{lease: lease{p}, turn: make(chan struct{}, 1), left: int64(p.granted().Token)}, nil
 }
 
 // Leader returns the present leader, or fence.ErrNoLeader. Its grant is the one that the
@@ -53,14 +62,14 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l, op := e.locker, "leader of "+e.name
 	switch {
-	case l.closed.Load():
+	case l.isClosed():
 		return fence.Leader{}, cluster.ErrLockerClosed
 	case l.cluster.Closed():
 		return fence.Leader{}, l.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}
 	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
-	resp, err := l.cluster.Client.Do(request, queue.FirstOf(l.cluster.Keys.Queue(e.name)))
+	resp, err := l.cluster.Client.Do(request, firstOf(l.cluster.Keys.Queue(e.name)))
 	switch {
 	case ctx.Err() != nil:
 		return fence.Leader{}, cluster.Ended(ctx, op)
@@ -79,12 +88,225 @@ func (e *Election) leader(created int64, value []byte) fence.Leader {
 	if created == 0 {
 		return fence.Leader{}
 	}
-	v, _ := keys.ParseLockValue(value)
+	v, _ := cluster.ParseLockValue(value)
 	if e.locker.cluster.Keys.Proclaimed(value) {
-		v = keys.LockValue{Value: string(value)}
+		v = cluster.LockValue{Value: string(value)}
 	}
 	return fence.Leader{
 		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(created), Holder: v.Holder},
 		Value: v.Value,
 	}
+}
+
+// Observe yields what Leader would return, now and whenever it changes: the leader and what
+// it proclaims, or fence.ErrNoLeader. It may skip intermediate changes, but always yields
+// the latest state. While etcd can't be reached, or its watch breaks, it waits.
+//
+// It ends when ctx does. It yields fence.ErrClosed and ends when the Locker is closed; and
+// a *fence.UnavailableError when the etcd client is closed, or when etcd denies its user
+// the right to read the election (fence.Denied). Each iteration begins with the present
+// leader.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
+	return func(yield func(fence.Leader, error) bool) {
+		l := e.locker
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		o := &observer{news: make(chan struct{}, 1), denied: make(chan error, 1)}
+		f := watch.NewFollower(l.cluster.Keys.Queue(e.name), o)
+		l.watcher.Add(f)
+		defer l.watcher.Remove(f)
+		l.cluster.Tasks.Start(func(tasks context.Context) { l.watcher.Poll(tasks, f, ctx.Done()) })
+		var last *fence.Leader
+		for {
+			select {
+			case <-o.news:
+			case <-l.closed:
+				yield(fence.Leader{}, cluster.ErrLockerClosed)
+				return
+			case err := <-o.denied:
+				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, err))
+				return
+			case <-l.watcher.ClientClosed():
+				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, cluster.ErrClientClosed))
+				return
+			case <-ctx.Done():
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			first, known := f.First()
+			now := e.leader(first.Created, first.Value())
+			if !known || last != nil && *last == now {
+				continue
+			}
+			last = &now
+			if !yield(now, noLeader(now)) {
+				return
+			}
+		}
+	}
+}
+
+// observer is the watch.Listener of an iteration.
+type observer struct {
+	news   chan struct{} // holds one signal
+	denied chan error
+}
+
+func (o *observer) Changed() {
+	select {
+	case o.news <- struct{}{}:
+	default:
+	}
+}
+
+func (o *observer) Denied(err error) { o.denied <- err }
+
+// noLeader is the error that goes with a leader.
+func noLeader(now fence.Leader) error {
+	if now == (fence.Leader{}) {
+		return fence.ErrNoLeader
+	}
+	return nil
+}
+
+// errUnknownProclaim: it isn't known whether the value was proclaimed. It may still take
+// effect later, until the next Proclaim that returns nil.
+var errUnknownProclaim = errors.New("etcd: not known whether the value was proclaimed")
+
+// leadership is a position that is first in the queue of an election.
+type leadership struct {
+	lease
+	turn chan struct{} // has room while no Proclaim runs
+	left int64         // mod revision of the key as this process left it
+}
+
+var _ fence.Leadership = (*leadership)(nil)
+
+// Resign gives the leadership up. It is Release.
+func (le *leadership) Resign(ctx context.Context) error { return le.Release(ctx) }
+
+// Proclaim implements fence.Leadership: see etcd.Election.Campaign.
+func (le *leadership) Proclaim(ctx context.Context, value string) error {
+	if err := validateValue(value); err != nil {
+		return err
+	}
+	p, op := le.position, "proclaim "+le.position.line.resource
+	switch {
+	case p.ended() != nil:
+		return p.ended()
+	case ctx.Err() != nil:
+		return cluster.Ended(ctx, op)
+	}
+	select {
+	case le.turn <- struct{}{}:
+		defer func() { <-le.turn }()
+		return le.proclaim(ctx, op, value)
+	case <-ctx.Done():
+		return cluster.Ended(ctx, op)
+	}
+}
+
+// proclaim replaces the value if the key still has the mod revision that this process last
+// wrote. If it has another one, an earlier Proclaim of unknown outcome has arrived;
+// proclaim then replaces that, and any request that is still under way finds its revision
+// outdated.
+func (le *leadership) proclaim(ctx context.Context, op, value string) error {
+	p := le.position
+	text, err := p.encode(p.granted().Epoch, value)
+	if err != nil {
+		return err
+	}
+	request, cancel := context.WithTimeout(ctx, p.line.locker.cluster.RequestTimeout)
+	defer cancel()
+	defer context.AfterFunc(p.context(), cancel)()
+	for range attempts {
+		kv, err := p.line.locker.replace(request, p, le.left, text)
+		if err != nil {
+			return le.notProclaimed(ctx, op, err)
+		}
+		if kv == nil || kv.CreateRevision != int64(p.granted().Token) { // mutant: proclaim-of-a-deposed-leader
+			return le.deposed(ctx, op)
+		}
+		le.left = kv.ModRevision
+		if string(kv.Value) == text {
+			return nil
+		}
+	}
+	return p.line.locker.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.key()))
+}
+
+// notProclaimed is the error of a Proclaim whose request failed.
+func (le *leadership) notProclaimed(ctx context.Context, op string, err error) error {
+	p := le.position
+	if errors.Is(err, cluster.ErrLeaseGone) {
+		p.session.End(fence.LossExpired)
+	}
+	if over := p.ended(); over != nil {
+		return over
+	}
+	failed := cluster.Ended(ctx, op)
+	if ctx.Err() == nil {
+		failed = p.line.locker.cluster.Unavailable(op, err)
+	}
+	if cluster.Rejected(err) || errors.Is(err, cluster.ErrClientClosed) {
+		return failed
+	}
+	return inDoubt(op, failed)
+}
+
+// inDoubt is the error of a failed Proclaim that may still take effect.
+func inDoubt(op string, failed error) error {
+	doubt := &fence.UnavailableError{Op: op, InDoubt: true, Err: failed}
+	if away := (*fence.UnavailableError)(nil); errors.As(failed, &away) {
+		doubt.Reason, doubt.Err = away.Reason, away.Err
+	}
+	doubt.Err = fmt.Errorf("%w: %w", errUnknownProclaim, doubt.Err)
+	return doubt
+}
+
+// deposed is the error of a Proclaim that found the key gone. It waits until the reason is
+// known.
+func (le *leadership) deposed(ctx context.Context, op string) error {
+	p := le.position
+	p.line.mu.Lock()
+	p.askWhyGone()
+	p.line.mu.Unlock()
+	select {
+	case <-p.context().Done():
+		return p.ended()
+	case <-ctx.Done():
+		return cluster.Ended(ctx, op)
+	}
+}
+
+// replace sets the value of p's key if the key's mod revision is still left, the one that p
+// last wrote. It returns the key as it is afterwards, nil if there is none.
+func (l *Locker) replace(ctx context.Context, p *position, left int64, value string) (*mvccpb.KeyValue, error) {
+	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).If(
+		clientv3.Compare(clientv3.ModRevision(p.key()), "=", left),
+	).Then(clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.key())))
+	if err != nil {
+		return nil, err
+	}
+	if resp.Succeeded {
+		return &mvccpb.KeyValue{CreateRevision: int64(p.granted().Token), ModRevision: resp.Header.Revision, Value: []byte(value)}, nil
+	}
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		return kv, nil
+	}
+	return nil, nil
+}
+
+// maxValueLen is the longest value that a leader can proclaim, in bytes.
+const maxValueLen = 4096
+
+func validateValue(value string) error {
+	switch {
+	case len(value) > maxValueLen:
+		return fmt.Errorf("%w: the value to proclaim has %d bytes, at most %d are allowed", fence.ErrInvalid, len(value), maxValueLen)
+	case !utf8.ValidString(value):
+		return fmt.Errorf("%w: the value to proclaim is not valid UTF-8", fence.ErrInvalid)
+	}
+	return nil
 }

@@ -50,3 +50,54 @@ func Example() {
 	// released: true fence: lease released
 	// token is higher: true
 }
+
+// Workers campaign with their address; clients follow who leads.
+func ExampleLocker_Election() {
+	ctx := context.Background()
+	server, err := etcdserver.Start(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Stop(ctx)
+	client, err := server.Client(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	locker, err := etcd.NewLocker(client, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+
+	election, err := locker.Election("scheduler")
+	if err != nil {
+		log.Fatal(err)
+	}
+	leadership, err := election.Campaign(ctx, "10.0.0.7:8080")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for leader, err := range election.Observe(ctx) {
+		switch {
+		case errors.Is(err, fence.ErrNoLeader):
+			fmt.Println("no leader")
+			return
+		case err != nil:
+			log.Fatal(err)
+		case leader.Value == "10.0.0.7:8080":
+			fmt.Println("elected:", leader.Value, leader.Grant == leadership.Grant())
+			err = leadership.Proclaim(ctx, "10.0.0.7:9090")
+		default:
+			fmt.Println("moved to:", leader.Value)
+			err = leadership.Resign(ctx)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// elected: 10.0.0.7:8080 true
+	// moved to: 10.0.0.7:9090
+	// no leader
+}

@@ -1,19 +1,27 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -268,4 +276,193 @@ func TestWatch_AWaiterGetsItsTurnWithoutOne(t *testing.T) {
 	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
 	release(t, held)
 	require.NoError(t, (<-waiting).err)
+}
+
+// smallEtcd starts an etcd of little space.
+func smallEtcd(t testing.TB) *etcdserver.Server {
+	return startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
+}
+
+// fill uses up the space of an etcd.
+func fill(t testing.TB, admin *clientv3.Client) {
+	t.Helper()
+	for n := range 10000 {
+		_, err := admin.Put(patient(t), fmt.Sprint("filler/", n), strings.Repeat("x", 1<<17))
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			return
+		}
+		require.NoError(t, err)
+	}
+	require.FailNow(t, "etcd has endless space")
+}
+
+// mend applies the remedy in the error.
+func mend(t testing.TB, admin *clientv3.Client) {
+	t.Helper()
+	deleted, err := admin.Delete(patient(t), "filler/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	_, err = admin.Compact(patient(t), deleted.Header.Revision, clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+	_, err = admin.Defragment(patient(t), admin.Endpoints()[0])
+	require.NoError(t, err)
+	_, err = admin.AlarmDisarm(patient(t), &clientv3.AlarmMember{})
+	require.NoError(t, err)
+}
+
+func requireNoSpace(t testing.TB, l *Locker, resource string) {
+	t.Helper()
+	for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.TryAcquire, l.Acquire, l.Acquire} { // each waits until nothing is left of the one before
+		_, err := acquire(patient(t), resource)
+		require.ErrorIs(t, err, fence.ErrUnavailable)
+		requireReason(t, err, fence.NoSpace)
+		require.ErrorContains(t, err, "etcdctl alarm disarm")
+	}
+}
+
+func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired(t *testing.T) {
+	t.Parallel()
+	e, cfg := smallEtcd(t), fresh(t)
+	admin := dial(t, e.Endpoint())
+	a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	held, deleted, kept := acquire(t, a, "r"), acquire(t, a, "deleted"), acquire(t, a, "kept")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, admin, a.cluster.Keys.Queue("r"), 2)
+	fill(t, admin)
+
+	requireNoSpace(t, a, "new")
+	requireNoSpace(t, newTestLocker(t, dial(t, e.Endpoint()), cfg), "new") // has no session yet
+	require.True(t, renews(t, a))
+	_, err := admin.Delete(patient(t), keyOf(deleted))
+	require.NoError(t, err)
+	require.Equal(t, fence.LossDeleted, lossOf(t, deleted))
+	release(t, held)
+	next := <-waiting
+	require.NoError(t, next.err, "a waiter gets the resource")
+	require.NoError(t, kept.Context().Err())
+	require.True(t, a.cluster.CheckNow(patient(t)), "a restore would be noticed")
+	require.NoError(t, b.Close(patient(t)))
+	require.Equal(t, fence.LossClosed, lossOf(t, next.lease))
+	awaitKeys(t, admin, a.cluster.Keys.Prefix, 1)
+
+	mend(t, admin)
+	release(t, acquire(t, a, "new"))
+	release(t, kept)
+}
+
+// etcd checks its quota before it applies a Txn, and answers "no space" after it: the key
+// has been written.
+func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted(t *testing.T) {
+	t.Parallel()
+	endpoint := etcdserver.Shared(t).Endpoint()
+	armed := make(chan struct{}, 1)
+	full := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.IsAcquire(txn) {
+			select {
+			case <-armed:
+				return rpctypes.ErrGRPCNoSpace
+			default:
+			}
+		}
+		return err
+	}
+	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(full)), fresh(t))
+	kept := acquire(t, l, "kept")
+	armed <- struct{}{}
+	_, err := l.Acquire(patient(t), "r")
+	requireReason(t, err, fence.NoSpace)
+	awaitKeys(t, dial(t, endpoint), l.cluster.Keys.Queue("r"), 0)
+	release(t, acquire(t, l, "r"))
+	require.NoError(t, kept.Context().Err())
+}
+
+// The holder is cut off from etcd: its locks end by its own deadline, before another holder
+// gets them, and the error says why.
+func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
+	t.Parallel()
+	e, cfg := etcdserver.Shared(t), fresh(t)
+	p := newProxy(t, e.Endpoint())
+	b := newTestLocker(t, dial(t, e.Endpoint()), cfg) // waits for as long as the test takes
+	cfg.TTL, cfg.RequestTimeout = 6*time.Second, 2*time.Second
+	a := newTestLocker(t, dial(t, p.endpoint()), cfg)
+	held := acquireAtLast(t, a, "r")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, b.cluster.Client, a.cluster.Keys.Queue("r"), 2)
+	p.set(func() { p.down = true })
+	require.Equal(t, fence.LossDeadline, lossOf(t, held))
+	requireReason(t, context.Cause(held.Context()), fence.Unreachable)
+	require.ErrorContains(t, context.Cause(held.Context()), p.endpoint())
+	got := <-waiting
+	require.NoError(t, got.err)
+	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
+	_, err := a.TryAcquire(patient(t), "r")
+	requireReason(t, err, fence.Unreachable)
+	p.set(func() { p.down = false })
+	persistently(t, func(ctx context.Context) error {
+		_, err := a.TryAcquire(ctx, "r")
+		if errors.Is(err, fence.ErrLocked) {
+			return nil // it works again by itself
+		}
+		return err
+	})
+}
+
+func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
+	t.Parallel()
+	certificates, err := etcdserver.NewCertificates(t.TempDir())
+	require.NoError(t, err)
+	e := startEtcd(t, &etcdserver.Config{Certificates: certificates})
+	mine, err := certificates.Client("a locker")
+	require.NoError(t, err)
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint()}, Logger: zap.NewNop(), TLS: mine})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	cfg := fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	waiting := acquiring(patient(t), b, "r")
+	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
+	require.True(t, renews(t, a))
+	release(t, held)
+	require.NoError(t, (<-waiting).err)
+}
+
+// Closing in the wrong order is an easy mistake. Every call fails at once, without a
+// request.
+func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
+	t.Parallel()
+	endpoint := etcdserver.Shared(t).Endpoint()
+	cfg, admin := fresh(t), dial(t, endpoint)
+	acquire(t, newTestLocker(t, admin, cfg), "theirs")
+	var log bytes.Buffer // read after Close, which ends all writers
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	c := newCalls()
+	client := dial(t, endpoint, c.options()...)
+	l := newTestLocker(t, client, cfg)
+	held, released := acquire(t, l, "held"), acquire(t, l, "released")
+	waiting := acquiring(patient(t), l, "theirs")
+	awaitKeys(t, admin, l.cluster.Keys.Queue("theirs"), 2)
+	awaitWatching(t, l, "theirs")
+	c.since()
+	require.NoError(t, client.Close())
+
+	requireClosedClient(t, (<-waiting).err)
+	_, err := l.Acquire(patient(t), "new")
+	requireClosedClient(t, err)
+	_, err = l.TryAcquire(patient(t), "new")
+	requireClosedClient(t, err)
+	requireClosedClient(t, released.Release(patient(t)))
+	_, err = l.TryAcquire(patient(t), "released")
+	requireClosedClient(t, err)
+	requireClosedClient(t, l.Close(patient(t)))
+	require.Equal(t, fence.LossClosed, lossOf(t, held))
+	require.Empty(t, c.since())
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+	require.Contains(t, log.String(), "closed before the locker")
+}
+
+func requireClosedClient(t testing.TB, err error) {
+	t.Helper()
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+	require.ErrorIs(t, err, cluster.ErrClientClosed)
 }

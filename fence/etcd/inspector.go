@@ -8,7 +8,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
 // Inspector reads the locks and the epoch that the Lockers of one [Config] keep in etcd, for
@@ -31,7 +30,7 @@ func NewInspector(client *clientv3.Client, cfg *Config) (*Inspector, error) {
 	if err := validateClient(client); err != nil {
 		return nil, err
 	}
-	return &Inspector{cluster.New(client, keys.Space{Prefix: c.Prefix}, c.RequestTimeout, c.Logger)}, nil
+	return &Inspector{cluster.New(client, cluster.Space{Prefix: c.Prefix}, c.RequestTimeout, c.Logger)}, nil
 }
 
 // read reads at one revision, within Config.RequestTimeout.

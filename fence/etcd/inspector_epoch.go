@@ -5,7 +5,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
 // Epoch is the state of the epoch key, and of the etcd that it is in.
@@ -31,7 +31,7 @@ func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 	if len(kvs) > 0 {
 		e.KeyRevision = kvs[0].ModRevision
 	}
-	parsed, err := keys.ParseEpoch(key, kvs)
+	parsed, err := cluster.ParseEpoch(key, kvs)
 	e.Number = parsed.Number
 	return e, i.cluster.Diagnose(op, err)
 }

@@ -10,7 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
 // Lock is the queue of a resource.
@@ -69,7 +69,7 @@ func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
 	if err != nil {
 		return Locks{}, err
 	}
-	epoch, err := keys.ParseEpoch(key, resp.Responses[1].GetResponseRange().Kvs)
+	epoch, err := cluster.ParseEpoch(key, resp.Responses[1].GetResponseRange().Kvs)
 	if err != nil {
 		return Locks{}, i.cluster.Diagnose(readLocks, err)
 	}
@@ -105,7 +105,7 @@ func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	if !ok {
 		return Acquisition{}, false
 	}
-	v, _ := keys.ParseLockValue(kv.Value)
+	v, _ := cluster.ParseLockValue(kv.Value)
 	grant := fence.Grant{Resource: resource, Epoch: v.Epoch, Token: fence.Token(kv.CreateRevision), Holder: v.Holder}
 	a := Acquisition{Grant: grant, key: string(kv.Key), lease: clientv3.LeaseID(kv.Lease)}
 	if v.Queued != 0 {

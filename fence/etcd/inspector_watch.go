@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/background"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
@@ -65,7 +64,7 @@ func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, er
 		if first || ctx.Err() != nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
 			return 0, err
 		}
-		background.Pause(ctx, n, nil)
+		cluster.Pause(ctx, n, nil)
 		resp, err = w.read(ctx, readLocks, clientv3.OpGet(w.cluster.Keys.Locks(), clientv3.WithPrefix()))
 	}
 	now := map[string][]Acquisition{}

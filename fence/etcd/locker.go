@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 	"unicode"
 
@@ -13,8 +13,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
-	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
@@ -25,10 +23,15 @@ type Locker struct {
 	cluster  *cluster.Cluster
 	sessions *session.Manager
 	watcher  *watch.Watcher
-	queues   *queue.Queues
+	label    string // begins the holder of every grant
+	sender   *sender
+	cleaner  *cleaner
 
-	closed   atomic.Bool
+	closed   chan struct{} // closed when Close begins
 	finished chan struct{} // closed when Close has done all
+
+	mu    sync.Mutex
+	lines map[string]*line // by resource
 }
 
 var _ fence.Locker = (*Locker)(nil)
@@ -45,11 +48,11 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	if err := validateClient(client); err != nil {
 		return nil, err
 	}
-	l := &Locker{finished: make(chan struct{})}
-	l.cluster = cluster.New(client, keys.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.RequestTimeout, c.Logger)
+	l := &Locker{label: c.Label, closed: make(chan struct{}), finished: make(chan struct{}), lines: map[string]*line{}}
+	l.cluster = cluster.New(client, cluster.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.RequestTimeout, c.Logger)
 	l.sessions = session.NewManager(l.cluster, session.Config{TTL: c.TTL, RequestTimeout: c.RequestTimeout})
 	l.watcher = watch.New(l.cluster, c.pollInterval)
-	l.queues = queue.New(l.cluster, l.sessions, l.watcher, c.Label)
+	l.sender, l.cleaner = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys}, &cleaner{locker: l}
 	return l, nil
 }
 
@@ -86,50 +89,6 @@ func validateClient(client *clientv3.Client) error {
 	return nil
 }
 
-// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause; it is a
-// *fence.UnavailableError too if ctx's deadline passed while a request to etcd was
-// unanswered. A *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a
-// *fence.UnavailableError, whose Reason says what has to be fixed. Each request to etcd is
-// bounded by Config.RequestTimeout, also if ctx has no deadline.
-//
-// When ctx ends while another acquisition is ahead in the queue, the error is a
-// *fence.LockedError (fence.ErrLocked) as well as that of ctx, and names the holder if it
-// is known. TryAcquire's error for a taken resource is not ctx's: test for that first to
-// distinguish the two.
-func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return asLease(l.queues.Acquire(ctx, resource))
-}
-
-// TryAcquire implements fence.Locker. It writes nothing when the resource is
-// taken. Its other errors are those of Acquire.
-func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return asLease(l.queues.TryAcquire(ctx, resource))
-}
-
-// TryAcquireAll implements fence.Locker, for up to 100 resources at a time: of more it
-// acquires the first 100, or as many as etcd takes in a request. Each is named once. It takes
-// one request to etcd, another if one of the resources is taken, and rarely more; with
-// Config.MutexKeys it acquires one resource at a time. The grants of one call have equal tokens and different holders. Its errors are
-// those of Acquire.
-func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
-	held, err := l.queues.TryAcquireAll(ctx, resources)
-	if err != nil {
-		return nil, err
-	}
-	leases := make([]fence.Lease, len(held))
-	for i, le := range held {
-		leases[i] = le
-	}
-	return leases, nil
-}
-
-func asLease(held queue.Lease, err error) (fence.Lease, error) {
-	if err != nil {
-		return nil, err
-	}
-	return held, nil
-}
-
 // GrantedTTL is the time to live that etcd granted for what is held now; 0 if
 // there is no session. It can be longer than the one asked for.
 func (l *Locker) GrantedTTL() time.Duration {
@@ -138,4 +97,93 @@ func (l *Locker) GrantedTTL() time.Duration {
 		return 0
 	}
 	return s.GrantedTTL()
+}
+
+// Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which
+// deletes all lock keys, and ends everything that runs in the background. The revocation
+// also completes releases that etcd has not confirmed yet. Acquire and TryAcquire then
+// return fence.ErrClosed, also calls that are waiting.
+//
+// If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends, at the
+// latest when the lease must have expired by itself; everything is closed nevertheless. If
+// ctx has ended already, as that of signal.NotifyContext has when the program stops, Close
+// takes up to Config.RequestTimeout instead, because nothing would revoke the lease later.
+// A second call waits for the first within the same bounds, and returns nil.
+func (l *Locker) Close(ctx context.Context) error {
+	ctx, cancel := l.lastChance(ctx)
+	defer cancel()
+	if !l.beginClose() {
+		select {
+		case <-l.finished:
+			return nil
+		case <-ctx.Done():
+			return cluster.Ended(ctx, "close")
+		}
+	}
+	defer close(l.finished)
+	defer l.sessions.CloseStream()
+	defer l.cluster.Tasks.Stop()
+	return l.sessions.Close(ctx)
+}
+
+// beginClose makes Acquire return fence.ErrClosed, also calls that wait for their turn in this
+// process. It reports whether this was the first call.
+func (l *Locker) beginClose() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed() {
+		return false
+	}
+	close(l.closed)
+	return true
+}
+
+func (l *Locker) isClosed() bool {
+	select {
+	case <-l.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// lastChance returns ctx; or if that has ended, a context with time for one request.
+func (l *Locker) lastChance(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), l.cluster.RequestTimeout)
+}
+
+// Check reports whether etcd would grant a lock now, by one request, which writes
+// nothing: a majority answers, there is space, the client's user has the rights, and
+// etcd has not gone back to an older state. With Config.MutexKeys the rights to lock
+// keys are those to each resource, so they are not looked at. The errors are
+// those of Acquire. It is for start-up and for readiness probes.
+//
+// Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers
+// in place of a member. Acquire works there, but see the package comment. Check asks by a
+// watch, until a member has answered one.
+func (l *Locker) Check(ctx context.Context) error {
+	const op = "check"
+	switch {
+	case l.isClosed():
+		return cluster.ErrLockerClosed
+	case l.cluster.Closed():
+		return l.cluster.Unavailable(op, cluster.ErrClientClosed)
+	}
+	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
+	defer cancel()
+	err := l.cluster.Probe(request)
+	if err == nil {
+		err = l.watcher.CheckMember(request)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return l.cluster.Unanswered(ctx, op)
+	default:
+		return l.cluster.Unavailable(op, err)
+	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,7 +14,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -122,14 +127,27 @@ func lossOf(t testing.TB, le fence.Lease) fence.LossReason {
 // Txn was answered and its watch and list are there.
 func awaitWatching(t testing.TB, l *Locker, resource string) {
 	t.Helper()
-	p := l.queues.Current(resource)
 	known := make(chan struct{})
-	p.AfterContended(func() { close(known) }) // the holder is the other one
+	current(l, resource).afterContended(func() { close(known) }) // the holder is the other one
 	select {
 	case <-known:
 	case <-patient(t).Done():
 		require.FailNow(t, "the waiter never saw the holder")
 	}
+}
+
+// current is the position of this process that is ahead of its others in the queue of the resource; nil
+// if it has none.
+func current(l *Locker, resource string) *position {
+	l.mu.Lock()
+	ln := l.lines[resource]
+	l.mu.Unlock()
+	if ln == nil {
+		return nil
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return ln.ahead()
 }
 
 // keyOf is the key of a lease.
@@ -159,8 +177,147 @@ func requireReason(t testing.TB, err error, reason fence.UnavailableReason) {
 	require.True(t, because(err, reason), "%v, want %q", err, reason)
 }
 
-// inDoubt reports whether an error says that the failed call may still take effect.
-func inDoubt(err error) bool {
+// isInDoubt reports whether an error says that the failed call may still take effect.
+func isInDoubt(err error) bool {
 	away := new(fence.UnavailableError)
 	return errors.As(err, &away) && away.InDoubt
+}
+
+// lockerOf returns a locker whose requests time out after the timeout, and whose waiters don't poll. It
+// is closed with the test.
+func lockerOf(t testing.TB, client *clientv3.Client, names cluster.Space, timeout time.Duration) *Locker {
+	t.Helper()
+	return newTestLocker(t, client, &Config{
+		Prefix: names.Prefix, MutexKeys: names.Mutex, TTL: max(30*time.Second, timeout), RequestTimeout: timeout, pollInterval: time.Hour,
+	})
+}
+
+// space returns names of the test's own.
+func space(t testing.TB) cluster.Space { return cluster.Space{Prefix: fresh(t).Prefix} }
+
+// hold acquires, and returns the lease as it is within the package.
+func hold(t testing.TB, l *Locker, resource string) lease {
+	t.Helper()
+	return acquire(t, l, resource).(lease)
+}
+
+// inTurn returns a position whose key isn't written yet.
+func inTurn(t testing.TB, l *Locker, s *session.Session, resource string) *position {
+	t.Helper()
+	ln := l.enter(resource)
+	free, _ := ln.tryTake()
+	require.True(t, free)
+	p := ln.newPosition(s, nil)
+	require.NotNil(t, p)
+	t.Cleanup(func() { p.end(fence.ErrReleased) })
+	return p
+}
+
+// proxy forwards TCP connections to etcd, with the faults that the test sets.
+type proxy struct {
+	listener net.Listener
+
+	mu       sync.Mutex
+	changed  *sync.Cond
+	upstream string
+	muted    bool // answers are held back
+	down     bool // connections are closed as they come
+	conns    map[net.Conn]bool
+}
+
+func newProxy(t testing.TB, endpoint string) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{listener: listener, upstream: address(endpoint), conns: map[net.Conn]bool{}}
+	p.changed = sync.NewCond(&p.mu)
+	var running sync.WaitGroup
+	running.Go(func() { p.serve(&running) })
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.set(func() { p.down, p.muted = true, false })
+		running.Wait()
+	})
+	return p
+}
+
+func address(endpoint string) string { return strings.TrimPrefix(endpoint, "http://") }
+
+func (p *proxy) endpoint() string { return "http://" + p.listener.Addr().String() }
+
+// set changes how the proxy behaves. Going down cuts open connections.
+func (p *proxy) set(change func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change()
+	p.changed.Broadcast()
+	if p.down {
+		p.cutLocked()
+	}
+}
+
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutLocked()
+}
+
+func (p *proxy) cutLocked() {
+	for c := range p.conns {
+		_ = c.Close()
+		delete(p.conns, c)
+	}
+}
+
+func (p *proxy) serve(running *sync.WaitGroup) {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		upstream, down := p.upstream, p.down
+		p.mu.Unlock()
+		server, err := net.Dial("tcp", upstream)
+		if err != nil || down {
+			_ = client.Close()
+			if err == nil {
+				_ = server.Close()
+			}
+			continue
+		}
+		p.mu.Lock()
+		p.conns[client], p.conns[server] = true, true
+		if p.down {
+			p.cutLocked()
+		}
+		p.mu.Unlock()
+		running.Go(func() { p.pass(server, client, false) })
+		running.Go(func() { p.pass(client, server, true) })
+	}
+}
+
+// pass copies from one side to the other until either is closed.
+func (p *proxy) pass(to, from net.Conn, answers bool) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(buf)
+		if answers {
+			p.awaitUnmuted(from)
+		}
+		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+			return
+		}
+	}
+}
+
+// awaitUnmuted returns when answers flow again, or the connection was cut.
+func (p *proxy) awaitUnmuted(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.muted && p.conns[conn] {
+		p.changed.Wait()
+	}
 }

@@ -2,15 +2,21 @@ package etcd
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/fence/etcd/internal/queue"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -102,9 +108,9 @@ func TestAcquire_FailsWhenItsQueuePositionIsLost(t *testing.T) {
 		require.NoError(t, inject(kvs[1]))
 		err := (<-waiting).err
 		require.ErrorIs(t, err, fence.ErrUnavailable)
-		lost := new(queue.LostError)
+		lost := new(lostError)
 		require.ErrorAs(t, err, &lost)
-		require.Equal(t, queue.LostError{Resource: "r", Reason: reason}, *lost)
+		require.Equal(t, lostError{Resource: "r", Reason: reason}, *lost)
 		release(t, held)
 		release(t, acquire(t, b, "r"))
 	}
@@ -177,4 +183,340 @@ func TestClose_EndsAndFreesEverything(t *testing.T) {
 	require.NoError(t, l.Close(patient(t)))
 	require.NoError(t, theirs.Context().Err())
 	require.Zero(t, l.GrantedTTL())
+}
+
+// N8 (iii), etcd-io/etcd issue 22082: a key of the same name may be another holder's.
+func TestRelease_NeverDeletesByNameAlone(t *testing.T) {
+	t.Parallel()
+	client, names := etcdserver.Client(t), space(t)
+	l := lockerOf(t, client, names, etcdtest.Patience)
+	le := hold(t, l, "r")
+	_, err := client.Delete(patient(t), le.Key())
+	require.NoError(t, err)
+	_, err = client.Put(patient(t), le.Key(), "another one's")
+	require.NoError(t, err)
+	require.NoError(t, l.erase(patient(t), deletes([]*position{le.position})...)) // Release does nothing once the loss is known
+	require.Equal(t, "another one's", string(awaitKeys(t, client, names.Queue("r"), 1)[0].Value))
+}
+
+// The deletion is under way when it is made again; it arrives when a later
+// acquisition has written a key of the same name.
+func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey(t *testing.T) {
+	t.Parallel()
+	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool {
+		return txn.Compare[0].Result == pb.Compare_EQUAL && etcdtest.Deletes(txn)
+	})
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
+	l := lockerOf(t, client, space(t), etcdtest.Patience)
+	first := hold(t, l, "r")
+	late.Arm()
+	withdrawn := make(chan error, 1)
+	go func() { withdrawn <- l.withdraw(patient(t), first.position) }()
+	deliver := late.Kept(t)
+	require.Error(t, etcdtest.Receive(t, withdrawn))
+	require.NoError(t, l.withdraw(patient(t), first.position))
+	awaitKeys(t, client, first.Key(), 0)
+	release(t, first)
+	second := hold(t, l, "r")
+	require.Equal(t, first.Key(), second.Key(), "or this shows nothing")
+	require.NotNil(t, deliver())
+	awaitKeys(t, client, second.Key(), 1)
+	require.NoError(t, context.Cause(second.Context()))
+}
+
+// An answer that is lost proves nothing: the deletion is made again before Release returns.
+func TestRelease_InDoubtIsRepeated(t *testing.T) {
+	t.Parallel()
+	late := etcdtest.NewLateTxn(etcdtest.Deletes)
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
+	l := lockerOf(t, client, space(t), etcdtest.Patience)
+	le, kept := hold(t, l, "r"), hold(t, l, "kept")
+	late.Arm()
+	release(t, le)
+	resp, err := client.Get(patient(t), le.Key())
+	require.NoError(t, err)
+	require.Empty(t, resp.Kvs)
+	require.NotNil(t, late.Kept(t)())
+	require.NoError(t, kept.Context().Err())
+}
+
+// etcd goes through a trace of each name that a queue ever had, until it compacts: a
+// resource that is acquired often must not become slow.
+func TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey(t *testing.T) {
+	t.Parallel()
+	client, names := etcdserver.Client(t), space(t)
+	l := lockerOf(t, client, names, etcdtest.Patience)
+	began, err := client.Get(patient(t), names.Queue("r"))
+	require.NoError(t, err)
+	last := fence.Token(0)
+	for range 20 {
+		le := hold(t, l, "r")
+		require.Greater(t, le.Grant().Token, last, "each is a new grant (F1)")
+		last = le.Grant().Token
+		release(t, le)
+	}
+	first := hold(t, l, "r")
+	second := holding(patient(t), t, l, "r")
+	awaitKeys(t, client, names.Queue("r"), 2)
+	release(t, first)
+	etcdtest.Receive(t, first.position.untilSettled())
+	third := holding(patient(t), t, l, "r")
+	awaitKeys(t, client, names.Queue("r"), 2)
+	held := etcdtest.Receive(t, second)
+	require.NotEqual(t, first.Key(), held.Key(), "of two at a time each has its own (F2)")
+	release(t, held)
+	release(t, etcdtest.Receive(t, third))
+
+	seen, put := map[string]bool{}, 0
+	for changes := client.Watch(patient(t), names.Queue("r"), clientv3.WithPrefix(), clientv3.WithRev(began.Header.Revision), clientv3.WithFilterDelete()); put < 23; {
+		for _, ev := range (<-changes).Events {
+			seen[string(ev.Kv.Key)] = true
+			put++
+		}
+	}
+	require.Len(t, seen, 2)
+}
+
+// The next position has a key of the same name: late requests of the one before must not
+// touch it.
+func TestReuse_LateRequestsSpareTheNextKey(t *testing.T) {
+	t.Parallel()
+	for what, match := range map[string]func(*pb.TxnRequest) bool{
+		"release": etcdtest.Deletes,
+		"void":    func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/void/") },
+		"acquire": etcdtest.IsAcquire,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			late, lost := etcdtest.NewLateTxn(match), etcdtest.NewLateTxn(etcdtest.IsAcquire)
+			client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept, lost.Intercept))
+			names := space(t)
+			l := lockerOf(t, client, names, etcdtest.Patience)
+			kept := hold(t, l, "kept")
+			p := inTurn(t, l, kept.position.session, "r")
+			if what == "void" { // of an acquisition that never arrives
+				lost.Arm()
+			}
+			if what != "release" {
+				late.Arm()
+			}
+			l.sender.put(patient(t), p)
+			if err := l.await(patient(t), p); what == "release" {
+				require.NoError(t, err)
+				late.Arm()
+				release(t, lease{p})
+			} else {
+				require.Error(t, err)
+				l.abandon(p)
+			}
+			deliver := late.Kept(t)
+			etcdtest.Receive(t, p.untilSettled())
+			second := hold(t, l, "r")
+			require.Equal(t, p.key(), second.Key(), "or this shows nothing")
+			require.NotNil(t, deliver())
+			kvs := awaitKeys(t, client, names.Queue("r"), 1)
+			require.EqualValues(t, second.Grant().Token, kvs[0].ModRevision)
+			require.NoError(t, context.Cause(second.Context()))
+			require.NoError(t, context.Cause(kept.Context()))
+		})
+	}
+}
+
+// sentTwice has a key of l that was deleted written again, by a copy of the Txn that wrote it:
+// that of the resource's first position, or of its second one.
+func sentTwice(t *testing.T, l *Locker, client *clientv3.Client, copies func() []*pb.TxnRequest, number int) (last fence.Token, again *mvccpb.KeyValue) {
+	t.Helper()
+	queue := l.cluster.Keys.Queue("r")
+	earlier := len(copies())
+	first := hold(t, l, "r")
+	waits := holding(patient(t), t, l, "r")
+	awaitKeys(t, client, queue, 2)
+	release(t, first)
+	second := etcdtest.Receive(t, waits)
+	release(t, second)
+	etcdtest.Receive(t, second.position.untilSettled())
+	resp, err := pb.NewKVClient(client.ActiveConnection()).Txn(patient(t), copies()[earlier+number])
+	require.NoError(t, err)
+	require.True(t, resp.Succeeded)
+	return second.Grant().Token, awaitKeys(t, client, queue, 1)[0]
+}
+
+// copying keeps the Txns that acquire.
+func copying() (grpc.UnaryClientInterceptor, func() []*pb.TxnRequest) {
+	var mu sync.Mutex
+	var kept []*pb.TxnRequest
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.IsAcquire(txn) {
+				mu.Lock()
+				kept = append(kept, txn)
+				mu.Unlock()
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}, func() []*pb.TxnRequest {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(kept)
+		}
+}
+
+// The client sends a Txn again when it is answered "cancelled". If the first one arrives after
+// the key was released, it writes the key once more. The process must not wait for itself: the
+// next position takes the key over, or the key is removed.
+func TestReuse_NoCallWaitsForAKeyThatCameTwice(t *testing.T) {
+	t.Parallel()
+	for number, of := range []string{"of the next position", "of no position"} {
+		t.Run(of, func(t *testing.T) {
+			t.Parallel()
+			intercept, copies := copying()
+			client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(intercept))
+			l := lockerOf(t, client, space(t), etcdtest.Patience)
+			last, again := sentTwice(t, l, client, copies, number)
+			next := hold(t, l, "r")
+			require.Greater(t, next.Grant().Token, last)
+			require.Equal(t, number == 0, int64(next.Grant().Token) == again.CreateRevision)
+			release(t, next)
+			awaitKeys(t, client, l.cluster.Keys.Queue("r"), 0)
+		})
+	}
+}
+
+// The request that removes such a key arrives late: a position has taken the key over.
+func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
+	t.Parallel()
+	var armed atomic.Bool
+	removals := make(chan *pb.TxnRequest, 100)
+	late := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if txn, ok := req.(*pb.TxnRequest); ok && armed.Load() && etcdtest.Deletes(txn) {
+			removals <- txn
+			return status.Error(codes.Unavailable, "connection lost")
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	intercept, copies := copying()
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(intercept, late))
+	l := lockerOf(t, client, space(t), etcdtest.Patience)
+	_, again := sentTwice(t, l, client, copies, 1)
+	armed.Store(true)
+	waits := holding(patient(t), t, l, "r")
+	removal := etcdtest.Receive(t, removals)
+	held := hold(t, l, "r")
+	require.Equal(t, string(again.Key), held.Key())
+	require.EqualValues(t, again.CreateRevision, held.Grant().Token)
+	armed.Store(false)
+	_, err := pb.NewKVClient(client.ActiveConnection()).Txn(patient(t), removal)
+	require.NoError(t, err)
+	awaitKeys(t, client, held.Key(), 1)
+	require.NoError(t, held.Err())
+	release(t, held)
+	release(t, etcdtest.Receive(t, waits))
+}
+
+// The cleaner is asked twice to remove what an Acquire of unknown outcome may have left. By the time of the
+// second removal, another call waits under that name behind another process.
+func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
+	t.Parallel()
+	lost, came, allowed := etcdtest.NewLateTxn(etcdtest.IsAcquire), make(chan struct{}, 10), make(chan struct{}, 1)
+	voids := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.Puts(txn, "/void/") {
+			came <- struct{}{}
+			select {
+			case <-allowed:
+			case <-ctx.Done():
+			}
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	names := space(t)
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(lost.Intercept, voids))
+	l, other := lockerOf(t, client, names, etcdtest.Patience), lockerOf(t, etcdserver.Client(t), names, etcdtest.Patience)
+	kept, theirs := hold(t, l, "kept"), hold(t, other, "r")
+	doubt := func(resource string) *position {
+		p := inTurn(t, l, kept.position.session, resource)
+		lost.Arm()
+		l.sender.put(patient(t), p)
+		lost.Kept(t)
+		l.abandon(p)
+		return p
+	}
+	p := doubt("r")
+	etcdtest.Receive(t, came)
+	l.cleaner.add(p)
+	allowed <- struct{}{}
+	etcdtest.Receive(t, p.untilSettled())
+	waiting := holding(patient(t), t, l, "r")
+	require.Equal(t, p.key(), string(awaitKeys(t, client, names.Queue("r"), 2)[1].Key), "or this shows nothing")
+	close(allowed)
+	etcdtest.Receive(t, doubt("behind it").untilSettled())
+	release(t, theirs)
+	require.NotZero(t, etcdtest.Receive(t, waiting), "its key was not deleted")
+}
+
+// A key that could not be deleted stays ahead of the later ones of its queue, and holds no other queue up.
+func TestCleaner_KeepsTheOrderOfEachQueue(t *testing.T) {
+	t.Parallel()
+	c := &cleaner{locker: &Locker{sender: &sender{room: 3}}}
+	r, other := &line{}, &line{}
+	first, second, third, later := &position{line: r, left: leftKey}, &position{line: r, left: leftKey}, &position{line: r, left: leftKey}, &position{line: r, left: leftKey}
+	x, y := &position{line: other, left: leftKey}, &position{line: other, left: leftKey}
+	c.waiting = []*position{first, second, third, later, x, y}
+	takes := func(want ...*position) {
+		t.Helper()
+		got := c.take()
+		require.Len(t, got, len(want))
+		for i := range want {
+			require.Same(t, want[i], got[i])
+		}
+	}
+	fail := func(ps ...*position) {
+		for _, p := range ps {
+			p.tries++
+		}
+		c.putBack(ps)
+	}
+	takes(first, second, third)
+	fail(first, second, third)
+	takes(x, y)
+	takes(first)
+	fail(first)
+	c.waiting = append([]*position{x}, c.waiting...)
+	takes(x)
+	takes(first)
+	takes(second)
+	takes(third)
+	takes(later)
+	takes()
+}
+
+func TestAfterLost_RunsWhenTheLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
+	held := acquire(t, l, "r")
+	require.NoError(t, held.Err())
+	called := make(chan error, 2)
+	tell := func() { called <- held.Err() }
+	held.AfterLost(tell)
+	held.AfterLost(tell)
+	require.NoError(t, l.Close(patient(t)))
+	for range 2 {
+		loss := new(fence.LeaseLostError)
+		require.ErrorAs(t, etcdtest.Receive(t, called), &loss)
+		require.Equal(t, fence.LeaseLostError{Grant: held.Grant(), Reason: fence.LossClosed}, *loss)
+	}
+	held.AfterLost(tell)
+	require.ErrorIs(t, etcdtest.Receive(t, called), fence.ErrLeaseLost, "at once")
+}
+
+func TestAfterLost_DoesNotRunAfterARelease(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
+	held, next := acquire(t, l, "r"), acquire(t, l, "another")
+	called := make(chan string, 2)
+	held.AfterLost(func() { called <- "released" })
+	release(t, held)
+	require.ErrorIs(t, held.Err(), fence.ErrReleased)
+	held.AfterLost(func() { called <- "afterwards" })
+	next.AfterLost(func() { called <- "lost" })
+	require.NoError(t, l.Close(patient(t)))
+	require.Equal(t, "lost", etcdtest.Receive(t, called))
+	require.Empty(t, called)
 }

@@ -160,12 +160,9 @@ func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
 	t.Parallel()
 	base := "fence/etcd/internal/"
 	for pkg, allowed := range map[string][]string{
-		"background": {},
-		"keys":       {},
-		"cluster":    {"background", "keys"},
-		"session":    {"background", "keys", "cluster"},
-		"watch":      {"background", "keys", "cluster"},
-		"queue":      {"background", "keys", "cluster", "session", "watch"},
+		"cluster": {},
+		"session": {"cluster"},
+		"watch":   {"cluster"},
 	} {
 		for _, dep := range dependencies(t, base+pkg) {
 			own, ok := strings.CutPrefix(dep, module)

@@ -1,3 +1,6 @@
+// Package cluster is etcd as one Locker sees it: its client, what is wrong with it
+// when a request fails, and whether it shows an older state than before, as after a
+// restore from a backup.
 package cluster
 
 import (
@@ -6,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,18 +18,16 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/background"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
 
 // Cluster is etcd as one Locker sees it. Its methods may be called from several
 // goroutines.
 type Cluster struct {
 	Client         *clientv3.Client
-	Keys           keys.Space
+	Keys           Space
 	RequestTimeout time.Duration // of each request
 	Logger         *slog.Logger
-	Tasks          *background.Tasks
+	Tasks          *Tasks
 
 	turn       atomic.Uint32 // of the endpoints, see Stream
 	marks      *watermark
@@ -34,10 +36,10 @@ type Cluster struct {
 }
 
 // New returns the cluster that client talks to. It makes no request.
-func New(client *clientv3.Client, names keys.Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
+func New(client *clientv3.Client, names Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
 	c := &Cluster{
 		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger,
-		Tasks: background.New(), marks: newWatermark(names.Epoch()), wentBack: func() {},
+		Tasks: newTasks(), marks: newWatermark(names.Epoch()), wentBack: func() {},
 	}
 	c.turn.Store(rand.Uint32() >> 1)
 	return c
@@ -91,7 +93,7 @@ func (c *Cluster) Check(sent Mark, h *pb.ResponseHeader) error {
 
 // SawEpoch takes the epoch that an answer to a request sent at the mark showed. Its
 // error is that of Check.
-func (c *Cluster) SawEpoch(sent Mark, e keys.Epoch) error {
+func (c *Cluster) SawEpoch(sent Mark, e Epoch) error {
 	return c.report(c.marks.sawEpoch(sent, e))
 }
 
@@ -118,7 +120,7 @@ func (c *Cluster) Recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := keys.ParseEpoch(c.Keys.Epoch(), resp.Kvs)
+	e, err := ParseEpoch(c.Keys.Epoch(), resp.Kvs)
 	if err != nil {
 		return err
 	}
@@ -139,7 +141,7 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	if err != nil {
 		return err
 	}
-	e, err := keys.ParseEpoch(c.Keys.Epoch(), resp.Responses[0].GetResponseRange().Kvs)
+	e, err := ParseEpoch(c.Keys.Epoch(), resp.Responses[0].GetResponseRange().Kvs)
 	if err != nil {
 		return err
 	}
@@ -171,7 +173,7 @@ func (c *Cluster) Recheck() {
 	c.Tasks.Start(func(ctx context.Context) {
 		defer c.rechecking.Store(false)
 		for n := 0; ctx.Err() == nil && !c.CheckNow(ctx); n++ {
-			background.Pause(ctx, n, nil)
+			Pause(ctx, n, nil)
 		}
 	})
 }
@@ -187,4 +189,54 @@ func (c *Cluster) CheckNow(ctx context.Context) bool {
 	_, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(clientv3.OpDelete(key)))
 	back := new(WentBackError)
 	return err == nil || errors.As(err, &back) || errors.Is(err, ErrClientClosed)
+}
+
+// Tasks runs functions in the background, until Stop. Its methods may be called from
+// several goroutines.
+type Tasks struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	stopped bool
+	running sync.WaitGroup
+}
+
+// newTasks returns Tasks that run nothing yet.
+func newTasks() *Tasks {
+	t := &Tasks{}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
+}
+
+// Start runs f in a goroutine, with a context that Stop ends; not after Stop.
+func (t *Tasks) Start(f func(context.Context)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.stopped {
+		t.running.Go(func() { f(t.ctx) })
+	}
+}
+
+// Stop ends all tasks and waits for them.
+func (t *Tasks) Stop() {
+	t.mu.Lock()
+	t.stopped = true
+	t.mu.Unlock()
+	t.cancel()
+	t.running.Wait()
+}
+
+// Pause waits before the n-th repetition, from 0: longer each time, up to two seconds, and
+// at random so that many callers don't retry at once. It returns early when ctx or over
+// ends.
+func Pause(ctx context.Context, n int, over <-chan struct{}) {
+	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
+	timer := time.NewTimer(longest/2 + rand.N(longest/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-over:
+	}
 }

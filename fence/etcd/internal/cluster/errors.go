@@ -4,8 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/fencekit/fencekit/fence"
 )
 
 // ErrLeaseGone: etcd says that the session's lease doesn't exist.
@@ -41,3 +50,211 @@ func EndOf(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
+
+// Errors that say what is wrong with etcd; each message goes on with the remedy.
+var (
+	errNoSpace         = errors.New("etcd: out of space")
+	errTooBig          = errors.New("etcd: the server's limits are too low")
+	errPermission      = errors.New("etcd: permission denied")
+	errUnauthenticated = errors.New("etcd: not authenticated")
+	errNoAnswer        = errors.New("etcd: no answer")
+)
+
+// unauthenticated are the errors of etcd that mean errUnauthenticated.
+var unauthenticated = []error{
+	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision,
+}
+
+// Diagnose returns the error of op, which failed with err: it says what is wrong with etcd,
+// and what to do about it. It makes no request. It is nil if err is.
+func (c *Cluster) Diagnose(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	reason, text := c.diagnose(err)
+	return &fence.UnavailableError{Op: op, Reason: reason, Err: text}
+}
+
+func (c *Cluster) diagnose(err error) (fence.UnavailableReason, error) {
+	var known interface {
+		UnavailableReason() fence.UnavailableReason
+	}
+	switch {
+	case errors.As(err, &known):
+		return known.UnavailableReason(), err
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fence.NoSpace, fmt.Errorf("%w: nothing can be acquired, what is held stays held: "+
+			"compact and defragment etcd, then run etcdctl alarm disarm: %w", errNoSpace, err)
+	case TooBig(err):
+		return fence.Limited, fmt.Errorf("%w: one lock needs 3 for --max-txn-ops (128 by default), and --max-request-bytes for its key, "+
+			"its holder and the value that it proclaims: %w", errTooBig, err)
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return fence.Denied, fmt.Errorf("%w: the role of the client's user needs %s: %w", errPermission, c.rights(), err)
+	case isAny(err, unauthenticated):
+		return fence.Denied, fmt.Errorf("%w: give clientv3.Config the Username and Password of an etcd user, "+
+			"or a TLS certificate whose common name is one: %w", errUnauthenticated, err)
+	case errors.Is(err, context.DeadlineExceeded): // of one request, not of the caller's ctx
+		return fence.Unreachable, fmt.Errorf("%w from %s; %s", errNoAnswer, c.endpoints(), checkMembers)
+	case codeOf(err) == codes.Unavailable:
+		return fence.Unreachable, fmt.Errorf("%w from a majority of the members behind %s: %w; %s", errNoAnswer, c.endpoints(), plainError{err}, checkMembers)
+	}
+	return "", err
+}
+
+func (c *Cluster) endpoints() string { return strings.Join(c.Client.Endpoints(), ", ") }
+
+// rights are what a role needs to use a locker of this prefix.
+func (c *Cluster) rights() string {
+	k := c.Keys
+	locks := k.Prefix + "/locks/"
+	if k.Mutex {
+		locks = "RESOURCE/ of every resource"
+	}
+	return fmt.Sprintf("readwrite on the prefixes %s and %s/void/, and read on the key %s", locks, k.Prefix, k.Epoch())
+}
+
+func isAny(err error, targets []error) bool {
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// codeOf is the gRPC code of an error of etcd's client.
+func codeOf(err error) codes.Code {
+	if known := (rpctypes.EtcdError{}); errors.As(err, &known) {
+		return known.Code()
+	}
+	return status.Code(err)
+}
+
+// Stream returns the connection for a stream, and what to call once the stream has ended.
+//
+// The first attempt to open one has the client's own connection, on which gRPC takes the members
+// that are connected in turn, for all requests together. So a request beside each attempt could send
+// all of them to the same member, which may reject streams, as a learner does, or be silent. An
+// attempt after one that had no answer has a connection of its own to the next endpoint: as many
+// as there are endpoints meet each member.
+func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
+	own := c.Client.ActiveConnection()
+	if !again {
+		return own, func() {}, nil
+	}
+	endpoints := c.Client.Endpoints()
+	if len(endpoints) == 0 {
+		return nil, nil, errors.New("etcd: the client has no endpoints")
+	}
+	conn, err := c.Client.Dial(endpoints[int(c.turn.Add(1))%len(endpoints)])
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, done := context.WithCancel(context.Background())
+	go func() { // until the stream has ended, or the client is closed
+		state := own.GetState()
+		for state != connectivity.Shutdown && own.WaitForStateChange(ctx, state) {
+			state = own.GetState()
+		}
+		_ = conn.Close()
+	}()
+	return conn, done, nil
+}
+
+// Unavailable is Diagnose; for a timeout it also asks the connection why there was no
+// answer.
+func (c *Cluster) Unavailable(op string, err error) error {
+	switch {
+	case c.Closed():
+		return &fence.UnavailableError{Op: op, Err: ErrClientClosed}
+	case errors.Is(err, context.DeadlineExceeded):
+		return c.NoAnswer(op, "within "+c.RequestTimeout.String())
+	}
+	return c.Diagnose(op, err)
+}
+
+// NoAnswer is the error of op when there was no answer within limit. It names the
+// endpoints, and the reason as far as it is known: the client's own errors say only that
+// time ran out. The limit is left out if the connection has failed.
+func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
+	why, failed := c.connection()
+	if failed {
+		limit = ""
+	} else {
+		limit = " " + limit
+	}
+	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("%w%s from %s: %s; %s", errNoAnswer, limit, c.endpoints(), why, checkMembers)}
+}
+
+// Unanswered is the error of op, such as "acquire sku/42", when ctx ended while etcd had
+// not answered. If that was ctx's deadline it names the endpoints: otherwise a caller whose
+// deadlines are shorter than Config.RequestTimeout would never learn that etcd is away. It
+// makes no request, since ctx has ended.
+func (c *Cluster) Unanswered(ctx context.Context, op string) error {
+	end := EndOf(ctx)
+	if !errors.Is(end, context.DeadlineExceeded) {
+		return Ended(ctx, op)
+	}
+	return &fence.UnavailableError{
+		Op:     op,
+		Reason: fence.Unreachable,
+		Err:    fmt.Errorf("%w yet from %s: %s; %s: %w", errNoAnswer, c.endpoints(), stateText(c.Client.ActiveConnection().GetState()), checkMembers, end),
+	}
+}
+
+// connection returns the state of the connection to etcd, or why it failed.
+func (c *Cluster) connection() (state string, failed bool) {
+	conn := c.Client.ActiveConnection()
+	now := conn.GetState()
+	if now == connectivity.TransientFailure {
+		// gRPC fails this at once with the last connection error, which it
+		// shows in no other way. Any request does.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
+			return plain(status.Convert(err).Message()), true
+		}
+	}
+	return stateText(now), false
+}
+
+// checkMembers is what to do when there is no answer.
+const checkMembers = "check that a majority of etcd's members runs, and that the client's Endpoints are theirs"
+
+// stateText is a state of the connection in words.
+func stateText(state connectivity.State) string {
+	switch state {
+	case connectivity.Ready:
+		return "the connection is up, but silent"
+	case connectivity.TransientFailure:
+		return "the connection fails"
+	default:
+		return "the connection is not made yet"
+	}
+}
+
+// plain strips gRPC's wrapping from the reason why there is no connection:
+//
+//	connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"
+func plain(message string) string {
+	_, inner, wrapped := strings.Cut(message, `connection error: desc = "`)
+	if !wrapped {
+		return message
+	}
+	inner = strings.TrimPrefix(strings.TrimSuffix(inner, `"`), "transport: ")
+	inner = strings.TrimPrefix(inner, "Error while dialing: ")
+	switch {
+	case strings.HasPrefix(inner, "error reading server preface: ") && strings.HasSuffix(inner, ": use of closed network connection"):
+		return "the server accepted the connection and did not answer on it"
+	case inner == "authentication handshake failed: EOF", strings.HasSuffix(inner, ": tls: first record does not look like a TLS handshake"):
+		return inner + " (http or https?)"
+	}
+	return strings.ReplaceAll(inner, `\"`, `"`)
+}
+
+// plainError is an error of the client without gRPC's wrapping.
+type plainError struct{ error }
+
+func (e plainError) Error() string { return plain(status.Convert(e.error).Message()) }
+
+func (e plainError) Unwrap() error { return e.error }

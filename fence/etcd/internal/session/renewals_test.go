@@ -15,7 +15,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // newTestManager returns a manager that is closed with the test.
 func newTestManager(t testing.TB, endpoint string, opts ...grpc.DialOption) *Manager {
 	t.Helper()
-	c := cluster.New(etcdtest.Dial(t, endpoint, opts...), keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
+	c := cluster.New(etcdtest.Dial(t, endpoint, opts...), cluster.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
 	m := NewManager(c, Config{TTL: 30 * time.Second, RequestTimeout: 20 * time.Second})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

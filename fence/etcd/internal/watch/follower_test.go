@@ -16,7 +16,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -88,7 +87,7 @@ func TestWatch_FromNowOnIsFollowedByAList(t *testing.T) {
 		return &slowWatch{stream, slow.sending, slow.proceed}, nil
 	}
 	client := etcdtest.Dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(hold))
-	c := cluster.New(client, keys.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
+	c := cluster.New(client, cluster.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
 	defer c.Tasks.Stop()
 	w := New(c, time.Hour)
 	changed := make(signal, 10)
@@ -153,7 +152,7 @@ func TestWatch_AProxyIsAskedForOneWatchAtATime(t *testing.T) {
 		return counting, nil
 	}
 	client := etcdtest.Dial(t, proxy.Endpoint(), grpc.WithChainStreamInterceptor(count))
-	c := cluster.New(client, keys.Space{Prefix: t.Name()}, etcdtest.Patience, slog.New(slog.DiscardHandler))
+	c := cluster.New(client, cluster.Space{Prefix: t.Name()}, etcdtest.Patience, slog.New(slog.DiscardHandler))
 	defer c.Tasks.Stop()
 	w, prefix := New(c, time.Hour), t.Name()+"/"+rand.Text()+"/"
 	changed := make(signal, 1000)
@@ -180,4 +179,37 @@ func TestWatch_AProxyIsAskedForOneWatchAtATime(t *testing.T) {
 	}
 	all(func(i int, first Key, _ bool) bool { return first.Name == fmt.Sprint(i) })
 	require.EqualValues(t, 1, (<-streams).most.Load())
+}
+
+func keyAt(name string, created int64) *mvccpb.KeyValue {
+	return &mvccpb.KeyValue{Key: []byte(name), CreateRevision: created, ModRevision: created}
+}
+
+func put(name string, rev int64) *mvccpb.Event {
+	return &mvccpb.Event{Type: mvccpb.Event_PUT, Kv: keyAt(name, rev)}
+}
+
+func del(name string, rev int64) *mvccpb.Event {
+	return &mvccpb.Event{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte(name), ModRevision: rev}}
+}
+
+func waitingView() *view { return &view{wrote: 10} }
+
+func key(name string, created int64) Key { return Key{Name: name, Created: created} }
+
+func TestView_IgnoresEventsThatTheListContains(t *testing.T) {
+	v := waitingView()
+	v.apply([]*mvccpb.Event{put("a", 5), del("a", 6)}, 0)
+	require.True(t, v.list(12, []Key{key("own", 10), key("z", 12)}, 0))
+	v.apply([]*mvccpb.Event{put("y", 11), del("z", 11)}, 0)
+	require.Equal(t, []Key{key("own", 10), key("z", 12)}, v.keys)
+}
+
+func TestView_IgnoresOldLists(t *testing.T) {
+	v := waitingView()
+	require.False(t, v.list(9, nil, 0), "from before the own key was written")
+	require.Zero(t, v.rev)
+	require.True(t, v.list(12, []Key{key("own", 10)}, 0))
+	require.False(t, v.list(11, []Key{key("a", 5), key("own", 10)}, 0))
+	require.Equal(t, []Key{key("own", 10)}, v.keys)
 }

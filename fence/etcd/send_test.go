@@ -1,9 +1,10 @@
-package queue
+package etcd
 
 import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,98 +79,99 @@ func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc 
 
 // loaded is a Locker's queues with Txns under way that hold up others.
 type loaded struct {
-	*Queues
+	*Locker
 	*txns
-	held  []Lease
-	first []<-chan Lease // of the Txns under way
+	held  []lease
+	first []<-chan lease // of the Txns under way
 }
 
 // newLoaded holds the resources of held.
 func newLoaded(t *testing.T, held ...string) *loaded {
 	x := newTxns()
-	q := newQueues(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), fresh(t), 2*etcdtest.Patience) // no Txn ends while a test waits for another
-	q.sender.stuckAfter = time.Hour
-	release(t, acquire(t, q, "warm"))
-	l := &loaded{Queues: q, txns: x}
+	l := lockerOf(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), space(t), 2*etcdtest.Patience) // no Txn ends while a test waits for another
+	l.sender.stuckAfter = time.Hour
+	release(t, hold(t, l, "warm"))
+	ln := &loaded{Locker: l, txns: x}
 	for _, resource := range held {
-		l.held = append(l.held, acquire(t, q, resource))
+		ln.held = append(ln.held, hold(t, l, resource))
 	}
 	x.mu.Lock()
 	x.hold = make(chan struct{})
 	x.mu.Unlock()
 	x.reset()
 	for i := range maxFlights {
-		l.first = append(l.first, acquiring(patient(t), t, q, fmt.Sprint("first/", i)))
-		l.awaitSent(t, i+1)
+		ln.first = append(ln.first, holding(patient(t), t, l, fmt.Sprint("first/", i)))
+		ln.awaitSent(t, i+1)
 	}
-	return l
+	return ln
 }
 
 // awaitSent waits until n Txns were seen.
-func (l *loaded) awaitSent(t *testing.T, n int) {
+func (ln *loaded) awaitSent(t *testing.T, n int) {
 	require.Eventually(t, func() bool {
-		l.txns.mu.Lock()
-		defer l.txns.mu.Unlock()
-		return len(l.seen) == n
+		ln.txns.mu.Lock()
+		defer ln.txns.mu.Unlock()
+		return len(ln.seen) == n
 	}, etcdtest.Patience, time.Millisecond)
 }
 
 // awaitWaiting waits until so many puts and deletions wait for a Txn.
-func (l *loaded) awaitWaiting(t *testing.T, puts, dels int) {
+func (ln *loaded) awaitWaiting(t *testing.T, puts, dels int) {
 	require.Eventually(t, func() bool {
-		l.sender.mu.Lock()
-		defer l.sender.mu.Unlock()
-		return len(l.sender.puts) == puts && len(l.sender.dels) == dels
+		ln.sender.mu.Lock()
+		defer ln.sender.mu.Unlock()
+		return len(ln.sender.puts) == puts && len(ln.sender.dels) == dels
 	}, etcdtest.Patience, time.Millisecond)
 }
 
 // letGoAndHoldTheNext ends the hold for the Txns that have come.
-func (l *loaded) letGoAndHoldTheNext() {
-	l.txns.mu.Lock()
-	defer l.txns.mu.Unlock()
-	close(l.hold)
-	l.hold = make(chan struct{})
+func (ln *loaded) letGoAndHoldTheNext() {
+	ln.txns.mu.Lock()
+	defer ln.txns.mu.Unlock()
+	close(ln.hold)
+	ln.hold = make(chan struct{})
 }
 
 // letGo ends the hold.
-func (l *loaded) letGo() {
-	l.txns.mu.Lock()
-	defer l.txns.mu.Unlock()
-	close(l.hold)
-	l.hold = nil
+func (ln *loaded) letGo() {
+	ln.txns.mu.Lock()
+	defer ln.txns.mu.Unlock()
+	close(ln.hold)
+	ln.hold = nil
 }
 
 // releasing releases in another goroutine.
-func releasing(ctx context.Context, le Lease) <-chan error {
+func releasing(ctx context.Context, le lease) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- le.Release(ctx) }()
 	return done
 }
 
-// acquiring acquires in another goroutine; the zero Lease stands for an error.
-func acquiring(ctx context.Context, t *testing.T, q *Queues, resource string) <-chan Lease {
-	done := make(chan Lease, 1)
+// acquiring acquires in another goroutine; the zero lease stands for an error.
+func holding(ctx context.Context, t *testing.T, l *Locker, resource string) <-chan lease {
+	done := make(chan lease, 1)
 	go func() {
-		le, err := q.Acquire(ctx, resource)
+		le, err := l.Acquire(ctx, resource)
 		if err != nil {
-			le = Lease{}
+			done <- lease{}
+			return
 		}
-		done <- le
+		done <- le.(lease)
 	}()
 	return done
 }
 
 func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	t.Parallel()
-	l := newLoaded(t)
-	var waiting []<-chan Lease
+	ln := newLoaded(t)
+	var waiting []<-chan lease
 	const maxPuts = maxKeys / 4
 	for i := range maxPuts {
-		waiting = append(waiting, acquiring(patient(t), t, l.Queues, fmt.Sprint("sku/", i)))
+		waiting = append(waiting, holding(patient(t), t, ln.Locker, fmt.Sprint("sku/", i)))
 	}
-	l.awaitWaiting(t, maxPuts, 0)
-	l.reset()
-	l.letGo()
+	ln.awaitWaiting(t, maxPuts, 0)
+	ln.reset()
+	ln.letGo()
 	tokens := map[fence.Token]bool{}
 	for _, w := range waiting {
 		le := etcdtest.Receive(t, w)
@@ -177,23 +179,23 @@ func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 		tokens[le.Grant().Token] = true
 	}
 	require.Len(t, tokens, 1, "one Txn for all that waited")
-	require.Equal(t, 1, l.reset())
-	for _, w := range l.first {
+	require.Equal(t, 1, ln.reset())
+	for _, w := range ln.first {
 		require.NotZero(t, etcdtest.Receive(t, w))
 	}
-	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Prefix+"/locks/sku", maxPuts)
+	awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Prefix+"/locks/sku", maxPuts)
 }
 
 // Equal tokens of one resource would not be fenced from each other.
 func TestSender_TwoOfOneResourceShareNoTxn(t *testing.T) {
 	t.Parallel()
-	l := newLoaded(t)
+	ln := newLoaded(t)
 	for i := range 5 {
-		_ = acquiring(patient(t), t, l.Queues, "r")
-		l.awaitSent(t, maxFlights+i) // the first of them waits, the others go out alone
+		_ = holding(patient(t), t, ln.Locker, "r")
+		ln.awaitSent(t, maxFlights+i) // the first of them waits, the others go out alone
 	}
-	l.letGo()
-	kvs := awaitKeys(t, l.cluster.Client, l.cluster.Keys.Queue("r"), 5)
+	ln.letGo()
+	kvs := awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Queue("r"), 5)
 	for i := range kvs[1:] {
 		require.Greater(t, kvs[i+1].CreateRevision, kvs[i].CreateRevision)
 	}
@@ -202,43 +204,43 @@ func TestSender_TwoOfOneResourceShareNoTxn(t *testing.T) {
 // Each of four calls waits for its own key alone, though one Txn writes or deletes all of them.
 func TestSender_CallsThatGiveUpHarmNoOtherOfTheirTxn(t *testing.T) {
 	t.Parallel()
-	l := newLoaded(t, "gone", "stays")
+	ln := newLoaded(t, "gone", "stays")
 	ctx, giveUp := context.WithCancel(patient(t))
 	early, cancel := context.WithCancel(patient(t))
-	hasty, unsent := acquiring(ctx, t, l.Queues, "hasty"), acquiring(early, t, l.Queues, "unsent")
-	patientOne := acquiring(patient(t), t, l.Queues, "patient")
-	l.awaitWaiting(t, 3, 0)
+	hasty, unsent := holding(ctx, t, ln.Locker, "hasty"), holding(early, t, ln.Locker, "unsent")
+	patientOne := holding(patient(t), t, ln.Locker, "patient")
+	ln.awaitWaiting(t, 3, 0)
 	cancel()
 	require.Zero(t, etcdtest.Receive(t, unsent), "before its Txn was sent")
-	gone, stays := releasing(ctx, l.held[0]), releasing(patient(t), l.held[1])
-	l.awaitWaiting(t, 2, 2)
-	l.letGoAndHoldTheNext()
-	l.awaitSent(t, maxFlights+1)
+	gone, stays := releasing(ctx, ln.held[0]), releasing(patient(t), ln.held[1])
+	ln.awaitWaiting(t, 2, 2)
+	ln.letGoAndHoldTheNext()
+	ln.awaitSent(t, maxFlights+1)
 	giveUp()
 	require.Zero(t, etcdtest.Receive(t, hasty), "while its Txn is under way")
 	require.ErrorIs(t, etcdtest.Receive(t, gone), context.Canceled)
-	l.letGo()
+	ln.letGo()
 	require.NotZero(t, etcdtest.Receive(t, patientOne))
 	require.NoError(t, etcdtest.Receive(t, stays))
 	for _, resource := range []string{"hasty", "unsent", "gone", "stays"} {
-		awaitKeys(t, l.cluster.Client, l.cluster.Keys.Queue(resource), 0)
+		awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Queue(resource), 0)
 	}
-	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Prefix, 1+maxFlights) // no void key: nothing was in doubt
+	awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Prefix, 1+maxFlights) // no void key: nothing was in doubt
 }
 
 // etcd rejects a Txn as a whole.
 func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 	t.Parallel()
-	l := newLoaded(t)
-	denied, allowed := acquiring(patient(t), t, l.Queues, "denied"), acquiring(patient(t), t, l.Queues, "allowed")
-	l.awaitWaiting(t, 2, 0)
-	l.txns.mu.Lock()
-	l.deny = "/denied/"
-	l.txns.mu.Unlock()
-	l.letGo()
+	ln := newLoaded(t)
+	denied, allowed := holding(patient(t), t, ln.Locker, "denied"), holding(patient(t), t, ln.Locker, "allowed")
+	ln.awaitWaiting(t, 2, 0)
+	ln.txns.mu.Lock()
+	ln.deny = "/denied/"
+	ln.txns.mu.Unlock()
+	ln.letGo()
 	require.Zero(t, etcdtest.Receive(t, denied))
 	require.NotZero(t, etcdtest.Receive(t, allowed))
-	require.Nil(t, l.Current("denied"), "its place is free")
+	require.Nil(t, current(ln.Locker, "denied"), "its place is free")
 }
 
 // The answers to all of a Txn are lost: each is in doubt, and one void settles them.
@@ -247,23 +249,23 @@ func TestSender_ADoubtIsThatOfEach(t *testing.T) {
 	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/locks/doubt") })
 	x := newTxns()
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept, x.intercept))
-	q := newQueues(t, client, fresh(t), etcdtest.Patience)
-	kept := acquire(t, q, "kept")
-	s := q.sessions.Current()
-	a, b := inTurn(t, q, s, "doubt-a"), inTurn(t, q, s, "doubt-b")
+	l := lockerOf(t, client, space(t), etcdtest.Patience)
+	kept := hold(t, l, "kept")
+	s := l.sessions.Current()
+	a, b := inTurn(t, l, s, "doubt-a"), inTurn(t, l, s, "doubt-b")
 	late.Arm()
-	q.sender.mu.Lock()
+	l.sender.mu.Lock()
 	a.line.sending, b.line.sending = 1, 1
-	q.sender.launch(&flight{session: s, puts: []*Position{a, b}})
-	q.sender.mu.Unlock()
+	l.sender.launch(&flight{session: s, puts: []*position{a, b}})
+	l.sender.mu.Unlock()
 	deliver := late.Kept(t)
-	for _, p := range []*Position{a, b} {
-		require.Error(t, q.await(patient(t), p))
-		q.abandon(p)
+	for _, p := range []*position{a, b} {
+		require.Error(t, l.await(patient(t), p))
+		l.abandon(p)
 		etcdtest.Receive(t, p.untilSettled())
 	}
 	require.False(t, deliver().Succeeded)
-	awaitKeys(t, client, q.cluster.Keys.Prefix+"/locks/doubt", 0)
+	awaitKeys(t, client, l.cluster.Keys.Prefix+"/locks/doubt", 0)
 	require.NoError(t, kept.Context().Err())
 }
 
@@ -273,64 +275,64 @@ func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.Deletes)
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
-	q := newQueues(t, client, fresh(t), etcdtest.Patience)
-	first := acquire(t, q, "r")
-	second := acquiring(patient(t), t, q, "r")
-	awaitKeys(t, client, q.cluster.Keys.Queue("r"), 2)
-	q.cleaner.running = true // nothing repeats the deletion that is late
+	l := lockerOf(t, client, space(t), etcdtest.Patience)
+	first := hold(t, l, "r")
+	second := holding(patient(t), t, l, "r")
+	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
+	l.cleaner.running = true // nothing repeats the deletion that is late
 	late.Arm()
 	release(t, first)
 	deliver := late.Kept(t)
 	release(t, etcdtest.Receive(t, second))
-	awaitKeys(t, client, q.cluster.Keys.Queue("r"), 0)
+	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 0)
 	require.NotNil(t, deliver())
 }
 
 // etcd bounds the operations of a Txn, and counts those of Txns within it.
 func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	t.Parallel()
-	client, names := etcdserver.Client(t), fresh(t)
-	q := newQueues(t, client, names, etcdtest.Patience)
+	client, names := etcdserver.Client(t), space(t)
+	l := lockerOf(t, client, names, etcdtest.Patience)
 	const maxPuts = maxKeys / 4
 	var free []string
 	for i := range maxKeys - maxPuts {
 		free = append(free, fmt.Sprint("held/", i))
 	}
-	held, err := q.TryAcquireAll(patient(t), free)
+	held, err := l.TryAcquireAll(patient(t), free...)
 	require.NoError(t, err)
-	f := &flight{sender: q.sender, session: q.sessions.Current()}
+	f := &flight{sender: l.sender, session: l.sessions.Current()}
 	for _, le := range held {
-		f.dels = append(f.dels, le.position)
+		f.dels = append(f.dels, le.(lease).position)
 	}
 	for i := range maxPuts {
-		f.puts = append(f.puts, inTurn(t, q, f.session, fmt.Sprint("r/", i)))
+		f.puts = append(f.puts, inTurn(t, l, f.session, fmt.Sprint("r/", i)))
 	}
-	txn, err := f.txn(patient(t), q.cluster.Sending())
+	txn, err := f.txn(patient(t), l.cluster.Sending())
 	require.NoError(t, err)
 	resp, err := txn.Commit()
 	require.NoError(t, err)
 	require.True(t, resp.Succeeded)
 	awaitKeys(t, client, names.Prefix+"/locks/held", 0)
 	awaitKeys(t, client, names.Prefix+"/locks/r", maxPuts)
-	require.NoError(t, q.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as the cleaner's")
+	require.NoError(t, l.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as the cleaner's")
 }
 
 // So also if there are more than go in one Txn.
 func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
-	q := newQueues(t, client, fresh(t), etcdtest.Patience)
-	queue := q.cluster.Keys.Queue("r")
-	var waiting []<-chan Lease
+	l := lockerOf(t, client, space(t), etcdtest.Patience)
+	queue := l.cluster.Keys.Queue("r")
+	var waiting []<-chan lease
 	for i := range 5 {
-		waiting = append(waiting, acquiring(patient(t), t, q, "r"))
+		waiting = append(waiting, holding(patient(t), t, l, "r"))
 		awaitKeys(t, client, queue, i+1)
 	}
 	kvs := awaitKeys(t, client, queue, 5)
 	changes := client.Watch(patient(t), queue, clientv3.WithPrefix(), clientv3.WithRev(kvs[4].ModRevision+1))
-	q.sender.mu.Lock()
-	q.sender.room, q.sender.busy = minKeys, maxFlights // nothing is deleted yet
-	q.sender.mu.Unlock()
+	l.sender.mu.Lock()
+	l.sender.room, l.sender.busy = minKeys, maxFlights // nothing is deleted yet
+	l.sender.mu.Unlock()
 	released := make(chan error, 1)
 	for i, w := range waiting {
 		le := etcdtest.Receive(t, w)
@@ -341,14 +343,14 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 		go func() { released <- le.Release(patient(t)) }()
 	}
 	require.Eventually(t, func() bool {
-		q.sender.mu.Lock()
-		defer q.sender.mu.Unlock()
-		return len(q.sender.dels) == 5
+		l.sender.mu.Lock()
+		defer l.sender.mu.Unlock()
+		return len(l.sender.dels) == 5
 	}, etcdtest.Patience, time.Millisecond)
-	q.sender.mu.Lock()
-	q.sender.busy, q.sender.dels = 0, q.sender.dels[4:] // as if Txns that delete the others were late
-	q.sender.next()
-	q.sender.mu.Unlock()
+	l.sender.mu.Lock()
+	l.sender.busy, l.sender.dels = 0, l.sender.dels[4:] // as if Txns that delete the others were late
+	l.sender.next()
+	l.sender.mu.Unlock()
 	require.NoError(t, etcdtest.Receive(t, released))
 	for i := 0; i < 5; {
 		for _, ev := range etcdtest.Receive(t, changes).Events {
@@ -378,34 +380,34 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			x := newTxns()
-			client, space := dial(t, startLimited(t, flag).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), fresh(t)
-			q := newQueues(t, client, space, 2*etcdtest.Patience)
-			q.sender.stuckAfter = time.Hour
-			var held []Lease
+			client, space := dial(t, startLimited(t, flag).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), space(t)
+			l := lockerOf(t, client, space, 2*etcdtest.Patience)
+			l.sender.stuckAfter = time.Hour
+			var held []fence.Lease
 			for len(held) < 40 {
-				some, err := q.TryAcquireAll(patient(t), names(40)[len(held):])
+				some, err := l.TryAcquireAll(patient(t), resources(40)[len(held):]...)
 				require.NoError(t, err)
 				require.NotEmpty(t, some)
 				held = append(held, some...)
 			}
-			q.sender.mu.Lock()
-			q.sender.room, q.sender.busy = maxKeys, maxFlights // as if nothing were known yet, and others were under way
-			q.sender.mu.Unlock()
-			l := &loaded{Queues: q, txns: x}
-			var waiting []<-chan Lease
+			l.sender.mu.Lock()
+			l.sender.room, l.sender.busy = maxKeys, maxFlights // as if nothing were known yet, and others were under way
+			l.sender.mu.Unlock()
+			ln := &loaded{Locker: l, txns: x}
+			var waiting []<-chan lease
 			for i := range 40 {
-				waiting = append(waiting, acquiring(patient(t), t, q, fmt.Sprint("new/", i)))
+				waiting = append(waiting, holding(patient(t), t, l, fmt.Sprint("new/", i)))
 			}
-			l.awaitWaiting(t, 40, 0)
+			ln.awaitWaiting(t, 40, 0)
 			var released sync.WaitGroup
 			for _, le := range held {
 				released.Go(func() { assert.NoError(t, le.Release(patient(t))) })
 			}
-			l.awaitWaiting(t, 40, len(held))
-			q.sender.mu.Lock()
-			q.sender.busy = 0
-			q.sender.next()
-			q.sender.mu.Unlock()
+			ln.awaitWaiting(t, 40, len(held))
+			l.sender.mu.Lock()
+			l.sender.busy = 0
+			l.sender.next()
+			l.sender.mu.Unlock()
 			for _, w := range waiting {
 				require.NotZero(t, etcdtest.Receive(t, w))
 			}
@@ -414,4 +416,59 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 			awaitKeys(t, client, space.Prefix+"/locks/new", 40)
 		})
 	}
+}
+
+// silent lets Txns that match reach no etcd until their context ends.
+func unanswered(match func(*pb.TxnRequest) bool, armed *atomic.Bool, came chan<- struct{}) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if txn, ok := req.(*pb.TxnRequest); ok && armed.Load() && match(txn) {
+			came <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+}
+
+// A Txn that runs in the call that needs it must not outlast the session: Close would leave
+// the call waiting.
+func TestSender_TheEndOfTheSessionEndsTheTxnOfACall(t *testing.T) {
+	t.Parallel()
+	for what, match := range map[string]func(*pb.TxnRequest) bool{"acquire": etcdtest.IsAcquire, "release": etcdtest.Deletes} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			var armed atomic.Bool
+			came := make(chan struct{}, 10)
+			client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(unanswered(match, &armed, came)))
+			l := lockerOf(t, client, space(t), time.Hour)
+			held := hold(t, l, "held")
+			armed.Store(true)
+			failed := make(chan error, 1)
+			go func() {
+				if what == "release" {
+					failed <- held.Release(patient(t))
+					return
+				}
+				p := inTurn(t, l, held.position.session, "r")
+				l.sender.put(patient(t), p)
+				failed <- l.await(patient(t), p)
+			}()
+			etcdtest.Receive(t, came)
+			held.position.session.End(fence.LossClosed)
+			require.Error(t, etcdtest.Receive(t, failed))
+		})
+	}
+}
+
+// What comes while Txns are stuck goes out without them.
+func TestSender_AStuckTxnHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	ln := newLoaded(t)
+	ln.sender.mu.Lock()
+	ln.sender.stuckAfter = time.Microsecond
+	ln.sender.mu.Unlock()
+	later := holding(patient(t), t, ln.Locker, "later")
+	ln.awaitSent(t, maxFlights+1)
+	ln.letGo()
+	require.NotZero(t, etcdtest.Receive(t, later))
 }

@@ -1,4 +1,4 @@
-package queue
+package etcd
 
 import (
 	"context"
@@ -12,86 +12,85 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
 // narrow returns a line with a single place.
 func narrow() *line {
-	q := &Queues{closed: make(chan struct{}), lines: map[string]*line{}}
-	q.cluster = &cluster.Cluster{Keys: keys.Space{Prefix: "p", Mutex: true}}
-	return q.enter("r")
+	l := &Locker{closed: make(chan struct{}), lines: map[string]*line{}}
+	l.cluster = &cluster.Cluster{Keys: cluster.Space{Prefix: "p", Mutex: true}}
+	return l.enter("r")
 }
 
-func (l *line) passOnLocked() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.passOn()
+func (ln *line) passOnLocked() {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.passOn()
 }
 
 func TestLine_GivesPlacesInOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := narrow()
-		require.NoError(t, l.wait(t.Context()))
+		ln := narrow()
+		require.NoError(t, ln.wait(t.Context()))
 		var order []int
 		for i := range 5 {
 			go func() {
-				if l.wait(t.Context()) == nil {
+				if ln.wait(t.Context()) == nil {
 					order = append(order, i)
 				}
 			}()
 			synctest.Wait()
 		}
-		free, _ := l.tryTake()
+		free, _ := ln.tryTake()
 		require.False(t, free)
 		for range 5 {
-			l.passOnLocked()
+			ln.passOnLocked()
 			synctest.Wait()
 		}
 		require.Equal(t, []int{0, 1, 2, 3, 4}, order)
-		l.passOnLocked()
-		free, _ = l.tryTake()
+		ln.passOnLocked()
+		free, _ = ln.tryTake()
 		require.True(t, free)
 	})
 }
 
 func TestLine_ACancelledWaiterIsPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := narrow()
-		require.NoError(t, l.wait(t.Context()))
+		ln := narrow()
+		require.NoError(t, ln.wait(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancelled, served := make(chan error, 1), make(chan error, 1)
-		go func() { cancelled <- l.wait(ctx) }()
+		go func() { cancelled <- ln.wait(ctx) }()
 		synctest.Wait()
-		go func() { served <- l.wait(t.Context()) }()
+		go func() { served <- ln.wait(t.Context()) }()
 		synctest.Wait()
 		cancel()
 		require.ErrorIs(t, <-cancelled, context.Canceled)
-		l.passOnLocked()
+		ln.passOnLocked()
 		require.NoError(t, <-served)
 	})
 }
 
 // The place may come at the moment when its waiter gives up.
 func TestLine_APlaceThatComesTooLateIsPassedOn(t *testing.T) {
-	l := narrow()
-	require.NoError(t, l.wait(t.Context()))
+	ln := narrow()
+	require.NoError(t, ln.wait(t.Context()))
 	mine := make(chan struct{})
-	l.waiting = append(l.waiting, mine)
-	l.passOnLocked()
+	ln.waiting = append(ln.waiting, mine)
+	ln.passOnLocked()
 	<-mine
-	l.mu.Lock()
-	l.giveUp(mine)
-	l.mu.Unlock()
-	free, _ := l.tryTake()
+	ln.mu.Lock()
+	ln.giveUp(mine)
+	ln.mu.Unlock()
+	free, _ := ln.tryTake()
 	require.True(t, free)
 }
 
 func TestLine_CloseEndsTheWaiting(t *testing.T) {
-	l := narrow()
-	require.NoError(t, l.wait(t.Context()))
-	close(l.queues.closed)
-	require.ErrorIs(t, l.wait(t.Context()), fence.ErrClosed)
+	ln := narrow()
+	require.NoError(t, ln.wait(t.Context()))
+	close(ln.locker.closed)
+	require.ErrorIs(t, ln.wait(t.Context()), fence.ErrClosed)
 }
 
 // scene is a line without an etcd: the test says what is in the queue.
@@ -101,19 +100,19 @@ type scene struct {
 }
 
 func newScene(t testing.TB) scene {
-	q := newQueues(t, dial(t, "http://127.0.0.1:1"), fresh(t), etcdtest.Patience)
-	return scene{q.enter("r"), t}
+	l := lockerOf(t, dial(t, "http://127.0.0.1:1"), space(t), etcdtest.Patience)
+	return scene{l.enter("r"), t}
 }
 
 // position returns a position whose key isn't written yet.
-func (s scene) position() *Position {
+func (s scene) position() *position {
 	s.t.Helper()
 	renewed, err := session.Start(s.t.Context(), slowLeases{}, session.Config{}, func(*session.Session) {})
 	require.NoError(s.t, err)
 	s.mu.Lock()
 	s.places++
 	s.mu.Unlock()
-	s.queues.enter("r")
+	s.locker.enter("r")
 	p := s.newPosition(renewed, nil)
 	require.NotNil(s.t, p)
 	return p
@@ -121,7 +120,7 @@ func (s scene) position() *Position {
 
 // at returns a position whose key was written at a revision, directly behind the key with
 // the create revision pred.
-func (s scene) at(token fence.Token, pred int64) *Position {
+func (s scene) at(token fence.Token, pred int64) *position {
 	s.t.Helper()
 	p := s.position()
 	p.written(token, 1, pred)
@@ -132,7 +131,7 @@ func (s scene) key(name string, created int64) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte(s.follower.Queue() + name), CreateRevision: created, ModRevision: created}
 }
 
-func own(p *Position) *mvccpb.KeyValue {
+func own(p *position) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte(p.key()), CreateRevision: int64(p.token), ModRevision: int64(p.token)}
 }
 
@@ -146,13 +145,13 @@ func (s scene) deleted(kv *mvccpb.KeyValue, rev int64) {
 
 func (s scene) list(rev int64, kvs ...*mvccpb.KeyValue) { _, _ = s.follower.Listed(rev, kvs) }
 
-func (p *Position) owns() bool {
+func (p *position) owns() bool {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
 	return p.first && !p.over()
 }
 
-func (p *Position) seenGone() bool {
+func (p *position) seenGone() bool {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
 	return p.asked
@@ -250,12 +249,12 @@ func TestLine_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 // A waiter of another process has at most a quantum of this one's ahead of it.
 func TestLine_HasAtMostAQuantumOfPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := narrow()
-		l.queues.cluster.Keys.Mutex = false
+		ln := narrow()
+		ln.locker.cluster.Keys.Mutex = false
 		var queued atomic.Int64
 		for range quantum + 5 {
 			go func() {
-				if l.wait(t.Context()) == nil {
+				if ln.wait(t.Context()) == nil {
 					queued.Add(1)
 				}
 			}()
@@ -263,7 +262,7 @@ func TestLine_HasAtMostAQuantumOfPlaces(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, quantum, queued.Load())
 		for range 5 {
-			l.passOnLocked()
+			ln.passOnLocked()
 		}
 		synctest.Wait()
 	})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -48,9 +48,9 @@ func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 	setEpoch(t, client, l, "two")
 	_, err := l.Acquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	bad := new(keys.EpochError)
+	bad := new(cluster.EpochError)
 	require.ErrorAs(t, err, &bad)
-	require.Equal(t, keys.EpochError{Key: l.cluster.Keys.Epoch(), Value: "two"}, *bad)
+	require.Equal(t, cluster.EpochError{Key: l.cluster.Keys.Epoch(), Value: "two"}, *bad)
 	awaitKeys(t, client, l.cluster.Keys.Prefix+"/locks/", 0)
 	setEpoch(t, client, l, "2")
 	release(t, acquire(t, l, "r"))
@@ -139,4 +139,35 @@ func TestWentBack_AnotherClusterStopsTheLocker(t *testing.T) {
 	// etcd's state.
 	require.Contains(t, []fence.LossReason{fence.LossExpired, fence.LossWentBack}, lossOf(t, held))
 	requireWentBack(t, l, "cluster id")
+}
+
+// etcd is restored to a backup from before the holder's key was written, but after its
+// session began, whose lease is in the backup. A holder that only renews must notice, or
+// there would be two owners for as long as both renew.
+func TestRestore_IsNoticedByAHolderThatOnlyRenews(t *testing.T) {
+	t.Parallel()
+	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
+	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Dir: data})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
+		defer cancel()
+		require.NoError(t, e.Stop(ctx))
+	})
+	cfg := fresh(t) // its time to live is far longer than the restore
+	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	release(t, acquire(t, l, "warm"))
+	require.NoError(t, e.Kill())
+	require.NoError(t, os.CopyFS(backup, os.DirFS(data)))
+	require.NoError(t, e.Restart(patient(t)))
+	for range 20 {
+		release(t, acquire(t, l, "other"))
+	}
+	held := acquire(t, l, "r")
+
+	require.NoError(t, e.Kill())
+	require.NoError(t, os.RemoveAll(data))
+	require.NoError(t, os.CopyFS(data, os.DirFS(backup)))
+	require.NoError(t, e.Restart(patient(t)))
+	require.Equal(t, fence.LossWentBack, lossOf(t, held))
 }

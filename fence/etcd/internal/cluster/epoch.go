@@ -2,20 +2,68 @@ package cluster
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
 )
+
+// Epoch is the state of the epoch key. No key means epoch 1.
+type Epoch struct {
+	Number   int64
+	Text     string // the key's value, "" without a key
+	Revision int64  // at which the key was put, 0 without a key
+}
+
+// FirstEpoch is the epoch of a cluster without an epoch key.
+var FirstEpoch = Epoch{Number: 1}
+
+// ParseEpoch reads what a Get of the epoch key found. Each number has one text, so that
+// equal texts are equal numbers.
+func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
+	if len(kvs) == 0 {
+		return FirstEpoch, nil
+	}
+	text := string(kvs[0].Value)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > fence.MaxEpoch || strconv.FormatInt(n, 10) != text {
+		return Epoch{}, &EpochError{Key: key, Value: text}
+	}
+	return Epoch{Number: n, Text: text, Revision: kvs[0].ModRevision}, nil
+}
+
+// Unchanged is the condition that the epoch key is still e.
+func (e Epoch) Unchanged(key string) clientv3.Cmp {
+	if e.Text == "" {
+		return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+	}
+	return clientv3.Compare(clientv3.Value(key), "=", e.Text)
+}
+
+// EpochError says that the epoch key doesn't hold a decimal number from 1 to fence.MaxEpoch
+// without sign, spaces or leading zeros.
+type EpochError struct {
+	Key   string
+	Value string
+}
+
+func (e *EpochError) Error() string {
+	return fmt.Sprintf("etcd: epoch key %s holds %q; want a decimal number from 1 to %d", e.Key, e.Value, fence.MaxEpoch)
+}
+
+// UnavailableReason says what has to be fixed.
+func (e *EpochError) UnavailableReason() fence.UnavailableReason { return fence.InvalidEpoch }
 
 // Mark is the newest state of etcd that was seen at one time.
 type Mark struct {
 	cluster  uint64
 	term     uint64
 	revision int64
-	Epoch    keys.Epoch
+	Epoch    Epoch
 	restarts int // how often the watermark was restarted
 }
 
@@ -36,7 +84,7 @@ type watermark struct {
 }
 
 func newWatermark(epochKey string) *watermark {
-	return &watermark{epochKey: epochKey, high: Mark{Epoch: keys.FirstEpoch}}
+	return &watermark{epochKey: epochKey, high: Mark{Epoch: FirstEpoch}}
 }
 
 // sending returns what has been seen so far, to be kept with a request.
@@ -72,7 +120,7 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 // sawEpoch records the epoch in the answer to a request that was sent at the mark. A lower
 // epoch that was put later corrects a mistake: etcd's revision has risen, so no token is
 // issued twice.
-func (w *watermark) sawEpoch(sent Mark, e keys.Epoch) error {
+func (w *watermark) sawEpoch(sent Mark, e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -108,7 +156,7 @@ func (w *watermark) wentBack() error {
 // restart forgets the old state once the epoch is above every one seen: grants of the new
 // epoch order after all earlier ones, whatever their tokens. Until then it returns the
 // fault.
-func (w *watermark) restart(e keys.Epoch) error {
+func (w *watermark) restart(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fault != nil && e.Number > w.fault.Epoch { // mutant: went-back-goes-on-in-the-same-epoch

@@ -5,9 +5,25 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"github.com/fencekit/fencekit/fence/etcd/internal/keys"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
+
+func TestParseEpoch_TakesOneFormPerNumber(t *testing.T) {
+	e, err := ParseEpoch("k", nil)
+	require.NoError(t, err)
+	require.Equal(t, Epoch{Number: 1}, e)
+	for text, want := range map[string]int64{"1": 1, "2": 2, "2147483647": 2147483647} {
+		e, err := ParseEpoch("k", []*mvccpb.KeyValue{{Value: []byte(text)}})
+		require.NoError(t, err)
+		require.Equal(t, Epoch{Number: want, Text: text}, e)
+	}
+	for _, text := range []string{"", "0", "-1", "+2", "02", " 2", "2\n", "2.0", "0x2", "1e3", "1_0", "2147483648", "99999999999999999999", "two"} {
+		_, err := ParseEpoch("k", []*mvccpb.KeyValue{{Value: []byte(text)}})
+		bad := new(EpochError)
+		require.ErrorAs(t, err, &bad, "%q", text)
+		require.Equal(t, EpochError{Key: "k", Value: text}, *bad)
+	}
+}
 
 func header(cluster, term uint64, revision int64) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: cluster, RaftTerm: term, Revision: revision}
@@ -40,19 +56,19 @@ func TestWatermark_AcceptsAnswersThatOvertakeEachOther(t *testing.T) {
 
 func TestWatermark_NoticesALoweredEpoch(t *testing.T) {
 	w := newWatermark("p/epoch")
-	require.NoError(t, w.sawEpoch(w.sending(), keys.Epoch{Number: 3, Text: "3"}))
-	require.Equal(t, keys.Epoch{Number: 3, Text: "3"}, w.sending().Epoch)
+	require.NoError(t, w.sawEpoch(w.sending(), Epoch{Number: 3, Text: "3"}))
+	require.Equal(t, Epoch{Number: 3, Text: "3"}, w.sending().Epoch)
 	fault := new(WentBackError)
-	require.ErrorAs(t, w.sawEpoch(w.sending(), keys.FirstEpoch), &fault)
+	require.ErrorAs(t, w.sawEpoch(w.sending(), FirstEpoch), &fault)
 	require.Equal(t, WentBackError{What: "epoch", Seen: 3, Got: 1, EpochKey: "p/epoch", Epoch: 3}, *fault)
 }
 
 func TestWatermark_DistinguishesACorrectedMistakeFromAnOlderState(t *testing.T) {
-	slip := keys.Epoch{Number: 1000, Text: "1000", Revision: 50}
+	slip := Epoch{Number: 1000, Text: "1000", Revision: 50}
 	for revision, back := range map[int64]bool{40: true, 60: false} {
 		w := newWatermark("p/epoch")
 		require.NoError(t, w.sawEpoch(w.sending(), slip))
-		right := keys.Epoch{Number: 2, Text: "2", Revision: revision}
+		right := Epoch{Number: 2, Text: "2", Revision: revision}
 		require.Equal(t, back, w.sawEpoch(w.sending(), right) != nil, "put at revision %d", revision)
 		if !back {
 			require.Equal(t, right, w.sending().Epoch)
@@ -62,12 +78,12 @@ func TestWatermark_DistinguishesACorrectedMistakeFromAnOlderState(t *testing.T) 
 
 func TestWatermark_RestartsOnlyAboveEveryEpochSeen(t *testing.T) {
 	w := newWatermark("p/epoch")
-	require.NoError(t, w.sawEpoch(w.sending(), keys.Epoch{Number: 2, Text: "2"}))
+	require.NoError(t, w.sawEpoch(w.sending(), Epoch{Number: 2, Text: "2"}))
 	require.NoError(t, w.check(w.sending(), header(7, 3, 100)))
 	before := w.sending()
 	require.Error(t, w.check(before, header(7, 3, 50)))
-	require.Error(t, w.restart(keys.Epoch{Number: 2, Text: "2"}))
-	require.NoError(t, w.restart(keys.Epoch{Number: 3, Text: "3"}))
+	require.Error(t, w.restart(Epoch{Number: 2, Text: "2"}))
+	require.NoError(t, w.restart(Epoch{Number: 3, Text: "3"}))
 	require.NoError(t, w.wentBack())
 	require.NoError(t, w.check(before, header(7, 3, 100)), "an answer to a request from before the restart is ignored")
 	require.NoError(t, w.check(w.sending(), header(7, 1, 60)))

@@ -1,0 +1,466 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+)
+
+// attempts bounds the tries of one Acquire: it tries again when it finds that its session
+// is over, or that the epoch has changed.
+const attempts = 4
+
+// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause; it is a
+// *fence.UnavailableError too if ctx's deadline passed while a request to etcd was
+// unanswered. A *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a
+// *fence.UnavailableError, whose Reason says what has to be fixed. Each request to etcd is
+// bounded by Config.RequestTimeout, also if ctx has no deadline.
+//
+// When ctx ends while another acquisition is ahead in the queue, the error is a
+// *fence.LockedError (fence.ErrLocked) as well as that of ctx, and names the holder if it
+// is known. TryAcquire's error for a taken resource is not ctx's: test for that first to
+// distinguish the two.
+func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	return asLease(l.acquire(ctx, resource, nil, false))
+}
+
+// TryAcquire implements fence.Locker. It writes nothing when the resource is
+// taken. Its other errors are those of Acquire.
+func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
+	return asLease(l.acquire(ctx, resource, nil, true))
+}
+
+func asLease(p *position, err error) (fence.Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	return lease{p}, nil
+}
+
+// acquire returns a position that is first in its queue. campaign is the value that a
+// candidate proclaims, nil for a lock.
+func (l *Locker) acquire(ctx context.Context, resource string, campaign *string, try bool) (*position, error) {
+	if err := l.cluster.Keys.Validate(resource); err != nil {
+		return nil, err
+	}
+	err := errSessionOver
+	for n := 0; n < attempts && errors.Is(err, errSessionOver); n++ {
+		var p *position
+		if p, err = l.attempt(ctx, resource, campaign, try); err == nil {
+			return p, nil
+		}
+	}
+	return nil, l.acquireError(ctx, resource, err)
+}
+
+// acquireError is the error of an acquisition that failed with err.
+func (l *Locker) acquireError(ctx context.Context, resource string, err error) error {
+	switch {
+	case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrClosed):
+		return err
+	case ctx.Err() != nil && !errors.Is(err, errAtItsTurn):
+		return l.cluster.Unanswered(ctx, "acquire "+resource)
+	case ctx.Err() != nil:
+		return cluster.Ended(ctx, resource)
+	case l.isClosed():
+		return cluster.ErrLockerClosed
+	}
+	return l.cluster.Unavailable("acquire "+resource, err)
+}
+
+// attempt takes a place in the line, writes one key, and waits until that owns the
+// resource.
+func (l *Locker) attempt(ctx context.Context, resource string, campaign *string, try bool) (*position, error) {
+	ln, err := l.takePlace(ctx, resource, try)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.sessions.Live(ctx)
+	if err == nil && try {
+		err = l.checkFree(ctx, ln)
+	}
+	if err != nil {
+		ln.abandonPlace()
+		return nil, err
+	}
+	p := ln.newPosition(s, campaign)
+	if p == nil {
+		ln.abandonPlace()
+		return nil, errSessionOver
+	}
+	if try {
+		err = l.claimOne(ctx, p)
+	} else {
+		l.sender.put(ctx, p)
+	}
+	if err == nil {
+		err = l.await(ctx, p)
+	}
+	if err != nil {
+		l.abandon(p)
+		return nil, err
+	}
+	p.quiet()
+	return p, nil
+}
+
+// claimOne claims p, or returns a *fence.LockedError.
+func (l *Locker) claimOne(ctx context.Context, p *position) error {
+	free, holder, err := l.claim(ctx, p.session, []*position{p})
+	switch {
+	case errors.Is(err, cluster.ErrLeaseGone):
+		return errSessionOver
+	case err == nil && free == 0:
+		p.unwritten(errAbandoned, true)
+		return &fence.LockedError{Resource: p.line.resource, Holder: holder}
+	}
+	return err
+}
+
+// takePlace returns the line of the resource when there is a place in it for this call.
+func (l *Locker) takePlace(ctx context.Context, resource string, try bool) (*line, error) {
+	switch {
+	case l.isClosed():
+		return nil, cluster.ErrLockerClosed
+	case ctx.Err() != nil:
+		return nil, errAtItsTurn
+	case l.cluster.Closed():
+		return nil, cluster.ErrClientClosed
+	}
+	ln := l.enter(resource)
+	if try {
+		if free, holder := ln.tryTake(); !free {
+			ln.leave()
+			return nil, &fence.LockedError{Resource: resource, Holder: holder}
+		}
+		return ln, nil
+	}
+	if err := ln.wait(ctx); err != nil {
+		ln.leave()
+		return nil, err
+	}
+	return ln, nil
+}
+
+// checkFree returns a *fence.LockedError if the resource is taken. It writes nothing.
+func (l *Locker) checkFree(ctx context.Context, ln *line) error {
+	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
+	defer cancel()
+	resp, err := l.cluster.Client.Do(ctx, firstOf(ln.follower.Queue()))
+	if err != nil {
+		return err
+	}
+	if kvs := resp.Get().Kvs; len(kvs) > 0 {
+		return &fence.LockedError{Resource: ln.resource, Holder: cluster.HolderIn(kvs[0].Value)}
+	}
+	return nil
+}
+
+// await waits until p owns the resource.
+func (l *Locker) await(ctx context.Context, p *position) error {
+	for {
+		done, err := l.look(p)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-p.news:
+		case <-ctx.Done():
+			return p.waited(ctx)
+		case <-l.watcher.ClientClosed():
+			return cluster.ErrClientClosed
+		}
+	}
+}
+
+// look reports whether p owns the resource, or why it never will. While neither is known, p
+// signals its news.
+func (l *Locker) look(p *position) (owns bool, err error) {
+	p.line.mu.Lock()
+	failed, over, first := p.failed, p.cause, p.first
+	if p.answered && over == nil && !first {
+		p.line.poll()
+	}
+	if p.news == nil && !first {
+		p.news = make(chan struct{}, 1)
+	}
+	p.line.mu.Unlock()
+	switch {
+	case errors.Is(failed, cluster.ErrLeaseGone):
+		return false, errSessionOver
+	case errors.Is(over, fence.ErrLeaseLost): // mutant: turn-of-what-was-lost-is-a-grant
+		return false, l.lost(p)
+	case failed != nil:
+		return false, failed
+	case first && p.session.Remaining() == 0: // mutant: turn-after-the-deadline-is-a-grant
+		p.session.End(fence.LossDeadline)
+		return false, l.lost(p)
+	}
+	return first, nil
+}
+
+// quiet ends the signals to an Acquire that returns p.
+func (p *position) quiet() {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	p.news = nil
+}
+
+// waited is the error of a wait that ctx ended: it names the holder.
+func (p *position) waited(ctx context.Context) error {
+	ln := p.line
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	switch ahead := ln.ahead(); {
+	case p.first:
+		return errAtItsTurn
+	case ahead != nil && ahead != p:
+		return ln.lockedHere(ctx)
+	case !p.answered:
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: ln.resource, Holder: ln.holderAhead()}, cluster.EndOf(ctx))
+}
+
+// lost is the error of a wait that ended because p was lost.
+func (l *Locker) lost(p *position) error {
+	loss := new(fence.LeaseLostError)
+	errors.As(p.ended(), &loss)
+	switch loss.Reason {
+	case fence.LossClosed:
+		return cluster.ErrLockerClosed
+	case fence.LossWentBack:
+		if err := l.cluster.WentBack(); err != nil {
+			return err
+		}
+	}
+	return &lostError{Resource: p.line.resource, Reason: loss.Reason, Err: loss.Err}
+}
+
+// TryAcquireAll implements fence.Locker, for up to 100 resources at a time: of more it
+// acquires the first 100, or as many as etcd takes in a request. Each is named once. It takes
+// one request to etcd, another if one of the resources is taken, and rarely more; with
+// Config.MutexKeys it acquires one resource at a time. The grants of one call have equal tokens and different holders. Its errors are
+// those of Acquire.
+//
+// It never queues for one resource while it holds a later one, nor for two at once: so it
+// adds no way for calls to wait for each other in a circle.
+func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
+	for _, r := range resources {
+		if err := l.cluster.Keys.Validate(r); err != nil {
+			return nil, err
+		}
+	}
+	if len(resources) == 0 {
+		return nil, nil
+	}
+	err := errSessionOver
+	for n := 0; n < attempts && errors.Is(err, errSessionOver); n++ {
+		var held []fence.Lease
+		if held, err = l.claimFirst(ctx, resources); err == nil {
+			return held, nil
+		}
+	}
+	return nil, l.acquireError(ctx, resources[0], err)
+}
+
+// claimFirst is one attempt of TryAcquireAll.
+func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Lease, error) {
+	lines, err := l.takePlaces(ctx, resources)
+	if len(lines) == 0 || err != nil {
+		return nil, err
+	}
+	s, err := l.sessions.Live(ctx)
+	if err != nil {
+		abandonPlaces(lines)
+		return nil, err
+	}
+	var ps []*position
+	for i, ln := range lines {
+		p := ln.newPosition(s, nil)
+		if p == nil {
+			abandonPlaces(lines[i:])
+			l.abandonAll(ps, errSessionOver)
+			return nil, errSessionOver
+		}
+		ps = append(ps, p)
+	}
+	free, err := l.claimFree(ctx, s, ps)
+	for _, p := range ps[:free] {
+		if err == nil {
+			err = l.await(ctx, p)
+		}
+	}
+	if err != nil {
+		for _, p := range ps[:free] {
+			l.abandon(p)
+		}
+		return nil, err
+	}
+	held := make([]fence.Lease, free)
+	for i, p := range ps[:free] {
+		p.quiet()
+		held[i] = lease{p}
+	}
+	return held, nil
+}
+
+// takePlaces takes a place for each resource, up to the first that this process has or
+// waits for.
+func (l *Locker) takePlaces(ctx context.Context, resources []string) ([]*line, error) {
+	var lines []*line
+	most := l.sender.roomNow() // etcd allows as many conditions as operations
+	if l.cluster.Keys.Mutex {  // the queue of "a" has the keys of "a/b"
+		most = 1
+	}
+	for _, r := range resources[:min(most, len(resources))] {
+		ln, err := l.takePlace(ctx, r, true)
+		if errors.Is(err, fence.ErrLocked) {
+			break
+		}
+		if err != nil {
+			abandonPlaces(lines)
+			return nil, err
+		}
+		lines = append(lines, ln)
+	}
+	return lines, nil
+}
+
+func abandonPlaces(lines []*line) {
+	for _, ln := range lines {
+		ln.abandonPlace()
+	}
+}
+
+// abandonAll abandons positions whose keys have not been written, because of err.
+func (l *Locker) abandonAll(ps []*position, err error) {
+	for _, p := range ps {
+		p.unwritten(err, true)
+		l.abandon(p)
+	}
+}
+
+// claimFree claims positions, in their order, up to the first whose resource is taken, and
+// abandons the others. It returns how many it claimed, or may have claimed if it fails.
+func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*position) (int, error) {
+	for n := len(ps); n > 0; {
+		free, _, err := l.claim(ctx, s, ps[:n])
+		if errors.Is(err, cluster.ErrLeaseGone) {
+			err = errSessionOver
+		}
+		if err != nil || free == n {
+			return n, err
+		}
+		l.abandonAll(ps[free:n], errAbandoned)
+		n = free
+	}
+	return 0, nil
+}
+
+// claim writes the keys of all positions in one Txn, if all their queues are empty. If not,
+// it writes nothing and returns the number of those before the first whose queue isn't, and
+// the holder in that one; or half their number, if they are too many for etcd. All tokens are equal, the create revision of the keys (F1).
+func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
+	defer cancel()
+	defer context.AfterFunc(s.Context(), cancel)()
+	txn := func(sent cluster.Mark) (clientv3.Txn, error) { return l.claimTxn(ctx, s, sent, ps) }
+	taken := func(resp *clientv3.TxnResponse) bool { return slices.ContainsFunc(resp.Responses, isTaken) }
+	resp, epoch, certain, err := l.write(ctx, txn, taken)
+	if n := len(ps); n > 1 && cluster.TooBig(err) {
+		l.sender.shrink(err, n)
+		return n / 2, "", nil
+	}
+	if err != nil {
+		for _, p := range ps {
+			p.unwritten(err, certain)
+		}
+		if errors.Is(err, cluster.ErrLeaseGone) {
+			s.End(fence.LossExpired)
+		}
+		return 0, "", err
+	}
+	tokens := make([]int64, len(ps))
+	for i := range ps {
+		tokens[i] = resp.Header.Revision
+		if !resp.Succeeded {
+			kvs := resp.Responses[i].GetResponseRange().Kvs
+			if len(kvs) == 0 || string(kvs[0].Key) != ps[i].key() {
+				return firstTaken(resp.Responses)
+			}
+			tokens[i] = kvs[0].CreateRevision // the client sent the Txn twice
+		}
+	}
+	for i, p := range ps {
+		p.written(fence.Token(tokens[i]), epoch, 0)
+	}
+	return len(ps), "", nil
+}
+
+// claimTxn reads the first key of each queue unless it writes.
+func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.Mark, ps []*position) (clientv3.Txn, error) {
+	conditions := l.mayWrite(s, sent)
+	var puts, firsts []clientv3.Op
+	for _, p := range ps {
+		put, err := p.put(sent.Epoch.Number)
+		if err != nil {
+			return nil, err
+		}
+		queue := p.line.follower.Queue()
+		// No existing key has create revision 0, so this holds for an empty range only.
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(queue).WithPrefix(), "=", 0)) // mutant: try-queues-behind-another-key
+		puts, firsts = append(puts, put), append(firsts, firstOf(queue))
+	}
+	return l.cluster.Client.Txn(ctx).If(conditions...).Then(puts...).Else(firsts...), nil
+}
+
+func isTaken(first *pb.ResponseOp) bool { return len(first.GetResponseRange().Kvs) > 0 }
+
+// firstTaken returns the number of queues before the first that isn't empty, and the holder
+// in that one.
+func firstTaken(firsts []*pb.ResponseOp) (free int, holder string, err error) {
+	i := slices.IndexFunc(firsts, isTaken)
+	return i, cluster.HolderIn(firsts[i].GetResponseRange().Kvs[0].Value), nil
+}
+
+// lostError says that an Acquire lost its queue position before its
+// turn came: its session ended, or its key was deleted. Nothing was acquired;
+// acquiring again queues at the end.
+type lostError struct {
+	Resource string
+	Reason   fence.LossReason
+	Err      error // why the session was not renewed, nil if that isn't the reason
+}
+
+func (e *lostError) Error() string {
+	text := fmt.Sprintf("etcd: queue position of %s lost: %s", e.Resource, e.Reason)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Unwrap returns why the session was not renewed.
+func (e *lostError) Unwrap() error { return e.Err }
+
+// Retryable returns true: nothing was acquired, so acquire again.
+func (e *lostError) Retryable() bool { return true }
+
+// UnavailableReason says what has to be fixed.
+func (e *lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
+
+// errSessionOver: the session ended before the request could be made.
+var errSessionOver = errors.New("etcd: session is over")
+
+// errAtItsTurn: ctx ended at the moment the key became first in its queue, or before
+// anything was done.
+var errAtItsTurn = errors.New("etcd: gave up at its turn")

@@ -1,0 +1,557 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
+)
+
+// line is what this process has in the queue of one resource: its positions, and the calls
+// that have none yet.
+type line struct {
+	locker   *Locker
+	resource string
+	follower watch.Follower
+	users    int32 // calls, and positions that aren't settled; guarded by Locker.mu
+	sending  int32 // positions whose key is about to be written; guarded by sender.mu
+
+	mu        sync.Mutex
+	places    int32 // that are taken, see maxPlaces
+	watched   bool
+	waiting   []chan struct{} // of calls that wait for a place, in order of arrival
+	positions []*position     // not settled: those with a token, by token, then the others
+	passed    int64           // the highest token of one that is settled, with no other process's key ahead
+	stray     int64           // create revision of the latest key that removeStray has removed
+	soon      *time.Timer     // will watch the queue; nil if none is set
+	polling   chan struct{}   // ends the polling when it is closed; nil if nothing polls
+}
+
+// enter returns the line of the resource for one more user.
+func (l *Locker) enter(resource string) *line {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln := l.lines[resource]
+	if ln == nil {
+		ln = &line{locker: l, resource: resource}
+		ln.follower.Init(l.cluster.Keys.Queue(resource), ln)
+		l.lines[resource] = ln
+	}
+	ln.users++
+	return ln
+}
+
+// leave ends a use of ln.
+func (ln *line) leave() {
+	l := ln.locker
+	l.mu.Lock()
+	ln.users--
+	over := ln.users == 0
+	if over {
+		delete(l.lines, ln.resource)
+	}
+	l.mu.Unlock()
+	if over {
+		ln.unwatch()
+	}
+}
+
+// add adds p. Its key is about to be written, or has been written if it has a token. Callers hold
+// mu.
+func (ln *line) add(p *position) {
+	i := len(ln.positions)
+	if p.token != 0 {
+		i, _ = slices.BinarySearchFunc(ln.positions, int64(p.token), (*position).compare)
+	}
+	ln.positions = slices.Insert(ln.positions, i, p)
+}
+
+// freeNumber returns the lowest number that no position of the session has. So a few keys serve
+// again and again: etcd keeps a trace of each key's name until it compacts its history, and each
+// read of a queue goes through all traces in it. Callers hold mu.
+func (ln *line) freeNumber(s *session.Session) int16 {
+	n := int16(0)
+	for slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session == s && p.number == n }) {
+		n++
+	}
+	return n
+}
+
+// isAlone reports whether p is the only position.
+func (ln *line) isAlone(p *position) bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return len(ln.positions) == 1 && ln.positions[0] == p
+}
+
+// drop removes p. Callers hold mu.
+func (ln *line) drop(p *position) {
+	if i := slices.Index(ln.positions, p); i >= 0 {
+		ln.positions = slices.Delete(ln.positions, i, i+1)
+	}
+}
+
+// ahead is the first position that is still wanted, nil if there is none. Callers hold mu.
+func (ln *line) ahead() *position {
+	for _, p := range ln.positions {
+		if !p.over() {
+			return p
+		}
+	}
+	return nil
+}
+
+// holder is the holder of the first position that is still wanted. Callers hold mu.
+func (ln *line) holder() string {
+	if p := ln.ahead(); p != nil {
+		return p.holder
+	}
+	return ""
+}
+
+// own returns the position that has the key k; nil if k is another process's, or if no answer has
+// shown yet that it is one of this process's. Callers hold mu.
+func (ln *line) own(k watch.Key) *position {
+	i, found := slices.BinarySearchFunc(ln.positions, k.Created, (*position).compare)
+	if !found {
+		return nil
+	}
+	return ln.positions[i]
+}
+
+// compare orders p by its token; positions without one come last.
+func (p *position) compare(created int64) int {
+	if p.token == 0 {
+		return 1
+	}
+	return cmp.Compare(int64(p.token), created)
+}
+
+// live is how many positions are still wanted. Callers hold mu.
+func (ln *line) live() int {
+	n := 0
+	for _, p := range ln.positions {
+		if !p.over() {
+			n++
+		}
+	}
+	return n
+}
+
+// leftAhead returns the positions ahead of p that are over and whose keys may still be there.
+func (ln *line) leftAhead(p *position) []*position {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	var left []*position
+	for _, e := range ln.positions {
+		if e.token == 0 || e.token >= p.token {
+			break
+		}
+		if e.over() {
+			left = append(left, e)
+		}
+	}
+	return left
+}
+
+// quantum is how many keys a process may have in one queue, for calls that hold the
+// resource or wait for it. Further calls wait in the process. So a call elsewhere gets its
+// turn after at most that many of each process.
+const quantum = 32
+
+// maxPlaces is how many calls may have a position at the same time. With MutexKeys the
+// acquisitions of a session share one key.
+func (ln *line) maxPlaces() int32 {
+	if ln.locker.cluster.Keys.Mutex {
+		return 1 // mutant: goroutines-share-the-key-of-the-session
+	}
+	return quantum // mutant: quantum-has-no-end
+}
+
+// tryTake takes a place if no other call of this process has or awaits one. Otherwise it
+// returns the holder as far as it is known.
+func (ln *line) tryTake() (free bool, holder string) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if ln.places > 0 {
+		return false, ln.holder()
+	}
+	ln.places++
+	return true, ""
+}
+
+// wait waits for a place, in order of arrival.
+func (ln *line) wait(ctx context.Context) error {
+	ln.mu.Lock()
+	if ln.places < ln.maxPlaces() {
+		ln.places++
+		ln.mu.Unlock()
+		return nil
+	}
+	mine := make(chan struct{})
+	ln.waiting = append(ln.waiting, mine)
+	ln.contend(nil)
+	ln.mu.Unlock()
+	select {
+	case <-mine:
+		return nil
+	case <-ctx.Done():
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		ln.giveUp(mine)
+		return ln.lockedHere(ctx)
+	case <-ln.locker.closed:
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		ln.giveUp(mine)
+		return cluster.ErrLockerClosed
+	}
+}
+
+// lockedHere is the error of a call that ctx ended while it waited for other calls of this
+// process. Callers hold mu.
+func (ln *line) lockedHere(ctx context.Context) error {
+	locked := &fence.LockedError{Resource: ln.resource, Holder: ln.holder()}
+	return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through Guard.UnderLease): %w", locked, cluster.EndOf(ctx))
+}
+
+// giveUp leaves the queue for a place. If the place has just come it passes it on. Callers
+// hold mu.
+func (ln *line) giveUp(mine chan struct{}) {
+	if i := slices.Index(ln.waiting, mine); i >= 0 {
+		ln.waiting = slices.Delete(ln.waiting, i, i+1)
+		return
+	}
+	ln.passOn()
+}
+
+// passOn gives a place to the call that has waited longest. Callers hold mu.
+func (ln *line) passOn() {
+	if len(ln.waiting) == 0 {
+		ln.places--
+		return
+	}
+	close(ln.waiting[0])
+	ln.waiting = ln.waiting[1:]
+}
+
+// abandonPlace gives up the place of a call that has no position.
+func (ln *line) abandonPlace() {
+	ln.mu.Lock()
+	ln.passOn()
+	ln.mu.Unlock()
+	ln.leave()
+}
+
+// leavePlace passes on p's place in the line. Callers hold the line's mu.
+func (p *position) leavePlace() {
+	if p.placed {
+		p.placed = false
+		p.line.passOn()
+	}
+}
+
+// Changed implements watch.Listener.
+func (ln *line) Changed() {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.progress()
+}
+
+// progress gives the resource to the first position that is still wanted, if that owns it by
+// what is known of the queue now. Callers hold mu.
+//
+// A position owns the resource when every key with a lower create revision is gone, or is
+// one of this process whose holder has given it up. So the resource passes from one call of
+// this process to the next without waiting for etcd, if no other process is between them:
+// until the later key goes too, no other process owns the resource (F2).
+func (ln *line) progress() {
+	ln.follower.Look(func(rev int64, queue []watch.Key) {
+		others, shown := ln.others(queue)
+		due := 0
+		for _, p := range ln.positions {
+			if p.token == 0 {
+				break
+			}
+			known := rev >= int64(p.token) // mutant: first-before-anything-is-known
+			if !p.clear && (known && others > int64(p.token) || ln.follows(p)) {
+				p.clear = true
+			}
+			if known && !p.over() {
+				due++
+			}
+		}
+		if shown < due {
+			ln.findMissing(rev, queue)
+		}
+	})
+	defer ln.stopPolling()
+	first := ln.ahead()
+	if first == nil {
+		return
+	}
+	if first.clear && !first.first && !first.asked {
+		first.first = true
+		first.tell()
+	}
+	if first.watchers != nil && ln.contended(first) {
+		first.callContended()
+	}
+}
+
+// others returns the lowest create revision of a key that is not known to be this process's, and
+// how many keys belong to positions that are still wanted. Callers hold mu.
+func (ln *line) others(queue []watch.Key) (lowest int64, wanted int) {
+	lowest = math.MaxInt64
+	for _, k := range queue {
+		switch p := ln.own(k); {
+		case p == nil:
+			lowest = min(lowest, k.Created)
+			ln.removeStray(k)
+		case !p.over():
+			wanted++
+		}
+	}
+	return lowest, wanted
+}
+
+// findMissing looks for the positions whose keys the queue as of rev lacks, and asks why those are
+// gone. It compares each position with each key, so it is called only if some are missing.
+func (ln *line) findMissing(rev int64, queue []watch.Key) {
+	for _, p := range ln.positions {
+		if p.token != 0 && rev >= int64(p.token) && !p.over() && !slices.ContainsFunc(queue, p.is) {
+			p.askWhyGone()
+		}
+	}
+}
+
+// follows reports whether no other process's key is ahead of p's, as far as the key directly ahead
+// shows: there was none, or it is this process's and no other process's is ahead of it.
+func (ln *line) follows(p *position) bool {
+	if p.pred == 0 || p.pred == ln.passed { // mutant: acquire-is-first-behind-another-key
+		return true
+	}
+	pred := ln.own(watch.Key{Created: p.pred})
+	return pred != nil && pred.clear // mutant: passes-on-past-another-process
+}
+
+// holderAhead is the holder that the first key of the queue names, as far as is known.
+func (ln *line) holderAhead() string {
+	first, _ := ln.follower.First()
+	if p := ln.own(first); p != nil {
+		return p.holder
+	}
+	return cluster.HolderIn(first.Value())
+}
+
+// askWhyGone finds out by a renewal whether the key was deleted, or the session is over.
+// Callers hold the line's mu.
+func (p *position) askWhyGone() {
+	if p.asked {
+		return
+	}
+	p.asked = true
+	p.session.RenewNow(func() {
+		p.lose(fence.LossDeleted)
+		p.settle(true)
+	})
+}
+
+// follow makes sure that the queue is watched. Callers hold mu.
+func (ln *line) follow() {
+	if !ln.watched {
+		ln.watched = true
+		ln.locker.watcher.Add(&ln.follower)
+	}
+}
+
+// watchAfter is how long a resource is held before its queue is watched. A holder that wants
+// to know of others calls AfterContended, which watches it at once.
+const watchAfter = 100 * time.Millisecond
+
+// followSoon is follow, unless the resource is given up soon: then the watch would be more
+// work than the lock. Callers hold mu.
+func (ln *line) followSoon() {
+	if ln.watched || ln.soon != nil {
+		return
+	}
+	ln.soon = time.AfterFunc(watchAfter, func() {
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		ln.soon = nil
+		if ln.ahead() != nil {
+			ln.follow()
+		}
+	})
+}
+
+// unwatch ends the watch of a line that is no longer used.
+func (ln *line) unwatch() {
+	ln.mu.Lock()
+	if ln.soon != nil {
+		ln.soon.Stop()
+	}
+	ln.mu.Unlock()
+	ln.locker.watcher.Remove(&ln.follower)
+}
+
+// poll makes sure that the queue is polled as long as a position waits, in case the watch
+// misses an event. Callers hold mu.
+func (ln *line) poll() {
+	if ln.polling == nil {
+		over := make(chan struct{})
+		ln.polling = over
+		ln.locker.cluster.Tasks.Start(func(tasks context.Context) { ln.locker.watcher.Poll(tasks, &ln.follower, over) }) // mutant: waiters-go-by-the-watch-alone
+	}
+}
+
+// stopPolling ends the polling if no position waits. Callers hold mu.
+func (ln *line) stopPolling() {
+	waits := func(p *position) bool { return p.answered && !p.over() && !p.first }
+	if ln.polling != nil && !slices.ContainsFunc(ln.positions, waits) {
+		close(ln.polling)
+		ln.polling = nil
+	}
+}
+
+// Denied implements watch.Listener. It ends the wait of the positions that wait. A holder
+// goes on and assumes that others wait, since it can't see them.
+func (ln *line) Denied(err error) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.watched = false
+	for _, p := range ln.positions {
+		switch {
+		case p.over():
+		case p.first:
+			p.cannotSee = true
+			p.callContended()
+		default:
+			p.failed = err
+			p.tell()
+		}
+	}
+}
+
+// afterContended counts waiting goroutines of the same Locker too: they need the holder to
+// release the lock, as other processes do. With Config.MutexKeys it calls f at once for a
+// name with a slash: waiters for a shorter name can't be seen.
+func (p *position) afterContended(f func()) (stop func() bool) {
+	ln, w := p.line, &contentionFunc{f: f}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if p.over() {
+		return func() bool { return false }
+	}
+	w.next, p.watchers = p.watchers, w
+	ln.follow()
+	if ln.contended(p) { // mutant: waiters-from-before-the-grant-are-not-contention
+		p.callContended()
+	}
+	return func() bool {
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		return w.removeFrom(&p.watchers)
+	}
+}
+
+// callContended calls the functions that wait for contention. Callers hold the line's mu.
+func (p *position) callContended() {
+	p.watchers.call()
+	p.watchers = nil
+}
+
+// contend tells the holder that another call of this process waits, p if it has a position
+// already. Callers hold mu.
+func (ln *line) contend(p *position) {
+	if first := ln.ahead(); first != nil && first != p {
+		first.callContended()
+	}
+}
+
+// contended reports whether others wait for the resource that p holds, as far as is known.
+func (ln *line) contended(p *position) bool {
+	if p.cannotSee || len(ln.waiting) > 0 || ln.live() > 1 || ln.locker.cluster.Keys.HidesWaiters(ln.resource) {
+		return true
+	}
+	others := false
+	ln.follower.Look(func(_ int64, queue []watch.Key) {
+		others = slices.ContainsFunc(queue, func(k watch.Key) bool { return ln.own(k) == nil && !p.sameSession(k) })
+	})
+	return others
+}
+
+// sameSession reports whether k is a key of p's session.
+func (p *position) sameSession(k watch.Key) bool {
+	id, _, unique := strings.Cut(p.name(), "-")
+	return unique && strings.HasPrefix(k.Name, id+"-")
+}
+
+// contentionFunc is a function that waits for contention of a position, and the next one that does.
+// Most positions have one: a list of one takes less memory than a map.
+type contentionFunc struct {
+	f    func()
+	next *contentionFunc
+}
+
+// call calls the functions of the list that begins with c, each in a goroutine of its own.
+func (c *contentionFunc) call() {
+	for ; c != nil; c = c.next {
+		go c.f()
+	}
+}
+
+// removeFrom takes c out of a list, and reports whether it was there.
+func (c *contentionFunc) removeFrom(list **contentionFunc) bool {
+	for ; *list != nil; list = &(*list).next {
+		if *list == c {
+			*list = c.next
+			return true
+		}
+	}
+	return false
+}
+
+// removeStray deletes k if no position has it though it is a key of this process: a Txn that the
+// client sent twice may write the key again after that was deleted. No call would ever delete
+// it, and all would wait behind it.
+//
+// A position that gets k's name meanwhile takes the key over: its put finds the key, and gives it
+// another mod revision. The deletion may arrive after that, so it requires that the mod revision
+// is still the create revision. Callers hold mu.
+func (ln *line) removeStray(k watch.Key) {
+	if k.Created <= ln.passed || k.Created == ln.stray || !ln.isStray(k) {
+		return
+	}
+	ln.stray = k.Created
+	l, key := ln.locker, ln.follower.Queue()+k.Name
+	l.cluster.Tasks.Start(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
+		defer cancel()
+		untouched := clientv3.Compare(clientv3.ModRevision(key), "=", k.Created) // mutant: late-removals-delete-what-was-taken-over
+		if err := l.erase(ctx, clientv3.OpTxn([]clientv3.Cmp{untouched}, []clientv3.Op{clientv3.OpDelete(key)}, nil)); err == nil {
+			return
+		}
+		ln.mu.Lock()
+		defer ln.mu.Unlock()
+		ln.stray = 0 // the next look at the queue tries again
+	})
+}
+
+// isStray reports whether k is a key of a session of this process, and of none of its positions.
+func (ln *line) isStray(k watch.Key) bool {
+	id, number, ok := ln.locker.cluster.Keys.ParseName(k.Name)
+	return ok && slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session.ID == id }) &&
+		!slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session.ID == id && int32(p.number) == number })
+}

@@ -1,0 +1,555 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+)
+
+// Bounds of one Txn, in keys that it writes or deletes. A fourth of them may be written: etcd allows
+// 128 operations by default, and a put needs two.
+const (
+	maxKeys = 100
+	minKeys = 2
+)
+
+// maxFlights is how many Txns that take what waits are under way at a time.
+const maxFlights = 2
+
+// sender writes and deletes lock keys. A key that comes alone goes out at once. Keys that
+// come while Txns are under way wait, and go together in the next: so under load many calls
+// share a Txn, which etcd writes to disk once. Two keys of one queue never share one: they
+// would have equal create revisions, so equal tokens (F1). The second one goes out at once.
+//
+// A Txn for one call alone runs in that call, which spares two switches between goroutines.
+// Others run in the background, so that no call ends what another waits for.
+type sender struct {
+	locker *Locker
+
+	stuckAfter time.Duration // how long keys wait behind Txns that are under way
+
+	mu      sync.Mutex
+	room    int         // how many keys a Txn may have, from maxKeys to minKeys, see shrink
+	puts    []*position // at most one of each line
+	dels    []*position
+	busy    int  // Txns under way, of those that are counted
+	waiting bool // a timer will call overtake
+}
+
+// put writes the key of p, and tells p the outcome. If the Txn is for p alone put returns when it
+// has ended, as it does when ctx ends; else at once, and the Txn is sent in the background.
+func (s *sender) put(ctx context.Context, p *position) {
+	s.mu.Lock()
+	p.line.sending++
+	if p.line.sending > 1 || s.alone() { // mutant: two-of-a-resource-share-a-txn
+		s.launch(&flight{session: p.session, puts: []*position{p}, dels: s.takeDels(s.room - 1)})
+		s.mu.Unlock()
+		return
+	}
+	if p.line.isAlone(p) && s.idle() {
+		f := s.prepare(&flight{session: p.session, puts: []*position{p}, counted: true})
+		s.mu.Unlock()
+		f.runHere(ctx, p.session)
+		return
+	}
+	s.puts = append(s.puts, p)
+	s.next()
+	s.mu.Unlock()
+}
+
+// idle reports whether a Txn that comes now can be sent at once: nothing waits, and fewer than
+// maxFlights are under way. Callers hold mu.
+func (s *sender) idle() bool { return s.busy < maxFlights && len(s.puts)+len(s.dels) == 0 }
+
+// alone reports whether each key has to be written by a Txn of its own. With MutexKeys a key of
+// "a/b" is in the queue of "a" too.
+func (s *sender) alone() bool { return s.locker.cluster.Keys.Mutex }
+
+// del deletes the key of p and settles p. If wait is true and the Txn is for p alone, del returns
+// when the Txn has ended; else at once. If the Txn fails, the cleaner tries again.
+func (s *sender) del(ctx context.Context, p *position, wait bool) {
+	s.mu.Lock()
+	if wait && ctx.Err() == nil && s.idle() && len(p.line.leftAhead(p)) == 0 {
+		f := s.prepare(&flight{dels: []*position{p}, counted: true})
+		s.mu.Unlock()
+		f.runHere(ctx, p.session)
+		return
+	}
+	s.dels = append(s.dels, p)
+	s.next()
+	s.mu.Unlock()
+}
+
+// giveUp says that the call of p no longer waits for the answer. The Txn ends once none of its
+// calls does. giveUp reports whether the key of p was never sent, and now won't be.
+func (s *sender) giveUp(p *position) (unsent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.puts, p); i >= 0 {
+		s.puts = slices.Delete(s.puts, i, i+1)
+		p.line.sending--
+		return true
+	}
+	if f := p.flight; f != nil {
+		p.flight = nil
+		if f.wanted--; f.wanted == 0 {
+			f.cancel()
+		}
+	}
+	return false
+}
+
+// next sends what waits, unless enough is under way. Callers hold mu.
+func (s *sender) next() {
+	for s.busy < maxFlights && len(s.puts)+len(s.dels) > 0 {
+		s.launchWaiting()
+	}
+	if !s.waiting && len(s.puts)+len(s.dels) > 0 {
+		s.waiting = true
+		time.AfterFunc(s.stuckAfter, s.overtake) // mutant: stuck-txns-hold-up-all-others
+	}
+}
+
+// overtake sends what waits, though others are under way: they may be stuck.
+func (s *sender) overtake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = false
+	if len(s.puts)+len(s.dels) > 0 {
+		s.launchWaiting()
+	}
+	s.next()
+}
+
+// launchWaiting launches a Txn of what waits. Callers hold mu.
+func (s *sender) launchWaiting() {
+	f := &flight{counted: true}
+	f.session, f.puts = s.takePuts()
+	f.dels = s.takeDels(s.room - len(f.puts))
+	s.launch(f)
+}
+
+// takePuts takes puts of one session. Callers hold mu.
+func (s *sender) takePuts() (*session.Session, []*position) {
+	if len(s.puts) == 0 {
+		return nil, nil
+	}
+	first, n := s.puts[0].session, 0
+	for n < min(len(s.puts), max(1, s.room/4)) && s.puts[n].session == first {
+		n++
+	}
+	taken := s.puts[:n:n]
+	s.puts = s.puts[n:]
+	return first, taken
+}
+
+// takeDels takes up to n keys to delete. Each takes along the keys of this process ahead of it that
+// are over, also if an earlier Txn is about to delete them: a grant that relied on their end must
+// not lose its key before they lose theirs. If they are too many, the cleaner deletes them in order.
+// Callers hold mu.
+func (s *sender) takeDels(n int) []*position {
+	var taken []*position
+	for len(s.dels) > 0 {
+		p := s.dels[0]
+		ahead := append(p.line.leftAhead(p), p) // mutant: key-goes-before-the-one-ahead
+		if len(ahead) > n && len(taken) == 0 {
+			s.dels = s.dels[1:]
+			for _, e := range ahead {
+				s.locker.cleaner.add(e)
+			}
+			continue
+		}
+		if len(taken)+len(ahead) > n {
+			break
+		}
+		s.dels = s.dels[1:]
+		for _, e := range ahead {
+			if !slices.Contains(taken, e) {
+				taken = append(taken, e)
+			}
+		}
+	}
+	return taken
+}
+
+// shrink takes the error of a Txn of n keys. If that was beyond a limit of etcd's, which nothing
+// tells beforehand, later Txns have half as many. It reports whether they can.
+func (s *sender) shrink(err error, n int) bool {
+	if n <= minKeys || !cluster.TooBig(err) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n <= s.room {
+		s.room = max(minKeys, n/2)
+	}
+	return true
+}
+
+// roomNow is how many keys a Txn may have.
+func (s *sender) roomNow() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.room
+}
+
+// split sends each put of f again alone. The cleaner deletes what f deletes, in that order.
+func (s *sender) split(f *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range f.puts {
+		s.launch(&flight{session: f.session, puts: []*position{p}})
+	}
+	for _, p := range f.dels {
+		s.locker.cleaner.add(p)
+	}
+}
+
+// prepare makes f ready to run. Callers hold mu.
+func (s *sender) prepare(f *flight) *flight {
+	f.sender, f.wanted, f.cancel = s, len(f.puts)+len(f.dels), func() {}
+	for _, p := range f.puts {
+		p.flight = f
+	}
+	if f.counted {
+		s.busy++
+	}
+	return f
+}
+
+// launch runs f in a goroutine. Callers hold mu.
+func (s *sender) launch(f *flight) {
+	s.prepare(f)
+	s.locker.cluster.Tasks.Start(f.runInBackground)
+}
+
+// flight is a Txn that puts and deletes keys of several positions. Each of them has its own
+// outcome: what ends one caller's ctx doesn't end the Txn that others wait for.
+type flight struct {
+	sender  *sender
+	session *session.Session // of puts
+	puts    []*position
+	dels    []*position
+
+	counted bool // in sender.busy
+
+	// Guarded by sender.mu.
+	wanted int // how many of its members still wait for the answer
+	cancel context.CancelFunc
+}
+
+// runHere runs f for a call that waits for it, until ctx or the session of its position ends.
+func (f *flight) runHere(ctx context.Context, s *session.Session) {
+	ctx, cancel := context.WithTimeout(ctx, f.sender.locker.cluster.RequestTimeout)
+	defer cancel()
+	defer context.AfterFunc(s.Context(), cancel)() // mutant: txn-of-a-call-outlasts-its-session
+	f.run(ctx)
+	f.over()
+}
+
+// runInBackground runs f until no call waits for it any more.
+func (f *flight) runInBackground(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, f.sender.locker.cluster.RequestTimeout)
+	defer cancel()
+	f.begin(cancel)
+	f.run(ctx)
+	f.over()
+}
+
+// begin makes cancel end the Txn when no call waits for it any more.
+func (f *flight) begin(cancel context.CancelFunc) {
+	f.sender.mu.Lock()
+	defer f.sender.mu.Unlock()
+	f.cancel = cancel
+	if f.wanted == 0 {
+		cancel()
+	}
+}
+
+// over lets the next Txn go.
+func (f *flight) over() {
+	s := f.sender
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.counted {
+		s.busy--
+		s.next()
+	}
+}
+
+// landed takes the puts out of the sender, before they are told their outcome.
+func (f *flight) landed() {
+	s := f.sender
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range f.puts {
+		p.flight = nil
+		p.line.sending--
+	}
+}
+
+// run sends the Txn until it has an outcome, and tells it to the positions.
+func (f *flight) run(ctx context.Context) {
+	l := f.sender.locker
+	if len(f.puts) == 0 {
+		f.runDels(ctx)
+		return
+	}
+	txn := func(sent cluster.Mark) (clientv3.Txn, error) { return f.txn(ctx, sent) }
+	never := func(*clientv3.TxnResponse) bool { return false }
+	resp, epoch, certain, err := l.write(ctx, txn, never)
+	if err != nil {
+		f.fail(err, certain)
+		return
+	}
+	f.done(resp, epoch)
+}
+
+// runDels is run without puts.
+func (f *flight) runDels(ctx context.Context) {
+	l := f.sender.locker
+	if err := l.erase(ctx, deletes(f.dels)...); err != nil { // mutant: release-in-doubt-is-taken-for-done
+		f.fail(err, false)
+		return
+	}
+	for _, p := range f.dels {
+		p.settle(true)
+	}
+}
+
+// txn puts the keys of f.puts, if the epoch is still the one of sent and no void rules the
+// Txn out; before each it reads the last key of the queue, which is the one directly ahead.
+// And it deletes the keys of f.dels.
+func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, error) {
+	l := f.sender.locker
+	ops := make([]clientv3.Op, 0, 2*len(f.puts)+len(f.dels))
+	for _, p := range f.puts {
+		put, err := p.put(sent.Epoch.Number)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, clientv3.OpGet(p.line.follower.Queue(), append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), put)
+	}
+	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
+}
+
+// done takes the answer to the Txn. The token is the key's create revision, never the
+// revision of a later read (F1): that of this Txn, or, if the client sent the Txn twice, that
+// of the first one, which the put of the second one finds the key to have.
+func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
+	f.landed()
+	for i, p := range f.puts {
+		token, pred := resp.Header.Revision, int64(0)
+		for _, kv := range resp.Responses[2*i].GetResponseRange().Kvs {
+			pred = kv.CreateRevision
+		}
+		if already := resp.Responses[2*i+1].GetResponsePut().PrevKv; already != nil { // mutant: acquire-sent-twice-has-the-second-revision
+			token, pred = already.CreateRevision, unknownPred
+		}
+		p.written(fence.Token(token), epoch, pred)
+		f.sender.locker.discard(p)
+	}
+	for _, p := range f.dels {
+		p.settle(true)
+	}
+}
+
+// unknownPred says that it isn't known which key is directly ahead.
+const unknownPred = -1
+
+// fail takes an error of the Txn. certain means that the Txn has changed nothing. If the error may
+// be due to one key, and there are others, each is sent again alone.
+func (f *flight) fail(err error, certain bool) {
+	s, gone, n := f.sender, errors.Is(err, cluster.ErrLeaseGone), len(f.puts)+len(f.dels)
+	s.shrink(err, n)
+	if cluster.Rejected(err) && !gone && len(f.puts) > 0 && n > 1 {
+		s.split(f)
+		return
+	}
+	f.landed()
+	for _, p := range f.puts {
+		p.unwritten(err, certain)
+	}
+	if gone {
+		f.session.End(fence.LossExpired)
+	}
+	for _, p := range f.puts {
+		s.locker.discard(p)
+	}
+	for _, p := range f.dels {
+		s.locker.cleaner.add(p)
+	}
+}
+
+// put is the operation that writes the key of p. It returns the key that it replaces: that is
+// p's own, if the client sends the Txn twice.
+func (p *position) put(epoch int64) (clientv3.Op, error) {
+	proclaimed := ""
+	if p.campaign != nil {
+		proclaimed = *p.campaign
+	}
+	value, err := p.encode(epoch, proclaimed)
+	return clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
+}
+
+// mayWrite are the conditions of every Txn of the session that writes lock keys, sent at the
+// mark.
+func (l *Locker) mayWrite(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
+	return []clientv3.Cmp{l.sameEpoch(sent), l.notVoid(s, sent)} // mutant: acquire-in-an-epoch-that-is-over
+}
+
+// sameEpoch is the condition that the epoch is still that of the mark, which the grants name.
+func (l *Locker) sameEpoch(sent cluster.Mark) clientv3.Cmp {
+	return sent.Epoch.Unchanged(l.cluster.Keys.Epoch())
+}
+
+// notVoid is the condition that no void rules out a Txn of the session that is sent at the
+// mark: a void is written at a revision above those that were seen when the Txns that it
+// rules out were sent.
+func (l *Locker) notVoid(s *session.Session, sent cluster.Mark) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(l.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1) // mutant: first-void-of-a-session-is-the-only-one
+}
+
+// write commits a Txn that writes lock keys. When its conditions fail it reads the epoch and
+// commits the Txn anew, unless final says of the answer that the conditions failed for
+// another reason. It returns the epoch of the Txn; and if there is an error, whether the Txn
+// has certainly changed nothing.
+func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn, error), final func(*clientv3.TxnResponse) bool) (resp *clientv3.TxnResponse, epoch int64, certain bool, err error) {
+	for epochs := 0; epochs < attempts; {
+		sent := l.cluster.Sending()
+		t, err := txn(sent)
+		if err != nil {
+			return nil, 0, true, err
+		}
+		resp, err := l.cluster.Commit(ctx, t)
+		if err != nil {
+			return nil, 0, cluster.Rejected(err), err
+		}
+		if resp.Succeeded || final(resp) {
+			return resp, sent.Epoch.Number, false, nil
+		}
+		if err := l.cluster.RefreshEpoch(ctx); err != nil {
+			return nil, 0, true, err
+		}
+		if l.cluster.Sending().Epoch != sent.Epoch { // else it was void
+			epochs++
+		}
+	}
+	return nil, 0, true, fmt.Errorf("etcd: the epoch key %s changes all the time", l.cluster.Keys.Epoch())
+}
+
+// firstOf reads the first key of a queue.
+func firstOf(queue string) clientv3.Op {
+	return clientv3.OpGet(queue, clientv3.WithFirstCreate()...)
+}
+
+// clear removes what positions of one session have left in etcd.
+func (l *Locker) clear(ctx context.Context, ps []*position) error {
+	switch left, _, _ := ps[0].leftover(); left {
+	case leftDoubt:
+		return l.void(ctx, ps...)
+	case leftUnlessFull:
+		return l.withdraw(ctx, ps...)
+	default:
+		return l.erase(ctx, deletes(ps)...)
+	}
+}
+
+// erase runs ops, each of which is a Txn that deletes a key. A Txn within another one costs
+// etcd more, so one that is alone isn't put into another.
+func (l *Locker) erase(ctx context.Context, ops ...clientv3.Op) error {
+	txn := l.cluster.Client.Txn(ctx)
+	switch len(ops) {
+	case 0:
+		return nil
+	case 1:
+		created, deletes, _ := ops[0].Txn()
+		txn = txn.If(created...).Then(deletes...)
+	default:
+		txn = txn.Then(ops...)
+	}
+	_, err := l.cluster.Commit(ctx, txn)
+	return err
+}
+
+// deletes are the operations that delete the keys of positions.
+func deletes(ps []*position) []clientv3.Op {
+	ops := make([]clientv3.Op, len(ps))
+	for i, p := range ps {
+		ops[i] = deleteCreated(p.key(), int64(p.granted().Token))
+	}
+	return ops
+}
+
+// deleteCreated deletes a key with this create revision. The request may arrive late, when a
+// later position has a key of the same name: that has another create revision, and stays.
+func deleteCreated(key string, revision int64) clientv3.Op {
+	created := clientv3.Compare(clientv3.CreateRevision(key), "=", revision)
+	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil) // mutant: release-by-name
+}
+
+// byName are the operations that delete the keys of positions, whatever their create
+// revisions, and those that read them.
+func byName(ps []*position) (deletes, gets []clientv3.Op) {
+	for _, p := range ps {
+		deletes, gets = append(deletes, clientv3.OpDelete(p.key())), append(gets, clientv3.OpGet(p.key()))
+	}
+	return deletes, gets
+}
+
+// void makes sure that keys of a session don't exist and never will, when it isn't known
+// whether the Txns that write them have arrived: of the two Txns, the one that etcd applies
+// second sees the effect of the first. A session needs one void key: each void writes it
+// again, and rules out all Txns that were sent before. It lives under the lease of the lock
+// keys: when the lease takes it away, no lock key can be written either.
+//
+// When the void arrives late, later positions may have keys of these names. Then another
+// void was written meanwhile, which this one's condition notices. That void rules out the
+// positions' Txns too; keys of theirs that are still there are deleted by create revision.
+func (l *Locker) void(ctx context.Context, ps ...*position) error {
+	s := ps[0].session
+	put := clientv3.OpPut(l.cluster.Keys.Void(s.ID), "", clientv3.WithLease(s.ID))
+	deletes, gets := byName(ps)
+	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).
+		If(l.notVoid(s, l.cluster.Sending())).Then(append(deletes, put)...).Else(gets...)) // mutant: void-leaves-the-key, void-deletes-the-next-key-of-the-name
+	if err != nil || resp.Succeeded {
+		return err
+	}
+	return l.eraseFound(ctx, resp.Responses)
+}
+
+// withdraw deletes keys after etcd has answered that it is out of space. The Txns that write
+// them can't arrive any more, but etcd may give this answer after it has written the key. A
+// void key would need space.
+func (l *Locker) withdraw(ctx context.Context, ps ...*position) error {
+	// As in cluster.CheckNow: it goes through raft because it could delete.
+	never := clientv3.Compare(clientv3.CreateRevision(ps[0].key()), "<", 0)
+	deletes, gets := byName(ps)
+	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).If(never).Then(deletes...).Else(gets...))
+	if err != nil {
+		return err
+	}
+	return l.eraseFound(ctx, resp.Responses)
+}
+
+// eraseFound deletes keys that an answer shows. They are those of positions that aren't
+// settled: this process makes no other keys of these names before they are.
+func (l *Locker) eraseFound(ctx context.Context, answers []*pb.ResponseOp) error {
+	var ops []clientv3.Op
+	for _, answer := range answers {
+		for _, kv := range answer.GetResponseRange().Kvs {
+			ops = append(ops, deleteCreated(string(kv.Key), kv.CreateRevision))
+		}
+	}
+	return l.erase(ctx, ops...)
+}
