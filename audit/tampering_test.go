@@ -180,20 +180,17 @@ func TestVerify_FindsTampering(t *testing.T) {
 			t.Parallel()
 			pool := openPool(t, evidence.Database(t))
 			known := heads(t, pool)
-			requireHonest(t, verify(t, pool, audit.VerifyOptions{Known: known}))
 			x.apply(t, pool)
-			for _, entries := range []int64{1000, 1} { // whole histories, and in parts
-				v := audit.VerifyOptions{}.InParts(entries)
-				r := verify(t, pool, v)
-				if x.known {
-					requireHonest(t, r)
-					v.Known = known
-					r = verify(t, pool, v)
-				}
-				require.Contains(t, texts(r), x.want, "%d entries at a time", entries)
-				for _, f := range r.Findings {
-					require.NotRegexp(t, `(on|function) \.`, f.Expected+f.Found, "a name without its schema")
-				}
+			v := audit.VerifyOptions{}.InParts(1) // the smallest
+			r := verify(t, pool, v)
+			if x.known {
+				requireHonest(t, r)
+				v.Known = known
+				r = verify(t, pool, v)
+			}
+			require.Contains(t, texts(r), x.want)
+			for _, f := range r.Findings {
+				require.NotRegexp(t, `(on|function) \.`, f.Expected+f.Found, "a name without its schema")
 			}
 		})
 	}

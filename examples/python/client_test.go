@@ -3,11 +3,8 @@ package python_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -128,43 +125,6 @@ func TestGuarded_RejectsAStaleGrant(t *testing.T) {
 	require.Equal(t, []string{"stale claim 5 6 1"}, rejections(t, pool))
 }
 
-// A later grant claims while Python is inside its transaction, which no eviction ends: Go's role
-// may not. The seal rejects it.
-func TestGuarded_RejectsWhatWasSupersededInside(t *testing.T) {
-	t.Parallel()
-	dsn, pool := database(t)
-	py, golang := roles(t, dsn, pool)
-	c := count(t, py, grant(5), "").says("inside")
-	successor, err := pgxpool.New(t.Context(), golang)
-	require.NoError(t, err)
-	defer successor.Close()
-	goCounts(t, successor, grant(6))
-	c.goOn().says("Rejected: stale")
-	require.EqualValues(t, 1, counted(t, pool))
-	require.Equal(t, []string{"stale seal 5 6 1"}, rejections(t, pool))
-}
-
-// With one role for both, the claim ends Python's session.
-func TestGuarded_IsEvictedByALaterClaim(t *testing.T) {
-	t.Parallel()
-	dsn, pool := database(t)
-	c := count(t, dsn, grant(5), "").says("inside")
-	goCounts(t, pool, grant(6))
-	c.goOn().says("OperationalError")
-	require.EqualValues(t, 1, counted(t, pool))
-}
-
-// Two transactions of one grant don't lose each other's updates.
-func TestGuarded_RejectsTheOvertaken(t *testing.T) {
-	t.Parallel()
-	dsn, pool := database(t)
-	c := count(t, dsn, grant(5), "").says("inside")
-	goCounts(t, pool, grant(5))
-	c.goOn().says("Rejected: overtaken")
-	require.EqualValues(t, 1, counted(t, pool))
-	require.Equal(t, []string{"overtaken seal 5 5 1"}, rejections(t, pool))
-}
-
 // Whatever the block does, nothing commits without a seal but a COMMIT of its own, which is reported.
 func TestGuarded_EndsAsItsBlockDoes(t *testing.T) {
 	t.Parallel()
@@ -250,17 +210,6 @@ func TestGuarded_SaysThatAnOutcomeIsUnknown(t *testing.T) {
 		says("the answer to COMMIT was lost, UnknownOutcome('the answer to COMMIT was lost'), ('the answer to COMMIT was lost',)").goOn().
 		says("UnknownOutcome: applied=True hashed=1")
 	require.EqualValues(t, 1, counted(t, pool))
-}
-
-// The connection's row_factory is the block's affair.
-func TestGuarded_WhateverRowsAre(t *testing.T) {
-	t.Parallel()
-	dsn, pool := database(t)
-	proxy := newProxy(t, dsn)
-	proxy.OnCommit(func(string) *pgproxy.Action { return pgproxy.SwallowReply() })
-	count(t, proxy.DSN(), grant(5), "rows are dicts").says("inside").goOn().says("committed")
-	require.EqualValues(t, 1, counted(t, pool))
-	require.Equal(t, []string{"claim 5", "write 5 python"}, history(t, pool))
 }
 
 func newProxy(t *testing.T, dsn string) *pgproxy.Proxy {
@@ -350,31 +299,4 @@ func TestGuarded_AsksAfterAnUnclearAnswer(t *testing.T) {
 			require.Equal(t, c.value, counted(t, pool))
 		})
 	}
-}
-
-// so only seals reject what comes late.
-func roles(t *testing.T, dsn string, admin *pgxpool.Pool) (py, golang string) {
-	t.Helper()
-	suffix := fmt.Sprintf("_%016x", rand.Uint64())
-	app := "app" + suffix
-	require.NoError(t, postgres.GrantRoles(t.Context(), admin, "", postgres.Roles{App: app}))
-	login := func(name string) string {
-		role := name + suffix
-		_, err := admin.Exec(t.Context(), "create role "+role+" login in role "+app)
-		require.NoError(t, err)
-		t.Cleanup(func() { dropRole(admin, role) })
-		parsed, err := url.Parse(dsn)
-		require.NoError(t, err)
-		parsed.User = url.User(role)
-		return parsed.String()
-	}
-	t.Cleanup(func() { dropRole(admin, app) })
-	_, err := admin.Exec(t.Context(), "grant all on counter to "+app)
-	require.NoError(t, err)
-	return login("py"), login("go")
-}
-
-func dropRole(admin *pgxpool.Pool, role string) {
-	_, _ = admin.Exec(context.Background(), "drop owned by "+role)
-	_, _ = admin.Exec(context.Background(), "drop role "+role)
 }

@@ -1,15 +1,10 @@
 package imports
 
 import (
-	"bytes"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"maps"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,18 +12,45 @@ import (
 
 const module = "github.com/fencekit/fencekit/"
 
-// dependencies returns what a package needs, itself included, but for the
-// standard library.
-func dependencies(t *testing.T, pkg string) []string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", strings.TrimSuffix(module+pkg, "/"))
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
+// pkg is a package of this module, and what it needs outside of the standard library.
+type pkg struct {
+	path          string
+	imports, deps []string
+}
+
+var packages = sync.OnceValues(func() ([]pkg, error) {
+	cmd := exec.Command("go", "list", "-f", `{{.ImportPath}}|{{join .Imports " "}}|{{join .Deps " "}}`, "./...")
+	cmd.Dir = "../.."
 	out, err := cmd.Output()
-	require.NoError(t, err, stderr.String())
-	deps := strings.Fields(string(out))
-	require.Contains(t, deps, strings.TrimSuffix(module+pkg, "/"))
-	return deps
+	var all []pkg
+	for line := range strings.Lines(string(out)) {
+		part := strings.Split(line, "|")
+		outside := func(list string) []string {
+			return slices.DeleteFunc(strings.Fields(list), func(path string) bool {
+				first, _, _ := strings.Cut(path, "/")
+				return !strings.Contains(first, ".")
+			})
+		}
+		all = append(all, pkg{part[0], outside(part[1]), outside(part[2])})
+	}
+	return all, err
+})
+
+func list(t *testing.T) []pkg {
+	t.Helper()
+	all, err := packages()
+	require.NoError(t, err)
+	return all
+}
+
+// dependencies returns what a package needs, itself included, but for the standard library.
+func dependencies(t *testing.T, name string) []string {
+	t.Helper()
+	path := strings.TrimSuffix(module+name, "/")
+	all := list(t)
+	i := slices.IndexFunc(all, func(p pkg) bool { return p.path == path })
+	require.GreaterOrEqual(t, i, 0, path)
+	return append(slices.Clone(all[i].deps), path)
 }
 
 // The core imports the standard library and itself only.
@@ -99,15 +121,10 @@ func TestImports_NothingButTheAdaptersNeedsAnExporter(t *testing.T) {
 // imports its parts.
 func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	require.NoError(t, err)
-	for line := range strings.Lines(string(out)) {
-		packages := strings.Fields(line)
-		importer := strings.TrimPrefix(packages[0], module)
+	for _, p := range list(t) {
+		importer := strings.TrimPrefix(p.path, module)
 		program := strings.HasPrefix(importer, "examples/") || strings.HasPrefix(importer, "cmd/")
-		if slices.Contains(packages[1:], strings.TrimSuffix(module, "/")) && !program {
+		if slices.Contains(p.imports, strings.TrimSuffix(module, "/")) && !program {
 			t.Errorf("%s imports the root package", importer)
 		}
 	}
@@ -116,15 +133,10 @@ func TestImports_OnlyProgramsUseTheFrontDoor(t *testing.T) {
 // The epoch is raised by "fencectl epoch" alone, which knows the order; only doctor reads it as well.
 func TestImports_OnlyCommandsRaiseTheEpoch(t *testing.T) {
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	require.NoError(t, err)
 	var importers []string
-	for line := range strings.Lines(string(out)) {
-		packages := strings.Fields(line)
-		if slices.Contains(packages[1:], module+"internal/epoch") {
-			importers = append(importers, strings.TrimPrefix(packages[0], module))
+	for _, p := range list(t) {
+		if slices.Contains(p.imports, module+"internal/epoch") {
+			importers = append(importers, strings.TrimPrefix(p.path, module))
 		}
 	}
 	require.Equal(t, []string{"cmd/fencectl", "internal/doctor"}, importers)
@@ -135,20 +147,16 @@ func TestImports_OnlyCommandsRaiseTheEpoch(t *testing.T) {
 func TestImports_ExamplesUseWhatIsExported(t *testing.T) {
 	t.Parallel()
 	startsServers := []string{"examples/cluster", "examples/inventory", "examples/inventory/demo", "examples/quickstart/servers"}
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./examples/...")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	require.NoError(t, err)
 	copied := 0
-	for line := range strings.Lines(string(out)) {
-		packages := strings.Fields(line)
-		if slices.Contains(startsServers, strings.TrimPrefix(packages[0], module)) {
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.path, module)
+		if !strings.HasPrefix(name, "examples/") || slices.Contains(startsServers, name) {
 			continue
 		}
 		copied++
-		for _, imported := range packages[1:] {
-			require.False(t, strings.HasPrefix(imported, module) && strings.Contains(imported, "/internal/"), "%s imports %s", packages[0], imported)
-			require.NotContains(t, startsServers, strings.TrimPrefix(imported, module), packages[0])
+		for _, imported := range p.imports {
+			require.False(t, strings.HasPrefix(imported, module) && strings.Contains(imported, "/internal/"), "%s imports %s", name, imported)
+			require.NotContains(t, startsServers, strings.TrimPrefix(imported, module), name)
 		}
 	}
 	require.Greater(t, copied, 3)
@@ -172,50 +180,4 @@ func TestImports_TheLockServiceDependsInOneWay(t *testing.T) {
 			require.Contains(t, allowed, strings.TrimPrefix(own, base), "%s depends on %s", pkg, own)
 		}
 	}
-}
-
-// The lock service is a Locker, its Config, its elections, an Inspector with what it shows,
-// and the configuration of the client: what else it has is internal.
-func TestImports_TheLockServiceExportsFewNames(t *testing.T) {
-	t.Parallel()
-	files, err := filepath.Glob("../../fence/etcd/*.go")
-	require.NoError(t, err)
-	exported := map[string]bool{}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		require.NoError(t, err)
-		for _, name := range declared(parsed) {
-			if ast.IsExported(name) {
-				exported[name] = true
-			}
-		}
-	}
-	require.Equal(t, []string{"Acquisition", "Change", "ChangeGaveUp", "ChangeHolds", "ChangeKind", "ChangeLeaseEnded", "ChangeReleased", "ChangeWaits", "ClientConfig", "Config", "Election", "Epoch", "Eviction", "Inspector", "Lock", "Locker", "Locks", "NewInspector", "NewLocker", "NotHolderError"}, slices.Sorted(maps.Keys(exported)))
-}
-
-// declared returns the names that a file declares for its package.
-func declared(file *ast.File) (names []string) {
-	for _, decl := range file.Decls {
-		switch decl := decl.(type) {
-		case *ast.FuncDecl:
-			if decl.Recv == nil {
-				names = append(names, decl.Name.Name)
-			}
-		case *ast.GenDecl:
-			for _, spec := range decl.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					names = append(names, spec.Name.Name)
-				case *ast.ValueSpec:
-					for _, name := range spec.Names {
-						names = append(names, name.Name)
-					}
-				}
-			}
-		}
-	}
-	return names
 }

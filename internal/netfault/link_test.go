@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -157,56 +156,6 @@ func TestCut_IsSilentInOneDirectionAndLosesNothing(t *testing.T) {
 	})
 }
 
-// Faults are independent: reverting one doesn't revert another.
-func TestCut_HoldsUntilTheLastOfThemIsReverted(t *testing.T) {
-	eachDirection(t, func(t *testing.T, d netfault.Direction) {
-		f := newFixture(t)
-		client, server := f.connect()
-		sender, receiver := oriented(d, client, server)
-		first, second, other := f.link.Cut(d), f.link.Cut(d), f.link.Cut(1-d)
-		send(t, sender, "kept back")
-		first()
-		first()
-		other()
-		requireSilent(t, receiver)
-		second()
-		require.Equal(t, "kept back", read(t, receiver, 9))
-	})
-}
-
-func TestDelay_LastsUntilItIsRevertedItself(t *testing.T) {
-	eachDirection(t, func(t *testing.T, d netfault.Direction) {
-		f := newFixture(t)
-		client, server := f.connect()
-		sender, receiver := oriented(d, client, server)
-		long, short := f.link.Delay(d, time.Hour, 0), f.link.Delay(d, time.Millisecond, 0)
-		send(t, sender, "late")
-		short()
-		f.link.Cut(d)()
-		requireSilent(t, receiver)
-		long()
-		require.Equal(t, "late", read(t, receiver, 4))
-	})
-}
-
-func TestHalfOpen_IsNotEndedByAnotherFaultNorEndsOne(t *testing.T) {
-	f := newFixture(t)
-	client, _ := f.connect()
-	revert := f.link.HalfOpen()
-	cut, delay := f.link.Cut(netfault.ToServer), f.link.Delay(netfault.ToServer, time.Hour, 0)
-	cut()
-	delay()
-	requireSilent(t, client)
-	cut = f.link.Cut(netfault.ToServer)
-	late := f.dial()
-	send(t, late, "late")
-	revert()
-	requireReset(t, client)
-	requireSilent(t, late)
-	cut()
-	require.Equal(t, "late", read(t, f.accept(), 4))
-}
-
 // The end of a process behind a cut isn't noticed before the cut is reverted.
 func TestCut_KeepsEndsBack(t *testing.T) {
 	eachDirection(t, func(t *testing.T, d netfault.Direction) {
@@ -218,21 +167,6 @@ func TestCut_KeepsEndsBack(t *testing.T) {
 		requireSilent(t, receiver)
 		revert()
 		requireEOF(t, receiver)
-	})
-}
-
-func TestCut_KeepsResetsBack(t *testing.T) {
-	eachDirection(t, func(t *testing.T, d netfault.Direction) {
-		f := newFixture(t)
-		client, server := f.connect()
-		sender, receiver := oriented(d, client, server)
-		revert := f.link.Cut(d)
-		rst(sender)
-		requireSilent(t, receiver)
-		send(t, receiver, "into the void") // its reset is held back too
-		requireSilent(t, receiver)
-		revert()
-		requireReset(t, receiver)
 	})
 }
 
@@ -301,40 +235,6 @@ func TestDelay_IsTheLeastThatItTakes(t *testing.T) {
 	})
 }
 
-func TestDelay_EndsForWhatIsUnderWay(t *testing.T) {
-	f := newFixture(t)
-	client, server := f.connect()
-	revert := f.link.Delay(netfault.ToServer, time.Hour, 0)
-	send(t, client, "late")
-	requireSilent(t, server)
-	revert()
-	require.Equal(t, "late", read(t, server, 4))
-}
-
-// A cut also holds back packets whose delay ends during it.
-func TestDelay_DoesNotPassACut(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	client, server := f.connect()
-	const latency = 3 * time.Second // the cut has to come before its end
-	f.link.Delay(netfault.ToServer, latency, 0)
-	send(t, client, "late")
-	revert := f.link.Cut(netfault.ToServer)
-	requireSilentFor(t, server, latency+silence)
-	revert()
-	require.Equal(t, "late", read(t, server, 4))
-}
-
-// Each packet is delayed on its own, not after the one before.
-func TestDelay_DoesNotAddUp(t *testing.T) {
-	f := newFixture(t)
-	client, server := f.connect()
-	f.link.Delay(netfault.ToServer, time.Second, 0)
-	sent := make([]byte, 8<<20) // at least 256 packets
-	go func() { _, _ = client.Write(sent) }()
-	require.Len(t, read(t, server, len(sent)), len(sent))
-}
-
 func TestHalfOpen_SilencesPresentConnectionsUntilTheirReset(t *testing.T) {
 	f := newFixture(t)
 	client, server := f.connect()
@@ -350,28 +250,6 @@ func TestHalfOpen_SilencesPresentConnectionsUntilTheirReset(t *testing.T) {
 	requireReset(t, server)
 	send(t, newClient, "unharmed")
 	require.Equal(t, "unharmed", read(t, newServer, 8))
-}
-
-func TestHalfOpen_KeepsEndsBack(t *testing.T) {
-	f := newFixture(t)
-	client, server := f.connect()
-	revert := f.link.HalfOpen()
-	require.NoError(t, client.Close())
-	requireSilent(t, server)
-	revert()
-	requireReset(t, server)
-}
-
-// A connection that waits for the end of a cut counts as present.
-func TestHalfOpen_AfterACut(t *testing.T) {
-	f := newFixture(t)
-	f.link.Cut(netfault.ToServer)
-	client := f.dial()
-	require.Eventually(t, func() bool { return f.link.Connections() == 1 }, generous, time.Millisecond)
-	revert := f.link.HalfOpen()
-	requireSilent(t, client)
-	revert()
-	requireReset(t, client)
 }
 
 func TestReset_ReachesBothEnds(t *testing.T) {
@@ -441,56 +319,6 @@ func TestLink_PassesEndsOn(t *testing.T) {
 			require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 		})
 	})
-}
-
-func TestLink_KeepsNothingOfAConnectionThatHasEnded(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // or a collection would close leaked sockets
-	f := newFixture(t)
-	descriptors := func() int {
-		open, err := os.ReadDir("/dev/fd")
-		require.NoError(t, err)
-		return len(open)
-	}
-	const many = 50
-	before := descriptors()
-	for range many {
-		client, server := f.connect()
-		require.NoError(t, client.Close())
-		requireEOF(t, server)
-		require.NoError(t, server.Close())
-	}
-	require.Eventually(t, func() bool { return f.link.Connections() == 0 }, generous, time.Millisecond)
-	require.Less(t, descriptors(), before+many)
-}
-
-func TestLink_ServerThatIsNotThere(t *testing.T) {
-	f := newFixture(t)
-	require.NoError(t, f.server.Close())
-	revert := f.link.Cut(netfault.ToServer) // or connecting itself might fail
-	client := f.dial()
-	revert()
-	requireReset(t, client)
-	_, err := netfault.New("nowhere")
-	require.ErrorContains(t, err, "netfault:")
-}
-
-func TestClose_EndsWhatIsKeptBack(t *testing.T) {
-	f := newFixture(t)
-	client, server := f.connect()
-	f.link.Cut(netfault.ToServer)
-	f.link.Delay(netfault.ToClient, time.Hour, 0)
-	send(t, client, "kept back")
-	send(t, server, "late")
-	waiting := f.dial()
-	require.Eventually(t, func() bool { return f.link.Connections() == 2 }, generous, time.Millisecond)
-	require.NoError(t, f.link.Close())
-	require.Zero(t, f.link.Connections())
-	require.NoError(t, f.link.Close())
-	for _, end := range []*net.TCPConn{client, server, waiting} {
-		requireReset(t, end)
-	}
-	_, err := net.Dial("tcp4", f.link.Addr())
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
 // Under all faults but resets every byte arrives, once and in order, even at a reader that

@@ -182,26 +182,6 @@ func TestStopTheWorld_NoGoroutineRuns(t *testing.T) {
 	}
 }
 
-func TestStop_ResumeAgainFails(t *testing.T) {
-	w := startWorker(t)
-	w.tell("stop")
-	stop := w.next()
-	require.NoError(t, stop.Resume())
-	w.gaps()
-	require.Error(t, stop.Resume())
-}
-
-func TestNext_EndsWithItsContext(t *testing.T) {
-	w := startWorker(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := w.stopper.Next(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	w.tell("stop")
-	require.NoError(t, w.next().Resume())
-	w.gaps()
-}
-
 // A worker that has only announced its stop still runs.
 func TestNext_WaitsForTheStopItself(t *testing.T) {
 	stopper, err := pause.NewWorldStopper()
@@ -216,29 +196,4 @@ func TestNext_WaitsForTheStopItself(t *testing.T) {
 	defer cancel()
 	_, err = stopper.Next(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-}
-
-func TestClose_LeavesNothingOpen(t *testing.T) {
-	stopper, err := pause.NewWorldStopper()
-	require.NoError(t, err)
-	require.NoError(t, stopper.Close())
-	require.ErrorIs(t, stopper.File().Close(), os.ErrClosed)
-	require.Error(t, stopper.Close())
-}
-
-func TestNext_WorkerHasEnded(t *testing.T) {
-	w := startWorker(t)
-	w.tell("stop")
-	stop := w.next()
-	require.NoError(t, w.cmd.Process.Kill())
-	require.NoError(t, stop.Resume())
-	_, err := w.stopper.Next(t.Context())
-	require.ErrorIs(t, err, io.EOF)
-}
-
-func TestStopTheWorld_FailsWithoutAProcessToEndIt(t *testing.T) {
-	w := startWorker(t)
-	require.NoError(t, w.stopper.Close())
-	w.tell("stop")
-	require.Contains(t, w.answer(), "pause: no process can end the stop")
 }

@@ -1,11 +1,9 @@
 package pgproxy_test
 
 import (
-	"context"
 	"net"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -69,22 +67,6 @@ func TestSwallowReply_ServerHasCommittedWhenDone(t *testing.T) {
 	})
 }
 
-func TestSwallowReply_KeepsTheServersError(t *testing.T) {
-	f := newFixture(t)
-	f.exec(f.direct, "create table once (i int unique deferrable initially deferred)")
-	conn := f.begin()
-	f.exec(conn, "insert into once values (1), (1)")
-	a := pgproxy.SwallowReply()
-	f.proxy.OnCommit(always(a))
-	_, err := conn.Exec(f.ctx, "commit")
-	require.Error(t, err)
-	answer, err := a.Answer(f.ctx)
-	require.NoError(t, err)
-	require.Equal(t, []string{"23505"}, answer.Errors)
-	require.Empty(t, answer.Tags)
-	require.Equal(t, 0, f.ledger())
-}
-
 // Answers to what the client sent before its COMMIT, in the same write, still
 // reach it; only the COMMIT's own is lost.
 func TestSwallowReply_LetsEarlierAnswersThrough(t *testing.T) {
@@ -140,69 +122,6 @@ func TestHoldCommit_ArrivesLate(t *testing.T) {
 	})
 }
 
-func TestHoldCommit_IsLostWhenDropped(t *testing.T) {
-	f := newFixture(t)
-	conn := f.begin()
-	a := pgproxy.HoldCommit()
-	f.proxy.OnCommit(always(a))
-	_, err := conn.Exec(f.ctx, "commit")
-	require.Error(t, err)
-	require.NoError(t, a.Drop(f.ctx))
-	require.NoError(t, a.Drop(f.ctx))
-	f.sessions(0)
-	require.Equal(t, 0, f.ledger())
-	_, err = a.Deliver(f.ctx)
-	require.ErrorIs(t, err, pgproxy.ErrNotForwarded)
-}
-
-// A backend that was terminated while its COMMIT was under way never gets it.
-func TestHoldCommit_AfterTheBackendWasTerminated(t *testing.T) {
-	f := newFixture(t)
-	conn := f.begin()
-	a := pgproxy.HoldCommit()
-	f.proxy.OnCommit(always(a))
-	_, err := conn.Exec(f.ctx, "commit")
-	require.Error(t, err)
-	require.NoError(t, a.Wait(f.ctx))
-	f.exec(f.direct, "select pg_terminate_backend($1)", int32(conn.PgConn().PID()))
-	f.sessions(0)
-	_, err = a.Deliver(f.ctx)
-	require.Error(t, err)
-	require.Equal(t, 0, f.ledger())
-}
-
-func TestSwallowReply_OfABackendThatDiesBeforeItsAnswer(t *testing.T) {
-	f := newFixture(t)
-	conn := f.connect()
-	a := pgproxy.SwallowReply()
-	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if sql == "select pg_terminate_backend(pg_backend_pid())" {
-			return a
-		}
-		return nil
-	})
-	_, err := conn.Exec(f.ctx, "select pg_terminate_backend(pg_backend_pid())")
-	require.Error(t, err)
-	require.NoError(t, a.Wait(f.ctx))
-	answer, err := a.Answer(f.ctx)
-	require.ErrorIs(t, err, pgproxy.ErrServerGone)
-	require.Equal(t, []string{"57P01"}, answer.Errors)
-}
-
-func TestHoldCommit_CutAllEndsIt(t *testing.T) {
-	f := newFixture(t)
-	conn := f.begin()
-	a := pgproxy.HoldCommit()
-	f.proxy.OnCommit(always(a))
-	_, err := conn.Exec(f.ctx, "commit")
-	require.Error(t, err)
-	require.NoError(t, a.Wait(f.ctx))
-	f.proxy.CutAll()
-	_, err = a.Answer(f.ctx)
-	require.ErrorIs(t, err, pgproxy.ErrNotForwarded)
-	f.sessions(0)
-}
-
 // However little is missing, the server does nothing of a message before all
 // of it has arrived; then it does all of it.
 func TestTruncate_ServerWaitsForTheLastByte(t *testing.T) {
@@ -230,22 +149,6 @@ func TestTruncate_ServerWaitsForTheLastByte(t *testing.T) {
 			f.exec(conn, "select 1") // the connection goes on
 		})
 	}
-}
-
-func TestTruncate_DropCutsTheMessage(t *testing.T) {
-	f := newFixture(t)
-	conn := f.begin()
-	a := pgproxy.Truncate(8)
-	f.proxy.OnCommit(always(a))
-	done := make(chan error, 1)
-	go func() {
-		_, err := conn.Exec(f.ctx, "commit")
-		done <- err
-	}()
-	require.NoError(t, a.Drop(f.ctx))
-	require.Error(t, <-done)
-	f.sessions(0)
-	require.Equal(t, 0, f.ledger())
 }
 
 func TestOnCommit_MatchesTheWordOnly(t *testing.T) {
@@ -277,26 +180,4 @@ func TestOnCommit_SeesPreparedStatementsWhenExecuted(t *testing.T) {
 	require.NoError(t, conn.PgConn().ExecPrepared(f.ctx, "end_of_it", nil, nil, nil).Read().Err)
 	require.Equal(t, 1, calls)
 	require.Equal(t, 1, f.ledger())
-}
-
-func TestAction_ActsOnce(t *testing.T) {
-	f := newFixture(t)
-	a := pgproxy.SwallowCommit()
-	f.proxy.OnCommit(always(a))
-	_, err := f.begin().Exec(f.ctx, "commit")
-	require.Error(t, err)
-	f.exec(f.begin(), "commit")
-	require.Equal(t, 1, f.ledger())
-}
-
-func TestAction_WaitsEndWithTheirContext(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	a := pgproxy.HoldCommit()
-	require.ErrorIs(t, a.Wait(ctx), context.DeadlineExceeded)
-	_, err := a.Deliver(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	_, err = a.Answer(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.ErrorIs(t, a.Drop(ctx), context.DeadlineExceeded)
 }

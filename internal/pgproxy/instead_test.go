@@ -34,34 +34,3 @@ func TestInstead_AsksAndAnswers(t *testing.T) {
 	f.exec(conn, "select 1") // the connection goes on
 	require.Equal(t, 3, f.ledger())
 }
-
-func TestInstead_CutsAClientWithoutAnAnswer(t *testing.T) {
-	f := newFixture(t)
-	conn := f.begin()
-	a := pgproxy.Instead(func(ask pgproxy.Ask, sql string) []pgproto3.BackendMessage {
-		ask(sql)
-		return nil
-	})
-	f.proxy.OnCommit(always(a))
-	_, err := conn.Exec(f.ctx, "commit")
-	require.Error(t, err)
-	require.NoError(t, a.Wait(f.ctx))
-	require.Equal(t, 1, f.ledger())
-	f.sessions(0)
-}
-
-// What the server said before it ended the session is its answer.
-func TestInstead_AsksAServerThatEnds(t *testing.T) {
-	f := newFixture(t)
-	conn := f.begin()
-	var words []pgproto3.BackendMessage
-	a := pgproxy.Instead(func(ask pgproxy.Ask, sql string) []pgproto3.BackendMessage {
-		words = ask("select pg_terminate_backend(pg_backend_pid())")
-		return nil
-	})
-	f.proxy.OnCommit(always(a))
-	_, err := conn.Exec(f.ctx, "commit")
-	require.Error(t, err)
-	require.NoError(t, a.Wait(f.ctx))
-	require.Equal(t, "57P01", words[len(words)-1].(*pgproto3.ErrorResponse).Code)
-}

@@ -131,13 +131,6 @@ func TestProxy_PassesCancelRequestsOn(t *testing.T) {
 	require.Equal(t, "57014", pgErr.Code)
 }
 
-func TestProxy_SaysThatThereIsNoTLS(t *testing.T) {
-	f := newFixture(t)
-	_, err := pgx.Connect(f.ctx, strings.Replace(f.proxy.DSN(), "sslmode=disable", "sslmode=require", 1))
-	require.ErrorContains(t, err, "server refused TLS connection")
-	connect(t, f.ctx, strings.Replace(f.proxy.DSN(), "sslmode=disable", "sslmode=prefer", 1))
-}
-
 func TestNew_TakesEveryFormOfDSN(t *testing.T) {
 	server, err := pgx.ParseConfig(pgserver.Shared(t).DSN())
 	require.NoError(t, err)
@@ -175,24 +168,6 @@ func TestCutAll_EndsSessionsAndAcceptsNewOnes(t *testing.T) {
 	f.sessions(0)
 	require.Equal(t, 0, f.ledger())
 	require.NoError(t, f.connect().Ping(f.ctx))
-}
-
-func TestClose_CutsAndRefuses(t *testing.T) {
-	f := newFixture(t)
-	conn := f.begin()
-	require.NoError(t, f.proxy.Close())
-	require.NoError(t, f.proxy.Close())
-	require.Error(t, conn.Ping(f.ctx))
-	_, err := pgx.Connect(f.ctx, f.proxy.DSN())
-	require.Error(t, err)
-}
-
-func TestProxy_DeadServerIsNoticedByTheClient(t *testing.T) {
-	proxy, err := pgproxy.New("127.0.0.1:1")
-	require.NoError(t, err)
-	defer proxy.Close()
-	_, err = pgx.Connect(t.Context(), proxy.DSN())
-	require.Error(t, err)
 }
 
 func TestPause_ToServer_IsSilentAndLosesNothing(t *testing.T) {
@@ -236,15 +211,4 @@ func TestPause_ToClient_IsSilentAndLosesNothing(t *testing.T) {
 	require.Empty(t, answered)
 	f.proxy.Resume(pgproxy.ToClient)
 	require.NoError(t, <-answered)
-}
-
-func TestCutAll_EndsPausedConnections(t *testing.T) {
-	f := newFixture(t)
-	conn := f.connect()
-	f.proxy.Pause(pgproxy.ToServer)
-	failed := make(chan error, 1)
-	go func() { failed <- conn.Ping(f.ctx) }()
-	f.proxy.CutAll()
-	require.Error(t, <-failed)
-	f.sessions(0)
 }

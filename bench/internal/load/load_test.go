@@ -76,16 +76,6 @@ func TestHandOvers_AreFromReleaseToNextAcquisition(t *testing.T) {
 	require.Zero(t, times.Count())
 }
 
-// runWorker runs a worker in this process, for a time from when it has asked for the plan.
-func runWorker(t *testing.T, target *Target, work Work, measured time.Duration) Outcome {
-	o, err := newWorker(target, &work).run(t.Context(), func() (Plan, error) {
-		start := clock.Now()
-		return Plan{Start: start, End: start + int64(measured)}, nil
-	})
-	require.NoError(t, err)
-	return o
-}
-
 // An operation counts if it ended within the measured time: those before it, and one that is
 // under way when it ends, don't.
 func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
@@ -125,13 +115,6 @@ func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
 	}
 }
 
-func TestWorker_StopsAtTheLimit(t *testing.T) {
-	target := NewTarget(Spec{Goroutines: 3, Keys: Hot, Width: 1, Table: 1, Limit: 10})
-	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return nil }}, time.Hour)
-	require.EqualValues(t, 10, o.Operations)
-	require.Less(t, o.Elapsed, time.Hour)
-}
-
 // The measured time begins once every goroutine has used what it keeps.
 func TestWorker_AsksForThePlanOnceAllAreWarm(t *testing.T) {
 	target := NewTarget(Spec{Goroutines: 3, Keys: Spread, Width: 1, Table: 1000, Warm: time.Hour})
@@ -142,42 +125,6 @@ func TestWorker_AsksForThePlanOnceAllAreWarm(t *testing.T) {
 		return Plan{}, nil
 	})
 	require.NoError(t, err)
-}
-
-func TestWorker_EndsWithTheFirstErrorBeforeItIsWarm(t *testing.T) {
-	target := NewTarget(Spec{Goroutines: 3, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour})
-	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return errors.New("broken") }}, time.Hour)
-	require.Equal(t, "broken", o.Err)
-}
-
-func TestWorker_EndsWithTheFirstError(t *testing.T) {
-	target := NewTarget(Spec{Goroutines: 3, Keys: Hot, Width: 1, Table: 1})
-	o := runWorker(t, target, Work{Do: func(context.Context, int) error { return errors.New("broken") }}, time.Hour)
-	require.Equal(t, "broken", o.Err)
-}
-
-func TestWorker_GivesUpWhatWaitsBeyondTheEnd(t *testing.T) {
-	warm, waits := false, make(chan struct{})
-	acquire := func(ctx context.Context, _ int) (func(context.Context) error, error) {
-		if !warm {
-			warm = true
-			return func(context.Context) error { return nil }, nil
-		}
-		close(waits)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	target := NewTarget(Spec{Goroutines: 1, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour})
-	o, err := newWorker(target, &Work{Acquire: acquire}).run(t.Context(), func() (Plan, error) {
-		<-waits // it is under way when the measured time begins
-		start := clock.Now()
-		return Plan{Start: start, End: start + int64(time.Millisecond)}, nil
-	})
-	require.NoError(t, err)
-	require.Empty(t, o.Err)
-	require.EqualValues(t, 1, o.Abandoned)
-	require.Zero(t, o.Operations)
-	require.GreaterOrEqual(t, o.Latency.Max, grace)
 }
 
 func TestServe_OpensRunsAndCloses(t *testing.T) {
@@ -205,13 +152,4 @@ func TestServe_OpensRunsAndCloses(t *testing.T) {
 	require.InDelta(t, 42, o.Measured["answer"], 0)
 	require.ErrorContains(t, Serve(t.Context(), strings.NewReader(`{}`), &out, find), "unknown contender")
 	require.Error(t, Serve(t.Context(), strings.NewReader(``), &out, find))
-}
-
-func TestTogether_AddsUp(t *testing.T) {
-	sum := Together([]Outcome{{Operations: 1, Succeeded: 2, Err: "", Elapsed: 5}, {Operations: 3, Succeeded: 4, Err: "broken", Elapsed: 4}})
-	require.EqualValues(t, 4, sum.Operations)
-	require.EqualValues(t, 6, sum.Succeeded)
-	require.Equal(t, "broken", sum.Err)
-	require.Equal(t, time.Duration(5), sum.Elapsed)
-	require.Equal(t, []int64{1, 3}, sum.ByProcess)
 }

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"encoding/xml"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +9,6 @@ import (
 
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
-	"github.com/fencekit/fencekit/bench/internal/stats"
 )
 
 var (
@@ -115,37 +112,5 @@ func TestReport_WithholdsRatiosOfFewOperations(t *testing.T) {
 		require.NoError(t, HTML(&page, run, []scenario.Scenario{s}))
 		require.NotContains(t, page.String(), "peer, 8 (1.43 ×)")
 		require.NotContains(t, page.String(), "0.70")
-	}
-}
-
-func TestSpreadText_OfOneRoundHasNoSpread(t *testing.T) {
-	require.Equal(t, "0.043 (one round)", spreadText(stats.Of([]float64{0.043})))
-	require.Equal(t, "2.00 [1.00..3.00]", spreadText(stats.Of([]float64{1, 3})))
-}
-
-// The page is well-formed, needs nothing from elsewhere, and says where a peer is faster.
-func TestHTML_StandsAlone(t *testing.T) {
-	s, run := example()
-	var text strings.Builder
-	require.NoError(t, HTML(&text, run, []scenario.Scenario{s}))
-	page := text.String()
-	require.Empty(t, regexp.MustCompile(`(?i)(src|href)=|url\(|@import|<script|https?:`).FindString(page))
-	require.Contains(t, page, "prefers-color-scheme: dark")
-	require.Contains(t, page, "Faster than Fencekit&#39;s best here, ours: peer, 8 (1.43 ×).")
-	require.Contains(t, page, "An &lt;example&gt;")
-	require.Contains(t, page, "it failed &amp; ended")
-	require.Contains(t, page, "loses updates")
-	require.Contains(t, page, "60.0/s, × 0.70", "the ratio is beside the bar")
-	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(page, -1) {
-		require.NoError(t, xml.Unmarshal([]byte(svg), new(any)), svg)
-		require.NotContains(t, svg, "NaN")
-		require.NotContains(t, svg, "Inf")
-	}
-	require.Contains(t, page, "<polyline")
-}
-
-func TestNumber_HasThreeDigitsThatCount(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.0671: "0.067", 0.42: "0.42", 12.34: "12.3", 345.6: "346", 1234: "1234", 1234567: "1,234,567", -20000: "-20,000"} {
-		require.Equal(t, want, number(v))
 	}
 }

@@ -3,8 +3,6 @@ package etcdserver
 import (
 	"context"
 	"crypto/tls"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,13 +18,6 @@ func startCluster(t *testing.T) *Cluster {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
 	return c
-}
-
-func rootOf(m *Member) string {
-	if docker, ok := m.controller.(*process.Container); ok {
-		return filepath.Join(os.TempDir(), docker.Name())
-	}
-	return m.controller.(*process.Server).Dir().Path("")
 }
 
 func clusterClient(t *testing.T, c *Cluster) *clientv3.Client {
@@ -90,81 +81,6 @@ func TestMember_IsIsolatedWhileItsClientsReachIt(t *testing.T) {
 		return err
 	}))
 	require.Equal(t, "new", string(got.Kvs[0].Value))
-}
-
-func TestCluster_StopIsForGood(t *testing.T) {
-	ctx := testContext(t)
-	c := startCluster(t)
-	m := c.Members()[0]
-	require.NoError(t, m.Pause()) // Stop also ends what is paused
-	require.NoError(t, c.Stop(ctx))
-	require.NoError(t, c.Stop(ctx))
-	require.Error(t, process.Listening(strings.TrimPrefix(m.Endpoint(), "http://"))(ctx))
-	require.NoDirExists(t, rootOf(m))
-	require.NoError(t, m.Kill())
-	require.ErrorIs(t, m.Restart(ctx), process.ErrStopped)
-}
-
-func TestMember_StaysIsolatedOverARestart(t *testing.T) {
-	ctx := testContext(t)
-	c := startCluster(t)
-	m := c.Members()[0]
-	require.NoError(t, m.Kill())
-	require.NoError(t, m.Isolate())
-	short, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	require.Error(t, m.Restart(short))
-	require.NoError(t, m.Rejoin())
-	require.NoError(t, m.Restart(ctx))
-}
-
-func TestCluster_SpeaksTLS(t *testing.T) {
-	ctx := testContext(t)
-	certificates, err := NewCertificates(t.TempDir())
-	require.NoError(t, err)
-	c, err := StartCluster(ctx, 1, &Config{Certificates: certificates})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
-	require.Regexp(t, "^https://", c.Endpoints()[0])
-	_, err = clusterClient(t, c).Put(ctx, "k", "v")
-	require.NoError(t, err)
-}
-
-func TestStartCluster_SaysWhatIsWrong(t *testing.T) {
-	_, err := StartCluster(testContext(t), 0, nil)
-	require.ErrorContains(t, err, "at least one member")
-	_, err = StartCluster(testContext(t), 3, &Config{Dir: t.TempDir()})
-	require.ErrorContains(t, err, "directories of its own")
-	_, err = StartCluster(testContext(t), 2, &Config{ExtraFlags: []string{"--no-such-flag"}})
-	require.ErrorContains(t, err, "no-such-flag")
-	t.Setenv(clusterVar, "moon")
-	_, err = StartCluster(testContext(t), 2, nil)
-	require.ErrorContains(t, err, clusterVar+"=moon")
-	t.Setenv(clusterVar, "docker")
-	t.Setenv("DOCKER_HOST", "unix:///nowhere")
-	_, err = StartCluster(testContext(t), 2, nil)
-	require.ErrorContains(t, err, "daemon does not answer")
-}
-
-func TestServer_RestoreBringsBackASnapshot(t *testing.T) {
-	ctx := testContext(t)
-	e := startEtcd(t, nil)
-	client, file := etcdClient(t, e), filepath.Join(t.TempDir(), "snapshot")
-	put, err := client.Put(ctx, "k", "before")
-	require.NoError(t, err)
-	require.NoError(t, e.Snapshot(ctx, file))
-	for range 5 {
-		_, err = client.Put(ctx, "k", "after")
-		require.NoError(t, err)
-	}
-	for _, bump := range []uint64{0, 1000} {
-		require.NoError(t, e.Restore(ctx, file, bump))
-		got, err := client.Get(ctx, "k")
-		require.NoError(t, err)
-		require.Equal(t, "before", string(got.Kvs[0].Value))
-		require.Equal(t, put.Header.ClusterId, got.Header.ClusterId)
-		require.EqualValues(t, put.Header.Revision+int64(bump), got.Header.Revision)
-	}
 }
 
 // Only a client that shows a certificate of the same authority gets in.

@@ -3,8 +3,6 @@ package etcdserver
 import (
 	"bytes"
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -78,12 +76,6 @@ func TestServer_StopIsForGood(t *testing.T) {
 	require.ErrorIs(t, e.Resume(), child.ErrNotRunning)
 }
 
-func TestServer_GrantsTTLOfOneSecond(t *testing.T) {
-	lease, err := etcdClient(t, startEtcd(t, nil)).Grant(testContext(t), 1)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, lease.TTL)
-}
-
 // While it is paused it accepts connections and answers nothing.
 func TestServer_PauseIsSilent(t *testing.T) {
 	ctx := testContext(t)
@@ -101,18 +93,6 @@ func TestServer_PauseIsSilent(t *testing.T) {
 	require.Error(t, err)
 	require.NoError(t, e.Resume())
 	require.NoError(t, e.ping(ctx))
-}
-
-func TestStart_KeepsTheDataOfItsDir(t *testing.T) {
-	ctx := testContext(t)
-	cfg := &Config{Dir: filepath.Join(t.TempDir(), "data")}
-	first := startEtcd(t, cfg)
-	_, err := etcdClient(t, first).Put(ctx, "k", "v")
-	require.NoError(t, err)
-	require.NoError(t, first.Stop(ctx))
-	got, err := etcdClient(t, startEtcd(t, cfg)).Get(ctx, "k")
-	require.NoError(t, err)
-	require.EqualValues(t, 1, got.Count)
 }
 
 func TestStart_SaysWhatIsWrong(t *testing.T) {
@@ -145,15 +125,6 @@ func (b *lockedBuffer) has(word string) bool {
 	return bytes.Contains(b.text.Bytes(), []byte(word))
 }
 
-func TestConfig_LogGetsTheOutput(t *testing.T) {
-	var log lockedBuffer
-	startEtcd(t, &Config{Log: &log, ExtraFlags: []string{"--log-level=info"}})
-	ctx := testContext(t)
-	for !log.has("etcd-version") {
-		require.NoError(t, ctx.Err())
-	}
-}
-
 func TestStart_UsesTheOneOfTheEnvironment(t *testing.T) {
 	ctx := testContext(t)
 	mine := startEtcd(t, nil)
@@ -173,20 +144,4 @@ func TestStart_UsesTheOneOfTheEnvironment(t *testing.T) {
 	defer cancel()
 	_, err = Start(short, nil)
 	require.ErrorContains(t, err, EndpointsVar)
-}
-
-func TestServer_ClosesItsLogFiles(t *testing.T) {
-	before := openFiles(t)
-	e := startEtcd(t, nil)
-	require.NoError(t, e.Stop(testContext(t)))
-	ctx := testContext(t)
-	for openFiles(t) > before+2 { // the janitor's pipe and handle; a connection may close a moment later
-		require.NoError(t, ctx.Err())
-	}
-}
-
-func openFiles(t *testing.T) int {
-	entries, err := os.ReadDir("/dev/fd")
-	require.NoError(t, err)
-	return len(entries)
 }

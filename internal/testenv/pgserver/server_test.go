@@ -3,7 +3,6 @@ package pgserver
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 	"github.com/jackc/pgx/v5"
@@ -68,37 +67,6 @@ func TestServer_StopIsForGood(t *testing.T) {
 	require.NoError(t, p.Stop(ctx))
 	require.Error(t, conn.Ping(ctx))
 	require.ErrorIs(t, p.Restart(ctx), process.ErrStopped)
-}
-
-func TestServer_PauseIsSilent(t *testing.T) {
-	ctx := testContext(t)
-	p := startPostgres(t, nil)
-	require.NoError(t, p.Pause())
-	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-	defer cancel()
-	require.Error(t, p.ping(short))
-	require.NoError(t, p.Resume())
-	require.NoError(t, p.ping(ctx))
-}
-
-func TestConfig_SettingsAreStrongerThanOurs(t *testing.T) {
-	p := startPostgres(t, &Config{Settings: map[string]string{"max_connections": "17", "fsync": "off"}})
-	require.Equal(t, "17", query[string](t, p.DSN(), "show max_connections"))
-	require.Equal(t, "off", query[string](t, p.DSN(), "show fsync"))
-	require.Equal(t, "logical", query[string](t, p.DSN(), "show wal_level"))
-	require.Equal(t, "200", query[string](t, Shared(t).DSN(), "show max_connections"))
-}
-
-func TestCreateDatabase_IsEmptyAndItsNameTakenOnce(t *testing.T) {
-	ctx := testContext(t)
-	p := Shared(t)
-	name := `it's "odd" \ and ü?`
-	dsn, err := p.CreateDatabase(ctx, name)
-	require.NoError(t, err)
-	require.Equal(t, name, query[string](t, dsn, "select current_database()"))
-	_, err = p.CreateDatabase(ctx, name)
-	require.ErrorContains(t, err, "42P04")
-	require.NoError(t, p.DropDatabase(ctx, name))
 }
 
 func TestDatabase_IsFreshAndDropped(t *testing.T) {

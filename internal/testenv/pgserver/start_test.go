@@ -3,9 +3,7 @@ package pgserver
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,20 +57,6 @@ func TestFindBinaries_TriesInTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-func TestFindBinaries_PassesOldOnesOverAndSaysSo(t *testing.T) {
-	old := fakeServer(t, filepath.Join(t.TempDir(), "13", "bin"), "13.20")
-	t.Setenv("PATH", t.TempDir())
-	found, tried := findBinaries(testContext(t), []string{old})
-	require.Nil(t, found)
-	require.Len(t, tried, 3)
-	require.ErrorContains(t, tried[2].Err, "version 13.20, needed is 14")
-}
-
-func TestNewestFirst_ComparesNumbers(t *testing.T) {
-	require.Equal(t, []string{"/lib/17/bin", "/lib/10/bin", "/lib/9/bin", "/lib/latest/bin"},
-		newestFirst([]string{"/lib/latest/bin", "/lib/9/bin", "/lib/17/bin", "/lib/10/bin"}))
-}
-
 func TestStart_UsesTheDSNOrFails(t *testing.T) {
 	ctx := testContext(t)
 	mine := startPostgres(t, nil)
@@ -112,73 +96,10 @@ func TestStart_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
 	require.ErrorContains(t, err, "must be local, docker or empty")
 }
 
-// Docker without an answer must not hang the search.
-func TestStart_DockerThatIsSilentIsGivenUp(t *testing.T) {
-	fakeDocker(t, "exec sleep 1000")
-	t.Setenv(DSNVar, "")
-	t.Setenv(wayVar, "docker")
-	_, err := Start(testContext(t), nil)
-	require.ErrorContains(t, err, "daemon does not answer")
-}
-
 // fakeDocker has the docker command run a script.
 func fakeDocker(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-}
-
-// The script looks where Start does, before anything is compiled.
-func TestSetupPostgres_LooksInTheOrderOfStart(t *testing.T) {
-	local := fakeServer(t, t.TempDir(), "16.1")
-	for _, c := range []struct {
-		name, dsn, way, docker, path string
-		found                        string
-	}{
-		{"what is named", "postgres://nowhere", "", "exit 0", local + ":", "FENCEKIT_POSTGRES_DSN names"},
-		{"then this machine", "", "", "exit 0", local + ":", "of this machine"},
-		{"Docker alone", "", "docker", "exit 0", local + ":", "in Docker"},
-		{"nothing", "", "docker", "exit 1", "", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			fakeDocker(t, c.docker)
-			t.Setenv(DSNVar, c.dsn)
-			t.Setenv(wayVar, c.way)
-			t.Setenv("PATH", c.path+os.Getenv("PATH"))
-			out, err := exec.CommandContext(testContext(t), "../../../scripts/setup-postgres").CombinedOutput()
-			if c.found == "" {
-				require.Error(t, err)
-				for line := range strings.Lines(advice) {
-					require.Contains(t, string(out), strings.TrimSpace(line))
-				}
-				return
-			}
-			require.NoError(t, err, "%s", out)
-			require.Contains(t, string(out), c.found)
-		})
-	}
-}
-
-// A server that doesn't start is an attempt with its own words as the reason.
-func TestStart_SaysWhyAFoundServerDoesNotStart(t *testing.T) {
-	// Not t.TempDir(): the account that a server runs as must get through.
-	root, err := os.MkdirTemp("", "fake")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
-	require.NoError(t, os.Chmod(root, 0o755))
-	dir := fakeServer(t, filepath.Join(root, "bin"), "17.5")
-	script := "#!/bin/sh\necho 'no room for a cluster'; exit 1\n"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "initdb"), []byte(script), 0o755))
-	t.Setenv("PATH", dir)
-	t.Setenv(DSNVar, "")
-	t.Setenv(wayVar, "")
-
-	_, err = Start(testContext(t), nil)
-	var none *process.NotFoundError
-	require.ErrorAs(t, err, &none)
-	require.Len(t, none.Attempts, 2)
-	require.Equal(t, dir, none.Attempts[0].Where)
-	require.ErrorContains(t, none.Attempts[0].Err, "no room for a cluster")
-	require.ErrorContains(t, none.Attempts[1].Err, "daemon does not answer")
 }
