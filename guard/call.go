@@ -193,9 +193,3 @@ func invalidName(err error) error {
 	}
 	return err
 }
-
-// isNil reports whether v, an interface value, is nil or holds a nil pointer.
-func isNil(v any) bool {
-	value := reflect.ValueOf(v)
-	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
-}

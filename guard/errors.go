@@ -1,7 +1,11 @@
 package guard
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
@@ -61,3 +65,130 @@ type RejectedError = storage.RejectedError
 // KeyReusedError says that a key of Once was used before, for another request. It is
 // ErrKeyReused.
 type KeyReusedError = storage.KeyReusedError
+
+// rejectionOf returns the first rejection of one of grants in err, or nil. A rejection of
+// another grant comes from a call that the operation made elsewhere, and says nothing about
+// these. A claim of several grants can have several rejections.
+func rejectionOf(err error, grants ...fence.Grant) *RejectedError {
+	switch e := err.(type) {
+	case *RejectedError:
+		if slices.Contains(grants, e.Grant) {
+			return e
+		}
+	case interface{ Unwrap() error }:
+		return rejectionOf(e.Unwrap(), grants...)
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if rejection := rejectionOf(err, grants...); rejection != nil {
+				return rejection
+			}
+		}
+	}
+	return nil
+}
+
+// wentBack reports whether a rejection in err says that the database went back: it has lost writes,
+// and the caller has to know before anything runs again. A claim of several grants may have others
+// beside it.
+func wentBack(err error) bool {
+	switch e := err.(type) {
+	case *RejectedError:
+		return e.Reason == storage.ReasonWentBack
+	case interface{ Unwrap() error }:
+		return wentBack(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), wentBack)
+	}
+	return false
+}
+
+// callersGrantError is an error that another call under the same grants would meet again.
+// They are the caller's, and only the caller can get others.
+type callersGrantError struct{ err error }
+
+func (e *callersGrantError) Error() string   { return e.err.Error() }
+func (e *callersGrantError) Unwrap() error   { return e.err }
+func (e *callersGrantError) Retryable() bool { return false }
+
+// asCallersGrantError marks err if only other grants than the caller's can help.
+func asCallersGrantError(err error, grants []fence.Grant) error {
+	rejection := rejectionOf(err, grants...)
+	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
+	if over || errors.Is(err, fence.ErrLeaseLost) { // mutant: stale-grants-of-callers-look-safe-to-retry
+		return &callersGrantError{err: err}
+	}
+	return err
+}
+
+// UnknownOutcomeError says that COMMIT may or may not have taken effect, since
+// its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
+// Resolve asks again.
+type UnknownOutcomeError struct {
+	Record storage.OpRecord // what the caller's options say about the operation
+	Grants []fence.Grant    // that it ran under
+	Once   bool             // the call had the option Once: calling again takes effect at most once
+	Err    error            // why the outcome of COMMIT is in doubt
+	AskErr error            // why the database could not be asked
+
+	inDoubt storage.InDoubt
+	resolve func(ctx context.Context, d storage.InDoubt) (bool, error)
+}
+
+func (e *UnknownOutcomeError) Error() string {
+	of := ""
+	if label := label(e.Record); label != "" {
+		of = " of " + label
+	}
+	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", names(e.Grants), of, e.Err, e.AskErr)
+}
+
+// label returns the operation's name and id for a message; "" if it has neither.
+func label(r storage.OpRecord) string {
+	if r.Name == "" || r.ID == "" {
+		return r.Name + r.ID
+	}
+	return r.Name + ", " + r.ID
+}
+
+// Is reports whether target is ErrUnknownOutcome.
+func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknownOutcome }
+
+// Unwrap returns both reasons.
+func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr} }
+
+// Resolve asks the database once more. Its answer is final: an operation that was
+// not applied never will be (G4). It may be called again, from any goroutine, and
+// also after the Guard was closed. It fails with ErrTxEnded if the operation was not applied and has
+// sent a COMMIT or ROLLBACK itself: something else may have taken effect.
+func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
+	return e.resolve(ctx, e.inDoubt)
+}
+
+// notAppliedError says that a COMMIT that was in doubt took no effect and never will.
+type notAppliedError struct {
+	resources string
+	err       error
+}
+
+func (e *notAppliedError) Error() string {
+	return fmt.Sprintf("guard: %s: COMMIT took no effect: %v", e.resources, e.err)
+}
+
+func (e *notAppliedError) Unwrap() error { return e.err }
+
+// Retryable reports that the operation may run again.
+func (e *notAppliedError) Retryable() bool { return true }
+
+var errNoGuard = fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
+
+// names returns the resources of grants, for a message.
+func names(grants []fence.Grant) string { return strings.Join(resourcesOf(grants), ", ") }
+
+// resourcesOf returns the names of the grants' resources.
+func resourcesOf(grants []fence.Grant) []string {
+	resources := make([]string, len(grants))
+	for i, g := range grants {
+		resources[i] = g.Resource
+	}
+	return resources
+}

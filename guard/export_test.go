@@ -2,22 +2,20 @@ package guard
 
 // Lines returns for how many resources g keeps anything.
 func Lines[Tx any](g *Guard[Tx]) int {
-	g.keeper.mu.Lock()
-	defer g.keeper.mu.Unlock()
-	return len(g.keeper.lines)
+	return g.turns.Size()
 }
 
 // Doubts returns for how many resources g keeps what is in doubt under grants of callers.
 func Doubts[Tx any](g *Guard[Tx]) int {
-	g.keeper.mu.Lock()
-	defer g.keeper.mu.Unlock()
-	return len(g.keeper.doubts)
+	g.memory.mu.Lock()
+	defer g.memory.mu.Unlock()
+	return len(g.memory.doubts)
 }
 
 // ExpireLate is what a timer does that fired just before the latest call and was held up
 // until after it.
 func ExpireLate[Tx any](g *Guard[Tx]) {
-	g.keeper.expire()
+	g.turns.Expire()
 }
 
 // Limits of what calls and options may hold.

@@ -1,11 +1,31 @@
+// Package guard runs database transactions under fencing tokens: a process that was
+// paused, cut off or is late can't change data after another has taken over.
+//
+// A database keeps a fence for each resource: the grant that has it, and a position,
+// which each claim, commit or void of an unknown outcome moves by one.
+//
+//   - G1: no function runs under a grant before the grant's claim has committed.
+//   - G2: a transaction commits only if each fence is where its grant left it.
+//   - G3: after a claim no transaction of an earlier grant commits, and what is read
+//     under the claim includes all that earlier ones committed.
+//   - G4: an operation takes effect at most once; if [Do] returns nil, it did. After any
+//     error but [ErrUnknownOutcome] and [ErrTxEnded] it did not and never will.
+//   - G5: each rejection is recorded; a stale one has an earlier, higher claim.
+//   - G6: transactions of one grant are serial; none starts while one is in doubt.
+//
+// Not promised: exclusive effects outside the transaction, rejection of an older
+// holder's writes before the claim, recovery of what the database lost. Argument
+// and configurations: docs/protocol.md, docs/guarantees.md.
 package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -25,7 +45,16 @@ import (
 // ends. A leader that calls Do for the resource that it leads waits for itself as well:
 // see [Guard.UnderLease].
 type Guard[Tx any] struct {
-	engine[Tx]
+	cfg      Config
+	locker   fence.Locker
+	store    storage.Store[Tx]
+	groups   storage.GroupStore[Tx] // the same store if several calls can share a transaction, else nil
+	forming  *forming[Tx]           // nil if groups is nil
+	turns    *turns.Turns[*grantState]
+	contexts runningContexts
+	memory   *memory
+	report   *reporter
+	steps    *timeouts // of the steps that precede a function
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes
@@ -41,9 +70,16 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	if err := filled.validate(); err != nil {
 		return nil, err
 	}
-	k := newKeeper(locker, filled)
-	g := &Guard[Tx]{engine: newEngine(store, k)}
-	g.key = (*scopeKey[Tx])(g)
+	g := &Guard[Tx]{
+		cfg: filled, locker: locker, store: store, memory: newMemory(), report: newReporter(filled.Observers, filled.Logger),
+		steps: newTimeouts(filled.StoreTimeout), // mutant: database-that-is-silent-keeps-the-lock
+	}
+	g.turns = turns.New(turns.Config[*grantState]{
+		Locker: locker, KeepFor: filled.KeepFor, MaxHold: filled.MaxHold, Events: g.report, Prepare: g.memory.prepare,
+	})
+	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
+		g.groups, g.forming = groups, newForming[Tx]()
+	}
 	return g, nil
 }
 
@@ -66,19 +102,150 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 	if g == nil {
 		return errNoGuard
 	}
-	if ctx.Value(g.key) != nil {
+	if ctx.Value(g) != nil {
 		return fmt.Errorf("%w: close: the context is that of a function that runs under this Guard: let it return first", ErrInvalid)
 	}
-	k := g.keeper
-	defer k.report.losses.log(k.report.logger)
-	defer context.AfterFunc(ctx, func() { k.contexts.endAll(ErrClosed) })()
-	patient, stop := withReleaseTime(ctx)
-	defer stop()
-	k.closeLines(patient)
-	select {
-	case <-k.done:
-		return k.releaseErrors()
-	case <-patient.Done():
-		return errors.Join(fmt.Errorf("guard: close: %w", ctx.Err()), k.releaseErrors())
+	defer g.report.losses.log(g.report.logger)
+	defer context.AfterFunc(ctx, func() { g.contexts.endAll(ErrClosed) })()
+	return g.turns.Close(ctx)
+}
+
+// ObserveElection returns e, the election of this name, such that the Guard's Observers and its Logger learn
+// of campaigns and leaderships as they do of locks: Acquiring while Campaign waits, Acquired when it is
+// elected, LeaseLost, with inUse, if it is deposed, and one Released at the end.
+func (g *Guard[Tx]) ObserveElection(name string, e fence.Election) fence.Election {
+	return &observedElection{e, name, g.report}
+}
+
+// Config configures a Guard. A nil *Config, and every zero field, means the
+// default.
+type Config struct {
+	// KeepFor is how long a resource stays owned after the last call, so that the next
+	// call needs no lock service; default 10 s. When another process waits, the resource is
+	// released at once. Resources that expire together are released a few at a time, and can
+	// be used until then. A negative value releases after every call.
+	KeepFor time.Duration
+	// MaxHold is how long calls that wait in this process may still begin after another
+	// process has begun to wait for the resource; default 100 ms. It never interrupts a call
+	// that has begun.
+	MaxHold time.Duration
+	// MaxRun bounds one run of a function; default no bound. When it has passed, the
+	// function's context ends with [context.DeadlineExceeded] as its cause, and the resource
+	// is released. So a function that hangs doesn't keep others from the resource while its
+	// process goes on renewing the lease. The fence decides whether it may still commit.
+	// MaxRun bounds a whole Hold. Under grants and leases of the caller's it bounds each
+	// transaction, and nothing is released.
+	MaxRun time.Duration
+	// StoreTimeout bounds each wait for the database before a function runs: for a
+	// connection, the claim and what Once has kept; default 15 s. A holder that can't reach
+	// the database fails then with ErrStoreUnavailable, and lets others try.
+	StoreTimeout time.Duration
+	// CommitTimeout bounds one COMMIT, which the end of the caller's context
+	// doesn't interrupt; default 10 s. With a postgres.Batch that includes its statements.
+	CommitTimeout time.Duration
+	// ResolveTimeout bounds how long a call asks whether a COMMIT whose reply was lost took
+	// effect, also beyond the end of its context; default 10 s.
+	ResolveTimeout time.Duration
+	// Observers are called, in this order, when something happens; default none. A nil one
+	// is skipped.
+	Observers []*Observer
+	// Logger gets what an operator should know; default nothing is logged. If its Handler
+	// panics or ends its goroutine, that is reported on standard error, and the operation
+	// goes on.
+	Logger *slog.Logger
+}
+
+const (
+	defaultKeepFor        = 10 * time.Second
+	defaultMaxHold        = 100 * time.Millisecond
+	defaultStoreTimeout   = 15 * time.Second
+	defaultCommitTimeout  = 10 * time.Second
+	defaultResolveTimeout = 10 * time.Second
+)
+
+// withDefaults returns a copy of c with the defaults filled in.
+func (c *Config) withDefaults() Config {
+	var filled Config
+	if c != nil {
+		filled = *c
 	}
+	fill := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	fill(&filled.KeepFor, defaultKeepFor)
+	fill(&filled.MaxHold, defaultMaxHold)
+	fill(&filled.StoreTimeout, defaultStoreTimeout)
+	fill(&filled.CommitTimeout, defaultCommitTimeout)
+	fill(&filled.ResolveTimeout, defaultResolveTimeout)
+	return filled
+}
+
+func (c Config) validate() error {
+	for name, d := range map[string]time.Duration{
+		"MaxHold": c.MaxHold, "MaxRun": c.MaxRun, "StoreTimeout": c.StoreTimeout, "CommitTimeout": c.CommitTimeout, "ResolveTimeout": c.ResolveTimeout,
+	} {
+		if d < 0 {
+			return fmt.Errorf("%w: Config.%s is %v, want a positive duration or 0 for the default", ErrInvalid, name, d)
+		}
+	}
+	return nil
+}
+
+// run acquires and claims grants of resources, and runs op under them.
+func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
+	if err := g.admit(ctx, resources); err != nil {
+		return err
+	}
+	c := &guardCall{observation: g.report.begin(ctx, resources, o)}
+	ctx = c.ctx
+	defer c.report()
+	c.held.Init(g.turns, resources, o.releaseAtOnce)
+	defer c.held.Return(ctx)
+	batch, ok := op.(storage.BatchOp[Tx])
+	c.alone = !ok || len(resources) > 1 || o.readOnly || !batch.Shares()
+	r := &c.runs
+	*r = runs{options: o.forResources(resources, resources), again: retryableUnderNewGrants}
+	for r.next(ctx) {
+		r.err = runOnce(ctx, g, c, op)
+	}
+	return c.ended(r.err)
+}
+
+// hold acquires and claims grants of resources, and runs fn while it holds them.
+func (g *Guard[Tx]) hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error {
+	if err := g.admit(ctx, resources); err != nil {
+		return err
+	}
+	h := &held{}
+	h.Init(g.turns, resources, o.releaseAtOnce)
+	defer h.Return(ctx)
+	return retryHold(ctx, o, retryableUnderNewGrants, func() error {
+		if _, err := g.takeAndClaim(ctx, h); err != nil {
+			return err
+		}
+		return runHold(ctx, g, h.Values, bounds{held: []*held{h}, limit: g.cfg.MaxRun}, false, fn)
+	})
+}
+
+// admit rejects calls that the Guard can't run.
+func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
+	if g == nil {
+		return errNoGuard
+	}
+	if g.locker == nil {
+		return fmt.Errorf("%w: this Guard has no lock service: use UnderGrant or UnderLease", ErrInvalid)
+	}
+	return g.nested(ctx, g, resources)
+}
+
+// nested rejects a call on runner, a Runner of g, that is made with the context of a
+// function that g runs. A call by a Hold's function on the Hold's Runner is allowed.
+func (g *Guard[Tx]) nested(ctx context.Context, runner any, resources []string) error {
+	in, ok := ctx.Value(g).(*runContext)
+	if !ok || in.hold != nil && in.hold == runner {
+		return nil
+	}
+	return in.nestedError(resources)
 }

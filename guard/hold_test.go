@@ -322,37 +322,3 @@ func TestHold_GoexitAndPanicPassTheTurnOn(t *testing.T) {
 		})
 	}
 }
-
-// Two Holds whose functions call each other's resource with the context from outside
-// wait for each other. They look like calls that merely wait, so the error of
-// the one that gives up has to name both.
-func TestHold_CrossedHoldsNameEachOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		cross := func(mine, others string, patience time.Duration) chan error {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			failed := make(chan error, 1)
-			go func() {
-				defer cancel()
-				failed <- guard.Hold(ctx, g, mine, func(context.Context, held) error {
-					time.Sleep(time.Second)
-					return guard.Do(ctx, g, others, increment("n"))
-				})
-			}()
-			return failed
-		}
-		a, b := cross("sku/a", "sku/b", 3*time.Second), cross("sku/b", "sku/a", time.Minute)
-		err := <-a
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "guard: sku/b: gave up waiting behind a Hold of this process, while calls wait behind its Hold of sku/a: ")
-		require.NoError(t, <-b, "the other one gets on then")
-
-		go func() {
-			_ = guard.Hold(t.Context(), g, sku, func(context.Context, held) error { time.Sleep(10 * time.Second); return nil })
-		}()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorContains(t, guard.Do(ctx, g, sku, increment("n")), "guard: sku/42: gave up waiting behind a Hold of this process (a call made inside its function has to use that function's context): ")
-	})
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -63,7 +64,7 @@ func (r *runs) next(ctx context.Context) bool {
 			return false
 		}
 		if !pause(ctx, r.n) {
-			r.err = fmt.Errorf("%w: %w", endError(ctx), r.err)
+			r.err = fmt.Errorf("%w: %w", turns.EndError(ctx), r.err)
 			return false
 		}
 	}
@@ -164,4 +165,43 @@ func allOnce(err error) bool {
 func temporary(err error) bool {
 	var t interface{ Retryable() bool }
 	return !errors.Is(err, ErrUnknownOutcome) && errors.As(err, &t) && t.Retryable() // mutant: unknown-commits-are-retried-as-temporary
+}
+
+// maxAlone bounds how many calls run alone after groups have failed.
+const maxAlone = 256
+
+// backoff makes some calls run alone after groups have failed, more of them each time: the same
+// operation might make every group fail.
+type backoff struct {
+	alone int16 // how many calls to come run alone
+	last  int16 // what alone was last set to; 1 after a single failure with a call to blame
+
+	aloneFailed bool // the latest call that ran alone failed
+}
+
+// nextAlone reports whether the call that asks runs alone, and counts it if so.
+func (b *backoff) nextAlone() bool {
+	if b.alone == 0 {
+		return false
+	}
+	b.alone--
+	return true
+}
+
+// noteEnd notes how a group of n calls has ended. blamed says that one of them is known to have
+// made it fail. The others should succeed without it, so only a second such failure in a row
+// makes calls run alone.
+func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
+	switch {
+	case !failed:
+		b.last = 0
+		return
+	case blamed && b.last == 0:
+		b.last = 1
+		return
+	case blamed:
+		n = 2
+	}
+	b.last = min(maxAlone, 2*(b.last+int16(n)-1))
+	b.alone = b.last
 }

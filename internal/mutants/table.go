@@ -232,7 +232,7 @@ var guardMutants = []Mutant{
 	{"last-come-first-served", "G6 L1", "guard", "TestQueue_IsFirstComeFirstServed",
 		`	l.waiting.prepend(w)`},
 	{"dead-grants-are-used", "G3", "guard", "TestStale_QueuedCallAcquiresAnew",
-		`	if o == nil || o.lease.Err() != nil {`},
+		`func (s *grantState) Usable() bool { return true }`},
 	{"calls-go-on-although-others-wait", "L1", "guard", "TestMaxHold_QueuedCallsGoOnForAWhile",
 		`	return true`},
 	{"functions-outlive-their-lease", "F3", "guard", "TestDo_ErrorAfterALostLeaseSaysSo",
@@ -252,5 +252,5 @@ var guardMutants = []Mutant{
 	{"stale-grants-of-callers-look-safe-to-retry", "G3", "guard", "TestSafeToRetry_SaysWhenCallingAgainIsRight",
 		`	if false && (over || errors.Is(err, fence.ErrLeaseLost)) {`},
 	{"database-that-is-silent-keeps-the-lock", "L1", "guard", "TestStoreTimeout_IsDistinctFromTheCallersDeadline",
-		`		profiles: newProfiles(k.cfg), steps: newTimeouts(100*k.cfg.StoreTimeout), commitTimeout: k.cfg.CommitTimeout,`},
+		`		steps:    newTimeouts(100*filled.StoreTimeout),`},
 }

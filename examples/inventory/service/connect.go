@@ -56,7 +56,6 @@ func connect(ctx context.Context, cfg Config, observers []*guard.Observer, log *
 			MaxRun:         10 * time.Second, // nothing here takes as long
 			ResolveTimeout: cfg.resolveTimeout,
 			Observers:      observers,
-			ProfileLabels:  cfg.Pprof != "",
 		},
 		Store:      limits(cfg.TTL),
 		PruneEvery: time.Hour, // answers that were kept for long enough, and history if its owner has set a policy

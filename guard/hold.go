@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -21,7 +22,7 @@ type holdRunner[Tx any] struct {
 
 // runHold runs fn under states within b. If the grants are the caller's, b.limit bounds
 // each transaction instead of the whole Hold.
-func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, b bounds, callers bool, fn func(ctx context.Context, h Runner[Tx]) error) error {
+func runHold[Tx any](ctx context.Context, g *Guard[Tx], states grantStates, b bounds, callers bool, fn func(ctx context.Context, h Runner[Tx]) error) error {
 	if err := g.readyAll(ctx, states); err != nil {
 		return err
 	}
@@ -29,16 +30,16 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, b bounds, c
 	defer states.setInHold(false)
 	h := &holdRunner[Tx]{guard: g, states: states, callers: callers, turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
 	run := newRunContext(ctx)
-	run.guard, run.hold, run.grants = g.key, h, states.grants()
+	run.guard, run.hold, run.grants = g, h, states.grants()
 	h.bounds.hold = run // mutant: transactions-outlive-their-hold
 	if callers {
 		h.bounds.limit, b.limit = b.limit, 0
 	}
-	g.keeper.contexts.add(run)
+	g.contexts.add(run)
 	defer h.end()
 	defer run.finish(fence.ErrReleased)
-	g.keeper.bind(run, b)
-	return withCause(run, labelledHold(g.profiles, states, fn)(run, h))
+	run.bind(b, g.report)
+	return turns.WithCause(run, fn(run, h))
 }
 
 // run runs op under all grants of the Hold. It acquires nothing.
@@ -62,7 +63,7 @@ func (h *holdRunner[Tx]) runs(ctx context.Context, resources []string, op storag
 	select {
 	case h.turn <- struct{}{}:
 	case <-ctx.Done():
-		return leftQueueError(ctx, names(grants), anotherCall)
+		return turns.LeftQueueError(ctx, names(grants))
 	}
 	defer func() { <-h.turn }()
 	if h.over {

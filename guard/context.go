@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,19 +19,16 @@ type runContext struct {
 	end             context.CancelCauseFunc
 
 	// What a function runs under; zero for a step in the store.
-	guard  any // the key under which nested finds the context: see scopeKey
+	guard  any // the Guard, which is the key under which it finds the context
 	hold   any // the Runner of the Hold that runs the function; nil if a transaction runs it
 	grants []fence.Grant
 
 	// From bind to unbind:
-	owned []*ownership  // whose running it is
+	held  []*held       // the loss of whose leases ends it
 	stops []func() bool // undo the hooks that end it
 
-	contexts           *runningContexts // that it was added to
-	place[*runContext]                  // in contexts
+	contexts *runningContexts // that it was added to
 }
-
-func (c *runContext) inChain() *place[*runContext] { return &c.place }
 
 // newRunContext returns a context that ends with ctx, or when its method end is called.
 func newRunContext(ctx context.Context) *runContext {
@@ -61,21 +59,18 @@ func (c *runContext) Err() error {
 // bounds say what ends the context of a function, besides the end of its caller's context
 // and Close.
 type bounds struct {
-	owned  []*ownership    // the loss of one of their leases
+	held   []*held         // the loss of one of their leases
 	leases []fence.Lease   // the end of one of these, which are the caller's
 	hold   context.Context // the end of this context, of the Hold in which the function's transaction runs; or nil
-	limit  time.Duration   // Config.MaxRun, after which what is owned is released; 0 for no bound
+	limit  time.Duration   // Config.MaxRun, after which what is held is released; 0 for no bound
 }
 
 // bind makes c, the context of a function that begins now, end within b. The caller calls
 // unbind when the function has returned.
-func (k *keeper) bind(c *runContext, b bounds) {
-	c.owned = b.owned
-	for _, o := range b.owned {
-		o.running.Store(c)
-		if lost := o.lease.Err(); lost != nil { // else onLost ends c
-			c.end(lost) // mutant: functions-begin-under-a-lost-lease
-		}
+func (c *runContext) bind(b bounds, report *reporter) {
+	c.held = b.held
+	for _, h := range b.held {
+		h.OnEnd(c.end)
 	}
 	for _, l := range b.leases {
 		c.endWith(l.Context())
@@ -84,7 +79,7 @@ func (k *keeper) bind(c *runContext, b bounds) {
 		c.endWith(b.hold)
 	}
 	if b.limit > 0 {
-		c.stops = append(c.stops, k.limit(c, b))
+		c.stops = append(c.stops, c.limit(b, report))
 	}
 }
 
@@ -93,13 +88,18 @@ func (c *runContext) endWith(other context.Context) {
 	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
 }
 
-// limit ends c, and releases what is owned, when b.limit has passed.
-func (k *keeper) limit(c *runContext, b bounds) (stop func() bool) {
+// limit ends c, and releases what is held, when b.limit has passed.
+func (c *runContext) limit(b bounds, report *reporter) (stop func() bool) {
 	overran := make(chan struct{})
 	timer := time.AfterFunc(b.limit, func() {
 		defer close(overran)
 		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded))
-		k.overran(b.owned) // mutant: hanging-functions-keep-the-lock
+		for _, h := range b.held {
+			for _, s := range h.Values {
+				report.overran(s.claim.Grant, b.limit)
+			}
+			h.ReleaseEarly() // mutant: hanging-functions-keep-the-lock
+		}
 	})
 	return func() bool {
 		stopped := timer.Stop()
@@ -112,13 +112,13 @@ func (k *keeper) limit(c *runContext, b bounds) (stop func() bool) {
 
 // unbind undoes bind, and ends c with cause. It may be called again.
 func (c *runContext) unbind(cause error) {
-	for _, o := range c.owned {
-		o.running.Store(nil)
+	for _, h := range c.held {
+		h.OnEnd(nil)
 	}
 	for _, stop := range c.stops {
 		stop()
 	}
-	c.owned, c.stops = nil, nil
+	c.held, c.stops = nil, nil
 	c.end(cause)
 }
 
@@ -132,7 +132,7 @@ func (c *runContext) finish(cause error) {
 type runningContexts struct {
 	mu      sync.Mutex
 	cause   error // of their end; nil as long as Close waits
-	running chain[*runContext]
+	running map[*runContext]struct{}
 }
 
 // add makes c end when Close gives up waiting. The caller calls c's method finish.
@@ -143,14 +143,17 @@ func (r *runningContexts) add(c *runContext) {
 	if r.cause != nil {
 		c.end(r.cause)
 	}
-	r.running.prepend(c)
+	if r.running == nil {
+		r.running = map[*runContext]struct{}{}
+	}
+	r.running[c] = struct{}{}
 }
 
 // remove takes c out of r, if it is in it.
 func (r *runningContexts) remove(c *runContext) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running.remove(c)
+	delete(r.running, c)
 }
 
 // endAll ends all contexts with cause, and those that begin later.
@@ -161,7 +164,7 @@ func (r *runningContexts) endAll(cause error) {
 		return
 	}
 	r.cause = cause
-	for c := r.running.first; c != nil; c = c.next {
+	for c := range r.running {
 		c.end(cause)
 	}
 }
@@ -207,4 +210,42 @@ func (t *timeouts) stop(started *timeout) {
 		started.ends.Store(nil)
 		t.idle.Put(started)
 	}
+}
+
+// grantsKey is the key under which a function's context has its grants.
+type grantsKey struct{}
+
+// Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs
+// under, in order of their resources' names. ctx is the function's own context; for any
+// other one Grants returns nil. A function uses it to send its grants along with requests.
+func Grants(ctx context.Context) []fence.Grant {
+	if run, ok := ctx.Value(grantsKey{}).(*runContext); ok {
+		return slices.Clone(run.grants)
+	}
+	return nil
+}
+
+// nestedError is why the function whose context c is can't make a call for resources.
+func (c *runContext) nestedError(resources []string) error {
+	held := names(c.grants)
+	missing := uncovered(resources, c.grants)
+	switch {
+	case missing != "" && c.hold != nil:
+		return fmt.Errorf("%w: nested call: the function is that of a Hold of %s: name %s beside it in one Hold, and use the Hold's Runner", ErrInvalid, held, missing)
+	case missing != "":
+		return fmt.Errorf("%w: nested call: the function runs under %s: name %s beside it in one call", ErrInvalid, held, missing)
+	case c.hold != nil:
+		return fmt.Errorf("%w: nested call: the function is that of a Hold of %s: use the Hold's Runner", ErrInvalid, held)
+	}
+	return fmt.Errorf("%w: nested call: the function runs under %s: use the function's own transaction", ErrInvalid, held)
+}
+
+// uncovered returns the first of resources without a grant; "" if each has one.
+func uncovered(resources []string, grants []fence.Grant) (missing string) {
+	for _, resource := range resources {
+		if !slices.ContainsFunc(grants, func(g fence.Grant) bool { return g.Resource == resource }) {
+			return resource
+		}
+	}
+	return ""
 }

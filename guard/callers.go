@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -71,8 +72,6 @@ type callerRunner[Tx any] struct {
 	grants []fence.Grant // in order of their resources' names
 }
 
-var errNoGuard = fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
-
 // run runs op under all grants of b.
 func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
 	if err := b.admit(ctx, resources); err != nil {
@@ -81,7 +80,6 @@ func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op stora
 	report := b.guard.report.begin(ctx, resources, o)
 	ctx = report.ctx
 	defer report.report()
-	op = labelled(b.guard.profiles, resources, op)
 	report.Grants = slices.Clone(b.grants)
 	return report.ended(b.under(ctx, func(states grantStates, bounds bounds) error {
 		r := runs{options: o.forResources(resources, states.resources()), again: retryableUnderSameGrants}
@@ -99,7 +97,7 @@ func (b *callerRunner[Tx]) hold(ctx context.Context, resources []string, fn func
 		return err
 	}
 	return b.under(ctx, func(states grantStates, bounds bounds) error {
-		return retryHold(ctx, o, retryableUnderSameGrants, func() error { return b.guard.runHold(ctx, states, bounds, true, fn) })
+		return retryHold(ctx, o, retryableUnderSameGrants, func() error { return runHold(ctx, b.guard, states, bounds, true, fn) })
 	})
 }
 
@@ -134,22 +132,24 @@ func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error 
 
 // under calls do under the grants of b; Close waits for it.
 func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates, bounds bounds) error) error {
-	k := b.guard.keeper
+	g := b.guard
 	for _, l := range b.leases {
 		if err := l.Context().Err(); err != nil {
-			return asCallersGrantError(withCause(l.Context(), fmt.Errorf("guard: %s: %w", l.Grant().Resource, err)), b.grants)
+			return asCallersGrantError(turns.WithCause(l.Context(), fmt.Errorf("guard: %s: %w", l.Grant().Resource, err)), b.grants)
 		}
 	}
 	states := make(grantStates, len(b.grants))
 	for i, grant := range b.grants {
-		states[i] = &grantState{claim: storage.Claim{Grant: grant}, callers: true, travelled: !b.leased}
+		claim := storage.Claim{Grant: grant, Position: g.memory.position(grant.Resource)}
+		states[i] = &grantState{claim: claim, callers: true, travelled: !b.leased}
 	}
-	if err := endError(ctx); err != nil {
+	if err := turns.EndError(ctx); err != nil {
 		return err
 	}
-	if err := k.beginCallersCall(states); err != nil {
+	if err := g.turns.Enter(); err != nil {
 		return err
 	}
-	defer k.endCallersCall(states)
-	return asCallersGrantError(do(states, bounds{leases: b.leases, limit: k.cfg.MaxRun}), b.grants)
+	defer g.turns.Leave()
+	defer g.memory.endCallersCall(states)
+	return asCallersGrantError(do(states, bounds{leases: b.leases, limit: g.cfg.MaxRun}), b.grants)
 }

@@ -1,4 +1,4 @@
-package guard
+package turns
 
 // chain is a doubly linked list whose elements hold their own links, so that many short lists take
 // little memory. An element is in at most one chain at a time. The zero chain is empty.
