@@ -30,7 +30,7 @@ type orderRequest struct {
 	qty int
 	key string // the client's own name for this request
 	// grants under which it is to run; none: one that we acquire. They prove nothing about
-	// who sent them: a service that others than its own can reach has to authenticate them
+	// who sent them: a service that others than its own can reach has to authenticate them,
 	// since a grant that was made up shuts the true holder out.
 	grants []fence.Grant
 }
