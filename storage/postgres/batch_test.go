@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -173,7 +177,7 @@ func (s sends) RewriteQuery(context.Context, *pgx.Conn, string, []any) (string, 
 // seal notices, and the error says what stays.
 func TestBatch_WithACommitOfItsOwn(t *testing.T) {
 	t.Parallel()
-	for _, raw := range [][]string{{"commit"}, {"commit", "begin"}, {"commit and chain"}, {"rollback"}, {"rollback", "begin"}, {"prepare transaction 'x'"}} {
+	for _, raw := range [][]string{{"commit"}, {"commit", "begin"}, {"commit and chain"}, {"rollback", "begin"}} {
 		t.Run(strings.Join(raw, " "), func(t *testing.T) {
 			t.Parallel()
 			pool := newPool(t)
@@ -192,34 +196,12 @@ func TestBatch_WithACommitOfItsOwn(t *testing.T) {
 				mustExec(t, pool, "delete from item")
 			}
 			_, err := attempt(t.Context(), store, b, c)
-			require.Error(t, err)
 			require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store), "nothing was sealed")
-			if !strings.HasPrefix(raw[0], "prepare") {
-				require.ErrorIs(t, err, storage.ErrTxEnded)
-			}
+			require.ErrorIs(t, err, storage.ErrTxEnded)
 			next, _ := batchOf(insertItem, "z", 1)
 			write(t, store, c, next)
 		})
 	}
-}
-
-// A batch is sent again if a statement that was prepared for it no longer fits, unless another one
-// has committed what came before.
-func TestBatch_WithACommitOfItsOwnIsSentOnce(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	store := newStore(t, pool, nil)
-	const all = "select * from item"
-	prepared, _ := batchOf(all)
-	c := write(t, store, claim(t, store, grant(5, "a")), prepared)
-	mustExec(t, pool, "alter table item add column note text")
-	b, _ := batchOf(addOne)
-	b.Exec("select 1", sends("commit"))
-	b.Exec(all)
-	_, err := attempt(t.Context(), store, b, c)
-	require.ErrorIs(t, err, storage.ErrTxEnded)
-	require.ErrorContains(t, err, "0A000")
-	holds(t, pool, "x", 1)
 }
 
 // Several batches and other operations run in order in one transaction.
@@ -311,4 +293,104 @@ func TestBatch_ValidatesItsStatements(t *testing.T) {
 	write(t, store, c, b)
 	var wrong []struct{ One string }
 	require.ErrorContains(t, s.Decode(&wrong), "can't be decoded")
+}
+
+// A statement that begins or ends a transaction is refused before anything is sent, whatever
+// precedes its first word.
+func TestBatch_RefusesToEndItsTransaction(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, sql := range []string{
+		"commit", "COMMIT WORK", "commit and chain", "commit prepared 'x'", "end", "End transaction", "abort", "begin", "begin; select 1", "start transaction",
+		"rollback", "rollback;", "rollback work", "rollback transaction and no chain", "rollback prepared 'x'", "prepare transaction 'x'", "prepare/**/transaction'x'",
+		" \t\r\n\f\vcommit", ";; commit", "-- a\ncommit", "-- a\rcommit", "--\n--\ncommit", "/* a */commit", "/* /* a */ */ commit", "/* /*/ a */ b */ commit", "/***/commit", "/**//* -- */ -- /*\ncommit",
+	} {
+		b, _ := batchOf(insertItem, "x", 1)
+		b.Exec(sql)
+		b.Exec("begin")
+		_, err := attempt(t.Context(), store, b, c)
+		require.ErrorIs(t, err, fence.ErrInvalid, sql)
+		require.ErrorContains(t, err, strings.TrimRight(sql, ";"))
+		require.NotErrorIs(t, err, storage.ErrTxEnded)
+	}
+	holds(t, pool, "x", 0)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	b, _ := batchOf("commit")
+	require.ErrorIs(t, b.Run(t.Context(), tx), fence.ErrInvalid)
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+// A repeated batch with guard.Once doesn't run, and has the results of the first.
+func TestBatch_Once(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	g := newGuard(t, newStore(t, pool, nil))
+	mustExec(t, pool, "insert into item values ('x', 40)")
+	for range 3 {
+		b, added := batchOf(addToItem+" returning value", "x", 2)
+		added.MustAffect(1).Returning()
+		require.NoError(t, guard.Exec(t.Context(), g, "sku/x", b, guard.Once("order 7", nil)))
+		require.EqualValues(t, 1, added.RowsAffected())
+		var rows []struct{ Value int }
+		require.NoError(t, added.Decode(&rows))
+		require.Equal(t, 42, rows[0].Value)
+	}
+	holds(t, pool, "x", 42)
+	other, _ := batchOf(addToItem, "x", 2)
+	other.Exec(addToItem, "x", 2)
+	require.ErrorContains(t, guard.Exec(t.Context(), g, "sku/x", other, guard.Once("order 7", nil)), "not a batch of 2 statements")
+}
+
+// The answer to a batch is lost: whether it took effect is resolved. Its results are lost
+// too, but for what MustAffect has made sure of.
+func TestBatch_AnswerLost(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		action func() *pgproxy.Action
+		took   int64
+	}{
+		"reply lost": {pgproxy.SwallowReply, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t)
+			g := newGuard(t, f.store)
+			mustExec(t, f.pool, "insert into item values ('x', 0)")
+			b, certain := batchOf(addToItem, "x", 1)
+			certain.MustAffect(1)
+			unknown := b.Exec("select 1 as one").Returning()
+			warm, _ := batchOf(addToItem, "x", 0)
+			require.NoError(t, guard.Exec(t.Context(), g, "sku/x", warm))
+			var lost atomic.Bool
+			f.proxy.OnCommit(func(string) *pgproxy.Action {
+				if lost.Swap(true) {
+					return nil
+				}
+				return test.action()
+			})
+			err := guard.Exec(t.Context(), g, "sku/x", b)
+			holds(t, f.pool, "x", test.took)
+			if test.took == 0 {
+				require.True(t, guard.SafeToRetry(err), "%v", err)
+				return
+			}
+			require.NoError(t, err)
+			require.EqualValues(t, 1, certain.RowsAffected())
+			require.EqualValues(t, -1, unknown.RowsAffected())
+			require.ErrorContains(t, unknown.Decode(new(any)), "answer was lost")
+		})
+	}
+}
+
+// writes counts the writes to its connection.
+type writes struct {
+	net.Conn
+	n *atomic.Int64
+}
+
+func (w writes) Write(b []byte) (int, error) {
+	w.n.Add(1)
+	return w.Conn.Write(b)
 }

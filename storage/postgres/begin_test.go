@@ -220,17 +220,13 @@ func TestRun_FirstStatementKeepsToTheLimits(t *testing.T) {
 	for range 3 {
 		c = write(t, store, c, set("x", 1)) // pgx has prepared it on one connection
 	}
-	blocker, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, blocker.Rollback(context.Background())) }()
-	_, err = blocker.Exec(t.Context(), "lock table item in access exclusive mode")
-	require.NoError(t, err)
+	locked(t, pool, "lock table item in access exclusive mode")
 	for name, op := range map[string]storage.Op[pgx.Tx]{
 		"text": statement("delete from item"), "arguments": statement("delete from item where key = $1", "x"),
 		"query": get("y", new(int64)), "prepared": set("x", 1),
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		_, err = attempt(ctx, store, op, c)
+		_, err := attempt(ctx, store, op, c)
 		cancel()
 		require.ErrorAs(t, err, new(*postgres.TransientError), name)
 		require.ErrorContains(t, err, "55P03", name)
@@ -252,7 +248,7 @@ func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, proxy, _, direct := behindPooler(t)
-			pool := openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+			pool := openPool(t, proxy.DSN(), single)
 			store := newStore(t, pool, &postgres.Config{LockTimeout: 50 * time.Millisecond, StatementTimeout: 50 * time.Millisecond, NetworkTimeout: 50 * time.Millisecond, CleanupTimeout: 50 * time.Millisecond})
 			c := claim(t, direct, grant(5, "a"))
 			write(t, direct, c, op)
@@ -338,5 +334,68 @@ func TestBatch_BeginsInItsOnlyWrite(t *testing.T) {
 			require.EqualValues(t, 2, writes.Load()-before, "one that an eviction may have listed is looked at")
 			holds(t, pool, mode.String(), 4)
 		})
+	}
+}
+
+// A statement that a connection has prepared runs on after the server has forgotten it, or a change of
+// its table has made it unusable. The first statement of a function fails at most once, as pgx's own do; a
+// batch doesn't.
+func TestRun_OutlivesAPreparedStatement(t *testing.T) {
+	t.Parallel()
+	const set, read = "update thing set value = $1 where key = 'x'", "select * from thing where value = $1"
+	kinds := map[string]func(value any) storage.Op[pgx.Tx]{
+		"Exec": func(value any) storage.Op[pgx.Tx] { return statement(set, value) },
+		"Query": func(value any) storage.Op[pgx.Tx] {
+			return do(func(ctx context.Context, tx pgx.Tx) error {
+				rows, err := tx.Query(ctx, read, value)
+				if err != nil {
+					return err
+				}
+				rows.Close()
+				return rows.Err()
+			})
+		},
+		"batch": func(value any) storage.Op[pgx.Tx] {
+			b := &postgres.Batch{}
+			b.Exec(set, value).MustAffect(1)
+			b.Exec(set, value)
+			b.Exec(read, value)
+			b.Exec(read, value).Returning().MustAffect(1)
+			return b
+		},
+	}
+	dsn := migrated(t)
+	for name, change := range map[string]struct {
+		sql   string
+		value any // for the column then
+	}{
+		"deallocated":              {"deallocate all", 2},
+		"column added":             {"alter table thing add column more text", 2},
+		"column of another type":   {"alter table thing alter column value type text", "two"},
+		"column of a wider type":   {"alter table thing alter column value type bigint", int64(5000000000)},
+		"column of a smaller type": {"alter table thing alter column value type smallint", 2},
+	} {
+		for kind, op := range kinds {
+			for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe} {
+				t.Run(name+", "+kind+", "+mode.String(), func(t *testing.T) {
+					pool := openPool(t, dsn, single, inMode(mode))
+					mustExec(t, pool, "drop table if exists thing; create table thing (key text primary key, value int); insert into thing values ('x', 1)")
+					store := newStore(t, pool, nil)
+					c := claim(t, store, grant(5, "a"))
+					for range 3 {
+						c = write(t, store, c, op(1))
+					}
+					mustExec(t, pool, change.sql)
+					if claims, err := attempt(t.Context(), store, op(change.value), c); err == nil {
+						c = claims[0]
+					} else {
+						require.NotEqual(t, "batch", kind, err)
+					}
+					for range 2 {
+						c = write(t, store, c, op(change.value))
+					}
+				})
+			}
+		}
 	}
 }

@@ -1,9 +1,13 @@
 package postgres
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/storage"
 )
 
 func TestServerFacts_SayWhatIsNotSupported(t *testing.T) {
@@ -21,4 +25,17 @@ func TestServerFacts_SayWhatIsNotSupported(t *testing.T) {
 	require.ErrorContains(t, serverFacts{prepared: 1}.checkPrepared(false), "not supported")
 	require.NoError(t, serverFacts{prepared: 1}.checkPrepared(true))
 	require.NoError(t, serverFacts{}.checkPrepared(false))
+}
+
+// PostgreSQL 17 ends a session with this FATAL error when transaction_timeout has
+// passed. That is from its documentation: these tests run on servers without it.
+func TestExplain_TransactionTimeoutIsTransientAndNamed(t *testing.T) {
+	t.Parallel()
+	fatal := &pgconn.PgError{Severity: "FATAL", Code: "25P04", Message: "terminating connection due to transaction timeout", Routine: "ProcessInterrupts"}
+	for _, stage := range []storage.Stage{storage.StageClaim, storage.StageBegin, storage.StageRun, storage.StageSeal} {
+		err := new(Store).explain(t.Context(), fatal, false, stage)
+		require.ErrorAs(t, err, new(*TransientError), stage)
+		require.ErrorContains(t, err, "transaction_timeout", stage)
+		require.True(t, errors.Is(err, fatal), stage)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -82,7 +83,7 @@ func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 // The begin check's limits apply inside the transaction, and no longer after it.
 func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 	t.Parallel()
-	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	pool := openPool(t, migrated(t), single)
 	cfg := &postgres.Config{
 		LockTimeout: 11 * time.Millisecond, StatementTimeout: 12 * time.Second, IdleTimeout: 13 * time.Second,
 		NetworkTimeout: 14 * time.Second, CheckInterval: 15 * time.Second,
@@ -284,15 +285,11 @@ func TestBeginCheck_HoldsItsKeyWhenItLooks(t *testing.T) {
 	old := claimOnly(t, others, grant(5, "a"))
 	require.NoError(t, inOne(t, pool, beginCheckCall(old)), "which also loads what the session needs to know of the table")
 
-	successor, err := others.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = successor.Rollback(context.Background()) }()
-	_, err = successor.Exec(t.Context(), "lock fence.resource in access exclusive mode")
-	require.NoError(t, err)
+	successor := locked(t, others, "lock fence.resource in access exclusive mode")
 	begun := background(func() (struct{}, error) { return struct{}{}, inOne(t, pool, beginCheckCall(old)) })
 	pid := waiting(t, others, "relation")
 	require.Equal(t, 1, query[int](t, others, "select count(*) from pg_locks where locktype = 'advisory' and pid = $1", pid), "keys that the begin check holds")
-	_, err = successor.Exec(t.Context(), "select claim_one($1, 1, 6, 'b', 77)", resource)
+	_, err := successor.Exec(t.Context(), "select claim_one($1, 1, 6, 'b', 77)", resource)
 	require.NoError(t, err)
 	require.NoError(t, successor.Commit(t.Context()))
 	require.ErrorContains(t, receive(t, begun).err, "ZF001")
@@ -346,8 +343,7 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 			return nil
 		})))
 	}
-	other := grant(5, "a")
-	other.Resource = "sku/2"
+	other := grantOf("sku/2", 5)
 	open("another resource", claim(t, store, other))
 	open("earlier", claimOnly(t, pool, grant(5, "a")))
 	open("own", claimOnly(t, pool, grant(6, "b")))
@@ -412,4 +408,34 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+// A process is killed while the server runs a long statement for it. The server notices
+// that the client is gone, instead of keeping its locks until the statement ends.
+func TestRun_StatementOfADeadClientIsEnded(t *testing.T) {
+	t.Parallel()
+	const sleeping = "select count(*) = 1 from pg_stat_activity where query = 'select pg_sleep(3600)' and state = 'active' and datname = current_database()"
+	dsn := migrated(t)
+	pool := openPool(t, dsn)
+	mustExec(t, pool, "create table a_row (n integer); insert into a_row values (0)")
+	network, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	store := newStore(t, openPool(t, network.DSN()), &postgres.Config{CheckInterval: 100 * time.Millisecond, StatementTimeout: time.Hour})
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- txn.Run(context.Background(), do(func(ctx context.Context, tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "update a_row set n = 1"); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "select pg_sleep(3600)")
+			return err
+		}))
+	}()
+	eventually(t, pool, sleeping)
+	require.NoError(t, network.Close()) // so no cancel request can arrive either
+	require.Error(t, <-ended)
+	eventually(t, pool, "select not ("+sleeping+")")
+	mustExec(t, pool, "update a_row set n = 2")
+	require.Equal(t, 2, query[int](t, pool, "select n from a_row"))
 }

@@ -106,8 +106,7 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
-	other := grant(5, "a")
-	other.Resource = "sku/2"
+	other := grantOf("sku/2", 5)
 	a, b := claim(t, store, grant(5, "a")), claim(t, store, other)
 	if a.Resource > b.Resource {
 		a, b = b, a

@@ -3,12 +3,13 @@ package postgres_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -33,10 +34,8 @@ func TestPrune_IsNotMisledByAClockThatJumped(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	require.NoError(t, err)
-	defer g.Close(context.Background())
-	_, err = store.Prune(t.Context())
+	g := newGuard(t, store)
+	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	steadyFor(t, pool, "30 days")
 	order := func() {
@@ -95,14 +94,63 @@ func TestPrune_NeverWaitsForALock(t *testing.T) {
 	mustExec(t, pool, `insert into fence.operation (resource, key, request, tx, at)
 		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - interval '7 days 1 hour' from generate_series(1, 3) i`)
 	for _, lock := range []string{"select from fence.forget_clock for update", "select from fence.operation where key = 'k1' for update"} {
-		other, err := pool.Begin(t.Context())
-		require.NoError(t, err)
-		defer func() { _ = other.Rollback(context.Background()) }()
-		_, err = other.Exec(t.Context(), lock)
-		require.NoError(t, err)
-		_, err = store.Prune(t.Context())
+		other := locked(t, pool, lock)
+		_, err := store.Prune(t.Context())
 		require.NoError(t, err, lock)
 		require.NoError(t, other.Rollback(context.Background()))
 	}
 	require.Equal(t, "k1", query[string](t, pool, "select string_agg(key, ' ') from fence.operation"))
+}
+
+// What was set is read, also if it was set by SQL.
+func TestPolicy_IsReadAndSet(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	const day = 24 * time.Hour
+	read := func() postgres.Policy {
+		t.Helper()
+		p, err := postgres.ReadPolicy(t.Context(), pool, "")
+		require.NoError(t, err)
+		return p
+	}
+	require.Equal(t, postgres.Policy{KeepEntries: 1000, KeepOnce: 7 * day}, read())
+	for want, p := range map[string]postgres.Policy{
+		"90 days 1 7 days":                {Keep: 90 * day, KeepEntries: 1, KeepOnce: 7 * day},
+		"1 day 12:00:00 1000 00:01:00":    {Keep: 36 * time.Hour, KeepEntries: 1000, KeepOnce: time.Minute},
+		"100000 days 1000000 100000 days": {Keep: 100_000 * day, KeepEntries: 1_000_000, KeepOnce: 100_000 * day},
+		"5 7 days":                        {KeepEntries: 5, KeepOnce: 7 * day},
+	} {
+		require.NoError(t, postgres.SetPolicy(t.Context(), pool, "", p))
+		require.Equal(t, want, query[string](t, pool, "select concat_ws(' ', history_keep, history_keep_entries, once_retention) from fence.setting"))
+		require.Equal(t, p, read())
+	}
+	mustExec(t, pool, "update fence.setting set history_keep = '3 months', history_keep_entries = 5, once_retention = '2 weeks'")
+	require.Equal(t, postgres.Policy{Keep: 90 * day, KeepEntries: 5, KeepOnce: 14 * day}, read())
+}
+
+// The bounds of the call lie within those of the table, which no SQL passes.
+func TestPolicy_IsBounded(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	good := postgres.Policy{Keep: time.Hour, KeepEntries: 1, KeepOnce: time.Minute}
+	require.NoError(t, postgres.SetPolicy(t.Context(), pool, "", good))
+	for _, change := range []func(*postgres.Policy){
+		func(p *postgres.Policy) { p.Keep = -1 },
+		func(p *postgres.Policy) { p.Keep = time.Hour - 1 },
+		func(p *postgres.Policy) { p.Keep = 100_001 * 24 * time.Hour },
+		func(p *postgres.Policy) { p.KeepEntries = 0 },
+		func(p *postgres.Policy) { p.KeepOnce = time.Minute - 1 },
+		func(p *postgres.Policy) { p.KeepOnce = 100_001 * 24 * time.Hour },
+	} {
+		p := good
+		change(&p)
+		require.ErrorIs(t, postgres.SetPolicy(t.Context(), pool, "", p), fence.ErrInvalid)
+	}
+	for _, set := range []string{"history_keep = '59 minutes'", "history_keep = '278 years'", "history_keep_entries = 0", "once_retention = '59 seconds'", "once_retention = '278 years'"} {
+		_, err := pool.Exec(t.Context(), "update fence.setting set "+set)
+		require.ErrorContains(t, err, "23514", set)
+	}
+	read, err := postgres.ReadPolicy(t.Context(), pool, "")
+	require.NoError(t, err)
+	require.Equal(t, good, read)
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/storage"
 )
 
 // pause blocks the first call that reaches it, until it is resumed.
@@ -121,63 +123,6 @@ func TestRun_NoCallLeftBehindTakesEffect(t *testing.T) {
 	}
 }
 
-// rewriter records which connection it is given.
-type rewriter struct{ conn *pgx.Conn }
-
-func (r *rewriter) RewriteQuery(_ context.Context, conn *pgx.Conn, _ string, _ []any) (string, []any, error) {
-	r.conn = conn
-	return "select $1::int", []any{1}, nil
-}
-
-// rowScanner does something with the row that it is scanned into.
-type rowScanner func(pgx.Rows) error
-
-func (f rowScanner) ScanRow(rows pgx.Rows) error { return f(rows) }
-
-// Callbacks that pgx makes during a call don't get the connection either.
-func TestTx_HidesItsConnectionFromCallbacks(t *testing.T) {
-	t.Parallel()
-	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		nested, err := tx.Begin(ctx)
-		require.NoError(t, err)
-		r := &rewriter{}
-		for _, tx := range []pgx.Tx{tx, nested} {
-			_, err := tx.Exec(ctx, "", r)
-			require.NoError(t, err)
-			require.Nil(t, r.conn, "Exec")
-			rows, err := tx.Query(ctx, "", pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats{1}, pgx.QueryResultFormatsByOID{}, pgx.NamedArgs{}, r)
-			require.NoError(t, err)
-			rows.Close()
-			require.Nil(t, r.conn, "Query")
-			require.NoError(t, tx.QueryRow(ctx, "", r).Scan(new(int)))
-			require.Nil(t, r.conn, "QueryRow")
-			batch := &pgx.Batch{}
-			batch.Queue("", r)
-			require.NoError(t, tx.SendBatch(ctx, batch).Close())
-			require.Nil(t, r.conn, "SendBatch")
-			require.Equal(t, []any{r}, batch.QueuedQueries[0].Arguments, "the batch is the operation's own")
-		}
-
-		called := 0
-		scanner := rowScanner(func(rows pgx.Rows) error {
-			called++
-			require.Nil(t, rows.Conn())
-			return rows.Scan(new(int))
-		})
-		require.NoError(t, tx.QueryRow(ctx, "select 1").Scan(scanner))
-		rows, err := tx.Query(ctx, "select 1")
-		require.NoError(t, err)
-		_, err = pgx.ForEachRow(rows, []any{scanner}, func() error { return nil })
-		require.NoError(t, err)
-		batch := &pgx.Batch{}
-		batch.Queue("select 1").QueryRow(func(row pgx.Row) error { return row.Scan(scanner) })
-		require.NoError(t, tx.SendBatch(ctx, batch).Close())
-		require.Equal(t, 3, called)
-		return nil
-	})
-	require.NoError(t, err)
-}
-
 // scanner is a sql.Scanner.
 type scanner func(src any) error
 
@@ -185,49 +130,100 @@ func (f scanner) Scan(src any) error { return f(src) }
 
 var _ sql.Scanner = scanner(nil)
 
-// A result is for one goroutine at a time: closing it doesn't free the connection
-// while another one reads it.
-func TestTx_ResultIsForOneGoroutineAtATime(t *testing.T) {
+// slow blocks a statement between the check of the transaction and the sending.
+type slow struct{ reached, goOn chan struct{} }
+
+func (s slow) RewriteQuery(_ context.Context, _ *pgx.Conn, sql string, _ []any) (string, []any, error) {
+	close(s.reached)
+	<-s.goOn
+	return sql, nil, nil
+}
+
+// A statement that a goroutine of the operation's has begun and not sent yet when
+// the operation returns never takes effect: neither by itself nor in the
+// transaction that the connection would run next.
+func TestRun_StatementLeftBehindTakesNoEffect(t *testing.T) {
 	t.Parallel()
-	for name, op := range map[string]func(ctx context.Context, tx pgx.Tx, held *pause){
-		"Rows": func(ctx context.Context, tx pgx.Tx, held *pause) {
-			rows, err := tx.Query(ctx, "select generate_series(1, 3)")
-			require.NoError(t, err)
-			require.True(t, rows.Next())
-			scanned := make(chan error)
-			go func() { scanned <- rows.Scan(scanner(func(any) error { held.come(); return nil })) }()
-			receive(t, held.reached)
-			require.False(t, rows.Next())
-			require.ErrorContains(t, rows.Err(), "in use")
-			held.resume()
-			require.NoError(t, receive(t, scanned))
-			require.ErrorContains(t, rows.Err(), "in use", "no end of the rows was reached")
-			rows.Close()
-		},
-		"BatchResults of a callback": func(ctx context.Context, tx pgx.Tx, held *pause) {
-			batch := &pgx.Batch{}
-			batch.Queue("select 1").Fn = func(results pgx.BatchResults) error {
+	for name, returned := range map[string]error{"nil": nil, "an error": errors.New("never mind")} {
+		t.Run(name, func(t *testing.T) {
+			pool := openPool(t, migrated(t), single)
+			store := newStore(t, pool, nil)
+			c := claim(t, store, grant(5, "a"))
+			held := slow{make(chan struct{}), make(chan struct{})}
+			late := make(chan error, 1)
+			_, err := attempt(t.Context(), store, do(func(_ context.Context, tx pgx.Tx) error {
 				go func() {
-					_ = results.QueryRow().Scan(scanner(func(any) error { held.come(); return nil }))
+					_, err := tx.Exec(context.Background(), "insert into item values ('late', 1)", held)
+					late <- err
 				}()
 				receive(t, held.reached)
-				return nil
-			}
-			require.ErrorContains(t, tx.SendBatch(ctx, batch).Close(), "in use")
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool := openPool(t, migrated(t), one)
-			store := newStore(t, pool, nil)
-			held := newPause()
-			defer held.resume()
-			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-				require.NoError(t, set("x", 1)(ctx, tx))
-				op(ctx, tx, held)
-				return nil
-			}), claim(t, store, grant(5, "a")))
+				return returned
+			}), c)
 			require.ErrorContains(t, err, "wait for goroutines")
-			holds(t, pool, "x", 0)
+			if returned != nil {
+				require.ErrorIs(t, err, returned)
+			}
+			write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
+				close(held.goOn)
+				require.Error(t, receive(t, late))
+				return nil
+			}))
+			holds(t, pool, "late", 0)
 		})
 	}
+}
+
+func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	held := slow{make(chan struct{}), make(chan struct{})}
+	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+		other := make(chan error, 1)
+		go func() {
+			_, err := tx.Exec(ctx, "insert into item values ('x', 1)", held)
+			other <- err
+		}()
+		receive(t, held.reached)
+		_, err := tx.Exec(ctx, "insert into item values ('y', 1)")
+		require.ErrorContains(t, err, "wait for goroutines")
+		close(held.goOn)
+		return receive(t, other)
+	}))
+	holds(t, pool, "x", 1)
+	holds(t, pool, "y", 0)
+}
+
+// An error of the operation's own that looks like one of ours is not taken for it.
+func TestRun_UsersOwnErrorIsNoRejection(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, state := range []string{"ZF001", "ZF003"} {
+		_, err := attempt(t.Context(), store, statement("do $$ begin raise exception 'mine' using errcode = '"+state+"'; end $$"), c)
+		require.ErrorContains(t, err, "mine")
+		require.NotErrorIs(t, err, storage.ErrStaleToken)
+		require.NotErrorIs(t, err, storage.ErrTxEnded)
+	}
+	rejections, err := store.Rejections(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Empty(t, rejections)
+}
+
+// If the rejection is why the context ended, its error doesn't mention the context.
+func TestRun_RejectionIsNotTiedToTheEndOfTheContext(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := attempt(ctx, store, do(func(ctx context.Context, tx pgx.Tx) error {
+		claimOnly(t, pool, grant(6, "b"))
+		cancel()
+		return set("x", 1)(ctx, tx)
+	}), claim(t, store, grant(5, "a")))
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Regexp(t, `token 5 was superseded by 6 \(b, claimed .* s ago\)$`, err.Error())
 }

@@ -26,13 +26,9 @@ func TestClaim_IsAloneWithTheFence(t *testing.T) {
 		token int
 		meets error
 	}{{5, nil}, {7, storage.ErrStaleToken}} {
-		other, err := pool.Begin(t.Context())
-		require.NoError(t, err)
-		defer func() { _ = other.Rollback(context.Background()) }()
-		_, err = other.Exec(t.Context(), "select claim_one($1, 1, $2, 'a', 9)", resource, underWay.token)
-		require.NoError(t, err)
+		other := locked(t, pool, "select claim_one($1, 1, $2, 'a', 9)", resource, underWay.token)
 
-		_, err = impatient.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
+		_, err := impatient.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 		require.ErrorContains(t, err, "55P03")
 		later := background(func() (storage.Claim, error) { return claimOne(context.Background(), store, grant(5, "a")) })
 		waiting(t, pool, "transactionid")
@@ -46,17 +42,12 @@ func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour, IdleTimeout: time.Hour})
-	other := grant(1, "a")
-	other.Resource = "sku/2"
+	other := grantOf("sku/2", 1)
 	one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
 	upwards, downwards := begin(t, store, one, two), begin(t, store, two, one)
 	require.NoError(t, upwards.Run(t.Context(), set("loser", 1)))
 	require.NoError(t, downwards.Run(t.Context(), set("winner", 1)))
-	last, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = last.Rollback(context.Background()) }()
-	_, err = last.Exec(t.Context(), "select from fence.resource where id = $1 for no key update", two.Resource)
-	require.NoError(t, err)
+	last := locked(t, pool, "select from fence.resource where id = $1 for no key update", two.Resource)
 
 	first := background(func() ([]storage.Claim, error) { return downwards.Commit(context.Background(), nil) })
 	waiting(t, pool, "transactionid")
@@ -105,12 +96,12 @@ func TestClaim_OfSeveralCreatesBeforeItLocks(t *testing.T) {
 }
 
 // locked begins a transaction with sql.
-func locked(t *testing.T, pool *pgxpool.Pool, sql string) pgx.Tx {
+func locked(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	_, err = tx.Exec(t.Context(), sql)
+	_, err = tx.Exec(t.Context(), sql, args...)
 	require.NoError(t, err)
 	return tx
 }

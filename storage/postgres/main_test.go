@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
@@ -114,6 +115,11 @@ func newStore(t testing.TB, pool *pgxpool.Pool, cfg *postgres.Config) *postgres.
 	store, err := postgres.NewStore(pool, &own)
 	require.NoError(t, err)
 	return store
+}
+
+func newGuard(t testing.TB, store storage.Store[pgx.Tx]) *guard.Guard[pgx.Tx] {
+	t.Helper()
+	return guardtest.New(t, store)
 }
 
 // levels are the isolation levels that guarded transactions can run at.
@@ -296,4 +302,23 @@ func requireNotReady(t testing.TB, err error, want postgres.NotReadyReason, msgA
 	require.ErrorAs(t, err, &notReady, msgAndArgs...)
 	require.Equal(t, want, notReady.Reason, msgAndArgs...)
 	require.ErrorIs(t, err, postgres.ErrNotReady, msgAndArgs...)
+}
+
+func TestStore_PassesTheContract(t *testing.T) {
+	t.Parallel()
+	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newPool(t), nil) })
+}
+
+// harness adapts a store on a pool to the contract.
+func harness(t *testing.T, pool *pgxpool.Pool, cfg *postgres.Config) guardtest.Harness[pgx.Tx] {
+	read := func(ctx context.Context, q querier, key string) (value int64, err error) {
+		err = q.QueryRow(ctx, "select coalesce((select value from item where key = $1), 0)", key).Scan(&value)
+		return value, err
+	}
+	return guardtest.Harness[pgx.Tx]{
+		Store: newStore(t, pool, cfg),
+		Get:   func(ctx context.Context, tx pgx.Tx, key string) (int64, error) { return read(ctx, tx, key) },
+		Set:   func(ctx context.Context, tx pgx.Tx, key string, value int64) error { return set(key, value)(ctx, tx) },
+		Read:  func(ctx context.Context, key string) (int64, error) { return read(ctx, pool, key) },
+	}
 }

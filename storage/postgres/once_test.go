@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -101,19 +99,6 @@ func TestRecall_AnswersNothingThatNoStandbyHas(t *testing.T) {
 	require.Equal(t, "1", string(result))
 }
 
-// An operation with Once works with a pool of one connection.
-func TestOnce_NeedsOneConnection(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
-	g, err := guard.New(guardtest.NewLocker(), newStore(t, pool, nil), nil)
-	require.NoError(t, err)
-	defer g.Close(context.Background())
-	for range 2 {
-		require.NoError(t, doOnce(t.Context(), g, []string{"r", "s"}, add("x", 1), guard.Once("k", nil)))
-	}
-	holds(t, pool, "x", 1)
-}
-
 // A key is kept only by a seal, for a resource whose fence it moves: otherwise other
 // transactions would not notice it. So a transaction of one resource can't make an operation
 // on another one count as done.
@@ -121,8 +106,7 @@ func TestKeep_WithoutItsMoveIsRejected(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
-	other := grant(5, "a")
-	other.Resource = "sku/2"
+	other := grantOf("sku/2", 5)
 	c, o := claim(t, store, grant(5, "a")), claim(t, store, other)
 	keeping := func(c storage.Claim, kept string) string {
 		return beginCheckCall(c) + "; " + strings.TrimSuffix(sealCall(c, 77), ")") + ", " + kept + ")"

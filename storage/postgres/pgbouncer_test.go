@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // startPooler starts a PgBouncer in transaction mode in front of server.
@@ -152,40 +150,4 @@ func lax(t testing.TB, pool *pgxpool.Pool) {
 	name := pgx.Identifier{query[string](t, pool, "select current_database()")}.Sanitize()
 	mustExec(t, pool, "alter database "+name+" set synchronous_commit = off")
 	mustExec(t, pool, "alter database "+name+" set client_min_messages = error")
-}
-
-// pgx's default, named prepared statements, fails on server connections that lack the
-// statement or have one of that name. The error says what to do.
-func TestPooler_CachedStatementsAreNamed(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
-	cached := func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement }
-	named := func(err error) {
-		t.Helper()
-		requireNotReady(t, err, postgres.Unsupported)
-		require.ErrorContains(t, err, "default_query_exec_mode=exec")
-	}
-	require.NoError(t, newStore(t, openPooled(t, pooler, dsn, cached), nil).Check(t.Context()))
-	store := newStore(t, openPooled(t, pooler, dsn, cached), nil)
-	named(store.Check(t.Context()))
-
-	good := newStore(t, openPooled(t, pooler, dsn), nil)
-	first := newStore(t, openPooled(t, pooler, dsn, cached), nil)
-	for _, read := range []func(s *postgres.Store) error{
-		func(s *postgres.Store) error { _, err := s.Entries(t.Context(), resource, 0, 1); return err },
-		func(s *postgres.Store) error { _, err := s.Rejections(t.Context(), resource, 1); return err },
-	} {
-		require.NoError(t, read(first))
-		named(read(store))
-	}
-	c := claim(t, good, grant(5, "a"))
-	second := do(func(ctx context.Context, tx pgx.Tx) error { // pgx sends it, and prepares it
-		return errors.Join(statement("select 1")(ctx, tx), get("x", new(int64))(ctx, tx))
-	})
-	_, err := attempt(t.Context(), first, second, c)
-	require.NoError(t, err)
-	_, err = attempt(t.Context(), store, second, claim(t, good, c.Grant))
-	named(err)
-
 }

@@ -1,19 +1,16 @@
 package postgres_test
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -149,7 +146,7 @@ func behindPoolerOf(t *testing.T, dsn string, options ...func(*pgxpool.Config)) 
 	proxy, err := pgproxy.New(dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	pool = openPool(t, proxy.DSN(), append(options, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })...)
+	pool = openPool(t, proxy.DSN(), append(options, single)...)
 	return pool, proxy, newStore(t, pool, nil), newStore(t, openPool(t, dsn), nil)
 }
 
@@ -228,14 +225,12 @@ func TestCommit_EndedByAPoolerBeforeTheSealIsNamed(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			pool, proxy, store, _ := behindPooler(t)
-			g, err := guard.New(guardtest.NewLocker(), storage.Store[pgx.Tx](store), nil)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
+			g := newGuard(t, store)
 			onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
 				ask(end)
 				return ask(sql)
 			})
-			err = guard.Do(t.Context(), g, resource, add("x", 1), guard.Retryable())
+			err := guard.Do(t.Context(), g, resource, add("x", 1), guard.Retryable())
 			require.ErrorIs(t, err, want)
 			require.False(t, guard.SafeToRetry(err))
 			holds(t, pool, "x", 1)

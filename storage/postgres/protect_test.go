@@ -283,11 +283,7 @@ func TestProtected_SaysThatTheCheckAtCommitIsNotIntact(t *testing.T) {
 		"another function":  "create or replace function nothing() returns trigger language plpgsql as 'begin return null; end'; " + drop + create + "insert or update of round on fence.pending_write deferrable initially deferred for each row execute function nothing()" + always,
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx, err := r.admin.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
-			_, err = tx.Exec(t.Context(), change)
-			require.NoError(t, err)
+			tx := locked(t, r.admin, change)
 			var problem string
 			require.NoError(t, tx.QueryRow(t.Context(), "select problem from fence.protected_table").Scan(&problem))
 			require.Contains(t, problem, "the check at COMMIT")

@@ -6,6 +6,8 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -124,18 +126,14 @@ func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 	policy(t, pool, "90 days", 1)
 	const prune = "select o_entries + o_rejections from fence.prune_by_policy('', 1000)"
 
-	holding, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = holding.Rollback(context.Background()) }()
-	_, err = holding.Exec(t.Context(), "insert into fence.hold (name, reason) values ($1, 'case 7')", resource)
-	require.NoError(t, err)
+	holding := locked(t, pool, "insert into fence.hold (name, reason) values ($1, 'case 7')", resource)
 	pruned := make(chan int64, 1)
 	go func() { pruned <- query[int64](t, pool, prune) }()
 	waiting(t, pool, "relation")
 	require.NoError(t, holding.Commit(t.Context()))
 	require.Zero(t, <-pruned)
 
-	_, err = postgres.ReleaseHistory(t.Context(), pool, "", resource)
+	_, err := postgres.ReleaseHistory(t.Context(), pool, "", resource)
 	require.NoError(t, err)
 	pruning, err := pool.Begin(t.Context())
 	require.NoError(t, err)
@@ -163,11 +161,7 @@ func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 	reject()
 	aged(t, pool, "100 days")
 	policy(t, pool, "90 days", 1000)
-	counting, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = counting.Rollback(context.Background()) }()
-	_, err = counting.Exec(t.Context(), "update fence.rejection set count = count + 1, last_at = clock_timestamp()")
-	require.NoError(t, err)
+	counting := locked(t, pool, "update fence.rejection set count = count + 1, last_at = clock_timestamp()")
 	pruned, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, pruned)
@@ -175,37 +169,64 @@ func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 	require.EqualValues(t, 2, query[int64](t, pool, "select count from fence.rejection"))
 }
 
-// A checkpoint is restored before or after its history, by a dump of the data alone: it can be
-// made where nothing before it would become free to go.
-func TestCheckpoint_IsRestored(t *testing.T) {
+// A prune rests for as long as each transaction took, but for the last, and an
+// interrupt ends the rest.
+func TestPrune_Rests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, n := time.Now(), 0
+		require.NoError(t, postgres.InTurns(t.Context(), func() (more bool, err error) {
+			time.Sleep(time.Second)
+			n++
+			return n < 3, nil
+		}))
+		require.Equal(t, 5*time.Second, time.Since(began))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		began = time.Now()
+		err := postgres.InTurns(ctx, func() (more bool, err error) {
+			time.Sleep(time.Second)
+			time.AfterFunc(time.Second/2, cancel)
+			return true, nil
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 3*time.Second/2, time.Since(began))
+	})
+}
+
+// A prune of a history with a gap would hide the gap. It leaves that history as it is, says
+// so each time, and prunes what comes after it.
+func TestPrune_LeavesAHistoryWithAGap(t *testing.T) {
 	t.Parallel()
-	order := []string{"checkpoint", "history"}
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
-	written(t, store, grant(5, "a"), 9)
+	for i := range 6 {
+		g := grant(5, "a")
+		g.Resource = fmt.Sprintf("sku/%d", i)
+		written(t, store, g, 5)
+	}
 	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 5)
-	_, err := store.Prune(t.Context())
-	require.NoError(t, err)
-	policy(t, pool, "90 days", 1000)
-	want := []int64{1, 6, 7, 8, 9, 10}
-	require.Equal(t, want, seqs(t, pool))
-	for _, table := range order {
-		mustExec(t, pool, "create table saved_"+table+" as select * from fence."+table)
+	policy(t, pool, "90 days", 2)
+	for i, missing := range []string{"seq = 3", "seq < 3", "seq = 4", "true"} {
+		unprotected(t, pool, "delete from fence.history where "+missing+" and resource = (select id from fence.resource where name = $1)", fmt.Sprintf("sku/%d", i))
 	}
-	unprotected(t, pool, "delete from fence.history")
-	mustExec(t, pool, `alter table fence.checkpoint disable trigger protect_checkpoint_rows;
-		delete from fence.checkpoint;
-		alter table fence.checkpoint enable always trigger protect_checkpoint_rows`)
-	for _, table := range order {
-		mustExec(t, pool, "insert into fence."+table+" select * from saved_"+table)
-	}
-	require.Equal(t, want, seqs(t, pool))
-	verifyChain(t, pool)
-	_, err = pool.Exec(t.Context(), "delete from fence.history where seq = 6")
-	require.ErrorContains(t, err, "ZF009")
-	policy(t, pool, "90 days", 1)
-	_, err = store.Prune(t.Context())
+	const text = "postgres: pruning: postgres: entries are missing from the history: sku/0, sku/1, sku/2 and 1 more; the prune deleted none of their entries; \"fencectl audit verify\" shows what is missing"
+	before := len(seqs(t, pool))
+
+	counted, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{DryRun: true})
+	require.EqualError(t, err, text)
+	requireNotReady(t, err, postgres.HistoryGap)
+	require.Equal(t, postgres.Pruned{Entries: 2 * 3}, counted)
+
+	pruned, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Resources: "sku/[0-4]"})
 	require.NoError(t, err)
-	require.Equal(t, []int64{1, 10}, seqs(t, pool))
+	require.Zero(t, pruned)
+	pruned, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{KeepEntries: 3})
+	require.EqualError(t, err, text)
+	require.Equal(t, postgres.Pruned{Entries: 2 * 2}, pruned)
+
+	pruned, err = store.Prune(t.Context())
+	require.EqualError(t, err, text)
+	requireNotReady(t, err, postgres.HistoryGap)
+	require.Equal(t, postgres.Pruned{Entries: 2}, pruned)
+	require.Len(t, seqs(t, pool), before-6)
 }

@@ -143,8 +143,7 @@ func TestPrune_ByTheOwner(t *testing.T) {
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
 	written(t, store, grant(5, "a"), 5)
-	g := grant(5, "a")
-	g.Resource = "other_1"
+	g := grantOf("other_1", 5)
 	written(t, store, g, 5)
 	aged(t, pool, "2 hours")
 	prune := func(r postgres.PruneOptions) int64 {
@@ -227,26 +226,6 @@ func TestPrune_KeepsWhatIsNeeded(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A fence that was deleted by hand is rebuilt from what a prune has left: older tokens stay
-// rejected.
-func TestPrune_LeavesWhatRebuildsAFence(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	written(t, store, grant(5, "a"), 3)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 1)
-	_, err := store.Prune(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []int64{1, 4}, seqs(t, pool))
-	unprotected(t, pool, "delete from fence.resource")
-	_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(4, "z")})
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	write(t, store, claim(t, store, grant(6, "b")), set("x", 1))
-	require.Equal(t, []int64{1, 4, 5, 6}, seqs(t, pool))
-	verifyChain(t, pool)
 }
 
 // A claimant that has seen a position whose entry was pruned has not seen too much. One that has seen

@@ -166,16 +166,12 @@ func TestResolve_WaitsForASealUnderWay(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
 	c := claim(t, f.store, grant(5, "a"))
-	other, err := f.pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = other.Rollback(context.Background()) }()
-	_, err = other.Exec(t.Context(), "select from fence.resource for no key update")
-	require.NoError(t, err)
+	other := locked(t, f.pool, "select from fence.resource for no key update")
 	d := storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9}
 	impatient := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Millisecond})
 	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = impatient.Resolve(bounded, d)
+	_, err := impatient.Resolve(bounded, d)
 	require.ErrorContains(t, err, "55P03", "it waits for longer than its LockTimeout")
 
 	waiter := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
@@ -227,15 +223,11 @@ func TestCommit_EndedBeforeTheSealIsNotInDoubt(t *testing.T) {
 			}
 			return tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid)
 		})))
-		locked, err := pool.Begin(t.Context())
-		require.NoError(t, err)
-		defer func() { _ = locked.Rollback(context.Background()) }()
-		_, err = locked.Exec(t.Context(), "select from fence.resource for no key update")
-		require.NoError(t, err)
+		locked := locked(t, pool, "select from fence.resource for no key update")
 		commit := background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
 		require.Equal(t, pid, waiting(t, pool, "transactionid"))
 		mustExec(t, pool, "select pg_terminate_backend($1, 10000)", pid)
-		err = receive(t, commit).err
+		err := receive(t, commit).err
 		require.False(t, errors.As(err, new(*storage.InDoubtError)), "%v", err)
 		var transient *postgres.TransientError
 		require.ErrorAs(t, err, &transient)

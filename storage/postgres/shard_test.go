@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -131,40 +130,6 @@ func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, <-renamed)
 	require.Equal(t, 1, listed)
-}
-
-// A claim that comes while a shard is being renamed sees the new name.
-func TestShard_ClaimDuringARenameIsRejected(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 2}))
-	store := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 2}, LockTimeout: time.Hour, StatementTimeout: time.Hour})
-	claim(t, store, grant(4, "a"))
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), "update fence.setting set shard = '1 of 4, rule 1'")
-	require.NoError(t, err)
-	claimed := make(chan error, 1)
-	go func() {
-		_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "b")})
-		claimed <- err
-	}()
-	waitsForLock(t, pool)
-	require.NoError(t, tx.Commit(t.Context()))
-	requireNotReady(t, <-claimed, postgres.OtherShard)
-}
-
-func TestSetShard_WaitsForClaimsUnderWay(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	tx := claimUnderWay(t, pool, "")
-	set := make(chan error, 1)
-	store := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 2}, LockTimeout: time.Hour, StatementTimeout: time.Hour})
-	go func() { set <- store.SetShard(t.Context()) }()
-	waitsForLock(t, pool)
-	require.NoError(t, tx.Commit(t.Context()))
-	requireNotReady(t, <-set, postgres.OtherShard)
 }
 
 func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {

@@ -1,13 +1,20 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"net/url"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -199,4 +206,155 @@ func (r *replicated) awaitSent(t *testing.T) (pid int) {
 	pid = waiting(t, r.direct, "SyncRep")
 	eventually(t, r.direct, "select coalesce(bool_and(flush_lsn >= pg_current_wal_flush_lsn()), true) from pg_stat_replication")
 	return pid
+}
+
+// addressOf is where a server listens.
+func addressOf(t *testing.T, dsn string) *string {
+	t.Helper()
+	cfg, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	address := fmt.Sprintf("%s:%d", cfg.Host, cfg.Port)
+	return &address
+}
+
+// A pool may have connections to a server that has become a standby. The store closes them, and goes
+// on with one to the primary. While there is no other server, the call may be made again.
+func TestStore_LeavesAServerThatIsAStandby(t *testing.T) {
+	t.Parallel()
+	r := newReplicated(t)
+	dsn := r.direct.Config().ConnString()
+	primary, standby := addressOf(t, dsn), addressOf(t, r.standby.DSN())
+	eventually(t, r.direct, "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication")
+	reads := func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
+		txn, err := store.BeginReadOnly(ctx, c)
+		if err != nil {
+			return err
+		}
+		defer txn.Rollback(ctx)
+		if err := txn.Run(ctx, statement("select 1")); err != nil {
+			return err
+		}
+		_, err = txn.Commit(ctx, nil)
+		return err
+	}
+	runs := func(op storage.Op[pgx.Tx]) func(context.Context, *postgres.Store, storage.Claim) error {
+		return func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
+			_, err := attempt(ctx, store, op, c)
+			return err
+		}
+	}
+	var batch postgres.Batch
+	batch.Exec("update item set value = value")
+	for name, use := range map[string]func(context.Context, *postgres.Store, storage.Claim) error{
+		"claim": func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
+			_, err := store.Claim(ctx, c)
+			return err
+		},
+		"look-up": func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
+			_, _, err := store.Recall(ctx, storage.OnceKey{Key: "k"}, c)
+			return err
+		},
+		"resolve": func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
+			_, err := store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
+			return err
+		},
+		"statement":                runs(statement("update item set value = value")),
+		"statement with arguments": runs(statement("update item set value = $1 where key = 'none'", 1)),
+		"several statements":       runs(statement("select 1; select 2")),
+		"no statement":             runs(do(func(context.Context, pgx.Tx) error { return nil })),
+		"batch":                    runs(&batch),
+		"read only":                reads,
+		"check":                    func(ctx context.Context, store *postgres.Store, _ storage.Claim) error { return store.Check(ctx) },
+	} {
+		var to atomic.Pointer[string]
+		to.Store(primary)
+		pool := openPool(t, dsn, single, func(cfg *pgxpool.Config) {
+			cfg.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, *to.Load())
+			}
+		})
+		store := newStore(t, pool, nil)
+		g := grant(5, "a")
+		g.Resource = name
+		c := claim(t, store, g)
+		pool.Reset()
+		to.Store(standby)
+		require.True(t, query[bool](t, pool, "select pg_is_in_recovery()"), name)
+
+		err := use(t.Context(), store, c)
+		require.ErrorIs(t, err, postgres.ErrNotReady, name)
+		require.ErrorContains(t, err, "it is a standby (in recovery); connect to the primary", name)
+		require.ErrorAs(t, err, new(*postgres.TransientError), name)
+		require.True(t, guard.SafeToRetry(err), name)
+
+		require.True(t, query[bool](t, pool, "select pg_is_in_recovery()"), name)
+		to.Store(primary)
+		require.NoError(t, use(t.Context(), store, c), name)
+	}
+}
+
+// failOver makes a server a standby that has received everything, and promotes it:
+// it goes on with the same data on the next timeline.
+func failOver(t *testing.T, server *pgserver.Server, pool *pgxpool.Pool) {
+	t.Helper()
+	before := query[int](t, pool, "select ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer")
+	mustExec(t, pool, "copy (select) to '"+query[string](t, pool, "select current_setting('data_directory')")+"/standby.signal'")
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(t.Context()))
+	require.Eventually(t, func() bool { // connections of before the crash fail once
+		_, err := pool.Exec(t.Context(), "select pg_promote()")
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	eventually(t, pool, "select not pg_is_in_recovery()")
+	require.Equal(t, before+1, query[int](t, pool, "select ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer"))
+}
+
+// A grant that was claimed before the database failed over is rejected, at the begin check
+// and at a repeated claim, even if its fence hasn't moved: data that was read under it may
+// be gone. The next grant starts afresh.
+func TestFailover_EndsTheGrantsOfBefore(t *testing.T) {
+	t.Parallel()
+	server, dsn := startServer(t, nil)
+	pool := openPool(t, dsn)
+	store := newStore(t, pool, nil)
+	key := storage.OnceKey{Key: "k"}
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	moved, err := txn.Commit(t.Context(), keeping(key, nil))
+	require.NoError(t, err)
+	kept := moved[0]
+	other := grant(5, "b")
+	other.Resource = "sku/2"
+	late := claim(t, store, other)
+	failOver(t, server, pool)
+
+	_, err = attempt(t.Context(), store, set("x", 2), kept)
+	requireFailedOver(t, err, storage.StageBegin)
+	_, _, err = store.Recall(t.Context(), key, kept)
+	requireFailedOver(t, err, storage.StageBegin)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: late.Grant})
+	requireFailedOver(t, err, storage.StageClaim)
+	rejections, err := store.Rejections(t.Context(), resource, 10)
+	require.NoError(t, err)
+	require.Len(t, rejections, 1)
+	require.Equal(t, storage.ReasonFailedOver, rejections[0].Reason)
+	holds(t, pool, "x", 1)
+
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(4, "a")})
+	require.ErrorIs(t, err, storage.ErrStaleToken, "after a failover an older grant is still stale")
+	c := write(t, store, claim(t, store, grant(6, "c")), add("x", 1))
+	write(t, store, c, add("x", 1))
+	holds(t, pool, "x", 3)
+	verifyChain(t, pool)
+	require.Equal(t, []int64{1, 1, 2, 2, 2}, collect[int64](t, pool, "select c.timeline from fence.history e join fence.history c on c.resource = e.resource and c.seq = e.claim where e.resource = $1 order by e.seq", c.Resource))
+}
+
+func requireFailedOver(t *testing.T, err error, stage storage.Stage) {
+	t.Helper()
+	requireRejected(t, err, storage.ReasonFailedOver)
+	var rejection *storage.RejectedError
+	require.ErrorAs(t, err, &rejection)
+	require.Equal(t, stage, rejection.Stage)
+	require.NoError(t, rejection.RecordErr)
+	require.False(t, rejection.Since.IsZero())
 }

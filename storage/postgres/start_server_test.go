@@ -1,14 +1,17 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // startServer starts a server of the test's own, with a migrated database, and
@@ -78,4 +81,21 @@ func receive[T any](t testing.TB, c <-chan T) T {
 type result[T any] struct {
 	value T
 	err   error
+}
+
+// commit commits in the background.
+func commit(txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
+	return background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
+}
+
+// first is true for the first text that contains word.
+func first(word string) func([]byte) bool {
+	done := false
+	return func(b []byte) bool {
+		if done || !bytes.Contains(b, []byte(word)) {
+			return false
+		}
+		done = true
+		return true
+	}
 }

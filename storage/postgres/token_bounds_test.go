@@ -119,11 +119,7 @@ func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, &postgres.Config{LockTimeout: 1e6})
-	raising, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, raising.Rollback(t.Context())) }()
-	_, err = raising.Exec(t.Context(), "select claim_one('sku/2', 1, $1, 'a', 9)", int64(3*stride))
-	require.NoError(t, err)
+	raising := locked(t, pool, "select claim_one('sku/2', 1, $1, 'a', 9)", int64(3*stride))
 	require.Positive(t, query[int64](t, raising, "select token from fence.setting"))
 	claim(t, store, epochGrant(1, 4*stride))
 	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
@@ -156,21 +152,6 @@ func TestClaim_MarksNeverDeadlock(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, 4, query[int](t, pool, "select epoch from fence.setting"))
-}
-
-// Names and numbers of fences stay what they are.
-func TestFence_IsNeverRenamed(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
-	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	for _, role := range []string{"origin", "replica"} {
-		for _, sql := range []string{"name = 'sku/2'", "name = name", "id = id + 1", "(token, name) = (1, 'sku/2')"} {
-			_, err := pool.Exec(t.Context(), "set session_replication_role = "+role+"; update fence.resource set "+sql)
-			require.ErrorContains(t, err, "ZF009", sql)
-		}
-	}
-	write(t, store, c, set("x", 2))
 }
 
 // Two schemas of one database don't end each other's transactions, though both

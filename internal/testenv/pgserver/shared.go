@@ -18,8 +18,9 @@ var shared = process.NewShared(func(ctx context.Context) (*Server, error) {
 
 // unsynced are the settings of a server that no test crashes: otherwise making and
 // dropping databases mostly waits for the disk. No database lives long enough to need
-// a vacuum, whose locks would be in the way of tests that look at locks.
-var unsynced = map[string]string{"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
+// a vacuum, whose locks would be in the way of tests that look at locks, and no query runs long enough to be
+// worth compiling, for which the planner takes those of a few views.
+var unsynced = map[string]string{"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "jit": "off"}
 
 // Shared returns the Postgres that the tests of this binary share. A
 // test that kills, pauses or restarts it disturbs the others: Start is
