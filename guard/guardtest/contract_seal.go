@@ -12,7 +12,6 @@ import (
 
 func sealParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Begin_RejectsSupersededClaim", headSuperseded[Tx]},
 		{"Begin_RejectsBadClaims", headBadClaims[Tx]},
 		{"Seal_MovesByOnePosition", sealMoves[Tx]},
 		{"Seal_RejectsSupersededToken", sealSuperseded[Tx]},
@@ -20,18 +19,9 @@ func sealParts[Tx any]() []part[Tx] {
 		{"Seal_RejectsWrongLastTransaction", sealWrongTx[Tx]},
 		{"Seal_RejectsPositionAhead", sealAhead[Tx]},
 		{"Seal_SeveralClaimsAllOrNothing", sealSeveral[Tx]},
-		{"Seal_WritesEachMoveToItsResource", sealMovesApart[Tx]},
 		{"Seal_RejectsAnotherNumberOfMoves", sealOtherNumber[Tx]},
 		{"Seal_ConcurrentGrantsLoseNothing", sealConcurrent[Tx]},
 	}
-}
-
-func headSuperseded[Tx any](r *run[Tx]) {
-	old := r.claim(grant(7))
-	r.claim(grant(8))
-	_, err := r.transact(r.ctx, r.set(key, 1), old)
-	r.rejected(err, grant(7), storage.ReasonStale)
-	r.holds(key, 0)
 }
 
 func headBadClaims[Tx any](r *run[Tx]) {
@@ -136,19 +126,6 @@ func sealSeveral[Tx any](r *run[Tx]) {
 	r.at(moved[0], storage.KindWrite)
 	r.at(moved[1], storage.KindWrite)
 	r.at(newer, storage.KindClaim)
-}
-
-// sealMovesApart: each history says what was done to its own resource.
-func sealMovesApart[Tx any](r *run[Tx]) {
-	txn := r.begin(r.claimAll(grantOf("c", 7), grantOf("a", 5), grantOf("b", 6))...)
-	r.noError(txn.Run(r.ctx, r.set(key, 1)))
-	_, err := txn.Commit(r.ctx, []storage.Move{record("of c"), {}, record("of b")})
-	r.noError(err)
-	for name, want := range map[string][]storage.OpRecord{"a": nil, "b": record("of b").Ops, "c": record("of c").Ops} {
-		if got := r.last(name).Ops; len(got) != len(want) || len(got) == 1 && got[0].ID != want[0].ID {
-			r.Fatalf("the entry of %s has the operations %+v, want %+v", name, got, want)
-		}
-	}
 }
 
 func sealOtherNumber[Tx any](r *run[Tx]) {
