@@ -147,23 +147,3 @@ func TestClose_CutsOffWhatRunsAtTheEndOfItsContext(t *testing.T) {
 	require.Error(t, err, "nothing of it took effect")
 	s.requireClosed(t)
 }
-
-// What could not be released is an error, and so is a session that could not be revoked:
-// here the client was closed first.
-func TestClose_JoinsTheErrorsOfReleaseAndRevocation(t *testing.T) {
-	t.Parallel()
-	client, err := etcdserver.Shared(t).Client(t.Context())
-	require.NoError(t, err)
-	g, _ := newGuard(t, client, migratedPool(t), fencekit.Config{})
-	require.NoError(t, guard.Do(t.Context(), g, "idle", nothing))
-	require.NoError(t, client.Close())
-	err = g.Close(t.Context())
-	require.ErrorIs(t, err, fence.ErrUnavailable)
-	joined, ok := err.(interface{ Unwrap() []error })
-	require.True(t, ok)
-	require.Len(t, joined.Unwrap(), 2)
-	for _, err := range joined.Unwrap() {
-		require.ErrorIs(t, err, fence.ErrUnavailable)
-		require.ErrorContains(t, err, "closed before the locker")
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -42,15 +41,6 @@ func awayPool(t *testing.T) (pool *pgxpool.Pool, attempts *int) {
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool, attempts
-}
-
-func TestNew_NeedsNoServer(t *testing.T) {
-	t.Parallel()
-	pool, attempts := awayPool(t)
-	g, err := fencekit.New(awayClient(t), pool, nil)
-	require.NoError(t, err)
-	require.NoError(t, g.Close(t.Context()))
-	require.Zero(t, *attempts)
 }
 
 // What New rejects, and what its error says to set.
@@ -99,15 +89,6 @@ func TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet(t *testing.T) {
 	require.NoError(t, client.Close())
 	_, err = fencekit.New(client, pool, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
-}
-
-// The defaults that New compares are those of the parts, which docs/operate.md has.
-func TestNew_ComparesTheDefaultsOfTheParts(t *testing.T) {
-	t.Parallel()
-	page := read(t, "docs/operate.md")
-	for _, row := range []string{"`TTL` | 10 s", "`StatementTimeout` | 5 s", "`LockTimeout` | 2 s", "`IdleTimeout` | 5 s"} {
-		require.Regexp(t, regexp.MustCompile(`(?m)^\| `+regexp.QuoteMeta(row)), page, "New's own constant has to follow")
-	}
 }
 
 // Each part logs to its own Logger, else to that of the whole.

@@ -102,32 +102,6 @@ func TestCheck_FailsWhenAServerIsNotAsItWas(t *testing.T) {
 	requireNotReady(t, err, postgres.NotMigrated)
 }
 
-// What a leader writes is rejected once a later one has begun (G3), by the Guard of
-// either, and without a leader there is none.
-func TestElection_ALaterLeaderFencesTheEarlierOut(t *testing.T) {
-	t.Parallel()
-	client, pool := etcdserver.Client(t), migratedPool(t)
-	a, prefix := newGuard(t, client, pool, fencekit.Config{})
-	b, err := fencekit.New(client, pool, &fencekit.Config{Lock: etcd.Config{Prefix: prefix}})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.Close(context.Background()) })
-	lead := func(g *fencekit.Guard) fence.Leadership {
-		e, err := g.Election("jobs")
-		require.NoError(t, err)
-		led, err := e.Campaign(t.Context(), "here")
-		require.NoError(t, err)
-		return led
-	}
-	old := lead(a)
-	require.NoError(t, guard.Do(t.Context(), a.UnderLease(old), "jobs", nothing))
-	require.NoError(t, old.Resign(t.Context()))
-	next := lead(b)
-	require.NoError(t, guard.Do(t.Context(), b.UnderLease(next), "jobs", nothing))
-	require.ErrorIs(t, guard.Do(t.Context(), a.UnderGrant(old.Grant()), "jobs", nothing), guard.ErrStaleToken)
-	_, err = a.Election("")
-	require.ErrorIs(t, err, guard.ErrInvalid)
-}
-
 // requireNotReady requires that err says that the database is not ready for a reason.
 func requireNotReady(t testing.TB, err error, want postgres.NotReadyReason) {
 	t.Helper()

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -41,14 +40,4 @@ func TestGuard_PrunesRegularlyUntilClose(t *testing.T) {
 	require.NoError(t, g.Close(t.Context()), "again")
 	require.Contains(t, log.String(), "pruning failed")
 	require.Contains(t, log.String(), "pruned.rejections=1")
-}
-
-func TestNew_BoundsPruneEvery(t *testing.T) {
-	t.Parallel()
-	for _, every := range []time.Duration{-time.Second, time.Millisecond, 25 * time.Hour} {
-		pool, _ := awayPool(t)
-		_, err := fencekit.New(awayClient(t), pool, &fencekit.Config{PruneEvery: every})
-		require.ErrorIs(t, err, guard.ErrInvalid)
-		require.ErrorContains(t, err, "PruneEvery")
-	}
 }
