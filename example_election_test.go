@@ -14,6 +14,7 @@ import (
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -140,7 +141,7 @@ func TestRestock_BesideASaleLosesNothing(t *testing.T) {
 	seller, restocker := process(), process()
 	_, err := pool.Exec(ctx, "insert into delivery values (1, '42', 15)")
 	require.NoError(t, err)
-	locks, err := etcd.NewInspector(client, &lock)
+	locks, err := inspect.New(client, lock.Prefix, time.Minute)
 	require.NoError(t, err)
 
 	restocked := make(chan error, 1)

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/doctor"
 	"github.com/fencekit/fencekit/internal/oneline"
@@ -166,7 +165,7 @@ func (d *doctorFlags) openEtcd(ctx context.Context) (*doctor.Etcd, error) {
 	service := &doctor.Etcd{Prefix: d.etcd.prefix, TTL: d.ttl, CertificateAuth: d.etcd.cert != ""}
 	client, err := d.etcd.open(ctx, config)
 	if err == nil {
-		if _, err := etcd.NewInspector(client, d.etcd.lockerConfig()); err != nil {
+		if _, err := d.etcd.inspector(client); err != nil {
 			return nil, errors.Join(cli.UsageErrorf("%w", err), client.Close())
 		}
 		if err = refused(ctx, config.Endpoints); err != nil {

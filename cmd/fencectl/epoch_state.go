@@ -9,14 +9,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/epoch"
 )
 
 // read reads the databases before etcd.
 func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
-	s := epoch.State{Databases: make([]epoch.Database, len(e.databases.urls)), Keys: make([]etcd.Epoch, len(e.prefixes))}
+	s := epoch.State{Databases: make([]epoch.Database, len(e.databases.urls)), Keys: make([]inspect.Epoch, len(e.prefixes))}
 	err := e.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) (err error) {
 		s.Databases[i], err = epoch.Read(ctx, pool, e.databases.schema)
 		return err
@@ -25,7 +25,7 @@ func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
 		return s, err
 	}
 	err = e.withPrefixes(ctx, func(ctx context.Context, i int, client *clientv3.Client) error {
-		inspector, err := etcd.NewInspector(client, &etcd.Config{Prefix: e.prefixes[i]})
+		inspector, err := inspect.New(client, e.prefixes[i], inspectTimeout)
 		if err != nil {
 			return cli.UsageErrorf("%w", err)
 		}

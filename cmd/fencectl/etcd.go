@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -72,7 +71,7 @@ func refused(ctx context.Context, endpoints []string) error {
 
 // ping reports whether etcd answers, whatever it says of the epoch.
 func (e *etcdFlags) ping(ctx context.Context, client *clientv3.Client) error {
-	inspector, err := etcd.NewInspector(client, e.lockerConfig())
+	inspector, err := e.inspector(client)
 	if err != nil {
 		return cli.UsageErrorf("%w", err)
 	}

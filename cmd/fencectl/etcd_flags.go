@@ -5,11 +5,13 @@ import (
 	"crypto/x509"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -45,8 +47,16 @@ func (e *etcdFlags) registerRest(own *pflag.FlagSet) {
 	cli.NameVariables(own)
 }
 
-// lockerConfig is the configuration of what locks, or reads locks, for these flags.
+// lockerConfig is the configuration of what locks for these flags.
 func (e *etcdFlags) lockerConfig() *etcd.Config { return &etcd.Config{Prefix: e.prefix} }
+
+// inspectTimeout bounds each request of what reads locks.
+const inspectTimeout = 5 * time.Second
+
+// inspector reads the locks for these flags. Its errors are usage errors.
+func (e *etcdFlags) inspector(client *clientv3.Client) (*inspect.Inspector, error) {
+	return inspect.New(client, e.prefix, inspectTimeout)
+}
 
 // clientConfig returns the configuration of the client. Its errors are usage errors.
 func (e *etcdFlags) clientConfig() (clientv3.Config, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/record"
 )
 
@@ -26,7 +26,7 @@ func (f *fenceState) grant() fence.Grant { return fence.Grant{Epoch: f.Epoch, To
 // fencesFor reads the fences of the resources that are locked in etcd, and the fences that are
 // ahead of etcd: their grants are higher than any that etcd can have issued. It returns nil
 // without a database.
-func (d *databaseFlags) fencesFor(ctx context.Context, locks etcd.Locks) (fences map[string]fenceState, err error) {
+func (d *databaseFlags) fencesFor(ctx context.Context, locks inspect.Locks) (fences map[string]fenceState, err error) {
 	if !d.given() {
 		return nil, nil
 	}
@@ -65,7 +65,7 @@ const (
 // drift compares the queue of a resource in etcd with the fence; f is nil if there is no fence.
 // Two calls of one process may both have keys in front while the first one's is being
 // deleted, so the fence may have the grant of a later key.
-func drift(queue []etcd.Acquisition, f *fenceState) string {
+func drift(queue []inspect.Acquisition, f *fenceState) string {
 	if f == nil || f.grant().Compare(queue[0].Grant) < 0 {
 		return driftUnclaimed
 	}
@@ -81,7 +81,7 @@ func drift(queue []etcd.Acquisition, f *fenceState) string {
 }
 
 // aheadOf reports whether etcd can't have issued the grant of the fence.
-func aheadOf(locks etcd.Locks, resource string, f *fenceState) bool {
+func aheadOf(locks inspect.Locks, resource string, f *fenceState) bool {
 	for _, lock := range locks.Queues {
 		if lock.Resource == resource {
 			return drift(lock.Queue, f) == driftAhead

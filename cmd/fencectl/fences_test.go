@@ -6,11 +6,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 )
 
-func at(epoch, token int64, holder string) etcd.Acquisition {
-	return etcd.Acquisition{Grant: fence.Grant{Resource: "r", Epoch: epoch, Token: fence.Token(token), Holder: holder}}
+func at(epoch, token int64, holder string) inspect.Acquisition {
+	return inspect.Acquisition{Grant: fence.Grant{Resource: "r", Epoch: epoch, Token: fence.Token(token), Holder: holder}}
 }
 
 func TestDrift_ComparesTheQueueWithTheFence(t *testing.T) {
@@ -18,7 +18,7 @@ func TestDrift_ComparesTheQueueWithTheFence(t *testing.T) {
 	of := func(epoch, token int64, holder string) *fenceState {
 		return &fenceState{Epoch: epoch, Token: fence.Token(token), Holder: holder}
 	}
-	queue := []etcd.Acquisition{at(1, 5, "a"), at(1, 7, "b")}
+	queue := []inspect.Acquisition{at(1, 5, "a"), at(1, 7, "b")}
 	require.Equal(t, driftUnclaimed, drift(queue, nil))
 	require.Equal(t, driftUnclaimed, drift(queue, of(1, 4, "old")))
 	require.Empty(t, drift(queue, of(1, 5, "a")))
@@ -32,13 +32,13 @@ func TestDrift_ComparesTheQueueWithTheFence(t *testing.T) {
 func TestAheadOf_TakesLaterGrantsForWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	f := &fenceState{Epoch: 1, Token: 7, Holder: "b"}
-	now := etcd.Locks{Epoch: 1, Revision: 9}
+	now := inspect.Locks{Epoch: 1, Revision: 9}
 	require.False(t, aheadOf(now, "r", f), "released")
-	now.Queues = []etcd.Lock{{Resource: "r", Queue: []etcd.Acquisition{at(1, 7, "b")}}}
+	now.Queues = []inspect.Lock{{Resource: "r", Queue: []inspect.Acquisition{at(1, 7, "b")}}}
 	require.False(t, aheadOf(now, "r", f))
 	now.Queues[0].Queue[0] = at(1, 8, "c")
 	require.False(t, aheadOf(now, "r", f), "not claimed yet")
 	now.Queues[0].Queue[0] = at(1, 6, "a")
 	require.True(t, aheadOf(now, "r", f))
-	require.True(t, aheadOf(etcd.Locks{Epoch: 1, Revision: 6}, "r", f))
+	require.True(t, aheadOf(inspect.Locks{Epoch: 1, Revision: 6}, "r", f))
 }

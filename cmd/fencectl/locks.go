@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -30,11 +30,11 @@ type locksFlags struct {
 }
 
 // withInspector is withEtcd within --timeout, for what reads locks.
-func (l *locksFlags) withInspector(ctx context.Context, do func(context.Context, *etcd.Inspector) error) error {
+func (l *locksFlags) withInspector(ctx context.Context, do func(context.Context, *inspect.Inspector) error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.database.timeout)
 	defer cancel()
 	return l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		inspector, err := etcd.NewInspector(client, l.etcd.lockerConfig())
+		inspector, err := l.etcd.inspector(client)
 		if err != nil {
 			return cli.UsageErrorf("%w", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -67,7 +67,7 @@ func (e eviction) Cells() []string {
 	return []string{e.Resource, e.Token.String(), fmt.Sprint(e.Epoch), e.Holder, e.At.Format(time.RFC3339), e.By, e.Reason}
 }
 
-func evictionOf(e etcd.Eviction) eviction {
+func evictionOf(e inspect.Eviction) eviction {
 	return eviction{e.Grant.Resource, e.Grant.Token, e.Grant.Epoch, e.Grant.Holder, e.At, e.By, e.Reason}
 }
 
@@ -78,11 +78,11 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource str
 	case reason == "":
 		return cli.UsageErrorf("--reason is required")
 	}
-	var done etcd.Eviction
-	var left etcd.Lock
-	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) (err error) {
+	var done inspect.Eviction
+	var left inspect.Lock
+	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *inspect.Inspector) (err error) {
 		done, err = inspector.Evict(ctx, resource, expected, reason, operator())
-		if other := (*etcd.NotHolderError)(nil); errors.As(err, &other) {
+		if other := (*inspect.NotHolderError)(nil); errors.As(err, &other) {
 			return &cli.ExitError{Code: cli.ExitViolated, Err: err}
 		}
 		if errors.Is(err, fence.ErrInvalid) {
@@ -104,7 +104,7 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource str
 }
 
 // successor says who has the lock after an eviction.
-func successor(lock etcd.Lock) string {
+func successor(lock inspect.Lock) string {
 	if len(lock.Queue) == 0 {
 		return "no process waits: guarded writes under earlier grants commit until a process claims the resource"
 	}

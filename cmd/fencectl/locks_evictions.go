@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -17,8 +17,8 @@ func newLocksEvictions(l *locksFlags, out *cli.Output) *cobra.Command {
 resource.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var all []etcd.Eviction
-			err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) (err error) {
+			var all []inspect.Eviction
+			err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *inspect.Inspector) (err error) {
 				all, err = inspector.Evictions(ctx)
 				return err
 			})

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/glob"
 )
@@ -90,12 +90,12 @@ func ageOrNone(at *time.Time) string {
 func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, resources string) error {
 	matches := glob.Matcher(resources)
 	var states []lockState
-	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) error {
+	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *inspect.Inspector) error {
 		locks, err := inspector.Locks(ctx)
 		if err != nil {
 			return err
 		}
-		locks.Queues = slices.DeleteFunc(locks.Queues, func(lock etcd.Lock) bool { return !matches(lock.Resource) })
+		locks.Queues = slices.DeleteFunc(locks.Queues, func(lock inspect.Lock) bool { return !matches(lock.Resource) })
 		fences, err := l.database.fencesFor(ctx, locks)
 		if err != nil {
 			return err
@@ -114,7 +114,7 @@ func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, resources str
 
 // confirmed drops the drift of fences whose holders got the lock after the first read of etcd. If
 // a fence seems to be ahead, it reads etcd again.
-func confirmed(ctx context.Context, inspector *etcd.Inspector, states []lockState) ([]lockState, error) {
+func confirmed(ctx context.Context, inspector *inspect.Inspector, states []lockState) ([]lockState, error) {
 	if !slices.ContainsFunc(states, func(s lockState) bool { return s.Drift == driftAhead }) {
 		return states, nil
 	}
@@ -136,7 +136,7 @@ func confirmed(ctx context.Context, inspector *etcd.Inspector, states []lockStat
 
 // lockStates joins the locks in etcd with the fences in the database; fences is nil without a
 // database.
-func lockStates(locks etcd.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
+func lockStates(locks inspect.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
 	free := maps.Clone(fences) // in the end, those of resources without a holder
 	var states []lockState
 	for _, lock := range locks.Queues {
@@ -159,7 +159,7 @@ func lockStates(locks etcd.Locks, fences map[string]fenceState, matches func(str
 	return states
 }
 
-func stateOfLock(lock etcd.Lock) lockState {
+func stateOfLock(lock inspect.Lock) lockState {
 	holder, waiters := lock.Queue[0], lock.Queue[1:]
 	state := lockState{
 		Resource: lock.Resource, Holder: holder.Grant.Holder, Token: holder.Grant.Token, Epoch: holder.Grant.Epoch,

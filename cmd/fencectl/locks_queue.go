@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -49,8 +49,8 @@ func locksQueue(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource str
 	if err := fence.ValidateResource(resource); err != nil {
 		return cli.UsageErrorf("%w", err)
 	}
-	var lock etcd.Lock
-	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *etcd.Inspector) (err error) {
+	var lock inspect.Lock
+	err := l.withInspector(cmd.Context(), func(ctx context.Context, inspector *inspect.Inspector) (err error) {
 		lock, err = inspector.Lock(ctx, resource)
 		return err
 	})

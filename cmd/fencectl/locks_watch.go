@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/glob"
 )
@@ -47,12 +47,12 @@ than etcd keeps revisions, is not shown. --timeout bounds nothing here.`,
 
 // lockChange is what "locks watch" writes for a change.
 type lockChange struct {
-	At       time.Time       `json:"at"` // when fencectl saw it
-	Change   etcd.ChangeKind `json:"change"`
-	Resource string          `json:"resource"`
-	Token    fence.Token     `json:"token"`
-	Epoch    int64           `json:"epoch"`
-	Holder   string          `json:"holder"`
+	At       time.Time          `json:"at"` // when fencectl saw it
+	Change   inspect.ChangeKind `json:"change"`
+	Resource string             `json:"resource"`
+	Token    fence.Token        `json:"token"`
+	Epoch    int64              `json:"epoch"`
+	Holder   string             `json:"holder"`
 }
 
 func (lockChange) Columns() []string {
@@ -68,7 +68,7 @@ func (c lockChange) Cells() []string {
 func locksWatch(cmd *cobra.Command, l *locksFlags, format cli.Format, resources string) error {
 	ctx, matches := cmd.Context(), glob.Matcher(resources)
 	err := l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		inspector, err := etcd.NewInspector(client, l.etcd.lockerConfig())
+		inspector, err := l.etcd.inspector(client)
 		if err != nil {
 			return cli.UsageErrorf("%w", err)
 		}
@@ -76,10 +76,10 @@ func locksWatch(cmd *cobra.Command, l *locksFlags, format cli.Format, resources 
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(locks.Queues, func(lock etcd.Lock) bool { return matches(lock.Resource) }) {
+		if !slices.ContainsFunc(locks.Queues, func(lock inspect.Lock) bool { return matches(lock.Resource) }) {
 			l.sayNone(cmd, resources)
 		}
-		return inspector.Watch(ctx, func(c etcd.Change) error {
+		return inspector.Watch(ctx, func(c inspect.Change) error {
 			if !matches(c.Grant.Resource) {
 				return nil
 			}

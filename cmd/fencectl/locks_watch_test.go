@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -37,14 +38,14 @@ func TestLocksWatch_WritesALineForEachChange(t *testing.T) {
 	}
 	lines, endLines := start("jsonl")
 	text, endText := start("table")
-	expect := func(kind etcd.ChangeKind) {
+	expect := func(kind inspect.ChangeKind) {
 		var c lockChange
 		require.NoError(t, json.Unmarshal([]byte(next(t, lines)), &c))
 		require.Equal(t, lockChange{c.At, kind, "sku/42", held.Grant().Token, 1, held.Grant().Holder}, c)
 		require.WithinDuration(t, time.Now(), c.At, time.Minute)
 		require.Equal(t, string(kind), strings.TrimSpace(strings.Split(next(t, text), "  ")[1]))
 	}
-	expect(etcd.ChangeHolds)
+	expect(inspect.ChangeHolds)
 	none := clitest.Child(t, nil, append([]string{"locks", "watch", "--resource", "none"}, flags...)...)
 	stderr, err := none.StderrPipe()
 	require.NoError(t, err)
@@ -53,7 +54,7 @@ func TestLocksWatch_WritesALineForEachChange(t *testing.T) {
 	require.NoError(t, none.Process.Signal(syscall.SIGINT))
 	require.Equal(t, cli.ExitOK, clitest.ExitCode(t, none.Wait))
 	require.NoError(t, held.Release(t.Context()))
-	expect(etcd.ChangeReleased)
+	expect(inspect.ChangeReleased)
 	require.Equal(t, cli.ExitOK, endLines())
 	require.Equal(t, cli.ExitOK, endText())
 	clitest.RequireUsageError(t, newRoot(), "locks watch -o csv", "watch writes table, json or jsonl", "fencectl locks watch")

@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -21,7 +18,6 @@ import (
 
 // Defaults of Config.
 const (
-	defaultPrefix         = "fencekit"
 	defaultTTL            = 10 * time.Second
 	defaultRequestTimeout = 5 * time.Second
 )
@@ -83,7 +79,7 @@ func (c *Config) withDefaults() Config {
 		cfg = *c
 	}
 	if cfg.Prefix == "" {
-		cfg.Prefix = defaultPrefix
+		cfg.Prefix = cluster.DefaultPrefix
 	}
 	if cfg.TTL == 0 {
 		cfg.TTL = defaultTTL
@@ -110,11 +106,10 @@ func defaultLabel() string {
 }
 
 func (c *Config) validate() error {
+	if err := cluster.ValidatePrefix(c.Prefix); err != nil {
+		return err
+	}
 	switch {
-	case !utf8.ValidString(c.Prefix) || strings.ContainsFunc(c.Prefix, unicode.IsControl):
-		return badConfig("Prefix", "contains bytes that are not UTF-8, or control characters")
-	case strings.HasSuffix(c.Prefix, "/"):
-		return badConfig("Prefix", "%q ends in a slash; leave it out", c.Prefix)
 	case c.TTL < time.Second || c.TTL%time.Second != 0:
 		return badConfig("TTL", "is %v; etcd counts in whole seconds, from 1s", c.TTL)
 	case c.RequestTimeout < 0:

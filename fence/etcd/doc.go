@@ -6,8 +6,8 @@
 // The queue of a resource is a range of keys, one key per acquisition:
 // <prefix>/locks/<escaped resource>/<lease id>-<number>, with the lowest number that no
 // other acquisition of the session has in the queue. Its value is a JSON object with the
-// holder, the epoch, and when the acquisition began, by the clock of its process. An
-// [Inspector], "fencectl locks list" and "etcdctl get --prefix fencekit/locks/" show who
+// holder, the epoch, and when the acquisition began, by the clock of its process. Package
+// inspect, "fencectl locks list" and "etcdctl get --prefix fencekit/locks/" show who
 // holds and who waits. One transaction writes the key and reads which key of the range was the last; the
 // fencing token is the revision of that transaction. The acquisition whose key has the
 // lowest create revision of the range owns the resource; keys of its own process whose
@@ -97,7 +97,7 @@
 //     If etcd comes back earlier, nothing is lost.
 //   - It elects another leader: leases get their whole time to live again, also those of
 //     holders that have died. So elections that come faster than the time to live keep a dead
-//     holder's resource taken until it is evicted: see [Inspector.Evict]. Requests to a
+//     holder's resource taken until it is evicted: see "fencectl locks evict". Requests to a
 //     member that is gone or silent fail after Config.RequestTimeout, and may be repeated;
 //     give the client all members' endpoints.
 //   - A member is cut off from the others: etcd cancels the watches there, and they are set
@@ -132,7 +132,7 @@
 //	etcdctl role grant-permission ROLE read fencekit/epoch
 //
 // With Config.MutexKeys it needs readwrite on <resource>/ of each resource instead
-// of the first. An [Inspector] needs read on <prefix>/locks/ and <prefix>/epoch; to evict,
+// of the first. Package inspect needs read on <prefix>/locks/ and <prefix>/epoch; to evict,
 // readwrite on <prefix>/locks/ and <prefix>/evicted/. "fencectl epoch bump" needs readwrite on
 // <prefix>/epoch. A user that may write the epoch key can stop all lockers: only operators
 // need to.

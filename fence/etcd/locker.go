@@ -2,12 +2,8 @@ package etcd
 
 import (
 	"context"
-	"fmt"
-	"reflect"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -45,7 +41,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	if err := validateClient(client); err != nil {
+	if err := cluster.ValidateClient(client); err != nil {
 		return nil, err
 	}
 	l := &Locker{label: c.Label, closed: make(chan struct{}), finished: make(chan struct{}), lines: map[string]*line{}}
@@ -54,39 +50,6 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	l.watcher = watch.New(l.cluster, c.pollInterval)
 	l.sender, l.cleaner = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys}, &cleaner{locker: l}
 	return l, nil
-}
-
-// badClient is the error of NewLocker for a client.
-func badClient(reason string, args ...any) error {
-	return fmt.Errorf("%w: the etcd client %s", fence.ErrInvalid, fmt.Sprintf(reason, args...))
-}
-
-func validateClient(client *clientv3.Client) error {
-	switch {
-	case client == nil:
-		return badClient("is nil")
-	case client.ActiveConnection() == nil:
-		return badClient("has no connection of its own; make it with clientv3.New")
-	case cluster.ClientClosed(client):
-		return badClient("is closed")
-	}
-	for _, endpoint := range client.Endpoints() {
-		switch {
-		case endpoint == "":
-			return badClient("has an empty endpoint; give the address of a member, as http://127.0.0.1:2379")
-		case strings.Contains(endpoint, ","):
-			return badClient("has the endpoint %q: give each member's as a string of its own", endpoint)
-		case strings.ContainsFunc(endpoint, unicode.IsSpace):
-			return badClient("has the endpoint %q with a space in it", endpoint)
-		}
-	}
-	// The watch doesn't use client.Watcher, so it would watch other keys than a namespaced
-	// KV writes.
-	plainKV, plainWatcher := clientv3.NewKVFromKVClient(nil, nil), clientv3.NewWatchFromWatchClient(nil, nil)
-	if reflect.TypeOf(client.KV) != reflect.TypeOf(plainKV) || reflect.TypeOf(client.Watcher) != reflect.TypeOf(plainWatcher) {
-		return badClient("has its KV or Watcher replaced, as by the namespace package; give a plain client and set Config.Prefix instead")
-	}
-	return nil
 }
 
 // GrantedTTL is the time to live that etcd granted for what is held now; 0 if

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/schemadef"
 )
 
@@ -71,8 +71,8 @@ func TestAhead_TellsAFalseGrantFromAnOlderEtcd(t *testing.T) {
 
 func TestAhead_IsNotJudgedAcrossEpochs(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, sameEpoch(etcd.Epoch{Number: 2, Revision: 5}, etcd.Epoch{Number: 2, Revision: 9}))
-	require.ErrorContains(t, sameEpoch(etcd.Epoch{Number: 2}, etcd.Epoch{Number: 3}), "etcd's epoch changed from 2 to 3 meanwhile")
+	require.NoError(t, sameEpoch(inspect.Epoch{Number: 2, Revision: 5}, inspect.Epoch{Number: 2, Revision: 9}))
+	require.ErrorContains(t, sameEpoch(inspect.Epoch{Number: 2}, inspect.Epoch{Number: 3}), "etcd's epoch changed from 2 to 3 meanwhile")
 }
 
 // No bump works without the row of settings, so that is mended first.

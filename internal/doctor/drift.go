@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/epoch"
 )
 
@@ -87,7 +87,7 @@ func checkTokens(ctx context.Context, s *target) ([]Finding, error) {
 }
 
 // sameEpoch returns an error if the tokens that were read can't be compared with the later revision.
-func sameEpoch(before, now etcd.Epoch) error {
+func sameEpoch(before, now inspect.Epoch) error {
 	if before.Number != now.Number {
 		return fmt.Errorf("etcd's epoch changed from %d to %d meanwhile; run it again", before.Number, now.Number)
 	}

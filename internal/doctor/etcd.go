@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 )
 
 // etcdName is the name of etcd in findings.
@@ -18,7 +19,7 @@ const etcdName = "etcd"
 type etcdServer struct {
 	Etcd
 	limits    Limits
-	inspector *etcd.Inspector
+	inspector *inspect.Inspector
 	locker    *etcd.Locker
 	statuses  map[string]*clientv3.StatusResponse // by address, of the members that answered
 	readable  bool                                // keys can be read
@@ -60,7 +61,7 @@ func checkGrants(ctx context.Context, s *target) (_ []Finding, err error) {
 	if l.Client == nil {
 		return []Finding{etcdUnreachable.found(etcdName, l.Err.Error())}, nil
 	}
-	if l.inspector, err = etcd.NewInspector(l.Client, l.config()); err != nil {
+	if l.inspector, err = inspect.New(l.Client, l.Prefix, l.limits.Request); err != nil {
 		return nil, err
 	}
 	if l.locker, err = etcd.NewLocker(l.Client, l.config()); err != nil {

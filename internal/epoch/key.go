@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 )
 
 // requestTimeout bounds the request of Put.
@@ -27,7 +27,7 @@ const requestTimeout = 5 * time.Second
 // *fence.UnavailableError or ctx's. After an error the key may have been put; with the Reason
 // fence.WentBack it was put into an etcd that is not the one that was seen, or that was restored
 // since.
-func Put(ctx context.Context, client *clientv3.Client, seen etcd.Epoch, number int64, dryRun bool) (bool, error) {
+func Put(ctx context.Context, client *clientv3.Client, seen inspect.Epoch, number int64, dryRun bool) (bool, error) {
 	condition := clientv3.Compare(clientv3.ModRevision(seen.Key), "=", seen.KeyRevision)
 	if dryRun {
 		condition = clientv3.Compare(clientv3.ModRevision(seen.Key), "<", 0)
@@ -74,7 +74,7 @@ func codeOf(err error) codes.Code {
 }
 
 // sameEtcd returns an error if an answer is from another cluster or an older state than was seen.
-func sameEtcd(seen etcd.Epoch, h *pb.ResponseHeader) (fence.UnavailableReason, error) {
+func sameEtcd(seen inspect.Epoch, h *pb.ResponseHeader) (fence.UnavailableReason, error) {
 	const putInto = "since the epoch was read, etcd was restored from a backup or another one took its place, and the key was put there: "
 	switch {
 	case h.ClusterId != seen.ClusterID:

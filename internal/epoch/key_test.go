@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -24,14 +26,14 @@ func newKey(t testing.TB, client *clientv3.Client) key {
 	return key{t, client, "prefix-" + rand.Text()}
 }
 
-func (k key) inspect() (etcd.Epoch, error) {
+func (k key) inspect() (inspect.Epoch, error) {
 	k.t.Helper()
-	inspector, err := etcd.NewInspector(k.client, &etcd.Config{Prefix: k.prefix})
+	inspector, err := inspect.New(k.client, k.prefix, time.Minute)
 	require.NoError(k.t, err)
 	return inspector.Epoch(patient(k.t))
 }
 
-func (k key) read() etcd.Epoch {
+func (k key) read() inspect.Epoch {
 	k.t.Helper()
 	e, err := k.inspect()
 	require.NoError(k.t, err)
@@ -39,7 +41,7 @@ func (k key) read() etcd.Epoch {
 }
 
 // put requires that Put doesn't fail, and returns what it reports.
-func (k key) put(seen etcd.Epoch, number int64, dryRun bool) bool {
+func (k key) put(seen inspect.Epoch, number int64, dryRun bool) bool {
 	k.t.Helper()
 	done, err := Put(patient(k.t), k.client, seen, number, dryRun)
 	require.NoError(k.t, err)

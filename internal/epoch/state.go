@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 )
 
 // State is what etcd and the databases that are written to under its locks say.
 type State struct {
-	Keys      []etcd.Epoch // one for each prefix; Number 0: the key holds no epoch
+	Keys      []inspect.Epoch // one for each prefix; Number 0: the key holds no epoch
 	Databases []Database
 }
 
@@ -32,7 +32,7 @@ const (
 const FarAhead = 1 << 30
 
 // Compare compares a key of etcd with a database that was read before it.
-func Compare(key etcd.Epoch, d Database) Drift {
+func Compare(key inspect.Epoch, d Database) Drift {
 	switch {
 	case key.Number == 0:
 		return NoEpoch
@@ -131,7 +131,7 @@ func (s State) kept() int64 {
 	for _, d := range s.Databases {
 		reach = max(reach, 2*d.MaxJump)
 	}
-	byNumber := func(a, b etcd.Epoch) int { return cmp.Compare(a.Number, b.Number) }
+	byNumber := func(a, b inspect.Epoch) int { return cmp.Compare(a.Number, b.Number) }
 	for _, key := range slices.SortedFunc(slices.Values(s.Keys), byNumber) {
 		if key.Number <= kept+reach {
 			kept = max(kept, key.Number)

@@ -6,13 +6,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 )
 
 // keys are keys that hold these epochs, in an etcd at revision 100.
-func keys(numbers ...int64) (all []etcd.Epoch) {
+func keys(numbers ...int64) (all []inspect.Epoch) {
 	for _, n := range numbers {
-		all = append(all, etcd.Epoch{Number: n, Revision: 100})
+		all = append(all, inspect.Epoch{Number: n, Revision: 100})
 	}
 	return all
 }
@@ -55,7 +55,7 @@ func TestCompare_SaysWhyClaimsAreRejected(t *testing.T) {
 func TestNext_IsAboveWhatWasAccepted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		keys      []etcd.Epoch
+		keys      []inspect.Epoch
 		databases []Database
 		trust     Side
 		want      int64

@@ -2,7 +2,7 @@ package mutants
 
 // lockMutants break F1 to F3, and the L1 of the lock.
 var lockMutants = []Mutant{
-	{"eviction-of-any-token", "F2", "fence/etcd", "TestEvict_OfAHolderThatHasGoneChangesNothing",
+	{"eviction-of-any-token", "F2", "fence/etcd/inspect", "TestEvict_OfAHolderThatHasGoneChangesNothing",
 		`		clientv3.Compare(clientv3.CreateRevision(holder.key), ">", 0),`},
 	{"one-key-for-all-goroutines-at-once", "F2", "fence/etcd", "TestAcquire_GoroutinesExcludeEachOther",
 		`	return name`},

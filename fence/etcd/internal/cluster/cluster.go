@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -239,4 +242,38 @@ func Pause(ctx context.Context, n int, over <-chan struct{}) {
 	case <-ctx.Done():
 	case <-over:
 	}
+}
+
+// badClient is the error of NewLocker for a client.
+func badClient(reason string, args ...any) error {
+	return fmt.Errorf("%w: the etcd client %s", fence.ErrInvalid, fmt.Sprintf(reason, args...))
+}
+
+// ValidateClient rejects a client that a Locker can't use.
+func ValidateClient(client *clientv3.Client) error {
+	switch {
+	case client == nil:
+		return badClient("is nil")
+	case client.ActiveConnection() == nil:
+		return badClient("has no connection of its own; make it with clientv3.New")
+	case ClientClosed(client):
+		return badClient("is closed")
+	}
+	for _, endpoint := range client.Endpoints() {
+		switch {
+		case endpoint == "":
+			return badClient("has an empty endpoint; give the address of a member, as http://127.0.0.1:2379")
+		case strings.Contains(endpoint, ","):
+			return badClient("has the endpoint %q: give each member's as a string of its own", endpoint)
+		case strings.ContainsFunc(endpoint, unicode.IsSpace):
+			return badClient("has the endpoint %q with a space in it", endpoint)
+		}
+	}
+	// The watch doesn't use client.Watcher, so it would watch other keys than a namespaced
+	// KV writes.
+	plainKV, plainWatcher := clientv3.NewKVFromKVClient(nil, nil), clientv3.NewWatchFromWatchClient(nil, nil)
+	if reflect.TypeOf(client.KV) != reflect.TypeOf(plainKV) || reflect.TypeOf(client.Watcher) != reflect.TypeOf(plainWatcher) {
+		return badClient("has its KV or Watcher replaced, as by the namespace package; give a plain client and set Config.Prefix instead")
+	}
+	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -17,6 +19,20 @@ import (
 type Space struct {
 	Prefix string
 	Mutex  bool // lock keys as those of etcd's concurrency.Mutex
+}
+
+// DefaultPrefix is the default of Space.Prefix.
+const DefaultPrefix = "fencekit"
+
+// ValidatePrefix returns an error for what can't be a prefix.
+func ValidatePrefix(prefix string) error {
+	switch {
+	case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unicode.IsControl):
+		return fmt.Errorf("%w: etcd.Config.Prefix contains bytes that are not UTF-8, or control characters", fence.ErrInvalid)
+	case strings.HasSuffix(prefix, "/"):
+		return fmt.Errorf("%w: etcd.Config.Prefix %q ends in a slash; leave it out", fence.ErrInvalid, prefix)
+	}
+	return nil
 }
 
 // Validate returns an error for a name that can't be a resource here. With raw names a

@@ -1,4 +1,4 @@
-package etcd
+package inspect
 
 import (
 	"context"

@@ -1,0 +1,354 @@
+// Package inspect reads the locks and the epoch that the Lockers of package etcd keep in etcd, and evicts
+// holders: for operators' tools such as fencectl.
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+)
+
+// Inspector reads the locks and the epoch under one prefix. It holds no locks and has no session. Its methods may be called concurrently.
+// They fail with a *fence.UnavailableError, whose Reason names the cause, or with ctx's error.
+type Inspector struct{ cluster *cluster.Cluster }
+
+// New returns an Inspector of the Lockers whose Config.Prefix is prefix; "" means their default. Each of
+// its requests to etcd is bounded by requestTimeout. New makes no request, and the Inspector never closes
+// client. It fails with fence.ErrInvalid for what etcd.NewLocker rejects. Lockers with Config.MutexKeys
+// can't be inspected: their keys may be anywhere in etcd.
+func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (*Inspector, error) {
+	if prefix == "" {
+		prefix = cluster.DefaultPrefix
+	}
+	if err := cluster.ValidatePrefix(prefix); err != nil {
+		return nil, err
+	}
+	if requestTimeout <= 0 {
+		return nil, fmt.Errorf("%w: a bound of %v for a request to etcd", fence.ErrInvalid, requestTimeout)
+	}
+	if err := cluster.ValidateClient(client); err != nil {
+		return nil, err
+	}
+	return &Inspector{cluster.New(client, cluster.Space{Prefix: prefix}, requestTimeout, slog.New(slog.DiscardHandler))}, nil
+}
+
+// read reads at one revision, within the time for one request.
+func (i *Inspector) read(ctx context.Context, op string, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	if i.cluster.Closed() {
+		return nil, i.cluster.Unavailable(op, cluster.ErrClientClosed)
+	}
+	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
+	defer cancel()
+	resp, err := i.cluster.Client.Txn(request).Then(ops...).Commit()
+	return resp, i.failed(ctx, op, err)
+}
+
+// failed returns the error of op after a request under ctx failed with err; nil if err is nil.
+func (i *Inspector) failed(ctx context.Context, op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return i.cluster.Unanswered(ctx, op)
+	default:
+		return i.cluster.Unavailable(op, err)
+	}
+}
+
+// Epoch is the state of the epoch key, and of the etcd that it is in.
+type Epoch struct {
+	Number      int64  // the epoch of new grants; 1 without a key
+	Key         string // its name
+	KeyRevision int64  // the revision at which the key was put last; 0 without a key
+	Revision    int64  // of etcd: later tokens are higher
+	ClusterID   uint64
+}
+
+// Epoch reads the epoch key. If it holds no epoch the error's Reason is fence.InvalidEpoch; all
+// but the Number is valid then.
+func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
+	const op = "read the epoch"
+	key := i.cluster.Keys.Epoch()
+	resp, err := i.read(ctx, op, clientv3.OpGet(key))
+	if err != nil {
+		return Epoch{}, err
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	e := Epoch{Key: key, Revision: resp.Header.Revision, ClusterID: resp.Header.ClusterId}
+	if len(kvs) > 0 {
+		e.KeyRevision = kvs[0].ModRevision
+	}
+	parsed, err := cluster.ParseEpoch(key, kvs)
+	e.Number = parsed.Number
+	return e, i.cluster.Diagnose(op, err)
+}
+
+// Lock is the queue of a resource.
+type Lock struct {
+	Resource string
+	// Queue is the holder's acquisition and then the waiters', in order. It is empty if the
+	// resource is free.
+	Queue []Acquisition
+}
+
+// Acquisition is one key in the queue of a resource.
+type Acquisition struct {
+	// Grant is the holder's grant, or the grant that a waiter will get. Epoch is 0 and Holder is
+	// empty if the key was not written by a Locker.
+	Grant fence.Grant
+	// Queued is when the acquisition began, by the clock of its process; zero if the key was
+	// not written by a Locker. A holder may have waited since.
+	Queued time.Time
+	// LeaseLeft is the time until the key is deleted unless its process renews its session,
+	// in whole seconds.
+	LeaseLeft time.Duration
+
+	key   string
+	lease clientv3.LeaseID
+}
+
+// Locks is the state of all locks at one revision of etcd.
+type Locks struct {
+	Revision int64  // lower than the tokens of later grants
+	Epoch    int64  // the epoch of later grants
+	Queues   []Lock // the resources with a holder or waiters, in the order of their names
+}
+
+// Locks reads all queues. It makes one request, and one more per session to read LeaseLeft.
+func (i *Inspector) Locks(ctx context.Context) (Locks, error) {
+	return i.locks(ctx, i.cluster.Keys.Locks())
+}
+
+// Lock reads the queue of one resource. It fails with a *fence.InvalidGrantError for a bad name.
+func (i *Inspector) Lock(ctx context.Context, resource string) (Lock, error) {
+	if err := fence.ValidateResource(resource); err != nil {
+		return Lock{}, err
+	}
+	all, err := i.locks(ctx, i.cluster.Keys.Queue(resource))
+	if err != nil || len(all.Queues) == 0 {
+		return Lock{Resource: resource}, err
+	}
+	return all.Queues[0], nil
+}
+
+const readLocks = "read the locks"
+
+func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
+	key := i.cluster.Keys.Epoch()
+	resp, err := i.read(ctx, readLocks, clientv3.OpGet(prefix, clientv3.WithPrefix()), clientv3.OpGet(key))
+	if err != nil {
+		return Locks{}, err
+	}
+	epoch, err := cluster.ParseEpoch(key, resp.Responses[1].GetResponseRange().Kvs)
+	if err != nil {
+		return Locks{}, i.cluster.Diagnose(readLocks, err)
+	}
+	queues, err := i.queues(ctx, resp.Responses[0].GetResponseRange().Kvs)
+	return Locks{Revision: resp.Header.Revision, Epoch: epoch.Number, Queues: queues}, err
+}
+
+// queues arranges keys by resource.
+func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock, error) {
+	left, byName := map[clientv3.LeaseID]time.Duration{}, map[string]*Lock{}
+	for _, kv := range kvs {
+		a, ok := i.acquisition(kv)
+		if !ok {
+			continue
+		}
+		var err error
+		if a.LeaseLeft, err = i.leaseLeft(ctx, left, a.lease); err != nil {
+			return nil, err
+		}
+		lock := byName[a.Grant.Resource]
+		if lock == nil {
+			lock = &Lock{Resource: a.Grant.Resource}
+			byName[lock.Resource] = lock
+		}
+		lock.Queue = append(lock.Queue, a)
+	}
+	return inOrder(byName), nil
+}
+
+// acquisition parses a key. It returns false if the key can't be a Locker's.
+func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
+	resource, ok := i.cluster.Keys.ParseQueue(string(kv.Key))
+	if !ok {
+		return Acquisition{}, false
+	}
+	v, _ := cluster.ParseLockValue(kv.Value)
+	grant := fence.Grant{Resource: resource, Epoch: v.Epoch, Token: fence.Token(kv.CreateRevision), Holder: v.Holder}
+	a := Acquisition{Grant: grant, key: string(kv.Key), lease: clientv3.LeaseID(kv.Lease)}
+	if v.Queued != 0 {
+		a.Queued = time.UnixMilli(v.Queued)
+	}
+	return a, true
+}
+
+// leaseLeft asks once for each lease.
+func (i *Inspector) leaseLeft(ctx context.Context, known map[clientv3.LeaseID]time.Duration, id clientv3.LeaseID) (time.Duration, error) {
+	if left, ok := known[id]; ok {
+		return left, nil
+	}
+	seconds, err := i.timeToLive(ctx, id)
+	known[id] = time.Duration(max(0, seconds)) * time.Second
+	return known[id], err
+}
+
+// timeToLive is what a lease has left, in seconds; -1 if it is gone.
+func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (int64, error) {
+	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
+	defer cancel()
+	resp, err := i.cluster.Client.TimeToLive(request, id)
+	if err != nil {
+		return 0, i.failed(ctx, readLocks, err)
+	}
+	return resp.TTL, nil
+}
+
+// byToken is the order of a queue.
+func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
+
+// inOrder sorts queues by token and resources by name.
+func inOrder(byName map[string]*Lock) []Lock {
+	locks := make([]Lock, 0, len(byName))
+	for _, lock := range byName {
+		slices.SortFunc(lock.Queue, byToken)
+		locks = append(locks, *lock)
+	}
+	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })
+	return locks
+}
+
+// Eviction is the record of a lock that was taken from its holder.
+type Eviction struct {
+	Grant  fence.Grant // what the holder had; as in an Acquisition, Epoch and Holder may be missing
+	Reason string
+	By     string    // who evicted it
+	At     time.Time // by the clock of who did
+}
+
+// evictionRecord is an Eviction as etcd keeps it. A fence.Grant's own JSON is that of a valid one,
+// and the holder may be a client that is no locker.
+type evictionRecord struct {
+	Resource string      `json:"resource"`
+	Epoch    int64       `json:"epoch"`
+	Token    fence.Token `json:"token"`
+	Holder   string      `json:"holder"`
+	Reason   string      `json:"reason"`
+	By       string      `json:"by"`
+	At       time.Time   `json:"at"`
+}
+
+func recordOf(e Eviction) evictionRecord {
+	return evictionRecord{e.Grant.Resource, e.Grant.Epoch, e.Grant.Token, e.Grant.Holder, e.Reason, e.By, e.At}
+}
+
+func (r evictionRecord) eviction() Eviction {
+	return Eviction{fence.Grant{Resource: r.Resource, Epoch: r.Epoch, Token: r.Token, Holder: r.Holder}, r.Reason, r.By, r.At}
+}
+
+// evictionKept is how long etcd keeps the record of an eviction.
+const evictionKept = 90 * 24 * time.Hour
+
+// maxReason bounds the parts of an Eviction, in bytes.
+const maxReason = 1000
+
+// NotHolderError says that an eviction was of a token that is not the holder's. Nothing was changed.
+type NotHolderError struct {
+	Resource string
+	Expected fence.Token
+	Holder   fence.Grant // the zero Grant if there is no holder
+}
+
+func (e *NotHolderError) Error() string {
+	if e.Holder.Token == 0 {
+		return fmt.Sprintf("etcd: nothing was evicted from %s: it has no holder, and token %d was expected", e.Resource, e.Expected)
+	}
+	return fmt.Sprintf("etcd: nothing was evicted from %s: %s holds it with token %d, and %d was expected", e.Resource, e.Holder.Holder, e.Holder.Token, e.Expected)
+}
+
+// Evict deletes the key of a resource's holder if its token is still the expected one, and writes
+// the record of it, which etcd keeps for 90 days, in the same transaction. The next one in the queue gets a
+// higher token. The holder's process learns of it as of any lock key that is deleted
+// ([fence.LossDeleted]); if it is stopped, it doesn't. Its guarded writes commit until the next holder
+// has claimed. The error is a *NotHolderError if another holds the resource, or none; fence.ErrInvalid for
+// an empty reason or one of more than 1000 bytes. After any other error the eviction may have taken effect.
+func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.Token, reason, by string) (Eviction, error) {
+	if reason == "" || len(reason) > maxReason || len(by) > maxReason {
+		return Eviction{}, fmt.Errorf("%w: an eviction needs a reason of 1 to %d bytes", fence.ErrInvalid, maxReason)
+	}
+	lock, err := i.Lock(ctx, resource)
+	if err != nil {
+		return Eviction{}, err
+	}
+	if len(lock.Queue) == 0 {
+		return Eviction{}, &NotHolderError{Resource: resource, Expected: expected}
+	}
+	holder := lock.Queue[0]
+	if holder.Grant.Token != expected {
+		return Eviction{}, &NotHolderError{Resource: resource, Expected: expected, Holder: holder.Grant}
+	}
+	record := Eviction{Grant: holder.Grant, Reason: reason, By: by, At: time.Now().UTC().Truncate(time.Millisecond)}
+	evicted, err := i.evict(ctx, holder, record)
+	if err == nil && !evicted {
+		return i.Evict(ctx, resource, expected, reason, by) // the holder has gone meanwhile
+	}
+	return record, err
+}
+
+// evict deletes the holder's key, if it is the first of its queue still.
+func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Eviction) (evicted bool, err error) {
+	const op = "evict a holder"
+	text, err := json.Marshal(recordOf(record))
+	if err != nil {
+		return false, err
+	}
+	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
+	defer cancel()
+	lease, err := i.cluster.Client.Grant(request, int64(evictionKept/time.Second))
+	if err != nil {
+		return false, i.failed(ctx, op, err)
+	}
+	token, queue := int64(holder.Grant.Token), i.cluster.Keys.Queue(holder.Grant.Resource)
+	resp, err := i.cluster.Client.Txn(request).If(
+		clientv3.Compare(clientv3.CreateRevision(holder.key), "=", token), // mutant: eviction-of-any-token
+		clientv3.Compare(clientv3.CreateRevision(queue), ">", token-1).WithPrefix(),
+	).Then(
+		clientv3.OpDelete(holder.key),
+		clientv3.OpPut(i.cluster.Keys.Evicted(holder.Grant.Resource, holder.Grant.Token), string(text), clientv3.WithLease(lease.ID)),
+	).Commit()
+	if err != nil {
+		return false, i.failed(ctx, op, err)
+	}
+	if !resp.Succeeded {
+		_, _ = i.cluster.Client.Revoke(request, lease.ID) // or it runs out
+	}
+	return resp.Succeeded, nil
+}
+
+// Evictions reads the records of evictions that etcd still keeps, by time.
+func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
+	resp, err := i.read(ctx, "read the evictions", clientv3.OpGet(i.cluster.Keys.Evictions(), clientv3.WithPrefix()))
+	if err != nil {
+		return nil, err
+	}
+	var all []Eviction
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+		var r evictionRecord
+		if json.Unmarshal(kv.Value, &r) == nil {
+			all = append(all, r.eviction())
+		}
+	}
+	slices.SortFunc(all, func(a, b Eviction) int { return a.At.Compare(b.At) })
+	return all, nil
+}

@@ -1,0 +1,314 @@
+package inspect
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
+	"github.com/fencekit/fencekit/internal/netfault"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// Names that most lines of these tests need.
+var (
+	patient   = etcdtest.Patient
+	dial      = etcdtest.Dial
+	awaitKeys = etcdtest.AwaitKeys
+)
+
+// fresh is a config whose prefix is the test's own.
+func fresh(t testing.TB) *etcd.Config {
+	return &etcd.Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second}
+}
+
+func newInspector(t testing.TB, client *clientv3.Client, cfg *etcd.Config) *Inspector {
+	t.Helper()
+	i, err := New(client, cfg.Prefix, cfg.RequestTimeout)
+	require.NoError(t, err)
+	return i
+}
+
+// newLocker returns a locker that is closed with the test.
+func newLocker(t testing.TB, client *clientv3.Client, cfg *etcd.Config) *etcd.Locker {
+	t.Helper()
+	l, err := etcd.NewLocker(client, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	return l
+}
+
+func acquire(t testing.TB, l *etcd.Locker, resource string) fence.Lease {
+	t.Helper()
+	le, err := l.Acquire(patient(t), resource)
+	require.NoError(t, err)
+	return le
+}
+
+// acquiring acquires in another goroutine; nil stands for an error.
+func acquiring(ctx context.Context, l *etcd.Locker, resource string) <-chan fence.Lease {
+	done := make(chan fence.Lease, 1)
+	go func() {
+		le, _ := l.Acquire(ctx, resource)
+		done <- le
+	}()
+	return done
+}
+
+func release(t testing.TB, le fence.Lease) {
+	t.Helper()
+	require.NoError(t, le.Release(patient(t)))
+}
+
+// keyOf is the key of a lease.
+func keyOf(le fence.Lease) string { return le.(interface{ Key() string }).Key() }
+
+func TestInspector_ShowsHoldersAndWaitersInOrder(t *testing.T) {
+	t.Parallel()
+	client, cfg := etcdserver.Client(t), fresh(t)
+	began := time.Now().Truncate(time.Millisecond)
+	i := newInspector(t, client, cfg)
+	free, err := i.Locks(patient(t))
+	require.NoError(t, err)
+	require.Empty(t, free.Queues)
+
+	a, b := newLocker(t, client, cfg), newLocker(t, client, cfg)
+	held := acquire(t, a, "sku/42")
+	other := acquire(t, b, "a b")
+	acquiring(patient(t), b, "sku/42")
+	awaitKeys(t, client, i.cluster.Keys.Queue("sku/42"), 2)
+	_, err = client.Put(patient(t), i.cluster.Keys.Locks()+"%zz/1", "of no locker")
+	require.NoError(t, err)
+
+	all, err := i.Locks(patient(t))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, all.Epoch)
+	locks := all.Queues
+	require.Len(t, locks, 2)
+	require.Equal(t, "a b", locks[0].Resource)
+	require.Equal(t, other.Grant(), locks[0].Queue[0].Grant)
+	one, err := i.Lock(patient(t), "sku/42")
+	require.NoError(t, err)
+	require.Len(t, one.Queue, 2)
+	require.Equal(t, held.Grant(), one.Queue[0].Grant)
+	require.Equal(t, held.Grant(), locks[1].Queue[0].Grant)
+	require.Greater(t, one.Queue[1].Grant.Token, held.Grant().Token)
+	require.NoError(t, one.Queue[1].Grant.Validate())
+	require.NotEqual(t, held.Grant().Holder, one.Queue[1].Grant.Holder)
+	require.Greater(t, held.Grant().Token, fence.Token(free.Revision))
+	require.GreaterOrEqual(t, fence.Token(all.Revision), one.Queue[1].Grant.Token)
+	for _, place := range one.Queue {
+		require.InDelta(t, cfg.TTL, place.LeaseLeft, float64(cfg.TTL))
+		require.Positive(t, place.LeaseLeft)
+		require.WithinRange(t, place.Queued, began, time.Now())
+	}
+}
+
+func TestNewInspector_RejectsWhatItCantRead(t *testing.T) {
+	t.Parallel()
+	client := etcdserver.Client(t)
+	for prefix, timeout := range map[string]time.Duration{"a/": time.Second, "a": 0} {
+		_, err := New(client, prefix, timeout)
+		require.ErrorIs(t, err, fence.ErrInvalid)
+	}
+	_, err := New(nil, "", time.Second)
+	require.ErrorIs(t, err, fence.ErrInvalid)
+	closed := dial(t, etcdserver.Shared(t).Endpoint())
+	i := newInspector(t, closed, fresh(t))
+	require.NoError(t, closed.Close())
+	_, err = i.Locks(patient(t))
+	require.ErrorIs(t, err, fence.ErrUnavailable)
+}
+
+// An Inspector reads the number that grants get, and says of a key that holds none where it is.
+func TestInspector_ReadsTheEpoch(t *testing.T) {
+	t.Parallel()
+	client, cfg := etcdserver.Client(t), fresh(t)
+	i := newInspector(t, client, cfg)
+	e, err := i.Epoch(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, Epoch{Number: 1, Key: cfg.Prefix + "/epoch", Revision: e.Revision, ClusterID: e.ClusterID}, e)
+	for text, number := range map[string]int64{"7": 7, "seven": 0} {
+		put, err := client.Put(patient(t), e.Key, text)
+		require.NoError(t, err)
+		now, err := i.Epoch(patient(t))
+		if number == 0 {
+			away := new(fence.UnavailableError)
+			require.ErrorAs(t, err, &away)
+			require.Equal(t, fence.InvalidEpoch, away.Reason)
+		} else {
+			require.NoError(t, err)
+			require.EqualValues(t, number, acquire(t, newLocker(t, client, cfg), "r").Grant().Epoch)
+		}
+		require.Equal(t, number, now.Number)
+		require.Equal(t, put.Header.Revision, now.KeyRevision)
+		require.GreaterOrEqual(t, now.Revision, now.KeyRevision)
+		require.Equal(t, e.ClusterID, now.ClusterID)
+	}
+}
+
+func TestEvict_PassesTheLockOn(t *testing.T) {
+	t.Parallel()
+	client, cfg := etcdserver.Client(t), fresh(t)
+	i := newInspector(t, client, cfg)
+	a, b := newLocker(t, client, cfg), newLocker(t, client, cfg)
+	held, other := acquire(t, a, "sku/42"), acquire(t, a, "other")
+	held.AfterContended(func() {})
+	waiting := acquiring(patient(t), b, "sku/42")
+	awaitKeys(t, client, i.cluster.Keys.Queue("sku/42"), 2)
+
+	done, err := i.Evict(patient(t), "sku/42", held.Grant().Token, "it hangs", "me@here")
+	require.NoError(t, err)
+	require.Equal(t, held.Grant(), done.Grant)
+	next := etcdtest.Receive(t, waiting)
+	require.NotNil(t, next)
+	require.Greater(t, next.Grant().Token, held.Grant().Token)
+	etcdtest.Receive(t, held.Done())
+	loss := new(fence.LeaseLostError)
+	require.ErrorAs(t, held.Err(), &loss)
+	require.Equal(t, fence.LossDeleted, loss.Reason)
+	require.NoError(t, other.Err(), "its other locks stay")
+
+	all, err := i.Evictions(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, []Eviction{done}, all)
+	require.Equal(t, "it hangs", done.Reason)
+	require.Equal(t, "me@here", done.By)
+	require.WithinDuration(t, time.Now(), done.At, time.Minute)
+	record, err := client.Get(patient(t), i.cluster.Keys.Evictions(), clientv3.WithPrefix())
+	require.NoError(t, err)
+	left, err := i.timeToLive(patient(t), clientv3.LeaseID(record.Kvs[0].Lease))
+	require.NoError(t, err)
+	require.InDelta(t, evictionKept.Seconds(), float64(left), 60)
+
+	// The evicted process acquires again, with a higher token.
+	release(t, next)
+	require.Greater(t, acquire(t, a, "sku/42").Grant().Token, next.Grant().Token)
+}
+
+// The holder has passed the lock on after it was read, and before the transaction: neither the
+// waiter's key nor a later one of the same name is deleted.
+func TestEvict_OfAHolderThatHasGoneChangesNothing(t *testing.T) {
+	t.Parallel()
+	client, cfg := etcdserver.Client(t), fresh(t)
+	i := newInspector(t, client, cfg)
+	l := newLocker(t, client, cfg)
+	held := acquire(t, l, "r")
+	seen, err := i.Lock(patient(t), "r")
+	require.NoError(t, err)
+	release(t, held)
+	awaitKeys(t, client, i.cluster.Keys.Queue("r"), 0)
+	again := acquire(t, l, "r")
+	require.Equal(t, keyOf(held), keyOf(again))
+	evicted, err := i.evict(patient(t), seen.Queue[0], Eviction{Grant: held.Grant(), Reason: "it hangs"})
+	require.NoError(t, err)
+	require.False(t, evicted)
+	awaitKeys(t, client, i.cluster.Keys.Queue("r"), 1)
+
+	// A key that is no longer the first is not a holder's either.
+	waiter := Acquisition{Grant: again.Grant(), key: keyOf(again)}
+	_, err = client.Put(patient(t), i.cluster.Keys.Queue("r")+"0-1", "of no locker")
+	require.NoError(t, err)
+	waiter.key = i.cluster.Keys.Queue("r") + "0-1"
+	kvs := awaitKeys(t, client, i.cluster.Keys.Queue("r"), 2)
+	waiter.Grant.Token = fence.Token(kvs[1].CreateRevision)
+	evicted, err = i.evict(patient(t), waiter, Eviction{Grant: waiter.Grant, Reason: "it hangs"})
+	require.NoError(t, err)
+	require.False(t, evicted)
+	awaitKeys(t, client, i.cluster.Keys.Queue("r"), 2)
+}
+
+// watchLocks watches until the test ends.
+func watchLocks(t testing.TB, client *clientv3.Client, cfg *etcd.Config) <-chan Change {
+	t.Helper()
+	changes := make(chan Change, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- newInspector(t, client, cfg).Watch(ctx, func(c Change) error {
+			changes <- c
+			return nil
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	})
+	return changes
+}
+
+func requireChange(t testing.TB, changes <-chan Change, kind ChangeKind, token fence.Token) {
+	t.Helper()
+	got := etcdtest.Receive(t, changes)
+	require.Equal(t, kind, got.Kind)
+	require.Equal(t, token, got.Grant.Token)
+}
+
+func TestInspectorWatch_ShowsEachChange(t *testing.T) {
+	t.Parallel()
+	client, cfg := etcdserver.Client(t), fresh(t)
+	a, b := newLocker(t, client, cfg), newLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	changes := watchLocks(t, client, cfg)
+	requireChange(t, changes, ChangeHolds, held.Grant().Token)
+
+	got := acquiring(patient(t), b, "r")
+	waits := etcdtest.Receive(t, changes)
+	require.Equal(t, ChangeWaits, waits.Kind)
+	impatient, giveUp := context.WithCancel(patient(t))
+	gaveUp := acquiring(impatient, b, "r")
+	last := etcdtest.Receive(t, changes)
+	require.Equal(t, ChangeWaits, last.Kind)
+	giveUp()
+	require.Nil(t, <-gaveUp)
+	requireChange(t, changes, ChangeGaveUp, last.Grant.Token)
+
+	release(t, held)
+	requireChange(t, changes, ChangeReleased, held.Grant().Token)
+	requireChange(t, changes, ChangeHolds, waits.Grant.Token)
+	next := etcdtest.Receive(t, got)
+	require.Equal(t, waits.Grant, next.Grant())
+	key, err := client.Get(patient(t), keyOf(next))
+	require.NoError(t, err)
+	_, err = client.Revoke(patient(t), clientv3.LeaseID(key.Kvs[0].Lease))
+	require.NoError(t, err)
+	requireChange(t, changes, ChangeLeaseEnded, waits.Grant.Token)
+}
+
+// What happened while the watch was cut off is compacted when it is back.
+func TestInspectorWatch_GoesOnOverACompaction(t *testing.T) {
+	t.Parallel()
+	e, err := etcdserver.Start(patient(t), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
+	cfg := fresh(t)
+	link, err := netfault.New(strings.TrimPrefix(e.Endpoint(), "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = link.Close() })
+	client := dial(t, e.Endpoint())
+	l := newLocker(t, client, cfg)
+	held := acquire(t, l, "r")
+	changes := watchLocks(t, dial(t, "http://"+link.Addr()), cfg)
+	requireChange(t, changes, ChangeHolds, held.Grant().Token)
+
+	mend := link.Cut(netfault.ToClient)
+	release(t, held)
+	again := acquire(t, l, "r")
+	awaitKeys(t, client, cfg.Prefix+"/locks/r/", 1)
+	_, err = client.Compact(patient(t), int64(again.Grant().Token))
+	require.NoError(t, err)
+	link.Reset()
+	mend()
+	requireChange(t, changes, ChangeReleased, held.Grant().Token)
+	requireChange(t, changes, ChangeHolds, again.Grant().Token)
+}
