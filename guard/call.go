@@ -59,7 +59,7 @@ type Runner[Tx any] interface {
 // fails, and Do returns the rejection whatever fn returns.
 //
 // The end of ctx ends the waiting, and fn through its own context. Once COMMIT
-// was sent it has no effect: Do waits for the outcome, within Config.CommitTimeout
+// was sent it has no effect: Do waits for the outcome, within Config.StoreTimeout
 // and Config.ResolveTimeout. fn's context also ends when a lease is lost, with
 // the [*fence.LeaseLostError] as its cause; if fn goes on nevertheless the fence
 // decides about its commit. A context that fn is given is for fn alone: a call of

@@ -266,7 +266,7 @@ func TestNew_RejectsNilAndBadConfig(t *testing.T) {
 	_, err = guard.New(noLocker, store, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
 	require.ErrorIs(t, doUnderGrant(t.Context(), noStore, grant(1), set("k", "v")), guard.ErrInvalid)
-	for _, cfg := range []guard.Config{{MaxHold: -1}, {CommitTimeout: -1}, {ResolveTimeout: -1}} {
+	for _, cfg := range []guard.Config{{MaxRun: -1}, {StoreTimeout: -1}, {ResolveTimeout: -1}} {
 		_, err = guard.New(guardtest.NewLocker(), store, &cfg)
 		require.ErrorIs(t, err, guard.ErrInvalid)
 	}

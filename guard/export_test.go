@@ -1,5 +1,11 @@
 package guard
 
+import "time"
+
+// SetMaxHold sets, before the first call on g, how long calls of a process may still begin while another
+// process waits.
+func SetMaxHold[Tx any](g *Guard[Tx], d time.Duration) { g.turns.MaxHold = d }
+
 // Lines returns for how many resources g keeps anything.
 func Lines[Tx any](g *Guard[Tx]) int {
 	return g.turns.Size()

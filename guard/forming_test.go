@@ -88,12 +88,13 @@ func TestForming_ContextOfOneThatWasTakenHasNoEffect(t *testing.T) {
 	})
 }
 
-// A resource for which another process waits is passed on after MaxHold, also if a call waits
+// A resource for which another process waits is passed on after a while, also if a call waits
 // for a group with the turn.
 func TestForming_LeavesOutWhatIsToBePassedOn(t *testing.T) {
 	for _, role := range []string{"joins", "leads"} {
 		t.Run(role, func(t *testing.T) {
-			inAcrossOf(t, &guard.Config{MaxHold: time.Millisecond}, func(t *testing.T, a *across) {
+			inAcrossOf(t, nil, func(t *testing.T, a *across) {
+				guard.SetMaxHold(a.guard, time.Millisecond)
 				other := a.process("b", nil)
 				require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("z")))
 				ctx, cancel := context.WithCancel(t.Context())

@@ -37,7 +37,7 @@ import (
 // processes that share the lock service. Calls for different resources don't wait
 // for each other. Each call runs on its caller's goroutine. A resource stays with the
 // Guard from call to call ([Config].KeepFor) until another process waits for it
-// ([Config].MaxHold). If the lock service doesn't answer a call that asks for a resource,
+// or, while calls wait here, for 100 ms more. If the lock service doesn't answer a call that asks for a resource,
 // those that wait behind it in this process fail with its error.
 //
 // A function that calls its own Guard has to use the context that it was given: with it
@@ -75,7 +75,7 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 		steps: newTimeouts(filled.StoreTimeout), // mutant: database-that-is-silent-keeps-the-lock
 	}
 	g.turns = turns.New(turns.Config[*grantState]{
-		Locker: locker, KeepFor: filled.KeepFor, MaxHold: filled.MaxHold, Events: g.report, Prepare: g.memory.prepare,
+		Locker: locker, KeepFor: filled.KeepFor, MaxHold: maxHold, Events: g.report, Prepare: g.memory.prepare,
 	})
 	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
 		g.groups, g.forming = groups, newForming[Tx]()
@@ -125,10 +125,6 @@ type Config struct {
 	// released at once. Resources that expire together are released a few at a time, and can
 	// be used until then. A negative value releases after every call.
 	KeepFor time.Duration
-	// MaxHold is how long calls that wait in this process may still begin after another
-	// process has begun to wait for the resource; default 100 ms. It never interrupts a call
-	// that has begun.
-	MaxHold time.Duration
 	// MaxRun bounds one run of a function; default no bound. When it has passed, the
 	// function's context ends with [context.DeadlineExceeded] as its cause, and the resource
 	// is released. So a function that hangs doesn't keep others from the resource while its
@@ -136,13 +132,11 @@ type Config struct {
 	// MaxRun bounds a whole Hold. Under grants and leases of the caller's it bounds each
 	// transaction, and nothing is released.
 	MaxRun time.Duration
-	// StoreTimeout bounds each wait for the database before a function runs: for a
-	// connection, the claim and what Once has kept; default 15 s. A holder that can't reach
-	// the database fails then with ErrStoreUnavailable, and lets others try.
+	// StoreTimeout bounds each wait for the database before a function runs, for a connection, the
+	// claim and what Once has kept, and one COMMIT, which the end of the caller's context doesn't
+	// interrupt; default 10 s. A holder that can't reach the database fails then with
+	// ErrStoreUnavailable, and lets others try. With a postgres.Batch, COMMIT includes its statements.
 	StoreTimeout time.Duration
-	// CommitTimeout bounds one COMMIT, which the end of the caller's context
-	// doesn't interrupt; default 10 s. With a postgres.Batch that includes its statements.
-	CommitTimeout time.Duration
 	// ResolveTimeout bounds how long a call asks whether a COMMIT whose reply was lost took
 	// effect, also beyond the end of its context; default 10 s.
 	ResolveTimeout time.Duration
@@ -157,11 +151,14 @@ type Config struct {
 
 const (
 	defaultKeepFor        = 10 * time.Second
-	defaultMaxHold        = 100 * time.Millisecond
-	defaultStoreTimeout   = 15 * time.Second
-	defaultCommitTimeout  = 10 * time.Second
+	defaultStoreTimeout   = 10 * time.Second
 	defaultResolveTimeout = 10 * time.Second
 )
+
+// maxHold is how long calls that wait in this process may still begin after another process has begun to
+// wait for the resource. A change of hands costs an acquisition in the lock service and a claim in the
+// database, a few milliseconds: so many calls share it, and nobody elsewhere waits for long.
+const maxHold = 100 * time.Millisecond
 
 // withDefaults returns a copy of c with the defaults filled in.
 func (c *Config) withDefaults() Config {
@@ -175,16 +172,14 @@ func (c *Config) withDefaults() Config {
 		}
 	}
 	fill(&filled.KeepFor, defaultKeepFor)
-	fill(&filled.MaxHold, defaultMaxHold)
 	fill(&filled.StoreTimeout, defaultStoreTimeout)
-	fill(&filled.CommitTimeout, defaultCommitTimeout)
 	fill(&filled.ResolveTimeout, defaultResolveTimeout)
 	return filled
 }
 
 func (c Config) validate() error {
 	for name, d := range map[string]time.Duration{
-		"MaxHold": c.MaxHold, "MaxRun": c.MaxRun, "StoreTimeout": c.StoreTimeout, "CommitTimeout": c.CommitTimeout, "ResolveTimeout": c.ResolveTimeout,
+		"MaxRun": c.MaxRun, "StoreTimeout": c.StoreTimeout, "ResolveTimeout": c.ResolveTimeout,
 	} {
 		if d < 0 {
 			return fmt.Errorf("%w: Config.%s is %v, want a positive duration or 0 for the default", ErrInvalid, name, d)

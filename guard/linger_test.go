@@ -16,21 +16,24 @@ import (
 // Unless the callers call again, it gets the resource 0.5 ms after they are answered.
 func TestLinger_KeepsTheResourceForCallersThatWereAnsweredTogether(t *testing.T) {
 	for name, test := range map[string]struct {
-		cfg    guard.Config
+		hold   time.Duration // how long calls may still begin; 0: the default
 		again  bool
 		close  bool
 		writes string        // in order; which calls of "again" share a transaction depends on when they run
 		at     time.Duration // when the other process is done
 	}{
-		"they call again":    {again: true, writes: "a b a b other", at: 4*time.Millisecond + 500*time.Microsecond},
-		"they don't":         {writes: "a b other", at: 4*time.Millisecond + 500*time.Microsecond},
-		"MaxHold is over":    {cfg: guard.Config{MaxHold: 2 * time.Millisecond}, writes: "a b other", at: 4 * time.Millisecond},
-		"MaxHold ends first": {cfg: guard.Config{MaxHold: 3200 * time.Microsecond}, writes: "a b other", at: 4*time.Millisecond + 200*time.Microsecond},
-		"the Guard closes":   {close: true, writes: "a b other", at: 4 * time.Millisecond},
-		"one call alone":     {writes: "h other", at: 4 * time.Millisecond},
+		"they call again":     {again: true, writes: "a b a b other", at: 4*time.Millisecond + 500*time.Microsecond},
+		"they don't":          {writes: "a b other", at: 4*time.Millisecond + 500*time.Microsecond},
+		"its time is over":    {hold: 2 * time.Millisecond, writes: "a b other", at: 4 * time.Millisecond},
+		"its time ends first": {hold: 3200 * time.Microsecond, writes: "a b other", at: 4*time.Millisecond + 200*time.Microsecond},
+		"the Guard closes":    {close: true, writes: "a b other", at: 4 * time.Millisecond},
+		"one call alone":      {writes: "h other", at: 4 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inGroupOf(t, &test.cfg, func(t *testing.T, g *group) {
+			inGroupOf(t, nil, func(t *testing.T, g *group) {
+				if test.hold > 0 {
+					guard.SetMaxHold(g.guard, test.hold)
+				}
 				start, b := time.Now(), g.process("b", nil)
 				var at time.Duration
 				other := make(chan error, 1)

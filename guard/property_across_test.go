@@ -94,8 +94,9 @@ func (p acrossPlan) play(t *testing.T, rt *rapid.T) (shared int) {
 		var guards []*guard.Guard[*memory.Tx]
 		for i := range 2 {
 			store := busyStore{w.store, func() time.Duration { return pop(&mu, &p.Waits) }}
-			g, err := guard.New(w.locks.NewLocker(fmt.Sprint("p", i)), store, &guard.Config{KeepFor: p.KeepFor, MaxHold: p.MaxHold, ResolveTimeout: 20 * time.Millisecond})
+			g, err := guard.New(w.locks.NewLocker(fmt.Sprint("p", i)), store, &guard.Config{KeepFor: p.KeepFor, ResolveTimeout: 20 * time.Millisecond})
 			require.NoError(t, err)
+			guard.SetMaxHold(g, p.MaxHold)
 			guards = append(guards, g)
 		}
 		w.store.SetFaults(memory.Faults{

@@ -314,13 +314,13 @@ func TestUnknown_IsRuledOutByTheNextGrant(t *testing.T) {
 func TestUnknown_CommitIsBoundedByItsOwnTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		store := &hangingStore{Store: w.store}
-		g, err := guard.New(w.locks.NewLocker("a"), store, &guard.Config{CommitTimeout: 3 * time.Second})
+		g, err := guard.New(w.locks.NewLocker("a"), store, &guard.Config{StoreTimeout: 3 * time.Second})
 		require.NoError(t, err)
 		start := time.Now()
 		err = guard.Do(t.Context(), g, sku, increment("n"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, guard.ErrUnknownOutcome, "it was ruled out")
-		require.ErrorContains(t, err, "COMMIT took no effect: context deadline exceeded (guard.Config.CommitTimeout is 3s)")
+		require.ErrorContains(t, err, "COMMIT took no effect: context deadline exceeded (guard.Config.StoreTimeout is 3s)")
 		require.Equal(t, 3*time.Second, time.Since(start))
 		require.NoError(t, g.Close(t.Context()))
 	})

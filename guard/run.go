@@ -271,8 +271,8 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 // effect, it did not, or its answer was lost. In the last case commitMoves asks the store. The end
 // of the caller's ctx must neither put a COMMIT in doubt nor keep it from being resolved.
 func (g *Guard[Tx]) commitMoves(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, moves []storage.Move) error {
-	detached := context.WithoutCancel(ctx)                                  // mutant: commit-ends-with-the-callers-context
-	commitCtx, cancel := context.WithTimeout(detached, g.cfg.CommitTimeout) // mutant: commit-without-a-bound
+	detached := context.WithoutCancel(ctx)                                 // mutant: commit-ends-with-the-callers-context
+	commitCtx, cancel := context.WithTimeout(detached, g.cfg.StoreTimeout) // mutant: commit-without-a-bound
 	defer cancel()
 	states.setClaimed(false) // until the outcome is known, the positions are not
 	claims, err := txn.Commit(commitCtx, moves)
@@ -292,12 +292,12 @@ func (g *Guard[Tx]) commitMoves(ctx context.Context, states grantStates, txn sto
 	return g.noteRejection(ctx, states, err)
 }
 
-// nameLimit adds Config.CommitTimeout to err, if that has ended the COMMIT.
+// nameLimit adds Config.StoreTimeout to err, if that has ended the COMMIT.
 func (g *Guard[Tx]) nameLimit(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%w (guard.Config.CommitTimeout is %v)", err, g.cfg.CommitTimeout)
+	return fmt.Errorf("%w (guard.Config.StoreTimeout is %v)", err, g.cfg.StoreTimeout)
 }
 
 // resolve asks what became of a COMMIT until there is an answer or the time is up.

@@ -89,7 +89,7 @@ func TestDiskFull_OfTheLogLeavesNoDoubt(t *testing.T) {
 	t.Parallel()
 	server, dsn, pool := ownPostgres(t, "a")
 	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, &guard.Config{
-		StoreTimeout: 10 * time.Second, CommitTimeout: 5 * time.Second, ResolveTimeout: time.Second,
+		StoreTimeout: 5 * time.Second, ResolveTimeout: time.Second,
 	})
 	ctx := patiently(t)
 	require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))

@@ -44,7 +44,7 @@ func startLoad(t *testing.T, endpoint, dsn string, pool *pgxpool.Pool, opts ...g
 	var workers sync.WaitGroup
 	for n := range 2 {
 		p := newProcess(t, endpoint, dsn, etcd.Config{RequestTimeout: time.Second}, &guard.Config{
-			MaxHold: 5 * time.Millisecond, StoreTimeout: time.Second, CommitTimeout: time.Second, ResolveTimeout: time.Second}, opts...)
+			StoreTimeout: time.Second, ResolveTimeout: time.Second}, opts...)
 		for _, resource := range loaded {
 			workers.Go(func() { l.work(working, p, fmt.Sprintf("%d%s", n, resource), resource) })
 		}

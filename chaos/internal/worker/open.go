@@ -25,7 +25,7 @@ import (
 const AppRole = "chaos_app"
 
 // guardBounds are short, so that a worker that is cut off doesn't wait for long.
-var guardBounds = guard.Config{StoreTimeout: 3 * time.Second, CommitTimeout: 2 * time.Second, ResolveTimeout: 2 * time.Second}
+var guardBounds = guard.Config{StoreTimeout: 3 * time.Second, ResolveTimeout: 2 * time.Second}
 
 // etcdTimeout bounds one request, so that a worker that is cut off notices it.
 const etcdTimeout = 2 * time.Second
