@@ -29,7 +29,7 @@ func newConn(l *Link, client *net.TCPConn) *conn {
 	return &conn{link: l, client: client, open: open, end: end}
 }
 
-// serve connects the client to the server and lets the engine move the bytes.
+// serve connects the client to the server and moves bytes both ways.
 func (c *conn) serve() {
 	early, err := c.await()
 	if err == nil {
@@ -41,8 +41,8 @@ func (c *conn) serve() {
 		return
 	}
 	sent := io.MultiReader(bytes.NewReader(early), c.client)
-	c.link.engine.carry(&pipe{conn: c, direction: ToServer, from: c.client, to: c.server, source: sent})
-	c.link.engine.carry(&pipe{conn: c, direction: ToClient, from: c.server, to: c.client, source: c.server})
+	go (&pipe{conn: c, direction: ToServer, from: c.client, to: c.server, source: sent}).carry()
+	go (&pipe{conn: c, direction: ToClient, from: c.server, to: c.client, source: c.server}).carry()
 }
 
 // await waits until the link is open in both directions, and returns what the client has
@@ -109,7 +109,7 @@ func (c *conn) reset() {
 func (c *conn) ended() {
 	c.mu.Lock()
 	c.ends++
-	last := c.ends == len(streams)
+	last := c.ends == 2
 	c.mu.Unlock()
 	if last {
 		_ = c.client.Close()

@@ -4,9 +4,7 @@
 // # Model
 //
 // A Link listens on the loopback and connects to the server for each client. It ignores the
-// protocol: etcd, Postgres and Redis are all the same to it. It carries bytes on toxiproxy's
-// links, in process. It doesn't use toxiproxy's own toxics: they drop bytes from the middle of
-// a stream, which TCP never does, or do so when they are removed.
+// protocol: etcd, Postgres and Redis are all the same to it.
 //
 //  1. What was sent in one direction arrives in order and complete, or the
 //     connection ends before it. No byte is lost from the middle of a stream.

@@ -15,7 +15,6 @@ type Link struct {
 	upstream string
 	listener *net.TCPListener
 	rules    *rules
-	engine   *engine
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -29,16 +28,11 @@ func New(upstream string) (*Link, error) {
 	if _, _, err := net.SplitHostPort(upstream); err != nil {
 		return nil, fmt.Errorf("netfault: the server has to be host:port: %w", err)
 	}
-	r := newRules()
-	engine, err := newEngine(r)
-	if err != nil {
-		return nil, err
-	}
 	listener, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, fmt.Errorf("netfault: %w", err)
 	}
-	l := &Link{upstream: upstream, listener: listener, rules: r, engine: engine, conns: map[*conn]struct{}{}}
+	l := &Link{upstream: upstream, listener: listener, rules: newRules(), conns: map[*conn]struct{}{}}
 	l.wg.Go(l.accept)
 	return l, nil
 }

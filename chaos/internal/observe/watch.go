@@ -4,193 +4,71 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"strings"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// How long one request of a Watcher may take, and how long the Watcher waits after one
-// that failed.
+// How long one attempt to write the end of a watch may take, and the time between two.
 const (
-	requestTimeout = 2 * time.Second
-	retryInterval  = 100 * time.Millisecond
+	endTimeout  = 2 * time.Second
+	endInterval = 100 * time.Millisecond
 )
 
-// Watcher records the creation and deletion of lock keys under a prefix. It uses the raw
-// protocol because the client's own Watch resumes without telling its caller, which would
-// then not know whether it missed anything.
-type Watcher struct {
+// watcher records the creation and deletion of lock keys under a prefix. The client's watch
+// survives pauses, crashes and changes of leader: it goes on at the revision after the last
+// one that it has shown, or fails if etcd has compacted that.
+type watcher struct {
 	client  *clientv3.Client
 	prefix  string
-	own     string           // key that is created when the watch is open, and whose deletion ends it
+	end     string           // key whose creation ends the watch
 	created map[string]int64 // create revisions of the lock keys that exist
-	cluster uint64
-	last    []*mvccpb.Event // all events of the latest revision seen
-	again   int             // how many of these a resumed watch has shown again
 	locks   Locks
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when recording has ended
 }
 
-// Watch watches the lock keys under prefix, which is that of the lock service's Config. When
+// watch watches the lock keys under prefix, which is that of the lock service's Config. When
 // it returns, every later change is recorded, and existing keys are recorded as created. ctx
-// bounds the start alone.
-//
-// The watch survives pauses, crashes and changes of leader. An event by which it could have
-// missed something is a Gap, and ends it: a compaction of revisions that it hadn't read, an
-// etcd that went back to an older state, or another cluster in its place. To notice, it reads
-// the last revision that it saw once more whenever it resumes. While the member that it is
-// connected to is paused it records nothing, and catches up afterwards, unless the client has
-// keep-alives (DialKeepAliveTime) and so connects to another member.
-//
-// Beside the locks it creates its own key, <prefix>/observed/…. The caller must call Close,
-// and close the client after that.
-func Watch(ctx context.Context, client *clientv3.Client, prefix string) (*Watcher, error) {
-	lasting, cancel := context.WithCancel(client.Ctx())
-	w := &Watcher{
-		client: client, prefix: prefix, own: prefix + "/observed/" + rand.Text(),
-		created: map[string]int64{}, cancel: cancel, done: make(chan struct{}),
-	}
-	stop := context.AfterFunc(ctx, cancel)
-	stream, err := w.begin(ctx, lasting)
-	if !stop() {
-		err = errors.Join(err, ctx.Err())
-	}
+// bounds the start alone. The caller must call close, and close the client after that.
+func watch(ctx context.Context, client *clientv3.Client, prefix string) (*watcher, error) {
+	w := &watcher{client: client, prefix: prefix, end: prefix + "/observed/" + rand.Text(), created: map[string]int64{}, done: make(chan struct{})}
+	there, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
 	if err != nil {
-		cancel()
-		return nil, fmt.Errorf("observe: watch of the locks under %q: %w", prefix, err)
+		return nil, fmt.Errorf("observe: lock keys under %q: %w", prefix, err)
 	}
-	go w.run(lasting, stream)
+	for _, kv := range there.Kvs {
+		w.record(&clientv3.Event{Type: mvccpb.PUT, Kv: kv})
+	}
+	var lasting context.Context
+	lasting, w.cancel = context.WithCancel(client.Ctx())
+	answers := client.Watch(lasting, prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(there.Header.Revision+1))
+	go func() {
+		defer close(w.done)
+		for answer := range answers {
+			if w.take(answer) {
+				return
+			}
+		}
+		w.locks.Gap = "the watch was ended before it had shown all"
+	}()
 	return w, nil
 }
 
-// begin reads the existing keys, opens the watch, and waits until it has shown an event.
-func (w *Watcher) begin(ctx, lasting context.Context) (pb.Watch_WatchClient, error) {
-	there, err := w.client.Get(ctx, w.prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
-	if err != nil {
-		return nil, err
-	}
-	for _, kv := range there.Kvs {
-		w.record(&mvccpb.Event{Type: mvccpb.PUT, Kv: kv})
-	}
-	w.cluster = there.Header.ClusterId
-	stream, err := w.open(lasting, there.Header.Revision+1)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.client.Put(ctx, w.own, ""); err != nil {
-		return nil, err
-	}
-	for len(w.last) == 0 {
-		answer, err := stream.Recv()
-		if err != nil {
-			return nil, err
-		}
-		if w.take(answer) {
-			return nil, errors.New(w.locks.Gap)
-		}
-	}
-	return stream, nil
-}
-
-// open opens a watch at a revision.
-func (w *Watcher) open(ctx context.Context, revision int64) (pb.Watch_WatchClient, error) {
-	stream, err := pb.NewWatchClient(w.client.ActiveConnection()).Watch(clientv3.WithRequireLeader(ctx), grpc.MaxCallRecvMsgSize(math.MaxInt32))
-	if err != nil {
-		return nil, err
-	}
-	return stream, stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
-		Key: []byte(w.prefix + "/"), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(w.prefix + "/")), StartRevision: revision,
-	}}})
-}
-
-// run records until the watch has seen its end, there is a gap, or ctx ends.
-func (w *Watcher) run(ctx context.Context, stream pb.Watch_WatchClient) {
-	defer close(w.done)
-	for stream != nil && !w.follow(stream) {
-		stream = w.resume(ctx)
-	}
-}
-
-// follow records the events of a stream until it breaks. It reports whether recording has
-// ended.
-func (w *Watcher) follow(stream pb.Watch_WatchClient) (ended bool) {
-	for {
-		answer, err := stream.Recv()
-		if err != nil {
-			return false
-		}
-		if w.take(answer) {
-			return true
-		}
-	}
-}
-
-// resume opens a broken watch again, at the last revision that it has seen, and retries. It
-// returns nil if there is a gap, or if ctx ends.
-func (w *Watcher) resume(ctx context.Context) pb.Watch_WatchClient {
-	for {
-		select {
-		case <-ctx.Done():
-			w.gap("the watch was ended while it was broken")
-			return nil
-		case <-time.After(retryInterval):
-		}
-		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-		answer, err := w.client.Get(bounded, w.own, clientv3.WithCountOnly()) // linearizable: a lagging member doesn't answer it
-		cancel()
-		switch {
-		case err != nil:
-			continue
-		case answer.Header.ClusterId != w.cluster:
-			w.gap("another etcd cluster has taken the place of the first")
-			return nil
-		case answer.Header.Revision < w.revision():
-			w.gap("etcd went back from revision %d to %d", w.revision(), answer.Header.Revision)
-			return nil
-		}
-		w.again = 0
-		if stream, err := w.open(ctx, w.revision()); err == nil {
-			return stream
-		}
-	}
-}
-
-// revision is the latest revision seen.
-func (w *Watcher) revision() int64 { return w.last[0].Kv.ModRevision }
-
-// take takes an answer of the watch. It reports whether recording has ended.
-func (w *Watcher) take(answer *pb.WatchResponse) (ended bool) {
-	switch {
-	case answer.CompactRevision > 0:
-		return w.gap("revisions up to %d were compacted before they were read", answer.CompactRevision)
-	case answer.Canceled:
-		return w.gap("etcd ended the watch: %s", answer.CancelReason)
+// take takes an answer of the watch, and reports whether recording has ended.
+func (w *watcher) take(answer clientv3.WatchResponse) (ended bool) {
+	if err := answer.Err(); err != nil {
+		w.locks.Gap = err.Error()
+		return true
 	}
 	for _, event := range answer.Events {
-		if w.again < len(w.last) {
-			if !same(event, w.last[w.again]) {
-				return w.gap("etcd went back: revision %d is not what it was", w.revision())
-			}
-			w.again++
-			continue
-		}
-		if len(w.last) > 0 && event.Kv.ModRevision != w.revision() {
-			w.last = nil
-		}
-		w.last = append(w.last, event)
-		w.again = len(w.last)
-		if string(event.Kv.Key) == w.own && event.Type == mvccpb.DELETE {
+		if string(event.Kv.Key) == w.end {
 			return true
 		}
 		w.record(event)
@@ -198,99 +76,58 @@ func (w *Watcher) take(answer *pb.WatchResponse) (ended bool) {
 	return false
 }
 
-// same reports whether an event that is shown again is the same.
-func same(a, b *mvccpb.Event) bool {
-	return a.Type == b.Type && a.Kv.ModRevision == b.Kv.ModRevision && string(a.Kv.Key) == string(b.Kv.Key)
-}
-
-// gap notes why events may be missing, and returns true: recording has ended.
-func (w *Watcher) gap(format string, args ...any) bool {
-	w.locks.Gap = fmt.Sprintf(format, args...)
-	return true
-}
-
 // record records an event of a lock key; it ignores other keys.
-func (w *Watcher) record(event *mvccpb.Event) {
+func (w *watcher) record(event *clientv3.Event) {
 	key := string(event.Kv.Key)
-	resource, ok := w.resource(key)
+	name, ok := strings.CutPrefix(key, w.prefix+"/locks/")
 	if !ok {
 		return
 	}
-	e := LockEvent{At: clock.Now(), Resource: resource, Revision: event.Kv.ModRevision}
+	e := LockEvent{At: clock.Now(), Resource: resourceOf(name), Revision: event.Kv.ModRevision}
 	if event.Type == mvccpb.DELETE {
 		e.Gone, e.Created = true, w.created[key]
 		delete(w.created, key)
 	} else {
-		e.Created, e.Lease, e.Holder = event.Kv.CreateRevision, event.Kv.Lease, holder(event.Kv.Value)
+		var value struct{ Holder string }
+		_ = json.Unmarshal(event.Kv.Value, &value) // a key without a holder has none
+		e.Created, e.Lease, e.Holder = event.Kv.CreateRevision, event.Kv.Lease, value.Holder
 		w.created[key] = e.Created
 	}
 	w.locks.Events = append(w.locks.Events, e)
 }
 
-// resource is the resource of a lock key: everything between <prefix>/locks/ and the last
-// slash, unescaped if possible. It doesn't use the code that wrote the key.
-func (w *Watcher) resource(key string) (string, bool) {
-	name, ok := strings.CutPrefix(key, w.prefix+"/locks/")
-	if !ok {
-		return "", false
-	}
+// resourceOf is the resource in the name of a lock key: everything before the last slash,
+// unescaped if possible. It doesn't use the code that wrote the key.
+func resourceOf(name string) string {
 	if slash := strings.LastIndexByte(name, '/'); slash >= 0 {
 		name = name[:slash]
 	}
 	if raw, err := url.PathUnescape(name); err == nil {
-		name = raw
+		return raw
 	}
-	return name, true
+	return name
 }
 
-// holder is the holder in a lock key's value; "" if it has none.
-func holder(value []byte) string {
-	var v struct{ Holder string }
-	if json.Unmarshal(value, &v) != nil {
-		return ""
-	}
-	return v.Holder
-}
-
-// Close ends the watch once it has seen everything written before the call, and returns what
-// it saw. If ctx ends first there is a Gap. A second call returns the same. It must not be
-// called concurrently.
-func (w *Watcher) Close(ctx context.Context) Locks {
-	if err := w.catchUp(ctx); err != nil {
-		w.cancel()
-		<-w.done
-		w.gap("the watch did not reach its end: %v", err)
-	}
-	w.cancel()
-	return w.locks
-}
-
-// catchUp deletes the own key, with retries, and waits until the watch has seen that.
-func (w *Watcher) catchUp(ctx context.Context) error {
+// close ends the watch once it has shown everything written before the call, and returns what
+// it has shown. If ctx ends first there is a Gap.
+func (w *watcher) close(ctx context.Context) Locks {
+	defer w.cancel()
 	for {
-		select {
-		case <-w.done:
-			return nil
-		default:
-		}
-		bounded, cancel := context.WithTimeout(ctx, requestTimeout)
-		_, err := w.client.Delete(bounded, w.own)
+		bounded, cancel := context.WithTimeout(ctx, endTimeout)
+		_, err := w.client.Put(bounded, w.end, "")
 		cancel()
-		if err == nil {
+		if err == nil || clock.Sleep(ctx, endInterval) != nil {
 			break
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(retryInterval):
 		}
 	}
 	select {
 	case <-w.done:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		w.cancel()
+		<-w.done
+		w.locks.Gap = "the watch did not reach its end"
 	}
+	return w.locks
 }
 
 // LeftKeys returns the lock keys under the prefix of a lock service's Config, in order.

@@ -5,58 +5,39 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Log is a logical replication slot: from its creation on, the database's write-ahead log
+// walLog is a logical replication slot: from its creation on, the database's write-ahead log
 // can be read, whatever crashes.
-type Log struct {
+type walLog struct {
 	dsn     string
 	slot    string
 	earlier []Commit // of servers that were replaced
 }
 
-// Decode creates a slot with the plugin test_decoding in a database, so that every later
+// decode creates a slot with the plugin test_decoding in a database, so that every later
 // commit there can be read. It waits for open transactions of the whole server that have
-// written. It fails if the server's wal_level isn't logical, if all its slots are in use
-// (max_replication_slots), or if the role may not replicate. The caller must call Close:
-// while the slot exists the server keeps its log.
-func Decode(ctx context.Context, dsn string) (*Log, error) {
-	l := &Log{dsn: dsn, slot: "fencekit_" + strings.ToLower(rand.Text())}
+// written. The caller must call close: while the slot exists the server keeps its log.
+func decode(ctx context.Context, dsn string) (*walLog, error) {
+	l := &walLog{dsn: dsn, slot: "fencekit_" + strings.ToLower(rand.Text())}
 	err := l.connected(ctx, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "select pg_create_logical_replication_slot($1, 'test_decoding')", l.slot)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("observe: the write-ahead log can't be decoded: %w%s", err, slotAdvice(err))
+		return nil, fmt.Errorf("observe: the write-ahead log can't be decoded: %w", err)
 	}
 	return l, nil
 }
 
-// slotAdvice says what to do if no slot could be created.
-func slotAdvice(err error) string {
-	var answer *pgconn.PgError
-	if !errors.As(err, &answer) {
-		return ""
-	}
-	switch answer.Code {
-	case "55000": // object_not_in_prerequisite_state
-		return "; the server needs wal_level = logical"
-	case "53400": // configuration_limit_exceeded
-		return "; drop unused slots (pg_replication_slots), or raise max_replication_slots"
-	case "42501": // insufficient_privilege
-		return "; the role needs the attribute REPLICATION"
-	}
-	return ""
-}
-
 // connected runs f with a new connection: servers may have crashed since the last one.
-func (l *Log) connected(ctx context.Context, f func(*pgx.Conn) error) error {
+func (l *walLog) connected(ctx context.Context, f func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, l.dsn)
 	if err != nil {
 		return err
@@ -64,10 +45,10 @@ func (l *Log) connected(ctx context.Context, f func(*pgx.Conn) error) error {
 	return errors.Join(f(conn), conn.Close(ctx))
 }
 
-// Commits returns the transactions that have committed since the slot was created, in the
+// readCommits returns the transactions that have committed since the slot was created, in the
 // order of the log, without those that changed no row. It first marks the end in the log, so
 // it returns everything that was acknowledged before the call. It may be called again.
-func (l *Log) Commits(ctx context.Context) (commits []Commit, err error) {
+func (l *walLog) readCommits(ctx context.Context) (commits []Commit, err error) {
 	err = l.connected(ctx, func(conn *pgx.Conn) error {
 		end := rand.Text()
 		// When the mark's commit is on disk, so is everything before it.
@@ -89,15 +70,15 @@ func (l *Log) Commits(ctx context.Context) (commits []Commit, err error) {
 
 // across goes on with a slot on the server by which replace replaces the present one. The old slot
 // is gone with the old server.
-func (l *Log) across(ctx context.Context, replace func(context.Context) error) error {
-	earlier, err := l.Commits(ctx)
+func (l *walLog) across(ctx context.Context, replace func(context.Context) error) error {
+	earlier, err := l.readCommits(ctx)
 	if err != nil {
 		return err
 	}
 	if err := replace(ctx); err != nil {
 		return err
 	}
-	next, err := Decode(ctx, l.dsn)
+	next, err := decode(ctx, l.dsn)
 	if err == nil {
 		l.slot, l.earlier = next.slot, earlier
 	}
@@ -105,7 +86,7 @@ func (l *Log) across(ctx context.Context, replace func(context.Context) error) e
 }
 
 // read decodes the log up to the mark. It only peeks, so it can be repeated.
-func (l *Log) read(ctx context.Context, conn *pgx.Conn, end string) ([]Commit, error) {
+func (l *walLog) read(ctx context.Context, conn *pgx.Conn, end string) ([]Commit, error) {
 	rows, err := conn.Query(ctx, "select data from pg_logical_slot_peek_changes($1, null, null, 'include-xids', '1')", l.slot)
 	if err != nil {
 		return nil, err
@@ -121,8 +102,8 @@ func (l *Log) read(ctx context.Context, conn *pgx.Conn, end string) ([]Commit, e
 	return d.commits, nil
 }
 
-// Close drops the slot.
-func (l *Log) Close(ctx context.Context) error {
+// close drops the slot.
+func (l *walLog) close(ctx context.Context) error {
 	err := l.connected(ctx, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "select pg_drop_replication_slot($1)", l.slot)
 		return err
@@ -171,4 +152,69 @@ func (d *decoder) take(line string) error {
 		d.open.Changes = append(d.open.Changes, changes...)
 	}
 	return nil
+}
+
+// A change as PostgreSQL's test_decoding prints it:
+//
+//	table public.t: UPDATE: old-key: id[integer]:1 new-tuple: id[integer]:2 name[text]:'it''s'
+//
+// Identifiers and types are quoted as in SQL where necessary; literals double their quotes,
+// and backslashes are ordinary characters.
+const identifier = `(?:"(?:[^"]|"")*"|[a-z0-9_]+)`
+
+var (
+	changeLine = regexp.MustCompile(`(?s)^table (` + identifier + `\.` + identifier + `(?:, ` + identifier + `\.` + identifier + `)*): (INSERT|UPDATE|DELETE|TRUNCATE):(.*)$`)
+	tableName  = regexp.MustCompile(`(` + identifier + `)\.(` + identifier + `)`)
+	// A column: its name, its type in brackets, as [character varying(3)[]], and its value.
+	column = regexp.MustCompile(`(?s)^ (` + identifier + `)\[(?:[^\[\]"]|"(?:[^"]|"")*"|\[[^\]]*\])*\]:(B?'(?:[^']|'')*'|[^' ][^ ]*)`)
+)
+
+// parseChanges parses the line of a change: of one table, or of all tables of a TRUNCATE.
+func parseChanges(text string) (changes []Change, err error) {
+	parts := changeLine.FindStringSubmatch(text)
+	if parts == nil {
+		return nil, fmt.Errorf("no change of a table: %q", text)
+	}
+	change := Change{Action: strings.ToLower(parts[2])}
+	if change.Action != "truncate" { // which has options
+		if change.Row, err = parseRow(parts[3]); err != nil {
+			return nil, fmt.Errorf("%w of %q", err, text)
+		}
+	}
+	for _, table := range tableName.FindAllStringSubmatch(parts[1], -1) {
+		change.Table = unquoted(table[1], `"`) + "." + unquoted(table[2], `"`)
+		changes = append(changes, change)
+	}
+	return changes, nil
+}
+
+// parseRow parses the columns of a change, without NULLs and without large values that didn't
+// change and are not printed; of an update those of the new row. nil if there are none.
+func parseRow(text string) (map[string]string, error) {
+	if text == " (no-tuple-data)" {
+		return nil, nil
+	}
+	row := map[string]string{}
+	for text = strings.TrimPrefix(text, " old-key:"); text != ""; {
+		if rest, ok := strings.CutPrefix(text, " new-tuple:"); ok {
+			clear(row)
+			text = rest
+			continue
+		}
+		parts := column.FindStringSubmatch(text)
+		if parts == nil {
+			return nil, fmt.Errorf("no column at %q", text)
+		}
+		text = text[len(parts[0]):]
+		if value := parts[2]; value != "null" && value != "unchanged-toast-datum" {
+			row[unquoted(parts[1], `"`)] = unquoted(strings.TrimPrefix(value, "B'"), "'")
+		}
+	}
+	return row, nil
+}
+
+// unquoted is a name or a literal without its quotes.
+func unquoted(text, quote string) string {
+	text = strings.TrimSuffix(strings.TrimPrefix(text, quote), quote)
+	return strings.ReplaceAll(text, quote+quote, quote)
 }

@@ -1,0 +1,193 @@
+package observe
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// patient is a context for what succeeds, however long a slow machine takes.
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func connect(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(patient(t), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func mustExec(t testing.TB, conn *pgx.Conn, sql string) {
+	t.Helper()
+	_, err := conn.Exec(patient(t), sql)
+	require.NoError(t, err)
+}
+
+// texts returns the changes of each commit as texts, in order.
+func texts(commits []Commit) [][]string {
+	var all [][]string
+	for _, c := range commits {
+		var one []string
+		for _, change := range c.Changes {
+			one = append(one, change.Action+" "+change.Row["k"])
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// Commits are in the order of their commits, not of their first writes; what was
+// rolled back is not there, nor what was before; what savepoints kept is, in the
+// transaction as a whole.
+func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
+	t.Parallel()
+	dsn := pgserver.Database(t)
+	a, b := connect(t, dsn), connect(t, dsn)
+	mustExec(t, a, "create table t (k text primary key, v int)")
+	mustExec(t, a, "insert into t values ('before', 0)")
+	l, err := decode(patient(t), dsn)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.close(context.Background())) }()
+	begin := func(conn *pgx.Conn) (pgx.Tx, uint64) {
+		tx, err := conn.Begin(patient(t))
+		require.NoError(t, err)
+		var xid uint64
+		require.NoError(t, tx.QueryRow(patient(t), "select (pg_current_xact_id()::text::numeric % 4294967296)::bigint").Scan(&xid))
+		return tx, xid
+	}
+	first, firstXID := begin(a)
+	_, err = first.Exec(patient(t), "insert into t values ('first', 1); savepoint s; insert into t values ('kept', 2); savepoint s2; insert into t values ('undone', 3); rollback to s2")
+	require.NoError(t, err)
+	second, secondXID := begin(b)
+	_, err = second.Exec(patient(t), "insert into t values ('second', 1)")
+	require.NoError(t, err)
+	require.NoError(t, second.Commit(patient(t)))
+	require.NoError(t, first.Commit(patient(t)))
+	undone, _ := begin(a)
+	_, err = undone.Exec(patient(t), "insert into t values ('never', 1)")
+	require.NoError(t, err)
+	require.NoError(t, undone.Rollback(patient(t)))
+	mustExec(t, b, "select pg_current_xact_id()") // changes nothing
+	mustExec(t, b, "set synchronous_commit = off")
+	mustExec(t, b, "update t set k = 'renamed' where k = 'before'")
+	mustExec(t, b, "delete from t where k = 'first'")
+	mustExec(t, b, "truncate t")
+
+	want := [][]string{{"insert second"}, {"insert first", "insert kept"}, {"update renamed"}, {"delete first"}, {"truncate "}}
+	all, err := l.readCommits(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, want, texts(all))
+	require.Equal(t, []uint64{secondXID, firstXID}, []uint64{all[0].XID, all[1].XID})
+	_, err = l.read(patient(t), a, "a mark that was never written")
+	require.ErrorContains(t, err, "ends before")
+}
+
+// Keys are seen from their creation to their deletion, those that are there at the start too.
+func TestWatch_SeesEachLockKey(t *testing.T) {
+	t.Parallel()
+	client, prefix := etcdserver.Client(t), t.Name()
+	put := func(key, value string) int64 {
+		answer, err := client.Put(patient(t), prefix+key, value)
+		require.NoError(t, err)
+		return answer.Header.Revision
+	}
+	first := put("/locks/a%2Fb/1", `{"holder":"w0-1"}`)
+	w, err := watch(patient(t), client, prefix)
+	require.NoError(t, err)
+	second := put("/locks/a%2Fb/2", "no JSON")
+	put("/elsewhere/a/1", "")
+	gone, err := client.Delete(patient(t), prefix+"/locks/a%2Fb/1")
+	require.NoError(t, err)
+	left, err := LeftKeys(patient(t), client, prefix)
+	require.NoError(t, err)
+	require.Equal(t, []string{prefix + "/locks/a%2Fb/2"}, left)
+	locks := w.close(patient(t))
+	require.Empty(t, locks.Gap)
+	for i := range locks.Events {
+		locks.Events[i].At = 0
+	}
+	require.Equal(t, []LockEvent{
+		{Resource: "a/b", Revision: first, Created: first, Holder: "w0-1"},
+		{Resource: "a/b", Revision: second, Created: second},
+		{Resource: "a/b", Revision: gone.Header.Revision, Created: first, Gone: true},
+	}, locks.Events)
+}
+
+// What can't be shown is a gap: then the watch proves nothing.
+func TestWatch_HasAGapIfItMissesSomething(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer clientv3.WatchResponse
+		says   string
+	}{
+		"compacted": {clientv3.WatchResponse{CompactRevision: 7}, "required revision has been compacted"},
+		"ended":     {clientv3.WatchResponse{Canceled: true}, "future revision"},
+	} {
+		w := &watcher{}
+		require.True(t, w.take(c.answer), name)
+		require.Contains(t, w.locks.Gap, c.says, name)
+	}
+	client := etcdserver.Client(t)
+	w, err := watch(patient(t), client, t.Name())
+	require.NoError(t, err)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, "the watch did not reach its end", w.close(over).Gap)
+}
+
+func TestParseChanges(t *testing.T) {
+	row := func(pairs ...string) map[string]string {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return m
+	}
+	for text, want := range map[string][]Change{
+		`table public.t: INSERT: id[integer]:-1 n[numeric]:NaN b[boolean]:true`:         {{"public.t", "insert", row("id", "-1", "n", "NaN", "b", "true")}},
+		`table public.t: INSERT: a[text]:'it''s' b[text]:null c[text]:'null'`:           {{"public.t", "insert", row("a", "it's", "c", "null")}},
+		`table public.t: INSERT: a[text]:'' b[text]:''''`:                               {{"public.t", "insert", row("a", "", "b", "'")}},
+		`table public.t: INSERT: a[text]:'\' b[text]:' new-tuple: c[text]:''x'''`:       {{"public.t", "insert", row("a", `\`, "b", " new-tuple: c[text]:'x'")}},
+		"table public.t: INSERT: a[text]:'two\nlines'":                                  {{"public.t", "insert", row("a", "two\nlines")}},
+		`table public.t: INSERT: a[bit varying]:B'101' b[integer[]]:'{1,2}'`:            {{"public.t", "insert", row("a", "101", "b", "{1,2}")}},
+		`table "a.b"."c: d": INSERT: "e[""]"[public."f]"]:1 "G"["h"[]]:'i'`:             {{"a.b.c: d", "insert", row(`e["]`, "1", "G", "i")}},
+		`table public.t: INSERT: (no-tuple-data)`:                                       {{"public.t", "insert", nil}},
+		`table public.t: UPDATE: id[integer]:1 v[text]:unchanged-toast-datum`:           {{"public.t", "update", row("id", "1")}},
+		`table public.t: UPDATE: old-key: id[integer]:1 new-tuple: id[integer]:2`:       {{"public.t", "update", row("id", "2")}},
+		`table public.t: UPDATE: old-key: a[text]:' new-tuple:' new-tuple: a[text]:'b'`: {{"public.t", "update", row("a", "b")}},
+		`table public.t: DELETE: id[integer]:1`:                                         {{"public.t", "delete", row("id", "1")}},
+		`table public.t: DELETE: (no-tuple-data)`:                                       {{"public.t", "delete", nil}},
+		`table public.t: TRUNCATE: (no-flags)`:                                          {{"public.t", "truncate", nil}},
+		`table public.t, public."U, v": TRUNCATE: restart_seqs cascade`:                 {{"public.t", "truncate", nil}, {"public.U, v", "truncate", nil}},
+	} {
+		got, err := parseChanges(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+}
+
+// What isn't understood is an error, never half a change.
+func TestParseChanges_RejectsTheRest(t *testing.T) {
+	for _, text := range []string{
+		"", "table t: INSERT: a[text]:'b'", `table public."t: INSERT: a[text]:'b'`, "table public.t: MERGE: a[text]:'b'",
+		"table public.t: INSERT: a[text]:'b", "table public.t: INSERT: a[text:'b'", "table public.t: INSERT: a:'b'",
+		"table public.t: INSERT: a[integer]: b[integer]:1", "table public.t: INSERT: a[text]:'b'c[text]:'d'", "table public.t: INSERT: (no-tuple-data) a[text]:'b'",
+	} {
+		_, err := parseChanges(text)
+		require.Error(t, err, text)
+	}
+}
