@@ -3,7 +3,7 @@ package guard_test
 import (
 	"context"
 	"errors"
-	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -105,21 +105,6 @@ func TestBatch_WaitsToShareAgain(t *testing.T) {
 	}
 }
 
-// If the store doesn't know which one failed, each runs alone, in their order.
-func TestBatch_ThatFailsRunsEachAlone(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
-		a.gate.blind = true
-		errs := a.meet(a.named("k", "a", put("k", "a")), a.named("k", "fails", fails(put("k", "x"))), a.named("k", "b", put("k", "b")))
-		require.NoError(t, errs[0])
-		require.ErrorIs(t, errs[1], errShop)
-		require.NoError(t, errs[2])
-		require.Equal(t, "ab", a.store.Read("k"))
-		require.Equal(t, "a fails a fails b", strings.Join(a.ran, " "))
-		a.meet(a.named("k", "c", put("k", "c")), a.named("k", "d", put("k", "d")))
-		require.Equal(t, "c", a.writes("k")[2].ops, "for a while there is none of several")
-	})
-}
-
 // Where failures are the rule calls don't fail together first, but for now and then.
 func TestBatch_BacksOffWhereFailuresAreTheRule(t *testing.T) {
 	inGroupOf(t, nil, func(t *testing.T, g *group) {
@@ -151,130 +136,6 @@ func TestBatch_RunsAgainIfItMay(t *testing.T) {
 	})
 }
 
-func TestBatch_CommitThatWasNotApplied(t *testing.T) {
-	inGroupOf(t, nil, func(t *testing.T, g *group) {
-		g.doubt(memory.RequestLost, nil)
-		require.Equal(t, make([]error, 2), g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b"))))
-		require.Equal(t, "ab", g.store.Read("k"))
-		require.Equal(t, []string{"a", "b", "a", "b"}, g.ran)
-	})
-}
-
-func TestBatch_UnknownOutcome(t *testing.T) {
-	inGroupOf(t, nil, func(t *testing.T, g *group) {
-		away := true
-		g.doubt(memory.Late, func() error {
-			if away {
-				return errShop
-			}
-			return nil
-		})
-		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", put("k", "b")))
-		for i, name := range []string{"a", "b"} {
-			unknown := new(guard.UnknownOutcomeError)
-			require.ErrorAs(t, errs[i], &unknown)
-			require.Equal(t, name, unknown.Record.Name)
-		}
-		require.Equal(t, []string{"a", "b"}, g.ran, "what may have taken effect doesn't run again")
-		away = false
-		require.NoError(t, g.batch("c", put("k", "c"))(t.Context()))
-		g.store.Deliver()
-		require.Equal(t, "c", g.store.Read("k"))
-	})
-}
-
-// SQL of one ended the transaction: what was written may stay.
-func TestBatch_ThatEndsTheTransactionRunsNothingAgain(t *testing.T) {
-	inGroupOf(t, nil, func(t *testing.T, g *group) {
-		ends := func(context.Context, *memory.Tx) error { return guard.ErrTxEnded }
-		for _, err := range g.together(g.batch("a", put("k", "a")), g.batch("ends", ends), g.batch("b", put("k", "b"))) {
-			require.ErrorIs(t, err, guard.ErrTxEnded)
-		}
-		require.Equal(t, []string{"a", "ends"}, g.ran)
-	})
-}
-
-// A grant that was superseded is one failure more: each runs under another grant.
-func TestBatch_SupersededRunsEachUnderAnotherGrant(t *testing.T) {
-	inGroupOf(t, nil, func(t *testing.T, g *group) {
-		superseded := false
-		errs := g.together(g.batch("a", put("k", "a")), g.batch("b", func(ctx context.Context, tx *memory.Tx) error {
-			if !superseded {
-				superseded = true
-				grant := guard.Grants(ctx)[0]
-				grant.Token = 100
-				g.locks.SetToken(101)
-				if _, err := g.store.Claim(ctx, storage.Claim{Grant: grant}); err != nil {
-					return err
-				}
-			}
-			return put("k", "b")(ctx, tx)
-		}))
-		require.Equal(t, make([]error, 2), errs)
-		require.Equal(t, "ab", g.store.Read("k"))
-	})
-}
-
-// A call that another one has taken into its transaction waits for that: it may take effect.
-func TestBatch_ContextOfOneThatWasTakenHasNoEffect(t *testing.T) {
-	inGroupOf(t, nil, func(t *testing.T, g *group) {
-		ctx, cancel := context.WithCancel(t.Context())
-		second := g.batch("b", put("k", "b"))
-		errs := g.together(g.batch("a", func(c context.Context, tx *memory.Tx) error {
-			cancel()
-			synctest.Wait()
-			return put("k", "a")(c, tx)
-		}), func(context.Context) error { return second(ctx) })
-		require.Equal(t, make([]error, 2), errs)
-		require.Equal(t, "ab", g.store.Read("k"))
-	})
-}
-
-func TestBatch_StoreThatDoesNotReturn(t *testing.T) {
-	for step, end := range map[string]func(){"Commit": func() { panic("boom") }, "Begin": runtime.Goexit} {
-		t.Run(step, func(t *testing.T) {
-			inGroupOf(t, nil, func(t *testing.T, g *group) {
-				ending := &endingOnce{end: end}
-				own, err := guard.New(g.locks.NewLocker("a"), endingStore{g.store, ending}, nil)
-				require.NoError(t, err)
-				g.guard = own
-				_, done := g.queue(func(ctx context.Context) error {
-					return guard.Do(ctx, own, sku, func(context.Context, *memory.Tx) error { return nil })
-				})
-				<-done
-				errs := g.together(g.do("f", func(context.Context, *memory.Tx) error { ending.at = step; return nil }),
-					g.batch("a", put("k", "a")), g.batch("b", put("k", "b")))
-				if step == "Commit" {
-					require.ErrorIs(t, errs[0], errGone, "the function's own COMMIT")
-					require.NoError(t, errs[1])
-				} else {
-					require.ErrorIs(t, errs[1], errGone)
-				}
-				require.NoError(t, errs[2], "nothing was sent, and it runs alone")
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				require.NoError(t, g.batch("next", put("k", "c"))(ctx))
-				require.NoError(t, own.Close(t.Context()))
-			})
-		})
-	}
-}
-
-// The store panics at the COMMIT of a transaction that calls share.
-func TestBatch_StoreThatPanicsAtCommit(t *testing.T) {
-	inGroupOf(t, nil, func(t *testing.T, g *group) {
-		ending := &endingOnce{end: func() { panic("boom") }}
-		own, err := guard.New(g.locks.NewLocker("a"), endingStore{g.store, ending}, nil)
-		require.NoError(t, err)
-		g.guard = own
-		errs := g.together(g.batch("a", func(context.Context, *memory.Tx) error { ending.at = "Commit"; return nil }), g.batch("b", put("k", "b")))
-		require.ErrorIs(t, errs[0], errGone)
-		require.ErrorIs(t, errs[1], guard.ErrUnknownOutcome)
-		require.NoError(t, g.batch("next", put("k", "c"))(t.Context()))
-		require.NoError(t, own.Close(t.Context()))
-	})
-}
-
 var _ storage.BatchOp[*memory.Tx] = (*batchOp)(nil)
 
 // Close lets a transaction that is under way end, and fails those that would run again.
@@ -290,4 +151,197 @@ func TestBatch_CloseFailsWhatWouldRunAgain(t *testing.T) {
 		require.True(t, errors.Is(errs[0], errShop) || errors.Is(errs[0], guard.ErrClosed), errs[0])
 		require.ErrorIs(t, errs[1], guard.ErrClosed)
 	})
+}
+
+// group is a test of calls that queue while another call runs. Batches then share a transaction.
+type group struct {
+	*world
+	guard *guard.Guard[*memory.Tx]
+	ran   []string // functions that began, in order
+	done  []string // calls that ended, in order
+}
+
+type (
+	function = func(ctx context.Context, tx *memory.Tx) error
+	call     = func(ctx context.Context) error
+)
+
+func inGroupOf(t *testing.T, cfg *guard.Config, test func(t *testing.T, g *group)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, w *world) {
+		test(t, &group{world: w, guard: w.process("a", cfg)})
+	})
+}
+
+// do is a call that appends its name to what has run.
+func (g *group) do(name string, fn function, opts ...guard.Option) call {
+	return g.doOn(sku, name, fn, opts...)
+}
+
+func (g *group) doOn(resource, name string, fn function, opts ...guard.Option) call {
+	return func(ctx context.Context) error {
+		return guard.Do(ctx, g.guard, resource, g.noting(name, fn), append(opts, guard.Name(name))...)
+	}
+}
+
+func (g *group) noting(name string, fn function) function {
+	return func(ctx context.Context, tx *memory.Tx) error {
+		g.ran = append(g.ran, name)
+		return fn(ctx, tx)
+	}
+}
+
+// together queues calls behind one that runs, in their order, and returns their errors.
+func (g *group) together(calls ...call) []error {
+	errs, done := g.queue(calls...)
+	<-done
+	return errs
+}
+
+// queue is together, without waiting.
+func (g *group) queue(calls ...call) (errs []error, done <-chan struct{}) {
+	g.Helper()
+	release, first := make(chan struct{}), make(chan error, 1)
+	go func() {
+		first <- guard.Do(g.Context(), g.guard, sku, func(context.Context, *memory.Tx) error { <-release; return nil }, guard.Name("first"))
+	}()
+	synctest.Wait()
+	errs = make([]error, len(calls))
+	ended, all := make(chan int), make(chan struct{})
+	for i, c := range calls {
+		go func() {
+			returned := false
+			defer func() {
+				if _ = recover(); !returned {
+					errs[i] = errGone
+				}
+				ended <- i
+			}()
+			errs[i] = c(g.Context())
+			returned = true
+		}()
+		synctest.Wait()
+	}
+	close(release)
+	if err := <-first; err != nil {
+		g.Fatal(err)
+	}
+	go func() {
+		for range calls {
+			g.done = append(g.done, strconv.Itoa(<-ended))
+		}
+		close(all)
+	}()
+	return errs, all
+}
+
+// errGone stands for a call that didn't return, as its function panicked or ended its goroutine.
+var errGone = errors.New("the call did not return")
+
+// history returns the names of the operations of each write, after that of the first call.
+func (g *group) history() (writes []string) {
+	g.Helper()
+	entries, err := g.store.Entries(g.Context(), sku, 0, 1000)
+	require.NoError(g, err)
+	for _, e := range entries {
+		if e.Kind != storage.KindWrite {
+			continue
+		}
+		var names []string
+		for _, op := range e.Ops {
+			names = append(names, op.Name)
+		}
+		writes = append(writes, strings.Join(names, " "))
+	}
+	require.Equal(g, "first", writes[0])
+	return writes[1:]
+}
+
+func fails(fn function) function {
+	return func(ctx context.Context, tx *memory.Tx) error { return errors.Join(fn(ctx, tx), errShop) }
+}
+
+// put appends to what key has.
+func put(key, text string) function {
+	return func(_ context.Context, tx *memory.Tx) error {
+		value, err := tx.Get(key)
+		return errors.Join(err, tx.Set(key, value+text))
+	}
+}
+
+// Two batches share a transaction of 4 ms. After 1 ms another process waits for the resource.
+// Unless the callers call again, it gets the resource 0.5 ms after they are answered.
+func TestLinger_KeepsTheResourceForCallersThatWereAnsweredTogether(t *testing.T) {
+	for name, test := range map[string]struct {
+		hold   time.Duration // how long calls may still begin; 0: the default
+		again  bool
+		close  bool
+		writes string        // in order; which calls of "again" share a transaction depends on when they run
+		at     time.Duration // when the other process is done
+	}{
+		"they call again":     {again: true, writes: "a b a b other", at: 4*time.Millisecond + 500*time.Microsecond},
+		"they don't":          {writes: "a b other", at: 4*time.Millisecond + 500*time.Microsecond},
+		"its time is over":    {hold: 2 * time.Millisecond, writes: "a b other", at: 4 * time.Millisecond},
+		"its time ends first": {hold: 3200 * time.Microsecond, writes: "a b other", at: 4*time.Millisecond + 200*time.Microsecond},
+		"the Guard closes":    {close: true, writes: "a b other", at: 4 * time.Millisecond},
+		"one call alone":      {writes: "h other", at: 4 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inGroupOf(t, nil, func(t *testing.T, g *group) {
+				if test.hold > 0 {
+					guard.SetMaxHold(g.guard, test.hold)
+				}
+				start, b := time.Now(), g.process("b", nil)
+				var at time.Duration
+				other := make(chan error, 1)
+				go func() {
+					time.Sleep(time.Millisecond)
+					err := guard.Do(t.Context(), b, sku, put("k", "o"), guard.Name("other"))
+					at = time.Since(start)
+					other <- err
+				}()
+				if test.close {
+					go func() {
+						time.Sleep(2 * time.Millisecond)
+						_ = g.guard.Close(context.Background())
+					}()
+				}
+				again := func(c call) call {
+					return func(ctx context.Context) error {
+						err := c(ctx)
+						if err == nil && test.again {
+							err = c(ctx)
+						}
+						return err
+					}
+				}
+				slowly := sleeping(4 * time.Millisecond)
+				if test.again {
+					slept := false
+					slowly = func(ctx context.Context, tx *memory.Tx) error {
+						if !slept {
+							slept = true
+							return sleeping(4*time.Millisecond)(ctx, tx)
+						}
+						return nil
+					}
+				}
+				calls := []call{again(g.batch("a", slowly)), again(g.batch("b", put("k", "b")))}
+				if name == "one call alone" {
+					calls = []call{g.batch("h", slowly)}
+				}
+				for _, err := range g.together(calls...) {
+					require.NoError(t, err)
+				}
+				require.NoError(t, <-other)
+				require.Equal(t, test.at, at)
+				wrote := strings.Join(g.history(), " ")
+				if test.again {
+					wrote = strings.Replace(wrote, " b a other", " a b other", 1)
+				}
+				require.Equal(t, test.writes, wrote)
+				require.Equal(t, 2, g.locks.Grants())
+			})
+		})
+	}
 }

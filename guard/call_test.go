@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,25 +71,6 @@ func TestDo_ErrorRollsBackAndComesThrough(t *testing.T) {
 	require.Empty(t, w.store.Read("k"))
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds(), "the claim stays good")
-}
-
-func TestDo_LosesNoUpdateAmongProcesses(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	const processes, calls = 3, 40
-	var done sync.WaitGroup
-	for range processes {
-		g := w.process("p", nil)
-		for range calls {
-			done.Go(func() {
-				if err := guard.Do(t.Context(), g, sku, increment("n")); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-	done.Wait()
-	require.Equal(t, "120", w.store.Read("n"))
 }
 
 func TestDo_StaleHolderIsRejectedAndAcquiresAnew(t *testing.T) {

@@ -83,19 +83,6 @@ func TestOnce_RejectsAnotherRequest(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "the grant stays good")
 }
 
-// Two calls of one key that wait for the same resource: the second gets the answer of the first.
-func TestOnce_OfCallsThatWaitTogetherOneTakesEffect(t *testing.T) {
-	inGroupOf(t, nil, func(t *testing.T, g *group) {
-		once := func(ctx context.Context) error {
-			n, err := guard.Value(ctx, g.guard, sku, counted, guard.Once("k", nil))
-			require.Equal(t, 1, n)
-			return err
-		}
-		require.Equal(t, make([]error, 3), g.together(g.do("a", put("k", "a")), once, once))
-		require.Equal(t, "1", g.store.Read("n"))
-	})
-}
-
 // Several resources have the key together: with others it is another request.
 func TestOnce_OverSeveralResources(t *testing.T) {
 	t.Parallel()

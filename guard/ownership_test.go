@@ -3,10 +3,13 @@ package guard_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -347,4 +350,255 @@ func TestKeepFor_NeedsNoGoroutinePerResource(t *testing.T) {
 	}
 	require.Equal(t, 1000, guard.Lines(g))
 	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+}
+
+// Resources that were used once, all at about the same time, expire together. Their
+// releases must not crowd out renewals, so few of them are under way at a time, and
+// what waits for its release can still be used, or passed on to another process.
+func TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		locker := &stalledLocker{Locker: w.locks.NewLocker("a"), stalled: make(chan struct{})}
+		g := w.processOn(locker, nil)
+		goOn := sync.OnceFunc(func() { close(locker.stalled) })
+		defer goOn()
+		const many = 3000
+		var calls sync.WaitGroup
+		for i := range many {
+			calls.Go(func() { w.do(g, fmt.Sprint("sku/", i)) })
+		}
+		calls.Wait()
+		require.Zero(t, locker.releasing.Load())
+
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 8, locker.releasing.Load())
+		var kept []string
+		for i := range many {
+			if name := fmt.Sprint("sku/", i); w.locks.Holder(name) != (fence.Grant{}) && !locker.begun(name) {
+				kept = append(kept, name)
+			}
+		}
+		require.Len(t, kept, many-8)
+		w.do(g, kept[0])
+		require.Equal(t, many, w.locks.Grants(), "it was still owned")
+		require.True(t, w.locks.Contend(kept[1]))
+		synctest.Wait()
+		require.True(t, locker.begun(kept[1]), "another process waits for it, so it is released at once")
+
+		goOn()
+		synctest.Wait()
+		require.NotZero(t, w.locks.Holder(kept[0]), "it was used a moment ago")
+		require.Equal(t, 1, guard.Lines(g))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		require.Zero(t, guard.Lines(g))
+	})
+}
+
+// do runs an operation that changes nothing.
+func (w *world) do(g *guard.Guard[*memory.Tx], resource string) {
+	w.Helper()
+	if err := guard.Do(context.Background(), g, resource, func(context.Context, *memory.Tx) error { return nil }); err != nil {
+		w.Error(err)
+	}
+}
+
+// stalledLocker releases nothing while it is stalled.
+type stalledLocker struct {
+	fence.Locker
+	stalled   chan struct{} // until it is closed
+	releasing atomic.Int64
+	released  sync.Map // by resource, those whose release has begun
+}
+
+func (l *stalledLocker) begun(resource string) bool {
+	_, ok := l.released.Load(resource)
+	return ok
+}
+
+func (l *stalledLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	lease, err := l.Locker.Acquire(ctx, resource)
+	return stalledLease{lease, l}, err
+}
+
+type stalledLease struct {
+	fence.Lease
+	locker *stalledLocker
+}
+
+func (l stalledLease) Release(ctx context.Context) error {
+	l.locker.released.Store(l.Grant().Resource, true)
+	l.locker.releasing.Add(1)
+	defer l.locker.releasing.Add(-1)
+	<-l.locker.stalled
+	return l.Lease.Release(context.WithoutCancel(ctx))
+}
+
+// silentLocker is a lock service without an answer: it says so after patience.
+type silentLocker struct {
+	fence.Locker
+	patience time.Duration
+	reason   fence.UnavailableReason
+	asked    int
+}
+
+func (l *silentLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	return nil, l.fail(ctx, resource)
+}
+
+func (l *silentLocker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
+	return nil, l.fail(ctx, resources[0])
+}
+
+func (l *silentLocker) fail(ctx context.Context, resource string) error {
+	l.asked++
+	select {
+	case <-time.After(l.patience):
+		return &fence.UnavailableError{Op: "acquire " + resource, Reason: l.reason}
+	case <-ctx.Done():
+		return &fence.UnavailableError{Op: "acquire " + resource, Reason: l.reason, Err: ctx.Err()}
+	}
+}
+
+// callAll makes one call for each list of resources, in order, and returns after how long each
+// failed.
+func callAll(t *testing.T, g *guard.Guard[*memory.Tx], resources ...[]string) []time.Duration {
+	t.Helper()
+	took := make([]time.Duration, len(resources))
+	start := time.Now()
+	for i, names := range resources {
+		go func() {
+			err := guard.Do(t.Context(), g, names, set("k", "v"))
+			took[i] = time.Since(start)
+			if err == nil {
+				panic("the call succeeded without a lock")
+			}
+		}()
+		synctest.Wait()
+	}
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	return took
+}
+
+// Calls that wait in turn for a lock service without an answer would each wait for it as long
+// as the one before.
+func TestQueue_CallsFailTogetherWhenTheLockServiceDoesNotAnswer(t *testing.T) {
+	const patience = 5 * time.Second
+	one, two := []string{sku}, []string{sku, "sku/43"}
+	for name, calls := range map[string][][]string{
+		"one resource":      {one, one, one, one},
+		"several resources": {two, one, two, {"sku/43"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				locker := &silentLocker{Locker: w.locks.NewLocker("a"), patience: patience, reason: fence.Unreachable}
+				g := w.processOn(locker, nil)
+				for _, took := range callAll(t, g, calls...) {
+					require.Equal(t, patience, took)
+				}
+				require.Equal(t, 1, locker.asked)
+				require.Zero(t, guard.Lines(g))
+			})
+		})
+	}
+}
+
+// The end of a call's own context, and a lost queue position, say nothing about the calls behind it.
+func TestQueue_CallsGoOnAfterAFailureThatIsNotTheirs(t *testing.T) {
+	t.Run("context", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			locker := &silentLocker{Locker: w.locks.NewLocker("a"), patience: 5 * time.Second, reason: fence.Unreachable}
+			g := w.processOn(locker, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			go func() { _ = guard.Do(ctx, g, sku, set("k", "v")) }()
+			synctest.Wait()
+			require.Equal(t, []time.Duration{6 * time.Second}, callAll(t, g, []string{sku}))
+		})
+	})
+	t.Run("queue position", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, w *world) {
+			locker := &silentLocker{Locker: w.locks.NewLocker("a"), patience: time.Second, reason: fence.QueueLost}
+			g := w.processOn(locker, nil)
+			require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, callAll(t, g, []string{sku}, []string{sku}))
+		})
+	})
+}
+
+// The lock service was restored, and issues lower tokens than it did. A grant that
+// is rejected for one that was known when this one was asked for says so.
+func TestClaim_ReportsALockServiceThatWentBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		w.locks.SetToken(100)
+		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		require.NoError(t, g.Close(t.Context()))
+		time.Sleep(time.Second)
+
+		w.locks.SetToken(50)
+		fresh := w.process("b", nil)
+		err := guard.Do(t.Context(), fresh, sku, increment("n"))
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.NotErrorIs(t, err, guard.ErrWrongLockService, "it may just have come late")
+		runs := w.locks.Grants()
+		err = guard.Do(t.Context(), fresh, sku, increment("n"), guard.Retryable())
+		require.ErrorIs(t, err, guard.ErrWrongLockService)
+		requireRejected(t, err, storage.ReasonTokensWentBack)
+		require.ErrorContains(t, err, "before token 51 was asked for")
+		require.ErrorContains(t, err, "raise the epoch: fencectl epoch bump --reason TEXT")
+		require.Equal(t, runs+1, w.locks.Grants(), "trying again is of no use")
+		requireRejected(t, guard.Do(t.Context(), fresh, sku, increment("n")), storage.ReasonTokensWentBack)
+		w.locks.SetEpoch(2)
+		require.NoError(t, guard.Do(t.Context(), fresh, sku, increment("n")))
+	})
+}
+
+// sleepy is a store whose client's machine slept while it asked, with its clock: it
+// finds that more time has passed for the database than for itself.
+type sleepy struct{ *memory.Store }
+
+func (s sleepy) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	c, err := s.Store.Claim(ctx, seen...)
+	if stale := new(guard.RejectedError); errors.As(err, &stale) {
+		stale.Age += time.Hour
+	}
+	return c, err
+}
+
+// A machine that stood still between asking and claiming is late, and no more than
+// that: trying again helps.
+func TestClaim_AfterAFrozenClockIsJustStale(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		b := w.process("b", nil)
+		a, err := guard.New(w.locks.NewLocker("a"), sleepy{w.store}, nil)
+		require.NoError(t, err)
+		w.store.SetFaults(memory.Faults{Claim: func(g fence.Grant) error {
+			w.store.SetFaults(memory.Faults{})
+			w.locks.Lose(sku)
+			return guard.Do(t.Context(), b, sku, increment("n"))
+		}})
+		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n"), guard.Retryable()))
+		require.Equal(t, "2", w.store.Read("n"))
+		require.NoError(t, a.Close(t.Context()))
+	})
+}
+
+// A grant that waited and came too late says nothing about the lock service.
+func TestClaim_SupersededWhileItWaitedIsJustStale(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		w.store.SetFaults(memory.Faults{Claim: func(g fence.Grant) error {
+			if g.Holder[0] == 'a' {
+				time.Sleep(time.Second)
+				w.locks.Lose(sku)
+				require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+				time.Sleep(time.Second)
+			}
+			return nil
+		}})
+		err := guard.Do(t.Context(), a, sku, increment("n"))
+		require.ErrorIs(t, err, guard.ErrStaleToken)
+		require.NotErrorIs(t, err, guard.ErrWrongLockService)
+	})
 }

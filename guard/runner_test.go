@@ -86,61 +86,6 @@ func TestHold_OfSeveralIsOvertakenInOne(t *testing.T) {
 	require.Zero(t, w.writes("x"))
 }
 
-func TestHold_OfSeveralSettlesADoubt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		silent := true
-		w.store.SetFaults(memory.Faults{
-			Commit: fates(memory.ReplyLost),
-			Resolve: func(storage.InDoubt) error {
-				if silent {
-					return errShop
-				}
-				return nil
-			},
-		})
-		require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
-			err := guard.Do(ctx, h, "x", increment("n"))
-			require.ErrorIs(t, err, guard.ErrUnknownOutcome)
-			var unknown *guard.UnknownOutcomeError
-			require.ErrorAs(t, err, &unknown)
-			require.Equal(t, guard.Grants(ctx), unknown.Grants)
-			require.ErrorIs(t, guard.Do(ctx, h, "y", increment("n")), errShop, "not before it is settled")
-			silent = false
-			return guard.Do(ctx, h, "y", increment("n"))
-		}))
-		require.Equal(t, "2", w.store.Read("n"))
-		require.Equal(t, 2, w.writes("x"))
-		require.Equal(t, 2, w.writes("y"))
-	})
-}
-
-// In a bubble, waiting for each other is a failure.
-func TestHold_OfSeveralInOppositeOrdersNeverDeadlocks(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		done := make(chan error, 4)
-		for p := range 2 {
-			g := w.process(fmt.Sprint("p", p), nil)
-			for _, names := range [][]string{{"x", "y", "z"}, {"z", "y", "x"}} {
-				go func() {
-					done <- guard.Hold(t.Context(), g, names, func(ctx context.Context, h held) error {
-						for _, name := range names {
-							if err := guard.Do(ctx, h, name, increment("n")); err != nil {
-								return err
-							}
-							time.Sleep(time.Millisecond)
-						}
-						return nil
-					})
-				}()
-			}
-		}
-		for range 4 {
-			require.NoError(t, <-done)
-		}
-		require.Equal(t, "12", w.store.Read("n"))
-	})
-}
-
 // A Hold that may run again begins with what its earlier runs, and others, have
 // committed.
 func TestHold_RetryableRunsAllOfItAgain(t *testing.T) {

@@ -63,16 +63,6 @@ func TestDo_OfSeveralRejectsBadArguments(t *testing.T) {
 	})
 }
 
-func TestDo_OfSeveralNestedIsAnError(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	require.NoError(t, guard.Do(t.Context(), g, []string{"a", "b"}, func(ctx context.Context, _ *memory.Tx) error {
-		require.ErrorIs(t, guard.Do(ctx, g, []string{"c", "d"}, increment("n")), guard.ErrInvalid)
-		return nil
-	}))
-}
-
 // One of the grants is superseded while fn runs: nothing takes effect, the others
 // stay good, and the next call acquires the one anew.
 func TestDo_OfSeveralOneStaleRejectsAll(t *testing.T) {

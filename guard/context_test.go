@@ -1,0 +1,287 @@
+package guard_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+// A lease that was lost while the transaction began ends the function's context as well.
+func TestContext_EndsWithALeaseThatWasLostBeforeTheFunction(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		var lose atomic.Bool
+		w.store.SetFaults(memory.Faults{Begin: func([]storage.Claim) error {
+			if lose.CompareAndSwap(true, false) {
+				w.locks.Lose(sku)
+				synctest.Wait() // whatever hears of the loss has heard of it
+			}
+			return nil
+		}})
+		require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
+		lose.Store(true)
+		err := guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error { return ctx.Err() })
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, fence.ErrLeaseLost)
+	})
+}
+
+// Under a lease of the caller's, and in a Hold, the same lease ends the context.
+func TestContext_EndsWithTheLease(t *testing.T) {
+	loses := func(w *world) func(context.Context, *memory.Tx) error {
+		return func(ctx context.Context, _ *memory.Tx) error {
+			w.locks.Lose(sku)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+	}
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, loses(w)), fence.ErrLeaseLost)
+		require.ErrorIs(t, guard.Do(t.Context(), g, []string{"a", sku}, loses(w)), fence.ErrLeaseLost)
+		require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h held) error {
+			return guard.Do(context.Background(), h, sku, loses(w))
+		}), fence.ErrLeaseLost)
+		lease, err := w.locks.NewLocker("b").Acquire(t.Context(), sku)
+		require.NoError(t, err)
+		require.ErrorIs(t, guard.Do(t.Context(), g.UnderLease(lease), sku, loses(w)), fence.ErrLeaseLost)
+	})
+}
+
+// A retained context of a call that has ended says so, and hears nothing of later calls.
+func TestContext_EndsWhenTheFunctionHasReturned(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", nil)
+		var kept context.Context
+		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
+			kept = ctx
+			return ctx.Err()
+		}))
+		require.ErrorIs(t, kept.Err(), context.Canceled)
+		w.locks.Lose(sku)
+		synctest.Wait()
+		require.NotErrorIs(t, context.Cause(kept), fence.ErrLeaseLost)
+		require.Len(t, guard.Grants(kept), 1)
+	})
+}
+
+// When Close has given up waiting, what begins to wait for the database ends at once.
+func TestContext_OfAStepThatBeginsAfterCloseHasGivenUp(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		step := make(chan error, 1)
+		w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { time.Sleep(time.Hour); return nil }})
+		store := beginSees{w.store, step}
+		g, err := guard.New(w.locks.NewLocker("a"), store, &guard.Config{StoreTimeout: 2 * time.Hour})
+		require.NoError(t, err)
+		failed := make(chan error, 1)
+		go func() { failed <- guard.Do(t.Context(), g, sku, set("k", "v")) }()
+		synctest.Wait()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, g.Close(ended), "the claim is deaf")
+		require.ErrorIs(t, <-step, guard.ErrClosed)
+		require.NoError(t, <-failed)
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// beginSees tells with what cause the context of Begin has ended.
+type beginSees struct {
+	*memory.Store
+	cause chan<- error
+}
+
+func (s beginSees) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
+	s.cause <- context.Cause(ctx)
+	return s.Store.Begin(context.WithoutCancel(ctx), claims...)
+}
+
+// A function hangs while the rest of its process is well and goes on renewing the
+// lease. Another process gets the resource all the same, and what the first one
+// writes when it wakes up is rejected.
+func TestMaxRun_AHangingFunctionLosesItsResource(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var log bytes.Buffer
+		a := w.process("a", &guard.Config{MaxRun: 3 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		b := w.process("b", nil)
+		hung := make(chan error, 1)
+		go func() {
+			hung <- guard.Do(t.Context(), a, sku, func(ctx context.Context, tx *memory.Tx) error {
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded)
+				time.Sleep(time.Minute)
+				return increment("n")(ctx, tx)
+			})
+		}()
+		synctest.Wait()
+		start := time.Now()
+		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.ErrorIs(t, <-hung, guard.ErrStaleToken)
+		require.Equal(t, "1", w.store.Read("n"))
+		require.Contains(t, log.String(), "a function runs for too long; its resource is released")
+		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
+	})
+}
+
+// It is the function's time: the database may take longer, before and after it.
+func TestMaxRun_DoesNotCountTheDatabase(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		slow := func() { time.Sleep(3 * time.Second) }
+		w.store.SetFaults(memory.Faults{
+			Claim:  func(fence.Grant) error { slow(); return nil },
+			Begin:  func([]storage.Claim) error { slow(); return nil },
+			Commit: func(storage.InDoubt) memory.Fate { slow(); return memory.Normal },
+		})
+		g := w.process("a", &guard.Config{MaxRun: time.Second})
+		done := func(ctx context.Context, _ *memory.Tx) error { return ctx.Err() }
+		require.NoError(t, guard.Do(t.Context(), g, sku, done))
+		require.NotZero(t, w.locks.Holder(sku), "it is kept")
+	})
+}
+
+// If no other holder has claimed, the fence lets it commit.
+func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", &guard.Config{MaxRun: time.Second})
+		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Hour)))
+		require.NoError(t, guard.Do(t.Context(), g, []string{sku, "b"}, sleeping(time.Hour)))
+		require.Zero(t, w.locks.Holder("b"))
+		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Second-1)))
+		require.NotZero(t, w.locks.Holder(sku))
+		require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, _ held) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}), context.DeadlineExceeded)
+	})
+}
+
+// What is released because a function overran is not the next call's any more, also
+// while the release is under way.
+func TestMaxRun_TheNextCallRunsUnderAnotherGrant(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.processOn(slowLocker{w.locks.NewLocker("a"), time.Second}, &guard.Config{MaxRun: 3 * time.Second})
+		require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}), context.DeadlineExceeded)
+		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
+			time.Sleep(2 * time.Second)
+			return context.Cause(ctx)
+		}))
+		require.Equal(t, 2, w.locks.Grants())
+	})
+}
+
+// cutStore is a store whose network was cut: it can't be reached at one step.
+type cutStore struct {
+	*memory.Store
+	at string
+}
+
+func (s *cutStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
+	if s.at == "claim" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Claim(ctx, seen...)
+}
+
+func (s *cutStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
+	if s.at == "begin" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Begin(ctx, claims...)
+}
+
+func (s *cutStore) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
+	if s.at == "recall" {
+		<-ctx.Done()
+		return nil, false, ctx.Err()
+	}
+	return s.Store.Recall(ctx, key, claims...)
+}
+
+func (s *cutStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
+	if s.at == "resolve" {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return s.Store.Resolve(ctx, d)
+}
+
+// The database can't be reached from here: this holder gives up, though its callers
+// wait for as long as they may, and the one who can reach it gets on.
+func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp(t *testing.T) {
+	for _, step := range []string{"claim", "begin", "recall"} {
+		t.Run(step, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				a, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: step}, nil)
+				require.NoError(t, err)
+				b := w.process("b", nil)
+				failed := make(chan error, 5)
+				for range cap(failed) {
+					go func() { failed <- doOnce(t.Context(), a, sku, increment("n"), guard.Once("k", nil)) }()
+				}
+				synctest.Wait()
+				start := time.Now()
+				require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
+				require.Equal(t, 10*time.Second, time.Since(start))
+				require.ErrorIs(t, <-failed, guard.ErrStoreUnavailable)
+				require.NoError(t, a.Close(t.Context()))
+			})
+		})
+	}
+}
+
+func TestStoreTimeout_IsDistinctFromTheCallersDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: "claim"}, &guard.Config{StoreTimeout: time.Minute})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = guard.Do(ctx, g, sku, increment("n"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, guard.ErrStoreUnavailable)
+		start := time.Now()
+		err = guard.Do(t.Context(), g, sku, increment("n"))
+		require.ErrorContains(t, err, "guard: sku/42: claim: context deadline exceeded: guard: database unavailable: no answer in time (Config.StoreTimeout is 1m0s)")
+		require.Equal(t, time.Minute, time.Since(start))
+		require.NoError(t, g.Close(t.Context()))
+	})
+}
+
+// Close waits for no database: what has not begun to run there ends with the
+// contexts of what has.
+func TestClose_EndsTheWaitForAnUnreachableDatabase(t *testing.T) {
+	for _, step := range []string{"claim", "begin", "recall"} {
+		t.Run(step, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: step}, &guard.Config{StoreTimeout: time.Hour})
+				require.NoError(t, err)
+				failed := make(chan error, 1)
+				go func() { failed <- doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", nil)) }()
+				synctest.Wait()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				require.NoError(t, g.Close(ctx))
+				require.Equal(t, time.Second, time.Since(start))
+				require.ErrorIs(t, <-failed, guard.ErrClosed)
+				require.Zero(t, w.locks.Holder(sku))
+			})
+		})
+	}
+}
