@@ -125,7 +125,7 @@ func (i *installation) findsTroubles() {
 		{"protection-left", cli.ExitOK, []string{"drop table shop.stock"}, "table shop.stock, mode enforce: the table is gone", ""},
 		{"setting-missing", cli.ExitNotReady, []string{fmt.Sprintf(unprotected, "setting", "protect_fence", "delete from fence.setting")}, "fence.setting has 0 rows", ""},
 		{"role-may-write", cli.ExitViolated, []string{"create role intern", "grant update on fence.resource to intern"}, "intern may write to resource", ""},
-		{"role-may-write", cli.ExitViolated, []string{"grant execute on all functions in schema fence to public"}, "public may execute begin_one, check_shard, claim, ...", ""},
+		{"role-may-write", cli.ExitViolated, []string{"grant execute on all functions in schema fence to public"}, "public may execute begin_check, begin_check_all, begin_one, ...", ""},
 
 		{"role-lacks-rights", cli.ExitNotReady, []string{"revoke execute on procedure fence.read_check from shop"}, "role shop lacks 1 right: execute on read_check", ""},
 		{"roles-cannot-evict", cli.ExitOK, []string{"create role shop_1 login in role shop", "create role shop_2 login in role shop; grant pg_signal_backend to shop_2"}, "role shop_1 may claim", ""},

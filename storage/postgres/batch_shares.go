@@ -28,6 +28,12 @@ func (s *Statement) shares() bool {
 	return slices.Contains(rowCommands, command) && !containsFold(s.sql, "set_config")
 }
 
+// mentionsDeferrable reports whether a statement may make something that can be deferred until COMMIT.
+// What another rewriter than pgx's own returns isn't known yet.
+func (b *Batch) mentionsDeferrable() bool {
+	return slices.ContainsFunc(b.statements, func(s *Statement) bool { return !s.shares() || sqlwords.MentionsDeferrable(s.sql) })
+}
+
 // rowCommands are the first words of statements that read and change rows.
 var rowCommands = []string{"select", "insert", "update", "delete", "with", "values", "merge"}
 

@@ -3,7 +3,8 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,8 +52,8 @@ func (r *headReader) done() bool { return r.n == headLength }
 // result reads the next answer.
 func (r *headReader) result(result *pgconn.ResultReader) error {
 	for result.NextRow() {
-		if values := result.Values(); r.n == 1 && len(values) == 2 {
-			r.xid, r.pid = string(values[0]), string(values[1])
+		if values := result.Values(); r.n == 1 && len(values) == 1 {
+			r.xid, r.pid, _ = strings.Cut(string(values[0]), " ")
 		}
 	}
 	_, err := result.Close()
@@ -125,7 +126,7 @@ func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Co
 // beginAlone begins the transaction in a message of its own.
 func (o *opening) beginAlone(ctx context.Context) error {
 	o.sending()
-	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL())
+	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL(o.t.store.sql.queuedArgs))
 	var read headReader
 	for results.NextResult() {
 		_ = read.result(results.ResultReader())
@@ -187,8 +188,21 @@ func (t *txn) begin() string {
 	return t.store.sql.begin
 }
 
+// beginCheck returns the begin check as a statement with parameters. args is one of the arguments of queries.
+func (t *txn) beginCheck(args string) (sql string, params [][]byte) {
+	if len(t.claims) > 1 {
+		resources, epochs, tokens := claimArrays(t.claims)
+		return t.store.sql.beginCheckAll + args, [][]byte{resources, epochs, tokens}
+	}
+	c := t.claims[0]
+	return t.store.sql.beginCheck + args, [][]byte{appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Epoch), appendInteger(nil, c.Grant.Token)}
+}
+
 // beginSQL returns the head as a text for a simple message.
-func (t *txn) beginSQL() string {
-	resources, epochs, tokens := claimArrays(t.claims)
-	return t.begin() + "; " + fmt.Sprintf(t.store.sql.beginCheck, resources, epochs, tokens)
+func (t *txn) beginSQL(args string) string {
+	check, params := t.beginCheck(args)
+	for i, param := range params {
+		check = strings.Replace(check, "$"+strconv.Itoa(i+1), "'"+string(param)+"'", 1)
+	}
+	return t.begin() + "; " + check
 }

@@ -71,6 +71,7 @@ func newServerBench(b *testing.B, n int) *serverBench {
 	for i := range n {
 		s.claims = append(s.claims, claim(b, s.store, fence.Grant{Resource: fmt.Sprintf("sku/%03d", i), Epoch: 1, Token: s.token, Holder: "host-12345/0011223344556677"}))
 	}
+	s.store.TakeForNoneDeferrable()
 	return s
 }
 
@@ -87,14 +88,14 @@ func (s *serverBench) turn(form string) (us, wal float64) {
 func (s *serverBench) once(form string) {
 	switch form {
 	case "empty":
-		s.exec("begin; select 1")
-		s.exec("commit; select 1")
+		s.begin(false)
+		s.exec("commit")
 	case "check":
-		s.exec(s.store.BeginMessage(s.claims))
-		s.exec("commit; select 1")
+		s.begin(true)
+		s.exec("commit")
 	case "guarded":
 		s.id++
-		s.exec(s.store.BeginMessage(s.claims))
+		s.begin(true)
 		message, err := s.store.CommitMessage(s.id, s.claims, nil, nil)
 		require.NoError(s, err)
 		s.exec(message)
@@ -107,6 +108,18 @@ func (s *serverBench) once(form string) {
 		s.token++
 		s.claims = s.claimAll()
 	}
+}
+
+// begin begins a transaction with prepared statements, as the store does, and perhaps with the begin check.
+func (s *serverBench) begin(check bool) {
+	begin, sql, params := s.store.Head(s.claims)
+	var batch pgx.Batch
+	batch.Queue(begin)
+	if check {
+		batch.Queue(sql, params...)
+	}
+	batch.Queue("select 1")
+	require.NoError(s, s.conn.SendBatch(s.Context(), &batch).Close())
 }
 
 func (s *serverBench) claimAll() []storage.Claim {

@@ -137,7 +137,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := errors.Join(s.checkRights(ctx), s.checkTables(ctx)); err != nil {
 		return err
 	}
-	if err := errors.Join(s.checkShard(ctx), s.readDeferrable(ctx)); err != nil {
+	if err := s.checkShard(ctx); err != nil {
 		return err
 	}
 	if !s.ready.Load() {
@@ -278,18 +278,6 @@ func (s *Store) checkTables(ctx context.Context) error {
 	case hidden != nil:
 		return fmt.Errorf("%w: %w", notReady(Unsupported), &HiddenRowsError{Text: "it is forced on " + *hidden})
 	}
-	return nil
-}
-
-// readDeferrable reads whether any constraint can be deferred, besides that of Fencekit's own schemas:
-// see check_writes in the migrations.
-func (s *Store) readDeferrable(ctx context.Context) error {
-	var none bool
-	err := s.pool.QueryRow(ctx, "select not exists (select from pg_catalog.pg_constraint where condeferrable and conname <> 'pending_write_sealed')").Scan(&none)
-	if err != nil {
-		return asked("read the constraints of the database", err)
-	}
-	s.noneDeferrable.Store(none)
 	return nil
 }
 

@@ -37,6 +37,9 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 		return nil, err
 	}
 	ahead, answer, result, err := t.send(ctx, sql)
+	if t.looks {
+		t.store.deferrable.note(answer)
+	}
 	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}
@@ -68,11 +71,10 @@ func (t *txn) endSQL(moves []storage.Move) (string, error) {
 func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	switch result {
 	case wire.Committed:
-		switch answer.First() {
-		case t.xid:
-		case "":
+		switch {
+		case len(answer.Rows) == 0 || len(answer.Rows[0]) != 1 || answer.First() == "":
 			return nil, t.inDoubt(ctx, errNoSeal)
-		default:
+		case answer.First() != t.xid:
 			t.looked = false
 			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, operation.WhatStays)
 		}
@@ -152,39 +154,66 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 	return seals, nil
 }
 
-// sealSQL runs deferred triggers before the seals, under statement_timeout. After the seals
-// they would hold the fence for as long as they take. What they defer again, which is rare, runs
-// after the seals. So do the triggers of a constraint that was created since Check last found none that
-// can be deferred: to look each time would cost more than the check of a protected table that comes too
-// early (check_writes in the migrations) and is spared. COMMIT would run triggers that are
-// still deferred, and the queries of cursors WITH HOLD, without a timeout, and they could lower its
-// durability unnoticed. So then sealSQL makes the transaction read only, in which nothing more can
-// be deferred, runs the triggers that are left, and closes the cursors.
+// sealSQL returns the message that seals and commits. Cursors are closed first: COMMIT would run the
+// queries of those WITH HOLD, without a timeout. If nothing of the user's can be deferred until
+// COMMIT, as far as the store knows, there is nothing else to do: see deferrable.
+//
+// Otherwise deferred triggers run before the seal, under statement_timeout. After the seal they would
+// hold the fence for as long as they take. What they defer again, which is rare, runs after the
+// seal. COMMIT would run triggers that are still deferred without a timeout, and they could lower its
+// durability unnoticed. So then the transaction is made read only, in which nothing more can
+// be deferred, the triggers that are left run, and cursors are closed again.
 func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	seals, err := t.seals(moves)
 	if err != nil {
 		return "", err
 	}
-	sql := make([]byte, 0, 1024)
-	if !t.store.noneDeferrable.Load() {
+	deferrable, look := t.deferrable || t.store.deferrable.assumed(), t.store.deferrable.due()
+	sql := append(make([]byte, 0, 512), "close all; "...)
+	if deferrable {
 		sql = append(sql, "set constraints all immediate; "...) // mutant: seal-in-a-transaction-of-its-own, seal-before-deferred-constraints
 	}
-	sql = append(sql, t.store.sql.seal...) // mutant: seal-dropped
-	sql = appendArray(append(sql, '\''), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
-	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) })
-	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Token) })
-	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendHex(b, s.Grant.Holder) })
-	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Seq) })
-	sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) })
-	sql = append(appendInteger(append(sql, "', "...), t.id), ", '"...)
-	sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return hex.AppendEncode(b, s.ops) })
-	sql = append(append(sql, "', "...), t.xidSQL()...)
-	sql = append(append(sql, keptSQL(seals)...), "); "...)
-	sql = append(append(sql, t.store.sql.beforeCommit...), "; commit"...)
+	sql = t.appendSeal(sql, seals) // mutant: seal-dropped
+	if deferrable {
+		sql = append(sql, t.store.sql.beforeCommit...)
+	}
+	sql = append(sql, "; commit"...)
+	if look || !t.direct() {
+		sql = append(append(sql, "; "...), t.store.sql.after...)
+	}
+	if t.looks = look; look {
+		sql = append(sql, deferrableSQL...)
+	}
 	if !t.direct() {
-		sql = append(append(sql, "; "+t.store.sql.after...), t.endIfSupersededSQL()...)
+		sql = append(sql, t.endIfSupersededSQL()...)
 	}
 	return string(sql), nil
+}
+
+// appendSeal appends the seal: of one resource with plain arguments, which costs the server less, or of
+// several, or with keys to keep.
+func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
+	if kept := keptSQL(seals); len(seals) > 1 || kept != "" {
+		sql = appendArray(append(sql, t.store.sql.sealAll+"'"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
+		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Epoch) })
+		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Grant.Token) })
+		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendHex(b, s.Grant.Holder) })
+		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Seq) })
+		sql = appendArray(append(sql, "', '"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Tx) })
+		sql = append(appendInteger(append(sql, "', "...), t.id), ", '"...)
+		sql = appendArray(sql, seals, func(b []byte, s seal) []byte { return hex.AppendEncode(b, s.ops) })
+		return append(append(append(append(sql, "', "...), t.xidSQL()...), kept...), ')')
+	}
+	s := seals[0]
+	sql = appendInteger(append(sql, t.store.sql.seal...), s.Resource)
+	sql = appendInteger(append(sql, ", "...), s.Grant.Epoch)
+	sql = appendInteger(append(sql, ", "...), s.Grant.Token)
+	sql = appendHex(append(sql, ", '"...), s.Grant.Holder)
+	sql = appendInteger(append(sql, "', "...), s.Seq)
+	sql = appendInteger(append(sql, ", "...), s.Tx)
+	sql = appendInteger(append(sql, ", "...), t.id)
+	sql = hex.AppendEncode(append(sql, ", '"...), s.ops)
+	return append(append(append(sql, "', "...), t.xidSQL()...), ')')
 }
 
 // xidSQL returns the id of the transaction for the seal, or for end_read; null if that is sent in one

@@ -47,26 +47,39 @@ func TestSeal_DeferredTriggersAreBounded(t *testing.T) {
 	holds(t, pool, "x", 0)
 }
 
-// A constraint that was made deferrable after the store had looked is checked all the same, and its
-// trigger may write: both run after the seal, before the transaction is read only. Once Check has
-// looked again, they run before the seal.
-func TestSeal_ConstraintThatBecameDeferrableIsChecked(t *testing.T) {
+// Deferred triggers run before the seal: those that the store's last look has found, and those of
+// which a text of the transaction speaks. One that was created since the last look, by something else, runs
+// in COMMIT: its constraint holds all the same.
+func TestSeal_RunsDeferredTriggersBeforeIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
+	c := write(t, store, claim(t, store, grant(5, "a")), set("nothing deferrable", 1))
 	mustExec(t, pool, `create table seen (key text, sealed boolean);
 		create table part (item text references item deferrable initially deferred);
 		create function see() returns trigger language plpgsql as $$ begin
 			insert into seen select new.key, sealed = pg_current_xact_id() from fence.resource; return null;
 		end $$;
 		create constraint trigger see after insert on item deferrable initially deferred for each row execute function see()`)
+	store.TakeForNoneDeferrable()
 	_, err := attempt(t.Context(), store, statement("insert into part values ('missing')"), c)
 	require.ErrorContains(t, err, "23503")
-	c = write(t, store, c, set("x", 1))
-	require.NoError(t, store.Check(t.Context()))
-	write(t, store, c, set("y", 1))
-	require.Equal(t, []string{"x true", "y false"}, column(t, pool, "select key || ' ' || sealed from seen order by key"))
+	c = write(t, store, c, set("before the look", 1))
+	c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set constraints all Deferred"); err != nil {
+			return err
+		}
+		return set("by its text", 1)(ctx, tx)
+	}))
+	var batch postgres.Batch
+	batch.Exec("set constraints all deferred")
+	batch.Exec("insert into item values ($1, 1)", "by the text of a batch")
+	c = write(t, store, c, storage.Op[pgx.Tx](&batch))
+	store.LookForDeferrable()
+	c = write(t, store, c, set("looking", 1))
+	write(t, store, c, set("since the look", 1))
+	require.Equal(t, []string{"before the look true", "by its text false", "by the text of a batch false", "looking false", "since the look false"},
+		column(t, pool, "select key || ' ' || sealed from seen order by key"))
 }
 
 // chain makes tables step_1 to step_n with deferred triggers: each defers all constraints

@@ -63,12 +63,31 @@ func (s *Store) ResolveMessage(claim storage.Claim, id storage.TxID) string {
 
 // BeginMessage begins a transaction for CommitMessage, which doesn't know the server's id of it.
 func (s *Store) BeginMessage(claims []storage.Claim) string {
-	resources, epochs, tokens := claimArrays(claims)
-	return s.sql.begin + "; " + strings.NewReplacer("$1", "'"+string(resources)+"'", "$2", "'"+string(epochs)+"'", "$3", "'"+string(tokens)+"'").Replace(s.sql.aloneBeginCheck)
+	return (&txn{store: s, claims: claims}).beginSQL(s.sql.aloneArgs)
 }
 
 // TakeForUnlisted sets how long a transaction may take that no eviction can have listed.
 func (s *Store) TakeForUnlisted(limit time.Duration) { s.unlisted = limit }
+
+// TakeForNoneDeferrable sets that nothing in the database can be deferred until COMMIT, as a look has
+// found just now.
+func (s *Store) TakeForNoneDeferrable() {
+	s.deferrable.looked.Store(int64(time.Since(started)) + 1)
+	s.deferrable.none.Store(true)
+}
+
+// LookForDeferrable makes the next transaction look what can be deferred.
+func (s *Store) LookForDeferrable() { s.deferrable.looked.Store(0) }
+
+// Head returns BEGIN, and the begin check as a statement with parameters.
+func (s *Store) Head(claims []storage.Claim) (begin, check string, params []any) {
+	t := &txn{store: s, claims: claims}
+	check, texts := t.beginCheck(s.sql.aloneArgs)
+	for _, text := range texts {
+		params = append(params, string(text))
+	}
+	return t.begin(), check, params
+}
 
 // ReadMessages begin a read-only transaction, and end it.
 func (s *Store) ReadMessages(claims []storage.Claim) (begin, end string) {

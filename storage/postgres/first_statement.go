@@ -81,9 +81,8 @@ func (o *opening) describe(ctx context.Context, sql string) (description *pgconn
 // transaction has begun, results have the answer to the statement, and the caller closes them. If
 // it has not, and err is nil, Begin should be tried.
 func (o *opening) begin(ctx context.Context, s *firstStatement) (results *pgconn.MultiResultReader, begun bool, err error) {
-	resources, epochs, tokens := claimArrays(o.t.claims)
-	head := [headLength]firstStatement{{sql: o.t.begin()}, {sql: o.t.store.sql.queuedBeginCheck}}
-	head[1].params.ParamValues = [][]byte{resources, epochs, tokens}
+	head := [headLength]firstStatement{{sql: o.t.begin()}}
+	head[1].sql, head[1].params.ParamValues = o.t.beginCheck(o.t.store.sql.queuedArgs)
 	var batch pgconn.Batch
 	for i := range head {
 		var ok bool
@@ -155,7 +154,7 @@ func (o *opening) execText(ctx context.Context, sql string) (tag pgconn.CommandT
 	ctx, bound := o.t.boundExchange(ctx, 1)
 	defer bound.end()
 	ctx = o.traceStart(ctx, sql, nil)
-	head := o.t.beginSQL() + "; "
+	head := o.t.beginSQL(o.t.store.sql.queuedArgs) + "; "
 	o.sending()
 	results := o.conn.PgConn().Exec(ctx, head+sql)
 	var read headReader

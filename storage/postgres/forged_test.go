@@ -13,13 +13,19 @@ import (
 // sealCall is the seal, under the name tx, of a transaction whose begin check is in the same
 // message.
 func sealCall(c storage.Claim, tx storage.TxID) string {
-	return fmt.Sprintf("call fence.seal('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', %d, '{5b5d}', null)",
+	return fmt.Sprintf("call fence.seal(%d, %d, %d, '%x', %d, %d, %d, '5b5d', null)",
 		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
+}
+
+// sealKeeping is sealCall, with the arguments of what is kept.
+func sealKeeping(c storage.Claim, tx storage.TxID, kept string) string {
+	return fmt.Sprintf("call fence.seal_all('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', %d, '{5b5d}', null, %s)",
+		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx, kept)
 }
 
 // beginCheckCall is the begin check of a transaction under c.
 func beginCheckCall(c storage.Claim) string {
-	return fmt.Sprintf("call fence.begin_check('{%d}', '{%d}', '{%d}', 3600000, 3600000, 3600000, 3600000, 0, true)", c.Resource, c.Grant.Epoch, c.Grant.Token)
+	return fmt.Sprintf("select fence.begin_check(%d, %d, %d, '3600000', '3600000', '3600000', '3600000', '0', true)", c.Resource, c.Grant.Epoch, c.Grant.Token)
 }
 
 // voidCall takes the next position of c as a void that has the name tx.
@@ -61,15 +67,15 @@ func TestSeal_OnlyInTheTransactionThatWasChecked(t *testing.T) {
 	require.NoError(t, inOne(t, r.app, beginCheckCall(c)+"; savepoint a; release savepoint a; "+sealCall(c, 77)))
 }
 
-// arrays are the arguments of begin_check and seal, as SQL.
+// arrays are the arguments of begin_check_all and seal_all, as SQL.
 type arrays struct{ resources, epochs, tokens, holders, seqs, prevs, ops string }
 
 func (x arrays) begin() string {
-	return fmt.Sprintf("call fence.begin_check(%s, %s, %s, 3600000, 3600000, 3600000, 3600000, 0, true)", x.resources, x.epochs, x.tokens)
+	return fmt.Sprintf("select fence.begin_check_all(%s, %s, %s, '3600000', '3600000', '3600000', '3600000', '0', true)", x.resources, x.epochs, x.tokens)
 }
 
 func (x arrays) seal() string {
-	return fmt.Sprintf("call fence.seal(%s, %s, %s, %s, %s, %s, 77, %s, null)", x.resources, x.epochs, x.tokens, x.holders, x.seqs, x.prevs, x.ops)
+	return fmt.Sprintf("call fence.seal_all(%s, %s, %s, %s, %s, %s, 77, %s, null)", x.resources, x.epochs, x.tokens, x.holders, x.seqs, x.prevs, x.ops)
 }
 
 // malformed returns what is wrong with the arguments of a seal of a and b, by its name.
@@ -126,7 +132,7 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 	require.NoError(t, inOne(t, r.app, good.begin()+"; "+good.seal()))
 	verifyChain(t, r.admin)
 	for _, args := range []string{"null, '{1}', '{5}'", "'{}', '{}', '{}'", "'{1}', '{}', '{5}'", "'{1}', '{1}', '{5,5}'", "'{1}', null, '{5}'"} {
-		require.ErrorContains(t, inOne(t, r.app, "call fence.begin_check("+args+", 1, 1, 1, 1, 1, false)"), "SQLSTATE ZF007", args)
+		require.ErrorContains(t, inOne(t, r.app, "select fence.begin_check_all("+args+", '1', '1', '1', '1', '1', false)"), "SQLSTATE ZF007", args)
 	}
 	for _, args := range []string{
 		"null, '{1}', '{5}', '{61}'", "'{}', '{}', '{}', '{}'", "'{61}', '{}', '{5}', '{61}'", "'{61}', '{1}', '{5,6}', '{61}'", "'{61}', '{1}', '{5}', null",

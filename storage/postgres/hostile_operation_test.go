@@ -39,7 +39,7 @@ var tricks = map[string]string{
 	"discard all":                                           "25001",
 	"reset all":                                             "",
 	"set local fencekit.xid = '1'":                          "",
-	"do $$ declare r fence.resource; x text; p int; begin select * into r from fence.resource; call fence.begin_check(array[r.id], array[r.epoch], array[r.token], 2000, 5000, 5000, 5000, 0, true, x, p); end $$": "",
+	"select fence.begin_check(id, epoch, token, '2000', '5000', '5000', '5000', '0', true) from fence.resource": "",
 	"update fence.resource set seq = seq + 1":     "ZF002",
 	"update fence.resource set token = token + 1": "ZF001",
 }

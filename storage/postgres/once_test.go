@@ -109,7 +109,7 @@ func TestKeep_WithoutItsMoveIsRejected(t *testing.T) {
 	other := grantOf("sku/2", 5)
 	c, o := claim(t, store, grant(5, "a")), claim(t, store, other)
 	keeping := func(c storage.Claim, kept string) string {
-		return beginCheckCall(c) + "; " + strings.TrimSuffix(sealCall(c, 77), ")") + ", " + kept + ")"
+		return beginCheckCall(c) + "; " + sealKeeping(c, 77, kept)
 	}
 	zeros := strings.Repeat("00", 32)
 	for name, kept := range map[string]string{

@@ -154,7 +154,7 @@ func behindPoolerOf(t *testing.T, dsn string, options ...func(*pgxpool.Config)) 
 func onSeal(proxy *pgproxy.Proxy, pooler func(ask pgproxy.Ask, sql string) words) {
 	action := pgproxy.Instead(pooler)
 	proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if strings.Contains(sql, ".seal(") {
+		if strings.Contains(sql, ".seal") {
 			return action
 		}
 		return nil

@@ -11,14 +11,14 @@ type queries struct {
 
 	begin, beginReadOnly string
 
-	// Formats of simple messages, where text goes in as an expression of text(). seal and endRead
+	// Formats of simple messages, where text goes in as an expression of text(). seal, sealAll and endRead
 	// are only the beginnings of their statements.
-	claim, evict, resolve, record, beginCheck, seal, endRead, readCheck, fence, recall, endIfSuperseded, forget, prune string
+	claim, evict, resolve, record, seal, sealAll, checkRead, endRead, readCheck, fence, recall, endIfSuperseded, forget, prune string
 
-	// The begin check as a statement with parameters. The answer to the queued one is read before
-	// the seal is sent. The other two go out in one write with the seal, for which they leave the
-	// answer in settings: the group one if calls on several resources share the transaction.
-	queuedBeginCheck, aloneBeginCheck, groupBeginCheck string
+	// The begin check, as a function's name and its arguments. The answer to the queued one is read
+	// before the seal is sent. The other two go out in one write with the seal, for which they leave the
+	// answer in a setting: the group one if calls on several resources share the transaction.
+	beginCheck, beginCheckAll, queuedArgs, aloneArgs, groupArgs string
 
 	after        string // begins what comes after COMMIT: a transaction that can't conflict with others
 	beforeCommit string // what is between the seal and COMMIT
@@ -36,27 +36,32 @@ const beginRC = "begin isolation level read committed read write"
 
 func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
-	limits := fmt.Sprintf(", %d, %d, %d, %d", ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(max(c.CheckInterval, 0)))
-	beginCheck := "call " + schema + ".begin_check(%s, %s, %s, %d" + limits + ", %t)"
+	args := func(lock int64, alone bool) string {
+		return fmt.Sprintf("($1, $2, $3, '%d', '%d', '%d', '%d', '%d', %t)",
+			lock, ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(max(c.CheckInterval, 0)), alone)
+	}
 	lock := ms(c.LockTimeout)
 	return queries{
-		schema:           schema,
-		begin:            "begin isolation level " + string(c.Isolation) + " read write",
-		beginReadOnly:    "begin isolation level " + string(c.Isolation) + " read only not deferrable",
-		claim:            "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
-		evict:            "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
-		resolve:          "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
-		record:           "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		beginCheck:       fmt.Sprintf(beginCheck, "'%s'", "'%s'", "'%s'", lock, false),
-		queuedBeginCheck: fmt.Sprintf(beginCheck, "$1", "$2", "$3", lock, false),
-		aloneBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", lock, true),
-		groupBeginCheck:  fmt.Sprintf(beginCheck, "$1", "$2", "$3", min(lock, ms(groupLockTimeout)), true),
-		endRead:          "call " + schema + ".end_read(",
-		after:            "set local transaction isolation level read committed, read only; ",
-		readCheck:        "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
-		endIfSuperseded:  "call " + schema + ".end_if_superseded('%s', '%s', '%s')",
-		beforeCommit:     "set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
-		seal:             "call " + schema + ".seal(",
+		schema:          schema,
+		begin:           "begin isolation level " + string(c.Isolation) + " read write",
+		beginReadOnly:   "begin isolation level " + string(c.Isolation) + " read only not deferrable",
+		claim:           "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
+		evict:           "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
+		resolve:         "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
+		record:          "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
+		beginCheck:      "select " + schema + ".begin_check",
+		beginCheckAll:   "select " + schema + ".begin_check_all",
+		queuedArgs:      args(lock, false),
+		aloneArgs:       args(lock, true),
+		groupArgs:       args(min(lock, ms(groupLockTimeout)), true),
+		checkRead:       "call " + schema + ".check_read('%s', '%s', '%s', '%s', '%s', '%s', %s)",
+		endRead:         "call " + schema + ".end_read(",
+		after:           "set local transaction isolation level read committed, read only; ",
+		readCheck:       "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
+		endIfSuperseded: "call " + schema + ".end_if_superseded('%s', '%s', '%s')",
+		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
+		seal:            "call " + schema + ".seal(",
+		sealAll:         "call " + schema + ".seal_all(",
 		recall: "select f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline") + "," +
 			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
 			" on o.resource operator(pg_catalog.=) f.id and o.key operator(pg_catalog.=) %s where f.id operator(pg_catalog.=) any (array[%s])",

@@ -267,7 +267,7 @@ func TestRun_ACommitUnseenBeforeALostSeal(t *testing.T) {
 			})
 			var lost atomic.Bool
 			proxy.OnQuery(func(sql string) *pgproxy.Action {
-				if strings.Contains(sql, ".seal(") && !lost.Swap(true) {
+				if strings.Contains(sql, ".seal") && !lost.Swap(true) {
 					return pgproxy.SwallowCommit()
 				}
 				return nil
@@ -380,7 +380,7 @@ func TestRun_ACommitOfItsOwnBeforeALostSeal(t *testing.T) {
 			pool, proxy, store, _ := behindPooler(t)
 			var lost atomic.Bool
 			proxy.OnQuery(func(sql string) *pgproxy.Action {
-				if strings.Contains(sql, ".seal(") && !lost.Swap(true) {
+				if strings.Contains(sql, ".seal") && !lost.Swap(true) {
 					return pgproxy.SwallowReply()
 				}
 				return nil

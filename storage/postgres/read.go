@@ -7,27 +7,40 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// readSQL commits a read-only transaction and then checks that what it read is current. The check
+// readSQL checks that what a read-only transaction has read is current, and commits. At READ
+// COMMITTED the check is its last statement, which has a snapshot of its own. At the stricter levels it
 // follows COMMIT, so it doesn't use the transaction's snapshot. It is sent in the same message, so
 // it runs on the same connection: data and fence come from the same server, which has not gone back
 // to an older state in between.
-func (t *txn) readSQL() string {
+func (t *txn) readSQL() (sql string) {
 	resources, epochs, tokens := claimArrays(t.claims)
 	holders := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendHex(b, c.Grant.Holder) })
 	seqs := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
 	prevs := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
-	check := fmt.Sprintf(t.store.sql.readCheck, resources, epochs, tokens, holders, seqs, prevs)
-	sql := t.store.sql.endRead + t.xidSQL() + "); commit; " + t.store.sql.after + check
+	if t.checksInside() {
+		sql = fmt.Sprintf(t.store.sql.checkRead, resources, epochs, tokens, holders, seqs, prevs, t.xidSQL()) + "; commit"
+		if !t.direct() {
+			sql += "; " + t.store.sql.after
+		}
+	} else {
+		check := fmt.Sprintf(t.store.sql.readCheck, resources, epochs, tokens, holders, seqs, prevs)
+		sql = t.store.sql.endRead + t.xidSQL() + "); commit; " + t.store.sql.after + check + "; "
+	}
 	if !t.direct() {
-		sql += "; " + t.endIfSupersededSQL()
+		sql += t.endIfSupersededSQL()
 	}
 	return sql
 }
+
+// checksInside reports whether the read check is a part of the transaction.
+func (t *txn) checksInside() bool { return t.store.cfg.Isolation == pgx.ReadCommitted }
 
 // current is what the read check answers if all fences are where they should be.
 const current = "current"
@@ -43,6 +56,10 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 			stage = storage.StageCheck
 		}
 		return nil, t.fail(ctx, stage, err)
+	}
+	if t.checksInside() && result == wire.Committed && t.xid != "" && answer.First() == t.xid {
+		ahead.read(answer.Ahead)
+		return slices.Clone(t.claims), nil
 	}
 	state, detail := t.readState(answer, result)
 	switch {

@@ -39,7 +39,7 @@ type readingConn struct {
 }
 
 func (c *readingConn) Write(b []byte) (int, error) {
-	c.sent = c.sent || bytes.Contains(b, []byte(".seal("))
+	c.sent = c.sent || bytes.Contains(b, []byte(".seal"))
 	return c.Conn.Write(b)
 }
 
@@ -100,7 +100,7 @@ type stuckConn struct {
 }
 
 func (c *stuckConn) Write(b []byte) (int, error) {
-	if !bytes.Contains(b, []byte(".seal(")) {
+	if !bytes.Contains(b, []byte(".seal")) {
 		return c.Conn.Write(b)
 	}
 	close(c.stuck)

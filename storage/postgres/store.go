@@ -27,8 +27,7 @@ type Store struct {
 
 	unlisted time.Duration // see the constant
 
-	// noneDeferrable is set if no constraint of the database could be deferred when Check last looked.
-	noneDeferrable atomic.Bool
+	deferrable deferrable
 
 	// Of the pool's connections:
 	mode   pgx.QueryExecMode

@@ -37,6 +37,8 @@ type txn struct {
 	opening  *opening // of the operation that runs, if the transaction had not begun before
 	beginErr error    // why it could not begin
 
+	deferrable        bool // a text of an operation's may have made something that can be deferred until COMMIT
+	looks             bool // the message of COMMIT looks for what can be deferred
 	committed         bool // by a statement of a batch, without a seal
 	severalStatements bool // an operation sent a text of several statements, such as COMMIT
 	sentControl       bool // an operation sent a text that may have begun or ended a transaction
@@ -159,6 +161,7 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	}
 	t.severalStatements = t.severalStatements || !inUse && o.SeveralStatements()
 	t.sentControl = t.sentControl || !inUse && o.SentControl()
+	t.deferrable = t.deferrable || !inUse && o.MentionsDeferrable()
 	if opening := t.opening; opening != nil && !inUse {
 		t.opening = nil
 		t.sent, t.begun, t.xid, t.beginErr = opening.sent, opening.begun, opening.head.xid, opening.err

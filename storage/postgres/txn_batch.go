@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,7 @@ func (t *txn) runBatch(ctx context.Context, b *Batch) error {
 	if err := b.validate(); err != nil {
 		return t.fail(ctx, storage.StageRun, &storage.OpError{Number: t.ran - 1, Err: err})
 	}
+	t.deferrable = t.deferrable || b.mentionsDeferrable()
 	if t.queue.add(b, t.ran-1) {
 		return nil
 	}
@@ -145,13 +147,13 @@ var errPrepare = errors.New("postgres: a statement was not prepared within the l
 // encodeHead returns BEGIN and the begin check. The seal goes out in the same write, so the
 // begin check leaves its answer for it in a setting.
 func (t *txn) encodeHead(ctx context.Context) ([]wire.Statement, error) {
-	resources, epochs, tokens := claimArrays(t.claims)
-	beginCheck := t.store.sql.aloneBeginCheck
+	args := t.store.sql.aloneArgs
 	if t.group {
-		beginCheck = t.store.sql.groupBeginCheck
+		args = t.store.sql.groupArgs
 	}
+	check, params := t.beginCheck(args)
 	head := make([]wire.Statement, 0, headLength+t.queue.statements)
-	for _, s := range []wire.Statement{{SQL: t.begin()}, {SQL: beginCheck, Params: [][]byte{resources, epochs, tokens}}} {
+	for _, s := range []wire.Statement{{SQL: t.begin()}, {SQL: check, Params: params}} {
 		description, err := prepare(ctx, t.conn.Conn(), s.SQL, t.store.mode)
 		if err != nil {
 			return nil, err
@@ -181,8 +183,9 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 		return
 	}
 	t.begun = len(results) >= ahead.head
-	if len(results) > 1 && len(results[1].Row) == 2 {
-		t.xid = results[1].Row[0]
-		t.noteBackend(results[1].Row[1])
+	if len(results) > 1 && len(results[1].Row) == 1 {
+		var pid string
+		t.xid, pid, _ = strings.Cut(results[1].Row[0], " ")
+		t.noteBackend(pid)
 	}
 }

@@ -154,7 +154,7 @@ func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut(t *testing.T) {
 				switch {
 				case lost: // the outcome can't be asked for
 					return pgproxy.SwallowCommit()
-				case strings.Contains(sql, ".seal("):
+				case strings.Contains(sql, ".seal"):
 					lost = true
 					return lose
 				}

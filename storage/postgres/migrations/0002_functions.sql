@@ -73,12 +73,12 @@ end $$;
 
 -- append moves the fence on by one position and writes the entry of that position, if the
 -- fence is exactly at p_seq and p_prev, and returns whether it was. Every move within a
--- grant is such a compare-and-move, so the later of two is rejected.
+-- grant is such a compare-and-move, so the later of two is rejected. Its callers pin the settings.
 create function {{schema}}.append(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint,
     p_kind "char", p_tx bigint, p_ops bytea
 ) returns boolean
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql as $$
 declare
     v_at  timestamptz := clock_timestamp();
     v_xid xid8 := pg_current_xact_id();
@@ -326,66 +326,128 @@ begin
 end $$;
 
 -- begin_check begins a guarded transaction. It bounds how long the transaction can stand in
--- the way of a newer claim, takes the locks by which eviction finds it, and rejects it if one
--- of its grants no longer has the fence. That only saves work: safety rests on the seal. Each
--- fence is read after its lock was taken: a claim either sees this lock or is seen here.
+-- the way of a newer claim, takes the lock by which eviction finds it, and rejects it if its
+-- grant no longer has the fence. That only saves work: safety rests on the seal. The fence is
+-- read after the lock was taken: a claim either sees this lock or is seen here.
 --
--- It returns what the seal requires, the server's id of the transaction; and the backend's, by which
--- the client knows whether a pooler is in between. If p_alone it also leaves the id in a setting that
--- ends with the transaction, for one that is sent as a whole.
+-- It returns what the seal requires, the server's id of the transaction; and the number of the
+-- backend, by which the client knows whether a pooler is in between. If p_alone it also leaves the
+-- id in a setting that ends with the transaction, for one that is sent as a whole.
 --
 -- A read-only transaction has no id of the server's, since that would cost write-ahead log: it
--- gets a random one, in two settings. One ends with the transaction: end_read looks for it. The
--- other one stays if this very transaction commits, and on this connection alone, until
--- read_check removes it.
-create procedure {{schema}}.begin_check(
+-- gets a random one, in a setting that ends with the transaction: check_read or end_read looks for it.
+-- At the stricter levels it is in another setting as well, which stays if this very transaction commits,
+-- and on this connection alone, until read_check removes it.
+create function {{schema}}.begin_check(
+    p_resource integer, p_epoch bigint, p_token bigint,
+    p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text, p_alone boolean
+) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+declare
+    v_timeline integer;
+    v_name     text;
+    v_xid      text;
+    v_done     text; -- an assignment costs less than PERFORM, which is a query
+    v_locked   boolean;
+begin
+    v_done := set_config('lock_timeout', p_lock_ms, true) || set_config('statement_timeout', p_statement_ms, true) -- mutant: begin-check-bounds-no-wait-for-locks, begin-check-bounds-no-statement
+           || set_config('idle_in_transaction_session_timeout', p_idle_ms, true) || set_config('tcp_user_timeout', p_network_ms, true); -- mutant: begin-check-bounds-no-pause
+    if p_check_ms <> '0' then
+        v_done := set_config('client_connection_check_interval', p_check_ms, true);
+    end if;
+    -- Without waiting: any role can take the key. Then this transaction can't be evicted,
+    -- and nothing else is lost.
+    v_locked := pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
+    select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token;
+    if not found then
+        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, '', 0);
+    elsif v_timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer then
+        perform {{schema}}.reject('ZF011', p_resource, p_epoch, p_token, '', 0);
+    end if;
+    v_done := set_config('fencekit.guarded', E'\n' || v_name || E'\n', true); -- for note_write
+    if current_setting('transaction_read_only') = 'on' then
+        v_xid := gen_random_uuid();
+        v_done := set_config('fencekit.xid', v_xid, true);
+        if current_setting('transaction_isolation') <> 'read committed' then
+            v_done := set_config('fencekit.read', v_xid, false);
+        end if;
+    else
+        v_xid := pg_current_xact_id();
+        if p_alone then
+            v_done := set_config('fencekit.xid', v_xid, true);
+        end if;
+    end if;
+    return v_xid || ' ' || pg_backend_pid();
+end $$;
+
+-- begin_check_all is begin_check under several grants.
+create function {{schema}}.begin_check_all(
     p_resources integer[], p_epochs bigint[], p_tokens bigint[],
-    p_lock_ms bigint, p_statement_ms bigint, p_idle_ms bigint, p_network_ms bigint, p_check_ms bigint,
-    p_alone boolean, inout o_xid text default null, inout o_pid integer default null
-)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+    p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text, p_alone boolean
+) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     n          integer := cardinality(p_resources);
     v_now      integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
+    v_answer   text;
+    v_guarded  text;
     v_timeline integer;
     v_name     text;
-    v_guarded  text := E'\n';
-    v_done     text;
-    v_reads    boolean := current_setting('transaction_read_only') = 'on';
+    v_locked   boolean;
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n) is not true then
-        raise exception 'fencekit: begin_check: arrays of different lengths, or null' using errcode = 'ZF007';
+        raise exception 'fencekit: begin_check_all: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
-    -- An assignment, and not PERFORM, which would be a query.
-    v_done := set_config('lock_timeout', p_lock_ms::text, true) || set_config('statement_timeout', p_statement_ms::text, true) -- mutant: begin-check-bounds-no-wait-for-locks, begin-check-bounds-no-statement
-           || set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true) || set_config('tcp_user_timeout', p_network_ms::text, true); -- mutant: begin-check-bounds-no-pause
-    if p_check_ms > 0 then
-        v_done := set_config('client_connection_check_interval', p_check_ms::text, true);
-    end if;
-    for i in 1..n loop
-        -- Without waiting: any role can take the key. Then this transaction can't be evicted,
-        -- and nothing else is lost.
-        perform pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
+    v_answer := {{schema}}.begin_check(p_resources[1], p_epochs[1], p_tokens[1], p_lock_ms, p_statement_ms, p_idle_ms, p_network_ms, p_check_ms, p_alone);
+    v_guarded := current_setting('fencekit.guarded');
+    for i in 2..n loop
+        v_locked := pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
         select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
         if not found then
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
-        end if;
-        if v_timeline <> v_now then
+        elsif v_timeline <> v_now then
             perform {{schema}}.reject('ZF011', p_resources[i], p_epochs[i], p_tokens[i], '', 0);
         end if;
         v_guarded := v_guarded || v_name || E'\n';
     end loop;
-    v_done := set_config('fencekit.guarded', v_guarded, true); -- for note_write
-    o_pid := pg_backend_pid();
-    if v_reads then
-        o_xid := gen_random_uuid();
-        v_done := set_config('fencekit.read', o_xid, false);
-    else
-        o_xid := pg_current_xact_id();
+    perform set_config('fencekit.guarded', v_guarded, true);
+    return v_answer;
+end $$;
+
+-- check_read lets a read-only transaction at READ COMMITTED commit if it is the one that passed the
+-- begin check, only reads, and has read what is current (G13): if each fence is where its grant left it.
+-- It is the transaction's last statement, and each of its own has a snapshot of its own, later than
+-- all that was read: none had moved when the first was looked at. p_xid is what the begin check
+-- returned, or null: then the caller compares it with the id that check_read returns.
+create procedure {{schema}}.check_read(
+    p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[], inout p_xid text
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+declare
+    n          integer := cardinality(p_resources);
+    v_now      integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
+    v_holder   text;
+    v_timeline integer;
+begin
+    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
+        and cardinality(p_seqs) = n and cardinality(p_prevs) = n) is not true then
+        raise exception 'fencekit: check_read: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
-    if p_alone or v_reads then
-        v_done := set_config('fencekit.xid', o_xid, true);
+    call {{schema}}.end_read(p_xid);
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: check_read needs READ COMMITTED' using errcode = 'ZF008';
     end if;
+    for i in 1..n loop
+        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
+        select timeline into v_timeline from {{schema}}.resource
+         where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i] and holder = v_holder
+           and seq = p_seqs[i] and tx = p_prevs[i];
+        if not found then
+            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i]);
+        elsif v_timeline <> v_now then
+            perform {{schema}}.reject('ZF011', p_resources[i], p_epochs[i], p_tokens[i], '', 0);
+        end if;
+    end loop;
 end $$;
 
 -- end_read lets a read-only transaction commit if it is the one that passed the begin check, and
@@ -406,8 +468,8 @@ begin
     p_xid := v_xid;
 end $$;
 
--- read_check says, after the COMMIT of a read-only transaction and on its connection, whether what
--- it has read is current (G13): o_state is 'current' if each fence is where its grant left it. If
+-- read_check says, after the COMMIT of a read-only transaction at a stricter level and on its connection, whether
+-- what it has read is current (G13): o_state is 'current' if each fence is where its grant left it. If
 -- not, o_state and o_detail, in hexadecimal, are the rejection of the first that isn't. None had
 -- moved when the first was looked at. o_xid is the id of the last read-only transaction that
 -- committed on this connection.
@@ -445,23 +507,46 @@ begin
     o_state := 'current';
 end $$;
 
--- seal lets the transaction that passed the begin check commit, if each fence is where its
+-- seal lets the transaction that passed the begin check commit, if the fence is where its
 -- grant left it (G2). p_xid is what the begin check returned, or null if the begin check left
--- it in the setting: then the caller compares it with the id that the seal returns. The
--- resources come in ascending order, which is the order of the locks. Text arrives in
--- hexadecimal, so that no setting of the session can change its meaning; ops are empty where
+-- it in the setting: then the caller compares it with the id that the seal returns. Text arrives in
+-- hexadecimal, so that no setting of the session can change its meaning; ops are empty if
 -- there is nothing to record.
+create procedure {{schema}}.seal(
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops text, inout p_xid xid8
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+declare
+    v_xid  xid8 := pg_current_xact_id();
+    v_done text;
+begin
+    if v_xid is distinct from coalesce(p_xid, nullif(current_setting('fencekit.xid', true), '')::xid8) then
+        raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
+    end if;
+    p_xid := v_xid;
+    if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
+        perform {{schema}}.raise_durability();
+    end if;
+    if {{schema}}.append(p_resource, p_epoch, p_token, convert_from(decode(p_holder, 'hex'), 'UTF8'), p_seq, p_prev, 'w', p_tx,
+                         nullif(decode(p_ops, 'hex'), '')) is not true then -- mutant: seal-does-not-look-whether-the-fence-moved
+        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, convert_from(decode(p_holder, 'hex'), 'UTF8'), p_seq);
+    end if;
+    v_done := set_config('fencekit.sealed', v_xid::text, true); -- for check_writes
+end $$;
+
+-- seal_all is seal under several grants, or with keys to keep. The resources come in ascending order,
+-- which is the order of the locks.
 --
 -- p_kept are the resources, among those sealed, for which it keeps keys of guard.Once, with
 -- the hash of the request and the result: a key is never kept without a move (see
 -- storage.Store.Recall). Keys come after the moves: if another transaction has kept a key
 -- meanwhile, the fence rejects this one by name, before the unique index would.
-create procedure {{schema}}.seal(
+create procedure {{schema}}.seal_all(
     p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
     p_tx bigint, p_ops text[], inout p_xid xid8,
     p_kept integer[] default '{}', p_keys text[] default '{}', p_requests text[] default '{}', p_results text[] default '{}'
 )
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     n      integer := cardinality(p_resources);
     v_done text;
@@ -473,17 +558,17 @@ begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
         and cardinality(p_seqs) = n and cardinality(p_prevs) = n and cardinality(p_ops) = n and p_kept <@ p_resources -- mutant: keep-without-a-move
         and cardinality(p_keys) = cardinality(p_kept) and cardinality(p_requests) = cardinality(p_kept) and cardinality(p_results) = cardinality(p_kept)) is not true then
-        raise exception 'fencekit: seal: arrays of different lengths, or null' using errcode = 'ZF007';
+        raise exception 'fencekit: seal_all: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
     if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
         perform {{schema}}.raise_durability();
     end if;
     for i in 1..n loop
         if i > 1 and p_resources[i] > p_resources[i - 1] is not true then
-            raise exception 'fencekit: seal: resources not in ascending order' using errcode = 'ZF007';
+            raise exception 'fencekit: seal_all: resources not in ascending order' using errcode = 'ZF007';
         end if;
         if {{schema}}.append(p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'),
-                             p_seqs[i], p_prevs[i], 'w', p_tx, nullif(decode(p_ops[i], 'hex'), '')) is not true then -- mutant: seal-does-not-look-whether-the-fence-moved
+                             p_seqs[i], p_prevs[i], 'w', p_tx, nullif(decode(p_ops[i], 'hex'), '')) is not true then
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'), p_seqs[i]);
         end if;
     end loop;

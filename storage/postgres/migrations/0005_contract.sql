@@ -63,9 +63,6 @@ create function {{schema}}.begin_one(
     out xid bigint, out own_tx bigint
 )
 language plpgsql set search_path = pg_catalog, pg_temp as $$
-declare
-    v_xid text;
-    v_pid integer;
 begin
     if num_nulls(fence, epoch, token, lock_ms, statement_ms, idle_ms, network_ms, check_ms) > 0 then
         raise exception 'fencekit: begin_one: an argument is null' using errcode = 'ZF007';
@@ -73,9 +70,7 @@ begin
     if current_setting('transaction_read_only') = 'on' then
         raise exception 'fencekit: begin_one needs a transaction that is READ WRITE' using errcode = '25006';
     end if;
-    call {{schema}}.begin_check(array[fence], array[epoch], array[token],
-                                lock_ms, statement_ms, idle_ms, network_ms, check_ms, false, v_xid, v_pid);
-    xid := v_xid::bigint;
+    xid := split_part({{schema}}.begin_check(fence, epoch, token, lock_ms::text, statement_ms::text, idle_ms::text, network_ms::text, check_ms::text, false), ' ', 1);
     own_tx := {{schema}}.random_tx();
 end $$;
 
@@ -99,8 +94,8 @@ begin
         raise exception 'fencekit: seal_one: ops is no array of operations, or has a text that the server can''t represent' using errcode = 'ZF007';
     end if;
     set constraints all immediate;
-    call {{schema}}.seal(array[fence], array[epoch], array[token], array[pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex')],
-                         array[seq], array[tx], own_tx, array[coalesce(pg_catalog.encode(pg_catalog.convert_to(ops::pg_catalog.text, 'UTF8'), 'hex'), '')], v_xid);
+    call {{schema}}.seal(fence, epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, own_tx,
+                         coalesce(pg_catalog.encode(pg_catalog.convert_to(ops::pg_catalog.text, 'UTF8'), 'hex'), ''), v_xid);
     set constraints all immediate;
     set transaction read only;
     set constraints all immediate;

@@ -101,5 +101,6 @@ func (s *session) otherEncoding() bool {
 // noteText notes a text that is going to be sent.
 func (s *session) noteText(sql string) {
 	s.several = s.several || strings.Contains(sql, ";")
+	s.deferrable = s.deferrable || sqlwords.MentionsDeferrable(sql)
 	s.control = s.control || sqlwords.AnyControlsTransaction(sql) || strings.Contains(sql, `\`) && s.otherEncoding()
 }

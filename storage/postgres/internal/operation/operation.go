@@ -33,6 +33,10 @@ func (o *Operation) Verdict(err error) error { return o.session.verdict(err) }
 // has returned false before.
 func (o *Operation) SeveralStatements() bool { return o.session.several }
 
+// MentionsDeferrable reports whether a text that was sent may have made a constraint or a trigger that can
+// be deferred until COMMIT. Finish has returned false before.
+func (o *Operation) MentionsDeferrable() bool { return o.session.deferrable }
+
 // SentControl reports whether a text that was sent may have begun or ended a transaction. Finish
 // has returned false before.
 func (o *Operation) SentControl() bool { return o.session.control }

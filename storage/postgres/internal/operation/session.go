@@ -19,11 +19,12 @@ import (
 // has returned: a goroutine that the operation left behind must not reach a connection that
 // runs another transaction by then.
 type session struct {
-	conn    *pgx.Conn
-	opening Opening // nil once the transaction has begun
-	several bool    // a text that was sent may have held several statements
-	control bool    // a text that was sent may have begun or ended a transaction
-	unbegun error   // why it could not begin; nil if nothing was sent
+	conn       *pgx.Conn
+	opening    Opening // nil once the transaction has begun
+	several    bool    // a text that was sent may have held several statements
+	control    bool    // a text that was sent may have begun or ended a transaction
+	deferrable bool    // a text that was sent may have made something deferrable
+	unbegun    error   // why it could not begin; nil if nothing was sent
 
 	mu     sync.Mutex
 	inUse  bool // by a call or an open result

@@ -61,6 +61,22 @@ func anyControlsTransaction(text string, escapes bool) bool {
 	return false
 }
 
+// MentionsDeferrable reports whether a text names DEFERRABLE or DEFERRED, in whichever case: without them
+// it can't make a constraint or a trigger that runs at COMMIT, unless it puts the words together.
+func MentionsDeferrable(text string) bool {
+	const word = "deferr"
+	for {
+		i := strings.IndexAny(text, "dD")
+		if i < 0 || len(text)-i < len(word) {
+			return false
+		}
+		if strings.EqualFold(text[i:i+len(word)], word) {
+			return true
+		}
+		text = text[i+1:]
+	}
+}
+
 // ControlsTransaction reports whether the statement sql begins or ends a transaction. No other statement can: in
 // a transaction that BEGIN has begun the server refuses the COMMIT of a procedure or DO block.
 func ControlsTransaction(sql string) bool {
