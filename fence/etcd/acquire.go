@@ -219,15 +219,15 @@ func (p *position) waited(ctx context.Context) error {
 	ln := p.line
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	switch ahead := ln.ahead(); {
+	switch first := ln.firstWanted(); {
 	case p.first:
 		return errAtItsTurn
-	case ahead != nil && ahead != p:
+	case first != nil && first != p:
 		return ln.lockedHere(ctx)
 	case !p.answered:
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: ln.resource, Holder: ln.holderAhead()}, cluster.EndOf(ctx))
+	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: ln.resource, Holder: ln.firstHolder()}, cluster.EndOf(ctx))
 }
 
 // lost is the error of a wait that ended because p was lost.

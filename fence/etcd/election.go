@@ -51,7 +51,7 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 	if err != nil {
 		return nil, err
 	}
-	return &leadership{lease: lease{p}, turn: make(chan struct{}, 1), left: int64(p.granted().Token)}, nil
+	return &leadership{lease: lease{p}, turn: make(chan struct{}, 1), written: int64(p.granted().Token)}, nil
 }
 
 // Leader returns the present leader, or fence.ErrNoLeader. Its grant is the one that the
@@ -177,8 +177,8 @@ var errUnknownProclaim = errors.New("etcd: not known whether the value was procl
 // leadership is a position that is first in the queue of an election.
 type leadership struct {
 	lease
-	turn chan struct{} // has room while no Proclaim runs
-	left int64         // mod revision of the key as this process left it
+	turn    chan struct{} // has room while no Proclaim runs
+	written int64         // mod revision of the key as this process last wrote it
 }
 
 var _ fence.Leadership = (*leadership)(nil)
@@ -221,14 +221,14 @@ func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 	defer cancel()
 	defer context.AfterFunc(p.context(), cancel)()
 	for range attempts {
-		kv, err := p.line.locker.replace(request, p, le.left, text)
+		kv, err := p.line.locker.replace(request, p, le.written, text)
 		if err != nil {
 			return le.notProclaimed(ctx, op, err)
 		}
 		if kv == nil || kv.CreateRevision != int64(p.granted().Token) { // mutant: proclaim-of-a-deposed-leader
 			return le.deposed(ctx, op)
 		}
-		le.left = kv.ModRevision
+		le.written = kv.ModRevision
 		if string(kv.Value) == text {
 			return nil
 		}
@@ -280,11 +280,11 @@ func (le *leadership) deposed(ctx context.Context, op string) error {
 	}
 }
 
-// replace sets the value of p's key if the key's mod revision is still left, the one that p
+// replace sets the value of p's key if the key's mod revision is still the one that p
 // last wrote. It returns the key as it is afterwards, nil if there is none.
-func (l *Locker) replace(ctx context.Context, p *position, left int64, value string) (*mvccpb.KeyValue, error) {
+func (l *Locker) replace(ctx context.Context, p *position, written int64, value string) (*mvccpb.KeyValue, error) {
 	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(p.key()), "=", left),
+		clientv3.Compare(clientv3.ModRevision(p.key()), "=", written),
 	).Then(clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.key())))
 	if err != nil {
 		return nil, err

@@ -88,8 +88,8 @@ func (p *position) is(k watch.Key) bool { return p.token != 0 && k.Created == in
 // over reports whether p is no longer wanted. Callers hold the line's mu.
 func (p *position) over() bool { return p.cause != nil }
 
-// tell wakes the Acquire of p. Callers hold the line's mu.
-func (p *position) tell() {
+// wake wakes the Acquire of p. Callers hold the line's mu.
+func (p *position) wake() {
 	select {
 	case p.news <- struct{}{}:
 	default:
@@ -117,7 +117,7 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	default:
 		ln.follow()
 	}
-	p.tell()
+	p.wake()
 }
 
 // unwritten takes the error of the Txn that writes the key. certain means that the Txn has not
@@ -137,7 +137,7 @@ func (p *position) unwritten(err error, certain bool) {
 	if p.cause == nil {
 		p.cause = errAbandoned
 	}
-	p.tell()
+	p.wake()
 }
 
 // granted is the grant; its token is 0 until the key is written.
@@ -220,7 +220,7 @@ func (p *position) end(cause error) bool {
 		go p.onLoss() // mutant: loss-is-not-told
 	}
 	p.onLoss = nil
-	p.tell()
+	p.wake()
 	ln.progress() // the next call of this process may have the resource now
 	return true
 }

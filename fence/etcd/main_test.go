@@ -147,7 +147,7 @@ func current(l *Locker, resource string) *position {
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return ln.ahead()
+	return ln.firstWanted()
 }
 
 // keyOf is the key of a lease.

@@ -102,8 +102,8 @@ func (ln *line) drop(p *position) {
 	}
 }
 
-// ahead is the first position that is still wanted, nil if there is none. Callers hold mu.
-func (ln *line) ahead() *position {
+// firstWanted is the first position that is still wanted, nil if there is none. Callers hold mu.
+func (ln *line) firstWanted() *position {
 	for _, p := range ln.positions {
 		if !p.over() {
 			return p
@@ -114,7 +114,7 @@ func (ln *line) ahead() *position {
 
 // holder is the holder of the first position that is still wanted. Callers hold mu.
 func (ln *line) holder() string {
-	if p := ln.ahead(); p != nil {
+	if p := ln.firstWanted(); p != nil {
 		return p.holder
 	}
 	return ""
@@ -149,8 +149,8 @@ func (ln *line) live() int {
 	return n
 }
 
-// leftAhead returns the positions ahead of p that are over and whose keys may still be there.
-func (ln *line) leftAhead(p *position) []*position {
+// overBefore returns the positions ahead of p that are over and whose keys may still be there.
+func (ln *line) overBefore(p *position) []*position {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	var left []*position
@@ -297,13 +297,13 @@ func (ln *line) progress() {
 		}
 	})
 	defer ln.stopPolling()
-	first := ln.ahead()
+	first := ln.firstWanted()
 	if first == nil {
 		return
 	}
 	if first.clear && !first.first && !first.asked {
 		first.first = true
-		first.tell()
+		first.wake()
 	}
 	if first.watchers != nil && ln.contended(first) {
 		first.callContended()
@@ -346,8 +346,8 @@ func (ln *line) follows(p *position) bool {
 	return pred != nil && pred.clear // mutant: passes-on-past-another-process
 }
 
-// holderAhead is the holder that the first key of the queue names, as far as is known.
-func (ln *line) holderAhead() string {
+// firstHolder is the holder that the first key of the queue names, as far as is known.
+func (ln *line) firstHolder() string {
 	first, _ := ln.follower.First()
 	if p := ln.own(first); p != nil {
 		return p.holder
@@ -390,7 +390,7 @@ func (ln *line) followSoon() {
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
 		ln.soon = nil
-		if ln.ahead() != nil {
+		if ln.firstWanted() != nil {
 			ln.follow()
 		}
 	})
@@ -439,7 +439,7 @@ func (ln *line) Denied(err error) {
 			p.callContended()
 		default:
 			p.failed = err
-			p.tell()
+			p.wake()
 		}
 	}
 }
@@ -475,7 +475,7 @@ func (p *position) callContended() {
 // contend tells the holder that another call of this process waits, p if it has a position
 // already. Callers hold mu.
 func (ln *line) contend(p *position) {
-	if first := ln.ahead(); first != nil && first != p {
+	if first := ln.firstWanted(); first != nil && first != p {
 		first.callContended()
 	}
 }

@@ -57,7 +57,7 @@ func (l *Locker) giveBack(ctx context.Context, p *position) error {
 func (ln *line) passedOn(p *position) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	others := ln.ahead() != nil || len(ln.waiting) > 0
+	others := ln.firstWanted() != nil || len(ln.waiting) > 0
 	p.clearing = true
 	if !ln.locker.cluster.Keys.Mutex { // else the next call writes the same key, which has to be gone; mutant: next-acquisition-does-not-wait-for-the-doubt
 		p.leavePlace()

@@ -79,7 +79,7 @@ func (s *sender) alone() bool { return s.locker.cluster.Keys.Mutex }
 // when the Txn has ended; else at once. If the Txn fails, the cleaner tries again.
 func (s *sender) del(ctx context.Context, p *position, wait bool) {
 	s.mu.Lock()
-	if wait && ctx.Err() == nil && s.idle() && len(p.line.leftAhead(p)) == 0 {
+	if wait && ctx.Err() == nil && s.idle() && len(p.line.overBefore(p)) == 0 {
 		f := s.prepare(&flight{dels: []*position{p}, counted: true})
 		s.mu.Unlock()
 		f.runHere(ctx, p.session)
@@ -161,7 +161,7 @@ func (s *sender) takeDels(n int) []*position {
 	var taken []*position
 	for len(s.dels) > 0 {
 		p := s.dels[0]
-		ahead := append(p.line.leftAhead(p), p) // mutant: key-goes-before-the-one-ahead
+		ahead := append(p.line.overBefore(p), p) // mutant: key-goes-before-the-one-ahead
 		if len(ahead) > n && len(taken) == 0 {
 			s.dels = s.dels[1:]
 			for _, e := range ahead {
@@ -287,8 +287,8 @@ func (f *flight) over() {
 	}
 }
 
-// landed takes the puts out of the sender, before they are told their outcome.
-func (f *flight) landed() {
+// forgetPuts takes the puts out of the sender, before they are told their outcome.
+func (f *flight) forgetPuts() {
 	s := f.sender
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +347,7 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 // revision of a later read (F1): that of this Txn, or, if the client sent the Txn twice, that
 // of the first one, which the put of the second one finds the key to have.
 func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
-	f.landed()
+	f.forgetPuts()
 	for i, p := range f.puts {
 		token, pred := resp.Header.Revision, int64(0)
 		for _, kv := range resp.Responses[2*i].GetResponseRange().Kvs {
@@ -376,7 +376,7 @@ func (f *flight) fail(err error, certain bool) {
 		s.split(f)
 		return
 	}
-	f.landed()
+	f.forgetPuts()
 	for _, p := range f.puts {
 		p.unwritten(err, certain)
 	}

@@ -59,7 +59,7 @@ var lockMutants = []Mutant{
 	{"stuck-txns-hold-up-all-others", "L1", "fence/etcd", "TestSender_AStuckTxnHoldsUpNoOther",
 		`		`},
 	{"key-goes-before-the-one-ahead", "F2", "fence/etcd", "TestSender_DeletesAKeyNoLaterThanTheNext",
-		`		ahead := []*Position{p}`},
+		`		ahead := []*position{p}`},
 	{"passes-on-past-another-process", "F2", "fence/etcd", "TestLine_PassesOnWithoutEtcdIfNoOtherIsBetween",
 		`	return pred == nil || pred.clear`},
 	{"passes-on-behind-what-was-lost", "F2", "fence/etcd", "TestLine_DoesNotPassOnBehindOneThatIsLost",
