@@ -168,7 +168,7 @@ const maxSeen = 20_000
 // seenFences are the positions at which this process has last seen the fences of the resources
 // that it used last. They outlive the ownerships: the next claim of a resource tells the store
 // where its fence was, so that the caller learns what the database has lost since, also if other
-// processes have claimed the resource in between (N6).
+// processes have claimed the resource in between.
 type seenFences struct {
 	byResource map[string]*list.Element // of *seenFence
 	inUse      list.List                // the one that was used longest ago first

@@ -47,7 +47,7 @@ type Store[Tx any] interface {
 	// The Position in seen is one at which the caller has seen the resource's fence, under this
 	// grant or an earlier one; zero if there is none. If the resource's history doesn't have that move
 	// any more, the database has lost it: the claim is rejected with ReasonWentBack, and the fence
-	// stays as it is (N6). A move whose entry was pruned counts as not lost. Resource is ignored.
+	// stays as it is. A move whose entry was pruned counts as not lost. Resource is ignored.
 	//
 	// Grants that are rejected don't keep the others from claiming. If Claim fails, the claims
 	// are nil, or claims[i] is the zero Claim for each grant without a claim, and the error

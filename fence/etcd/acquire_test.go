@@ -23,7 +23,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// N8 (i): when the lock was contended, the revision that etcd's own mutex reports is not
+// When the lock was contended, the revision that etcd's own mutex reports is not
 // the key's create revision but that of a later read.
 func TestAcquire_TheTokenIsTheCreateRevision(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestAcquire_TheTokenIsTheCreateRevision(t *testing.T) {
 	require.EqualValues(t, kvs[0].CreateRevision, other.Grant().Token)
 }
 
-// N8 (ii): goroutines of one process don't share a key, a token or the lock.
+// Goroutines of one process don't share a key, a token or the lock.
 func TestAcquire_GoroutinesExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// N8 (v): a waiter that is cancelled while etcd doesn't answer returns at once,
+// A waiter that is cancelled while etcd doesn't answer returns at once,
 // and its key goes once etcd does.
 func TestPause_ACancelledWaiterReturnsAndLeavesNothing(t *testing.T) {
 	t.Parallel()

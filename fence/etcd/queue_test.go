@@ -231,7 +231,7 @@ func TestLine_DoesNotPassOnBehindOneThatIsLost(t *testing.T) {
 	require.False(t, second.owns())
 }
 
-// N8 (iv): that a key of the own name exists doesn't make it the own key.
+// That a key of the own name exists doesn't make it the own key.
 func TestLine_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 	listed := newScene(t)
 	p := listed.at(10, 5)

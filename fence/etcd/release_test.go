@@ -185,7 +185,7 @@ func TestClose_EndsAndFreesEverything(t *testing.T) {
 	require.Zero(t, l.GrantedTTL())
 }
 
-// N8 (iii), etcd-io/etcd issue 22082: a key of the same name may be another holder's.
+// etcd-io/etcd issue 22082: a key of the same name may be another holder's.
 func TestRelease_NeverDeletesByNameAlone(t *testing.T) {
 	t.Parallel()
 	client, names := etcdserver.Client(t), space(t)
