@@ -193,21 +193,6 @@ func TestAcquire_ThatGivesUpNamesTheHolder(t *testing.T) {
 	require.NoError(t, (<-second).err)
 }
 
-func TestAcquire_ThatGivesUpInItsOwnProcessSaysSo(t *testing.T) {
-	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
-	held := acquire(t, l, "r")
-	queued := make(chan struct{})
-	held.AfterContended(func() { close(queued) })
-	ctx, cancel := context.WithCancelCause(patient(t))
-	waiting := acquiring(ctx, l, "r")
-	<-queued
-	cancel(errTired)
-	err := (<-waiting).err
-	requireGaveUp(t, err, held.Grant().Holder)
-	require.Contains(t, err.Error(), "waiting for another call of this process")
-}
-
 // slowLeases answers a renewal when the time to live that it grants is over.
 type slowLeases struct{}
 
@@ -249,13 +234,6 @@ func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	p := hold(t, l, "r").position
 	p.lose(fence.LossDeleted)
 	require.Error(t, l.await(patient(t), p))
-}
-
-// tired returns a context that has ended.
-func tired(t testing.TB) context.Context {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errTired)
-	return ctx
 }
 
 // Between the look and the write another may come: the write itself decides.

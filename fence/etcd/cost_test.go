@@ -21,23 +21,16 @@ import (
 // calls counts what a client sends.
 type calls struct {
 	mu      sync.Mutex
-	changed *sync.Cond
 	unary   map[string]int
 	streams map[string]int
-	sent    map[string]int // over streams
 }
 
-func newCalls() *calls {
-	c := &calls{unary: map[string]int{}, streams: map[string]int{}, sent: map[string]int{}}
-	c.changed = sync.NewCond(&c.mu)
-	return c
-}
+func newCalls() *calls { return &calls{unary: map[string]int{}, streams: map[string]int{}} }
 
 func (c *calls) count(in map[string]int, method string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	in[method]++
-	c.changed.Broadcast()
 }
 
 func (c *calls) options() []grpc.DialOption {
@@ -48,8 +41,7 @@ func (c *calls) options() []grpc.DialOption {
 		}),
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			c.count(c.streams, method)
-			stream, err := open(ctx, desc, cc, method, opts...)
-			return &countedStream{stream, c, method}, err
+			return open(ctx, desc, cc, method, opts...)
 		}),
 	}
 }
@@ -63,40 +55,11 @@ func (c *calls) since() map[string]int {
 	return counted
 }
 
-// countedStream counts what is sent over it.
-type countedStream struct {
-	grpc.ClientStream
-	calls  *calls
-	method string
-}
-
-func (s *countedStream) SendMsg(m any) error {
-	s.calls.count(s.calls.sent, s.method)
-	return s.ClientStream.SendMsg(m)
-}
-
 // opened is how many streams of a kind were opened.
 func (c *calls) opened(method string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.streams[method]
-}
-
-// awaitSent waits until n more messages were sent over streams of a kind.
-func (c *calls) awaitSent(t testing.TB, method string, n int) {
-	t.Helper()
-	ctx := patient(t)
-	defer context.AfterFunc(ctx, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.changed.Broadcast()
-	})()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for until := c.sent[method] + n; c.sent[method] < until; {
-		require.NoError(t, ctx.Err(), "waiting for %d more messages: %d are missing", n, until-c.sent[method])
-		c.changed.Wait()
-	}
 }
 
 func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {

@@ -205,12 +205,6 @@ func isProclaim(txn *pb.TxnRequest) bool {
 	return len(txn.Compare) == 1 && txn.Compare[0].Target == pb.Compare_MOD
 }
 
-// proclaims is isProclaim for an interceptor.
-func proclaims(req any) bool {
-	txn, ok := req.(*pb.TxnRequest)
-	return ok && isProclaim(txn)
-}
-
 func proclaiming(ctx context.Context, led fence.Leadership, value string) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- led.Proclaim(ctx, value) }()

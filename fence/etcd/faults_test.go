@@ -96,27 +96,6 @@ func TestRestart_LeavesHoldersAndWaitersInPlace(t *testing.T) {
 	require.Equal(t, fence.LossDeleted, lossOf(t, got.lease), "and it still watches")
 }
 
-// silent accepts connections and never answers.
-func silent(t testing.TB) string {
-	p := newProxy(t, etcdserver.Shared(t).Endpoint())
-	p.set(func() { p.muted = true })
-	return p.endpoint()
-}
-
-func TestClose_WithoutEtcdEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	p := newProxy(t, etcdserver.Shared(t).Endpoint())
-	l := newTestLocker(t, dial(t, p.endpoint()), fresh(t))
-	le := acquire(t, l, "r")
-	p.set(func() { p.down = true })
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, l.Close(ctx), fence.ErrUnavailable)
-	require.Equal(t, fence.LossClosed, lossOf(t, le))
-	_, err := l.Acquire(patient(t), "r")
-	require.ErrorIs(t, err, fence.ErrClosed)
-}
-
 // The connection breaks after etcd wrote the key and before it could say so.
 func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing(t *testing.T) {
 	t.Parallel()
@@ -139,28 +118,6 @@ func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing(t *testing.T) {
 	release(t, acquire(t, l, "r"))
 	require.NoError(t, kept.Context().Err())
 	require.Same(t, session, l.sessions.Current())
-}
-
-// The Txn is still under way when its acquisition is settled: it must not take effect when
-// it arrives, or its key would stay for as long as the session lives.
-func TestUnknown_AnAcquireThatArrivesLateTakesNoEffect(t *testing.T) {
-	t.Parallel()
-	endpoint := etcdserver.Shared(t).Endpoint()
-	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
-	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(late.Intercept)), fresh(t))
-	admin := dial(t, endpoint)
-	kept := acquire(t, l, "kept")
-	late.Arm()
-	waiting := acquiring(patient(t), l, "r")
-	deliver := late.Kept(t)
-	require.ErrorIs(t, (<-waiting).err, fence.ErrUnavailable)
-	awaitKeys(t, admin, l.cluster.Keys.Prefix+"/void/", 1)
-	resp := deliver()
-	require.NotNil(t, resp)
-	require.False(t, resp.Succeeded)
-	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 0)
-	require.NoError(t, kept.Context().Err())
-	release(t, acquire(t, l, "r"))
 }
 
 // The client sends a Txn again when it is answered "cancelled". The revision of the second

@@ -23,11 +23,10 @@ import (
 
 // txns sees the Txns of a client.
 type txns struct {
-	mu      sync.Mutex
-	seen    []*pb.TxnRequest
-	cancels int           // how many are answered "cancelled" after they took effect
-	hold    chan struct{} // Txns that put wait for it before they are sent; nil lets them go
-	deny    string        // a Txn that puts such a key is rejected
+	mu   sync.Mutex
+	seen []*pb.TxnRequest
+	hold chan struct{} // Txns that put wait for it before they are sent; nil lets them go
+	deny string        // a Txn that puts such a key is rejected
 }
 
 func newTxns() *txns { return &txns{} }
@@ -41,12 +40,6 @@ func (x *txns) reset() int {
 	return n
 }
 
-func (x *txns) cancelled(n int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.cancels = n
-}
-
 func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	txn, ok := req.(*pb.TxnRequest)
 	if !ok {
@@ -55,10 +48,6 @@ func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc 
 	x.mu.Lock()
 	x.seen = append(x.seen, txn)
 	hold, denied := x.hold, x.deny != "" && etcdtest.Puts(txn, x.deny)
-	cancelled := x.cancels > 0
-	if cancelled {
-		x.cancels--
-	}
 	x.mu.Unlock()
 	if hold != nil && etcdtest.IsAcquire(txn) {
 		select {
@@ -70,11 +59,7 @@ func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc 
 	if denied {
 		return status.Error(codes.PermissionDenied, "etcdserver: permission denied")
 	}
-	err := invoke(ctx, method, req, reply, cc, opts...)
-	if cancelled && err == nil {
-		return status.Error(codes.Canceled, "not by the caller")
-	}
-	return err
+	return invoke(ctx, method, req, reply, cc, opts...)
 }
 
 // loaded is a Locker's queues with Txns under way that hold up others.
