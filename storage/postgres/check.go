@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -19,7 +20,8 @@ const minVersion = 140000
 
 // serverFacts is what a server says of itself, by which check decides whether it can be used.
 type serverFacts struct {
-	version     int // server_version_num
+	other       string // another product that speaks PostgreSQL's protocol; "" for PostgreSQL
+	version     int    // server_version_num
 	versionText string
 	recovery    bool
 	prepared    int  // max_prepared_transactions
@@ -62,10 +64,23 @@ func askServer(ctx context.Context, conn *pgx.Conn) (f serverFacts, err error) {
 		return f, err
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
+	var version string
+	if err = tx.QueryRow(ctx, "select version()").Scan(&version); err != nil {
+		return f, err
+	}
+	f.status = conn.PgConn().TxStatus()
+	for sign, product := range map[string]string{"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"} {
+		if strings.Contains(version, sign) {
+			f.other = product
+			return f, nil
+		}
+	}
 	err = tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
 		pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
 		Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
-	f.status = conn.PgConn().TxStatus()
+	if f.status == 'T' {
+		f.status = conn.PgConn().TxStatus()
+	}
 	return f, err
 }
 
@@ -74,6 +89,9 @@ func askServer(ctx context.Context, conn *pgx.Conn) (f serverFacts, err error) {
 // skips those behind one that fails, such as a BEGIN. Behind such poolers they would run without a
 // transaction, and so without a fence. Sent together, two statements are one implicit transaction.
 func (f serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
+	if f.other != "" {
+		return nil // check refuses it
+	}
 	if f.status != 'T' {
 		return fmt.Errorf("%w: a pooler in between does not keep a transaction on its server connection, so a statement could commit without a fence; set it to pool transactions or sessions, or connect without it",
 			notReady(Unsupported))
@@ -92,6 +110,9 @@ func (f serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func (f serverFacts) check() error {
+	if f.other != "" {
+		return fmt.Errorf("%w: it is %s, whose locks and transactions differ from those of PostgreSQL that the fence rests on", notReady(Unsupported), f.other)
+	}
 	if f.version < minVersion {
 		return fmt.Errorf("%w: it is PostgreSQL %s, and 14 is the oldest that works", notReady(Unsupported), f.versionText)
 	}
@@ -137,7 +158,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := errors.Join(s.checkRights(ctx), s.checkTables(ctx)); err != nil {
 		return err
 	}
-	if err := s.checkShard(ctx); err != nil {
+	if err := errors.Join(s.checkShard(ctx), s.checkTimeline(ctx)); err != nil {
 		return err
 	}
 	if !s.ready.Load() {
@@ -277,6 +298,18 @@ func (s *Store) checkTables(ctx context.Context) error {
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", notReady(Unsupported), *unlogged)
 	case hidden != nil:
 		return fmt.Errorf("%w: %w", notReady(Unsupported), &HiddenRowsError{Text: "it is forced on " + *hidden})
+	}
+	return nil
+}
+
+// checkTimeline finds out whether the server tells its timeline, and logs if it doesn't.
+func (s *Store) checkTimeline(ctx context.Context) error {
+	answer, err := s.transact(ctx, "select "+s.sql.schema+".note_timeline()", "")
+	if err != nil {
+		return asked("read the server's timeline", err)
+	}
+	if answer.First() == "f" && !s.ready.Load() {
+		s.cfg.Logger.WarnContext(ctx, "postgres: the server doesn't tell its timeline (pg_walfile_name), as Amazon Aurora: a failover is noticed only if it lost a move of a fence")
 	}
 	return nil
 }

@@ -62,13 +62,13 @@ func newQueries(c Config) queries {
 		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		seal:            "call " + schema + ".seal(",
 		sealAll:         "call " + schema + ".seal_all(",
-		recall: "select f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline") + "," +
+		recall: "select f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema) + "," +
 			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
 			" on o.resource operator(pg_catalog.=) f.id and o.key operator(pg_catalog.=) %s where f.id operator(pg_catalog.=) any (array[%s])",
 		prune: "select o_entries, o_rejections, o_next is null, pg_catalog.encode(pg_catalog.convert_to(o_next, 'UTF8'), 'hex'), (" +
 			"select pg_catalog.string_agg(pg_catalog.encode(pg_catalog.convert_to(n, 'UTF8'), 'hex'), ' ') from pg_catalog.unnest(o_gaps) n) from " + schema + ".prune_by_policy(%s, %d)",
 		forget: "select o_count, o_jumped_from from " + schema + ".forget(%d, false)",
-		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline") + ", " +
+		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline", schema) + ", " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
 			" from " + schema + ".resource where name operator(pg_catalog.=) %s",
 		entries: "select case e.kind when 'c' then 'claim' when 'w' then 'write' else 'void' end, coalesce(c.epoch, 0), coalesce(c.token, 0), coalesce(c.holder, '')," +
@@ -79,10 +79,11 @@ func newQueries(c Config) queries {
 	}
 }
 
-// onTimeline returns an SQL condition: a timeline is the server's present one.
-func onTimeline(sql string) string {
-	return "pg_catalog.lpad(pg_catalog.to_hex(" + sql + "), 8, '0') operator(pg_catalog.=) " +
-		"pg_catalog.lower(pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))"
+// onTimeline returns an SQL condition: a fence's timeline is the server's present one.
+func onTimeline(timeline, schema string) string {
+	return "case when " + timeline + " operator(pg_catalog.>) 0 then pg_catalog.lpad(pg_catalog.to_hex(" + timeline + "), 8, '0') operator(pg_catalog.=) " +
+		"pg_catalog.lower(pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)) else " +
+		timeline + " operator(pg_catalog.=) " + schema + ".timeline() end"
 }
 
 // micros returns the SQL of a time as an integer, which doesn't depend on DateStyle.

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // hostile is a schema that shadows the operators and functions of the protocol, for
@@ -123,4 +125,75 @@ func collect[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) [
 	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
 	require.NoError(t, err)
 	return values
+}
+
+// Where the server refuses to say which timeline it is on, as Amazon Aurora does, everything works
+// without it, and the log says so. On a server that tells it, as after a dump and restore, each fence has to be
+// claimed anew.
+func TestCheck_GoesOnWithoutTheTimeline(t *testing.T) {
+	t.Parallel()
+	const refuse = `alter function pg_catalog.pg_walfile_name(pg_lsn) rename to walfile_name_of_postgres;
+		create function pg_catalog.pg_walfile_name(pg_lsn) returns text language plpgsql as $$ begin
+			raise exception 'not supported' using errcode = '0A000';
+		end $$`
+	const tell = `drop function pg_catalog.pg_walfile_name(pg_lsn); alter function pg_catalog.walfile_name_of_postgres(pg_lsn) rename to pg_walfile_name`
+	dsn := migrated(t)
+	admin := openPool(t, dsn)
+	mustExec(t, admin, refuse)
+	fresh := func(log *logged) *postgres.Store { // sessions that have planned nothing yet
+		return newStore(t, openPool(t, dsn), &postgres.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	}
+	const timeline = "select timeline from fence.resource where name = $1"
+
+	var log logged
+	store := fresh(&log)
+	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	require.Contains(t, log.String(), "doesn't tell its timeline")
+	require.Zero(t, query[int](t, admin, timeline, resource))
+	require.NoError(t, read(t.Context(), store, get("x", new(int64)), c))
+	require.Equal(t, c, claim(t, store, c.Grant))
+	_, _, err := store.Recall(t.Context(), storage.OnceKey{Key: "k"}, c)
+	require.NoError(t, err)
+	other := claim(t, store, grantOf("sku/2", 5))
+	_, err = attempt(t.Context(), store, set("y", 1), c, other)
+	require.NoError(t, err)
+	c = claim(t, store, c.Grant)
+	stale := c
+	c = claim(t, store, grant(6, "b"))
+	_, err = attempt(t.Context(), store, set("x", 2), stale)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+
+	mustExec(t, admin, tell)
+	log = logged{}
+	store = fresh(&log)
+	require.NoError(t, store.Check(t.Context()))
+	require.NotContains(t, log.String(), "timeline")
+	_, err = attempt(t.Context(), store, set("x", 2), c)
+	requireRejected(t, err, storage.ReasonFailedOver)
+	requireRejected(t, read(t.Context(), store, get("x", new(int64)), c), storage.ReasonFailedOver)
+	_, err = claimOne(t.Context(), store, c.Grant)
+	requireRejected(t, err, storage.ReasonFailedOver)
+	c = write(t, store, claim(t, store, grant(7, "c")), set("x", 2))
+	require.Positive(t, query[int](t, admin, timeline, resource))
+
+	mustExec(t, admin, refuse)
+	store = fresh(&log)
+	_, err = claimOne(t.Context(), store, c.Grant)
+	requireRejected(t, err, storage.ReasonFailedOver)
+	write(t, store, claim(t, store, grant(8, "d")), set("x", 3))
+	verifyChain(t, admin)
+}
+
+// Products that speak PostgreSQL's protocol, and lack what the fence rests on, are named.
+func TestCheck_RefusesOtherProductsByName(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	admin := openPool(t, dsn)
+	mustExec(t, admin, "create schema other; create function other.version() returns text language sql return 'PostgreSQL'")
+	for product, version := range map[string]string{"CockroachDB": "CockroachDB CCL v24.1.0", "YugabyteDB": "PostgreSQL 11.2-YB-2.21.0.0-b0"} {
+		mustExec(t, admin, "create or replace function other.version() returns text language sql return '"+version+"'")
+		err := newStore(t, openPool(t, dsn, with(map[string]string{"search_path": "other, pg_catalog"})), nil).Check(t.Context())
+		requireNotReady(t, err, postgres.Unsupported)
+		require.ErrorContains(t, err, "it is "+product)
+	}
 }

@@ -29,6 +29,40 @@ begin
     end if;
 end $$;
 
+-- timeline returns the server's timeline, by which a failover is noticed; 0 if the server doesn't tell
+-- it. Where a fence has one, the caller asks the server itself, without a look at the setting.
+create function {{schema}}.timeline() returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    if (select tells_timeline from {{schema}}.setting where one) then
+        return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
+    end if;
+    return 0;
+end $$;
+
+-- note_timeline finds out whether the server tells its timeline, and notes and returns it. Amazon Aurora
+-- raises an error. A dump may come from another kind of server, so each check compares anew: a fence that
+-- was claimed where the timeline was not known is then rejected as failed over, until the next claim.
+create function {{schema}}.note_timeline() returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    v_tells boolean := true;
+    v_name  text;
+begin
+    begin
+        v_name := pg_walfile_name(pg_current_wal_lsn());
+    exception when others then
+        if pg_is_in_recovery() then
+            raise;
+        end if;
+        v_tells := false;
+    end;
+    if v_tells <> (select tells_timeline from {{schema}}.setting where one) then
+        update {{schema}}.setting set tells_timeline = v_tells where one;
+    end if;
+    return v_tells;
+end $$;
+
 -- detail says in a rejection which grant has the fence r.
 create function {{schema}}.detail(r {{schema}}.resource) returns json
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
@@ -222,7 +256,7 @@ declare
     v_id       integer;
     v_ids      integer[];
     v_at       timestamptz;
-    v_timeline integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
+    v_timeline integer := {{schema}}.timeline();
     v_state    text;
     v_detail   json;
     r          {{schema}}.resource;
@@ -361,7 +395,7 @@ begin
     select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token;
     if not found then
         perform {{schema}}.reject(null, p_resource, p_epoch, p_token, '', 0);
-    elsif v_timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer then
+    elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
         perform {{schema}}.reject('ZF011', p_resource, p_epoch, p_token, '', 0);
     end if;
     v_done := set_config('fencekit.guarded', E'\n' || v_name || E'\n', true); -- for note_write
@@ -388,7 +422,6 @@ create function {{schema}}.begin_check_all(
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     n          integer := cardinality(p_resources);
-    v_now      integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
     v_answer   text;
     v_guarded  text;
     v_timeline integer;
@@ -405,7 +438,7 @@ begin
         select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
         if not found then
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
-        elsif v_timeline <> v_now then
+        elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
             perform {{schema}}.reject('ZF011', p_resources[i], p_epochs[i], p_tokens[i], '', 0);
         end if;
         v_guarded := v_guarded || v_name || E'\n';
@@ -425,7 +458,6 @@ create procedure {{schema}}.check_read(
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     n          integer := cardinality(p_resources);
-    v_now      integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
     v_holder   text;
     v_timeline integer;
 begin
@@ -444,7 +476,7 @@ begin
            and seq = p_seqs[i] and tx = p_prevs[i];
         if not found then
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i]);
-        elsif v_timeline <> v_now then
+        elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
             perform {{schema}}.reject('ZF011', p_resources[i], p_epochs[i], p_tokens[i], '', 0);
         end if;
     end loop;
@@ -480,7 +512,6 @@ create procedure {{schema}}.read_check(
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     n        integer := cardinality(p_resources);
-    v_now    integer := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
     v_holder text;
     v_done   text;
     r        {{schema}}.resource;
@@ -496,7 +527,7 @@ begin
         select * into r from {{schema}}.resource where id = p_resources[i];
         if (r.epoch = p_epochs[i] and r.token = p_tokens[i] and r.holder = v_holder and r.seq = p_seqs[i] and r.tx = p_prevs[i]) is not true then
             o_state := {{schema}}.reason(r, p_epochs[i], p_tokens[i], v_holder, p_seqs[i]);
-        elsif r.timeline is distinct from v_now then
+        elsif r.timeline is distinct from (case when r.timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
             o_state := 'ZF011';
         end if;
         if o_state is not null then
