@@ -27,8 +27,9 @@ const (
 
 var moments = []moment{beforeClaim, beforeBegin, beforeRun, beforeSeal}
 
-// patience bounds a claim of the successor's, and the end of the Guard.
-const patience = 10 * time.Second
+// patience bounds a claim of the successor's, and the end of the Guard. It is below the default of
+// guard.Config.StoreTimeout, so that the trial says why its claim failed.
+const patience = 5 * time.Second
 
 // trial is the store that a function of RequireFenced works on, once: a successor
 // supersedes every grant of one resource at one moment.
