@@ -87,7 +87,7 @@ func TestDo_StaleHolderIsRejectedAndAcquiresAnew(t *testing.T) {
 	var stale *guard.RejectedError
 	require.ErrorAs(t, err, &stale)
 	require.Equal(t, fence.Token(2), stale.Current.Token)
-	require.Regexp(t, `^guard: sku/42: token 1 was superseded by 2 \(next-[0-9a-f]{16}, claimed `, err.Error())
+	require.Regexp(t, `^storage: sku/42: token 1 was superseded by 2 \(next-[0-9a-f]{16}, claimed `, err.Error())
 	require.Equal(t, "1", w.store.Read("n"))
 	require.NoError(t, guard.Do(t.Context(), old, sku, increment("n")))
 	require.Equal(t, "2", w.store.Read("n"))

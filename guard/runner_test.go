@@ -61,7 +61,7 @@ func TestHold_OfSeveralOneStaleRejectsAll(t *testing.T) {
 			for range 2 { // x alone is as it was
 				err := guard.Do(context.WithoutCancel(t.Context()), h, "x", func(_ context.Context, tx *memory.Tx) error { return tx.Set("n", "9") })
 				require.ErrorIs(t, err, guard.ErrStaleToken)
-				require.ErrorContains(t, err, "guard: x, y: what was read may be out of date: this Hold is over, begin it anew: guard: y: token")
+				require.ErrorContains(t, err, "guard: x, y: what was read may be out of date: this Hold is over, begin it anew: storage: y: token")
 			}
 			return nil
 		})

@@ -77,7 +77,7 @@ func TestDo_OfSeveralOneStaleRejectsAll(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, guard.ErrStaleToken)
-		require.ErrorContains(t, err, "guard: y: token 2 was superseded by 4")
+		require.ErrorContains(t, err, "storage: y: token 2 was superseded by 4")
 		require.Equal(t, "b", w.store.Read("n"))
 		for _, resource := range []string{"x", "z"} {
 			rejections, err := w.store.Rejections(t.Context(), resource, 10)

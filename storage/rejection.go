@@ -93,7 +93,7 @@ type RejectedError struct {
 }
 
 func (e *RejectedError) Error() string {
-	s := fmt.Sprintf("guard: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.explanation())
+	s := fmt.Sprintf("storage: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.explanation())
 	if e.Err != nil && !errors.Is(e.Err, context.Canceled) { // the rejection says why it was
 		s += ": " + e.Err.Error()
 	}

@@ -35,7 +35,7 @@ func TestCheck_JudgesAsTheSealDoes(t *testing.T) {
 func TestRejectedError_SaysWhoHasSeenMore(t *testing.T) {
 	old, current := fence.Grant{Resource: "sku/1", Epoch: 1, Token: 5, Holder: "a"}, fence.Grant{Resource: "sku/1", Epoch: 1, Token: 4, Holder: "b"}
 	require.EqualError(t, &storage.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageSeal, Grant: old, Current: current},
-		"guard: sku/1: token 5 has seen more than the fence shows (token 4 of b): the database went back to an older state")
+		"storage: sku/1: token 5 has seen more than the fence shows (token 4 of b): the database went back to an older state")
 	require.EqualError(t, &storage.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageClaim, Grant: old},
-		"guard: sku/1: token 5 can't claim: its process has seen more than the fence shows (no claim): the database went back to an older state")
+		"storage: sku/1: token 5 can't claim: its process has seen more than the fence shows (no claim): the database went back to an older state")
 }

@@ -197,7 +197,7 @@ type InDoubtError struct {
 }
 
 func (e *InDoubtError) Error() string {
-	return fmt.Sprintf("guard: transaction %d is in doubt: %v", e.InDoubt.Tx, e.Err)
+	return fmt.Sprintf("storage: transaction %d is in doubt: %v", e.InDoubt.Tx, e.Err)
 }
 
 // Unwrap returns the reason for the doubt.

@@ -239,7 +239,7 @@ func TestRequireIdempotent_ReportsARunThatNeverCommits(t *testing.T) {
 			func(_ *shop, ctx context.Context, h holder) error {
 				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) })
 			},
-			"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: guard: transaction has ended by SQL",
+			"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: storage: transaction has ended by SQL",
 		},
 	})
 }
