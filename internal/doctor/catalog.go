@@ -208,6 +208,12 @@ var (
 		Fix:  "Remove the limit; new connections have the new value.",
 		Run:  []string{"{statement};"},
 	})
+	timelineUnknown = kind(Kind{
+		ID: "timeline-unknown", Severity: Warning,
+		When: "the server doesn't tell its timeline, as Amazon Aurora",
+		Why:  "A failover is noticed only if it lost a move of a fence.",
+		Fix:  "Nothing, if the server keeps all that it has acknowledged. A PostgreSQL server that tells its timeline is noticed at the next check of a service.",
+	})
 	transactionTimeout = kind(Kind{
 		ID: "transaction-timeout", Severity: Warning,
 		When: "transaction_timeout (PostgreSQL 17) is shorter than 5 s",

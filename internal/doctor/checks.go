@@ -62,6 +62,7 @@ var checks = []check{
 	{"the tables, triggers and functions", needsSchema, "", checkDefinitions},
 	{"protected tables", needsSchema, readerOrOwner, checkProtected},
 	{"the settings", needsSchema, readerOrOwner, checkSetting},
+	{"the timeline", needsSchema, readerOrOwner, checkTimeline},
 	{"roles", needsSchema, "", checkRoles},
 	{"other schemas", needsSchema, "a role that may read the other schema", checkOtherSchemas},
 	{"the size of the history", needsSchema, readerOrOwner, checkHistorySize},

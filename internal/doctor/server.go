@@ -81,6 +81,16 @@ func checkDurability(ctx context.Context, s *target) (found []Finding, err error
 	return found, err
 }
 
+func checkTimeline(ctx context.Context, s *target) (found []Finding, err error) {
+	d := s.db
+	var tells bool
+	err = d.row(ctx, "select coalesce(bool_and(tells_timeline), true) from "+pgx.Identifier{d.Schema, "setting"}.Sanitize(), nil, &tells)
+	if err != nil || tells {
+		return nil, err
+	}
+	return append(found, d.found(timelineUnknown, "the schema's settings say that the server refuses pg_walfile_name")), nil
+}
+
 func checkPrepared(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	var slots int
