@@ -60,10 +60,6 @@ const (
 	PhaseEnd        = "end"         // all workers have ended
 )
 
-// NoteCompacted is the Name of a note that a watch of etcd failed, because what it had not
-// yet shown was compacted.
-const NoteCompacted = "watch compacted"
-
 // ClassSoldOut is the Class of an operation that failed because too little was in stock. It
 // counts as progress.
 const ClassSoldOut = "sold out"
