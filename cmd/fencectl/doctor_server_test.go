@@ -98,7 +98,7 @@ func TestDoctor_MendsAnotherSchema(t *testing.T) {
 	for _, make := range []string{
 		"alter table other_1.pending_write disable trigger pending_write_sealed",
 		"drop trigger protect_fence on other_1.resource",
-		"alter function other_1.append reset all",
+		"alter function other_1.begin_check reset all",
 		"alter table other_1.hold drop constraint hold_pkey",
 		"alter table other_1.resource set unlogged",
 		"grant update (epoch) on other_1.setting to public",

@@ -152,7 +152,9 @@ var storeMutants = []Mutant{
 		`       set claim_seq = c.seq, claimed_at = c.at,`},
 	{"seal-dropped", "G2", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed/before_the_seal",
 		`	if t.id != 0 {
-		return string(sql) + "call fence.before_commit()" + t.store.sql.beforeCommit + "; commit; " + t.endIfSupersededSQL(), nil
+		sql = append(sql, "call fence.before_commit()"...)
+	} else {
+		sql = t.appendSeal(sql, seals)
 	}`},
 	{"seal-in-a-transaction-of-its-own", "G2", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed/before_the_seal",
 		`		sql = append(sql, "commit; "+t.beginSQL(t.store.sql.queuedArgs)+"; set constraints all immediate; "...)`},
