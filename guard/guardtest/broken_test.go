@@ -377,9 +377,6 @@ func acceptAt(reason storage.Reason) func(context.Context, store, fence.Grant) (
 	}
 }
 
-// resource is the first that parts of the contract claim.
-const resource = "sku/42"
-
 func firstOnly(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
 	return s.Recall(ctx, key, claims[0])
 }

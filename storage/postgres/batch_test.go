@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -382,15 +381,4 @@ func TestBatch_AnswerLost(t *testing.T) {
 			require.ErrorContains(t, unknown.Decode(new(any)), "answer was lost")
 		})
 	}
-}
-
-// writes counts the writes to its connection.
-type writes struct {
-	net.Conn
-	n *atomic.Int64
-}
-
-func (w writes) Write(b []byte) (int, error) {
-	w.n.Add(1)
-	return w.Conn.Write(b)
 }

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"bytes"
 	"context"
 	"testing"
 	"time"
@@ -86,16 +85,4 @@ type result[T any] struct {
 // commit commits in the background.
 func commit(txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
 	return background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
-}
-
-// first is true for the first text that contains word.
-func first(word string) func([]byte) bool {
-	done := false
-	return func(b []byte) bool {
-		if done || !bytes.Contains(b, []byte(word)) {
-			return false
-		}
-		done = true
-		return true
-	}
 }
