@@ -368,7 +368,8 @@ func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*positi
 
 // claim writes the keys of all positions in one Txn, if all their queues are empty. If not,
 // it writes nothing and returns the number of those before the first whose queue isn't, and
-// the holder in that one; or half their number, if they are too many for etcd. All tokens are equal, the create revision of the keys (F1).
+// the holder in that one; or half their number, if they are too many for etcd. All tokens are
+// equal, the create revision of the keys (F1).
 func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
@@ -395,7 +396,8 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 		if !resp.Succeeded {
 			kvs := resp.Responses[i].GetResponseRange().Kvs
 			if len(kvs) == 0 || string(kvs[0].Key) != ps[i].key() {
-				return firstTaken(resp.Responses)
+				free, holder = firstTaken(resp.Responses)
+				return free, holder, nil
 			}
 			tokens[i] = kvs[0].CreateRevision // the client sent the Txn twice
 		}
@@ -427,9 +429,9 @@ func isTaken(first *pb.ResponseOp) bool { return len(first.GetResponseRange().Kv
 
 // firstTaken returns the number of queues before the first that isn't empty, and the holder
 // in that one.
-func firstTaken(firsts []*pb.ResponseOp) (free int, holder string, err error) {
+func firstTaken(firsts []*pb.ResponseOp) (free int, holder string) {
 	i := slices.IndexFunc(firsts, isTaken)
-	return i, cluster.HolderIn(firsts[i].GetResponseRange().Kvs[0].Value), nil
+	return i, cluster.HolderIn(firsts[i].GetResponseRange().Kvs[0].Value)
 }
 
 // lostError says that an Acquire lost its queue position before its
