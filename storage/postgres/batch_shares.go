@@ -17,21 +17,30 @@ func (b *Batch) Shares() bool {
 }
 
 func (s *Statement) shares() bool {
-	if len(s.args) > 0 {
-		switch s.args[0].(type) {
-		case pgx.NamedArgs, pgx.StrictNamedArgs:
-		case pgx.QueryRewriter:
-			return false // it may look at its context, which would be another call's
-		}
+	if s.rewritesItself() {
+		return false // it may look at its context, which would be another call's
 	}
 	command, _ := sqlwords.Next(s.sql)
 	return slices.Contains(rowCommands, command) && !containsFold(s.sql, "set_config")
 }
 
 // mentionsDeferrable reports whether a statement may make something that can be deferred until COMMIT.
-// What another rewriter than pgx's own returns isn't known yet.
 func (b *Batch) mentionsDeferrable() bool {
-	return slices.ContainsFunc(b.statements, func(s *Statement) bool { return !s.shares() || sqlwords.MentionsDeferrable(s.sql) })
+	return slices.ContainsFunc(b.statements, func(s *Statement) bool { return s.rewritesItself() || sqlwords.MentionsDeferrable(s.sql) })
+}
+
+// rewritesItself reports whether another rewriter than pgx's own makes the text: it isn't known yet.
+func (s *Statement) rewritesItself() bool {
+	if len(s.args) == 0 {
+		return false
+	}
+	switch s.args[0].(type) {
+	case pgx.NamedArgs, pgx.StrictNamedArgs:
+		return false
+	case pgx.QueryRewriter:
+		return true
+	}
+	return false
 }
 
 // rowCommands are the first words of statements that read and change rows.

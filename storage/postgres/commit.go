@@ -37,8 +37,8 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 		return nil, err
 	}
 	ahead, answer, result, err := t.send(ctx, sql)
-	if t.looks {
-		t.store.deferrable.note(answer)
+	if t.look > 0 {
+		t.store.deferrable.note(t.look, answer)
 	}
 	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
@@ -168,7 +168,8 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	deferrable, look := t.deferrable || t.store.deferrable.assumed(), t.store.deferrable.due()
+	var deferrable bool
+	deferrable, t.look = t.store.deferrable.expect(t.deferrable)
 	sql := append(make([]byte, 0, 512), "close all; "...)
 	if deferrable {
 		sql = append(sql, "set constraints all immediate; "...) // mutant: seal-in-a-transaction-of-its-own, seal-before-deferred-constraints
@@ -178,10 +179,10 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 		sql = append(sql, t.store.sql.beforeCommit...)
 	}
 	sql = append(sql, "; commit"...)
-	if look || !t.direct() {
+	if t.look > 0 || !t.direct() {
 		sql = append(append(sql, "; "...), t.store.sql.after...)
 	}
-	if t.looks = look; look {
+	if t.look > 0 {
 		sql = append(sql, deferrableSQL...)
 	}
 	if !t.direct() {

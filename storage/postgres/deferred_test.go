@@ -48,8 +48,8 @@ func TestSeal_DeferredTriggersAreBounded(t *testing.T) {
 }
 
 // Deferred triggers run before the seal: those that the store's last look has found, and those of
-// which a text of the transaction speaks. One that was created since the last look, by something else, runs
-// in COMMIT: its constraint holds all the same.
+// which a text of the transaction speaks, or of one before it. One that was created since the last look, by
+// something else, runs in COMMIT: its constraint holds all the same.
 func TestSeal_RunsDeferredTriggersBeforeIt(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -77,8 +77,11 @@ func TestSeal_RunsDeferredTriggersBeforeIt(t *testing.T) {
 	c = write(t, store, c, storage.Op[pgx.Tx](&batch))
 	store.LookForDeferrable()
 	c = write(t, store, c, set("looking", 1))
-	write(t, store, c, set("since the look", 1))
-	require.Equal(t, []string{"before the look true", "by its text false", "by the text of a batch false", "looking false", "since the look false"},
+	c = write(t, store, c, set("since the look", 1))
+	store.TakeForNoneDeferrable()
+	c = write(t, store, c, statement("drop trigger see on item; create constraint trigger see after insert on item deferrable initially deferred for each row execute function see()"))
+	write(t, store, c, set("after its own text", 1))
+	require.Equal(t, []string{"after its own text false", "before the look true", "by its text false", "by the text of a batch false", "looking false", "since the look false"},
 		column(t, pool, "select key || ' ' || sealed from seen order by key"))
 }
 

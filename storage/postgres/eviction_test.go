@@ -53,12 +53,15 @@ func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, patient())
+			dsn := migrated(t)
+			pool, others := openPool(t, dsn), openPool(t, dsn, single)
+			store, successor := newStore(t, pool, patient()), newStore(t, others, patient())
+			predecessors := claim(t, successor, grant(5, "a"))
+			mustExec(t, others, "set statement_timeout = 300") // a role's own: less than the claim's wait for the fence, and the eviction's pauses
 			resume := make(chan struct{})
 			goOn := sync.OnceFunc(func() { close(resume) })
 			defer goOn()
-			old := stuck(t, pool, store, claim(t, store, grant(5, "a")), func(ctx context.Context, tx pgx.Tx) error {
+			old := stuck(t, pool, store, predecessors, func(ctx context.Context, tx pgx.Tx) error {
 				if err := set("x", 1)(ctx, tx); err != nil || c.get == "" {
 					<-resume
 					return err
@@ -71,7 +74,7 @@ func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 				return err
 			}, c.ready)
 			began := time.Now()
-			write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
+			write(t, store, claim(t, successor, grant(6, "b")), set("x", 2))
 			require.Less(t, time.Since(began), time.Minute, "far less than what the predecessor may take")
 			goOn()
 			require.Error(t, receive(t, old).err)

@@ -72,12 +72,11 @@ func (s *Store) TakeForUnlisted(limit time.Duration) { s.unlisted = limit }
 // TakeForNoneDeferrable sets that nothing in the database can be deferred until COMMIT, as a look has
 // found just now.
 func (s *Store) TakeForNoneDeferrable() {
-	s.deferrable.looked.Store(int64(time.Since(started)) + 1)
-	s.deferrable.none.Store(true)
+	s.deferrable.none, s.deferrable.looked = true, time.Now()
 }
 
 // LookForDeferrable makes the next transaction look what can be deferred.
-func (s *Store) LookForDeferrable() { s.deferrable.looked.Store(0) }
+func (s *Store) LookForDeferrable() { s.deferrable.looked = time.Time{} }
 
 // Head returns BEGIN, and the begin check as a statement with parameters.
 func (s *Store) Head(claims []storage.Claim) (begin, check string, params []any) {

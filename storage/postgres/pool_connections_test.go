@@ -56,7 +56,7 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := migrated(t)
-			others, pool := openPool(t, dsn), openPool(t, dsn, single)
+			others, pool := openPool(t, dsn), openPool(t, dsn, single, with(map[string]string{"default_transaction_isolation": "serializable"}))
 			successor, store := newStore(t, others, nil), newStore(t, pool, nil)
 			higher := []fence.Grant{grant(6, "b"), {Resource: resource, Epoch: 2, Token: 3, Holder: "c"}}
 			c := claim(t, store, grant(5, "a"))

@@ -60,10 +60,11 @@ func (t *txn) direct() bool {
 
 // end ends the transaction, if it is open, and the session, if an eviction may have listed it.
 func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
-	sql := t.store.sql.after + t.endIfSupersededSQL()
+	sql := t.store.sql.after
 	if t.xid != "" && !t.readOnly {
-		sql = t.statusSQL() + "; " + sql
+		sql += t.statusSQL() + "; "
 	}
+	sql += t.endIfSupersededSQL()
 	if pg.TxStatus() != 'I' {
 		sql = "rollback; " + sql
 	}

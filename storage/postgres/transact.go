@@ -46,8 +46,14 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 	return a, false, wire.Reached(err)
 }
 
+// transactSQL lifts the statement_timeout of the session: that of a role may be shorter than the
+// wait for a lock, after which a claim evicts, or than the pauses of an eviction.
 func (s *Store) transactSQL(sql, after string) string {
-	return fmt.Sprintf("%s; set local lock_timeout = %d; %s; commit; %s", beginRC, ms(s.cfg.LockTimeout), sql, after)
+	const patient = "set local statement_timeout = 0; "
+	if after != "" {
+		after = patient + after
+	}
+	return fmt.Sprintf("%s; %sset local lock_timeout = %d; %s; commit; %s", beginRC, patient, ms(s.cfg.LockTimeout), sql, after)
 }
 
 // release gives back the connection of a transaction of the store's own.

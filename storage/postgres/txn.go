@@ -38,7 +38,7 @@ type txn struct {
 	beginErr error    // why it could not begin
 
 	deferrable        bool // a text of an operation's may have made something that can be deferred until COMMIT
-	looks             bool // the message of COMMIT looks for what can be deferred
+	look              int  // the number of the look for what can be deferred that the message of COMMIT takes; 0: none
 	committed         bool // by a statement of a batch, without a seal
 	severalStatements bool // an operation sent a text of several statements, such as COMMIT
 	sentControl       bool // an operation sent a text that may have begun or ended a transaction
