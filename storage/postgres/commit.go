@@ -154,6 +154,9 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 	return seals, nil
 }
 
+// closeAll begins the messages that end transactions.
+const closeAll = "close all; "
+
 // sealSQL returns the message that seals and commits. Cursors are closed first: COMMIT would run the
 // queries of those WITH HOLD, without a timeout. If nothing of the user's can be deferred until
 // COMMIT, as far as the store knows, there is nothing else to do: see deferrable.
@@ -170,7 +173,7 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	}
 	var deferrable bool
 	deferrable, t.look = t.store.deferrable.expect(t.deferrable)
-	sql := append(make([]byte, 0, 512), "close all; "...)
+	sql := append(make([]byte, 0, 512), closeAll...)
 	if deferrable {
 		sql = append(sql, "set constraints all immediate; "...) // mutant: seal-in-a-transaction-of-its-own, seal-before-deferred-constraints
 	}

@@ -18,20 +18,21 @@ import (
 // COMMITTED the check is its last statement, which has a snapshot of its own. At the stricter levels it
 // follows COMMIT, so it doesn't use the transaction's snapshot. It is sent in the same message, so
 // it runs on the same connection: data and fence come from the same server, which has not gone back
-// to an older state in between.
+// to an older state in between. Cursors are closed first, as in sealSQL: what COMMIT would run could
+// write large objects unchecked.
 func (t *txn) readSQL() (sql string) {
 	resources, epochs, tokens := claimArrays(t.claims)
 	holders := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendHex(b, c.Grant.Holder) })
 	seqs := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
 	prevs := array(t.claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Tx) })
 	if t.checksInside() {
-		sql = fmt.Sprintf(t.store.sql.checkRead, resources, epochs, tokens, holders, seqs, prevs, t.xidSQL()) + "; commit"
+		sql = closeAll + fmt.Sprintf(t.store.sql.checkRead, resources, epochs, tokens, holders, seqs, prevs, t.xidSQL()) + "; commit"
 		if !t.direct() {
 			sql += "; " + t.store.sql.after
 		}
 	} else {
 		check := fmt.Sprintf(t.store.sql.readCheck, resources, epochs, tokens, holders, seqs, prevs)
-		sql = t.store.sql.endRead + t.xidSQL() + "); commit; " + t.store.sql.after + check + "; "
+		sql = closeAll + t.store.sql.endRead + t.xidSQL() + "); commit; " + t.store.sql.after + check + "; "
 	}
 	if !t.direct() {
 		sql += t.endIfSupersededSQL()

@@ -226,6 +226,17 @@ func TestReadOnly_CannotWrite(t *testing.T) {
 	require.ErrorContains(t, guard.Do(t.Context(), g, resource, statement("set transaction read write"), guard.ReadOnly()), "must be set before any query")
 }
 
+// COMMIT runs the queries of cursors that are to outlive it, after the check that nothing was written.
+func TestReadOnly_RunsNoCursorInItsCommit(t *testing.T) {
+	t.Parallel()
+	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
+		pool := newPool(t)
+		g := newGuard(t, newStore(t, pool, at(level)))
+		require.NoError(t, guard.Do(t.Context(), g, resource, statement("declare c cursor with hold for select lo_from_bytea(0, 'x')"), guard.ReadOnly()))
+		require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
+	})
+}
+
 // The last message, or its answer, is lost. Nothing is in doubt: the call may be made again, and
 // with Retryable is; unless a text of several statements may have held a COMMIT.
 func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
