@@ -3,6 +3,7 @@ package turns
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -45,4 +46,35 @@ func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
 		}
 		require.Zero(t, all.Size())
 	}
+}
+
+// A call whose context ends while another one has its offer waits for that one only: it doesn't go back
+// to the queue, where it would wait for its turn.
+func TestQueue_CallThatHasLeftDoesNotGoBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := New(Config[noValue]{Events: noValue{}})
+		var first, second Held[noValue]
+		first.Init(all, []string{"sku/42"}, false)
+		second.Init(all, []string{"sku/42"}, false)
+		_, err := first.TakeOrOffer(t.Context(), nil)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() {
+			_, err := second.TakeOrOffer(ctx, "offer")
+			left <- err
+		}()
+		synctest.Wait()
+		first.TakeWaiting(1, func(any) bool { return true })
+		cancel()
+		synctest.Wait()
+		require.Empty(t, left)
+		first.EndTaken(func(offer any) (any, bool) { return offer, true })
+		synctest.Wait()
+		require.Len(t, left, 1)
+		require.ErrorIs(t, <-left, context.Canceled)
+		first.Return(t.Context())
+		require.Zero(t, all.Size())
+	})
 }
