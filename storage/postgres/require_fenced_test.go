@@ -92,7 +92,7 @@ func TestRequireFenced_NamesWhatIsLeftOnTheConnection(t *testing.T) {
 	r := newRoles(t)
 	for sql, want := range map[string]string{
 		"select 1": "",
-		"set local lock_timeout = 7; create temporary table t (n int) on commit drop; select pg_advisory_xact_lock(7); declare c cursor for select 1": "",
+		"set local lock_timeout = '7s'; create temporary table t (n int) on commit drop; select pg_advisory_xact_lock(9); declare c cursor for select 1": "", // no other locks 9
 		"set lock_timeout = 7": "the setting lock_timeout = 7",
 		"select set_config('search_path', 'pg_temp, public', false)":    "the setting search_path = pg_temp, public",
 		"set role " + r.names.App:                                       "the role " + r.names.App,
