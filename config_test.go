@@ -50,16 +50,11 @@ var invalid = map[string]struct {
 }{
 	"statements as long as the default TTL": {
 		fencekit.Config{Store: postgres.Config{StatementTimeout: 10 * time.Second}},
-		"fencekit.Config: Lock.TTL is 10s, and Store.StatementTimeout is 10s: set each below Lock.TTL, or leave it unset",
+		"fencekit.Config: Lock.TTL is 10s, and Store.StatementTimeout is 10s: set it below Lock.TTL, or leave it unset",
 	},
-	"all that is too long": {
-		fencekit.Config{Lock: etcd.Config{TTL: 3 * time.Second}, Store: postgres.Config{StatementTimeout: 4 * time.Second, IdleTimeout: 5 * time.Second}},
-		"Lock.TTL is 3s, and Store.IdleTimeout is 5s, Store.StatementTimeout is 4s",
-	},
-	"the lock service's own":    {fencekit.Config{Lock: etcd.Config{TTL: time.Millisecond}}, "etcd.Config.TTL"},
-	"the Guard's own":           {fencekit.Config{Guard: guard.Config{MaxRun: -1}}, "Config.MaxRun"},
-	"the store's own":           {fencekit.Config{Store: postgres.Config{Schema: "No"}}, "schema name"},
-	"a wait for locks too long": {fencekit.Config{Store: postgres.Config{LockTimeout: time.Minute}}, "postgres.Config.LockTimeout"},
+	"the lock service's own": {fencekit.Config{Lock: etcd.Config{TTL: time.Millisecond}}, "etcd.Config.TTL"},
+	"the Guard's own":        {fencekit.Config{Guard: guard.Config{MaxRun: -1}}, "Config.MaxRun"},
+	"the store's own":        {fencekit.Config{Store: postgres.Config{Schema: "No"}}, "schema name"},
 }
 
 func TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet(t *testing.T) {
@@ -74,7 +69,7 @@ func TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet(t *testing.T) {
 	for _, cfg := range []fencekit.Config{
 		{Lock: etcd.Config{TTL: time.Second}},
 		{Store: postgres.Config{StatementTimeout: time.Second}},
-		{Store: postgres.Config{StatementTimeout: 10*time.Second - 1, IdleTimeout: 10*time.Second - 1}},
+		{Store: postgres.Config{StatementTimeout: 10*time.Second - 1}},
 	} {
 		g, err := fencekit.New(client, pool, &cfg)
 		require.NoError(t, err)

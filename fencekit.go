@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,9 +43,8 @@ type Config struct {
 	Lock etcd.Config
 	// Guard configures how long ownership is kept, what bounds a call, and its Observers.
 	Guard guard.Config
-	// Store configures the schema, the isolation level, and the limits of a guarded
-	// transaction, which have to lie below Lock.TTL. Those that aren't set follow it where it is
-	// short: StatementTimeout and IdleTimeout are at most half of it, and LockTimeout a fifth.
+	// Store configures the schema, the isolation level, and the limit of each statement in a guarded
+	// transaction, which has to lie below Lock.TTL. If it isn't set it is at most half of that.
 	Store postgres.Config
 	// PruneEvery is how often the Guard calls Store.Prune, first after that time, until Close; an
 	// hour, for example. What Prune deletes is the policy of the schema's owner. Every process may
@@ -113,37 +110,25 @@ func newOn(locker *etcd.Locker, pool *pgxpool.Pool, c Config) (*Guard, error) {
 const (
 	defaultTTL              = 10 * time.Second
 	defaultStatementTimeout = 5 * time.Second
-	defaultLockTimeout      = 2 * time.Second
-	defaultIdleTimeout      = 5 * time.Second
 )
 
-// fitLimits sets the limits of a guarded transaction that aren't set: a transaction whose process
+// fitLimits sets the limit of a statement that isn't set: a transaction whose process
 // has stopped must not stand in the way of its successor for longer than the lock does.
 func (c *Config) fitLimits() {
 	ttl := cmp.Or(c.Lock.TTL, defaultTTL)
 	c.Store.StatementTimeout = cmp.Or(c.Store.StatementTimeout, min(defaultStatementTimeout, ttl/2))
-	c.Store.IdleTimeout = cmp.Or(c.Store.IdleTimeout, min(defaultIdleTimeout, ttl/2))
-	c.Store.LockTimeout = cmp.Or(c.Store.LockTimeout, max(0, min(defaultLockTimeout, ttl/5, c.Store.StatementTimeout)))
 }
 
-// validate checks what no part can check alone. A postgres.Config has its LockTimeout within its
-// StatementTimeout.
+// validate checks what no part can check alone.
 func (c Config) validate() error {
 	if c.PruneEvery != 0 && c.PruneEvery < time.Second || c.PruneEvery > 24*time.Hour {
 		return fmt.Errorf("%w: fencekit.Config.PruneEvery is %v, want between 1s and 24h, or 0 for never", guard.ErrInvalid, c.PruneEvery)
 	}
 	ttl := cmp.Or(c.Lock.TTL, defaultTTL)
-	var long []string
-	for name, limit := range map[string]time.Duration{"Store.StatementTimeout": c.Store.StatementTimeout, "Store.IdleTimeout": c.Store.IdleTimeout} {
-		if limit >= ttl {
-			long = append(long, fmt.Sprintf("%s is %v", name, limit))
-		}
+	if c.Store.StatementTimeout >= ttl {
+		return fmt.Errorf("%w: fencekit.Config: Lock.TTL is %v, and Store.StatementTimeout is %v: set it below Lock.TTL, or leave it unset", guard.ErrInvalid, ttl, c.Store.StatementTimeout)
 	}
-	if len(long) == 0 {
-		return nil
-	}
-	slices.Sort(long)
-	return fmt.Errorf("%w: fencekit.Config: Lock.TTL is %v, and %s: set each below Lock.TTL, or leave it unset", guard.ErrInvalid, ttl, strings.Join(long, ", "))
+	return nil
 }
 
 // Election returns the election of a name. What runs on Guard.UnderLease of its

@@ -81,7 +81,7 @@ func TestMigrate_NothingElseDoesAndWithoutItCallsSayWhatToDo(t *testing.T) {
 func TestCheck_SaysWhatIsWrongWithBothServers(t *testing.T) {
 	t.Parallel()
 	pool, _ := awayPool(t)
-	g, _ := newGuard(t, awayClient(t), pool, fencekit.Config{Lock: etcd.Config{RequestTimeout: time.Second}})
+	g, _ := newGuard(t, awayClient(t), pool, fencekit.Config{Lock: etcd.Config{TTL: time.Second}})
 	err := g.Check(t.Context())
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.ErrorIs(t, err, storage.ErrStoreUnavailable)

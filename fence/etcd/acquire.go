@@ -22,7 +22,7 @@ const attempts = 4
 // *fence.UnavailableError too if ctx's deadline passed while a request to etcd was
 // unanswered. A *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a
 // *fence.UnavailableError, whose Reason says what has to be fixed. Each request to etcd is
-// bounded by Config.RequestTimeout, also if ctx has no deadline.
+// bounded (see Config.TTL), also if ctx has no deadline.
 //
 // When ctx ends while another acquisition is ahead in the queue, the error is a
 // *fence.LockedError (fence.ErrLocked) as well as that of ctx, and names the holder if it

@@ -145,7 +145,7 @@ func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T
 	etcd := etcdserver.Shared(t)
 	p := newProxy(t, etcd.Endpoint())
 	cfg := fresh(t)
-	cfg.RequestTimeout = time.Hour
+	cfg.requestTimeout = time.Hour
 	l, admin := newTestLocker(t, dial(t, p.endpoint()), cfg), dial(t, etcd.Endpoint())
 	release(t, acquire(t, l, "warm"))
 	p.set(func() { p.muted = true })

@@ -129,7 +129,7 @@ type closing struct {
 func busy(t testing.TB, client *clientv3.Client, cfg *Config, inject func()) *closing {
 	t.Helper()
 	lasting := *cfg // the other one holds for as long as the test takes
-	lasting.TTL, lasting.RequestTimeout = etcdtest.Patience, etcdtest.Patience
+	lasting.TTL, lasting.requestTimeout = etcdtest.Patience, etcdtest.Patience
 	other := newTestLocker(t, client, &lasting)
 	acquire(t, other, "theirs")
 	c := &closing{Locker: newTestLocker(t, client, cfg)}
@@ -175,7 +175,7 @@ func (c *closing) requireCloses(t testing.TB) error {
 // bounded is a config whose locks live for six seconds.
 func bounded(t testing.TB) *Config {
 	cfg := fresh(t)
-	cfg.TTL, cfg.RequestTimeout = 6*time.Second, 2*time.Second
+	cfg.TTL, cfg.requestTimeout = 6*time.Second, 2*time.Second
 	return cfg
 }
 

@@ -63,7 +63,7 @@ func persistently(t testing.TB, f func(context.Context) error) {
 // a slow machine, and its requests time out soon.
 func clusterConfig(t testing.TB) *Config {
 	cfg := fresh(t)
-	cfg.TTL, cfg.RequestTimeout = 60*time.Second, 4*time.Second
+	cfg.TTL, cfg.requestTimeout = 60*time.Second, 4*time.Second
 	return cfg
 }
 
@@ -288,7 +288,7 @@ func TestWatch_AStreamThatIsStuckIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := fresh(t)
-			cfg.RequestTimeout = 5 * time.Second
+			cfg.requestTimeout = 5 * time.Second
 			var opened atomic.Int32
 			intercept := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 				stream, err := open(ctx, desc, cc, method, opts...)
@@ -301,7 +301,7 @@ func TestWatch_AStreamThatIsStuckIsReplaced(t *testing.T) {
 			l := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(intercept)), cfg)
 			contended := make(chan struct{})
 			acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })
-			cfg.RequestTimeout = etcdtest.Patience
+			cfg.requestTimeout = etcdtest.Patience
 			acquiring(patient(t), newTestLocker(t, dial(t, endpoint), cfg), "r")
 			etcdtest.Receive(t, contended)
 		})
@@ -312,7 +312,7 @@ func TestWatch_AStreamThatIsStuckIsReplaced(t *testing.T) {
 func TestSilentMember_ARenewalIsAnsweredByAnother(t *testing.T) {
 	t.Parallel()
 	cfg := clusterConfig(t)
-	cfg.RequestTimeout = 20 * time.Second
+	cfg.requestTimeout = 20 * time.Second
 	s := fallSilent(t, cfg)
 	require.True(t, renews(t, s.a))
 }

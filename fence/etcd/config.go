@@ -16,11 +16,12 @@ import (
 	"github.com/fencekit/fencekit/internal/callback"
 )
 
-// Defaults of Config.
-const (
-	defaultTTL            = 10 * time.Second
-	defaultRequestTimeout = 5 * time.Second
-)
+const defaultTTL = 10 * time.Second
+
+// requestTimeout bounds each single request to etcd, and the TTL does if it is shorter: an answer
+// that comes later than that finds no lock. Shorter than most callers' patience, so that their error
+// says that etcd is away.
+const requestTimeout = 5 * time.Second
 
 // Config configures a Locker. The zero value, and nil, mean the defaults.
 type Config struct {
@@ -50,22 +51,19 @@ type Config struct {
 	MutexKeys bool
 
 	// TTL is how long a lock outlives its holder's last renewal: whole seconds,
-	// at least one. etcd may grant more, see [Locker.GrantedTTL]. Default:
-	// 10 s.
+	// at least one. etcd may grant more, see [Locker.GrantedTTL]. A single request to
+	// etcd may take as long, but no longer than 5 s. Default: 10 s.
 	TTL time.Duration
 
 	// Label begins the holder of every grant, for people to read. Default: the
 	// host's name and the process id.
 	Label string
 
-	// RequestTimeout bounds each single request to etcd. Default: 5 s.
-	RequestTimeout time.Duration
-
 	// Logger logs lost sessions, and errors in the background. A Handler that panics is
 	// reported on standard error and has no other effect. Default: nothing is logged.
 	Logger *slog.Logger
 
-	pollInterval time.Duration // tests set it
+	pollInterval, requestTimeout time.Duration // tests set them
 }
 
 // pollInterval is how often waiters, and observers of an election, read the queue besides
@@ -90,8 +88,8 @@ func (c *Config) withDefaults() Config {
 	if cfg.pollInterval == 0 {
 		cfg.pollInterval = pollInterval
 	}
-	if cfg.RequestTimeout == 0 {
-		cfg.RequestTimeout = defaultRequestTimeout
+	if cfg.requestTimeout == 0 {
+		cfg.requestTimeout = min(requestTimeout, cfg.TTL)
 	}
 	cfg.Logger = callback.Logger(cfg.Logger)
 	return cfg
@@ -109,11 +107,8 @@ func (c *Config) validate() error {
 	if err := cluster.ValidatePrefix(c.Prefix); err != nil {
 		return err
 	}
-	switch {
-	case c.TTL < time.Second || c.TTL%time.Second != 0:
+	if c.TTL < time.Second || c.TTL%time.Second != 0 {
 		return badConfig("TTL", "is %v; etcd counts in whole seconds, from 1s", c.TTL)
-	case c.RequestTimeout < 0:
-		return badConfig("RequestTimeout", "is %v; it has to be positive, and 0 means the default", c.RequestTimeout)
 	}
 	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: cluster.NewHolder(c.Label)}
 	if err := probe.Validate(); err != nil {
@@ -136,7 +131,7 @@ func badConfig(field, reason string, args ...any) error {
 //
 //   - DialKeepAliveTime, 10 s: a connection on which nothing has arrived for that long is
 //     probed. gRPC raises a shorter time to 10 s. The default, 0, means no probes: then
-//     each request to a silent member fails after Config.RequestTimeout, for as long as the
+//     each request to a silent member fails after 5 s, or Config.TTL if that is shorter, for as long as the
 //     member is silent.
 //   - DialKeepAliveTimeout, 3 s: a connection is closed when a probe has no answer by
 //     then, or when what was sent is not acknowledged (TCP_USER_TIMEOUT, on Linux).

@@ -16,10 +16,9 @@ import (
 func TestNewLocker_RejectsBadConfig(t *testing.T) {
 	client := etcdserver.Client(t)
 	for field, cfgs := range map[string][]Config{
-		"Prefix":         {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
-		"TTL":            {{TTL: -time.Second}, {TTL: time.Millisecond}, {TTL: 1500 * time.Millisecond}},
-		"Label":          {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", 230)}},
-		"RequestTimeout": {{RequestTimeout: -1}},
+		"Prefix": {{Prefix: "a/"}, {Prefix: "/"}, {Prefix: "a\x00"}, {Prefix: "\xff"}},
+		"TTL":    {{TTL: -time.Second}, {TTL: time.Millisecond}, {TTL: 1500 * time.Millisecond}},
+		"Label":  {{Label: "a\n"}, {Label: "\xff"}, {Label: strings.Repeat("x", 230)}},
 	} {
 		for _, cfg := range cfgs {
 			_, err := NewLocker(client, &cfg)

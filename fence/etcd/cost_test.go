@@ -66,7 +66,7 @@ func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
 	t.Parallel()
 	c := newCalls()
 	cfg := fresh(t)
-	cfg.TTL, cfg.RequestTimeout = 10*time.Minute, 10*time.Minute // a renewal has a minute before another stream is tried
+	cfg.TTL, cfg.requestTimeout = 10*time.Minute, 10*time.Minute // a renewal has a minute before another stream is tried
 	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), c.options()...), cfg)
 	release(t, acquire(t, l, "r"))
 	require.Equal(t, map[string]int{pb.Lease_LeaseGrant_FullMethodName: 1, pb.KV_Txn_FullMethodName: 2}, c.since(), "the first one makes the session")

@@ -98,17 +98,17 @@
 //   - It elects another leader: leases get their whole time to live again, also those of
 //     holders that have died. So elections that come faster than the time to live keep a dead
 //     holder's resource taken until it is evicted: see "fencectl locks evict". Requests to a
-//     member that is gone or silent fail after Config.RequestTimeout, and may be repeated;
+//     member that is gone or silent fail after 5 s, or Config.TTL if that is shorter, and may be repeated;
 //     give the client all members' endpoints.
 //   - A member is cut off from the others: etcd cancels the watches there, and they are set
 //     up at another one. A Locker that reaches no other member finds etcd away.
 //   - A member, or the network to it, is silent without breaking a connection: the watch
 //     stream is probed every 5 s, and moves to another member when a probe
-//     has no answer after Config.RequestTimeout: a stream that follows one without an answer, as
+//     has no answer in that time: a stream that follows one without an answer, as
 //     from a learner too, goes to the next endpoint, over a connection of its own. Renewals ask a second and a third member
 //     while the first has not answered: with the default Config a silent member cost no
 //     lease. Other requests that reach the silent member fail after
-//     Config.RequestTimeout, until the client closes the connection: see [ClientConfig].
+//     5 s, until the client closes the connection: see [ClientConfig].
 //   - It is out of space ([fence.NoSpace]): nothing is acquired. Held locks are renewed and
 //     released, and calls that are waiting already get their turn.
 //   - Its limits are below the defaults: requests for several locks are split until it takes

@@ -171,7 +171,7 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld(t *testing.T) {
 	etcd := etcdserver.Shared(t)
 	p := newProxy(t, etcd.Endpoint())
 	cfg := fresh(t)
-	cfg.RequestTimeout = 3 * time.Second // the settlement waits that long for a connection
+	cfg.requestTimeout = 3 * time.Second // the settlement waits that long for a connection
 	cfg.TTL = 20 * time.Minute           // the key goes because the lease is revoked
 	l, admin := newTestLocker(t, dial(t, p.endpoint()), cfg), dial(t, etcd.Endpoint())
 	release(t, acquireAtLast(t, l, "warm"))
@@ -340,7 +340,7 @@ func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 	e, cfg := etcdserver.Shared(t), fresh(t)
 	p := newProxy(t, e.Endpoint())
 	b := newTestLocker(t, dial(t, e.Endpoint()), cfg) // waits for as long as the test takes
-	cfg.TTL, cfg.RequestTimeout = 6*time.Second, 2*time.Second
+	cfg.TTL, cfg.requestTimeout = 6*time.Second, 2*time.Second
 	a := newTestLocker(t, dial(t, p.endpoint()), cfg)
 	held := acquireAtLast(t, a, "r")
 	waiting := acquiring(patient(t), b, "r")

@@ -193,7 +193,7 @@ func (le lease) AfterLost(f func()) { le.position.afterLost(f) }
 
 // Release deletes the key. With a ctx that has ended it returns the error of ctx at once
 // and deletes the key in the background, where each attempt is bounded by
-// Config.RequestTimeout alone.
+// the time of one request alone.
 func (le lease) Release(ctx context.Context) error {
 	if !le.position.end(fence.ErrReleased) {
 		return nil

@@ -45,8 +45,8 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{label: c.Label, closed: make(chan struct{}), finished: make(chan struct{}), lines: map[string]*line{}}
-	l.cluster = cluster.New(client, cluster.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.RequestTimeout, c.Logger)
-	l.sessions = session.NewManager(l.cluster, session.Config{TTL: c.TTL, RequestTimeout: c.RequestTimeout})
+	l.cluster = cluster.New(client, cluster.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.requestTimeout, c.Logger)
+	l.sessions = session.NewManager(l.cluster, session.Config{TTL: c.TTL, RequestTimeout: c.requestTimeout})
 	l.watcher = watch.New(l.cluster, c.pollInterval)
 	l.sender, l.cleaner = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys}, &cleaner{locker: l}
 	return l, nil
@@ -70,7 +70,7 @@ func (l *Locker) GrantedTTL() time.Duration {
 // If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends, at the
 // latest when the lease must have expired by itself; everything is closed nevertheless. If
 // ctx has ended already, as that of signal.NotifyContext has when the program stops, Close
-// takes up to Config.RequestTimeout instead, because nothing would revoke the lease later.
+// takes up to the time of one request instead, because nothing would revoke the lease later.
 // A second call waits for the first within the same bounds, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
 	ctx, cancel := l.lastChance(ctx)

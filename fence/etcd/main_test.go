@@ -33,7 +33,7 @@ var (
 // fresh returns a config whose prefix is the test's own. Its waiters don't poll, so they
 // depend on the watch.
 func fresh(t testing.TB) *Config {
-	return &Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second, pollInterval: time.Hour}
+	return &Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second, requestTimeout: 20 * time.Second, pollInterval: time.Hour}
 }
 
 // newTestLocker returns a locker that is closed with the test.
@@ -74,7 +74,7 @@ func acquire(t testing.TB, l *Locker, resource string) fence.Lease {
 	return le
 }
 
-// acquireAtLast acquires under a RequestTimeout that a slow machine may not keep.
+// acquireAtLast acquires under a requestTimeout that a slow machine may not keep.
 func acquireAtLast(t testing.TB, l *Locker, resource string) fence.Lease {
 	t.Helper()
 	for {
@@ -188,7 +188,7 @@ func isInDoubt(err error) bool {
 func lockerOf(t testing.TB, client *clientv3.Client, names cluster.Space, timeout time.Duration) *Locker {
 	t.Helper()
 	return newTestLocker(t, client, &Config{
-		Prefix: names.Prefix, MutexKeys: names.Mutex, TTL: max(30*time.Second, timeout), RequestTimeout: timeout, pollInterval: time.Hour,
+		Prefix: names.Prefix, MutexKeys: names.Mutex, TTL: max(30*time.Second, timeout), requestTimeout: timeout, pollInterval: time.Hour,
 	})
 }
 

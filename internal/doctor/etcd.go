@@ -34,7 +34,7 @@ func newEtcdServer(e Etcd, limits Limits) *etcdServer {
 }
 
 func (l *etcdServer) config() *etcd.Config {
-	return &etcd.Config{Prefix: l.Prefix, RequestTimeout: l.limits.Request}
+	return &etcd.Config{Prefix: l.Prefix}
 }
 
 func (l *etcdServer) close() {

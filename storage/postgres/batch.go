@@ -39,7 +39,7 @@ const (
 // with guard.Do.
 //
 // COMMIT travels with the batch: from sending on, the end of the call's context has no effect.
-// Config.LockTimeout and Config.StatementTimeout, for each statement, and StoreTimeout of
+// Config.StatementTimeout, for each statement, and StoreTimeout of
 // guard.Config, for all together, bound it then.
 //
 // Its statements may run several times before one transaction with them takes effect. After the

@@ -215,7 +215,7 @@ func TestRun_FirstStatementFails(t *testing.T) {
 func TestRun_FirstStatementKeepsToTheLimits(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: 50 * time.Millisecond, StatementTimeout: 10 * time.Minute})
+	store := newStore(t, pool, postgres.Config{StatementTimeout: 10 * time.Minute}.With(postgres.Times{Lock: 50 * time.Millisecond}))
 	c := claim(t, store, grant(5, "a"))
 	for range 3 {
 		c = write(t, store, c, set("x", 1)) // pgx has prepared it on one connection
@@ -249,7 +249,7 @@ func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 			t.Parallel()
 			_, proxy, _, direct := behindPooler(t)
 			pool := openPool(t, proxy.DSN(), single)
-			store := newStore(t, pool, &postgres.Config{LockTimeout: 50 * time.Millisecond, StatementTimeout: 50 * time.Millisecond, NetworkTimeout: 50 * time.Millisecond, CleanupTimeout: 50 * time.Millisecond})
+			store := newStore(t, pool, postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: 50 * time.Millisecond, Network: 50 * time.Millisecond, Cleanup: 50 * time.Millisecond}))
 			c := claim(t, direct, grant(5, "a"))
 			write(t, direct, c, op)
 			c = claim(t, direct, c.Grant)
@@ -260,7 +260,7 @@ func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 			defer cancel()
 			err := txn.Run(ctx, op)
 			require.ErrorIs(t, err, storage.ErrStoreUnavailable)
-			require.ErrorContains(t, err, "no answer within 100ms (postgres.Config.StatementTimeout and NetworkTimeout)")
+			require.ErrorContains(t, err, "no answer within 100ms (postgres.Config.StatementTimeout is 50ms, and the network has 50ms)")
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -18,9 +19,8 @@ const DefaultSchema = "fence"
 
 // Config sets up a Store. The zero value of each field means its default.
 //
-// LockTimeout, StatementTimeout and IdleTimeout bound how long a transaction
-// whose process has stopped can stand in the way of its successor. Keep them
-// below the lock service's time to live.
+// StatementTimeout bounds how long a transaction whose process has stopped can stand in the way
+// of its successor. Keep it below the lock service's time to live.
 type Config struct {
 	// Schema holds the tables: lower-case letters, digits and underscores, at most 40.
 	// Default DefaultSchema. All processes that guard the same data use the same one: a
@@ -39,25 +39,10 @@ type Config struct {
 	// unfenced code writes too, and fail with a *TransientError (guard.Retryable runs the
 	// operation again) on a conflict.
 	Isolation pgx.TxIsoLevel
-	// LockTimeout bounds each wait for a lock in a guarded transaction. Default 2 s.
-	LockTimeout time.Duration
-	// StatementTimeout bounds each statement in a guarded transaction. Default 5 s.
+	// StatementTimeout bounds each statement in a guarded transaction, and each pause between two of
+	// them, after which the server ends it. A wait for a lock takes up to two fifths of it. Between
+	// 1 ms and 1 h. Default 5 s.
 	StatementTimeout time.Duration
-	// IdleTimeout bounds each pause between two statements of a guarded
-	// transaction; the server then ends it. Default 5 s.
-	IdleTimeout time.Duration
-	// NetworkTimeout is how long the server goes on sending to a client that doesn't
-	// acknowledge anything (tcp_user_timeout; no effect on Unix sockets). Default 5 s.
-	NetworkTimeout time.Duration
-	// CheckInterval is how often the server checks, during a long statement, whether the
-	// client is still connected. Default 1 s. Negative: never, which is needed for servers
-	// on systems without that check.
-	CheckInterval time.Duration
-	// EvictTimeout bounds the wait for one evicted backend to be gone. Default 1 s.
-	EvictTimeout time.Duration
-	// CleanupTimeout bounds the work after the caller's context has ended: rolling back,
-	// reading the fence to name a rejection, recording it. Default 2 s.
-	CleanupTimeout time.Duration
 	// AllowPreparedTransactions accepts a server with
 	// max_prepared_transactions > 0. A transaction that user code prepares
 	// (PREPARE TRANSACTION) escapes claim and eviction.
@@ -66,7 +51,39 @@ type Config struct {
 	// may not evict. A Handler that panics is reported on standard error and has no other
 	// effect. Default: nothing is logged.
 	Logger *slog.Logger
+
+	times times // tests set them
 }
+
+// times bound what StatementTimeout doesn't.
+type times struct {
+	// Lock bounds each wait for a lock: two fifths of StatementTimeout, so that a statement that
+	// waits for a row of a stale transaction fails by that, which evicts, and not by its own limit.
+	Lock time.Duration
+	// Idle bounds each pause between two statements: StatementTimeout, since a holder that has stopped
+	// stands in the way as much between statements as in one.
+	Idle time.Duration
+	// Network is how long the server goes on sending to a client that acknowledges nothing
+	// (tcp_user_timeout; no effect on Unix sockets).
+	Network time.Duration
+	// Check is how often the server checks, during a long statement, whether the client is still
+	// connected. Negative: never.
+	Check time.Duration
+	// Evict bounds the wait for one evicted backend to be gone.
+	Evict time.Duration
+	// Cleanup bounds the work after the caller's context has ended: rolling back, reading the fence
+	// to name a rejection, recording it.
+	Cleanup time.Duration
+}
+
+const (
+	networkTimeout = 5 * time.Second // a lost packet is sent again several times in that; half the default time to live
+	// A check costs the server one poll of a socket. Systems on which Postgres can't check reject it:
+	// those other than Linux, and from Postgres 15 on Windows alone.
+	checkInterval  = time.Second
+	evictTimeout   = time.Second     // a backend that can be ended is gone in milliseconds; the claim has its fence already
+	cleanupTimeout = 2 * time.Second // the caller waits for it, although its context has ended
+)
 
 func (c *Config) withDefaults() Config {
 	var cfg Config
@@ -76,21 +93,14 @@ func (c *Config) withDefaults() Config {
 	if cfg.Schema == "" {
 		cfg.Schema = DefaultSchema
 	}
-	for _, d := range []struct {
-		field *time.Duration
-		value time.Duration
-	}{
-		{&cfg.LockTimeout, 2 * time.Second},
-		{&cfg.StatementTimeout, 5 * time.Second},
-		{&cfg.IdleTimeout, 5 * time.Second},
-		{&cfg.NetworkTimeout, 5 * time.Second},
-		{&cfg.CheckInterval, time.Second},
-		{&cfg.EvictTimeout, time.Second},
-		{&cfg.CleanupTimeout, 2 * time.Second},
-	} {
-		if *d.field == 0 {
-			*d.field = d.value
-		}
+	cfg.StatementTimeout = cmp.Or(cfg.StatementTimeout, 5*time.Second)
+	cfg.times = times{
+		Lock:    cmp.Or(cfg.times.Lock, cfg.StatementTimeout*2/5),
+		Idle:    cmp.Or(cfg.times.Idle, cfg.StatementTimeout),
+		Network: cmp.Or(cfg.times.Network, networkTimeout),
+		Check:   cmp.Or(cfg.times.Check, checkInterval),
+		Evict:   cmp.Or(cfg.times.Evict, evictTimeout),
+		Cleanup: cmp.Or(cfg.times.Cleanup, cleanupTimeout),
 	}
 	if cfg.Isolation == "" {
 		cfg.Isolation = pgx.ReadCommitted
@@ -109,27 +119,8 @@ func (c Config) validate() error {
 	if !slices.Contains([]pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}, c.Isolation) {
 		return fmt.Errorf("%w: postgres.Config.Isolation is %q, want pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable", fence.ErrInvalid, c.Isolation)
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"LockTimeout", c.LockTimeout},
-		{"StatementTimeout", c.StatementTimeout},
-		{"IdleTimeout", c.IdleTimeout},
-		{"NetworkTimeout", c.NetworkTimeout},
-		{"EvictTimeout", c.EvictTimeout},
-		{"CleanupTimeout", c.CleanupTimeout},
-	} {
-		if d.value < time.Millisecond || d.value > time.Hour {
-			return fmt.Errorf("%w: postgres.Config.%s is %v, want between 1ms and 1h", fence.ErrInvalid, d.name, d.value)
-		}
-	}
-	if c.CheckInterval > 0 && c.CheckInterval < time.Millisecond || c.CheckInterval > time.Hour {
-		return fmt.Errorf("%w: postgres.Config.CheckInterval is %v, want between 1ms and 1h, or negative", fence.ErrInvalid, c.CheckInterval)
-	}
-	if c.LockTimeout > c.StatementTimeout {
-		return fmt.Errorf("%w: postgres.Config.LockTimeout (%v) is longer than StatementTimeout (%v) and would never be reached",
-			fence.ErrInvalid, c.LockTimeout, c.StatementTimeout)
+	if c.StatementTimeout < time.Millisecond || c.StatementTimeout > time.Hour {
+		return fmt.Errorf("%w: postgres.Config.StatementTimeout is %v, want between 1ms and 1h", fence.ErrInvalid, c.StatementTimeout)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func TestSeal_DeferredTriggersRunBeforeIt(t *testing.T) {
 func TestSeal_DeferredTriggersAreBounded(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond, StatementTimeout: time.Second, NetworkTimeout: time.Minute})
+	store := newStore(t, pool, postgres.Config{StatementTimeout: time.Second}.With(postgres.Times{Lock: time.Millisecond, Network: time.Minute}))
 	mustExec(t, pool, slowTrigger)
 	_, err := attempt(t.Context(), store, set("x", 1), claim(t, store, grant(5, "a")))
 	require.ErrorContains(t, err, "statement timeout")

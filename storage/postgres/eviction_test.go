@@ -22,10 +22,7 @@ import (
 // patient is a config whose timeouts are longer than a test, so that only eviction ends a
 // transaction.
 func patient() *postgres.Config {
-	return &postgres.Config{
-		LockTimeout: time.Second, StatementTimeout: time.Hour, IdleTimeout: time.Hour, NetworkTimeout: time.Hour,
-		CheckInterval: -1, EvictTimeout: 5 * time.Second,
-	}
+	return postgres.Config{StatementTimeout: time.Hour}.With(postgres.Times{Lock: time.Second, Idle: time.Hour, Network: time.Hour, Check: -1, Evict: 5 * time.Second})
 }
 
 // stuck runs a transaction under c in the background that works until it is
@@ -87,10 +84,7 @@ func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single)
-	cfg := &postgres.Config{
-		LockTimeout: 11 * time.Millisecond, StatementTimeout: 12 * time.Second, IdleTimeout: 13 * time.Second,
-		NetworkTimeout: 14 * time.Second, CheckInterval: 15 * time.Second,
-	}
+	cfg := postgres.Config{StatementTimeout: 12 * time.Second}.With(postgres.Times{Lock: 11 * time.Millisecond, Idle: 13 * time.Second, Network: 14 * time.Second, Check: 15 * time.Second})
 	store := newStore(t, pool, cfg)
 	const settings = "select string_agg(current_setting(name), ' ') from unnest(array['lock_timeout', 'statement_timeout', " +
 		"'idle_in_transaction_session_timeout', 'tcp_user_timeout', 'client_connection_check_interval']) name"
@@ -423,7 +417,7 @@ func TestRun_StatementOfADeadClientIsEnded(t *testing.T) {
 	mustExec(t, pool, "create table a_row (n integer); insert into a_row values (0)")
 	network, err := pgproxy.New(dsn)
 	require.NoError(t, err)
-	store := newStore(t, openPool(t, network.DSN()), &postgres.Config{CheckInterval: 100 * time.Millisecond, StatementTimeout: time.Hour})
+	store := newStore(t, openPool(t, network.DSN()), postgres.Config{StatementTimeout: time.Hour}.With(postgres.Times{Check: 100 * time.Millisecond}))
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
 	ended := make(chan error, 1)
 	go func() {

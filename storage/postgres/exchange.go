@@ -19,10 +19,10 @@ type exchange struct {
 // boundExchange begins an exchange of n statements. Its context is that of the write and of the
 // reads; the caller calls end.
 func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
-	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.NetworkTimeout
+	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.times.Network
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(limit, func() { // mutant: first-statement-without-an-end
-		cancel(fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout and NetworkTimeout)", storage.ErrStoreUnavailable, limit))
+		cancel(fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout is %v, and the network has %v)", storage.ErrStoreUnavailable, limit, t.store.cfg.StatementTimeout, t.store.cfg.times.Network))
 	})
 	return ctx, exchange{timer, cancel}
 }

@@ -117,5 +117,14 @@ func MovedBy(id storage.TxID, claims []storage.Claim) []storage.Claim {
 	return (&txn{claims: claims, id: id}).moved()
 }
 
+// Times are the times of a Config that aren't settings.
+type Times = times
+
+// Times returns them, for tests to change.
+func (c *Config) Times() *Times { return &c.times }
+
+// With returns the Config with them.
+func (c Config) With(t Times) *Config { c.times = t; return &c }
+
 // InTurns is how a prune rests.
 var InTurns = withPauses

@@ -71,7 +71,7 @@ func (o *opening) describe(ctx context.Context, sql string) (description *pgconn
 	if description := preparedOn(o.conn).usable(sql); description != nil {
 		return description, true
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.t.store.cfg.LockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.t.store.cfg.times.Lock)
 	defer cancel()
 	description, _ = prepare(ctx, o.conn, sql, o.t.store.mode)
 	return description, description != nil

@@ -74,7 +74,7 @@ func TestGroupAcross_WaitsForALockBriefly(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	cfg := patient()
-	cfg.LockTimeout = time.Hour
+	cfg.Times().Lock = time.Hour
 	store := newStore(t, pool, cfg)
 	claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
 	limit := func(key string) *postgres.Batch {

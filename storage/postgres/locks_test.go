@@ -19,8 +19,8 @@ import (
 func TestClaim_IsAloneWithTheFence(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
-	impatient := newStore(t, pool, &postgres.Config{LockTimeout: time.Millisecond})
+	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
+	impatient := newStore(t, pool, postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
 	claim(t, store, grant(5, "a"))
 	for _, underWay := range []struct {
 		token int
@@ -41,7 +41,7 @@ func TestClaim_IsAloneWithTheFence(t *testing.T) {
 func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour, IdleTimeout: time.Hour})
+	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
 	other := grantOf("sku/2", 1)
 	one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
 	upwards, downwards := begin(t, store, one, two), begin(t, store, two, one)
@@ -65,7 +65,7 @@ func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
 func TestClaim_OfSeveralLocksInTheSealsOrder(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
 	b, a := claim(t, store, grantOf("b", 5)), claim(t, store, grantOf("a", 5))
 	require.Less(t, b.Resource, a.Resource)
 	other := locked(t, pool, "select from fence.resource where name = 'b' for no key update")
@@ -83,7 +83,7 @@ func TestClaim_OfSeveralLocksInTheSealsOrder(t *testing.T) {
 func TestClaim_OfSeveralCreatesBeforeItLocks(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
 	claim(t, store, grantOf("a", 5))
 	other := locked(t, pool, "select claim_one('b', 1, 5, 'x', 9)")
 	claims := background(func() ([]storage.Claim, error) {

@@ -102,7 +102,7 @@ func with(params map[string]string) func(*pgxpool.Config) {
 	}
 }
 
-// newStore makes a store with cfg. IdleTimeout and CleanupTimeout, unless cfg sets them, are a minute:
+// newStore makes a store with cfg. Its times Idle and Cleanup, unless cfg sets them, are a minute:
 // a machine may stall for longer than their defaults.
 func newStore(t testing.TB, pool *pgxpool.Pool, cfg *postgres.Config) *postgres.Store {
 	t.Helper()
@@ -110,8 +110,8 @@ func newStore(t testing.TB, pool *pgxpool.Pool, cfg *postgres.Config) *postgres.
 	if cfg != nil {
 		own = *cfg
 	}
-	own.IdleTimeout = cmp.Or(own.IdleTimeout, time.Minute)
-	own.CleanupTimeout = cmp.Or(own.CleanupTimeout, time.Minute)
+	own.Times().Idle = cmp.Or(own.Times().Idle, time.Minute)
+	own.Times().Cleanup = cmp.Or(own.Times().Cleanup, time.Minute)
 	store, err := postgres.NewStore(pool, &own)
 	require.NoError(t, err)
 	return store

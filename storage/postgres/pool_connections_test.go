@@ -138,7 +138,7 @@ func TestPool_CancelledCallsLeaveNoSessionBehind(t *testing.T) {
 	dsn := migrated(t)
 	admin := openPool(t, dsn)
 	pool := openPool(t, dsn, single, with(map[string]string{"application_name": "cancelled"}))
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
+	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
 	c := claim(t, store, grant(5, "a"))
 	tx, err := admin.Begin(t.Context())
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ type queries struct {
 }
 
 // groupLockTimeout is the highest lock_timeout of a transaction that calls on several resources
-// share. A call that runs into it runs again alone, with the whole Config.LockTimeout.
+// share. A call that runs into it runs again alone, with the whole time for a lock.
 const groupLockTimeout = 100 * time.Millisecond
 
 // beginRC begins a transaction at the level and mode that the protocol needs, regardless of
@@ -38,15 +38,15 @@ func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
 	args := func(lock int64, alone bool) string {
 		return fmt.Sprintf("($1, $2, $3, '%d', '%d', '%d', '%d', '%d', %t)",
-			lock, ms(c.StatementTimeout), ms(c.IdleTimeout), ms(c.NetworkTimeout), ms(max(c.CheckInterval, 0)), alone)
+			lock, ms(c.StatementTimeout), ms(c.times.Idle), ms(c.times.Network), ms(max(c.times.Check, 0)), alone)
 	}
-	lock := ms(c.LockTimeout)
+	lock := ms(c.times.Lock)
 	return queries{
 		schema:          schema,
 		begin:           "begin isolation level " + string(c.Isolation) + " read write",
 		beginReadOnly:   "begin isolation level " + string(c.Isolation) + " read only not deferrable",
 		claim:           "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
-		evict:           "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.EvictTimeout)) + "%t)",
+		evict:           "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
 		resolve:         "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:          "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
 		beginCheck:      "select " + schema + ".begin_check",

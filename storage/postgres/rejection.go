@@ -135,9 +135,9 @@ func (s *Store) nameBehind(err error) error {
 func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
 	switch {
 	case pgErr.Code == sqlstate.LockTimeout:
-		return fmt.Errorf("%w (postgres.Config.LockTimeout is %v)", err, s.cfg.LockTimeout)
+		return fmt.Errorf("%w (after %v, two fifths of postgres.Config.StatementTimeout)", err, s.cfg.times.Lock)
 	case pgErr.Code == sqlstate.Idle:
-		return fmt.Errorf("%w (postgres.Config.IdleTimeout is %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.IdleTimeout)
+		return fmt.Errorf("%w (a pause lasts no longer than postgres.Config.StatementTimeout, %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.times.Idle)
 	case pgErr.Code == sqlstate.InTransaction:
 		return fmt.Errorf("%w (the transaction has begun: its isolation level is postgres.Config.Isolation, and what can't run in a transaction can't be guarded)", err)
 	case pgErr.Code == sqlstate.Transaction:

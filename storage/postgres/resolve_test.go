@@ -168,13 +168,13 @@ func TestResolve_WaitsForASealUnderWay(t *testing.T) {
 	c := claim(t, f.store, grant(5, "a"))
 	other := locked(t, f.pool, "select from fence.resource for no key update")
 	d := storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9}
-	impatient := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Millisecond})
+	impatient := newStore(t, f.pool, postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
 	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err := impatient.Resolve(bounded, d)
-	require.ErrorContains(t, err, "55P03", "it waits for longer than its LockTimeout")
+	require.ErrorContains(t, err, "55P03", "it waits for longer than it may")
 
-	waiter := newStore(t, f.pool, &postgres.Config{LockTimeout: time.Hour, StatementTimeout: time.Hour})
+	waiter := newStore(t, f.pool, &postgres.Config{StatementTimeout: time.Hour})
 	resolve := background(func() (bool, error) { return waiter.Resolve(t.Context(), d) })
 	waiting(t, f.pool, "transactionid")
 	require.Empty(t, resolve)
@@ -214,7 +214,7 @@ func TestCommit_EndedBeforeTheSealIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
 		pool := newPool(t)
-		store := newStore(t, pool, &postgres.Config{Isolation: level, LockTimeout: time.Hour, StatementTimeout: time.Hour})
+		store := newStore(t, pool, &postgres.Config{Isolation: level, StatementTimeout: time.Hour})
 		txn := begin(t, store, claim(t, store, grant(5, "a")))
 		var pid int
 		require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {

@@ -37,8 +37,7 @@ func newScheduleDB(t *testing.T) *scheduleDB {
 	db := &scheduleDB{dsn: dsn, pool: pool, used: map[*pgx.Conn]bool{}}
 	for _, level := range levels {
 		// A wait ends when the one that has the lock goes on, not by the clock.
-		db.stores = append(db.stores, newStore(t, pool, &postgres.Config{Isolation: level,
-			LockTimeout: longest, StatementTimeout: longest, IdleTimeout: longest, NetworkTimeout: longest, EvictTimeout: longest}))
+		db.stores = append(db.stores, newStore(t, pool, postgres.Config{Isolation: level, StatementTimeout: longest}.With(postgres.Times{Lock: longest, Idle: longest, Network: longest, Evict: longest})))
 	}
 	// Without its triggers the owner may delete history, and put a fence back.
 	mustExec(t, pool, "alter table fence.history disable trigger user; alter table fence.resource disable trigger user;"+

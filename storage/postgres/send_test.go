@@ -64,7 +64,7 @@ func TestCommit_LateAnswerReachesNoOtherUser(t *testing.T) {
 		cfg.MaxConns = 1
 		wrapConn(cfg, func(conn net.Conn) net.Conn { return &readingConn{Conn: conn, reads: reads} })
 	})
-	store := newStore(t, pool, &postgres.Config{CleanupTimeout: time.Hour})
+	store := newStore(t, pool, postgres.Config{}.With(postgres.Times{Cleanup: time.Hour}))
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 

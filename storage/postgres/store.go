@@ -70,5 +70,5 @@ func newTxID() storage.TxID {
 
 // cleanup returns a context for what must be done although ctx may have ended.
 func (s *Store) cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CleanupTimeout)
+	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.times.Cleanup)
 }

@@ -118,7 +118,7 @@ func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
 func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: 1e6})
+	store := newStore(t, pool, postgres.Config{}.With(postgres.Times{Lock: 1e6}))
 	raising := locked(t, pool, "select claim_one('sku/2', 1, $1, 'a', 9)", int64(3*stride))
 	require.Positive(t, query[int64](t, raising, "select token from fence.setting"))
 	claim(t, store, epochGrant(1, 4*stride))
@@ -129,7 +129,7 @@ func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 func TestClaim_MarksNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{LockTimeout: time.Minute, StatementTimeout: time.Minute})
+	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
 	var wg sync.WaitGroup
 	failures := make(chan error, 8*40)
 	for w := range 8 {

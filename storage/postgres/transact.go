@@ -53,7 +53,7 @@ func (s *Store) transactSQL(sql, after string) string {
 	if after != "" {
 		after = patient + after
 	}
-	return fmt.Sprintf("%s; %sset local lock_timeout = %d; %s; commit; %s", beginRC, patient, ms(s.cfg.LockTimeout), sql, after)
+	return fmt.Sprintf("%s; %sset local lock_timeout = %d; %s; commit; %s", beginRC, patient, ms(s.cfg.times.Lock), sql, after)
 }
 
 // release gives back the connection of a transaction of the store's own.

@@ -113,7 +113,7 @@ func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
 	if t.begun {
 		return t.encodeBatches(ctx, nil, 0)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, t.store.cfg.LockTimeout, errPrepare)
+	ctx, cancel := context.WithTimeoutCause(ctx, t.store.cfg.times.Lock, errPrepare)
 	defer cancel()
 	var ahead *sentBatches
 	head, err := t.encodeHead(ctx)
@@ -121,7 +121,7 @@ func (t *txn) encodeQueued(ctx context.Context) (*sentBatches, error) {
 		ahead, err = t.encodeBatches(ctx, head, t.store.mode)
 	}
 	if err != nil && context.Cause(ctx) == errPrepare {
-		err = &TransientError{fmt.Errorf("%w of %v (postgres.Config.LockTimeout): %w", errPrepare, t.store.cfg.LockTimeout, err)}
+		err = &TransientError{fmt.Errorf("%w of %v (two fifths of postgres.Config.StatementTimeout): %w", errPrepare, t.store.cfg.times.Lock, err)}
 	}
 	return ahead, err
 }

@@ -43,7 +43,7 @@ func startLoad(t *testing.T, endpoint, dsn string, pool *pgxpool.Pool, opts ...g
 	working, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
 	for n := range 2 {
-		p := newProcess(t, endpoint, dsn, etcd.Config{RequestTimeout: time.Second}, &guard.Config{
+		p := newProcess(t, endpoint, dsn, etcd.Config{}, &guard.Config{
 			StoreTimeout: time.Second, ResolveTimeout: time.Second}, opts...)
 		for _, resource := range loaded {
 			workers.Go(func() { l.work(working, p, fmt.Sprintf("%d%s", n, resource), resource) })

@@ -27,9 +27,6 @@ const AppRole = "chaos_app"
 // guardBounds are short, so that a worker that is cut off doesn't wait for long.
 var guardBounds = guard.Config{StoreTimeout: 3 * time.Second, ResolveTimeout: 2 * time.Second}
 
-// etcdTimeout bounds one request, so that a worker that is cut off notices it.
-const etcdTimeout = 2 * time.Second
-
 // open connects this process. shut closes the connections, after worker.close.
 func (w *worker) open(ctx context.Context) (shut func(), err error) {
 	w.points = &points{record: w.record}
@@ -75,13 +72,13 @@ func (w *worker) unprotected(pool *pgxpool.Pool) *workload.Env {
 // fence adds Fencekit to the Env.
 func (w *worker) fence(client *clientv3.Client) error {
 	env := w.env
-	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker, RequestTimeout: etcdTimeout})
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker})
 	if err != nil {
 		return err
 	}
 	bounds := workload.StoreBounds
 	if w.spec.Unhindered {
-		bounds.IdleTimeout = time.Hour
+		bounds.StatementTimeout = workload.ProgressBound // longer than the pause
 	}
 	store, err := postgres.NewStore(env.Pool, &bounds)
 	if err != nil {

@@ -96,7 +96,7 @@ func TestStock_OnceIsDoneAgainAfterItHasSucceeded(t *testing.T) {
 // An operation thinks in a transaction for less than the idle timeout, and a slow operation
 // locks no resource of quick operations.
 func TestStock_ThinksLongWithoutATransaction(t *testing.T) {
-	require.Less(t, LongestInTx, StoreBounds.IdleTimeout)
+	require.Less(t, LongestInTx, StoreBounds.StatementTimeout)
 	for seed := range uint64(200) {
 		op := Op{ID: "w0.1", Resource: slowSKUs[0], Seed: seed, Think: Thinking{Lasts: LongestInTx}}
 		require.NotEqual(t, "all", Stock{}.order(op).action)

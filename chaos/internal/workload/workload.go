@@ -85,9 +85,9 @@ const TTL = 2 * time.Second
 // faults: TTL, the bounds of transactions and eviction, and what a busy machine takes.
 const ProgressBound = 20 * time.Second
 
-// StoreBounds bound a transaction, below the lease's time to live, as postgres.Config
+// StoreBounds bounds a transaction, below the lease's time to live, as postgres.Config
 // asks for.
-var StoreBounds = postgres.Config{LockTimeout: time.Second, StatementTimeout: 1500 * time.Millisecond, IdleTimeout: 1500 * time.Millisecond, NetworkTimeout: 2 * time.Second}
+var StoreBounds = postgres.Config{StatementTimeout: 1500 * time.Millisecond}
 
 // Between is a random time of whole milliseconds.
 func Between(random *rand.Rand, least, most time.Duration) time.Duration {

@@ -14,16 +14,10 @@ import (
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-const (
-	// etcdTimeout is shorter than -request-timeout, so that the log says what is
-	// away, and not that the product was busy.
-	etcdTimeout = 3 * time.Second
-	// closeTimeout bounds the wait for connections that are still in use.
-	closeTimeout = 5 * time.Second
-)
+// closeTimeout bounds the wait for connections that are still in use.
+const closeTimeout = 5 * time.Second
 
 // connections are what a server works with, made in this order.
 type connections struct {
@@ -50,25 +44,17 @@ func connect(ctx context.Context, cfg Config, observers []*guard.Observer, log *
 		return c, fmt.Errorf("connecting to Postgres: %w", err)
 	}
 	c.guard, err = fencekit.New(c.client, c.pool, &fencekit.Config{
-		Lock: etcd.Config{Prefix: cfg.Prefix, TTL: cfg.TTL, Label: cfg.Name, RequestTimeout: etcdTimeout},
+		Lock: etcd.Config{Prefix: cfg.Prefix, TTL: cfg.TTL, Label: cfg.Name},
 		Guard: guard.Config{
 			StoreTimeout:   5 * time.Second,  // shorter than a client's patience: it gets 503 then
 			MaxRun:         10 * time.Second, // nothing here takes as long
 			ResolveTimeout: cfg.resolveTimeout,
 			Observers:      observers,
 		},
-		Store:      limits(cfg.TTL),
 		PruneEvery: time.Hour, // answers that were kept for long enough, and history if its owner has set a policy
 		Logger:     log,
 	})
 	return c, err
-}
-
-// limits are the defaults of a transaction's limits, if those lie below the time to live of
-// a lock, as they have to.
-func limits(ttl time.Duration) postgres.Config {
-	limit := max(time.Second, min(5*time.Second, ttl*3/4))
-	return postgres.Config{StatementTimeout: limit, IdleTimeout: limit, LockTimeout: min(2*time.Second, limit)}
 }
 
 // close gives back what is locked, and closes what connect made, the last first.

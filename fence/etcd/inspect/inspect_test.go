@@ -29,12 +29,12 @@ var (
 
 // fresh is a config whose prefix is the test's own.
 func fresh(t testing.TB) *etcd.Config {
-	return &etcd.Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second, RequestTimeout: 20 * time.Second}
+	return &etcd.Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second}
 }
 
 func newInspector(t testing.TB, client *clientv3.Client, cfg *etcd.Config) *Inspector {
 	t.Helper()
-	i, err := New(client, cfg.Prefix, cfg.RequestTimeout)
+	i, err := New(client, cfg.Prefix, 20*time.Second)
 	require.NoError(t, err)
 	return i
 }

@@ -188,7 +188,7 @@ func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
 
 // Unanswered is the error of op, such as "acquire sku/42", when ctx ended while etcd had
 // not answered. If that was ctx's deadline it names the endpoints: otherwise a caller whose
-// deadlines are shorter than Config.RequestTimeout would never learn that etcd is away. It
+// deadlines are shorter than RequestTimeout would never learn that etcd is away. It
 // makes no request, since ctx has ended.
 func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	end := EndOf(ctx)
