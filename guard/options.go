@@ -165,9 +165,10 @@ func ReleaseAtOnce() HoldOption {
 // ReadOnly and [Once] together are ErrInvalid: a read-only operation can't keep a result. Only the
 // Observer gets its Name, OpID and Attr. It never shares its transaction with other operations.
 //
-// On storage/postgres, advisory locks and calls to other systems take effect before the check, and
-// NOTIFY takes effect even if the check fails. If the function writes to temporary tables or large
-// objects, the call fails at its end; if it runs RESET ALL, the call fails with [ErrTxEnded].
+// On storage/postgres, advisory locks and calls to other systems take effect before the check. Above
+// READ COMMITTED so does NOTIFY, which stays even if the check fails. If the function writes to
+// temporary tables or large objects, the call fails at its end; if it runs RESET ALL, the call fails
+// with [ErrTxEnded].
 func ReadOnly() Option {
 	return anyOption(func(o *options) error {
 		o.readOnly = true

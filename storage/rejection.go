@@ -72,7 +72,7 @@ const (
 	StageBegin Stage = "begin" // at the beginning of the transaction
 	StageRun   Stage = "run"   // while the function ran: the database had ended the transaction
 	StageSeal  Stage = "seal"  // at COMMIT
-	StageCheck Stage = "check" // after the COMMIT of a read-only operation
+	StageCheck Stage = "check" // at the end of a read-only operation, which moves no fence
 )
 
 // RejectedError says that the fence rejected a grant. Its Reason decides which of the

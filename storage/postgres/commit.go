@@ -220,9 +220,9 @@ func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 	return append(append(append(sql, "', "...), t.xidSQL()...), ')')
 }
 
-// xidSQL returns the id of the transaction for the seal, or for end_read; null if that is sent in one
-// write with the begin check, whose answer has the id. The seal then takes it from a setting where the
-// begin check has left it. The statements in between could change that setting, so Commit compares
+// xidSQL returns the id of the transaction for the seal, check_read or end_read; null if that is sent in
+// one write with the begin check, whose answer has the id. It is then taken from a setting where the begin
+// check has left it. The statements in between could change that setting, so Commit compares
 // the answers of the begin check and the seal.
 func (t *txn) xidSQL() string {
 	if t.xid == "" {

@@ -19,8 +19,8 @@
 //     for, rejects a superseded grant and returns the server's id of the transaction.
 //   - seal goes out with COMMIT, in one message; the server runs nothing of it before all
 //     of it has arrived. It compares that id and moves the fence if it is exactly where
-//     the grant left it (G2). What user code has deferred runs before COMMIT: it can't lift
-//     the durability that COMMIT waits for.
+//     the grant left it (G2). What user code has deferred runs before COMMIT, so that it
+//     can't lift the durability that COMMIT waits for; docs/guarantees.md has the exceptions.
 //   - resolve decides a COMMIT without an answer: it takes the position itself, as a void,
 //     or reads which transaction took it (G4). A COMMIT that arrives later finds the
 //     position taken. So safety rests on the seal; begin check and eviction serve liveness

@@ -48,8 +48,8 @@ const current = "current"
 
 var errUnchecked = errors.New("postgres: no answer to the read check: what was read may not be current")
 
-// readAnswer judges the answer to the message of readSQL. Only the two answers of this transaction's
-// own, from before and from after its COMMIT, are a success.
+// readAnswer judges the answer to the message of readSQL. A success takes the id of this transaction:
+// from the check inside it; or, at the stricter levels, from before its COMMIT and from the check after it.
 func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	if result == wire.Aborted {
 		stage, err := ahead.explain(err)
