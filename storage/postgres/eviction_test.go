@@ -52,9 +52,13 @@ func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 			t.Parallel()
 			dsn := migrated(t)
 			pool, others := openPool(t, dsn), openPool(t, dsn, single)
-			store, successor := newStore(t, pool, patient()), newStore(t, others, patient())
+			cfg := patient()
+			cfg.Isolation = pgx.Serializable
+			store, successor := newStore(t, pool, cfg), newStore(t, others, cfg)
 			predecessors := claim(t, successor, grant(5, "a"))
-			mustExec(t, others, "set statement_timeout = 300") // a role's own: less than the claim's wait for the fence, and the eviction's pauses
+			// Defaults that a role may have: less than the claim's wait for the fence and the eviction's pauses; and
+			// transactions that begin when no other is under way.
+			mustExec(t, others, "set statement_timeout = 300; set session characteristics as transaction isolation level serializable, read only, deferrable")
 			resume := make(chan struct{})
 			goOn := sync.OnceFunc(func() { close(resume) })
 			defer goOn()

@@ -51,7 +51,7 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 func (s *Store) transactSQL(sql, after string) string {
 	const patient = "set local statement_timeout = 0; "
 	if after != "" {
-		after = patient + after
+		after = s.sql.after + patient + after
 	}
 	return fmt.Sprintf("%s; %sset local lock_timeout = %d; %s; commit; %s", beginRC, patient, ms(s.cfg.times.Lock), sql, after)
 }
