@@ -78,6 +78,11 @@ func (s *Store) TakeForNoneDeferrable() {
 // LookForDeferrable makes the next transaction look what can be deferred.
 func (s *Store) LookForDeferrable() { s.deferrable.looked = time.Time{} }
 
+// NoteEarlierLook notes that the look before the last one has found nothing.
+func (s *Store) NoteEarlierLook() {
+	s.deferrable.note(s.deferrable.looks-1, &wire.Answer{Rows: [][]string{{"deferrable", "f"}}})
+}
+
 // Head returns BEGIN, and the begin check as a statement with parameters.
 func (s *Store) Head(claims []storage.Claim) (begin, check string, params []any) {
 	t := &txn{store: s, claims: claims}

@@ -416,3 +416,21 @@ func TestRun_SeveralStatementsLeaveAFailureTransient(t *testing.T) {
 	require.Equal(t, 2, runs)
 	holds(t, pool, "x", 1)
 }
+
+// A batch ends its transaction, and has the next one take the place of that for the seal and the read
+// check, which know it by a setting as all goes out in one write.
+func TestRawCommit_AnotherTransactionIsNotTakenForTheOne(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, newPool(t), nil)
+	forge := func(begin string) storage.Op[pgx.Tx] {
+		var b postgres.Batch
+		for _, sql := range []string{"commit", begin, "select set_config('fencekit.xid', case current_setting($$transaction_read_only$$) when $$on$$ then $$forged$$ else pg_current_xact_id()::text end, true)"} {
+			b.Exec("", sends(sql))
+		}
+		return &b
+	}
+	c := claim(t, store, grant(5, "a"))
+	require.ErrorContains(t, read(t.Context(), store, forge("begin read only"), c), "no answer to the read check")
+	_, err := attempt(t.Context(), store, forge("begin"), c)
+	require.ErrorIs(t, err, storage.ErrTxEnded)
+}
