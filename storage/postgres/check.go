@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -330,4 +331,84 @@ func (s *Store) warnOfOthers(ctx context.Context) {
 		s.cfg.Logger.WarnContext(ctx, "postgres: other schemas of this database hold fences too; processes that guard the same data must use one schema (postgres.Config.Schema)",
 			"schema", s.cfg.Schema, "others", *others)
 	}
+}
+
+// ErrNotReady: the database can't be used as it is; an operator has to act. The text says
+// what to do. See NotReadyError.
+var ErrNotReady = wire.ErrNotReady
+
+// NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
+type NotReadyError = wire.NotReadyError
+
+// NotReadyReason says what has to be fixed.
+type NotReadyReason = wire.NotReadyReason
+
+// The reasons.
+const (
+	// NotMigrated: the schema is missing or older than this code needs.
+	NotMigrated = wire.NotMigrated
+	// Unsupported: the server's version or settings are not supported.
+	Unsupported = wire.Unsupported
+	// MissingRights: the role lacks rights that a Store needs.
+	MissingRights = wire.MissingRights
+	// FenceBehind: a fence is behind its history, because only a part of the schema's tables
+	// was restored: its next position is taken already. The message contains the statement
+	// that the owner of the schema runs.
+	FenceBehind = wire.FenceBehind
+	// ClockJumped: since the last call of Store.Prune the server's clock went back, or
+	// forward by more than a quarter of the retention, so the age of operations is unknown.
+	// Nothing is lost: operations are kept for longer. If each call returns it, calls are
+	// too far apart.
+	ClockJumped = wire.ClockJumped
+	// HistoryGap: entries that a prune would have deleted are missing from the history of resources,
+	// which the message names. All their entries stay, as evidence, until the tables are restored.
+	HistoryGap = wire.HistoryGap
+	// OtherShard: the database is another shard than Config.Shard says, so it holds other
+	// resources, or those of another number of shards. See Store.SetShard.
+	OtherShard = wire.OtherShard
+)
+
+// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from a function that
+// reads them: of this package, or of package audit. An empty answer would be taken for an empty record. The
+// text says what to do.
+type HiddenRowsError = record.HiddenRowsError
+
+func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
+
+// sessionState is what a transaction may leave behind in its session.
+const sessionState = `
+	select 'the setting ' || name || ' = ' || setting from pg_catalog.pg_settings where source = 'session' and name !~ '^transaction_'
+	union all select 'the role ' || pg_catalog.current_setting('role')
+	union all select 'the session user ' || session_user
+	union all select 'the temporary ' || case relkind when 'v' then 'view' when 'S' then 'sequence' else 'table' end || ' ' || relname
+	  from pg_catalog.pg_class where relnamespace = pg_catalog.pg_my_temp_schema() and relkind in ('r', 'p', 'v', 'S')
+	union all select 'the temporary function ' || proname from pg_catalog.pg_proc where pronamespace = pg_catalog.pg_my_temp_schema()
+	union all select 'the temporary type ' || typname from pg_catalog.pg_type where typnamespace = pg_catalog.pg_my_temp_schema() and typtype in ('d', 'e', 'r')
+	union all select 'LISTEN ' || channel from pg_catalog.pg_listening_channels() channel
+	union all select 'the cursor ' || name || ' WITH HOLD' from pg_catalog.pg_cursors where is_holdable
+	union all select 'the advisory lock ' || case objsubid when 1 then (classid::bigint << 32 | objid::bigint)::text else '(' || classid || ', ' || objid || ')' end
+	  from pg_catalog.pg_locks where locktype = 'advisory' and pid = pg_catalog.pg_backend_pid()
+	union all select 'the prepared statement ' || name || ' of ' || statement from pg_catalog.pg_prepared_statements where from_sql`
+
+// SessionStates returns, for each idle connection of the pool, what its session has that a transaction may
+// have left behind: settings, the role, temporary objects, channels that it listens on, cursors WITH HOLD, advisory locks, and statements
+// that were prepared by SQL. PostgreSQL doesn't list settings with a dot in their names. guardtest.RequireFenced compares what there is before a function runs and after it.
+func (s *Store) SessionStates(ctx context.Context) (map[int64][]string, error) {
+	states := map[int64][]string{}
+	for _, conn := range s.pool.AcquireAllIdle(ctx) {
+		defer conn.Release()
+		rows, err := conn.Query(ctx, "select pg_catalog.pg_backend_pid(), array("+sessionState+")")
+		if err != nil {
+			return nil, err
+		}
+		var session int64
+		var state []string
+		if _, err := pgx.ForEachRow(rows, []any{&session, &state}, func() error {
+			states[session] = slices.Clone(state)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
 }

@@ -4,12 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -125,4 +129,68 @@ func unfit(err error) bool {
 		return true
 	}
 	return replanned(err)
+}
+
+// queue adds a statement of the extended protocol to a batch. description is nil if the server
+// infers the types of its parameters.
+func queue(batch *pgconn.Batch, sql string, description *pgconn.StatementDescription, encoded *pgx.ExtendedQueryBuilder) {
+	switch {
+	case description == nil:
+		batch.ExecParams(sql, encoded.ParamValues, nil, encoded.ParamFormats, encoded.ResultFormats)
+	case description.Name == "":
+		batch.ExecParams(sql, encoded.ParamValues, description.ParamOIDs, encoded.ParamFormats, encoded.ResultFormats)
+	default:
+		batch.ExecStatement(description, encoded.ParamValues, encoded.ParamFormats, encoded.ResultFormats)
+	}
+}
+
+// next returns the next result. If there is none it reads the answer to its end.
+func next(results *pgconn.MultiResultReader) (*pgconn.ResultReader, error) {
+	if results.NextResult() {
+		return results.ResultReader(), nil
+	}
+	if err := results.Close(); err != nil {
+		return nil, err
+	}
+	return nil, errLacksResult
+}
+
+var errLacksResult = errors.New("postgres: the answer lacks a result: a pooler in between may have made it up")
+
+// exchange bounds the wait for the answer to a write. The server's own limits on statements don't:
+// they are in force only once it has the begin check, and an answer that is lost never comes.
+type exchange struct {
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+}
+
+// boundExchange begins an exchange of n statements. Its context is that of the write and of the
+// reads; the caller calls end.
+func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
+	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.times.Network
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() { // mutant: first-statement-without-an-end
+		cancel(fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout is %v, and the network has %v)", storage.ErrStoreUnavailable, limit, t.store.cfg.StatementTimeout, t.store.cfg.times.Network))
+	})
+	return ctx, exchange{timer, cancel}
+}
+
+// answered lifts the bound: what is read now is read at the pace of the caller.
+func (e exchange) answered() { e.timer.Stop() }
+
+func (e exchange) end() {
+	e.timer.Stop()
+	e.cancel(nil)
+}
+
+// cause returns err. If the bound of the exchange has ended ctx, it returns that instead, as a
+// storage.ErrStoreUnavailable.
+func cause(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if because := context.Cause(ctx); because != nil && errors.Is(because, storage.ErrStoreUnavailable) {
+		return because
+	}
+	return err
 }

@@ -4,16 +4,19 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/storage"
-
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // Store keeps fences in a PostgreSQL database and runs guarded transactions in
@@ -71,4 +74,215 @@ func newTxID() storage.TxID {
 // cleanup returns a context for what must be done although ctx may have ended.
 func (s *Store) cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.times.Cleanup)
+}
+
+// transact runs sql, one statement with a result of one row, in a transaction of its own at
+// READ COMMITTED. When it returns nil that has committed, and the first row of the answer
+// is the result. after, if not empty, runs after that, and may have failed. If the
+// connection was lost, at whatever point, or the server is away, sql is run again on another
+// one. It may have committed the first time: then at worst a rejection is counted twice.
+func (s *Store) transact(ctx context.Context, sql, after string) (a *wire.Answer, err error) {
+	for range tries {
+		var again bool
+		if a, again, err = s.transactOnce(ctx, sql, after); !again {
+			break
+		}
+	}
+	return a, err
+}
+
+// transactOnce is transact on one connection. again reports that sql may succeed on another one.
+func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.Answer, again bool, err error) {
+	conn, err := wire.Acquire(ctx, s.pool)
+	if err != nil {
+		return nil, false, err
+	}
+	defer s.release(ctx, conn)
+	pg := conn.Conn().PgConn()
+	a, _, err = wire.SendOwn(ctx, pg, s.transactSQL(sql, after))
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return a, false, err
+	case wire.Away(err):
+		wire.CloseNow(pg)
+		return a, true, err
+	case !a.Whole() && sqlstate.Of(err) == "":
+		return a, true, wire.Lost(err)
+	}
+	return a, false, wire.Reached(err)
+}
+
+// transactSQL lifts the statement_timeout of the session: that of a role may be shorter than the
+// wait for a lock, after which a claim evicts, or than the pauses of an eviction.
+func (s *Store) transactSQL(sql, after string) string {
+	const patient = "set local statement_timeout = 0; "
+	if after != "" {
+		after = s.sql.after + patient + after
+	}
+	return fmt.Sprintf("%s; %sset local lock_timeout = %d; %s; commit; %s", beginRC, patient, ms(s.cfg.times.Lock), sql, after)
+}
+
+// release gives back the connection of a transaction of the store's own.
+func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
+	if pg := conn.Conn().PgConn(); !pg.IsClosed() && !pg.IsBusy() && pg.TxStatus() != 'I' {
+		ctx, cancel := s.cleanup(ctx)
+		defer cancel()
+		_, _ = conn.Exec(ctx, "rollback") // if it fails, the pool closes the connection
+	}
+	conn.Release()
+}
+
+// queries holds the SQL of a Store, with its schema and its limits filled in.
+type queries struct {
+	schema string // as an identifier
+
+	begin, beginReadOnly string
+
+	// Formats of simple messages, where text goes in as an expression of text(). seal, sealAll and endRead
+	// are only the beginnings of their statements.
+	claim, evict, resolve, record, seal, sealAll, checkRead, endRead, readCheck, fence, recall, endIfSuperseded, forget, prune string
+
+	// The begin check, as a function's name and its arguments. The answer to the queued one is read
+	// before the seal is sent. The other two go out in one write with the seal, for which they leave the
+	// answer in a setting: the group one if calls on several resources share the transaction.
+	beginCheck, beginCheckAll, queuedArgs, aloneArgs, groupArgs string
+
+	after        string // begins what comes after COMMIT: a transaction that can't conflict with others
+	beforeCommit string // what is between the seal and COMMIT
+
+	entries, rejections string // statements with parameters
+}
+
+// groupLockTimeout is the highest lock_timeout of a transaction that calls on several resources
+// share. A call that runs into it runs again alone, with the whole time for a lock.
+const groupLockTimeout = 100 * time.Millisecond
+
+// beginRC begins a transaction at the level and mode that the protocol needs, regardless of
+// the defaults of database and role.
+const beginRC = "begin isolation level read committed read write"
+
+func newQueries(c Config) queries {
+	schema := schemaIdentifier(c.Schema)
+	args := func(lock int64, alone bool) string {
+		return fmt.Sprintf("($1, $2, $3, '%d', '%d', '%d', '%d', '%d', %t)",
+			lock, ms(c.StatementTimeout), ms(c.times.Idle), ms(c.times.Network), ms(max(c.times.Check, 0)), alone)
+	}
+	lock := ms(c.times.Lock)
+	return queries{
+		schema:          schema,
+		begin:           "begin isolation level " + string(c.Isolation) + " read write",
+		beginReadOnly:   "begin isolation level " + string(c.Isolation) + " read only not deferrable",
+		claim:           "select o_place, o_resource, o_seq, o_tx, o_state, o_detail from " + schema + ".claim('%s', '%s', '%s', '%s', %d, '" + c.Shard.String() + "', '%s', '%s')",
+		evict:           "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
+		resolve:         "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
+		record:          "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
+		beginCheck:      "select " + schema + ".begin_check",
+		beginCheckAll:   "select " + schema + ".begin_check_all",
+		queuedArgs:      args(lock, false),
+		aloneArgs:       args(lock, true),
+		groupArgs:       args(min(lock, ms(groupLockTimeout)), true),
+		checkRead:       "call " + schema + ".check_read('%s', '%s', '%s', '%s', '%s', '%s', %s)",
+		endRead:         "call " + schema + ".end_read(",
+		after:           "set local transaction isolation level read committed, read only; ",
+		readCheck:       "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
+		endIfSuperseded: "call " + schema + ".end_if_superseded('%s', '%s', '%s')",
+		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
+		seal:            "call " + schema + ".seal(",
+		sealAll:         "call " + schema + ".seal_all(",
+		recall: "select f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema) + "," +
+			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
+			" on o.resource operator(pg_catalog.=) f.id and o.key operator(pg_catalog.=) %s where f.id operator(pg_catalog.=) any (array[%s])",
+		prune: "select o_entries, o_rejections, o_next is null, pg_catalog.encode(pg_catalog.convert_to(o_next, 'UTF8'), 'hex'), (" +
+			"select pg_catalog.string_agg(pg_catalog.encode(pg_catalog.convert_to(n, 'UTF8'), 'hex'), ' ') from pg_catalog.unnest(o_gaps) n) from " + schema + ".prune_by_policy(%s, %d)",
+		forget: "select o_count, o_jumped_from from " + schema + ".forget(%d, false)",
+		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline", schema) + ", " +
+			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
+			" from " + schema + ".resource where name operator(pg_catalog.=) %s",
+		entries: "select case e.kind when 'c' then 'claim' when 'w' then 'write' else 'void' end, coalesce(c.epoch, 0), coalesce(c.token, 0), coalesce(c.holder, '')," +
+			" e.seq, e.tx, coalesce(e.ops, '[]')::text, e.at, e.hash from " + schema + ".resource r join " + schema + ".history e on e.resource = r.id left join " +
+			schema + ".history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c' where r.name = $1 and e.seq > $2 order by e.seq limit $3",
+		rejections: "select reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at from " +
+			schema + ".rejection where resource = $1 order by last_at desc, id desc limit $2",
+	}
+}
+
+// onTimeline returns an SQL condition: a fence's timeline is the server's present one.
+func onTimeline(timeline, schema string) string {
+	return "case when " + timeline + " operator(pg_catalog.>) 0 then pg_catalog.lpad(pg_catalog.to_hex(" + timeline + "), 8, '0') operator(pg_catalog.=) " +
+		"pg_catalog.lower(pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)) else " +
+		timeline + " operator(pg_catalog.=) " + schema + ".timeline() end"
+}
+
+// micros returns the SQL of a time as an integer, which doesn't depend on DateStyle.
+func micros(sql string) string {
+	return "(extract(epoch from " + sql + ") operator(pg_catalog.*) 1000000)::pg_catalog.int8"
+}
+
+// text returns s as an SQL expression that doesn't depend on the settings of the session.
+func text(s string) string {
+	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')", s)
+}
+
+// timestamp returns at as an SQL expression that doesn't depend on them either; the zero
+// time is null.
+func timestamp(at time.Time) string {
+	if at.IsZero() {
+		return "null"
+	}
+	return at.UTC().Format("'2006-01-02T15:04:05.000000Z'::pg_catalog.timestamptz")
+}
+
+// ms rounds up, since the server takes 0 for no limit.
+func ms(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
+
+// appendArray appends the text form of an SQL array whose elements need no quotes: integers,
+// and text in hexadecimal. An empty element is quoted, or it would be malformed.
+func appendArray[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {
+	b = append(b, '{')
+	for i, v := range all {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		before := len(b)
+		if b = element(b, v); len(b) == before {
+			b = append(b, `""`...)
+		}
+	}
+	return append(b, '}')
+}
+
+func array[T any](all []T, element func([]byte, T) []byte) string {
+	return string(appendArray(nil, all, element))
+}
+
+func appendHex(b []byte, s string) []byte { return hex.AppendEncode(b, []byte(s)) }
+
+func appendInteger[T ~int32 | ~int64](b []byte, n T) []byte {
+	return strconv.AppendInt(b, int64(n), 10)
+}
+
+// grantArrays returns the arrays of epochs, tokens, and of names and holders in hexadecimal.
+func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
+	return array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Resource) }),
+		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Epoch) }),
+		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Token) }),
+		array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Holder) })
+}
+
+// claimArrays returns the arrays of the resources' numbers, epochs and tokens.
+func claimArrays(claims []storage.Claim) (resources, epochs, tokens []byte) {
+	b := appendArray(make([]byte, 0, 64), claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Resource) })
+	second := len(b)
+	b = appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Epoch) })
+	third := len(b)
+	b = appendArray(b, claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Grant.Token) })
+	return b[:second], b[second:third], b[third:]
+}
+
+func grantsOf(claims []storage.Claim) []fence.Grant {
+	grants := make([]fence.Grant, len(claims))
+	for i, c := range claims {
+		grants[i] = c.Grant
+	}
+	return grants
 }
