@@ -3,8 +3,6 @@ package deploy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -37,26 +35,6 @@ func built(t *testing.T, pkg string) string {
 	build.Dir = root
 	output(t, build)
 	return path
-}
-
-// deduct takes one from the stock over HTTP.
-func deduct(t *testing.T, base string) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/v1/skus/lamp-7/deduct", bytes.NewReader([]byte(`{"qty": 1}`)))
-	require.NoError(t, err)
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Idempotency-Key", t.Name())
-	answer, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	defer http.DefaultClient.CloseIdleConnections()
-	var deducted struct {
-		Qty, Available int
-	}
-	require.Equal(t, http.StatusOK, answer.StatusCode)
-	require.NoError(t, json.NewDecoder(answer.Body).Decode(&deducted))
-	require.Equal(t, 1, deducted.Qty)
-	require.Equal(t, 99, deducted.Available)
 }
 
 // patient bounds what a busy machine may take long for.
