@@ -59,7 +59,11 @@ func (m Mutant) Run(ctx context.Context, root string) (killed bool, err error) {
 		names = append(names, migrates)
 	}
 	verdicts, output, err := goTest(ctx, root, m.Package, names, "-overlay", list)
-	switch verdict := verdicts[m.Killer]; {
+	verdict := verdicts[m.Killer]
+	if verdict == "" && verdicts[""] == "fail" && strings.Contains(output, "\npanic: ") {
+		verdict = "fail" // the killer, which ran alone, ended its process
+	}
+	switch {
 	case err != nil:
 		return false, err
 	case sql && verdicts[migrates] != "pass":
