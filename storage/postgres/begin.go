@@ -454,10 +454,10 @@ func hasOption(args []any) bool {
 // have made one: behind its COMMIT and in the same message. Until its answer is there, others assume
 // that there are some.
 type deferrable struct {
-	mu     sync.Mutex
-	none   bool      // none were there
-	looked time.Time // when a transaction last was sent that looks; zero: never, or it had no answer
-	looks  int       // how many have looked
+	mu       sync.Mutex
+	none     bool      // none were there
+	lastLook time.Time // when a transaction last was sent that looks; zero: never, or it had no answer
+	looks    int       // how many have looked
 }
 
 // deferrableEvery is how often the catalog is looked at.
@@ -468,8 +468,8 @@ const deferrableEvery = time.Minute
 func (d *deferrable) expect(made bool) (some bool, look int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if made || time.Since(d.looked) >= deferrableEvery {
-		d.none, d.looked = false, time.Now()
+	if made || time.Since(d.lastLook) >= deferrableEvery {
+		d.none, d.lastLook = false, time.Now()
 		d.looks++
 		look = d.looks
 	}
@@ -496,5 +496,5 @@ func (d *deferrable) note(look int, answer *wire.Answer) {
 			}
 		}
 	}
-	d.looked = time.Time{}
+	d.lastLook = time.Time{}
 }

@@ -43,7 +43,8 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}
-	if t.looked = answer.Committed && (!t.direct() || time.Since(t.sent) <= t.store.unlisted); answer.After != nil {
+	t.reusable = answer.Committed && (!t.direct() || time.Since(t.sent) <= t.store.unlisted)
+	if answer.After != nil {
 		wire.CloseNow(t.conn.Conn().PgConn()) // whether it may be used again isn't known
 	}
 	if t.readOnly {
@@ -75,7 +76,7 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 		case len(answer.Rows) == 0 || len(answer.Rows[0]) != 1 || answer.First() == "":
 			return nil, t.inDoubt(ctx, errNoSeal)
 		case answer.First() != t.xid:
-			t.looked = false
+			t.reusable = false
 			return nil, fmt.Errorf("%w by SQL in a batch: %s", storage.ErrTxEnded, operation.WhatStays)
 		}
 		ahead.read(answer.Ahead)

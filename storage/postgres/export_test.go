@@ -72,11 +72,11 @@ func (s *Store) TakeForUnlisted(limit time.Duration) { s.unlisted = limit }
 // TakeForNoneDeferrable sets that nothing in the database can be deferred until COMMIT, as a look has
 // found just now.
 func (s *Store) TakeForNoneDeferrable() {
-	s.deferrable.none, s.deferrable.looked = true, time.Now()
+	s.deferrable.none, s.deferrable.lastLook = true, time.Now()
 }
 
 // LookForDeferrable makes the next transaction look what can be deferred.
-func (s *Store) LookForDeferrable() { s.deferrable.looked = time.Time{} }
+func (s *Store) LookForDeferrable() { s.deferrable.lastLook = time.Time{} }
 
 // NoteEarlierLook notes that the look before the last one has found nothing.
 func (s *Store) NoteEarlierLook() {

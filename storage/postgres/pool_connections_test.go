@@ -52,12 +52,19 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 			txn.Rollback(t.Context())
 		},
 		"sealed": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _, _ = txn.Commit(ctx, nil) }),
+		"read": func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
+			txn, err := store.BeginReadOnly(t.Context(), c)
+			require.NoError(t, err)
+			require.NoError(t, txn.Run(t.Context(), statement("select 1")))
+			meanwhile()
+			_, _ = txn.Commit(t.Context(), nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := migrated(t)
 			others, pool := openPool(t, dsn), openPool(t, dsn, single, with(map[string]string{"default_transaction_isolation": "serializable"}))
-			successor, store := newStore(t, others, nil), newStore(t, pool, nil)
+			successor, store := newStore(t, others, nil), newStore(t, pool, &postgres.Config{Isolation: pgx.RepeatableRead})
 			higher := []fence.Grant{grant(6, "b"), {Resource: resource, Epoch: 2, Token: 3, Holder: "c"}}
 			c := claim(t, store, grant(5, "a"))
 			for _, next := range higher {

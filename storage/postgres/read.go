@@ -70,7 +70,7 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	case rejectionReasons[state] == "":
 		return nil, t.unchecked(ctx, cmp.Or(err, answer.After))
 	}
-	t.looked = false
+	t.reusable = false
 	t.Rollback(ctx) // to record it takes a connection
 	rejected := rejectionFromDetail(state, detail, t.claims)
 	rejected.Stage = storage.StageCheck

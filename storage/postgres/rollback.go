@@ -29,7 +29,7 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 	t.conn = nil
 	defer conn.Release() // closes what is busy or in a transaction
 	pg := conn.Conn().PgConn()
-	if t.sent.IsZero() || t.looked || pg.IsClosed() || pg.IsBusy() {
+	if t.sent.IsZero() || t.reusable || pg.IsClosed() || pg.IsBusy() {
 		return ""
 	}
 	ctx, cancel := t.store.cleanup(ctx)

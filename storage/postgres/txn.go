@@ -19,18 +19,18 @@ import (
 
 // txn is a guarded transaction on a connection of its own.
 type txn struct {
-	store  *Store
-	conn   *pgxpool.Conn // nil once the transaction has ended
-	claims []storage.Claim
-	id     storage.TxID
-	sent   time.Time // when BEGIN was sent first
-	begun  bool      // BEGIN and the begin check have succeeded
-	xid    string    // the id of the transaction, which the begin check has returned; "" before it has begun
-	looked bool      // no eviction has listed the transaction, or the server was asked to end the session if one may have
-	failed bool      // an operation failed: nothing may commit
-	queue  batchQueue
-	ran    int  // how often Run was called
-	group  bool // calls on several resources share it: see BeginGroup
+	store    *Store
+	conn     *pgxpool.Conn // nil once the transaction has ended
+	claims   []storage.Claim
+	id       storage.TxID
+	sent     time.Time // when BEGIN was sent first
+	begun    bool      // BEGIN and the begin check have succeeded
+	xid      string    // the id of the transaction, which the begin check has returned; "" before it has begun
+	reusable bool      // no eviction has listed the transaction, or the server was asked to end the session if one may have
+	failed   bool      // an operation failed: nothing may commit
+	queue    batchQueue
+	ran      int  // how often Run was called
+	group    bool // calls on several resources share it: see BeginGroup
 
 	readOnly bool
 
