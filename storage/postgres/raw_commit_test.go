@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -158,10 +159,11 @@ func TestRawCommit_SaysWhatStays(t *testing.T) {
 }
 
 // A connection that is lost in a function is a transient error, once the server has said
-// that nothing was committed.
+// that nothing was committed: it says so when it has noticed.
 func TestRun_ALostConnectionIsTransient(t *testing.T) {
 	t.Parallel()
-	_, proxy, store, _ := behindPooler(t)
+	pool, proxy, _, _ := behindPooler(t)
+	store := newStore(t, pool, postgres.Config{}.With(postgres.Times{Cleanup: time.Minute}))
 	lost := pgproxy.SwallowReply()
 	proxy.OnQuery(func(sql string) *pgproxy.Action {
 		if sql == "select 'cut'" {

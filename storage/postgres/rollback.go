@@ -103,26 +103,42 @@ func (t *txn) endIfSupersededSQL() string {
 // These are the answers to statusSQL. They can be wrong after a failover that lost the newest
 // transactions; at worst, a function that could run again then doesn't.
 const (
-	statusCommitted = "committed"
-	statusAborted   = "aborted"
+	statusCommitted  = "committed"
+	statusAborted    = "aborted"
+	statusInProgress = "in progress"
 )
 
 func (t *txn) statusSQL() string {
 	return "select pg_catalog.pg_xact_status('" + t.xid + "'::pg_catalog.xid8)"
 }
 
-// status returns the answer to statusSQL on another connection; "" if there is none.
+// statusEvery is how often the server is asked for the status of a transaction whose connection it has
+// not yet noticed to be lost.
+const statusEvery = 20 * time.Millisecond
+
+// status returns the answer to statusSQL on another connection; "" if there is none. If the connection of
+// the transaction was lost, it waits, unless ctx ends, until the server has noticed.
 func (t *txn) status(ctx context.Context) string {
 	if t.xid == "" || t.readOnly {
 		return ""
 	}
-	ctx, cancel := t.store.cleanup(ctx)
+	bounded, cancel := t.store.cleanup(ctx)
 	defer cancel()
-	answer, err := t.store.transact(ctx, t.statusSQL(), "")
-	if err != nil {
-		return ""
+	for {
+		answer, err := t.store.transact(bounded, t.statusSQL(), "")
+		if err != nil {
+			return ""
+		}
+		if status := answer.First(); status != statusInProgress || ctx.Err() != nil {
+			return status
+		}
+		select {
+		case <-time.After(statusEvery):
+		case <-ctx.Done():
+		case <-bounded.Done():
+			return statusInProgress
+		}
 	}
-	return answer.First()
 }
 
 // judge adds to err, which ended the transaction, what its status says. lost says that the
