@@ -97,8 +97,8 @@ func TestFunctions_PinTheirSettings(t *testing.T) {
 	unpinned := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
 		and prolang = (select oid from pg_language where lanname = 'plpgsql')
 		and not coalesce('search_path=pg_catalog, pg_temp' = any(proconfig), false)`)
-	require.ElementsMatch(t, []string{"append", "seal_one", "note_write", "check_writes"}, unpinned,
-		"plpgsql functions without a search_path of their own: one that only functions call which pin it, the one that runs the session's triggers, "+
+	require.ElementsMatch(t, []string{"append", "check_fence", "seal_one", "note_write", "check_writes"}, unpinned,
+		"plpgsql functions without a search_path of their own: those that only functions call which pin it, the one that runs the session's triggers, "+
 			"the one that only the triggers of protected tables call, which pin it, and the one that names the schema of each operator")
 	slow := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
 		and 'enable_seqscan=off' = any(proconfig) and not 'jit=off' = any(proconfig)`)

@@ -359,10 +359,30 @@ begin
     end loop;
 end $$;
 
+-- check_fence takes the lock by which eviction finds a transaction under a grant, and rejects the transaction
+-- if the grant no longer has the fence; else it returns the name of the resource. The fence is read after
+-- the lock was taken: a claim either sees this lock or is seen here. Its callers pin the settings.
+create function {{schema}}.check_fence(p_resource integer, p_epoch bigint, p_token bigint) returns text
+language plpgsql as $$
+declare
+    v_timeline integer;
+    v_name     text;
+    v_locked   boolean;
+begin
+    -- Without waiting: any role can take the key. Then this transaction can't be evicted,
+    -- and nothing else is lost.
+    v_locked := pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
+    select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token;
+    if not found then
+        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, '', 0);
+    elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
+        perform {{schema}}.reject('ZF011', p_resource, p_epoch, p_token, '', 0);
+    end if;
+    return v_name;
+end $$;
+
 -- begin_check begins a guarded transaction. It bounds how long the transaction can stand in
--- the way of a newer claim, takes the lock by which eviction finds it, and rejects it if its
--- grant no longer has the fence. That only saves work: safety rests on the seal. The fence is
--- read after the lock was taken: a claim either sees this lock or is seen here.
+-- the way of a newer claim, and checks the fence. That only saves work: safety rests on the seal.
 --
 -- It returns what the seal requires, the server's id of the transaction; and the number of the
 -- backend, by which the client knows whether a pooler is in between. If p_alone it also leaves the
@@ -378,27 +398,15 @@ create function {{schema}}.begin_check(
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    v_timeline integer;
-    v_name     text;
-    v_xid      text;
-    v_done     text; -- an assignment costs less than PERFORM, which is a query
-    v_locked   boolean;
+    v_xid  text;
+    v_done text; -- an assignment costs less than PERFORM, which is a query
 begin
     v_done := set_config('lock_timeout', p_lock_ms, true) || set_config('statement_timeout', p_statement_ms, true) -- mutant: begin-check-bounds-no-wait-for-locks, begin-check-bounds-no-statement
            || set_config('idle_in_transaction_session_timeout', p_idle_ms, true) || set_config('tcp_user_timeout', p_network_ms, true); -- mutant: begin-check-bounds-no-pause
     if p_check_ms <> '0' then
         v_done := set_config('client_connection_check_interval', p_check_ms, true);
     end if;
-    -- Without waiting: any role can take the key. Then this transaction can't be evicted,
-    -- and nothing else is lost.
-    v_locked := pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
-    select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token;
-    if not found then
-        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, '', 0);
-    elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
-        perform {{schema}}.reject('ZF011', p_resource, p_epoch, p_token, '', 0);
-    end if;
-    v_done := set_config('fencekit.guarded', E'\n' || v_name || E'\n', true); -- for note_write
+    v_done := set_config('fencekit.guarded', E'\n' || {{schema}}.check_fence(p_resource, p_epoch, p_token) || E'\n', true); -- for note_write
     if current_setting('transaction_read_only') = 'on' then
         v_xid := gen_random_uuid();
         v_done := set_config('fencekit.xid', v_xid, true);
@@ -421,12 +429,9 @@ create function {{schema}}.begin_check_all(
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    n          integer := cardinality(p_resources);
-    v_answer   text;
-    v_guarded  text;
-    v_timeline integer;
-    v_name     text;
-    v_locked   boolean;
+    n         integer := cardinality(p_resources);
+    v_answer  text;
+    v_guarded text;
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n) is not true then
         raise exception 'fencekit: begin_check_all: arrays of different lengths, or null' using errcode = 'ZF007';
@@ -434,14 +439,7 @@ begin
     v_answer := {{schema}}.begin_check(p_resources[1], p_epochs[1], p_tokens[1], p_lock_ms, p_statement_ms, p_idle_ms, p_network_ms, p_check_ms, p_alone);
     v_guarded := current_setting('fencekit.guarded');
     for i in 2..n loop
-        v_locked := pg_try_advisory_xact_lock_shared(p_resources[i], (p_tokens[i] & 2147483647)::integer);
-        select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i];
-        if not found then
-            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], '', 0);
-        elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
-            perform {{schema}}.reject('ZF011', p_resources[i], p_epochs[i], p_tokens[i], '', 0);
-        end if;
-        v_guarded := v_guarded || v_name || E'\n';
+        v_guarded := v_guarded || {{schema}}.check_fence(p_resources[i], p_epochs[i], p_tokens[i]) || E'\n';
     end loop;
     perform set_config('fencekit.guarded', v_guarded, true);
     return v_answer;
@@ -579,23 +577,16 @@ create procedure {{schema}}.seal_all(
 )
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
-    n      integer := cardinality(p_resources);
-    v_done text;
+    n integer := cardinality(p_resources);
 begin
-    if pg_current_xact_id() is distinct from coalesce(p_xid, nullif(current_setting('fencekit.xid', true), '')::xid8) then
-        raise exception 'fencekit: the transaction that passed the begin check has ended' using errcode = 'ZF003';
-    end if;
-    p_xid := pg_current_xact_id();
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
         and cardinality(p_seqs) = n and cardinality(p_prevs) = n and cardinality(p_ops) = n and p_kept <@ p_resources -- mutant: keep-without-a-move
         and cardinality(p_keys) = cardinality(p_kept) and cardinality(p_requests) = cardinality(p_kept) and cardinality(p_results) = cardinality(p_kept)) is not true then
         raise exception 'fencekit: seal_all: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
-    if current_setting('synchronous_commit') not in ('on', 'remote_apply') or current_setting('client_min_messages') = 'error' then
-        perform {{schema}}.raise_durability();
-    end if;
-    for i in 1..n loop
-        if i > 1 and p_resources[i] > p_resources[i - 1] is not true then
+    call {{schema}}.seal(p_resources[1], p_epochs[1], p_tokens[1], p_holders[1], p_seqs[1], p_prevs[1], p_tx, p_ops[1], p_xid);
+    for i in 2..n loop
+        if p_resources[i] > p_resources[i - 1] is not true then
             raise exception 'fencekit: seal_all: resources not in ascending order' using errcode = 'ZF007';
         end if;
         if {{schema}}.append(p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'),
@@ -603,7 +594,6 @@ begin
             perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], convert_from(decode(p_holders[i], 'hex'), 'UTF8'), p_seqs[i]);
         end if;
     end loop;
-    v_done := set_config('fencekit.sealed', p_xid::text, true); -- for check_writes
     for i in 1..cardinality(p_kept) loop
         insert into {{schema}}.operation (resource, key, request, result, tx, at)
         values (p_kept[i], convert_from(decode(p_keys[i], 'hex'), 'UTF8'), decode(p_requests[i], 'hex'),
