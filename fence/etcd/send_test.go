@@ -302,11 +302,26 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	require.NoError(t, l.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as the cleaner's")
 }
 
+// occupy makes s wait as if Txns were under way, once none is: a key may be there before its Txn is over.
+func occupy(t *testing.T, s *sender, room int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.busy > 0 {
+			return false
+		}
+		s.room, s.busy = room, maxFlights
+		return true
+	}, etcdtest.Patience, time.Millisecond)
+}
+
 // So also if there are more than go in one Txn.
 func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
 	l := lockerOf(t, client, space(t), etcdtest.Patience)
+	l.sender.stuckAfter = time.Hour
 	queue := l.cluster.Keys.Queue("r")
 	var waiting []<-chan lease
 	for i := range 5 {
@@ -315,9 +330,7 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	}
 	kvs := awaitKeys(t, client, queue, 5)
 	changes := client.Watch(patient(t), queue, clientv3.WithPrefix(), clientv3.WithRev(kvs[4].ModRevision+1))
-	l.sender.mu.Lock()
-	l.sender.room, l.sender.busy = minKeys, maxFlights // nothing is deleted yet
-	l.sender.mu.Unlock()
+	occupy(t, l.sender, minKeys) // nothing is deleted yet
 	released := make(chan error, 1)
 	for i, w := range waiting {
 		le := etcdtest.Receive(t, w)
@@ -375,9 +388,7 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 				require.NotEmpty(t, some)
 				held = append(held, some...)
 			}
-			l.sender.mu.Lock()
-			l.sender.room, l.sender.busy = maxKeys, maxFlights // as if nothing were known yet, and others were under way
-			l.sender.mu.Unlock()
+			occupy(t, l.sender, maxKeys) // as if nothing were known yet
 			ln := &loaded{Locker: l, txns: x}
 			var waiting []<-chan lease
 			for i := range 40 {
