@@ -127,19 +127,21 @@ func collect[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) [
 	return values
 }
 
+// refuseTimeline makes a server refuse to tell its timeline.
+const refuseTimeline = `alter function pg_catalog.pg_walfile_name(pg_lsn) rename to walfile_name_of_postgres;
+	create function pg_catalog.pg_walfile_name(pg_lsn) returns text language plpgsql as $$ begin
+		raise exception 'not supported' using errcode = '0A000';
+	end $$`
+
 // Where the server refuses to say which timeline it is on, as Amazon Aurora does, everything works
 // without it, and the log says so. On a server that tells it, as after a dump and restore, each fence has to be
 // claimed anew.
 func TestCheck_GoesOnWithoutTheTimeline(t *testing.T) {
 	t.Parallel()
-	const refuse = `alter function pg_catalog.pg_walfile_name(pg_lsn) rename to walfile_name_of_postgres;
-		create function pg_catalog.pg_walfile_name(pg_lsn) returns text language plpgsql as $$ begin
-			raise exception 'not supported' using errcode = '0A000';
-		end $$`
 	const tell = `drop function pg_catalog.pg_walfile_name(pg_lsn); alter function pg_catalog.walfile_name_of_postgres(pg_lsn) rename to pg_walfile_name`
 	dsn := migrated(t)
 	admin := openPool(t, dsn)
-	mustExec(t, admin, refuse)
+	mustExec(t, admin, refuseTimeline)
 	fresh := func(log *logged) *postgres.Store { // sessions that have planned nothing yet
 		return newStore(t, openPool(t, dsn), &postgres.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	}
@@ -176,7 +178,7 @@ func TestCheck_GoesOnWithoutTheTimeline(t *testing.T) {
 	c = write(t, store, claim(t, store, grant(7, "c")), set("x", 2))
 	require.Positive(t, query[int](t, admin, timeline, resource))
 
-	mustExec(t, admin, refuse)
+	mustExec(t, admin, refuseTimeline)
 	store = fresh(&log)
 	_, err = claimOne(t.Context(), store, c.Grant)
 	requireRejected(t, err, storage.ReasonFailedOver)

@@ -225,18 +225,6 @@ func TestStore_LeavesAServerThatIsAStandby(t *testing.T) {
 	dsn := r.direct.Config().ConnString()
 	primary, standby := addressOf(t, dsn), addressOf(t, r.standby.DSN())
 	eventually(t, r.direct, "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication")
-	reads := func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
-		txn, err := store.BeginReadOnly(ctx, c)
-		if err != nil {
-			return err
-		}
-		defer txn.Rollback(ctx)
-		if err := txn.Run(ctx, statement("select 1")); err != nil {
-			return err
-		}
-		_, err = txn.Commit(ctx, nil)
-		return err
-	}
 	runs := func(op storage.Op[pgx.Tx]) func(context.Context, *postgres.Store, storage.Claim) error {
 		return func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
 			_, err := attempt(ctx, store, op, c)
@@ -263,7 +251,7 @@ func TestStore_LeavesAServerThatIsAStandby(t *testing.T) {
 		"several statements":       runs(statement("select 1; select 2")),
 		"no statement":             runs(do(func(context.Context, pgx.Tx) error { return nil })),
 		"batch":                    runs(&batch),
-		"read only":                reads,
+		"read only":                readOne,
 		"check":                    func(ctx context.Context, store *postgres.Store, _ storage.Claim) error { return store.Check(ctx) },
 	} {
 		var to atomic.Pointer[string]
@@ -291,6 +279,41 @@ func TestStore_LeavesAServerThatIsAStandby(t *testing.T) {
 		to.Store(primary)
 		require.NoError(t, use(t.Context(), store, c), name)
 	}
+}
+
+// readOne reads on the store under c.
+func readOne(ctx context.Context, store *postgres.Store, c storage.Claim) error {
+	return read(ctx, store, statement("select 1"), c)
+}
+
+// A standby's fences are those of a while ago: what only reads must neither be rejected by them, nor
+// take them for the present ones where the server doesn't tell its timeline.
+func TestReadOnly_IsRefusedByAStandby(t *testing.T) {
+	t.Parallel()
+	r := newReplicated(t)
+	dsn, standby := r.direct.Config().ConnString(), addressOf(t, r.standby.DSN())
+	onPrimary := newStore(t, r.direct, nil)
+	onStandby := newStore(t, openPool(t, dsn, func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, *standby)
+		}
+	}), nil)
+	refused := func(c storage.Claim, why string) {
+		t.Helper()
+		require.ErrorIs(t, readOne(t.Context(), onStandby, c), postgres.ErrNotReady, why)
+	}
+	replayed := func() {
+		eventually(t, r.direct, "select replay_lsn >= pg_current_wal_lsn() from pg_stat_replication")
+	}
+	c := claim(t, onPrimary, grant(5, "a"))
+	replayed()
+	refused(c, "with a timeline")
+	mustExec(t, r.direct, refuseTimeline)
+	c = claim(t, newStore(t, openPool(t, dsn), nil), grant(6, "b"))
+	replayed()
+	refused(c, "without a timeline")
+	r.delayApply(t)
+	refused(claim(t, onPrimary, grantOf("sku/2", 7)), "not replayed")
 }
 
 // failOver makes a server a standby that has received everything, and promotes it:

@@ -12,6 +12,7 @@
 --         another number of rows                 too much
 --   ZF014 another shard
 --   ZF015 an unguarded write to a protected table
+--   ZF016 a standby
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
@@ -29,14 +30,25 @@ begin
     end if;
 end $$;
 
+-- refuse_standby raises an error on a standby: its fences are those of a while ago.
+create function {{schema}}.refuse_standby() returns void
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    if pg_is_in_recovery() then
+        raise exception 'fencekit: the server is a standby' using errcode = 'ZF016';
+    end if;
+end $$;
+
 -- timeline returns the server's timeline, by which a failover is noticed; 0 if the server doesn't tell
--- it. Where a fence has one, the caller asks the server itself, without a look at the setting.
+-- it. Where a fence has one, the caller asks the server itself, without a look at the setting: that
+-- fails on a standby, as timeline does.
 create function {{schema}}.timeline() returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     if (select tells_timeline from {{schema}}.setting where one) then
         return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer;
     end if;
+    perform {{schema}}.refuse_standby();
     return 0;
 end $$;
 
@@ -94,6 +106,7 @@ language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off 
 declare
     r {{schema}}.resource;
 begin
+    perform {{schema}}.refuse_standby();
     select * into r from {{schema}}.resource where id = p_resource;
     if not found then
         raise exception 'fencekit: there is no fence with the number %: the database went back, or the number is not what claim_one returned', p_resource

@@ -23,6 +23,7 @@ const (
 	TooLarge     = "ZF013"
 	OtherShard   = "ZF014"
 	Unguarded    = "ZF015"
+	Standby      = "ZF016"
 	NoCreateRole = "ZF020"
 )
 

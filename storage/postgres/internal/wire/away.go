@@ -24,6 +24,8 @@ func inRecovery(err error) bool {
 		return false
 	}
 	switch pgErr.Code {
+	case sqlstate.Standby:
+		return true
 	case sqlstate.Unsupported: // as the check hooks of transaction_read_only and transaction_isolation say
 		return strings.HasPrefix(pgErr.Routine, "call_") && strings.HasSuffix(pgErr.Routine, "_check_hook")
 	case sqlstate.NotInState:
