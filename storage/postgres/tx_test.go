@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -36,14 +37,36 @@ func TestTx_CannotBeEndedByItsMethods(t *testing.T) {
 	holds(t, pool, "x", 1)
 }
 
-// With the connection an operation could bypass the guard.
+// With the connection an operation could bypass the guard. It gets a closed one, with the types of the real one.
 func TestTx_HidesItsConnection(t *testing.T) {
 	t.Parallel()
-	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		require.Nil(t, tx.Conn())
+	var real *pgx.Conn
+	pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) {
+		cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+			real = conn
+			conn.TypeMap().RegisterType(&pgtype.Type{Name: "fruit", OID: 1 << 20, Codec: pgtype.TextCodec{}})
+			return nil
+		}
+	})
+	store := newStore(t, pool, nil)
+	var left pgx.Tx
+	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+		left = tx
+		shown := tx.Conn()
+		require.NotSame(t, real, shown)
+		require.True(t, shown.IsClosed())
+		_, err := shown.Exec(ctx, "select 1")
+		require.ErrorContains(t, err, "conn closed")
+		require.ErrorContains(t, shown.Ping(ctx), "conn closed")
+		require.Equal(t, real.Config().ConnString(), shown.Config().ConnString())
+		_, ok := shown.TypeMap().TypeForName("fruit")
+		require.True(t, ok)
+		shown.TypeMap().RegisterType(&pgtype.Type{Name: "own", OID: 1<<20 + 1, Codec: pgtype.TextCodec{}})
+		_, ok = real.TypeMap().TypeForName("own")
+		require.False(t, ok)
 		nested, err := tx.Begin(ctx)
 		require.NoError(t, err)
-		require.Nil(t, nested.Conn())
+		require.Same(t, shown, nested.Conn())
 		require.NoError(t, nested.Commit(ctx))
 		rows, err := tx.Query(ctx, "select 1")
 		require.NoError(t, err)
@@ -63,8 +86,8 @@ func TestTx_HidesItsConnection(t *testing.T) {
 		require.Nil(t, rows.Conn())
 		rows.Close()
 		return results.Close()
-	})
-	require.NoError(t, err)
+	}))
+	require.True(t, left.Conn().IsClosed(), "also after the operation")
 }
 
 func TestTx_TakesWhatPgxHas(t *testing.T) {

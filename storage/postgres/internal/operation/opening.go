@@ -76,6 +76,8 @@ func (s *session) begin(ctx context.Context) error {
 	conn, err := s.opening.Begin(ctx, s.change)
 	s.opened(err == nil, err)
 	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.conn = conn
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
@@ -27,10 +28,11 @@ type session struct {
 	unbegun    error   // why it could not begin; nil if nothing was sent
 
 	mu     sync.Mutex
-	inUse  bool // by a call or an open result
-	spoilt bool // two goroutines used a result at a time, and one of them may still do so
-	closed bool // the operation has returned
-	ended  bool // SQL text ended the transaction
+	inUse  bool      // by a call or an open result
+	spoilt bool      // two goroutines used a result at a time, and one of them may still do so
+	closed bool      // the operation has returned
+	shown  *pgx.Conn // what Conn returns; nil before its first call
+	ended  bool      // SQL text ended the transaction
 	// conflict is the serialization failure that has aborted the transaction. It is kept
 	// because the operation may return another error, or none.
 	conflict error
@@ -80,6 +82,21 @@ func (s *session) unusable() error {
 		return s.unbegun
 	}
 	return nil
+}
+
+// closedConn returns the closed connection that stands for the real one. Once the operation has returned, the
+// types of that one may be another's to change.
+func (s *session) closedConn() *pgx.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shown == nil {
+		types := pgtype.NewMap()
+		if !s.closed {
+			types = copyTypes(s.conn.TypeMap())
+		}
+		s.shown = closedConn(s.conn.Config(), types)
+	}
+	return s.shown
 }
 
 // spoil gives the connection up: from now on it counts as in use.

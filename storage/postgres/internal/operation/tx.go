@@ -44,8 +44,9 @@ func (t *tx) Commit(context.Context) error { return errManaged }
 // Rollback is rejected with errManaged.
 func (t *tx) Rollback(context.Context) error { return errManaged }
 
-// Conn returns nil: the connection's own methods would bypass the guard.
-func (t *tx) Conn() *pgx.Conn { return nil }
+// Conn returns a closed connection that has the types and the configuration of the real one, whose own
+// methods would bypass the guard. It is the same one at each call.
+func (t *tx) Conn() *pgx.Conn { return t.closedConn() }
 
 // Begin begins a pseudo nested transaction: a savepoint.
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) { return beginSavepoint(ctx, t) }
