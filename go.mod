@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	cirello.io/pglock v1.16.1
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jedib0t/go-pretty/v6 v6.8.3

@@ -38,21 +38,64 @@ import (
 	"context"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/internal/result"
-	"github.com/fencekit/fencekit/chaos/internal/run"
-	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
+// Workload is guarded code under test, with the data that it works on: Name, Resources, Prepare,
+// Operate and Check. It is a value without state: its methods are called in different processes.
+type Workload = worker.Workload
+
+// Described is a Workload that also has Describe, which says more about an operation than its
+// Resource: its kind, and all resources that it uses.
+type Described = worker.Described
+
+// Op is one operation that a run asks for: ID, Resource, and Rand, a source of its random
+// decisions.
+type Op = worker.Op
+
+// Env is what an operation works with, in its worker process: Guard, Locker and Pool, and Do and
+// Hold, which run under a control too. Point says that the operation has reached a point.
+type Env = worker.Env
+
+// PointRead is the point at which an operation has read, and not yet written. A Workload
+// reports it by Env.Point; a run may pause or kill the worker process there.
+const PointRead = worker.PointRead
+
+// Work is what is done in one transaction of Env.Do and Hold. tokens has the token of each
+// resource; a control without tokens leaves it empty.
+type Work = worker.Work
+
+// Transact runs work in a transaction.
+type Transact = worker.Transact
+
 // ErrConfig: a Config is invalid, or the binary doesn't call this package as it must.
-var ErrConfig = workload.ErrConfig
+var ErrConfig = worker.ErrConfig
 
 // ErrWorkload: a run was not possible because of the Workload: its Prepare failed, or its
 // Operate can't run under a control.
-var ErrWorkload = workload.ErrWorkload
+var ErrWorkload = worker.ErrWorkload
 
-// ErrEnvironment: a run was not possible because a server could not be started or a fault
-// could not be reverted. It says nothing about the code under test.
-var ErrEnvironment = run.ErrEnvironment
+// Verdict is the result of a run or of a suite.
+type Verdict = check.Verdict
+
+// The verdicts.
+const (
+	Pass         = check.Pass         // every property held, and what the scenario requires happened
+	Violated     = check.Violated     // a property was violated
+	Inconclusive = check.Inconclusive // nothing was violated, and nothing is proved
+)
+
+// Fenced is the group of runs under Fencekit. The others are controls.
+const Fenced = check.Fenced
+
+// Suite is several runs, Runs, and their common Verdict, for a Reason in one sentence.
+type Suite = check.Suite
+
+// Result is one run of a Scenario by one Group, with a Seed: its Verdict and Reason, what the
+// Workload's Check said (Failed), what else was wrong with the code under test (Wrong), the
+// Findings of each property, and Counts.
+type Result = check.Run
 
 // Config says what to run. The zero value of each field means its default.
 type Config struct {
@@ -91,30 +134,10 @@ type Config struct {
 
 // Progress is how far a suite is.
 type Progress struct {
-	Run   Result // that begins or has ended
-	Ended bool   // Run has ended, and its Verdict is known
-	Done  int    // number of runs that have ended
-	Total int    // number of runs in all; with a Duration those with the first seed, which are all done
-}
-
-// internal is the Config as package run takes it.
-func (c Config) internal() (run.Config, error) {
-	if err := isRegistered(c.Workload); err != nil {
-		return run.Config{}, err
-	}
-	cfg := run.Config{
-		Scenarios: c.Scenarios, Groups: c.Groups, Seed: c.Seed, Seeds: c.Seeds, Duration: c.Duration, ScriptSeeds: c.ScriptSeeds,
-		Dir: c.Dir, Resume: c.Resume, Parallel: c.Parallel, Command: c.Command,
-	}
-	if c.Workload != nil {
-		cfg.Workload = adapter{c.Workload}
-	}
-	if c.Progress != nil {
-		cfg.Progress = func(p run.Progress) {
-			c.Progress(Progress{Run: resultOf(p.Run), Ended: p.Ended, Done: p.Done, Total: p.Total})
-		}
-	}
-	return cfg, nil
+	Run   *Result // that begins or has ended
+	Ended bool    // Run has ended, and its Verdict is known
+	Done  int     // number of runs that have ended
+	Total int     // number of runs in all; with a Duration those with the first seed, which are all done
 }
 
 // Run does the runs that cfg asks for, and returns them with their common verdict. When it
@@ -122,67 +145,8 @@ func (c Config) internal() (run.Config, error) {
 // it fails. It fails with ErrConfig if cfg is invalid, with ErrWorkload or ErrEnvironment if
 // a run was not possible, and with the cause of ctx's end.
 func Run(ctx context.Context, cfg Config) (*Suite, error) {
-	internal, err := cfg.internal()
-	if err != nil {
+	if err := isRegistered(cfg.Workload); err != nil {
 		return nil, err
 	}
-	suite, err := run.Run(ctx, internal)
-	return suiteOf(suite), err
-}
-
-// Verdict is the result of a run or of a suite.
-type Verdict string
-
-// The verdicts.
-const (
-	Pass         Verdict = Verdict(result.Pass)         // every property held, and what the scenario requires happened
-	Violated     Verdict = Verdict(result.Violated)     // a property was violated
-	Inconclusive Verdict = Verdict(result.Inconclusive) // nothing was violated, and nothing is proved
-)
-
-// Fenced is the group of runs under Fencekit. The others are controls.
-const Fenced = result.Fenced
-
-// Suite is several runs, and their common verdict. The files in Config.Dir have more.
-type Suite struct {
-	Verdict Verdict
-	Reason  string // of the verdict, one sentence with figures
-	Runs    []Result
-}
-
-// Result is one run of a scenario by one group.
-type Result struct {
-	Scenario string
-	Group    string // Fenced, or the name of a control
-	Seed     uint64
-	Faults   bool          // false: the same without faults
-	Took     time.Duration // 0 before it has ended
-	Dir      string        // of its files, below that of the suite
-	Verdict  Verdict       // empty before it has ended
-	Reason   string        // of the verdict, one sentence
-	Failed   string        // the error of the Workload's Check; empty if none
-	Wrong    string        // what else was wrong with the code under test, for example that it hung; empty if nothing
-
-	name string
-}
-
-// String names the run, as "pauses, redlock, seed 7, without faults".
-func (r Result) String() string { return r.name }
-
-func suiteOf(s *result.Suite) *Suite {
-	if s == nil {
-		return nil
-	}
-	public := &Suite{Verdict: Verdict(s.Verdict), Reason: s.Reason}
-	for i := range s.Runs {
-		public.Runs = append(public.Runs, resultOf(&s.Runs[i]))
-	}
-	return public
-}
-
-func resultOf(r *result.Run) Result {
-	return Result{
-		Scenario: r.Scenario, Group: r.Group, Seed: r.Seed, Faults: r.Faults, Took: r.Took, Dir: r.Dir,
-		Verdict: Verdict(r.Verdict), Reason: r.Reason, Failed: r.Failed, Wrong: r.Wrong, name: r.String(),
-	}
+	return run(ctx, cfg)
 }

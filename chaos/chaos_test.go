@@ -1,14 +1,13 @@
 package chaos
 
 import (
-	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/result"
-
 	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -57,7 +56,7 @@ func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
 		"nothing was called":  {nil, good, "call chaos.Main in TestMain, or chaos.Reexec first in main"},
 		"it was not given":    {[]Workload{}, good, `this binary has no workload "good": give it to chaos.Main or chaos.Reexec`},
 		"two of one name":     {[]Workload{good, namesake{good}}, good, `chaos.named and chaos.namesake are both named "good"`},
-		"the built-in's name": {[]Workload{named{"stock", good.resources}}, nil, `workload.Stock and chaos.named are both named "stock"`},
+		"the built-in's name": {[]Workload{named{"stock", good.resources}}, nil, `worker.Stock and chaos.named are both named "stock"`},
 		"another of its name": {[]Workload{good}, namesake{good}, `"good" is chaos.namesake here, and was chaos.named for chaos.Main`},
 		"no name":             {[]Workload{named{}}, named{}, "the Name of chaos.named is empty"},
 		"no resources":        {[]Workload{named{name: "good"}}, named{name: "good"}, `"good" has no Resources: name at least one`},
@@ -71,19 +70,18 @@ func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
 		})
 	}
 	register(t, good)
-	_, err := Config{Workload: named{"good", []string{"other"}}, Dir: "d"}.internal()
-	require.NoError(t, err)
+	require.NoError(t, isRegistered(named{"good", []string{"other"}}))
 }
 
 func TestComplaints_SayWhatIsWrongLineByLine(t *testing.T) {
-	r := &result.Run{Verdict: result.Violated, Reason: "why", Findings: []check.Finding{
+	r := &Result{Verdict: Violated, Reason: "why", Findings: []check.Finding{
 		{Property: "I1", Status: check.Held}, {Property: "I2", Status: check.Irrelevant},
 		{Property: "I11", Title: "it met", Status: check.Unchecked, Detail: "never met: x"},
-		{Property: "workload", Title: "passes", Status: check.Violated, Detail: "2 of it", Examples: []string{"lot 1\nlot 2", "lot 3"}},
+		{Property: "workload", Title: "passes", Status: check.Flagged, Detail: "2 of it", Examples: []string{"lot 1\nlot 2", "lot 3"}},
 	}}
 	require.Equal(t, []string{"I11 (it met): unchecked: never met: x", "workload (passes): violated: 2 of it\n    lot 1\n    lot 2\n    lot 3"}, complaints(r))
 	r.Findings = nil
 	require.Equal(t, []string{"why"}, complaints(r))
-	r.Verdict = result.Pass
+	r.Verdict = Pass
 	require.Empty(t, complaints(r))
 }

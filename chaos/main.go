@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/fencekit/fencekit/chaos/internal/worker"
-	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
@@ -24,11 +23,7 @@ var registered struct {
 // workloads that it runs beside the built-in one. In a child that was started as a worker,
 // or as a server, it runs that and never returns.
 func Reexec(workloads ...Workload) {
-	var adapted []workload.Workload
-	for _, w := range workloads {
-		adapted = append(adapted, adapter{w})
-	}
-	worker.Reexec(adapted...)
+	worker.Reexec(workloads...)
 	registered.mu.Lock()
 	defer registered.mu.Unlock()
 	registered.called, registered.workloads = true, workloads
@@ -69,7 +64,7 @@ func isRegistered(w Workload) error {
 
 // distinct returns an error if two workloads have one name, by which worker processes find them.
 func distinct(workloads []Workload) error {
-	byName := map[string]any{workload.Stock{}.Name(): workload.Stock{}}
+	byName := map[string]any{worker.Stock{}.Name(): worker.Stock{}}
 	for _, w := range workloads {
 		if other := byName[w.Name()]; other != nil {
 			return fmt.Errorf("%w: %T and %T are both named %q: worker processes find a workload by its name", ErrConfig, other, w, w.Name())

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/result"
-	"github.com/fencekit/fencekit/chaos/internal/run"
 )
 
 // Test does the runs that cfg asks for as subtests: one for each run under Fencekit,
@@ -21,7 +19,7 @@ import (
 func Test(t *testing.T, cfg Config) {
 	t.Helper()
 	if cfg.Groups == nil {
-		cfg.Groups = []string{result.Fenced}
+		cfg.Groups = []string{Fenced}
 	}
 	own := cfg.Dir == ""
 	if own {
@@ -34,15 +32,11 @@ func Test(t *testing.T, cfg Config) {
 			}
 		}
 	}
-	internal, err := cfg.internal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	suite, err := run.Run(t.Context(), internal)
+	suite, err := Run(t.Context(), cfg)
 	if suite != nil {
 		t.Cleanup(func() {
 			if !own || t.Failed() {
-				t.Logf("the report is %s", filepath.Join(cfg.Dir, result.ReportFile))
+				t.Logf("the report is %s", filepath.Join(cfg.Dir, check.ReportFile))
 			}
 		})
 	}
@@ -50,12 +44,12 @@ func Test(t *testing.T, cfg Config) {
 		t.Fatal(err)
 	}
 	for i := range suite.Runs {
-		if r := &suite.Runs[i]; r.Group == result.Fenced {
+		if r := &suite.Runs[i]; r.Group == Fenced {
 			t.Run(r.String(), func(t *testing.T) { judged(t, r) })
 		}
 	}
 	for _, c := range suite.Controls() {
-		t.Run(c.Group.Name, func(t *testing.T) {
+		t.Run(c.Name, func(t *testing.T) {
 			if doubt := c.Doubt(); doubt != "" {
 				t.Error(doubt)
 			}
@@ -64,7 +58,7 @@ func Test(t *testing.T, cfg Config) {
 }
 
 // judged fails unless a run passes.
-func judged(t *testing.T, r *result.Run) {
+func judged(t *testing.T, r *Result) {
 	t.Logf("%s: %s; %+v", r.Verdict, r.Reason, r.Counts)
 	for _, text := range complaints(r) {
 		t.Error(text)
@@ -72,8 +66,8 @@ func judged(t *testing.T, r *result.Run) {
 }
 
 // complaints say why a run doesn't pass: a text for each property, with its examples.
-func complaints(r *result.Run) (all []string) {
-	if r.Verdict == result.Pass {
+func complaints(r *Result) (all []string) {
+	if r.Verdict == Pass {
 		return nil
 	}
 	for _, f := range r.Findings {

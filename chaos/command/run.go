@@ -12,21 +12,21 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fencekit/fencekit/chaos/internal/result"
+	"github.com/fencekit/fencekit/chaos"
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/run"
-	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
 func newRun(out *cli.Output) *cobra.Command {
-	c := &run.Config{}
+	c := &chaos.Config{}
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
 		Short: "Run scenarios, and judge them",
 		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
 servers that the command starts, and judge what happened.
 
-The directory of --out gets result.json, report.html, and for each
+The directory of --out gets check.json, report.html, and for each
 run its history and what was observed. A suite that was interrupted keeps its
 finished runs, and --resume goes on with it; without a suite there, --resume
 begins one.
@@ -57,7 +57,7 @@ Exit codes:
 }
 
 // validate checks the flags, and gives --out its default.
-func validate(cmd *cobra.Command, c *run.Config) error {
+func validate(cmd *cobra.Command, c *chaos.Config) error {
 	for name, least := range map[string]bool{"seed": c.Seed >= 1, "seeds": c.Seeds >= 1, "script-seeds": c.ScriptSeeds >= 1, "parallel": c.Parallel >= 1} {
 		if !least {
 			return cli.UsageErrorf("--%s is %s, want at least 1", name, cmd.Flag(name).Value)
@@ -82,20 +82,20 @@ func validate(cmd *cobra.Command, c *run.Config) error {
 	return nil
 }
 
-func runSuite(cmd *cobra.Command, out *cli.Output, c *run.Config) error {
+func runSuite(cmd *cobra.Command, out *cli.Output, c *chaos.Config) error {
 	if err := validate(cmd, c); err != nil {
 		return err
 	}
 	stderr := cmd.ErrOrStderr()
 	c.Progress, c.Command = progress(stderr, c), commandLine(cmd)
-	suite, err := run.Run(cmd.Context(), *c)
+	suite, err := chaos.Run(cmd.Context(), *c)
 	if suite == nil {
 		return runError(err)
 	}
 	if writeErr := cli.WriteList(cmd.OutOrStdout(), out.Format, totalRows(suite)); writeErr != nil {
 		return errors.Join(outcome(suite, err), writeErr)
 	}
-	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, result.ReportFile))
+	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, check.ReportFile))
 	if cmd.Context().Err() != nil {
 		fmt.Fprintf(stderr, "The same command with --resume --out %s goes on with it.\n", quoted(c.Dir))
 	}
@@ -107,22 +107,26 @@ func runSuite(cmd *cobra.Command, out *cli.Output, c *run.Config) error {
 }
 
 // outcome is nil for a suite that passed. A violation stays one, however the suite ended.
-func outcome(suite *result.Suite, err error) error {
+func outcome(suite *chaos.Suite, err error) error {
 	switch {
-	case err == nil:
-		return byVerdict(suite)
-	case suite.Verdict == result.Violated:
+	case err != nil && suite.Verdict == chaos.Violated:
 		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("%s The suite ended early: %w", suite.Reason, err)}
+	case err != nil:
+		return runError(err)
+	case suite.Verdict == chaos.Violated:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New(suite.Reason)}
+	case suite.Verdict == chaos.Inconclusive:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New(suite.Reason)}
 	}
-	return runError(err)
+	return nil
 }
 
 // runError adds the exit code to an error of Run.
 func runError(err error) error {
 	switch {
-	case errors.Is(err, workload.ErrConfig):
+	case errors.Is(err, chaos.ErrConfig):
 		return cli.UsageErrorf("%w", err)
-	case errors.Is(err, run.ErrEnvironment):
+	case errors.Is(err, chaos.ErrEnvironment):
 		return cli.NotReady(err)
 	}
 	return err
@@ -130,12 +134,18 @@ func runError(err error) error {
 
 // progress returns what shows the progress of "chaos run": what is going to be done, and a line
 // for each run that has ended.
-func progress(w io.Writer, c *run.Config) func(run.Progress) {
+func progress(w io.Writer, c *chaos.Config) func(chaos.Progress) {
 	begun := false
-	return func(now run.Progress) {
+	return func(now chaos.Progress) {
 		if !begun {
 			begun = true
-			fmt.Fprintln(w, plan(c, now.Total-now.Done))
+			left := now.Total - now.Done
+			about := (time.Duration((left+c.Parallel-1)/c.Parallel) * run.Usual).Round(time.Second)
+			fmt.Fprintf(w, "%d runs of about %v, %d at a time: about %v.", left, run.Usual, c.Parallel, about)
+			if c.Duration > 0 {
+				fmt.Fprintf(w, " These have the first seed and are all done, however long that takes; others begin until %v have passed.", c.Duration)
+			}
+			fmt.Fprintln(w)
 		}
 		if now.Ended {
 			fmt.Fprintln(w, runLine(now))
@@ -143,47 +153,28 @@ func progress(w io.Writer, c *run.Config) func(run.Progress) {
 	}
 }
 
-// plan says what so many runs that are left will take.
-func plan(c *run.Config, left int) string {
-	parallel := max(c.Parallel, 1)
-	about := (time.Duration((left+parallel-1)/parallel) * run.UsualRun).Round(time.Second)
-	text := fmt.Sprintf("%d runs of about %v, %d at a time: about %v.", left, run.UsualRun, parallel, about)
-	if c.Duration > 0 {
-		text += fmt.Sprintf(" These have the first seed and are all done, however long that takes; others begin until %v have passed.", c.Duration)
-	}
-	return text
-}
-
 // runLine is a run that has ended, as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)".
 // A run that is not as it must be has its reason.
-func runLine(now run.Progress) string {
+func runLine(now chaos.Progress) string {
 	r := now.Run
-	line := fmt.Sprintf("run %s: %s: %s (%v)", doneOf(now), verdictWord(r), r, r.Took.Round(100*time.Millisecond))
-	if r.Verdict == result.Inconclusive || r.Verdict == result.Violated && !r.Red() {
+	done := fmt.Sprintf("%d of %d", now.Done, now.Total)
+	if now.Done > now.Total { // once a Duration alone decides
+		done = fmt.Sprint(now.Done)
+	}
+	word := string(r.Verdict)
+	switch {
+	case r.Red():
+		word = "red (broke, as a control must)"
+	case r.Group != chaos.Fenced && r.Verdict == chaos.Pass && r.Faults:
+		word = "green (did not break)"
+	case r.Group != chaos.Fenced && r.Verdict == chaos.Pass:
+		word = "green (held, as it must without faults)"
+	}
+	line := fmt.Sprintf("run %s: %s: %s (%v)", done, word, r, r.Took.Round(100*time.Millisecond))
+	if r.Verdict != chaos.Pass && !r.Red() {
 		line += ": " + r.Reason
 	}
 	return line
-}
-
-// doneOf is how many runs have ended, as "3 of 12", or "13" once a Duration alone decides.
-func doneOf(now run.Progress) string {
-	if now.Done > now.Total {
-		return fmt.Sprint(now.Done)
-	}
-	return fmt.Sprintf("%d of %d", now.Done, now.Total)
-}
-
-// verdictWord calls controls red and green, and says what that means.
-func verdictWord(r *result.Run) string {
-	switch {
-	case r.Group != result.Fenced && r.Red():
-		return "red (broke, as a control must)"
-	case r.Group != result.Fenced && r.Verdict == result.Pass && r.Faults:
-		return "green (did not break)"
-	case r.Group != result.Fenced && r.Verdict == result.Pass:
-		return "green (held, as it must without faults)"
-	}
-	return string(r.Verdict)
 }
 
 // totalRow is the figures of a scenario's runs by a group: a row of "chaos run".
@@ -191,7 +182,7 @@ type totalRow struct {
 	Scenario string `json:"scenario"`
 	Group    string `json:"group"`
 	Faults   bool   `json:"faults"`
-	result.Totals
+	check.Totals
 }
 
 func (totalRow) Columns() []string {
@@ -199,43 +190,38 @@ func (totalRow) Columns() []string {
 }
 
 func (r totalRow) Cells() []string {
-	c := r.Counts
-	cells := []string{r.Scenario, r.Group, onOff(r.Faults)}
+	faults := "off"
+	if r.Faults {
+		faults = "on"
+	}
+	c, cells := r.Counts, []string{r.Scenario, r.Group, faults}
 	for _, n := range []int{r.Runs, r.Violated, r.Inconclusive, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost} {
 		cells = append(cells, strconv.Itoa(n))
 	}
-	return append(cells, p99(r.Latency), p99(r.HandOver))
+	for _, q := range []check.Quantiles{r.Latency, r.HandOver} {
+		if q.Count == 0 {
+			cells = append(cells, "") // there was nothing to measure
+		} else {
+			cells = append(cells, q.P99.Round(100*time.Microsecond).String())
+		}
+	}
+	return cells
 }
 
 // totalRows are in the order of scenarios, with Fencekit's first within each.
-func totalRows(suite *result.Suite) (rows []totalRow) {
-	runs := map[totalRow][]result.Run{}
+func totalRows(suite *chaos.Suite) (rows []totalRow) {
+	runs := map[totalRow][]chaos.Result{}
 	for _, r := range suite.Runs {
 		key := totalRow{Scenario: r.Scenario, Group: r.Group, Faults: r.Faults}
 		runs[key] = append(runs[key], r)
 	}
 	for row, all := range runs {
-		row.Totals = result.Sum(all)
+		row.Totals = check.Sum(all)
 		rows = append(rows, row)
 	}
 	order := func(r totalRow) string {
-		return fmt.Sprintf("%s %t %s %t", r.Scenario, r.Group != result.Fenced, r.Group, !r.Faults)
+		return fmt.Sprintf("%s %t %s %t", r.Scenario, r.Group != chaos.Fenced, r.Group, !r.Faults)
 	}
 	slices.SortFunc(rows, func(a, b totalRow) int { return cmp.Compare(order(a), order(b)) })
 	return rows
-}
-
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
-}
-
-// p99 is empty if there was nothing to measure.
-func p99(q result.Quantiles) string {
-	if q.Count == 0 {
-		return ""
-	}
-	return q.P99.Round(100_000).String()
 }

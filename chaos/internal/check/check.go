@@ -1,5 +1,5 @@
-// Package check checks a chaos run, property by property: by its history and by what was
-// observed of it.
+// Package check judges chaos runs: each one property by property, by its history and by what was
+// observed of it, and several together as a suite. It saves the results, and reads them again.
 //
 // # Properties
 //
@@ -7,16 +7,16 @@
 //     log, which is the order of positions, and positions have no gaps.
 //   - I2: conservation. Nothing is sold twice, nothing is oversold, and every
 //     operation decided on what the one before it left.
-//   - I3: an operation takes effect at most once: exactly once, on each of its resources, if it was acknowledged, never
-//     if it failed, and as resolved if its outcome was unknown.
-//   - I5: claims, writes and rejections as stale are linearizable as operations on a fenced
-//     register, and after a claim nothing of a lower token commits.
+//   - I3: an operation takes effect at most once: exactly once, on each of its resources, if it
+//     was acknowledged, never if it failed, and as resolved if its outcome was unknown.
+//   - I5: after a claim nothing of a lower token commits. The times of claims, writes and
+//     rejections as stale don't contradict the order of the log.
 //   - I7: every accepted token was the create revision of a lock key of its resource, and
 //     equal tokens had one lease.
-//   - I8: Fencekit's history, the workers' and the write-ahead log agree, and
+//   - I8: Fencekit's history, the data, the workers' events and the write-ahead log agree, and
 //     rejections that workers saw were recorded.
-//   - I9: after the faults end every resource makes progress within a bound, and no lock key
-//     is left when all workers have closed.
+//   - I9: after the faults end every resource makes progress, no operation takes longer than a
+//     bound, and no lock key is left when all workers have closed.
 //   - I10: no change of guarded data is without an entry of the same transaction
 //     in Fencekit's history.
 //   - I11: everything that the scenario requires happened in the run.
@@ -35,38 +35,29 @@
 // A control is checked for I2, I3, I9, run and workload alone. A workload other than the
 // built-in one is not checked for I2, I3 and I10: only the workload knows its data.
 //
+// # Verdicts
+//
+// A run is violated if a property was, inconclusive if it proves nothing, and passes
+// otherwise. A suite is judged by its runs under Fencekit, by whether the same faults
+// break its controls, and by whether all runs that were asked for are there.
+//
 // # What is not promised
 //
 // I5 accepts a rejection if a higher claim may have committed before it was recorded: the
-// instant of a commit can't be known from outside. It searches for an order for a bounded
-// time, after which the run is inconclusive. I8 excuses a rejection that Fencekit reports it
-// could not record.
-//
-// A Finding is about one run.
+// instant of a commit can't be known from outside. I8 excuses a rejection that Fencekit reports
+// it could not record. Quantiles of several runs are the worst of each, not those of all
+// operations.
 package check
 
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/chaos/internal/observe"
 	"github.com/fencekit/fencekit/storage"
 )
-
-// Record is what a run is checked by.
-type Record struct {
-	Fenced   bool                // by Fencekit; a control otherwise
-	Stock    bool                // the data is that of the built-in workload, so that Effects and Stocks are known
-	Progress time.Duration       // the time within which every resource has to make progress after the faults (I9)
-	Requires []string            // the hits that the scenario requires (I11)
-	Events   []history.Event     // in the order of their times
-	Observed observe.Observation // from outside
-	Workload string              // why the workload's own check failed; empty if it didn't
-	Wrong    string              // what else was wrong with the code under test, for example that it hung; empty if nothing
-}
 
 // Status is the result of a property's check.
 type Status string
@@ -74,7 +65,7 @@ type Status string
 // The statuses.
 const (
 	Held       Status = "held"
-	Violated   Status = "violated"
+	Flagged    Status = "violated"
 	Unchecked  Status = "unchecked"  // the check lacks something that it needs: the run is inconclusive
 	Irrelevant Status = "irrelevant" // the property doesn't apply to this kind of run
 )
@@ -90,74 +81,46 @@ type Finding struct {
 
 // property is one property that a run is checked for.
 type property struct {
-	name, title string
-	irrelevant  func(r *Record) string // why it doesn't apply to the run; empty if it does
-	judge       func(v *view, t *tally)
+	name, title   string
+	fenced, stock bool // it is one of Fencekit's runs alone, of the built-in workload's
+	judge         func(v *view, t *tally)
 }
 
-// properties are in the order of All.
+// properties are in the order in which they are shown.
 var properties = []property{
-	{"I1", "accepted tokens never fall, and positions have no gaps", ofFenced, tokens},
-	{"I2", "nothing is sold twice, oversold or lost", ofAnyStock, conservation},
-	{"I3", "an operation takes effect at most once, and as its outcome says", ofAnyStock, outcomes},
-	{"I5", "after a claim nothing of a lower token is accepted", ofFenced, register},
-	{"I7", "every accepted token is that of a lock key of its resource", ofFenced, provenance},
-	{"I8", "history, data, write-ahead log and workers agree", ofFenced, agreement},
-	{"I9", "after the faults end every resource makes progress, and no lock key is left", ofAny, progress},
-	{"I10", "every change of guarded data has its entry", ofFencedStock, recorded},
-	{"I11", "everything that the scenario requires happened", ofRequired, required},
-	{"I12", "a lock is granted only to the first of its queue", ofFenced, ownership},
-	{"I13", "the history verifies", ofFenced, verified},
-	{"run", "operations and processes end, as the script expects", ofAny, run},
-	{"workload", "the workload's own check passes", ofAny, workload},
+	{"I1", "accepted tokens never fall, and positions have no gaps", true, false, tokens},
+	{"I2", "nothing is sold twice, oversold or lost", false, true, conservation},
+	{"I3", "an operation takes effect at most once, and as its outcome says", false, true, outcomes},
+	{"I5", "after a claim nothing of a lower token is accepted", true, false, register},
+	{"I7", "every accepted token is that of a lock key of its resource", true, false, provenance},
+	{"I8", "history, data, write-ahead log and workers agree", true, false, agreement},
+	{"I9", "after the faults end every resource makes progress, and no lock key is left", false, false, progress},
+	{"I10", "every change of guarded data has its entry", true, true, recorded},
+	{"I11", "everything that the scenario requires happened", true, false, required},
+	{"I12", "a lock is granted only to the first of its queue", true, false, ownership},
+	{"I13", "the history verifies", true, false, verified},
+	{"run", "operations and processes end, as the script expects", false, false, said(func(r *Run) string { return r.Wrong })},
+	{"workload", "the workload's own check passes", false, false, said(func(r *Run) string { return r.Failed })},
 }
 
 // OfData are the properties of the data: those that a control can violate.
 func OfData() []string { return []string{"I2", "I3", "workload"} }
 
-// All checks a run for every property, in the order of their numbers; the workload's own
-// check comes last.
-func All(r *Record) []Finding {
-	v := newView(r)
-	findings := make([]Finding, 0, len(properties))
-	for _, p := range properties {
-		findings = append(findings, p.find(v))
-	}
-	return findings
-}
-
 func (p property) find(v *view) Finding {
-	f := Finding{Property: p.name, Title: p.title, Status: Irrelevant, Detail: p.irrelevant(v.Record)}
-	if f.Detail != "" {
-		return f
+	f := Finding{Property: p.name, Title: p.title, Status: Irrelevant}
+	switch {
+	case p.fenced && v.Group != Fenced:
+		f.Detail = "a control has no fence"
+	case p.stock && !v.Stock:
+		f.Detail = "only the workload itself knows what its operations leave in the data"
+	case p.name == "I11" && len(v.Requires) == 0:
+		f.Detail = "the scenario requires nothing"
+	default:
+		t := &tally{}
+		p.judge(v, t)
+		f.Status, f.Detail, f.Examples = t.status(), t.detail(), t.examples
 	}
-	t := &tally{}
-	p.judge(v, t)
-	f.Status, f.Detail, f.Examples = t.status(), t.detail(), t.examples
 	return f
-}
-
-func ofAny(*Record) string { return "" }
-
-func ofFenced(r *Record) string {
-	if !r.Fenced {
-		return "a control has no fence"
-	}
-	return ""
-}
-
-func ofAnyStock(r *Record) string {
-	if !r.Stock {
-		return "only the workload itself knows what its operations leave in the data"
-	}
-	return ""
-}
-
-func ofFencedStock(r *Record) string {
-	if why := ofFenced(r); why != "" {
-		return why
-	}
-	return ofAnyStock(r)
 }
 
 // maxExamples bounds the counterexamples of a finding.
@@ -191,7 +154,7 @@ func (t *tally) violate(format string, args ...any) {
 func (t *tally) status() Status {
 	switch {
 	case t.wrong > 0:
-		return Violated // also if something else could not be checked
+		return Flagged // also if something else could not be checked
 	case t.lacking != "":
 		return Unchecked
 	}
@@ -200,55 +163,35 @@ func (t *tally) status() Status {
 
 func (t *tally) detail() string {
 	switch {
-	case t.wrong == 1:
-		return "1 counterexample; " + t.looked
-	case t.wrong > 1:
-		return fmt.Sprintf("%d counterexamples; %s", t.wrong, t.looked)
+	case t.wrong > 0:
+		return count(t.wrong, "counterexample", "counterexamples") + "; " + t.looked
 	case t.lacking != "":
 		return t.lacking
 	}
 	return t.looked
 }
 
-// run reports what else is wrong with the code under test: it hung, it crashed, or it did
-// not end as the script expects.
-func run(v *view, t *tally) {
-	t.look("its processes")
-	if v.Wrong != "" {
-		t.violate("%s", v.Wrong)
-	}
-}
-
-// workload reports what the workload's own check said.
-func workload(v *view, t *tally) {
-	t.look("its own check")
-	if v.Workload != "" {
-		t.violate("%s", v.Workload)
+// said is violated if something else has said so already.
+func said(by func(*Run) string) func(*view, *tally) {
+	return func(v *view, t *tally) {
+		t.look("what the run itself found")
+		if wrong := by(v.Run); wrong != "" {
+			t.violate("%s", wrong)
+		}
 	}
 }
 
 // required checks I11. A run without everything that its scenario requires is inconclusive,
 // not violated.
 func required(v *view, t *tally) {
-	hits := Hits(v.Record)
 	for _, name := range slices.Sorted(slices.Values(v.Requires)) {
-		hit, least, _ := strings.Cut(name, atLeast)
-		if int64(hits[hit]) < max(1, number(least)) {
+		hit, text, _ := strings.Cut(name, atLeast)
+		if least, _ := strconv.Atoi(text); v.Hits[hit] < max(1, least) {
 			t.lack("required and did not happen: %s", name)
 			t.examples = append(t.examples, "did not happen: "+name)
 		}
 	}
 	t.look("all %d required hits happened", len(v.Requires))
-}
-
-func ofRequired(r *Record) string {
-	if why := ofFenced(r); why != "" {
-		return why
-	}
-	if len(r.Requires) == 0 {
-		return "the scenario requires nothing"
-	}
-	return ""
 }
 
 // Names of hits: prefixes, but for the last two.
@@ -265,31 +208,29 @@ func AtLeast(number int, hit string) string { return fmt.Sprintf("%s%s%d", hit, 
 
 const atLeast = ", at least "
 
-// Hits counts what happened in a run that a scenario may require.
-func Hits(r *Record) map[string]int {
+// hitsOf counts what happened in a run that a scenario may require.
+func hitsOf(events []history.Event) map[string]int {
 	hits := map[string]int{}
-	for _, e := range r.Events {
-		if hit := hitOf(e); hit != "" {
-			hits[hit]++
+	for _, e := range events {
+		switch {
+		case e.Kind == history.Injected:
+			kind, _, _ := strings.Cut(e.Name, " ")
+			hits[HitFault+kind]++
+		case e.Kind == history.Reached && e.Name == history.ThenPause:
+			hits[HitPaused+e.Point]++
+		case stale(e) && (e.Stage != string(storage.StageSeal) || e.Cause == ""): // else something else had ended the transaction
+			hits[HitRejected+e.Stage]++
+		case e.Kind == history.Resolved && e.Error == "" && e.Applied:
+			hits[HitResolvedApplied]++
+		case e.Kind == history.Resolved && e.Error == "":
+			hits[HitResolvedNotApplied]++
 		}
 	}
 	return hits
 }
 
-// hitOf is the hit that an event is; empty if none.
-func hitOf(e history.Event) string {
-	switch {
-	case e.Kind == history.Injected:
-		kind, _, _ := strings.Cut(e.Name, " ")
-		return HitFault + kind
-	case e.Kind == history.Reached && e.Name == history.ThenPause:
-		return HitPaused + e.Point
-	case stale(e) && (e.Stage != string(storage.StageSeal) || e.Cause == ""): // else something else had ended the transaction
-		return HitRejected + e.Stage
-	case e.Kind == history.Resolved && e.Error == "" && e.Applied:
-		return HitResolvedApplied
-	case e.Kind == history.Resolved && e.Error == "":
-		return HitResolvedNotApplied
-	}
-	return ""
+// stale reports whether e is a rejection for a higher grant: a Guard that knew that one
+// before names the lock service instead.
+func stale(e history.Event) bool {
+	return e.Kind == history.Rejected && (e.Reason == string(storage.ReasonStale) || e.Reason == string(storage.ReasonTokensWentBack))
 }

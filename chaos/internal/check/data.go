@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -11,39 +12,39 @@ import (
 // conservation checks I2: a resource's stock fell by what was sold of it, no more was sold
 // than it had, and each operation decided on what the one before it had left.
 func conservation(v *view, t *tally) {
-	t.look("%d effects on %d resources", len(v.Observed.Effects), len(v.Observed.Stocks))
-	if len(v.Observed.Stocks) == 0 {
+	t.look("%d effects on %d resources", len(v.observed.Effects), len(v.observed.Stocks))
+	if len(v.observed.Stocks) == 0 {
 		t.lack("the final stock was not observed")
 		return
 	}
 	stocked := map[string]bool{}
-	for _, stock := range v.Observed.Stocks {
+	for _, stock := range v.observed.Stocks {
 		stocked[stock.Resource] = true
-		conserve(stock, v.effects[stock.Resource], t)
+		effects := v.effects[stock.Resource]
+		for _, b := range breaks(stock.Initial, effects) {
+			e := effects[b.at]
+			t.violate("%s: operation %s (token %d) decided on %d when %d were left: updates lost before it: %d",
+				stock.Resource, e.Op, e.Token, e.Seen, b.left, b.at-b.from)
+		}
+		switch sold := sold(effects); {
+		case sold > stock.Initial:
+			t.violate("%s: %d of %d were sold", stock.Resource, sold, stock.Initial)
+		case stock.Available != stock.Initial-sold:
+			t.violate("%s: %d are left of %d after %d were sold", stock.Resource, stock.Available, stock.Initial, sold)
+		}
 	}
-	for _, e := range v.Observed.Effects {
+	for _, e := range v.observed.Effects {
 		if !stocked[e.Resource] {
 			t.violate("%s: operation %s sold %d of a resource that was never in stock", e.Resource, e.Op, e.Quantity)
 		}
 	}
 }
 
-func conserve(stock observe.Stock, effects []observe.Effect, t *tally) {
-	for _, b := range breaks(stock.Initial, effects) {
-		e := effects[b.at]
-		t.violate("%s: operation %s (token %d) decided on %d when %d were left: updates lost before it: %d",
-			stock.Resource, e.Op, e.Token, e.Seen, b.left, b.at-b.from)
-	}
-	sold := 0
+func sold(effects []observe.Effect) (sum int) {
 	for _, e := range effects {
-		sold += e.Quantity
+		sum += e.Quantity
 	}
-	if sold > stock.Initial {
-		t.violate("%s: %d of %d were sold", stock.Resource, sold, stock.Initial)
-	}
-	if stock.Available != stock.Initial-sold {
-		t.violate("%s: %d are left of %d after %d were sold", stock.Resource, stock.Available, stock.Initial, sold)
-	}
+	return sum
 }
 
 // chainBreak is an effect that doesn't follow the one before it: it decided on the stock as
@@ -56,19 +57,18 @@ type chainBreak struct {
 
 // breaks returns where the effects of a resource are no chain.
 func breaks(initial int, effects []observe.Effect) (found []chainBreak) {
-	left := make([]int, len(effects)+1) // left[i] is the stock before effect i
-	left[0] = initial
+	left := []int{initial} // left[i] is the stock before effect i
 	for i, e := range effects {
-		left[i+1] = e.Seen - e.Quantity
+		left = append(left, e.Seen-e.Quantity)
 		if e.Seen == left[i] {
 			continue
 		}
-		b := chainBreak{at: i, from: i, left: left[i]}
-		for b.from > 0 && left[b.from] != e.Seen {
-			b.from--
-		}
-		if left[b.from] != e.Seen { // the stock was never that
-			b.from = max(i-1, 0)
+		b := chainBreak{at: i, from: max(i-1, 0), left: left[i]} // if the stock was never that
+		for from := i - 1; from >= 0; from-- {
+			if left[from] == e.Seen {
+				b.from = from
+				break
+			}
 		}
 		found = append(found, b)
 	}
@@ -89,67 +89,86 @@ func lost(initial int, effects []observe.Effect) int {
 // outcomes checks I3: once on each of its resources if it was acknowledged, on none
 // if it failed, and on all or none otherwise.
 func outcomes(v *view, t *tally) {
-	t.look("%d operations with %d effects", len(v.operations), len(v.Observed.Effects))
+	t.look("%d operations with %d effects", len(v.operations), len(v.observed.Effects))
 	if len(v.broken) > 0 {
 		t.lack("the history of operations is invalid: %s", v.broken[0])
 	}
 	for _, op := range v.operations {
 		op.checkEffects(t)
-		op.checkAnswers(t)
-	}
-	for _, e := range v.Observed.Effects {
-		if v.byID[e.Op] == nil {
-			t.violate("%s: operation %s took effect and was never invoked", e.Resource, e.Op)
+		for _, answer := range op.answers {
+			if answer.Applied != op.applied() {
+				t.violate("%s was resolved as applied=%v, and applied is %v", op, answer.Applied, op.applied())
+			}
 		}
 	}
-	for _, e := range v.Events {
-		// "Not applied" may be about an earlier attempt of the operation.
-		if op := v.byID[e.Op]; e.Kind == history.Resolved && op != nil && e.Error == "" && e.Applied && !op.applied() {
-			t.violate("%s was resolved as applied and has no effect", op)
+	for _, e := range v.observed.Effects {
+		if v.byID[e.Op] == nil {
+			t.violate("%s: operation %s took effect and was never invoked", e.Resource, e.Op)
 		}
 	}
 }
 
 func (op *operation) checkEffects(t *tally) {
-	if op.end == history.Fail && op.applied() {
-		t.violate("%s failed (%s) and took effect: %v", op, op.class, op.effects)
-		return
-	}
-	if !op.applied() {
-		if op.end == history.OK {
-			t.violate("%s was acknowledged and has no effect", op)
+	switch {
+	case op.end == history.Fail && op.applied():
+		t.violate("%s failed (%s) and took effect: %v", op, op.failure, op.effects)
+	case op.end == history.OK && !op.applied():
+		t.violate("%s was acknowledged and has no effect", op)
+	case op.applied():
+		for _, r := range op.resources {
+			if n := op.effects[r]; n != 1 {
+				t.violate("%s (%s) took effect %d times on %s", op, cmp.Or(op.end, "cut off"), n, r)
+			}
 		}
-		return
-	}
-	for _, r := range op.resources {
-		if n := op.effects[r]; n != 1 {
-			t.violate("%s, %s, took effect %d times on %s", op, op.ending(), n, r)
-		}
-	}
-	for _, r := range slices.Sorted(maps.Keys(op.effects)) {
-		if !slices.Contains(op.resources, r) {
-			t.violate("%s took effect on %s, which is none of its resources", op, r)
+		for _, r := range slices.Sorted(maps.Keys(op.effects)) {
+			if !slices.Contains(op.resources, r) {
+				t.violate("%s took effect on %s, which is none of its resources", op, r)
+			}
 		}
 	}
 }
 
-func (op *operation) checkAnswers(t *tally) {
-	for _, answer := range op.answers {
-		if answer.Applied != op.applied() {
-			t.violate("%s was resolved as applied=%v, and applied is %v", op, answer.Applied, op.applied())
+// progress checks I9. In the last phase every worker does an operation on every resource, one
+// after another. A worker that never releases a resource makes progress, and the others don't:
+// so no operation may take longer than the bound.
+func progress(v *view, t *tally) {
+	used := map[string]bool{}
+	for _, op := range v.operations {
+		for _, r := range op.resources {
+			used[r] = true
 		}
 	}
-}
-
-// ending is how it ended, in words.
-func (op *operation) ending() string {
-	switch op.end {
-	case history.OK:
-		return "acknowledged"
-	case history.Unknown:
-		return "of unknown outcome"
+	t.look("%d resources, %d operations within %v of the end of the faults", len(used), len(v.operations), v.Progress)
+	reverted, final := v.phase(history.PhaseFaultsOver), v.phase(history.PhaseFinal)
+	switch {
+	case len(used) == 0 || v.Progress <= 0:
+		t.lack("there were no operations, or no bound was given")
+		return
+	case reverted == 0 || final == 0:
+		t.lack("the run didn't reach the end of its faults, or its last phase")
+		return
 	}
-	return "cut off"
+	failures := map[string]string{}
+	for _, op := range v.operations {
+		if op.ended == 0 || op.ended-max(op.invoked, reverted) >= int64(v.Progress) {
+			t.violate("%s took longer than %v: %s", op, v.Progress, cmp.Or(op.failure, "it did not end"))
+		}
+		for _, r := range op.resources {
+			switch {
+			case op.invoked < final:
+			case op.succeeded():
+				delete(used, r)
+			default:
+				failures[r] = op.failure
+			}
+		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(used)) {
+		t.violate("%s: no operation succeeded in the last phase; the last one: %s", r, cmp.Or(failures[r], "there was none"))
+	}
+	for _, key := range v.observed.Left {
+		t.violate("lock key %s was left", key)
+	}
 }
 
 // Counts are figures of a run.
@@ -164,9 +183,7 @@ type Counts struct {
 	Lost       int `json:"lost"`     // updates that another operation overwrote
 }
 
-// Count counts what happened in a run.
-func Count(r *Record) Counts {
-	v := newView(r)
+func (v *view) counts() Counts {
 	c := Counts{Operations: len(v.operations)}
 	for _, op := range v.operations {
 		switch op.outcome() {
@@ -178,7 +195,7 @@ func Count(r *Record) Counts {
 			c.Unknown++
 		}
 	}
-	for _, e := range r.Events {
+	for _, e := range v.events {
 		switch e.Kind {
 		case history.Rejected:
 			c.Rejections++
@@ -186,12 +203,8 @@ func Count(r *Record) Counts {
 			c.Faults++
 		}
 	}
-	for _, stock := range r.Observed.Stocks {
-		sold := 0
-		for _, e := range v.effects[stock.Resource] {
-			sold += e.Quantity
-		}
-		c.Oversold += max(0, sold-stock.Initial)
+	for _, stock := range v.observed.Stocks {
+		c.Oversold += max(0, sold(v.effects[stock.Resource])-stock.Initial)
 		c.Lost += lost(stock.Initial, v.effects[stock.Resource])
 	}
 	return c

@@ -1,15 +1,12 @@
-package check_test
+package check
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
-	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
@@ -73,7 +70,7 @@ func (c *simulation) tryClaim(op string, l *lock) {
 		c.rejected(op, l, "claim")
 		return
 	}
-	c.claimed(l)
+	c.commit(c.move(l, "c"))
 }
 
 // rejected has a process record a rejection, and then the end of its operation.
@@ -81,7 +78,7 @@ func (c *simulation) rejected(op string, l *lock, stage string) {
 	e := c.rejection(l, stage)
 	c.steps[l.process] = []func(){
 		func() { c.record(e) },
-		func() { c.end(op, history.Fail, "stale token") },
+		func() { c.end(op, history.Fail) },
 	}
 }
 
@@ -93,15 +90,15 @@ func (c *simulation) seal(op string, seen []int, locks []*lock) {
 			return
 		}
 	}
-	c.writeSeen(op, c.chance(2, "named"), seen, locks...)
+	c.write(op, c.chance(2, "named"), seen, locks...)
 	process := locks[0].process
 	if c.chance(4, "reply lost") {
 		c.add(process,
-			func() { c.end(op, history.Unknown, "unknown outcome") },
+			func() { c.end(op, history.Unknown) },
 			func() { c.record(history.Event{Kind: history.Answer, Process: process, Op: op, Applied: true}) })
 		return
 	}
-	c.add(process, func() { c.ok(op) })
+	c.add(process, func() { c.end(op, history.OK) })
 	for _, l := range locks {
 		c.add(process, func() { c.release(l) })
 	}
@@ -146,7 +143,7 @@ func (c *simulation) finish(processes, resources []string) {
 }
 
 // No run under a fence that works is flagged.
-func TestAll_HoldsForAnyGoodRun(t *testing.T) {
+func TestJudge_HoldsForAnyGoodRun(t *testing.T) {
 	processes, resources := []string{"w1", "w2", "w3"}, []string{"sku/1", "sku/2", "sku/3"}
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &simulation{made: newMade(1000, resources...), t: rt, steps: map[string][]func(){}, held: map[string]*lock{}}
@@ -154,12 +151,12 @@ func TestAll_HoldsForAnyGoodRun(t *testing.T) {
 			c.step(processes, resources)
 		}
 		c.finish(processes, resources)
-		for _, f := range check.All(&c.Record) {
-			if f.Status != check.Held && f.Status != check.Irrelevant {
+		for _, f := range c.judge() {
+			if f.Status != Held && f.Status != Irrelevant {
 				rt.Fatalf("%+v", f)
 			}
 		}
-		counts := check.Count(&c.Record)
+		counts := c.Counts
 		require.Equal(rt, counts.Operations, counts.OK+counts.Failed+counts.Unknown)
 		require.Zero(rt, counts.Lost+counts.Oversold)
 	})
@@ -169,7 +166,7 @@ func TestAll_HoldsForAnyGoodRun(t *testing.T) {
 func TestConservation_FlagsEachLostUpdate(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMade(1000, "sku/1")
-		m.Fenced = false
+		m.Group = "redlock"
 		read := map[string]int{} // what each process has read
 		stale := map[string]bool{}
 		lost := false
@@ -180,7 +177,7 @@ func TestConservation_FlagsEachLostUpdate(t *testing.T) {
 				read[p] = m.available["sku/1"]
 				continue
 			}
-			m.sell(fmt.Sprint("op", i), seen, &lock{process: p, resource: "sku/1"})
+			m.commit(m.sell(fmt.Sprint("op", i), seen, &lock{process: p, resource: "sku/1"})...)
 			lost = lost || stale[p]
 			delete(read, p)
 			delete(stale, p)
@@ -188,47 +185,11 @@ func TestConservation_FlagsEachLostUpdate(t *testing.T) {
 				stale[other] = true
 			}
 		}
-		want := check.Held
+		want := Held
 		if lost {
-			want = check.Violated
+			want = Flagged
 		}
-		for _, f := range check.All(&m.Record) {
-			if f.Property == "I2" {
-				require.Equal(rt, want, f.Status, "%+v", f)
-			}
-		}
-		require.Equal(rt, lost, check.Count(&m.Record).Lost > 0)
+		require.Equal(rt, want, m.judge()["I2"].Status)
+		require.Equal(rt, lost, m.Counts.Lost > 0)
 	})
-}
-
-// The operations that decisive leaves out make no difference to whether a history of the
-// register is linearizable.
-func TestDecisive_KeepsTheVerdict(t *testing.T) {
-	verdicts := map[porcupine.CheckResult]int{}
-	rapid.Check(t, func(rt *rapid.T) {
-		ops := []porcupine.Operation{check.Access("claim", 1, 0, 2), check.Access("claim", 2, 5, 7)}
-		for range rapid.IntRange(0, 9).Draw(rt, "operations") {
-			call := rapid.Int64Range(0, 12).Draw(rt, "call")
-			ops = append(ops, check.Access(
-				rapid.SampledFrom([]string{"claim", "write", "write", "rejection"}).Draw(rt, "action"),
-				rapid.Int64Range(1, 3).Draw(rt, "token"), call, call+rapid.Int64Range(0, 8).Draw(rt, "for")))
-		}
-		want := porcupine.CheckOperationsTimeout(check.RegisterModel, slices.Clone(ops), 0)
-		require.Equal(rt, want, porcupine.CheckOperationsTimeout(check.RegisterModel, check.Decisive(ops), 0))
-		verdicts[want]++
-	})
-	require.Len(t, verdicts, 2, "%v", verdicts)
-}
-
-// Of the writes of a grant the one that ended first counts, and the one that was
-// begun last.
-func TestDecisive_KeepsFirstAndLastWrite(t *testing.T) {
-	between := check.Access("write", 1, 4, 5)
-	for _, odd := range []porcupine.Operation{check.Access("write", 1, 0, 1), check.Access("write", 1, 8, 9)} {
-		ops := check.Decisive([]porcupine.Operation{
-			check.Access("claim", 1, 2, 3), between, odd, between, check.Access("claim", 2, 6, 7),
-		})
-		require.Len(t, ops, 4)
-		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(check.RegisterModel, ops, 0))
-	}
 }

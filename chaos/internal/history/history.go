@@ -60,10 +60,6 @@ const (
 	PhaseEnd        = "end"         // all workers have ended
 )
 
-// ClassSoldOut is the Class of an operation that failed because too little was in stock. It
-// counts as progress.
-const ClassSoldOut = "sold out"
-
 // What a process does at an armed point that it has reached, by Event.Name.
 const (
 	ThenPause = "pause"
@@ -83,7 +79,7 @@ type Event struct {
 	Op        string   `json:"op,omitempty"`        // the operation's id, unique in the run
 	Action    string   `json:"action,omitempty"`    // what it does, as "do" or "hold"
 	Resources []string `json:"resources,omitempty"` // that the operation uses
-	Class     string   `json:"class,omitempty"`     // of Error, for counting: "stale token", "40001", …
+	SoldOut   bool     `json:"sold_out,omitempty"`  // it failed because too little was in stock, which counts as progress
 	Error     string   `json:"error,omitempty"`
 	Applied   bool     `json:"applied,omitempty"`
 

@@ -18,24 +18,18 @@ import (
 type Trace struct {
 	recorder *Recorder
 
-	mu        sync.Mutex
-	events    []Event
-	listeners []*Listener
+	mu     sync.Mutex
+	events []Event
+	added  chan struct{} // closed when the next event is added
 }
 
 // NewTrace returns a Trace that writes to a history.
-func NewTrace(recorder *Recorder) *Trace { return &Trace{recorder: recorder} }
+func NewTrace(recorder *Recorder) *Trace {
+	return &Trace{recorder: recorder, added: make(chan struct{})}
+}
 
 // Err is why events are missing in the history; nil if none is.
 func (t *Trace) Err() error { return t.recorder.Err() }
-
-// Listener waits for certain events.
-type Listener struct {
-	trace *Trace
-	wants func(Event) bool
-	heard chan struct{} // has a token when queue is not empty
-	queue []Event
-}
 
 // Record adds an event of the run itself, with the present time.
 func (t *Trace) Record(e Event) {
@@ -52,61 +46,44 @@ func (t *Trace) Add(e Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.events = append(t.events, e)
-	for _, l := range t.listeners {
-		if l.wants(e) {
-			l.queue = append(l.queue, e)
-			l.wake()
-		}
-	}
+	close(t.added)
+	t.added = make(chan struct{})
 }
 
 // Phase records that the run enters a phase.
 func (t *Trace) Phase(name string) { t.Record(Event{Kind: Phase, Name: name}) }
 
-// Listen queues the events for which wants is true, from now on, until Stop.
+// Listener finds certain events.
+type Listener struct {
+	trace *Trace
+	wants func(Event) bool
+	seen  int // number of events that it has looked at
+}
+
+// Listen returns a Listener for the events for which wants is true, from now on.
 func (t *Trace) Listen(wants func(Event) bool) *Listener {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := &Listener{trace: t, wants: wants, heard: make(chan struct{}, 1)}
-	t.listeners = append(t.listeners, l)
-	return l
+	return &Listener{t, wants, len(t.events)}
 }
 
-// Stop ends listening.
-func (l *Listener) Stop() {
-	l.trace.mu.Lock()
-	defer l.trace.mu.Unlock()
-	l.trace.listeners = slices.DeleteFunc(l.trace.listeners, func(other *Listener) bool { return other == l })
-}
-
-// Next returns the next event of the queue, and waits if it is empty.
+// Next returns the next event, and waits until there is one.
 func (l *Listener) Next(ctx context.Context) (Event, error) {
-	select {
-	case <-l.heard:
-	case <-ctx.Done():
-		return Event{}, context.Cause(ctx)
-	}
-	l.trace.mu.Lock()
-	defer l.trace.mu.Unlock()
-	e := l.queue[0]
-	l.queue = l.queue[1:]
-	if len(l.queue) > 0 {
-		l.wake()
-	}
-	return e, nil
-}
-
-// Any reports whether Next would return an event at once.
-func (l *Listener) Any() bool {
-	l.trace.mu.Lock()
-	defer l.trace.mu.Unlock()
-	return len(l.queue) > 0
-}
-
-func (l *Listener) wake() {
-	select {
-	case l.heard <- struct{}{}:
-	default:
+	for {
+		l.trace.mu.Lock()
+		events, added := l.trace.events, l.trace.added
+		l.trace.mu.Unlock()
+		for l.seen < len(events) {
+			l.seen++
+			if e := events[l.seen-1]; l.wants(e) {
+				return e, nil
+			}
+		}
+		select {
+		case <-added:
+		case <-ctx.Done():
+			return Event{}, context.Cause(ctx)
+		}
 	}
 }
 
@@ -118,9 +95,6 @@ func (t *Trace) Events() []Event {
 	slices.SortStableFunc(events, func(a, b Event) int { return int(min(max(a.At-b.At, -1), 1)) })
 	return events
 }
-
-// MaxLine bounds one line of a history, in bytes.
-const MaxLine = 1 << 20
 
 // Recorder writes events, each in one piece: a process that is killed leaves only whole
 // ones. Its methods may be called concurrently.
@@ -171,9 +145,6 @@ func Read(in io.Reader, take func(Event) error) error {
 		}
 		if err != nil {
 			return fmt.Errorf("history: line %d: %w", number, err)
-		}
-		if len(line) > MaxLine {
-			return fmt.Errorf("history: line %d is longer than %d bytes: this is no history", number, MaxLine)
 		}
 		var e Event
 		if err := json.Unmarshal(line, &e); err != nil {

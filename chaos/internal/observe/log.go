@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -46,7 +45,7 @@ func (l *walLog) connected(ctx context.Context, f func(*pgx.Conn) error) error {
 }
 
 // readCommits returns the transactions that have committed since the slot was created, in the
-// order of the log, without those that changed no row. It first marks the end in the log, so
+// order of the log, without those that changed no guarded table. It first marks the end in the log, so
 // it returns everything that was acknowledged before the call. It may be called again.
 func (l *walLog) readCommits(ctx context.Context) (commits []Commit, err error) {
 	err = l.connected(ctx, func(conn *pgx.Conn) error {
@@ -86,20 +85,35 @@ func (l *walLog) across(ctx context.Context, replace func(context.Context) error
 }
 
 // read decodes the log up to the mark. It only peeks, so it can be repeated.
-func (l *walLog) read(ctx context.Context, conn *pgx.Conn, end string) ([]Commit, error) {
-	rows, err := conn.Query(ctx, "select data from pg_logical_slot_peek_changes($1, null, null, 'include-xids', '1')", l.slot)
+func (l *walLog) read(ctx context.Context, conn *pgx.Conn, end string) (commits []Commit, err error) {
+	rows, err := conn.Query(ctx, "select xid::text::bigint, data from pg_logical_slot_peek_changes($1, null, null)", l.slot)
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{end: end}
+	var xid uint64
 	var line string
-	if _, err := pgx.ForEachRow(rows, []any{&line}, func() error { return d.take(line) }); err != nil {
-		return nil, err
+	ended := false
+	_, err = pgx.ForEachRow(rows, []any{&xid, &line}, func() error {
+		switch word, _, _ := strings.Cut(line, " "); word {
+		case "BEGIN", "COMMIT":
+			return nil
+		case "message:":
+			ended = ended || strings.HasSuffix(line, "content:"+end)
+			return nil
+		}
+		changes, err := parse(line)
+		if n := len(commits); len(changes) > 0 && (n == 0 || commits[n-1].XID != xid) {
+			commits = append(commits, Commit{XID: xid})
+		}
+		if n := len(commits); len(changes) > 0 {
+			commits[n-1].Changes = append(commits[n-1].Changes, changes...)
+		}
+		return err
+	})
+	if err == nil && !ended {
+		err = errors.New("the log ends before the mark at its end")
 	}
-	if !d.ended {
-		return nil, errors.New("the log ends before the mark at its end")
-	}
-	return d.commits, nil
+	return commits, err
 }
 
 // close drops the slot.
@@ -114,107 +128,53 @@ func (l *walLog) close(ctx context.Context) error {
 	return nil
 }
 
-// decoder makes commits from the lines that test_decoding prints, in the order of the
-// commits.
-type decoder struct {
-	end     string // content of the message that marks the end
-	ended   bool
-	commits []Commit
-	open    *Commit
-}
-
-func (d *decoder) take(line string) error {
-	switch word, rest, _ := strings.Cut(line, " "); word {
-	case "BEGIN":
-		xid, err := strconv.ParseUint(rest, 10, 32)
-		if err != nil || d.open != nil {
-			return fmt.Errorf("an unexpected beginning of a transaction: %q", line)
-		}
-		d.open = &Commit{XID: xid}
-	case "COMMIT":
-		if d.open == nil || rest != strconv.FormatUint(d.open.XID, 10) {
-			return fmt.Errorf("the end of another transaction: %q", line)
-		}
-		if len(d.open.Changes) > 0 {
-			d.commits = append(d.commits, *d.open)
-		}
-		d.open = nil
-	case "message:":
-		d.ended = d.ended || strings.HasSuffix(line, "content:"+d.end)
-	default:
-		if d.open == nil {
-			return fmt.Errorf("a change outside a transaction: %q", line)
-		}
-		changes, err := parseChanges(line)
-		if err != nil {
-			return err
-		}
-		d.open.Changes = append(d.open.Changes, changes...)
-	}
-	return nil
-}
-
-// A change as PostgreSQL's test_decoding prints it:
+// parse parses a change as PostgreSQL's test_decoding prints it, of one table, or of all tables
+// of a TRUNCATE:
 //
-//	table public.t: UPDATE: old-key: id[integer]:1 new-tuple: id[integer]:2 name[text]:'it''s'
+//	table chaos.orders: INSERT: id[bigint]:1 op[text]:'it''s'
 //
-// Identifiers and types are quoted as in SQL where necessary; literals double their quotes,
-// and backslashes are ordinary characters.
-const identifier = `(?:"(?:[^"]|"")*"|[a-z0-9_]+)`
-
-var (
-	changeLine = regexp.MustCompile(`(?s)^table (` + identifier + `\.` + identifier + `(?:, ` + identifier + `\.` + identifier + `)*): (INSERT|UPDATE|DELETE|TRUNCATE):(.*)$`)
-	tableName  = regexp.MustCompile(`(` + identifier + `)\.(` + identifier + `)`)
-	// A column: its name, its type in brackets, as [character varying(3)[]], and its value.
-	column = regexp.MustCompile(`(?s)^ (` + identifier + `)\[(?:[^\[\]"]|"(?:[^"]|"")*"|\[[^\]]*\])*\]:(B?'(?:[^']|'')*'|[^' ][^ ]*)`)
-)
-
-// parseChanges parses the line of a change: of one table, or of all tables of a TRUNCATE.
-func parseChanges(text string) (changes []Change, err error) {
-	parts := changeLine.FindStringSubmatch(text)
-	if parts == nil {
-		return nil, fmt.Errorf("no change of a table: %q", text)
+// Literals double their quotes, and backslashes are ordinary characters. Other tables than the
+// guarded ones are left out.
+func parse(line string) (changes []Change, err error) {
+	rest, ok := strings.CutPrefix(line, "table ")
+	tables, rest, cut := strings.Cut(rest, ": ")
+	action, columns, colon := strings.Cut(rest, ":")
+	if !ok || !cut || !colon {
+		return nil, fmt.Errorf("no change of a table: %q", line)
 	}
-	change := Change{Action: strings.ToLower(parts[2])}
-	if change.Action != "truncate" { // which has options
-		if change.Row, err = parseRow(parts[3]); err != nil {
-			return nil, fmt.Errorf("%w of %q", err, text)
+	for table := range strings.SplitSeq(tables, ", ") {
+		if table != TableHistory && table != TableStock && table != TableOrders {
+			continue
 		}
-	}
-	for _, table := range tableName.FindAllStringSubmatch(parts[1], -1) {
-		change.Table = unquoted(table[1], `"`) + "." + unquoted(table[2], `"`)
+		change := Change{Table: table, Action: action}
+		if action != "TRUNCATE" { // which has options
+			if change.Row, err = parseRow(columns); err != nil {
+				return nil, fmt.Errorf("%w of %q", err, line)
+			}
+		}
 		changes = append(changes, change)
 	}
 	return changes, nil
 }
 
-// parseRow parses the columns of a change, without NULLs and without large values that didn't
-// change and are not printed; of an update those of the new row. nil if there are none.
+// column is a column of a change: its name, its type in brackets, and its value.
+var column = regexp.MustCompile(`(?s)^ ([a-z_]+)\[[^\]]*\]:('(?:[^']|'')*'|[^' ][^ ]*)`)
+
 func parseRow(text string) (map[string]string, error) {
-	if text == " (no-tuple-data)" {
-		return nil, nil
-	}
 	row := map[string]string{}
-	for text = strings.TrimPrefix(text, " old-key:"); text != ""; {
-		if rest, ok := strings.CutPrefix(text, " new-tuple:"); ok {
-			clear(row)
-			text = rest
-			continue
-		}
+	for text != "" {
 		parts := column.FindStringSubmatch(text)
 		if parts == nil {
 			return nil, fmt.Errorf("no column at %q", text)
 		}
 		text = text[len(parts[0]):]
-		if value := parts[2]; value != "null" && value != "unchanged-toast-datum" {
-			row[unquoted(parts[1], `"`)] = unquoted(strings.TrimPrefix(value, "B'"), "'")
+		value, literal := strings.CutPrefix(parts[2], "'")
+		if literal {
+			value = strings.ReplaceAll(strings.TrimSuffix(value, "'"), "''", "'")
+		}
+		if literal || value != "null" {
+			row[parts[1]] = value
 		}
 	}
 	return row, nil
-}
-
-// unquoted is a name or a literal without its quotes.
-func unquoted(text, quote string) string {
-	text = strings.TrimSuffix(strings.TrimPrefix(text, quote), quote)
-	return strings.ReplaceAll(text, quote+quote, quote)
 }

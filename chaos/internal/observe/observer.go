@@ -1,6 +1,6 @@
 // Package observe observes a chaos run without Fencekit under test: the holders of lock
-// keys by a watch of etcd, the order of commits by PostgreSQL's logical decoding, and the
-// data at the end.
+// keys by a watch of etcd, the order of commits by PostgreSQL's logical decoding, and at the end
+// what only the tables tell.
 //
 // # Model
 //
@@ -17,6 +17,7 @@ package observe
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -28,18 +29,155 @@ import (
 	"github.com/fencekit/fencekit/audit"
 )
 
+// Observation is what was observed of a run from outside.
+type Observation struct {
+	Locks      Locks       `json:"locks"`
+	Commits    []Commit    `json:"commits"`    // in the order of the write-ahead log
+	Rejections []Rejection `json:"rejections"` // as Fencekit recorded them
+	Stocks     []Stock     `json:"stocks"`     // at the end
+	Left       []string    `json:"left"`       // lock keys that still exist when all workers have closed
+	// Verified is what audit.Database.Verify says of Fencekit's history; nil if there is none.
+	Verified *audit.Report `json:"verified"`
+
+	// What Commits say, in their order; see Read.
+	Entries []Entry  `json:"-"`
+	Effects []Effect `json:"-"`
+}
+
+// Locks is what a watch of the lock keys has shown.
+type Locks struct {
+	Events []LockEvent `json:"events"` // in the order of revisions
+	Gap    string      `json:"gap"`    // why events may be missing; empty if none is
+}
+
+// LockEvent is a lock key that was created, written again, or deleted.
+type LockEvent struct {
+	At       int64  `json:"at"` // when the observer saw it: ns of the machine's monotonic clock
+	Resource string `json:"resource"`
+	Revision int64  `json:"revision"` // of this event
+	Created  int64  `json:"created"`  // create revision of the key: the token
+	Lease    int64  `json:"lease"`    // of the key, unless deleted; 0 if it has none
+	Holder   string `json:"holder"`   // in the key's value, unless deleted; empty if it has none
+	Gone     bool   `json:"gone"`     // deleted
+}
+
+// Commit is one transaction in the write-ahead log that changed guarded tables.
+type Commit struct {
+	XID     uint64   `json:"xid"` // without its epoch: 32 bits
+	Changes []Change `json:"changes"`
+}
+
+// Change is one row of a guarded table that a transaction changed.
+type Change struct {
+	Table  string            `json:"table"`  // TableHistory, TableStock or TableOrders
+	Action string            `json:"action"` // INSERT, UPDATE, DELETE or TRUNCATE
+	Row    map[string]string `json:"row"`    // new values by column, without NULLs; of a deleted row its key
+}
+
+// The guarded tables: Fencekit's own history, and the data of the built-in workload.
+const (
+	TableHistory = "fence.history"
+	TableStock   = "chaos.stock"
+	TableOrders  = "chaos.orders"
+)
+
+// Entry is one position in Fencekit's history of a resource.
+type Entry struct {
+	Resource     string
+	Seq          int64
+	Kind         string // claim, write or void
+	Epoch, Token int64
+	Holder       string
+	Ops          []string // ids of a write's operations
+	Commit       int      // number of its transaction in Commits
+}
+
+// Effect is the row that one operation inserted for one resource.
+type Effect struct {
+	Op, Resource string
+	Token        int64 // under which it was written; 0 if there was none
+	Quantity     int
+	Seen         int // the stock that the operation decided on
+	Commit       int // number of its transaction in Commits
+}
+
+// Rejection is a kind of rejection that Fencekit recorded.
+type Rejection struct {
+	Resource string `json:"resource"`
+	Reason   string `json:"reason"`
+	Stage    string `json:"stage"`
+	Token    int64  `json:"token"`
+	Holder   string `json:"holder"`
+	Current  int64  `json:"current"` // token that held the fence
+	Count    int64  `json:"count"`
+}
+
+// Stock is the stock of a resource.
+type Stock struct {
+	Resource  string `json:"resource"`
+	Initial   int    `json:"initial"`
+	Available int    `json:"available"`
+}
+
+// kinds are those of entries, as the history abbreviates them.
+var kinds = map[string]string{"c": "claim", "w": "write", "v": "void"}
+
+// Read sets Entries and Effects by Commits.
+func (o *Observation) Read() {
+	o.Entries, o.Effects = nil, nil
+	claims := map[[2]string]Entry{} // by resource and position, as other entries name them
+	for n, c := range o.Commits {
+		for _, change := range c.Changes {
+			row := change.Row
+			switch {
+			case change.Action != "INSERT":
+			case change.Table == TableHistory:
+				if row["kind"] == "c" {
+					claims[[2]string{row["resource"], row["seq"]}] = Entry{
+						Resource: row["name"], Epoch: number(row["epoch"]), Token: number(row["token"]), Holder: row["holder"],
+					}
+				}
+				e := claims[[2]string{row["resource"], row["claim"]}]
+				e.Seq, e.Kind, e.Ops, e.Commit = number(row["seq"]), kinds[row["kind"]], idsIn(row["ops"]), n
+				o.Entries = append(o.Entries, e)
+			case change.Table == TableOrders:
+				o.Effects = append(o.Effects, Effect{
+					Op: row["op"], Resource: row["resource"], Token: number(row["token"]),
+					Quantity: int(number(row["quantity"])), Seen: int(number(row["seen"])), Commit: n,
+				})
+			}
+		}
+	}
+}
+
+// number parses a number; it returns 0, which is never valid, for anything else.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// idsIn are the ids of the operations that an entry names.
+func idsIn(ops string) (ids []string) {
+	var all []struct{ ID string }
+	_ = json.Unmarshal([]byte(ops), &all) // claims and voids have none
+	for _, op := range all {
+		if op.ID != "" {
+			ids = append(ids, op.ID)
+		}
+	}
+	return ids
+}
+
 // Observer observes one run.
 type Observer struct {
-	client  *clientv3.Client
-	prefix  string
 	dsn     string
 	watcher *watcher
 	log     *walLog
 }
 
 // Start begins to observe the locks under the prefix of a lock service's Config, and a
-// database that has its tables. It returns when no later change can be missed. No fault of the run may cut off client and dsn. The caller must
-// call Finish, even if the run fails.
+// database that has its tables. It returns when no later change can be missed. No fault of the
+// run may cut off client and dsn. The caller must call Finish, even if the run fails.
 func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*Observer, error) {
 	watcher, err := watch(ctx, client, prefix)
 	if err != nil {
@@ -50,7 +188,7 @@ func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*O
 		watcher.close(ctx)
 		return nil, err
 	}
-	return &Observer{client, prefix, dsn, watcher, log}, nil
+	return &Observer{dsn, watcher, log}, nil
 }
 
 // Across calls replace, which replaces the database's server by another one that has all that was
@@ -65,155 +203,57 @@ func (o *Observer) Across(ctx context.Context, replace func(context.Context) err
 // once.
 func (o *Observer) Finish(ctx context.Context) (Observation, error) {
 	seen := Observation{Locks: o.watcher.close(ctx)}
-	var errs [5]error
-	seen.Left, errs[0] = LeftKeys(ctx, o.client, o.prefix)
-	errs[1] = o.readData(ctx, &seen)
-	seen.Commits, errs[2] = o.log.readCommits(ctx)
-	errs[3] = o.log.close(ctx)
-	seen.Verified, errs[4] = verify(ctx, o.dsn)
-	err := errors.Join(errs[:]...)
-	if err == nil {
-		err = seen.attribute()
-	}
-	return seen, err
+	var errs [4]error
+	seen.Left, errs[0] = o.watcher.left(ctx)
+	seen.Commits, errs[1] = o.log.readCommits(ctx)
+	errs[2] = o.log.close(ctx)
+	errs[3] = o.readTables(ctx, &seen)
+	seen.Read()
+	return seen, errors.Join(errs[:]...)
 }
 
-// readData reads all tables in one snapshot.
-func (o *Observer) readData(ctx context.Context, seen *Observation) error {
-	conn, err := pgx.Connect(ctx, o.dsn)
+// readTables reads what the write-ahead log doesn't tell, and has audit.Database.Verify judge
+// Fencekit's history.
+func (o *Observer) readTables(ctx context.Context, seen *Observation) error {
+	pool, err := pgxpool.New(ctx, o.dsn)
 	if err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
-		if seen.Entries, seen.Rejections, err = readHistory(ctx, tx); err == nil {
-			seen.Effects, seen.Stocks, err = readStock(ctx, tx)
-		}
+	defer pool.Close()
+	seen.Stocks, err = readTable[Stock](ctx, pool, TableStock, "select resource, initial, available from chaos.stock order by resource")
+	if err != nil {
 		return err
-	})
-	return errors.Join(err, conn.Close(ctx))
-}
-
-// attribute sets the transaction that wrote each effect. A row's own xmin can't be used:
-// after a savepoint it is the id of a subtransaction.
-func (o *Observation) attribute() error {
-	writers := map[int64]uint64{}
-	for _, c := range o.Commits {
-		for _, change := range c.Changes {
-			if change.Table != ordersTable || change.Action != "insert" {
-				continue
-			}
-			order, err := strconv.ParseInt(change.Row["id"], 10, 64)
-			if err != nil {
-				return fmt.Errorf("observe: an order without its id in transaction %d: %w", c.XID, err)
-			}
-			writers[order] = c.XID
-		}
 	}
-	for i := range o.Effects {
-		o.Effects[i].XID = writers[o.Effects[i].Order]
+	seen.Rejections, err = readTable[Rejection](ctx, pool, "fence.rejection",
+		"select resource, reason, stage, token, holder, current_token, count from fence.rejection order by resource, id")
+	if there, existsErr := exists(ctx, pool, TableHistory); !there || err != nil {
+		return errors.Join(err, existsErr)
 	}
-	return nil
-}
-
-// querier is a connection, a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// ordersTable has a row for each effect of the built-in workload.
-const ordersTable = "public.orders"
-
-// Transaction ids are read without their epoch, as the write-ahead log has them.
-const (
-	entriesSQL = `
-select coalesce(r.name, '#' || e.resource), e.seq, case e.kind when 'c' then 'claim' when 'w' then 'write' else 'void' end,
-       coalesce(c.epoch, 0), coalesce(c.token, 0), coalesce(c.holder, ''),
-       (e.xid::text::numeric % 4294967296)::bigint,
-       array(select op ->> 'id' from json_array_elements(e.ops) with ordinality o(op, n) where op ->> 'id' is not null order by n)
-  from fence.history e left join fence.resource r on r.id = e.resource
-  left join fence.history c on c.resource = e.resource and c.seq = e.claim and c.kind = 'c'
- order by 1, e.seq`
-	rejectionsSQL = `
-select resource, reason, stage, token, holder, current_token, count
-  from fence.rejection order by resource, id`
-	effectsSQL = "select id, op, resource, token, quantity, seen from " + ordersTable + " order by id"
-	stocksSQL  = "select resource, initial, available from public.stock order by resource"
-)
-
-// readHistory reads Fencekit's history and rejections directly from its tables in the schema
-// fence, by resource and position. Both are empty if there is no such schema.
-func readHistory(ctx context.Context, db querier) ([]Entry, []Rejection, error) {
-	there, err := exists(ctx, db, "fence.history")
-	if err != nil || !there {
-		return nil, nil, err
-	}
-	entries, err := collect(ctx, db, "history", entriesSQL, func(row pgx.CollectableRow) (e Entry, err error) {
-		err = row.Scan(&e.Resource, &e.Seq, &e.Kind, &e.Epoch, &e.Token, &e.Holder, &e.XID, &e.Ops)
-		return e, err
-	})
+	database, err := audit.Open(pool, "")
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	rejections, err := collect(ctx, db, "rejections", rejectionsSQL, func(row pgx.CollectableRow) (r Rejection, err error) {
-		err = row.Scan(&r.Resource, &r.Reason, &r.Stage, &r.Token, &r.Holder, &r.Current, &r.Count)
-		return r, err
-	})
-	return entries, rejections, err
+	report, err := database.Verify(ctx, audit.VerifyOptions{})
+	seen.Verified = &report
+	return err
 }
 
-// readStock reads the data of the built-in workload: an Effect per order, without its XID,
-// and a Stock per resource. Both are empty if another workload ran.
-func readStock(ctx context.Context, db querier) ([]Effect, []Stock, error) {
-	there, err := exists(ctx, db, ordersTable)
-	if err != nil || !there {
-		return nil, nil, err
+// readTable reads rows as structs with as many members; none if there is no such table.
+func readTable[T any](ctx context.Context, db *pgxpool.Pool, table, sql string) ([]T, error) {
+	if there, err := exists(ctx, db, table); !there {
+		return nil, err
 	}
-	effects, err := collect(ctx, db, "orders", effectsSQL, func(row pgx.CollectableRow) (e Effect, err error) {
-		err = row.Scan(&e.Order, &e.Op, &e.Resource, &e.Token, &e.Quantity, &e.Seen)
-		return e, err
-	})
+	rows, _ := db.Query(ctx, sql) // its error is that of the rows
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
 	if err != nil {
-		return nil, nil, err
-	}
-	stocks, err := collect(ctx, db, "stock", stocksSQL, func(row pgx.CollectableRow) (s Stock, err error) {
-		err = row.Scan(&s.Resource, &s.Initial, &s.Available)
-		return s, err
-	})
-	return effects, stocks, err
-}
-
-func exists(ctx context.Context, db querier, table string) (bool, error) {
-	there, err := collect(ctx, db, table, "select to_regclass($1) is not null", pgx.RowTo[bool], table)
-	return err == nil && there[0], err
-}
-
-func collect[T any](ctx context.Context, db querier, what, sql string, scan pgx.RowToFunc[T], args ...any) ([]T, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("observe: %s: %w", what, err)
-	}
-	all, err := pgx.CollectRows(rows, scan)
-	if err != nil {
-		return nil, fmt.Errorf("observe: %s: %w", what, err)
+		return nil, fmt.Errorf("observe: %s: %w", table, err)
 	}
 	return all, nil
 }
 
-// verify has audit.Database.Verify judge Fencekit's history; nil if there is none.
-func verify(ctx context.Context, dsn string) (*audit.Report, error) {
-	pool, err := pgxpool.New(ctx, dsn)
-	if err != nil {
-		return nil, fmt.Errorf("observe: %w", err)
+func exists(ctx context.Context, db *pgxpool.Pool, table string) (there bool, err error) {
+	if err := db.QueryRow(ctx, "select to_regclass($1) is not null", table).Scan(&there); err != nil {
+		return false, fmt.Errorf("observe: %s: %w", table, err)
 	}
-	defer pool.Close()
-	there, err := exists(ctx, pool, "fence.history")
-	if err != nil || !there {
-		return nil, err
-	}
-	database, err := audit.Open(pool, "")
-	if err != nil {
-		return nil, err
-	}
-	report, err := database.Verify(ctx, audit.VerifyOptions{})
-	return &report, err
+	return there, nil
 }

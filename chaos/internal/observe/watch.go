@@ -130,13 +130,12 @@ func (w *watcher) close(ctx context.Context) Locks {
 	return w.locks
 }
 
-// LeftKeys returns the lock keys under the prefix of a lock service's Config, in order.
-func LeftKeys(ctx context.Context, client *clientv3.Client, prefix string) ([]string, error) {
-	there, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+// left returns the lock keys that exist, in order.
+func (w *watcher) left(ctx context.Context) (keys []string, err error) {
+	there, err := w.client.Get(ctx, w.prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		return nil, fmt.Errorf("observe: lock keys under %q: %w", prefix, err)
+		return nil, fmt.Errorf("observe: lock keys under %q: %w", w.prefix, err)
 	}
-	var keys []string
 	for _, kv := range there.Kvs {
 		keys = append(keys, string(kv.Key))
 	}

@@ -11,20 +11,19 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
-	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // sample is a suite made by a small simulation: workers that take a lock with a
 // time to live, read, and write what they decided, while some are paused.
 type sample struct {
-	suite *result.Suite
+	suite *check.Suite
 	trace map[string]*trace // by Dir
 }
 
-func (s *sample) load(run *result.Run) ([]history.Event, *observe.Observation, error) {
+func (s *sample) load(run *check.Run) ([]history.Event, observe.Observation, error) {
 	t := s.trace[run.Dir]
 	if t == nil {
-		return nil, nil, fs.ErrNotExist
+		return nil, observe.Observation{}, fs.ErrNotExist
 	}
 	return t.events, t.observed, nil
 }
@@ -50,15 +49,15 @@ type pause struct {
 }
 
 func newSample(command string) *sample {
-	return &sample{trace: map[string]*trace{}, suite: &result.Suite{
+	return &sample{trace: map[string]*trace{}, suite: &check.Suite{
 		Started: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC), Took: 312 * time.Second, Command: command,
 		Versions: map[string]string{"go": "go1.26.0", "etcd": "3.7.3", "postgres": "15.14", "redis": "7.0.15", "fencekit": "(devel)"},
-		Scenarios: []result.Scenario{
+		Scenarios: []check.Scenario{
 			{Name: "pause-read", Family: "pauses", Summary: "A worker is paused between read and write, for longer than its lock's time to live."},
 			{Name: "pauses", Family: "pauses", Summary: "Workers are paused by SIGSTOP for longer than their locks' time to live, at random."},
 		},
-		Groups: []result.Group{
-			{Name: result.Fenced, Title: "Fencekit"},
+		Groups: []check.Group{
+			{Name: check.Fenced, Title: "Fencekit"},
 			{Name: "redis-setnx", Title: "Redis SET NX PX", Flaw: "The holder stalls past its expiry, and then frees another's lock."},
 			{Name: "redlock", Title: "Redlock of five nodes", Flaw: "The holder stalls past the lock's validity, and nothing checks its write."},
 			{Name: "no-lock", Title: "No lock", Flaw: "Workers don't exclude each other.", RedByDesign: true},
@@ -67,20 +66,20 @@ func newSample(command string) *sample {
 }
 
 // add simulates a run, and judges it.
-func (s *sample) add(p plan) *result.Run {
-	run := result.Run{
+func (s *sample) add(p plan) *check.Run {
+	run := check.Run{
 		Scenario: p.scenario, Family: "pauses", Group: p.group, Seed: p.seed, Faults: p.faults, Started: s.suite.Started, Took: p.length,
-		Dir: fmt.Sprintf("%s/%s/seed-%d-%t", p.scenario, p.group, p.seed, p.faults), Progress: time.Minute, Stock: true, Workload: "stock", Breaks: check.OfData(),
+		Dir: fmt.Sprintf("%s/%s/seed-%d-%t", p.scenario, p.group, p.seed, p.faults), Progress: time.Minute, Stock: true, Workload: "stock",
 	}
 	for _, stop := range p.pauses {
-		run.Schedule = append(run.Schedule, result.Step{At: stop.at, For: stop.long, Fault: fmt.Sprintf("pause w%d", stop.worker)})
+		run.Schedule = append(run.Schedule, check.Step{At: stop.at, For: stop.long, Fault: fmt.Sprintf("pause w%d", stop.worker)})
 	}
 	sim := newSimulation(p)
 	sim.run()
 	run.Group = "simulated" // it has no write-ahead log and no fence of which a fenced run is asked
 	run.Judge(sim.events, sim.observed)
 	run.Group = p.group
-	s.trace[run.Dir] = &trace{&run, sim.events, &sim.observed}
+	s.trace[run.Dir] = &trace{&run, sim.events, sim.observed}
 	s.suite.Runs = append(s.suite.Runs, run)
 	return &s.suite.Runs[len(s.suite.Runs)-1]
 }
@@ -242,11 +241,11 @@ func (s *simulation) acquire(w *simWorker) {
 	s.revision += int64(1 + s.random.IntN(5))
 	l.owner, l.token, l.expires = w, s.revision, s.now+lockTTL
 	w.held, w.token = true, s.revision
-	if s.group != result.Fenced {
+	if s.group != check.Fenced {
 		w.token = 0
 	}
 	s.record(history.Event{Kind: history.Acquired, Process: w.name, Resource: w.resource, Token: w.token})
-	if s.group == result.Fenced {
+	if s.group == check.Fenced {
 		l.claimed = w.token
 		s.record(history.Event{Kind: history.Claimed, Process: w.name, Resource: w.resource, Token: w.token})
 	}
@@ -266,17 +265,17 @@ func (s *simulation) write(w *simWorker) {
 	l := s.locks[w.resource]
 	end := history.Event{Kind: history.OK, Process: w.name, Op: w.op}
 	switch {
-	case s.group == result.Fenced && w.token < l.claimed:
+	case s.group == check.Fenced && w.token < l.claimed:
 		s.record(history.Event{Kind: history.Rejected, Process: w.name, Resource: w.resource, Token: w.token, Current: l.claimed, Reason: "stale", Stage: "seal"})
-		end.Kind, end.Class, end.Error = history.Fail, "stale token", "superseded"
+		end.Kind, end.Error = history.Fail, "superseded"
 		w.held = false
 	case w.seen < w.quantity:
-		end.Kind, end.Class = history.Fail, "sold out"
+		end.Kind, end.SoldOut = history.Fail, true
 		w.busy = s.now + 20*time.Millisecond
 	default:
 		s.stock[w.resource] = w.seen - w.quantity
 		s.observed.Effects = append(s.observed.Effects, observe.Effect{
-			Order: int64(len(s.observed.Effects) + 1), Op: w.op, Resource: w.resource, Token: w.token, Quantity: w.quantity, Seen: w.seen,
+			Op: w.op, Resource: w.resource, Token: w.token, Quantity: w.quantity, Seen: w.seen,
 		})
 	}
 	s.record(end)
@@ -303,7 +302,7 @@ var realisticOnce = sync.OnceValue(realistic)
 func realistic() *sample {
 	s := newSample("fencectl chaos run --scenario pause-read --scenario pauses --seeds 4")
 	for seed := range uint64(2) {
-		for _, group := range []string{result.Fenced, "redis-setnx", "redlock", "no-lock"} {
+		for _, group := range []string{check.Fenced, "redis-setnx", "redlock", "no-lock"} {
 			for _, faults := range []bool{true, false} {
 				s.add(plan{
 					scenario: "pause-read", group: group, seed: seed, faults: faults, workers: 3, resources: []string{"sku/1"}, initial: 400,

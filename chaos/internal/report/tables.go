@@ -4,14 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
-	"maps"
-	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/result"
 )
 
 // sideBySide are the groups under the schedule of one scenario and seed.
@@ -19,7 +15,6 @@ type sideBySide struct {
 	Scenario string
 	About    string
 	Seed     uint64
-	Measure  string
 	Cells    []cell // Fencekit's first
 }
 
@@ -35,162 +30,98 @@ type cell struct {
 const maxRows = 60
 
 // rowsOf puts the groups of each scenario side by side, the example's scenario first.
-func rowsOf(suite *result.Suite, load loader, first string) ([]sideBySide, error) {
-	var rows []sideBySide
-	for _, scenario := range scenarios(suite, first) {
-		runs := oneSeed(suite, scenario)
-		if len(runs) == 0 || len(rows) == maxRows {
-			continue
+func rowsOf(suite *check.Suite, load loader, first *example) (rows []sideBySide, err error) {
+	names := scenarios(suite)
+	if first != nil {
+		names = append([]string{first.Scenario}, slices.DeleteFunc(names, func(name string) bool { return name == first.Scenario })...)
+	}
+	for _, scenario := range names[:min(len(names), maxRows)] {
+		row := sideBySide{Scenario: scenario, About: about(suite, scenario)}
+		for _, run := range oneSeed(suite, scenario) {
+			t, err := load.trace(run)
+			if err != nil {
+				return nil, err
+			}
+			c := cell{Title: title(suite, run.Group), Summary: summary(run), Class: class(run)}
+			if t != nil {
+				c.Figure = drawSmall(fmt.Sprintf("%s, %s: %s", scenario, c.Title, c.Summary), t)
+			}
+			row.Seed, row.Cells = run.Seed, append(row.Cells, c)
 		}
-		row, err := rowOf(suite, load, runs)
-		if err != nil {
-			return nil, err
+		if len(row.Cells) > 0 {
+			rows = append(rows, row)
 		}
-		rows = append(rows, row)
 	}
 	return rows, nil
 }
 
-// scenarios are the names of the scenarios that ran, first ahead of the others.
-func scenarios(suite *result.Suite, first string) []string {
-	var names []string
-	for _, s := range suite.Scenarios {
-		names = append(names, s.Name)
+// scenarios are the names of the scenarios that ran, in the order of the suite's.
+func scenarios(suite *check.Suite) (names []string) {
+	order := map[string]int{}
+	for i, s := range suite.Scenarios {
+		order[s.Name] = i
 	}
 	for _, r := range suite.Runs {
 		names = append(names, r.Scenario)
 	}
-	names = append([]string{first}, names...)
-	ran := map[string]bool{}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(order[a], order[b]), cmp.Compare(a, b)) })
+	return slices.Compact(names)
+}
+
+// oneSeed returns the runs of a scenario with faults and one seed, Fencekit's first: the seed of a
+// violation of Fencekit, or else the first one, with which all controls ran.
+func oneSeed(suite *check.Suite, scenario string) (runs []*check.Run) {
+	seed, violated := uint64(0), false
 	for _, r := range suite.Runs {
-		ran[r.Scenario] = true
-	}
-	var out []string
-	for _, name := range names {
-		if ran[name] {
-			out = append(out, name)
-			ran[name] = false
-		}
-	}
-	return out
-}
-
-// oneSeed returns the runs of a scenario with faults and the most instructive seed: one with
-// a violation of Fencekit, or else with the most controls that broke.
-func oneSeed(suite *result.Suite, scenario string) []*result.Run {
-	bySeed := map[uint64][]*result.Run{}
-	for i := range suite.Runs {
-		if r := &suite.Runs[i]; r.Scenario == scenario && r.Faults {
-			bySeed[r.Seed] = append(bySeed[r.Seed], r)
-		}
-	}
-	var best []*result.Run
-	for _, seed := range slices.Sorted(maps.Keys(bySeed)) {
-		if runs := bySeed[seed]; best == nil || shows(runs) > shows(best) {
-			best = runs
-		}
-	}
-	order := map[string]int{result.Fenced: -1}
-	for i, g := range suite.Groups {
-		if g.Name != result.Fenced {
-			order[g.Name] = i
-		}
-	}
-	slices.SortStableFunc(best, func(a, b *result.Run) int {
-		return cmp.Or(cmp.Compare(order[a.Group], order[b.Group]), cmp.Compare(a.Group, b.Group))
-	})
-	return best
-}
-
-func shows(runs []*result.Run) int {
-	points := 0
-	for _, r := range runs {
-		switch {
-		case r.Group == result.Fenced && r.Verdict == result.Violated:
-			points += 1000
-		case r.Group == result.Fenced:
-			points += 100
-		case r.Red():
-			points++
-		}
-	}
-	return points
-}
-
-func rowOf(suite *result.Suite, load loader, runs []*result.Run) (sideBySide, error) {
-	row := sideBySide{Scenario: runs[0].Scenario, About: about(suite, runs[0].Scenario), Seed: runs[0].Seed}
-	type drawn struct {
-		left, balance []level
-		from, to      int64
-	}
-	all := make([]drawn, len(runs))
-	scarce := false
-	for i, run := range runs {
-		t, err := load.trace(run)
-		if err != nil {
-			return row, err
-		}
-		if t == nil || len(t.events) == 0 {
+		if r.Scenario != scenario || !r.Faults || violated {
 			continue
 		}
-		all[i] = drawn{left: t.levels(true), balance: t.levels(false)}
-		all[i].from, all[i].to = bounds(t.events)
-		scarce = scarce || t.scarce()
-	}
-	row.Measure = measureOf(scarce)
-	for i, run := range runs {
-		c := cell{Title: title(suite, run.Group), Summary: summary(run), Class: class(run)}
-		levels := all[i].balance
-		if scarce {
-			levels = all[i].left
+		violated = r.Group == check.Fenced && r.Verdict == check.Violated
+		if violated || seed == 0 || r.Seed < seed {
+			seed = r.Seed
 		}
-		if len(levels) > 0 {
-			c.Figure = drawSmall(fmt.Sprintf("%s, %s: %s", row.Scenario, c.Title, c.Summary), levels, all[i].from, all[i].to)
-		}
-		row.Cells = append(row.Cells, c)
 	}
-	return row, nil
+	order := map[string]int{}
+	for i, g := range suite.Groups {
+		order[g.Name] = i
+	}
+	for i := range suite.Runs {
+		if r := &suite.Runs[i]; r.Scenario == scenario && r.Faults && r.Seed == seed {
+			runs = append(runs, r)
+		}
+	}
+	slices.SortStableFunc(runs, func(a, b *check.Run) int { return cmp.Compare(order[a.Group], order[b.Group]) })
+	return runs
 }
 
-// words is what became of a run, in a few words.
-func summary(r *result.Run) string {
-	if r.Verdict == result.Inconclusive {
-		return "inconclusive"
-	}
-	if r.Verdict == result.Pass && r.Group == result.Fenced {
-		return "held: 0 oversold, 0 lost"
-	}
-	if r.Verdict == result.Pass {
-		return "not broken by this seed"
-	}
-	var parts []string
-	if r.Counts.Oversold > 0 {
-		parts = append(parts, thousands(r.Counts.Oversold)+" oversold")
-	}
-	if r.Counts.Lost > 0 {
-		parts = append(parts, count(r.Counts.Lost, "update lost", "updates lost"))
-	}
+// summary is what became of a run, in a few words.
+func summary(r *check.Run) string {
+	broke := strings.Join(r.Broke(), ", ")
 	switch {
-	case r.Group != result.Fenced && !r.Red():
-		return "not broken: violated in " + strings.Join(r.Broke(), ", ") + " alone"
-	case len(parts) == 0:
-		parts = append(parts, "broke "+strings.Join(r.Broke(), ", "))
+	case r.Verdict == check.Inconclusive:
+		return "inconclusive"
+	case r.Verdict == check.Pass && r.Group == check.Fenced:
+		return "held: 0 oversold, 0 lost"
+	case r.Verdict == check.Pass:
+		return "not broken by this seed"
+	case r.Group != check.Fenced && !r.Red():
+		return "not broken: violated in " + broke + " alone"
+	case r.Counts.Oversold+r.Counts.Lost == 0:
+		return "broke " + broke
 	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("%s oversold, %s", thousands(r.Counts.Oversold), count(r.Counts.Lost, "update lost", "updates lost"))
 }
 
 // class is the CSS class of a run: a control that breaks is as expected.
-func class(r *result.Run) string {
+func class(r *check.Run) string {
 	switch {
-	case r.Verdict == result.Inconclusive:
-		return "nothing"
-	case r.Group != result.Fenced && r.Red():
+	case r.Red():
 		return "broke"
-	case r.Group != result.Fenced && r.Verdict == result.Violated:
+	case r.Verdict == check.Inconclusive, r.Verdict == check.Violated && r.Group != check.Fenced:
 		return "nothing"
-	case r.Group != result.Fenced:
+	case r.Group != check.Fenced:
 		return "green"
-	case r.Verdict == result.Violated:
+	case r.Verdict == check.Violated:
 		return "bad"
 	}
 	return "ok"
@@ -198,7 +129,7 @@ func class(r *result.Run) string {
 
 // control is a row of the table of controls.
 type control struct {
-	result.Control
+	check.ControlResult
 	Title    string
 	Broke    string // properties that its runs with faults violated
 	Oversold int
@@ -206,116 +137,68 @@ type control struct {
 	Class    string
 }
 
-func controlsOf(suite *result.Suite) []control {
-	var all []control
+func controlsOf(suite *check.Suite) (all []control) {
 	for _, c := range suite.Controls() {
-		row := control{Control: c, Title: title(suite, c.Group.Name), Class: "broke"}
+		row := control{ControlResult: c, Title: title(suite, c.Name), Class: "broke"}
+		if c.Doubt() != "" {
+			row.Class = "nothing"
+		}
 		var broke []string
-		for i := range suite.Runs {
-			if r := &suite.Runs[i]; r.Group == c.Group.Name && r.Faults {
-				row.Oversold += r.Counts.Oversold
-				row.Lost += r.Counts.Lost
+		for _, r := range suite.Runs {
+			if r.Group == c.Name && r.Faults {
+				row.Oversold, row.Lost = row.Oversold+r.Counts.Oversold, row.Lost+r.Counts.Lost
 				broke = append(broke, r.Broke()...)
 			}
 		}
 		slices.Sort(broke)
 		row.Broke = strings.Join(slices.Compact(broke), ", ")
-		if c.Doubt() != "" {
-			row.Class = "nothing"
-		}
 		all = append(all, row)
 	}
 	return all
 }
 
-// power is the probability that so many runs show a failure that a share of runs shows.
-func power(share float64, runs int) float64 { return 1 - math.Pow(1-share, float64(runs)) }
-
-// weakest is the control, not red by design, that the faults break least often; nil if there
-// is none.
-func weakest(controls []control) *control {
-	var least *control
-	for i := range controls {
-		c := &controls[i]
-		if !c.Group.RedByDesign && c.Faults.Red > 0 && (least == nil || c.Faults.Rate() < least.Faults.Rate()) {
-			least = c
-		}
-	}
-	return least
-}
-
 // property is a property's findings in all runs under Fencekit.
 type property struct {
-	Name, Title                           string
-	Held, Violated, Unchecked, Irrelevant int
-	Class                                 string
-	Detail                                string   // of the first run with the worst finding
-	Examples                              []string // counterexamples with their run, the first few
+	Name, Title string
+	Runs        map[string]int // by status
+	Class       string
+	Detail      string   // of the first run with the worst finding
+	Examples    []string // counterexamples with their run, the first few
 
-	rank int // of Detail
+	worst int // rank of Detail
 }
 
 // maxExamples bounds the counterexamples of a property.
 const maxExamples = 8
 
-// propertiesOf adds up findings, in the order of the first run.
-func propertiesOf(suite *result.Suite) []*property {
-	var all []*property
+// ranks and classes are those of findings, the worst last.
+var (
+	ranks   = []check.Status{check.Irrelevant, check.Held, check.Unchecked, check.Flagged}
+	classes = []string{"", "ok", "nothing", "bad"}
+)
+
+// propertiesOf adds up the findings of runs.
+func propertiesOf(runs []check.Run) (all []*property) {
 	byName := map[string]*property{}
-	for i := range suite.Runs {
-		r := &suite.Runs[i]
-		if r.Group != result.Fenced {
-			continue
-		}
+	for i := range runs {
+		r := &runs[i]
 		for _, f := range r.Findings {
 			p := byName[f.Property]
 			if p == nil {
-				p = &property{Name: f.Property, Title: f.Title}
+				p = &property{Name: f.Property, Title: f.Title, Runs: map[string]int{}, worst: -1}
 				byName[f.Property] = p
 				all = append(all, p)
 			}
-			p.add(r, f)
-		}
-	}
-	for _, p := range all {
-		switch {
-		case p.Violated > 0:
-			p.Class = "bad"
-		case p.Unchecked > 0:
-			p.Class = "nothing"
-		case p.Held > 0:
-			p.Class = "ok"
+			p.Runs[string(f.Status)]++
+			if rank := slices.Index(ranks, f.Status); rank > p.worst {
+				p.worst, p.Class, p.Detail = rank, classes[rank], cut(fmt.Sprintf("%s: %s", r, f.Detail))
+			}
+			for _, e := range f.Examples[:min(len(f.Examples), maxExamples-len(p.Examples))] {
+				p.Examples = append(p.Examples, cut(fmt.Sprintf("%s: %s", r, e)))
+			}
 		}
 	}
 	return all
-}
-
-func (p *property) add(r *result.Run, f check.Finding) {
-	rank := 0
-	switch f.Status {
-	case check.Held:
-		p.Held++
-		rank = 1
-	case check.Violated:
-		p.Violated++
-		rank = 3
-	case check.Irrelevant:
-		p.Irrelevant++
-	default:
-		p.Unchecked++
-		rank = 2
-	}
-	if p.Detail == "" && rank == 0 {
-		p.Detail = cut(f.Detail)
-	}
-	if rank > p.rank {
-		p.rank, p.Detail = rank, cut(fmt.Sprintf("%s: %s", r, f.Detail))
-	}
-	for _, e := range f.Examples {
-		if len(p.Examples) < maxExamples {
-			p.Examples = append(p.Examples, cut(fmt.Sprintf("%s: %s", r, e)))
-		}
-	}
 }
 
 // schedule is the faults of a scenario by a seed, and the runs of all groups with it.
@@ -330,8 +213,8 @@ type schedule struct {
 
 // runLine is one run.
 type runLine struct {
-	Group, Verdict, Class, Reason, Dir string
-	Figures                            string
+	*check.Run
+	Title, Class, Figures string
 }
 
 // How many runs, and steps of a schedule, are listed at most.
@@ -340,138 +223,76 @@ const (
 	maxSteps = 40
 )
 
-// schedulesOf lists runs by schedule, Fencekit's runs that did not pass first, and
+// schedulesOf lists runs by schedule, those that are not as they must be first, and
 // returns how many runs are left out.
-func schedulesOf(suite *result.Suite) (all []*schedule, more int) {
-	bySchedule := map[string]*schedule{}
-	listed := 0
-	for _, failed := range []bool{true, false} {
-		for i := range suite.Runs {
-			r := &suite.Runs[i]
-			if (r.Group == result.Fenced && r.Verdict != result.Pass) != failed {
-				continue
-			}
-			if listed == maxRuns {
-				more++
-				continue
-			}
-			listed++
-			s := bySchedule[sameSchedule(r)]
-			if s == nil {
-				s = scheduleOf(r)
-				bySchedule[sameSchedule(r)] = s
-				all = append(all, s)
-			}
-			s.Runs = append(s.Runs, lineOf(suite, r))
+func schedulesOf(suite *check.Suite) (all []*schedule, more int) {
+	runs := runsBy(suite, func(r *check.Run) int {
+		if r.Group == check.Fenced && r.Verdict != check.Pass {
+			return 2
 		}
+		return 1
+	})
+	bySchedule := map[string]*schedule{}
+	for _, r := range runs[:min(len(runs), maxRuns)] {
+		s := bySchedule[sameSchedule(r)]
+		if s == nil {
+			s = scheduleOf(r)
+			bySchedule[sameSchedule(r)] = s
+			all = append(all, s)
+		}
+		c := r.Counts
+		figures := count(c.Operations, "operation", "operations") + ", " + count(c.Faults, "fault", "faults")
+		for _, f := range []struct {
+			n         int
+			one, many string
+		}{{c.Rejections, "rejection", "rejections"}, {c.Unknown, "unknown", "unknown"}, {c.Oversold, "oversold", "oversold"}, {c.Lost, "update lost", "updates lost"}} {
+			if f.n > 0 {
+				figures += ", " + count(f.n, f.one, f.many)
+			}
+		}
+		s.Runs = append(s.Runs, runLine{r, title(suite, r.Group), class(r), figures})
 	}
-	return all, more
+	return all, len(runs) - min(len(runs), maxRuns)
 }
 
-func scheduleOf(r *result.Run) *schedule {
-	s := &schedule{Scenario: r.Scenario, Seed: r.Seed, Faults: r.Faults}
-	if !r.Faults {
-		s.Steps = []string{"no faults"}
+func scheduleOf(r *check.Run) *schedule {
+	s := &schedule{Scenario: r.Scenario, Seed: r.Seed, Faults: r.Faults, More: max(0, len(r.Schedule)-maxSteps)}
+	switch {
+	case !r.Faults:
+		s.Steps, s.More = []string{"no faults"}, 0
 		return s
+	case len(r.Schedule) == 0:
+		s.Steps = []string{"a script: see the run's history"}
 	}
-	for i, step := range r.Schedule {
-		if i == maxSteps {
-			s.More = len(r.Schedule) - i
-			break
-		}
-		line := fmt.Sprintf("%s %s", seconds(step.At), cut(step.Fault))
+	for _, step := range r.Schedule[:min(len(r.Schedule), maxSteps)] {
+		line := seconds(step.At) + " " + cut(step.Fault)
 		if step.For > 0 {
 			line += " for " + seconds(step.For)
 		}
 		s.Steps = append(s.Steps, line)
 	}
-	if len(s.Steps) == 0 {
-		s.Steps = []string{"a script: see the run's history"}
-	}
 	return s
-}
-
-func lineOf(suite *result.Suite, r *result.Run) runLine {
-	c := r.Counts
-	figures := []string{count(c.Operations, "operation", "operations"), count(c.Faults, "fault", "faults")}
-	for _, f := range []struct {
-		n         int
-		one, many string
-	}{{c.Rejections, "rejection", "rejections"}, {c.Unknown, "unknown", "unknown"}, {c.Oversold, "oversold", "oversold"}, {c.Lost, "update lost", "updates lost"}} {
-		if f.n > 0 {
-			figures = append(figures, count(f.n, f.one, f.many))
-		}
-	}
-	line := runLine{Group: title(suite, r.Group), Verdict: string(r.Verdict), Class: class(r), Dir: r.Dir, Figures: strings.Join(figures, ", ")}
-	if r.Verdict != result.Pass {
-		line.Reason = cut(r.Reason)
-	}
-	return line
 }
 
 // timing is the quantiles of the runs of a scenario under Fencekit.
 type timing struct {
 	Scenario string
-	Latency  result.Quantiles
-	HandOver result.Quantiles
-	Figure   template.HTML // of both
+	check.Totals
 }
 
-// timingsOf returns the timings of each scenario with faults, and of all without.
-func timingsOf(suite *result.Suite) []timing {
-	calm := "without faults"
-	runs := map[string][]result.Run{}
-	var names []string
-	for _, r := range suite.Runs {
-		name := r.Scenario
-		if !r.Faults {
-			name = calm
+// Figure draws the quantiles.
+func (t timing) Figure() template.HTML { return drawQuantiles(t) }
+
+// Both are the quantiles in the order of the table.
+func (t timing) Both() []check.Quantiles { return []check.Quantiles{t.Latency, t.HandOver} }
+
+// timingsOf returns the timings of each scenario with faults.
+func timingsOf(suite *check.Suite) (timings []timing) {
+	for _, name := range scenarios(suite) {
+		runs := slices.DeleteFunc(fencedRuns(suite), func(r check.Run) bool { return r.Scenario != name || !r.Faults })
+		if len(runs) > 0 {
+			timings = append(timings, timing{name, check.Sum(runs)})
 		}
-		if r.Group == result.Fenced {
-			runs[name] = append(runs[name], r)
-		}
-	}
-	for _, name := range append(scenarios(suite, ""), calm) {
-		if len(runs[name]) > 0 {
-			names = append(names, name)
-		}
-	}
-	longest := time.Duration(0)
-	var timings []timing
-	for _, name := range names {
-		sum := result.Sum(runs[name])
-		timings = append(timings, timing{Scenario: name, Latency: sum.Latency, HandOver: sum.HandOver})
-		longest = max(longest, sum.Latency.Max, sum.HandOver.Max)
-	}
-	for i := range timings {
-		timings[i].Figure = drawQuantiles(timings[i], longest)
 	}
 	return timings
 }
-
-// drawQuantiles draws a bar from p50 to p99 for latency and for hand-over, with a
-// mark at the maximum, from 0.1 ms on and in powers of ten.
-func drawQuantiles(t timing, longest time.Duration) template.HTML {
-	const width, height = 300, 30
-	d := newDrawing(width, height, fmt.Sprintf("%s: latency p50 %s, p99 %s; hand-over p50 %s, p99 %s", t.Scenario,
-		seconds(t.Latency.P50), seconds(t.Latency.P99), seconds(t.HandOver.P50), seconds(t.HandOver.P99)))
-	log := func(v time.Duration) float64 { return math.Log10(max(v.Seconds(), 1e-4)) }
-	x := scale{-4, math.Ceil(max(log(longest), -3)), 4, width - 4}
-	for tick := x.fromValue; tick <= x.toValue; tick++ {
-		d.line("grid", x.at(tick), 0, x.at(tick), height)
-	}
-	for i, q := range []result.Quantiles{t.Latency, t.HandOver} {
-		if q.Count == 0 {
-			continue
-		}
-		y := 5 + float64(i)*13
-		class := []string{"latency", "handover"}[i]
-		d.rect(class, x.at(log(q.P50)), y, max(2, x.at(log(q.P99))-x.at(log(q.P50))), 7, "from p50 to p99")
-		d.rect(class, x.at(log(q.P90))-0.5, y-2, 1.5, 11, "p90")
-		d.circle(class, x.at(log(q.Max)), y+3.5, 3, "the maximum")
-	}
-	return d.done()
-}
-
-// Both are the quantiles in the order of the table.
-func (t timing) Both() []result.Quantiles { return []result.Quantiles{t.Latency, t.HandOver} }

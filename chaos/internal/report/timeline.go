@@ -2,8 +2,10 @@ package report
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/storage"
@@ -27,19 +29,24 @@ type track struct {
 	down    []span // the process has ended
 	bands   []band // faults of this process
 	crosses []cross
+
+	open  map[string]bool // operations on the resource, while events are read
+	since int64           // since when it waits; 0 if it doesn't
+	held  span            // the grant that it holds; from is 0 if none
+	gone  int64           // when it ended; 0 if it runs
 }
 
 // span is a time, and the token that it was under.
 type span struct{ from, to, token int64 }
+
+// lasts is its duration as text.
+func (s span) lasts() string { return seconds(time.Duration(s.to - s.from)) }
 
 // band is a fault, from its injection until it was reverted.
 type band struct {
 	span
 	name string
 }
-
-// cross is a rejection as stale.
-type cross struct{ at, token, current int64 }
 
 // kind is the first word of a fault's name.
 func (b band) kind() string {
@@ -48,28 +55,53 @@ func (b band) kind() string {
 }
 
 // pauses reports whether the fault pauses a process.
-func (b band) pauses() bool {
-	kind := b.kind()
-	return strings.HasPrefix(kind, "pause") || strings.HasPrefix(kind, "stop")
-}
+func (b band) pauses() bool { return b.kind() == "pause" || b.kind() == "stop-the-world" }
 
-// timelineOf makes a timeline of events in the order of their times.
-func timelineOf(events []history.Event, resource string) *timeline {
-	r := &reader{timeline: &timeline{resource: resource}, tracks: map[string]*trackReader{}}
-	if len(events) == 0 {
-		return r.timeline
-	}
-	r.timeline.from, r.timeline.to = bounds(events)
-	for _, e := range events {
+// cross is a rejection as stale.
+type cross struct{ at, token, current int64 }
+
+// timelineOf makes a timeline of a run.
+func timelineOf(t *trace, resource string) *timeline {
+	last := t.events[len(t.events)-1].At
+	line := &timeline{resource: resource}
+	line.from, line.to = bounds(t.events)
+	tracks := map[string]*track{}
+	for _, e := range t.events {
 		if e.Process != history.Runner && (e.Kind == history.Invoke || e.Kind == history.Starts) {
-			r.track(e.Process)
+			tracks[e.Process] = &track{process: e.Process, open: map[string]bool{}}
 		}
 	}
-	for _, e := range events {
-		r.take(e)
+	var injected []band // and not reverted yet
+	for _, e := range t.events {
+		switch e.Kind {
+		case history.Injected:
+			injected = append(injected, band{span{from: e.At}, e.Name})
+		case history.Reverted:
+			if i := slices.IndexFunc(injected, func(b band) bool { return b.name == e.Name }); i >= 0 {
+				injected[i].to = e.At
+				line.put(tracks, injected[i])
+				injected = slices.Delete(injected, i, i+1)
+			}
+		default:
+			if l := tracks[e.Process]; l != nil {
+				l.take(e, resource)
+			}
+		}
 	}
-	r.finish(events[len(events)-1].At)
-	return r.timeline
+	for _, b := range injected {
+		b.to = last
+		line.put(tracks, b)
+	}
+	for _, l := range tracks {
+		l.take(history.Event{Kind: history.Ends, At: last}, resource)
+		if l.gone != last {
+			l.down = append(l.down, span{from: l.gone, to: last})
+		}
+	}
+	line.tracks = slices.SortedFunc(maps.Values(tracks), func(a, b *track) int { // w2 before w10
+		return cmp.Or(cmp.Compare(len(a.process), len(b.process)), cmp.Compare(a.process, b.process))
+	})
+	return line
 }
 
 // bounds are the beginning of the load and the end of the run.
@@ -86,89 +118,40 @@ func bounds(events []history.Event) (from, to int64) {
 	return from, to
 }
 
-// reader reads events into a timeline.
-type reader struct {
-	timeline *timeline
-	tracks   map[string]*trackReader
-	injected []band // and not reverted yet
-}
-
-// trackReader reads the events of one process.
-type trackReader struct {
-	track *track
-	open  map[string]bool // operations on the resource
-	since int64           // since when it waits; 0 if it doesn't
-	held  span            // the grant that it holds; from is 0 if none
-	gone  int64           // when it ended; 0 if it runs
-}
-
-func (r *reader) track(process string) *trackReader {
-	l := r.tracks[process]
-	if l == nil {
-		l = &trackReader{track: &track{process: process}, open: map[string]bool{}}
-		r.tracks[process] = l
-	}
-	return l
-}
-
-func (r *reader) take(e history.Event) {
-	switch e.Kind {
-	case history.Injected:
-		r.injected = append(r.injected, band{span{from: e.At}, e.Name})
-		return
-	case history.Reverted:
-		r.revert(e)
-		return
-	}
-	l := r.tracks[e.Process]
-	if l == nil {
-		return
-	}
-	l.take(e, r.timeline.resource)
-}
-
-// revert ends the first fault of that name.
-func (r *reader) revert(e history.Event) {
-	i := slices.IndexFunc(r.injected, func(b band) bool { return b.name == e.Name })
-	if i < 0 {
-		return
-	}
-	b := r.injected[i]
-	r.injected = slices.Delete(r.injected, i, i+1)
-	b.to = e.At
-	r.put(b)
-}
-
 // put adds a fault to the track of the process that its name has, else to the whole timeline.
-func (r *reader) put(b band) {
+func (t *timeline) put(tracks map[string]*track, b band) {
 	for _, word := range strings.Fields(b.name) {
-		if l := r.tracks[strings.Trim(word, ",:;")]; l != nil {
-			l.track.bands = append(l.track.bands, b)
+		if l := tracks[strings.Trim(word, ",:;")]; l != nil {
+			l.bands = append(l.bands, b)
 			return
 		}
 	}
-	r.timeline.bands = append(r.timeline.bands, b)
+	t.bands = append(t.bands, b)
 }
 
-func (l *trackReader) take(e history.Event, resource string) {
+func (l *track) take(e history.Event, resource string) {
 	switch e.Kind {
 	case history.Invoke:
 		if slices.Contains(e.Resources, resource) {
 			l.open[e.Op] = true
-			l.wait(e.At)
+			if l.held.from == 0 && l.since == 0 {
+				l.since = e.At
+			}
 		}
 	case history.OK, history.Fail, history.Unknown:
 		if delete(l.open, e.Op); len(l.open) == 0 {
 			l.waited(e.At)
 		}
 	case history.Starts:
-		l.track.down = addSpan(l.track.down, span{l.gone, e.At, 0})
-		l.gone = 0
+		if l.gone != 0 {
+			l.down = append(l.down, span{from: l.gone, to: e.At})
+			l.gone = 0
+		}
 	case history.Ends:
+		clear(l.open)
 		l.release(e.At)
 		l.waited(e.At)
-		clear(l.open)
-		l.gone = e.At
+		l.gone = cmp.Or(l.gone, e.At)
 	default:
 		if e.Resource == resource {
 			l.grant(e)
@@ -177,91 +160,54 @@ func (l *trackReader) take(e history.Event, resource string) {
 }
 
 // grant takes an event of a grant of the resource.
-func (l *trackReader) grant(e history.Event) {
+func (l *track) grant(e history.Event) {
 	switch e.Kind {
 	case history.Acquired, history.Claimed:
 		l.waited(e.At)
 		if l.held.from == 0 || l.held.token != e.Token {
 			l.release(e.At)
 			l.held = span{from: e.At, token: e.Token}
+			l.since = 0
 		}
+		return
 	case history.Rejected:
 		if e.Reason == string(storage.ReasonStale) || e.Reason == string(storage.ReasonTokensWentBack) {
-			l.track.crosses = append(l.track.crosses, cross{e.At, e.Token, e.Current})
+			l.crosses = append(l.crosses, cross{e.At, e.Token, e.Current})
 		}
-		if l.held.token == e.Token {
-			l.release(e.At)
-		}
-	case history.Released, history.Lost:
-		if l.held.token == e.Token {
-			l.release(e.At)
-		}
+	}
+	if l.held.token == e.Token && e.Kind != history.Resolved {
+		l.release(e.At)
 	}
 }
 
-func (l *trackReader) wait(at int64) {
-	if l.held.from == 0 && l.since == 0 {
-		l.since = at
-	}
-}
-
-func (l *trackReader) waited(at int64) {
+func (l *track) waited(at int64) {
 	if l.since != 0 {
-		l.track.waiting = append(l.track.waiting, span{from: l.since, to: at})
+		l.waiting = append(l.waiting, span{from: l.since, to: at})
 	}
 	l.since = 0
 }
 
-func (l *trackReader) release(at int64) {
+func (l *track) release(at int64) {
 	if l.held.from == 0 {
 		return
 	}
-	l.track.holding = append(l.track.holding, span{l.held.from, at, l.held.token})
+	l.held.to = at
+	l.holding = append(l.holding, l.held)
 	l.held = span{}
 	if len(l.open) > 0 {
 		l.since = at
 	}
 }
 
-func addSpan(spans []span, s span) []span {
-	if s.from == 0 {
-		return spans
-	}
-	return append(spans, s)
-}
-
-// finish ends what is still open at the end of the history, and sorts the tracks.
-func (r *reader) finish(at int64) {
-	for _, b := range r.injected {
-		b.to = at
-		r.put(b)
-	}
-	for _, l := range r.tracks {
-		l.release(at)
-		l.waited(at)
-		l.track.down = addSpan(l.track.down, span{l.gone, at, 0})
-		r.timeline.tracks = append(r.timeline.tracks, l.track)
-	}
-	slices.SortFunc(r.timeline.tracks, func(a, b *track) int { // w2 before w10
-		return cmp.Or(cmp.Compare(len(a.process), len(b.process)), cmp.Compare(a.process, b.process))
-	})
-}
-
 // markFenced moves the time after a newer holder had claimed the resource from holding to
 // fenced.
 func (t *timeline) markFenced(events []history.Event) {
-	var claims []history.Event
-	for _, e := range events {
-		if e.Kind == history.Claimed && e.Resource == t.resource {
-			claims = append(claims, e)
-		}
-	}
 	for _, l := range t.tracks {
 		var holding []span
 		for _, h := range l.holding {
 			from := h.to
-			for _, c := range claims {
-				if c.Token > h.token && c.At < from {
+			for _, c := range events {
+				if c.Kind == history.Claimed && c.Resource == t.resource && c.Token > h.token && c.At < from {
 					from = max(c.At, h.from)
 				}
 			}
@@ -278,42 +224,35 @@ func (t *timeline) markFenced(events []history.Event) {
 
 // markBoth notes where two processes hold the lock of a control.
 func (t *timeline) markBoth() {
-	type held struct {
-		span
-		track *track
-	}
-	var all []held
 	for _, l := range t.tracks {
-		for _, h := range l.holding {
-			all = append(all, held{h, l})
-		}
-	}
-	slices.SortFunc(all, func(a, b held) int { return cmp.Compare(a.from, b.from) })
-	for i, a := range all {
-		for _, b := range all[i+1:] {
-			if b.from >= a.to {
-				break
+		for _, other := range t.tracks {
+			if l == other {
+				continue
 			}
-			if a.track != b.track {
-				both := span{from: b.from, to: min(a.to, b.to)}
-				a.track.both = append(a.track.both, both)
-				b.track.both = append(b.track.both, both)
+			for _, a := range l.holding {
+				for _, b := range other.holding {
+					if both := (span{from: max(a.from, b.from), to: min(a.to, b.to)}); both.from < both.to {
+						l.both = append(l.both, both)
+					}
+				}
 			}
 		}
 	}
 }
 
-// merged joins spans that are too small and too close together to be seen apart, where tiny
-// is a pixel: at most one span for each pixel is left. A joined span of several tokens has
-// none.
-func merged(spans []span, tiny float64) []span {
+// merged joins spans that are too small and too close together to be seen apart: at most one span
+// for each pixel is left. A joined span of several tokens has none.
+func merged(spans []span, x scale) (out []span) {
+	pixel := (x.toValue - x.fromValue) / (x.toPixel - x.fromPixel)
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	var out []span
 	for _, s := range spans {
+		if !x.shows(s) {
+			continue
+		}
 		if n := len(out); n > 0 {
 			last := &out[n-1]
-			small := float64(s.to-s.from) < 3*tiny || float64(last.to-last.from) < 3*tiny || s.from <= last.to
-			if float64(s.from-last.to) < tiny && small {
+			small := float64(min(s.to-s.from, last.to-last.from)) < 3*pixel || s.from <= last.to
+			if small && float64(s.from-last.to) < pixel {
 				last.to = max(last.to, s.to)
 				if last.token != s.token {
 					last.token = 0
@@ -322,6 +261,21 @@ func merged(spans []span, tiny float64) []span {
 			}
 		}
 		out = append(out, s)
+	}
+	return out
+}
+
+// thinned leaves out faults outside of the picture, and keeps one of those of a kind that
+// begin at the same pixel.
+func thinned(bands []band, x scale) (out []band) {
+	slices.SortFunc(bands, func(a, b band) int { return cmp.Compare(a.from, b.from) })
+	last := map[string]float64{}
+	for _, b := range bands {
+		at := x.within(b.from)
+		if before, ok := last[b.kind()]; x.shows(b.span) && (!ok || at-before >= 1) {
+			last[b.kind()] = at
+			out = append(out, b)
+		}
 	}
 	return out
 }

@@ -1,3 +1,8 @@
+// Package run does one run of a scenario: it starts servers and worker processes, injects faults
+// while the workers operate, observes all of it, and has it judged.
+//
+// A run that could not be judged, because a server did not start or a fault could not be
+// reverted, is an error and not a verdict.
 package run
 
 import (
@@ -11,65 +16,93 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/environment"
-	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/chaos/internal/observe"
-	"github.com/fencekit/fencekit/chaos/internal/result"
-	"github.com/fencekit/fencekit/chaos/internal/scenario"
-	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
-// task is one run to do.
-type task struct {
-	scenario scenario.Scenario
-	workload workload.Workload
-	group    string
-	seed     uint64
-	faults   bool
-	bounds   environment.Bounds
+// Task is one run to do.
+type Task struct {
+	Scenario Scenario
+	Workload worker.Workload
+	Group    string // check.Fenced, or the name of a control
+	Seed     uint64
+	Faults   bool // false: the same operations without faults
+
+	bounds bounds // zero: usualBounds
 }
 
-// dir is where the run's files are, below those of its suite.
-func (t task) dir() string {
-	last := fmt.Sprintf("seed-%d", t.seed)
-	if !t.faults {
+// bounds are the times within which the code under test has to end, on a busy machine too.
+// What takes longer hangs.
+type bounds struct {
+	operation time.Duration // one operation; its context ends then
+	grace     time.Duration // an operation whose context has ended
+	close     time.Duration // a worker process that was asked to end
+	run       time.Duration // the whole run
+	data      time.Duration // Prepare, and Check; its context ends then
+}
+
+var usualBounds = bounds{operation: time.Minute, grace: 15 * time.Second, close: 2 * worker.CloseBound, run: 8 * time.Minute, data: 2 * time.Minute}
+
+// setUpBound bounds a run before its workers work, and checkBound after.
+const (
+	setUpBound = 3 * time.Minute
+	checkBound = 2 * time.Minute
+)
+
+// Usual is about how long a run takes, with the start of its workers and its checks.
+const Usual = 10 * time.Second
+
+// Dir is where the run's files are, below those of its suite.
+func (t Task) Dir() string {
+	last := fmt.Sprintf("seed-%d", t.Seed)
+	if !t.Faults {
 		last += "-calm"
 	}
-	return path.Join(t.scenario.Name, t.group, last)
+	return path.Join(t.Scenario.Name, t.Group, last)
 }
 
-// run does one run on servers, and writes its files below dir, in place of those of an
+// Result is the run before anything has happened.
+func (t Task) Result() *check.Run {
+	r := &check.Run{
+		Scenario: t.Scenario.Name, Family: t.Scenario.Family, Group: t.Group, Seed: t.Seed, Faults: t.Faults, Started: time.Now(), Dir: t.Dir(),
+		Progress: worker.ProgressBound, Stock: t.Workload.Name() == worker.Stock{}.Name(), Workload: t.Workload.Name(),
+	}
+	if t.Group == check.Fenced && t.Faults {
+		r.Requires = t.Scenario.Requires
+	}
+	for _, s := range t.Scenario.faults(t.Seed) {
+		r.Schedule = append(r.Schedule, check.Step{At: s.at, For: s.lasts, Fault: s.fault.name})
+	}
+	return r
+}
+
+// Do does the run on servers, and writes its files below dir, in place of those of an
 // unfinished run. It fails if there is nothing to judge: a server did not start, a fault
 // could not be reverted, or ctx has ended.
-func (t task) run(ctx context.Context, servers *environment.Servers, dir string) (_ *result.Run, err error) {
-	bound := setUpBound + t.bounds.Run + 2*checkBound
+func (t Task) Do(ctx context.Context, servers *Servers, dir string) (_ *check.Run, err error) {
+	t.bounds = cmp.Or(t.bounds, usualBounds)
+	bound := setUpBound + t.bounds.run + 2*checkBound
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("chaos: the run was not over after %v", bound))
 	defer cancel()
-	schedule := t.scenario.Faults(t.seed)
-	r := t.result(schedule)
+	r := t.Result()
 	at := filepath.Join(dir, filepath.FromSlash(r.Dir))
 	if err := errors.Join(os.RemoveAll(at), os.MkdirAll(at, 0o755)); err != nil {
 		return nil, err
 	}
-	file, err := os.Create(filepath.Join(at, result.HistoryFile))
+	file, err := os.Create(filepath.Join(at, check.HistoryFile))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	trace := history.NewTrace(history.NewRecorder(file))
-	env := environment.New(environment.Config{
-		Seed: t.seed, Group: t.group, Faults: t.faults, Workload: t.workload, Members: max(t.scenario.Members, 1), Patroni: t.scenario.Patroni,
-		Workers: cmp.Or(t.scenario.Workers, 3), TTL: t.ttl(), Unhindered: t.scenario.Unhindered, Bounds: t.bounds, Dir: at, Trace: trace,
-	})
-	p := &performance{env: env, task: t, schedule: schedule}
-	observed, err := p.whole(ctx, servers)
-	if err := errors.Join(err, trace.Err(), context.Cause(ctx)); err != nil {
+	env := &environment{Task: t, dir: at, trace: history.NewTrace(history.NewRecorder(file))}
+	observed, err := env.whole(ctx, servers)
+	if err := errors.Join(err, env.trace.Err(), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
-	r.Took, r.Failed, r.Wrong = time.Since(r.Started), text(p.checked), text(env.Failed())
-	r.Judge(trace.Events(), observed)
-	return r, result.Save(dir, r, &observed)
+	r.Took, r.Failed, r.Wrong = time.Since(r.Started), text(env.checked), text(errors.Join(env.wrong...))
+	r.Judge(env.trace.Events(), observed)
+	return r, check.Save(dir, r, &observed)
 }
 
 // text is the text of an error; empty if there is none.
@@ -80,99 +113,45 @@ func text(err error) string {
 	return err.Error()
 }
 
-// result is the run before anything has happened.
-func (t task) result(schedule []fault.Step) *result.Run {
-	r := &result.Run{
-		Scenario: t.scenario.Name, Family: t.scenario.Family, Group: t.group, Seed: t.seed, Faults: t.faults, Started: time.Now(), Dir: t.dir(),
-		Progress: workload.ProgressBound, Stock: t.workload.Name() == workload.Stock{}.Name(), Workload: t.workload.Name(),
-	}
-	switch {
-	case t.group != result.Fenced:
-		r.Breaks = check.OfData()
-	case t.faults:
-		r.Requires = t.scenario.Requires
-	}
-	for _, step := range schedule {
-		r.Schedule = append(r.Schedule, result.Step{At: step.At, For: step.For, Fault: step.Fault.String()})
-	}
-	return r
-}
-
-// UsualRun is about how long a run takes, with the start of its workers and its checks.
-const UsualRun = 10 * time.Second
-
-// setUpBound bounds a run before its workers work, and checkBound after.
-const (
-	setUpBound = 3 * time.Minute
-	checkBound = 2 * time.Minute
-)
-
-// performance is a run while it goes on.
-type performance struct {
-	env      *environment.Environment
-	task     task
-	schedule []fault.Step
-	checked  error // what the workload's Check said
-}
-
-// ttl is the time to live of locks. Without faults it is so long that a stall of the machine, which
-// is a fault as well, takes no lock. In scripts no operations race, so none would notice.
-func (t task) ttl() time.Duration {
-	if !t.faults && t.scenario.Script == nil {
-		return 10 * workload.TTL
-	}
-	return workload.TTL
-}
-
 // whole does the run from its beginning to its end, and returns what was observed.
-func (p *performance) whole(ctx context.Context, servers *environment.Servers) (_ observe.Observation, err error) {
-	defer func() { err = errors.Join(err, p.env.TearDown(context.WithoutCancel(ctx))) }()
-	if err := p.env.SetUp(ctx, servers); err != nil {
+func (s *environment) whole(ctx context.Context, servers *Servers) (_ observe.Observation, err error) {
+	defer func() { err = errors.Join(err, s.tearDown(context.WithoutCancel(ctx))) }()
+	if err := s.setUp(ctx, servers); err != nil {
 		return observe.Observation{}, err
 	}
-	observer, err := p.env.Observe(ctx)
-	if err != nil {
+	if s.observer, err = observe.Start(ctx, s.client, s.prefix, s.dsn); err != nil {
 		return observe.Observation{}, err
 	}
-	err = p.env.StartWorkers(ctx)
+	err = s.startWorkers(ctx)
 	if err == nil {
-		err = p.act(ctx)
+		err = s.act(ctx)
 	}
 	if err != nil {
-		err = errors.Join(err, p.env.KillWorkers())
+		err = errors.Join(err, s.each((*seat).kill))
 	} else {
-		err = p.conclude(ctx)
+		err = s.conclude(ctx)
 	}
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkBound)
 	defer cancel()
-	observed, finishErr := observer.Finish(late)
+	observed, finishErr := s.observer.Finish(late)
 	return observed, errors.Join(err, finishErr)
 }
 
-// conclude stops the workers, and checks the data. It fails if the workload can't be run.
-func (p *performance) conclude(ctx context.Context) error {
-	p.env.Fail(p.env.StopWorkers())
-	p.env.Trace().Phase(history.PhaseEnd)
-	wrong := errors.Join(p.env.Crashes(), p.env.WithoutOutcome())
-	if wrong != nil && p.task.group != result.Fenced { // this run says nothing about the control
-		return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do and Hold work: %w", workload.ErrWorkload, p.task.group, wrong)
-	}
-	p.env.Fail(wrong)
-	if p.checked = p.env.OnData(ctx, "Check", p.task.workload.Check); errors.Is(p.checked, environment.ErrHangs) {
-		p.env.Fail(p.checked) // it has said nothing of the data
-		p.checked = nil
-	}
-	return nil
-}
+// The failures of the code under test that end a script.
+var (
+	errHangs        = errors.New("chaos: it hangs")
+	errProcessEnded = errors.New("chaos: the worker process has ended")
+	errWrong        = errors.New("chaos: not as the script expects")
+)
 
 // act performs a scenario. If the code under test hangs or crashes meanwhile, that is noted
 // as a failure of that code, and is not an error.
-func (p *performance) act(ctx context.Context) error {
-	bounded, cancel := context.WithTimeoutCause(ctx, p.task.bounds.Run, fmt.Errorf("%w: the run was not over after %v", environment.ErrHangs, p.task.bounds.Run))
+func (s *environment) act(ctx context.Context) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, s.bounds.run, fmt.Errorf("%w: the run was not over after %v", errHangs, s.bounds.run))
 	defer cancel()
-	err := p.perform(bounded)
-	if ctx.Err() == nil && (errors.Is(err, environment.ErrHangs) || errors.Is(err, environment.ErrProcessEnded) || errors.Is(err, scenario.ErrWrong)) {
-		p.env.Fail(err)
+	err := s.perform(bounded)
+	if ctx.Err() == nil && (errors.Is(err, errHangs) || errors.Is(err, errProcessEnded) || errors.Is(err, errWrong)) {
+		s.fail(err)
 		return nil
 	}
 	return err
@@ -180,16 +159,39 @@ func (p *performance) act(ctx context.Context) error {
 
 // perform has the workers work while faults are injected, and then do one more operation on
 // every resource.
-func (p *performance) perform(ctx context.Context) error {
-	p.env.Trace().Phase(history.PhaseLoad)
-	happen := func(ctx context.Context) error { return p.env.UnderLoad(ctx, p.schedule) }
-	if p.task.scenario.Script != nil {
-		happen = func(ctx context.Context) error { return p.task.scenario.Script(ctx, p.env) }
+func (s *environment) perform(ctx context.Context) (err error) {
+	s.trace.Phase(history.PhaseLoad)
+	if s.Scenario.script != nil {
+		err = s.Scenario.script(s, ctx)
+	} else {
+		err = s.underLoad(ctx, s.Scenario.faults(s.Seed))
 	}
-	if err := happen(ctx); err != nil {
+	if err != nil {
 		return err
 	}
-	p.env.FaultsOver()
-	p.env.Trace().Phase(history.PhaseFinal)
-	return p.env.FinalOperations(ctx)
+	s.faultsOver()
+	s.trace.Phase(history.PhaseFinal)
+	return s.finalOperations(ctx)
+}
+
+// faultsOver records that all faults are over; once.
+func (s *environment) faultsOver() { s.over.Do(func() { s.trace.Phase(history.PhaseFaultsOver) }) }
+
+// conclude stops the workers, and checks the data. It fails if the workload can't be run.
+func (s *environment) conclude(ctx context.Context) error {
+	s.fail(s.each((*seat).stop))
+	s.trace.Phase(history.PhaseEnd)
+	var wrong error
+	for _, w := range s.workers {
+		wrong = errors.Join(wrong, w.crashes())
+	}
+	if wrong != nil && s.Group != check.Fenced { // this run says nothing about the control
+		return fmt.Errorf("%w under the control %s: there Env.Guard and Env.Locker are nil, and only Env.Do and Hold work: %w", worker.ErrWorkload, s.Group, wrong)
+	}
+	s.fail(wrong)
+	if s.checked = s.onData(ctx, "Check", s.Workload.Check); errors.Is(s.checked, errHangs) {
+		s.fail(s.checked) // it has said nothing of the data
+		s.checked = nil
+	}
+	return nil
 }

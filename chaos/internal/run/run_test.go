@@ -4,33 +4,24 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/chaos/internal/check"
-	"github.com/fencekit/fencekit/chaos/internal/environment"
-	"github.com/fencekit/fencekit/chaos/internal/fault"
-	"github.com/fencekit/fencekit/chaos/internal/result"
-	"github.com/fencekit/fencekit/chaos/internal/scenario"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
-	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 func TestMain(m *testing.M) {
-	var all []workload.Workload
+	var all []worker.Workload
 	for _, c := range codes {
 		all = append(all, c)
 	}
-	worker.Reexec(all...)
+	worker.Reexec(append(all, passer{})...)
 	testenv.Main(m)
 }
 
@@ -38,7 +29,7 @@ func TestMain(m *testing.M) {
 type code struct {
 	name    string
 	prepare string // SQL
-	operate func(ctx context.Context, env *workload.Env, op workload.Op) error
+	operate func(ctx context.Context, env *worker.Env, op worker.Op) error
 	check   error // what Check says
 }
 
@@ -50,21 +41,21 @@ func (c code) Prepare(ctx context.Context, db *pgxpool.Pool) error {
 	return err
 }
 
-func (c code) Operate(ctx context.Context, env *workload.Env, op workload.Op) error {
+func (c code) Operate(ctx context.Context, env *worker.Env, op worker.Op) error {
 	return c.operate(ctx, env, op)
 }
 
-func nothing(context.Context, *workload.Env, workload.Op) error { return nil }
+func succeeds(context.Context, *worker.Env, worker.Op) error { return nil }
 
 // codes are the workloads of these tests.
 var codes = map[string]code{
-	"passes":  {name: "passes", operate: nothing},
-	"hangs":   {name: "hangs", operate: func(context.Context, *workload.Env, workload.Op) error { select {} }},
-	"crashes": {name: "crashes", operate: func(context.Context, *workload.Env, workload.Op) error { go panic("of the workload's own"); select {} }},
-	"panics":  {name: "panics", operate: func(context.Context, *workload.Env, workload.Op) error { panic("unexpected") }},
-	"fails":   {name: "fails", operate: func(context.Context, *workload.Env, workload.Op) error { return errors.New("no") }},
-	"lies":    {name: "lies", operate: nothing, check: errors.New("an update was lost")},
-	"unready": {name: "unready", prepare: "insert into nowhere values (1)", operate: nothing},
+	"passes":  {name: "passes", operate: succeeds},
+	"hangs":   {name: "hangs", operate: func(context.Context, *worker.Env, worker.Op) error { select {} }},
+	"crashes": {name: "crashes", operate: func(context.Context, *worker.Env, worker.Op) error { go panic("of the workload's own"); select {} }},
+	"panics":  {name: "panics", operate: func(context.Context, *worker.Env, worker.Op) error { panic("unexpected") }},
+	"fails":   {name: "fails", operate: func(context.Context, *worker.Env, worker.Op) error { return errors.New("no") }},
+	"lies":    {name: "lies", operate: succeeds, check: errors.New("an update was lost")},
+	"unready": {name: "unready", prepare: "insert into nowhere values (1)", operate: succeeds},
 }
 
 // patient is a context for what succeeds, however long a slow machine takes.
@@ -75,24 +66,24 @@ func patient(t testing.TB) context.Context {
 }
 
 // short are bounds for workloads that hang.
-var short = environment.Bounds{Operation: time.Second, Grace: time.Second, Close: 2 * time.Second, Run: time.Minute, Data: time.Minute}
+var short = bounds{operation: time.Second, grace: time.Second, close: 2 * time.Second, run: time.Minute, data: time.Minute}
 
 // perform does one run of a scenario without faults.
-func perform(t *testing.T, servers *environment.Servers, sc scenario.Scenario, name, group string, bounds environment.Bounds) (*result.Run, error) {
+func perform(t *testing.T, servers *Servers, sc Scenario, name, group string, bounds bounds) (*check.Run, error) {
 	t.Helper()
-	sc.Name, sc.Workers = "calm", 1
-	return task{scenario: sc, workload: codes[name], group: group, seed: 1, bounds: bounds}.run(patient(t), servers, t.TempDir())
+	sc.Name, sc.workers = "calm", 1
+	return Task{Scenario: sc, Workload: codes[name], Group: group, Seed: 1, bounds: bounds}.Do(patient(t), servers, t.TempDir())
 }
 
-func newServers(t *testing.T) *environment.Servers {
-	servers := environment.NewServers()
+func newServers(t *testing.T) *Servers {
+	servers := &Servers{}
 	t.Cleanup(func() { require.NoError(t, servers.Close(context.Background())) })
 	return servers
 }
 
-func violations(r *result.Run) (all string) {
+func violations(r *check.Run) (all string) {
 	for _, f := range r.Findings {
-		if f.Status == check.Violated {
+		if f.Status == check.Flagged {
 			all += strings.Join(f.Examples, "\n")
 		}
 	}
@@ -106,39 +97,39 @@ func TestRun_CodeThatCrashesHangsOrIsWrong(t *testing.T) {
 	servers := newServers(t)
 	for _, c := range []struct {
 		code, group string
-		bounds      environment.Bounds
+		bounds      bounds
 		says        string
 		red         bool
 		err         error
 	}{
-		{"crashes", result.Fenced, environment.UsualBounds, "of the workload's own", false, nil},
-		{"panics", result.Fenced, environment.UsualBounds, "Operate panicked: unexpected, in github.com/fencekit/fencekit/chaos/internal/run.", false, nil},
-		{"hangs", result.Fenced, short, "it hangs", false, nil},
-		{"fails", result.Fenced, environment.UsualBounds, "no operation succeeded", false, nil},
-		{"lies", result.Fenced, environment.UsualBounds, "an update was lost", false, nil},
-		{"crashes", "no-lock", environment.UsualBounds, "under the control no-lock", false, workload.ErrWorkload},
-		{"unready", "no-lock", environment.UsualBounds, "Prepare of \"unready\"", false, workload.ErrWorkload},
+		{"crashes", check.Fenced, usualBounds, "of the workload's own", false, nil},
+		{"panics", check.Fenced, usualBounds, "panic: unexpected", false, nil},
+		{"hangs", check.Fenced, short, "it hangs", false, nil},
+		{"fails", check.Fenced, usualBounds, "no operation succeeded", false, nil},
+		{"lies", check.Fenced, usualBounds, "an update was lost", false, nil},
+		{"crashes", "no-lock", usualBounds, "under the control no-lock", false, worker.ErrWorkload},
+		{"unready", "no-lock", usualBounds, "Prepare of \"unready\"", false, worker.ErrWorkload},
 		{"hangs", "no-lock", short, "it hangs", false, nil},
-		{"lies", "no-lock", environment.UsualBounds, "an update was lost", true, nil},
+		{"lies", "no-lock", usualBounds, "an update was lost", true, nil},
 	} {
-		r, err := perform(t, servers, scenario.Scenario{}, c.code, c.group, c.bounds)
+		r, err := perform(t, servers, Scenario{}, c.code, c.group, c.bounds)
 		require.ErrorIs(t, err, c.err)
 		if c.err != nil {
 			require.ErrorContains(t, err, c.says)
 			continue
 		}
-		require.Equal(t, result.Violated, r.Verdict, r.Reason)
+		require.Equal(t, check.Violated, r.Verdict, r.Reason)
 		require.Contains(t, violations(r), c.says)
-		if c.group != result.Fenced {
+		if c.group != check.Fenced {
 			require.Equal(t, c.red, r.Red(), r.Reason)
 		}
 	}
-	bounds := environment.UsualBounds
-	bounds.Run = time.Second
-	r, err := perform(t, servers, scenario.Scenario{Script: func(ctx context.Context, _ *environment.Environment) error {
+	bounds := usualBounds
+	bounds.run = time.Second
+	r, err := perform(t, servers, Scenario{script: func(_ *environment, ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}}, "passes", result.Fenced, bounds)
+	}}, "passes", check.Fenced, bounds)
 	require.NoError(t, err)
 	require.Contains(t, violations(r), "it hangs: the run was not over after 1s", "though no operation does")
 }
@@ -146,153 +137,35 @@ func TestRun_CodeThatCrashesHangsOrIsWrong(t *testing.T) {
 // A workload that sends no COMMIT fails at once, not when the run's time is over.
 func TestLostAnswer_SaysThatAnOperationSendsNoCommit(t *testing.T) {
 	t.Parallel()
-	all, err := Config{Scenarios: []string{"lost-answer"}}.scenarios()
-	require.NoError(t, err)
-	r, err := task{scenario: all[0], workload: codes["passes"], group: result.Fenced, seed: 1, faults: true, bounds: environment.UsualBounds}.run(patient(t), newServers(t), t.TempDir())
+	r, err := Task{Scenario: lostAnswer, Workload: codes["passes"], Group: check.Fenced, Seed: 1, Faults: true}.Do(patient(t), newServers(t), t.TempDir())
 	require.NoError(t, err)
 	require.Contains(t, r.Wrong, "the operation ended without a COMMIT")
-}
-
-// stays is a fault that can't be reverted.
-type stays struct{}
-
-func (stays) String() string { return "stays w0" }
-
-func (stays) Inject(context.Context, fault.Site) (func(context.Context) error, error) {
-	return func(context.Context) error { return errors.New("it stays") }, nil
 }
 
 // A fault that can't be reverted is no verdict on the code under test.
 func TestRun_WithoutItsEnvironmentIsAnError(t *testing.T) {
 	t.Parallel()
-	cfg, err := Config{Dir: t.TempDir()}.withDefaults()
-	require.NoError(t, err)
-	sc := scenario.Scenario{Name: "noted", Schedule: func(*rand.Rand) []fault.Step { return []fault.Step{{Fault: stays{}}} }}
-	s := &suite{cfg: cfg, began: time.Now(), done: map[string]bool{}, rounds: &rounds{cfg: cfg, scenarios: []scenario.Scenario{sc}, groups: []string{result.Fenced}, seed: cfg.Seed}}
-	require.NoError(t, s.open())
-	s.work(patient(t))
-	require.ErrorIs(t, s.failed, ErrEnvironment)
-	require.ErrorContains(t, s.failed, "noted, fenced, seed 1: chaos: reverting stays w0: it stays")
-	require.Empty(t, s.kept.Runs)
+	stays := fault{"stays w0", func(context.Context, *environment) (reverted, error) {
+		return func(context.Context) error { return errors.New("it stays") }, nil
+	}}
+	sc := Scenario{Scenario: check.Scenario{Name: "noted"}, schedule: func(*rand.Rand) []step { return []step{{fault: stays}} }}
+	_, err := Task{Scenario: sc, Workload: codes["passes"], Group: check.Fenced, Seed: 1, Faults: true}.Do(patient(t), newServers(t), t.TempDir())
+	require.ErrorContains(t, err, "chaos: reverting stays w0: it stays")
 }
 
-// twoRuns are the shortest ones.
-func twoRuns(dir string) Config {
-	return Config{Scenarios: []string{"late-commit"}, Groups: []string{result.Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
-}
-
-// The finished runs of a suite that ended early are kept, and the unfinished one is done again.
-func TestRun_ResumesWhatWasEnded(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(patient(t))
-	defer cancel()
-	cfg := twoRuns(dir)
-	cfg.Progress = func(p Progress) {
-		if !p.Ended && p.Run.Seed == 2 {
-			cancel()
+// A seed determines the schedule, and a schedule fits into a run.
+func TestScenarios_TheSameForTheSameSeedAndShort(t *testing.T) {
+	for _, s := range Scenarios {
+		for seed := range uint64(100) {
+			task := Task{Scenario: s, Workload: worker.Stock{}, Seed: seed}
+			schedule := task.Result().Schedule
+			require.Equal(t, schedule, task.Result().Schedule)
+			require.Equal(t, s.schedule == nil, len(schedule) == 0)
+			for _, step := range schedule {
+				require.Less(t, step.At, window)
+				require.LessOrEqual(t, step.At+step.For, window+5*time.Second, "%s %v", s.Name, step)
+			}
 		}
-	}
-	suite, err := Run(ctx, cfg)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Contains(t, suite.Reason, "1 of 2 runs that were asked for are missing, the first late-commit/fenced/seed-2")
-	half := filepath.Join(dir, "late-commit", result.Fenced, "seed-2")
-	require.NoError(t, os.MkdirAll(half, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(half, "w0.log"), []byte("half"), 0o644))
-
-	cfg = twoRuns(dir)
-	_, err = Run(t.Context(), cfg)
-	require.ErrorIs(t, err, workload.ErrConfig)
-	other := cfg
-	other.Resume, other.Workload = true, codes["passes"]
-	_, err = Run(t.Context(), other)
-	require.ErrorContains(t, err, `are of workload "stock", not "passes"`)
-	cfg.Resume = true
-	var begun []string
-	cfg.Progress = func(p Progress) {
-		if !p.Ended {
-			begun = append(begun, p.Run.Dir)
-		}
-	}
-	first := suite.Runs[0].Started
-	suite, err = Run(patient(t), cfg)
-	require.NoError(t, err)
-	require.Equal(t, []string{"late-commit/fenced/seed-2"}, begun)
-	require.True(t, first.Equal(suite.Runs[0].Started))
-	require.Equal(t, result.Pass, suite.Runs[1].Verdict, suite.Runs[1].Reason)
-	log, err := os.ReadFile(filepath.Join(half, "w0.log"))
-	require.NoError(t, err)
-	require.NotContains(t, string(log), "half", "the log of an earlier process")
-}
-
-// Two suites in one directory would each take the other's runs for unfinished. A directory is
-// free once its suite has ended, also while a child process that is being started still has
-// its descriptor.
-func TestRun_OneSuiteAtATimeInADirectory(t *testing.T) {
-	dir := t.TempDir()
-	free, err := occupy(dir)
-	require.NoError(t, err)
-	_, err = Run(t.Context(), twoRuns(dir))
-	require.ErrorIs(t, err, workload.ErrConfig)
-	require.ErrorContains(t, err, "another suite is writing to "+dir)
-	child.Inherit(t, dir)
-	require.NoError(t, free())
-	free, err = occupy(dir)
-	require.NoError(t, err)
-	require.NoError(t, free())
-}
-
-// taken are the directories of the runs of a Config, in order.
-func taken(t *testing.T, cfg Config, each func()) (dirs []string, r *rounds) {
-	t.Helper()
-	cfg.Dir = "unused"
-	cfg, err := cfg.withDefaults()
-	require.NoError(t, err)
-	r, err = newRounds(cfg)
-	require.NoError(t, err)
-	for next, ok := r.next(); ok; next, ok = r.next() {
-		dirs = append(dirs, next.dir())
-		each()
-	}
-	return dirs, r
-}
-
-// A suite that ends early has done as many seeds of each scenario; scripts and controls run
-// with the first seeds alone, and each control once without faults.
-func TestRounds_AllScenariosWithOneSeedThenWithTheNext(t *testing.T) {
-	cfg := Config{Scenarios: []string{"pauses", "partitions", "lost-lock"}, Groups: []string{result.Fenced, "etcd-mutex", "postgres-advisory"}, Seed: 5, Seeds: 3}
-	dirs, r := taken(t, cfg, func() {})
-	require.Equal(t, []string{
-		"pauses/fenced/seed-5", "pauses/etcd-mutex/seed-5", "pauses/etcd-mutex/seed-5-calm",
-		"partitions/fenced/seed-5", "partitions/etcd-mutex/seed-5",
-		"lost-lock/fenced/seed-5", "lost-lock/postgres-advisory/seed-5", "lost-lock/postgres-advisory/seed-5-calm",
-		"pauses/fenced/seed-6", "partitions/fenced/seed-6", "pauses/fenced/seed-7", "partitions/fenced/seed-7",
-	}, dirs)
-	require.Equal(t, dirs, r.wanted())
-	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Scenarios: []string{"pauses", "crashes"}, Groups: []string{result.Fenced}, Duration: 10 * time.Second}
-		dirs, r := taken(t, cfg, func() { time.Sleep(4 * time.Second) })
-		require.Equal(t, []string{"pauses/fenced/seed-1", "crashes/fenced/seed-1", "pauses/fenced/seed-2"}, dirs)
-		require.Equal(t, dirs[:2], r.wanted())
-	})
-	dirs, _ = taken(t, Config{Scenarios: []string{"lost-lock"}, Groups: []string{result.Fenced}, Duration: time.Hour, ScriptSeeds: 2}, func() {})
-	require.Len(t, dirs, 2, "later seeds have no runs")
-}
-
-func TestConfig_SaysWhatIsWrong(t *testing.T) {
-	for says, cfg := range map[string]Config{
-		"Dir is missing":                 {},
-		`"pausen" matches none`:          {Dir: "d", Scenarios: []string{"pauses", "pausen"}},
-		"of the groups: fenced, no-lock": {Dir: "d", Groups: []string{"mutex"}},
-		"with none of these controls":    {Dir: "d", Scenarios: []string{"stop-the-world"}, Groups: []string{"no-lock"}},
-		"Seeds is -1":                    {Dir: "d", Seeds: -1},
-		"Duration is -1s":                {Dir: "d", Duration: -time.Second},
-	} {
-		if cfg.Dir != "" {
-			cfg.Dir = t.TempDir()
-		}
-		_, err := Run(t.Context(), cfg)
-		require.ErrorIs(t, err, workload.ErrConfig, says)
-		require.ErrorContains(t, err, says)
+		require.NotEqual(t, s.schedule == nil, s.script == nil, s.Name)
 	}
 }

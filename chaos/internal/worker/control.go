@@ -2,86 +2,219 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/chaos/internal/control"
+	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/guard"
 )
 
-// locked is a control: a lock, and transactions that check only what its recipe checks.
+// Control is a published locking recipe that loses updates under faults that Fencekit
+// survives. It is written as its authors write it, with well-kept libraries, and has the flaw
+// that Group.Flaw names; carelessness that the flaw needs (a value that isn't unique, an
+// unconditional delete) is part of it. Without a fault all but no-lock exclude each other and
+// lose no update. Recipes create keys below ControlPrefix, and don't clean up after a process
+// that was killed.
+type Control struct {
+	check.Group
+	// Serve starts the servers of one run that it needs beside etcd and Postgres. nil: none.
+	Serve func(ctx context.Context) (Service, error)
+	// Open returns the lock of one process, with its own clients. The label names the
+	// process in the servers.
+	Open func(s Servers, label string) (Lock, error)
+	// Tables is SQL that creates its tables; empty: it has none.
+	Tables string
+}
+
+// Service is what a control needs beside etcd and Postgres.
+type Service interface {
+	Addresses() []string // as host:port
+	// Weaken is called before a lock is acquired that Lose is to lose before it expires.
+	Weaken(ctx context.Context) error
+	Lose(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// Servers are the addresses of what recipes need.
+type Servers struct {
+	Etcd     []string      // endpoints
+	Postgres string        // DSN
+	Service  []string      // Service.Addresses
+	TTL      time.Duration // of locks that expire; etcd counts in seconds, and rounds up
+}
+
+// Lock excludes others from a resource. Its functions may be called concurrently.
+type Lock struct {
+	// Acquire waits for its turn. It fails when ctx ends first, or a server can't be reached.
+	Acquire func(ctx context.Context, resource string) (Held, error)
+	// Close closes the connections; nil: there are none. It doesn't release locks that are
+	// still held.
+	Close func() error
+}
+
+// Held is a lock that is held, as far as its holder knows.
+type Held struct {
+	Token int64 // 0 if it has none
+	// Check is what the recipe does in the transaction after the work, just before COMMIT. It
+	// fails if it finds the lock lost. nil: nothing.
+	Check func(ctx context.Context, tx pgx.Tx) error
+	// Release releases the lock. It is called once.
+	Release func(ctx context.Context) error
+
+	resource string
+}
+
+// ControlPrefix is the prefix of the keys of all recipes.
+const ControlPrefix = "control/"
+
+// KeyPrefix is the prefix of a recipe's keys.
+func KeyPrefix(name string) string { return ControlPrefix + name + "/" }
+
+var controls = []Control{noLock, etcdMutex, postgresAdvisory, tokenCompare}
+
+// Register adds controls, before anything else is called. Programs that link no client of
+// Redis leave those that lock in Redis out.
+func Register(more ...Control) { controls = append(controls, more...) }
+
+// Groups describes Fencekit, and after it the controls, always in the same order.
+func Groups() []check.Group {
+	groups := []check.Group{{Name: check.Fenced, Title: "Fencekit", Recipe: "guard.Do: a lock in etcd, claimed in the database before anything is read, and sealed at COMMIT"}}
+	for _, c := range controls {
+		groups = append(groups, c.Group)
+	}
+	return groups
+}
+
+// ControlNamed returns a control.
+func ControlNamed(name string) (Control, error) {
+	for _, c := range controls {
+		if c.Name == name {
+			return c, nil
+		}
+	}
+	return Control{}, fmt.Errorf("chaos: this binary has no control %q", name)
+}
+
+var noLock = Control{
+	Group: check.Group{
+		Name:        "no-lock",
+		Title:       "No lock at all",
+		Recipe:      "Reads, decides and writes in one transaction, at Postgres's default isolation.",
+		Flaw:        "Two read the same stock, and the later write overwrites the earlier one.",
+		RedByDesign: true,
+	},
+	Open: func(Servers, string) (Lock, error) {
+		open := Held{Release: func(context.Context) error { return nil }}
+		return Lock{Acquire: func(context.Context, string) (Held, error) { return open, nil }}, nil
+	},
+}
+
+var postgresAdvisory = Control{
+	Group: check.Group{
+		Name:   "postgres-advisory",
+		Title:  "Postgres advisory lock of a session",
+		Recipe: "Takes pg_advisory_lock on its own connection, and works over the pool.",
+		Flaw:   "The lock's connection is cut, which releases the lock, while the work goes on over another connection.",
+	},
+	Open: func(s Servers, label string) (Lock, error) {
+		cfg, err := pgx.ParseConfig(s.Postgres)
+		if err != nil {
+			return Lock{}, err
+		}
+		cfg.RuntimeParams["application_name"] = label
+		return Lock{Acquire: func(ctx context.Context, resource string) (Held, error) {
+			conn, err := pgx.ConnectConfig(ctx, cfg)
+			if err != nil {
+				return Held{}, err
+			}
+			if _, err := conn.Exec(ctx, "select pg_advisory_lock(hashtextextended($1, 0))", resource); err != nil {
+				return Held{}, errors.Join(err, conn.Close(ctx))
+			}
+			return Held{Release: func(ctx context.Context) error {
+				_, err := conn.Exec(ctx, "select pg_advisory_unlock_all()")
+				return errors.Join(err, conn.Close(ctx)) // closing would unlock as well
+			}}, nil
+		}}, nil
+	},
+}
+
+// locked is a control as a protection: a lock, and transactions that check only what its
+// recipe checks.
 type locked struct {
-	lock   control.Lock
+	lock   Lock
 	pool   *pgxpool.Pool
-	env    *workload.Env
+	point  func(string)
 	record func(history.Event)
 }
 
-func (l *locked) Do(ctx context.Context, resources []string, work workload.Work, _ []guard.ValueOption) error {
-	return l.while(ctx, slices.Sorted(slices.Values(resources)), nil, func(held []heldLock) error {
+func (l *locked) Do(ctx context.Context, resources []string, work Work, _ []guard.ValueOption) error {
+	return l.while(ctx, slices.Sorted(slices.Values(resources)), func(held []Held) error {
 		return l.transact(ctx, held, work)
 	})
 }
 
-func (l *locked) Batch(ctx context.Context, resource string, batch workload.Batch, opts []guard.ValueOption) error {
-	return l.Do(ctx, []string{resource}, func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
-		return batch(strconv.FormatInt(tokens[resource], 10)).Run(ctx, tx)
-	}, opts)
-}
-
-func (l *locked) Hold(ctx context.Context, resource string, fn func(context.Context, workload.Transact) error) error {
-	return l.while(ctx, []string{resource}, nil, func(held []heldLock) error {
-		return fn(ctx, func(ctx context.Context, work workload.Work, _ ...guard.ValueOption) error {
+func (l *locked) Hold(ctx context.Context, resource string, fn func(context.Context, Transact) error) error {
+	return l.while(ctx, []string{resource}, func(held []Held) error {
+		return fn(ctx, func(ctx context.Context, work Work, _ ...guard.ValueOption) error {
 			return l.transact(ctx, held, work)
 		})
 	})
 }
 
-// heldLock is a resource whose lock this process believes it holds.
-type heldLock struct {
-	control.Held
-	resource string
+func (l *locked) Close(context.Context) error {
+	if l.lock.Close == nil {
+		return nil
+	}
+	return l.lock.Close()
+}
+
+// while runs fn while the resources are locked, one after another.
+func (l *locked) while(ctx context.Context, resources []string, fn func([]Held) error) error {
+	var all []Held
+	defer func() {
+		for _, held := range slices.Backward(all) {
+			l.release(ctx, held)
+		}
+	}()
+	for _, resource := range resources {
+		held, err := l.lock.Acquire(ctx, resource)
+		if err != nil {
+			return err
+		}
+		held.resource = resource
+		all = append(all, held)
+		l.record(history.Event{Kind: history.Acquired, Resource: resource, Token: held.Token})
+		l.point(PointAcquired)
+	}
+	return fn(all)
 }
 
 // releaseBound bounds the release of a lock, which is tried even if ctx has ended.
 const releaseBound = 3 * time.Second
 
-// while runs fn while the resources are locked, one after another.
-func (l *locked) while(ctx context.Context, resources []string, held []heldLock, fn func([]heldLock) error) (err error) {
-	if len(resources) == 0 {
-		return fn(held)
-	}
-	lock, err := l.lock.Acquire(ctx, resources[0])
-	if err != nil {
-		return err
-	}
-	e := history.Event{Kind: history.Acquired, Resource: resources[0], Token: lock.Token()}
-	l.record(e)
-	l.env.Point(workload.PointAcquired)
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
-		defer cancel()
-		e.Kind, e.At = history.Released, 0
-		if releaseErr := lock.Release(ctx); releaseErr != nil {
-			e.Error = releaseErr.Error() // the operation's own outcome stays
-		}
-		l.record(e)
-	}()
-	return l.while(ctx, resources[1:], append(held, heldLock{lock, resources[0]}), fn)
+func (l *locked) release(ctx context.Context, held Held) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+	defer cancel()
+	err := held.Release(ctx) // the operation's own outcome stays
+	l.record(history.Event{Kind: history.Released, Resource: held.resource, Token: held.Token, Error: text(err)})
 }
 
+// errUnknown: the COMMIT was not answered. The work may have taken effect.
+var errUnknown = errors.New("chaos: the control's COMMIT was not answered")
+
 // transact runs work in a transaction, with the recipe's check before COMMIT.
-func (l *locked) transact(ctx context.Context, held []heldLock, work workload.Work) error {
+func (l *locked) transact(ctx context.Context, held []Held, work Work) error {
 	tokens := map[string]int64{}
 	for _, h := range held {
-		if token := h.Token(); token != 0 {
-			tokens[h.resource] = token
+		if h.Token != 0 {
+			tokens[h.resource] = h.Token
 		}
 	}
 	tx, err := l.pool.Begin(ctx)
@@ -93,12 +226,18 @@ func (l *locked) transact(ctx context.Context, held []heldLock, work workload.Wo
 		return err
 	}
 	for _, h := range held {
+		if h.Check == nil {
+			continue
+		}
 		if err := h.Check(ctx, tx); err != nil {
 			return err
 		}
 	}
-	l.env.Point(workload.PointWritten)
-	return control.Commit(ctx, tx)
+	l.point(PointWritten)
+	err = tx.Commit(ctx)
+	var answer *pgconn.PgError
+	if err == nil || errors.Is(err, pgx.ErrTxCommitRollback) || errors.As(err, &answer) && answer.Severity == "ERROR" {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnknown, err) // FATAL is no answer to the COMMIT: the backend ended, perhaps after it
 }
-
-func (l *locked) Close(ctx context.Context) error { return l.lock.Close(ctx) }

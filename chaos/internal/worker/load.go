@@ -7,16 +7,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/clock"
 )
-
-// loop is a goroutine of the load.
-type loop struct {
-	after time.Duration // it begins so long after the load
-	// next returns its n-th operation. over is closed at the end of the load.
-	next func(n int, random *rand.Rand, over <-chan struct{}) workload.Op
-}
 
 // The load: so many loops for quick operations, and how often each loop begins an operation.
 const (
@@ -31,28 +23,39 @@ const visitsAfter = 150 * time.Millisecond
 // Quick operations of the built-in workload under load are batches in one of so many cases.
 const batches = 4
 
-// loops are what this worker does under load, concurrently. Each slow resource has its own
-// loop: a loop for several would wait for the first of them.
+// loop is a goroutine of the load.
+type loop struct {
+	after time.Duration // it begins so long after the load
+	// next returns its n-th operation. over is closed at the end of the load.
+	next func(n int, random *rand.Rand, over <-chan struct{}) Op
+}
+
+// loops are what this worker does under load, concurrently. Only the built-in workload has slow
+// resources. Each has its own loop: a loop for several would wait for the first of them. Each
+// worker has one of them as its own, on which it is slow from the beginning; it works on the
+// others' too.
 func (w *worker) loops() (loops []loop) {
-	quick := workload.QuickResources(w.workload)
-	_, builtIn := w.workload.(workload.Stock)
+	quick, slow := w.workload.Resources(), []string(nil)
+	_, builtIn := w.workload.(Stock)
+	if builtIn {
+		quick, slow = quickSKUs, slowSKUs
+	}
 	for range quickLoops {
-		loops = append(loops, loop{0, func(_ int, random *rand.Rand, _ <-chan struct{}) workload.Op {
-			op := workload.Op{Resource: workload.Pick(random, quick...), Seed: random.Uint64()}
+		loops = append(loops, loop{0, func(_ int, random *rand.Rand, _ <-chan struct{}) Op {
+			op := Op{Resource: Pick(random, quick...), Seed: random.Uint64()}
 			if builtIn && random.IntN(batches) == 0 {
-				op.Action = workload.ActionBatch
+				op.Action = ActionBatch
 			}
 			return op
 		}})
 	}
-	slow := workload.SlowResources(w.workload)
 	for i, resource := range slow {
 		own, after := i == w.spec.Number%len(slow), visitsAfter
 		if own {
 			after = 0
 		}
-		loops = append(loops, loop{after, func(n int, random *rand.Rand, over <-chan struct{}) workload.Op {
-			return workload.Op{Resource: resource, Seed: random.Uint64(), Think: workload.ThinkingOf(n, own, random, over)}
+		loops = append(loops, loop{after, func(n int, random *rand.Rand, over <-chan struct{}) Op {
+			return Op{Resource: resource, Seed: random.Uint64(), think: thinkingOf(n, own, random, over)}
 		}})
 	}
 	return loops
@@ -81,10 +84,9 @@ func (w *worker) repeat(ctx context.Context, number int, l loop) {
 		case <-tick.C:
 		}
 		// The number, not the process id, decides: the same seed has the same operations.
-		random := workload.Op{ID: fmt.Sprintf("%s.%d.%d", w.spec.Worker, number, n), Seed: w.spec.Seed}.Rand()
-		op := l.next(n, random, ctx.Done())
+		op := l.next(n, Rand(w.spec.Seed, fmt.Sprintf("%s.%d.%d", w.spec.Worker, number, n)), ctx.Done())
 		op.ID = fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), number, n)
-		w.operate(w.ctx, op, w.spec.Within)
+		w.operate(op, w.spec.Within)
 	}
 }
 

@@ -12,9 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/chaos/internal/workload"
 	"github.com/fencekit/fencekit/internal/pause"
 )
 
@@ -28,13 +26,13 @@ type points struct {
 
 	mu    sync.Mutex
 	armed string
-	then  fault.Then
+	then  string
 	skip  int // of awaits
 }
 
 // arm has the process stop or die when an operation next reaches the point; of awaits skip
 // are skipped. It replaces what was armed before.
-func (p *points) arm(name string, skip int, then fault.Then) {
+func (p *points) arm(name string, skip int, then string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed, p.skip, p.then = name, skip, then
@@ -50,40 +48,29 @@ func (p *points) disarm() bool {
 }
 
 // reach is called at a named point.
-func (p *points) reach(name string) {
-	p.mu.Lock()
-	if p.armed != name {
-		p.mu.Unlock()
-		return
-	}
-	p.trigger(name)
-}
+func (p *points) reach(name string) { p.pass(name, name) }
 
 // await is called whenever an operation has sent something over the network or received
 // something: while a process waits there, its locks may expire.
-func (p *points) await(what string) {
-	p.mu.Lock()
-	if p.armed != PointAwait {
-		p.mu.Unlock()
-		return
-	}
-	if p.skip > 0 {
-		p.skip--
-		p.mu.Unlock()
-		return
-	}
-	p.trigger(PointAwait + ": " + what)
-}
+func (p *points) await(what string) { p.pass(PointAwait, PointAwait+": "+what) }
 
-// trigger does what was armed. It is called with p.mu locked and unlocks it. The event is
-// recorded before the process stops.
-func (p *points) trigger(name string) {
+// pass does what was armed for a point. The event, which has the longer name, is recorded before
+// the process stops.
+func (p *points) pass(point, name string) {
+	p.mu.Lock()
+	if p.armed != point || p.skip > 0 {
+		if p.armed == point {
+			p.skip--
+		}
+		p.mu.Unlock()
+		return
+	}
 	p.armed = ""
 	then := p.then
 	p.mu.Unlock()
-	p.record(history.Event{Kind: history.Reached, Point: name, Name: string(then)})
+	p.record(history.Event{Kind: history.Reached, Point: name, Name: then})
 	stop := pause.Self
-	if then == fault.ThenKill {
+	if then == history.ThenKill {
 		stop = die
 	}
 	if err := stop(); err != nil {
@@ -103,47 +90,44 @@ func die() error {
 // commit matches the word in what is sent to Postgres, but not in a setting's name.
 var commit = regexp.MustCompile(`(?i)(^|[^_a-z])commit($|[^_a-z])`)
 
-// gate reports to the points of a process what it sends and receives.
-type gate struct{ points *points }
-
 // dial is a pgconn.DialFunc.
-func (g gate) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (p *points) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	return gatedConn{Conn: conn, gate: g}, nil
+	return observedConn{conn, p}, nil
 }
 
-// gatedConn is a connection to Postgres.
-type gatedConn struct {
+// observedConn is a connection to Postgres that reports to the points what is sent and received.
+type observedConn struct {
 	net.Conn
-	gate gate
+	points *points
 }
 
-func (c gatedConn) Write(b []byte) (int, error) {
+func (c observedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if commit.Match(b) {
-		c.gate.points.reach(workload.PointCommit)
+		c.points.reach(PointCommit)
 	}
-	c.gate.points.await("sent to Postgres")
+	c.points.await("sent to Postgres")
 	return n, err
 }
 
-func (c gatedConn) Read(b []byte) (int, error) {
+func (c observedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.gate.points.await("answered by Postgres")
+		c.points.await("answered by Postgres")
 	}
 	return n, err
 }
 
 // unary is a grpc.UnaryClientInterceptor for etcd. A request counts twice: before it is
 // sent, and when it is answered.
-func (g gate) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (p *points) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
-	g.points.await("before " + name + " of etcd")
+	p.await("before " + name + " of etcd")
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	g.points.await("after " + name + " of etcd")
+	p.await("after " + name + " of etcd")
 	return err
 }

@@ -1,15 +1,6 @@
 package worker
 
 import (
-	"os"
-	"runtime"
-	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv"
-
 	"context"
 	"io"
 	"net"
@@ -18,30 +9,29 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
-	"github.com/fencekit/fencekit/chaos/internal/fault"
 	"github.com/fencekit/fencekit/chaos/internal/history"
-	"github.com/fencekit/fencekit/chaos/internal/workload"
+	"github.com/fencekit/fencekit/internal/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 // stopsAt returns the point at which a process stops that is armed for a point, and skips
 // so many awaits. Here the recording of the event ends it.
-func stopsAt(skip int, point string, do func(gate)) (at string) {
+func stopsAt(skip int, point string, do func(*points)) (at string) {
 	type stopped struct{ at string }
 	p := &points{record: func(e history.Event) { panic(stopped{e.Point}) }}
-	p.arm(point, skip, fault.ThenPause)
+	p.arm(point, skip, history.ThenPause)
 	defer func() {
 		if there, ok := recover().(stopped); ok {
 			at = there.at
 		}
 	}()
-	do(gate{p})
+	do(p)
 	return ""
 }
 
-func TestGate_CountsWhatIsSentAndAnswered(t *testing.T) {
-	exchange := func(g gate) {
+func TestPoints_CountsWhatIsSentAndAnswered(t *testing.T) {
+	exchange := func(p *points) {
 		far, near := net.Pipe()
 		defer near.Close()
 		go func() {
@@ -51,12 +41,12 @@ func TestGate_CountsWhatIsSentAndAnswered(t *testing.T) {
 				_, _ = far.Write([]byte("done"))
 			}
 		}()
-		c := gatedConn{near, g}
+		c := observedConn{near, p}
 		for _, text := range []string{"select 1", "Q\x00commit\x00"} {
 			_, _ = c.Write([]byte(text))
 			_, _ = c.Read(make([]byte, 100))
 		}
-		_ = g.etcd("/etcdserverpb.KV/Txn")
+		_ = p.unary(context.Background(), "/etcdserverpb.KV/Txn", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil })
 		if _, err := c.Read(make([]byte, 100)); err != io.EOF {
 			panic(err)
 		}
@@ -67,25 +57,20 @@ func TestGate_CountsWhatIsSentAndAnswered(t *testing.T) {
 	} {
 		require.Equal(t, want, stopsAt(skip, PointAwait, exchange), skip)
 	}
-	require.Equal(t, workload.PointCommit, stopsAt(0, workload.PointCommit, exchange))
-	require.Empty(t, stopsAt(0, workload.PointRead, exchange))
-}
-
-// etcd makes a call that succeeds.
-func (g gate) etcd(method string) error {
-	return g.unary(context.Background(), method, nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil })
+	require.Equal(t, PointCommit, stopsAt(0, PointCommit, exchange))
+	require.Empty(t, stopsAt(0, PointRead, exchange))
 }
 
 func TestPoints_AnArmedPointTriggersOnce(t *testing.T) {
-	reached := func(name string) func(gate) { return func(g gate) { g.points.reach(name) } }
+	reached := func(name string) func(*points) { return func(p *points) { p.reach(name) } }
 	require.Equal(t, "here", stopsAt(0, "here", reached("here")))
 	require.Empty(t, stopsAt(0, "here", reached("there")))
-	require.Empty(t, stopsAt(0, "here", func(g gate) { g.points.disarm(); g.points.reach("here") }))
-	require.Empty(t, stopsAt(0, "here", func(g gate) { g.points.arm("there", 0, fault.ThenPause); g.points.reach("here") }))
-	require.Empty(t, stopsAt(0, "here", func(g gate) { g.points.await("anything") }))
+	require.Empty(t, stopsAt(0, "here", func(p *points) { p.disarm(); p.reach("here") }))
+	require.Empty(t, stopsAt(0, "here", func(p *points) { p.arm("there", 0, history.ThenPause); p.reach("here") }))
+	require.Empty(t, stopsAt(0, "here", func(p *points) { p.await("anything") }))
 	p := &points{}
 	require.False(t, p.disarm())
-	p.arm("here", 0, fault.ThenPause)
+	p.arm("here", 0, history.ThenPause)
 	require.True(t, p.disarm())
 	require.False(t, p.disarm())
 }
@@ -98,55 +83,3 @@ func TestCommit_IsFoundInWhatIsSent(t *testing.T) {
 		require.Equal(t, is, commit.MatchString(text), text)
 	}
 }
-
-// acting is a workload whose operations call act.
-type acting struct {
-	workload.Workload
-	act func(env *workload.Env) error
-}
-
-func (w acting) Operate(_ context.Context, env *workload.Env, _ workload.Op) error { return w.act(env) }
-
-// operated returns the last event that a worker records of one operation.
-func operated(t *testing.T, act func(env *workload.Env) error) history.Event {
-	t.Helper()
-	out, in, err := os.Pipe()
-	require.NoError(t, err)
-	defer out.Close()
-	w := &worker{spec: Spec{Worker: "w0"}, workload: acting{act: act}, env: &workload.Env{}, history: history.NewRecorder(in)}
-	w.operate(t.Context(), workload.Op{ID: "op", Resource: "r"}, time.Minute)
-	require.NoError(t, in.Close())
-	var ends history.Event
-	require.NoError(t, history.Read(out, func(e history.Event) error { ends = e; return nil }))
-	return ends
-}
-
-func rethrow() {
-	if v := recover(); v != nil {
-		panic(v)
-	}
-}
-
-func TestOperate_PanicIsNamedAndHasNoOutcome(t *testing.T) {
-	for name, c := range map[string]struct {
-		act  func(env *workload.Env) error
-		says string
-	}{
-		"panic":     {func(*workload.Env) error { panic("unexpected") }, "Operate panicked: unexpected, in github.com/fencekit/fencekit/chaos/internal/worker.TestOperate_Panic"},
-		"passed on": {func(*workload.Env) error { defer rethrow(); panic("this") }, "in github.com/fencekit/fencekit/chaos/internal/worker.TestOperate_Panic"},
-		"a nil Guard": {func(env *workload.Env) error {
-			return guard.Do(context.Background(), env.Guard, "r", func(context.Context, pgx.Tx) error { return nil })
-		}, "Operate used Env.Guard, which a control doesn't have: fence: invalid argument: nil Guard"},
-		"its own line": {func(*workload.Env) error { return (*noOutcome)(nil).fail() }, "(worker_test.go:"},
-		"Goexit":       {func(*workload.Env) error { runtime.Goexit(); return nil }, "Operate ended its goroutine (runtime.Goexit)"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ends := operated(t, c.act)
-			require.Equal(t, history.Unknown, ends.Kind)
-			require.Equal(t, ClassNoOutcome, ends.Class)
-			require.Contains(t, ends.Error, c.says)
-		})
-	}
-}
-
-func (e *noOutcome) fail() error { e.how = "nil"; return e }

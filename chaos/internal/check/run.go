@@ -1,0 +1,183 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+)
+
+// Fenced is the Group of runs under Fencekit. The others are controls.
+const Fenced = "fenced"
+
+// Run is one run of a scenario by one group.
+type Run struct {
+	Scenario string        `json:"scenario"`
+	Family   string        `json:"family"`
+	Group    string        `json:"group"` // Fenced, or the name of a control
+	Seed     uint64        `json:"seed"`
+	Faults   bool          `json:"faults"` // false: the same without faults
+	Started  time.Time     `json:"started"`
+	Took     time.Duration `json:"took"` // ns; 0 before it has ended
+	Dir      string        `json:"dir"`  // of its files: three levels below the suite's, separated by slashes
+	Workload string        `json:"workload"`
+	Stock    bool          `json:"stock"`    // the workload is the built-in one, whose data the checks know
+	Progress time.Duration `json:"progress"` // bound of I9, ns
+	Requires []string      `json:"requires"` // hits without which it is inconclusive
+	Schedule []Step        `json:"schedule"` // of faults, made from the seed
+
+	Failed   string         `json:"failed"` // the error of the Workload's own Check; empty if none
+	Wrong    string         `json:"wrong"`  // what else was wrong with the code under test, for example that it hung; empty if nothing
+	Verdict  Verdict        `json:"verdict"`
+	Reason   string         `json:"reason"` // of the verdict, one sentence
+	Findings []Finding      `json:"findings"`
+	Counts   Counts         `json:"counts"`
+	Latency  Quantiles      `json:"latency"`   // of operations that took effect
+	HandOver Quantiles      `json:"hand_over"` // of a resource from one process to the next that waited
+	Hits     map[string]int `json:"hits"`      // how often each hit happened
+}
+
+// Step is one fault of a schedule.
+type Step struct {
+	At    time.Duration `json:"at"`  // ns from the beginning of the load
+	For   time.Duration `json:"for"` // ns until it is reverted; 0 if there is nothing to revert
+	Fault string        `json:"fault"`
+}
+
+// Verdict is the result of a run or of a suite.
+type Verdict string
+
+// The verdicts.
+const (
+	Pass         Verdict = "pass"         // every property held, and what the scenario requires happened
+	Violated     Verdict = "violated"     // a property was violated
+	Inconclusive Verdict = "inconclusive" // nothing was violated, and nothing is proved
+)
+
+// String names the run, as "pauses, redlock, seed 7, without faults".
+func (r *Run) String() string {
+	name := fmt.Sprintf("%s, %s, seed %d", r.Scenario, r.Group, r.Seed)
+	if !r.Faults {
+		name += ", without faults"
+	}
+	return name
+}
+
+// Judge sets the results of the run by its history, in the order of its times, and by what
+// was observed.
+func (r *Run) Judge(events []history.Event, observed observe.Observation) {
+	v := newView(r, events, observed)
+	r.Counts, r.Hits, r.Latency, r.HandOver = v.counts(), hitsOf(events), v.latency(), v.handOver()
+	r.Findings = nil
+	for _, p := range properties {
+		r.Findings = append(r.Findings, p.find(v))
+	}
+	r.Verdict, r.Reason = verdictOf(r.Findings)
+}
+
+// verdictOf returns the verdict of findings, and its reason: violated if a property was;
+// otherwise inconclusive if one could not be checked, as when something that the scenario
+// requires did not happen.
+func verdictOf(findings []Finding) (Verdict, string) {
+	texts := map[Status][]string{}
+	for _, f := range findings {
+		texts[f.Status] = append(texts[f.Status], f.Property+": "+f.Detail)
+	}
+	switch {
+	case len(texts[Flagged]) > 0:
+		return Violated, strings.Join(texts[Flagged], "; ")
+	case len(texts[Unchecked]) > 0:
+		return Inconclusive, strings.Join(texts[Unchecked], "; ")
+	}
+	return Pass, count(len(texts[Held]), "property", "properties") + " held"
+}
+
+// Red reports whether the run of a control has violated a property of the data, as it has to. A
+// violation of another property alone does not count.
+func (r *Run) Red() bool {
+	return r.Group != Fenced && slices.ContainsFunc(r.Broke(), func(property string) bool { return slices.Contains(OfData(), property) })
+}
+
+// Broke are the properties that the run violated.
+func (r *Run) Broke() (names []string) {
+	for _, f := range r.Findings {
+		if f.Status == Flagged {
+			names = append(names, f.Property)
+		}
+	}
+	return names
+}
+
+// count writes a number and what it counts.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Quantiles are the quantiles of Count times: each is one of the times.
+type Quantiles struct {
+	Count int           `json:"count"`
+	P50   time.Duration `json:"p50"` // ns
+	P90   time.Duration `json:"p90"` // ns
+	P99   time.Duration `json:"p99"` // ns
+	Max   time.Duration `json:"max"` // ns
+}
+
+func quantilesOf(times []time.Duration) Quantiles {
+	if len(times) == 0 {
+		return Quantiles{}
+	}
+	slices.Sort(times)
+	at := func(percent int) time.Duration { return times[(len(times)*percent+99)/100-1] } // nearest rank
+	return Quantiles{len(times), at(50), at(90), at(99), at(100)}
+}
+
+// worse takes the greater of each quantile, and adds up the counts.
+func (q Quantiles) worse(r Quantiles) Quantiles {
+	return Quantiles{q.Count + r.Count, max(q.P50, r.P50), max(q.P90, r.P90), max(q.P99, r.P99), max(q.Max, r.Max)}
+}
+
+// latency is how long operations took that took effect.
+func (v *view) latency() Quantiles {
+	var times []time.Duration
+	for _, op := range v.operations {
+		if op.end == history.OK {
+			times = append(times, time.Duration(op.ended-op.invoked))
+		}
+	}
+	return quantilesOf(times)
+}
+
+// handOver is how long resources had no holder while a process waited: from the observed
+// deletion of a grant's lock key until another process had claimed the next grant, if that
+// process had an operation on the resource before. Controls that claim nothing have none.
+func (v *view) handOver() Quantiles {
+	gone := map[token]int64{}
+	for _, e := range v.observed.Locks.Events {
+		if e.Gone {
+			gone[token{e.Resource, e.Created}] = e.At
+		}
+	}
+	var times []time.Duration
+	last := map[string]history.Event{} // the last claim of each resource
+	for _, e := range v.events {
+		if e.Kind != history.Claimed {
+			continue
+		}
+		before := last[e.Resource]
+		last[e.Resource] = e
+		free, ok := gone[token{e.Resource, before.Token}]
+		waited := func(op *operation) bool {
+			return op.process == e.Process && op.invoked <= free && (op.ended == 0 || op.ended > e.At) && slices.Contains(op.resources, e.Resource)
+		}
+		if ok && before.Process != e.Process && slices.ContainsFunc(v.operations, waited) {
+			times = append(times, max(0, time.Duration(e.At-free))) // the observer may see the deletion later
+		}
+	}
+	return quantilesOf(times)
+}

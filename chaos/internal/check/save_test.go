@@ -1,0 +1,74 @@
+package check
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+)
+
+// save saves a run with a history as processes write it: not in the order of its times, and
+// with a last line that was cut off.
+func save(t *testing.T, dir string, run *Run, observed observe.Observation, events ...history.Event) {
+	t.Helper()
+	at := filepath.Join(dir, filepath.FromSlash(run.Dir))
+	require.NoError(t, os.MkdirAll(at, 0o755))
+	file, err := os.Create(filepath.Join(at, HistoryFile))
+	require.NoError(t, err)
+	recorder := history.NewRecorder(file)
+	for _, e := range events {
+		recorder.Record(e)
+	}
+	require.NoError(t, recorder.Err())
+	_, err = file.WriteString(`{"at":9,"kind":"inv`)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	require.NoError(t, Save(dir, run, &observed))
+}
+
+func TestSave_IsReadAgainByLoad(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "[out]*") // what a pattern would stumble over
+	run := Run{
+		Dir: "stop/fenced/seed-7", Scenario: "../<stop>", Family: "pauses", Group: Fenced, Seed: 7, Faults: true, Started: time.Unix(1700000000, 5).UTC(), Took: time.Second,
+		Verdict: Violated, Reason: "I2", Findings: []Finding{{Property: "I2", Status: Flagged, Examples: []string{"x"}}},
+		Counts: Counts{Operations: 3}, Hits: map[string]int{"a": 1}, Schedule: []Step{{At: 1, For: 2, Fault: "pause w1"}},
+		Progress: time.Minute, Requires: []string{"a"}, Stock: true, Workload: "stock", Failed: "no",
+		Latency: Quantiles{Count: 1, Max: 5}, HandOver: Quantiles{Count: 2, Max: 6},
+	}
+	_, err := LoadSuite(dir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	o := good().observed
+	save(t, dir, &run, o, history.Event{At: 5, Kind: history.OK, Op: "1"}, history.Event{At: 3, Kind: history.Invoke, Op: "1"})
+
+	suite, err := LoadSuite(dir) // also without its own file
+	require.NoError(t, err)
+	require.Equal(t, []Run{run}, suite.Runs)
+	events, seen, err := Load(dir, &suite.Runs[0])
+	require.NoError(t, err)
+	require.Equal(t, []history.Event{{At: 3, Kind: history.Invoke, Op: "1"}, {At: 5, Kind: history.OK, Op: "1"}}, events)
+	o.Read()
+	require.Equal(t, o.Effects, seen.Effects)
+	require.Equal(t, o.Entries, seen.Entries)
+	require.Equal(t, o.Locks, seen.Locks)
+
+	earlier := run
+	earlier.Dir, earlier.Started = "stop/fenced/seed-8", time.Unix(10, 0).UTC()
+	save(t, dir, &earlier, o)
+	require.NoError(t, SaveSuite(dir, &Suite{Command: "again", Verdict: Pass}))
+	suite, err = LoadSuite(dir)
+	require.NoError(t, err)
+	require.Equal(t, "again", suite.Command)
+	require.Equal(t, []Run{earlier, run}, suite.Runs)
+
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a", "b", "c"), 0o755)) // another suite where a run would be
+	require.NoError(t, SaveSuite(filepath.Join(dir, "a", "b", "c"), &Suite{Verdict: Pass}))
+	_, err = LoadSuite(dir)
+	require.ErrorContains(t, err, "a/b/c/result.json is no run of a suite")
+}

@@ -1,0 +1,189 @@
+// Package report writes the results of chaos runs as one HTML file, for people.
+//
+// # Model
+//
+// The page opens with the verdict in a sentence, shows the groups side by side under the
+// same faults, shows one run as an example (which worker held, which was paused, what was
+// rejected, and what a control did under the same schedule), and then gives the figures. A
+// figure is a pure function from data to SVG. Its data is reduced to what can be seen before
+// it is drawn, so that the size of the page depends on the number of runs alone, and is
+// bounded.
+//
+// The page is self-contained: it has no script, loads nothing, and forbids the
+// browser to. Text from runs (names of resources, errors) is untrusted, and is escaped in
+// two places only: html/template, and drawing.
+//
+// # What is not promised
+//
+// Positions in figures are exact to a pixel. Tracks are drawn from the workers' own events,
+// which the checks compare with what was observed; figures prove nothing.
+package report
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/observe"
+)
+
+//go:embed page
+var files embed.FS
+
+var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
+	"thousands": thousands, "seconds": seconds, "percent": percent, "cut": cut,
+}).ParseFS(files, "page/*.html"))
+
+// Write writes the report of a judged suite to its directory.
+func Write(dir string, suite *check.Suite) error {
+	var b bytes.Buffer
+	err := render(&b, suite, func(run *check.Run) ([]history.Event, observe.Observation, error) { return check.Load(dir, run) })
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, check.ReportFile), b.Bytes(), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("chaos: the report: %w", err)
+	}
+	return nil
+}
+
+// loader reads the files of a run, as check.Load does. It is called for one run at a time, and not
+// for all. A run for which it returns fs.ErrNotExist is left out of the figures.
+type loader func(*check.Run) ([]history.Event, observe.Observation, error)
+
+// trace is a run with its history and what was observed.
+type trace struct {
+	run      *check.Run
+	events   []history.Event
+	observed observe.Observation
+}
+
+// trace reads a run; it returns nil if the files of the run were not kept.
+func (load loader) trace(run *check.Run) (*trace, error) {
+	events, observed, err := load(run)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(events) == 0 {
+		return nil, nil
+	}
+	return &trace{run, events, observed}, err
+}
+
+// content is what the page shows, in its order.
+type content struct {
+	Style     template.CSS
+	Suite     *check.Suite
+	Fenced    check.Totals
+	Rows      []sideBySide
+	Example   *example
+	Props     []*property
+	Timings   []timing
+	Controls  []control
+	Schedules []*schedule
+	More      int // number of runs that are not listed
+}
+
+func render(w io.Writer, suite *check.Suite, load loader) error {
+	style, err := files.ReadFile("page/style.css")
+	if err != nil {
+		return err
+	}
+	fenced := fencedRuns(suite)
+	p := &content{
+		Style: template.CSS(style), Suite: suite, Fenced: check.Sum(fenced),
+		Props: propertiesOf(fenced), Timings: timingsOf(suite), Controls: controlsOf(suite),
+	}
+	if p.Example, err = exampleOf(suite, load); err != nil {
+		return err
+	}
+	if p.Rows, err = rowsOf(suite, load, p.Example); err != nil {
+		return err
+	}
+	p.Schedules, p.More = schedulesOf(suite)
+	var b bytes.Buffer
+	if err := page.Execute(&b, p); err != nil {
+		return err
+	}
+	_, err = w.Write(bytes.Map(visible, b.Bytes()))
+	return err
+}
+
+func fencedRuns(suite *check.Suite) (runs []check.Run) {
+	for _, r := range suite.Runs {
+		if r.Group == check.Fenced {
+			runs = append(runs, r)
+		}
+	}
+	return runs
+}
+
+// visible replaces control characters, and those that reverse the direction of text. Invalid
+// bytes come as utf8.RuneError.
+func visible(r rune) rune {
+	switch {
+	case r < ' ' && r != '\n', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+		return ' '
+	}
+	return r
+}
+
+// Broke, Oversold and Lost add up what the faults did to the controls.
+func (p *content) Broke() (n int) {
+	for _, c := range p.Controls {
+		n += min(c.Faults.Red, 1)
+	}
+	return n
+}
+
+// Oversold is the number of units that the controls sold and did not have.
+func (p *content) Oversold() (n int) {
+	for _, c := range p.Controls {
+		n += c.Oversold
+	}
+	return n
+}
+
+// Lost is the number of updates that the controls lost.
+func (p *content) Lost() (n int) {
+	for _, c := range p.Controls {
+		n += c.Lost
+	}
+	return n
+}
+
+// leastRuns is the least number of runs that bounds a share below 100%.
+const leastRuns = 4
+
+// Bound is what so many runs without a violation bound the share of violated runs to, with 95%
+// confidence; empty if there were too few, or one was violated.
+func (p *content) Bound() string {
+	if p.Fenced.Runs < leastRuns || p.Fenced.Violated > 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2g%%", 300/float64(p.Fenced.Runs))
+}
+
+// Weakest is the control, not red by design, that the faults break least often; nil if there
+// is none, or too few runs to compare it with.
+func (p *content) Weakest() (least *control) {
+	for i := range p.Controls {
+		c := &p.Controls[i]
+		if p.Fenced.Runs >= leastRuns && !c.RedByDesign && c.Faults.Red > 0 && (least == nil || c.Faults.Rate() < least.Faults.Rate()) {
+			least = c
+		}
+	}
+	return least
+}
+
+// Power is the probability that the runs under Fencekit show a failure that as large a share of
+// runs shows as the weakest control's.
+func (p *content) Power() float64 {
+	return 1 - math.Pow(1-p.Weakest().Faults.Rate(), float64(p.Fenced.Runs))
+}

@@ -1,0 +1,387 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/internal/netfault"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/internal/testenv/child"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+)
+
+// fault is one thing that can go wrong.
+type fault struct {
+	// name names the fault and its victim, as "pause w1". Its first word is the kind
+	// of fault.
+	name string
+	// inject injects the fault, and returns when it is in effect, not when it was asked for: the
+	// process has stopped, the connection is silent, the lease is gone. revert is nil if there
+	// is nothing to revert. It fails with errMissed if no victim was found before ctx
+	// ended; then the fault isn't injected later either.
+	inject func(ctx context.Context, s *environment) (revert reverted, err error)
+}
+
+// reverted reverts a fault.
+type reverted func(ctx context.Context) error
+
+// step is one fault of a schedule.
+type step struct {
+	at    time.Duration // from the beginning of the load
+	lasts time.Duration // until it is reverted
+	fault fault
+}
+
+// errMissed: the fault found no victim, and was not injected.
+var errMissed = errors.New("chaos: no victim")
+
+// missed is errMissed with its reason: the victim has gone meanwhile, or another fault
+// keeps the server from answering; then the server may still do what it was asked for.
+func missed(err error) error { return fmt.Errorf("%w: %w", errMissed, err) }
+
+// Kind is a kind of fault.
+type Kind struct {
+	Name    string `json:"kind"`    // the first word of its faults' names
+	Summary string `json:"summary"` // what it does, in a sentence
+}
+
+// Kinds are all kinds of faults.
+var Kinds = []Kind{
+	{"pause", "stops a worker by SIGSTOP, anywhere or at a point of an operation"},
+	{"stop-the-world", "stops all goroutines of a worker by its Go runtime, as the garbage collector does"},
+	{"kill", "ends a worker by SIGKILL, anywhere or at a point of an operation, and restarts it"},
+	{"partition", "silences a worker's links to etcd, Postgres or both, in one direction or in both"},
+	{"delay", "delays everything between a worker and a server"},
+	{"half-open", "silences a worker's connections for good, without an error on either end"},
+	{"reset", "resets a worker's connections to a server"},
+	{"revoke", "revokes the lease of a holder of a lock, or of a waiter"},
+	{"delete-lock", "deletes the lock key of a holder, or of a waiter"},
+	{"etcd-pause", "stops a member of etcd by SIGSTOP"},
+	{"etcd-kill", "ends a member of etcd by SIGKILL, and restarts it"},
+	{"etcd-isolate", "cuts a member of etcd off from the others, but not from workers"},
+	{"postgres-crash", "ends Postgres without a checkpoint, and lets it recover"},
+	{"terminate", "terminates a worker's Postgres backend in mid-transaction"},
+	{"commit-swallowed", "loses a worker's COMMIT on its way to Postgres, and cuts the connection"},
+	{"commit-unheard", "loses the answer to a worker's COMMIT, and cuts the connection"},
+	{"commit-held", "cuts the connection of a worker that commits, and delivers the COMMIT later"},
+	{"failover", "kills the primary of three Postgres servers under Patroni"},
+}
+
+// anywhere, in place of a point, is where a process is when the fault is injected.
+const anywhere = ""
+
+// at names a point for a fault's name.
+func at(point string) string {
+	if point == anywhere {
+		return ""
+	}
+	return " at " + point
+}
+
+// pauseWorker stops a worker process by SIGSTOP. It waits until an operation reaches the point.
+func pauseWorker(number int, point string) fault {
+	return fault{fmt.Sprintf("pause w%d%s", number, at(point)), func(ctx context.Context, s *environment) (reverted, error) {
+		w := s.seat(number)
+		if point == anywhere {
+			return w.resume, w.pause(ctx)
+		}
+		return w.resume, w.arm(ctx, point, history.ThenPause)
+	}}
+}
+
+// killWorker ends a worker process by SIGKILL. It waits until an operation reaches the point. Reverting
+// starts a new process.
+func killWorker(number int, point string) fault {
+	return fault{fmt.Sprintf("kill w%d%s", number, at(point)), func(ctx context.Context, s *environment) (reverted, error) {
+		w := s.seat(number)
+		if point == anywhere {
+			return w.start, w.crash()
+		}
+		return w.start, w.arm(ctx, point, history.ThenKill)
+	}}
+}
+
+func stopTheWorld(number int) fault {
+	return fault{fmt.Sprintf("stop-the-world w%d", number), func(ctx context.Context, s *environment) (reverted, error) {
+		return s.seat(number).stopTheWorld(ctx)
+	}}
+}
+
+// What a worker is linked to.
+const (
+	toEtcd     = "etcd"
+	toPostgres = "postgres"
+	toBoth     = "both"
+)
+
+// onLinks does something to each of a worker's links to a server. do returns what reverts it.
+func onLinks(name string, number int, to string, do func(l *netfault.Link) (undo []func())) fault {
+	return fault{name, func(_ context.Context, s *environment) (reverted, error) {
+		w := s.seat(number)
+		var links []*netfault.Link
+		if to != toPostgres {
+			links = append(links, w.etcd...)
+		}
+		if to != toEtcd {
+			links = append(links, w.postgres)
+		}
+		var undo []func()
+		for _, l := range links {
+			undo = append(undo, do(l)...)
+		}
+		return func(context.Context) error {
+			for _, revert := range undo {
+				revert()
+			}
+			return nil
+		}, nil
+	}}
+}
+
+// way is what a link carries.
+type way struct {
+	name       string
+	directions []netfault.Direction
+}
+
+var (
+	requests = way{"requests", []netfault.Direction{netfault.ToServer}}
+	answers  = way{"answers", []netfault.Direction{netfault.ToClient}}
+	bothWays = way{"both ways", []netfault.Direction{netfault.ToServer, netfault.ToClient}}
+)
+
+// partition silences the links between a worker and a server. What is sent meanwhile
+// arrives when the fault is reverted, as TCP sends it again.
+func partition(number int, from string, way way) fault {
+	return onLinks(fmt.Sprintf("partition w%d from %s, %s", number, from, way.name), number, from, func(l *netfault.Link) (undo []func()) {
+		for _, d := range way.directions {
+			undo = append(undo, l.Cut(d))
+		}
+		return undo
+	})
+}
+
+// delay delays everything between a worker and a server, in both directions, by latency
+// plus or minus up to jitter.
+func delay(number int, to string, latency, jitter time.Duration) fault {
+	return onLinks(fmt.Sprintf("delay w%d to %s by %v ± %v", number, to, latency, jitter), number, to, func(l *netfault.Link) (undo []func()) {
+		for _, d := range bothWays.directions {
+			undo = append(undo, l.Delay(d, latency, jitter))
+		}
+		return undo
+	})
+}
+
+// halfOpen makes a worker's present connections to a server half-open, as when the
+// server's machine was switched off: nothing arrives, and neither end sees an error. New
+// connections work. Reverting resets those connections.
+func halfOpen(number int, to string) fault {
+	return onLinks(fmt.Sprintf("half-open w%d to %s", number, to), number, to, func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} })
+}
+
+// reset resets a worker's present connections to a server.
+func reset(number int, to string) fault {
+	return onLinks(fmt.Sprintf("reset w%d to %s", number, to), number, to, func(l *netfault.Link) []func() { l.Reset(); return nil })
+}
+
+// leader, in place of a member's number, is the member of etcd that leads when the fault is
+// injected.
+const leader = -1
+
+// onMember does something to a member of etcd.
+func onMember(kind string, number int, do func(m *etcdserver.Member) (reverted, error)) fault {
+	name := fmt.Sprintf("%s member %d", kind, number)
+	if number == leader {
+		name = kind + " the leader"
+	}
+	return fault{name, func(ctx context.Context, s *environment) (reverted, error) {
+		members := s.etcd.Members()
+		if number != leader {
+			return do(members[number%len(members)])
+		}
+		m, err := s.etcd.Leader(ctx)
+		if err != nil {
+			return nil, missed(err)
+		}
+		return do(m)
+	}}
+}
+
+// etcdPause stops a member of etcd by SIGSTOP: its connections stay open and silent.
+func etcdPause(number int) fault {
+	return onMember("etcd-pause", number, func(m *etcdserver.Member) (reverted, error) {
+		return func(context.Context) error { return m.Resume() }, pauseMember(m)
+	})
+}
+
+func pauseMember(m *etcdserver.Member) error {
+	err := m.Pause()
+	if errors.Is(err, child.ErrNotRunning) {
+		return missed(err) // another fault has ended it
+	}
+	return err
+}
+
+// etcdKill ends a member of etcd by SIGKILL; its data stays. Reverting restarts it.
+func etcdKill(number int) fault {
+	return onMember("etcd-kill", number, func(m *etcdserver.Member) (reverted, error) {
+		if err := pauseMember(m); err != nil { // Kill doesn't report a process that isn't running
+			return nil, err
+		}
+		return m.Restart, m.Kill()
+	})
+}
+
+// etcdIsolate cuts a member of etcd off from the other members, of which there has to be
+// at least one. Clients still reach it.
+func etcdIsolate(number int) fault {
+	return onMember("etcd-isolate", number, func(m *etcdserver.Member) (reverted, error) {
+		return func(context.Context) error { return m.Rejoin() }, m.Isolate()
+	})
+}
+
+// onLock does something to a lock key of a holder, or of a waiter: the one with that number in
+// the order of keys, modulo their number.
+func onLock(kind string, index int, do func(ctx context.Context, client *clientv3.Client, key *mvccpb.KeyValue) error) fault {
+	return fault{fmt.Sprintf("%s %d", kind, index), func(ctx context.Context, s *environment) (reverted, error) {
+		prefix := s.prefix
+		if s.Group != check.Fenced {
+			prefix = worker.ControlPrefix
+		}
+		got, err := s.client.Get(ctx, prefix, clientv3.WithPrefix())
+		if err != nil {
+			return nil, missed(err)
+		}
+		var leased []*mvccpb.KeyValue
+		for _, kv := range got.Kvs {
+			if kv.Lease != 0 {
+				leased = append(leased, kv)
+			}
+		}
+		if len(leased) == 0 {
+			return nil, missed(errors.New("there is no lock key"))
+		}
+		if err := do(ctx, s.client, leased[index%len(leased)]); err != nil {
+			return nil, missed(err)
+		}
+		return nil, nil
+	}}
+}
+
+// revokeLease revokes the lease of a holder of a lock, or of a waiter.
+func revokeLease(index int) fault {
+	return onLock("revoke lease", index, func(ctx context.Context, client *clientv3.Client, key *mvccpb.KeyValue) error {
+		_, err := client.Revoke(ctx, clientv3.LeaseID(key.Lease))
+		return err
+	})
+}
+
+// deleteLock deletes the lock key of a holder, or of a waiter, as an operator might.
+func deleteLock(index int) fault {
+	return onLock("delete-lock", index, func(ctx context.Context, client *clientv3.Client, key *mvccpb.KeyValue) error {
+		deleted, err := client.Delete(ctx, string(key.Key))
+		if err == nil && deleted.Deleted == 0 {
+			err = errors.New("the key has gone meanwhile")
+		}
+		return err
+	})
+}
+
+// postgresCrash ends the database server at once, without a checkpoint. Reverting restarts
+// it; it recovers from its write-ahead log.
+func postgresCrash() fault {
+	return fault{"postgres-crash", func(_ context.Context, s *environment) (reverted, error) {
+		return s.postgres.Restart, s.postgres.Kill()
+	}}
+}
+
+// terminateSQL terminates the backend of a worker's oldest transaction, and waits for its
+// end.
+const terminateSQL = `
+select count(*) filter (where pg_terminate_backend(pid, 5000)) > 0
+  from (select pid from pg_stat_activity
+         where datname = current_database() and application_name = $1 and xact_start is not null
+         order by xact_start limit 1) as victim`
+
+// terminate terminates a worker's backend in mid-transaction, as an operator might. It waits until
+// there is such a transaction.
+func terminate(number int) fault {
+	return fault{fmt.Sprintf("terminate w%d", number), func(ctx context.Context, s *environment) (reverted, error) {
+		name := s.seat(number).name()
+		for {
+			var hit bool
+			if err := s.pool.QueryRow(ctx, terminateSQL, name).Scan(&hit); err != nil {
+				return nil, missed(fmt.Errorf("looking for a transaction of %s: %w", name, err))
+			}
+			if hit {
+				return nil, nil
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Millisecond): // leave the database to those who use it
+			}
+		}
+	}}
+}
+
+// losses are what can happen to a COMMIT whose answer never comes.
+var losses = map[string]func() *pgproxy.Action{
+	"swallowed": pgproxy.SwallowCommit, // it never arrives
+	"unheard":   pgproxy.SwallowReply,  // it arrives; its answer is lost
+	"held":      pgproxy.HoldCommit,    // it arrives when the fault is reverted
+}
+
+// loseCommit loses a worker's next COMMIT, or its answer, and cuts the connection. It waits for a
+// COMMIT, of an operation if ofOperation is set.
+func loseCommit(number int, loss string, ofOperation bool) fault {
+	name := fmt.Sprintf("commit-%s w%d", loss, number)
+	if ofOperation {
+		name += ", of an operation"
+	}
+	return fault{name, func(ctx context.Context, s *environment) (reverted, error) {
+		commits := s.seat(number).commits
+		free, err := commits.Reserve(ctx)
+		if err != nil {
+			return nil, missed(fmt.Errorf("an earlier fault still waits for its COMMIT: %w", err))
+		}
+		defer free()
+		var taken atomic.Bool // a COMMIT has come: it will be lost, even after ctx has ended
+		action := losses[loss]()
+		commits.OnCommit(func(sql string) *pgproxy.Action {
+			if ofOperation && wholeTransaction(sql) {
+				return nil
+			}
+			taken.Store(true)
+			return action
+		})
+		err = action.Wait(ctx)
+		commits.OnCommit(nil)
+		if err != nil && !taken.Load() {
+			return nil, missed(fmt.Errorf("no COMMIT came: %w", err))
+		}
+		if loss != "held" {
+			return nil, nil
+		}
+		return func(ctx context.Context) error {
+			_, _ = action.Deliver(ctx) // the server may have ended the session meanwhile
+			return ctx.Err()
+		}, nil
+	}}
+}
+
+// wholeTransaction reports whether a message that ends with a COMMIT begins its
+// transaction as well, as a claim's does. An operation's never does, and reads of the store send
+// no COMMIT.
+func wholeTransaction(sql string) bool { return begins.MatchString(sql) }
+
+var begins = regexp.MustCompile(`(?i)^\s*(begin|start\s+transaction)\b`)

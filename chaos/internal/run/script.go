@@ -1,0 +1,504 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/history"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
+)
+
+var stalledHolder = Scenario{
+	Scenario: check.Scenario{
+		Name: "stalled-holder", Family: "stalls",
+		Controls: []string{"no-lock", "etcd-mutex", "redis-setnx", "redis-watchdog", "token-compare"},
+		Summary:  "a worker is paused between read and write until another has its lock and has read; then both write",
+	},
+	Requires: []string{check.HitFault + "pause", check.HitPaused + worker.PointRead},
+	Stock:    saleStock,
+	script: func(s *environment, ctx context.Context) error {
+		return s.sale(ctx, stall{"do", worker.PointRead, nothing, nothing}, stall{"do", worker.PointRead, nothing, nothing})
+	},
+}
+
+// unhinderedWriter stalls a worker once at each point of its transaction. In other scenarios the
+// transaction of a paused worker ends before it goes on, by its own bounds, by its
+// successor's eviction, or by its context: nothing is left for the seal to reject. Paused
+// before its first statement it has sent nothing, and the begin check rejects it.
+var unhinderedWriter = Scenario{
+	Scenario: check.Scenario{
+		Name: "unhindered-writer", Family: "stalls",
+		Summary: "a worker is paused in a transaction that no successor may evict, for longer than its lock's time to live, and commits when another has the lock and has read: only the seal rejects it",
+	},
+	Requires: []string{
+		check.HitFault + "pause", check.HitPaused + worker.PointBegun, check.HitPaused + worker.PointRead, check.HitPaused + worker.PointWritten,
+		check.HitRejected + string(storage.StageBegin), check.AtLeast(2, check.HitRejected+string(storage.StageSeal)),
+	},
+	Stock:      saleStock,
+	unhindered: true,
+	script: func(s *environment, ctx context.Context) error {
+		heedless := worker.ActionHeedless
+		return s.sale(ctx, stall{heedless, worker.PointBegun, nothing, nothing}, stall{heedless, worker.PointRead, nothing, nothing}, stall{heedless, worker.PointWritten, nothing, nothing})
+	},
+}
+
+var lostLock = Scenario{
+	Scenario: check.Scenario{
+		Name: "lost-lock", Family: "stalls", Controls: []string{"redlock", "postgres-advisory"},
+		Summary: "while a worker is paused the lock service loses its lock: by a restart, or a connection that is cut",
+	},
+	Requires: []string{check.HitFault + "pause", check.HitFault + "lose"},
+	Stock:    saleStock,
+	script: func(s *environment, ctx context.Context) error {
+		lose := stall{"do", worker.PointRead, nothing, s.restartEtcd}
+		switch {
+		case s.service != nil:
+			lose.before, lose.meanwhile = s.service.Weaken, s.service.Lose
+		case s.Group == "postgres-advisory":
+			lose.meanwhile = s.cutLockConnections
+		}
+		loses := lose.meanwhile
+		lose.meanwhile = func(ctx context.Context) error {
+			s.trace.Record(history.Event{Kind: history.Injected, Name: "lose lock"})
+			return loses(ctx)
+		}
+		return s.sale(ctx, lose)
+	},
+}
+
+// failover breaks locks without a fence although Postgres loses nothing: what was read on the old
+// primary is written to the new one.
+var failover = Scenario{
+	Scenario: check.Scenario{
+		Name: "failover", Family: "patroni", Controls: []string{"etcd-mutex", "token-compare"},
+		Summary: "a worker is paused between reading in one transaction and writing in another; the primary of three Postgres servers under Patroni is killed, and a synchronous standby takes over; another worker gets the lock and reads; then both write",
+	},
+	Requires: []string{check.HitFault + "pause", check.HitFault + "failover", check.HitPaused + worker.PointRead},
+	Patroni:  true,
+	Stock:    saleStock,
+	workers:  2,
+	script: func(s *environment, ctx context.Context) error {
+		return s.sale(ctx, stall{"hold", worker.PointRead, nothing, s.failOver})
+	},
+}
+
+// takeover bounds how long a script waits until another worker has the lock of a paused
+// holder: its time to live, and what a busy machine takes. A lock that doesn't expire, as
+// that of a connection, is not taken over.
+const takeover = 3 * worker.TTL
+
+// stall is the schedule that breaks locks without a fence: one worker is paused at a point
+// of an operation of that action, until another one has the lock and has read; then the
+// first goes on and writes, and then the second.
+type stall struct {
+	action, point string
+	before        func(ctx context.Context) error // is called before the lock is acquired
+	meanwhile     func(ctx context.Context) error // while the first is paused
+}
+
+func nothing(context.Context) error { return nil }
+
+// saleStock is what a sale has in stock of each resource.
+const saleStock = 24
+
+// sale stalls workers while stock is sold, and then has one worker after the other sell until one
+// finds too little in stock: what was sold twice is missing in the end.
+func (s *environment) sale(ctx context.Context, stalls ...stall) error {
+	for _, stall := range stalls {
+		if err := s.stall(ctx, stall); err != nil {
+			return err
+		}
+	}
+	s.faultsOver()
+	for number := range 10 * saleStock {
+		if e, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}); err != nil || e.SoldOut {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *environment) stall(ctx context.Context, stall stall) error {
+	if !s.Faults {
+		return s.inTurn(ctx)
+	}
+	if err := stall.before(ctx); err != nil {
+		return err
+	}
+	first, stopped, err := s.operateTo(ctx, 0, stall.action, stall.point)
+	if err != nil {
+		return err
+	}
+	if !stopped {
+		_, err := first.wait(ctx)
+		return err
+	}
+	if err := stall.meanwhile(ctx); err != nil {
+		return errors.Join(err, s.resume(0, stall.point))
+	}
+	second, stopped, err := s.operateTo(ctx, 1, "do", worker.PointRead)
+	if err := errors.Join(err, s.resume(0, stall.point)); err != nil {
+		return err
+	}
+	if _, err := first.wait(ctx); err != nil {
+		return err
+	}
+	if stopped {
+		if err := s.resume(1, worker.PointRead); err != nil {
+			return err
+		}
+	}
+	_, err = second.wait(ctx)
+	return err
+}
+
+// sku is the resource of scripts that need only one.
+func (s *environment) sku() string { return s.Workload.Resources()[0] }
+
+// inTurn is a script without its faults: one operation after the other.
+func (s *environment) inTurn(ctx context.Context) error {
+	for number := range 2 {
+		if _, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// operateTo asks a worker for an operation in which it pauses at a point, and returns when
+// it is paused. stopped is false if it didn't reach the point in time, as when it waits for a
+// lock.
+func (s *environment) operateTo(ctx context.Context, number int, action, point string) (op *operation, stopped bool, err error) {
+	t, err := s.seat(number).setTrap(point, 0, history.ThenPause)
+	if err != nil {
+		return nil, false, err
+	}
+	op, err = s.operate(number, worker.Op{Resource: s.sku(), Action: action})
+	if err != nil {
+		return nil, false, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, takeover)
+	defer cancel()
+	err = t.sprung(bounded, nil)
+	if errors.Is(err, errMissed) {
+		return op, false, nil
+	}
+	if err == nil {
+		s.paused(history.Injected, number, point)
+	}
+	return op, err == nil, err
+}
+
+// paused records that a worker is paused at a point, or no longer.
+func (s *environment) paused(kind history.Kind, number int, point string) {
+	name := s.seat(number).name()
+	s.trace.Record(history.Event{Kind: kind, Name: "pause " + name + at(point), Process: name})
+}
+
+// resume resumes a worker that is paused at a point, and records it.
+func (s *environment) resume(number int, point string) error {
+	s.paused(history.Reverted, number, point)
+	return s.seat(number).resume(context.Background())
+}
+
+// restartEtcd kills and restarts etcd, which keeps its leases.
+func (s *environment) restartEtcd(ctx context.Context) error {
+	revert, err := etcdKill(leader).inject(ctx, s)
+	if err != nil {
+		return err
+	}
+	return revert(ctx)
+}
+
+// cutLockConnections terminates the idle sessions of the first worker that hold advisory
+// locks.
+func (s *environment) cutLockConnections(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, `
+		select pg_terminate_backend(pid, 5000)
+		from (select distinct pid from pg_locks join pg_stat_activity using (pid)
+		      where locktype = 'advisory' and state = 'idle' and application_name = $1) as holder`, s.seat(0).name())
+	return err
+}
+
+var expiryAtEveryAwait = Scenario{
+	Scenario: check.Scenario{
+		Name: "expiry-at-every-await", Family: "awaits", Controls: []string{"etcd-mutex"},
+		Summary: "a worker is paused at each point at which an operation waits for the network, one after another, until its lease has ended and another has taken over",
+	},
+	Requires: []string{check.HitFault + "pause"},
+	workers:  2,
+	script:   func(s *environment, ctx context.Context) error { return s.awaits(ctx, history.ThenPause) },
+}
+
+var killAtEveryAwait = Scenario{
+	Scenario: check.Scenario{
+		Name: "kill-at-every-await", Family: "awaits",
+		Summary: "a worker is killed at each point at which an operation waits for the network, one after another, and another takes over",
+	},
+	Requires: []string{check.HitFault + "kill"},
+	workers:  2,
+	script:   func(s *environment, ctx context.Context) error { return s.awaits(ctx, history.ThenKill) },
+}
+
+// maxAwaits is more than an operation has.
+const maxAwaits = 200
+
+// awaits pauses or kills a worker at the first await of an operation, which is where it
+// sends or receives something over the network, then at the second, and so on to the last.
+// Each time its lease ends there, and another worker takes over before it goes on.
+func (s *environment) awaits(ctx context.Context, then string) error {
+	if !s.Faults {
+		return s.inTurn(ctx)
+	}
+	for skip := range maxAwaits {
+		sprung, err := s.await(ctx, skip, then)
+		if err != nil {
+			return fmt.Errorf("at await %d: %w", skip, err)
+		}
+		if !sprung {
+			s.trace.Record(history.Event{Kind: history.Note, Name: fmt.Sprintf("an operation has %d awaits", skip)})
+			return nil
+		}
+	}
+	return fmt.Errorf("chaos: an operation has more than %d awaits", maxAwaits)
+}
+
+// await does so at one await. sprung is false if the operation ended before it.
+func (s *environment) await(ctx context.Context, skip int, then string) (sprung bool, err error) {
+	w := s.seat(0)
+	// A new process needs its own session, connection, lock and claim.
+	if err := errors.Join(w.stop(), w.start(ctx)); err != nil {
+		return false, err
+	}
+	t, err := w.setTrap(worker.PointAwait, skip, then)
+	if err != nil {
+		return false, err
+	}
+	op, err := s.operate(0, worker.Op{Resource: s.sku()})
+	if err != nil {
+		return false, err
+	}
+	if err := t.sprung(ctx, op); err != nil {
+		if errors.Is(err, errMissed) {
+			_, err = op.wait(ctx)
+		}
+		return false, err
+	}
+	e := history.Event{Kind: history.Injected, Name: fmt.Sprintf("%s %s at await %d", then, w.name(), skip), Process: w.name()}
+	s.trace.Record(e)
+	err = errors.Join(s.endLeases(ctx), s.succeed(ctx, 1))
+	e.Kind = history.Reverted
+	s.trace.Record(e)
+	if then == history.ThenKill {
+		return true, errors.Join(err, w.start(ctx))
+	}
+	err = errors.Join(err, w.resume(ctx))
+	_, waitErr := op.wait(ctx)
+	return true, errors.Join(err, waitErr)
+}
+
+// endLeases ends all leases, as if they had expired.
+func (s *environment) endLeases(ctx context.Context) error {
+	leases, err := s.client.Leases(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range leases.Leases {
+		if _, err := s.client.Revoke(ctx, l.ID); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// succeed has a worker do operations until one succeeds, or that takes too long: the first
+// may fail because the worker's lease is gone.
+func (s *environment) succeed(ctx context.Context, number int) error {
+	bound := worker.ProgressBound
+	if s.Group != check.Fenced { // which a paused transaction may keep waiting for ever
+		bound = takeover
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("%w: no operation succeeded within %v of the end of the leases", errHangs, bound))
+	defer cancel()
+	for {
+		if e, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}); err != nil || e.Kind == history.OK {
+			return err
+		}
+	}
+}
+
+var lostAnswer = Scenario{
+	Scenario: check.Scenario{
+		Name: "lost-answer", Family: "answers", Controls: []string{"etcd-mutex"},
+		Summary: "the answer to a COMMIT is lost, its worker can't reach the database to resolve it, and the operation is called again",
+	},
+	Requires: []string{check.HitFault + "partition"},
+	workers:  2,
+	script:   (*environment).lostAnswer,
+}
+
+// lostAnswer loses the answer to an operation's COMMIT, and cuts its worker off from the
+// database until the operation has ended with an unknown outcome. Then the same operation
+// is called again, as by a caller without an answer: it has taken effect, and must not do
+// so a second time.
+func (s *environment) lostAnswer(ctx context.Context) error {
+	if !s.Faults {
+		return s.inTurn(ctx)
+	}
+	op := worker.Op{ID: "called-twice", Resource: s.sku(), Seed: s.Seed, Action: "once"}
+	before, err := s.data(ctx)
+	if err != nil {
+		return err
+	}
+	first, mend, err := s.unanswered(ctx, op)
+	if err != nil {
+		return err
+	}
+	once, err := s.data(ctx)
+	_, waitErr := first.wait(ctx)
+	if err := errors.Join(err, waitErr, mend(ctx)); err != nil {
+		return err
+	}
+	if len(changed(before, once)) == 0 {
+		return fmt.Errorf("%w: the operation's COMMIT changed nothing, so calling it again proves nothing", errWrong)
+	}
+	second, err := s.ask(1, op, worker.Command{Again: true, Within: s.bounds.operation})
+	if err != nil {
+		return err
+	}
+	if _, err := second.wait(ctx); err != nil {
+		return err
+	}
+	twice, err := s.data(ctx)
+	if tables := changed(once, twice); err == nil && len(tables) > 0 {
+		err = fmt.Errorf("%w: an operation took effect twice: it was called again after its answer had been lost, and changed %s once more. "+
+			"Give it a key by guard.Once, or call UnknownOutcomeError.Resolve before you call it again", errWrong, strings.Join(tables, ", "))
+	}
+	return err
+}
+
+// unanswered asks the first worker for an operation, and returns when the server has answered its
+// COMMIT: the answer is lost, and the worker is cut off from the database from then on, until mend
+// is called. It fails if the operation ends without a COMMIT.
+func (s *environment) unanswered(ctx context.Context, op worker.Op) (_ *operation, mend reverted, err error) {
+	arrived, answer := make(chan struct{}), pgproxy.SwallowReply()
+	var once sync.Once
+	var cutErr error
+	commits := s.seat(0).commits
+	commits.OnCommit(func(sql string) *pgproxy.Action {
+		if wholeTransaction(sql) { // as a claim is
+			return nil
+		}
+		once.Do(func() {
+			mend, cutErr = s.inject(ctx, partition(0, toPostgres, bothWays))
+			close(arrived)
+		})
+		return answer
+	})
+	defer commits.OnCommit(nil)
+	asked, err := s.ask(0, op, worker.Command{Within: 3 * worker.TTL})
+	if err != nil {
+		return nil, nil, err
+	}
+	select {
+	case <-arrived:
+	case <-asked.done:
+		select {
+		case <-arrived:
+		default:
+			return nil, nil, fmt.Errorf("%w: the operation ended without a COMMIT, so calling it again proves nothing", errWrong)
+		}
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	return asked, mend, errors.Join(cutErr, answer.Wait(ctx))
+}
+
+// data is a digest of each table of the workload's own, by its name.
+func (s *environment) data(ctx context.Context) (map[string]string, error) {
+	rows, _ := s.pool.Query(ctx, `
+		select quote_ident(nspname) || '.' || quote_ident(relname) from pg_class c join pg_namespace n on n.oid = relnamespace
+		where relkind = 'r' and nspname !~ '^pg_' and nspname not in ('information_schema', 'fence')`) // its error is that of the rows
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, err
+	}
+	digests := map[string]string{}
+	for _, table := range tables {
+		var digest string
+		if err := s.pool.QueryRow(ctx, "select coalesce(md5(string_agg(t::text, E'\\n' order by t::text)), '') from "+table+" t").Scan(&digest); err != nil {
+			return nil, err
+		}
+		digests[table] = digest
+	}
+	return digests, nil
+}
+
+// changed are the tables that differ.
+func changed(before, after map[string]string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(after)), func(table string) bool { return before[table] == after[table] })
+}
+
+var lateCommit = Scenario{
+	Scenario: check.Scenario{
+		Name: "late-commit", Family: "answers",
+		Summary: "a COMMIT is held up until it has been resolved as not applied, and arrives then, while no other transaction moves the fence",
+	},
+	Requires: []string{check.HitPaused + worker.PointWritten, check.HitResolvedNotApplied},
+	workers:  2,
+	script:   (*environment).lateCommit,
+}
+
+// lateCommit delivers a COMMIT after it was resolved as not applied. No other transaction
+// moves the fence in between: only the void by which it was resolved rejects the COMMIT.
+func (s *environment) lateCommit(ctx context.Context) error {
+	if !s.Faults {
+		return s.inTurn(ctx)
+	}
+	op, stopped, err := s.operateTo(ctx, 0, worker.ActionHeedless, worker.PointWritten)
+	if err != nil {
+		return err
+	}
+	if !stopped {
+		_, err := op.wait(ctx)
+		return err
+	}
+	held, commits := pgproxy.HoldCommit(), s.seat(0).commits
+	commits.OnCommit(func(string) *pgproxy.Action { return held })
+	defer commits.OnCommit(nil)
+	if err := s.resume(0, worker.PointWritten); err != nil {
+		return err
+	}
+	if err := held.Wait(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = held.Drop(context.WithoutCancel(ctx)) }() // unless it was delivered
+	e, err := op.wait(ctx)
+	if err != nil {
+		return err
+	}
+	if e.Kind == history.Unknown {
+		return fmt.Errorf("%w: an operation whose COMMIT never came ended as %s, %q", errWrong, e.Kind, e.Error)
+	}
+	before, err := s.data(ctx)
+	if err != nil {
+		return err
+	}
+	_, _ = held.Deliver(ctx) // the data show its outcome
+	after, err := s.data(ctx)
+	if tables := changed(before, after); err == nil && len(tables) > 0 {
+		err = fmt.Errorf("%w: a late COMMIT changed %s", errWrong, strings.Join(tables, ", "))
+	}
+	return err
+}

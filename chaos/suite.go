@@ -1,0 +1,335 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"maps"
+	"os"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fencekit/fencekit/chaos/internal/check"
+	"github.com/fencekit/fencekit/chaos/internal/report"
+	runs "github.com/fencekit/fencekit/chaos/internal/run"
+	"github.com/fencekit/fencekit/chaos/internal/worker"
+)
+
+// ErrEnvironment: a run was not possible because a server could not be started or a fault
+// could not be reverted. It says nothing about the code under test.
+var ErrEnvironment = errors.New("chaos: environment is not ready")
+
+// suite is a Suite in the making. Its methods may be called concurrently.
+type suite struct {
+	*plan
+	began  time.Time
+	before time.Duration // what earlier runs of it took, if it is resumed
+
+	mu     sync.Mutex
+	next   func() (runs.Task, bool) // the next run
+	kept   *Suite
+	failed error // the first failure, which ends the suite
+}
+
+// run is Run for a Workload that worker processes can run.
+func run(ctx context.Context, cfg Config) (_ *Suite, err error) {
+	cfg, err = cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &suite{began: time.Now()}
+	if s.plan, err = planOf(cfg); err != nil {
+		return nil, err
+	}
+	next, stop := iter.Pull(s.tasks)
+	defer stop()
+	s.next = next
+	free, err := occupy(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, free()) }()
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	var running sync.WaitGroup
+	for range cfg.Parallel {
+		running.Go(func() { s.work(ctx) })
+	}
+	running.Wait()
+	if ended := errors.Join(s.failed, context.Cause(ctx)); ended != nil {
+		s.kept.Ended = ended.Error()
+	}
+	return s.kept, errors.Join(s.failed, s.close(), report.Write(cfg.Dir, s.kept), context.Cause(ctx))
+}
+
+// open reads the runs of an earlier suite, and saves the suite, so that it has its groups
+// even if it is killed.
+func (s *suite) open() error {
+	s.kept = &Suite{Started: s.began}
+	kept, err := check.LoadSuite(s.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case !s.Resume:
+		return fmt.Errorf("%w: there are runs in %s: to go on with them give --resume (Config.Resume), or take another directory", ErrConfig, s.Dir)
+	default:
+		s.kept, s.before = kept, kept.Took
+	}
+	for _, r := range s.kept.Runs {
+		if name := s.Workload.Name(); r.Workload != name {
+			return fmt.Errorf("%w: the runs in %s are of workload %q, not %q: take another directory", ErrConfig, s.Dir, r.Workload, name)
+		}
+	}
+	s.kept.Command, s.kept.Wanted, s.kept.Groups, s.kept.Scenarios, s.kept.Ended = s.Command, s.wanted(), worker.Groups(), runs.Describe(), ""
+	return s.close()
+}
+
+// work does one run after another on servers of its own.
+func (s *suite) work(ctx context.Context) {
+	servers := &runs.Servers{}
+	defer func() { s.fail(servers.Close(context.WithoutCancel(ctx))) }()
+	for ctx.Err() == nil {
+		t, ok := s.take()
+		if !ok {
+			return
+		}
+		s.progress(t.Result(), false)
+		r, err := t.Do(ctx, servers, s.Dir)
+		switch {
+		case err == nil:
+			s.keep(servers, r)
+		case ctx.Err() != nil:
+		case errors.Is(err, ErrWorkload):
+			s.fail(fmt.Errorf("%s: %w", t.Result(), err))
+		default:
+			s.fail(fmt.Errorf("%w: %s: %w", ErrEnvironment, t.Result(), err))
+		}
+	}
+}
+
+// take returns the next run to do, if there is one.
+func (s *suite) take() (t runs.Task, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.failed == nil {
+		t, ok = s.next()
+		if !ok || !slices.ContainsFunc(s.kept.Runs, func(r Result) bool { return r.Dir == t.Dir() }) {
+			return t, ok
+		}
+	}
+	return t, false
+}
+
+// keep adds a run, which is saved already.
+func (s *suite) keep(servers *runs.Servers, r *Result) {
+	s.mu.Lock()
+	s.kept.Runs = append(s.kept.Runs, *r)
+	s.kept.Versions = versions(servers, s.kept.Versions)
+	s.mu.Unlock()
+	s.progress(r, true)
+}
+
+// close judges the runs so far, and saves the suite.
+func (s *suite) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept.Took = s.before + time.Since(s.began)
+	s.kept.Judge()
+	return check.SaveSuite(s.Dir, s.kept)
+}
+
+func (s *suite) progress(r *Result, ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Progress(Progress{Run: r, Ended: ended, Done: len(s.kept.Runs), Total: len(s.kept.Wanted)})
+}
+
+func (s *suite) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed == nil {
+		s.failed = err
+	}
+}
+
+// versions adds the versions of what runs on servers use to the known ones.
+func versions(servers *runs.Servers, known map[string]string) map[string]string {
+	all := map[string]string{"go": runtime.Version(), "system": runtime.GOOS + "/" + runtime.GOARCH}
+	maps.Copy(all, known)
+	if source := servers.PostgresSource(); source != "" {
+		all["postgres"] = source
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		all["fencekit"] = info.Main.Version
+		for _, module := range info.Deps {
+			if module.Path == "github.com/jackc/pgx/v5" || module.Path == "go.etcd.io/etcd/client/v3" {
+				all[strings.Split(module.Path, "/")[1]] = module.Version
+			}
+		}
+	}
+	return all
+}
+
+// occupy creates a directory, and keeps other suites out of it until free is called or this
+// process ends. It fails with ErrConfig if another suite has it.
+func occupy(dir string) (free func() error, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%w: another suite is writing to %s: wait for its end, or take another directory", ErrConfig, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	// A child process that is being started may have the descriptor for a moment longer than this one.
+	return func() error { return errors.Join(syscall.Flock(int(d.Fd()), syscall.LOCK_UN), d.Close()) }, nil
+}
+
+// plan is what a suite is to run.
+type plan struct {
+	Config
+	scenarios []runs.Scenario
+	groups    []string
+}
+
+func planOf(cfg Config) (*plan, error) {
+	p := &plan{Config: cfg}
+	var err error
+	if p.scenarios, err = choose("scenarios", cfg.Scenarios, runs.Scenarios, func(s runs.Scenario) []string { return []string{s.Name, s.Family} }); err != nil {
+		return nil, err
+	}
+	if _, builtIn := cfg.Workload.(worker.Stock); len(cfg.Scenarios) == 0 && !builtIn {
+		p.scenarios = slices.DeleteFunc(slices.Clone(p.scenarios), func(s runs.Scenario) bool { return s.Patroni })
+	}
+	groups, err := choose("groups", cfg.Groups, worker.Groups(), func(g check.Group) []string { return []string{g.Name} })
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		p.groups = append(p.groups, g.Name)
+	}
+	if len(p.round(cfg.Seed)) == 0 {
+		return nil, fmt.Errorf("%w: these scenarios run with none of these controls: %s", ErrConfig, strings.Join(p.groups, ", "))
+	}
+	return p, nil
+}
+
+// tasks are the runs of the suite, in order: all scenarios with the first seed, then all with
+// the next. So a suite that ends early has done as many seeds of each scenario. With a Duration only
+// those with the first seed begin after it.
+func (p *plan) tasks(yield func(runs.Task) bool) {
+	until := time.Now().Add(p.Duration)
+	for seed := p.Seed; p.Duration > 0 || seed < p.Seed+uint64(p.Seeds); seed++ {
+		round := p.round(seed)
+		for _, t := range round {
+			if p.Duration > 0 && seed > p.Seed && time.Now().After(until) || !yield(t) {
+				return
+			}
+		}
+		if len(round) == 0 {
+			return
+		}
+	}
+}
+
+// wanted are the directories of the runs that a complete suite has at least.
+func (p *plan) wanted() (dirs []string) {
+	least := *p
+	if least.Duration > 0 {
+		least.Duration, least.Seeds = 0, 1
+	}
+	for t := range least.tasks {
+		dirs = append(dirs, t.Dir())
+	}
+	return dirs
+}
+
+// round is all runs with one seed. Scripts and controls run with the first seeds alone.
+func (p *plan) round(seed uint64) (tasks []runs.Task) {
+	again := seed >= p.Seed+uint64(p.ScriptSeeds)
+	calmed := map[string]bool{}
+	for _, sc := range p.scenarios {
+		w := p.Workload
+		if stock, ok := w.(worker.Stock); ok {
+			stock.Initial = sc.Stock
+			w = stock
+		}
+		for _, group := range p.groups {
+			if again && (sc.IsScript() || group != Fenced) || group != Fenced && !slices.Contains(sc.Controls, group) {
+				continue
+			}
+			t := runs.Task{Scenario: sc, Workload: w, Group: group, Seed: seed, Faults: true}
+			tasks = append(tasks, t)
+			if group != Fenced && !calmed[group] { // once without faults, to show that the faults break it
+				calmed[group] = true
+				t.Faults = false
+				tasks = append(tasks, t)
+			}
+		}
+	}
+	return tasks
+}
+
+func (c Config) withDefaults() (Config, error) {
+	for name, n := range map[string]int{"Seeds": c.Seeds, "ScriptSeeds": c.ScriptSeeds, "Parallel": c.Parallel} {
+		if n < 0 {
+			return c, fmt.Errorf("%w: %s is %d: give a positive number, or 0 for the default", ErrConfig, name, n)
+		}
+	}
+	if c.Duration < 0 {
+		return c, fmt.Errorf("%w: Duration is %v: give a positive one, or 0 for the number of Seeds", ErrConfig, c.Duration)
+	}
+	if c.Dir == "" {
+		return c, fmt.Errorf("%w: Dir is missing: name a directory for the files of the runs", ErrConfig)
+	}
+	c.Seed, c.Seeds, c.ScriptSeeds, c.Parallel = max(c.Seed, 1), max(c.Seeds, 1), max(c.ScriptSeeds, 1), max(c.Parallel, 1)
+	if c.Workload == nil {
+		c.Workload = worker.Stock{}
+	}
+	if c.Progress == nil {
+		c.Progress = func(Progress) {}
+	}
+	return c, nil
+}
+
+// choose returns those of all of which a pattern matches a name. Each pattern has to match
+// something.
+func choose[T any](what string, patterns []string, all []T, names func(T) []string) (chosen []T, err error) {
+	if len(patterns) == 0 {
+		return all, nil
+	}
+	matches := func(one T, pattern string) bool {
+		return slices.ContainsFunc(names(one), func(name string) bool { ok, _ := path.Match(pattern, name); return ok || pattern == name })
+	}
+	for _, pattern := range patterns {
+		if !slices.ContainsFunc(all, func(one T) bool { return matches(one, pattern) }) {
+			var known []string
+			for _, one := range all {
+				known = append(known, names(one)[0])
+			}
+			return nil, fmt.Errorf("%w: %q matches none of the %s: %s", ErrConfig, pattern, what, strings.Join(known, ", "))
+		}
+	}
+	for _, one := range all {
+		if slices.ContainsFunc(patterns, func(pattern string) bool { return matches(one, pattern) }) {
+			chosen = append(chosen, one)
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,135 @@
+package chaos
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/testenv/child"
+)
+
+// twoRuns are the shortest ones.
+func twoRuns(dir string) Config {
+	return Config{Scenarios: []string{"late-commit"}, Groups: []string{Fenced}, Seeds: 2, ScriptSeeds: 2, Dir: dir}
+}
+
+// The finished runs of a suite that ended early are kept, and the unfinished one is done again.
+func TestRun_ResumesWhatWasEnded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := twoRuns(dir)
+	cfg.Progress = func(p Progress) {
+		if !p.Ended && p.Run.Seed == 2 {
+			cancel()
+		}
+	}
+	suite, err := run(ctx, cfg)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Contains(t, suite.Reason, "1 of 2 runs that were asked for are missing, the first late-commit/fenced/seed-2")
+	half := filepath.Join(dir, "late-commit", Fenced, "seed-2")
+	require.NoError(t, os.MkdirAll(half, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(half, "w0.log"), []byte("half"), 0o644))
+
+	cfg = twoRuns(dir)
+	_, err = run(t.Context(), cfg)
+	require.ErrorIs(t, err, ErrConfig)
+	other := cfg
+	other.Resume, other.Workload = true, named{name: "passes"}
+	_, err = run(t.Context(), other)
+	require.ErrorContains(t, err, `are of workload "stock", not "passes"`)
+	cfg.Resume = true
+	var begun []string
+	cfg.Progress = func(p Progress) {
+		if !p.Ended {
+			begun = append(begun, p.Run.Dir)
+		}
+	}
+	first := suite.Runs[0].Started
+	suite, err = run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, []string{"late-commit/fenced/seed-2"}, begun)
+	require.True(t, first.Equal(suite.Runs[0].Started))
+	require.Equal(t, Pass, suite.Runs[1].Verdict, suite.Runs[1].Reason)
+	log, err := os.ReadFile(filepath.Join(half, "w0.log"))
+	require.NoError(t, err)
+	require.NotContains(t, string(log), "half", "the log of an earlier process")
+}
+
+// Two suites in one directory would each take the other's runs for unfinished. A directory is
+// free once its suite has ended, also while a child process that is being started still has
+// its descriptor.
+func TestRun_OneSuiteAtATimeInADirectory(t *testing.T) {
+	dir := t.TempDir()
+	free, err := occupy(dir)
+	require.NoError(t, err)
+	_, err = run(t.Context(), twoRuns(dir))
+	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorContains(t, err, "another suite is writing to "+dir)
+	child.Inherit(t, dir)
+	require.NoError(t, free())
+	free, err = occupy(dir)
+	require.NoError(t, err)
+	require.NoError(t, free())
+}
+
+// taken are the directories of the runs of a Config, in order.
+func taken(t *testing.T, cfg Config, each func()) (dirs []string, p *plan) {
+	t.Helper()
+	cfg.Dir = "unused"
+	cfg, err := cfg.withDefaults()
+	require.NoError(t, err)
+	p, err = planOf(cfg)
+	require.NoError(t, err)
+	for next := range p.tasks {
+		dirs = append(dirs, next.Dir())
+		each()
+	}
+	return dirs, p
+}
+
+// A suite that ends early has done as many seeds of each scenario; scripts and controls run
+// with the first seeds alone, and each control once without faults.
+func TestPlan_AllScenariosWithOneSeedThenWithTheNext(t *testing.T) {
+	cfg := Config{Scenarios: []string{"pauses", "partitions", "lost-lock"}, Groups: []string{Fenced, "etcd-mutex", "postgres-advisory"}, Seed: 5, Seeds: 3}
+	dirs, r := taken(t, cfg, func() {})
+	require.Equal(t, []string{
+		"pauses/fenced/seed-5", "pauses/etcd-mutex/seed-5", "pauses/etcd-mutex/seed-5-calm",
+		"partitions/fenced/seed-5", "partitions/etcd-mutex/seed-5",
+		"lost-lock/fenced/seed-5", "lost-lock/postgres-advisory/seed-5", "lost-lock/postgres-advisory/seed-5-calm",
+		"pauses/fenced/seed-6", "partitions/fenced/seed-6", "pauses/fenced/seed-7", "partitions/fenced/seed-7",
+	}, dirs)
+	require.Equal(t, dirs, r.wanted())
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{Scenarios: []string{"pauses", "crashes"}, Groups: []string{Fenced}, Duration: 10 * time.Second}
+		dirs, r := taken(t, cfg, func() { time.Sleep(4 * time.Second) })
+		require.Equal(t, []string{"pauses/fenced/seed-1", "crashes/fenced/seed-1", "pauses/fenced/seed-2"}, dirs)
+		require.Equal(t, dirs[:2], r.wanted())
+	})
+	dirs, _ = taken(t, Config{Scenarios: []string{"lost-lock"}, Groups: []string{Fenced}, Duration: time.Hour, ScriptSeeds: 2}, func() {})
+	require.Len(t, dirs, 2, "later seeds have no runs")
+}
+
+func TestConfig_SaysWhatIsWrong(t *testing.T) {
+	for says, cfg := range map[string]Config{
+		"Dir is missing":                 {},
+		`"pausen" matches none`:          {Dir: "d", Scenarios: []string{"pauses", "pausen"}},
+		"of the groups: fenced, no-lock": {Dir: "d", Groups: []string{"mutex"}},
+		"with none of these controls":    {Dir: "d", Scenarios: []string{"stop-the-world"}, Groups: []string{"no-lock"}},
+		"Seeds is -1":                    {Dir: "d", Seeds: -1},
+		"Duration is -1s":                {Dir: "d", Duration: -time.Second},
+	} {
+		if cfg.Dir != "" {
+			cfg.Dir = t.TempDir()
+		}
+		_, err := run(t.Context(), cfg)
+		require.ErrorIs(t, err, ErrConfig, says)
+		require.ErrorContains(t, err, says)
+	}
+}
