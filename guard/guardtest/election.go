@@ -29,7 +29,7 @@ func (e *election) Campaign(ctx context.Context, value string) (fence.Leadership
 	if err != nil {
 		return nil, err
 	}
-	return leadership{won}, nil
+	return won, nil
 }
 
 // Leader implements fence.Election.
@@ -37,8 +37,8 @@ func (e *election) Leader(ctx context.Context) (fence.Leader, error) {
 	if err := ctx.Err(); err != nil {
 		return fence.Leader{}, fmt.Errorf("guardtest: leader of %s: %w", e.name, err)
 	}
-	now, _ := e.look()
-	return now, noLeader(now)
+	now, _, err := e.look()
+	return now, err
 }
 
 // Observe implements fence.Election.
@@ -46,10 +46,10 @@ func (e *election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	return func(yield func(fence.Leader, error) bool) {
 		var last *fence.Leader
 		for ctx.Err() == nil {
-			now, changed := e.look()
+			now, changed, err := e.look()
 			if last == nil || *last != now {
 				last = &now
-				if !yield(now, noLeader(now)) {
+				if !yield(now, err) {
 					return
 				}
 			}
@@ -62,45 +62,15 @@ func (e *election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 }
 
 // look returns who leads, and a channel that is closed when that may have changed.
-func (e *election) look() (fence.Leader, <-chan struct{}) {
+func (e *election) look() (now fence.Leader, changed <-chan struct{}, err error) {
 	s := e.locker.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changed == nil {
 		s.changed = make(chan struct{})
 	}
-	if k := s.resources[e.name]; k != nil && k.owner != nil {
-		return fence.Leader{Grant: k.owner.grant, Value: k.owner.value}, s.changed
+	if owner := s.lock(e.name).owner; owner != nil {
+		return fence.Leader{Grant: owner.grant, Value: owner.value}, s.changed, nil
 	}
-	return fence.Leader{}, s.changed
+	return fence.Leader{}, s.changed, fence.ErrNoLeader
 }
-
-// noLeader is the error that goes with a leader.
-func noLeader(now fence.Leader) error {
-	if now == (fence.Leader{}) {
-		return fence.ErrNoLeader
-	}
-	return nil
-}
-
-// leadership is a fence.Leadership.
-type leadership struct{ *lease }
-
-// Proclaim implements fence.Leadership.
-func (l leadership) Proclaim(ctx context.Context, value string) error {
-	s := l.locker.service
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case l.ctx.Err() != nil:
-		return context.Cause(l.ctx)
-	case ctx.Err() != nil:
-		return fmt.Errorf("guardtest: proclaim %s: %w", l.grant.Resource, ctx.Err())
-	}
-	l.value = value
-	s.notify()
-	return nil
-}
-
-// Resign implements fence.Leadership.
-func (l leadership) Resign(ctx context.Context) error { return l.Release(ctx) }

@@ -71,5 +71,5 @@ func ExampleRequireFenced() {
 	}, state)
 	// Output:
 	// map[7:cancelled 8: cached 8:] <nil>
-	// FAIL guardtest: order/8: superseded before the function in its transaction ran: the state changed: some of what run writes goes around the fence; write all of it through the transaction that guard hands it
+	// FAIL guardtest: order/8: superseded before the function in its transaction ran: the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal; write all of it through the transaction that guard hands it, and leave COMMIT to guard
 }

@@ -1,6 +1,7 @@
 package guardtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,9 +44,9 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 }
 
 // RequireFenced fails t unless run writes through the fence of each of resources: one
-// name, or several.
+// name, or several. Name every resource whose data run writes.
 //
-// For each resource it calls run four times, and each time a successor supersedes every grant that
+// For each resource it calls run four times, and each time a successor supersedes every grant of
 // the resource that run uses, at another moment: before it is claimed, before its transaction begins,
 // before the function in it runs, and before it commits. Each time run has to
 // return the rejection (guard.ErrStaleToken), and state the same as before. A fifth
@@ -54,9 +55,6 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // succeeds; it takes effect once for each resource. If run uses guard.Once, and the database is kept from
 // one run of the test to the next, take a fresh key each time the test runs, and one for
 // each resource: with a key that was used before, run has nothing to do.
-//
-// Name every resource whose data run writes. It doesn't find what run reads
-// before it has the lock: that is for chaos.Test.
 //
 // run works with what its Process has. As for a holder that was paused, neither its
 // lease nor its context ends when it is superseded: the fence alone rejects it.
@@ -67,10 +65,8 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // successor claims while run has a transaction open. What stays in the database is
 // the fences of resources, raised by some tokens, with their histories and the rejections.
 // Grants of them that were issued before are stale then, and so is every Guard
-// on a LockService that was made before; one that is made afterwards grants higher
-// tokens.
-//
-// Don't run it on a database that a real lock service serves. Its tokens are higher than
+// on a LockService that was made before; one that is made afterwards grants higher tokens.
+// Don't run it on a database that a real lock service serves: its tokens are higher than
 // those of etcd, which shuts the real service out of them. On storage/postgres it
 // fails, and raises no fence, if etcd's tokens have been claimed there.
 //
@@ -79,10 +75,9 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // HOLD, advisory locks of the session, or statements prepared by SQL. It doesn't see settings with a dot in
 // their names.
 //
-// Operations with guard.ReadOnly go their way: the successor comes at those that write.
-//
-// It sees nothing of what run leaves to other goroutines or does where state doesn't look. With
-// guard.Retryable run tries again each time, which takes some seconds in all.
+// It sees nothing of what run leaves to other goroutines or does where state doesn't look, nor what run reads
+// before it has the lock: that is for chaos.Test. Operations with guard.ReadOnly go their way: the successor
+// comes at those that write. With guard.Retryable run tries again each time, which takes some seconds in all.
 func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()
@@ -91,7 +86,7 @@ func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Sto
 		t.Fatalf("guardtest: RequireFenced needs a resource")
 	}
 	for i, resource := range names {
-		if err := requireFenced(t.Context(), store, resource, names, run, state); err != nil {
+		if err := requireFenced(t.Context(), store, resource, names, run, stateOf(state)); err != nil {
 			round := resource
 			if len(names) > 1 {
 				round = fmt.Sprintf("round %d of %d, in which %s is superseded and the others aren't (run commits once in each round: the data have to last for all)", i+1, len(names), resource)
@@ -109,32 +104,44 @@ func namesOf[R guard.Resources](resources R) []string {
 	return slices.Sorted(slices.Values([]string(reflect.ValueOf(resources).Convert(reflect.TypeFor[[]string]()).Interface().([]string))))
 }
 
+// stateOf returns state without its type.
+func stateOf[S any](state func(ctx context.Context) (S, error)) func(ctx context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) {
+		s, err := state(ctx)
+		if err != nil {
+			err = fmt.Errorf("state: %w", err)
+		}
+		return s, err
+	}
+}
+
 // requireFenced is RequireFenced for one resource of names.
-func requireFenced[Tx, S any](ctx context.Context, store storage.Store[Tx], resource string, names []string,
-	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) error {
+func requireFenced[Tx any](ctx context.Context, store storage.Store[Tx], resource string, names []string,
+	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (any, error)) error {
 	service := NewLockService()
 	defer service.outlast()
-	if err := overtakeAll(ctx, service, store, names); err != nil {
+	if err := overtake(ctx, service, store, names); err != nil {
 		return err
 	}
 	sessions, err := sessionStates(ctx, store)
 	if err != nil {
 		return err
 	}
-	for _, m := range append(slices.Clone(moments), never) {
-		before, err := state(ctx)
-		if err != nil {
-			return fmt.Errorf("state: %w", err)
-		}
-		trial := &trial[Tx]{Store: store, service: service, resource: resource, names: names, moment: m}
-		runErr := trial.run(ctx, run)
+	before, err := state(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range []moment{beforeClaim, beforeBegin, beforeRun, beforeSeal, never} {
+		trial := &trial[Tx]{Store: store, service: service, resource: resource, moment: m}
+		runErr, unfinished := asProcess(ctx, service, names, trial, nil, run)
 		after, err := state(ctx)
 		if err != nil {
-			return fmt.Errorf("state: %w", err)
+			return err
 		}
-		if err := trial.judge(runErr, before, after); err != nil {
+		if err := cmp.Or(unfinished, trial.judge(runErr, before, after)); err != nil {
 			return fmt.Errorf("%s: %w", m, err)
 		}
+		before = after
 	}
 	now, err := sessionStates(ctx, store)
 	if err != nil {
@@ -195,25 +202,26 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 	defer t.mu.Unlock()
 	changed := !reflect.DeepEqual(before, after)
 	diff := diff(before, after, err)
+	claimed := cmp.Or(strings.Join(t.claimed, ", "), "nothing")
 	switch {
 	case t.failure != nil:
 		return t.failure
+	case t.moment == never && err != nil:
+		return fmt.Errorf("run has to succeed here, or its rejections show nothing: %w", err)
+	case t.moment == never && !changed:
+		return fmt.Errorf("the state didn't change: let state return what run writes, and prepare the data such that it writes something%s", diff)
 	case t.moment == never:
-		return judgeControl(err, changed, diff)
+		return nil
 	case changed && !slices.Contains(t.claimed, t.resource):
-		return fmt.Errorf("the state changed, and run claimed %s: it writes around the fence; let it write under %s, with the Guard or the Grants of its Process%s", t.claims(), t.resource, diff)
-	case changed && t.moment == beforeSeal:
-		return fmt.Errorf("the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal; write all of it through the transaction that guard hands it, and leave COMMIT to guard%s", diff)
+		return fmt.Errorf("the state changed, and run claimed %s: it writes around the fence; let it write under %s, with the Guard or the Grants of its Process%s", claimed, t.resource, diff)
 	case changed:
-		return fmt.Errorf("the state changed: some of what run writes goes around the fence; write all of it through the transaction that guard hands it%s", diff)
+		return fmt.Errorf("the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal; write all of it through the transaction that guard hands it, and leave COMMIT to guard%s", diff)
 	case errors.Is(err, guard.ErrTxEnded) && !errors.Is(err, guard.ErrStaleToken):
 		return fmt.Errorf(endedBySQL, err)
-	case !t.superseded && err == nil && slices.Contains(t.claimed, t.resource):
-		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard or the Grants of its Process; "+usedKey, t.claims(), t.resource)
 	case !t.superseded && err == nil:
-		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard or the Grants of its Process", t.claims(), t.resource)
+		return fmt.Errorf("run returned nil and never came to that: it claimed %s; let it write under %s, with the Guard or the Grants of its Process; "+usedKey, claimed, t.resource)
 	case !t.superseded:
-		return fmt.Errorf("run failed before it came to that: it claimed %s; prepare the data such that it succeeds: %w", t.claims(), err)
+		return fmt.Errorf("run failed before it came to that: it claimed %s; prepare the data such that it succeeds: %w", claimed, err)
 	case err == nil:
 		return errors.New("run was rejected and returned nil, so its caller takes for done what was not; return the error")
 	case !errors.Is(err, guard.ErrStaleToken):
@@ -222,26 +230,7 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 	return nil
 }
 
-// claims says what was claimed.
-func (t *trial[Tx]) claims() string {
-	if len(t.claimed) == 0 {
-		return "nothing"
-	}
-	return strings.Join(t.claimed, ", ")
-}
-
 // diff shows what changed.
 func diff(before, after any, err error) string {
 	return fmt.Sprintf("\n\tbefore: %+v\n\tafter:  %+v\n\trun returned: %v", before, after, err)
-}
-
-// judgeControl is judge for the run that was not superseded.
-func judgeControl(err error, changed bool, diff string) error {
-	switch {
-	case err != nil:
-		return fmt.Errorf("run has to succeed here, or its rejections show nothing: %w", err)
-	case !changed:
-		return fmt.Errorf("the state didn't change: let state return what run writes, and prepare the data such that it writes something%s", diff)
-	}
-	return nil
 }

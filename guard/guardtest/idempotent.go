@@ -1,6 +1,7 @@
 package guardtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ const maxSteps = 4
 var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 
 // RequireIdempotent fails t unless run takes effect once even if its caller didn't
-// learn the outcome of a call and calls it again.
+// learn the outcome of a call and calls it again. It doesn't show that run is fenced: see RequireFenced.
 //
 // It calls run several times. In the first call COMMIT is lost on its way to the
 // database and takes no effect. In later calls COMMIT takes effect and its answer is
@@ -34,72 +35,69 @@ var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 // succeeds.
 //
 // run passes if it uses guard.Once with a key that is the same in each call, or if it
-// looks for a natural key in its transaction. The value of that last call may not be the
+// looks for a natural key in its transaction; a key that it notes outside of that is not enough. The
+// value of the last call may not be the
 // zero value: where guard.Once gives back a kept value, a function that leaves its result
 // in a captured variable leaves it unset. Prepare the data such that the right value is another one, or
-// return struct{}{} if there is none. If the database is kept from one run of
-// the test to the next, take a fresh key each time the test runs. A key that it notes outside of the
-// transaction, before COMMIT or after it, is not enough.
+// return struct{}{} if there is none.
 //
-// run works with what its Process has, each time as another process. It may write in
-// several transactions, up to 4, each of which is lost once. state returns all that
-// run may change, read without a grant; it is compared with reflect.DeepEqual. ctx is
-// t's. store is the caller's own; a pool behind it needs room for two connections.
-// What stays in the database is what RequireFenced leaves, too.
-//
-// It doesn't show that run is fenced: see RequireFenced.
+// run may write in several transactions, up to 4, each of which is lost once. store, state, what
+// run works with, what stays in the database, and when a key has to be fresh: all as in RequireFenced.
 func RequireIdempotent[Tx, V, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) (V, error), state func(ctx context.Context) (S, error)) {
 	t.Helper()
+	var value V
 	names := namesOf(resources)
-	if err := requireIdempotent(t.Context(), store, names, run, state); err != nil {
+	err := requireIdempotent(t.Context(), store, names, func(ctx context.Context, p Process[Tx]) (err error) {
+		value, err = run(ctx, p)
+		return err
+	}, stateOf(state))
+	if v := reflect.ValueOf(value); err == nil && v.IsValid() && v.Type().Size() > 0 && v.IsZero() {
+		err = fmt.Errorf("run returned the zero value %#v when it was called again, after its work was done: what a function of guard.Value leaves in a captured variable stays unset then; let it return all that its caller uses, or prepare the data such that the right value is not zero", value)
+	}
+	if err != nil {
 		t.Fatalf("guardtest: %s: %v", strings.Join(names, ", "), err)
 	}
 }
 
-func requireIdempotent[Tx, V, S any](ctx context.Context, store storage.Store[Tx], names []string,
-	run func(ctx context.Context, p Process[Tx]) (V, error), state func(ctx context.Context) (S, error)) error {
+func requireIdempotent[Tx any](ctx context.Context, store storage.Store[Tx], names []string,
+	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (any, error)) error {
 	service := NewLockService()
 	defer service.outlast()
-	if err := overtakeAll(ctx, service, store, names); err != nil {
+	if err := overtake(ctx, service, store, names); err != nil {
 		return err
 	}
 	first, err := state(ctx)
 	if err != nil {
-		return fmt.Errorf("state: %w", err)
+		return err
 	}
 	at := first
 	for n := range 2 + maxSteps {
-		c := &lossyCall[Tx, S]{Store: store, state: state, at: at, loseCommit: n == 0}
+		c := &lossyCall[Tx]{Store: store, state: state, at: at, loseCommit: n == 0}
+		runErr, unfinished := asProcess(ctx, service, names, c, &guard.Config{ResolveTimeout: time.Millisecond}, run)
+		if err := cmp.Or(unfinished, c.failure); err != nil {
+			return err
+		}
 		before := at
-		var value V
-		runErr, leftBehind := asProcess(ctx, service, names, c, &guard.Config{ResolveTimeout: time.Millisecond}, func(ctx context.Context, p Process[Tx]) (err error) {
-			value, err = run(ctx, p)
-			return err
-		})
-		if err := errors.Join(leftBehind, c.failure); err != nil {
-			return err
-		}
 		if at, err = state(ctx); err != nil {
-			return fmt.Errorf("state: %w", err)
+			return err
 		}
-		again := diff(before, at, runErr)
-		if n == 0 {
-			if err := c.judgeFirst(runErr, !reflect.DeepEqual(before, at), again); err != nil {
-				return err
-			}
-		} else if !c.lost {
-			if err := judgeLast(runErr, !reflect.DeepEqual(before, at), !reflect.DeepEqual(first, at), again); err != nil {
-				return err
-			}
-			return judgeValue(value)
+		changed := !reflect.DeepEqual(before, at)
+		switch again := diff(before, at, runErr); {
+		case n == 0:
+			err = c.judgeFirst(runErr, changed, again)
+		case !c.lost:
+			return judgeLast(runErr, changed, !reflect.DeepEqual(first, at), again)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return fmt.Errorf("the state changed each of the %d times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once with a key that its caller chooses, or let it look for a natural key in its transaction%s", 1+maxSteps, diff(first, at, nil))
 }
 
 // judgeFirst says what is wrong with a call whose COMMIT was lost.
-func (c *lossyCall[Tx, S]) judgeFirst(err error, changed bool, diff string) error {
+func (c *lossyCall[Tx]) judgeFirst(err error, changed bool, diff string) error {
 	switch {
 	case !c.lost && errors.Is(err, guard.ErrTxEnded):
 		return fmt.Errorf(endedBySQL, err)
@@ -130,22 +128,14 @@ func judgeLast(err error, changed, done bool, diff string) error {
 	return nil
 }
 
-// judgeValue says what is wrong with the value of a call that found its work done.
-func judgeValue(value any) error {
-	if v := reflect.ValueOf(value); v.IsValid() && v.Type().Size() > 0 && v.IsZero() {
-		return fmt.Errorf("run returned the zero value %#v when it was called again, after its work was done: what a function of guard.Value leaves in a captured variable stays unset then; let it return all that its caller uses, or prepare the data such that the right value is not zero", value)
-	}
-	return nil
-}
-
 // lossyCall is the store for one call of run.
-type lossyCall[Tx, S any] struct {
+type lossyCall[Tx any] struct {
 	storage.Store[Tx]
-	state      func(ctx context.Context) (S, error)
+	state      func(ctx context.Context) (any, error)
 	loseCommit bool // the first COMMIT is lost; else the first answer to one that changes the state
 
 	mu        sync.Mutex
-	at        S     // the state after the latest COMMIT
+	at        any   // the state after the latest COMMIT
 	lost      bool  // a COMMIT, or its answer
 	asked     bool  // what became of that
 	committed bool  // a COMMIT took effect
@@ -153,17 +143,17 @@ type lossyCall[Tx, S any] struct {
 }
 
 // Begin implements storage.Store.
-func (c *lossyCall[Tx, S]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
+func (c *lossyCall[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
 	txn, err := c.Store.Begin(ctx, claims...)
 	if err != nil {
 		return nil, err
 	}
-	return &lossyTxn[Tx, S]{Txn: txn, call: c, claims: claims}, nil
+	return &lossyTxn[Tx]{Txn: txn, call: c, claims: claims}, nil
 }
 
 // Resolve implements storage.Store. The database can't be asked at first, for as long as
 // guard tries.
-func (c *lossyCall[Tx, S]) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
+func (c *lossyCall[Tx]) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
 	c.mu.Lock()
 	silent := c.lost && !c.asked
 	c.asked = c.lost
@@ -178,14 +168,14 @@ func (c *lossyCall[Tx, S]) Resolve(ctx context.Context, d storage.InDoubt) (appl
 }
 
 // lossyTxn is a transaction of a lossyCall.
-type lossyTxn[Tx, S any] struct {
+type lossyTxn[Tx any] struct {
 	storage.Txn[Tx]
-	call   *lossyCall[Tx, S]
+	call   *lossyCall[Tx]
 	claims []storage.Claim
 }
 
 // Commit implements storage.Txn.
-func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
+func (t *lossyTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	c := t.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +190,7 @@ func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, moves []storage.Move) ([]s
 	c.committed = true
 	before := c.at
 	if c.at, err = c.state(ctx); err != nil {
-		c.failure = fmt.Errorf("state: %w", err)
+		c.failure = err
 		return claims, nil
 	}
 	if c.lost || reflect.DeepEqual(before, c.at) {
@@ -210,7 +200,7 @@ func (t *lossyTxn[Tx, S]) Commit(ctx context.Context, moves []storage.Move) ([]s
 }
 
 // lose returns the error for a COMMIT whose outcome is in doubt.
-func (c *lossyCall[Tx, S]) lose(claims []storage.Claim, tx storage.TxID) error {
+func (c *lossyCall[Tx]) lose(claims []storage.Claim, tx storage.TxID) error {
 	c.lost = true
 	return &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: claims, Tx: tx}, Err: errCommitLost}
 }

@@ -3,26 +3,29 @@ package guardtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
 )
 
-// lease is a fence.Lease. Its fields are guarded by the LockService's mutex.
+// lease is a fence.Lease, and the leadership of an election. Until it is granted, it waits in the queue of
+// its resource. What changes is guarded by the LockService's mutex.
 type lease struct {
 	locker    *Locker
 	grant     fence.Grant
-	value     string // proclaimed
+	granted   chan struct{} // closed when grant is set
+	value     string        // proclaimed
 	ctx       context.Context
-	cancel    context.CancelCauseFunc
-	contended bool
-	callbacks map[*func()]bool
-	onLoss    []func()
+	end       context.CancelCauseFunc
+	contended context.Context // ends when another process waits
+	contend   context.CancelFunc
 }
 
-func newLease(l *Locker, g fence.Grant) *lease {
-	e := &lease{locker: l, grant: g, callbacks: map[*func()]bool{}}
-	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+func newLease(l *Locker, value string) *lease {
+	e := &lease{locker: l, value: value, granted: make(chan struct{})}
+	e.ctx, e.end = context.WithCancelCause(context.Background())
+	e.contended, e.contend = context.WithCancel(context.Background())
 	return e
 }
 
@@ -49,37 +52,21 @@ func (e *lease) Remaining() time.Duration {
 
 // AfterContended implements fence.Lease.
 func (e *lease) AfterContended(f func()) (stop func() bool) {
-	s := e.locker.service
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	e.locker.service.mu.Lock()
+	defer e.locker.service.mu.Unlock()
 	if e.ctx.Err() != nil {
 		return func() bool { return false }
 	}
-	if e.contended {
-		go f()
-		return func() bool { return false }
-	}
-	e.callbacks[&f] = true
-	return func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		stopped := e.callbacks[&f]
-		delete(e.callbacks, &f)
-		return stopped
-	}
+	return context.AfterFunc(e.contended, f)
 }
 
 // AfterLost implements fence.Lease.
 func (e *lease) AfterLost(f func()) {
-	s := e.locker.service
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case e.ctx.Err() == nil:
-		e.onLoss = append(e.onLoss, f)
-	case errors.Is(e.Err(), fence.ErrLeaseLost):
-		go f()
-	}
+	context.AfterFunc(e.ctx, func() {
+		if errors.Is(e.Err(), fence.ErrLeaseLost) {
+			f()
+		}
+	})
 }
 
 // Release implements fence.Lease. What goes on in the background when ctx has
@@ -91,35 +78,28 @@ func (e *lease) Release(ctx context.Context) error {
 	if e.ctx.Err() != nil {
 		return nil
 	}
-	e.end(fence.ErrReleased)
-	if k := s.resources[e.grant.Resource]; k.owner == e {
-		s.pass(k)
-	}
+	s.end(e, fence.ErrReleased)
 	if ctx == nil {
 		return nil
 	}
 	return ctx.Err()
 }
 
-// contend calls what AfterContended was given.
-func (e *lease) contend() {
-	e.contended = true
-	for f := range e.callbacks {
-		go (*f)()
+// Proclaim implements fence.Leadership.
+func (e *lease) Proclaim(ctx context.Context, value string) error {
+	s := e.locker.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case e.ctx.Err() != nil:
+		return e.Err()
+	case ctx.Err() != nil:
+		return fmt.Errorf("guardtest: proclaim %s: %w", e.grant.Resource, ctx.Err())
 	}
-	clear(e.callbacks)
+	e.value = value
+	s.notify()
+	return nil
 }
 
-func (e *lease) lose(reason fence.LossReason) {
-	e.end(&fence.LeaseLostError{Grant: e.grant, Reason: reason})
-	for _, f := range e.onLoss {
-		go f()
-	}
-	e.onLoss = nil
-}
-
-// end ends the lease, if it has not ended yet.
-func (e *lease) end(cause error) {
-	clear(e.callbacks)
-	e.cancel(cause)
-}
+// Resign implements fence.Leadership.
+func (e *lease) Resign(ctx context.Context) error { return e.Release(ctx) }

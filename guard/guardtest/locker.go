@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,17 +26,11 @@ type LockService struct {
 	changed   chan struct{} // closed when a leader or its value changes; nil while there is no observer
 }
 
-// lock is one resource: its owner, and the requests that wait, in order of arrival.
+// lock is one resource: its owner, and the leases that wait, in order of arrival.
 type lock struct {
-	owner   *lease
-	waiting []*request
-}
-
-// request is an Acquire that waits.
-type request struct {
-	locker  *Locker
-	value   string      // to be proclaimed
-	granted chan *lease // has room for one
+	resource string
+	owner    *lease
+	waiting  []*lease
 }
 
 // NewLockService returns a LockService with epoch 1. Its first token is the time
@@ -81,13 +76,11 @@ func (s *LockService) Fail(err error) {
 func (s *LockService) Lose(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.resources[resource]
-	if k == nil || k.owner == nil {
-		return false
+	owner := s.lock(resource).owner
+	if owner != nil {
+		s.end(owner, &fence.LeaseLostError{Grant: owner.grant, Reason: fence.LossExpired})
 	}
-	k.owner.lose(fence.LossExpired)
-	s.pass(k)
-	return true
+	return owner != nil
 }
 
 // Contend makes the lease that is held on resource see that another process
@@ -95,20 +88,19 @@ func (s *LockService) Lose(resource string) bool {
 func (s *LockService) Contend(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.resources[resource]
-	if k == nil || k.owner == nil {
-		return false
+	owner := s.lock(resource).owner
+	if owner != nil {
+		owner.contend()
 	}
-	k.owner.contend()
-	return true
+	return owner != nil
 }
 
 // Holder returns the grant that has resource; the zero Grant if it is free.
 func (s *LockService) Holder(resource string) fence.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.resources[resource]; k != nil && k.owner != nil {
-		return k.owner.grant
+	if owner := s.lock(resource).owner; owner != nil {
+		return owner.grant
 	}
 	return fence.Grant{}
 }
@@ -148,37 +140,28 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, err
 	return granted, nil
 }
 
-// acquire waits for the turn of a request, which proclaims value.
+// acquire waits for the turn of a lease, which proclaims value.
 func (l *Locker) acquire(ctx context.Context, resource, value string) (*lease, error) {
-	r, err := l.enqueue(ctx, resource, value)
-	if err != nil {
+	e := newLease(l, value)
+	if err := l.enqueue(ctx, resource, e, true); err != nil {
 		return nil, err
 	}
 	select {
-	case granted := <-r.granted:
-		return granted, nil
+	case <-e.granted:
+		return e, nil
 	case <-ctx.Done():
-		l.service.cancel(resource, r)
+		l.service.cancel(resource, e)
 		return nil, fmt.Errorf("guardtest: acquire %s: %w", resource, ctx.Err())
 	}
 }
 
 // TryAcquire implements fence.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
-	if holder := l.service.Holder(resource); holder.Holder != "" {
-		return nil, &fence.LockedError{Resource: resource, Holder: holder.Holder}
-	}
-	r, err := l.enqueue(ctx, resource, "")
-	if err != nil {
+	e := newLease(l, "")
+	if err := l.enqueue(ctx, resource, e, false); err != nil {
 		return nil, err
 	}
-	select {
-	case granted := <-r.granted:
-		return granted, nil
-	default:
-		l.service.cancel(resource, r)
-		return nil, &fence.LockedError{Resource: resource, Holder: l.service.Holder(resource).Holder}
-	}
+	return e, nil
 }
 
 // TryAcquireAll implements fence.Locker.
@@ -200,77 +183,77 @@ func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fenc
 	return held, nil
 }
 
-// enqueue joins the queue, and is granted the resource at once if it is free.
-func (l *Locker) enqueue(ctx context.Context, resource, value string) (*request, error) {
+// enqueue puts e into the queue. It is granted the resource at once if that is free; else it waits, or
+// enqueue fails.
+func (l *Locker) enqueue(ctx context.Context, resource string, e *lease, wait bool) error {
 	if err := fence.ValidateResource(resource); err != nil {
-		return nil, err
+		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("guardtest: acquire %s: %w", resource, err)
+		return fmt.Errorf("guardtest: acquire %s: %w", resource, err)
 	}
 	s := l.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
-		return nil, &fence.UnavailableError{Op: "acquire " + resource, Err: s.err}
-	}
-	k := s.resources[resource]
-	if k == nil {
-		k = &lock{}
-		s.resources[resource] = k
-	}
-	r := &request{locker: l, value: value, granted: make(chan *lease, 1)}
-	k.waiting = append(k.waiting, r)
-	if k.owner == nil {
-		s.grant(resource, k)
-	} else if k.owner.locker != l {
+	k := s.lock(resource)
+	switch {
+	case s.err != nil:
+		return &fence.UnavailableError{Op: "acquire " + resource, Err: s.err}
+	case k.owner != nil && !wait:
+		return &fence.LockedError{Resource: resource, Holder: k.owner.grant.Holder}
+	case k.owner != nil && k.owner.locker != l:
 		k.owner.contend()
 	}
-	return r, nil
+	k.waiting = append(k.waiting, e)
+	s.grantNext(k)
+	return nil
 }
 
-// cancel takes r out of the queue, and gives back what it was granted.
-func (s *LockService) cancel(resource string, r *request) {
+// cancel takes e out of the queue, or gives back what it was granted.
+func (s *LockService) cancel(resource string, e *lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.resources[resource]
-	for i, waiting := range k.waiting {
-		if waiting == r {
-			k.waiting = append(k.waiting[:i:i], k.waiting[i+1:]...)
-			return
-		}
-	}
-	granted := <-r.granted
-	granted.end(fence.ErrReleased)
-	if k.owner == granted {
-		s.pass(k)
+	k := s.lock(resource)
+	if i := slices.Index(k.waiting, e); i >= 0 {
+		k.waiting = slices.Delete(k.waiting, i, i+1)
+	} else if e.ctx.Err() == nil {
+		s.end(e, fence.ErrReleased)
 	}
 }
 
-// pass takes the resource from its owner and grants it to the first request in the queue.
-func (s *LockService) pass(k *lock) {
-	resource := k.owner.grant.Resource
+// lock returns the lock of a resource.
+func (s *LockService) lock(resource string) *lock {
+	k := s.resources[resource]
+	if k == nil {
+		k = &lock{resource: resource}
+		s.resources[resource] = k
+	}
+	return k
+}
+
+// end ends the lease of an owner, and grants the resource to the first in the queue.
+func (s *LockService) end(owner *lease, cause error) {
+	owner.end(cause)
+	k := s.lock(owner.grant.Resource)
 	k.owner = nil
 	s.notify()
-	if len(k.waiting) > 0 {
-		s.grant(resource, k)
-	}
+	s.grantNext(k)
 }
 
-// grant grants a free resource to the first request in the queue.
-func (s *LockService) grant(resource string, k *lock) {
-	r := k.waiting[0]
+// grantNext grants a resource that is free to the first in the queue.
+func (s *LockService) grantNext(k *lock) {
+	if k.owner != nil || len(k.waiting) == 0 {
+		return
+	}
+	e := k.waiting[0]
 	k.waiting = k.waiting[1:]
-	k.owner = newLease(r.locker, s.issue(resource, r.locker.label))
-	k.owner.value = r.value
-	s.notify()
+	k.owner = e
+	e.grant = s.issue(k.resource, e.locker.label)
 	s.grants++
-	r.granted <- k.owner
-	for _, other := range k.waiting {
-		if other.locker != r.locker {
-			k.owner.contend()
-			return
-		}
+	s.notify()
+	close(e.granted)
+	if slices.ContainsFunc(k.waiting, func(other *lease) bool { return other.locker != e.locker }) {
+		e.contend()
 	}
 }
 

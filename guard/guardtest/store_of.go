@@ -49,10 +49,5 @@ type txnOf[Tx any] struct {
 
 // Run implements storage.Txn.
 func (t txnOf[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
-	return t.Txn.Run(ctx, t.with(op))
-}
-
-// with returns op, run with t.tx.
-func (t txnOf[Tx]) with(op storage.Op[Tx]) storage.Func[*memory.Tx] {
-	return func(ctx context.Context, _ *memory.Tx) error { return op.Run(ctx, t.tx) }
+	return t.Txn.Run(ctx, storage.Func[*memory.Tx](func(ctx context.Context, _ *memory.Tx) error { return op.Run(ctx, t.tx) }))
 }

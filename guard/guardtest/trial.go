@@ -25,8 +25,6 @@ const (
 	never       moment = "not superseded"
 )
 
-var moments = []moment{beforeClaim, beforeBegin, beforeRun, beforeSeal}
-
 // patience bounds a claim of the successor's, and the end of the Guard. It is below the default of
 // guard.Config.StoreTimeout, so that the trial says why its claim failed.
 const patience = 5 * time.Second
@@ -37,24 +35,12 @@ type trial[Tx any] struct {
 	storage.Store[Tx]
 	service  *LockService
 	resource string
-	names    []string // of all resources that run is said to write
 	moment   moment
 
 	mu         sync.Mutex
 	claimed    []string // the resources
 	superseded bool     // it came to the moment
 	failure    error    // of the trial itself
-}
-
-// run calls f as a process of its own.
-func (t *trial[Tx]) run(ctx context.Context, f func(ctx context.Context, p Process[Tx]) error) error {
-	err, leftBehind := asProcess(ctx, t.service, t.names, t, nil, f)
-	if leftBehind != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.failure = leftBehind
-	}
-	return err
 }
 
 // asProcess calls f as a process of its own. leftBehind is what f began and did not
@@ -86,7 +72,7 @@ func (t *trial[Tx]) Claim(ctx context.Context, seen ...storage.Claim) ([]storage
 		t.claimed = append(t.claimed, c.Grant.Resource)
 	}
 	t.mu.Unlock()
-	if err := t.at(ctx, beforeClaim, grantsOf(seen)...); err != nil {
+	if err := t.at(ctx, beforeClaim, seen); err != nil {
 		return nil, err
 	}
 	return t.Store.Claim(ctx, seen...)
@@ -94,34 +80,26 @@ func (t *trial[Tx]) Claim(ctx context.Context, seen ...storage.Claim) ([]storage
 
 // Begin implements storage.Store.
 func (t *trial[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
-	if err := t.at(ctx, beforeBegin, grantsOf(claims)...); err != nil {
+	if err := t.at(ctx, beforeBegin, claims); err != nil {
 		return nil, err
 	}
 	txn, err := t.Store.Begin(ctx, claims...)
 	if err != nil {
 		return nil, err
 	}
-	return &trialTxn[Tx]{Txn: txn, trial: t, grants: grantsOf(claims)}, nil
-}
-
-func grantsOf(claims []storage.Claim) []fence.Grant {
-	grants := make([]fence.Grant, len(claims))
-	for i, c := range claims {
-		grants[i] = c.Grant
-	}
-	return grants
+	return &trialTxn[Tx]{Txn: txn, trial: t, claims: claims}, nil
 }
 
 // trialTxn is a transaction of a trial.
 type trialTxn[Tx any] struct {
 	storage.Txn[Tx]
 	trial  *trial[Tx]
-	grants []fence.Grant
+	claims []storage.Claim
 }
 
 // Run implements storage.Txn.
 func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
-	if err := t.trial.at(ctx, beforeRun, t.grants...); err != nil {
+	if err := t.trial.at(ctx, beforeRun, t.claims); err != nil {
 		return err
 	}
 	return t.Txn.Run(ctx, op)
@@ -131,7 +109,7 @@ func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 // be lost with it. Commit then resolves the outcome, and if nothing was applied claims again,
 // which returns the rejection for run.
 func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
-	if err := t.trial.at(ctx, beforeSeal, t.grants...); err != nil {
+	if err := t.trial.at(ctx, beforeSeal, t.claims); err != nil {
 		t.Rollback(ctx)
 		return nil, err
 	}
@@ -143,23 +121,19 @@ func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]stor
 	if applied, askErr := t.trial.Resolve(ctx, doubt.InDoubt); applied || askErr != nil {
 		return nil, err
 	}
-	if _, rejection := t.trial.Store.Claim(ctx, unseen(t.grants)...); rejection != nil {
+	if _, rejection := t.trial.Store.Claim(ctx, t.claims...); rejection != nil {
 		return nil, rejection
 	}
 	return nil, err
 }
 
-// at lets a successor claim, if m is the moment for it and one of grants is of the
-// resource.
-func (t *trial[Tx]) at(ctx context.Context, m moment, grants ...fence.Grant) error {
-	if m != t.moment {
+// at lets a successor claim, if m is the moment for it and one of claims is of the resource.
+func (t *trial[Tx]) at(ctx context.Context, m moment, claims []storage.Claim) error {
+	if m != t.moment || !slices.ContainsFunc(claims, func(c storage.Claim) bool { return c.Grant.Resource == t.resource }) {
 		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !slices.ContainsFunc(grants, func(g fence.Grant) bool { return g.Resource == t.resource }) {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if _, err := t.Store.Claim(ctx, storage.Claim{Grant: t.service.grantAway(t.resource, "guardtest-successor")}); err != nil {
@@ -170,36 +144,31 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, grants ...fence.Grant) err
 	return nil
 }
 
-// overtakeAll is overtake for each resource.
-func overtakeAll[Tx any](ctx context.Context, s *LockService, store storage.Store[Tx], names []string) error {
-	for _, name := range names {
-		if err := overtake(ctx, s, store, name); err != nil {
-			return fmt.Errorf("the fence of %s can't be claimed: %w", name, err)
+// overtake moves s's tokens above the fences of resources: a claim in its way says
+// where one is. Its epoch and its token may each need another try. A bound of the store's
+// is in the way where the tokens were those of another lock service, which tokens above
+// the fence would shut out.
+func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[Tx], resources []string) error {
+	for _, resource := range resources {
+		var err error
+		for range 4 {
+			_, err = store.Claim(ctx, storage.Claim{Grant: s.grantAway(resource, "guardtest-first")})
+			var rejection *storage.RejectedError
+			if !errors.As(err, &rejection) {
+				break
+			}
+			if rejection.Reason == storage.ReasonTokenJump {
+				err = fmt.Errorf("a lock service with other tokens, such as etcd, has used this database; give the test one of its own: %w", err)
+				break
+			}
+			s.SetEpoch(rejection.Current.Epoch)
+			s.SetToken(rejection.Current.Token + 1)
+		}
+		if err != nil {
+			return fmt.Errorf("the fence of %s can't be claimed: %w", resource, err)
 		}
 	}
 	return nil
-}
-
-// overtake moves s's tokens above the fence of resource: a claim in its way says
-// where it is. Its epoch and its token may each need another try. A bound of the store's
-// is in the way where the tokens were those of another lock service, which tokens above
-// the fence would shut out.
-func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[Tx], resource string) error {
-	var err error
-	for range 4 {
-		g := s.grantAway(resource, "guardtest-first")
-		_, err = store.Claim(ctx, storage.Claim{Grant: g})
-		var rejection *guard.RejectedError
-		if !errors.As(err, &rejection) {
-			break
-		}
-		if rejection.Reason == storage.ReasonTokenJump {
-			return fmt.Errorf("a lock service with other tokens, such as etcd, has used this database; give the test one of its own: %w", err)
-		}
-		s.SetEpoch(rejection.Current.Epoch)
-		s.SetToken(rejection.Current.Token + 1)
-	}
-	return err
 }
 
 // grantAway issues a grant past the lock: the holder of resource keeps it, and doesn't see
