@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -41,26 +40,28 @@ func TestStore[Tx any](t *testing.T, newHarness func(t *testing.T) Harness[Tx]) 
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 			t.Cleanup(cancel)
-			p.run(&run[Tx]{T: t, Harness: newHarness(t), ctx: ctx})
+			p.run(&run[Tx]{T: t, Harness: newHarness(t), ctx: ctx, kind: p.kind})
 		})
 	}
 }
 
 func allParts[Tx any]() []part[Tx] {
-	return slices.Concat(claimParts[Tx](), sealParts[Tx](), txnParts[Tx](), readParts[Tx](), groupParts[Tx](), onceParts[Tx](), resolveParts[Tx](), historyParts[Tx]())
+	return slices.Concat(claimParts[Tx](), partsOfEachKind[Tx](), txnParts[Tx](), onceParts[Tx](), historyParts[Tx]())
 }
 
 // part is one part of the contract.
 type part[Tx any] struct {
 	name string
 	run  func(r *run[Tx])
+	kind kind // of the transactions that begin and transact begin
 }
 
 // run is one part being tested.
 type run[Tx any] struct {
 	*testing.T
 	Harness[Tx]
-	ctx context.Context
+	ctx  context.Context
+	kind kind
 }
 
 // resource is the one that parts use that need no other, and key its data.
@@ -85,21 +86,14 @@ func (r *run[Tx]) claim(g fence.Grant) storage.Claim {
 // claimAll claims grants at once, which has to succeed.
 func (r *run[Tx]) claimAll(grants ...fence.Grant) []storage.Claim {
 	r.Helper()
-	claims, err := r.Store.Claim(r.ctx, unseen(grants)...)
+	claims, err := r.Store.Claim(r.ctx, unseen(grants...)...)
 	r.noError(err)
-	if len(claims) != len(grants) {
-		r.Fatalf("a claim of %d grants returned %d claims", len(grants), len(claims))
-	}
-	for i, c := range claims {
-		if c.Grant != grants[i] {
-			r.Fatalf("claim of %v returned a claim of %v", grants[i], c.Grant)
-		}
-	}
+	r.check(slices.Equal(grantsOf(claims), grants), "a claim of %v returned %+v", grants, claims)
 	return claims
 }
 
 // unseen returns what a process claims that has seen nothing of the fences.
-func unseen(grants []fence.Grant) []storage.Claim {
+func unseen(grants ...fence.Grant) []storage.Claim {
 	seen := make([]storage.Claim, len(grants))
 	for i, g := range grants {
 		seen[i].Grant = g
@@ -107,29 +101,23 @@ func unseen(grants []fence.Grant) []storage.Claim {
 	return seen
 }
 
-// moves returns the same move for each of n claims.
-func moves(n int, move storage.Move) []storage.Move {
-	return slices.Repeat([]storage.Move{move}, n)
+func grantsOf(claims []storage.Claim) []fence.Grant {
+	grants := make([]fence.Grant, len(claims))
+	for i, c := range claims {
+		grants[i] = c.Grant
+	}
+	return grants
 }
 
 // record returns a move with one operation.
 func record(id string) storage.Move { return storage.Move{Ops: []storage.OpRecord{{ID: id}}} }
 
-// begin begins a transaction, which has to succeed.
-func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {
-	r.Helper()
-	txn, err := r.Store.Begin(r.ctx, claims...)
-	r.noError(err)
-	r.Cleanup(func() { txn.Rollback(context.Background()) })
-	return txn
-}
-
-// set is an operation.
+// set, add and get are operations.
 func (r *run[Tx]) set(key string, value int64) storage.Func[Tx] {
 	return func(ctx context.Context, tx Tx) error { return r.Set(ctx, tx, key, value) }
 }
 
-// add is an operation that reads and then writes.
+// add reads and then writes.
 func (r *run[Tx]) add(key string, delta int64) storage.Func[Tx] {
 	return func(ctx context.Context, tx Tx) error {
 		value, err := r.Get(ctx, tx, key)
@@ -140,37 +128,34 @@ func (r *run[Tx]) add(key string, delta int64) storage.Func[Tx] {
 	}
 }
 
-// get is an operation that reads key into value.
-func (r *run[Tx]) get(key string, value *int64) storage.Func[Tx] {
-	return func(ctx context.Context, tx Tx) (err error) {
-		*value, err = r.Get(ctx, tx, key)
+// get reads, and shows nothing.
+func (r *run[Tx]) get(key string) storage.Func[Tx] {
+	return func(ctx context.Context, tx Tx) error {
+		_, err := r.Get(ctx, tx, key)
 		return err
 	}
 }
 
-// transact runs op in a transaction of its own. Where the store finds a fault,
+// transact runs op in a transaction of its own, and commits. Where the store finds a fault,
 // at Begin, in op or at Commit, is its own affair.
-func (r *run[Tx]) transact(ctx context.Context, op storage.Op[Tx], claims ...storage.Claim) ([]storage.Claim, error) {
-	txn, err := r.Store.Begin(ctx, claims...)
+func (r *run[Tx]) transact(ctx context.Context, op storage.Func[Tx], claims ...storage.Claim) ([]storage.Claim, error) {
+	txn, err := beginAs(ctx, r, claims)
 	if err != nil {
 		return nil, err
 	}
-	return r.finish(ctx, txn, op)
-}
-
-// finish runs op in txn and commits.
-func (r *run[Tx]) finish(ctx context.Context, txn storage.Txn[Tx], op storage.Op[Tx]) ([]storage.Claim, error) {
+	defer txn.Rollback(ctx)
 	if err := txn.Run(ctx, op); err != nil {
-		txn.Rollback(ctx)
 		return nil, err
 	}
 	return txn.Commit(ctx, nil)
 }
 
-// write is transact for what has to succeed. It returns the first claim.
-func (r *run[Tx]) write(op storage.Op[Tx], claims ...storage.Claim) storage.Claim {
+// write is transact of an operation that writes and has to succeed. It returns the first claim.
+func (r *run[Tx]) write(op storage.Func[Tx], claims ...storage.Claim) storage.Claim {
 	r.Helper()
-	moved, err := r.transact(r.ctx, op, claims...)
+	writer := *r
+	writer.kind = seals
+	moved, err := writer.transact(r.ctx, op, claims...)
 	r.noError(err)
 	r.sameLength(moved, claims)
 	return moved[0]
@@ -179,34 +164,30 @@ func (r *run[Tx]) write(op storage.Op[Tx], claims ...storage.Claim) storage.Clai
 // sameLength checks what Commit returned.
 func (r *run[Tx]) sameLength(moved, claims []storage.Claim) {
 	r.Helper()
-	if len(moved) != len(claims) {
-		r.Fatalf("Commit under %d claims returned %d", len(claims), len(moved))
+	r.check(len(moved) == len(claims), "Commit under %d claims returned %d", len(claims), len(moved))
+}
+
+// check ends the part unless ok.
+func (r *run[Tx]) check(ok bool, format string, args ...any) {
+	r.Helper()
+	if !ok {
+		r.Fatalf(format, args...)
 	}
 }
 
 func (r *run[Tx]) noError(err error) {
 	r.Helper()
-	if err != nil {
-		r.Fatalf("unexpected error: %v", err)
-	}
+	r.check(err == nil, "unexpected error: %v", err)
 }
 
-// rejected checks that err is a rejection of grant, as one of the sentinels.
-func (r *run[Tx]) rejected(err error, grant fence.Grant, reasons ...storage.Reason) *guard.RejectedError {
+// rejected checks that err is a rejection of grant, and was recorded.
+func (r *run[Tx]) rejected(err error, grant fence.Grant, reason storage.Reason) *storage.RejectedError {
 	r.Helper()
-	var rejection *guard.RejectedError
-	if !errors.As(err, &rejection) {
-		r.Fatalf("want a rejection, got: %v", err)
-	}
-	if rejection.Grant != grant {
-		r.Fatalf("want %v rejected, but %v was", grant, rejection.Grant)
-	}
-	if rejection.RecordErr != nil {
-		r.Fatalf("the rejection was not recorded: %v", rejection.RecordErr)
-	}
-	if !slices.Contains(reasons, rejection.Reason) {
-		r.Fatalf("want it rejected as one of %q, got %q: %v", reasons, rejection.Reason, err)
-	}
+	var rejection *storage.RejectedError
+	r.check(errors.As(err, &rejection), "want a rejection, got: %v", err)
+	r.check(rejection.Grant == grant, "want %v rejected, but %v was", grant, rejection.Grant)
+	r.check(rejection.Reason == reason, "want it rejected as %q, got %q: %v", reason, rejection.Reason, err)
+	r.check(rejection.RecordErr == nil, "the rejection was not recorded: %v", rejection.RecordErr)
 	return rejection
 }
 
@@ -215,9 +196,7 @@ func (r *run[Tx]) holds(key string, want int64) {
 	r.Helper()
 	got, err := r.Read(r.ctx, key)
 	r.noError(err)
-	if got != want {
-		r.Fatalf("%s is %d, want %d", key, got, want)
-	}
+	r.check(got == want, "%s is %d, want %d", key, got, want)
 }
 
 // entries returns the whole history of a resource.
@@ -236,21 +215,29 @@ func (r *run[Tx]) rejections(resource string) []storage.Rejection {
 	return rejections
 }
 
-// last returns the last entry of a resource's history.
-func (r *run[Tx]) last(resource string) storage.Entry {
+// at checks where the fence of a resource is: at the last entry, which it returns.
+func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) storage.Entry {
 	r.Helper()
-	entries := r.entries(resource)
-	if len(entries) == 0 {
-		r.Fatalf("%q has no history", resource)
-	}
-	return entries[len(entries)-1]
+	entries := r.entries(want.Grant.Resource)
+	r.check(len(entries) > 0, "%q has no history", want.Grant.Resource)
+	last := entries[len(entries)-1]
+	r.check(last.Grant == want.Grant && last.Position == want.Position && last.Kind == kind,
+		"the history ends with %+v, want %s at %+v", last, kind, want)
+	return last
 }
 
-// at checks where the fence of a resource is: at the last entry.
-func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) {
+// untouched checks that nothing was written since c claimed, and that c is still good.
+func (r *run[Tx]) untouched(c storage.Claim) {
 	r.Helper()
-	last := r.last(want.Grant.Resource)
-	if last.Grant != want.Grant || last.Position != want.Position || last.Kind != kind {
-		r.Fatalf("the history ends with %+v, want %s at %+v", last, kind, want)
-	}
+	r.holds(key, 0)
+	r.at(c, storage.KindClaim)
+	r.write(r.add(key, 1), c)
+	r.holds(key, 1)
+}
+
+// ended returns a context that has ended.
+func (r *run[Tx]) ended() context.Context {
+	ctx, cancel := context.WithCancel(r.ctx)
+	cancel()
+	return ctx
 }

@@ -4,29 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 )
 
+// txnParts are about transactions that write, and their outcomes.
 func txnParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
-		{"Txn_SeesItsOwnWrites", txnOwnWrites[Tx]},
-		{"Txn_RunsSeveralOperations", txnGroup[Tx]},
-		{"Rollback_Undoes", rollbackUndoes[Tx]},
-		{"Run_ErrorLeavesNothing", runError[Tx]},
-		{"Run_PanicLeavesNothing", runPanic[Tx]},
-		{"Run_GoexitLeavesNothing", runGoexit[Tx]},
-		{"Txn_IsUnusableAfterItsEnd", txnEnded[Tx]},
-		{"Begin_CancelledDoesNothing", beginCancelled[Tx]},
-		{"Commit_CancelledDoesNothing", commitCancelled[Tx]},
+		{name: "Txn_SeesItsOwnWrites", run: txnOwnWrites[Tx]},
+		{name: "Txn_RunsAndRecordsSeveralOperations", run: txnSeveral[Tx]},
+		{name: "Txn_IsUnusableAfterItsEnd", run: txnEnded[Tx]},
+		{name: "Rollback_Undoes", run: rollbackUndoes[Tx]},
+		{name: "Run_ErrorLeavesNothing", run: leavesNothing[Tx](func() error { return errOfRun })},
+		{name: "Run_PanicLeavesNothing", run: leavesNothing[Tx](func() error { panic(errOfRun) })},
+		{name: "Run_GoexitLeavesNothing", run: leavesNothing[Tx](func() error { runtime.Goexit(); return nil })},
+		{name: "Read_WritesNothing", run: readWritesNothing[Tx], kind: reads},
+		{name: "Resolve_SaysWhichTransactionTookThePosition", run: resolveTaken[Tx]},
 	}
 }
 
 func txnOwnWrites[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	r.write(storage.Func[Tx](func(ctx context.Context, tx Tx) error {
+	r.write(func(ctx context.Context, tx Tx) error {
 		if err := r.Set(ctx, tx, key, 3); err != nil {
 			return err
 		}
@@ -37,42 +38,49 @@ func txnOwnWrites[Tx any](r *run[Tx]) {
 			return fmt.Errorf("others read %d (%v) before COMMIT", got, err)
 		}
 		return nil
-	}), c)
+	}, r.claim(grant(7)))
 	r.holds(key, 3)
 }
 
-func txnGroup[Tx any](r *run[Tx]) {
+func txnSeveral[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
+	ops := r.at(c, storage.KindClaim).Ops
+	r.check(len(ops) == 0, "a claim has the operations %+v", ops)
+	want := []storage.OpRecord{
+		{ID: "order 1", Name: `deduct "2"`, Attrs: map[string]string{"qty": "2", "ünï": `\`, "empty": ""}}, {ID: "2"}, {},
+	}
 	txn := r.begin(c)
-	for range 3 {
+	for range want {
 		r.noError(txn.Run(r.ctx, r.add(key, 1)))
 	}
-	moved, err := txn.Commit(r.ctx, []storage.Move{{Ops: []storage.OpRecord{{ID: "1"}, {ID: "2"}, {ID: "3"}}}})
+	moved, err := txn.Commit(r.ctx, []storage.Move{{Ops: want}})
 	r.noError(err)
 	r.sameLength(moved, []storage.Claim{c})
 	r.holds(key, 3)
-	if moved[0].Seq != c.Seq+1 {
-		r.Fatalf("a group moved the fence from %d to %d", c.Seq, moved[0].Seq)
-	}
-	if ops := r.last(resource).Ops; len(ops) != 3 || ops[0].ID != "1" || ops[2].ID != "3" {
-		r.Fatalf("the entry has the operations %+v", ops)
-	}
+	r.check(moved[0].Seq == c.Seq+1, "several operations moved the fence from %d to %d", c.Seq, moved[0].Seq)
+	ops = r.at(moved[0], storage.KindWrite).Ops
+	r.check(reflect.DeepEqual(ops, want), "the operations are %+v, want %+v", ops, want)
 }
 
-// untouched checks that nothing was written and that c is still good.
-func (r *run[Tx]) untouched(c storage.Claim) {
-	r.Helper()
-	r.holds(key, 0)
-	r.at(c, storage.KindClaim)
-	r.write(r.add(key, 1), c)
+func txnEnded[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	committed, rolledBack := r.begin(c), r.begin(c)
+	_, err := r.end(committed, 1)
+	r.noError(err)
+	rolledBack.Rollback(r.ctx)
+	for what, txn := range map[string]storage.Txn[Tx]{"Commit": committed, "Rollback": rolledBack} {
+		err := txn.Run(r.ctx, r.set(key, 9))
+		r.check(errors.Is(err, guard.ErrTxEnded), "Run after %s: %v, want guard.ErrTxEnded", what, err)
+		_, err = txn.Commit(r.ctx, nil)
+		r.check(errors.Is(err, guard.ErrTxEnded), "Commit after %s: %v, want guard.ErrTxEnded", what, err)
+		txn.Rollback(r.ctx)
+	}
 	r.holds(key, 1)
 }
 
 func rollbackUndoes[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
-	ended, cancel := context.WithCancel(r.ctx)
-	cancel()
-	for _, ctx := range []context.Context{r.ctx, ended} {
+	for _, ctx := range []context.Context{r.ctx, r.ended()} {
 		txn := r.begin(c)
 		r.noError(txn.Run(r.ctx, r.set(key, 5)))
 		txn.Rollback(ctx)
@@ -81,117 +89,55 @@ func rollbackUndoes[Tx any](r *run[Tx]) {
 	r.untouched(c)
 }
 
-func runError[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	txn := r.begin(c)
-	failure := errors.New("out of stock")
-	err := txn.Run(r.ctx, storage.Func[Tx](func(ctx context.Context, tx Tx) error {
-		return errors.Join(r.Set(ctx, tx, key, 5), failure)
-	}))
-	if !errors.Is(err, failure) {
-		r.Fatalf("Run returned %v, want the operation's error", err)
-	}
-	if _, err := txn.Commit(r.ctx, []storage.Move{{}}); err == nil {
-		r.Fatal("Commit after a failed operation returned nil")
-	}
-	txn.Rollback(r.ctx)
-	r.untouched(c)
-}
+// errOfRun is how an operation ends.
+var errOfRun = errors.New("out of stock")
 
-func runPanic[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	txn := r.begin(c)
-	func() {
-		defer func() {
-			if got := recover(); got != "boom" {
-				r.Fatalf("recovered %v, want the operation's own panic", got)
-			}
+// leavesNothing: the caller of Run meets how the operation ended, and nothing can commit after it.
+func leavesNothing[Tx any](ends func() error) func(r *run[Tx]) {
+	return func(r *run[Tx]) {
+		c := r.claim(grant(7))
+		txn := r.begin(c)
+		var met any // "Goexit" unless Run returned or panicked
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			met = "Goexit"
+			defer func() {
+				if panicked := recover(); panicked != nil {
+					met = panicked
+				}
+			}()
+			met = txn.Run(r.ctx, storage.Func[Tx](func(ctx context.Context, tx Tx) error {
+				return errors.Join(r.Set(ctx, tx, key, 5), ends())
+			}))
 		}()
-		_ = txn.Run(r.ctx, storage.Func[Tx](func(ctx context.Context, tx Tx) error {
-			if err := r.Set(ctx, tx, key, 5); err != nil {
-				return err
-			}
-			panic("boom")
-		}))
-	}()
-	r.commitFails(txn)
-	r.untouched(c)
-}
-
-func runGoexit[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	txn := r.begin(c)
-	returned, ended := false, make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = txn.Run(r.ctx, storage.Func[Tx](func(ctx context.Context, tx Tx) error {
-			if err := r.Set(ctx, tx, key, 5); err != nil {
-				return err
-			}
-			runtime.Goexit()
-			return nil
-		}))
-		returned = true
-	}()
-	<-ended
-	if returned {
-		r.Fatal("Run returned, want it to let Goexit pass")
-	}
-	r.commitFails(txn)
-	r.untouched(c)
-}
-
-// commitFails checks that nothing of a group can commit after an operation
-// didn't return.
-func (r *run[Tx]) commitFails(txn storage.Txn[Tx]) {
-	r.Helper()
-	if _, err := txn.Commit(r.ctx, []storage.Move{{}}); err == nil {
-		r.Fatal("Commit after an operation that didn't succeed returned nil")
-	}
-	txn.Rollback(r.ctx)
-}
-
-func txnEnded[Tx any](r *run[Tx]) {
-	c := r.claim(grant(7))
-	committed, rolledBack := r.begin(c), r.begin(c)
-	_, err := r.finish(r.ctx, committed, r.set(key, 1))
-	r.noError(err)
-	rolledBack.Rollback(r.ctx)
-	for what, txn := range map[string]storage.Txn[Tx]{"Commit": committed, "Rollback": rolledBack} {
-		if err := txn.Run(r.ctx, r.set(key, 9)); !errors.Is(err, guard.ErrTxEnded) {
-			r.Fatalf("Run after %s: %v, want guard.ErrTxEnded", what, err)
-		}
-		if _, err := txn.Commit(r.ctx, nil); !errors.Is(err, guard.ErrTxEnded) {
-			r.Fatalf("Commit after %s: %v, want guard.ErrTxEnded", what, err)
-		}
+		<-ended
+		err, _ := met.(error)
+		r.check(met == "Goexit" || errors.Is(err, errOfRun), "Run ended with %v, want what the operation ended with", met)
+		_, err = txn.Commit(r.ctx, []storage.Move{{}})
+		r.check(err != nil, "Commit after an operation that didn't succeed returned nil")
 		txn.Rollback(r.ctx)
+		r.untouched(c)
 	}
-	r.holds(key, 1)
 }
 
-func beginCancelled[Tx any](r *run[Tx]) {
+func readWritesNothing[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
-	ctx, cancel := context.WithCancel(r.ctx)
-	cancel()
-	if _, err := r.transact(ctx, r.set(key, 5), c); err == nil {
-		r.Fatal("a transaction under a cancelled context committed")
-	}
+	_, err := r.transact(r.ctx, r.set(key, 5), c)
+	r.check(err != nil, "a write in a read-only transaction succeeded")
 	r.untouched(c)
 }
 
-func commitCancelled[Tx any](r *run[Tx]) {
+func resolveTaken[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
-	txn := r.begin(c)
-	r.noError(txn.Run(r.ctx, r.set(key, 5)))
-	ctx, cancel := context.WithCancel(r.ctx)
-	cancel()
-	_, err := txn.Commit(ctx, []storage.Move{{}})
-	if err == nil {
-		r.Fatal("Commit under a cancelled context returned nil")
+	moved := r.write(r.set(key, 5), c)
+	for range 2 {
+		r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: moved.Tx}, true)
+		r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: moved.Tx + 1}, false)
+		r.at(moved, storage.KindWrite)
+		c, moved = moved, r.write(r.set(key, 6), moved)
 	}
-	var doubt *storage.InDoubtError
-	if errors.As(err, &doubt) {
-		r.Fatalf("nothing was sent, but the outcome is in doubt: %v", err)
-	}
-	r.untouched(c)
+	holder := r.claim(grant(8)) // a claim takes the position that a COMMIT was to take
+	r.resolves(storage.InDoubt{Claims: []storage.Claim{moved}, Tx: moved.Tx + 1}, false)
+	r.at(holder, storage.KindClaim)
 }

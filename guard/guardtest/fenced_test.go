@@ -327,7 +327,7 @@ func TestRequireFenced_ReportsWhyATrialCouldNotRun(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for failing := range 4 {
 				s, successors := &shop{Store: memory.NewStore()}, 0
-				without := &breakable{store: s.Store, claim: func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
+				without := &breakable{store: s.Store, claim: each(func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 					if !strings.HasPrefix(g.Holder, "guardtest-successor-") {
 						return claimOne(ctx, s, g)
 					}
@@ -335,7 +335,7 @@ func TestRequireFenced_ReportsWhyATrialCouldNotRun(t *testing.T) {
 						<-ctx.Done()
 					}
 					return claimOne(ctx, s, g)
-				}}
+				})}
 				failure := failureOf(t, without, sellGuarded, s.state)
 				require.Contains(t, failure, "the successor could not claim; if run holds the last connection of a pool, give it one more: memory: claim: context deadline exceeded")
 				require.Equal(t, failing+1, successors)
