@@ -60,13 +60,12 @@ func TestChaosRun_LeavesASuite(t *testing.T) {
 	require.Contains(t, stderr.String(), "green (held, as it must without faults): stalled-holder, token-compare, seed 1, without faults (")
 	require.Contains(t, stderr.String(), "The report is "+filepath.Join(dir, "report.html"))
 	require.Contains(t, stderr.String(), "No violation in 1 run of 1 scenario")
-	var rows []totalRow
+	var rows []check.Run
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &rows))
 	require.Len(t, rows, 3)
-	require.Equal(t, chaos.Fenced, rows[0].Group)
-	require.Zero(t, rows[0].Violated)
+	require.Equal(t, chaos.Pass, rows[0].Verdict)
 	require.Equal(t, "token-compare", rows[1].Group)
-	require.Equal(t, 1, rows[1].Violated)
+	require.Equal(t, chaos.Violated, rows[1].Verdict)
 
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
 	require.NoError(t, err)
@@ -180,7 +179,7 @@ func fencectl(t *testing.T, args ...string) clitest.Ending {
 func TestUsage_Is64(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string]string{
-		"--seeds is 0, want at least 1":                       "run --seeds 0",
+		"Seeds is -1": "run --seeds -1 --out /nowhere",
 		"--duration and --seeds exclude each other":           "run --duration 1m --seeds 2",
 		"--resume needs --out":                                "run --resume",
 		`"nope" matches none of the scenarios: pauses`:        "run --scenario nope --out /nowhere",

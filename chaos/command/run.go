@@ -1,12 +1,10 @@
 package command
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -26,7 +24,7 @@ func newRun(out *cli.Output) *cobra.Command {
 		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
 servers that the command starts, and judge what happened.
 
-The directory of --out gets check.json, report.html, and for each
+The directory of --out gets result.json, report.html, and for each
 run its history and what was observed. A suite that was interrupted keeps its
 finished runs, and --resume goes on with it; without a suite there, --resume
 begins one.
@@ -58,14 +56,7 @@ Exit codes:
 
 // validate checks the flags, and gives --out its default.
 func validate(cmd *cobra.Command, c *chaos.Config) error {
-	for name, least := range map[string]bool{"seed": c.Seed >= 1, "seeds": c.Seeds >= 1, "script-seeds": c.ScriptSeeds >= 1, "parallel": c.Parallel >= 1} {
-		if !least {
-			return cli.UsageErrorf("--%s is %s, want at least 1", name, cmd.Flag(name).Value)
-		}
-	}
 	switch changed := cmd.Flags().Changed; {
-	case changed("duration") && c.Duration <= 0:
-		return cli.UsageErrorf("--duration is %v, want more than 0, such as 10m", c.Duration)
 	case changed("duration") && changed("seeds"):
 		return cli.UsageErrorf("--duration and --seeds exclude each other")
 	case changed("out") && c.Dir == "": // an unset variable of a script
@@ -92,7 +83,7 @@ func runSuite(cmd *cobra.Command, out *cli.Output, c *chaos.Config) error {
 	if suite == nil {
 		return runError(err)
 	}
-	if writeErr := cli.WriteList(cmd.OutOrStdout(), out.Format, totalRows(suite)); writeErr != nil {
+	if writeErr := cli.WriteList(cmd.OutOrStdout(), out.Format, rows(suite.Runs, func(r check.Run) runRow { return runRow{r} })); writeErr != nil {
 		return errors.Join(outcome(suite, err), writeErr)
 	}
 	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, check.ReportFile))
@@ -140,8 +131,9 @@ func progress(w io.Writer, c *chaos.Config) func(chaos.Progress) {
 		if !begun {
 			begun = true
 			left := now.Total - now.Done
-			about := (time.Duration((left+c.Parallel-1)/c.Parallel) * run.Usual).Round(time.Second)
-			fmt.Fprintf(w, "%d runs of about %v, %d at a time: about %v.", left, run.Usual, c.Parallel, about)
+			parallel := max(c.Parallel, 1)
+			about := (time.Duration((left+parallel-1)/parallel) * run.Usual).Round(time.Second)
+			fmt.Fprintf(w, "%d runs of about %v, %d at a time: about %v.", left, run.Usual, parallel, about)
 			if c.Duration > 0 {
 				fmt.Fprintf(w, " These have the first seed and are all done, however long that takes; others begin until %v have passed.", c.Duration)
 			}
@@ -177,25 +169,16 @@ func runLine(now chaos.Progress) string {
 	return line
 }
 
-// totalRow is the figures of a scenario's runs by a group: a row of "chaos run".
-type totalRow struct {
-	Scenario string `json:"scenario"`
-	Group    string `json:"group"`
-	Faults   bool   `json:"faults"`
-	check.Totals
+// runRow is a run: a row of "chaos run".
+type runRow struct{ check.Run }
+
+func (runRow) Columns() []string {
+	return []string{"run", "verdict", "operations", "injected", "rejections", "unknown", "oversold", "lost", "p99", "hand_over_p99"}
 }
 
-func (totalRow) Columns() []string {
-	return []string{"scenario", "group", "faults", "runs", "violated", "inconclusive", "operations", "injected", "rejections", "unknown", "oversold", "lost", "p99", "hand_over_p99"}
-}
-
-func (r totalRow) Cells() []string {
-	faults := "off"
-	if r.Faults {
-		faults = "on"
-	}
-	c, cells := r.Counts, []string{r.Scenario, r.Group, faults}
-	for _, n := range []int{r.Runs, r.Violated, r.Inconclusive, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost} {
+func (r runRow) Cells() []string {
+	c, cells := r.Counts, []string{r.String(), string(r.Verdict)}
+	for _, n := range []int{c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost} {
 		cells = append(cells, strconv.Itoa(n))
 	}
 	for _, q := range []check.Quantiles{r.Latency, r.HandOver} {
@@ -206,22 +189,4 @@ func (r totalRow) Cells() []string {
 		}
 	}
 	return cells
-}
-
-// totalRows are in the order of scenarios, with Fencekit's first within each.
-func totalRows(suite *chaos.Suite) (rows []totalRow) {
-	runs := map[totalRow][]chaos.Result{}
-	for _, r := range suite.Runs {
-		key := totalRow{Scenario: r.Scenario, Group: r.Group, Faults: r.Faults}
-		runs[key] = append(runs[key], r)
-	}
-	for row, all := range runs {
-		row.Totals = check.Sum(all)
-		rows = append(rows, row)
-	}
-	order := func(r totalRow) string {
-		return fmt.Sprintf("%s %t %s %t", r.Scenario, r.Group != chaos.Fenced, r.Group, !r.Faults)
-	}
-	slices.SortFunc(rows, func(a, b totalRow) int { return cmp.Compare(order(a), order(b)) })
-	return rows
 }

@@ -24,16 +24,10 @@
 //     was deleted before the granted one was.
 //   - I13: the history verifies (audit.Database.Verify).
 //
-// # How
-//
-// The order of commits is that of the write-ahead log (observe.Commit), which
-// shows the entries of Fencekit's history and the rows of the built-in
-// workload by transaction. The data settle an operation without an answer: its effect is
-// in them or it isn't. Times of the history are only bounds: an event was recorded before
-// or after another.
-//
-// A control is checked for I2, I3, I9, run and workload alone. A workload other than the
-// built-in one is not checked for I2, I3 and I10: only the workload knows its data.
+// The data settle an operation without an answer: its effect is in them or it isn't. Times of the
+// history are only bounds: an event was recorded before or after another. A control is checked for
+// I2, I3, I9, run and workload alone. A workload other than the built-in one is not checked for I2,
+// I3 and I10: only the workload knows its data.
 //
 // # Verdicts
 //

@@ -174,9 +174,7 @@ func progress(v *view, t *tally) {
 // Counts are figures of a run.
 type Counts struct {
 	Operations int `json:"operations"`
-	OK         int `json:"ok"`      // with those that were later resolved as applied
-	Failed     int `json:"failed"`  // with those that were later resolved as not applied
-	Unknown    int `json:"unknown"` // that stayed so, or were cut off with their process
+	Unknown    int `json:"unknown"` // whose outcome was not resolved later, or that were cut off with their process
 	Rejections int `json:"rejections"`
 	Faults     int `json:"faults"`   // that were injected
 	Oversold   int `json:"oversold"` // units
@@ -186,12 +184,7 @@ type Counts struct {
 func (v *view) counts() Counts {
 	c := Counts{Operations: len(v.operations)}
 	for _, op := range v.operations {
-		switch op.outcome() {
-		case history.OK:
-			c.OK++
-		case history.Fail:
-			c.Failed++
-		default:
+		if op.end != history.OK && op.end != history.Fail && len(op.answers) == 0 {
 			c.Unknown++
 		}
 	}

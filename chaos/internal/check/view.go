@@ -102,19 +102,6 @@ func (op *operation) applied() bool { return len(op.effects) > 0 }
 // succeeded reports whether it took effect, or failed only because too little was in stock.
 func (op *operation) succeeded() bool { return op.end == history.OK || op.soldOut }
 
-// outcome is how it ended, or was resolved later: ok, fail or unknown.
-func (op *operation) outcome() history.Kind {
-	switch {
-	case op.end == history.OK || op.end == history.Fail:
-		return op.end
-	case len(op.answers) == 0:
-		return history.Unknown
-	case op.answers[0].Applied:
-		return history.OK
-	}
-	return history.Fail
-}
-
 // String names it in counterexamples.
 func (op *operation) String() string {
 	return fmt.Sprintf("operation %s (%s on %s)", op.id, op.action, op.process)

@@ -34,17 +34,14 @@ type watcher struct {
 	done    chan struct{} // closed when recording has ended
 }
 
-// watch watches the lock keys under prefix, which is that of the lock service's Config. When
-// it returns, every later change is recorded, and existing keys are recorded as created. ctx
-// bounds the start alone. The caller must call close, and close the client after that.
+// watch watches the lock keys under prefix, which is that of the lock service's Config and has no
+// keys yet. When it returns, every later change is recorded. ctx bounds the start alone. The caller
+// must call close, and close the client after that.
 func watch(ctx context.Context, client *clientv3.Client, prefix string) (*watcher, error) {
 	w := &watcher{client: client, prefix: prefix, end: prefix + "/observed/" + rand.Text(), created: map[string]int64{}, done: make(chan struct{})}
-	there, err := client.Get(ctx, prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByModRevision, clientv3.SortAscend))
+	there, err := client.Get(ctx, w.end)
 	if err != nil {
-		return nil, fmt.Errorf("observe: lock keys under %q: %w", prefix, err)
-	}
-	for _, kv := range there.Kvs {
-		w.record(&clientv3.Event{Type: mvccpb.PUT, Kv: kv})
+		return nil, fmt.Errorf("observe: etcd's revision: %w", err)
 	}
 	var lasting context.Context
 	lasting, w.cancel = context.WithCancel(client.Ctx())

@@ -103,13 +103,13 @@ var redisSetnx = worker.Control{
 		Flaw:   "The holder is paused past the expiry, writes beside its successor, and deletes the successor's key, so that a third gets the lock.",
 	},
 	Serve: serve(1),
-	Open: func(s worker.Servers, label string) (worker.Lock, error) {
+	Open: func(s worker.Servers, label string) (worker.Acquire, error) {
 		client := newClient(s.Service[0])
-		return worker.Lock{Close: client.Close, Acquire: func(ctx context.Context, resource string) (worker.Held, error) {
+		return func(ctx context.Context, resource string) (worker.Held, error) {
 			key := worker.KeyPrefix("redis-setnx") + resource
 			err := acquire(ctx, client, key, label, s.TTL)
 			return worker.Held{Release: func(ctx context.Context) error { return client.Del(ctx, key).Err() }}, err
-		}}, nil
+		}, nil
 	},
 }
 
@@ -131,9 +131,9 @@ var redisWatchdog = worker.Control{
 		Flaw:   "The holder is paused with its watchdog, or can't reach Redis, for longer than the expiry, and then writes beside its successor.",
 	},
 	Serve: serve(1),
-	Open: func(s worker.Servers, label string) (worker.Lock, error) {
+	Open: func(s worker.Servers, label string) (worker.Acquire, error) {
 		client := newClient(s.Service[0])
-		return worker.Lock{Close: client.Close, Acquire: func(ctx context.Context, resource string) (worker.Held, error) {
+		return func(ctx context.Context, resource string) (worker.Held, error) {
 			key, value := worker.KeyPrefix("redis-watchdog")+resource, label+" "+rand.Text()
 			if err := acquire(ctx, client, key, value, s.TTL); err != nil {
 				return worker.Held{}, err
@@ -143,7 +143,7 @@ var redisWatchdog = worker.Control{
 				stop()
 				return deleteOwn.Run(ctx, client, []string{key}, value).Err()
 			}}, nil
-		}}, nil
+		}, nil
 	},
 }
 
@@ -175,28 +175,20 @@ var redlock = worker.Control{
 		Flaw:   "A server that granted the lock restarts empty, and is a majority with two others that had not; or the holder is paused past the expiry.",
 	},
 	Serve: serve(5),
-	Open: func(s worker.Servers, _ string) (worker.Lock, error) {
-		var clients []*redis.Client
+	Open: func(s worker.Servers, _ string) (worker.Acquire, error) {
 		var pools []nodes.Pool
 		for _, addr := range s.Service {
 			// It doesn't retry, so that a server that is down doesn't delay the others.
-			client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
-			clients, pools = append(clients, client), append(pools, goredis.NewPool(client))
+			pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})))
 		}
 		locks := redsync.New(pools...)
-		acquire := func(ctx context.Context, resource string) (worker.Held, error) {
+		return func(ctx context.Context, resource string) (worker.Held, error) {
 			m := locks.NewMutex(worker.KeyPrefix("redlock")+resource, redsync.WithExpiry(s.TTL), redsync.WithTries(math.MaxInt))
 			release := func(ctx context.Context) error {
 				_, err := m.UnlockContext(ctx) // it fails if no majority still had the key
 				return err
 			}
 			return worker.Held{Release: release}, m.LockContext(ctx)
-		}
-		return worker.Lock{Acquire: acquire, Close: func() (err error) {
-			for _, client := range clients {
-				err = errors.Join(err, client.Close())
-			}
-			return err
-		}}, nil
+		}, nil
 	},
 }

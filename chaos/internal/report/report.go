@@ -81,6 +81,7 @@ type content struct {
 	Style     template.CSS
 	Suite     *check.Suite
 	Fenced    check.Totals
+	Damage    check.Counts // of all controls, with faults
 	Rows      []sideBySide
 	Example   *example
 	Props     []*property
@@ -95,10 +96,11 @@ func render(w io.Writer, suite *check.Suite, load loader) error {
 	if err != nil {
 		return err
 	}
-	fenced := fencedRuns(suite)
+	fenced := runsOf(suite, func(r check.Run) bool { return r.Group == check.Fenced })
 	p := &content{
 		Style: template.CSS(style), Suite: suite, Fenced: check.Sum(fenced),
-		Props: propertiesOf(fenced), Timings: timingsOf(suite), Controls: controlsOf(suite),
+		Damage: check.Sum(runsOf(suite, func(r check.Run) bool { return r.Group != check.Fenced && r.Faults })).Counts,
+		Props:  propertiesOf(fenced), Timings: timingsOf(suite), Controls: controlsOf(suite),
 	}
 	if p.Example, err = exampleOf(suite, load); err != nil {
 		return err
@@ -115,9 +117,9 @@ func render(w io.Writer, suite *check.Suite, load loader) error {
 	return err
 }
 
-func fencedRuns(suite *check.Suite) (runs []check.Run) {
+func runsOf(suite *check.Suite, wanted func(check.Run) bool) (runs []check.Run) {
 	for _, r := range suite.Runs {
-		if r.Group == check.Fenced {
+		if wanted(r) {
 			runs = append(runs, r)
 		}
 	}
@@ -134,26 +136,10 @@ func visible(r rune) rune {
 	return r
 }
 
-// Broke, Oversold and Lost add up what the faults did to the controls.
+// Broke is how many controls the faults broke.
 func (p *content) Broke() (n int) {
 	for _, c := range p.Controls {
 		n += min(c.Faults.Red, 1)
-	}
-	return n
-}
-
-// Oversold is the number of units that the controls sold and did not have.
-func (p *content) Oversold() (n int) {
-	for _, c := range p.Controls {
-		n += c.Oversold
-	}
-	return n
-}
-
-// Lost is the number of updates that the controls lost.
-func (p *content) Lost() (n int) {
-	for _, c := range p.Controls {
-		n += c.Lost
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"maps"
 	"slices"
 	"strings"
 
@@ -130,28 +131,25 @@ func class(r *check.Run) string {
 // control is a row of the table of controls.
 type control struct {
 	check.ControlResult
-	Title    string
-	Broke    string // properties that its runs with faults violated
-	Oversold int
-	Lost     int
-	Class    string
+	check.Totals        // of its runs with faults
+	Title        string // of its group, or the name
+	Broke        string // properties that its runs with faults violated
+	Class        string
 }
 
 func controlsOf(suite *check.Suite) (all []control) {
 	for _, c := range suite.Controls() {
-		row := control{ControlResult: c, Title: title(suite, c.Name), Class: "broke"}
+		runs := runsOf(suite, func(r check.Run) bool { return r.Group == c.Name && r.Faults })
+		broke := map[string]bool{}
+		for _, r := range runs {
+			for _, property := range r.Broke() {
+				broke[property] = true
+			}
+		}
+		row := control{c, check.Sum(runs), title(suite, c.Name), strings.Join(slices.Sorted(maps.Keys(broke)), ", "), "broke"}
 		if c.Doubt() != "" {
 			row.Class = "nothing"
 		}
-		var broke []string
-		for _, r := range suite.Runs {
-			if r.Group == c.Name && r.Faults {
-				row.Oversold, row.Lost = row.Oversold+r.Counts.Oversold, row.Lost+r.Counts.Lost
-				broke = append(broke, r.Broke()...)
-			}
-		}
-		slices.Sort(broke)
-		row.Broke = strings.Join(slices.Compact(broke), ", ")
 		all = append(all, row)
 	}
 	return all
@@ -289,7 +287,7 @@ func (t timing) Both() []check.Quantiles { return []check.Quantiles{t.Latency, t
 // timingsOf returns the timings of each scenario with faults.
 func timingsOf(suite *check.Suite) (timings []timing) {
 	for _, name := range scenarios(suite) {
-		runs := slices.DeleteFunc(fencedRuns(suite), func(r check.Run) bool { return r.Scenario != name || !r.Faults })
+		runs := runsOf(suite, func(r check.Run) bool { return r.Group == check.Fenced && r.Scenario == name && r.Faults })
 		if len(runs) > 0 {
 			timings = append(timings, timing{name, check.Sum(runs)})
 		}

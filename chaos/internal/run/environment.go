@@ -232,10 +232,10 @@ func (s *environment) startWorkers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.workers = append(s.workers, w)
 		if err := w.start(ctx); err != nil {
 			return err
 		}
+		s.workers = append(s.workers, w)
 	}
 	return nil
 }

@@ -205,37 +205,32 @@ func onMember(kind string, number int, do func(m *etcdserver.Member) (reverted, 
 		name = kind + " the leader"
 	}
 	return fault{name, func(ctx context.Context, s *environment) (reverted, error) {
-		members := s.etcd.Members()
-		if number != leader {
-			return do(members[number%len(members)])
+		m, err := s.etcd.Members()[max(number, 0)%len(s.etcd.Members())], error(nil)
+		if number == leader {
+			m, err = s.etcd.Leader(ctx)
 		}
-		m, err := s.etcd.Leader(ctx)
 		if err != nil {
 			return nil, missed(err)
 		}
-		return do(m)
+		revert, err := do(m)
+		if errors.Is(err, child.ErrNotRunning) {
+			return nil, missed(err) // another fault has ended it
+		}
+		return revert, err
 	}}
 }
 
 // etcdPause stops a member of etcd by SIGSTOP: its connections stay open and silent.
 func etcdPause(number int) fault {
 	return onMember("etcd-pause", number, func(m *etcdserver.Member) (reverted, error) {
-		return func(context.Context) error { return m.Resume() }, pauseMember(m)
+		return func(context.Context) error { return m.Resume() }, m.Pause()
 	})
-}
-
-func pauseMember(m *etcdserver.Member) error {
-	err := m.Pause()
-	if errors.Is(err, child.ErrNotRunning) {
-		return missed(err) // another fault has ended it
-	}
-	return err
 }
 
 // etcdKill ends a member of etcd by SIGKILL; its data stays. Reverting restarts it.
 func etcdKill(number int) fault {
 	return onMember("etcd-kill", number, func(m *etcdserver.Member) (reverted, error) {
-		if err := pauseMember(m); err != nil { // Kill doesn't report a process that isn't running
+		if err := m.Pause(); err != nil { // Kill doesn't report a process that isn't running
 			return nil, err
 		}
 		return m.Restart, m.Kill()

@@ -117,11 +117,8 @@ func (p *process) gone() bool {
 	}
 }
 
-// commandBound is for how long a process may leave its pipe of commands full; the pipe has
-// room for hundreds.
-const commandBound = 30 * time.Second
-
-// send sends the process a command. It fails with errProcessEnded if the process has ended.
+// send sends the process a command. Its pipe has room for hundreds, also while it is stopped. It
+// fails with errProcessEnded if the process has ended.
 func (p *process) send(c worker.Command) error {
 	line, err := json.Marshal(c)
 	if err != nil {
@@ -129,15 +126,9 @@ func (p *process) send(c worker.Command) error {
 	}
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	if err := p.in.SetWriteDeadline(time.Now().Add(commandBound)); err != nil {
-		return fmt.Errorf("%w: %s", errProcessEnded, p.name)
-	}
 	_, err = p.in.Write(append(line, '\n'))
-	switch {
-	case errors.Is(err, syscall.EPIPE), errors.Is(err, os.ErrClosed):
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("%w: %s", errProcessEnded, p.name)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w: %s reads no commands", errHangs, p.name)
 	}
 	return err
 }

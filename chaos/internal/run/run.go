@@ -140,7 +140,7 @@ func (s *environment) whole(ctx context.Context, servers *Servers) (_ observe.Ob
 // The failures of the code under test that end a script.
 var (
 	errHangs        = errors.New("chaos: it hangs")
-	errProcessEnded = errors.New("chaos: the worker process has ended")
+	errProcessEnded = fmt.Errorf("%w: the worker process has ended", errMissed)
 	errWrong        = errors.New("chaos: not as the script expects")
 )
 

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	for _, c := range codes {
 		all = append(all, c)
 	}
-	worker.Reexec(append(all, passer{})...)
+	worker.Reexec(append(all, passer{}, worker.Stock{})...)
 	testenv.Main(m)
 }
 

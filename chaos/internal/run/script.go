@@ -28,7 +28,7 @@ var stalledHolder = Scenario{
 	Requires: []string{check.HitFault + "pause", check.HitPaused + worker.PointRead},
 	Stock:    saleStock,
 	script: func(s *environment, ctx context.Context) error {
-		return s.sale(ctx, stall{"do", worker.PointRead, nothing, nothing}, stall{"do", worker.PointRead, nothing, nothing})
+		return s.sale(ctx, "do", nothing, worker.PointRead, worker.PointRead)
 	},
 }
 
@@ -48,8 +48,7 @@ var unhinderedWriter = Scenario{
 	Stock:      saleStock,
 	unhindered: true,
 	script: func(s *environment, ctx context.Context) error {
-		heedless := worker.ActionHeedless
-		return s.sale(ctx, stall{heedless, worker.PointBegun, nothing, nothing}, stall{heedless, worker.PointRead, nothing, nothing}, stall{heedless, worker.PointWritten, nothing, nothing})
+		return s.sale(ctx, worker.ActionHeedless, nothing, worker.PointBegun, worker.PointRead, worker.PointWritten)
 	},
 }
 
@@ -61,19 +60,22 @@ var lostLock = Scenario{
 	Requires: []string{check.HitFault + "pause", check.HitFault + "lose"},
 	Stock:    saleStock,
 	script: func(s *environment, ctx context.Context) error {
-		lose := stall{"do", worker.PointRead, nothing, s.restartEtcd}
+		lose := s.restartEtcd
 		switch {
 		case s.service != nil:
-			lose.before, lose.meanwhile = s.service.Weaken, s.service.Lose
+			lose = s.service.Lose
+			if s.Faults {
+				if err := s.service.Weaken(ctx); err != nil {
+					return err
+				}
+			}
 		case s.Group == "postgres-advisory":
-			lose.meanwhile = s.cutLockConnections
+			lose = s.cutLockConnections
 		}
-		loses := lose.meanwhile
-		lose.meanwhile = func(ctx context.Context) error {
+		return s.sale(ctx, "do", func(ctx context.Context) error {
 			s.trace.Record(history.Event{Kind: history.Injected, Name: "lose lock"})
-			return loses(ctx)
-		}
-		return s.sale(ctx, lose)
+			return lose(ctx)
+		}, worker.PointRead)
 	},
 }
 
@@ -89,7 +91,7 @@ var failover = Scenario{
 	Stock:    saleStock,
 	workers:  2,
 	script: func(s *environment, ctx context.Context) error {
-		return s.sale(ctx, stall{"hold", worker.PointRead, nothing, s.failOver})
+		return s.sale(ctx, "hold", s.failOver, worker.PointRead)
 	},
 }
 
@@ -98,25 +100,17 @@ var failover = Scenario{
 // that of a connection, is not taken over.
 const takeover = 3 * worker.TTL
 
-// stall is the schedule that breaks locks without a fence: one worker is paused at a point
-// of an operation of that action, until another one has the lock and has read; then the
-// first goes on and writes, and then the second.
-type stall struct {
-	action, point string
-	before        func(ctx context.Context) error // is called before the lock is acquired
-	meanwhile     func(ctx context.Context) error // while the first is paused
-}
-
 func nothing(context.Context) error { return nil }
 
 // saleStock is what a sale has in stock of each resource.
 const saleStock = 24
 
-// sale stalls workers while stock is sold, and then has one worker after the other sell until one
-// finds too little in stock: what was sold twice is missing in the end.
-func (s *environment) sale(ctx context.Context, stalls ...stall) error {
-	for _, stall := range stalls {
-		if err := s.stall(ctx, stall); err != nil {
+// sale stalls a worker at each of the points in an operation of that action while stock is sold, and
+// then has one worker after the other sell until one finds too little in stock: what was sold twice
+// is missing in the end.
+func (s *environment) sale(ctx context.Context, action string, meanwhile func(context.Context) error, points ...string) error {
+	for _, point := range points {
+		if err := s.stall(ctx, action, point, meanwhile); err != nil {
 			return err
 		}
 	}
@@ -129,38 +123,33 @@ func (s *environment) sale(ctx context.Context, stalls ...stall) error {
 	return nil
 }
 
-func (s *environment) stall(ctx context.Context, stall stall) error {
+// stall is the schedule that breaks locks without a fence: one worker is paused at a point
+// of an operation, until another one has the lock and has read; then the first goes on and writes,
+// and then the second. meanwhile is called while the first is paused.
+func (s *environment) stall(ctx context.Context, action, point string, meanwhile func(context.Context) error) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
 	}
-	if err := stall.before(ctx); err != nil {
+	first, err := s.operateTo(ctx, 0, action, point)
+	if err != nil || !first.stopped {
+		return errors.Join(err, first.over(ctx))
+	}
+	if err := meanwhile(ctx); err != nil {
+		return errors.Join(err, s.resume(first))
+	}
+	second, err := s.operateTo(ctx, 1, "do", worker.PointRead)
+	if err := errors.Join(err, s.resume(first)); err != nil {
 		return err
 	}
-	first, stopped, err := s.operateTo(ctx, 0, stall.action, stall.point)
-	if err != nil {
+	if err := first.over(ctx); err != nil {
 		return err
 	}
-	if !stopped {
-		_, err := first.wait(ctx)
-		return err
-	}
-	if err := stall.meanwhile(ctx); err != nil {
-		return errors.Join(err, s.resume(0, stall.point))
-	}
-	second, stopped, err := s.operateTo(ctx, 1, "do", worker.PointRead)
-	if err := errors.Join(err, s.resume(0, stall.point)); err != nil {
-		return err
-	}
-	if _, err := first.wait(ctx); err != nil {
-		return err
-	}
-	if stopped {
-		if err := s.resume(1, worker.PointRead); err != nil {
+	if second.stopped {
+		if err := s.resume(second); err != nil {
 			return err
 		}
 	}
-	_, err = second.wait(ctx)
-	return err
+	return second.over(ctx)
 }
 
 // sku is the resource of scripts that need only one.
@@ -176,40 +165,53 @@ func (s *environment) inTurn(ctx context.Context) error {
 	return nil
 }
 
-// operateTo asks a worker for an operation in which it pauses at a point, and returns when
-// it is paused. stopped is false if it didn't reach the point in time, as when it waits for a
-// lock.
-func (s *environment) operateTo(ctx context.Context, number int, action, point string) (op *operation, stopped bool, err error) {
-	t, err := s.seat(number).setTrap(point, 0, history.ThenPause)
-	if err != nil {
-		return nil, false, err
+// stopped is an operation that was to pause its worker at a point. It didn't get there in time
+// unless stopped is set, as when it waits for a lock.
+type stopped struct {
+	*operation
+	pause   history.Event
+	number  int
+	stopped bool
+}
+
+// over waits for the end of the operation, if there is one.
+func (o stopped) over(ctx context.Context) error {
+	if o.operation == nil {
+		return nil
 	}
-	op, err = s.operate(number, worker.Op{Resource: s.sku(), Action: action})
+	_, err := o.wait(ctx)
+	return err
+}
+
+// operateTo asks a worker for an operation in which it pauses at a point, and returns when
+// it is paused.
+func (s *environment) operateTo(ctx context.Context, number int, action, point string) (o stopped, err error) {
+	w := s.seat(number)
+	t, err := w.setTrap(point, 0, history.ThenPause)
 	if err != nil {
-		return nil, false, err
+		return o, err
+	}
+	o.number, o.pause = number, history.Event{Kind: history.Injected, Name: "pause " + w.name() + at(point), Process: w.name()}
+	if o.operation, err = s.operate(number, worker.Op{Resource: s.sku(), Action: action}); err != nil {
+		return o, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, takeover)
 	defer cancel()
 	err = t.sprung(bounded, nil)
+	if o.stopped = err == nil; o.stopped {
+		s.trace.Record(o.pause)
+	}
 	if errors.Is(err, errMissed) {
-		return op, false, nil
+		err = nil
 	}
-	if err == nil {
-		s.paused(history.Injected, number, point)
-	}
-	return op, err == nil, err
+	return o, err
 }
 
-// paused records that a worker is paused at a point, or no longer.
-func (s *environment) paused(kind history.Kind, number int, point string) {
-	name := s.seat(number).name()
-	s.trace.Record(history.Event{Kind: kind, Name: "pause " + name + at(point), Process: name})
-}
-
-// resume resumes a worker that is paused at a point, and records it.
-func (s *environment) resume(number int, point string) error {
-	s.paused(history.Reverted, number, point)
-	return s.seat(number).resume(context.Background())
+// resume resumes the worker of an operation that has stopped it.
+func (s *environment) resume(o stopped) error {
+	o.pause.Kind = history.Reverted
+	s.trace.Record(o.pause)
+	return s.seat(o.number).resume(context.Background())
 }
 
 // restartEtcd kills and restarts etcd, which keeps its leases.
@@ -466,18 +468,14 @@ func (s *environment) lateCommit(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
 	}
-	op, stopped, err := s.operateTo(ctx, 0, worker.ActionHeedless, worker.PointWritten)
-	if err != nil {
-		return err
-	}
-	if !stopped {
-		_, err := op.wait(ctx)
-		return err
+	op, err := s.operateTo(ctx, 0, worker.ActionHeedless, worker.PointWritten)
+	if err != nil || !op.stopped {
+		return errors.Join(err, op.over(ctx))
 	}
 	held, commits := pgproxy.HoldCommit(), s.seat(0).commits
 	commits.OnCommit(func(string) *pgproxy.Action { return held })
 	defer commits.OnCommit(nil)
-	if err := s.resume(0, worker.PointWritten); err != nil {
+	if err := s.resume(op); err != nil {
 		return err
 	}
 	if err := held.Wait(ctx); err != nil {

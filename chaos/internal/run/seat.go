@@ -90,7 +90,7 @@ func (w *seat) start(ctx context.Context) error {
 		err = errors.New(p.lastOutput())
 	}
 	if err != nil {
-		return fmt.Errorf("chaos: %s did not start: %w", w.name(), err)
+		return fmt.Errorf("chaos: %s did not start: %w", w.name(), errors.Join(err, p.kill()))
 	}
 	if w.loaded {
 		return p.send(worker.Command{Load: true})
@@ -165,7 +165,7 @@ func (w *seat) stopTheWorld(ctx context.Context) (resume func(context.Context) e
 	p := w.present()
 	if err := p.send(worker.Command{Stall: true}); err != nil {
 		w.stalling.Unlock()
-		return nil, missedIfEnded(err)
+		return nil, err
 	}
 	stop, err := p.world.Next(ctx)
 	if err != nil {
@@ -191,14 +191,8 @@ func (w *seat) stop() error {
 	return nil
 }
 
-// kill kills the present process, if there is one.
+// kill kills the present process.
 func (w *seat) kill() error {
-	w.mu.Lock()
-	n := len(w.processes)
-	w.mu.Unlock()
-	if n == 0 {
-		return nil
-	}
 	if p := w.present(); !p.gone() {
 		return p.kill()
 	}
@@ -214,14 +208,6 @@ func (w *seat) crashes() (err error) {
 		if p.gone() {
 			err = errors.Join(err, p.crash)
 		}
-	}
-	return err
-}
-
-// missedIfEnded turns errProcessEnded into errMissed.
-func missedIfEnded(err error) error {
-	if errors.Is(err, errProcessEnded) {
-		return fmt.Errorf("%w: %w", errMissed, err)
 	}
 	return err
 }
@@ -249,7 +235,7 @@ func (w *seat) setTrap(point string, skip int, then string) (*trap, error) {
 	})}
 	if err := t.process.send(c); err != nil {
 		w.trapping.Unlock()
-		return nil, missedIfEnded(err)
+		return nil, err
 	}
 	return t, nil
 }
@@ -272,7 +258,7 @@ func (t *trap) sprung(ctx context.Context, by *operation) error {
 	e, err := t.events.Next(ctx)
 	if err != nil { // which settles it: it is disarmed, or the point was reached first
 		if err := t.process.send(worker.Command{Disarm: true}); err != nil {
-			return missedIfEnded(err)
+			return err
 		}
 		e, err = t.events.Next(late)
 	}

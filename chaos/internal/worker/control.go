@@ -28,7 +28,7 @@ type Control struct {
 	Serve func(ctx context.Context) (Service, error)
 	// Open returns the lock of one process, with its own clients. The label names the
 	// process in the servers.
-	Open func(s Servers, label string) (Lock, error)
+	Open func(s Servers, label string) (Acquire, error)
 	// Tables is SQL that creates its tables; empty: it has none.
 	Tables string
 }
@@ -50,14 +50,9 @@ type Servers struct {
 	TTL      time.Duration // of locks that expire; etcd counts in seconds, and rounds up
 }
 
-// Lock excludes others from a resource. Its functions may be called concurrently.
-type Lock struct {
-	// Acquire waits for its turn. It fails when ctx ends first, or a server can't be reached.
-	Acquire func(ctx context.Context, resource string) (Held, error)
-	// Close closes the connections; nil: there are none. It doesn't release locks that are
-	// still held.
-	Close func() error
-}
+// Acquire waits until no other has a resource. It fails when ctx ends first, or a server can't be
+// reached. It may be called concurrently. Its connections end with its process.
+type Acquire func(ctx context.Context, resource string) (Held, error)
 
 // Held is a lock that is held, as far as its holder knows.
 type Held struct {
@@ -110,9 +105,9 @@ var noLock = Control{
 		Flaw:        "Two read the same stock, and the later write overwrites the earlier one.",
 		RedByDesign: true,
 	},
-	Open: func(Servers, string) (Lock, error) {
+	Open: func(Servers, string) (Acquire, error) {
 		open := Held{Release: func(context.Context) error { return nil }}
-		return Lock{Acquire: func(context.Context, string) (Held, error) { return open, nil }}, nil
+		return func(context.Context, string) (Held, error) { return open, nil }, nil
 	},
 }
 
@@ -123,13 +118,13 @@ var postgresAdvisory = Control{
 		Recipe: "Takes pg_advisory_lock on its own connection, and works over the pool.",
 		Flaw:   "The lock's connection is cut, which releases the lock, while the work goes on over another connection.",
 	},
-	Open: func(s Servers, label string) (Lock, error) {
+	Open: func(s Servers, label string) (Acquire, error) {
 		cfg, err := pgx.ParseConfig(s.Postgres)
 		if err != nil {
-			return Lock{}, err
+			return nil, err
 		}
 		cfg.RuntimeParams["application_name"] = label
-		return Lock{Acquire: func(ctx context.Context, resource string) (Held, error) {
+		return func(ctx context.Context, resource string) (Held, error) {
 			conn, err := pgx.ConnectConfig(ctx, cfg)
 			if err != nil {
 				return Held{}, err
@@ -141,17 +136,17 @@ var postgresAdvisory = Control{
 				_, err := conn.Exec(ctx, "select pg_advisory_unlock_all()")
 				return errors.Join(err, conn.Close(ctx)) // closing would unlock as well
 			}}, nil
-		}}, nil
+		}, nil
 	},
 }
 
 // locked is a control as a protection: a lock, and transactions that check only what its
 // recipe checks.
 type locked struct {
-	lock   Lock
-	pool   *pgxpool.Pool
-	point  func(string)
-	record func(history.Event)
+	acquire Acquire
+	pool    *pgxpool.Pool
+	point   func(string)
+	record  func(history.Event)
 }
 
 func (l *locked) Do(ctx context.Context, resources []string, work Work, _ []guard.ValueOption) error {
@@ -168,13 +163,6 @@ func (l *locked) Hold(ctx context.Context, resource string, fn func(context.Cont
 	})
 }
 
-func (l *locked) Close(context.Context) error {
-	if l.lock.Close == nil {
-		return nil
-	}
-	return l.lock.Close()
-}
-
 // while runs fn while the resources are locked, one after another.
 func (l *locked) while(ctx context.Context, resources []string, fn func([]Held) error) error {
 	var all []Held
@@ -184,7 +172,7 @@ func (l *locked) while(ctx context.Context, resources []string, fn func([]Held) 
 		}
 	}()
 	for _, resource := range resources {
-		held, err := l.lock.Acquire(ctx, resource)
+		held, err := l.acquire(ctx, resource)
 		if err != nil {
 			return err
 		}

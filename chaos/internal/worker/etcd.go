@@ -22,7 +22,7 @@ var etcdMutex = Control{
 		Recipe: "Locks etcd's own concurrency.Mutex with a session whose lease is kept alive, and trusts it.",
 		Flaw:   "The holder is paused, or can't reach etcd, for longer than its lease, and then writes beside its successor.",
 	},
-	Open: func(s Servers, _ string) (Lock, error) {
+	Open: func(s Servers, _ string) (Acquire, error) {
 		return openMutex(s, KeyPrefix("etcd-mutex"), func(context.Context, *mutex, *Held) error { return nil })
 	},
 }
@@ -34,14 +34,14 @@ type mutex struct {
 	session  *concurrency.Session
 }
 
-// openMutex returns a Lock of etcd's Mutex. complete adds what the recipe does with it.
-func openMutex(s Servers, prefix string, complete func(context.Context, *mutex, *Held) error) (Lock, error) {
+// openMutex returns what acquires etcd's Mutex. complete adds what the recipe does with it.
+func openMutex(s Servers, prefix string, complete func(context.Context, *mutex, *Held) error) (Acquire, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: s.Etcd, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
-		return Lock{}, err
+		return nil, err
 	}
 	ttl := int(math.Ceil(s.TTL.Seconds()))
-	return Lock{Close: client.Close, Acquire: func(ctx context.Context, resource string) (Held, error) {
+	return func(ctx context.Context, resource string) (Held, error) {
 		lease, err := client.Grant(ctx, int64(ttl))
 		if err != nil {
 			return Held{}, err
@@ -59,7 +59,7 @@ func openMutex(s Servers, prefix string, complete func(context.Context, *mutex, 
 			return Held{}, errors.Join(err, session.Close())
 		}
 		return held, nil
-	}}, nil
+	}, nil
 }
 
 // release revokes the lease, which deletes the key.
@@ -79,7 +79,7 @@ var tokenCompare = Control{
 		Flaw:   "The successor has read but not yet written: no higher token has written, so the stale holder writes, and the successor overwrites that.",
 	},
 	Tables: "create table control_token (resource text primary key, token bigint not null)",
-	Open: func(s Servers, _ string) (Lock, error) {
+	Open: func(s Servers, _ string) (Acquire, error) {
 		return openMutex(s, KeyPrefix("token-compare"), func(ctx context.Context, m *mutex, held *Held) error {
 			answer, err := m.session.Client().Get(ctx, m.Key())
 			if err != nil {

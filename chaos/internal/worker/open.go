@@ -30,13 +30,12 @@ var storeBounds = postgres.Config{StatementTimeout: 1500 * time.Millisecond}
 // guardBounds are short, so that a worker that is cut off doesn't wait for long.
 var guardBounds = guard.Config{StoreTimeout: 3 * time.Second, ResolveTimeout: 2 * time.Second}
 
-// open connects this process. shut closes the connections, after the protection's Close. If it
-// fails the process ends.
-func (w *worker) open(ctx context.Context) (shut func(), err error) {
+// open connects this process. Its connections end with it.
+func (w *worker) open(ctx context.Context) error {
 	w.points = &points{record: w.record}
 	cfg, err := pgxpool.ParseConfig(w.spec.Postgres)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cfg.MaxConns = int32(len(w.loops()) + 4)
 	cfg.ConnConfig.DialFunc = w.points.dial
@@ -46,7 +45,7 @@ func (w *worker) open(ctx context.Context) (shut func(), err error) {
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w.env = &Env{Process: w.spec.Worker, Pool: pool, at: w.points.reach}
 	if w.spec.Group == check.Fenced {
@@ -54,25 +53,25 @@ func (w *worker) open(ctx context.Context) (shut func(), err error) {
 	}
 	control, err := ControlNamed(w.spec.Group)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	lock, err := control.Open(w.spec.Servers, w.spec.Worker)
-	w.env.protection = &locked{lock: lock, pool: pool, point: w.points.reach, record: w.record}
-	return pool.Close, err
+	acquire, err := control.Open(w.spec.Servers, w.spec.Worker)
+	w.env.protection = &locked{acquire, pool, w.points.reach, w.record}
+	return err
 }
 
 // fence adds Fencekit to the Env.
-func (w *worker) fence() (shut func(), err error) {
+func (w *worker) fence() error {
 	env := w.env
 	clientCfg := etcd.ClientConfig(w.spec.Etcd...)
 	clientCfg.DialOptions = append(clientCfg.DialOptions, grpc.WithChainUnaryInterceptor(w.points.unary))
 	client, err := clientv3.New(clientCfg)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: w.spec.Prefix, TTL: w.spec.TTL, Label: w.spec.Worker})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	bounds := storeBounds
 	if w.spec.Unhindered {
@@ -80,29 +79,27 @@ func (w *worker) fence() (shut func(), err error) {
 	}
 	store, err := postgres.NewStore(env.Pool, &bounds)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cfg := guardBounds
 	cfg.Observers = []*guard.Observer{w.observer()}
 	if env.Guard, err = guard.New(locker, store, &cfg); err != nil {
-		return nil, err
+		return err
 	}
-	env.Locker, env.protection = locker, &fenced{env, locker}
-	return func() { _ = client.Close(); env.Pool.Close() }, nil // the process ends anyway
+	env.Locker, env.protection = locker, fenced{env}
+	w.close = func(ctx context.Context) error { return errors.Join(env.Guard.Close(ctx), locker.Close(ctx)) }
+	return nil
 }
 
 // fenced is Fencekit itself.
-type fenced struct {
-	env    *Env
-	locker *etcd.Locker
-}
+type fenced struct{ env *Env }
 
-func (f *fenced) Do(ctx context.Context, resources []string, work Work, opts []guard.ValueOption) error {
+func (f fenced) Do(ctx context.Context, resources []string, work Work, opts []guard.ValueOption) error {
 	_, err := guard.Value(ctx, f.env.Guard, resources, f.transaction(work), opts...)
 	return err
 }
 
-func (f *fenced) Hold(ctx context.Context, resource string, fn func(context.Context, Transact) error) error {
+func (f fenced) Hold(ctx context.Context, resource string, fn func(context.Context, Transact) error) error {
 	return guard.Hold(ctx, f.env.Guard, resource, func(ctx context.Context, h guard.Runner[pgx.Tx]) error {
 		return fn(ctx, func(ctx context.Context, work Work, opts ...guard.ValueOption) error {
 			_, err := guard.Value(ctx, h, resource, f.transaction(work), opts...)
@@ -113,7 +110,7 @@ func (f *fenced) Hold(ctx context.Context, resource string, fn func(context.Cont
 
 // transaction is work as Fencekit runs it. It has no value; with guard.Once the
 // database keeps that it was done.
-func (f *fenced) transaction(work Work) func(context.Context, pgx.Tx) (struct{}, error) {
+func (f fenced) transaction(work Work) func(context.Context, pgx.Tx) (struct{}, error) {
 	return func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 		tokens := map[string]int64{}
 		for _, g := range guard.Grants(ctx) {
@@ -125,10 +122,6 @@ func (f *fenced) transaction(work Work) func(context.Context, pgx.Tx) (struct{},
 		}
 		return struct{}{}, err
 	}
-}
-
-func (f *fenced) Close(ctx context.Context) error {
-	return errors.Join(f.env.Guard.Close(ctx), f.locker.Close(ctx))
 }
 
 // observer records what a worker's Guard reports. Checks never take that for the truth: see

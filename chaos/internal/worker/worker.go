@@ -65,8 +65,8 @@ const CloseBound = 10 * time.Second
 const exitWorker = 3
 
 // Reexec must be the first call of every main() whose binary runs workloads. In a child
-// that was started as a worker, or as a server, it runs that and never returns. A worker can
-// run these workloads, and the built-in one.
+// that was started as a worker of one of these workloads, or as a server, it runs that and never
+// returns.
 func Reexec(workloads ...Workload) {
 	testenv.Reexec()
 	spec := os.Getenv(SpecVariable)
@@ -78,7 +78,7 @@ func Reexec(workloads ...Workload) {
 	commands := os.Stdin
 	os.Stdin, _ = os.Open(os.DevNull) // a workload must not read commands
 	err := json.Unmarshal([]byte(spec), &w.spec)
-	for _, known := range append(workloads, Stock{}) {
+	for _, known := range workloads {
 		if known.Name() == w.spec.Workload {
 			w.workload = known
 		}
@@ -101,6 +101,7 @@ type worker struct {
 	env      *Env
 	points   *points
 	history  *history.Recorder
+	close    func(context.Context) error // releases what Fencekit holds; nil for a control
 
 	ctx   context.Context
 	tasks sync.WaitGroup
@@ -112,20 +113,18 @@ func (w *worker) work(commands io.Reader) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w.ctx = ctx
-	shut, err := w.open(ctx)
-	if err != nil {
+	if err := w.open(ctx); err != nil {
 		return err
 	}
-	defer shut()
 	w.note(NoteReady)
-	err = w.follow(commands)
+	err := w.follow(commands)
 	cancel() // ends running operations: the run has waited for those whose outcome it needs
 	w.tasks.Wait()
 	w.load.Wait()
 	closing, done := context.WithTimeout(context.Background(), CloseBound)
 	defer done()
-	if closeErr := w.env.protection.Close(closing); closeErr != nil {
-		w.record(history.Event{Kind: history.Note, Name: "closing failed", Error: closeErr.Error()})
+	if w.close != nil {
+		w.record(history.Event{Kind: history.Note, Name: "closed", Error: text(w.close(closing))})
 	}
 	return errors.Join(err, w.history.Err())
 }

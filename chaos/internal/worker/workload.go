@@ -85,7 +85,6 @@ type Env struct {
 type protection interface {
 	Do(ctx context.Context, resources []string, work Work, opts []guard.ValueOption) error
 	Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error
-	Close(ctx context.Context) error
 }
 
 // Work is what is done in one transaction. tokens has the token of each resource; a control
