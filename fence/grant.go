@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -156,37 +155,27 @@ func (g *Grant) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// grantJSON is the JSON form of a grant.
-type grantJSON struct {
-	Resource *string `json:"resource"`
-	Epoch    *int64  `json:"epoch"`
-	Token    *Token  `json:"token"`
-	Holder   *string `json:"holder"`
-}
-
 // MarshalJSON returns g as an object with the members resource, epoch, token
 // and holder; it fails if g is not valid.
 func (g Grant) MarshalJSON() ([]byte, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
-	return json.Marshal(grantJSON{&g.Resource, &g.Epoch, &g.Token, &g.Holder})
+	return json.Marshal(struct {
+		Resource string `json:"resource"`
+		Epoch    int64  `json:"epoch"`
+		Token    Token  `json:"token"`
+		Holder   string `json:"holder"`
+	}(g))
 }
 
 // UnmarshalJSON parses the JSON form. All four members have to be there, once
 // and in lower case, and no other. When it fails, g is unchanged.
 func (g *Grant) UnmarshalJSON(data []byte) error {
-	if err := exactMembers(data, "resource", "epoch", "token", "holder"); err != nil {
+	parsed, err := parseJSON(data)
+	if err != nil {
 		return &InvalidGrantError{Part: "JSON form", Reason: err.Error()}
 	}
-	var j grantJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return &InvalidGrantError{Part: "JSON form", Reason: err.Error()}
-	}
-	if j.Resource == nil || j.Epoch == nil || j.Token == nil || j.Holder == nil {
-		return &InvalidGrantError{Part: "JSON form", Reason: "want resource, epoch, token and holder"}
-	}
-	parsed := Grant{Resource: *j.Resource, Epoch: *j.Epoch, Token: *j.Token, Holder: *j.Holder}
 	if err := parsed.Validate(); err != nil {
 		return err
 	}
@@ -194,45 +183,28 @@ func (g *Grant) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// exactMembers rejects what encoding/json accepts: unknown members, names in another case,
-// and the same name twice. It also rejects bytes that are not UTF-8, which encoding/json
-// would replace.
-func exactMembers(data []byte, names ...string) error {
-	if !utf8.Valid(data) {
-		return errors.New("is not valid UTF-8")
+// parseJSON reads member by member, because json.Unmarshal accepts unknown members, names in
+// another case, the same name twice, and bytes that are not UTF-8. A member that is missing, or null, leaves
+// a zero, which is not valid.
+func parseJSON(data []byte) (g Grant, err error) {
+	if !utf8.Valid(data) || !json.Valid(data) {
+		return g, errors.New("is not valid JSON in UTF-8")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
-	open, err := dec.Token()
-	if err != nil {
-		return err
+	if open, _ := dec.Token(); open != json.Delim('{') {
+		return g, errors.New("want an object")
 	}
-	if open != json.Delim('{') {
-		return errors.New("want an object")
-	}
-	seen := map[string]bool{}
+	members := map[any]any{"resource": &g.Resource, "epoch": &g.Epoch, "token": &g.Token, "holder": &g.Holder}
 	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return err
+		name, _ := dec.Token()
+		member := members[name]
+		if member == nil {
+			return g, fmt.Errorf("has the member %q twice, or an unknown one", name)
 		}
-		name, _ := key.(string)
-		if seen[name] {
-			return fmt.Errorf("has member %q twice", name)
-		}
-		seen[name] = true
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return err
+		delete(members, name)
+		if err := dec.Decode(member); err != nil {
+			return g, err
 		}
 	}
-	if _, err := dec.Token(); err != nil && err != io.EOF {
-		return err
-	}
-	for _, name := range names {
-		delete(seen, name)
-	}
-	for name := range seen {
-		return fmt.Errorf("has the unknown member %q", name)
-	}
-	return nil
+	return g, nil
 }
