@@ -29,42 +29,35 @@ const attempts = 4
 // is known. TryAcquire's error for a taken resource is not ctx's: test for that first to
 // distinguish the two.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return asLease(l.acquire(ctx, resource, nil, false))
-}
-
-// TryAcquire implements fence.Locker. It writes nothing when the resource is
-// taken. Its other errors are those of Acquire.
-func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return asLease(l.acquire(ctx, resource, nil, true))
-}
-
-func asLease(p *position, err error) (fence.Lease, error) {
+	p, err := l.acquire(ctx, resource, nil)
 	if err != nil {
 		return nil, err
 	}
-	return lease{p}, nil
+	return p, nil
 }
 
 // acquire returns a position that is first in its queue. campaign is the value that a
 // candidate proclaims, nil for a lock.
-func (l *Locker) acquire(ctx context.Context, resource string, campaign *string, try bool) (*position, error) {
+func (l *Locker) acquire(ctx context.Context, resource string, campaign *string) (p *position, err error) {
 	if err := l.cluster.Keys.Validate(resource); err != nil {
 		return nil, err
 	}
-	err := errSessionOver
-	for n := 0; n < attempts && errors.Is(err, errSessionOver); n++ {
-		var p *position
-		if p, err = l.attempt(ctx, resource, campaign, try); err == nil {
-			return p, nil
-		}
-	}
-	return nil, l.acquireError(ctx, resource, err)
+	err = l.persist(ctx, resource, func() (err error) {
+		p, err = l.attempt(ctx, resource, campaign)
+		return err
+	})
+	return p, err
 }
 
-// acquireError is the error of an acquisition that failed with err.
-func (l *Locker) acquireError(ctx context.Context, resource string, err error) error {
+// persist tries to acquire, and tries again when a session turns out to be over. It returns the error for
+// the caller.
+func (l *Locker) persist(ctx context.Context, resource string, try func() error) error {
+	err := cluster.ErrLeaseGone
+	for n := 0; n < attempts && errors.Is(err, cluster.ErrLeaseGone); n++ {
+		err = try()
+	}
 	switch {
-	case errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrClosed):
+	case err == nil, errors.Is(err, fence.ErrLocked), errors.Is(err, fence.ErrClosed):
 		return err
 	case ctx.Err() != nil && !errors.Is(err, errAtItsTurn):
 		return l.cluster.Unanswered(ctx, "acquire "+resource)
@@ -78,51 +71,26 @@ func (l *Locker) acquireError(ctx context.Context, resource string, err error) e
 
 // attempt takes a place in the line, writes one key, and waits until that owns the
 // resource.
-func (l *Locker) attempt(ctx context.Context, resource string, campaign *string, try bool) (*position, error) {
-	ln, err := l.takePlace(ctx, resource, try)
+func (l *Locker) attempt(ctx context.Context, resource string, campaign *string) (*position, error) {
+	ln, err := l.takePlace(ctx, resource, false)
 	if err != nil {
 		return nil, err
 	}
 	s, err := l.sessions.Live(ctx)
-	if err == nil && try {
-		err = l.checkFree(ctx, ln)
-	}
 	if err != nil {
 		ln.abandonPlace()
 		return nil, err
 	}
 	p := ln.newPosition(s, campaign)
 	if p == nil {
-		ln.abandonPlace()
-		return nil, errSessionOver
+		return nil, cluster.ErrLeaseGone
 	}
-	if try {
-		err = l.claimOne(ctx, p)
-	} else {
-		l.sender.put(ctx, p)
-	}
-	if err == nil {
-		err = l.await(ctx, p)
-	}
-	if err != nil {
+	l.sender.put(ctx, p)
+	if err := l.await(ctx, p); err != nil {
 		l.abandon(p)
 		return nil, err
 	}
-	p.quiet()
 	return p, nil
-}
-
-// claimOne claims p, or returns a *fence.LockedError.
-func (l *Locker) claimOne(ctx context.Context, p *position) error {
-	free, holder, err := l.claim(ctx, p.session, []*position{p})
-	switch {
-	case errors.Is(err, cluster.ErrLeaseGone):
-		return errSessionOver
-	case err == nil && free == 0:
-		p.unwritten(errAbandoned, true)
-		return &fence.LockedError{Resource: p.line.resource, Holder: holder}
-	}
-	return err
 }
 
 // takePlace returns the line of the resource when there is a place in it for this call.
@@ -150,20 +118,6 @@ func (l *Locker) takePlace(ctx context.Context, resource string, try bool) (*lin
 	return ln, nil
 }
 
-// checkFree returns a *fence.LockedError if the resource is taken. It writes nothing.
-func (l *Locker) checkFree(ctx context.Context, ln *line) error {
-	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
-	defer cancel()
-	resp, err := l.cluster.Client.Do(ctx, firstOf(ln.follower.Queue()))
-	if err != nil {
-		return err
-	}
-	if kvs := resp.Get().Kvs; len(kvs) > 0 {
-		return &fence.LockedError{Resource: ln.resource, Holder: cluster.HolderIn(kvs[0].Value)}
-	}
-	return nil
-}
-
 // await waits until p owns the resource.
 func (l *Locker) await(ctx context.Context, p *position) error {
 	for {
@@ -185,33 +139,19 @@ func (l *Locker) await(ctx context.Context, p *position) error {
 // signals its news.
 func (l *Locker) look(p *position) (owns bool, err error) {
 	p.line.mu.Lock()
-	failed, over, first := p.failed, p.cause, p.first
-	if p.answered && over == nil && !first {
+	over, first := p.cause, p.first
+	if p.left != leftUnknown && over == nil && !first {
 		p.line.poll()
-	}
-	if p.news == nil && !first {
-		p.news = make(chan struct{}, 1)
 	}
 	p.line.mu.Unlock()
 	switch {
-	case errors.Is(failed, cluster.ErrLeaseGone):
-		return false, errSessionOver
-	case errors.Is(over, fence.ErrLeaseLost): // mutant: turn-of-what-was-lost-is-a-grant
-		return false, l.lost(p)
-	case failed != nil:
-		return false, failed
+	case over != nil: // mutant: turn-of-what-was-lost-is-a-grant
+		return false, l.lost(over)
 	case first && p.session.Remaining() == 0: // mutant: turn-after-the-deadline-is-a-grant
 		p.session.End(fence.LossDeadline)
-		return false, l.lost(p)
+		return false, l.lost(p.Err())
 	}
 	return first, nil
-}
-
-// quiet ends the signals to an Acquire that returns p.
-func (p *position) quiet() {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	p.news = nil
 }
 
 // waited is the error of a wait that ctx ended: it names the holder.
@@ -224,16 +164,18 @@ func (p *position) waited(ctx context.Context) error {
 		return errAtItsTurn
 	case first != nil && first != p:
 		return ln.lockedHere(ctx)
-	case !p.answered:
+	case p.left == leftUnknown:
 		return ctx.Err()
 	}
 	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: ln.resource, Holder: ln.firstHolder()}, cluster.EndOf(ctx))
 }
 
-// lost is the error of a wait that ended because p was lost.
-func (l *Locker) lost(p *position) error {
+// lost is the error of a wait for a position that is over.
+func (l *Locker) lost(over error) error {
 	loss := new(fence.LeaseLostError)
-	errors.As(p.ended(), &loss)
+	if !errors.As(over, &loss) {
+		return over
+	}
 	switch loss.Reason {
 	case fence.LossClosed:
 		return cluster.ErrLockerClosed
@@ -242,7 +184,20 @@ func (l *Locker) lost(p *position) error {
 			return err
 		}
 	}
-	return &lostError{Resource: p.line.resource, Reason: loss.Reason, Err: loss.Err}
+	return &lostError{Resource: loss.Grant.Resource, Reason: loss.Reason, Err: loss.Err}
+}
+
+// TryAcquire implements fence.Locker. It writes nothing when the resource is
+// taken. Its other errors are those of Acquire.
+func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
+	held, taken, err := l.tryAcquire(ctx, []string{resource}, true)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(held) == 0:
+		return nil, taken
+	}
+	return held[0], nil
 }
 
 // TryAcquireAll implements fence.Locker, for up to 100 resources at a time: of more it
@@ -254,85 +209,102 @@ func (l *Locker) lost(p *position) error {
 // It never queues for one resource while it holds a later one, nor for two at once: so it
 // adds no way for calls to wait for each other in a circle.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
+	held, _, err := l.tryAcquire(ctx, resources, false)
+	return held, err
+}
+
+// tryAcquire is TryAcquireAll, and says what was taken. If readFirst is true and the first resource is
+// taken, that is found out by a read, which costs etcd less than a Txn.
+func (l *Locker) tryAcquire(ctx context.Context, resources []string, readFirst bool) (held []fence.Lease, taken *fence.LockedError, err error) {
 	for _, r := range resources {
 		if err := l.cluster.Keys.Validate(r); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if len(resources) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	err := errSessionOver
-	for n := 0; n < attempts && errors.Is(err, errSessionOver); n++ {
-		var held []fence.Lease
-		if held, err = l.claimFirst(ctx, resources); err == nil {
-			return held, nil
-		}
-	}
-	return nil, l.acquireError(ctx, resources[0], err)
+	err = l.persist(ctx, resources[0], func() (err error) {
+		held, taken, err = l.claimFirst(ctx, resources, readFirst)
+		return err
+	})
+	return held, taken, err
 }
 
-// claimFirst is one attempt of TryAcquireAll.
-func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Lease, error) {
-	lines, err := l.takePlaces(ctx, resources)
+// claimFirst is one attempt of tryAcquire.
+func (l *Locker) claimFirst(ctx context.Context, resources []string, readFirst bool) ([]fence.Lease, *fence.LockedError, error) {
+	lines, taken, err := l.takePlaces(ctx, resources)
 	if len(lines) == 0 || err != nil {
-		return nil, err
+		return nil, taken, err
 	}
 	s, err := l.sessions.Live(ctx)
-	if err != nil {
+	if err == nil && readFirst {
+		taken, err = l.holderOf(ctx, lines[0])
+	}
+	if err != nil || readFirst && taken != nil {
 		abandonPlaces(lines)
-		return nil, err
+		return nil, taken, err
 	}
 	var ps []*position
 	for i, ln := range lines {
 		p := ln.newPosition(s, nil)
 		if p == nil {
-			abandonPlaces(lines[i:])
-			l.abandonAll(ps, errSessionOver)
-			return nil, errSessionOver
+			abandonPlaces(lines[i+1:])
+			l.abandonAll(ps, cluster.ErrLeaseGone)
+			return nil, nil, cluster.ErrLeaseGone
 		}
 		ps = append(ps, p)
 	}
-	free, err := l.claimFree(ctx, s, ps)
-	for _, p := range ps[:free] {
+	free, taken, err := l.claimFree(ctx, s, ps)
+	held := make([]fence.Lease, free)
+	for i, p := range ps[:free] {
 		if err == nil {
 			err = l.await(ctx, p)
 		}
+		held[i] = p
 	}
 	if err != nil {
 		for _, p := range ps[:free] {
 			l.abandon(p)
 		}
+		return nil, nil, err
+	}
+	return held, taken, nil
+}
+
+// holderOf returns who holds the resource; nil if it is free.
+func (l *Locker) holderOf(ctx context.Context, ln *line) (*fence.LockedError, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
+	defer cancel()
+	resp, err := l.cluster.Client.Do(ctx, firstOf(ln.follower.Queue))
+	if err != nil {
 		return nil, err
 	}
-	held := make([]fence.Lease, free)
-	for i, p := range ps[:free] {
-		p.quiet()
-		held[i] = lease{p}
+	for _, kv := range resp.Get().Kvs {
+		return &fence.LockedError{Resource: ln.resource, Holder: cluster.HolderIn(kv.Value)}, nil
 	}
-	return held, nil
+	return nil, nil
 }
 
 // takePlaces takes a place for each resource, up to the first that this process has or
 // waits for.
-func (l *Locker) takePlaces(ctx context.Context, resources []string) ([]*line, error) {
-	var lines []*line
+func (l *Locker) takePlaces(ctx context.Context, resources []string) (lines []*line, taken *fence.LockedError, err error) {
 	most := l.sender.roomNow() // etcd allows as many conditions as operations
 	if l.cluster.Keys.Mutex {  // the queue of "a" has the keys of "a/b"
 		most = 1
 	}
 	for _, r := range resources[:min(most, len(resources))] {
 		ln, err := l.takePlace(ctx, r, true)
-		if errors.Is(err, fence.ErrLocked) {
+		if errors.As(err, &taken) {
 			break
 		}
 		if err != nil {
 			abandonPlaces(lines)
-			return nil, err
+			return nil, nil, err
 		}
 		lines = append(lines, ln)
 	}
-	return lines, nil
+	return lines, taken, nil
 }
 
 func abandonPlaces(lines []*line) {
@@ -351,19 +323,17 @@ func (l *Locker) abandonAll(ps []*position, err error) {
 
 // claimFree claims positions, in their order, up to the first whose resource is taken, and
 // abandons the others. It returns how many it claimed, or may have claimed if it fails.
-func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*position) (int, error) {
-	for n := len(ps); n > 0; {
-		free, _, err := l.claim(ctx, s, ps[:n])
-		if errors.Is(err, cluster.ErrLeaseGone) {
-			err = errSessionOver
-		}
+func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*position) (n int, taken *fence.LockedError, err error) {
+	for n = len(ps); n > 0; {
+		free, holder, err := l.claim(ctx, s, ps[:n])
 		if err != nil || free == n {
-			return n, err
+			return n, taken, err
 		}
+		taken = &fence.LockedError{Resource: ps[free].line.resource, Holder: holder}
 		l.abandonAll(ps[free:n], errAbandoned)
 		n = free
 	}
-	return 0, nil
+	return 0, taken, nil
 }
 
 // claim writes the keys of all positions in one Txn, if all their queues are empty. If not,
@@ -395,7 +365,7 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 		tokens[i] = resp.Header.Revision
 		if !resp.Succeeded {
 			kvs := resp.Responses[i].GetResponseRange().Kvs
-			if len(kvs) == 0 || string(kvs[0].Key) != ps[i].key() {
+			if len(kvs) == 0 || string(kvs[0].Key) != ps[i].Key() {
 				free, holder = firstTaken(resp.Responses)
 				return free, holder, nil
 			}
@@ -417,7 +387,7 @@ func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.
 		if err != nil {
 			return nil, err
 		}
-		queue := p.line.follower.Queue()
+		queue := p.line.follower.Queue
 		// No existing key has create revision 0, so this holds for an empty range only.
 		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(queue).WithPrefix(), "=", 0)) // mutant: try-queues-behind-another-key
 		puts, firsts = append(puts, put), append(firsts, firstOf(queue))
@@ -459,9 +429,6 @@ func (e *lostError) Retryable() bool { return true }
 
 // UnavailableReason says what has to be fixed.
 func (e *lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
-
-// errSessionOver: the session ended before the request could be made.
-var errSessionOver = errors.New("etcd: session is over")
 
 // errAtItsTurn: ctx ended at the moment the key became first in its queue, or before
 // anything was done.

@@ -212,7 +212,7 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 	client, names := dial(t, "http://127.0.0.1:1"), space(t)
 	synctest.Test(t, func(t *testing.T) {
 		l := lockerOf(t, client, names, 5*time.Second)
-		s, err := session.Start(t.Context(), slowLeases{}, session.Config{TTL: 9 * time.Second, RequestTimeout: 5 * time.Second}, func(*session.Session) {})
+		s, err := session.Start(t.Context(), slowLeases{}, 9*time.Second, 5*time.Second, l.sessionEnded)
 		require.NoError(t, err)
 		p := inTurn(t, l, s, "r")
 		p.line.mu.Lock()
@@ -224,14 +224,14 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 		lost := new(lostError)
 		require.ErrorAs(t, <-awaited, &lost)
 		require.Equal(t, fence.LossDeadline, lost.Reason)
-		require.False(t, s.Attach(p), "all that lives under it is lost")
+		require.False(t, s.Need(), "all that lives under it is lost")
 	})
 }
 
 func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	t.Parallel()
 	l := lockerOf(t, etcdserver.Client(t), space(t), etcdtest.Patience)
-	p := hold(t, l, "r").position
+	p := hold(t, l, "r")
 	p.lose(fence.LossDeleted)
 	require.Error(t, l.await(patient(t), p))
 }
@@ -244,12 +244,11 @@ func TestTryAcquire_DoesNotQueueWhenAnotherComesBetween(t *testing.T) {
 	held := hold(t, a, "r")
 	release(t, hold(t, b, "warm"))
 	p := inTurn(t, b, b.sessions.Current(), "r")
-	err := b.claimOne(patient(t), p)
-	locked := new(fence.LockedError)
-	require.ErrorAs(t, err, &locked)
-	require.Equal(t, held.Grant().Holder, locked.Holder)
+	claimed, taken, err := b.claimFree(patient(t), p.session, []*position{p})
+	require.NoError(t, err)
+	require.Zero(t, claimed)
+	require.Equal(t, fence.LockedError{Resource: "r", Holder: held.Grant().Holder}, *taken)
 	awaitKeys(t, client, names.Queue("r"), 1)
-	b.abandon(p)
 	require.Nil(t, current(b, "r"), "the place is given back")
 }
 
@@ -384,11 +383,11 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {
 	names := space(t)
 	l := lockerOf(t, etcdserver.Client(t), names, etcdtest.Patience)
 	kept := hold(t, l, "kept")
-	s := kept.position.session
+	s := kept.session
 	early, late := inTurn(t, l, s, "early"), inTurn(t, l, s, "late")
-	require.NoError(t, l.void(patient(t), late)) // the key is there already
+	require.NoError(t, l.withdraw(patient(t), true, late)) // the key is there already
 	sent := l.cluster.Sending()
-	require.NoError(t, l.void(patient(t), late))
+	require.NoError(t, l.withdraw(patient(t), true, late))
 	f := &flight{sender: l.sender, session: s, puts: []*position{early}}
 	txn, err := f.txn(patient(t), sent)
 	require.NoError(t, err)
@@ -397,10 +396,10 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {
 	require.False(t, resp.Succeeded)
 	other := lockerOf(t, l.cluster.Client, names, etcdtest.Patience)
 	release(t, hold(t, other, "other"))
-	require.NoError(t, other.void(patient(t), late)) // l hasn't seen its revision
+	require.NoError(t, other.withdraw(patient(t), true, late)) // l hasn't seen its revision
 	l.sender.put(patient(t), early)
 	require.NoError(t, l.await(patient(t), early))
-	release(t, lease{early})
+	release(t, early)
 	require.NoError(t, kept.Context().Err())
 }
 
@@ -413,11 +412,11 @@ func TestUnknown_AVoidThatALaterOneOvertookDeletesItsKey(t *testing.T) {
 		names.Mutex = mutexKeys
 		l := lockerOf(t, client, names, etcdtest.Patience)
 		name := "early-" + rand.Text()
-		early := hold(t, l, name).position
+		early := hold(t, l, name)
 		late := inTurn(t, l, early.session, "late-"+rand.Text())
 		other := lockerOf(t, client, names, etcdtest.Patience)
-		require.NoError(t, other.void(patient(t), late)) // l hasn't seen its revision
-		require.NoError(t, l.void(patient(t), early))
+		require.NoError(t, other.withdraw(patient(t), true, late)) // l hasn't seen its revision
+		require.NoError(t, l.withdraw(patient(t), true, early))
 		awaitKeys(t, client, names.Queue(name), 0)
 		awaitKeys(t, client, names.Prefix+"/void/", 1)
 	}

@@ -8,22 +8,18 @@
 // other acquisition of the session has in the queue. Its value is a JSON object with the
 // holder, the epoch, and when the acquisition began, by the clock of its process. Package
 // inspect, "fencectl locks list" and "etcdctl get --prefix fencekit/locks/" show who
-// holds and who waits. One transaction writes the key and reads which key of the range was the last; the
-// fencing token is the revision of that transaction. The acquisition whose key has the
-// lowest create revision of the range owns the resource; keys of its own process whose
+// holds and who waits. One transaction writes the key and reads which key of the range was
+// the last; the fencing token is the revision of that transaction. The acquisition whose key
+// has the lowest create revision of the range owns the resource; keys of its own process whose
 // holders have given up don't count. With [Config.MutexKeys] the keys are
 // <resource>/<lease id> and the queues are those of etcd's own tools.
 //
 // All keys of a Locker live under one etcd lease, the session. It is made by the
 // first Acquire, renewed every third of its time to live, and replaced when it
-// was lost. Each call has a key, and so a token, of its own. A process has at most 32 keys
-// in one queue, its quantum: more of its calls wait in memory, in order of arrival. So a
-// call elsewhere waits for at most 32 calls of each process ahead of it. With MutexKeys the
-// quantum is one.
-//
-// If no other process's key is between two of one process, the resource passes from one
-// call to the next without waiting for etcd. Its Release doesn't wait either: see
-// [fence.Lease.Release].
+// was lost. A process has at most 32 keys in one queue, its quantum: more of its calls wait
+// in memory, in order of arrival. With MutexKeys the quantum is one. If no other process's
+// key is between two of one process, the resource passes from one call to the next without
+// waiting for etcd.
 //
 // Keys that are written or deleted alone go out at once. Those that come while two
 // transactions are under way go together in the next. Two keys of one queue never share a
@@ -33,32 +29,21 @@
 // stream. The queue of a resource that it holds is watched as well, once a caller asks for
 // contention or the resource has been held for 100 ms.
 //
-// # Elections
-//
-// An [Election] is the same queue: the owner of the resource of its name leads, and the
-// leader's grant is a fencing token like any other. The value that a leader proclaims lies
-// in its lock key. Proclaim requires that the key's mod revision is still the one that this
-// leader last wrote. So it fails once the key is gone, even if another key of that name
-// exists; and a Proclaim whose answer was lost has no effect after a later one that was
-// answered. An observation is as old as the answer that carried it: use it to find the
-// leader, not as proof that it still leads.
+// An [Election] is the same queue: the owner of the resource of its name leads, and the value
+// that it proclaims lies in its lock key. Proclaim requires that the key's mod revision is
+// still the one that this leader last wrote. So it fails once the key is gone, even if another
+// key of that name exists; and a Proclaim whose answer was lost has no effect after a later
+// one that was answered.
 //
 // # Invariants
 //
-//   - F1: the token is the revision of the transaction that wrote the key, so
-//     it is the key's create revision, and later grants have higher ones. If the client
-//     sends that transaction twice, the second put returns the create revision.
-//   - F2: no two acquisitions have the same key at a time. A session uses a name again once
-//     the acquisition that had it is settled: its key is gone, and no request that is under
-//     way can write it. A request that deletes a key which is known to be there names its
-//     create revision, by which the queue is ordered. While a process passes a resource on
-//     among its calls, its keys keep every other process out, and it deletes none before
-//     the ones ahead of it. An Acquire whose outcome is unknown is settled by a void: one
-//     transaction writes the session's void key, <prefix>/void/<lease id>, and deletes the
-//     lock key. The transaction that writes a lock key requires that the void key was not
-//     written at a revision above those that this process had seen when it sent the
-//     transaction, so that it can't take effect after the void. One that was overtaken by
-//     the void of a later one is sent again.
+//   - F1: the token is the key's create revision. If the client sends the transaction that
+//     writes it twice, the second put returns that revision.
+//   - F2: a session uses a key's name again once no request that is under way can write it.
+//     A request that deletes a key which is known to be there names its create revision.
+//     While a process passes a resource on among its calls, its keys keep every other process
+//     out, and it deletes none before the ones ahead of it. An Acquire whose outcome is unknown
+//     is settled by a void, which docs/protocol.md explains.
 //   - F3: every lease ends at the session's deadline: the time at which the last
 //     successful renewal was sent, plus the time to live that etcd granted, minus
 //     a tenth of it as a margin. An answer that comes after the deadline revives nothing.
@@ -66,22 +51,17 @@
 // # How a lease is lost
 //
 // [fence.LossDeadline]: no renewal succeeded in time; the error says how the last one
-// failed. [fence.LossExpired]: etcd says that the session's lease is gone; this is noticed
-// by the next renewal or Acquire. [fence.LossDeleted]: the lock key was deleted; the watch
+// failed. [fence.LossExpired]: etcd says that the session's lease is gone; the next renewal
+// or Acquire notices. [fence.LossDeleted]: the lock key was deleted; the watch
 // shows this, and one renewal then checks whether the lease still exists.
-// [fence.LossWentBack]: see below. [fence.LossClosed]: the Locker was closed.
-//
-// An Acquire that loses its queue position while it waits fails with a [*fence.UnavailableError]
-// whose Reason is [fence.QueueLost].
-//
-// # Failure handling
+// [fence.LossWentBack]: see below. [fence.LossClosed]: the Locker was closed. An Acquire that
+// loses its queue position while it waits fails with a [*fence.UnavailableError] whose Reason
+// is [fence.QueueLost].
 //
 // A release or an abandoned Acquire that etcd doesn't confirm is repeated in the background
-// until etcd does, or until the session is over, many in one transaction. What is in doubt
-// keeps its place in the quantum, and TryAcquire finds the resource locked. If nothing
-// else needs the session it is given up, so that no renewal keeps the leftover keys alive.
-// Release and Close also work with a context that has ended; [Locker.Close] completes what
-// is left.
+// until etcd does, or until the session is over. What is in doubt keeps its place in the
+// quantum, and TryAcquire finds the resource locked. If nothing else needs the session it is
+// given up, so that no renewal keeps the leftover keys alive.
 //
 // Close what uses the locker first, then the locker, then the client. Once the client is
 // closed every call fails at once, nothing is tried again, and held locks end at the
@@ -97,18 +77,14 @@
 //     If etcd comes back earlier, nothing is lost.
 //   - It elects another leader: leases get their whole time to live again, also those of
 //     holders that have died. So elections that come faster than the time to live keep a dead
-//     holder's resource taken until it is evicted: see "fencectl locks evict". Requests to a
-//     member that is gone or silent fail after 5 s, or Config.TTL if that is shorter, and may be repeated;
-//     give the client all members' endpoints.
+//     holder's resource taken until it is evicted: see "fencectl locks evict".
 //   - A member is cut off from the others: etcd cancels the watches there, and they are set
 //     up at another one. A Locker that reaches no other member finds etcd away.
 //   - A member, or the network to it, is silent without breaking a connection: the watch
-//     stream is probed every 5 s, and moves to another member when a probe
-//     has no answer in that time: a stream that follows one without an answer, as
-//     from a learner too, goes to the next endpoint, over a connection of its own. Renewals ask a second and a third member
-//     while the first has not answered: with the default Config a silent member cost no
-//     lease. Other requests that reach the silent member fail after
-//     5 s, until the client closes the connection: see [ClientConfig].
+//     stream is probed every 5 s, and goes to the next endpoint when a probe has no answer in
+//     that time. Renewals ask a second and a third member while the first has not answered.
+//     Other requests fail after 5 s, or Config.TTL if that is shorter, until the client closes
+//     the connection: see [ClientConfig].
 //   - It is out of space ([fence.NoSpace]): nothing is acquired. Held locks are renewed and
 //     released, and calls that are waiting already get their turn.
 //   - Its limits are below the defaults: requests for several locks are split until it takes
@@ -118,9 +94,6 @@
 //     calls that wait in that queue and observers of it fail; a holder can't see then
 //     whether others wait, and assumes that they do.
 //   - It compacts revisions that a watch has not shown yet: the queue is read instead.
-//
-// Close returns in each case, after the time to live that etcd granted at the
-// latest.
 //
 // # Rights
 //
@@ -158,19 +131,16 @@
 //
 // # What is not promised
 //
-// Give the client the endpoints of etcd's members. Where etcd's grpc-proxy answers in their place,
-// locks exclude each other (F2), and [Locker.Check] fails with the Reason [fence.Proxied]. But the
-// proxy renews leases by itself and answers with the latest answer that it has got. So a
-// lease's deadline (F3) is late by as long as etcd's answer took to reach the proxy, which the margin
-// has to cover, and a holder that stops with its connection open keeps its locks for up to twice
+// Give the client the endpoints of etcd's members. Where etcd's grpc-proxy answers in their
+// place, locks exclude each other (F2), and [Locker.Check] fails with the Reason [fence.Proxied].
+// But the proxy answers renewals with the latest answer that it has got. So a lease's deadline
+// (F3) is late by as long as etcd's answer took to reach the proxy, which the margin has to
+// cover, and a holder that stops with its connection open keeps its locks for up to twice
 // the time to live. The proxy doesn't notice that a member is cut off from the others: waiters
 // learn of a release from their polls then.
 //
 // F3 is advisory, as package fence says. Go's clock stands still while a machine is
 // suspended, and so does the deadline. A watch may show a deleted key late; on a connection
-// that is silently dead, not before the deadline. A restore within the time to live, from a
-// backup that contains a holder's session but not its key, goes unnoticed if, before the
-// holder's next request, revision and raft term have risen beyond those that it saw: its
-// lease then lives beside the next holder's (F2). Clients made with etcd's namespace
-// package are rejected: set Config.Prefix instead.
+// that is silently dead, not before the deadline. docs/guarantees.md has the restore that goes
+// unnoticed.
 package etcd

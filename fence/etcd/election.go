@@ -47,11 +47,11 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 	if err := validateValue(value); err != nil {
 		return nil, err
 	}
-	p, err := e.locker.acquire(ctx, e.name, &value, false)
+	p, err := e.locker.acquire(ctx, e.name, &value)
 	if err != nil {
 		return nil, err
 	}
-	return &leadership{lease: lease{p}, turn: make(chan struct{}, 1), written: int64(p.granted().Token)}, nil
+	return &leadership{position: p, turn: make(chan struct{}, 1), written: int64(p.Grant().Token)}, nil
 }
 
 // Leader returns the present leader, or fence.ErrNoLeader. Its grant is the one that the
@@ -60,23 +60,14 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 // that. Its other errors: the one of ctx, and its cause; fence.ErrClosed; else a
 // *fence.UnavailableError.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
-	l, op := e.locker, "leader of "+e.name
-	switch {
-	case l.isClosed():
+	if e.locker.isClosed() {
 		return fence.Leader{}, cluster.ErrLockerClosed
-	case l.cluster.Closed():
-		return fence.Leader{}, l.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}
-	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
-	defer cancel()
-	resp, err := l.cluster.Client.Do(request, firstOf(l.cluster.Keys.Queue(e.name)))
-	switch {
-	case ctx.Err() != nil:
-		return fence.Leader{}, cluster.Ended(ctx, op)
-	case err != nil:
-		return fence.Leader{}, l.cluster.Unavailable(op, err)
+	resp, err := e.locker.cluster.Read(ctx, "leader of "+e.name, firstOf(e.locker.cluster.Keys.Queue(e.name)))
+	if err != nil {
+		return fence.Leader{}, err
 	}
-	for _, kv := range resp.Get().Kvs {
+	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		return e.leader(kv.CreateRevision, kv.Value), nil
 	}
 	return fence.Leader{}, fence.ErrNoLeader
@@ -112,7 +103,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		o := &observer{news: make(chan struct{}, 1), denied: make(chan error, 1)}
-		f := watch.NewFollower(l.cluster.Keys.Queue(e.name), o)
+		f := &watch.Follower{Queue: l.cluster.Keys.Queue(e.name), Listener: o}
 		l.watcher.Add(f)
 		defer l.watcher.Remove(f)
 		l.cluster.Tasks.Start(func(tasks context.Context) { l.watcher.Poll(tasks, f, ctx.Done()) })
@@ -135,7 +126,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 				return
 			}
 			first, known := f.First()
-			now := e.leader(first.Created, first.Value())
+			now := e.leader(first.Created, []byte(first.Value))
 			if !known || last != nil && *last == now {
 				continue
 			}
@@ -176,7 +167,7 @@ var errUnknownProclaim = errors.New("etcd: not known whether the value was procl
 
 // leadership is a position that is first in the queue of an election.
 type leadership struct {
-	lease
+	*position
 	turn    chan struct{} // has room while no Proclaim runs
 	written int64         // mod revision of the key as this process last wrote it
 }
@@ -193,8 +184,8 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	}
 	p, op := le.position, "proclaim "+le.position.line.resource
 	switch {
-	case p.ended() != nil:
-		return p.ended()
+	case p.Err() != nil:
+		return p.Err()
 	case ctx.Err() != nil:
 		return cluster.Ended(ctx, op)
 	}
@@ -213,19 +204,19 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 // outdated.
 func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 	p := le.position
-	text, err := p.encode(p.granted().Epoch, value)
+	text, err := p.encode(p.Grant().Epoch, value)
 	if err != nil {
 		return err
 	}
 	request, cancel := context.WithTimeout(ctx, p.line.locker.cluster.RequestTimeout)
 	defer cancel()
-	defer context.AfterFunc(p.context(), cancel)()
+	defer context.AfterFunc(p.Context(), cancel)()
 	for range attempts {
 		kv, err := p.line.locker.replace(request, p, le.written, text)
 		if err != nil {
 			return le.notProclaimed(ctx, op, err)
 		}
-		if kv == nil || kv.CreateRevision != int64(p.granted().Token) { // mutant: proclaim-of-a-deposed-leader
+		if kv == nil || kv.CreateRevision != int64(p.Grant().Token) { // mutant: proclaim-of-a-deposed-leader
 			return le.deposed(ctx, op)
 		}
 		le.written = kv.ModRevision
@@ -233,7 +224,7 @@ func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 			return nil
 		}
 	}
-	return p.line.locker.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.key()))
+	return p.line.locker.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.Key()))
 }
 
 // notProclaimed is the error of a Proclaim whose request failed.
@@ -242,7 +233,7 @@ func (le *leadership) notProclaimed(ctx context.Context, op string, err error) e
 	if errors.Is(err, cluster.ErrLeaseGone) {
 		p.session.End(fence.LossExpired)
 	}
-	if over := p.ended(); over != nil {
+	if over := p.Err(); over != nil {
 		return over
 	}
 	failed := cluster.Ended(ctx, op)
@@ -273,8 +264,8 @@ func (le *leadership) deposed(ctx context.Context, op string) error {
 	p.askWhyGone()
 	p.line.mu.Unlock()
 	select {
-	case <-p.context().Done():
-		return p.ended()
+	case <-p.Context().Done():
+		return p.Err()
 	case <-ctx.Done():
 		return cluster.Ended(ctx, op)
 	}
@@ -284,13 +275,13 @@ func (le *leadership) deposed(ctx context.Context, op string) error {
 // last wrote. It returns the key as it is afterwards, nil if there is none.
 func (l *Locker) replace(ctx context.Context, p *position, written int64, value string) (*mvccpb.KeyValue, error) {
 	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(p.key()), "=", written),
-	).Then(clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.key())))
+		clientv3.Compare(clientv3.ModRevision(p.Key()), "=", written),
+	).Then(clientv3.OpPut(p.Key(), value, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.Key())))
 	if err != nil {
 		return nil, err
 	}
 	if resp.Succeeded {
-		return &mvccpb.KeyValue{CreateRevision: int64(p.granted().Token), ModRevision: resp.Header.Revision, Value: []byte(value)}, nil
+		return &mvccpb.KeyValue{CreateRevision: int64(p.Grant().Token), ModRevision: resp.Header.Revision, Value: []byte(value)}, nil
 	}
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		return kv, nil

@@ -46,7 +46,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	}
 	l := &Locker{label: c.Label, closed: make(chan struct{}), finished: make(chan struct{}), lines: map[string]*line{}}
 	l.cluster = cluster.New(client, cluster.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.requestTimeout, c.Logger)
-	l.sessions = session.NewManager(l.cluster, session.Config{TTL: c.TTL, RequestTimeout: c.requestTimeout})
+	l.sessions = session.NewManager(l.cluster, c.TTL, l.sessionEnded)
 	l.watcher = watch.New(l.cluster, c.pollInterval)
 	l.sender, l.cleaner = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys}, &cleaner{locker: l}
 	return l, nil
@@ -128,12 +128,8 @@ func (l *Locker) lastChance(ctx context.Context) (context.Context, context.Cance
 // in place of a member. Acquire works there, but see the package comment. Check asks by a
 // watch, until a member has answered one.
 func (l *Locker) Check(ctx context.Context) error {
-	const op = "check"
-	switch {
-	case l.isClosed():
+	if l.isClosed() {
 		return cluster.ErrLockerClosed
-	case l.cluster.Closed():
-		return l.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}
 	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
@@ -141,12 +137,5 @@ func (l *Locker) Check(ctx context.Context) error {
 	if err == nil {
 		err = l.watcher.CheckMember(request)
 	}
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return l.cluster.Unanswered(ctx, op)
-	default:
-		return l.cluster.Unavailable(op, err)
-	}
+	return l.cluster.Failed(ctx, "check", err)
 }

@@ -128,7 +128,7 @@ func lossOf(t testing.TB, le fence.Lease) fence.LossReason {
 func awaitWatching(t testing.TB, l *Locker, resource string) {
 	t.Helper()
 	known := make(chan struct{})
-	current(l, resource).afterContended(func() { close(known) }) // the holder is the other one
+	current(l, resource).AfterContended(func() { close(known) }) // the holder is the other one
 	select {
 	case <-known:
 	case <-patient(t).Done():
@@ -196,9 +196,9 @@ func lockerOf(t testing.TB, client *clientv3.Client, names cluster.Space, timeou
 func space(t testing.TB) cluster.Space { return cluster.Space{Prefix: fresh(t).Prefix} }
 
 // hold acquires, and returns the lease as it is within the package.
-func hold(t testing.TB, l *Locker, resource string) lease {
+func hold(t testing.TB, l *Locker, resource string) *position {
 	t.Helper()
-	return acquire(t, l, resource).(lease)
+	return acquire(t, l, resource).(*position)
 }
 
 // inTurn returns a position whose key isn't written yet.

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +30,7 @@ type line struct {
 	mu        sync.Mutex
 	places    int32 // that are taken, see maxPlaces
 	watched   bool
+	denied    bool            // etcd has denied the right to read the queue since it was watched last
 	waiting   []chan struct{} // of calls that wait for a place, in order of arrival
 	positions []*position     // not settled: those with a token, by token, then the others
 	passed    int64           // the highest token of one that is settled, with no other process's key ahead
@@ -45,7 +46,7 @@ func (l *Locker) enter(resource string) *line {
 	ln := l.lines[resource]
 	if ln == nil {
 		ln = &line{locker: l, resource: resource}
-		ln.follower.Init(l.cluster.Keys.Queue(resource), ln)
+		ln.follower.Queue, ln.follower.Listener = l.cluster.Keys.Queue(resource), ln
 		l.lines[resource] = ln
 	}
 	ln.users++
@@ -64,6 +65,23 @@ func (ln *line) leave() {
 	l.mu.Unlock()
 	if over {
 		ln.unwatch()
+	}
+}
+
+// sessionEnded ends what this process has under a session.
+func (l *Locker) sessionEnded(s *session.Session, reason fence.LossReason) {
+	l.mu.Lock()
+	lines := slices.Collect(maps.Values(l.lines))
+	l.mu.Unlock()
+	for _, ln := range lines {
+		ln.mu.Lock()
+		positions := slices.Clone(ln.positions)
+		ln.mu.Unlock()
+		for _, p := range positions {
+			if p.session == s {
+				p.sessionEnded(reason)
+			}
+		}
 	}
 }
 
@@ -104,10 +122,8 @@ func (ln *line) drop(p *position) {
 
 // firstWanted is the first position that is still wanted, nil if there is none. Callers hold mu.
 func (ln *line) firstWanted() *position {
-	for _, p := range ln.positions {
-		if !p.over() {
-			return p
-		}
+	if i := slices.IndexFunc(ln.positions, (*position).wanted); i >= 0 {
+		return ln.positions[i]
 	}
 	return nil
 }
@@ -138,17 +154,6 @@ func (p *position) compare(created int64) int {
 	return cmp.Compare(int64(p.token), created)
 }
 
-// live is how many positions are still wanted. Callers hold mu.
-func (ln *line) live() int {
-	n := 0
-	for _, p := range ln.positions {
-		if !p.over() {
-			n++
-		}
-	}
-	return n
-}
-
 // overBefore returns the positions ahead of p that are over and whose keys may still be there.
 func (ln *line) overBefore(p *position) []*position {
 	ln.mu.Lock()
@@ -158,7 +163,7 @@ func (ln *line) overBefore(p *position) []*position {
 		if e.token == 0 || e.token >= p.token {
 			break
 		}
-		if e.over() {
+		if !e.wanted() {
 			left = append(left, e)
 		}
 	}
@@ -207,16 +212,15 @@ func (ln *line) wait(ctx context.Context) error {
 	case <-mine:
 		return nil
 	case <-ctx.Done():
-		ln.mu.Lock()
-		defer ln.mu.Unlock()
-		ln.giveUp(mine)
-		return ln.lockedHere(ctx)
 	case <-ln.locker.closed:
-		ln.mu.Lock()
-		defer ln.mu.Unlock()
-		ln.giveUp(mine)
+	}
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.giveUp(mine)
+	if ctx.Err() == nil {
 		return cluster.ErrLockerClosed
 	}
+	return ln.lockedHere(ctx)
 }
 
 // lockedHere is the error of a call that ctx ended while it waited for other calls of this
@@ -288,7 +292,7 @@ func (ln *line) progress() {
 			if !p.clear && (known && others > int64(p.token) || ln.follows(p)) {
 				p.clear = true
 			}
-			if known && !p.over() {
+			if known && p.wanted() {
 				due++
 			}
 		}
@@ -319,7 +323,7 @@ func (ln *line) others(queue []watch.Key) (lowest int64, wanted int) {
 		case p == nil:
 			lowest = min(lowest, k.Created)
 			ln.removeStray(k)
-		case !p.over():
+		case p.wanted():
 			wanted++
 		}
 	}
@@ -330,7 +334,7 @@ func (ln *line) others(queue []watch.Key) (lowest int64, wanted int) {
 // gone. It compares each position with each key, so it is called only if some are missing.
 func (ln *line) findMissing(rev int64, queue []watch.Key) {
 	for _, p := range ln.positions {
-		if p.token != 0 && rev >= int64(p.token) && !p.over() && !slices.ContainsFunc(queue, p.is) {
+		if p.token != 0 && rev >= int64(p.token) && p.wanted() && !slices.ContainsFunc(queue, p.is) {
 			p.askWhyGone()
 		}
 	}
@@ -352,7 +356,7 @@ func (ln *line) firstHolder() string {
 	if p := ln.own(first); p != nil {
 		return p.holder
 	}
-	return cluster.HolderIn(first.Value())
+	return cluster.HolderIn([]byte(first.Value))
 }
 
 // askWhyGone finds out by a renewal whether the key was deleted, or the session is over.
@@ -364,14 +368,14 @@ func (p *position) askWhyGone() {
 	p.asked = true
 	p.session.RenewNow(func() {
 		p.lose(fence.LossDeleted)
-		p.settle(true)
+		p.settle(removed)
 	})
 }
 
 // follow makes sure that the queue is watched. Callers hold mu.
 func (ln *line) follow() {
 	if !ln.watched {
-		ln.watched = true
+		ln.watched, ln.denied = true, false
 		ln.locker.watcher.Add(&ln.follower)
 	}
 }
@@ -418,7 +422,7 @@ func (ln *line) poll() {
 
 // stopPolling ends the polling if no position waits. Callers hold mu.
 func (ln *line) stopPolling() {
-	waits := func(p *position) bool { return p.answered && !p.over() && !p.first }
+	waits := func(p *position) bool { return p.left != leftUnknown && p.wanted() && !p.first }
 	if ln.polling != nil && !slices.ContainsFunc(ln.positions, waits) {
 		close(ln.polling)
 		ln.polling = nil
@@ -430,31 +434,27 @@ func (ln *line) stopPolling() {
 func (ln *line) Denied(err error) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	ln.watched = false
+	ln.watched, ln.denied = false, true
 	for _, p := range ln.positions {
-		switch {
-		case p.over():
-		case p.first:
-			p.cannotSee = true
+		if p.first {
 			p.callContended()
-		default:
-			p.failed = err
-			p.wake()
+		} else {
+			p.finish(err)
 		}
 	}
 }
 
-// afterContended counts waiting goroutines of the same Locker too: they need the holder to
+// AfterContended counts waiting goroutines of the same Locker too: they need the holder to
 // release the lock, as other processes do. With Config.MutexKeys it calls f at once for a
 // name with a slash: waiters for a shorter name can't be seen.
-func (p *position) afterContended(f func()) (stop func() bool) {
-	ln, w := p.line, &contentionFunc{f: f}
+func (p *position) AfterContended(f func()) (stop func() bool) {
+	ln := p.line
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	if p.over() {
+	if !p.wanted() {
 		return func() bool { return false }
 	}
-	w.next, p.watchers = p.watchers, w
+	p.watchers = append(p.watchers, &f)
 	ln.follow()
 	if ln.contended(p) { // mutant: waiters-from-before-the-grant-are-not-contention
 		p.callContended()
@@ -462,13 +462,20 @@ func (p *position) afterContended(f func()) (stop func() bool) {
 	return func() bool {
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
-		return w.removeFrom(&p.watchers)
+		i := slices.Index(p.watchers, &f)
+		if i >= 0 {
+			p.watchers = slices.Delete(p.watchers, i, i+1)
+		}
+		return i >= 0
 	}
 }
 
-// callContended calls the functions that wait for contention. Callers hold the line's mu.
+// callContended calls the functions that wait for contention, each in a goroutine of its own. Callers hold
+// the line's mu.
 func (p *position) callContended() {
-	p.watchers.call()
+	for _, f := range p.watchers {
+		go (*f)()
+	}
 	p.watchers = nil
 }
 
@@ -480,47 +487,21 @@ func (ln *line) contend(p *position) {
 	}
 }
 
-// contended reports whether others wait for the resource that p holds, as far as is known.
+// contended reports whether others wait for the resource that p holds, as far as is known. Callers
+// hold mu.
 func (ln *line) contended(p *position) bool {
-	if p.cannotSee || len(ln.waiting) > 0 || ln.live() > 1 || ln.locker.cluster.Keys.HidesWaiters(ln.resource) {
+	another := func(q *position) bool { return q != p && q.wanted() }
+	if ln.denied || len(ln.waiting) > 0 || slices.ContainsFunc(ln.positions, another) || ln.locker.cluster.Keys.HidesWaiters(ln.resource) {
 		return true
 	}
 	others := false
 	ln.follower.Look(func(_ int64, queue []watch.Key) {
-		others = slices.ContainsFunc(queue, func(k watch.Key) bool { return ln.own(k) == nil && !p.sameSession(k) })
+		others = slices.ContainsFunc(queue, func(k watch.Key) bool {
+			id, _, ours := ln.locker.cluster.Keys.ParseName(k.Name)
+			return ln.own(k) == nil && !(ours && id == p.session.ID)
+		})
 	})
 	return others
-}
-
-// sameSession reports whether k is a key of p's session.
-func (p *position) sameSession(k watch.Key) bool {
-	id, _, unique := strings.Cut(p.name(), "-")
-	return unique && strings.HasPrefix(k.Name, id+"-")
-}
-
-// contentionFunc is a function that waits for contention of a position, and the next one that does.
-// Most positions have one: a list of one takes less memory than a map.
-type contentionFunc struct {
-	f    func()
-	next *contentionFunc
-}
-
-// call calls the functions of the list that begins with c, each in a goroutine of its own.
-func (c *contentionFunc) call() {
-	for ; c != nil; c = c.next {
-		go c.f()
-	}
-}
-
-// removeFrom takes c out of a list, and reports whether it was there.
-func (c *contentionFunc) removeFrom(list **contentionFunc) bool {
-	for ; *list != nil; list = &(*list).next {
-		if *list == c {
-			*list = c.next
-			return true
-		}
-	}
-	return false
 }
 
 // removeStray deletes k if no position has it though it is a key of this process: a Txn that the
@@ -535,7 +516,7 @@ func (ln *line) removeStray(k watch.Key) {
 		return
 	}
 	ln.stray = k.Created
-	l, key := ln.locker, ln.follower.Queue()+k.Name
+	l, key := ln.locker, ln.follower.Queue+k.Name
 	l.cluster.Tasks.Start(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 		defer cancel()

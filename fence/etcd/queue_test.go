@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -107,7 +108,7 @@ func newScene(t testing.TB) scene {
 // position returns a position whose key isn't written yet.
 func (s scene) position() *position {
 	s.t.Helper()
-	renewed, err := session.Start(s.t.Context(), slowLeases{}, session.Config{}, func(*session.Session) {})
+	renewed, err := session.Start(s.t.Context(), slowLeases{}, 9*time.Second, time.Second, func(*session.Session, fence.LossReason) {})
 	require.NoError(s.t, err)
 	s.mu.Lock()
 	s.places++
@@ -128,11 +129,11 @@ func (s scene) at(token fence.Token, pred int64) *position {
 }
 
 func (s scene) key(name string, created int64) *mvccpb.KeyValue {
-	return &mvccpb.KeyValue{Key: []byte(s.follower.Queue() + name), CreateRevision: created, ModRevision: created}
+	return &mvccpb.KeyValue{Key: []byte(s.follower.Queue + name), CreateRevision: created, ModRevision: created}
 }
 
 func own(p *position) *mvccpb.KeyValue {
-	return &mvccpb.KeyValue{Key: []byte(p.key()), CreateRevision: int64(p.token), ModRevision: int64(p.token)}
+	return &mvccpb.KeyValue{Key: []byte(p.Key()), CreateRevision: int64(p.token), ModRevision: int64(p.token)}
 }
 
 func (s scene) put(kv *mvccpb.KeyValue) {
@@ -148,7 +149,7 @@ func (s scene) list(rev int64, kvs ...*mvccpb.KeyValue) { _, _ = s.follower.List
 func (p *position) owns() bool {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
-	return p.first && !p.over()
+	return p.first && p.wanted()
 }
 
 func (p *position) seenGone() bool {
@@ -213,7 +214,7 @@ func TestLine_GrantsInTheOrderOfTokens(t *testing.T) {
 	held, early := s.at(10, 0), s.position()
 	late := s.at(12, 11)
 	held.end(fence.ErrReleased)
-	s.list(12, &mvccpb.KeyValue{Key: []byte(early.key()), CreateRevision: 11, ModRevision: 11}, own(late))
+	s.list(12, &mvccpb.KeyValue{Key: []byte(early.Key()), CreateRevision: 11, ModRevision: 11}, own(late))
 	require.False(t, late.owns(), "the answer for the key ahead is still under way")
 	early.written(11, 1, 10)
 	require.True(t, early.owns())
@@ -226,7 +227,7 @@ func TestLine_GrantsInTheOrderOfTokens(t *testing.T) {
 func TestLine_DoesNotPassOnBehindOneThatIsLost(t *testing.T) {
 	s := newScene(t)
 	first, second := s.at(10, 0), s.position()
-	first.SessionEnded(fence.LossExpired)
+	first.sessionEnded(fence.LossExpired)
 	second.written(11, 1, 10)
 	require.False(t, second.owns())
 }
@@ -235,7 +236,7 @@ func TestLine_DoesNotPassOnBehindOneThatIsLost(t *testing.T) {
 func TestLine_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 	listed := newScene(t)
 	p := listed.at(10, 5)
-	listed.list(20, &mvccpb.KeyValue{Key: []byte(p.key()), CreateRevision: 15, ModRevision: 15})
+	listed.list(20, &mvccpb.KeyValue{Key: []byte(p.Key()), CreateRevision: 15, ModRevision: 15})
 	require.True(t, p.seenGone())
 	require.False(t, p.owns())
 

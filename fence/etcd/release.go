@@ -13,16 +13,6 @@ import (
 // errAbandoned ends a position whose Acquire failed. No caller has its context.
 var errAbandoned = errors.New("etcd: acquire failed")
 
-// leftover is what a position that is over has left in etcd.
-type leftover int8
-
-const (
-	leftNothing    leftover = iota
-	leftKey                 // its key
-	leftDoubt               // perhaps its key, and perhaps the Txn that writes it is still under way
-	leftUnlessFull          // perhaps its key, but no Txn: etcd has answered that it is out of space
-)
-
 // giveBack deletes the key of a lease that was released. If the first attempt isn't
 // confirmed, more are made in the background, and giveBack waits for them or for ctx.
 //
@@ -31,23 +21,20 @@ const (
 // A deletion that fails is repeated until etcd confirms it or the session is over, as it is
 // when a caller waits.
 func (l *Locker) giveBack(ctx context.Context, p *position) error {
-	p.session.Abandon(p)
 	passedOn := p.line.passedOn(p)
 	l.sender.del(ctx, p, !passedOn)
 	if passedOn {
 		return nil
 	}
-	settled, confirmed := p.gone()
-	if !settled {
-		select {
-		case <-p.untilSettled():
-		case <-ctx.Done():
+	select {
+	case <-p.untilSettled():
+	case <-ctx.Done():
+		if how, _, _ := p.state(); how < removed { // else the deletion has just been confirmed
 			return cluster.Ended(ctx, "release "+p.line.resource)
 		}
-		_, confirmed = p.gone()
 	}
-	if !confirmed {
-		return l.cluster.Unavailable("release "+p.line.resource, errSessionOver)
+	if how, _, _ := p.state(); how == sessionOver {
+		return l.cluster.Unavailable("release "+p.line.resource, errors.New("etcd: session is over"))
 	}
 	return nil
 }
@@ -58,7 +45,7 @@ func (ln *line) passedOn(p *position) bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	others := ln.firstWanted() != nil || len(ln.waiting) > 0
-	p.clearing = true
+	p.removal = max(p.removal, removing)
 	if !ln.locker.cluster.Keys.Mutex { // else the next call writes the same key, which has to be gone; mutant: next-acquisition-does-not-wait-for-the-doubt
 		p.leavePlace()
 	}
@@ -69,7 +56,6 @@ func (ln *line) passedOn(p *position) bool {
 // background, once the Txn that writes its key has an outcome.
 func (l *Locker) abandon(p *position) {
 	p.end(errAbandoned)
-	p.session.Abandon(p)
 	if l.sender.giveUp(p) {
 		p.unwritten(errAbandoned, true)
 	}
@@ -79,26 +65,19 @@ func (l *Locker) abandon(p *position) {
 // discard removes what p has left in etcd, if p is over and the Txn that writes its key has an
 // outcome. It is called when either happens, and acts when both have.
 func (l *Locker) discard(p *position) {
-	left, now := p.discarded()
+	p.line.mu.Lock()
+	left, now := p.left, p.left != leftUnknown && !p.wanted() && p.removal == notRemoved
+	if now {
+		p.removal = removing
+	}
+	p.line.mu.Unlock()
 	switch {
 	case !now:
 	case left == leftNothing: // mutant: waiters-that-leave-keep-their-key, acquire-in-doubt-is-taken-for-nothing
-		p.settle(true)
+		p.settle(removed)
 	default:
-		p.session.Abandon(p)
 		l.cleaner.add(p)
 	}
-}
-
-// discarded reports whether what p has left has to be removed now.
-func (p *position) discarded() (left leftover, now bool) {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	if !p.answered || !p.over() || p.isSettled || p.clearing {
-		return 0, false
-	}
-	p.clearing = true
-	return p.left, true
 }
 
 // cleaner removes what positions have left in etcd: keys whose release failed, and keys of
@@ -139,20 +118,20 @@ func (c *cleaner) run(ctx context.Context) {
 		case err == nil:
 			failures = 0
 			for _, p := range batch {
-				p.settle(true)
+				p.settle(removed)
 			}
 		case c.locker.sender.shrink(err, len(batch)):
 			c.putFirst(batch)
 		case errors.Is(err, cluster.ErrClientClosed):
 			for _, p := range batch {
-				p.settle(false)
+				p.settle(sessionOver)
 			}
 		default:
 			for _, p := range batch {
 				c.failed(p, err)
 			}
 			c.putBack(batch)
-			cluster.Pause(ctx, failures, nil)
+			cluster.Pause(ctx, failures)
 			failures++
 		}
 	}
@@ -168,9 +147,9 @@ func (c *cleaner) take() []*position {
 	defer c.mu.Unlock()
 	var batch, rest []*position
 	for _, p := range c.waiting {
-		left, tries, settled := p.leftover()
+		how, left, tries := p.state()
 		switch {
-		case settled: // its session is over, or it was added twice; mutant: what-was-removed-is-removed-again
+		case how >= removed: // its session is over, or it was added twice; mutant: what-was-removed-is-removed-again
 		case len(batch) == 0:
 			batch = append(batch, p)
 		case len(batch) < room && c.goTogether(batch, p, left, tries) && !inLines(rest, p):
@@ -185,7 +164,7 @@ func (c *cleaner) take() []*position {
 
 // goTogether reports whether p can go with the batch.
 func (c *cleaner) goTogether(batch []*position, p *position, left leftover, tries int32) bool {
-	first, firstTries, _ := batch[0].leftover()
+	_, first, firstTries := batch[0].state()
 	return p.session == batch[0].session && left == first && tries == 0 && firstTries == 0
 }
 
@@ -232,9 +211,10 @@ func (c *cleaner) failed(p *position, err error) {
 	c.locker.cluster.Logger.Warn("a lock key could not be removed yet", "resource", p.line.resource, "error", err)
 }
 
-// leftover is what p has left in etcd, and how often it could not be removed.
-func (p *position) leftover() (left leftover, tries int32, settled bool) {
+// state is how far the removal of what p has left in etcd has come, what that is, and how often it could not
+// be removed.
+func (p *position) state() (how removal, left leftover, tries int32) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
-	return p.left, p.tries, p.isSettled
+	return p.removal, p.left, p.tries
 }

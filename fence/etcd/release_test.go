@@ -195,7 +195,7 @@ func TestRelease_NeverDeletesByNameAlone(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Put(patient(t), le.Key(), "another one's")
 	require.NoError(t, err)
-	require.NoError(t, l.erase(patient(t), deletes([]*position{le.position})...)) // Release does nothing once the loss is known
+	require.NoError(t, l.erase(patient(t), deletes([]*position{le})...)) // Release does nothing once the loss is known
 	require.Equal(t, "another one's", string(awaitKeys(t, client, names.Queue("r"), 1)[0].Value))
 }
 
@@ -211,10 +211,10 @@ func TestNoSpace_AWithdrawalThatArrivesLateSparesTheNextKey(t *testing.T) {
 	first := hold(t, l, "r")
 	late.Arm()
 	withdrawn := make(chan error, 1)
-	go func() { withdrawn <- l.withdraw(patient(t), first.position) }()
+	go func() { withdrawn <- l.withdraw(patient(t), false, first) }()
 	deliver := late.Kept(t)
 	require.Error(t, etcdtest.Receive(t, withdrawn))
-	require.NoError(t, l.withdraw(patient(t), first.position))
+	require.NoError(t, l.withdraw(patient(t), false, first))
 	awaitKeys(t, client, first.Key(), 0)
 	release(t, first)
 	second := hold(t, l, "r")
@@ -259,7 +259,7 @@ func TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey(t *testing.T) {
 	second := holding(patient(t), t, l, "r")
 	awaitKeys(t, client, names.Queue("r"), 2)
 	release(t, first)
-	etcdtest.Receive(t, first.position.untilSettled())
+	etcdtest.Receive(t, first.untilSettled())
 	third := holding(patient(t), t, l, "r")
 	awaitKeys(t, client, names.Queue("r"), 2)
 	held := etcdtest.Receive(t, second)
@@ -293,7 +293,7 @@ func TestReuse_LateRequestsSpareTheNextKey(t *testing.T) {
 			names := space(t)
 			l := lockerOf(t, client, names, etcdtest.Patience)
 			kept := hold(t, l, "kept")
-			p := inTurn(t, l, kept.position.session, "r")
+			p := inTurn(t, l, kept.session, "r")
 			if what == "void" { // of an acquisition that never arrives
 				lost.Arm()
 			}
@@ -304,7 +304,7 @@ func TestReuse_LateRequestsSpareTheNextKey(t *testing.T) {
 			if err := l.await(patient(t), p); what == "release" {
 				require.NoError(t, err)
 				late.Arm()
-				release(t, lease{p})
+				release(t, p)
 			} else {
 				require.Error(t, err)
 				l.abandon(p)
@@ -312,7 +312,7 @@ func TestReuse_LateRequestsSpareTheNextKey(t *testing.T) {
 			deliver := late.Kept(t)
 			etcdtest.Receive(t, p.untilSettled())
 			second := hold(t, l, "r")
-			require.Equal(t, p.key(), second.Key(), "or this shows nothing")
+			require.Equal(t, p.Key(), second.Key(), "or this shows nothing")
 			require.NotNil(t, deliver())
 			kvs := awaitKeys(t, client, names.Queue("r"), 1)
 			require.EqualValues(t, second.Grant().Token, kvs[0].ModRevision)
@@ -334,7 +334,7 @@ func sentTwice(t *testing.T, l *Locker, client *clientv3.Client, copies func() [
 	release(t, first)
 	second := etcdtest.Receive(t, waits)
 	release(t, second)
-	etcdtest.Receive(t, second.position.untilSettled())
+	etcdtest.Receive(t, second.untilSettled())
 	resp, err := pb.NewKVClient(client.ActiveConnection()).Txn(patient(t), copies()[earlier+number])
 	require.NoError(t, err)
 	require.True(t, resp.Succeeded)
@@ -431,7 +431,7 @@ func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 	l, other := lockerOf(t, client, names, etcdtest.Patience), lockerOf(t, etcdserver.Client(t), names, etcdtest.Patience)
 	kept, theirs := hold(t, l, "kept"), hold(t, other, "r")
 	doubt := func(resource string) *position {
-		p := inTurn(t, l, kept.position.session, resource)
+		p := inTurn(t, l, kept.session, resource)
 		lost.Arm()
 		l.sender.put(patient(t), p)
 		lost.Kept(t)
@@ -444,11 +444,11 @@ func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 	allowed <- struct{}{}
 	etcdtest.Receive(t, p.untilSettled())
 	waiting := holding(patient(t), t, l, "r")
-	require.Equal(t, p.key(), string(awaitKeys(t, client, names.Queue("r"), 2)[1].Key), "or this shows nothing")
+	require.Equal(t, p.Key(), string(awaitKeys(t, client, names.Queue("r"), 2)[1].Key), "or this shows nothing")
 	close(allowed)
 	etcdtest.Receive(t, doubt("behind it").untilSettled())
 	release(t, theirs)
-	require.NotZero(t, etcdtest.Receive(t, waiting), "its key was not deleted")
+	require.NotNil(t, etcdtest.Receive(t, waiting), "its key was not deleted")
 }
 
 // A key that could not be deleted stays ahead of the later ones of its queue, and holds no other queue up.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -102,7 +101,7 @@ func (s *sender) giveUp(p *position) (unsent bool) {
 	}
 	if f := p.flight; f != nil {
 		p.flight = nil
-		if f.wanted--; f.wanted == 0 {
+		if f.wanted--; f.wanted == 0 && f.cancel != nil {
 			f.cancel()
 		}
 	}
@@ -217,7 +216,7 @@ func (s *sender) split(f *flight) {
 
 // prepare makes f ready to run. Callers hold mu.
 func (s *sender) prepare(f *flight) *flight {
-	f.sender, f.wanted, f.cancel = s, len(f.puts)+len(f.dels), func() {}
+	f.sender, f.wanted = s, len(f.puts)+len(f.dels)
 	for _, p := range f.puts {
 		p.flight = f
 	}
@@ -230,7 +229,7 @@ func (s *sender) prepare(f *flight) *flight {
 // launch runs f in a goroutine. Callers hold mu.
 func (s *sender) launch(f *flight) {
 	s.prepare(f)
-	s.locker.cluster.Tasks.Start(f.runInBackground)
+	s.locker.cluster.Tasks.Start(f.run)
 }
 
 // flight is a Txn that puts and deletes keys of several positions. Each of them has its own
@@ -244,41 +243,36 @@ type flight struct {
 	counted bool // in sender.busy
 
 	// Guarded by sender.mu.
-	wanted int // how many of its members still wait for the answer
-	cancel context.CancelFunc
+	wanted int                // how many of its members still wait for the answer
+	cancel context.CancelFunc // nil until it runs
 }
 
 // runHere runs f for a call that waits for it, until ctx or the session of its position ends.
 func (f *flight) runHere(ctx context.Context, s *session.Session) {
-	ctx, cancel := context.WithTimeout(ctx, f.sender.locker.cluster.RequestTimeout)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.Context(), cancel)() // mutant: txn-of-a-call-outlasts-its-session
 	f.run(ctx)
-	f.over()
 }
 
-// runInBackground runs f until no call waits for it any more.
-func (f *flight) runInBackground(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, f.sender.locker.cluster.RequestTimeout)
+// run sends the Txn until it has an outcome, or until no call waits for it any more, tells the outcome to
+// the positions, and lets the next Txn go.
+func (f *flight) run(ctx context.Context) {
+	s := f.sender
+	ctx, cancel := context.WithTimeout(ctx, s.locker.cluster.RequestTimeout)
 	defer cancel()
-	f.begin(cancel)
-	f.run(ctx)
-	f.over()
-}
-
-// begin makes cancel end the Txn when no call waits for it any more.
-func (f *flight) begin(cancel context.CancelFunc) {
-	f.sender.mu.Lock()
-	defer f.sender.mu.Unlock()
-	f.cancel = cancel
-	if f.wanted == 0 {
+	s.mu.Lock()
+	if f.cancel = cancel; f.wanted == 0 {
 		cancel()
 	}
-}
-
-// over lets the next Txn go.
-func (f *flight) over() {
-	s := f.sender
+	s.mu.Unlock()
+	if len(f.puts) > 0 {
+		f.commit(ctx)
+	} else if err := s.locker.erase(ctx, deletes(f.dels)...); err != nil { // mutant: release-in-doubt-is-taken-for-done
+		f.fail(err, false)
+	} else {
+		f.deleted()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.counted {
@@ -298,16 +292,10 @@ func (f *flight) forgetPuts() {
 	}
 }
 
-// run sends the Txn until it has an outcome, and tells it to the positions.
-func (f *flight) run(ctx context.Context) {
-	l := f.sender.locker
-	if len(f.puts) == 0 {
-		f.runDels(ctx)
-		return
-	}
+// commit is run for a Txn that puts.
+func (f *flight) commit(ctx context.Context) {
 	txn := func(sent cluster.Mark) (clientv3.Txn, error) { return f.txn(ctx, sent) }
-	never := func(*clientv3.TxnResponse) bool { return false }
-	resp, epoch, certain, err := l.write(ctx, txn, never)
+	resp, epoch, certain, err := f.sender.locker.write(ctx, txn, nil)
 	if err != nil {
 		f.fail(err, certain)
 		return
@@ -315,15 +303,9 @@ func (f *flight) run(ctx context.Context) {
 	f.done(resp, epoch)
 }
 
-// runDels is run without puts.
-func (f *flight) runDels(ctx context.Context) {
-	l := f.sender.locker
-	if err := l.erase(ctx, deletes(f.dels)...); err != nil { // mutant: release-in-doubt-is-taken-for-done
-		f.fail(err, false)
-		return
-	}
+func (f *flight) deleted() {
 	for _, p := range f.dels {
-		p.settle(true)
+		p.settle(removed)
 	}
 }
 
@@ -338,7 +320,7 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 		if err != nil {
 			return nil, err
 		}
-		ops = append(ops, clientv3.OpGet(p.line.follower.Queue(), append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), put)
+		ops = append(ops, clientv3.OpGet(p.line.follower.Queue, append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), put)
 	}
 	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
@@ -359,9 +341,7 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 		p.written(fence.Token(token), epoch, pred)
 		f.sender.locker.discard(p)
 	}
-	for _, p := range f.dels {
-		p.settle(true)
-	}
+	f.deleted()
 }
 
 // unknownPred says that it isn't known which key is directly ahead.
@@ -399,7 +379,7 @@ func (p *position) put(epoch int64) (clientv3.Op, error) {
 		proclaimed = *p.campaign
 	}
 	value, err := p.encode(epoch, proclaimed)
-	return clientv3.OpPut(p.key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
+	return clientv3.OpPut(p.Key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
 }
 
 // mayWrite are the conditions of every Txn of the session that writes lock keys, sent at the
@@ -435,7 +415,7 @@ func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn
 		if err != nil {
 			return nil, 0, cluster.Rejected(err), err
 		}
-		if resp.Succeeded || final(resp) {
+		if resp.Succeeded || final != nil && final(resp) {
 			return resp, sent.Epoch.Number, false, nil
 		}
 		if err := l.cluster.RefreshEpoch(ctx); err != nil {
@@ -455,14 +435,11 @@ func firstOf(queue string) clientv3.Op {
 
 // clear removes what positions of one session have left in etcd.
 func (l *Locker) clear(ctx context.Context, ps []*position) error {
-	switch left, _, _ := ps[0].leftover(); left {
-	case leftDoubt:
-		return l.void(ctx, ps...)
-	case leftUnlessFull:
-		return l.withdraw(ctx, ps...)
-	default:
+	_, left, _ := ps[0].state()
+	if left == leftKey {
 		return l.erase(ctx, deletes(ps)...)
 	}
+	return l.withdraw(ctx, left == leftDoubt, ps...)
 }
 
 // erase runs ops, each of which is a Txn that deletes a key. A Txn within another one costs
@@ -486,7 +463,7 @@ func (l *Locker) erase(ctx context.Context, ops ...clientv3.Op) error {
 func deletes(ps []*position) []clientv3.Op {
 	ops := make([]clientv3.Op, len(ps))
 	for i, p := range ps {
-		ops[i] = deleteCreated(p.key(), int64(p.granted().Token))
+		ops[i] = deleteCreated(p.Key(), int64(p.Grant().Token))
 	}
 	return ops
 }
@@ -498,58 +475,40 @@ func deleteCreated(key string, revision int64) clientv3.Op {
 	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil) // mutant: release-by-name
 }
 
-// byName are the operations that delete the keys of positions, whatever their create
-// revisions, and those that read them.
-func byName(ps []*position) (deletes, gets []clientv3.Op) {
-	for _, p := range ps {
-		deletes, gets = append(deletes, clientv3.OpDelete(p.key())), append(gets, clientv3.OpGet(p.key()))
-	}
-	return deletes, gets
-}
-
-// void makes sure that keys of a session don't exist and never will, when it isn't known
-// whether the Txns that write them have arrived: of the two Txns, the one that etcd applies
-// second sees the effect of the first. A session needs one void key: each void writes it
-// again, and rules out all Txns that were sent before. It lives under the lease of the lock
+// withdraw deletes keys of a session when it isn't known whether the Txns that write them have been applied.
+//
+// If they may still be under way a void makes sure that they never will be: of the two Txns, the
+// one that etcd applies second sees the effect of the first. A session needs one void key: each void
+// writes it again, and rules out all Txns that were sent before. It lives under the lease of the lock
 // keys: when the lease takes it away, no lock key can be written either.
 //
 // When the void arrives late, later positions may have keys of these names. Then another
 // void was written meanwhile, which this one's condition notices. That void rules out the
 // positions' Txns too; keys of theirs that are still there are deleted by create revision.
-func (l *Locker) void(ctx context.Context, ps ...*position) error {
-	s := ps[0].session
-	put := clientv3.OpPut(l.cluster.Keys.Void(s.ID), "", clientv3.WithLease(s.ID))
-	deletes, gets := byName(ps)
-	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).
-		If(l.notVoid(s, l.cluster.Sending())).Then(append(deletes, put)...).Else(gets...)) // mutant: void-leaves-the-key, void-deletes-the-next-key-of-the-name
+//
+// After etcd has answered that it is out of space no Txn is under way, and a void key would need space. But
+// etcd may give this answer after it has written the key.
+func (l *Locker) withdraw(ctx context.Context, void bool, ps ...*position) error {
+	s, condition := ps[0].session, l.cluster.Never()
+	var writes, gets []clientv3.Op
+	for _, p := range ps {
+		writes, gets = append(writes, clientv3.OpDelete(p.Key())), append(gets, clientv3.OpGet(p.Key()))
+	}
+	if void {
+		condition = l.notVoid(s, l.cluster.Sending())                                                    // mutant: void-deletes-the-next-key-of-the-name
+		writes = append(writes, clientv3.OpPut(l.cluster.Keys.Void(s.ID), "", clientv3.WithLease(s.ID))) // mutant: void-leaves-the-key
+	}
+	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).If(condition).Then(writes...).Else(gets...))
 	if err != nil || resp.Succeeded {
 		return err
 	}
-	return l.eraseFound(ctx, resp.Responses)
-}
-
-// withdraw deletes keys after etcd has answered that it is out of space. The Txns that write
-// them can't arrive any more, but etcd may give this answer after it has written the key. A
-// void key would need space.
-func (l *Locker) withdraw(ctx context.Context, ps ...*position) error {
-	// As in cluster.CheckNow: it goes through raft because it could delete.
-	never := clientv3.Compare(clientv3.CreateRevision(ps[0].key()), "<", 0)
-	deletes, gets := byName(ps)
-	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).If(never).Then(deletes...).Else(gets...))
-	if err != nil {
-		return err
-	}
-	return l.eraseFound(ctx, resp.Responses)
-}
-
-// eraseFound deletes keys that an answer shows. They are those of positions that aren't
-// settled: this process makes no other keys of these names before they are.
-func (l *Locker) eraseFound(ctx context.Context, answers []*pb.ResponseOp) error {
-	var ops []clientv3.Op
-	for _, answer := range answers {
+	// What the answer shows are keys of positions that aren't settled: this process makes no other keys of
+	// these names before they are.
+	var found []clientv3.Op
+	for _, answer := range resp.Responses {
 		for _, kv := range answer.GetResponseRange().Kvs {
-			ops = append(ops, deleteCreated(string(kv.Key), kv.CreateRevision))
+			found = append(found, deleteCreated(string(kv.Key), kv.CreateRevision))
 		}
 	}
-	return l.erase(ctx, ops...)
+	return l.erase(ctx, found...)
 }

@@ -66,8 +66,8 @@ func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc 
 type loaded struct {
 	*Locker
 	*txns
-	held  []lease
-	first []<-chan lease // of the Txns under way
+	held  []*position
+	first []<-chan *position // of the Txns under way
 }
 
 // newLoaded holds the resources of held.
@@ -126,22 +126,22 @@ func (ln *loaded) letGo() {
 }
 
 // releasing releases in another goroutine.
-func releasing(ctx context.Context, le lease) <-chan error {
+func releasing(ctx context.Context, le *position) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- le.Release(ctx) }()
 	return done
 }
 
-// acquiring acquires in another goroutine; the zero lease stands for an error.
-func holding(ctx context.Context, t *testing.T, l *Locker, resource string) <-chan lease {
-	done := make(chan lease, 1)
+// acquiring acquires in another goroutine; nil stands for an error.
+func holding(ctx context.Context, t *testing.T, l *Locker, resource string) <-chan *position {
+	done := make(chan *position, 1)
 	go func() {
 		le, err := l.Acquire(ctx, resource)
 		if err != nil {
-			done <- lease{}
+			done <- nil
 			return
 		}
-		done <- le.(lease)
+		done <- le.(*position)
 	}()
 	return done
 }
@@ -149,7 +149,7 @@ func holding(ctx context.Context, t *testing.T, l *Locker, resource string) <-ch
 func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	t.Parallel()
 	ln := newLoaded(t)
-	var waiting []<-chan lease
+	var waiting []<-chan *position
 	const maxPuts = maxKeys / 4
 	for i := range maxPuts {
 		waiting = append(waiting, holding(patient(t), t, ln.Locker, fmt.Sprint("sku/", i)))
@@ -160,13 +160,13 @@ func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	tokens := map[fence.Token]bool{}
 	for _, w := range waiting {
 		le := etcdtest.Receive(t, w)
-		require.NotZero(t, le)
+		require.NotNil(t, le)
 		tokens[le.Grant().Token] = true
 	}
 	require.Len(t, tokens, 1, "one Txn for all that waited")
 	require.Equal(t, 1, ln.reset())
 	for _, w := range ln.first {
-		require.NotZero(t, etcdtest.Receive(t, w))
+		require.NotNil(t, etcdtest.Receive(t, w))
 	}
 	awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Prefix+"/locks/sku", maxPuts)
 }
@@ -196,16 +196,16 @@ func TestSender_CallsThatGiveUpHarmNoOtherOfTheirTxn(t *testing.T) {
 	patientOne := holding(patient(t), t, ln.Locker, "patient")
 	ln.awaitWaiting(t, 3, 0)
 	cancel()
-	require.Zero(t, etcdtest.Receive(t, unsent), "before its Txn was sent")
+	require.Nil(t, etcdtest.Receive(t, unsent), "before its Txn was sent")
 	gone, stays := releasing(ctx, ln.held[0]), releasing(patient(t), ln.held[1])
 	ln.awaitWaiting(t, 2, 2)
 	ln.letGoAndHoldTheNext()
 	ln.awaitSent(t, maxFlights+1)
 	giveUp()
-	require.Zero(t, etcdtest.Receive(t, hasty), "while its Txn is under way")
+	require.Nil(t, etcdtest.Receive(t, hasty), "while its Txn is under way")
 	require.ErrorIs(t, etcdtest.Receive(t, gone), context.Canceled)
 	ln.letGo()
-	require.NotZero(t, etcdtest.Receive(t, patientOne))
+	require.NotNil(t, etcdtest.Receive(t, patientOne))
 	require.NoError(t, etcdtest.Receive(t, stays))
 	for _, resource := range []string{"hasty", "unsent", "gone", "stays"} {
 		awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Queue(resource), 0)
@@ -223,8 +223,8 @@ func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 	ln.deny = "/denied/"
 	ln.txns.mu.Unlock()
 	ln.letGo()
-	require.Zero(t, etcdtest.Receive(t, denied))
-	require.NotZero(t, etcdtest.Receive(t, allowed))
+	require.Nil(t, etcdtest.Receive(t, denied))
+	require.NotNil(t, etcdtest.Receive(t, allowed))
 	require.Nil(t, current(ln.Locker, "denied"), "its place is free")
 }
 
@@ -287,7 +287,7 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	require.NoError(t, err)
 	f := &flight{sender: l.sender, session: l.sessions.Current()}
 	for _, le := range held {
-		f.dels = append(f.dels, le.(lease).position)
+		f.dels = append(f.dels, le.(*position))
 	}
 	for i := range maxPuts {
 		f.puts = append(f.puts, inTurn(t, l, f.session, fmt.Sprint("r/", i)))
@@ -323,7 +323,7 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	l := lockerOf(t, client, space(t), etcdtest.Patience)
 	l.sender.stuckAfter = time.Hour
 	queue := l.cluster.Keys.Queue("r")
-	var waiting []<-chan lease
+	var waiting []<-chan *position
 	for i := range 5 {
 		waiting = append(waiting, holding(patient(t), t, l, "r"))
 		awaitKeys(t, client, queue, i+1)
@@ -390,7 +390,7 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 			}
 			occupy(t, l.sender, maxKeys) // as if nothing were known yet
 			ln := &loaded{Locker: l, txns: x}
-			var waiting []<-chan lease
+			var waiting []<-chan *position
 			for i := range 40 {
 				waiting = append(waiting, holding(patient(t), t, l, fmt.Sprint("new/", i)))
 			}
@@ -405,7 +405,7 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 			l.sender.next()
 			l.sender.mu.Unlock()
 			for _, w := range waiting {
-				require.NotZero(t, etcdtest.Receive(t, w))
+				require.NotNil(t, etcdtest.Receive(t, w))
 			}
 			released.Wait()
 			awaitKeys(t, client, space.Prefix+"/locks/sku", 0)
@@ -445,12 +445,12 @@ func TestSender_TheEndOfTheSessionEndsTheTxnOfACall(t *testing.T) {
 					failed <- held.Release(patient(t))
 					return
 				}
-				p := inTurn(t, l, held.position.session, "r")
+				p := inTurn(t, l, held.session, "r")
 				l.sender.put(patient(t), p)
 				failed <- l.await(patient(t), p)
 			}()
 			etcdtest.Receive(t, came)
-			held.position.session.End(fence.LossClosed)
+			held.session.End(fence.LossClosed)
 			require.Error(t, etcdtest.Receive(t, failed))
 		})
 	}
@@ -466,5 +466,5 @@ func TestSender_AStuckTxnHoldsUpNoOther(t *testing.T) {
 	later := holding(patient(t), t, ln.Locker, "later")
 	ln.awaitSent(t, maxFlights+1)
 	ln.letGo()
-	require.NotZero(t, etcdtest.Receive(t, later))
+	require.NotNil(t, etcdtest.Receive(t, later))
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -42,29 +43,6 @@ func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (
 	return &Inspector{cluster.New(client, cluster.Space{Prefix: prefix}, requestTimeout, slog.New(slog.DiscardHandler))}, nil
 }
 
-// read reads at one revision, within the time for one request.
-func (i *Inspector) read(ctx context.Context, op string, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
-	if i.cluster.Closed() {
-		return nil, i.cluster.Unavailable(op, cluster.ErrClientClosed)
-	}
-	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
-	defer cancel()
-	resp, err := i.cluster.Client.Txn(request).Then(ops...).Commit()
-	return resp, i.failed(ctx, op, err)
-}
-
-// failed returns the error of op after a request under ctx failed with err; nil if err is nil.
-func (i *Inspector) failed(ctx context.Context, op string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return i.cluster.Unanswered(ctx, op)
-	default:
-		return i.cluster.Unavailable(op, err)
-	}
-}
-
 // Epoch is the state of the epoch key, and of the etcd that it is in.
 type Epoch struct {
 	Number      int64  // the epoch of new grants; 1 without a key
@@ -79,7 +57,7 @@ type Epoch struct {
 func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 	const op = "read the epoch"
 	key := i.cluster.Keys.Epoch()
-	resp, err := i.read(ctx, op, clientv3.OpGet(key))
+	resp, err := i.cluster.Read(ctx, op, clientv3.OpGet(key))
 	if err != nil {
 		return Epoch{}, err
 	}
@@ -145,7 +123,7 @@ const readLocks = "read the locks"
 
 func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
 	key := i.cluster.Keys.Epoch()
-	resp, err := i.read(ctx, readLocks, clientv3.OpGet(prefix, clientv3.WithPrefix()), clientv3.OpGet(key))
+	resp, err := i.cluster.Read(ctx, readLocks, clientv3.OpGet(prefix, clientv3.WithPrefix()), clientv3.OpGet(key))
 	if err != nil {
 		return Locks{}, err
 	}
@@ -157,26 +135,39 @@ func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
 	return Locks{Revision: resp.Header.Revision, Epoch: epoch.Number, Queues: queues}, err
 }
 
-// queues arranges keys by resource.
+// queues arranges keys by resource, in the order of the names.
 func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock, error) {
-	left, byName := map[clientv3.LeaseID]time.Duration{}, map[string]*Lock{}
-	for _, kv := range kvs {
-		a, ok := i.acquisition(kv)
-		if !ok {
-			continue
+	left, byName := map[clientv3.LeaseID]time.Duration{}, i.byResource(kvs)
+	locks := make([]Lock, 0, len(byName))
+	for _, resource := range slices.Sorted(maps.Keys(byName)) {
+		queue := byName[resource]
+		for n, a := range queue {
+			if _, known := left[a.lease]; !known { // each is asked for once
+				seconds, err := i.timeToLive(ctx, a.lease)
+				if err != nil {
+					return nil, err
+				}
+				left[a.lease] = time.Duration(max(0, seconds)) * time.Second
+			}
+			queue[n].LeaseLeft = left[a.lease]
 		}
-		var err error
-		if a.LeaseLeft, err = i.leaseLeft(ctx, left, a.lease); err != nil {
-			return nil, err
-		}
-		lock := byName[a.Grant.Resource]
-		if lock == nil {
-			lock = &Lock{Resource: a.Grant.Resource}
-			byName[lock.Resource] = lock
-		}
-		lock.Queue = append(lock.Queue, a)
+		locks = append(locks, Lock{resource, queue})
 	}
-	return inOrder(byName), nil
+	return locks, nil
+}
+
+// byResource are the queues that keys make up, each in its order.
+func (i *Inspector) byResource(kvs []*mvccpb.KeyValue) map[string][]Acquisition {
+	queues := map[string][]Acquisition{}
+	for _, kv := range kvs {
+		if a, ok := i.acquisition(kv); ok {
+			queues[a.Grant.Resource] = append(queues[a.Grant.Resource], a)
+		}
+	}
+	for _, queue := range queues {
+		slices.SortFunc(queue, byToken)
+	}
+	return queues
 }
 
 // acquisition parses a key. It returns false if the key can't be a Locker's.
@@ -194,40 +185,19 @@ func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	return a, true
 }
 
-// leaseLeft asks once for each lease.
-func (i *Inspector) leaseLeft(ctx context.Context, known map[clientv3.LeaseID]time.Duration, id clientv3.LeaseID) (time.Duration, error) {
-	if left, ok := known[id]; ok {
-		return left, nil
-	}
-	seconds, err := i.timeToLive(ctx, id)
-	known[id] = time.Duration(max(0, seconds)) * time.Second
-	return known[id], err
-}
-
 // timeToLive is what a lease has left, in seconds; -1 if it is gone.
 func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (int64, error) {
 	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
 	defer cancel()
 	resp, err := i.cluster.Client.TimeToLive(request, id)
 	if err != nil {
-		return 0, i.failed(ctx, readLocks, err)
+		return 0, i.cluster.Failed(ctx, readLocks, err)
 	}
 	return resp.TTL, nil
 }
 
 // byToken is the order of a queue.
 func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
-
-// inOrder sorts queues by token and resources by name.
-func inOrder(byName map[string]*Lock) []Lock {
-	locks := make([]Lock, 0, len(byName))
-	for _, lock := range byName {
-		slices.SortFunc(lock.Queue, byToken)
-		locks = append(locks, *lock)
-	}
-	slices.SortFunc(locks, func(a, b Lock) int { return cmp.Compare(a.Resource, b.Resource) })
-	return locks
-}
 
 // Eviction is the record of a lock that was taken from its holder.
 type Eviction struct {
@@ -247,14 +217,6 @@ type evictionRecord struct {
 	Reason   string      `json:"reason"`
 	By       string      `json:"by"`
 	At       time.Time   `json:"at"`
-}
-
-func recordOf(e Eviction) evictionRecord {
-	return evictionRecord{e.Grant.Resource, e.Grant.Epoch, e.Grant.Token, e.Grant.Holder, e.Reason, e.By, e.At}
-}
-
-func (r evictionRecord) eviction() Eviction {
-	return Eviction{fence.Grant{Resource: r.Resource, Epoch: r.Epoch, Token: r.Token, Holder: r.Holder}, r.Reason, r.By, r.At}
 }
 
 // evictionKept is how long etcd keeps the record of an eviction.
@@ -309,7 +271,7 @@ func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.T
 // evict deletes the holder's key, if it is the first of its queue still.
 func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Eviction) (evicted bool, err error) {
 	const op = "evict a holder"
-	text, err := json.Marshal(recordOf(record))
+	text, err := json.Marshal(evictionRecord{holder.Grant.Resource, holder.Grant.Epoch, holder.Grant.Token, holder.Grant.Holder, record.Reason, record.By, record.At})
 	if err != nil {
 		return false, err
 	}
@@ -317,7 +279,7 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 	defer cancel()
 	lease, err := i.cluster.Client.Grant(request, int64(evictionKept/time.Second))
 	if err != nil {
-		return false, i.failed(ctx, op, err)
+		return false, i.cluster.Failed(ctx, op, err)
 	}
 	token, queue := int64(holder.Grant.Token), i.cluster.Keys.Queue(holder.Grant.Resource)
 	resp, err := i.cluster.Client.Txn(request).If(
@@ -328,7 +290,7 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 		clientv3.OpPut(i.cluster.Keys.Evicted(holder.Grant.Resource, holder.Grant.Token), string(text), clientv3.WithLease(lease.ID)),
 	).Commit()
 	if err != nil {
-		return false, i.failed(ctx, op, err)
+		return false, i.cluster.Failed(ctx, op, err)
 	}
 	if !resp.Succeeded {
 		_, _ = i.cluster.Client.Revoke(request, lease.ID) // or it runs out
@@ -338,7 +300,7 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 
 // Evictions reads the records of evictions that etcd still keeps, by time.
 func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
-	resp, err := i.read(ctx, "read the evictions", clientv3.OpGet(i.cluster.Keys.Evictions(), clientv3.WithPrefix()))
+	resp, err := i.cluster.Read(ctx, "read the evictions", clientv3.OpGet(i.cluster.Keys.Evictions(), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, err
 	}
@@ -346,7 +308,7 @@ func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		var r evictionRecord
 		if json.Unmarshal(kv.Value, &r) == nil {
-			all = append(all, r.eviction())
+			all = append(all, Eviction{fence.Grant{Resource: r.Resource, Epoch: r.Epoch, Token: r.Token, Holder: r.Holder}, r.Reason, r.By, r.At})
 		}
 	}
 	slices.SortFunc(all, func(a, b Eviction) int { return a.At.Compare(b.At) })

@@ -59,20 +59,16 @@ type queueWatch struct {
 // reread shows how the queues differ from what is known. After the first time it waits for an
 // etcd that is away.
 func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, err error) {
-	resp, err := w.read(ctx, readLocks, clientv3.OpGet(w.cluster.Keys.Locks(), clientv3.WithPrefix()))
+	locks := clientv3.OpGet(w.cluster.Keys.Locks(), clientv3.WithPrefix())
+	resp, err := w.cluster.Read(ctx, readLocks, locks)
 	for n := 0; err != nil; n++ {
 		if first || ctx.Err() != nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
 			return 0, err
 		}
-		cluster.Pause(ctx, n, nil)
-		resp, err = w.read(ctx, readLocks, clientv3.OpGet(w.cluster.Keys.Locks(), clientv3.WithPrefix()))
+		cluster.Pause(ctx, n)
+		resp, err = w.cluster.Read(ctx, readLocks, locks)
 	}
-	now := map[string][]Acquisition{}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		if a, ok := w.acquisition(kv); ok {
-			now[a.Grant.Resource] = append(now[a.Grant.Resource], a)
-		}
-	}
+	now := w.byResource(resp.Responses[0].GetResponseRange().Kvs)
 	for resource := range w.queues {
 		if _, ok := now[resource]; !ok {
 			now[resource] = nil

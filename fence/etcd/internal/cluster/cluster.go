@@ -30,27 +30,24 @@ type Cluster struct {
 	Keys           Space
 	RequestTimeout time.Duration // of each request
 	Logger         *slog.Logger
+	OnWentBack     func() // called whenever an answer shows an older state; set before any request is made
 	Tasks          *Tasks
 
+	*watermark
 	turn       atomic.Uint32 // of the endpoints, see Stream
-	marks      *watermark
-	wentBack   func()
 	rechecking atomic.Bool
 }
 
 // New returns the cluster that client talks to. It makes no request.
 func New(client *clientv3.Client, names Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
 	c := &Cluster{
-		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger,
-		Tasks: newTasks(), marks: newWatermark(names.Epoch()), wentBack: func() {},
+		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger, OnWentBack: func() {},
+		Tasks: &Tasks{}, watermark: newWatermark(names.Epoch()),
 	}
+	c.Tasks.ctx, c.Tasks.cancel = context.WithCancel(context.Background())
 	c.turn.Store(rand.Uint32() >> 1)
 	return c
 }
-
-// OnWentBack sets the function to call whenever an answer shows an older state. Call it
-// before any request is made.
-func (c *Cluster) OnWentBack(f func()) { c.wentBack = f }
 
 // ErrClientClosed: the caller closed the client that it gave to NewLocker. No request is
 // made then: the client would retry each for seconds.
@@ -84,20 +81,22 @@ func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnRe
 	return resp, nil
 }
 
-// Sending returns what has been seen so far. Take it before a request is sent, for Check.
-func (c *Cluster) Sending() Mark { return c.marks.sending() }
+// Read reads at one revision, within the time for one request. Its errors are those of Failed.
+func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	if c.Closed() {
+		return nil, c.Unavailable(op, ErrClientClosed)
+	}
+	request, cancel := context.WithTimeout(ctx, c.RequestTimeout)
+	defer cancel()
+	resp, err := c.Client.Txn(request).Then(ops...).Commit()
+	return resp, c.Failed(ctx, op, err)
+}
 
 // Check compares the header of an answer with the mark taken before its request. It
 // returns a *WentBackError if the answer is from an older state, and from then on
 // for every answer until Recover has found that the epoch was raised.
 func (c *Cluster) Check(sent Mark, h *pb.ResponseHeader) error {
-	return c.report(c.marks.check(sent, h))
-}
-
-// SawEpoch takes the epoch that an answer to a request sent at the mark showed. Its
-// error is that of Check.
-func (c *Cluster) SawEpoch(sent Mark, e Epoch) error {
-	return c.report(c.marks.sawEpoch(sent, e))
+	return c.report(c.check(sent, h))
 }
 
 // report acts on an error of the watermark: a restored etcd may grant held locks to other
@@ -105,14 +104,10 @@ func (c *Cluster) SawEpoch(sent Mark, e Epoch) error {
 func (c *Cluster) report(err error) error {
 	if err != nil {
 		c.Logger.Error("etcd went back to an older state; no locks are granted", "error", err)
-		c.wentBack()
+		c.OnWentBack()
 	}
 	return err
 }
-
-// WentBack returns the error of Check; nil if etcd has not gone back, or if the epoch was
-// raised since.
-func (c *Cluster) WentBack() error { return c.marks.wentBack() }
 
 // Recover reads the epoch after etcd went back, and goes on if it was raised.
 func (c *Cluster) Recover(ctx context.Context) error {
@@ -127,20 +122,25 @@ func (c *Cluster) Recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.marks.restart(e)
+	return c.restart(e)
 }
 
-// RefreshEpoch reads the epoch, for the acquisitions to come. It goes through raft, as
-// CheckNow does, so that what it reads can't be older than what was seen before.
+// RefreshEpoch reads the epoch, for the acquisitions to come.
 func (c *Cluster) RefreshEpoch(ctx context.Context) error {
+	// The delete is allowed to every locker, and when etcd is out of space.
 	return c.readEpoch(ctx, clientv3.OpDelete(c.Keys.Void(clientv3.NoLease)))
+}
+
+// Never is the condition of a Txn that must go through raft, so that its answer can't be older than
+// what was seen before: it could write, but never does.
+func (c *Cluster) Never() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(c.Keys.Void(clientv3.NoLease)), "<", 0)
 }
 
 // readEpoch reads the epoch, in a Txn that would run ops but never does.
 func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
-	never := clientv3.Compare(clientv3.CreateRevision(c.Keys.Void(clientv3.NoLease)), "<", 0)
 	sent := c.Sending()
-	resp, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(ops...).Else(clientv3.OpGet(c.Keys.Epoch())))
+	resp, err := c.Commit(ctx, c.Client.Txn(ctx).If(c.Never()).Then(ops...).Else(clientv3.OpGet(c.Keys.Epoch())))
 	if err != nil {
 		return err
 	}
@@ -148,12 +148,11 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	if err != nil {
 		return err
 	}
-	return c.SawEpoch(sent, e)
+	return c.report(c.sawEpoch(sent, e))
 }
 
-// Probe asks whether etcd would take an acquisition. Its Txn needs the rights and the space
-// of one, and goes through raft, because it could write; it never does. The epoch is
-// read as an acquisition reads it.
+// Probe asks whether etcd would take an acquisition. Its Txn, which never writes, needs the rights
+// and the space of one.
 func (c *Cluster) Probe(ctx context.Context) error {
 	if err := c.Recover(ctx); err != nil {
 		return err
@@ -176,7 +175,7 @@ func (c *Cluster) Recheck() {
 	c.Tasks.Start(func(ctx context.Context) {
 		defer c.rechecking.Store(false)
 		for n := 0; ctx.Err() == nil && !c.CheckNow(ctx); n++ {
-			Pause(ctx, n, nil)
+			Pause(ctx, n)
 		}
 	})
 }
@@ -185,13 +184,8 @@ func (c *Cluster) Recheck() {
 func (c *Cluster) CheckNow(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout)
 	defer cancel()
-	// The Txn goes through raft because it could write. Its delete, which never runs, is
-	// allowed when etcd is out of space, and to every locker.
-	key := c.Keys.Void(clientv3.NoLease)
-	never := clientv3.Compare(clientv3.CreateRevision(key), "<", 0)
-	_, err := c.Commit(ctx, c.Client.Txn(ctx).If(never).Then(clientv3.OpDelete(key)))
-	back := new(WentBackError)
-	return err == nil || errors.As(err, &back) || errors.Is(err, ErrClientClosed)
+	err := c.RefreshEpoch(ctx)
+	return err == nil || errors.As(err, new(reasoned)) || errors.Is(err, ErrClientClosed)
 }
 
 // Tasks runs functions in the background, until Stop. Its methods may be called from
@@ -203,13 +197,6 @@ type Tasks struct {
 	mu      sync.Mutex
 	stopped bool
 	running sync.WaitGroup
-}
-
-// newTasks returns Tasks that run nothing yet.
-func newTasks() *Tasks {
-	t := &Tasks{}
-	t.ctx, t.cancel = context.WithCancel(context.Background())
-	return t
 }
 
 // Start runs f in a goroutine, with a context that Stop ends; not after Stop.
@@ -231,16 +218,12 @@ func (t *Tasks) Stop() {
 }
 
 // Pause waits before the n-th repetition, from 0: longer each time, up to two seconds, and
-// at random so that many callers don't retry at once. It returns early when ctx or over
-// ends.
-func Pause(ctx context.Context, n int, over <-chan struct{}) {
+// at random so that many callers don't retry at once. It returns early when ctx ends.
+func Pause(ctx context.Context, n int) {
 	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
-	timer := time.NewTimer(longest/2 + rand.N(longest/2))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(longest/2 + rand.N(longest/2)):
 	case <-ctx.Done():
-	case <-over:
 	}
 }
 

@@ -22,8 +22,8 @@ type Epoch struct {
 // FirstEpoch is the epoch of a cluster without an epoch key.
 var FirstEpoch = Epoch{Number: 1}
 
-// ParseEpoch reads what a Get of the epoch key found. Each number has one text, so that
-// equal texts are equal numbers.
+// ParseEpoch reads what a Get of the epoch key found: a decimal number without sign, spaces or
+// leading zeros. Each number has one text, so that equal texts are equal numbers.
 func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	if len(kvs) == 0 {
 		return FirstEpoch, nil
@@ -31,7 +31,7 @@ func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	text := string(kvs[0].Value)
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 1 || n > fence.MaxEpoch || strconv.FormatInt(n, 10) != text {
-		return Epoch{}, &EpochError{Key: key, Value: text}
+		return Epoch{}, Because(fence.InvalidEpoch, "etcd: epoch key %s holds %q; want a decimal number from 1 to %d", key, text, fence.MaxEpoch)
 	}
 	return Epoch{Number: n, Text: text, Revision: kvs[0].ModRevision}, nil
 }
@@ -43,20 +43,6 @@ func (e Epoch) Unchanged(key string) clientv3.Cmp {
 	}
 	return clientv3.Compare(clientv3.Value(key), "=", e.Text)
 }
-
-// EpochError says that the epoch key doesn't hold a decimal number from 1 to fence.MaxEpoch
-// without sign, spaces or leading zeros.
-type EpochError struct {
-	Key   string
-	Value string
-}
-
-func (e *EpochError) Error() string {
-	return fmt.Sprintf("etcd: epoch key %s holds %q; want a decimal number from 1 to %d", e.Key, e.Value, fence.MaxEpoch)
-}
-
-// UnavailableReason says what has to be fixed.
-func (e *EpochError) UnavailableReason() fence.UnavailableReason { return fence.InvalidEpoch }
 
 // Mark is the newest state of etcd that was seen at one time.
 type Mark struct {
@@ -87,8 +73,8 @@ func newWatermark(epochKey string) *watermark {
 	return &watermark{epochKey: epochKey, high: Mark{Epoch: FirstEpoch}}
 }
 
-// sending returns what has been seen so far, to be kept with a request.
-func (w *watermark) sending() Mark {
+// Sending returns what has been seen so far. Take it before a request is sent, for check.
+func (w *watermark) Sending() Mark {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.high
@@ -146,8 +132,9 @@ func (w *watermark) err() error {
 	return w.fault
 }
 
-// wentBack returns the fault, nil if there is none.
-func (w *watermark) wentBack() error {
+// WentBack returns the error of check; nil if etcd has not gone back, or if the epoch was
+// raised since.
+func (w *watermark) WentBack() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,16 +52,7 @@ func EndOf(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// Errors that say what is wrong with etcd; each message goes on with the remedy.
-var (
-	errNoSpace         = errors.New("etcd: out of space")
-	errTooBig          = errors.New("etcd: the server's limits are too low")
-	errPermission      = errors.New("etcd: permission denied")
-	errUnauthenticated = errors.New("etcd: not authenticated")
-	errNoAnswer        = errors.New("etcd: no answer")
-)
-
-// unauthenticated are the errors of etcd that mean errUnauthenticated.
+// unauthenticated are the errors of etcd that mean that the client is not authenticated.
 var unauthenticated = []error{
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision,
 }
@@ -75,28 +67,45 @@ func (c *Cluster) Diagnose(op string, err error) error {
 	return &fence.UnavailableError{Op: op, Reason: reason, Err: text}
 }
 
+// reasoned is an error that knows its reason.
+type reasoned interface {
+	UnavailableReason() fence.UnavailableReason
+}
+
+// because is an error with a reason.
+type because struct {
+	error
+	reason fence.UnavailableReason
+}
+
+// Because is an error with this text, of which Diagnose takes the reason.
+func Because(reason fence.UnavailableReason, text string, args ...any) error {
+	return because{fmt.Errorf(text, args...), reason}
+}
+
+// UnavailableReason says what has to be fixed.
+func (e because) UnavailableReason() fence.UnavailableReason { return e.reason }
+
 func (c *Cluster) diagnose(err error) (fence.UnavailableReason, error) {
-	var known interface {
-		UnavailableReason() fence.UnavailableReason
-	}
+	var known reasoned
 	switch {
 	case errors.As(err, &known):
 		return known.UnavailableReason(), err
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fence.NoSpace, fmt.Errorf("%w: nothing can be acquired, what is held stays held: "+
-			"compact and defragment etcd, then run etcdctl alarm disarm: %w", errNoSpace, err)
+		return fence.NoSpace, fmt.Errorf("etcd: out of space: nothing can be acquired, what is held stays held: "+
+			"compact and defragment etcd, then run etcdctl alarm disarm: %w", err)
 	case TooBig(err):
-		return fence.Limited, fmt.Errorf("%w: one lock needs 3 for --max-txn-ops (128 by default), and --max-request-bytes for its key, "+
-			"its holder and the value that it proclaims: %w", errTooBig, err)
+		return fence.Limited, fmt.Errorf("etcd: the server's limits are too low: one lock needs 3 for --max-txn-ops (128 by default), and --max-request-bytes for its key, "+
+			"its holder and the value that it proclaims: %w", err)
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return fence.Denied, fmt.Errorf("%w: the role of the client's user needs %s: %w", errPermission, c.rights(), err)
+		return fence.Denied, fmt.Errorf("etcd: permission denied: the role of the client's user needs %s: %w", c.rights(), err)
 	case isAny(err, unauthenticated):
-		return fence.Denied, fmt.Errorf("%w: give clientv3.Config the Username and Password of an etcd user, "+
-			"or a TLS certificate whose common name is one: %w", errUnauthenticated, err)
+		return fence.Denied, fmt.Errorf("etcd: not authenticated: give clientv3.Config the Username and Password of an etcd user, "+
+			"or a TLS certificate whose common name is one: %w", err)
 	case errors.Is(err, context.DeadlineExceeded): // of one request, not of the caller's ctx
-		return fence.Unreachable, fmt.Errorf("%w from %s; %s", errNoAnswer, c.endpoints(), checkMembers)
+		return fence.Unreachable, fmt.Errorf("etcd: no answer from %s; %s", c.endpoints(), checkMembers)
 	case codeOf(err) == codes.Unavailable:
-		return fence.Unreachable, fmt.Errorf("%w from a majority of the members behind %s: %w; %s", errNoAnswer, c.endpoints(), plainError{err}, checkMembers)
+		return fence.Unreachable, fmt.Errorf("etcd: no answer from a majority of the members behind %s: %w; %s", c.endpoints(), plainError{err}, checkMembers)
 	}
 	return "", err
 }
@@ -114,12 +123,7 @@ func (c *Cluster) rights() string {
 }
 
 func isAny(err error, targets []error) bool {
-	for _, target := range targets {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // codeOf is the gRPC code of an error of etcd's client.
@@ -161,6 +165,17 @@ func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
 	return conn, done, nil
 }
 
+// Failed is the error of op, of which a request failed with err; nil if err is.
+func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return c.Unanswered(ctx, op)
+	}
+	return c.Unavailable(op, err)
+}
+
 // Unavailable is Diagnose; for a timeout it also asks the connection why there was no
 // answer.
 func (c *Cluster) Unavailable(op string, err error) error {
@@ -177,13 +192,18 @@ func (c *Cluster) Unavailable(op string, err error) error {
 // endpoints, and the reason as far as it is known: the client's own errors say only that
 // time ran out. The limit is left out if the connection has failed.
 func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
-	why, failed := c.connection()
-	if failed {
-		limit = ""
-	} else {
-		limit = " " + limit
+	conn := c.Client.ActiveConnection()
+	why, limit := stateText(conn.GetState()), " "+limit
+	if conn.GetState() == connectivity.TransientFailure {
+		// gRPC fails this at once with the last connection error, which it
+		// shows in no other way. Any request does.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
+			why, limit = plain(status.Convert(err).Message()), ""
+		}
 	}
-	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("%w%s from %s: %s; %s", errNoAnswer, limit, c.endpoints(), why, checkMembers)}
+	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("etcd: no answer%s from %s: %s; %s", limit, c.endpoints(), why, checkMembers)}
 }
 
 // Unanswered is the error of op, such as "acquire sku/42", when ctx ended while etcd had
@@ -198,24 +218,8 @@ func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	return &fence.UnavailableError{
 		Op:     op,
 		Reason: fence.Unreachable,
-		Err:    fmt.Errorf("%w yet from %s: %s; %s: %w", errNoAnswer, c.endpoints(), stateText(c.Client.ActiveConnection().GetState()), checkMembers, end),
+		Err:    fmt.Errorf("etcd: no answer yet from %s: %s; %s: %w", c.endpoints(), stateText(c.Client.ActiveConnection().GetState()), checkMembers, end),
 	}
-}
-
-// connection returns the state of the connection to etcd, or why it failed.
-func (c *Cluster) connection() (state string, failed bool) {
-	conn := c.Client.ActiveConnection()
-	now := conn.GetState()
-	if now == connectivity.TransientFailure {
-		// gRPC fails this at once with the last connection error, which it
-		// shows in no other way. Any request does.
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
-			return plain(status.Convert(err).Message()), true
-		}
-	}
-	return stateText(now), false
 }
 
 // checkMembers is what to do when there is no answer.

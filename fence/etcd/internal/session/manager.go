@@ -20,7 +20,8 @@ import (
 // from several goroutines.
 type Manager struct {
 	cluster *cluster.Cluster
-	cfg     Config
+	ttl     time.Duration
+	onEnd   func(*Session, fence.LossReason)
 	leases  *leases
 
 	mu       sync.Mutex
@@ -37,10 +38,11 @@ type starting struct {
 	err     error
 }
 
-// NewManager returns a Manager without a session. It makes no request.
-func NewManager(c *cluster.Cluster, cfg Config) *Manager {
-	m := &Manager{cluster: c, cfg: cfg, leases: newLeases(c), leased: map[*Session]bool{}}
-	c.OnWentBack(m.wentBack)
+// NewManager returns a Manager of sessions that ask for ttl. It makes no request. onEnd is told of the end of
+// each session, before its lease is revoked.
+func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fence.LossReason)) *Manager {
+	m := &Manager{cluster: c, ttl: ttl, onEnd: onEnd, leases: &leases{cluster: c}, leased: map[*Session]bool{}}
+	c.OnWentBack = m.wentBack
 	return m
 }
 
@@ -79,9 +81,13 @@ func (m *Manager) Live(ctx context.Context) (*Session, error) {
 }
 
 func (m *Manager) start(ctx context.Context, st *starting) {
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.cluster.RequestTimeout)
 	defer cancel()
-	s, err := m.fresh(ctx)
+	err := m.cluster.Recover(ctx)
+	var s *Session
+	if err == nil {
+		s, err = Start(ctx, m.leases, m.ttl, m.cluster.RequestTimeout, m.ended)
+	}
 	m.mu.Lock()
 	late := m.closed && err == nil // Close may not have waited for it
 	if late {
@@ -104,13 +110,6 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 	}
 }
 
-func (m *Manager) fresh(ctx context.Context) (*Session, error) {
-	if err := m.cluster.Recover(ctx); err != nil {
-		return nil, err
-	}
-	return Start(ctx, m.leases, m.cfg, m.ended)
-}
-
 // wentBack ends the session: a restored etcd may grant its locks to other holders, with the
 // same tokens.
 func (m *Manager) wentBack() {
@@ -121,8 +120,12 @@ func (m *Manager) wentBack() {
 
 // ended revokes the lease in the background, so that its keys are deleted at once. If etcd
 // can't be reached they are deleted when the lease expires.
-func (m *Manager) ended(s *Session) {
-	if m.isClosed() {
+func (m *Manager) ended(s *Session, reason fence.LossReason) {
+	m.onEnd(s, reason) // mutant: lost-lease-is-not-reported
+	m.mu.Lock()
+	closed := m.closed
+	m.mu.Unlock()
+	if closed {
 		return // Close revokes it
 	}
 	m.cluster.Tasks.Start(func(tasks context.Context) {
@@ -147,7 +150,7 @@ func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 		if m.cluster.Closed() {
 			return cluster.ErrClientClosed
 		}
-		try, cancel := context.WithTimeout(ctx, m.cfg.RequestTimeout)
+		try, cancel := context.WithTimeout(ctx, m.cluster.RequestTimeout)
 		_, err := m.cluster.Client.Revoke(try, id)
 		cancel()
 		if err == nil || errors.Is(err, cluster.ErrLeaseGone) {
@@ -156,7 +159,7 @@ func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 		if ctx.Err() != nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
 			return err
 		}
-		cluster.Pause(ctx, n, nil)
+		cluster.Pause(ctx, n)
 	}
 }
 
@@ -179,13 +182,7 @@ func (m *Manager) Close(ctx context.Context) error {
 }
 
 // CloseStream ends the stream of renewals, when nothing is renewed any more.
-func (m *Manager) CloseStream() { m.leases.renewals.close() }
-
-func (m *Manager) isClosed() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.closed
-}
+func (m *Manager) CloseStream() { m.leases.close() }
 
 func (m *Manager) endAll(ctx context.Context) error {
 	m.mu.Lock()
@@ -213,39 +210,4 @@ func (m *Manager) endAll(ctx context.Context) error {
 		return late
 	}
 	return m.cluster.Diagnose("close", failed)
-}
-
-// leases is the LeaseService of an etcd client. It renews through the raw
-// protocol: the client's own KeepAliveOnce retries without a pause while etcd can't
-// be reached.
-type leases struct {
-	cluster  *cluster.Cluster
-	renewals *renewals
-}
-
-func newLeases(c *cluster.Cluster) *leases {
-	return &leases{cluster: c, renewals: &renewals{cluster: c}}
-}
-
-func (l *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error) {
-	sent := l.cluster.Sending()
-	resp, err := l.cluster.Client.Grant(ctx, int64(ttl/time.Second))
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := l.cluster.Check(sent, resp.ResponseHeader); err != nil {
-		return 0, 0, err
-	}
-	return resp.ID, time.Duration(resp.TTL) * time.Second, nil
-}
-
-func (l *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
-	ttl, err := l.renewals.renew(ctx, id)
-	switch {
-	case err != nil:
-		return 0, err
-	case ttl <= 0:
-		return 0, cluster.ErrLeaseGone
-	}
-	return time.Duration(ttl) * time.Second, nil
 }

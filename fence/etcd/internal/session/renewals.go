@@ -12,10 +12,11 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// renewals renews leases over one stream, opened when it is needed and kept: the
-// client authenticates for each stream that it opens, and etcd checks a password
-// slowly, on purpose.
-type renewals struct {
+// leases is the LeaseService of an etcd client. It renews through the raw protocol, because the client's own
+// KeepAliveOnce retries without a pause while etcd can't be reached. The stream is opened when it
+// is needed and kept: the client authenticates for each stream that it opens, and etcd checks a
+// password slowly, on purpose.
+type leases struct {
 	cluster *cluster.Cluster
 
 	mu     sync.Mutex // one renewal at a time
@@ -23,45 +24,71 @@ type renewals struct {
 	failed bool // the last renewal did
 }
 
-// renew renews a lease once, and returns the time to live in seconds, 0 if there is no such
-// lease. If the kept stream has died, or its token has expired, a new one is opened at
-// once. A member that has fallen silent returns no error: so another stream is opened
+func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error) {
+	sent := r.cluster.Sending()
+	resp, err := r.cluster.Client.Grant(ctx, int64(ttl/time.Second))
+	if err != nil {
+		return 0, 0, err
+	}
+	return resp.ID, time.Duration(resp.TTL) * time.Second, r.cluster.Check(sent, resp.ResponseHeader)
+}
+
+// KeepAlive renews a lease once. If the kept stream has died, or its token has expired, a new one is
+// opened at once. A member that has fallen silent returns no error: so another stream is opened
 // beside it, to the next member.
-func (r *renewals) renew(ctx context.Context, id clientv3.LeaseID) (ttl int64, err error) {
+func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer func() { r.failed = err != nil }()
 	kept := r.kept
 	r.kept = nil
-	t := &renewal{id: id, answers: make(chan renewalAnswer)}
 	another := time.NewTicker(perStream(ctx))
 	defer another.Stop()
 	// Streams that haven't answered end here: a late answer must not be taken for that of a
 	// later renewal (F3).
-	defer t.running.Wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if kept == nil {
-		t.try(ctx, r.newStream(r.failed))
-	} else {
-		t.try(ctx, kept)
+	answers, pending := make(chan renewalAnswer), 0
+	try := func(s *renewalStream) {
+		pending++
+		running.Go(func() {
+			ttl, err := s.renew(ctx, id)
+			if err != nil {
+				s.cancel()
+			}
+			select {
+			case answers <- renewalAnswer{s, ttl, err}:
+			case <-ctx.Done():
+				s.cancel()
+			}
+		})
 	}
+	if kept == nil {
+		kept = r.newStream(r.failed)
+	}
+	fresh := kept.stream == nil
+	r.failed = true
+	try(kept)
 	for {
 		select {
-		case a := <-t.answers:
-			t.pending--
+		case a := <-answers:
+			pending--
 			switch {
 			case a.err == nil:
-				r.kept = a.stream
-				return a.ttl, nil
-			case t.pending > 0:
-			case a.stream == kept:
-				t.try(ctx, r.newStream(false))
+				r.kept, r.failed = a.stream, false
+				if a.ttl <= 0 {
+					return 0, cluster.ErrLeaseGone
+				}
+				return time.Duration(a.ttl) * time.Second, nil
+			case pending > 0:
+			case a.stream == kept && !fresh:
+				try(r.newStream(false))
 			default:
 				return 0, rpctypes.Error(a.err)
 			}
 		case <-another.C:
-			t.try(ctx, r.newStream(true))
+			try(r.newStream(true))
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
@@ -79,7 +106,7 @@ func perStream(ctx context.Context) time.Duration {
 }
 
 // close ends the stream. Call it after the last renewal.
-func (r *renewals) close() {
+func (r *leases) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.kept != nil {
@@ -88,34 +115,10 @@ func (r *renewals) close() {
 	}
 }
 
-// renewal is one renewal, on one stream or several.
-type renewal struct {
-	id      clientv3.LeaseID
-	answers chan renewalAnswer
-	pending int // tries that have not answered
-	running sync.WaitGroup
-}
-
 type renewalAnswer struct {
 	stream *renewalStream
 	ttl    int64
 	err    error
-}
-
-// try sends the renewal over s, and ends s unless a successful answer is used.
-func (t *renewal) try(ctx context.Context, s *renewalStream) {
-	t.pending++
-	t.running.Go(func() {
-		ttl, err := s.renew(ctx, t.id)
-		if err != nil {
-			s.cancel()
-		}
-		select {
-		case t.answers <- renewalAnswer{s, ttl, err}:
-		case <-ctx.Done():
-			s.cancel()
-		}
-	})
 }
 
 // renewalStream is a stream that its first renewal opens. When the ctx of a renewal ends
@@ -128,7 +131,7 @@ type renewalStream struct {
 }
 
 // newStream returns a stream; again is as for cluster.Stream.
-func (r *renewals) newStream(again bool) *renewalStream {
+func (r *leases) newStream(again bool) *renewalStream {
 	s := &renewalStream{}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.open = func() (pb.Lease_LeaseKeepAliveClient, error) {

@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/netfault"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 func newTestManager(t testing.TB, endpoint string, opts ...grpc.DialOption) *Manager {
 	t.Helper()
 	c := cluster.New(etcdtest.Dial(t, endpoint, opts...), cluster.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
-	m := NewManager(c, Config{TTL: 30 * time.Second, RequestTimeout: 20 * time.Second})
+	m := NewManager(c, 30*time.Second, func(*Session, fence.LossReason) {})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -126,12 +127,12 @@ func TestRenewals_ASilentStreamIsOvertakenByAnother(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.leases.KeepAlive(etcdtest.Patient(t), s.ID)
 	require.NoError(t, err)
-	kept := m.leases.renewals.kept
+	kept := m.leases.kept
 	silent.Store(true)
 	ctx, cancel := context.WithTimeout(etcdtest.Patient(t), 20*time.Second)
 	defer cancel()
 	_, err = m.leases.KeepAlive(ctx, s.ID)
 	require.NoError(t, err)
-	require.NotSame(t, kept, m.leases.renewals.kept)
+	require.NotSame(t, kept, m.leases.kept)
 	require.Error(t, kept.ctx.Err())
 }

@@ -5,8 +5,6 @@ package session
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,12 +13,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
-
-// Config says how long a session lives, and how long one renewal may take.
-type Config struct {
-	TTL            time.Duration
-	RequestTimeout time.Duration
-}
 
 // LeaseService is what a session needs of etcd.
 type LeaseService interface {
@@ -31,22 +23,16 @@ type LeaseService interface {
 	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
 }
 
-// Dependent is a key, with its acquisition, under a session's lease.
-type Dependent interface {
-	// SessionEnded is called at most once, when the lease can't be relied upon any more.
-	SessionEnded(fence.LossReason)
-}
-
 // Session is one lease in etcd and the time until which it can be relied upon. All keys of
 // a Locker live under it: one renewal keeps them all.
 type Session struct {
 	ID clientv3.LeaseID
 
-	service LeaseService
-	config  Config
-	ctx     context.Context // ends with the session
-	cancel  context.CancelFunc
-	onEnd   func(*Session)
+	service        LeaseService
+	requestTimeout time.Duration
+	ctx            context.Context // ends with the session
+	cancel         context.CancelFunc
+	onEnd          func(*Session, fence.LossReason)
 
 	mu           sync.Mutex
 	ttl          time.Duration // as granted last
@@ -57,25 +43,21 @@ type Session struct {
 	due          time.Time     // when Run acts next
 	paused       time.Duration // by how much it has missed that since the last renewal
 	ended        bool
-	dependents   map[Dependent]struct{} // that need the lease
-	abandoned    map[Dependent]struct{} // that no longer do, though their keys may still be there
-	afterRenewal []func()               // see RenewNow
+	needed       int      // by how many acquisitions
+	afterRenewal []func() // see RenewNow
 
 	wake chan struct{} // holds one signal for Run to renew now
 }
 
-// Start asks for a lease. The session ends by itself at its deadline; Run renews it. onEnd
-// is called once, after SessionEnded of all dependents.
-func Start(ctx context.Context, service LeaseService, cfg Config, onEnd func(*Session)) (*Session, error) {
+// Start asks for a lease. The session ends by itself at its deadline; Run renews it, and gives each
+// renewal no more than requestTimeout. onEnd is called once, when the lease can't be relied upon any more.
+func Start(ctx context.Context, service LeaseService, ttl, requestTimeout time.Duration, onEnd func(*Session, fence.LossReason)) (*Session, error) {
 	sent := time.Now()
-	id, ttl, err := service.Grant(ctx, cfg.TTL)
+	id, ttl, err := service.Grant(ctx, ttl)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{
-		ID: id, service: service, config: cfg,
-		onEnd: onEnd, dependents: map[Dependent]struct{}{}, abandoned: map[Dependent]struct{}{}, wake: make(chan struct{}, 1),
-	}
+	s := &Session{ID: id, service: service, requestTimeout: requestTimeout, onEnd: onEnd, wake: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	s.timer = time.AfterFunc(ttl, s.expire)
@@ -210,7 +192,7 @@ func (s *Session) renew() bool {
 		s.End(fence.LossDeadline)
 		return false
 	}
-	limit := min(s.config.RequestTimeout, s.GrantedTTL()/3, left)
+	limit := min(s.requestTimeout, s.GrantedTTL()/3, left)
 	ctx, cancel := context.WithTimeout(s.ctx, s.next(limit))
 	defer cancel()
 	sent := time.Now()
@@ -244,41 +226,27 @@ func (s *Session) LastFailure() error {
 	return s.failure
 }
 
-// Attach registers d under the session; false if the session is over.
-func (s *Session) Attach(d Dependent) bool {
+// Need says that one more acquisition needs the lease; false if the session is over.
+func (s *Session) Need() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || !time.Now().Before(s.deadline) {
-		return false
-	}
-	s.dependents[d] = struct{}{}
-	return true
+	s.needed++
+	return !s.ended && time.Now().Before(s.deadline)
 }
 
-// Abandon says that d no longer needs the lease, though its key may still be there.
-func (s *Session) Abandon(d Dependent) {
+// Unneed says that one of them needs it no longer, though its key may still be there.
+func (s *Session) Unneed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.dependents[d]; ok {
-		delete(s.dependents, d)
-		s.abandoned[d] = struct{}{}
-	}
+	s.needed--
 }
 
-// Detach removes d: its key is gone.
-func (s *Session) Detach(d Dependent) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.dependents, d)
-	delete(s.abandoned, d)
-}
-
-// EndIfUnneeded ends the session if no dependent needs its lease.
+// EndIfUnneeded ends the session if no acquisition needs its lease.
 func (s *Session) EndIfUnneeded() {
-	s.endIf(fence.LossExpired, func() bool { return len(s.dependents) == 0 })
+	s.endIf(fence.LossExpired, func() bool { return s.needed == 0 })
 }
 
-// End ends the session and calls SessionEnded of all dependents. Later calls are no-ops.
+// End ends the session. Later calls are no-ops.
 func (s *Session) End(reason fence.LossReason) {
 	s.endIf(reason, func() bool { return true })
 }
@@ -292,15 +260,9 @@ func (s *Session) endIf(reason fence.LossReason, condition func() bool) {
 	s.ended = true
 	s.paused = max(s.paused, time.Since(s.due))
 	s.timer.Stop()
-	dependents := slices.AppendSeq(slices.Collect(maps.Keys(s.dependents)), maps.Keys(s.abandoned))
-	clear(s.dependents)
-	clear(s.abandoned)
 	s.cancel()
 	s.mu.Unlock()
-	for _, d := range dependents {
-		d.SessionEnded(reason) // mutant: lost-lease-is-not-reported
-	}
-	s.onEnd(s)
+	s.onEnd(s, reason)
 }
 
 // Context ends with the session.

@@ -32,30 +32,24 @@ func (f *fakeLeases) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (time.Du
 	return f.keepAlive(ctx)
 }
 
-// fakeDependent records when and why it was lost.
-type fakeDependent struct {
+// end is when and why a session ended.
+type end struct {
 	at     time.Time
 	reason fence.LossReason
 }
-
-func (f *fakeDependent) SessionEnded(r fence.LossReason) { f.at, f.reason = time.Now(), r }
 
 func unreachable(ctx context.Context) (time.Duration, error) {
 	<-ctx.Done()
 	return 0, ctx.Err()
 }
 
-func startFake(t *testing.T, f *fakeLeases, cfg Config) (*Session, *fakeDependent) {
+func startFake(t *testing.T, f *fakeLeases) (*Session, *end) {
 	t.Helper()
-	if cfg.RequestTimeout == 0 {
-		cfg.RequestTimeout = 5 * time.Second
-	}
-	s, err := Start(t.Context(), f, cfg, func(*Session) {})
+	e := &end{}
+	s, err := Start(t.Context(), f, f.granted, 5*time.Second, func(_ *Session, reason fence.LossReason) { *e = end{time.Now(), reason} })
 	require.NoError(t, err)
-	dependent := &fakeDependent{}
-	require.True(t, s.Attach(dependent))
 	go s.Run()
-	return s, dependent
+	return s, e
 }
 
 func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent(t *testing.T) {
@@ -71,14 +65,14 @@ func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent(t *testing.T) {
 			time.Sleep(time.Second) // the answer travels
 			return 10 * time.Second, nil
 		}
-		s, dependent := startFake(t, f, Config{TTL: 10 * time.Second})
+		s, ended := startFake(t, f)
 		require.Equal(t, 7*time.Second, s.Remaining(), "counted from when the lease was asked for, not from the answer")
 		<-s.ctx.Done()
 		synctest.Wait()
 		require.Equal(t, began.Add(10*time.Second/3), f.renewals[0])
 		require.Equal(t, began.Add(2*(10*time.Second/3)), f.renewals[1])
-		require.Equal(t, began.Add(2*(10*time.Second/3)+9*time.Second), dependent.at)
-		require.Equal(t, fence.LossDeadline, dependent.reason)
+		require.Equal(t, began.Add(2*(10*time.Second/3)+9*time.Second), ended.at)
+		require.Equal(t, fence.LossDeadline, ended.reason)
 		require.Zero(t, s.Remaining())
 	})
 }
@@ -89,11 +83,11 @@ func TestSession_LostAnswersDontMoveTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		f := &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}
-		s, dependent := startFake(t, f, Config{TTL: 10 * time.Second})
+		s, ended := startFake(t, f)
 		<-s.ctx.Done()
 		synctest.Wait()
-		require.Equal(t, began.Add(9*time.Second), dependent.at)
-		require.Equal(t, fence.LossDeadline, dependent.reason)
+		require.Equal(t, began.Add(9*time.Second), ended.at)
+		require.Equal(t, fence.LossDeadline, ended.reason)
 		require.GreaterOrEqual(t, len(f.renewals), 2)
 	})
 }
@@ -102,14 +96,14 @@ func TestSession_LostAnswersDontMoveTheDeadline(t *testing.T) {
 // at the same time, in any order. Here the answer comes first.
 func TestSession_AnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, dependent := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}, Config{TTL: 10 * time.Second})
+		s, ended := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable})
 		s.timer.Stop()
 		sent := time.Now().Add(8 * time.Second)
 		time.Sleep(9 * time.Second)
-		require.False(t, s.Attach(&fakeDependent{}), "nothing begins after the deadline")
+		require.False(t, s.Need(), "nothing begins after the deadline")
 		s.renewed(sent, 10*time.Second)
 		require.Error(t, s.ctx.Err())
-		require.Equal(t, fence.LossDeadline, dependent.reason)
+		require.Equal(t, fence.LossDeadline, ended.reason)
 	})
 }
 
@@ -121,11 +115,11 @@ func TestSession_AFrozenClockIsFoundOutByTheNextRenewal(t *testing.T) {
 		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) {
 			return 0, cluster.ErrLeaseGone
 		}}
-		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second})
+		s, ended := startFake(t, f)
 		<-s.ctx.Done()
 		synctest.Wait()
-		require.Equal(t, fence.LossExpired, dependent.reason)
-		require.Equal(t, began.Add(3*time.Second), dependent.at)
+		require.Equal(t, fence.LossExpired, ended.reason)
+		require.Equal(t, began.Add(3*time.Second), ended.at)
 		require.Len(t, f.renewals, 1)
 	})
 }
@@ -139,10 +133,10 @@ func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 			}
 			return 9 * time.Second, nil
 		}
-		s, dependent := startFake(t, f, Config{TTL: 9 * time.Second})
+		s, ended := startFake(t, f)
 		time.Sleep(time.Hour)
 		require.NoError(t, s.ctx.Err())
-		require.Zero(t, dependent.at)
+		require.Zero(t, ended.at)
 		s.End(fence.LossClosed)
 	})
 }
@@ -156,7 +150,7 @@ func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
 		f.keepAlive = func(context.Context) (time.Duration, error) {
 			return time.Hour, answers[len(f.renewals)-1]
 		}
-		s, _ := startFake(t, f, Config{TTL: time.Hour})
+		s, _ := startFake(t, f)
 		for i, want := range known {
 			require.Equal(t, answers[i] == nil, s.renew())
 			require.Equal(t, want, s.LastFailure())
@@ -165,13 +159,10 @@ func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
 	})
 }
 
-func TestSession_ManyDependentsNeedOneRenewalPerThird(t *testing.T) {
+func TestSession_NeedsOneRenewalPerThird(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) { return 9 * time.Second, nil }}
-		s, _ := startFake(t, f, Config{TTL: 9 * time.Second})
-		for range 1000 {
-			require.True(t, s.Attach(&fakeDependent{}))
-		}
+		s, _ := startFake(t, f)
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
 		require.Len(t, f.renewals, 10)
@@ -179,19 +170,17 @@ func TestSession_ManyDependentsNeedOneRenewalPerThird(t *testing.T) {
 	})
 }
 
-func TestSession_IsGivenUpOnlyWithoutDependents(t *testing.T) {
+func TestSession_IsGivenUpOnlyWhenNothingNeedsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, holder := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, Config{TTL: 9 * time.Second})
-		remains := &fakeDependent{}
-		require.True(t, s.Attach(remains))
-		s.Abandon(remains)
+		s, ended := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable})
+		require.True(t, s.Need())
 		s.EndIfUnneeded()
 		require.NoError(t, s.ctx.Err())
-		s.Detach(holder)
+		s.Unneed()
 		s.EndIfUnneeded()
 		require.Error(t, s.ctx.Err())
-		require.NotEmpty(t, remains.reason)
-		require.Empty(t, holder.reason)
+		require.NotEmpty(t, ended.reason)
+		require.False(t, s.Need())
 	})
 }
 
@@ -199,28 +188,28 @@ func TestSession_IsGivenUpOnlyWithoutDependents(t *testing.T) {
 // timer runs. The loss must not be reported as deleted keys.
 func TestSession_ResumedPastItsDeadlineDoesNotReportDeletedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, dependent := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable}, Config{TTL: 9 * time.Second})
+		s, ended := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable})
 		defer s.End(fence.LossClosed)
 		s.timer.Stop() // it is late
 		time.Sleep(20 * time.Second)
 		s.RenewNow(func() { t.Error("the key counts as deleted") })
 		synctest.Wait()
 		require.Error(t, s.ctx.Err())
-		require.Equal(t, fence.LossDeadline, dependent.reason)
+		require.Equal(t, fence.LossDeadline, ended.reason)
 	})
 }
 
 // The session knows that its process didn't run, and doesn't mistake a silent etcd for that.
 func TestSession_KnowsWhetherItsProcessWasStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stopped, err := Start(t.Context(), &fakeLeases{granted: 10 * time.Second}, Config{}, func(*Session) {})
+		stopped, err := Start(t.Context(), &fakeLeases{granted: 10 * time.Second}, 10*time.Second, 5*time.Second, func(*Session, fence.LossReason) {})
 		require.NoError(t, err)
 		stopped.timer.Stop() // nothing runs
 		time.Sleep(20 * time.Second)
 		stopped.expire()
 		require.Equal(t, 11*time.Second, stopped.Paused(), "since its deadline")
 
-		silent, _ := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}, Config{TTL: 10 * time.Second})
+		silent, _ := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable})
 		<-silent.ctx.Done()
 		require.Zero(t, silent.Paused())
 	})

@@ -12,8 +12,8 @@ import (
 // Follower follows a queue over the watch: for the acquisitions of this process in it, or
 // for an observer of an election. Its methods may be called from several goroutines.
 type Follower struct {
-	queue    string // prefix of the queue's keys
-	listener Listener
+	Queue    string // prefix of the queue's keys; never changes
+	Listener Listener
 
 	// Guarded by Watcher.mu:
 	id       int64 // of its watch; 0 if it isn't watched
@@ -23,8 +23,13 @@ type Follower struct {
 
 	removed atomic.Bool // from its Watcher
 
-	mu   sync.Mutex
-	view view
+	// What is known of the queue. Lists and events come from different requests, in any order; the
+	// revision decides which is newer.
+	mu    sync.Mutex
+	wrote int64           // the highest create revision of an own key
+	rev   int64           // keys is complete as of this revision; 0: no list yet
+	keys  []Key           // in no order
+	early []*mvccpb.Event // that arrived before the first list
 }
 
 // Listener is told what a Follower sees. Its methods must not block.
@@ -36,27 +41,14 @@ type Listener interface {
 	Denied(error)
 }
 
-// Init makes f, which is zero, follow the keys that begin with queue.
-func (f *Follower) Init(queue string, listener Listener) { f.queue, f.listener = queue, listener }
-
-// NewFollower returns a Follower of the keys that begin with queue.
-func NewFollower(queue string, listener Listener) *Follower {
-	f := new(Follower)
-	f.Init(queue, listener)
-	return f
-}
-
-// Queue is the prefix of the queue's keys.
-func (f *Follower) Queue() string { return f.queue }
-
 // Wrote records that an own key was written, at the revision token. alone says that the queue had
 // no other key then.
 func (f *Follower) Wrote(name string, token int64, alone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.view.wrote = max(f.view.wrote, token)
+	f.wrote = max(f.wrote, token)
 	if alone {
-		f.view.list(token, []Key{{Name: name, Created: token}}, len(f.queue))
+		f.list(token, []Key{{Name: name, Created: token}})
 	}
 }
 
@@ -65,14 +57,19 @@ func (f *Follower) Wrote(name string, token int64, alone bool) {
 func (f *Follower) Look(look func(rev int64, keys []Key)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	look(f.view.rev, f.view.keys)
+	look(f.rev, f.keys)
 }
 
-// First is the first key of the queue; false if the queue isn't known.
-func (f *Follower) First() (Key, bool) {
+// First is the first key of the queue, the zero Key if there is none; false if the queue isn't known.
+func (f *Follower) First() (first Key, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.view.first(), f.view.rev != 0
+	for _, k := range f.keys {
+		if first.Created == 0 || k.Created < first.Created {
+			first = k
+		}
+	}
+	return first, f.rev != 0
 }
 
 // Events applies events of the watch. If one isn't of this queue it applies none and returns an error.
@@ -83,16 +80,16 @@ func (f *Follower) Events(evs []*mvccpb.Event) error {
 		}
 	}
 	f.mu.Lock()
-	f.view.apply(evs, len(f.queue))
+	f.apply(evs)
 	f.mu.Unlock()
-	f.listener.Changed()
+	f.Listener.Changed()
 	return nil
 }
 
 // has returns an error unless the key is in the queue: what answers is no etcd then.
 func (f *Follower) has(kv *mvccpb.KeyValue) error {
-	if len(kv.Key) < len(f.queue) || string(kv.Key[:len(f.queue)]) != f.queue {
-		return fmt.Errorf("etcd: an answer for %s shows the key %q", f.queue, kv.Key)
+	if len(kv.Key) < len(f.Queue) || string(kv.Key[:len(f.Queue)]) != f.Queue {
+		return fmt.Errorf("etcd: an answer for %s shows the key %q", f.Queue, kv.Key)
 	}
 	return nil
 }
@@ -105,12 +102,12 @@ func (f *Follower) Listed(rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 		if err := f.has(kv); err != nil {
 			return false, err
 		}
-		keys[i] = keyOf(string(kv.Key[len(f.queue):]), kv)
+		keys[i] = keyOf(string(kv.Key[len(f.Queue):]), kv)
 	}
 	f.mu.Lock()
-	used := f.view.list(rev, keys, len(f.queue))
+	used := f.list(rev, keys)
 	f.mu.Unlock()
-	f.listener.Changed()
+	f.Listener.Changed()
 	return used, nil
 }
 
@@ -119,111 +116,67 @@ func (f *Follower) Listed(rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 func (f *Follower) resume() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.view.rev == 0 {
+	if f.rev == 0 {
 		return 0
 	}
-	return f.view.rev + 1
+	return f.rev + 1
 }
 
 // missed records that events were lost: nothing is known until the next list.
 func (f *Follower) missed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.view.forget()
+	f.rev, f.keys, f.early = 0, nil, nil
 }
-
-// view is what a follower knows about a queue: its keys, complete as of a revision. Lists
-// and events come from different requests, in any order; the revision decides which is
-// newer. Callers synchronise.
-type view struct {
-	wrote int64        // the highest create revision of an own key
-	rev   int64        // keys is complete as of this revision; 0: no list yet
-	keys  []Key        // in no order
-	early *earlyEvents // that arrived before the first list; nil if none have
-}
-
-// earlyEvents take one word of a view, of which there are many, while there are none.
-type earlyEvents struct{ events []*mvccpb.Event }
 
 // Key is a key of a queue.
 type Key struct {
-	Name    string  // without the prefix of the queue
-	Created int64   // its create revision; 0 if there is none
-	value   *[]byte // nil if it is empty, and for an own key, of which there may be many
+	Name    string // without the prefix of the queue
+	Created int64  // its create revision; 0 if there is none
+	Value   string // only for people, see cluster.LockValue; an own key may have none
 }
 
 func keyOf(name string, kv *mvccpb.KeyValue) Key {
-	k := Key{Name: name, Created: kv.CreateRevision}
-	if value := kv.Value; len(value) > 0 {
-		k.value = &value
-	}
-	return k
+	return Key{Name: name, Created: kv.CreateRevision, Value: string(kv.Value)}
 }
-
-// Value is only for people, see cluster.LockValue. An own key may have none.
-func (k Key) Value() []byte {
-	if k.value == nil {
-		return nil
-	}
-	return *k.value
-}
-
-// forget drops what is known, because events are missing. The next list starts anew.
-func (v *view) forget() { v.rev, v.keys, v.early = 0, nil, nil }
 
 // list applies a list of the whole queue as of rev. It ignores a list that is older than
 // what is known, or older than an own key (etcd has had bugs that served such reads), and
-// reports whether it used the list.
-func (v *view) list(rev int64, keys []Key, prefix int) bool {
-	if rev < max(v.rev, v.wrote) { // mutant: list-from-before-the-key-counts
+// reports whether it used the list. Callers hold mu.
+func (f *Follower) list(rev int64, keys []Key) bool {
+	if rev < max(f.rev, f.wrote) { // mutant: list-from-before-the-key-counts
 		return false
 	}
-	v.rev, v.keys = rev, keys
-	if early := v.early; early != nil {
-		v.early = nil
-		v.apply(early.events, prefix)
-	}
+	f.rev, f.keys = rev, keys
+	early := f.early
+	f.early = nil
+	f.apply(early)
 	return true
 }
 
-// apply applies the events of a watch that has missed none since rev. prefix is the length
-// of the queue's prefix.
-func (v *view) apply(events []*mvccpb.Event, prefix int) {
-	if v.rev == 0 {
-		if v.early == nil {
-			v.early = &earlyEvents{}
-		}
-		v.early.events = append(v.early.events, events...)
+// apply applies the events of a watch that has missed none since rev. Callers hold mu.
+func (f *Follower) apply(events []*mvccpb.Event) {
+	if f.rev == 0 {
+		f.early = append(f.early, events...)
 		return
 	}
-	known := v.rev
+	known := f.rev
 	for _, ev := range events {
 		kv := ev.Kv
 		if kv.ModRevision <= known { // mutant: events-that-the-list-contains-count-again
 			continue
 		}
-		name := kv.Key[prefix:]
-		i := slices.IndexFunc(v.keys, func(k Key) bool { return k.Name == string(name) })
+		name := kv.Key[len(f.Queue):]
+		i := slices.IndexFunc(f.keys, func(k Key) bool { return k.Name == string(name) })
 		switch {
 		case ev.Type == mvccpb.DELETE && i >= 0:
-			v.keys = slices.Delete(v.keys, i, i+1)
+			f.keys = slices.Delete(f.keys, i, i+1)
 		case ev.Type == mvccpb.DELETE:
 		case i >= 0:
-			v.keys[i] = keyOf(v.keys[i].Name, kv)
+			f.keys[i] = keyOf(f.keys[i].Name, kv)
 		default:
-			v.keys = append(v.keys, keyOf(string(name), kv))
+			f.keys = append(f.keys, keyOf(string(name), kv))
 		}
-		v.rev = max(v.rev, kv.ModRevision)
+		f.rev = max(f.rev, kv.ModRevision)
 	}
-}
-
-// first is the first key of the queue, with create revision 0 if there is none.
-func (v *view) first() Key {
-	var first Key
-	for _, k := range v.keys {
-		if first.Created == 0 || k.Created < first.Created {
-			first = k
-		}
-	}
-	return first
 }

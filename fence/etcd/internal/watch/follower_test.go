@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // Between a gap in the events and the next list nothing is known: that must not be taken
 // for an empty queue.
 func TestFollower_DecidesNothingAfterAGap(t *testing.T) {
-	f := NewFollower("q/", make(signal, 10))
+	f := &Follower{Queue: "q/", Listener: make(signal, 10)}
 	listed(t, f, 5, keyAt("q/a", 5))
 	first, known := f.First()
 	require.True(t, known)
@@ -91,12 +91,12 @@ func TestWatch_FromNowOnIsFollowedByAList(t *testing.T) {
 	defer c.Tasks.Stop()
 	w := New(c, time.Hour)
 	changed := make(signal, 10)
-	f := NewFollower(t.Name()+"/"+rand.Text()+"/", changed)
+	f := &Follower{Queue: t.Name() + "/" + rand.Text() + "/", Listener: changed}
 	w.Add(f)
 	<-slow.sending
 	_, err := w.list(ctx, f)
 	require.NoError(t, err)
-	_, err = client.Put(ctx, f.queue+"key", "in between")
+	_, err = client.Put(ctx, f.Queue+"key", "in between")
 	require.NoError(t, err)
 	close(slow.proceed)
 	for {
@@ -159,7 +159,7 @@ func TestWatch_AProxyIsAskedForOneWatchAtATime(t *testing.T) {
 	var followers []*Follower
 	w.mu.Lock() // so that all are asked for on the first stream
 	for i := range 20 {
-		f := NewFollower(fmt.Sprintf("%s%d/", prefix, i), changed)
+		f := &Follower{Queue: fmt.Sprintf("%s%d/", prefix, i), Listener: changed}
 		followers = append(followers, f)
 		w.addLocked(f)
 	}
@@ -174,7 +174,7 @@ func TestWatch_AProxyIsAskedForOneWatchAtATime(t *testing.T) {
 	}
 	all(func(_ int, _ Key, known bool) bool { return known })
 	for i, f := range followers {
-		_, err := client.Put(ctx, f.queue+fmt.Sprint(i), "")
+		_, err := client.Put(ctx, f.Queue+fmt.Sprint(i), "")
 		require.NoError(t, err)
 	}
 	all(func(i int, first Key, _ bool) bool { return first.Name == fmt.Sprint(i) })
@@ -193,23 +193,21 @@ func del(name string, rev int64) *mvccpb.Event {
 	return &mvccpb.Event{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte(name), ModRevision: rev}}
 }
 
-func waitingView() *view { return &view{wrote: 10} }
-
 func key(name string, created int64) Key { return Key{Name: name, Created: created} }
 
-func TestView_IgnoresEventsThatTheListContains(t *testing.T) {
-	v := waitingView()
-	v.apply([]*mvccpb.Event{put("a", 5), del("a", 6)}, 0)
-	require.True(t, v.list(12, []Key{key("own", 10), key("z", 12)}, 0))
-	v.apply([]*mvccpb.Event{put("y", 11), del("z", 11)}, 0)
-	require.Equal(t, []Key{key("own", 10), key("z", 12)}, v.keys)
+func TestFollower_IgnoresEventsThatTheListContains(t *testing.T) {
+	f := &Follower{wrote: 10}
+	f.apply([]*mvccpb.Event{put("a", 5), del("a", 6)})
+	require.True(t, f.list(12, []Key{key("own", 10), key("z", 12)}))
+	f.apply([]*mvccpb.Event{put("y", 11), del("z", 11)})
+	require.Equal(t, []Key{key("own", 10), key("z", 12)}, f.keys)
 }
 
-func TestView_IgnoresOldLists(t *testing.T) {
-	v := waitingView()
-	require.False(t, v.list(9, nil, 0), "from before the own key was written")
-	require.Zero(t, v.rev)
-	require.True(t, v.list(12, []Key{key("own", 10)}, 0))
-	require.False(t, v.list(11, []Key{key("a", 5), key("own", 10)}, 0))
-	require.Equal(t, []Key{key("own", 10)}, v.keys)
+func TestFollower_IgnoresOldLists(t *testing.T) {
+	f := &Follower{wrote: 10}
+	require.False(t, f.list(9, nil), "from before the own key was written")
+	require.Zero(t, f.rev)
+	require.True(t, f.list(12, []Key{key("own", 10)}))
+	require.False(t, f.list(11, []Key{key("a", 5), key("own", 10)}))
+	require.Equal(t, []Key{key("own", 10)}, f.keys)
 }

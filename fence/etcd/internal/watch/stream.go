@@ -76,7 +76,7 @@ func (w *Watcher) restart() {
 	w.outbox = nil
 	for id, f := range w.watches {
 		f.created = false
-		w.send(order{createWatch, id})
+		w.send(order{id: id})
 	}
 }
 
@@ -102,7 +102,7 @@ func (s *stream) next() *pb.WatchRequest {
 	defer s.mu.Unlock()
 	for len(s.outbox) > 0 {
 		o := s.outbox[0]
-		if o.kind != cancelWatch && !s.keepsIDs && len(s.unanswered) > 0 {
+		if !o.cancel && !s.keepsIDs && len(s.unanswered) > 0 {
 			return nil
 		}
 		s.outbox = s.outbox[1:]
@@ -139,7 +139,7 @@ func (s *stream) check() {
 	case len(s.watches) == 0:
 	case len(s.unanswered) == 0:
 		s.lastID++
-		s.send(order{probe, s.lastID})
+		s.send(order{id: s.lastID, probe: true})
 	case time.Since(s.unanswered[0].sent) >= s.cluster.RequestTimeout: // mutant: watch-that-fell-silent-is-waited-for
 		s.silent()
 	}
@@ -153,18 +153,18 @@ func (s *stream) silent() {
 // request returns the request for o; nil if the watch was removed before it was requested.
 // Callers hold mu.
 func (s *stream) request(o order) *pb.WatchRequest {
-	if o.kind == cancelWatch {
+	if o.cancel {
 		return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
 			CancelRequest: &pb.WatchCancelRequest{WatchId: o.id},
 		}}
 	}
 	create := s.probeRequest(o.id)
-	if o.kind == createWatch {
+	if !o.probe {
 		f := s.watches[o.id]
 		if f == nil {
 			return nil
 		}
-		create.Key, create.RangeEnd = []byte(f.queue), []byte(clientv3.GetPrefixRangeEnd(f.queue))
+		create.Key, create.RangeEnd = []byte(f.Queue), []byte(clientv3.GetPrefixRangeEnd(f.Queue))
 		create.StartRevision = f.resume()
 		f.fromNow = create.StartRevision == 0
 	}
@@ -231,7 +231,7 @@ func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, er
 	s.keepsIDs = resp.WatchId == asked
 	s.member.Store(s.keepsIDs)
 	if f == nil {
-		s.send(order{cancelWatch, resp.WatchId})
+		s.send(order{id: resp.WatchId, cancel: true})
 		return nil, false, nil
 	}
 	s.ids[resp.WatchId] = asked

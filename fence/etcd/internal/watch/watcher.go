@@ -41,19 +41,12 @@ type Watcher struct {
 // stream instead, as etcd's grpc-proxy does, never gets there: so its ids show what it is.
 const firstID = 1 << 32
 
-// order is a request to send.
+// order is a request to send: for a watch, or to cancel one.
 type order struct {
-	kind orderKind
-	id   int64 // of the watch: ours to create one, the server's to cancel it
+	id     int64 // of the watch: ours to create one, the server's to cancel it
+	cancel bool
+	probe  bool // see stream.check
 }
-
-type orderKind int
-
-const (
-	createWatch orderKind = iota
-	cancelWatch
-	probe // see stream.check
-)
 
 // New returns a Watcher that follows nothing yet; the cluster's tasks run it. The
 // watch is probed, and Poll reads, every pollInterval.
@@ -82,7 +75,7 @@ func (w *Watcher) addLocked(f *Follower) {
 	f.id, f.created, f.fromNow = w.lastID, false, false
 	f.removed.Store(false)
 	w.watches[f.id] = f
-	w.send(order{createWatch, f.id})
+	w.send(order{id: f.id})
 }
 
 // Remove stops watching f, and reports whether it was watched.
@@ -97,7 +90,7 @@ func (w *Watcher) removeLocked(f *Follower) bool {
 		return false
 	}
 	if f.created { // else when the answer comes
-		w.send(order{cancelWatch, f.serverID})
+		w.send(order{id: f.serverID, cancel: true})
 	}
 	delete(w.watches, f.id)
 	f.id = 0
@@ -129,7 +122,7 @@ func (w *Watcher) wakeUp() {
 	}
 }
 
-// CheckMember returns a *ProxyError if a proxy answers watches in place of a member of etcd. It asks
+// CheckMember fails with fence.Proxied if a proxy answers watches in place of a member of etcd. It asks
 // by a watch, at each endpoint until there is an answer, unless the last one came from a member.
 func (w *Watcher) CheckMember(ctx context.Context) (err error) {
 	for n := 0; n <= len(w.cluster.Client.Endpoints()) && !w.member.Load(); n++ {
@@ -138,7 +131,8 @@ func (w *Watcher) CheckMember(ctx context.Context) (err error) {
 			continue
 		}
 		if id != firstID {
-			return &ProxyError{Endpoints: w.cluster.Client.Endpoints()}
+			return cluster.Because(fence.Proxied, "etcd: a proxy answers at %s, as etcd's grpc-proxy: behind it a lease may end before its holder learns it, "+
+				"and a dead holder's may last twice as long; give the client the endpoints of etcd's members", strings.Join(w.cluster.Client.Endpoints(), ", "))
 		}
 		w.member.Store(true)
 	}
@@ -169,17 +163,6 @@ func (w *Watcher) ask(ctx context.Context, again bool) (int64, error) {
 	return resp.GetWatchId(), err
 }
 
-// ProxyError: a proxy answers in place of a member of etcd.
-type ProxyError struct{ Endpoints []string }
-
-func (e *ProxyError) Error() string {
-	return "etcd: a proxy answers at " + strings.Join(e.Endpoints, ", ") + ", as etcd's grpc-proxy: behind it a lease may end before its holder learns it, " +
-		"and a dead holder's may last twice as long; give the client the endpoints of etcd's members"
-}
-
-// UnavailableReason says what has to be mended.
-func (e *ProxyError) UnavailableReason() fence.UnavailableReason { return fence.Proxied }
-
 // run keeps a stream open while there is something to watch, until ctx ends or
 // the client is closed.
 func (w *Watcher) run(ctx context.Context) {
@@ -202,7 +185,7 @@ func (w *Watcher) run(ctx context.Context) {
 			if time.Since(began) > time.Minute {
 				failures = 0
 			}
-			cluster.Pause(ctx, failures, nil)
+			cluster.Pause(ctx, failures)
 			failures++
 			continue
 		}
@@ -227,7 +210,7 @@ var errStaleStream = errors.New("etcd: the token of the watch stream has expired
 func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cluster.RequestTimeout)
 	defer cancel()
-	resp, err := w.cluster.Client.Get(ctx, f.queue, clientv3.WithPrefix())
+	resp, err := w.cluster.Client.Get(ctx, f.Queue, clientv3.WithPrefix())
 	if err != nil {
 		return false, err
 	}
@@ -242,7 +225,7 @@ func (w *Watcher) relist(f *Follower) {
 			if used, err := w.list(ctx, f); used && err == nil {
 				return
 			}
-			cluster.Pause(ctx, n, nil)
+			cluster.Pause(ctx, n)
 		}
 	})
 }
@@ -259,11 +242,11 @@ func (s *stream) watchRejected(f *Follower) {
 				s.end(errStaleStream)
 			case errors.Is(err, rpctypes.ErrPermissionDenied):
 				if s.Remove(f) {
-					f.listener.Denied(err)
+					f.Listener.Denied(err)
 				}
 				return
 			}
-			cluster.Pause(s.ctx, n, nil)
+			cluster.Pause(s.ctx, n)
 		}
 	})
 }
