@@ -184,7 +184,7 @@ func (l *Locker) lost(over error) error {
 			return err
 		}
 	}
-	return &lostError{Resource: loss.Grant.Resource, Reason: loss.Reason, Err: loss.Err}
+	return lostError{loss}
 }
 
 // TryAcquire implements fence.Locker. It writes nothing when the resource is
@@ -366,8 +366,8 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 		if !resp.Succeeded {
 			kvs := resp.Responses[i].GetResponseRange().Kvs
 			if len(kvs) == 0 || string(kvs[0].Key) != ps[i].Key() {
-				free, holder = firstTaken(resp.Responses)
-				return free, holder, nil
+				free = slices.IndexFunc(resp.Responses, isTaken)
+				return free, cluster.HolderIn(resp.Responses[free].GetResponseRange().Kvs[0].Value), nil
 			}
 			tokens[i] = kvs[0].CreateRevision // the client sent the Txn twice
 		}
@@ -397,38 +397,26 @@ func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.
 
 func isTaken(first *pb.ResponseOp) bool { return len(first.GetResponseRange().Kvs) > 0 }
 
-// firstTaken returns the number of queues before the first that isn't empty, and the holder
-// in that one.
-func firstTaken(firsts []*pb.ResponseOp) (free int, holder string) {
-	i := slices.IndexFunc(firsts, isTaken)
-	return i, cluster.HolderIn(firsts[i].GetResponseRange().Kvs[0].Value)
-}
+// lostError says that an Acquire lost its queue position before its turn came: its session ended, or its
+// key was deleted. Nothing was acquired; acquiring again queues at the end.
+type lostError struct{ loss *fence.LeaseLostError }
 
-// lostError says that an Acquire lost its queue position before its
-// turn came: its session ended, or its key was deleted. Nothing was acquired;
-// acquiring again queues at the end.
-type lostError struct {
-	Resource string
-	Reason   fence.LossReason
-	Err      error // why the session was not renewed, nil if that isn't the reason
-}
-
-func (e *lostError) Error() string {
-	text := fmt.Sprintf("etcd: queue position of %s lost: %s", e.Resource, e.Reason)
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
+func (e lostError) Error() string {
+	text := fmt.Sprintf("etcd: queue position of %s lost: %s", e.loss.Grant.Resource, e.loss.Reason)
+	if e.loss.Err != nil {
+		text += ": " + e.loss.Err.Error()
 	}
 	return text
 }
 
 // Unwrap returns why the session was not renewed.
-func (e *lostError) Unwrap() error { return e.Err }
+func (e lostError) Unwrap() error { return e.loss.Err }
 
 // Retryable returns true: nothing was acquired, so acquire again.
-func (e *lostError) Retryable() bool { return true }
+func (e lostError) Retryable() bool { return true }
 
 // UnavailableReason says what has to be fixed.
-func (e *lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
+func (e lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
 
 // errAtItsTurn: ctx ended at the moment the key became first in its queue, or before
 // anything was done.

@@ -20,6 +20,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -30,8 +31,7 @@ func TestAcquire_TheTokenIsTheCreateRevision(t *testing.T) {
 	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
+	waiting := queued(t, b, "r", 2)
 	other := acquire(t, a, "another") // so that the revision rises
 	release(t, held)
 	got := <-waiting
@@ -143,22 +143,22 @@ func TestTryAcquire_NamesTheHolderAndWritesNothing(t *testing.T) {
 func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T) {
 	t.Parallel()
 	etcd := etcdserver.Shared(t)
-	p := newProxy(t, etcd.Endpoint())
+	p := newLink(t, etcd.Endpoint())
 	cfg := fresh(t)
 	cfg.requestTimeout = time.Hour
-	l, admin := newTestLocker(t, dial(t, p.endpoint()), cfg), dial(t, etcd.Endpoint())
+	l, admin := newTestLocker(t, p.dial(t), cfg), dial(t, etcd.Endpoint())
 	release(t, acquire(t, l, "warm"))
-	p.set(func() { p.muted = true })
+	unmute := p.Cut(netfault.ToClient)
 	waiting := acquiring(patient(t), l, "r")
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)
 	l.sessions.Current().End(fence.LossDeadline)
-	lost := new(lostError)
+	var lost lostError
 	require.ErrorAs(t, (<-waiting).err, &lost, "while etcd's answers are held back")
-	require.Equal(t, lostError{Resource: "r", Reason: fence.LossDeadline}, *lost)
+	require.Equal(t, fence.LossDeadline, lost.loss.Reason)
 	var again interface{ Retryable() bool }
 	require.ErrorAs(t, lost, &again)
 	require.True(t, again.Retryable(), "guard.Retryable queues anew")
-	p.set(func() { p.muted = false })
+	unmute()
 }
 
 // requireGaveUp checks the error of an Acquire that waited for a holder.
@@ -181,8 +181,7 @@ func TestAcquire_ThatGivesUpNamesTheHolder(t *testing.T) {
 	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
-	second := acquiring(patient(t), b, "r")
-	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
+	second := queued(t, b, "r", 2)
 	ctx, cancel := context.WithCancelCause(patient(t))
 	third := acquiring(ctx, c, "r")
 	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 3)
@@ -221,9 +220,9 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 		awaited := make(chan error, 1)
 		s.RenewNow(func() { awaited <- l.await(t.Context(), p) })
 		go s.Run()
-		lost := new(lostError)
+		var lost lostError
 		require.ErrorAs(t, <-awaited, &lost)
-		require.Equal(t, fence.LossDeadline, lost.Reason)
+		require.Equal(t, fence.LossDeadline, lost.loss.Reason)
 		require.False(t, s.Need(), "all that lives under it is lost")
 	})
 }
@@ -263,7 +262,7 @@ func resources(n int) []string {
 func TestTryAcquireAll_TakesOneTxn(t *testing.T) {
 	t.Parallel()
 	count := newTxns()
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(count.intercept))
+	client := dial(t, etcdserver.Shared(t).Endpoint(), count.option())
 	l := lockerOf(t, client, space(t), etcdtest.Patience)
 	release(t, hold(t, l, "warm"))
 	count.reset()
@@ -329,16 +328,15 @@ func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey(t *testing.T) {
 	var written sync.WaitGroup
 	var muted atomic.Bool
 	var voids, most atomic.Int64 // under way
-	noAnswer := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		txn, ok := req.(*pb.TxnRequest)
-		if ok && etcdtest.Puts(txn, "/void/") {
+	noAnswer := etcdtest.OnTxn(func(ctx context.Context, txn *pb.TxnRequest, send func() error) error {
+		if etcdtest.Puts(txn, "/void/") {
 			n := voids.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
 			defer voids.Add(-1)
 		}
-		err := invoke(ctx, method, req, reply, cc, opts...)
-		if !ok || !etcdtest.IsAcquire(txn) || !muted.Load() {
+		err := send()
+		if !etcdtest.IsAcquire(txn) || !muted.Load() {
 			return err
 		}
 		for _, op := range txn.Success {
@@ -348,9 +346,9 @@ func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey(t *testing.T) {
 		}
 		<-ctx.Done()
 		return ctx.Err()
-	}
+	})
 	endpoint, names := etcdserver.Shared(t).Endpoint(), space(t)
-	l, admin := lockerOf(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(noAnswer)), names, time.Hour), dial(t, endpoint) // no key goes because the session ends
+	l, admin := lockerOf(t, dial(t, endpoint, noAnswer), names, time.Hour), dial(t, endpoint) // no key goes because the session ends
 	kept := hold(t, l, "kept")
 
 	ctx, giveUp := context.WithTimeout(t.Context(), 10*etcdtest.Patience) // the first one waits for the last

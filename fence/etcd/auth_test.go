@@ -5,7 +5,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -135,8 +134,7 @@ func TestAuth_TheDocumentedRightsSuffice(t *testing.T) {
 	kept := acquire(t, b, "kept")
 	_, err := b.TryAcquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrLocked)
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, e.root, a.cluster.Keys.Queue("r"), 2)
+	waiting := queued(t, b, "r", 2)
 	awaitWatching(t, b, "r")
 	require.True(t, renews(t, a))
 	release(t, held)
@@ -193,25 +191,6 @@ func TestAuth_SurvivesTokensThatExpire(t *testing.T) {
 	require.NoError(t, (<-next).err)
 	require.NoError(t, closing.Close(patient(t)))
 	requireGone(t, e.root, closing.sessions.Current().ID)
-}
-
-// etcd checks passwords with bcrypt, which is slow on purpose: if each renewal fetched a
-// token, a few hundred processes would overload etcd.
-func TestAuth_RenewalsDontAuthenticateEachTime(t *testing.T) {
-	t.Parallel()
-	cfg := fresh(t)
-	e := startAuthEtcd(t, cfg.Prefix)
-	c := newCalls()
-	l := newTestLocker(t, e.as(t, "app", "app", c.options()...), cfg)
-	acquire(t, l, "r").AfterContended(func() {})
-	watched := func() bool { return c.opened(pb.Watch_Watch_FullMethodName) > 0 }
-	require.Eventually(t, watched, etcdtest.Patience, time.Millisecond, "the stream of watches authenticates too")
-	require.True(t, renews(t, l))
-	c.since()
-	for range 5 {
-		require.True(t, renews(t, l))
-	}
-	require.Zero(t, c.since()[pb.Auth_Authenticate_FullMethodName])
 }
 
 func requireDenied(t testing.TB, l *Locker, resource string) {
@@ -298,7 +277,7 @@ func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing(t *testing.T) {
 func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay(t *testing.T) {
 	t.Parallel()
 	m := startMutexAuth(t, "lost", "alone", "kept")
-	toA, toB := newProxy(t, m.Endpoint()), newProxy(t, m.Endpoint())
+	toA, toB := newLink(t, m.Endpoint()), newLink(t, m.Endpoint())
 	a := newTestLocker(t, dialAs(t, toA.endpoint(), "app", "app"), m.cfg)
 	b := newTestLocker(t, dialAs(t, toB.endpoint(), "app", "app"), m.cfg)
 	held, alone, kept := acquire(t, a, "lost"), acquire(t, a, "alone"), acquire(t, a, "kept")
@@ -307,15 +286,11 @@ func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay(t *testing.T) {
 	awaitWatching(t, b, "lost")
 	m.revoke(t, "lost")
 	m.revoke(t, "alone")
-	toB.cut()
+	toB.Reset()
 	requireReason(t, (<-waiting).err, fence.Denied)
-	toA.cut()
-	contended := make(chan struct{})
-	alone.AfterContended(func() { close(contended) }) // it has never seen a waiter
-	etcdtest.Receive(t, contended)
-	again := make(chan struct{})
-	held.AfterContended(func() { close(again) })
-	etcdtest.Receive(t, again)
+	toA.Reset()
+	requireContended(t, alone)
+	requireContended(t, held)
 	_, err := m.root.Delete(patient(t), keyOf(kept))
 	require.NoError(t, err)
 	lossOf(t, kept)

@@ -125,8 +125,7 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver(t *testing.T) {
 	follower := anotherThan(c, leader)
 	client := dial(t, follower.Endpoint())
 	b := newTestLocker(t, client, cfg)
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue("r"), 2)
+	waiting := queued(t, b, "r", 2)
 	awaitWatching(t, b, "r")
 	client.SetEndpoints(c.Endpoints()...) // open streams stay where they are
 	require.NoError(t, follower.Isolate())
@@ -290,15 +289,14 @@ func TestWatch_AStreamThatIsStuckIsReplaced(t *testing.T) {
 			cfg := fresh(t)
 			cfg.requestTimeout = 5 * time.Second
 			var opened atomic.Int32
-			intercept := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-				stream, err := open(ctx, desc, cc, method, opts...)
-				if err == nil && method == pb.Watch_Watch_FullMethodName && opened.Add(1) == 1 {
+			intercept := etcdtest.OnWatch(func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
+				if opened.Add(1) == 1 {
 					return stuck(ctx, stream)
 				}
-				return stream, err
-			}
+				return stream, nil
+			})
 			endpoint := etcdserver.Shared(t).Endpoint()
-			l := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(intercept)), cfg)
+			l := newTestLocker(t, dial(t, endpoint, intercept), cfg)
 			contended := make(chan struct{})
 			acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })
 			cfg.requestTimeout = etcdtest.Patience
@@ -353,12 +351,11 @@ func (s *mixedUp) RecvMsg(m any) error {
 // mixUpFirst is an option for a client whose first watch stream is mixed up.
 func mixUpFirst() grpc.DialOption {
 	var opened atomic.Int32
-	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		stream, err := open(ctx, desc, cc, method, opts...)
-		if err == nil && method == pb.Watch_Watch_FullMethodName && opened.Add(1) == 1 {
+	return etcdtest.OnWatch(func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
+		if opened.Add(1) == 1 {
 			return &mixedUp{ClientStream: stream}, nil
 		}
-		return stream, err
+		return stream, nil
 	})
 }
 

@@ -108,18 +108,13 @@ func (c *Config) validate() error {
 		return err
 	}
 	if c.TTL < time.Second || c.TTL%time.Second != 0 {
-		return badConfig("TTL", "is %v; etcd counts in whole seconds, from 1s", c.TTL)
+		return fmt.Errorf("%w: etcd.Config.TTL is %v; etcd counts in whole seconds, from 1s", fence.ErrInvalid, c.TTL)
 	}
 	probe := fence.Grant{Resource: "r", Epoch: 1, Token: 1, Holder: cluster.NewHolder(c.Label)}
 	if err := probe.Validate(); err != nil {
-		return badConfig("Label", "makes no valid holder: %v", err)
+		return fmt.Errorf("%w: etcd.Config.Label makes no valid holder: %v", fence.ErrInvalid, err)
 	}
 	return nil
-}
-
-// badConfig is the error of NewLocker for a field of Config.
-func badConfig(field, reason string, args ...any) error {
-	return fmt.Errorf("%w: etcd.Config.%s %s", fence.ErrInvalid, field, fmt.Sprintf(reason, args...))
 }
 
 // ClientConfig returns the configuration that is recommended for the client of a Locker: it

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"unicode/utf8"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -131,7 +130,11 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 				continue
 			}
 			last = &now
-			if !yield(now, noLeader(now)) {
+			var err error
+			if now == (fence.Leader{}) {
+				err = fence.ErrNoLeader
+			}
+			if !yield(now, err) {
 				return
 			}
 		}
@@ -152,18 +155,6 @@ func (o *observer) Changed() {
 }
 
 func (o *observer) Denied(err error) { o.denied <- err }
-
-// noLeader is the error that goes with a leader.
-func noLeader(now fence.Leader) error {
-	if now == (fence.Leader{}) {
-		return fence.ErrNoLeader
-	}
-	return nil
-}
-
-// errUnknownProclaim: it isn't known whether the value was proclaimed. It may still take
-// effect later, until the next Proclaim that returns nil.
-var errUnknownProclaim = errors.New("etcd: not known whether the value was proclaimed")
 
 // leadership is a position that is first in the queue of an election.
 type leadership struct {
@@ -212,22 +203,30 @@ func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 	defer cancel()
 	defer context.AfterFunc(p.Context(), cancel)()
 	for range attempts {
-		kv, err := p.line.locker.replace(request, p, le.written, text)
+		resp, err := p.line.locker.cluster.Commit(request, p.line.locker.cluster.Client.Txn(request).If(
+			clientv3.Compare(clientv3.ModRevision(p.Key()), "=", le.written),
+		).Then(clientv3.OpPut(p.Key(), text, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.Key())))
 		if err != nil {
 			return le.notProclaimed(ctx, op, err)
 		}
-		if kv == nil || kv.CreateRevision != int64(p.Grant().Token) { // mutant: proclaim-of-a-deposed-leader
+		if resp.Succeeded {
+			le.written = resp.Header.Revision
+			return nil
+		}
+		kvs := resp.Responses[0].GetResponseRange().Kvs
+		if len(kvs) == 0 || kvs[0].CreateRevision != int64(p.Grant().Token) { // mutant: proclaim-of-a-deposed-leader
 			return le.deposed(ctx, op)
 		}
-		le.written = kv.ModRevision
-		if string(kv.Value) == text {
+		le.written = kvs[0].ModRevision
+		if string(kvs[0].Value) == text {
 			return nil
 		}
 	}
 	return p.line.locker.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.Key()))
 }
 
-// notProclaimed is the error of a Proclaim whose request failed.
+// notProclaimed is the error of a Proclaim whose request failed. If that isn't known to have had no effect, it
+// may take effect later, until the next Proclaim that returns nil.
 func (le *leadership) notProclaimed(ctx context.Context, op string, err error) error {
 	p := le.position
 	if errors.Is(err, cluster.ErrLeaseGone) {
@@ -243,16 +242,11 @@ func (le *leadership) notProclaimed(ctx context.Context, op string, err error) e
 	if cluster.Rejected(err) || errors.Is(err, cluster.ErrClientClosed) {
 		return failed
 	}
-	return inDoubt(op, failed)
-}
-
-// inDoubt is the error of a failed Proclaim that may still take effect.
-func inDoubt(op string, failed error) error {
 	doubt := &fence.UnavailableError{Op: op, InDoubt: true, Err: failed}
 	if away := (*fence.UnavailableError)(nil); errors.As(failed, &away) {
 		doubt.Reason, doubt.Err = away.Reason, away.Err
 	}
-	doubt.Err = fmt.Errorf("%w: %w", errUnknownProclaim, doubt.Err)
+	doubt.Err = fmt.Errorf("etcd: not known whether the value was proclaimed: %w", doubt.Err)
 	return doubt
 }
 
@@ -269,24 +263,6 @@ func (le *leadership) deposed(ctx context.Context, op string) error {
 	case <-ctx.Done():
 		return cluster.Ended(ctx, op)
 	}
-}
-
-// replace sets the value of p's key if the key's mod revision is still the one that p
-// last wrote. It returns the key as it is afterwards, nil if there is none.
-func (l *Locker) replace(ctx context.Context, p *position, written int64, value string) (*mvccpb.KeyValue, error) {
-	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).If(
-		clientv3.Compare(clientv3.ModRevision(p.Key()), "=", written),
-	).Then(clientv3.OpPut(p.Key(), value, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.Key())))
-	if err != nil {
-		return nil, err
-	}
-	if resp.Succeeded {
-		return &mvccpb.KeyValue{CreateRevision: int64(p.Grant().Token), ModRevision: resp.Header.Revision, Value: []byte(value)}, nil
-	}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		return kv, nil
-	}
-	return nil, nil
 }
 
 // maxValueLen is the longest value that a leader can proclaim, in bytes.

@@ -318,27 +318,27 @@ func TestObserve_ShowsEachLeaderAndTheLastValue(t *testing.T) {
 func TestObserve_SurvivesBrokenWatchesAndCompactions(t *testing.T) {
 	t.Parallel()
 	server := ownEtcd(t)
-	p := newProxy(t, server.Endpoint())
+	p := newLink(t, server.Endpoint())
 	cfg, admin := fresh(t), dial(t, server.Endpoint())
 	a := election(t, newTestLocker(t, admin, cfg), "leader")
-	seen := observe(t, election(t, newTestLocker(t, dial(t, p.endpoint()), cfg), "leader"))
+	seen := observe(t, election(t, newTestLocker(t, p.dial(t), cfg), "leader"))
 	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
 	led := campaign(t, a, "0")
 	seen.until(fence.Leader{Grant: led.Grant(), Value: "0"})
 	for range 3 {
-		p.cut()
+		p.Reset()
 	}
 	require.NoError(t, led.Proclaim(patient(t), "1"))
 	seen.until(fence.Leader{Grant: led.Grant(), Value: "1"})
 
-	p.set(func() { p.down = true })
+	p.goDown()
 	require.NoError(t, led.Resign(patient(t)))
 	led = campaign(t, a, "2")
 	resp, err := admin.Put(patient(t), "x", "y")
 	require.NoError(t, err)
 	_, err = admin.Compact(patient(t), resp.Header.Revision)
 	require.NoError(t, err)
-	p.set(func() { p.down = false })
+	p.down.Store(false)
 	seen.until(fence.Leader{Grant: led.Grant(), Value: "2"})
 
 	require.NoError(t, server.Kill())

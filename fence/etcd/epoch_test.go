@@ -2,17 +2,19 @@ package etcd
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -90,9 +92,7 @@ func requireWentBack(t testing.TB, l *Locker, what string) {
 func TestWentBack_ARestoredBackupStopsTheLocker(t *testing.T) {
 	t.Parallel()
 	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
-	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Dir: data})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Stop(t.Context())) })
+	e := startEtcd(t, &etcdserver.Config{Dir: data})
 	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
 	held := acquire(t, l, "held")
 	release(t, acquire(t, l, "warm"))
@@ -109,7 +109,7 @@ func TestWentBack_ARestoredBackupStopsTheLocker(t *testing.T) {
 	require.NoError(t, os.CopyFS(data, os.DirFS(backup)))
 	require.NoError(t, e.Restart(patient(t)))
 
-	_, err = l.Acquire(patient(t), "new")
+	_, err := l.Acquire(patient(t), "new")
 	fault := new(cluster.WentBackError)
 	require.ErrorAs(t, err, &fault)
 	require.Equal(t, "revision", fault.What)
@@ -124,14 +124,20 @@ func TestWentBack_ARestoredBackupStopsTheLocker(t *testing.T) {
 func TestWentBack_AnotherClusterStopsTheLocker(t *testing.T) {
 	t.Parallel()
 	first, second := ownEtcd(t), ownEtcd(t)
-	p := newProxy(t, first.Endpoint())
 	cfg := fresh(t)
 	cfg.TTL = 20 * time.Minute // no renewal that would find the lease gone first
-	l := newTestLocker(t, dial(t, p.endpoint()), cfg)
+	to := make(chan string, 1)
+	to <- first.Endpoint()
+	l := newTestLocker(t, dial(t, first.Endpoint(), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		endpoint := <-to
+		to <- endpoint
+		return new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(endpoint, "http://"))
+	})), cfg)
 	held := acquire(t, l, "held")
 	release(t, acquire(t, l, "r"))
-	p.set(func() { p.upstream = address(second.Endpoint()) })
-	p.cut()
+	<-to
+	to <- second.Endpoint()
+	require.NoError(t, first.Kill())
 	_, err := l.Acquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	// Either the Txn under a lease that doesn't exist is answered first, or the check of
@@ -146,13 +152,7 @@ func TestWentBack_AnotherClusterStopsTheLocker(t *testing.T) {
 func TestRestore_IsNoticedByAHolderThatOnlyRenews(t *testing.T) {
 	t.Parallel()
 	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
-	e, err := etcdserver.Start(patient(t), &etcdserver.Config{Dir: data})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
-		defer cancel()
-		require.NoError(t, e.Stop(ctx))
-	})
+	e := startEtcd(t, &etcdserver.Config{Dir: data})
 	cfg := fresh(t) // its time to live is far longer than the restore
 	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
 	release(t, acquire(t, l, "warm"))

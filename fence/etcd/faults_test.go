@@ -23,6 +23,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -81,8 +82,7 @@ func TestRestart_LeavesHoldersAndWaitersInPlace(t *testing.T) {
 	a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
 	admin := dial(t, e.Endpoint())
 	held := acquire(t, a, "r")
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, admin, a.cluster.Keys.Queue("r"), 2)
+	waiting := queued(t, b, "r", 2)
 	awaitWatching(t, b, "r")
 	require.NoError(t, e.Kill())
 	require.NoError(t, e.Restart(patient(t)))
@@ -100,15 +100,15 @@ func TestRestart_LeavesHoldersAndWaitersInPlace(t *testing.T) {
 func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing(t *testing.T) {
 	t.Parallel()
 	etcd := etcdserver.Shared(t)
-	p := newProxy(t, etcd.Endpoint())
-	l, admin := newTestLocker(t, dial(t, p.endpoint()), fresh(t)), dial(t, etcd.Endpoint())
+	p := newLink(t, etcd.Endpoint())
+	l, admin := newTestLocker(t, p.dial(t), fresh(t)), dial(t, etcd.Endpoint())
 	kept := acquire(t, l, "kept")
 	session := l.sessions.Current()
-	p.set(func() { p.muted = true })
+	unmute := p.Cut(netfault.ToClient)
 	waiting := acquiring(patient(t), l, "r")
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)
-	p.cut()
-	p.set(func() { p.muted = false })
+	p.Reset()
+	unmute()
 	err := (<-waiting).err
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	requireReason(t, err, fence.Unreachable)
@@ -127,11 +127,11 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken(t *testing.T) {
 	endpoint := etcdserver.Shared(t).Endpoint()
 	armed := make(chan struct{}, 1)
 	var sent atomic.Int64
-	twice := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if txn, ok := req.(*pb.TxnRequest); !ok || !etcdtest.IsAcquire(txn) {
-			return invoke(ctx, method, req, reply, cc, opts...)
+	twice := etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
+		err := send()
+		if !etcdtest.IsAcquire(txn) {
+			return err
 		}
-		err := invoke(ctx, method, req, reply, cc, opts...)
 		sent.Add(1)
 		select {
 		case <-armed:
@@ -139,9 +139,9 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken(t *testing.T) {
 		default:
 			return err
 		}
-	}
+	})
 	cfg := fresh(t)
-	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(twice)), cfg)
+	l := newTestLocker(t, dial(t, endpoint, twice), cfg)
 	kept, admin := acquire(t, l, "kept"), dial(t, endpoint)
 	for _, get := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
 		sent.Store(0)
@@ -169,20 +169,21 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken(t *testing.T) {
 func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld(t *testing.T) {
 	t.Parallel()
 	etcd := etcdserver.Shared(t)
-	p := newProxy(t, etcd.Endpoint())
+	p := newLink(t, etcd.Endpoint())
 	cfg := fresh(t)
 	cfg.requestTimeout = 3 * time.Second // the settlement waits that long for a connection
 	cfg.TTL = 20 * time.Minute           // the key goes because the lease is revoked
-	l, admin := newTestLocker(t, dial(t, p.endpoint()), cfg), dial(t, etcd.Endpoint())
+	l, admin := newTestLocker(t, p.dial(t), cfg), dial(t, etcd.Endpoint())
 	release(t, acquireAtLast(t, l, "warm"))
 	session := l.sessions.Current()
-	p.set(func() { p.muted = true })
+	unmute := p.Cut(netfault.ToClient)
 	waiting := acquiring(patient(t), l, "r")
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)
-	p.set(func() { p.down = true })
+	p.goDown()
 	require.ErrorIs(t, (<-waiting).err, fence.ErrUnavailable)
 	require.Eventually(t, func() bool { return session.Remaining() == 0 }, etcdtest.Patience, time.Millisecond)
-	p.set(func() { p.down, p.muted = false, false })
+	unmute()
+	p.down.Store(false)
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 0)
 	acquireAtLast(t, l, "r")
 	require.NotSame(t, session, l.sessions.Current())
@@ -191,22 +192,21 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld(t *testing.T) {
 func TestWatch_FindsItsWayAfterACompaction(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
-	p := newProxy(t, e.Endpoint())
+	p := newLink(t, e.Endpoint())
 	cfg, admin := fresh(t), dial(t, e.Endpoint())
-	a, b := newTestLocker(t, admin, cfg), newTestLocker(t, dial(t, p.endpoint()), cfg)
+	a, b := newTestLocker(t, admin, cfg), newTestLocker(t, p.dial(t), cfg)
 	held := acquire(t, a, "r")
 	holding := acquire(t, b, "holding")
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, admin, a.cluster.Keys.Queue("r"), 2)
+	waiting := queued(t, b, "r", 2)
 	awaitWatching(t, b, "r")
-	p.set(func() { p.down = true })
+	p.goDown()
 	release(t, held)
 	resp, err := admin.Put(patient(t), "x", "y")
 	require.NoError(t, err)
 	_, err = admin.Compact(patient(t), resp.Header.Revision)
 	require.NoError(t, err)
 	require.Empty(t, waiting)
-	p.set(func() { p.down = false })
+	p.down.Store(false)
 	require.NoError(t, (<-waiting).err, "the release itself is compacted; the list shows it")
 	_, err = admin.Delete(patient(t), keyOf(holding))
 	require.NoError(t, err)
@@ -217,17 +217,11 @@ func TestWatch_FindsItsWayAfterACompaction(t *testing.T) {
 func TestWatch_AWaiterGetsItsTurnWithoutOne(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
-	noWatch := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		if method == pb.Watch_Watch_FullMethodName {
-			return nil, errors.New("no watch today")
-		}
-		return open(ctx, desc, cc, method, opts...)
-	}
 	cfg := fresh(t)
 	cfg.pollInterval = 10 * time.Millisecond
 	client := dial(t, endpoint)
 	a := newTestLocker(t, client, cfg)
-	b := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(noWatch)), cfg)
+	b := newTestLocker(t, dial(t, endpoint, grpc.WithChainStreamInterceptor(blind)), cfg)
 	held := acquire(t, a, "r")
 	waiting := acquiring(patient(t), b, "r")
 	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
@@ -282,8 +276,7 @@ func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired(t *testing.T) {
 	admin := dial(t, e.Endpoint())
 	a, b := newTestLocker(t, dial(t, e.Endpoint()), cfg), newTestLocker(t, dial(t, e.Endpoint()), cfg)
 	held, deleted, kept := acquire(t, a, "r"), acquire(t, a, "deleted"), acquire(t, a, "kept")
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, admin, a.cluster.Keys.Queue("r"), 2)
+	waiting := queued(t, b, "r", 2)
 	fill(t, admin)
 
 	requireNoSpace(t, a, "new")
@@ -312,18 +305,19 @@ func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
 	armed := make(chan struct{}, 1)
-	full := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		err := invoke(ctx, method, req, reply, cc, opts...)
-		if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.IsAcquire(txn) {
-			select {
-			case <-armed:
-				return rpctypes.ErrGRPCNoSpace
-			default:
-			}
+	full := etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
+		err := send()
+		if !etcdtest.IsAcquire(txn) {
+			return err
 		}
-		return err
-	}
-	l := newTestLocker(t, dial(t, endpoint, grpc.WithChainUnaryInterceptor(full)), fresh(t))
+		select {
+		case <-armed:
+			return rpctypes.ErrGRPCNoSpace
+		default:
+			return err
+		}
+	})
+	l := newTestLocker(t, dial(t, endpoint, full), fresh(t))
 	kept := acquire(t, l, "kept")
 	armed <- struct{}{}
 	_, err := l.Acquire(patient(t), "r")
@@ -338,14 +332,13 @@ func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted(t *testing.T) {
 func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 	t.Parallel()
 	e, cfg := etcdserver.Shared(t), fresh(t)
-	p := newProxy(t, e.Endpoint())
+	p := newLink(t, e.Endpoint())
 	b := newTestLocker(t, dial(t, e.Endpoint()), cfg) // waits for as long as the test takes
 	cfg.TTL, cfg.requestTimeout = 6*time.Second, 2*time.Second
-	a := newTestLocker(t, dial(t, p.endpoint()), cfg)
+	a := newTestLocker(t, p.dial(t), cfg)
 	held := acquireAtLast(t, a, "r")
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, b.cluster.Client, a.cluster.Keys.Queue("r"), 2)
-	p.set(func() { p.down = true })
+	waiting := queued(t, b, "r", 2)
+	p.goDown()
 	require.Equal(t, fence.LossDeadline, lossOf(t, held))
 	requireReason(t, context.Cause(held.Context()), fence.Unreachable)
 	require.ErrorContains(t, context.Cause(held.Context()), p.endpoint())
@@ -354,7 +347,7 @@ func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
 	_, err := a.TryAcquire(patient(t), "r")
 	requireReason(t, err, fence.Unreachable)
-	p.set(func() { p.down = false })
+	p.down.Store(false)
 	persistently(t, func(ctx context.Context) error {
 		_, err := a.TryAcquire(ctx, "r")
 		if errors.Is(err, fence.ErrLocked) {
@@ -377,8 +370,7 @@ func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
 	cfg := fresh(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
-	waiting := acquiring(patient(t), b, "r")
-	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
+	waiting := queued(t, b, "r", 2)
 	require.True(t, renews(t, a))
 	release(t, held)
 	require.NoError(t, (<-waiting).err)
@@ -397,8 +389,7 @@ func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
 	client := dial(t, endpoint, c.options()...)
 	l := newTestLocker(t, client, cfg)
 	held, released := acquire(t, l, "held"), acquire(t, l, "released")
-	waiting := acquiring(patient(t), l, "theirs")
-	awaitKeys(t, admin, l.cluster.Keys.Queue("theirs"), 2)
+	waiting := queued(t, l, "theirs", 2)
 	awaitWatching(t, l, "theirs")
 	c.since()
 	require.NoError(t, client.Close())

@@ -11,7 +11,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
-	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
 // position is one acquisition: one key in the queue of a resource, from before it is
@@ -98,9 +97,6 @@ func (p *position) Key() string { return p.line.follower.Queue + p.name() }
 func (p *position) name() string {
 	return unique.Make(p.line.locker.cluster.Keys.Name(p.session.ID, int32(p.number))).Value()
 }
-
-// is reports whether k is the key of p.
-func (p *position) is(k watch.Key) bool { return p.token != 0 && k.Created == int64(p.token) } // mutant: another-key-of-the-name-is-the-own
 
 // wanted reports whether p is not over. Callers hold the line's mu.
 func (p *position) wanted() bool { return p.cause == nil }

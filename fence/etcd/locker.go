@@ -73,8 +73,11 @@ func (l *Locker) GrantedTTL() time.Duration {
 // takes up to the time of one request instead, because nothing would revoke the lease later.
 // A second call waits for the first within the same bounds, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
-	ctx, cancel := l.lastChance(ctx)
-	defer cancel()
+	if ctx.Err() != nil {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cluster.RequestTimeout)
+		defer cancel()
+		ctx = last
+	}
 	if !l.beginClose() {
 		select {
 		case <-l.finished:
@@ -108,14 +111,6 @@ func (l *Locker) isClosed() bool {
 	default:
 		return false
 	}
-}
-
-// lastChance returns ctx; or if that has ended, a context with time for one request.
-func (l *Locker) lastChance(ctx context.Context) (context.Context, context.CancelFunc) {
-	if ctx.Err() == nil {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(context.WithoutCancel(ctx), l.cluster.RequestTimeout)
 }
 
 // Check reports whether etcd would grant a lock now, by one request, which writes

@@ -6,17 +6,19 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -107,14 +109,25 @@ func acquiring(ctx context.Context, l *Locker, resource string) <-chan result {
 	return done
 }
 
+// queued acquires in another goroutine, and returns when the queue has n keys.
+func queued(t testing.TB, l *Locker, resource string, n int) <-chan result {
+	t.Helper()
+	done := acquiring(patient(t), l, resource)
+	awaitKeys(t, l.cluster.Client, l.cluster.Keys.Queue(resource), n)
+	return done
+}
+
+func requireContended(t testing.TB, le fence.Lease) {
+	t.Helper()
+	contended := make(chan struct{})
+	le.AfterContended(func() { close(contended) })
+	etcdtest.Receive(t, contended)
+}
+
 // lossOf waits for the end of a lease and returns why it was lost.
 func lossOf(t testing.TB, le fence.Lease) fence.LossReason {
 	t.Helper()
-	select {
-	case <-le.Done():
-	case <-patient(t).Done():
-		require.FailNow(t, "the lease is not lost")
-	}
+	etcdtest.Receive(t, le.Done())
 	loss := new(fence.LeaseLostError)
 	require.ErrorAs(t, context.Cause(le.Context()), &loss)
 	require.Equal(t, le.Grant(), loss.Grant)
@@ -127,13 +140,7 @@ func lossOf(t testing.TB, le fence.Lease) fence.LossReason {
 // Txn was answered and its watch and list are there.
 func awaitWatching(t testing.TB, l *Locker, resource string) {
 	t.Helper()
-	known := make(chan struct{})
-	current(l, resource).AfterContended(func() { close(known) }) // the holder is the other one
-	select {
-	case <-known:
-	case <-patient(t).Done():
-		require.FailNow(t, "the waiter never saw the holder")
-	}
+	requireContended(t, current(l, resource)) // by the holder, which is the other one
 }
 
 // current is the position of this process that is ahead of its others in the queue of the resource; nil
@@ -213,111 +220,35 @@ func inTurn(t testing.TB, l *Locker, s *session.Session, resource string) *posit
 	return p
 }
 
-// proxy forwards TCP connections to etcd, with the faults that the test sets.
-type proxy struct {
-	listener net.Listener
-
-	mu       sync.Mutex
-	changed  *sync.Cond
-	upstream string
-	muted    bool // answers are held back
-	down     bool // connections are closed as they come
-	conns    map[net.Conn]bool
+// link is a client's way to etcd, which the test breaks.
+type link struct {
+	*netfault.Link
+	down atomic.Bool // no connection is made
 }
 
-func newProxy(t testing.TB, endpoint string) *proxy {
+func newLink(t testing.TB, endpoint string) *link {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := netfault.New(strings.TrimPrefix(endpoint, "http://"))
 	require.NoError(t, err)
-	p := &proxy{listener: listener, upstream: address(endpoint), conns: map[net.Conn]bool{}}
-	p.changed = sync.NewCond(&p.mu)
-	var running sync.WaitGroup
-	running.Go(func() { p.serve(&running) })
-	t.Cleanup(func() {
-		_ = listener.Close()
-		p.set(func() { p.down, p.muted = true, false })
-		running.Wait()
-	})
-	return p
+	t.Cleanup(func() { _ = l.Close() })
+	return &link{Link: l}
 }
 
-func address(endpoint string) string { return strings.TrimPrefix(endpoint, "http://") }
+func (l *link) endpoint() string { return "http://" + l.Addr() }
 
-func (p *proxy) endpoint() string { return "http://" + p.listener.Addr().String() }
-
-// set changes how the proxy behaves. Going down cuts open connections.
-func (p *proxy) set(change func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change()
-	p.changed.Broadcast()
-	if p.down {
-		p.cutLocked()
-	}
-}
-
-func (p *proxy) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cutLocked()
-}
-
-func (p *proxy) cutLocked() {
-	for c := range p.conns {
-		_ = c.Close()
-		delete(p.conns, c)
-	}
-}
-
-func (p *proxy) serve(running *sync.WaitGroup) {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
+// dial returns a client over the link that is closed with the test.
+func (l *link) dial(t testing.TB) *clientv3.Client {
+	t.Helper()
+	return dial(t, l.endpoint(), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		if l.down.Load() {
+			return nil, errors.New("the link is down")
 		}
-		p.mu.Lock()
-		upstream, down := p.upstream, p.down
-		p.mu.Unlock()
-		server, err := net.Dial("tcp", upstream)
-		if err != nil || down {
-			_ = client.Close()
-			if err == nil {
-				_ = server.Close()
-			}
-			continue
-		}
-		p.mu.Lock()
-		p.conns[client], p.conns[server] = true, true
-		if p.down {
-			p.cutLocked()
-		}
-		p.mu.Unlock()
-		running.Go(func() { p.pass(server, client, false) })
-		running.Go(func() { p.pass(client, server, true) })
-	}
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}))
 }
 
-// pass copies from one side to the other until either is closed.
-func (p *proxy) pass(to, from net.Conn, answers bool) {
-	defer to.Close()
-	defer from.Close()
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buf)
-		if answers {
-			p.awaitUnmuted(from)
-		}
-		if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
-			return
-		}
-	}
-}
-
-// awaitUnmuted returns when answers flow again, or the connection was cut.
-func (p *proxy) awaitUnmuted(conn net.Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.muted && p.conns[conn] {
-		p.changed.Wait()
-	}
+// goDown breaks all connections, and lets none be made.
+func (l *link) goDown() {
+	l.down.Store(true)
+	l.Reset()
 }

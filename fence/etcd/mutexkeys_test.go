@@ -282,17 +282,6 @@ func TestMutexKeys_OneQueueWithEtcdctlAndMutex(t *testing.T) {
 	release(t, got.lease)
 }
 
-func requireContended(t testing.TB, le fence.Lease) {
-	t.Helper()
-	contended := make(chan struct{})
-	le.AfterContended(func() { close(contended) })
-	select {
-	case <-contended:
-	case <-patient(t).Done():
-		require.FailNow(t, "AfterContended did not call")
-	}
-}
-
 // A holder of "a/b" can't see the waiters for "a", so it always counts as contended.
 func TestMutexKeys_ALongerNameCountsAsContended(t *testing.T) {
 	t.Parallel()

@@ -63,9 +63,15 @@ func (ln *line) leave() {
 		delete(l.lines, ln.resource)
 	}
 	l.mu.Unlock()
-	if over {
-		ln.unwatch()
+	if !over {
+		return
 	}
+	ln.mu.Lock()
+	if ln.soon != nil {
+		ln.soon.Stop()
+	}
+	ln.mu.Unlock()
+	l.watcher.Remove(&ln.follower)
 }
 
 // sessionEnded ends what this process has under a session.
@@ -139,7 +145,7 @@ func (ln *line) holder() string {
 // own returns the position that has the key k; nil if k is another process's, or if no answer has
 // shown yet that it is one of this process's. Callers hold mu.
 func (ln *line) own(k watch.Key) *position {
-	i, found := slices.BinarySearchFunc(ln.positions, k.Created, (*position).compare)
+	i, found := slices.BinarySearchFunc(ln.positions, k.Created, (*position).compare) // mutant: another-key-of-the-name-is-the-own
 	if !found {
 		return nil
 	}
@@ -282,22 +288,27 @@ func (ln *line) Changed() {
 // until the later key goes too, no other process owns the resource (F2).
 func (ln *line) progress() {
 	ln.follower.Look(func(rev int64, queue []watch.Key) {
-		others, shown := ln.others(queue)
-		due := 0
+		var room [quantum]*position
+		shown, lowest := room[:0], int64(math.MaxInt64) // own positions, and the first create revision of another key
+		for _, k := range queue {
+			if p := ln.own(k); p != nil {
+				shown = append(shown, p)
+				continue
+			}
+			lowest = min(lowest, k.Created)
+			ln.removeStray(k)
+		}
 		for _, p := range ln.positions {
 			if p.token == 0 {
 				break
 			}
 			known := rev >= int64(p.token) // mutant: first-before-anything-is-known
-			if !p.clear && (known && others > int64(p.token) || ln.follows(p)) {
+			if !p.clear && (known && lowest > int64(p.token) || ln.follows(p)) {
 				p.clear = true
 			}
-			if known && p.wanted() {
-				due++
+			if known && p.wanted() && !slices.Contains(shown, p) {
+				p.askWhyGone()
 			}
-		}
-		if shown < due {
-			ln.findMissing(rev, queue)
 		}
 	})
 	defer ln.stopPolling()
@@ -311,32 +322,6 @@ func (ln *line) progress() {
 	}
 	if first.watchers != nil && ln.contended(first) {
 		first.callContended()
-	}
-}
-
-// others returns the lowest create revision of a key that is not known to be this process's, and
-// how many keys belong to positions that are still wanted. Callers hold mu.
-func (ln *line) others(queue []watch.Key) (lowest int64, wanted int) {
-	lowest = math.MaxInt64
-	for _, k := range queue {
-		switch p := ln.own(k); {
-		case p == nil:
-			lowest = min(lowest, k.Created)
-			ln.removeStray(k)
-		case p.wanted():
-			wanted++
-		}
-	}
-	return lowest, wanted
-}
-
-// findMissing looks for the positions whose keys the queue as of rev lacks, and asks why those are
-// gone. It compares each position with each key, so it is called only if some are missing.
-func (ln *line) findMissing(rev int64, queue []watch.Key) {
-	for _, p := range ln.positions {
-		if p.token != 0 && rev >= int64(p.token) && p.wanted() && !slices.ContainsFunc(queue, p.is) {
-			p.askWhyGone()
-		}
 	}
 }
 
@@ -398,16 +383,6 @@ func (ln *line) followSoon() {
 			ln.follow()
 		}
 	})
-}
-
-// unwatch ends the watch of a line that is no longer used.
-func (ln *line) unwatch() {
-	ln.mu.Lock()
-	if ln.soon != nil {
-		ln.soon.Stop()
-	}
-	ln.mu.Unlock()
-	ln.locker.watcher.Remove(&ln.follower)
 }
 
 // poll makes sure that the queue is polled as long as a position waits, in case the watch

@@ -121,7 +121,7 @@ func (c *cleaner) run(ctx context.Context) {
 				p.settle(removed)
 			}
 		case c.locker.sender.shrink(err, len(batch)):
-			c.putFirst(batch)
+			c.putBack(batch)
 		case errors.Is(err, cluster.ErrClientClosed):
 			for _, p := range batch {
 				p.settle(sessionOver)
@@ -166,13 +166,6 @@ func (c *cleaner) take() []*position {
 func (c *cleaner) goTogether(batch []*position, p *position, left leftover, tries int32) bool {
 	_, first, firstTries := batch[0].state()
 	return p.session == batch[0].session && left == first && tries == 0 && firstTries == 0
-}
-
-// putFirst lets the batch go next, in smaller ones.
-func (c *cleaner) putFirst(batch []*position) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waiting = append(batch, c.waiting...)
 }
 
 // putBack lets those of other lines go first.

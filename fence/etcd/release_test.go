@@ -108,9 +108,9 @@ func TestAcquire_FailsWhenItsQueuePositionIsLost(t *testing.T) {
 		require.NoError(t, inject(kvs[1]))
 		err := (<-waiting).err
 		require.ErrorIs(t, err, fence.ErrUnavailable)
-		lost := new(lostError)
+		var lost lostError
 		require.ErrorAs(t, err, &lost)
-		require.Equal(t, lostError{Resource: "r", Reason: reason}, *lost)
+		require.Equal(t, reason, lost.loss.Reason)
 		release(t, held)
 		release(t, acquire(t, b, "r"))
 	}
@@ -145,16 +145,12 @@ func TestAfterContended_SeesAWaiterThatCameBeforeTheGrant(t *testing.T) {
 	client, cfg := etcdserver.Client(t), fresh(t)
 	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held := acquire(t, a, "r")
-	second := acquiring(patient(t), b, "r")
-	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 2)
-	third := acquiring(patient(t), c, "r")
-	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 3)
+	second := queued(t, b, "r", 2)
+	third := queued(t, c, "r", 3)
 	release(t, held)
 	got := <-second
 	require.NoError(t, got.err)
-	called := make(chan struct{})
-	got.lease.AfterContended(func() { close(called) })
-	etcdtest.Receive(t, called)
+	requireContended(t, got.lease)
 	release(t, got.lease)
 	require.NoError(t, (<-third).err)
 }
@@ -165,8 +161,7 @@ func TestClose_EndsAndFreesEverything(t *testing.T) {
 	l, other := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
 	held, theirs := acquire(t, l, "r"), acquire(t, other, "theirs")
 	local := acquiring(patient(t), l, "r")
-	remote := acquiring(patient(t), l, "theirs")
-	awaitKeys(t, client, l.cluster.Keys.Queue("theirs"), 2)
+	remote := queued(t, l, "theirs", 2)
 	id := l.sessions.Current().ID
 	require.NoError(t, l.Close(patient(t)))
 	require.Equal(t, fence.LossClosed, lossOf(t, held))
@@ -342,17 +337,17 @@ func sentTwice(t *testing.T, l *Locker, client *clientv3.Client, copies func() [
 }
 
 // copying keeps the Txns that acquire.
-func copying() (grpc.UnaryClientInterceptor, func() []*pb.TxnRequest) {
+func copying() (grpc.DialOption, func() []*pb.TxnRequest) {
 	var mu sync.Mutex
 	var kept []*pb.TxnRequest
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.IsAcquire(txn) {
+	return etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
+			if etcdtest.IsAcquire(txn) {
 				mu.Lock()
 				kept = append(kept, txn)
 				mu.Unlock()
 			}
-			return invoke(ctx, method, req, reply, cc, opts...)
-		}, func() []*pb.TxnRequest {
+			return send()
+		}), func() []*pb.TxnRequest {
 			mu.Lock()
 			defer mu.Unlock()
 			return slices.Clone(kept)
@@ -367,8 +362,8 @@ func TestReuse_NoCallWaitsForAKeyThatCameTwice(t *testing.T) {
 	for number, of := range []string{"of the next position", "of no position"} {
 		t.Run(of, func(t *testing.T) {
 			t.Parallel()
-			intercept, copies := copying()
-			client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(intercept))
+			option, copies := copying()
+			client := dial(t, etcdserver.Shared(t).Endpoint(), option)
 			l := lockerOf(t, client, space(t), etcdtest.Patience)
 			last, again := sentTwice(t, l, client, copies, number)
 			next := hold(t, l, "r")
@@ -385,15 +380,15 @@ func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
 	t.Parallel()
 	var armed atomic.Bool
 	removals := make(chan *pb.TxnRequest, 100)
-	late := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if txn, ok := req.(*pb.TxnRequest); ok && armed.Load() && etcdtest.Deletes(txn) {
+	late := etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
+		if armed.Load() && etcdtest.Deletes(txn) {
 			removals <- txn
 			return status.Error(codes.Unavailable, "connection lost")
 		}
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
-	intercept, copies := copying()
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(intercept, late))
+		return send()
+	})
+	option, copies := copying()
+	client := dial(t, etcdserver.Shared(t).Endpoint(), option, late)
 	l := lockerOf(t, client, space(t), etcdtest.Patience)
 	_, again := sentTwice(t, l, client, copies, 1)
 	armed.Store(true)
@@ -416,18 +411,18 @@ func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
 func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 	t.Parallel()
 	lost, came, allowed := etcdtest.NewLateTxn(etcdtest.IsAcquire), make(chan struct{}, 10), make(chan struct{}, 1)
-	voids := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if txn, ok := req.(*pb.TxnRequest); ok && etcdtest.Puts(txn, "/void/") {
+	voids := etcdtest.OnTxn(func(ctx context.Context, txn *pb.TxnRequest, send func() error) error {
+		if etcdtest.Puts(txn, "/void/") {
 			came <- struct{}{}
 			select {
 			case <-allowed:
 			case <-ctx.Done():
 			}
 		}
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
+		return send()
+	})
 	names := space(t)
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(lost.Intercept, voids))
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(lost.Intercept), voids)
 	l, other := lockerOf(t, client, names, etcdtest.Patience), lockerOf(t, etcdserver.Client(t), names, etcdtest.Patience)
 	kept, theirs := hold(t, l, "kept"), hold(t, other, "r")
 	doubt := func(resource string) *position {

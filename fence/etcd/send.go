@@ -50,7 +50,8 @@ type sender struct {
 func (s *sender) put(ctx context.Context, p *position) {
 	s.mu.Lock()
 	p.line.sending++
-	if p.line.sending > 1 || s.alone() { // mutant: two-of-a-resource-share-a-txn
+	// With MutexKeys a key of "a/b" is in the queue of "a" too.
+	if p.line.sending > 1 || s.locker.cluster.Keys.Mutex { // mutant: two-of-a-resource-share-a-txn
 		s.launch(&flight{session: p.session, puts: []*position{p}, dels: s.takeDels(s.room - 1)})
 		s.mu.Unlock()
 		return
@@ -69,10 +70,6 @@ func (s *sender) put(ctx context.Context, p *position) {
 // idle reports whether a Txn that comes now can be sent at once: nothing waits, and fewer than
 // maxFlights are under way. Callers hold mu.
 func (s *sender) idle() bool { return s.busy < maxFlights && len(s.puts)+len(s.dels) == 0 }
-
-// alone reports whether each key has to be written by a Txn of its own. With MutexKeys a key of
-// "a/b" is in the queue of "a" too.
-func (s *sender) alone() bool { return s.locker.cluster.Keys.Mutex }
 
 // del deletes the key of p and settles p. If wait is true and the Txn is for p alone, del returns
 // when the Txn has ended; else at once. If the Txn fails, the cleaner tries again.
@@ -383,14 +380,9 @@ func (p *position) put(epoch int64) (clientv3.Op, error) {
 }
 
 // mayWrite are the conditions of every Txn of the session that writes lock keys, sent at the
-// mark.
+// mark: the epoch is still that of the mark, which the grants name, and no void rules the Txn out.
 func (l *Locker) mayWrite(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
-	return []clientv3.Cmp{l.sameEpoch(sent), l.notVoid(s, sent)} // mutant: acquire-in-an-epoch-that-is-over
-}
-
-// sameEpoch is the condition that the epoch is still that of the mark, which the grants name.
-func (l *Locker) sameEpoch(sent cluster.Mark) clientv3.Cmp {
-	return sent.Epoch.Unchanged(l.cluster.Keys.Epoch())
+	return []clientv3.Cmp{sent.Epoch.Unchanged(l.cluster.Keys.Epoch()), l.notVoid(s, sent)} // mutant: acquire-in-an-epoch-that-is-over
 }
 
 // notVoid is the condition that no void rules out a Txn of the session that is sent at the

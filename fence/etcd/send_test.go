@@ -40,26 +40,24 @@ func (x *txns) reset() int {
 	return n
 }
 
-func (x *txns) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	txn, ok := req.(*pb.TxnRequest)
-	if !ok {
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
-	x.mu.Lock()
-	x.seen = append(x.seen, txn)
-	hold, denied := x.hold, x.deny != "" && etcdtest.Puts(txn, x.deny)
-	x.mu.Unlock()
-	if hold != nil && etcdtest.IsAcquire(txn) {
-		select {
-		case <-hold:
-		case <-ctx.Done():
-			return ctx.Err()
+func (x *txns) option() grpc.DialOption {
+	return etcdtest.OnTxn(func(ctx context.Context, txn *pb.TxnRequest, send func() error) error {
+		x.mu.Lock()
+		x.seen = append(x.seen, txn)
+		hold, denied := x.hold, x.deny != "" && etcdtest.Puts(txn, x.deny)
+		x.mu.Unlock()
+		if hold != nil && etcdtest.IsAcquire(txn) {
+			select {
+			case <-hold:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
-	}
-	if denied {
-		return status.Error(codes.PermissionDenied, "etcdserver: permission denied")
-	}
-	return invoke(ctx, method, req, reply, cc, opts...)
+		if denied {
+			return status.Error(codes.PermissionDenied, "etcdserver: permission denied")
+		}
+		return send()
+	})
 }
 
 // loaded is a Locker's queues with Txns under way that hold up others.
@@ -73,7 +71,7 @@ type loaded struct {
 // newLoaded holds the resources of held.
 func newLoaded(t *testing.T, held ...string) *loaded {
 	x := newTxns()
-	l := lockerOf(t, dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), space(t), 2*etcdtest.Patience) // no Txn ends while a test waits for another
+	l := lockerOf(t, dial(t, etcdserver.Shared(t).Endpoint(), x.option()), space(t), 2*etcdtest.Patience) // no Txn ends while a test waits for another
 	l.sender.stuckAfter = time.Hour
 	release(t, hold(t, l, "warm"))
 	ln := &loaded{Locker: l, txns: x}
@@ -232,8 +230,7 @@ func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 func TestSender_ADoubtIsThatOfEach(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/locks/doubt") })
-	x := newTxns()
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept, x.intercept))
+	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
 	l := lockerOf(t, client, space(t), etcdtest.Patience)
 	kept := hold(t, l, "kept")
 	s := l.sessions.Current()
@@ -362,15 +359,6 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 // lowLimits are flags of etcd servers that take few keys in a Txn.
 var lowLimits = []string{"--max-txn-ops=32", "--max-txn-ops=3", "--max-request-bytes=1500"}
 
-// startLimited starts an etcd with a limit.
-func startLimited(t *testing.T, flag string) *etcdserver.Server {
-	t.Helper()
-	e, err := etcdserver.Start(patient(t), &etcdserver.Config{ExtraFlags: []string{flag}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Stop(context.Background())) })
-	return e
-}
-
 // What is beyond a limit of etcd's goes in more Txns, each of which etcd takes.
 func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 	t.Parallel()
@@ -378,7 +366,7 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			x := newTxns()
-			client, space := dial(t, startLimited(t, flag).Endpoint(), grpc.WithChainUnaryInterceptor(x.intercept)), space(t)
+			client, space := dial(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{flag}}).Endpoint(), x.option()), space(t)
 			l := lockerOf(t, client, space, 2*etcdtest.Patience)
 			l.sender.stuckAfter = time.Hour
 			var held []fence.Lease
@@ -414,18 +402,6 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 	}
 }
 
-// silent lets Txns that match reach no etcd until their context ends.
-func unanswered(match func(*pb.TxnRequest) bool, armed *atomic.Bool, came chan<- struct{}) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if txn, ok := req.(*pb.TxnRequest); ok && armed.Load() && match(txn) {
-			came <- struct{}{}
-			<-ctx.Done()
-			return ctx.Err()
-		}
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
-}
-
 // A Txn that runs in the call that needs it must not outlast the session: Close would leave
 // the call waiting.
 func TestSender_TheEndOfTheSessionEndsTheTxnOfACall(t *testing.T) {
@@ -435,7 +411,14 @@ func TestSender_TheEndOfTheSessionEndsTheTxnOfACall(t *testing.T) {
 			t.Parallel()
 			var armed atomic.Bool
 			came := make(chan struct{}, 10)
-			client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(unanswered(match, &armed, came)))
+			client := dial(t, etcdserver.Shared(t).Endpoint(), etcdtest.OnTxn(func(ctx context.Context, txn *pb.TxnRequest, send func() error) error {
+				if !armed.Load() || !match(txn) {
+					return send()
+				}
+				came <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			}))
 			l := lockerOf(t, client, space(t), time.Hour)
 			held := hold(t, l, "held")
 			armed.Store(true)

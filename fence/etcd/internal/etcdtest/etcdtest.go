@@ -3,15 +3,20 @@
 package etcdtest
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Patience bounds waits for what has to happen; no test depends on its length.
@@ -51,20 +56,106 @@ func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*m
 	t.Helper()
 	ctx, cancel := context.WithCancel(Patient(t))
 	defer cancel()
-	resp, err := client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-	require.NoError(t, err)
-	if len(resp.Kvs) == n {
-		return resp.Kvs
-	}
-	changes := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
+	var changes clientv3.WatchChan
 	for {
-		got, ok := <-changes
-		require.True(t, ok, "waiting for %d keys under %s", n, prefix)
-		require.NoError(t, got.Err())
 		resp, err := client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 		require.NoError(t, err)
 		if len(resp.Kvs) == n {
 			return resp.Kvs
 		}
+		if changes == nil {
+			changes = client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(resp.Header.Revision+1))
+		}
+		got, ok := <-changes
+		require.True(t, ok, "waiting for %d keys under %s", n, prefix)
+		require.NoError(t, got.Err())
 	}
 }
+
+// OnTxn is an option for a client whose Txns go through f, which sends them on by send.
+func OnTxn(f func(ctx context.Context, txn *pb.TxnRequest, send func() error) error) grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		send := func() error { return invoke(ctx, method, req, reply, cc, opts...) }
+		if txn, ok := req.(*pb.TxnRequest); ok {
+			return f(ctx, txn, send)
+		}
+		return send()
+	})
+}
+
+// OnWatch is an option for a client whose watch streams are replaced by what f makes of them.
+func OnWatch(f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error)) grpc.DialOption {
+	return OnStream(pb.Watch_Watch_FullMethodName, f)
+}
+
+// OnStream is OnWatch for streams of another kind.
+func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error)) grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, name string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		stream, err := open(ctx, desc, cc, name, opts...)
+		if err != nil || name != method {
+			return stream, err
+		}
+		return f(ctx, stream)
+	})
+}
+
+// LateTxn answers "connection lost" to a Txn that the test chooses, keeps the Txn, and
+// delivers it when the test says.
+type LateTxn struct {
+	match func(*pb.TxnRequest) bool
+	armed chan struct{}
+	held  chan func() *pb.TxnResponse
+}
+
+// NewLateTxn returns one for Txns that match; its Intercept is for the client's connection.
+func NewLateTxn(match func(*pb.TxnRequest) bool) *LateTxn {
+	return &LateTxn{match, make(chan struct{}, 1), make(chan func() *pb.TxnResponse, 1)}
+}
+
+// Arm has the next Txn that matches be kept.
+func (l *LateTxn) Arm() { l.armed <- struct{}{} }
+
+// Kept waits for the Txn to come, and returns what delivers it: that returns etcd's answer, or
+// nil if there is none.
+func (l *LateTxn) Kept(t testing.TB) (deliver func() *pb.TxnResponse) {
+	t.Helper()
+	return Receive(t, l.held)
+}
+
+// Intercept is a grpc.UnaryClientInterceptor.
+func (l *LateTxn) Intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if txn, ok := req.(*pb.TxnRequest); !ok || !l.match(txn) {
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	select {
+	case <-l.armed:
+		l.held <- func() *pb.TxnResponse {
+			resp := new(pb.TxnResponse)
+			if err := invoke(context.Background(), method, req, resp, cc); err != nil {
+				return nil
+			}
+			return resp
+		}
+		return status.Error(codes.Unavailable, "connection lost")
+	default:
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+}
+
+// Puts reports whether txn puts a key with this text in its name.
+func Puts(txn *pb.TxnRequest, text string) bool {
+	return slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
+		return bytes.Contains(op.GetRequestPut().GetKey(), []byte(text))
+	})
+}
+
+// Deletes reports whether txn deletes, and does nothing else.
+func Deletes(txn *pb.TxnRequest) bool {
+	return !slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
+		within := op.GetRequestTxn()
+		return op.GetRequestDeleteRange() == nil && (within == nil || !Deletes(within))
+	})
+}
+
+// IsAcquire reports whether txn puts lock keys.
+func IsAcquire(txn *pb.TxnRequest) bool { return Puts(txn, "/locks/") }

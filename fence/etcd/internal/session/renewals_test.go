@@ -52,13 +52,10 @@ func startRenewing(t *testing.T) *renewing {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = link.Close() })
 	r := &renewing{link: link}
-	r.Manager = newTestManager(t, "http://"+link.Addr(), grpc.WithChainStreamInterceptor(
-		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			if method == pb.Lease_LeaseKeepAlive_FullMethodName {
-				r.streams.Add(1)
-			}
-			return open(ctx, desc, cc, method, opts...)
-		}))
+	r.Manager = newTestManager(t, "http://"+link.Addr(), etcdtest.OnStream(pb.Lease_LeaseKeepAlive_FullMethodName, func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
+		r.streams.Add(1)
+		return stream, nil
+	}))
 	s, err := r.Live(etcdtest.Patient(t))
 	require.NoError(t, err)
 	r.id = s.ID
@@ -114,15 +111,13 @@ func (s silentStream) RecvMsg(m any) error {
 func TestRenewals_ASilentStreamIsOvertakenByAnother(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32
-	var silent, never atomic.Bool
-	m := newTestManager(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(
-		func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			stream, err := open(ctx, desc, cc, method, opts...)
-			if err == nil && opened.Add(1) == 1 {
-				return silentStream{stream, &silent}, nil
-			}
-			return silentStream{stream, &never}, err
-		}))
+	var silent atomic.Bool
+	m := newTestManager(t, etcdserver.Shared(t).Endpoint(), etcdtest.OnStream(pb.Lease_LeaseKeepAlive_FullMethodName, func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
+		if opened.Add(1) == 1 {
+			return silentStream{stream, &silent}, nil
+		}
+		return stream, nil
+	}))
 	s, err := m.Live(etcdtest.Patient(t))
 	require.NoError(t, err)
 	_, err = m.leases.KeepAlive(etcdtest.Patient(t), s.ID)

@@ -11,7 +11,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
 // fakeLeases answers as the test configures it. Renewals are served one at a time.
@@ -74,21 +73,7 @@ func TestSession_EndsAtTheDeadlineOfTheLastRenewalSent(t *testing.T) {
 		require.Equal(t, began.Add(2*(10*time.Second/3)+9*time.Second), ended.at)
 		require.Equal(t, fence.LossDeadline, ended.reason)
 		require.Zero(t, s.Remaining())
-	})
-}
-
-// The server goes on renewing while only its answers are lost: the deadline
-// must not move, and there must be more than one try before it.
-func TestSession_LostAnswersDontMoveTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		f := &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable}
-		s, ended := startFake(t, f)
-		<-s.ctx.Done()
-		synctest.Wait()
-		require.Equal(t, began.Add(9*time.Second), ended.at)
-		require.Equal(t, fence.LossDeadline, ended.reason)
-		require.GreaterOrEqual(t, len(f.renewals), 2)
+		require.GreaterOrEqual(t, len(f.renewals), 4, "one lost answer doesn't end a session")
 	})
 }
 
@@ -104,23 +89,6 @@ func TestSession_AnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 		s.renewed(sent, 10*time.Second)
 		require.Error(t, s.ctx.Err())
 		require.Equal(t, fence.LossDeadline, ended.reason)
-	})
-}
-
-// A suspended machine: the clock stands still while etcd's goes on. No deadline
-// passes; the next answer says that the lease is gone.
-func TestSession_AFrozenClockIsFoundOutByTheNextRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) {
-			return 0, cluster.ErrLeaseGone
-		}}
-		s, ended := startFake(t, f)
-		<-s.ctx.Done()
-		synctest.Wait()
-		require.Equal(t, fence.LossExpired, ended.reason)
-		require.Equal(t, began.Add(3*time.Second), ended.at)
-		require.Len(t, f.renewals, 1)
 	})
 }
 

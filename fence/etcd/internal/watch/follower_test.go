@@ -79,14 +79,10 @@ func TestWatch_FromNowOnIsFollowedByAList(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	slow := &slowWatch{sending: make(chan struct{}, 1), proceed: make(chan struct{})}
-	hold := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		stream, err := open(ctx, desc, cc, method, opts...)
-		if err != nil || method != pb.Watch_Watch_FullMethodName {
-			return stream, err
-		}
+	hold := etcdtest.OnWatch(func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
 		return &slowWatch{stream, slow.sending, slow.proceed}, nil
-	}
-	client := etcdtest.Dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainStreamInterceptor(hold))
+	})
+	client := etcdtest.Dial(t, etcdserver.Shared(t).Endpoint(), hold)
 	c := cluster.New(client, cluster.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
 	defer c.Tasks.Stop()
 	w := New(c, time.Hour)
@@ -142,16 +138,12 @@ func TestWatch_AProxyIsAskedForOneWatchAtATime(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, proxy.Stop(context.Background())) }()
 	streams := make(chan *countingWatch, 1)
-	count := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		stream, err := open(ctx, desc, cc, method, opts...)
-		if err != nil || method != pb.Watch_Watch_FullMethodName {
-			return stream, err
-		}
+	count := etcdtest.OnWatch(func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
 		counting := &countingWatch{ClientStream: stream}
 		streams <- counting
 		return counting, nil
-	}
-	client := etcdtest.Dial(t, proxy.Endpoint(), grpc.WithChainStreamInterceptor(count))
+	})
+	client := etcdtest.Dial(t, proxy.Endpoint(), count)
 	c := cluster.New(client, cluster.Space{Prefix: t.Name()}, etcdtest.Patience, slog.New(slog.DiscardHandler))
 	defer c.Tasks.Stop()
 	w, prefix := New(c, time.Hour), t.Name()+"/"+rand.Text()+"/"
