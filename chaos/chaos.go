@@ -42,8 +42,19 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
-// Workload is guarded code under test, with the data that it works on: Name, Resources, Prepare,
-// Operate and Check. It is a value without state: its methods are called in different processes.
+// Workload is guarded code under test, with the data that it works on. It is a value without
+// state: its methods are called in different processes.
+//
+//	Name() string        // unique in its binary
+//	Resources() []string // that operations use, at least one
+//	Prepare(ctx context.Context, db *pgxpool.Pool) error           // makes tables and data
+//	Operate(ctx context.Context, env *chaos.Env, op chaos.Op) error // does one operation
+//	Check(ctx context.Context, db *pgxpool.Pool) error             // its error says what is wrong with the data at the end
+//
+// Operate is called in worker processes, from several goroutines. It returns nil if the operation
+// took effect, an error that is guard.ErrUnknownOutcome if that is unknown, and any other error if
+// it had no effect and never will: guard.Do returns just these. If it panics the run is violated. It
+// has to return when ctx ends, which is after a minute.
 type Workload = worker.Workload
 
 // Described is a Workload that also has Describe, which says more about an operation than its
@@ -54,8 +65,9 @@ type Described = worker.Described
 // decisions.
 type Op = worker.Op
 
-// Env is what an operation works with, in its worker process: Guard, Locker and Pool, and Do and
-// Hold, which run under a control too. Point says that the operation has reached a point.
+// Env is what an operation works with, in its worker process: Fencekit's Guard and Locker, which are
+// nil in a control; a Pool for use outside of guarded transactions; Do and Hold, which run work under
+// Fencekit or the run's control; and Point, by which it says that it has reached a point.
 type Env = worker.Env
 
 // PointRead is the point at which an operation has read, and not yet written. A Workload

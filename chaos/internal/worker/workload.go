@@ -18,23 +18,12 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// Workload is guarded code under test, with the data that it works on. It is a
-// value without state: its methods are called in different processes.
+// Workload is guarded code under test: see chaos.Workload.
 type Workload interface {
-	// Name names the workload, uniquely in its binary.
 	Name() string
-	// Resources are the names of the resources that operations use, at least one.
 	Resources() []string
-	// Prepare makes tables and data in a database that has at most Fencekit's own
-	// schema, fence.
 	Prepare(ctx context.Context, db *pgxpool.Pool) error
-	// Operate does one operation. It is called in worker processes, from several
-	// goroutines. It returns nil if the operation took effect, an error that is
-	// guard.ErrUnknownOutcome if that is unknown, and any other error if it had no effect
-	// and never will: guard.Do returns just these. If it panics the run is violated. It has
-	// to return when ctx ends, which is after a minute.
 	Operate(ctx context.Context, env *Env, op Op) error
-	// Check checks the data when all operations have ended. Its error says what is wrong.
 	Check(ctx context.Context, db *pgxpool.Pool) error
 }
 
