@@ -16,6 +16,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -307,6 +308,28 @@ func requireNotReady(t testing.TB, err error, want postgres.NotReadyReason, msgA
 func TestStore_PassesTheContract(t *testing.T) {
 	t.Parallel()
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newPool(t), nil) })
+}
+
+// So it does at each isolation level, and behind a pooler in transaction mode.
+func TestStore_PassesTheContractEverywhere(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
+				return harness(t, newPool(t), &postgres.Config{Isolation: level})
+			})
+		})
+	}
+	t.Run("pooler", func(t *testing.T) {
+		t.Parallel()
+		pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 20})
+		guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
+			dsn := migrated(t)
+			lax(t, openPool(t, dsn))
+			return harness(t, openPooled(t, pooler, dsn), nil)
+		})
+	})
 }
 
 // harness adapts a store on a pool to the contract.
