@@ -23,10 +23,6 @@ const maxResources = 100
 // same order, or give the option [Retryable].
 type Resources interface{ ~string | ~[]string }
 
-// ShardOf returns which of n databases, counted from 0, a resource belongs to, if resources are
-// spread over several that have a Guard each: see storage.ShardOf.
-func ShardOf(resource string, n int) int { return storage.ShardOf(resource, n) }
-
 // Runner runs transactions. A [*Guard] acquires the grants that a call needs; every other
 // Runner has its grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease]. So a function that takes
 // a Runner is the same under its own lock, in a Hold, for a leader and for a grant that came

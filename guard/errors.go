@@ -46,7 +46,7 @@ var (
 	// the second exception to G4.
 	ErrTxEnded = storage.ErrTxEnded
 	// ErrKeyReused: the key of Once was used before for another request. See
-	// KeyReusedError.
+	// [storage.KeyReusedError].
 	ErrKeyReused = storage.ErrKeyReused
 	// ErrStoreUnavailable: the database can't be reached, or didn't answer within
 	// Config.StoreTimeout. Nothing was done, and the resource is passed on if others
@@ -61,10 +61,6 @@ var (
 // RejectedError says which grant the fence rejected, why, and who held the fence since
 // when. Its Reason decides which of the sentinels it is.
 type RejectedError = storage.RejectedError
-
-// KeyReusedError says that a key of Once was used before, for another request. It is
-// ErrKeyReused.
-type KeyReusedError = storage.KeyReusedError
 
 // rejectionOf returns the first rejection of one of grants in err, or nil. A rejection of
 // another grant comes from a call that the operation made elsewhere, and says nothing about

@@ -75,9 +75,9 @@ func TestOnce_RejectsAnotherRequest(t *testing.T) {
 	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("2"))))
 	err := doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("3")), guard.Retryable())
 	require.ErrorIs(t, err, guard.ErrKeyReused)
-	var reuse *guard.KeyReusedError
+	var reuse *storage.KeyReusedError
 	require.ErrorAs(t, err, &reuse)
-	require.Equal(t, guard.KeyReusedError{Resource: sku, Key: "k"}, *reuse)
+	require.Equal(t, storage.KeyReusedError{Resource: sku, Key: "k"}, *reuse)
 	require.ErrorContains(t, err, `key "k" was used for another request`)
 	require.Equal(t, "1", w.store.Read("n"))
 	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "the grant stays good")

@@ -66,7 +66,7 @@ func TestError_TellsNothingOfServers(t *testing.T) {
 		"collision, travelled": {rejected(storage.ReasonCollision, true), codes.Aborted, "REJECTED_GRANT"},
 		"overtaken, travelled": {rejected(storage.ReasonOvertaken, true), codes.Unavailable, "UNAVAILABLE"},
 		"stale, its own":       {rejected(storage.ReasonStale, false), codes.Unavailable, "UNAVAILABLE"},
-		"key reused":           {&guard.KeyReusedError{Resource: resource, Key: "hunter2"}, codes.FailedPrecondition, "KEY_REUSED"},
+		"key reused":           {&storage.KeyReusedError{Resource: resource, Key: "hunter2"}, codes.FailedPrecondition, "KEY_REUSED"},
 		"unknown":              {&guard.UnknownOutcomeError{Err: secret, AskErr: secret}, codes.Internal, "UNKNOWN_OUTCOME"},
 		"unknown, Once":        {&guard.UnknownOutcomeError{Once: true, Err: secret, AskErr: secret}, codes.Unavailable, "UNKNOWN_OUTCOME"},
 		"etcd away":            {&fence.UnavailableError{Op: "acquire hunter2", Err: secret}, codes.Unavailable, "UNAVAILABLE"},

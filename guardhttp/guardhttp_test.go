@@ -56,7 +56,7 @@ func TestError_AnswersWithAProblemThatTellsNothingOfServers(t *testing.T) {
 		"overtaken, travelled": {rejected(storage.ReasonOvertaken, true), 503, "unavailable"},
 		"stale, its own":       {rejected(storage.ReasonStale, false), 503, "unavailable"},
 		"collision, its own":   {rejected(storage.ReasonCollision, false), 503, "unavailable"},
-		"key reused":           {&guard.KeyReusedError{Resource: resource, Key: "hunter2"}, 422, "key-reused"},
+		"key reused":           {&storage.KeyReusedError{Resource: resource, Key: "hunter2"}, 422, "key-reused"},
 		"unknown":              {&guard.UnknownOutcomeError{Err: secret, AskErr: secret}, 500, "unknown-outcome"},
 		"unknown, Once":        {&guard.UnknownOutcomeError{Once: true, Err: secret, AskErr: secret}, 503, "unknown-outcome"},
 		"etcd away":            {&fence.UnavailableError{Op: "acquire hunter2", Err: secret}, 503, "unavailable"},

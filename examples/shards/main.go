@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -60,7 +61,7 @@ func run(ctx context.Context, client *clientv3.Client, urls []string) error {
 	}
 
 	sku := "sku/42"
-	on := shards[guard.ShardOf(sku, len(shards))]
+	on := shards[storage.ShardOf(sku, len(shards))]
 	return guard.Do(ctx, on, sku, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "update stock set qty = qty - 1 where sku = $1 and qty > 0", sku)
 		return err

@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -36,7 +36,7 @@ func TestRun_SellsFromTheDatabaseOfTheProduct(t *testing.T) {
 	for i, conn := range databases {
 		var qty int
 		require.NoError(t, conn.QueryRow(t.Context(), "select qty from stock").Scan(&qty))
-		if i == guard.ShardOf("sku/42", 3) {
+		if i == storage.ShardOf("sku/42", 3) {
 			require.Equal(t, 8, qty)
 		} else {
 			require.Equal(t, 10, qty)

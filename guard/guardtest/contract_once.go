@@ -49,7 +49,7 @@ func (r *run[Tx]) recalls(k storage.OnceKey, want []byte, found bool, claims ...
 func (r *run[Tx]) reused(k storage.OnceKey, resource string, claims ...storage.Claim) {
 	r.Helper()
 	_, found, err := r.Store.Recall(r.ctx, k, claims...)
-	var reuse *guard.KeyReusedError
+	var reuse *storage.KeyReusedError
 	r.check(!found && errors.Is(err, guard.ErrKeyReused) && errors.As(err, &reuse) && reuse.Resource == resource && reuse.Key == k.Key,
 		"another request under the same key was answered with %v, %v", found, err)
 }

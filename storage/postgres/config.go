@@ -142,7 +142,7 @@ func validateSchema(schema string) error {
 
 // Shard is one of Count databases over which resources are spread: number Index, from 0 on, of
 // those that all processes have in the same order. It has the resources for which
-// guard.ShardOf(name, Count) is Index. The zero Shard is a database that has all resources.
+// storage.ShardOf(name, Count) is Index. The zero Shard is a database that has all resources.
 type Shard struct{ Index, Count int }
 
 const maxShards = 1000 // a claim computes as many hashes
@@ -155,7 +155,7 @@ func (s Shard) validate() error {
 }
 
 // String returns what a database is called that is this shard, such as "2 of 4, rule 1", or "" for
-// the zero Shard. The rule is that of guard.ShardOf.
+// the zero Shard. The rule is that of storage.ShardOf.
 func (s Shard) String() string {
 	if s.Count == 0 {
 		return ""
@@ -171,7 +171,7 @@ func (s Shard) check(claims []storage.Claim) error {
 	}
 	for _, c := range claims {
 		if of := storage.ShardOf(c.Grant.Resource, s.Count); of != s.Index { // mutant: any-shard-takes-any-resource
-			return fmt.Errorf("%w: %s belongs to shard %d of %d, and this is the store of shard %d: call guard.ShardOf to choose the Guard, and give names that are to change together the same {tag}",
+			return fmt.Errorf("%w: %s belongs to shard %d of %d, and this is the store of shard %d: call storage.ShardOf to choose the Guard, and give names that are to change together the same {tag}",
 				fence.ErrInvalid, c.Grant.Resource, of, s.Count, s.Index)
 		}
 	}

@@ -71,7 +71,7 @@ func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 	require.NoError(t, store.SetShard(t.Context()))
 	var here, elsewhere string
 	for i := 0; here == "" || elsewhere == ""; i++ {
-		if name := fmt.Sprintf("sku/%d", i); guard.ShardOf(name, 4) == 1 {
+		if name := fmt.Sprintf("sku/%d", i); storage.ShardOf(name, 4) == 1 {
 			here = name
 		} else {
 			elsewhere = name
@@ -86,7 +86,7 @@ func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 		require.NoError(t, err)
 		err = guard.Do(t.Context(), g.UnderGrant(grants...), elsewhere, func(context.Context, pgx.Tx) error { return nil })
 		require.ErrorIs(t, err, fence.ErrInvalid)
-		require.ErrorContains(t, err, elsewhere+" belongs to shard "+fmt.Sprint(guard.ShardOf(elsewhere, 4))+" of 4, and this is the store of shard 1")
+		require.ErrorContains(t, err, elsewhere+" belongs to shard "+fmt.Sprint(storage.ShardOf(elsewhere, 4))+" of 4, and this is the store of shard 1")
 		require.False(t, guard.SafeToRetry(err))
 	}
 	require.Equal(t, here, query[string](t, pool, "select string_agg(name, ' ') from fence.resource"))
@@ -160,7 +160,7 @@ func TestSetShard_AsAnAppRole(t *testing.T) {
 	claim(t, newStore(t, r.app, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}}), grant(5, "a"))
 }
 
-// The rule of guard.ShardOf, in SQL, as docs/sharding.md has it.
+// The rule of storage.ShardOf, in SQL, as docs/sharding.md has it.
 func TestShardOf_IsThatOfSQL(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -170,7 +170,7 @@ func TestShardOf_IsThatOfSQL(t *testing.T) {
 	}
 	for _, name := range names {
 		for _, n := range []int{1, 2, 5, 300} {
-			require.Equal(t, guard.ShardOf(name, n), query[int](t, pool, `
+			require.Equal(t, storage.ShardOf(name, n), query[int](t, pool, `
 				select i from generate_series(0, $2::int - 1) i
 				 order by sha256(int4send(i) || convert_to(coalesce(substring($1::text from '^[^{]*\{([^}]+)\}'), $1::text), 'UTF8')) desc limit 1`, name, n), name)
 		}
