@@ -8,103 +8,97 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
-// batchCall is a call with a storage.BatchOp and without Once. It shares a transaction with
+// batch is where a call with a storage.BatchOp and without Once stands. It shares a transaction with
 // others: those that wait behind it for the same resource, and those on other resources that
 // meet it in forming. If the transaction fails, it has taken no effect, so their operations may
 // run again: the one that failed alone, and the others together; or each alone if the store
 // doesn't know which one it was. Those of one resource run in the order of its queue.
-type batchCall[Tx any] struct {
-	call *guardCall
-	op   storage.Op[Tx]
-	ctx  context.Context // of the call
-
+type batch struct {
 	state batchState
-	ready chan struct{} // closed when a call that waited in forming has another state; nil if it never waited
+	ready chan struct{} // closed when a call that waits in forming, or for its group, has another state
 	err   error         // what the call returns if state is ends
 }
 
-// batchState says how a batchCall goes on.
+// batchState says how a call with a batch goes on.
 type batchState int
 
 const (
 	waits      batchState = iota // for the turn, in forming, or for the end of its group
 	leads                        // a group
-	ends                         // with batchCall.err
+	ends                         // with batch.err
 	runsAlone                    // again, in a transaction of its own
 	runsShared                   // again, and may share its transaction
 )
 
-// resource is what is known of the call's only resource, while the call has its lease.
-func (b *batchCall[Tx]) resource() *grantState { return b.call.held.Values[0] }
-
 // runBatch runs a batch once: in a transaction of another call that had the turn before, or in one that
 // others may share.
-func runBatch[Tx any](ctx context.Context, g *Guard[Tx], c *guardCall, op storage.Op[Tx]) error {
-	b := &batchCall[Tx]{call: c, op: op, ctx: ctx}
-	if took, err := c.held.TakeOrOffer(ctx, b); err != nil {
-		return err
-	} else if took {
-		return b.err
-	}
-	if b.state == runsAlone { // it was in a group that has failed
-		return runBatchAlone(ctx, g, b)
-	}
-	if took, err := g.takeAndClaim(ctx, &c.held); err != nil {
-		if took {
-			c.Grants = c.states().grants()
-			c.Runs++
+func (c *call[Tx]) runBatch() error {
+	g := c.guard
+	c.batch = batch{}
+	if len(c.held.turns) == 0 {
+		l, err := g.lines.takeTurn(c.ctx, c.Resources[0], c)
+		if err != nil {
+			return err
 		}
+		if l == nil {
+			return c.batch.err
+		}
+		c.held.turns = append(c.held.turn[:0], l)
+	}
+	if c.batch.state == runsAlone { // it was in a group that has failed
+		return c.runBatchAlone()
+	}
+	if err := g.take(c.ctx, &c.held); err != nil {
+		c.noteRun(c.held.states)
 		return err
 	}
-	gr := &batchGroup[Tx]{guard: g, leader: b, parts: []part[Tx]{{calls: []*batchCall[Tx]{b}}}, calls: 1}
-	switch backoff := &b.resource().backoff; {
+	gr := &batchGroup[Tx]{guard: g, leader: c, parts: []part[Tx]{{calls: []*call[Tx]{c}}}, calls: 1}
+	switch backoff := &c.held.states[0].backoff; {
 	case backoff.nextAlone():
 		gr.of = ofOne
 	case backoff.aloneFailed || g.forming == nil || g.forming.nextAlone():
 		gr.of = ofQueue
 	default:
 		gr.of = ofSeveral
-		if err := g.forming.join(ctx, b); err != nil {
+		if err := g.forming.join(c); err != nil {
 			return err
 		}
-		if b.state == leads && b.ready != nil && !c.held.Usable() {
+		if c.batch.state == leads && !g.lines.usable(c.held.states[0]) {
 			g.forming.leave(false)
-			b.state = runsAlone // it has waited for too long
+			c.batch.state = runsAlone // it has waited for too long
 		}
-		if b.state != leads {
-			return afterGroup(ctx, g, b)
+		if c.batch.state != leads {
+			return c.afterGroup()
 		}
 	}
-	err := gr.run(ctx)
+	err := gr.run()
 	if gr.shared() {
-		return afterGroup(ctx, g, b)
+		return c.afterGroup()
 	}
-	b.resource().backoff.aloneFailed = err != nil && ctx.Err() == nil
+	c.held.states[0].backoff.aloneFailed = err != nil && c.ctx.Err() == nil
 	return err
 }
 
-// afterGroup ends b's call as its group has ended, or runs b again.
-func afterGroup[Tx any](ctx context.Context, g *Guard[Tx], b *batchCall[Tx]) error {
-	switch b.state {
+// afterGroup ends c as its group has ended, or runs c again.
+func (c *call[Tx]) afterGroup() error {
+	switch c.batch.state {
 	case ends:
-		return b.err
+		return c.batch.err
 	case runsShared:
-		return runOnce(ctx, g, b.call, b.op)
+		return c.runBatch()
 	}
-	return runBatchAlone(ctx, g, b)
+	return c.runBatchAlone()
 }
 
-// runBatchAlone runs b in a transaction of its own, after a group that had it has failed.
-func runBatchAlone[Tx any](ctx context.Context, g *Guard[Tx], b *batchCall[Tx]) error {
-	b.call.alone = true
-	err := runOnce(ctx, g, b.call, b.op)
-	if s := b.resource(); s != nil {
-		s.backoff.aloneFailed = err != nil && ctx.Err() == nil
+// runBatchAlone runs c in a transaction of its own, after a group that had it has failed.
+func (c *call[Tx]) runBatchAlone() error {
+	c.alone = true
+	err := c.runOnce()
+	if len(c.held.states) > 0 {
+		c.held.states[0].backoff.aloneFailed = err != nil && c.ctx.Err() == nil
 	}
 	return err
 }
@@ -115,7 +109,7 @@ func runBatchAlone[Tx any](ctx context.Context, g *Guard[Tx], b *batchCall[Tx]) 
 // resource only. So when the group has failed, no call waits with another one's turn (L2).
 type batchGroup[Tx any] struct {
 	guard  *Guard[Tx]
-	leader *batchCall[Tx]
+	leader *call[Tx]
 	of     groupOf
 
 	parts    []part[Tx] // the leader's first
@@ -135,11 +129,12 @@ const (
 
 // part is what a group has of one resource: the call that has the turn and the claim, and
 // behind it those that were taken from its queue.
-type part[Tx any] struct{ calls []*batchCall[Tx] }
+type part[Tx any] struct {
+	calls []*call[Tx]
+	taken []*waiter // of the calls but for the first
+}
 
-func (p part[Tx]) held() *held { return &p.calls[0].call.held }
-
-func (p part[Tx]) grants() []fence.Grant { return p.calls[0].call.states().grants() }
+func (p *part[Tx]) line() *line { return p.calls[0].held.turns[0] }
 
 // maxBatchCalls bounds how many calls share a transaction.
 const maxBatchCalls = 64
@@ -151,7 +146,7 @@ func (gr *batchGroup[Tx]) shared() bool { return gr.calls > 1 }
 // until then more can come, and those whose context ends can leave.
 func (gr *batchGroup[Tx]) begin(run *runContext) (storage.Txn[Tx], error) {
 	g := gr.guard
-	defer g.steps.stop(g.steps.start(run))
+	defer g.bound(run).Stop()
 	if gr.of == ofSeveral {
 		return g.groups.BeginGroup(run, func() []storage.Claim {
 			gr.gather()
@@ -170,34 +165,30 @@ func (gr *batchGroup[Tx]) begin(run *runContext) (storage.Txn[Tx], error) {
 // those whose lease no other call may use any more.
 func (gr *batchGroup[Tx]) gather() {
 	gr.gathered = true
-	for _, b := range gr.guard.forming.take(maxBatchCalls - gr.calls) {
-		switch err := turns.EndError(b.ctx); {
+	for _, c := range gr.guard.forming.take(maxBatchCalls - gr.calls) {
+		switch err := endError(c.ctx); {
 		case err != nil:
-			b.refuse(ends, err)
-		case !b.call.held.Usable():
-			b.refuse(runsAlone, nil)
+			c.batch.state, c.batch.err = ends, err
+			close(c.batch.ready)
+		case !gr.guard.lines.usable(c.held.states[0]):
+			c.batch.state = runsAlone
+			close(c.batch.ready)
 		default:
-			gr.parts = append(gr.parts, part[Tx]{calls: []*batchCall[Tx]{b}})
+			gr.parts = append(gr.parts, part[Tx]{calls: []*call[Tx]{c}})
 			gr.calls++
 		}
 	}
-}
-
-// refuse tells a call how it goes on, since a group has not taken it.
-func (b *batchCall[Tx]) refuse(state batchState, err error) {
-	b.state, b.err = state, err
-	close(b.ready)
 }
 
 // takeQueues takes calls from the queues of the group's resources.
 func (gr *batchGroup[Tx]) takeQueues() {
 	for i := range gr.parts {
 		p := &gr.parts[i]
-		p.held().TakeWaiting(maxBatchCalls-gr.calls, func(offer any) bool {
-			p.calls = append(p.calls, offer.(*batchCall[Tx]))
-			return true
-		})
-		gr.calls += len(p.calls) - 1
+		p.taken = gr.guard.lines.takeWaiting(p.line(), maxBatchCalls-gr.calls)
+		for _, w := range p.taken {
+			p.calls = append(p.calls, w.offer.(*call[Tx]))
+		}
+		gr.calls += len(p.taken)
 	}
 }
 
@@ -205,14 +196,14 @@ func (gr *batchGroup[Tx]) takeQueues() {
 func (gr *batchGroup[Tx]) states() grantStates {
 	states := make(grantStates, len(gr.parts))
 	for i, p := range gr.parts {
-		states[i] = p.held().Values[0]
+		states[i] = p.calls[0].held.states[0]
 	}
 	return states
 }
 
 // run runs the group, and tells the calls other than the leader what became of it. It
 // returns the same for the leader.
-func (gr *batchGroup[Tx]) run(ctx context.Context) (outcome error) {
+func (gr *batchGroup[Tx]) run() (outcome error) {
 	outcome = errStoreGone
 	defer func() { // also if the store panics
 		if outcome == errStoreGone && gr.sent {
@@ -225,15 +216,13 @@ func (gr *batchGroup[Tx]) run(ctx context.Context) (outcome error) {
 			gr.end(outcome)
 		}
 	}()
-	return gr.runOnce(ctx)
+	return gr.runOnce()
 }
 
 // runOnce runs the calls of the group in one transaction.
-func (gr *batchGroup[Tx]) runOnce(ctx context.Context) error {
-	g := gr.guard
-	run := newRunContext(ctx)
-	run.guard, run.grants = g, gr.parts[0].grants()
-	g.contexts.add(run)
+func (gr *batchGroup[Tx]) runOnce() error {
+	g, ctx := gr.guard, gr.leader.ctx
+	run := g.lines.newContext(ctx, gr.leader.held.states.grants())
 	defer run.finish(nil)
 	txn, err := gr.begin(run)
 	states := gr.noteRuns()
@@ -241,14 +230,14 @@ func (gr *batchGroup[Tx]) runOnce(ctx context.Context) error {
 		return g.stepFailed(run, states, "begin", err)
 	}
 	defer txn.Rollback(ctx)
-	if err := gr.runAll(run, txn); err != nil {
-		return g.noteRejection(ctx, states, turns.WithCause(run, err))
+	if err := gr.runAll(run, states, txn); err != nil {
+		return g.noteRejection(ctx, states, withCause(run, err))
 	}
 	if !gr.shared() && ctx.Err() != nil {
-		return turns.EndError(ctx)
+		return endError(ctx)
 	}
 	gr.sent = true
-	return g.commitMoves(ctx, states, txn, gr.leader.call.runs.options, gr.moves())
+	return g.commit(ctx, states, txn, gr.moves(), &gr.leader.options)
 }
 
 // noteRuns notes for each call that a run of it has begun, and returns the states of the
@@ -256,11 +245,9 @@ func (gr *batchGroup[Tx]) runOnce(ctx context.Context) error {
 func (gr *batchGroup[Tx]) noteRuns() grantStates {
 	place := 0
 	for _, p := range gr.parts {
-		grants := p.grants()
-		for _, b := range p.calls {
-			b.call.Grants = grants
-			b.call.Runs++
-			b.call.inBatch(gr.calls, place)
+		for _, c := range p.calls {
+			c.noteRun(p.calls[0].held.states)
+			c.BatchSize, c.BatchPlace = gr.calls, place
 			place++
 		}
 	}
@@ -268,20 +255,16 @@ func (gr *batchGroup[Tx]) noteRuns() grantStates {
 }
 
 // runAll runs the operations of all calls in txn.
-func (gr *batchGroup[Tx]) runAll(run *runContext, txn storage.Txn[Tx]) error {
-	b := bounds{limit: gr.guard.cfg.MaxRun}
-	for _, p := range gr.parts {
-		b.held = append(b.held, p.held())
-	}
-	run.bind(b, gr.guard.report)
-	defer run.unbind(nil)
+func (gr *batchGroup[Tx]) runAll(run *runContext, states grantStates, txn storage.Txn[Tx]) error {
+	run.bind(bounds{states: states, limit: gr.guard.cfg.MaxRun})
+	defer run.finish(nil)
 	for i, p := range gr.parts {
 		ctx := run
 		if i > 0 { // each operation sees the grant of its own resource
-			ctx = &runContext{Context: run, guard: run.guard, grants: p.calls[0].call.Grants}
+			ctx = &runContext{Context: run, lines: run.lines, grants: p.calls[0].Grants}
 		}
-		for _, b := range p.calls {
-			if err := txn.Run(ctx, b.op); err != nil {
+		for _, c := range p.calls {
+			if err := txn.Run(ctx, c.op); err != nil {
 				return err
 			}
 		}
@@ -293,8 +276,8 @@ func (gr *batchGroup[Tx]) runAll(run *runContext, txn storage.Txn[Tx]) error {
 func (gr *batchGroup[Tx]) moves() []storage.Move {
 	moves := make([]storage.Move, len(gr.parts))
 	for i, p := range gr.parts {
-		for _, b := range p.calls {
-			moves[i].Ops = append(moves[i].Ops, b.call.runs.record)
+		for _, c := range p.calls {
+			moves[i].Ops = append(moves[i].Ops, c.Record)
 		}
 	}
 	return moves
@@ -310,30 +293,31 @@ func (gr *batchGroup[Tx]) end(outcome error) {
 		gr.guard.forming.noteEnd(failed, gr.calls, blamed != nil)
 	}
 	for _, p := range gr.parts {
-		for _, b := range p.calls {
-			b.setEnd(outcome, blamed)
+		for _, c := range p.calls {
+			c.setEnd(outcome, blamed)
 		}
 		first := p.calls[0]
+		s := first.held.states[0]
 		if failed {
-			first.resource().unreported = true // its calls run again
+			s.unreported = true // its calls run again
 		}
 		if !failed || len(gr.parts) == 1 {
-			first.resource().backoff.noteEnd(failed, len(p.calls), blamed != nil)
+			s.backoff.noteEnd(failed, len(p.calls), blamed != nil)
 		}
-		p.held().EndTaken(func(offer any) (next any, goes bool) {
-			if b := offer.(*batchCall[Tx]); b.state == runsShared {
-				return b, true
+		for i, w := range p.taken {
+			if p.calls[i+1].batch.state == runsAlone {
+				w.offer = nil
 			}
-			return nil, failed
-		})
+		}
+		gr.guard.lines.endTaken(p.line(), p.taken, failed)
 		if first != gr.leader {
-			close(first.ready)
+			close(first.batch.ready)
 		}
 	}
 }
 
 // blamed returns the call whose operation made the group fail, if the store knows it.
-func (gr *batchGroup[Tx]) blamed(outcome error) *batchCall[Tx] {
+func (gr *batchGroup[Tx]) blamed(outcome error) *call[Tx] {
 	var failed *storage.OpError
 	if !errors.As(outcome, &failed) {
 		return nil
@@ -348,22 +332,22 @@ func (gr *batchGroup[Tx]) blamed(outcome error) *batchCall[Tx] {
 	return nil
 }
 
-// setEnd notes how the call goes on after its group has ended with outcome. blamed is the call
+// setEnd notes how c goes on after its group has ended with outcome. blamed is the call
 // whose operation made the group fail, or nil.
-func (b *batchCall[Tx]) setEnd(outcome error, blamed *batchCall[Tx]) {
+func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {
 	switch {
 	case !tookNoEffect(outcome):
-		b.state, b.err = ends, outcome
-	case blamed == nil || blamed == b:
-		b.state = runsAlone
+		c.batch.state, c.batch.err = ends, outcome
+	case blamed == nil || blamed == c:
+		c.batch.state = runsAlone
 	default:
-		b.state = runsShared
+		c.batch.state = runsShared
 	}
 	var unknown *UnknownOutcomeError
 	if errors.As(outcome, &unknown) {
 		own := *unknown
-		own.Record, own.Grants = b.call.runs.record, b.call.Grants
-		b.err = &own
+		own.Record, own.Grants = c.Record, c.Grants
+		c.batch.err = &own
 	}
 }
 
@@ -387,11 +371,10 @@ type forming[Tx any] struct {
 	limit int // how many groups may be under way when a call begins another one
 
 	mu        sync.Mutex
-	waiting   []*batchCall[Tx] // in order of arrival
-	gathering int              // groups that will take calls once the store has a connection for them
-	underWay  int              // groups that have taken their calls
-	overdue   *time.Timer      // calls waitedLong; nil before its first use
-	armed     bool             // overdue will call it
+	waiting   []*call[Tx] // in order of arrival
+	gathering int         // groups that will take calls once the store has a connection for them
+	underWay  int         // groups that have taken their calls
+	overdue   *time.Timer // calls waitedLong; nil if no call waits
 
 	backoff
 }
@@ -419,84 +402,64 @@ func (f *forming[Tx]) noteEnd(failed bool, n int, blamed bool) {
 	f.backoff.noteEnd(failed, n, blamed)
 }
 
-// join waits until b leads a group, or until a group that took b has ended: b.state says which. It
-// fails if ctx ends before either. A group that b leads uses take when its transaction begins, and
+// join waits until c leads a group, or until a group that took c has ended: its state says which. It
+// fails if its context ends before either. A group that c leads uses take when its transaction begins, and
 // leave when it has ended.
-func (f *forming[Tx]) join(ctx context.Context, b *batchCall[Tx]) error {
+func (f *forming[Tx]) join(c *call[Tx]) error {
+	c.batch.ready = make(chan struct{})
 	f.mu.Lock()
-	if f.gathering == 0 && f.underWay < f.limit {
-		f.gathering++
-		f.mu.Unlock()
-		b.state = leads
-		return nil
-	}
-	b.ready = make(chan struct{})
-	f.waiting = append(f.waiting, b)
-	f.appoint()
+	f.waiting = append(f.waiting, c)
+	f.appoint(false)
 	f.mu.Unlock()
 	select {
-	case <-b.ready:
+	case <-c.batch.ready:
 		return nil
-	case <-ctx.Done():
+	case <-c.ctx.Done():
 	}
 	f.mu.Lock()
-	if i := slices.Index(f.waiting, b); i >= 0 {
+	i := slices.Index(f.waiting, c)
+	if i >= 0 {
 		f.waiting = slices.Delete(f.waiting, i, i+1)
-		f.mu.Unlock()
-		return turns.EndError(ctx)
 	}
 	f.mu.Unlock()
-	<-b.ready // at once, unless a group has taken b
+	if i >= 0 {
+		return endError(c.ctx)
+	}
+	<-c.batch.ready // at once, unless a group has taken c
 	return nil
 }
 
-// appoint makes the first call that waits lead a group, if fewer than limit are under way, or
+// appoint makes the first call that waits lead a group, if it is overdue, fewer than limit are under way, or
 // enough calls wait for a full one. The caller holds f.mu.
-func (f *forming[Tx]) appoint() {
-	if len(f.waiting) > 0 && f.gathering == 0 && (f.underWay < f.limit || len(f.waiting) >= maxBatchCalls) {
-		f.lead()
+func (f *forming[Tx]) appoint(overdue bool) {
+	free := f.gathering == 0 && (f.underWay < f.limit || len(f.waiting) >= maxBatchCalls)
+	if len(f.waiting) > 0 && (overdue || free) {
+		c := f.waiting[0]
+		f.waiting = slices.Delete(f.waiting, 0, 1)
+		f.gathering++
+		c.batch.state = leads
+		close(c.batch.ready)
 	}
-	f.watch()
-}
-
-// lead makes the first call that waits lead a group. The caller holds f.mu.
-func (f *forming[Tx]) lead() {
-	b := f.waiting[0]
-	f.waiting = slices.Delete(f.waiting, 0, 1)
-	f.gathering++
-	b.state = leads
-	close(b.ready)
-}
-
-// watch arms the timer if calls wait, and stops it if none do. The caller holds f.mu.
-func (f *forming[Tx]) watch() {
-	wait := len(f.waiting) > 0
-	switch {
-	case wait == f.armed:
-	case !wait:
-		f.overdue.Stop()
-	case f.overdue == nil:
+	switch wait := len(f.waiting) > 0; {
+	case wait && f.overdue == nil:
 		f.overdue = time.AfterFunc(patience, f.waitedLong)
-	default:
-		f.overdue.Reset(patience)
+	case !wait && f.overdue != nil:
+		f.overdue.Stop()
+		f.overdue = nil
 	}
-	f.armed = wait
 }
 
 // waitedLong makes the first call that waits lead a group, however many are under way.
 func (f *forming[Tx]) waitedLong() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.armed = false
-	if len(f.waiting) > 0 {
-		f.lead()
-	}
-	f.watch()
+	f.overdue = nil
+	f.appoint(true)
 }
 
 // take takes up to limit calls out of those that wait, for a group that is under way from
 // now on.
-func (f *forming[Tx]) take(limit int) []*batchCall[Tx] {
+func (f *forming[Tx]) take(limit int) []*call[Tx] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.gathering--
@@ -504,7 +467,7 @@ func (f *forming[Tx]) take(limit int) []*batchCall[Tx] {
 	n := min(limit, len(f.waiting))
 	taken := slices.Clone(f.waiting[:n])
 	f.waiting = slices.Delete(f.waiting, 0, n)
-	f.appoint()
+	f.appoint(false)
 	return taken
 }
 
@@ -517,5 +480,5 @@ func (f *forming[Tx]) leave(taken bool) {
 	} else {
 		f.gathering--
 	}
-	f.appoint()
+	f.appoint(false)
 }

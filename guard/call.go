@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -31,8 +30,8 @@ type Resources interface{ ~string | ~[]string }
 // Only this package implements it. A fake is a Guard on a fake store, see package
 // guardtest. All calls on a Runner may be made from several goroutines.
 type Runner[Tx any] interface {
-	run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error
-	hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error
+	run(ctx context.Context, c *call[Tx]) error
+	hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error
 }
 
 // Do runs fn in a transaction under a grant of each resource, once those grants have
@@ -61,7 +60,7 @@ type Runner[Tx any] interface {
 // decides about its commit. A context that fn is given is for fn alone: a call of
 // the same Guard with it is [ErrInvalid].
 func Do[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
-	return call(ctx, on, resources, storage.Func[Tx](fn), noResult, opts)
+	return do(ctx, on, resources, storage.Func[Tx](fn), noResult, opts)
 }
 
 // Value is [Do] for a function that returns a value. It returns the zero value with
@@ -75,7 +74,7 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 			return err
 		}
 	}
-	if err := call(ctx, on, resources, run, valueResult(&value), opts); err != nil {
+	if err := do(ctx, on, resources, run, valueResult(&value), opts); err != nil {
 		return zero, err
 	}
 	return value, nil
@@ -90,7 +89,7 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 // others share another. Where op travels with COMMIT, as a postgres.Batch does, the end of ctx has
 // no effect once op was sent.
 func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
-	return call(ctx, on, resources, op, opResult(op), opts)
+	return do(ctx, on, resources, op, opResult(op), opts)
 }
 
 // Hold runs fn while one grant of each resource is held, which has been claimed when
@@ -119,52 +118,63 @@ func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, 
 // goroutines have begun on h, and waits for those; then every call on h is
 // [fence.ErrReleased].
 func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, h Runner[Tx]) error, opts ...HoldOption) error {
-	names, o, err := prepare(on, resources, fn == nil, noResult, opts)
-	if err != nil {
+	o := &options{}
+	if err := prepare(o, on, resources, fn, opts); err != nil {
 		return err
 	}
-	return on.hold(ctx, names, fn, o)
+	return on.hold(ctx, fn, o)
 }
 
-// call checks what Do, Value and Exec are called with, and runs op.
-func call[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], result result, opts []O) error {
-	f, isFunc := op.(storage.Func[Tx])
-	names, o, err := prepare(on, resources, isNil(op) || isFunc && f == nil, result, opts)
-	if err != nil {
+// do checks what Do, Value and Exec are called with, and runs op.
+func do[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], result result, opts []O) error {
+	c := &call[Tx]{op: op}
+	if err := prepare(&c.options, on, resources, op, opts); err != nil {
 		return err
 	}
-	if o.once != nil && o.result.encode == nil {
-		return fmt.Errorf("%w: Once needs an Op with results, a storage.ResultOp, or a function of Value", ErrInvalid)
+	if c.once != nil {
+		if result.encode == nil {
+			return fmt.Errorf("%w: Once needs an Op with results, a storage.ResultOp, or a function of Value", ErrInvalid)
+		}
+		c.result = result
+		c.op = storage.Func[Tx](op.Run) // its results are kept before Commit: see storage.BatchOp
 	}
-	if o.once != nil {
-		op = storage.Func[Tx](op.Run) // its results are kept before Commit: see storage.BatchOp
-	}
-	return on.run(ctx, names, op, o)
+	return on.run(ctx, c)
 }
 
-// prepare checks the arguments of a call, and returns the names of its resources in
-// order.
-func prepare[Tx any, R Resources, O ValueOption](on Runner[Tx], resources R, noFunction bool, result result, opts []O) (names []string, o options, err error) {
+// prepare checks the arguments of a call, and sets o.
+func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], resources R, function any, opts []O) (err error) {
 	if isNil(on) {
-		return nil, o, fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
+		return fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
 	}
-	if noFunction {
-		return nil, o, fmt.Errorf("%w: nil function or Op", ErrInvalid)
+	if isNil(function) {
+		return fmt.Errorf("%w: nil function or Op", ErrInvalid)
 	}
-	if names, err = namesOf(resources); err != nil {
-		return nil, o, err
+	if o.Resources, err = namesOf(o.name[:0], resources); err != nil {
+		return err
 	}
-	o, err = newOptions(result, opts)
-	return names, o, err
+	for _, opt := range opts {
+		if isNil(opt) {
+			return fmt.Errorf("%w: nil Option", ErrInvalid)
+		}
+		if err := opt.set(o); err != nil {
+			return err
+		}
+	}
+	if o.once != nil && o.ReadOnly {
+		return fmt.Errorf("%w: Once and ReadOnly: nothing is kept of an operation that only reads", ErrInvalid)
+	}
+	if o.once != nil && o.Record.ID == "" {
+		o.Record.ID = o.once.Key
+	}
+	return nil
 }
 
-// namesOf returns the names of resources in order.
-func namesOf[R Resources](resources R) ([]string, error) {
-	var names []string
+// namesOf returns the names of resources in order: in names, which is empty, if it has room for them.
+func namesOf[R Resources](names []string, resources R) ([]string, error) {
 	if name, ok := any(resources).(string); ok {
-		names = []string{name}
+		names = append(names, name)
 	} else if v := reflect.ValueOf(resources); v.Kind() == reflect.String {
-		names = []string{v.String()}
+		names = append(names, v.String())
 	} else {
 		names = slices.Sorted(slices.Values(v.Convert(reflect.TypeFor[[]string]()).Interface().([]string)))
 	}
@@ -173,19 +183,11 @@ func namesOf[R Resources](resources R) ([]string, error) {
 	}
 	for i, name := range names {
 		if err := fence.ValidateResource(name); err != nil {
-			return nil, invalidName(err)
+			return nil, fmt.Errorf("%w: resource name %s", ErrInvalid, err.(*fence.InvalidGrantError).Reason)
 		}
 		if i > 0 && names[i-1] == name {
 			return nil, fmt.Errorf("%w: %q is named twice", ErrInvalid, name)
 		}
 	}
 	return names, nil
-}
-
-func invalidName(err error) error {
-	var invalid *fence.InvalidGrantError
-	if errors.As(err, &invalid) {
-		return fmt.Errorf("%w: resource name %s", ErrInvalid, invalid.Reason)
-	}
-	return err
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -72,32 +71,42 @@ type callerRunner[Tx any] struct {
 	grants []fence.Grant // in order of their resources' names
 }
 
-// run runs op under all grants of b.
-func (b *callerRunner[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
-	if err := b.admit(ctx, resources); err != nil {
+// run runs c under all grants of b.
+func (b *callerRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
+	if err := b.admit(ctx, c.Resources); err != nil {
 		return err
 	}
-	report := b.guard.report.begin(ctx, resources, o)
-	ctx = report.ctx
-	defer report.report()
-	report.Grants = slices.Clone(b.grants)
-	return report.ended(b.under(ctx, func(states grantStates, bounds bounds) error {
-		r := runs{options: o.forResources(resources, states.resources()), again: retryableUnderSameGrants}
-		for r.next(ctx) {
-			report.Runs++
-			r.err = b.guard.attempt(ctx, states, function[Tx]{op, b.grants, bounds}, r.options, &report.Operation)
-		}
-		return r.err
-	}))
+	c.nameKey(resourcesOf(b.grants))
+	return c.observed(ctx, b.guard, func() error {
+		c.Grants = slices.Clone(b.grants)
+		return b.under(c.ctx, func(states grantStates) error {
+			c.states, c.bounds = states, bounds{states: states, limit: b.guard.cfg.MaxRun}
+			return c.retry(c.ctx, retryableUnderSameGrants, c.attemptUnder)
+		})
+	})
+}
+
+// attemptUnder is attempt under grants that c hasn't acquired.
+func (c *call[Tx]) attemptUnder() error {
+	c.Runs++
+	if err := c.guard.ready(c.ctx, c.states); err != nil {
+		return err
+	}
+	return c.attempt()
 }
 
 // hold runs fn while the grants of b are held.
-func (b *callerRunner[Tx]) hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error {
-	if err := b.admit(ctx, resources); err != nil {
+func (b *callerRunner[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
+	if err := b.admit(ctx, o.Resources); err != nil {
 		return err
 	}
-	return b.under(ctx, func(states grantStates, bounds bounds) error {
-		return retryHold(ctx, o, retryableUnderSameGrants, func() error { return runHold(ctx, b.guard, states, bounds, true, fn) })
+	return b.under(ctx, func(states grantStates) error {
+		return o.retryHold(ctx, retryableUnderSameGrants, func() error {
+			if err := b.guard.ready(ctx, states); err != nil {
+				return err
+			}
+			return b.guard.runHold(ctx, states, fn)
+		})
 	})
 }
 
@@ -131,25 +140,27 @@ func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error 
 }
 
 // under calls do under the grants of b; Close waits for it.
-func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates, bounds bounds) error) error {
+func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates) error) error {
 	g := b.guard
-	for _, l := range b.leases {
-		if err := l.Context().Err(); err != nil {
-			return asCallersGrantError(turns.WithCause(l.Context(), fmt.Errorf("guard: %s: %w", l.Grant().Resource, err)), b.grants)
-		}
-	}
 	states := make(grantStates, len(b.grants))
 	for i, grant := range b.grants {
-		claim := storage.Claim{Grant: grant, Position: g.memory.position(grant.Resource)}
-		states[i] = &grantState{claim: claim, callers: true, travelled: !b.leased}
+		states[i] = &grantState{claim: storage.Claim{Grant: grant, Position: g.memory.position(grant.Resource)}}
+		if b.leased {
+			states[i].lease = b.leases[i]
+		}
 	}
-	if err := turns.EndError(ctx); err != nil {
+	for _, l := range b.leases {
+		if err := l.Context().Err(); err != nil {
+			return asCallersGrantError(withCause(l.Context(), fmt.Errorf("guard: %s: %w", l.Grant().Resource, err)), states)
+		}
+	}
+	if err := endError(ctx); err != nil {
 		return err
 	}
-	if err := g.turns.Enter(); err != nil {
+	if err := g.lines.enter(); err != nil {
 		return err
 	}
-	defer g.turns.Leave()
+	defer g.lines.leave()
 	defer g.memory.endCallersCall(states)
-	return asCallersGrantError(do(states, bounds{leases: b.leases, limit: g.cfg.MaxRun}), b.grants)
+	return asCallersGrantError(do(states), states)
 }

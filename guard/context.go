@@ -2,10 +2,9 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -18,40 +17,52 @@ type runContext struct {
 	context.Context // can be cancelled
 	end             context.CancelCauseFunc
 
-	// What a function runs under; zero for a step in the store.
-	guard  any // the Guard, which is the key under which it finds the context
-	hold   any // the Runner of the Hold that runs the function; nil if a transaction runs it
-	grants []fence.Grant
+	lines  *lines        // the Guard's, and the key under which it finds the context
+	grants []fence.Grant // that a function runs under
+	hold   any           // the Runner of the Hold that runs the function; nil if a transaction runs it
 
-	// From bind to unbind:
-	held  []*held       // the loss of whose leases ends it
-	stops []func() bool // undo the hooks that end it
-
-	contexts *runningContexts // that it was added to
+	// From bind to finish:
+	states grantStates   // the loss of whose leases ends it
+	stops  []func() bool // undo the hooks that end it
 }
 
-// newRunContext returns a context that ends with ctx, or when its method end is called.
-func newRunContext(ctx context.Context) *runContext {
-	c := &runContext{}
+// newContext returns a context that ends with ctx, or when Close gives up waiting. The caller calls its
+// method finish.
+func (t *lines) newContext(ctx context.Context, grants []fence.Grant) *runContext {
+	c := &runContext{lines: t, grants: grants}
 	c.Context, c.end = context.WithCancelCause(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.abandoned {
+		c.end(ErrClosed)
+	}
+	t.running[c] = struct{}{}
 	return c
+}
+
+// abandon ends all contexts, and those that begin later: Close gives up waiting.
+func (t *lines) abandon() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.abandoned = true
+	for c := range t.running {
+		c.end(ErrClosed)
+	}
 }
 
 // Value returns c itself for the keys of nested and Grants.
 func (c *runContext) Value(key any) any {
-	if c.guard != nil && (key == c.guard || key == grantsKey{}) {
+	if key == c.lines || key == (grantsKey{}) {
 		return c
 	}
 	return c.Context.Value(key)
 }
 
-// Err returns DeadlineExceeded if a timeout has ended c.
+// Err returns DeadlineExceeded if Config.StoreTimeout has ended c.
 func (c *runContext) Err() error {
 	err := c.Context.Err()
-	if err != nil {
-		if _, ok := context.Cause(c.Context).(*timeoutError); ok {
-			return context.DeadlineExceeded
-		}
+	if err != nil && errors.Is(context.Cause(c.Context), ErrStoreUnavailable) {
+		return context.DeadlineExceeded
 	}
 	return err
 }
@@ -59,27 +70,30 @@ func (c *runContext) Err() error {
 // bounds say what ends the context of a function, besides the end of its caller's context
 // and Close.
 type bounds struct {
-	held   []*held         // the loss of one of their leases
-	leases []fence.Lease   // the end of one of these, which are the caller's
+	states grantStates     // the loss of one of their leases
 	hold   context.Context // the end of this context, of the Hold in which the function's transaction runs; or nil
-	limit  time.Duration   // Config.MaxRun, after which what is held is released; 0 for no bound
+	limit  time.Duration   // Config.MaxRun, after which the leases are released; 0 for no bound
 }
 
-// bind makes c, the context of a function that begins now, end within b. The caller calls
-// unbind when the function has returned.
-func (c *runContext) bind(b bounds, report *reporter) {
-	c.held = b.held
-	for _, h := range b.held {
-		h.OnEnd(c.end)
-	}
-	for _, l := range b.leases {
-		c.endWith(l.Context())
+// bind makes c, the context of a function that begins now, end within b.
+func (c *runContext) bind(b bounds) {
+	c.states = b.states
+	for _, s := range b.states {
+		switch {
+		case s.line != nil:
+			s.running.Store(c)
+			if err := s.lease.Err(); err != nil { // else lost ends c
+				c.end(err) // mutant: functions-begin-under-a-lost-lease
+			}
+		case s.lease != nil:
+			c.endWith(s.lease.Context())
+		}
 	}
 	if b.hold != nil {
 		c.endWith(b.hold)
 	}
 	if b.limit > 0 {
-		c.stops = append(c.stops, c.limit(b, report))
+		c.stops = append(c.stops, c.limit(b))
 	}
 }
 
@@ -88,17 +102,17 @@ func (c *runContext) endWith(other context.Context) {
 	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
 }
 
-// limit ends c, and releases what is held, when b.limit has passed.
-func (c *runContext) limit(b bounds, report *reporter) (stop func() bool) {
+// limit ends c, and releases the leases that the Guard keeps, when b.limit has passed.
+func (c *runContext) limit(b bounds) (stop func() bool) {
 	overran := make(chan struct{})
 	timer := time.AfterFunc(b.limit, func() {
 		defer close(overran)
 		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded))
-		for _, h := range b.held {
-			for _, s := range h.Values {
-				report.overran(s.claim.Grant, b.limit)
+		for _, s := range b.states {
+			if s.line != nil {
+				c.lines.report.overran(s.claim.Grant, b.limit)
+				c.lines.releaseEarly(s) // mutant: hanging-functions-keep-the-lock
 			}
-			h.ReleaseEarly() // mutant: hanging-functions-keep-the-lock
 		}
 	})
 	return func() bool {
@@ -110,106 +124,19 @@ func (c *runContext) limit(b bounds, report *reporter) (stop func() bool) {
 	}
 }
 
-// unbind undoes bind, and ends c with cause. It may be called again.
-func (c *runContext) unbind(cause error) {
-	for _, h := range c.held {
-		h.OnEnd(nil)
+// finish undoes bind, and ends c with cause. It may be called again.
+func (c *runContext) finish(cause error) {
+	for _, s := range c.states {
+		s.running.Store(nil)
 	}
 	for _, stop := range c.stops {
 		stop()
 	}
-	c.held, c.stops = nil, nil
+	c.states, c.stops = nil, nil
 	c.end(cause)
-}
-
-// finish ends c with cause. It may be called again.
-func (c *runContext) finish(cause error) {
-	c.unbind(cause)
-	c.contexts.remove(c)
-}
-
-// runningContexts are the contexts that end when Close gives up waiting.
-type runningContexts struct {
-	mu      sync.Mutex
-	cause   error // of their end; nil as long as Close waits
-	running map[*runContext]struct{}
-}
-
-// add makes c end when Close gives up waiting. The caller calls c's method finish.
-func (r *runningContexts) add(c *runContext) {
-	c.contexts = r
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cause != nil {
-		c.end(r.cause)
-	}
-	if r.running == nil {
-		r.running = map[*runContext]struct{}{}
-	}
-	r.running[c] = struct{}{}
-}
-
-// remove takes c out of r, if it is in it.
-func (r *runningContexts) remove(c *runContext) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.running, c)
-}
-
-// endAll ends all contexts with cause, and those that begin later.
-func (r *runningContexts) endAll(cause error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cause != nil {
-		return
-	}
-	r.cause = cause
-	for c := range r.running {
-		c.end(cause)
-	}
-}
-
-// timeouts bound steps in the store. They reuse their timers, since hardly one ever fires.
-type timeouts struct {
-	after time.Duration
-	cause *timeoutError
-	idle  sync.Pool // of *timeout
-}
-
-// timeout is a timer that ends a context.
-type timeout struct {
-	timer *time.Timer
-	ends  atomic.Pointer[runContext]
-}
-
-func newTimeouts(after time.Duration) *timeouts {
-	return &timeouts{after: after, cause: &timeoutError{fmt.Errorf("%w: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, after)}}
-}
-
-// timeoutError is the cause of the end of a context that a timeout has ended.
-type timeoutError struct{ error }
-
-func (e *timeoutError) Unwrap() error { return e.error }
-
-// start makes c end after t.after. The caller calls stop.
-func (t *timeouts) start(c *runContext) *timeout {
-	if used, ok := t.idle.Get().(*timeout); ok {
-		used.ends.Store(c)
-		used.timer.Reset(t.after)
-		return used
-	}
-	fresh := &timeout{}
-	fresh.ends.Store(c)
-	fresh.timer = time.AfterFunc(t.after, func() { fresh.ends.Load().end(t.cause) })
-	return fresh
-}
-
-// stop stops a timeout. One that has fired isn't reused: it may still be about to end its context.
-func (t *timeouts) stop(started *timeout) {
-	if started.timer.Stop() {
-		started.ends.Store(nil)
-		t.idle.Put(started)
-	}
+	c.lines.mu.Lock()
+	defer c.lines.mu.Unlock()
+	delete(c.lines.running, c)
 }
 
 // grantsKey is the key under which a function's context has its grants.

@@ -62,40 +62,41 @@ var (
 // when. Its Reason decides which of the sentinels it is.
 type RejectedError = storage.RejectedError
 
-// rejectionOf returns the first rejection of one of grants in err, or nil. A rejection of
-// another grant comes from a call that the operation made elsewhere, and says nothing about
-// these. A claim of several grants can have several rejections.
-func rejectionOf(err error, grants ...fence.Grant) *RejectedError {
-	switch e := err.(type) {
-	case *RejectedError:
-		if slices.Contains(grants, e.Grant) {
-			return e
-		}
-	case interface{ Unwrap() error }:
-		return rejectionOf(e.Unwrap(), grants...)
-	case interface{ Unwrap() []error }:
-		for _, err := range e.Unwrap() {
-			if rejection := rejectionOf(err, grants...); rejection != nil {
-				return rejection
-			}
-		}
+// within reports whether is returns true for err or an error that it wraps.
+func within(err error, is func(error) bool) bool {
+	if err == nil || is(err) {
+		return err != nil
 	}
-	return nil
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return within(e.Unwrap(), is)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return within(err, is) })
+	}
+	return false
+}
+
+// rejectionOf returns the first rejection of one of grants in err, or nil. A rejection of another grant
+// comes from a call that the operation made elsewhere. A claim of several grants can have several.
+func rejectionOf(err error, grants ...fence.Grant) (rejection *RejectedError) {
+	within(err, func(err error) bool {
+		e, ok := err.(*RejectedError)
+		if ok = ok && slices.Contains(grants, e.Grant); ok {
+			rejection = e
+		}
+		return ok
+	})
+	return rejection
 }
 
 // wentBack reports whether a rejection in err says that the database went back: it has lost writes,
 // and the caller has to know before anything runs again. A claim of several grants may have others
 // beside it.
 func wentBack(err error) bool {
-	switch e := err.(type) {
-	case *RejectedError:
-		return e.Reason == storage.ReasonWentBack
-	case interface{ Unwrap() error }:
-		return wentBack(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), wentBack)
-	}
-	return false
+	return within(err, func(err error) bool {
+		e, ok := err.(*RejectedError)
+		return ok && e.Reason == storage.ReasonWentBack
+	})
 }
 
 // callersGrantError is an error that another call under the same grants would meet again.
@@ -106,9 +107,12 @@ func (e *callersGrantError) Error() string   { return e.err.Error() }
 func (e *callersGrantError) Unwrap() error   { return e.err }
 func (e *callersGrantError) Retryable() bool { return false }
 
-// asCallersGrantError marks err if only other grants than the caller's can help.
-func asCallersGrantError(err error, grants []fence.Grant) error {
-	rejection := rejectionOf(err, grants...)
+// asCallersGrantError marks err if states are of the caller's grants, and only others can help.
+func asCallersGrantError(err error, states grantStates) error {
+	if err == nil || states[0].line != nil {
+		return err
+	}
+	rejection := rejectionOf(err, states.grants()...)
 	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
 	if over || errors.Is(err, fence.ErrLeaseLost) { // mutant: stale-grants-of-callers-look-safe-to-retry
 		return &callersGrantError{err: err}
@@ -187,4 +191,30 @@ func resourcesOf(grants []fence.Grant) []string {
 		resources[i] = g.Resource
 	}
 	return resources
+}
+
+// endError returns the error for an operation that doesn't begin, or doesn't commit, because ctx has
+// ended; nil if ctx has not ended.
+func endError(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return withCause(ctx, fmt.Errorf("guard: %w", err))
+	}
+	return nil
+}
+
+// leftQueueError returns the error for a call whose ctx ended while it waited for its turn at resource.
+// The text also fits a call that waits for the very function that made it: with a context from
+// outside of that function, such a call looks like any other.
+func leftQueueError(ctx context.Context, resource string) error {
+	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): %w", resource, ctx.Err()))
+}
+
+// withCause adds the cause of ctx's end to err, if err says that a context has ended.
+func withCause(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	aboutEnd := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	if cause == nil || !aboutEnd || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }

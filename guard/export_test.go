@@ -4,11 +4,13 @@ import "time"
 
 // SetMaxHold sets, before the first call on g, how long calls of a process may still begin while another
 // process waits.
-func SetMaxHold[Tx any](g *Guard[Tx], d time.Duration) { g.turns.MaxHold = d }
+func SetMaxHold[Tx any](g *Guard[Tx], d time.Duration) { g.lines.maxHold = d }
 
 // Lines returns for how many resources g keeps anything.
 func Lines[Tx any](g *Guard[Tx]) int {
-	return g.turns.Size()
+	g.lines.mu.Lock()
+	defer g.lines.mu.Unlock()
+	return len(g.lines.byResource)
 }
 
 // Doubts returns for how many resources g keeps what is in doubt under grants of callers.
@@ -20,9 +22,7 @@ func Doubts[Tx any](g *Guard[Tx]) int {
 
 // ExpireLate is what a timer does that fired just before the latest call and was held up
 // until after it.
-func ExpireLate[Tx any](g *Guard[Tx]) {
-	g.turns.Expire()
-}
+func ExpireLate[Tx any](g *Guard[Tx]) { g.lines.expire() }
 
 // Limits of what calls and options may hold.
 const (

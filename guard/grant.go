@@ -5,50 +5,36 @@ import (
 	"container/list"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
-// grantState is what this process knows about a grant and its fence. One goroutine at a
-// time uses it.
+// grantState is what this process knows about a grant, its lease and its fence. One goroutine at a time uses
+// it: the call that has the turn, or that has made it for a grant of its caller's.
 type grantState struct {
 	claim         storage.Claim        // its Grant is the grant, and never changes
-	claimedBefore *fence.Grant         // known to have claimed before the lock service was asked for the grant; or nil
+	claimedBefore fence.Grant          // known to have claimed before the lock service was asked for the grant; or zero
 	unresolved    *UnknownOutcomeError // a transaction whose outcome could not be learned
 	rejected      error                // the latest rejection
 	claimed       bool                 // claim has the fence's position, as far as is known
 	inHold        bool                 // what a Hold has read under claim has to stay true
 	dead          bool                 // no further call may begin under the grant
 	unreported    bool                 // no call has returned the latest rejection as its error
-	callers       bool                 // the grant is a caller's: other calls may be under way under it
-	travelled     bool                 // the grant came from another process: see Guard.UnderGrant
 	backoff       backoff              // after shared transactions of batches for the resource
-	memory        *memory              // of the Guard
-}
 
-// Granted notes that the lock service has granted the lease that s is kept with.
-func (s *grantState) Granted(lease fence.Lease) {
-	s.claim.Grant = lease.Grant()
-	s.claim.Position = s.memory.position(s.claim.Grant.Resource)
-}
+	lease   fence.Lease                // nil if the grant came from another process: see Guard.UnderGrant
+	line    *line                      // that keeps the lease; nil if the grant is a caller's, and other calls may be under way under it
+	atOnce  bool                       // the call that has the turn doesn't want the lease kept
+	running atomic.Pointer[runContext] // of the function that runs under the lease; or nil
 
-// Usable reports whether another call may begin under the grant.
-func (s *grantState) Usable() bool { return !s.dead } // mutant: dead-grants-are-used
-
-// GivenUp notes for the next acquisition what was learned under the grant.
-func (s *grantState) GivenUp() {
-	m := s.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.seen.note(s)
-	if rejection := rejectionOf(s.rejected, s.claim.Grant); rejection != nil && (rejection.Reason == storage.ReasonStale || rejection.Reason == storage.ReasonTokensWentBack) {
-		current := rejection.Current
-		m.superseding[s.claim.Grant.Resource] = &current
-	} else {
-		delete(m.superseding, s.claim.Grant.Resource)
-	}
+	// Guarded by lines.mu.
+	contended time.Time // when another process began to wait; zero if none does
+	overrun   bool      // released while a function still runs: no other call may begin
+	idleSince time.Time // when the last call ended
+	idle      *list.Element
 }
 
 // applied moves the claim on after a transaction that was in doubt took effect.
@@ -64,22 +50,8 @@ func (s *grantState) moved(c storage.Claim) {
 	s.claim.Resource, s.claim.Position, s.claimed = c.Resource, c.Position, true
 }
 
-// reject notes a rejection of the grant.
-func (s *grantState) reject(reason storage.Reason, err error) {
-	s.claimed = false
-	s.rejected, s.unreported = err, false
-	s.dead = s.dead || reason != storage.ReasonOvertaken // mutant: rejected-grant-goes-on
-}
-
-// saidWentBack reports whether a call has returned that the database went back behind what was
-// seen under the grant.
-func (s *grantState) saidWentBack() bool {
-	rejection := rejectionOf(s.rejected, s.claim.Grant)
-	return rejection != nil && rejection.Reason == storage.ReasonWentBack && !s.unreported
-}
-
-// held is what a call has of its resources.
-type held = turns.Held[*grantState]
+// rejection returns the latest rejection, or nil.
+func (s *grantState) rejection() *RejectedError { return rejectionOf(s.rejected, s.claim.Grant) }
 
 // grantStates are those of the grants that a transaction runs under.
 type grantStates []*grantState
@@ -100,32 +72,9 @@ func (states grantStates) claims() []storage.Claim {
 	return claims
 }
 
-// resources returns the names of the grants' resources.
-func (states grantStates) resources() []string {
-	resources := make([]string, len(states))
-	for i, s := range states {
-		resources[i] = s.claim.Grant.Resource
-	}
-	return resources
-}
-
-// setInHold says whether what a transaction reads has to stay true after its end.
-func (states grantStates) setInHold(inHold bool) {
-	for _, s := range states {
-		s.inHold = inHold
-	}
-}
-
 // allClaimed reports whether each claim has its fence's position.
 func (states grantStates) allClaimed() bool {
 	return !slices.ContainsFunc(states, func(s *grantState) bool { return !s.claimed })
-}
-
-// setClaimed says whether the claims have their fences' positions.
-func (states grantStates) setClaimed(claimed bool) {
-	for _, s := range states {
-		s.claimed = claimed
-	}
 }
 
 // rejectedBy reports whether err rejects one of the grants.
@@ -133,85 +82,75 @@ func (states grantStates) rejectedBy(err error) bool {
 	return rejectionOf(err, states.grants()...) != nil
 }
 
-// memory is what a Guard remembers of resources beyond the leases and the calls that taught it.
+// maxSeen is of how many resources, those that it used last, a Guard remembers the fences at least; and of
+// up to twice as many: 4 MB, if their names have 40 bytes.
+const maxSeen = 20_000
+
+// memory is what a Guard remembers of resources beyond the leases and the calls that taught it. The positions
+// at which it has last seen the fences outlive the ownerships: the next claim of a resource tells the store
+// where its fence was, so that the caller learns what the database has lost since, also if other
+// processes have claimed the resource in between.
 type memory struct {
 	mu          sync.Mutex
-	seen        seenFences
-	superseding map[string]*fence.Grant         // by resource: the grant that superseded the last one that this process had
+	seen        map[string]storage.Position     // by resource: where the fence was
+	seenBefore  map[string]storage.Position     // what seen was before it was full
+	superseding map[string]fence.Grant          // by resource: the grant that superseded the last one that this process had
 	doubts      map[string]*UnknownOutcomeError // by resource: left under grants of callers, see leaveDoubt
 }
 
 func newMemory() *memory {
-	return &memory{
-		seen:        seenFences{byResource: map[string]*list.Element{}},
-		superseding: map[string]*fence.Grant{}, doubts: map[string]*UnknownOutcomeError{},
-	}
+	return &memory{seen: map[string]storage.Position{}, superseding: map[string]fence.Grant{}, doubts: map[string]*UnknownOutcomeError{}}
 }
 
-// prepare returns the state of a grant that the lock service will be asked for.
-func (m *memory) prepare(resource string) *grantState {
+// superseder returns the grant that superseded the last one that this process had of resource; zero if none did.
+func (m *memory) superseder(resource string) fence.Grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &grantState{memory: m, claimedBefore: m.superseding[resource]}
+	return m.superseding[resource]
 }
 
-// position returns where the fence of resource was last seen.
+// position returns where the fence of resource was last seen; the zero Position if that is not known.
 func (m *memory) position(resource string) storage.Position {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.seen.at(resource)
+	return m.lastSeen(resource)
 }
 
-// maxSeen bounds how many resources seenFences remembers: 3 MB, if their names have 40 bytes.
-const maxSeen = 20_000
-
-// seenFences are the positions at which this process has last seen the fences of the resources
-// that it used last. They outlive the ownerships: the next claim of a resource tells the store
-// where its fence was, so that the caller learns what the database has lost since, also if other
-// processes have claimed the resource in between.
-type seenFences struct {
-	byResource map[string]*list.Element // of *seenFence
-	inUse      list.List                // the one that was used longest ago first
-}
-
-type seenFence struct {
-	resource string
-	at       storage.Position
-}
-
-// at returns where the fence of resource was; the zero Position if that is not known.
-func (s *seenFences) at(resource string) storage.Position {
-	if e := s.byResource[resource]; e != nil {
-		return e.Value.(*seenFence).at
+// lastSeen is position. The caller holds mu.
+func (m *memory) lastSeen(resource string) storage.Position {
+	if at, ok := m.seen[resource]; ok {
+		return at
 	}
-	return storage.Position{}
+	return m.seenBefore[resource]
 }
 
-// note remembers what was learned of the fence of state's grant, or forgets all of it if a call
-// has returned that the database went back: then later calls begin with what is there now.
-func (s *seenFences) note(state *grantState) {
-	resource, at := state.claim.Grant.Resource, state.claim.Position
-	e := s.byResource[resource]
-	switch {
-	case state.saidWentBack():
-		if e != nil {
-			s.forget(e)
-		}
-	case at.Seq == 0:
-	case e == nil:
-		s.byResource[resource] = s.inUse.PushBack(&seenFence{resource, at})
-		if len(s.byResource) > maxSeen {
-			s.forget(s.inUse.Front())
-		}
-	case at.Seq >= e.Value.(*seenFence).at.Seq: // else another call under the same grant has seen more
-		e.Value.(*seenFence).at = at
-		s.inUse.MoveToBack(e)
+// note remembers what was learned of the fence of s's grant, or forgets all of it if a call
+// has returned that the database went back: then later calls begin with what is there now. The caller holds mu.
+func (m *memory) note(s *grantState) {
+	resource, at := s.claim.Grant.Resource, s.claim.Position
+	if rejection := s.rejection(); rejection != nil && rejection.Reason == storage.ReasonWentBack && !s.unreported {
+		delete(m.seen, resource)
+		delete(m.seenBefore, resource)
+		return
+	}
+	if at.Seq == 0 || at.Seq < m.lastSeen(resource).Seq { // another call under the same grant has seen more
+		return
+	}
+	m.seen[resource] = at
+	if len(m.seen) == maxSeen {
+		m.seen, m.seenBefore = map[string]storage.Position{}, m.seen
 	}
 }
 
-func (s *seenFences) forget(e *list.Element) {
-	delete(s.byResource, e.Value.(*seenFence).resource)
-	s.inUse.Remove(e)
+// givenUp notes what was learned under a grant whose lease is given up, for the next acquisition.
+func (m *memory) givenUp(s *grantState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.note(s)
+	delete(m.superseding, s.claim.Grant.Resource)
+	if rejection := s.rejection(); rejection != nil && (rejection.Reason == storage.ReasonStale || rejection.Reason == storage.ReasonTokensWentBack) {
+		m.superseding[s.claim.Grant.Resource] = rejection.Current
+	}
 }
 
 // endCallersCall notes what a call under grants of the caller's has learned.
@@ -219,7 +158,7 @@ func (m *memory) endCallersCall(states grantStates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range states {
-		m.seen.note(s)
+		m.note(s)
 		if d := m.doubts[s.claim.Grant.Resource]; d != nil && s.claimed && d.under(s.claim.Grant.Resource).Grant.Compare(s.claim.Grant) < 0 {
 			delete(m.doubts, s.claim.Grant.Resource) // no transaction of that grant can commit any more
 		}

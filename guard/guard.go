@@ -19,13 +19,13 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -45,16 +45,13 @@ import (
 // ends. A leader that calls Do for the resource that it leads waits for itself as well:
 // see [Guard.UnderLease].
 type Guard[Tx any] struct {
-	cfg      Config
-	locker   fence.Locker
-	store    storage.Store[Tx]
-	groups   storage.GroupStore[Tx] // the same store if several calls can share a transaction, else nil
-	forming  *forming[Tx]           // nil if groups is nil
-	turns    *turns.Turns[*grantState]
-	contexts runningContexts
-	memory   *memory
-	report   *reporter
-	steps    *timeouts // of the steps that precede a function
+	cfg     Config
+	store   storage.Store[Tx]
+	groups  storage.GroupStore[Tx] // the same store if several calls can share a transaction, else nil
+	forming *forming[Tx]           // nil if groups is nil
+	lines   *lines
+	memory  *memory
+	report  *reporter
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes
@@ -70,13 +67,8 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	if err := filled.validate(); err != nil {
 		return nil, err
 	}
-	g := &Guard[Tx]{
-		cfg: filled, locker: locker, store: store, memory: newMemory(), report: newReporter(filled.Observers, filled.Logger),
-		steps: newTimeouts(filled.StoreTimeout), // mutant: database-that-is-silent-keeps-the-lock
-	}
-	g.turns = turns.New(turns.Config[*grantState]{
-		Locker: locker, KeepFor: filled.KeepFor, MaxHold: maxHold, Events: g.report, Prepare: g.memory.prepare,
-	})
+	memory, report := newMemory(), newReporter(filled.Observers, filled.Logger)
+	g := &Guard[Tx]{cfg: filled, store: store, lines: newLines(locker, filled.KeepFor, memory, report), memory: memory, report: report}
 	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
 		g.groups, g.forming = groups, newForming[Tx]()
 	}
@@ -102,12 +94,12 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 	if g == nil {
 		return errNoGuard
 	}
-	if ctx.Value(g) != nil {
+	if ctx.Value(g.lines) != nil {
 		return fmt.Errorf("%w: close: the context is that of a function that runs under this Guard: let it return first", ErrInvalid)
 	}
 	defer g.report.losses.log(g.report.logger)
-	defer context.AfterFunc(ctx, func() { g.contexts.endAll(ErrClosed) })()
-	return g.turns.Close(ctx)
+	defer context.AfterFunc(ctx, g.lines.abandon)()
+	return g.lines.close(ctx)
 }
 
 // ObserveElection returns e, the election of this name, such that the Guard's Observers and its Logger learn
@@ -149,12 +141,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const (
-	defaultKeepFor        = 10 * time.Second
-	defaultStoreTimeout   = 10 * time.Second
-	defaultResolveTimeout = 10 * time.Second
-)
-
 // maxHold is how long calls that wait in this process may still begin after another process has begun to
 // wait for the resource. A change of hands costs an acquisition in the lock service and a claim in the
 // database, a few milliseconds: so many calls share it, and nobody elsewhere waits for long.
@@ -166,14 +152,9 @@ func (c *Config) withDefaults() Config {
 	if c != nil {
 		filled = *c
 	}
-	fill := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	fill(&filled.KeepFor, defaultKeepFor)
-	fill(&filled.StoreTimeout, defaultStoreTimeout)
-	fill(&filled.ResolveTimeout, defaultResolveTimeout)
+	filled.KeepFor = cmp.Or(filled.KeepFor, 10*time.Second)
+	filled.StoreTimeout = cmp.Or(filled.StoreTimeout, 10*time.Second)
+	filled.ResolveTimeout = cmp.Or(filled.ResolveTimeout, 10*time.Second)
 	return filled
 }
 
@@ -188,39 +169,33 @@ func (c Config) validate() error {
 	return nil
 }
 
-// run acquires and claims grants of resources, and runs op under them.
-func (g *Guard[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
-	if err := g.admit(ctx, resources); err != nil {
+// run acquires and claims grants of the resources of c, and runs c under them.
+func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
+	if err := g.admit(ctx, c.Resources); err != nil {
 		return err
 	}
-	c := &guardCall{observation: g.report.begin(ctx, resources, o)}
-	ctx = c.ctx
-	defer c.report()
-	c.held.Init(g.turns, resources, o.releaseAtOnce)
-	defer c.held.Return(ctx)
-	batch, ok := op.(storage.BatchOp[Tx])
-	c.alone = !ok || len(resources) > 1 || o.readOnly || !batch.Shares()
-	r := &c.runs
-	*r = runs{options: o.forResources(resources, resources), again: retryableUnderNewGrants}
-	for r.next(ctx) {
-		r.err = runOnce(ctx, g, c, op)
-	}
-	return c.ended(r.err)
+	return c.observed(ctx, g, func() error {
+		c.held.lines, c.held.resources, c.held.atOnce = g.lines, c.Resources, c.releaseAtOnce
+		defer c.held.passOn(c.ctx, 0)
+		c.nameKey(c.Resources)
+		batch, ok := c.op.(storage.BatchOp[Tx])
+		c.alone = !ok || len(c.Resources) > 1 || c.ReadOnly || !batch.Shares()
+		return c.retry(c.ctx, retryableUnderNewGrants, c.runOnce)
+	})
 }
 
-// hold acquires and claims grants of resources, and runs fn while it holds them.
-func (g *Guard[Tx]) hold(ctx context.Context, resources []string, fn func(ctx context.Context, h Runner[Tx]) error, o options) error {
-	if err := g.admit(ctx, resources); err != nil {
+// hold acquires and claims grants of the resources that o names, and runs fn while it holds them.
+func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
+	if err := g.admit(ctx, o.Resources); err != nil {
 		return err
 	}
-	h := &held{}
-	h.Init(g.turns, resources, o.releaseAtOnce)
-	defer h.Return(ctx)
-	return retryHold(ctx, o, retryableUnderNewGrants, func() error {
-		if _, err := g.takeAndClaim(ctx, h); err != nil {
+	h := held{lines: g.lines, resources: o.Resources, atOnce: o.releaseAtOnce}
+	defer h.passOn(ctx, 0)
+	return o.retryHold(ctx, retryableUnderNewGrants, func() error {
+		if err := g.take(ctx, &h); err != nil {
 			return err
 		}
-		return runHold(ctx, g, h.Values, bounds{held: []*held{h}, limit: g.cfg.MaxRun}, false, fn)
+		return g.runHold(ctx, h.states, fn)
 	})
 }
 
@@ -229,7 +204,7 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 	if g == nil {
 		return errNoGuard
 	}
-	if g.locker == nil {
+	if g.lines.locker == nil {
 		return fmt.Errorf("%w: this Guard has no lock service: use UnderGrant or UnderLease", ErrInvalid)
 	}
 	return g.nested(ctx, g, resources)
@@ -238,7 +213,7 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 // nested rejects a call on runner, a Runner of g, that is made with the context of a
 // function that g runs. A call by a Hold's function on the Hold's Runner is allowed.
 func (g *Guard[Tx]) nested(ctx context.Context, runner any, resources []string) error {
-	in, ok := ctx.Value(g).(*runContext)
+	in, ok := ctx.Value(g.lines).(*runContext)
 	if !ok || in.hold != nil && in.hold == runner {
 		return nil
 	}

@@ -6,83 +6,79 @@ import (
 	"slices"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard/internal/turns"
-	"github.com/fencekit/fencekit/storage"
 )
 
 // holdRunner is the Runner of a Hold.
 type holdRunner[Tx any] struct {
-	guard   *Guard[Tx]
-	states  grantStates
-	callers bool          // the grants, or leases, are the caller's
-	bounds  bounds        // of each transaction, which also ends with the function that Hold runs
-	turn    chan struct{} // has room while no transaction runs
-	over    bool          // Hold has returned; used only with the turn
+	guard  *Guard[Tx]
+	states grantStates
+	grants []fence.Grant
+	bounds bounds        // of each transaction, which also ends with the function that Hold runs
+	turn   chan struct{} // has room while no transaction runs
+	over   bool          // Hold has returned; used only with the turn
 }
 
-// runHold runs fn under states within b. If the grants are the caller's, b.limit bounds
+// runHold runs fn under states, which are ready. If the grants are the caller's, Config.MaxRun bounds
 // each transaction instead of the whole Hold.
-func runHold[Tx any](ctx context.Context, g *Guard[Tx], states grantStates, b bounds, callers bool, fn func(ctx context.Context, h Runner[Tx]) error) error {
-	if err := g.readyAll(ctx, states); err != nil {
-		return err
-	}
+func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx context.Context, h Runner[Tx]) error) error {
 	states.setInHold(true)
 	defer states.setInHold(false)
-	h := &holdRunner[Tx]{guard: g, states: states, callers: callers, turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
-	run := newRunContext(ctx)
-	run.guard, run.hold, run.grants = g, h, states.grants()
-	h.bounds.hold = run // mutant: transactions-outlive-their-hold
-	if callers {
-		h.bounds.limit, b.limit = b.limit, 0
+	h := &holdRunner[Tx]{guard: g, states: states, grants: states.grants(), turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
+	run := g.lines.newContext(ctx, h.grants)
+	run.hold = h
+	whole := bounds{states: states}
+	if states[0].line != nil {
+		whole.limit = g.cfg.MaxRun
+	} else {
+		h.bounds.limit = g.cfg.MaxRun
 	}
-	g.contexts.add(run)
+	h.bounds.hold = run // mutant: transactions-outlive-their-hold
 	defer h.end()
 	defer run.finish(fence.ErrReleased)
-	run.bind(b, g.report)
-	return turns.WithCause(run, fn(run, h))
+	run.bind(whole)
+	return withCause(run, fn(run, h))
 }
 
-// run runs op under all grants of the Hold. It acquires nothing.
-func (h *holdRunner[Tx]) run(ctx context.Context, resources []string, op storage.Op[Tx], o options) error {
-	grants := h.states.grants()
-	if err := h.guard.nested(ctx, h, resources); err != nil {
+// setInHold says whether what a transaction reads has to stay true after its end.
+func (states grantStates) setInHold(inHold bool) {
+	for _, s := range states {
+		s.inHold = inHold
+	}
+}
+
+// run runs c under all grants of the Hold. It acquires nothing.
+func (h *holdRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
+	if err := h.guard.nested(ctx, h, c.Resources); err != nil {
 		return err
 	}
-	if missing := uncovered(resources, grants); missing != "" {
-		return fmt.Errorf("%w: this is a Hold of %s: name %s beside it in one Hold", ErrInvalid, names(grants), missing)
+	if missing := uncovered(c.Resources, h.grants); missing != "" {
+		return fmt.Errorf("%w: this is a Hold of %s: name %s beside it in one Hold", ErrInvalid, names(h.grants), missing)
 	}
-	report := h.guard.report.begin(ctx, resources, o)
-	ctx = report.ctx
-	defer report.report()
-	report.Grants = grants
-	return report.ended(h.runs(ctx, resources, op, o, &report.Operation))
+	c.states = h.states // mutant: a-hold-seals-one-of-its-grants
+	c.bounds = h.bounds
+	c.nameKey(resourcesOf(h.grants))
+	return c.observed(ctx, h.guard, func() error { return h.inTurn(c) })
 }
 
-func (h *holdRunner[Tx]) runs(ctx context.Context, resources []string, op storage.Op[Tx], o options, operation *Operation) error {
-	grants := operation.Grants
+// inTurn runs c when no other transaction runs.
+func (h *holdRunner[Tx]) inTurn(c *call[Tx]) error {
+	c.Grants = slices.Clone(h.grants)
 	select {
 	case h.turn <- struct{}{}:
-	case <-ctx.Done():
-		return turns.LeftQueueError(ctx, names(grants))
+	case <-c.ctx.Done():
+		return leftQueueError(c.ctx, names(h.grants))
 	}
 	defer func() { <-h.turn }()
 	if h.over {
-		return fmt.Errorf("guard: %s: the Hold has ended: %w", names(grants), fence.ErrReleased)
+		return fmt.Errorf("guard: %s: the Hold has ended: %w", names(h.grants), fence.ErrReleased)
 	}
-	r := runs{options: o.forResources(resources, h.states.resources()), again: h.again}
-	for r.next(ctx) {
-		operation.Runs++
-		r.err = h.spent(h.guard.attempt(ctx, h.states, function[Tx]{op, grants, h.bounds}, r.options, operation)) // mutant: a-hold-seals-one-of-its-grants
-	}
-	if h.callers {
-		return asCallersGrantError(r.err, grants)
-	}
-	return r.err
+	err := c.retry(c.ctx, h.again, func() error { return h.spent(c.attemptUnder()) })
+	return asCallersGrantError(err, h.states)
 }
 
 // hold rejects a Hold in a Hold.
-func (h *holdRunner[Tx]) hold(context.Context, []string, func(context.Context, Runner[Tx]) error, options) error {
-	return fmt.Errorf("%w: a Hold in a Hold of %s: name all resources in one Hold", ErrInvalid, names(h.states.grants()))
+func (h *holdRunner[Tx]) hold(context.Context, func(context.Context, Runner[Tx]) error, *options) error {
+	return fmt.Errorf("%w: a Hold in a Hold of %s: name all resources in one Hold", ErrInvalid, names(h.grants))
 }
 
 // again reports whether a transaction that failed with err may run again. It may not if a
@@ -96,7 +92,7 @@ func (h *holdRunner[Tx]) spent(err error) error {
 	if err == nil || inDoubt || h.states.allClaimed() {
 		return err
 	}
-	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", names(h.states.grants()), err)
+	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", names(h.grants), err)
 }
 
 // end waits for a transaction that another goroutine has begun. Later ones fail.

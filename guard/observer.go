@@ -87,41 +87,6 @@ const (
 	OutcomePanicked  Outcome = "panicked"  // the function panicked or ended its goroutine; no effect
 )
 
-// observation collects what the Observers are told about an operation.
-type observation struct {
-	Operation
-	ctx   context.Context // with what Observers have added
-	began time.Time
-	to    *reporter
-}
-
-// begin tells the Observers that an operation begins. It is to run with observation.ctx.
-func (r *reporter) begin(ctx context.Context, resources []string, o options) observation {
-	operation := Operation{Resources: resources, Record: o.record, ReadOnly: o.readOnly}
-	began := time.Now()
-	ctx = r.started(ctx, operation)
-	operation.Outcome = OutcomePanicked
-	return observation{Operation: operation, ctx: ctx, began: began, to: r}
-}
-
-// ended notes what the call returns, and returns it.
-func (o *observation) ended(err error) error {
-	o.Err = err
-	if err != nil || o.Outcome != OutcomeRepeated {
-		o.Outcome = outcomeOf(err, o.Grants)
-	}
-	return err
-}
-
-// report tells the Observers. It is deferred: the function may panic.
-func (o *observation) report() {
-	o.Took = time.Since(o.began)
-	o.to.finished(o.ctx, o.Operation)
-}
-
-// inBatch notes that the call is one of size calls that share a transaction.
-func (o *Operation) inBatch(size, place int) { o.BatchSize, o.BatchPlace = size, place }
-
 // outcomeOf returns the outcome of an operation under grants that returned err.
 func outcomeOf(err error, grants []fence.Grant) Outcome {
 	switch {
@@ -161,64 +126,63 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// call calls a function of an Observer. A panic or a runtime.Goexit there must not keep
-// the caller from passing on its turn and releasing its lease.
-func (r *reporter) call(f func()) {
+// call calls f, which calls a function of an Observer, if there is that function. A panic or a runtime.Goexit
+// there must not keep the caller from passing on its turn and releasing its lease.
+func (r *reporter) call(there bool, f func()) {
+	if !there {
+		return
+	}
 	if failure := callback.Run(f); failure != nil {
 		r.logger.Error("guard: an Observer panicked", "panic", failure.Panic, "stack", failure.Stack)
 	}
 }
 
 // started returns ctx with what the Observers add to it.
-func (r *reporter) started(ctx context.Context, operation Operation) context.Context {
+func (r *reporter) started(ctx context.Context, operation *Operation) context.Context {
 	for _, o := range r.observers {
-		if f := o.Started; f != nil {
-			with, operation := ctx, operation // copies, so that nothing is allocated without Observers
-			r.call(func() {
-				if returned := f(with, operation); returned != nil {
-					with = returned
-				}
-			})
-			ctx = with
-		}
+		with := ctx
+		r.call(o.Started != nil, func() {
+			if returned := o.Started(with, *operation); returned != nil {
+				with = returned
+			}
+		})
+		ctx = with
 	}
 	return ctx
 }
 
-func (r *reporter) Acquiring(ctx context.Context, resource string, delta int) {
+func (r *reporter) finished(ctx context.Context, operation *Operation) {
 	for _, o := range r.observers {
-		if f := o.Acquiring; f != nil {
-			r.call(func() { f(ctx, resource, delta) })
-		}
+		r.call(o.Finished != nil, func() { o.Finished(ctx, *operation) })
 	}
 }
 
-func (r *reporter) Queued(ctx context.Context, resource string, delta int) {
+func (r *reporter) acquiring(ctx context.Context, resource string, delta int) {
 	for _, o := range r.observers {
-		if f := o.Queued; f != nil {
-			r.call(func() { f(ctx, resource, delta) })
-		}
+		r.call(o.Acquiring != nil, func() { o.Acquiring(ctx, resource, delta) })
 	}
 }
 
-func (r *reporter) Acquired(ctx context.Context, g fence.Grant, wait time.Duration) {
+func (r *reporter) queued(ctx context.Context, resource string, delta int) {
+	for _, o := range r.observers {
+		r.call(o.Queued != nil, func() { o.Queued(ctx, resource, delta) })
+	}
+}
+
+func (r *reporter) acquired(ctx context.Context, g fence.Grant, wait time.Duration) {
 	r.log(slog.LevelDebug, "guard: acquired", g, "wait", wait)
 	for _, o := range r.observers {
-		if f := o.Acquired; f != nil {
-			r.call(func() { f(ctx, g, wait) })
-		}
+		r.call(o.Acquired != nil, func() { o.Acquired(ctx, g, wait) })
 	}
 }
 
-func (r *reporter) LeaseLost(err *fence.LeaseLostError, inUse bool) {
+func (r *reporter) leaseLost(err *fence.LeaseLostError, inUse bool) {
 	r.log(slog.LevelDebug, "guard: lease lost", err.Grant, "reason", string(err.Reason), "in_use", inUse)
 	if r.logs {
 		r.losses.add(err, inUse, r.logger)
 	}
 	for _, o := range r.observers {
-		if f := o.LeaseLost; f != nil {
-			r.call(func() { f(err, inUse) })
-		}
+		r.call(o.LeaseLost != nil, func() { o.LeaseLost(err, inUse) })
 	}
 }
 
@@ -284,7 +248,7 @@ func (r *reporter) overran(g fence.Grant, limit time.Duration) {
 	r.log(slog.LevelWarn, "guard: a function runs for too long; its resource is released", g, "max_run", limit)
 }
 
-func (r *reporter) Released(g fence.Grant, err error) {
+func (r *reporter) released(g fence.Grant, err error) {
 	switch {
 	case err == nil:
 		r.log(slog.LevelDebug, "guard: released", g)
@@ -294,18 +258,14 @@ func (r *reporter) Released(g fence.Grant, err error) {
 		r.log(slog.LevelWarn, "guard: release failed; the lease runs out by itself", g, "error", err)
 	}
 	for _, o := range r.observers {
-		if f := o.Released; f != nil {
-			r.call(func() { f(g, err) })
-		}
+		r.call(o.Released != nil, func() { o.Released(g, err) })
 	}
 }
 
 func (r *reporter) claimed(ctx context.Context, g fence.Grant, took time.Duration) {
 	r.log(slog.LevelDebug, "guard: claimed", g, "took", took)
 	for _, o := range r.observers {
-		if f := o.Claimed; f != nil {
-			r.call(func() { f(ctx, g, took) })
-		}
+		r.call(o.Claimed != nil, func() { o.Claimed(ctx, g, took) })
 	}
 }
 
@@ -313,9 +273,7 @@ func (r *reporter) rejected(ctx context.Context, e *RejectedError) {
 	r.log(slog.LevelWarn, "guard: rejected", e.Grant, "reason", string(e.Reason), "stage", string(e.Stage),
 		"current_epoch", e.Current.Epoch, "current_token", int64(e.Current.Token), "current_holder", e.Current.Holder)
 	for _, o := range r.observers {
-		if f := o.Rejected; f != nil {
-			r.call(func() { f(ctx, e) })
-		}
+		r.call(o.Rejected != nil, func() { o.Rejected(ctx, e) })
 	}
 }
 
@@ -325,28 +283,17 @@ func (r *reporter) unknown(ctx context.Context, e *UnknownOutcomeError, took tim
 		r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", g,
 			"op_id", e.Record.ID, "op_name", e.Record.Name, "error", e.Err, "ask_error", e.AskErr, "took", took)
 	}
-	r.resolved(ctx, e.Grants, e.Record, false, e.AskErr, took)
+	r.resolved(ctx, e, false, e.AskErr, took)
 }
 
-func (r *reporter) resolved(ctx context.Context, grants []fence.Grant, op storage.OpRecord, applied bool, err error, took time.Duration) {
-	for _, g := range grants {
+func (r *reporter) resolved(ctx context.Context, e *UnknownOutcomeError, applied bool, err error, took time.Duration) {
+	for _, g := range e.Grants {
 		if err == nil {
-			r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "op_id", op.ID, "op_name", op.Name, "applied", applied, "took", took)
+			r.log(slog.LevelInfo, "guard: resolved a COMMIT in doubt", g, "op_id", e.Record.ID, "op_name", e.Record.Name, "applied", applied, "took", took)
 		}
 	}
 	for _, o := range r.observers {
-		if f := o.Resolved; f != nil {
-			r.call(func() { f(ctx, grants, applied, err, took) })
-		}
-	}
-}
-
-func (r *reporter) finished(ctx context.Context, operation Operation) {
-	for _, o := range r.observers {
-		if f := o.Finished; f != nil {
-			operation := operation // as in started
-			r.call(func() { f(ctx, operation) })
-		}
+		r.call(o.Resolved != nil, func() { o.Resolved(ctx, e.Grants, applied, err, took) })
 	}
 }
 
@@ -362,15 +309,15 @@ func (e *observedElection) Campaign(ctx context.Context, value string) (fence.Le
 	if err != nil {
 		return nil, err
 	}
-	e.report.Acquired(ctx, l.Grant(), time.Since(start))
+	e.report.acquired(ctx, l.Grant(), time.Since(start))
 	led := &observedLeadership{Leadership: l, report: e.report}
 	l.AfterLost(led.lost)
 	return led, nil
 }
 
 func (e *observedElection) campaign(ctx context.Context, value string) (fence.Leadership, error) {
-	e.report.Acquiring(ctx, e.name, 1)
-	defer e.report.Acquiring(ctx, e.name, -1)
+	e.report.acquiring(ctx, e.name, 1)
+	defer e.report.acquiring(ctx, e.name, -1)
 	return e.Election.Campaign(ctx, value)
 }
 
@@ -383,13 +330,13 @@ type observedLeadership struct {
 func (l *observedLeadership) lost() {
 	var loss *fence.LeaseLostError
 	if errors.As(l.Err(), &loss) {
-		l.report.LeaseLost(loss, true)
+		l.report.leaseLost(loss, true)
 	}
 	l.released(nil)
 }
 
 func (l *observedLeadership) released(err error) {
-	l.ended.Do(func() { l.report.Released(l.Grant(), err) })
+	l.ended.Do(func() { l.report.released(l.Grant(), err) })
 }
 
 func (l *observedLeadership) Resign(ctx context.Context) error { return l.Release(ctx) }

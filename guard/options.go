@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -41,13 +40,14 @@ type HoldOption interface {
 	forHold()
 }
 
+// options are what a call was called with.
 type options struct {
-	record        storage.OpRecord
+	Operation               // what the Observers are told of it: its Resources, Record and ReadOnly, in the beginning
+	name          [1]string // what Resources is a slice of if it is one
 	retryable     bool
-	readOnly      bool
 	releaseAtOnce bool
 	once          *storage.OnceKey
-	result        result
+	result        result // if it has Once
 }
 
 // anyOption is an Option.
@@ -65,10 +65,10 @@ func (holdOption) forHold() {}
 // operation from taking effect twice: see [Once].
 func OpID(id string) Option {
 	return anyOption(func(o *options) error {
-		if o.record.ID != "" {
+		if o.Record.ID != "" {
 			return givenTwice("OpID")
 		}
-		o.record.ID = id
+		o.Record.ID = id
 		return checkText("OpID", id, maxOpIDLen)
 	})
 }
@@ -76,10 +76,10 @@ func OpID(id string) Option {
 // Name says in the history what kind of operation it is: 1 to 200 bytes.
 func Name(name string) Option {
 	return anyOption(func(o *options) error {
-		if o.record.Name != "" {
+		if o.Record.Name != "" {
 			return givenTwice("Name")
 		}
-		o.record.Name = name
+		o.Record.Name = name
 		return checkText("Name", name, maxNameLen)
 	})
 }
@@ -96,16 +96,16 @@ func Attr(key, value string) Option {
 				return err
 			}
 		}
-		if _, ok := o.record.Attrs[key]; ok {
+		if _, ok := o.Record.Attrs[key]; ok {
 			return givenTwice(fmt.Sprintf("Attr %q", key))
 		}
-		if len(o.record.Attrs) == maxAttrs {
+		if len(o.Record.Attrs) == maxAttrs {
 			return fmt.Errorf("%w: more than %d Attrs", ErrInvalid, maxAttrs)
 		}
-		if o.record.Attrs == nil {
-			o.record.Attrs = map[string]string{}
+		if o.Record.Attrs == nil {
+			o.Record.Attrs = map[string]string{}
 		}
-		o.record.Attrs[key] = value
+		o.Record.Attrs[key] = value
 		return nil
 	})
 }
@@ -171,32 +171,9 @@ func ReleaseAtOnce() HoldOption {
 // with [ErrTxEnded].
 func ReadOnly() Option {
 	return anyOption(func(o *options) error {
-		o.readOnly = true
+		o.ReadOnly = true
 		return nil
 	})
-}
-
-// newOptions returns the options of an operation with result.
-func newOptions[O ValueOption](result result, opts []O) (options, error) {
-	if len(opts) == 0 {
-		return options{result: result}, nil
-	}
-	o := options{result: result} // escapes
-	for _, opt := range opts {
-		if isNil(opt) {
-			return options{}, fmt.Errorf("%w: nil Option", ErrInvalid)
-		}
-		if err := opt.set(&o); err != nil {
-			return options{}, err
-		}
-	}
-	if o.once != nil && o.readOnly {
-		return options{}, fmt.Errorf("%w: Once and ReadOnly: nothing is kept of an operation that only reads", ErrInvalid)
-	}
-	if o.once != nil && o.record.ID == "" {
-		o.record.ID = o.once.Key
-	}
-	return o, nil
 }
 
 func givenTwice(option string) error {
@@ -252,7 +229,7 @@ func Once(key string, request []byte) ValueOption {
 		if o.once != nil {
 			return givenTwice("Once")
 		}
-		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request)} // until forResources; mutant: once-takes-any-request
+		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request)} // until nameKey; mutant: once-takes-any-request
 		return checkText("key of Once", key, maxOpIDLen)
 	})
 }
@@ -262,28 +239,19 @@ type onceOption func(o *options) error
 
 func (f onceOption) set(o *options) error { return f(o) }
 
-// keyFor returns the key of an operation that names resources, in a transaction that seals
-// the fences of sealed: both are part of the request. What it hashes has one reading only, also
-// if the caller chooses the request: names in JSON, then a hash, which has one length.
-func keyFor(k storage.OnceKey, resources, sealed []string) storage.OnceKey {
-	named, _ := json.Marshal([][]string{sealed, resources}) // names are valid UTF-8
-	k.Request = sha256.Sum256(append(named, k.Request[:]...))
-	return k
-}
-
-// forResources returns o for an operation that names resources, in a transaction that seals
-// the fences of sealed.
-func (o options) forResources(resources, sealed []string) options {
+// nameKey makes the names of the resources, and of those whose fences the transaction seals, part of the
+// request of Once. What it hashes has one reading only, also if the caller chooses the request: names in
+// JSON, then a hash, which has one length.
+func (o *options) nameKey(sealed []string) {
 	if o.once != nil {
-		key := keyFor(*o.once, resources, sealed)
-		o.once = &key
+		named, _ := json.Marshal([][]string{sealed, o.Resources}) // names are valid UTF-8
+		o.once.Request = sha256.Sum256(append(named, o.once.Request[:]...))
 	}
-	return o
 }
 
 // keep returns the result of a call that is kept under its key, and sets it to what a repeated call
 // will get.
-func (o options) keep() ([]byte, error) {
+func (o *options) keep() ([]byte, error) {
 	data, err := o.result.encode()
 	switch {
 	case err != nil:
@@ -295,14 +263,6 @@ func (o options) keep() ([]byte, error) {
 		return nil, fmt.Errorf("%w: the result can't be kept for Once, since a repeated call could not decode it: %w", ErrInvalid, err)
 	}
 	return data, nil
-}
-
-// decode sets the result of a call to one that was kept under its key.
-func (o options) decode(grants []fence.Grant, kept []byte) error {
-	if err := o.result.decode(kept); err != nil {
-		return fmt.Errorf("guard: %s: the result that was kept under key %q doesn't fit; call with the type that it was kept with, or take a new key for a new operation: %w", names(grants), o.once.Key, err)
-	}
-	return nil
 }
 
 // result encodes the results of an operation for Once, and decodes kept ones.
@@ -342,8 +302,8 @@ func valueResult[V any](value *V) result {
 	}
 }
 
-// isNil reports whether v, an interface value, is nil or holds a nil pointer.
+// isNil reports whether v, an interface value, is nil or holds a nil pointer or function.
 func isNil(v any) bool {
 	value := reflect.ValueOf(v)
-	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
+	return !value.IsValid() || (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
 }

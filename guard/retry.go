@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -37,39 +35,18 @@ func pause(ctx context.Context, tries int) bool {
 	}
 }
 
-// runs counts the runs of an operation. Its method next begins each of them:
-//
-//	for r.next(ctx) {
-//		r.err = ...
-//	}
-//	return r.err
-type runs struct {
-	options
-	again func(error) bool // whether a run that failed with this error may be followed by another
-	n     int              // how many have begun
-	err   error            // of the latest run
-}
-
-// mayFollow reports whether a run that ended with err may be followed by another one: never
-// after ErrTxEnded, since what a raw COMMIT wrote stays, whatever else is in the error.
-func (r *runs) mayFollow(err error) bool {
-	return err != nil && r.retryable && r.n < maxRuns && !errors.Is(err, ErrTxEnded) && r.again(err) // mutant: operations-run-again-after-a-raw-commit
-}
-
-// next reports whether to run once more. Before another run it pauses; if ctx ends
-// meanwhile, err says so.
-func (r *runs) next(ctx context.Context) bool {
-	if r.n > 0 {
-		if !r.mayFollow(r.err) {
-			return false
+// retry calls run, and again, after a pause, as long as it fails with an error for which again returns true:
+// never after ErrTxEnded, since what a raw COMMIT wrote stays, whatever else is in the error.
+func (o *options) retry(ctx context.Context, again func(error) bool, run func() error) error {
+	for n := 1; ; n++ {
+		err := run()
+		if err == nil || !o.retryable || n == maxRuns || errors.Is(err, ErrTxEnded) || !again(err) { // mutant: operations-run-again-after-a-raw-commit
+			return err
 		}
-		if !pause(ctx, r.n) {
-			r.err = fmt.Errorf("%w: %w", turns.EndError(ctx), r.err)
-			return false
+		if !pause(ctx, n) {
+			return fmt.Errorf("%w: %w", endError(ctx), err)
 		}
 	}
-	r.n++
-	return true
 }
 
 // retryableUnderNewGrants reports whether a call that acquires its grants may run again: new
@@ -92,22 +69,22 @@ func retryableUnderSameGrants(err error) bool {
 	return temporary(err) || errors.Is(err, ErrOvertaken) && !errors.Is(err, ErrUnknownOutcome)
 }
 
-// retryHold runs a Hold. Its function begins by reading what its earlier runs have
+// retryHold is retry for a Hold. Its function begins by reading what its earlier runs have
 // committed, so it may also run again when the outcome of a COMMIT is unknown, but not
 // beside a loss. If the last run fails, the error still says what an earlier one has left unknown.
-func retryHold(ctx context.Context, o options, again func(error) bool, once func() error) error {
+func (o *options) retryHold(ctx context.Context, again func(error) bool, run func() error) error {
 	var unknown error
-	r := runs{options: o, again: func(err error) bool { return again(err) || errors.Is(err, ErrUnknownOutcome) && !wentBack(err) }}
-	for r.next(ctx) {
-		r.err = once()
-		if errors.Is(r.err, ErrUnknownOutcome) {
-			unknown = r.err
+	orUnknown := func(err error) bool {
+		if errors.Is(err, ErrUnknownOutcome) {
+			unknown = err
 		}
+		return again(err) || errors.Is(err, ErrUnknownOutcome) && !wentBack(err)
 	}
-	if r.err != nil && unknown != nil && !errors.Is(r.err, ErrUnknownOutcome) {
-		return fmt.Errorf("%w (in an earlier run: %w)", r.err, unknown)
+	err := o.retry(ctx, orUnknown, run)
+	if err != nil && unknown != nil && !errors.Is(err, ErrUnknownOutcome) {
+		return fmt.Errorf("%w (in an earlier run: %w)", err, unknown)
 	}
-	return r.err
+	return err
 }
 
 // SafeToRetry reports whether the same call, made again, may succeed and can't take effect
@@ -149,15 +126,10 @@ func SafeToRetry(err error) bool {
 // allOnce reports whether each unknown outcome in err, of which errors.Join may have put
 // several together, is that of a call with Once.
 func allOnce(err error) bool {
-	switch e := err.(type) {
-	case *UnknownOutcomeError:
-		return e.Once
-	case interface{ Unwrap() error }:
-		return allOnce(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !allOnce(err) })
-	}
-	return err != ErrUnknownOutcome
+	return !within(err, func(err error) bool {
+		unknown, ok := err.(*UnknownOutcomeError)
+		return err == ErrUnknownOutcome || ok && !unknown.Once
+	})
 }
 
 // temporary reports whether err says that the run took no effect and that another one may

@@ -8,180 +8,195 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard/internal/turns"
 	"github.com/fencekit/fencekit/storage"
 )
 
-// guardCall is a call on a Guard.
-type guardCall struct {
-	observation
+// call is one call of Do, Value or Exec.
+type call[Tx any] struct {
+	options
+	op    storage.Op[Tx]
+	guard *Guard[Tx]
+	ctx   context.Context // with what Observers have added
+
+	// Of the present run:
+	states grantStates // that it runs under
+	bounds bounds
+
+	// Of a call on a Guard:
 	held  held
-	self  [1]*held // of held, for bounds
-	runs  runs
+	batch batch
 	alone bool // it shares no transaction with other calls
 }
 
-func (c *guardCall) states() grantStates { return c.held.Values }
-
-// bounds returns those of a function under what c holds.
-func (c *guardCall) bounds(limit time.Duration) bounds {
-	c.self[0] = &c.held
-	return bounds{held: c.self[:], limit: limit}
+// observed calls run, which runs c on g, and tells the Observers of it.
+func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], run func() error) error {
+	began := time.Now()
+	c.guard, c.ctx = g, g.report.started(ctx, &c.Operation)
+	c.Outcome = OutcomePanicked
+	defer func() { // also if the function panics
+		c.Took = time.Since(began)
+		g.report.finished(c.ctx, &c.Operation)
+	}()
+	c.Err = run()
+	if c.Err != nil || c.Outcome != OutcomeRepeated {
+		c.Outcome = outcomeOf(c.Err, c.Grants)
+	}
+	return c.Err
 }
 
-// runOnce runs op once: with the turn at each resource, under a lease that it acquires and claims if need
+// runOnce runs c once: with the turn at each resource, under a lease that it acquires and claims if need
 // be. A batch may run in another call's transaction.
-func runOnce[Tx any](ctx context.Context, g *Guard[Tx], c *guardCall, op storage.Op[Tx]) error {
+func (c *call[Tx]) runOnce() error {
 	if !c.alone {
-		return runBatch(ctx, g, c, op)
+		return c.runBatch()
 	}
-	if err := g.takeForRun(ctx, c); err != nil {
+	err := c.guard.take(c.ctx, &c.held)
+	c.noteRun(c.held.states)
+	if err != nil {
 		return err
 	}
-	return g.attempt(ctx, c.states(), function[Tx]{op, c.Grants, c.bounds(g.cfg.MaxRun)}, c.runs.options, &c.Operation)
+	c.states, c.bounds = c.held.states, bounds{states: c.held.states, limit: c.guard.cfg.MaxRun}
+	return c.attempt()
 }
 
-// takeForRun acquires and claims what is missing for another run of c.
-func (g *Guard[Tx]) takeForRun(ctx context.Context, c *guardCall) error {
-	took, err := g.takeAndClaim(ctx, &c.held)
-	if took {
-		c.Grants = c.states().grants()
+// noteRun notes that another run of c, under states, begins. Nothing begins without states.
+func (c *call[Tx]) noteRun(states grantStates) {
+	if len(states) > 0 {
+		c.Grants = states.grants()
 		c.Runs++
 	}
-	return err
 }
 
-// takeAndClaim acquires what is missing in h, and claims it (G1). If an operator raised the
+// take acquires what is missing in h, and claims it (G1). If an operator raised the
 // lock service's epoch while the call waited for a lock, the grant's epoch is behind and the
-// claim is rejected: takeAndClaim acquires another one. If that has the same epoch, the lock
-// service itself is behind. took says that h has what it needs, whatever became of the claim.
-func (g *Guard[Tx]) takeAndClaim(ctx context.Context, h *held) (took bool, err error) {
-	var behind map[string]int64 // by resource: the highest epoch that was rejected
+// claim is rejected: take acquires another one. If that has the same epoch, the lock
+// service itself is behind. After an error h has its states if only the claim has failed.
+func (g *Guard[Tx]) take(ctx context.Context, h *held) error {
+	var behind int64 // the highest epoch that was rejected
 	for {
-		if err := h.Take(ctx); err != nil {
-			return false, err
+		if err := h.take(ctx); err != nil {
+			return err
 		}
-		states := grantStates(h.Values)
-		err := g.readyAll(ctx, states)
+		err := g.ready(ctx, h.states)
 		if err == nil {
-			return true, nil
+			return nil
 		}
-		rejection := rejectionOf(err, states.grants()...)
-		if rejection == nil || rejection.Reason != storage.ReasonEpochBehind || rejection.Grant.Epoch <= behind[rejection.Grant.Resource] {
-			return true, err
+		rejection := rejectionOf(err, h.states.grants()...)
+		if rejection == nil || rejection.Reason != storage.ReasonEpochBehind || rejection.Grant.Epoch <= behind {
+			return err
 		}
-		if behind == nil {
-			behind = map[string]int64{}
-		}
-		behind[rejection.Grant.Resource] = rejection.Grant.Epoch
+		behind = rejection.Grant.Epoch
 	}
 }
 
-// function is what a transaction runs, and what its context says and ends with.
-type function[Tx any] struct {
-	op     storage.Op[Tx]
-	grants []fence.Grant
-	bounds bounds
-}
-
-// attempt runs f once, in a transaction of its own (G4).
-func (g *Guard[Tx]) attempt(ctx context.Context, states grantStates, f function[Tx], o options, operation *Operation) error {
-	if err := g.readyAll(ctx, states); err != nil {
-		return err
-	}
-	run := newRunContext(ctx)
-	run.guard, run.grants = g, f.grants
-	g.contexts.add(run)
+// attempt runs c once under c.states, which are ready, in a transaction of its own (G4).
+func (c *call[Tx]) attempt() error {
+	run := c.guard.lines.newContext(c.ctx, c.Grants)
 	defer run.finish(nil)
-	operation.inBatch(1, 0)
-	if repeated, err := g.recall(run, states, o); err != nil {
-		return err
-	} else if repeated {
-		operation.Outcome = OutcomeRepeated
-		return nil
+	c.BatchSize, c.BatchPlace = 1, 0
+	if c.once != nil {
+		if repeated, err := c.recall(run); repeated || err != nil {
+			return err
+		}
 	}
-	txn, err := g.begin(run, states, o.readOnly)
+	txn, err := c.begin(run)
 	if err != nil {
 		return err
 	}
-	defer txn.Rollback(ctx) // also if op panics or ends its goroutine; after a COMMIT it does nothing
-	if err := g.runIn(run, states, txn, f); err != nil {
+	defer txn.Rollback(c.ctx) // also if op panics or ends its goroutine; after a COMMIT it does nothing
+	if err := c.runIn(run, txn); err != nil {
 		return err
 	}
-	move, err := moveOf(o)
+	moves, err := c.moves()
 	if err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return turns.EndError(ctx)
+	if c.ctx.Err() != nil {
+		return endError(c.ctx)
 	}
-	return g.commit(ctx, states, txn, o, move)
-}
-
-// begin begins a transaction under the claims of states.
-func (g *Guard[Tx]) begin(run *runContext, states grantStates, readOnly bool) (storage.Txn[Tx], error) {
-	defer g.steps.stop(g.steps.start(run))
-	begin := g.store.Begin
-	if readOnly {
-		begin = g.store.BeginReadOnly
-	}
-	txn, err := begin(run, states.claims()...)
-	if err != nil {
-		return nil, g.stepFailed(run, states, "begin", err)
-	}
-	return txn, nil
+	return c.guard.commit(c.ctx, c.states, txn, moves, &c.options)
 }
 
 // recall reports whether an operation with Once has taken effect before, and if so
 // decodes the result that was kept. The claims' positions were acknowledged to their grants, and the
 // store compares them: so the answer is durable, and not that of a superseded grant.
-func (g *Guard[Tx]) recall(run *runContext, states grantStates, o options) (repeated bool, err error) {
-	if o.once == nil {
-		return false, nil
-	}
-	defer g.steps.stop(g.steps.start(run))
-	result, found, err := g.store.Recall(run, *o.once, states.claims()...)
+func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
+	defer c.guard.bound(run).Stop()
+	result, found, err := c.guard.store.Recall(run, *c.once, c.states.claims()...)
 	switch {
 	case errors.Is(err, ErrKeyReused):
 		return false, err
 	case err != nil:
-		return false, g.stepFailed(run, states, "once", err)
+		return false, c.guard.stepFailed(run, c.states, "once", err)
 	case !found:
 		return false, nil
 	}
-	return true, o.decode(states.grants(), result)
-}
-
-// moveOf returns what an operation writes for each of its resources: its record, and its
-// result if it has Once.
-func moveOf(o options) (storage.Move, error) {
-	move := storage.Move{Ops: []storage.OpRecord{o.record}}
-	if o.once == nil {
-		return move, nil
+	if err := c.result.decode(result); err != nil {
+		return false, fmt.Errorf("guard: %s: the result that was kept under key %q doesn't fit; call with the type that it was kept with, or take a new key for a new operation: %w", names(c.Grants), c.once.Key, err)
 	}
-	data, err := o.keep()
-	move.Kept = []storage.Kept{{Key: *o.once, Result: data}}
-	return move, err
+	c.Outcome = OutcomeRepeated
+	return true, nil
 }
 
-// runIn runs f in txn, with a context that ends when f has returned.
-func (g *Guard[Tx]) runIn(run *runContext, states grantStates, txn storage.Txn[Tx], f function[Tx]) error {
-	run.bind(f.bounds, g.report)
-	defer run.unbind(nil)
-	if err := txn.Run(run, f.op); err != nil {
-		return g.noteRejection(run, states, turns.WithCause(run, err))
+// begin begins a transaction under the claims of c.states.
+func (c *call[Tx]) begin(run *runContext) (storage.Txn[Tx], error) {
+	defer c.guard.bound(run).Stop()
+	begin := c.guard.store.Begin
+	if c.ReadOnly {
+		begin = c.guard.store.BeginReadOnly
+	}
+	txn, err := begin(run, c.states.claims()...)
+	if err != nil {
+		return nil, c.guard.stepFailed(run, c.states, "begin", err)
+	}
+	return txn, nil
+}
+
+// bound makes run, the context of a step in the store, end after Config.StoreTimeout, unless the timer is
+// stopped before.
+func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
+	limit := g.cfg.StoreTimeout // mutant: database-that-is-silent-keeps-the-lock
+	return time.AfterFunc(limit, func() {
+		run.end(fmt.Errorf("%w: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, limit))
+	})
+}
+
+// runIn runs c in txn, with a context that ends when its function has returned.
+func (c *call[Tx]) runIn(run *runContext, txn storage.Txn[Tx]) error {
+	run.bind(c.bounds)
+	defer run.finish(nil)
+	if err := txn.Run(run, c.op); err != nil {
+		return c.guard.noteRejection(run, c.states, withCause(run, err))
 	}
 	return nil
 }
 
-// readyAll settles the transactions of the grants that are in doubt (G6), and claims the
+// moves returns what c writes for each of its resources: its record, and its result if it has Once. One
+// that only reads moves nothing.
+func (c *call[Tx]) moves() ([]storage.Move, error) {
+	if c.ReadOnly {
+		return nil, nil
+	}
+	move := storage.Move{Ops: []storage.OpRecord{c.Record}}
+	if c.once != nil {
+		data, err := c.keep()
+		if err != nil {
+			return nil, err
+		}
+		move.Kept = []storage.Kept{{Key: *c.once, Result: data}}
+	}
+	return slices.Repeat([]storage.Move{move}, len(c.states)), nil
+}
+
+// ready settles the transactions of the grants that are in doubt (G6), and claims the
 // grants that need it (G1), all at once.
-func (g *Guard[Tx]) readyAll(ctx context.Context, states grantStates) error {
+func (g *Guard[Tx]) ready(ctx context.Context, states grantStates) error {
 	var unclaimed grantStates
 	for _, s := range states {
-		if err := g.settle(ctx, s); err != nil {
-			return err
+		if s.unresolved != nil || s.line == nil {
+			if err := g.settle(ctx, s); err != nil {
+				return err
+			}
 		}
 		if !s.claimed { // mutant: run-before-the-claim
 			unclaimed = append(unclaimed, s)
@@ -204,16 +219,15 @@ func (g *Guard[Tx]) readyAll(ctx context.Context, states grantStates) error {
 // same: the next call needs them.
 func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	start := time.Now()
-	step := newRunContext(ctx)
-	g.contexts.add(step)
+	step := g.lines.newContext(ctx, nil)
 	defer step.finish(nil)
-	defer g.steps.stop(g.steps.start(step))
+	defer g.bound(step).Stop()
 	claims, err := g.store.Claim(step, states.claims()...)
 	took := time.Since(start)
 	for i, claim := range claims {
 		if claim != (storage.Claim{}) {
 			states[i].moved(claim)
-			g.report.claimed(ctx, states[i].claim.Grant, took)
+			g.report.claimed(ctx, claim.Grant, took)
 		}
 	}
 	if err != nil {
@@ -231,7 +245,7 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 // claiming.
 func (s *grantState) nameWentBack(err error) {
 	rejection := rejectionOf(err, s.claim.Grant)
-	if rejection != nil && rejection.Reason == storage.ReasonStale && s.claimedBefore != nil && s.claimedBefore.Compare(s.claim.Grant) > 0 {
+	if rejection != nil && rejection.Reason == storage.ReasonStale && s.claimedBefore.Compare(s.claim.Grant) > 0 {
 		rejection.Reason = storage.ReasonTokensWentBack
 	}
 }
@@ -240,7 +254,7 @@ func (s *grantState) nameWentBack(err error) {
 // rejection needs no further text.
 func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
 	if !states.rejectedBy(err) {
-		err = turns.WithCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
+		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
 	}
 	return g.noteRejection(ctx, states, err)
 }
@@ -249,32 +263,26 @@ func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step str
 func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err error) error {
 	for _, s := range states {
 		if rejection := rejectionOf(err, s.claim.Grant); rejection != nil {
-			if s.travelled {
-				rejection.Travelled = true
-			}
+			rejection.Travelled = rejection.Travelled || s.lease == nil
 			g.report.rejected(ctx, rejection)
-			s.reject(rejection.Reason, err)
+			s.claimed = false
+			s.rejected, s.unreported = err, false
+			s.dead = s.dead || rejection.Reason != storage.ReasonOvertaken // mutant: rejected-grant-goes-on
 		}
 	}
 	return err
 }
 
-// commit commits txn, with the same move for each resource; with none if the operation only reads.
-func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, move storage.Move) error {
-	if o.readOnly {
-		return g.commitMoves(ctx, states, txn, o, nil)
-	}
-	return g.commitMoves(ctx, states, txn, o, slices.Repeat([]storage.Move{move}, len(states)))
-}
-
-// commitMoves commits txn, with a move for each resource. COMMIT has three outcomes: it took
-// effect, it did not, or its answer was lost. In the last case commitMoves asks the store. The end
+// commit commits txn. COMMIT has three outcomes: it took
+// effect, it did not, or its answer was lost. In the last case commit asks the store. The end
 // of the caller's ctx must neither put a COMMIT in doubt nor keep it from being resolved.
-func (g *Guard[Tx]) commitMoves(ctx context.Context, states grantStates, txn storage.Txn[Tx], o options, moves []storage.Move) error {
+func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], moves []storage.Move, o *options) error {
 	detached := context.WithoutCancel(ctx)                                 // mutant: commit-ends-with-the-callers-context
 	commitCtx, cancel := context.WithTimeout(detached, g.cfg.StoreTimeout) // mutant: commit-without-a-bound
 	defer cancel()
-	states.setClaimed(false) // until the outcome is known, the positions are not
+	for _, s := range states {
+		s.claimed = false // until the outcome is known, the position is not
+	}
 	claims, err := txn.Commit(commitCtx, moves)
 	if err == nil {
 		for i, s := range states {
@@ -282,14 +290,14 @@ func (g *Guard[Tx]) commitMoves(ctx context.Context, states grantStates, txn sto
 		}
 		return nil
 	}
-	var doubt *storage.InDoubtError
-	if errors.As(err, &doubt) { // mutant: doubt-is-taken-for-failure
+	if doubt, ok := errors.AsType[*storage.InDoubtError](err); ok { // mutant: doubt-is-taken-for-failure
 		doubt.Err = g.nameLimit(doubt.Err)
 		return g.resolve(detached, states, o, doubt) // mutant: doubt-is-taken-for-success
 	}
-	err = g.nameLimit(err)
-	states.setClaimed(true) // nothing was committed, so the positions are what they were
-	return g.noteRejection(ctx, states, err)
+	for _, s := range states {
+		s.claimed = true // nothing was committed, so the position is what it was
+	}
+	return g.noteRejection(ctx, states, g.nameLimit(err))
 }
 
 // nameLimit adds Config.StoreTimeout to err, if that has ended the COMMIT.
@@ -301,13 +309,13 @@ func (g *Guard[Tx]) nameLimit(err error) error {
 }
 
 // resolve asks what became of a COMMIT until there is an answer or the time is up.
-func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o options, doubt *storage.InDoubtError) error {
+func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options, doubt *storage.InDoubtError) error {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.ResolveTimeout)
 	defer cancel()
 	unknown := &UnknownOutcomeError{
-		Record: o.record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, inDoubt: doubt.InDoubt, resolve: g.store.Resolve,
+		Record: o.Record, Grants: states.grants(), Once: o.once != nil, Err: doubt.Err, inDoubt: doubt.InDoubt, resolve: g.store.Resolve,
 	}
-	if states[0].callers {
+	if states[0].line == nil {
 		g.memory.leaveDoubt(unknown)
 	}
 	start := time.Now()
@@ -316,12 +324,12 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o options, 
 		switch {
 		case err == nil || errors.Is(err, ErrTxEnded):
 			g.memory.settled(unknown)
-			g.report.resolved(ctx, states.grants(), o.record, applied, nil, time.Since(start))
+			g.report.resolved(ctx, unknown, applied, nil, time.Since(start))
 			switch {
 			case err != nil:
 				return err
 			case !applied:
-				return &notAppliedError{resources: names(states.grants()), err: doubt.Err}
+				return &notAppliedError{resources: names(unknown.Grants), err: doubt.Err}
 			}
 			for _, s := range states {
 				s.applied(doubt.InDoubt)
@@ -343,31 +351,29 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o options, 
 // given up where the Guard can acquire another: once that one has claimed, the transaction has either
 // committed or never will.
 func (g *Guard[Tx]) settle(ctx context.Context, s *grantState) error {
-	for doubt := g.doubtOf(s); doubt != nil; doubt = g.doubtOf(s) {
+	for {
+		doubt := s.unresolved
+		if doubt == nil && s.line == nil {
+			doubt = g.memory.doubtUnder(s)
+		}
+		if doubt == nil {
+			return nil
+		}
 		if err := g.settleOne(ctx, s, doubt); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// doubtOf returns what is in doubt under the grant of s, or nil.
-func (g *Guard[Tx]) doubtOf(s *grantState) *UnknownOutcomeError {
-	if s.unresolved == nil && s.callers {
-		return g.memory.doubtUnder(s)
-	}
-	return s.unresolved
 }
 
 func (g *Guard[Tx]) settleOne(ctx context.Context, s *grantState, doubt *UnknownOutcomeError) error {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.ResolveTimeout)
 	defer cancel()
 	start := time.Now()
-	applied, err := g.store.Resolve(ctx, doubt.inDoubt)
+	applied, err := doubt.Resolve(ctx)
 	if errors.Is(err, ErrTxEnded) {
 		err = nil // that is for the call that left it
 	}
-	g.report.resolved(ctx, doubt.Grants, doubt.Record, applied, err, time.Since(start))
+	g.report.resolved(ctx, doubt, applied, err, time.Since(start))
 	if err != nil {
 		s.dead = true
 		return g.stepFailed(ctx, grantStates{s}, "an earlier operation is unresolved", err)

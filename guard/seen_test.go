@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -246,16 +247,18 @@ func TestSeen_IsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g, s := newReplaced(t, w, releasing)
-	name := func(n int) string { return fmt.Sprintf("sku/%d", n) }
-	for n := range guard.MaxSeen {
-		require.NoError(t, guard.Do(t.Context(), g, name(n), set("n", "1")))
+	all := make([]string, 2*guard.MaxSeen)
+	for n := range all {
+		all[n] = fmt.Sprintf("sku/%d", n)
 	}
-	require.NoError(t, guard.Do(t.Context(), g, name(0), set("n", "1")))
-	require.NoError(t, guard.Do(t.Context(), g, name(guard.MaxSeen), set("n", "1")))
+	nothing := func(context.Context, held) error { return nil }
+	for names := range slices.Chunk(all, guard.MaxResources) {
+		require.NoError(t, guard.Hold(t.Context(), g, names, nothing))
+	}
 	s.replace(t)
-	require.NoError(t, guard.Do(t.Context(), g, name(1), set("n", "1")), "it was used longest ago")
-	for _, n := range []int{0, 3, guard.MaxSeen - 1, guard.MaxSeen} {
-		requireRejected(t, guard.Do(t.Context(), g, name(n), notRun), storage.ReasonWentBack)
+	require.NoError(t, guard.Hold(t.Context(), g, all[0], nothing), "it was used longest ago")
+	for _, n := range []int{guard.MaxSeen + 1, 2*guard.MaxSeen - 1} {
+		requireRejected(t, guard.Hold(t.Context(), g, all[n], nothing), storage.ReasonWentBack)
 	}
 }
 

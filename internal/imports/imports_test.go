@@ -59,9 +59,9 @@ func TestImports_CoreNeedsTheStandardLibraryOnly(t *testing.T) {
 	for pkg, allowed := range map[string][]string{
 		"fence":           {"fence"},
 		"storage":         {"fence", "storage"},
-		"guard":           {"fence", "guard", "storage", "internal/callback", "guard/internal/turns"},
-		"guard/guardtest": {"fence", "guard", "guard/guardtest", "storage", "storage/memory", "internal/callback", "guard/internal/turns"},
-		"guardhttp":       {"fence", "guard", "guardhttp", "storage", "internal/callback", "guard/internal/turns", "internal/transport"},
+		"guard":           {"fence", "guard", "storage", "internal/callback"},
+		"guard/guardtest": {"fence", "guard", "guard/guardtest", "storage", "storage/memory", "internal/callback"},
+		"guardhttp":       {"fence", "guard", "guardhttp", "storage", "internal/callback", "internal/transport"},
 		"storage/memory":  {"fence", "storage", "storage/memory"},
 	} {
 		for _, dep := range dependencies(t, pkg) {

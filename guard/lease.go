@@ -1,0 +1,360 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/callback"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// held is what a call has of its resources: turns, in the order of their names, and leases. The call passes the
+// turns on at its end.
+//
+// A call that waits for a turn in this process, or for a lock of another process, waits for a resource
+// whose name is greater than those of all that it has. The order is the same in each process, so calls
+// that take several never wait for each other in a circle. An idle lease blocks no other process: it is
+// released as soon as one waits for it.
+type held struct {
+	lines     *lines
+	resources []string // in order, each once
+	atOnce    bool     // they are not kept after the call
+
+	turns  []*line     // of the first resources
+	states grantStates // of the leases, once take has taken all
+	turn   [1]*line    // what the slices point to if there is one resource: no further allocation
+	state  [1]*grantState
+}
+
+// take takes the turns that are missing, and sets states to those of usable leases. Before it acquires one
+// anew, it passes on the turns at all later resources. It may be called again, when a lease may have
+// become unusable.
+func (h *held) take(ctx context.Context) error {
+	if h.turns == nil {
+		h.turns = h.turn[:0]
+	}
+	h.states = nil
+	states := grantStates(h.state[:0])
+	for i, resource := range h.resources {
+		if i == len(h.turns) {
+			l, err := h.lines.takeTurn(ctx, resource, nil)
+			if err != nil {
+				return err
+			}
+			h.turns = append(h.turns, l)
+			if l.lease == nil && len(h.resources) > i+1 {
+				if err := h.takeFree(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		l := h.turns[i]
+		if !h.lines.usable(l.lease) {
+			h.passOn(ctx, i+1)
+			if l.lease != nil {
+				h.lines.release(ctx, l)
+			}
+			if err := h.lines.acquire(ctx, l); err != nil {
+				return err
+			}
+		}
+		l.lease.atOnce = h.atOnce
+		states = append(states, l.lease)
+	}
+	h.states = states
+	return nil
+}
+
+// takeFree acquires in one step, from the last of turns on, the resources that are missing, up to the first
+// whose turn or lock isn't free. It keeps the turns that it took: take passes them on if the call has
+// to wait for an earlier resource.
+func (h *held) takeFree(ctx context.Context) error {
+	missing := slices.Clone(h.turns[len(h.turns)-1:])
+	for _, resource := range h.resources[len(h.turns):] {
+		l := h.lines.tryTurn(resource)
+		if l == nil {
+			break
+		}
+		h.turns = append(h.turns, l)
+		if l.lease == nil {
+			missing = append(missing, l)
+		} else if !h.lines.usable(l.lease) {
+			break
+		}
+	}
+	if len(missing) == 1 {
+		return nil
+	}
+	return h.lines.acquire(ctx, missing...)
+}
+
+// passOn passes on the turns from number n on, the last one first. If the leases aren't kept, it does so at the
+// same time: a lock service can release them in one step.
+func (h *held) passOn(ctx context.Context, n int) {
+	n = min(n, len(h.turns))
+	passed := h.turns[n:]
+	h.turns = h.turns[:n]
+	if len(passed) > 1 && (h.atOnce || h.lines.keepFor < 0) {
+		var passing sync.WaitGroup
+		for _, l := range passed {
+			passing.Go(func() { h.lines.passTurn(ctx, l) })
+		}
+		passing.Wait()
+		return
+	}
+	for _, l := range slices.Backward(passed) {
+		h.lines.passTurn(ctx, l)
+	}
+}
+
+// usable reports whether another call may begin under the lease of s. A nil s is not usable.
+func (t *lines) usable(s *grantState) bool {
+	if s == nil || s.dead || s.lease.Err() != nil { // mutant: dead-grants-are-used
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !s.overrun && (s.contended.IsZero() || time.Since(s.contended) < t.maxHold) // mutant: calls-go-on-although-others-wait
+}
+
+// acquire acquires leases for lines, whose turns the caller has and of which none has a lease: in their order, up
+// to the first that isn't free; or if it is one, it waits for the lock. It gives up when Close begins.
+func (t *lines) acquire(ctx context.Context, lines ...*line) error {
+	resources, claimedBefore := make([]string, len(lines)), make([]fence.Grant, len(lines))
+	for i, l := range lines {
+		resources[i], claimedBefore[i] = l.resource, t.memory.superseder(l.resource)
+	}
+	until, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(t.closing, func() { cancel(ErrClosed) })()
+	start := time.Now()
+	leases, err := t.ask(until, resources)
+	if err != nil {
+		err = withCause(until, acquireError(resources[0], err))
+		t.failWaiting(ctx, err, lines)
+		return err
+	}
+	for i, lease := range leases {
+		t.report.acquired(until, lease.Grant(), time.Since(start))
+		t.keep(lines[i], lease, claimedBefore[i])
+	}
+	return nil
+}
+
+// ask asks the lock service for leases, and waits if it is one.
+func (t *lines) ask(ctx context.Context, resources []string) ([]fence.Lease, error) {
+	if len(resources) > 1 {
+		return t.locker.TryAcquireAll(ctx, resources...)
+	}
+	t.report.acquiring(ctx, resources[0], 1)
+	defer t.report.acquiring(ctx, resources[0], -1)
+	lease, err := t.locker.Acquire(ctx, resources[0])
+	return []fence.Lease{lease}, err
+}
+
+// keep makes lease that of l, whose turn the caller has.
+func (t *lines) keep(l *line, lease fence.Lease, claimedBefore fence.Grant) {
+	grant := lease.Grant()
+	s := &grantState{claim: storage.Claim{Grant: grant, Position: t.memory.position(grant.Resource)}, claimedBefore: claimedBefore, lease: lease, line: l}
+	t.mu.Lock()
+	l.lease = s
+	t.mu.Unlock()
+	lease.AfterLost(s.lost)
+	lease.AfterContended(s.contend)
+}
+
+// acquireError adds the name of the resource to err, unless err has it already.
+func acquireError(resource string, err error) error {
+	if away := (*fence.UnavailableError)(nil); errors.As(err, &away) && away.Op == "acquire "+resource {
+		return fmt.Errorf("guard: %w", err)
+	}
+	return fmt.Errorf("guard: acquire %s: %w", resource, err)
+}
+
+// releaseTimeout bounds one release, and how long Close waits for releases after its context has ended.
+const releaseTimeout = 5 * time.Second
+
+// release releases the lease of l, whose turn the caller has. When ctx ends it returns, and the release
+// goes on.
+func (t *lines) release(ctx context.Context, l *line) {
+	s := l.lease
+	t.memory.givenUp(s)
+	t.mu.Lock()
+	l.lease = nil
+	t.pending++
+	t.stopExpiry(s)
+	t.mu.Unlock()
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		err := releaseLease(s.lease)
+		t.report.released(s.claim.Grant, err)
+		t.mu.Lock()
+		if err != nil && t.closed {
+			t.unreleased = append(t.unreleased, fmt.Errorf("guard: release %s: %w", l.resource, err))
+		}
+		t.mu.Unlock()
+		t.leave()
+	}()
+	select {
+	case <-released:
+	case <-ctx.Done():
+	}
+}
+
+// releaseLease releases a lease. Its context is not that of a call, whose end would keep the resource from the
+// next process. If the lock service panics or calls runtime.Goexit, it returns that as an
+// error: a panic on this goroutine would end the process, and after a Goexit Close would wait for ever.
+func releaseLease(lease fence.Lease) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	if failure := callback.Run(func() { err = lease.Release(ctx) }); failure != nil {
+		return failure
+	}
+	return err
+}
+
+// releaseEarly releases the lease of s while a function still runs under it, which may never return. If it
+// does, the lease is released as usual: a second Release does nothing.
+func (t *lines) releaseEarly(s *grantState) {
+	t.mu.Lock()
+	s.overrun = true
+	t.mu.Unlock()
+	go releaseLease(s.lease) // the lock service goes on in the background
+}
+
+// releaseAndPass releases l's lease and passes on the turn, which the caller has.
+func (t *lines) releaseAndPass(ctx context.Context, l *line) {
+	t.release(ctx, l)
+	t.passTurn(ctx, l)
+}
+
+// contend is called when another process begins to wait. An idle lease is released at once, one in use
+// when no more calls wait here, or after maxHold between two calls.
+func (s *grantState) contend() {
+	t := s.line.lines
+	t.mu.Lock()
+	if s.contended.IsZero() {
+		s.contended = time.Now()
+	}
+	t.mu.Unlock()
+	s.releaseIfIdle()
+}
+
+// lost is called when the lease is lost. It releases an idle one, and tells the function that runs under
+// it.
+func (s *grantState) lost() {
+	t := s.line.lines
+	t.mu.Lock()
+	inUse := s.line.busy && s.line.lease == s
+	t.mu.Unlock()
+	if run := s.running.Load(); run != nil {
+		run.end(s.lease.Err()) // mutant: functions-outlive-their-lease
+	}
+	var loss *fence.LeaseLostError
+	if errors.As(s.lease.Err(), &loss) {
+		t.report.leaseLost(loss, inUse)
+	}
+	s.releaseIfIdle()
+}
+
+// releaseIfIdle releases the lease unless a call uses it.
+func (s *grantState) releaseIfIdle() {
+	t := s.line.lines
+	t.mu.Lock()
+	took := t.takeIdle(s)
+	t.mu.Unlock()
+	if took {
+		t.releaseAndPass(context.Background(), s.line)
+	}
+}
+
+// takeIdle takes the turn at the line of s if no call has it and s is still the line's lease. The caller holds
+// mu.
+func (t *lines) takeIdle(s *grantState) bool {
+	if s.line.busy || s.line.lease != s {
+		return false
+	}
+	s.line.busy = true
+	return true
+}
+
+// maxExpiryReleases bounds how many idle leases are released at a time. Thousands may expire together, and
+// the lock service has to answer renewals meanwhile.
+const maxExpiryReleases = 8
+
+// startExpiry makes s, which is idle from now on, expire after keepFor. The caller holds mu.
+func (t *lines) startExpiry(s *grantState) {
+	s.idleSince = time.Now()
+	if s.idle == nil {
+		s.idle = t.idle.PushBack(s)
+	} else {
+		t.idle.MoveToBack(s.idle)
+	}
+	if !t.armed {
+		t.armExpiry()
+	}
+}
+
+// stopExpiry makes s not expire. The caller holds mu.
+func (t *lines) stopExpiry(s *grantState) {
+	if s.idle != nil {
+		t.idle.Remove(s.idle)
+		s.idle = nil
+	}
+}
+
+// armExpiry arms the timer for the first lease, unless it is armed already, or as many leases are being
+// released as may be at a time. The caller holds mu.
+func (t *lines) armExpiry() {
+	first := t.idle.Front()
+	if t.armed || first == nil || t.releasing == maxExpiryReleases {
+		return
+	}
+	t.armed = true
+	after := t.keepFor - time.Since(first.Value.(*grantState).idleSince)
+	if t.timer == nil {
+		t.timer = time.AfterFunc(after, t.expire)
+	} else {
+		t.timer.Reset(after)
+	}
+}
+
+// expire is called by the timer. It releases what has been idle for keepFor, one lease after another. While
+// it releases one, the timer starts another expire for the next, up to maxExpiryReleases at a time. A
+// lease whose release has not begun can still be used.
+func (t *lines) expire() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.armed = false
+	t.releasing++
+	for s := t.takeExpired(); s != nil; s = t.takeExpired() {
+		t.armExpiry()
+		t.mu.Unlock()
+		t.releaseAndPass(context.Background(), s.line)
+		t.mu.Lock()
+	}
+	t.releasing--
+	t.armExpiry()
+}
+
+// takeExpired takes the turn at the next expired lease that no call uses; nil if there is none. The caller
+// holds mu.
+func (t *lines) takeExpired() *grantState {
+	for e := t.idle.Front(); e != nil; e = t.idle.Front() {
+		s := e.Value.(*grantState)
+		if time.Since(s.idleSince) < t.keepFor {
+			return nil
+		}
+		t.stopExpiry(s)
+		if t.takeIdle(s) {
+			return s
+		}
+	}
+	return nil
+}
