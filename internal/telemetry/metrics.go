@@ -1,3 +1,6 @@
+// Package telemetry has what guardprometheus and guardotel share: the definitions of the
+// metrics, and the Observer that records them. An adapter turns the definitions into
+// instruments of its own, and records values in them.
 package telemetry
 
 import (
@@ -11,7 +14,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/class"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -25,22 +27,22 @@ type Values [2]string
 // Metrics records what Guards do.
 type Metrics struct {
 	record  Record
-	classes *class.Set
+	classes classes
 
 	mu        sync.Mutex
 	requested map[fence.Grant]time.Time // when the lock was requested, until the grant is claimed or given up
 }
 
-// New returns Metrics that tell up to maxClasses classes apart; 0 means class.DefaultLimit. It
+// New returns Metrics that tell up to maxClasses classes apart; 0 is the default. It
 // fails with guard.ErrInvalid if maxClasses is negative.
 func New(maxClasses int, record Record) (*Metrics, error) {
 	if maxClasses < 0 {
-		return nil, fmt.Errorf("%w: Config.MaxClasses is %d, want 1 or more, or 0 for the default of %d", guard.ErrInvalid, maxClasses, class.DefaultLimit)
+		return nil, fmt.Errorf("%w: Config.MaxClasses is %d, want 1 or more, or 0 for the default of %d", guard.ErrInvalid, maxClasses, defaultClasses)
 	}
 	if maxClasses == 0 {
-		maxClasses = class.DefaultLimit
+		maxClasses = defaultClasses
 	}
-	return &Metrics{record: record, classes: class.NewSet(maxClasses), requested: map[fence.Grant]time.Time{}}, nil
+	return &Metrics{record: record, classes: classes{limit: maxClasses, known: map[string]bool{}}, requested: map[fence.Grant]time.Time{}}, nil
 }
 
 // Observer returns an Observer that records.
@@ -64,14 +66,10 @@ func (m *Metrics) Observer() *guard.Observer {
 // Class returns the class of a resource. The counters and gauges of a new class begin at 0, so
 // that a first event is seen as a rise.
 func (m *Metrics) Class(ctx context.Context, resource string) string {
-	of, fresh := m.classes.Of(resource)
-	if fresh {
-		m.begin(ctx, of)
+	class, fresh := m.classes.of(resource)
+	if !fresh {
+		return class
 	}
-	return of
-}
-
-func (m *Metrics) begin(ctx context.Context, class string) {
 	for metric, d := range Definitions {
 		if d.Kind == Histogram {
 			continue
@@ -80,6 +78,7 @@ func (m *Metrics) begin(ctx context.Context, class string) {
 			m.record(ctx, Metric(metric), 0, class, values)
 		}
 	}
+	return class
 }
 
 // combinations returns all values of d's Labels.

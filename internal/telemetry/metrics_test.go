@@ -2,10 +2,13 @@ package telemetry
 
 import (
 	"context"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,4 +68,49 @@ func TestLabels_AreThereForEveryConstant(t *testing.T) {
 		of = append(of, lossLabel(fence.LossReason(loss)))
 	}
 	require.ElementsMatch(t, losses, append(of, unlisted))
+}
+
+func classesUpTo(limit int) *classes { return &classes{limit: limit, known: map[string]bool{}} }
+
+func TestClasses_AreThePartBeforeTheFirstSlash(t *testing.T) {
+	t.Parallel()
+	s := classesUpTo(10)
+	for resource, want := range map[string]string{"sku/42": "sku", "sku/a/b": "sku", "nightly": "nightly", "/etc": "/", "/": "/"} {
+		got, _ := s.of(resource)
+		require.Equal(t, want, got, resource)
+	}
+}
+
+func TestClasses_AreNoMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
+	s, met := classesUpTo(3), map[string]int{}
+	for i := range 100_000 {
+		of, _ := s.of(fmt.Sprint("job-", i))
+		met[of]++
+	}
+	require.Equal(t, map[string]int{"job-0": 1, "job-1": 1, "job-2": 1, otherClass: 99_997}, met)
+	known, fresh := s.of("job-1")
+	require.Equal(t, "job-1", known, "a class stays what it is")
+	require.False(t, fresh)
+}
+
+func TestClasses_AreFreshOnce(t *testing.T) {
+	t.Parallel()
+	resources := []string{"a/1", "other/1", "b/1", "c/1", "d/1"} // other is a class of resources, too
+	for limit, want := range map[int]int64{1: 2, 2: 2, 3: 3, 5: 5} {
+		s := classesUpTo(limit)
+		var fresh atomic.Int64
+		var asking sync.WaitGroup
+		for range 8 {
+			asking.Go(func() {
+				for _, resource := range resources {
+					if _, first := s.of(resource); first {
+						fresh.Add(1)
+					}
+				}
+			})
+		}
+		asking.Wait()
+		require.Equal(t, want, fresh.Load(), "limit %d", limit)
+	}
 }
