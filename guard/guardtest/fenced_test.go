@@ -164,21 +164,9 @@ type mistake struct {
 	failure string
 }
 
-func requireFencedReports(t *testing.T, mistakes map[string]mistake) {
+func TestRequireFenced_ReportsEachMistake(t *testing.T) {
 	t.Parallel()
-	for name, c := range mistakes {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &shop{Store: memory.NewStore()}
-			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) }, s.state)
-			require.Contains(t, failure, c.failure)
-			require.Zero(t, s.Open())
-		})
-	}
-}
-
-func TestRequireFenced_ReportsAWriteAroundTheFence(t *testing.T) {
-	requireFencedReports(t, map[string]mistake{
+	for name, c := range map[string]mistake{
 		"writes around the fence": {
 			func(s *shop, _ context.Context, _ holder) error { s.around(); return nil },
 			"superseded before its claim: the state changed, and run claimed nothing: it writes around the fence; let it write under sku/42, with the Guard",
@@ -207,11 +195,6 @@ func TestRequireFenced_ReportsAWriteAroundTheFence(t *testing.T) {
 			},
 			"the state changed, and run claimed sku/43: it writes around the fence; let it write under sku/42",
 		},
-	})
-}
-
-func TestRequireFenced_ReportsARunThatNeverWrites(t *testing.T) {
-	requireFencedReports(t, map[string]mistake{
 		"does nothing": {
 			func(*shop, context.Context, holder) error { return nil },
 			"superseded before its claim: run returned nil and never came to that: it claimed nothing; let it write under sku/42, with the Guard",
@@ -234,11 +217,6 @@ func TestRequireFenced_ReportsARunThatNeverWrites(t *testing.T) {
 			},
 			"not superseded: the state didn't change: let state return what run writes, and prepare the data such that it writes something\n\tbefore: {Sold: Ledger:0}",
 		},
-	})
-}
-
-func TestRequireFenced_ReportsARunThatFails(t *testing.T) {
-	requireFencedReports(t, map[string]mistake{
 		"fails by itself before it begins": {
 			func(*shop, context.Context, holder) error { return errSoldOut },
 			"superseded before its claim: run failed before it came to that: it claimed nothing; prepare the data such that it succeeds: out of stock",
@@ -265,11 +243,6 @@ func TestRequireFenced_ReportsARunThatFails(t *testing.T) {
 			},
 			"not superseded: run has to succeed here, or its rejections show nothing: out of stock",
 		},
-	})
-}
-
-func TestRequireFenced_ReportsAHiddenRejection(t *testing.T) {
-	requireFencedReports(t, map[string]mistake{
 		"swallows the rejection": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				_ = guard.Do(ctx, h.Guard, sku, sell)
@@ -286,7 +259,15 @@ func TestRequireFenced_ReportsAHiddenRejection(t *testing.T) {
 			},
 			"run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: storage: sku/42",
 		},
-	})
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &shop{Store: memory.NewStore()}
+			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) }, s.state)
+			require.Contains(t, failure, c.failure)
+			require.Zero(t, s.Open())
+		})
+	}
 }
 
 func sellGuarded(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }

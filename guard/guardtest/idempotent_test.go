@@ -88,26 +88,12 @@ func TestRequireIdempotent_PassesIdempotentFunctions(t *testing.T) {
 	}
 }
 
-func requireIdempotentReports(t *testing.T, mistakes map[string]mistake) {
+func TestRequireIdempotent_ReportsEachMistake(t *testing.T) {
 	t.Parallel()
-	for name, c := range mistakes {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &shop{Store: memory.NewStore()}
-				failure := repeatFailureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) })
-				require.Contains(t, failure, "guardtest: sku/42: ")
-				require.Contains(t, failure, c.failure)
-				require.Zero(t, s.Open())
-			})
-		})
-	}
-}
-
-func TestRequireIdempotent_ReportsASecondEffect(t *testing.T) {
-	var done atomic.Bool
+	var done, spent, lost atomic.Bool
 	keys := 0
 	const pays = "the state changed each of the 5 times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once"
-	requireIdempotentReports(t, map[string]mistake{
+	for name, c := range map[string]mistake{
 		"pays each time": {
 			func(_ *shop, ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }, pays,
 		},
@@ -152,12 +138,6 @@ func TestRequireIdempotent_ReportsASecondEffect(t *testing.T) {
 				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("order", "sold") })
 			}, pays,
 		},
-	})
-}
-
-func TestRequireIdempotent_ReportsAWrongAnswer(t *testing.T) {
-	var spent, lost atomic.Bool
-	requireIdempotentReports(t, map[string]mistake{
 		"notes it before": {
 			func(_ *shop, ctx context.Context, h holder) error {
 				if spent.Swap(true) {
@@ -194,11 +174,6 @@ func TestRequireIdempotent_ReportsAWrongAnswer(t *testing.T) {
 			},
 			"run can't be called again after a call whose COMMIT was lost and took no effect: out of stock",
 		},
-	})
-}
-
-func TestRequireIdempotent_ReportsAWriteAroundTheTransaction(t *testing.T) {
-	requireIdempotentReports(t, map[string]mistake{
 		"writes around the transaction at once": {
 			func(s *shop, ctx context.Context, h holder) error {
 				s.around()
@@ -216,11 +191,6 @@ func TestRequireIdempotent_ReportsAWriteAroundTheTransaction(t *testing.T) {
 			},
 			"the state changed, and not by a COMMIT: some of what run writes isn't part of its transaction",
 		},
-	})
-}
-
-func TestRequireIdempotent_ReportsARunThatNeverCommits(t *testing.T) {
-	requireIdempotentReports(t, map[string]mistake{
 		"does nothing": {
 			func(*shop, context.Context, holder) error { return nil },
 			"run returned nil and sent no COMMIT; let it write with the Guard or the Grants of its Process",
@@ -241,7 +211,17 @@ func TestRequireIdempotent_ReportsARunThatNeverCommits(t *testing.T) {
 			},
 			"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: storage: transaction has ended by SQL",
 		},
-	})
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shop{Store: memory.NewStore()}
+				failure := repeatFailureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) })
+				require.Contains(t, failure, "guardtest: sku/42: ")
+				require.Contains(t, failure, c.failure)
+				require.Zero(t, s.Open())
+			})
+		})
+	}
 }
 
 func TestRequireIdempotent_ReportsWhyATrialCouldNotRun(t *testing.T) {
