@@ -10,22 +10,15 @@
 //
 //	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
 //
-// Code that is tested with a mock of its transaction takes [StoreOf].
+// Code that is tested with a mock of its transaction takes [StoreOf]. Code that works with pgx takes a
+// test database that was migrated, and postgres.NewStore. That may be the same from run to run, and hold what
+// earlier runs left: tokens rise with the time. It must never have been used with a real lock service,
+// nor be used with one afterwards: their tokens are far apart.
 //
-// Code that works with pgx takes a test database that was migrated, and
-// storage/postgres as the store:
-//
-//	store, err := postgres.NewStore(pool, nil)
-//	...
-//	g, err := guard.New(guardtest.NewLocker(), store, nil)
-//
-// The database may be the same from run to run, and hold what earlier runs left:
-// tokens rise with the time. It must never have been used with a real lock service,
-// nor be used with one afterwards: their tokens are far apart. For several processes take several Lockers of one
+// For several processes take several Lockers of one
 // [LockService], a Guard on each; [LockService.Lose] takes a resource from its
 // holder in the middle of its work. Two LockServices on one database at the same
 // time are no lock: the fence rejects the grants of the one with lower tokens.
-//
 // Code that takes a fence.Election can be given that of [Locker.Election].
 //
 // [RequireFenced] shows of a function of yours that it writes through the fence: it
@@ -34,12 +27,9 @@
 // outcome may call it again: it loses the answer to its COMMIT, calls it again, and
 // compares the state.
 //
-// Give RequireFenced every resource whose data the function writes.
-//
 // # The contract
 //
-// [TestStore] runs the contract, as subtests that are named for a behaviour and
-// the invariant of package guard that rests on it. A store brings a
-// [Harness]. The contract was itself tested: for each of its safety parts there
+// [TestStore] runs the contract, as subtests that are named for a behaviour. A store brings a
+// [Harness]. The contract was itself tested: for each of its parts there
 // is a store, broken by hand, that the part flags.
 package guardtest
