@@ -151,24 +151,6 @@ func TestDo_CancellationDuringCommitHasNoEffect(t *testing.T) {
 	require.Equal(t, "v", w.store.Read("k"))
 }
 
-func TestDo_NestedIsAnErrorAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g, other := w.process("a", nil), w.process("b", nil)
-		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-			for _, resource := range []string{sku, "another"} {
-				require.ErrorIs(t, guard.Do(ctx, g, resource, set("k", "v")), guard.ErrInvalid)
-				require.ErrorIs(t, guard.Exec(ctx, g, resource, storage.Func[*memory.Tx](set("k", "v"))), guard.ErrInvalid)
-				require.ErrorIs(t, guard.Hold(ctx, g, resource, func(context.Context, guard.Runner[*memory.Tx]) error { return nil }), guard.ErrInvalid)
-				_, err := guard.Value(ctx, g, resource, func(context.Context, *memory.Tx) (int, error) { return 1, nil })
-				require.ErrorIs(t, err, guard.ErrInvalid)
-			}
-			return guard.Do(ctx, other, "another", set("other", "v"))
-		}))
-		require.Equal(t, "v", w.store.Read("other"))
-		require.Empty(t, w.store.Read("k"))
-	})
-}
-
 func TestDo_PanicRollsBackAndPassesThrough(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -263,6 +263,9 @@ func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
 			require.ErrorAs(t, err, new(*fence.InvalidGrantError), "a receiver's client is to blame")
 		}
 		require.Empty(t, w.store.Read("k"))
+		require.NoError(t, guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error {
+			return guard.Do(ctx, w.process("b", nil), "b", write)
+		}), "another Guard")
 	})
 }
 
