@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -284,19 +283,4 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 	}
 	require.Empty(t, w.kinds())
 	require.Zero(t, w.locks.Grants())
-}
-
-// A call that a function makes with a context from outside waits for the very call
-// that it is part of. It looks like any other; its error names that case.
-func TestDo_InsideItselfWithTheOuterContextSaysSo(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		outer, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		err := guard.Do(outer, g, sku, func(context.Context, *memory.Tx) error {
-			return guard.Do(outer, g, sku, set("k", "v"))
-		})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "guard: sku/42: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): ")
-	})
 }
