@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -133,8 +132,7 @@ func TestBatch_FailsAsAWhole(t *testing.T) {
 // A batch with statements that can't be prepared beforehand.
 func TestBatch_UsesWhatItCreates(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	b := &postgres.Batch{}
 	b.Exec("create temporary table step (n int) on commit drop")
 	b.Exec("insert into step values ($1)", 5).MustAffect(1)
@@ -150,8 +148,7 @@ func TestBatch_UsesWhatItCreates(t *testing.T) {
 // A batch of a grant that was superseded has no effect, whether that is seen at the begin check or at the seal.
 func TestBatch_OfAStaleGrantIsRejected(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	stale := claim(t, store, grant(5, "a"))
 	txn := begin(t, store, stale)
 	b, _ := batchOf(insertItem, "x", 1)
@@ -179,8 +176,7 @@ func TestBatch_WithACommitOfItsOwn(t *testing.T) {
 	for _, raw := range [][]string{{"commit"}, {"commit", "begin"}, {"commit and chain"}, {"rollback", "begin"}} {
 		t.Run(strings.Join(raw, " "), func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
+			pool, store := fresh(t, nil)
 			c := claim(t, store, grant(5, "a"))
 			b, _ := batchOf(insertItem, "x", 1)
 			for _, sql := range raw {
@@ -206,8 +202,7 @@ func TestBatch_WithACommitOfItsOwn(t *testing.T) {
 // Several batches and other operations run in order in one transaction.
 func TestBatch_RunsInOrderWithOthers(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
 	txn := begin(t, store, c)
 	first, _ := batchOf(insertItem, "x", 1)
@@ -228,8 +223,7 @@ func TestBatch_RunsInOrderWithOthers(t *testing.T) {
 // with the others.
 func TestBatch_SaysWhichFailed(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	_, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
 	good := func() *postgres.Batch { b, _ := batchOf("select 1"); return b }
 	many := func() *postgres.Batch {
@@ -298,8 +292,7 @@ func TestBatch_ValidatesItsStatements(t *testing.T) {
 // precedes its first word.
 func TestBatch_RefusesToEndItsTransaction(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
 	for _, sql := range []string{
 		"commit", "COMMIT WORK", "commit and chain", "commit prepared 'x'", "end", "End transaction", "abort", "begin", "begin; select 1", "start transaction",
@@ -347,38 +340,19 @@ func TestBatch_Once(t *testing.T) {
 // too, but for what MustAffect has made sure of.
 func TestBatch_AnswerLost(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		action func() *pgproxy.Action
-		took   int64
-	}{
-		"reply lost": {pgproxy.SwallowReply, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t)
-			g := newGuard(t, f.store)
-			mustExec(t, f.pool, "insert into item values ('x', 0)")
-			b, certain := batchOf(addToItem, "x", 1)
-			certain.MustAffect(1)
-			unknown := b.Exec("select 1 as one").Returning()
-			warm, _ := batchOf(addToItem, "x", 0)
-			require.NoError(t, guard.Exec(t.Context(), g, "sku/x", warm))
-			var lost atomic.Bool
-			f.proxy.OnCommit(func(string) *pgproxy.Action {
-				if lost.Swap(true) {
-					return nil
-				}
-				return test.action()
-			})
-			err := guard.Exec(t.Context(), g, "sku/x", b)
-			holds(t, f.pool, "x", test.took)
-			if test.took == 0 {
-				require.True(t, guard.SafeToRetry(err), "%v", err)
-				return
-			}
-			require.NoError(t, err)
-			require.EqualValues(t, 1, certain.RowsAffected())
-			require.EqualValues(t, -1, unknown.RowsAffected())
-			require.ErrorContains(t, unknown.Decode(new(any)), "answer was lost")
-		})
-	}
+	f := newFaulty(t)
+	g := newGuard(t, f.store)
+	mustExec(t, f.pool, "insert into item values ('x', 0)")
+	b, certain := batchOf(addToItem, "x", 1)
+	certain.MustAffect(1)
+	unknown := b.Exec("select 1 as one").Returning()
+	warm, _ := batchOf(addToItem, "x", 0)
+	require.NoError(t, guard.Exec(t.Context(), g, "sku/x", warm))
+	lost := pgproxy.SwallowReply()
+	f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
+	require.NoError(t, guard.Exec(t.Context(), g, "sku/x", b))
+	holds(t, f.pool, "x", 1)
+	require.EqualValues(t, 1, certain.RowsAffected())
+	require.EqualValues(t, -1, unknown.RowsAffected())
+	require.ErrorContains(t, unknown.Decode(new(any)), "answer was lost")
 }

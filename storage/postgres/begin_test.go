@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,11 +34,7 @@ func countWrites(writes *atomic.Int64) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) {
 		cfg.MaxConns = 1
 		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-		dial := cfg.ConnConfig.DialFunc
-		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := dial(ctx, network, addr)
-			return countedConn{conn, writes}, err
-		}
+		wrapConn(cfg, func(conn net.Conn) net.Conn { return countedConn{conn, writes} })
 	}
 }
 
@@ -48,22 +43,21 @@ func inMode(mode pgx.QueryExecMode) func(*pgxpool.Config) {
 }
 
 // BEGIN and the begin check cost no write of their own, except before the first use of a
-// statement on a connection.
+// statement on a connection. A batch and its transaction are one write.
 func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
 	t.Parallel()
-	firsts := map[string]storage.Func[pgx.Tx]{
+	batch, _ := batchOf("update item set value = $1", 1)
+	firsts := map[string]storage.Op[pgx.Tx]{
 		"Exec":               set("x", 1),
 		"Exec, no arguments": statement("insert into item values ('x', 1) on conflict (key) do update set value = 1"),
 		"QueryRow":           get("x", new(int64)),
-		"named": func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "update item set value = @value", pgx.NamedArgs{"value": 1})
-			return err
-		},
-		"savepoint": func(ctx context.Context, tx pgx.Tx) error {
+		"named":              statement("update item set value = @value", pgx.NamedArgs{"value": 1}),
+		"savepoint": do(func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Begin(ctx)
 			return err
-		},
-		"nothing": func(context.Context, pgx.Tx) error { return nil },
+		}),
+		"nothing": do(func(context.Context, pgx.Tx) error { return nil }),
+		"batch":   batch,
 	}
 	dsn := migrated(t)
 	for _, mode := range execModes {
@@ -80,7 +74,7 @@ func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
 				c = write(t, store, c, op)
 				want := int64(2)
 				switch {
-				case name == "nothing":
+				case name == "nothing" || name == "batch":
 					want = 1
 				case mode == pgx.QueryExecModeDescribeExec && (name == "Exec" || name == "QueryRow" || name == "named"):
 					want = 4 // BEGIN, describe, execute, seal
@@ -90,6 +84,10 @@ func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
 				require.Equal(t, want, writes.Load()-before)
 			})
 		}
+		store.TakeForUnlisted(-1)
+		before := writes.Load()
+		write(t, store, c, batch)
+		require.EqualValues(t, 2, writes.Load()-before, "one that an eviction may have listed is looked at")
 	}
 }
 
@@ -129,8 +127,7 @@ func TestRun_ReturnsTheBeginChecksRejection(t *testing.T) {
 		first := firsts[kind]
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
+			pool, store := fresh(t, nil)
 			c := claim(t, store, grant(5, "a"))
 			for range 3 {
 				c = write(t, store, c, first)
@@ -147,8 +144,7 @@ func TestRun_ReturnsTheBeginChecksRejection(t *testing.T) {
 			_, err = txn.Commit(t.Context(), make([]storage.Move, 1))
 			require.ErrorIs(t, err, storage.ErrTxEnded)
 			require.Zero(t, query[int](t, pool, "select count(*)::int from item where value = 2"))
-			rejections, err := store.Rejections(t.Context(), resource, 10)
-			require.NoError(t, err)
+			rejections := recorded(t, store)
 			require.Len(t, rejections, 1)
 			require.Equal(t, storage.StageBegin, rejections[0].Stage)
 		})
@@ -158,8 +154,7 @@ func TestRun_ReturnsTheBeginChecksRejection(t *testing.T) {
 // A transaction without a statement runs its begin check in the message of its seal.
 func TestCommit_OfNothingIsRejectedByTheBeginCheck(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
 	claimOnly(t, pool, grant(6, "b"))
 	_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return nil }), c)
@@ -171,8 +166,7 @@ func TestCommit_OfNothingIsRejectedByTheBeginCheck(t *testing.T) {
 // server's own error at its own position, and so that nothing can commit.
 func TestRun_FirstStatementFails(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
 	type sent struct {
 		sql  string
@@ -214,8 +208,7 @@ func TestRun_FirstStatementFails(t *testing.T) {
 // A statement that a connection has not run before waits for locks no longer than others.
 func TestRun_FirstStatementKeepsToTheLimits(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, postgres.Config{StatementTimeout: 10 * time.Minute}.With(postgres.Times{Lock: 50 * time.Millisecond}))
+	pool, store := fresh(t, postgres.Config{StatementTimeout: 10 * time.Minute}.With(postgres.Times{Lock: 50 * time.Millisecond}))
 	c := claim(t, store, grant(5, "a"))
 	for range 3 {
 		c = write(t, store, c, set("x", 1)) // pgx has prepared it on one connection
@@ -297,44 +290,10 @@ func TestRun_SeveralFirstStatementsAreSentOnce(t *testing.T) {
 	_, proxy, store, direct := behindPooler(t)
 	pool := openPool(t, proxy.DSN())
 	c := claim(t, direct, grant(5, "a"))
-	lost := pgproxy.SwallowReply()
-	proxy.OnCommit(func(sql string) *pgproxy.Action {
-		if strings.Contains(sql, "insert into item") {
-			return lost
-		}
-		return nil
-	})
+	onQuery(proxy, pgproxy.SwallowReply(), "insert into item")
 	_, err := attempt(t.Context(), store, statement("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1; commit; begin"), c)
 	require.Error(t, err)
 	holds(t, pool, "x", 1)
-}
-
-// A batch and its transaction are one write, also after it was prepared on its first use.
-func TestBatch_BeginsInItsOnlyWrite(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	for _, mode := range execModes {
-		t.Run(mode.String(), func(t *testing.T) {
-			var writes atomic.Int64
-			pool := openPool(t, dsn, countWrites(&writes), inMode(mode))
-			store := newStore(t, pool, nil)
-			store.TakeForUnlisted(time.Hour)
-			c := claim(t, store, grantOf(mode.String(), 5))
-			var batch postgres.Batch
-			batch.Exec("insert into item values ($1, 1) on conflict (key) do update set value = item.value + 1", mode.String()).MustAffect(1)
-			for range 2 {
-				c = write(t, store, c, &batch)
-			}
-			before := writes.Load()
-			c = write(t, store, c, &batch)
-			require.EqualValues(t, 1, writes.Load()-before)
-			store.TakeForUnlisted(-1)
-			before = writes.Load()
-			write(t, store, c, &batch)
-			require.EqualValues(t, 2, writes.Load()-before, "one that an eviction may have listed is looked at")
-			holds(t, pool, mode.String(), 4)
-		})
-	}
 }
 
 // A statement that a connection has prepared runs on after the server has forgotten it, or a change of

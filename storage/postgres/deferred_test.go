@@ -17,29 +17,9 @@ import (
 const slowTrigger = `create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(3600); return null; end $$;
 	create constraint trigger slow after insert on item deferrable initially deferred for each row execute function slow()`
 
-// A deferred trigger runs before the seal: while it works the fence is free, and
-// a successor's claim goes through.
-func TestSeal_DeferredTriggersRunBeforeIt(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
-	mustExec(t, pool, slowTrigger)
-	c := claim(t, store, grant(5, "a"))
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	commit := background(func() ([]storage.Claim, error) { return attempt(ctx, store, set("x", 1), c) })
-	pid := waiting(t, pool, "PgSleep")
-	mustExec(t, pool, "set lock_timeout = 1; select claim_one('"+resource+"', 1, 5, 'a', 77)")
-	require.Empty(t, commit)
-	mustExec(t, pool, "select pg_cancel_backend($1)", pid)
-	require.ErrorContains(t, (<-commit).err, "57014")
-	holds(t, pool, "x", 0)
-}
-
 func TestSeal_DeferredTriggersAreBounded(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, postgres.Config{StatementTimeout: time.Second}.With(postgres.Times{Lock: time.Millisecond, Network: time.Minute}))
+	pool, store := fresh(t, postgres.Config{StatementTimeout: time.Second}.With(postgres.Times{Lock: time.Millisecond, Network: time.Minute}))
 	mustExec(t, pool, slowTrigger)
 	_, err := attempt(t.Context(), store, set("x", 1), claim(t, store, grant(5, "a")))
 	require.ErrorContains(t, err, "statement timeout")
@@ -52,8 +32,7 @@ func TestSeal_DeferredTriggersAreBounded(t *testing.T) {
 // something else, runs in COMMIT: its constraint holds all the same.
 func TestSeal_RunsDeferredTriggersBeforeIt(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	c := write(t, store, claim(t, store, grant(5, "a")), set("nothing deferrable", 1))
 	mustExec(t, pool, `create table seen (key text, sealed boolean);
 		create table part (item text references item deferrable initially deferred);
@@ -133,8 +112,7 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal(t *testing.T) {
 			if c.ddl == "" {
 				store.TakeForNoneDeferrable() // the short message, in which the seal alone raises the setting
 			}
-			g := grant(5, "a")
-			g.Resource = name
+			g := grantOf(name, 5)
 			txn := begin(t, store, claim(t, store, g))
 			require.NoError(t, txn.Run(t.Context(), statement(c.sql)))
 			standby := standby{t, openPool(t, dsn)}
@@ -157,8 +135,7 @@ func TestCommit_NothingLiftsDurabilityBehindTheSeal(t *testing.T) {
 // where a check that locks a row would fail: foreign keys among them.
 func TestSeal_ChecksWhatWasDeferredAgain(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	mustExec(t, pool, chain(2, "insert into public.part values ('x')")+"create table part (item text references item deferrable initially deferred)")
 	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
 		if err := set("x", 1)(ctx, tx); err != nil {

@@ -104,15 +104,12 @@ func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 // holder.
 func TestRun_EvictsAStaleTransactionThatBlocksIt(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	cfg := patient()
-	store := newStore(t, pool, cfg)
+	pool, store := fresh(t, patient())
 	slipped := begin(t, store, claim(t, store, grant(5, "a")))
 	require.NoError(t, slipped.Run(t.Context(), set("x", 1)))
 	successor := claimOnly(t, pool, grant(6, "b"))
 	_, err := attempt(t.Context(), store, set("x", 2), successor)
-	var transient *postgres.TransientError
-	require.ErrorAs(t, err, &transient)
+	require.ErrorAs(t, err, new(*postgres.TransientError))
 	write(t, store, successor, set("x", 2))
 	holds(t, pool, "x", 2)
 }
@@ -154,19 +151,14 @@ func gatedList(n int, transaction string) string {
 // closeGate closes the gate of gatedList until the function that it returns is called.
 func closeGate(t *testing.T, pool *pgxpool.Pool) (open func()) {
 	t.Helper()
-	gate, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = gate.Exec(t.Context(), "select pg_advisory_xact_lock(42)")
-	require.NoError(t, err)
-	open = sync.OnceFunc(func() { _ = gate.Rollback(context.Background()) })
-	t.Cleanup(open)
-	return open
+	gate := locked(t, pool, "select pg_advisory_xact_lock(42)")
+	return func() { require.NoError(t, gate.Rollback(t.Context())) }
 }
 
 // evictAll evicts in the background what is older than token 6.
 func evictAll(pool *pgxpool.Pool) <-chan result[int] {
 	return background(func() (n int, err error) {
-		err = pool.QueryRow(context.Background(), "select evicted from evict_all($1, 1, 6, 10000)", resource).Scan(&n)
+		err = pool.QueryRow(context.Background(), "select evicted from fence.evict_one($1, 1, 6, true, 10000)", resource).Scan(&n)
 		return n, err
 	})
 }
@@ -206,25 +198,13 @@ func TestEvict_EndsTheTransactionThatItHasListed(t *testing.T) {
 }
 
 // The eviction has seen a transaction for the last time and is about to terminate its backend when
-// the transaction ends, in whichever way, and the connection goes back to the pool. The pool's next
-// user isn't struck: the store looks first, and has the server end the session. The control doesn't
-// look.
+// the transaction ends, and the connection goes back to the pool. The pool's next user isn't struck: the
+// store looks first, and has the server end the session, in whichever way the transaction ends
+// (TestPool_GetsNoConnectionThatAnEvictionMayHaveListed). The control doesn't look.
 func TestEvict_StrikesNoLaterUserOfTheConnection(t *testing.T) {
 	t.Parallel()
 	const innocent = "select pg_advisory_lock_shared(43)"
-	type end func(ctx context.Context, txn storage.Txn[pgx.Tx])
-	for name, c := range map[string]struct {
-		end    end
-		struck bool
-	}{
-		"rolled back": {end: func(ctx context.Context, txn storage.Txn[pgx.Tx]) { txn.Rollback(ctx) }},
-		"rejected":    {end: func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _, _ = txn.Commit(ctx, nil) }},
-		"failed": {end: func(ctx context.Context, txn storage.Txn[pgx.Tx]) {
-			_ = txn.Run(ctx, do(func(context.Context, pgx.Tx) error { return errors.New("sold out") }))
-		}},
-		"ended by itself": {end: func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("commit")) }},
-		"control":         {struck: true},
-	} {
+	for name, struck := range map[string]bool{"looks": false, "control": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := migrated(t)
@@ -232,11 +212,7 @@ func TestEvict_StrikesNoLaterUserOfTheConnection(t *testing.T) {
 			mustExec(t, others, gatedList(3, "l.o_transaction"))
 			old := claimOnly(t, others, grant(5, "a"))
 			var finish func()
-			if c.end != nil {
-				txn := begin(t, newStore(t, pool, patient()), old)
-				require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-				finish = func() { c.end(t.Context(), txn) }
-			} else {
+			if struck {
 				conn, err := pool.Acquire(t.Context())
 				require.NoError(t, err)
 				_, err = conn.Exec(t.Context(), "begin; "+beginCheckCall(old))
@@ -246,14 +222,13 @@ func TestEvict_StrikesNoLaterUserOfTheConnection(t *testing.T) {
 					require.NoError(t, err)
 					conn.Release()
 				}
+			} else {
+				txn := begin(t, newStore(t, pool, patient()), old)
+				finish = func() { txn.Rollback(t.Context()) }
 			}
 			claimOnly(t, others, grant(6, "b"))
 			open := closeGate(t, others)
-			blocker, err := others.Acquire(t.Context())
-			require.NoError(t, err)
-			defer blocker.Release()
-			_, err = blocker.Exec(t.Context(), "select pg_advisory_lock(43)")
-			require.NoError(t, err)
+			blocker := locked(t, others, "select pg_advisory_xact_lock(43)")
 			evicted := evictAll(others)
 			waiting(t, others, "advisory") // it has made its last list
 			finish()
@@ -264,10 +239,9 @@ func TestEvict_StrikesNoLaterUserOfTheConnection(t *testing.T) {
 			eventually(t, others, "select count(*) = 1 from pg_stat_activity where query = '"+innocent+"' and wait_event = 'advisory' and datname = current_database()")
 			open()
 			require.NoError(t, receive(t, evicted).err)
-			_, err = blocker.Exec(t.Context(), "select pg_advisory_unlock(43)")
-			require.NoError(t, err)
-			err = receive(t, next).err
-			if c.struck {
+			require.NoError(t, blocker.Rollback(t.Context()))
+			err := receive(t, next).err
+			if struck {
 				require.ErrorContains(t, err, "57P01")
 				return
 			}
@@ -290,7 +264,7 @@ func TestBeginCheck_HoldsItsKeyWhenItLooks(t *testing.T) {
 	begun := background(func() (struct{}, error) { return struct{}{}, inOne(t, pool, beginCheckCall(old)) })
 	pid := waiting(t, others, "relation")
 	require.Equal(t, 1, query[int](t, others, "select count(*) from pg_locks where locktype = 'advisory' and pid = $1", pid), "keys that the begin check holds")
-	_, err := successor.Exec(t.Context(), "select claim_one($1, 1, 6, 'b', 77)", resource)
+	_, err := successor.Exec(t.Context(), "select fence.claim_one($1, 1, 6, 'b')", resource)
 	require.NoError(t, err)
 	require.NoError(t, successor.Commit(t.Context()))
 	require.ErrorContains(t, receive(t, begun).err, "ZF001")
@@ -300,8 +274,7 @@ func TestBeginCheck_HoldsItsKeyWhenItLooks(t *testing.T) {
 // later by both.
 func TestEvict_ComparesEpochs(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
+	pool, store := fresh(t, patient())
 	old := begin(t, store, claim(t, store, grant(50, "a")))
 	require.NoError(t, old.Run(t.Context(), set("x", 1)))
 	restored := fence.Grant{Resource: resource, Epoch: 2, Token: 5, Holder: "b"}
@@ -313,29 +286,11 @@ func TestEvict_ComparesEpochs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A claim looks for transactions of the grant before it alone. One of an earlier grant, which
-// that grant's claim has not found, is evicted when it stands in the way.
-func TestRun_EvictsWhatNoClaimFound(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
-	old := begin(t, store, claim(t, store, grant(5, "a")))
-	require.NoError(t, old.Run(t.Context(), set("x", 1)))
-	claimOnly(t, pool, grant(6, "b"))
-	c := claim(t, store, grant(7, "c"))
-	_, err := attempt(t.Context(), store, set("x", 2), c)
-	require.ErrorAs(t, err, new(*postgres.TransientError))
-	require.ErrorContains(t, err, "55P03")
-	write(t, store, c, set("x", 2))
-	holds(t, pool, "x", 2)
-}
-
 // Eviction ends transactions of earlier claims of this resource in this database,
 // and nothing else.
 func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, patient())
+	pool, store := fresh(t, patient())
 	pids := map[string]int{}
 	open := func(name string, c storage.Claim) {
 		txn := begin(t, store, c)
@@ -361,25 +316,21 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 
 	listed := func(token int) []int {
-		rows, err := pool.Query(t.Context(), "select o_pid from fence.stale_backends($1, 1, $2)", resource, token)
-		require.NoError(t, err)
-		found, err := pgx.CollectRows(rows, pgx.RowTo[int])
-		require.NoError(t, err)
-		return found
+		return collect[int](t, pool, "select o_pid from fence.stale_backends($1, 1, $2)", resource, token)
 	}
 	require.Equal(t, []int{pids["earlier"]}, listed(6), "a delayed claimer's list")
 	require.ElementsMatch(t, []int{pids["earlier"], pids["own"]}, listed(7))
 	require.Empty(t, listed(5))
 
 	// Its own backend, which claims while it holds the lock of an earlier grant.
-	require.Equal(t, 1, query[int](t, pool, "select evicted from evict_all($1, 1, 6, 10000)", resource))
-	require.Equal(t, 0, query[int](t, pool, "select evicted from evict_all($1, 1, 6, 10000)", resource), "who has gone is not listed")
+	require.Equal(t, 1, query[int](t, pool, "select evicted from fence.evict_one($1, 1, 6, true, 10000)", resource))
+	require.Equal(t, 0, query[int](t, pool, "select evicted from fence.evict_one($1, 1, 6, true, 10000)", resource), "who has gone is not listed")
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
 	_, err = conn.Exec(t.Context(), fmt.Sprintf("begin; select pg_advisory_xact_lock_shared(%d, 5)", c.Resource))
 	require.NoError(t, err)
-	require.Equal(t, 0, query[int](t, conn, "select evicted from evict_all($1, 1, 6, 10000)", resource))
+	require.Equal(t, 0, query[int](t, conn, "select evicted from fence.evict_one($1, 1, 6, true, 10000)", resource))
 	_, err = conn.Exec(t.Context(), "rollback")
 	require.NoError(t, err)
 	alive := query[int](t, pool, "select count(*) from pg_stat_activity where pid = any($1)", []int{pids["own"], pids["newer"], pids["another resource"]})
@@ -426,11 +377,7 @@ func TestRun_StatementOfADeadClientIsEnded(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- txn.Run(context.Background(), do(func(ctx context.Context, tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "update a_row set n = 1"); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, "select pg_sleep(3600)")
-			return err
+			return errors.Join(statement("update a_row set n = 1")(ctx, tx), statement("select pg_sleep(3600)")(ctx, tx))
 		}))
 	}()
 	eventually(t, pool, sleeping)

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -56,7 +57,7 @@ func TestSeal_OnlyInTheTransactionThatWasChecked(t *testing.T) {
 		"an empty id":                       "select set_config('fencekit.xid', '', true)",
 		"another id":                        "select set_config('fencekit.xid', '1', true)",
 		"the id of a savepoint's":           "savepoint a; " + beginCheckCall(c) + "; rollback to savepoint a",
-		"a claim, and what that writes":     "select claim_one('sku/1', 1, 5, 'a', 77)",
+		"a claim, and what that writes":     "select fence.claim_one('sku/1', 1, 5, 'a')",
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorContains(t, inOne(t, r.app, before+"; insert into item values ('forged', 1); "+sealCall(c, 77)), "SQLSTATE ZF003")
@@ -171,7 +172,7 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 		})
 	}
 	txn := begin(t, store, claim(t, store, c.Grant))
-	require.NoError(t, inOne(t, r.app, "select claim_one('sku/1', 1, 6, 'forged', 77)"))
+	require.NoError(t, inOne(t, r.app, "select fence.claim_one('sku/1', 1, 6, 'forged')"))
 	_, err := txn.Commit(t.Context(), nil)
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	holds(t, r.admin, "x", 0)
@@ -185,11 +186,42 @@ func TestForge_OnlyAWriteIsACommit(t *testing.T) {
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	c := claim(t, store, grant(5, "a"))
-	for _, forge := range []string{voidCall(c, 77), "select claim_one('sku/1', 1, 6, 'b', 77)"} {
+	for _, forge := range []string{voidCall(c, 77), "select fence.claim('{736b752f31}', '{1}', '{6}', '{62}', 77)"} {
 		c = claim(t, store, grant(c.Grant.Token, c.Grant.Holder))
 		require.NoError(t, inOne(t, r.app, forge))
-		applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 77})
-		require.NoError(t, err)
-		require.False(t, applied)
+		require.False(t, applied(t, store, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 77}))
 	}
+}
+
+// A key is kept only by a seal, for a resource whose fence it moves: otherwise other
+// transactions would not notice it. So a transaction of one resource can't make an operation
+// on another one count as done.
+func TestKeep_WithoutItsMoveIsRejected(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c, o := claim(t, store, grant(5, "a")), claim(t, store, grantOf("sku/2", 5))
+	keeping := func(c storage.Claim, kept string) string {
+		return beginCheckCall(c) + "; " + sealKeeping(c, 77, kept)
+	}
+	zeros := strings.Repeat("00", 32)
+	for name, kept := range map[string]string{
+		"another resource":      fmt.Sprintf("'{%d}', '{6b}', '{%s}', '{31}'", o.Resource, zeros),
+		"another one beside it": fmt.Sprintf("'{%d,%d}', '{6b,6b}', '{%s,%s}', '{31,31}'", c.Resource, o.Resource, zeros, zeros),
+		"a null resource":       fmt.Sprintf("'{null}', '{6b}', '{%s}', '{31}'", zeros),
+		"null":                  fmt.Sprintf("null, '{6b}', '{%s}', '{31}'", zeros),
+		"no keys":               fmt.Sprintf("'{%d}', '{}', '{%s}', '{31}'", c.Resource, zeros),
+		"no requests":           fmt.Sprintf("'{%d}', '{6b}', '{}', '{31}'", c.Resource),
+		"no results":            fmt.Sprintf("'{%d}', '{6b}', '{%s}', '{}'", c.Resource, zeros),
+		"null results":          fmt.Sprintf("'{%d}', '{6b}', '{%s}', null", c.Resource, zeros),
+	} {
+		require.ErrorContains(t, inOne(t, r.app, keeping(c, kept)), "(SQLSTATE ZF007)", name)
+	}
+	require.ErrorContains(t, inOne(t, r.app, keeping(c, fmt.Sprintf("'{%d}', '{6b}', '{00}', '{31}'", c.Resource))), "operation_request")
+	moved := c
+	moved.Seq++
+	require.ErrorContains(t, inOne(t, r.app, keeping(moved, fmt.Sprintf("'{%d}', '{6b}', '{%s}', '{31}'", c.Resource, zeros))), "(SQLSTATE ZF004)")
+	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.operation"))
+	require.NoError(t, inOne(t, r.app, keeping(c, fmt.Sprintf("'{%d}', '{6b}', '{%s}', '{31}'", c.Resource, zeros))))
+	require.Equal(t, 1, query[int](t, r.admin, "select count(*) from fence.operation"))
 }

@@ -32,8 +32,7 @@ func setForward(t testing.TB, pool *pgxpool.Pool, interval string) {
 // doesn't run again, however often Prune is called.
 func TestPrune_IsNotMisledByAClockThatJumped(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	g := newGuard(t, store)
 	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
@@ -48,30 +47,23 @@ func TestPrune_IsNotMisledByAClockThatJumped(t *testing.T) {
 	require.ErrorContains(t, err, "prune at least once a day")
 	require.Zero(t, pruned)
 	for range 3 {
-		pruned, err = store.Prune(t.Context())
-		require.NoError(t, err)
-		require.Zero(t, pruned)
+		prunes(t, store, postgres.Pruned{})
 	}
 	order()
 	holds(t, pool, "x", 1)
 
 	// Only after calls have seen the clock go steadily for the retention.
 	steadyFor(t, pool, "6 days 23 hours")
-	pruned, err = store.Prune(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, pruned)
+	prunes(t, store, postgres.Pruned{})
 	steadyFor(t, pool, "7 days 1 hour")
-	pruned, err = store.Prune(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, postgres.Pruned{OnceKeys: 1}, pruned)
+	prunes(t, store, postgres.Pruned{OnceKeys: 1})
 }
 
 // A clock that is set back between two calls, and forward again, doesn't make young
 // operations old; if a call finds the clock set back, the retention begins anew.
 func TestPrune_IsNotMisledByAClockThatWasSetBack(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	mustExec(t, pool, "update fence.forget_clock set seen = seen + interval '10 days'")
@@ -88,8 +80,7 @@ func TestPrune_IsNotMisledByAClockThatWasSetBack(t *testing.T) {
 // Removing Once keys waits for no lock: not for an operation that is in use, nor for another call.
 func TestPrune_NeverWaitsForALock(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	steadyFor(t, pool, "8 days")
 	mustExec(t, pool, `insert into fence.operation (resource, key, request, tx, at)
 		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - interval '7 days 1 hour' from generate_series(1, 3) i`)
@@ -153,4 +144,29 @@ func TestPolicy_IsBounded(t *testing.T) {
 	read, err := postgres.ReadPolicy(t.Context(), pool, "")
 	require.NoError(t, err)
 	require.Equal(t, good, read)
+}
+
+func TestPrune_KeepsOnceKeysForAsLongAsThePolicySays(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	prunes(t, store, postgres.Pruned{})
+	mustExec(t, pool, `insert into fence.operation (resource, key, request, tx, at)
+		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - case when i <= 3500 then interval '7 days 1 hour' else interval '6 days 23 hours' end
+		from generate_series(1, 3600) i`)
+	owner := func(want int64, r postgres.PruneOptions) {
+		t.Helper()
+		pruned, err := postgres.Prune(t.Context(), pool, "", r)
+		require.NoError(t, err)
+		require.Equal(t, postgres.Pruned{OnceKeys: want}, pruned)
+	}
+	owner(0, postgres.PruneOptions{DryRun: true}) // the clock hasn't gone steadily for as long
+	steadyFor(t, pool, "8 days")
+	owner(3500, postgres.PruneOptions{DryRun: true})
+	owner(0, postgres.PruneOptions{Resources: "*"})
+	prunes(t, store, postgres.Pruned{OnceKeys: 3500})
+	mustExec(t, pool, "update fence.setting set once_retention = '1 day'")
+	owner(100, postgres.PruneOptions{Keep: 1000 * time.Hour})
+	setForward(t, pool, "10 days")
+	_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{})
+	requireNotReady(t, err, postgres.ClockJumped)
 }

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"sync"
 	"testing"
@@ -61,15 +60,12 @@ func (p pausing) TracePrepareStart(ctx context.Context, _ *pgx.Conn, _ pgx.Trace
 }
 func (pausing) TracePrepareEnd(context.Context, *pgx.Conn, pgx.TracePrepareEndData) {}
 
-// one limits a pool to one connection: calls that an operation left behind meet the next
-// operation's.
-func one(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
-
 // A goroutine that the operation left behind is blocked just before it sends. Its call has
-// no effect in the next transaction of that connection.
+// no effect, neither by itself nor in the next transaction of that connection, and the operation fails.
 func TestRun_NoCallLeftBehindTakesEffect(t *testing.T) {
 	t.Parallel()
 	const insert = "insert into item values ('late', 1)"
+	mine := errors.New("never mind")
 	for name, call := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"Exec": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, insert); return err },
 		"Query": func(ctx context.Context, tx pgx.Tx) error {
@@ -98,20 +94,24 @@ func TestRun_NoCallLeftBehindTakesEffect(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool := openPool(t, migrated(t), one, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = pausing{} })
+			pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = pausing{} })
 			store := newStore(t, pool, nil)
 			held := newPause()
 			defer held.resume()
 			late := make(chan error, 1)
-			_, _ = attempt(t.Context(), store, do(func(_ context.Context, tx pgx.Tx) error {
+			_, err := attempt(t.Context(), store, do(func(_ context.Context, tx pgx.Tx) error {
 				go func() { late <- call(context.WithValue(context.Background(), pauseKey{}, held), tx) }()
 				select {
 				case <-held.reached:
 				case err := <-late:
 					late <- err
 				}
-				return nil
+				return mine
 			}), claim(t, store, grant(5, "a")))
+			require.ErrorIs(t, err, mine)
+			if name != "LargeObjects" { // which fails at once
+				require.ErrorContains(t, err, "wait for goroutines")
+			}
 			write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
 				held.resume()
 				require.Error(t, receive(t, late))
@@ -123,71 +123,18 @@ func TestRun_NoCallLeftBehindTakesEffect(t *testing.T) {
 	}
 }
 
-// scanner is a sql.Scanner.
-type scanner func(src any) error
-
-func (f scanner) Scan(src any) error { return f(src) }
-
-var _ sql.Scanner = scanner(nil)
-
-// slow blocks a statement between the check of the transaction and the sending.
-type slow struct{ reached, goOn chan struct{} }
-
-func (s slow) RewriteQuery(_ context.Context, _ *pgx.Conn, sql string, _ []any) (string, []any, error) {
-	close(s.reached)
-	<-s.goOn
-	return sql, nil, nil
-}
-
-// A statement that a goroutine of the operation's has begun and not sent yet when
-// the operation returns never takes effect: neither by itself nor in the
-// transaction that the connection would run next.
-func TestRun_StatementLeftBehindTakesNoEffect(t *testing.T) {
-	t.Parallel()
-	for name, returned := range map[string]error{"nil": nil, "an error": errors.New("never mind")} {
-		t.Run(name, func(t *testing.T) {
-			pool := openPool(t, migrated(t), single)
-			store := newStore(t, pool, nil)
-			c := claim(t, store, grant(5, "a"))
-			held := slow{make(chan struct{}), make(chan struct{})}
-			late := make(chan error, 1)
-			_, err := attempt(t.Context(), store, do(func(_ context.Context, tx pgx.Tx) error {
-				go func() {
-					_, err := tx.Exec(context.Background(), "insert into item values ('late', 1)", held)
-					late <- err
-				}()
-				receive(t, held.reached)
-				return returned
-			}), c)
-			require.ErrorContains(t, err, "wait for goroutines")
-			if returned != nil {
-				require.ErrorIs(t, err, returned)
-			}
-			write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
-				close(held.goOn)
-				require.Error(t, receive(t, late))
-				return nil
-			}))
-			holds(t, pool, "late", 0)
-		})
-	}
-}
-
 func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
+	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = pausing{} })
 	store := newStore(t, pool, nil)
-	held := slow{make(chan struct{}), make(chan struct{})}
+	held := newPause()
+	defer held.resume()
 	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
 		other := make(chan error, 1)
-		go func() {
-			_, err := tx.Exec(ctx, "insert into item values ('x', 1)", held)
-			other <- err
-		}()
+		go func() { other <- set("x", 1)(context.WithValue(ctx, pauseKey{}, held), tx) }()
 		receive(t, held.reached)
-		_, err := tx.Exec(ctx, "insert into item values ('y', 1)")
-		require.ErrorContains(t, err, "wait for goroutines")
-		close(held.goOn)
+		require.ErrorContains(t, set("y", 1)(ctx, tx), "wait for goroutines")
+		held.resume()
 		return receive(t, other)
 	}))
 	holds(t, pool, "x", 1)
@@ -197,8 +144,7 @@ func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
 // An error of the operation's own that looks like one of ours is not taken for it.
 func TestRun_UsersOwnErrorIsNoRejection(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	_, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
 	for _, state := range []string{"ZF001", "ZF003"} {
 		_, err := attempt(t.Context(), store, statement("do $$ begin raise exception 'mine' using errcode = '"+state+"'; end $$"), c)
@@ -206,16 +152,13 @@ func TestRun_UsersOwnErrorIsNoRejection(t *testing.T) {
 		require.NotErrorIs(t, err, storage.ErrStaleToken)
 		require.NotErrorIs(t, err, storage.ErrTxEnded)
 	}
-	rejections, err := store.Rejections(t.Context(), resource, 10)
-	require.NoError(t, err)
-	require.Empty(t, rejections)
+	require.Empty(t, recorded(t, store))
 }
 
 // If the rejection is why the context ended, its error doesn't mention the context.
 func TestRun_RejectionIsNotTiedToTheEndOfTheContext(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := attempt(ctx, store, do(func(ctx context.Context, tx pgx.Tx) error {

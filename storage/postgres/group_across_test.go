@@ -2,19 +2,13 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -42,29 +36,26 @@ func inserts(key string) *postgres.Batch {
 	return b
 }
 
-// The same if it was claimed when the begin check had passed, and without an eviction: then only
+// A resource of a group is claimed when the begin check has passed, and without an eviction: then only
 // the seal of that resource is left to reject the group.
 func TestGroupAcross_SealsAllOrNone(t *testing.T) {
 	t.Parallel()
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
-		for stale, resource := range []string{"sku/1", "sku/2"} {
-			t.Run(string(level)+"/"+resource, func(t *testing.T) {
-				t.Parallel()
-				pool := newPool(t)
-				store := newStore(t, pool, at(level))
-				claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
-				txn, err := store.BeginGroup(t.Context(), func() []storage.Claim { return claims })
-				require.NoError(t, err)
-				defer txn.Rollback(t.Context())
-				require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-				claimOnly(t, pool, grantOf(resource, 6))
-				_, err = txn.Commit(t.Context(), nil)
-				require.Equal(t, resource, requireRejected(t, err, storage.ReasonStale).Grant.Resource)
-				require.Zero(t, query[int](t, pool, "select count(*) from item"))
-				_, err = group(t.Context(), store, claims[1-stale:2-stale], inserts("x"))
-				require.NoError(t, err, "the other's position is what it was")
-			})
-		}
+	for stale, resource := range []string{"sku/1", "sku/2"} {
+		t.Run(resource, func(t *testing.T) {
+			t.Parallel()
+			pool, store := fresh(t, nil)
+			claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
+			txn, err := store.BeginGroup(t.Context(), func() []storage.Claim { return claims })
+			require.NoError(t, err)
+			defer txn.Rollback(t.Context())
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			claimOnly(t, pool, grantOf(resource, 6))
+			_, err = txn.Commit(t.Context(), nil)
+			require.Equal(t, resource, requireRejected(t, err, storage.ReasonStale).Grant.Resource)
+			require.Zero(t, query[int](t, pool, "select count(*) from item"))
+			_, err = group(t.Context(), store, claims[1-stale:2-stale], inserts("x"))
+			require.NoError(t, err, "the other's position is what it was")
+		})
 	}
 }
 
@@ -89,10 +80,7 @@ func TestGroupAcross_WaitsForALockBriefly(t *testing.T) {
 	holds(t, pool, "group", 100)
 	holds(t, pool, "alone", time.Hour.Milliseconds())
 
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "update item set value = 2 where key = 'x'")
-	require.NoError(t, err)
+	tx := locked(t, pool, "update item set value = 2 where key = 'x'")
 	change := func() *postgres.Batch { b, _ := batchOf(addToItem, "x", 40); return b }
 	_, err = group(t.Context(), store, claims, change(), inserts("y"))
 	var pgErr *pgconn.PgError
@@ -103,41 +91,4 @@ func TestGroupAcross_WaitsForALockBriefly(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	require.NoError(t, (<-waits).err)
 	holds(t, pool, "x", 42)
-}
-
-// Under load calls on different resources share transactions, and each takes effect exactly
-// once, or fails alone.
-func TestGroupAcross_UnderLoad(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
-	store := newStore(t, pool, nil)
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	require.NoError(t, err)
-	const resources = 12
-	mustExec(t, pool, "insert into item select 'sku/' || i, 0 from generate_series(1, $1::int) i", resources)
-	want := make([]int64, resources+1)
-	for shared := false; !shared; {
-		var calls sync.WaitGroup
-		for i := 1; i <= resources; i++ {
-			calls.Go(func() {
-				resource := fmt.Sprint("sku/", i)
-				for range 10 {
-					var b postgres.Batch
-					b.Exec("update item set value = value + 1 where key = $1 and value < $2", resource, 7+want[i]/10*10).MustAffect(1)
-					err := guard.Exec(t.Context(), g, resource, &b)
-					if err == nil {
-						want[i]++
-					} else if !errors.As(err, new(*postgres.AffectedError)) {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		calls.Wait()
-		for i := 1; i <= resources; i++ {
-			holds(t, pool, fmt.Sprint("sku/", i), want[i])
-		}
-		shared = query[bool](t, pool, "select exists (select from fence.history where kind = 'w' group by xid having count(*) > 1)")
-	}
-	require.NoError(t, g.Close(t.Context()))
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -28,18 +26,6 @@ func TestIsolation_IsWhatTheConfigSays(t *testing.T) {
 			return nil
 		}))
 	}
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadUncommitted, "SERIALIZABLE", "serializable; commit"} {
-		_, err := postgres.NewStore(pool, at(level))
-		require.ErrorIs(t, err, guard.ErrInvalid)
-		require.ErrorContains(t, err, "Isolation")
-	}
-}
-
-// takeSnapshot begins the transaction on the server, which takes a snapshot at the stricter
-// levels.
-func takeSnapshot(ctx context.Context, t *testing.T, tx pgx.Tx) {
-	t.Helper()
-	require.NoError(t, statement("select 1")(ctx, tx))
 }
 
 // At the stricter levels a late write fails with a serialization failure, already in the
@@ -58,11 +44,10 @@ func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, at(pgx.RepeatableRead))
+			pool, store := fresh(t, at(pgx.RepeatableRead))
 			held := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-				takeSnapshot(ctx, t, tx)
+				require.NoError(t, statement("select 1")(ctx, tx), "takes the snapshot")
 				other := held
 				if c.reason == storage.ReasonStale {
 					other = claimOnly(t, pool, grant(6, "b"))
@@ -76,15 +61,12 @@ func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 				return c.returned(err)
 			}), held)
 			rejection := requireRejected(t, err, c.reason)
-			require.Equal(t, held.Grant, rejection.Grant)
-			require.NoError(t, rejection.RecordErr)
 			require.False(t, rejection.Since.IsZero())
 			require.Equal(t, storage.StageRun, rejection.Stage)
 			if name == "replaced" {
 				require.ErrorIs(t, err, mine)
 			}
-			rejections, err := store.Rejections(t.Context(), resource, 10)
-			require.NoError(t, err)
+			rejections := recorded(t, store)
 			require.Len(t, rejections, 1)
 			require.Equal(t, c.reason, rejections[0].Reason)
 			require.Equal(t, storage.StageRun, rejections[0].Stage)
@@ -99,11 +81,10 @@ func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 func TestIsolation_ConflictWithOthersIsTransient(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, at(level))
+		pool, store := fresh(t, at(level))
 		c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 		claims, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-			takeSnapshot(ctx, t, tx)
+			require.NoError(t, statement("select 1")(ctx, tx), "takes the snapshot")
 			mustExec(t, pool, "update item set value = 10")
 			return add("x", 1)(ctx, tx)
 		}), c)
@@ -117,9 +98,7 @@ func TestIsolation_ConflictWithOthersIsTransient(t *testing.T) {
 			write(t, store, c, add("x", 1))
 		}
 		holds(t, pool, "x", 11)
-		rejections, err := store.Rejections(t.Context(), resource, 10)
-		require.NoError(t, err)
-		require.Empty(t, rejections)
+		require.Empty(t, recorded(t, store))
 	})
 }
 
@@ -127,8 +106,7 @@ func TestIsolation_ConflictWithOthersIsTransient(t *testing.T) {
 // each read what the other writes, the later one fails, even at COMMIT.
 func TestIsolation_WriteSkewWithTheUnfencedFails(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, at(pgx.Serializable))
+	pool, store := fresh(t, at(pgx.Serializable))
 	mustExec(t, pool, "insert into item values ('x', 1), ('y', 1)")
 	c := claim(t, store, grant(5, "a"))
 	txn := begin(t, store, c)
@@ -147,31 +125,6 @@ func TestIsolation_WriteSkewWithTheUnfencedFails(t *testing.T) {
 	write(t, store, c, set("x", 5))
 }
 
-// The snapshot is older than the row lock that the operation waits for: a lock on
-// the data does not make up for that at REPEATABLE READ, the seal does.
-func TestIsolation_ALockTakenOnTheDataComesTooLate(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, at(pgx.RepeatableRead))
-	old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 10))
-	sell := func(sold string) storage.Func[pgx.Tx] {
-		return func(ctx context.Context, tx pgx.Tx) error {
-			var left int64
-			if err := tx.QueryRow(ctx, "select value from item where key = 'stock' for update").Scan(&left); err != nil {
-				return err
-			}
-			return set(sold, left)(ctx, tx) // all of it; the stock's own row stays as it is
-		}
-	}
-	txn := begin(t, store, old)
-	require.NoError(t, txn.Run(t.Context(), get("stock", new(int64)))) // its snapshot
-	write(t, store, claimOnly(t, pool, grant(6, "b")), sell("sold by b"))
-	require.NoError(t, txn.Run(t.Context(), sell("sold by a")))
-	_, err := txn.Commit(t.Context(), nil)
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	require.Equal(t, 10, query[int](t, pool, "select sum(value) from item where key like 'sold%'"))
-}
-
 // pair is two resources whose transactions overlap, each with data of its own.
 type pair struct {
 	*testing.T
@@ -188,8 +141,8 @@ func newPair(t *testing.T, dsn string) *pair {
 	p.store = newStore(t, p.pool, cfg)
 	mustExec(t, p.pool, "create table a (value bigint); create table b (value bigint); insert into a values (0); insert into b values (0)")
 	mustExec(t, p.pool, "analyze")
-	p.one = claim(t, p.store, fence.Grant{Resource: "a", Epoch: 1, Token: 5, Holder: "a"})
-	p.two = claim(t, p.store, fence.Grant{Resource: "b", Epoch: 1, Token: 5, Holder: "b"})
+	p.one = claim(t, p.store, grantOf("a", 5))
+	p.two = claim(t, p.store, grantOf("b", 5))
 	return p
 }
 
@@ -198,9 +151,7 @@ func (p *pair) overlap() error {
 	p.Helper()
 	work := func(table string) storage.Func[pgx.Tx] {
 		return func(ctx context.Context, tx pgx.Tx) error {
-			value := query[int64](p.T, tx, "select value from "+table)
-			_, err := tx.Exec(ctx, "update "+table+" set value = $1", value+1)
-			return err
+			return statement("update "+table+" set value = $1", query[int64](p.T, tx, "select value from "+table)+1)(ctx, tx)
 		}
 	}
 	one, two := begin(p.T, p.store, p.one), begin(p.T, p.store, p.two)
@@ -223,7 +174,7 @@ func TestIsolation_DifferentResourcesDoNotConflict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dsn := migrated(t)
-			mustExec(t, openPool(t, dsn), "select claim_one('other/' || i, 1, 1, 'h', 1) from generate_series(1, $1::int) i", others)
+			mustExec(t, openPool(t, dsn), "select fence.claim_one('other/' || i, 1, 1, 'h') from generate_series(1, $1::int) i", others)
 			p := newPair(t, dsn)
 			const times = 20
 			for i := range times {

@@ -18,15 +18,14 @@ import (
 // writes.
 func TestClaim_IsAloneWithTheFence(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
+	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
 	impatient := newStore(t, pool, postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
 	claim(t, store, grant(5, "a"))
 	for _, underWay := range []struct {
 		token int
 		meets error
 	}{{5, nil}, {7, storage.ErrStaleToken}} {
-		other := locked(t, pool, "select claim_one($1, 1, $2, 'a', 9)", resource, underWay.token)
+		other := locked(t, pool, "select fence.claim_one($1, 1, $2, 'a')", resource, underWay.token)
 
 		_, err := impatient.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 		require.ErrorContains(t, err, "55P03")
@@ -40,8 +39,7 @@ func TestClaim_IsAloneWithTheFence(t *testing.T) {
 // Seals of several fences lock them in one order, so that two transactions never deadlock.
 func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
+	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
 	other := grantOf("sku/2", 1)
 	one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
 	upwards, downwards := begin(t, store, one, two), begin(t, store, two, one)
@@ -49,9 +47,9 @@ func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
 	require.NoError(t, downwards.Run(t.Context(), set("winner", 1)))
 	last := locked(t, pool, "select from fence.resource where id = $1 for no key update", two.Resource)
 
-	first := background(func() ([]storage.Claim, error) { return downwards.Commit(context.Background(), nil) })
+	first := commit(downwards)
 	waiting(t, pool, "transactionid")
-	second := background(func() ([]storage.Claim, error) { return upwards.Commit(context.Background(), nil) })
+	second := commit(upwards)
 	eventually(t, pool, "select count(*) = 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
 	require.NoError(t, last.Rollback(t.Context()))
 	require.NoError(t, (<-first).err)
@@ -60,39 +58,33 @@ func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
 	holds(t, pool, "loser", 0)
 }
 
-// A claim of several locks existing fences in the order of their numbers, as seals do,
-// whatever their names.
+// A claim of several locks existing fences in the order of their numbers, as seals do, whatever their names;
+// and it creates missing fences before it locks any: what it waits for then never waits for it.
 func TestClaim_OfSeveralLocksInTheSealsOrder(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
-	b, a := claim(t, store, grantOf("b", 5)), claim(t, store, grantOf("a", 5))
-	require.Less(t, b.Resource, a.Resource)
-	other := locked(t, pool, "select from fence.resource where name = 'b' for no key update")
-	claims := background(func() ([]storage.Claim, error) {
-		return store.Claim(context.Background(), storage.Claim{Grant: grantOf("a", 6)}, storage.Claim{Grant: grantOf("b", 6)})
-	})
-	waiting(t, pool, "transactionid")
-	mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
-	require.NoError(t, other.Rollback(t.Context()))
-	require.NoError(t, receive(t, claims).err)
-}
-
-// A claim of several creates missing fences before it locks any: what it waits for then
-// never waits for it.
-func TestClaim_OfSeveralCreatesBeforeItLocks(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
-	claim(t, store, grantOf("a", 5))
-	other := locked(t, pool, "select claim_one('b', 1, 5, 'x', 9)")
-	claims := background(func() ([]storage.Claim, error) {
-		return store.Claim(context.Background(), storage.Claim{Grant: grantOf("b", 6)}, storage.Claim{Grant: grantOf("a", 6)})
-	})
-	waiting(t, pool, "transactionid")
-	mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
-	require.NoError(t, other.Commit(t.Context()))
-	require.NoError(t, receive(t, claims).err)
+	for name, c := range map[string]struct {
+		exist   []string // in the order of their numbers
+		waitsOf string   // what another transaction does with b
+	}{
+		"existing": {[]string{"b", "a"}, "select from fence.resource where name = 'b' for no key update"},
+		"missing":  {[]string{"a"}, "select fence.claim_one('b', 1, 5, 'x')"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
+			for _, resource := range c.exist {
+				claim(t, store, grantOf(resource, 5))
+			}
+			other := locked(t, pool, c.waitsOf)
+			claims := background(func() ([]storage.Claim, error) {
+				return store.Claim(context.Background(), storage.Claim{Grant: grantOf("a", 6)}, storage.Claim{Grant: grantOf("b", 6)})
+			})
+			waiting(t, pool, "transactionid")
+			mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
+			require.NoError(t, other.Commit(t.Context()))
+			require.NoError(t, receive(t, claims).err)
+		})
+	}
 }
 
 // locked begins a transaction with sql.

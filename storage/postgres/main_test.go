@@ -33,6 +33,13 @@ func grant(token fence.Token, holder string) fence.Grant {
 	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: holder}
 }
 
+// fresh is newPool, and a store on that pool.
+func fresh(t testing.TB, cfg *postgres.Config) (*pgxpool.Pool, *postgres.Store) {
+	t.Helper()
+	pool := newPool(t)
+	return pool, newStore(t, pool, cfg)
+}
+
 // newPool returns a pool on a fresh, migrated database, with the table that
 // tests work on.
 func newPool(t testing.TB) *pgxpool.Pool {
@@ -56,28 +63,9 @@ func migrate(ctx context.Context, dsn string) error {
 	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
 		return err
 	}
-	_, err = pool.Exec(ctx, "create table item (key text primary key, value bigint not null);"+oneByOne)
+	_, err = pool.Exec(ctx, "create table item (key text primary key, value bigint not null)")
 	return err
 }
-
-// oneByOne are the functions claim and evict for one grant, in plain text. A claim that is
-// rejected raises the rejection.
-const oneByOne = `
-	create function claim_one(p_name text, p_epoch bigint, p_token bigint, p_holder text, p_tx bigint, out o_resource integer, out o_seq bigint, out o_tx bigint)
-	language plpgsql as $$
-	declare
-		v record;
-	begin
-		select * into v from fence.claim(array[encode(convert_to(p_name, 'UTF8'), 'hex')], array[p_epoch], array[p_token], array[encode(convert_to(p_holder, 'UTF8'), 'hex')], p_tx);
-		if v.o_state is not null then
-			raise exception 'token % rejected', p_token using errcode = v.o_state;
-		end if;
-		o_resource := v.o_resource;
-		o_seq := v.o_seq;
-		o_tx := v.o_tx;
-	end $$;
-	create function evict_all(p_name text, p_epoch bigint, p_token bigint, p_wait_ms bigint) returns table (evicted integer, denied integer)
-	language sql as $$ select e.evicted, e.denied from fence.evict(array[encode(convert_to(p_name, 'UTF8'), 'hex')], array[p_epoch], array[p_token], p_wait_ms, true) e $$;`
 
 // openPool returns a pool on a database, changed by options.
 func openPool(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *pgxpool.Pool {
@@ -164,7 +152,7 @@ func keeping(key storage.OnceKey, result []byte) []storage.Move {
 func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) storage.Claim {
 	t.Helper()
 	c := storage.Claim{Grant: g}
-	require.NoError(t, pool.QueryRow(t.Context(), "select * from claim_one($1, $2, $3, $4, 77)", g.Resource, g.Epoch, int64(g.Token), g.Holder).
+	require.NoError(t, pool.QueryRow(t.Context(), "select * from fence.claim_one($1, $2, $3, $4)", g.Resource, g.Epoch, int64(g.Token), g.Holder).
 		Scan(&c.Resource, &c.Seq, &c.Tx))
 	return c
 }
@@ -287,13 +275,38 @@ func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[pgx.Tx], res
 	return err
 }
 
-// requireRejected requires that err is a rejection for a reason, and returns it.
+// requireRejected requires that err is a rejection for a reason, which was recorded, and returns it.
 func requireRejected(t testing.TB, err error, want storage.Reason, msgAndArgs ...any) *storage.RejectedError {
 	t.Helper()
 	rejected := new(storage.RejectedError)
 	require.ErrorAs(t, err, &rejected, msgAndArgs...)
 	require.Equal(t, want, rejected.Reason, msgAndArgs...)
+	require.NoError(t, rejected.RecordErr, msgAndArgs...)
 	return rejected
+}
+
+// recorded returns what was recorded of rejections, the latest first.
+func recorded(t testing.TB, store *postgres.Store) []storage.Rejection {
+	t.Helper()
+	rejections, err := store.Rejections(t.Context(), resource, 10)
+	require.NoError(t, err)
+	return rejections
+}
+
+// inDoubt requires that err leaves the outcome of a COMMIT in doubt, and returns that COMMIT.
+func inDoubt(t testing.TB, err error) storage.InDoubt {
+	t.Helper()
+	var doubt *storage.InDoubtError
+	require.ErrorAs(t, err, &doubt)
+	return doubt.InDoubt
+}
+
+// applied returns what a COMMIT in doubt resolves to.
+func applied(t testing.TB, store *postgres.Store, d storage.InDoubt) bool {
+	t.Helper()
+	applied, err := store.Resolve(t.Context(), d)
+	require.NoError(t, err)
+	return applied
 }
 
 // requireNotReady requires that err says that the database is not ready for a reason.

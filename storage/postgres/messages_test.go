@@ -25,28 +25,23 @@ func TestCheck_NamesMissingRights(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	owner := openPool(t, dsn)
-	mustExec(t, owner, "create role service login")
-	t.Cleanup(func() {
-		_, err := owner.Exec(context.Background(), "drop owned by service; drop role service")
-		require.NoError(t, err)
-	})
-	pool := openPool(t, dsn, func(cfg *pgxpool.Config) { cfg.ConnConfig.User = "service" })
-	grants := []struct{ lacking, sql string }{
-		{"permission denied for schema", "grant usage on schema fence to service"},
-		{"permission denied for table migration", "grant select on fence.migration to service"},
-		{"execute on fence.claim(", "grant execute on all functions in schema fence to service"},
-		{"execute on fence.seal(", "grant execute on all routines in schema fence to service"},
+	role := newRole(t, owner, "service")
+	pool := openPool(t, dsn, as(role))
+	for _, g := range []struct{ lacking, sql string }{
+		{"permission denied for schema", "grant usage on schema fence to "},
+		{"permission denied for table migration", "grant select on fence.migration to "},
+		{"execute on fence.claim(", "grant execute on all functions in schema fence to "},
+		{"execute on fence.seal(", "grant execute on all routines in schema fence to "},
 		{"select on fence.history, ", ""},
-	}
-	for _, g := range grants {
+	} {
 		err := newStore(t, pool, nil).Check(t.Context())
 		requireNotReady(t, err, postgres.MissingRights)
 		require.ErrorContains(t, err, g.lacking)
 		require.ErrorContains(t, err, "fencectl migrate up --schema fence --app-role ROLE")
 		if g.sql == "" {
-			require.NoError(t, postgres.GrantRoles(t.Context(), owner, "", postgres.Roles{App: "service"}))
+			require.NoError(t, postgres.GrantRoles(t.Context(), owner, "", postgres.Roles{App: role}))
 		} else {
-			mustExec(t, owner, g.sql)
+			mustExec(t, owner, g.sql+role)
 		}
 	}
 	store := newStore(t, pool, nil)
@@ -106,12 +101,29 @@ func TestNewStore_RejectsBadConfig(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.NewStore(nil, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
-
 	pool := openPool(t, pgserver.Database(t))
-	for _, limit := range []time.Duration{time.Microsecond, time.Hour + 1, -time.Second} {
-		_, err := postgres.NewStore(pool, &postgres.Config{StatementTimeout: limit})
-		require.ErrorIs(t, err, guard.ErrInvalid)
-		require.ErrorContains(t, err, "StatementTimeout")
+	for field, bad := range map[string][]postgres.Config{
+		"StatementTimeout": {{StatementTimeout: time.Microsecond}, {StatementTimeout: time.Hour + 1}, {StatementTimeout: -time.Second}},
+		"Isolation":        {{Isolation: pgx.ReadUncommitted}, {Isolation: "SERIALIZABLE"}, {Isolation: "serializable; commit"}},
+		"Shard": {
+			{Shard: postgres.Shard{Index: 1, Count: 1}}, {Shard: postgres.Shard{Index: -1, Count: 2}}, {Shard: postgres.Shard{Index: 1}}, {Shard: postgres.Shard{Count: 1001}},
+		},
+	} {
+		for _, cfg := range bad {
+			_, err := postgres.NewStore(pool, &cfg)
+			require.ErrorIs(t, err, guard.ErrInvalid)
+			require.ErrorContains(t, err, "postgres.Config."+field)
+		}
+	}
+	for _, schema := range []string{"A", "a b", `a"b`, "a;b", "a.b", "ä", "1a", "a-b", strings.Repeat("s", 41), "a\x00"} {
+		_, err := postgres.NewStore(pool, &postgres.Config{Schema: schema})
+		require.ErrorIs(t, err, guard.ErrInvalid, schema)
+		_, err = postgres.Migrate(t.Context(), pool, schema)
+		require.ErrorIs(t, err, guard.ErrInvalid, schema)
+		_, err = postgres.MigrationStatus(t.Context(), pool, schema)
+		require.ErrorIs(t, err, guard.ErrInvalid, schema)
+		_, err = postgres.Migrations(schema)
+		require.ErrorIs(t, err, guard.ErrInvalid, schema)
 	}
 }
 
@@ -141,14 +153,10 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 	mustExec(t, admin, "select pg_reload_conf()")
 	mustExec(t, admin, "create role crowded login connection limit 0")
 	mustExec(t, admin, "create role stranger login")
-	for _, database := range []string{"private"} {
-		mustExec(t, admin, "create database "+database)
-	}
+	mustExec(t, admin, "create database private")
 	mustExec(t, admin, "revoke connect on database private from public")
 	on := func(database string) string { return strings.Replace(dsn, "/app", "/"+database, 1) }
-	parameter := func(name, value string) *pgxpool.Pool { return openPool(t, dsn, with(map[string]string{name: value})) }
-	wrongPassword := func(cfg *pgxpool.Config) { cfg.ConnConfig.Password = "wrong" }
-	locked := openPool(t, dsn, as("locked"), wrongPassword)
+	locked := openPool(t, dsn, as("locked"), func(cfg *pgxpool.Config) { cfg.ConnConfig.Password = "wrong" })
 	prefer := strings.Replace(dsn, "sslmode=disable", "sslmode=prefer", 1) // the default: without TLS if the server has none
 	check := func(pool *pgxpool.Pool) error { return newStore(t, pool, nil).Check(t.Context()) }
 	require.Eventually(t, func() bool { return strings.Contains(check(locked).Error(), "28P01") }, time.Minute, 10*time.Millisecond)
@@ -158,12 +166,12 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 		retry        bool
 	}{
 		"password":                   {locked, "password authentication failed", "check user and password in the DSN", false},
-		"database":                   {openPool(t, strings.Replace(dsn, "/app", "/nosuchdb", 1)), `database "nosuchdb" does not exist`, "check the database in the DSN, or create it", false},
+		"database":                   {openPool(t, on("nosuchdb")), `database "nosuchdb" does not exist`, "check the database in the DSN, or create it", false},
 		"host":                       {openPool(t, "postgres://nosuchhost.invalid/x"), "lookup nosuchhost.invalid", "check the host in the DSN", true},
 		"TLS":                        {openPool(t, strings.Replace(dsn, "sslmode=disable", "sslmode=require", 1)), "server refused TLS connection", "the server has no TLS: turn it on there, or set sslmode in the DSN", false},
 		"connections, TLS preferred": {openPool(t, prefer, as("crowded")), "too many connections for role", "let all pools of this role together have fewer connections", true},
 		"right to connect":           {openPool(t, on("private"), as("stranger")), `permission denied for database "private"`, "grant connect on database DATABASE to ROLE", false},
-		"mistyped parameter":         {parameter("statement_timeuot", "5s"), `unrecognized configuration parameter "statement_timeuot"`, "correct the parameter in the DSN", false},
+		"mistyped parameter":         {openPool(t, dsn, with(map[string]string{"statement_timeuot": "5s"})), `unrecognized configuration parameter "statement_timeuot"`, "correct the parameter in the DSN", false},
 		"hook of the pool, cut off":  {openPool(t, dsn, afterConnect("select pg_terminate_backend(pg_backend_pid())")), "terminating connection", "the server or the pooler in front of it takes no work now", true},
 		"port":                       {openPool(t, "postgres://127.0.0.1:1/x"), "connection refused", "check host and port in the DSN", true},
 	} {

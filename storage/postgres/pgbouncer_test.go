@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,6 +11,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // startPooler starts a PgBouncer in transaction mode in front of server.
@@ -19,11 +19,7 @@ func startPooler(t testing.TB, server *pgserver.Server, cfg pgbouncer.Config) *p
 	t.Helper()
 	pooler, err := pgbouncer.Start(t.Context(), server, &cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		require.NoError(t, pooler.Stop(ctx))
-	})
+	stopLater(t, pooler)
 	return pooler
 }
 
@@ -37,6 +33,56 @@ func openPooled(t testing.TB, pooler *pgbouncer.Pooler, dsn string, options ...f
 	through, err := pooler.DSN(dsn)
 	require.NoError(t, err)
 	return openPool(t, through, append([]func(*pgxpool.Config){unnamed}, options...)...)
+}
+
+// steps are calls through a pooler, one after the other.
+var steps = []struct {
+	name   string
+	run    func(ctx context.Context, store *postgres.Store, c *storage.Claim) error
+	want   error
+	closes bool // the server's connection
+}{
+	{name: "claim", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) (err error) {
+		*c, err = claimOne(ctx, store, grant(5, "a"))
+		return err
+	}},
+	{name: "commit", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return moves(ctx, store, set("x", 1), c)
+	}},
+	{name: "batch", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return moves(ctx, store, inserts("y"), c)
+	}},
+	{name: "read", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return read(ctx, store, get("x", new(int64)), *c)
+	}},
+	{name: "failed operation", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return moves(ctx, store, do(func(context.Context, pgx.Tx) error { return context.Canceled }), c)
+	}, want: context.Canceled},
+	{name: "rejection at the seal", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		overtaken := *c
+		overtaken.Seq--
+		return moves(ctx, store, set("x", 2), &overtaken)
+	}, want: storage.ErrOvertaken},
+	{name: "rejection at the begin check", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		old := *c
+		var err error
+		if *c, err = claimOne(ctx, store, grant(6, "b")); err != nil {
+			return err
+		}
+		return moves(ctx, store, set("x", 2), &old)
+	}, want: storage.ErrStaleToken, closes: true},
+	{name: "a COMMIT of the operation's own", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return moves(ctx, store, statement("commit"), c)
+	}, want: storage.ErrTxEnded},
+}
+
+// moves runs op in a transaction of its own, and leaves in c where it has moved the fence.
+func moves(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], c *storage.Claim) error {
+	moved, err := attempt(ctx, store, op, *c)
+	if err == nil {
+		*c = moved[0]
+	}
+	return err
 }
 
 // The next client of the server connection finds it unchanged: every setting of Fencekit's
@@ -55,61 +101,8 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
 		from pg_settings where source = 'session' and setting <> '' and name !~ '^transaction_'` // each transaction has its own of these
 	before, server := query[string](t, other, left), query[int](t, other, backend)
 	var c storage.Claim
-	for _, step := range []struct {
-		name   string
-		run    func() error
-		want   error
-		closes bool
-	}{
-		{"claim", func() (err error) {
-			c, err = claimOne(t.Context(), store, grant(5, "a"))
-			return err
-		}, nil, false},
-		{"commit", func() error {
-			moved, err := attempt(t.Context(), store, set("x", 1), c)
-			c = moved[0]
-			return err
-		}, nil, false},
-		{"batch", func() error {
-			batch, _ := batchOf(insertItem, "y", 1)
-			moved, err := attempt(t.Context(), store, batch, c)
-			c = moved[0]
-			return err
-		}, nil, false},
-		{"read", func() error { return read(t.Context(), store, get("x", new(int64)), c) }, nil, false},
-		{"batch that reads", func() error {
-			batch, _ := batchOf("select 1")
-			return read(t.Context(), store, batch, c)
-		}, nil, false},
-		{"failed operation", func() error {
-			_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return context.Canceled }), c)
-			return err
-		}, context.Canceled, false},
-		{"rollback", func() error {
-			begin(t, store, c).Rollback(t.Context())
-			return nil
-		}, nil, false},
-		{"rejection at the seal", func() error {
-			moved := c
-			moved.Seq--
-			_, err := attempt(t.Context(), store, set("x", 2), moved)
-			return err
-		}, storage.ErrOvertaken, false},
-		{"resolve", func() error {
-			_, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
-			return err
-		}, nil, false},
-		{"rejection at the begin check", func() error {
-			claim(t, store, grant(6, "b"))
-			_, err := attempt(t.Context(), store, set("x", 2), c)
-			return err
-		}, storage.ErrStaleToken, true},
-		{"a COMMIT of the operation's own", func() error {
-			_, err := attempt(t.Context(), store, statement("commit"), claim(t, store, grant(6, "b")))
-			return err
-		}, storage.ErrTxEnded, false},
-	} {
-		require.ErrorIs(t, step.run(), step.want, step.name)
+	for _, step := range steps {
+		require.ErrorIs(t, step.run(t.Context(), store, &c), step.want, step.name)
 		require.Equal(t, before, query[string](t, other, left), step.name)
 		now := query[int](t, other, backend)
 		require.Equal(t, step.closes, now != server, step.name)
@@ -125,19 +118,14 @@ func TestPooler_ClaimEvictsTheStaleTransactionAlone(t *testing.T) {
 	dsn := migrated(t)
 	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 3})
 	store := newStore(t, openPooled(t, pooler, dsn), patient())
-	bystander := grant(5, "c")
-	bystander.Resource = "sku/2"
-	other := begin(t, store, claim(t, store, bystander))
+	other := begin(t, store, claim(t, store, grantOf("sku/2", 5)))
 	stale := begin(t, store, claim(t, store, grant(5, "a")))
 	require.NoError(t, other.Run(t.Context(), set("y", 1)))
 	require.NoError(t, stale.Run(t.Context(), set("x", 1)))
 
 	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
-	err := stale.Run(t.Context(), set("x", 3))
-	var rejected *storage.RejectedError
-	require.ErrorAs(t, err, &rejected)
-	require.Equal(t, grant(6, "b"), rejected.Current)
-	_, err = other.Commit(t.Context(), nil)
+	requireRejected(t, stale.Run(t.Context(), set("x", 3)), storage.ReasonStale)
+	_, err := other.Commit(t.Context(), nil)
 	require.NoError(t, err)
 	pool := openPool(t, dsn)
 	holds(t, pool, "x", 2)

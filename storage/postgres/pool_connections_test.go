@@ -45,9 +45,9 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 		}),
 		"ended by itself": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("commit")) }),
 		"of the second resource": func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
-			first := c.Grant
-			first.Resource = "sku/2"
-			txn := begin(t, store, claim(t, store, first), c)
+			second := c.Grant
+			second.Resource = "sku/2"
+			txn := begin(t, store, claim(t, store, second), c)
 			meanwhile()
 			txn.Rollback(t.Context())
 		},
@@ -96,10 +96,7 @@ func TestPool_GetsNoConnectionOfATransactionThatCouldNotBeginAnew(t *testing.T) 
 	c := write(t, store, claim(t, store, grant(5, "a")), batch())
 	before := query[int](t, pool, backend)
 	mustExec(t, others, "alter table part alter n type date using null")
-	blocker, err := others.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = blocker.Exec(t.Context(), "select from item for update")
-	require.NoError(t, err)
+	blocker := locked(t, others, "select from item for update")
 	done := background(func() ([]storage.Claim, error) { return attempt(t.Context(), store, batch(), c) })
 	waiting(t, others, "transactionid")
 	claimOnly(t, others, grant(6, "b"))
@@ -132,34 +129,23 @@ func TestStore_AsksAgainOnAnotherConnection(t *testing.T) {
 	checked = true
 	c := claim(t, judge, grant(5, "a"))
 
-	_, err := store.Claim(t.Context(), storage.Claim{Grant: c.Grant})
-	require.NoError(t, err)
-	_, found, err := store.Recall(t.Context(), storage.OnceKey{Key: "k"}, c)
-	require.NoError(t, err)
-	require.False(t, found)
-	applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
-	require.NoError(t, err)
-	require.False(t, applied)
+	for _, name := range []string{"claim", "look-up", "resolve"} {
+		require.NoError(t, calls[name](t.Context(), store, c), name)
+	}
 
 	// A serialization failure, which only a look at the fence can name.
 	c = claim(t, judge, c.Grant)
 	txn := begin(t, store, c)
 	write(t, judge, c, set("x", 1))
-	_, err = txn.Commit(t.Context(), nil)
+	_, err := txn.Commit(t.Context(), nil)
 	require.ErrorContains(t, err, "40001")
-	require.ErrorIs(t, err, storage.ErrOvertaken)
-	var rejected *storage.RejectedError
-	require.ErrorAs(t, err, &rejected)
-	require.NoError(t, rejected.RecordErr)
+	requireRejected(t, err, storage.ReasonOvertaken)
 
 	// And a rejection that the server has named.
 	claimOnly(t, admin, grant(6, "b"))
 	_, err = store.Claim(t.Context(), storage.Claim{Grant: c.Grant})
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	require.ErrorAs(t, err, &rejected)
-	require.NoError(t, rejected.RecordErr)
-	rejections, err := judge.Rejections(t.Context(), resource, 10)
-	require.NoError(t, err)
+	requireRejected(t, err, storage.ReasonStale)
+	rejections := recorded(t, judge)
 	require.Len(t, rejections, 2)
 	for _, r := range rejections {
 		require.EqualValues(t, 1, r.Count)
@@ -175,20 +161,10 @@ func TestPool_CancelledCallsLeaveNoSessionBehind(t *testing.T) {
 	pool := openPool(t, dsn, single, with(map[string]string{"application_name": "cancelled"}))
 	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
 	c := claim(t, store, grant(5, "a"))
-	tx, err := admin.Begin(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	_, err = tx.Exec(t.Context(), "select from fence.resource for update")
-	require.NoError(t, err)
-	for name, ask := range map[string]func(ctx context.Context) error{
-		"claim": func(ctx context.Context) error { _, err := store.Claim(ctx, c); return err },
-		"resolve": func(ctx context.Context) error {
-			_, err := store.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9})
-			return err
-		},
-	} {
+	locked(t, admin, "select from fence.resource for update")
+	for _, name := range []string{"claim", "resolve"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		asked := background(func() (struct{}, error) { return struct{}{}, ask(ctx) })
+		asked := background(func() (struct{}, error) { return struct{}{}, calls[name](ctx, store, c) })
 		const sessions = "from pg_stat_activity where application_name = 'cancelled' and datname = current_database()"
 		eventually(t, admin, "select true "+sessions+" and wait_event_type = 'Lock'")
 		before := query[int](t, admin, "select pid "+sessions)

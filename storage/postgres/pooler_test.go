@@ -61,10 +61,6 @@ func joined(answers []words) (joined words) {
 
 // poolers answer the message of a seal after the server has committed it.
 var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
-	"an error instead of the answer": func(ask pgproxy.Ask, sql string) words {
-		ask(sql)
-		return words{poolerError("ERROR", "08P01"), ready('I')}
-	},
 	"an error as in a failed transaction": func(ask pgproxy.Ask, sql string) words {
 		ask(sql)
 		return words{poolerError("ERROR", "40001"), ready('E')}
@@ -77,26 +73,9 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 		ask(sql)
 		return words{ready('I')}
 	},
-	"the seal's answer alone": func(ask pgproxy.Ask, sql string) words {
-		ask(sql)
-		return words{done("SET CONSTRAINTS"), done("CALL"), ready('I')}
-	},
-	"ROLLBACK in place of COMMIT": func(ask pgproxy.Ask, sql string) words {
-		answer := ask(sql)
-		for i := range answer {
-			if tag, ok := answer[i].(*pgproto3.CommandComplete); ok && string(tag.CommandTag) == "COMMIT" {
-				answer[i] = done("ROLLBACK")
-			}
-		}
-		return answer
-	},
 	"ROLLBACK, behind an error": func(ask pgproxy.Ask, sql string) words {
 		ask(sql)
 		return words{poolerError("ERROR", "40001"), done("ROLLBACK"), ready('I')}
-	},
-	"an error between seal and COMMIT": func(ask pgproxy.Ask, sql string) words {
-		answers := each(ask, sql, true)
-		return append(joined(answers[:len(answers)-1]), poolerError("ERROR", "40001"), ready('I'))
 	},
 	"an error after COMMIT's answer": func(ask pgproxy.Ask, sql string) words {
 		answer := joined(each(ask, sql, true))
@@ -112,20 +91,11 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 	"one answer to all parts": func(ask pgproxy.Ask, sql string) words {
 		return joined(each(ask, sql, true))
 	},
-	"one answer in another order": func(ask pgproxy.Ask, sql string) words {
-		answers := each(ask, sql, true)
-		slices.Reverse(answers)
-		return append(joined(answers), ready('I'))
-	},
 	// The message is sent again on another connection when the answer to the first one
 	// was lost: what fails there is the server's own, and not in the transaction.
 	"the server's error to the message sent again": func(ask pgproxy.Ask, sql string) words {
 		ask(sql)
 		return ask(sql)
-	},
-	"the server's error to a part of its own": func(ask pgproxy.Ask, sql string) words {
-		ask(sql)
-		return ask("select 1/0")
 	},
 	"the server's error to a part of its own, that ends the session": func(ask pgproxy.Ask, sql string) words {
 		answers := each(ask, sql, true)
@@ -150,15 +120,19 @@ func behindPoolerOf(t *testing.T, dsn string, options ...func(*pgxpool.Config)) 
 	return pool, proxy, newStore(t, pool, nil), newStore(t, openPool(t, dsn), nil)
 }
 
-// onSeal has pooler answer the next message that holds a seal.
-func onSeal(proxy *pgproxy.Proxy, pooler func(ask pgproxy.Ask, sql string) words) {
-	action := pgproxy.Instead(pooler)
+// onQuery has action act on the next message that contains part.
+func onQuery(proxy *pgproxy.Proxy, action *pgproxy.Action, part string) {
 	proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if strings.Contains(sql, ".seal") {
+		if strings.Contains(sql, part) {
 			return action
 		}
 		return nil
 	})
+}
+
+// onSeal has pooler answer the next message that holds a seal.
+func onSeal(proxy *pgproxy.Proxy, pooler func(ask pgproxy.Ask, sql string) words) {
+	onQuery(proxy, pgproxy.Instead(pooler), ".seal")
 }
 
 // getsItsOwnAnswers requires that the connections of a pool deliver no answers to earlier
@@ -183,12 +157,8 @@ func TestCommit_AnsweredByAPoolerIsNoFailure(t *testing.T) {
 			onSeal(proxy, pooler)
 			_, err := attempt(t.Context(), store, set(name, 1), c)
 			if err != nil {
-				var doubt *storage.InDoubtError
-				require.ErrorAs(t, err, &doubt)
-				require.False(t, pgconn.SafeToRetry(doubt))
-				applied, err := direct.Resolve(t.Context(), doubt.InDoubt)
-				require.NoError(t, err)
-				require.True(t, applied)
+				require.False(t, pgconn.SafeToRetry(err))
+				require.True(t, applied(t, direct, inDoubt(t, err)))
 			}
 			getsItsOwnAnswers(t, pool)
 			holds(t, pool, name, 1)
@@ -259,56 +229,36 @@ func TestCommit_RejectedThroughAPoolerIsNotInDoubt(t *testing.T) {
 // answer is no answer to COMMIT.
 func TestCommit_LostByAPoolerBehindTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
-	for _, code := range []string{"08P01", "40001"} {
-		t.Run(code, func(t *testing.T) {
-			pool, proxy, store, direct := behindPooler(t)
-			c := claim(t, store, grant(5, "a"))
-			onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
-				parts := parts(sql)
-				answer := ask(strings.Join(parts[:len(parts)-1], "; "))
-				ask("rollback") // as if the server were gone, and with the answer so far passed on
-				return append(answer[:len(answer)-1], poolerError("ERROR", code), ready('I'))
-			})
-			_, err := attempt(t.Context(), store, set("x", 1), c)
-			var doubt *storage.InDoubtError
-			require.ErrorAs(t, err, &doubt)
-			applied, err := direct.Resolve(t.Context(), doubt.InDoubt)
-			require.NoError(t, err)
-			require.False(t, applied)
-			holds(t, pool, "x", 0)
-		})
-	}
+	pool, proxy, store, direct := behindPooler(t)
+	c := claim(t, store, grant(5, "a"))
+	onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
+		parts := parts(sql)
+		answer := ask(strings.Join(parts[:len(parts)-1], "; "))
+		ask("rollback") // as if the server were gone, and with the answer so far passed on
+		return append(answer[:len(answer)-1], poolerError("ERROR", "40001"), ready('I'))
+	})
+	_, err := attempt(t.Context(), store, set("x", 1), c)
+	require.False(t, applied(t, direct, inDoubt(t, err)))
+	holds(t, pool, "x", 0)
 }
 
 // A claim that committed and was answered by a pooler is no rejection, and none is
 // recorded: it is claimed again.
 func TestClaim_AnsweredByAPoolerIsNoRejection(t *testing.T) {
 	t.Parallel()
-	for _, code := range []string{"40001", "ZF001"} {
-		t.Run(code, func(t *testing.T) {
-			_, proxy, store, direct := behindPooler(t)
-			require.NoError(t, store.Check(t.Context()))
-			action := pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
-				ask(sql)
-				return words{poolerError("ERROR", code), ready('I')}
-			})
-			proxy.OnQuery(func(sql string) *pgproxy.Action {
-				if strings.Contains(sql, ".claim(") {
-					return action
-				}
-				return nil
-			})
-			_, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
-			if err != nil {
-				require.NotErrorAs(t, err, new(*storage.RejectedError))
-				require.ErrorIs(t, err, storage.ErrStoreUnavailable)
-			}
-			write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-			rejections, err := direct.Rejections(t.Context(), resource, 10)
-			require.NoError(t, err)
-			require.Empty(t, rejections)
-		})
+	_, proxy, store, direct := behindPooler(t)
+	require.NoError(t, store.Check(t.Context()))
+	onQuery(proxy, pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
+		ask(sql)
+		return words{poolerError("ERROR", "ZF001"), ready('I')}
+	}), ".claim(")
+	_, err := claimOne(t.Context(), store, grant(5, "a"))
+	if err != nil {
+		require.NotErrorAs(t, err, new(*storage.RejectedError))
+		require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 	}
+	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
+	require.Empty(t, recorded(t, direct))
 }
 
 // Under such a pooler a statement of the operation could commit by itself, without a fence. So no
@@ -338,10 +288,8 @@ func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
 			t.Parallel()
 			_, proxy, store, _ := behindPooler(t, unnamed)
 			c.change(proxy)
-			for _, err := range []error{
-				store.Check(t.Context()),
-				func() error { _, err := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")}); return err }(),
-			} {
+			_, claimErr := claimOne(t.Context(), store, grant(5, "a"))
+			for _, err := range []error{store.Check(t.Context()), claimErr} {
 				requireNotReady(t, err, postgres.Unsupported)
 				require.ErrorContains(t, err, c.says)
 				require.False(t, guard.SafeToRetry(err))

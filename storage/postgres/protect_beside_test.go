@@ -231,12 +231,9 @@ func TestProtect_CountsForOlderSnapshots(t *testing.T) {
 			if c.before != "" {
 				protect(t, r.admin, "item", "'sku/1'", c.before)
 			}
-			tx, err := r.app.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
-			require.NoError(t, err)
-			defer func() { _ = tx.Rollback(context.Background()) }()
-			query[int](t, tx, "select 1") // takes the snapshot
+			tx := locked(t, r.app, "set transaction isolation level repeatable read; select 1") // takes the snapshot
 			protect(t, r.admin, "item", "'sku/1'", c.then)
-			_, err = tx.Exec(t.Context(), c.sql+"; commit")
+			_, err := tx.Exec(t.Context(), c.sql+"; commit")
 			written := query[int](t, r.admin, "select count(*) from item")
 			if c.then == postgres.ProtectEnforce {
 				require.ErrorContains(t, err, "ZF015")

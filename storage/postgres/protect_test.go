@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -12,8 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -23,112 +20,51 @@ func protect(t testing.TB, pool *pgxpool.Pool, table, resource string, mode post
 	require.NoError(t, err)
 }
 
+// guardedWrites each sell one piece of sku 1 in a guarded transaction.
+var guardedWrites = map[string]string{
+	"an update":                            sell,
+	"a savepoint that was rolled back":     "savepoint s; " + sell + "; rollback to s; savepoint s; " + sell + "; release s",
+	"SET CONSTRAINTS":                      "set constraints all immediate; " + sell + "; set constraints all deferred; set constraints all immediate; set constraints all immediate",
+	"SET CONSTRAINTS in a savepoint":       sell + "; savepoint s; set constraints all immediate; rollback to s; savepoint s; set constraints all immediate; release s",
+	"a savepoint that stays open":          "savepoint s; " + sell + "; savepoint s; set constraints all immediate",
+	"a hundred SET CONSTRAINTS":            sell + "; do $$ begin for i in 1..100 loop set constraints all immediate; end loop; end $$",
+	"a cascade, and a deferred constraint": "insert into line (sku) values (1), (1); update stock set qty = qty - 1, sku = sku where sku = 1; delete from line",
+	"ON CONFLICT":                          "insert into stock values (1, 0) on conflict (sku) do update set qty = stock.qty - 1",
+}
+
 // Guarded writes of each kind go through on protected tables, and nothing of them is recorded.
 func TestProtect_LetsGuardedWritesThrough(t *testing.T) {
 	t.Parallel()
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.Serializable} {
-		t.Run(string(level), func(t *testing.T) {
+	for name, p := range map[string]struct {
+		mode  postgres.ProtectMode
+		level pgx.TxIsoLevel
+	}{
+		"enforce":               {postgres.ProtectEnforce, pgx.ReadCommitted},
+		"enforce, serializable": {postgres.ProtectEnforce, pgx.Serializable},
+		"audit":                 {postgres.ProtectAudit, pgx.ReadCommitted},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testGuardedWrites(t, postgres.ProtectEnforce, level)
+			r := newRoles(t)
+			mustExec(t, r.admin, `create table stock (sku int primary key, qty int not null); insert into stock values (1, 10), (2, 10);
+				create table line (n int generated always as identity, sku int references stock on update cascade on delete cascade deferrable initially deferred, double int generated always as (sku * 2) stored);
+				grant all on stock, line to public`)
+			protect(t, r.admin, "stock", "'sku/' || sku", p.mode)
+			protect(t, r.admin, "line", "'sku/' || double / 2", p.mode)
+			store := newStore(t, r.app, at(p.level))
+			c, other := claim(t, store, grant(5, "a")), claim(t, store, grantOf("sku/2", 5))
+			for _, sql := range guardedWrites {
+				c = write(t, store, c, statement(sql))
+			}
+			batch, _ := batchOf(sell)
+			c = write(t, store, c, batch)
+			_, err := attempt(t.Context(), store, statement("update stock set qty = qty - case sku when 1 then 1 else 0 end"), c, other)
+			require.NoError(t, err)
+			require.Equal(t, 10-len(guardedWrites)-2, query[int](t, r.admin, "select qty from stock where sku = 1"))
+			require.Zero(t, query[int](t, r.admin, "select count(*) from fence.unguarded_write"))
+			require.NoError(t, read(t.Context(), store, statement("select * from stock"), claim(t, store, c.Grant)))
 		})
 	}
-	t.Run("audit", func(t *testing.T) {
-		t.Parallel()
-		testGuardedWrites(t, postgres.ProtectAudit, pgx.ReadCommitted)
-	})
-}
-
-const (
-	mySale = "update stock set qty = qty - 1 where sku = 1"
-	sold   = "select sum(10 - qty) from stock"
-)
-
-// guardedStock is a database with protected tables, and guards on it.
-type guardedStock struct {
-	roles
-	locker *guardtest.Locker
-	plain  *guard.Guard[pgx.Tx]
-}
-
-func newGuardedStock(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoLevel) *guardedStock {
-	t.Helper()
-	s := &guardedStock{roles: newRoles(t), locker: guardtest.NewLocker()}
-	mustExec(t, s.admin, `create table stock (sku int primary key, qty int not null);
-		insert into stock select i, 10 from generate_series(1, 9) i;
-		create table line (n int generated always as identity, sku int references stock on update cascade on delete cascade deferrable initially deferred, double int generated always as (sku * 2) stored);
-		grant all on stock, line to public`)
-	protect(t, s.admin, "stock", "'sku/' || sku", mode)
-	protect(t, s.admin, "line", "'sku/' || double / 2", mode)
-	store := newStore(t, s.app, at(level))
-	g, err := guard.New(s.locker, store, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = g.Close(context.Background()) })
-	s.plain = g
-	return s
-}
-
-// testGuardedWrites sells one piece in each way.
-func testGuardedWrites(t *testing.T, mode postgres.ProtectMode, level pgx.TxIsoLevel) {
-	s := newGuardedStock(t, mode, level)
-	for _, sales := range []map[string]func(context.Context) error{s.sales(), s.salesInSQL()} {
-		for name, sale := range sales {
-			before := query[int](t, s.admin, sold)
-			require.NoError(t, sale(t.Context()), name)
-			require.Equal(t, before+1, query[int](t, s.admin, sold), name)
-		}
-	}
-	require.Zero(t, query[int](t, s.admin, "select count(*) from fence.unguarded_write"))
-	require.NoError(t, guard.Do(t.Context(), s.plain, resource, statement("select * from stock"), guard.ReadOnly()))
-}
-
-// sales are by the ways to call a guard.
-func (s *guardedStock) sales() map[string]func(context.Context) error {
-	g := s.plain
-	batch := func() *postgres.Batch {
-		b := &postgres.Batch{}
-		b.Exec("update stock set qty = qty - $1 where sku = $2", 1, 1).MustAffect(1)
-		return b
-	}
-	return map[string]func(context.Context) error{
-		"Batch": func(ctx context.Context) error { return guard.Exec(ctx, g, resource, batch()) },
-		"several resources": func(ctx context.Context) error {
-			return guard.Do(ctx, g, []string{"sku/1", "sku/2"}, statement("update stock set qty = qty - case sku when 1 then 1 else 0 end where sku < 3"))
-		},
-		"savepoints": func(ctx context.Context) error { return guard.Do(ctx, g, resource, sellInSavepoints) },
-	}
-}
-
-// sellInSavepoints sells one piece, after a sale that it rolls back.
-func sellInSavepoints(ctx context.Context, tx pgx.Tx) error {
-	for _, end := range []func(pgx.Tx) error{func(s pgx.Tx) error { return s.Rollback(ctx) }, func(s pgx.Tx) error { return s.Commit(ctx) }} {
-		s, err := tx.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		if err := statement(mySale)(ctx, s); err != nil {
-			return err
-		}
-		if err := end(s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// salesInSQL are by what the SQL of a guarded function may do.
-func (s *guardedStock) salesInSQL() map[string]func(context.Context) error {
-	sales := map[string]func(context.Context) error{}
-	for name, sql := range map[string]string{
-		"SET CONSTRAINTS":                      "set constraints all immediate; " + mySale + "; set constraints all deferred; set constraints all immediate; set constraints all immediate",
-		"SET CONSTRAINTS in a savepoint":       mySale + "; savepoint s; set constraints all immediate; rollback to s; savepoint s; set constraints all immediate; release s",
-		"a savepoint that stays open":          "savepoint s; " + mySale + "; savepoint s; set constraints all immediate",
-		"a hundred SET CONSTRAINTS":            mySale + "; do $$ begin for i in 1..100 loop set constraints all immediate; end loop; end $$",
-		"a cascade, and a deferred constraint": "insert into line (sku) values (1), (1); update stock set qty = qty - 1, sku = sku where sku = 1; delete from line",
-		"ON CONFLICT":                          "insert into stock values (1, 0) on conflict (sku) do update set qty = stock.qty - 1",
-	} {
-		sales[name] = func(ctx context.Context) error { return guard.Do(ctx, s.plain, resource, statement(sql)) }
-	}
-	return sales
 }
 
 // An expression may use any columns, whatever their names, and functions with their schema.
@@ -283,10 +219,7 @@ func TestProtected_SaysThatTheCheckAtCommitIsNotIntact(t *testing.T) {
 		"another function":  "create or replace function nothing() returns trigger language plpgsql as 'begin return null; end'; " + drop + create + "insert or update of round on fence.pending_write deferrable initially deferred for each row execute function nothing()" + always,
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx := locked(t, r.admin, change)
-			var problem string
-			require.NoError(t, tx.QueryRow(t.Context(), "select problem from fence.protected_table").Scan(&problem))
-			require.Contains(t, problem, "the check at COMMIT")
+			require.Contains(t, query[string](t, locked(t, r.admin, change), "select problem from fence.protected_table"), "the check at COMMIT")
 		})
 	}
 	require.Empty(t, findProtected(t, r.reader, "item").Problem)

@@ -3,8 +3,6 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"io"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,27 +15,10 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// atSync is an export that calls a function when it is synced: after the entries were exported,
-// and before they are deleted.
-type atSync struct {
-	io.Writer
-	sync func() error
-}
-
-func (a atSync) Sync() error { return a.sync() }
-
-// holdsLock makes a session hold the lock by which eviction finds a transaction under a token,
-// until the test ends.
+// holdsLock makes a session hold the lock by which eviction finds a transaction under a token.
 func holdsLock(t *testing.T, pool *pgxpool.Pool, id int64, token fence.Token) {
 	t.Helper()
-	conn, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, _ = conn.Exec(context.Background(), "select pg_advisory_unlock_all()")
-		conn.Release()
-	})
-	_, err = conn.Exec(t.Context(), "select pg_advisory_lock_shared($1, $2)", int32(id), int32(token&(1<<31-1)))
-	require.NoError(t, err)
+	locked(t, pool, "select pg_advisory_xact_lock_shared($1, $2)", int32(id), int32(token&(1<<31-1)))
 }
 
 // Transactions run under several superseded claims: the oldest of these claims stays, and what
@@ -55,8 +36,7 @@ func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
+			pool, store := fresh(t, nil)
 			var last storage.Claim
 			for i := range 4 { // 1 to 3, 4 to 6, 7 to 9, 10 to 12
 				last = written(t, store, grant(large+fence.Token(i), fmt.Sprint(i)), 2)
@@ -76,50 +56,11 @@ func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 	}
 }
 
-// What comes between the export and the deletion: a hold keeps all; the lock of a begin check
-// that will be rejected, since its grant was superseded before, keeps nothing; nor does what
-// another prune has deleted.
-func TestPrune_WhatComesBetween(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		comes func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, id int64)
-		want  []int64
-	}{
-		"a hold": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, _ int64) {
-			require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", resource, "case 7"))
-		}, []int64{1, 2, 3, 4, 5, 6, 7}},
-		"a late begin check": {func(t *testing.T, pool *pgxpool.Pool, _ *postgres.Store, id int64) {
-			holdsLock(t, pool, id, 5)
-		}, []int64{5, 7}},
-		"another prune of all": {func(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, _ int64) {
-			_, err := store.Prune(t.Context())
-			require.NoError(t, err)
-		}, []int64{5, 7}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
-			written(t, store, grant(5, "a"), 3)
-			id := written(t, store, grant(6, "b"), 2).Resource
-			aged(t, pool, "100 days")
-			policy(t, pool, "90 days", 1)
-			comes := sync.OnceFunc(func() { c.comes(t, pool, store, id) }) // the end of the export is synced too
-			export := atSync{io.Discard, func() error { comes(); return nil }}
-			_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Export: export})
-			require.NoError(t, err)
-			require.Equal(t, c.want, seqs(t, pool))
-			verifyChain(t, pool)
-		})
-	}
-}
-
 // When HoldHistory has returned nothing of the resource goes any more: it waits for a prune that
 // is under way. A prune waits for a hold that is being placed.
 func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	written(t, store, grant(5, "a"), 3)
 	written(t, store, grant(6, "b"), 1)
 	aged(t, pool, "100 days")
@@ -127,17 +68,17 @@ func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 	const prune = "select o_entries + o_rejections from fence.prune_by_policy('', 1000)"
 
 	holding := locked(t, pool, "insert into fence.hold (name, reason) values ($1, 'case 7')", resource)
-	pruned := make(chan int64, 1)
-	go func() { pruned <- query[int64](t, pool, prune) }()
+	pruned := background(func() (n int64, err error) {
+		err = pool.QueryRow(context.Background(), prune).Scan(&n)
+		return n, err
+	})
 	waiting(t, pool, "relation")
 	require.NoError(t, holding.Commit(t.Context()))
-	require.Zero(t, <-pruned)
+	require.Equal(t, result[int64]{}, receive(t, pruned))
 
 	_, err := postgres.ReleaseHistory(t.Context(), pool, "", resource)
 	require.NoError(t, err)
-	pruning, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer func() { _ = pruning.Rollback(context.Background()) }()
+	pruning := locked(t, pool, "select")
 	require.Positive(t, query[int64](t, pruning, prune))
 	held := make(chan error, 1)
 	go func() { held <- postgres.HoldHistory(t.Context(), pool, "", resource, "case 7") }()
@@ -150,8 +91,7 @@ func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 // for.
 func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	old := written(t, store, grant(5, "a"), 1)
 	claim(t, store, grant(6, "b"))
 	reject := func() {
@@ -162,9 +102,7 @@ func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 	aged(t, pool, "100 days")
 	policy(t, pool, "90 days", 1000)
 	counting := locked(t, pool, "update fence.rejection set count = count + 1, last_at = clock_timestamp()")
-	pruned, err := store.Prune(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, pruned)
+	prunes(t, store, postgres.Pruned{})
 	require.NoError(t, counting.Commit(t.Context()))
 	require.EqualValues(t, 2, query[int64](t, pool, "select count from fence.rejection"))
 }
@@ -197,12 +135,9 @@ func TestPrune_Rests(t *testing.T) {
 // so each time, and prunes what comes after it.
 func TestPrune_LeavesAHistoryWithAGap(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	for i := range 6 {
-		g := grant(5, "a")
-		g.Resource = fmt.Sprintf("sku/%d", i)
-		written(t, store, g, 5)
+		written(t, store, grantOf(fmt.Sprintf("sku/%d", i), 5), 5)
 	}
 	aged(t, pool, "100 days")
 	policy(t, pool, "90 days", 2)
@@ -229,4 +164,11 @@ func TestPrune_LeavesAHistoryWithAGap(t *testing.T) {
 	requireNotReady(t, err, postgres.HistoryGap)
 	require.Equal(t, postgres.Pruned{Entries: 2}, pruned)
 	require.Len(t, seqs(t, pool), before-6)
+
+	// The claim that a prune has left is missing.
+	unprotected(t, pool, "delete from fence.history where seq = 1 and resource = (select id from fence.resource where name = 'sku/5')")
+	policy(t, pool, "90 days", 1)
+	pruned, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Resources: "sku/5"})
+	requireNotReady(t, err, postgres.HistoryGap)
+	require.Zero(t, pruned)
 }

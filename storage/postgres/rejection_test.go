@@ -15,12 +15,11 @@ import (
 // rejected it, without a ROLLBACK from the client.
 func TestRejection_ReleasesItsLocksAtOnce(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	old := claim(t, store, grant(5, "a"))
 	for name, rejected := range map[string]func(conn pgx.Tx) error{
 		"claim": func(conn pgx.Tx) error {
-			_, err := conn.Exec(t.Context(), "select claim_one('"+resource+"', 1, 4, 'late', 98)")
+			_, err := conn.Exec(t.Context(), "select fence.claim_one('"+resource+"', 1, 4, 'late')")
 			return err
 		},
 		"begin check": func(conn pgx.Tx) error {
@@ -46,13 +45,10 @@ func TestRejection_ReleasesItsLocksAtOnce(t *testing.T) {
 			defer func() { require.NoError(t, stopped.Rollback(t.Context())) }()
 			require.ErrorContains(t, rejected(stopped), "rejected")
 
-			other, err := pool.Begin(t.Context())
-			require.NoError(t, err)
-			defer func() { require.NoError(t, other.Rollback(t.Context())) }()
-			_, err = other.Exec(t.Context(), "select from fence.resource where name = $1 for update nowait", resource)
-			require.NoError(t, err, "the fence")
+			other := locked(t, pool, "select from fence.resource where name = $1 for update nowait", resource)
 			_, err = other.Exec(t.Context(), "set local lock_timeout = '1ms'; insert into item values ('late', 2)")
 			require.NoError(t, err, "the data")
+			require.NoError(t, other.Rollback(t.Context()))
 		})
 	}
 }
@@ -60,8 +56,7 @@ func TestRejection_ReleasesItsLocksAtOnce(t *testing.T) {
 // A rejection is recorded although the caller's context has ended.
 func TestRejection_IsRecordedThoughTheCallersContextHasEnded(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	txn := begin(t, store, claim(t, store, grant(5, "a")))
 	claimOnly(t, pool, grant(6, "b"))
 	ended, cancel := context.WithCancel(t.Context())
@@ -75,22 +70,12 @@ func TestRejection_IsRecordedThoughTheCallersContextHasEnded(t *testing.T) {
 func TestResolve_RecordsTheRejectionWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t)
-	old := claim(t, f.store, grant(5, "a"))
-	txn := begin(t, f.store, old)
-	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-	claimOnly(t, f.pool, grant(6, "b"))
-	lost := pgproxy.SwallowReply()
-	f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
-	_, err := txn.Commit(t.Context(), nil)
-	f.proxy.OnCommit(nil)
-	var doubt *storage.InDoubtError
-	require.ErrorAs(t, err, &doubt)
-
-	applied, err := f.store.Resolve(t.Context(), doubt.InDoubt)
-	require.NoError(t, err)
-	require.False(t, applied)
-	rejections, err := f.store.Rejections(t.Context(), resource, 10)
-	require.NoError(t, err)
+	d := f.doubt(t, claim(t, f.store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+		defer claimOnly(t, f.pool, grant(6, "b"))
+		return set("x", 1)(ctx, tx)
+	}), pgproxy.SwallowReply())
+	require.False(t, applied(t, f.store, d))
+	rejections := recorded(t, f.store)
 	require.Len(t, rejections, 1)
 	require.Equal(t, storage.ReasonStale, rejections[0].Reason)
 	require.Equal(t, grant(5, "a"), rejections[0].Grant)

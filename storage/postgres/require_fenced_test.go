@@ -25,51 +25,6 @@ func (*verdict) Helper() {}
 
 func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(format, args...) }
 
-// RequireFenced works on this store with a pool of two, and distinguishes fenced functions
-// from unfenced ones.
-func TestRequireFenced_FindsUnfencedFunctions(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		run     func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error
-		failure string
-	}{
-		"Do": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
-			return doOnce(ctx, h.Guard, resource, add("stock", -1), guard.Once("key", nil), guard.Retryable())
-		}, ""},
-		"another connection": {func(ctx context.Context, pool *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
-				if _, err := pool.Exec(ctx, "insert into item values ('stock', -1)"); err != nil {
-					return err
-				}
-				return add("sold", 1)(ctx, tx)
-			})
-		}, "superseded before its transaction began: the state changed: some of what run writes goes around the fence"},
-		"a COMMIT of its own": {func(ctx context.Context, _ *pgxpool.Pool, h guardtest.Process[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, func(ctx context.Context, tx pgx.Tx) error {
-				return statement("insert into item values ('stock', -1); commit; begin")(ctx, tx)
-			})
-		}, "superseded before its COMMIT: the state changed: some of what run writes goes around the fence, on another connection or by a COMMIT that run sends as SQL, which commits without a seal"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
-			v := &verdict{TB: t}
-			guardtest.RequireFenced(v, newStore(t, pool, nil), resource,
-				func(ctx context.Context, h guardtest.Process[pgx.Tx]) error { return c.run(ctx, pool, h) },
-				func(ctx context.Context) (stock int64, err error) {
-					err = pool.QueryRow(ctx, "select coalesce((select value from item where key = 'stock'), 0)").Scan(&stock)
-					return stock, err
-				})
-			holds(t, pool, "stock", -1)
-			if c.failure == "" {
-				require.Empty(t, v.failure)
-			} else {
-				require.Contains(t, v.failure, c.failure)
-			}
-			noneInUse(t, pool)
-		})
-	}
-}
-
 // Its tokens are far above etcd's: a claim above the fence would lock the real service out.
 func TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone(t *testing.T) {
 	t.Parallel()
@@ -127,43 +82,6 @@ func TestRequireFenced_NamesWhatIsLeftOnTheConnection(t *testing.T) {
 			} else {
 				require.Contains(t, v.failure, "run left this on its connection, where whoever gets it next meets it: "+want+"; use SET LOCAL")
 			}
-		})
-	}
-}
-
-// The answer to COMMIT is lost and the call made again, on this store, with a pool of
-// two.
-func TestRequireIdempotent_FindsFunctionsThatTakeEffectTwice(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		run     func(ctx context.Context, h guardtest.Process[pgx.Tx]) error
-		failure string
-		stock   int64
-	}{
-		"pays each time": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, add("stock", -1), guard.Retryable())
-		}, "so a second call after guard.ErrUnknownOutcome takes effect a second time", -5},
-		"Once": {func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
-			return doOnce(ctx, h.Guard, resource, add("stock", -1), guard.Once("order-7", nil))
-		}, "", -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
-			v := &verdict{TB: t}
-			guardtest.RequireIdempotent(v, newStore(t, pool, nil), resource, func(ctx context.Context, h guardtest.Process[pgx.Tx]) (struct{}, error) {
-				return struct{}{}, c.run(ctx, h)
-			}, func(ctx context.Context) (items string, err error) {
-				err = pool.QueryRow(ctx, "select coalesce(string_agg(key || ' ' || value, ', ' order by key), '') from item").Scan(&items)
-				return items, err
-			})
-			if c.failure == "" {
-				require.Empty(t, v.failure)
-			} else {
-				require.Contains(t, v.failure, c.failure)
-			}
-			holds(t, pool, "stock", c.stock)
-			noneInUse(t, pool)
 		})
 	}
 }

@@ -2,9 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"github.com/fencekit/fencekit/fence"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -76,20 +74,17 @@ func (f faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], acti
 	f.proxy.OnCommit(func(string) *pgproxy.Action { return action })
 	defer f.proxy.OnCommit(nil)
 	_, err := attempt(t.Context(), f.store, op, c)
-	var doubt *storage.InDoubtError
-	require.ErrorAs(t, err, &doubt)
+	doubt := inDoubt(t, err)
 	require.NoError(t, action.Wait(t.Context()))
 	f.conns.settle()
-	return doubt.InDoubt
+	return doubt
 }
 
 // resolves resolves twice: both answers are the same.
 func (f faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 	t.Helper()
 	for range 2 {
-		applied, err := f.direct.Resolve(t.Context(), d)
-		require.NoError(t, err)
-		require.Equal(t, want, applied)
+		require.Equal(t, want, applied(t, f.direct, d))
 	}
 }
 
@@ -111,53 +106,36 @@ func TestResolve_CommitWhoseReplyWasLost(t *testing.T) {
 // taken.
 func TestResolve_LateCommitIsRejected(t *testing.T) {
 	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		for name, c := range map[string]struct {
-			settle func(t *testing.T, f faulty, c storage.Claim, d storage.InDoubt)
-			state  string
-			want   int64
-		}{
-			"after a void": {func(t *testing.T, f faulty, _ storage.Claim, d storage.InDoubt) {
-				f.resolves(t, d, false)
-			}, "ZF002", 10},
-			"after a newer claim": {func(t *testing.T, f faulty, _ storage.Claim, d storage.InDoubt) {
-				claimOnly(t, f.pool, grant(6, "b"))
-				f.resolves(t, d, false)
-			}, "ZF001", 10},
-			"after a newer claim and its write": {func(t *testing.T, f faulty, _ storage.Claim, d storage.InDoubt) {
-				write(t, f.direct, claimOnly(t, f.pool, grant(6, "b")), set("other", 1))
-				f.resolves(t, d, false)
-			}, "ZF001", 10},
-			"after a sibling's write": {func(t *testing.T, f faulty, c storage.Claim, d storage.InDoubt) {
-				write(t, f.direct, c, set("other", 1))
-				f.resolves(t, d, false)
-			}, "ZF002", 10},
-			"after a void and a new attempt": {func(t *testing.T, f faulty, c storage.Claim, d storage.InDoubt) {
-				f.resolves(t, d, false)
-				write(t, f.direct, claim(t, f.direct, c.Grant), set("new attempt", 1))
-			}, "ZF002", 10},
-		} {
-			if level != pgx.ReadCommitted && name != "after a void" {
-				continue // it fails with 40001 in any case
-			}
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				f := newFaultyAt(t, level)
-				claimed := write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 10))
-				hold := pgproxy.HoldCommit()
-				d := f.doubt(t, claimed, add("x", 1), hold)
-				c.settle(t, f, claimed, d)
-				answer, err := hold.Deliver(t.Context())
-				require.NoError(t, err)
-				if level != pgx.ReadCommitted {
-					c.state = "40001"
-				}
-				require.Equal(t, []string{c.state}, answer.Errors)
-				holds(t, f.pool, "x", c.want)
-				f.resolves(t, d, false)
-			})
-		}
-	})
+	none := func(*testing.T, faulty, storage.Claim) {}
+	for name, c := range map[string]struct {
+		level pgx.TxIsoLevel
+		takes func(t *testing.T, f faulty, c storage.Claim) // the position; else the void does
+		state string
+	}{
+		"after a void":             {pgx.ReadCommitted, none, "ZF002"},
+		"after a void, a snapshot": {pgx.RepeatableRead, none, "40001"},
+		"after a newer claim": {pgx.ReadCommitted, func(t *testing.T, f faulty, _ storage.Claim) {
+			claimOnly(t, f.pool, grant(6, "b"))
+		}, "ZF001"},
+		"after a sibling's write": {pgx.ReadCommitted, func(t *testing.T, f faulty, c storage.Claim) {
+			write(t, f.direct, c, set("other", 1))
+		}, "ZF002"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaultyAt(t, c.level)
+			claimed := write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 10))
+			hold := pgproxy.HoldCommit()
+			d := f.doubt(t, claimed, add("x", 1), hold)
+			c.takes(t, f, claimed)
+			f.resolves(t, d, false)
+			answer, err := hold.Deliver(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []string{c.state}, answer.Errors)
+			holds(t, f.pool, "x", 10)
+			f.resolves(t, d, false)
+		})
+	}
 }
 
 // Resolve has no answer while the seal is under way: it waits, and its error says so when
@@ -179,9 +157,7 @@ func TestResolve_WaitsForASealUnderWay(t *testing.T) {
 	waiting(t, f.pool, "transactionid")
 	require.Empty(t, resolve)
 	require.NoError(t, other.Rollback(t.Context()))
-	answer := receive(t, resolve)
-	require.NoError(t, answer.err)
-	require.False(t, answer.value)
+	require.Equal(t, result[bool]{}, receive(t, resolve))
 	f.resolves(t, d, false)
 }
 
@@ -197,12 +173,10 @@ func TestSeal_TruncatedMessageLocksNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		commit := background(func() ([]storage.Claim, error) { return attempt(ctx, f.store, set("x", 1), c) })
 		require.NoError(t, cut.Wait(t.Context()))
-		_, err := f.pool.Exec(t.Context(), fmt.Sprintf("set lock_timeout = 1; select claim_one('"+resource+"', 1, %d, 'b', 77)", 2*i+2))
+		_, err := f.pool.Exec(t.Context(), "select fence.claim_one($1, 1, $2, 'b', lock_ms => 1)", resource, 2*i+2)
 		require.NoError(t, err)
 		cancel()
-		var doubt *storage.InDoubtError
-		require.ErrorAs(t, receive(t, commit).err, &doubt)
-		f.resolves(t, doubt.InDoubt, false)
+		f.resolves(t, inDoubt(t, receive(t, commit).err), false)
 		require.NoError(t, cut.Drop(t.Context()))
 		holds(t, f.pool, "x", 0)
 	}
@@ -213,24 +187,15 @@ func TestSeal_TruncatedMessageLocksNothing(t *testing.T) {
 func TestCommit_EndedBeforeTheSealIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		store := newStore(t, pool, &postgres.Config{Isolation: level, StatementTimeout: time.Hour})
+		pool, store := fresh(t, &postgres.Config{Isolation: level, StatementTimeout: time.Hour})
 		txn := begin(t, store, claim(t, store, grant(5, "a")))
-		var pid int
-		require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-			if err := set("x", 1)(ctx, tx); err != nil {
-				return err
-			}
-			return tx.QueryRow(ctx, "select pg_backend_pid()").Scan(&pid)
-		})))
+		require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 		locked := locked(t, pool, "select from fence.resource for no key update")
-		commit := background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
-		require.Equal(t, pid, waiting(t, pool, "transactionid"))
-		mustExec(t, pool, "select pg_terminate_backend($1, 10000)", pid)
+		commit := commit(txn)
+		mustExec(t, pool, "select pg_terminate_backend($1, 10000)", waiting(t, pool, "transactionid"))
 		err := receive(t, commit).err
-		require.False(t, errors.As(err, new(*storage.InDoubtError)), "%v", err)
-		var transient *postgres.TransientError
-		require.ErrorAs(t, err, &transient)
+		require.NotErrorAs(t, err, new(*storage.InDoubtError))
+		require.ErrorAs(t, err, new(*postgres.TransientError))
 		require.NoError(t, locked.Rollback(t.Context()))
 		holds(t, pool, "x", 0)
 	})
@@ -267,8 +232,6 @@ func TestCommit_EndedBehindTheSealIsInDoubt(t *testing.T) {
 	})
 	pid := waiting(t, f.pool, "PgSleep")
 	mustExec(t, f.pool, "select pg_terminate_backend($1, 10000)", pid)
-	var doubt *storage.InDoubtError
-	require.ErrorAs(t, receive(t, commit).err, &doubt)
-	f.resolves(t, doubt.InDoubt, false)
+	f.resolves(t, inDoubt(t, receive(t, commit).err), false)
 	holds(t, f.pool, "x", 0)
 }

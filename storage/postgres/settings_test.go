@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"log/slog"
 	"testing"
 
@@ -53,15 +52,9 @@ func TestStore_WorksUnderAnySettings(t *testing.T) {
 				}
 			})
 			store := newStore(t, pool, nil)
-			other := grant(9, "z")
-			other.Resource = "sku/0"
-			claim(t, store, other)
-
+			claim(t, store, grantOf("sku/0", 9))
 			c := claim(t, store, grant(5, "a"))
-			c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "create temporary table resource (id int); create temporary table event (id int); insert into public.item values ('x', 1)")
-				return err
-			}))
+			c = write(t, store, c, statement("create temporary table resource (id int); create temporary table event (id int); insert into public.item values ('x', 1)"))
 			_, err := attempt(t.Context(), store, statement("commit; begin"), c)
 			require.ErrorIs(t, err, storage.ErrTxEnded)
 			require.NoError(t, read(t.Context(), store, statement("select value from public.item"), c))
@@ -69,20 +62,14 @@ func TestStore_WorksUnderAnySettings(t *testing.T) {
 			stale := c
 			c = claim(t, store, grant(6, "b"))
 			_, err = attempt(t.Context(), store, statement("insert into public.item values ('y', 1)"), stale)
-			require.ErrorIs(t, err, storage.ErrStaleToken)
-			require.NoError(t, err.(*storage.RejectedError).RecordErr)
-			require.Equal(t, grant(6, "b"), err.(*storage.RejectedError).Current)
+			require.Equal(t, grant(6, "b"), requireRejected(t, err, storage.ReasonStale).Current)
 			_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(6, "c")})
 			requireRejected(t, err, storage.ReasonCollision)
-			applied, err := store.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
-			require.NoError(t, err)
-			require.False(t, applied)
+			require.False(t, applied(t, store, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1}))
 
 			judge := newStore(t, plain, nil)
 			require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindClaim, storage.KindVoid}, kinds(t, judge))
-			rejections, err := judge.Rejections(t.Context(), resource, 10)
-			require.NoError(t, err)
-			require.Len(t, rejections, 2)
+			require.Len(t, recorded(t, judge), 2)
 			require.Equal(t, []string{"1"}, column(t, plain, "select value::text from item"))
 			verifyChain(t, plain)
 		})

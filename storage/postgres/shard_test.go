@@ -66,8 +66,7 @@ func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 // call names.
 func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}})
+	pool, store := fresh(t, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}})
 	require.NoError(t, store.SetShard(t.Context()))
 	var here, elsewhere string
 	for i := 0; here == "" || elsewhere == ""; i++ {
@@ -77,10 +76,8 @@ func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 			elsewhere = name
 		}
 	}
-	g := fence.Grant{Resource: here, Epoch: 1, Token: 5, Holder: "a"}
+	g, other := grantOf(here, 5), grantOf(elsewhere, 5)
 	claim(t, store, g)
-	other := g
-	other.Resource = elsewhere
 	for _, grants := range [][]fence.Grant{{other}, {g, other}} {
 		g, err := guard.New(nil, store, nil)
 		require.NoError(t, err)
@@ -92,44 +89,23 @@ func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 	require.Equal(t, here, query[string](t, pool, "select string_agg(name, ' ') from fence.resource"))
 }
 
-// claimUnderWay claims sku/1 for a process that takes the database for a shard, and returns the
-// transaction, which has not committed.
-func claimUnderWay(t *testing.T, pool *pgxpool.Pool, shard string) pgx.Tx {
-	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	_, err = tx.Exec(t.Context(), "select fence.claim_one('sku/1', 1, 5, 'a', shard => $1)", shard)
-	require.NoError(t, err)
-	return tx
-}
-
-// waitsForLock waits until one session waits for a lock of the table of fences.
-func waitsForLock(t *testing.T, pool *pgxpool.Pool) {
-	t.Helper()
-	eventually(t, pool, "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted")
-}
-
 // When a shard has been renamed, the list of fences is complete for processes with the old list of
 // databases: what moves the data claims all of them.
 func TestShard_RenameWaitsForClaimsUnderWay(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 2}))
-	tx := claimUnderWay(t, pool, "1 of 2, rule 1")
-	var listed int
-	renamed := make(chan error, 1)
-	go func() {
-		_, err := pool.Exec(t.Context(), "update fence.setting set shard = '1 of 4, rule 1'")
-		if err == nil {
-			err = pool.QueryRow(t.Context(), "select count(*) from fence.resource where name = 'sku/1'").Scan(&listed)
+	claiming := locked(t, pool, "select fence.claim_one('sku/1', 1, 5, 'a', shard => '1 of 2, rule 1')")
+	listed := background(func() (n int, err error) {
+		if _, err := pool.Exec(t.Context(), "update fence.setting set shard = '1 of 4, rule 1'"); err != nil {
+			return 0, err
 		}
-		renamed <- err
-	}()
-	waitsForLock(t, pool)
-	require.NoError(t, tx.Commit(t.Context()))
-	require.NoError(t, <-renamed)
-	require.Equal(t, 1, listed)
+		err = pool.QueryRow(t.Context(), "select count(*) from fence.resource where name = 'sku/1'").Scan(&n)
+		return n, err
+	})
+	eventually(t, pool, "select count(*) = 1 from pg_locks where relation = 'fence.resource'::regclass and not granted")
+	require.NoError(t, claiming.Commit(t.Context()))
+	require.Equal(t, result[int]{value: 1}, receive(t, listed))
 }
 
 func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
@@ -144,10 +120,6 @@ func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
 	pool = newPool(t)
 	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}))
 	requireNotReady(t, setShard(t, pool, postgres.Shard{Index: 0, Count: 4}), postgres.OtherShard)
-	for _, shard := range []postgres.Shard{{Index: 1, Count: 1}, {Index: -1, Count: 2}, {Index: 1}, {Count: 1001}} {
-		_, err := postgres.NewStore(pool, &postgres.Config{Shard: shard})
-		require.ErrorIs(t, err, fence.ErrInvalid, shard)
-	}
 }
 
 // An app role can check, and can't change what the database is.

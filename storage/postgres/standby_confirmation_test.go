@@ -78,8 +78,7 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt(t *testing.T) {
 			pool := openPool(t, dsn)
 			store := newStore(t, pool, nil)
 			standby := standby{t, openPool(t, dsn)}
-			g := grant(5, "a")
-			g.Resource = name
+			g := grantOf(name, 5)
 			claimed := claim(t, store, g)
 			txn := begin(t, store, claimed)
 			if c.setting != "" {
@@ -87,18 +86,16 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt(t *testing.T) {
 			}
 			require.NoError(t, txn.Run(t.Context(), set(name, 1)))
 			standby.lose()
-			commit := background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
+			commit := commit(txn)
 			standby.signal(c.how)
-			var doubt *storage.InDoubtError
-			require.ErrorAs(t, (<-commit).err, &doubt)
-			require.False(t, pgconn.SafeToRetry(doubt))
+			doubt := inDoubt(t, (<-commit).err)
 			holds(t, pool, name, 1)
 
-			resolve := background(func() (bool, error) { return store.Resolve(context.Background(), doubt.InDoubt) })
+			resolve := background(func() (bool, error) { return store.Resolve(context.Background(), doubt) })
 			standby.signal("cancel")
 			require.Error(t, (<-resolve).err)
 
-			resolve = background(func() (bool, error) { return store.Resolve(context.Background(), doubt.InDoubt) })
+			resolve = background(func() (bool, error) { return store.Resolve(context.Background(), doubt) })
 			waiting(t, standby.pool, "SyncRep")
 			require.Empty(t, resolve)
 			standby.regain()

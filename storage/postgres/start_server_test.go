@@ -17,17 +17,33 @@ import (
 // returns the DSN of that.
 func startServer(t testing.TB, settings map[string]string) (server *pgserver.Server, dsn string) {
 	t.Helper()
-	server, err := pgserver.Start(t.Context(), &pgserver.Config{Settings: settings})
+	return startWith(t, &pgserver.Config{Settings: settings})
+}
+
+// startLocal is startServer for a server whose files are at hand.
+func startLocal(t testing.TB, settings map[string]string) (server *pgserver.Server, dsn string) {
+	t.Helper()
+	return startWith(t, &pgserver.Config{Local: true, Settings: settings})
+}
+
+func startWith(t testing.TB, cfg *pgserver.Config) (server *pgserver.Server, dsn string) {
+	t.Helper()
+	server, err := pgserver.Start(t.Context(), cfg)
 	require.NoError(t, err)
+	stopLater(t, server)
+	dsn, err = server.CreateDatabase(t.Context(), "app")
+	require.NoError(t, err)
+	require.NoError(t, migrate(t.Context(), dsn))
+	return server, dsn
+}
+
+// stopLater stops a server, or a pooler, when the test has ended.
+func stopLater(t testing.TB, server interface{ Stop(context.Context) error }) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		require.NoError(t, server.Stop(ctx))
 	})
-	dsn, err = server.CreateDatabase(t.Context(), "app")
-	require.NoError(t, err)
-	require.NoError(t, migrate(t.Context(), dsn))
-	return server, dsn
 }
 
 // eventually waits until sql selects true.

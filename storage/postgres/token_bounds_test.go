@@ -39,20 +39,14 @@ func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
+			pool, store := fresh(t, nil)
 			c := claim(t, store, epochGrant(1, 7))
 			setting := query[string](t, pool, "select s::text from fence.setting s")
-			_, err := store.Claim(t.Context(), storage.Claim{Grant: absurd})
-			requireRejected(t, err, storage.ReasonTokenJump)
+			_, err := claimOne(t.Context(), store, absurd)
+			require.EqualValues(t, 1, requireRejected(t, err, storage.ReasonTokenJump).Current.Epoch)
 			require.ErrorContains(t, err, "is implausibly far above the database's mark (")
 			_, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
-			var rejection *storage.RejectedError
-			require.ErrorAs(t, err, &rejection)
-			require.NoError(t, rejection.RecordErr)
-			require.EqualValues(t, 1, rejection.Current.Epoch)
-			rejections, err := store.Rejections(t.Context(), resource, 10)
-			require.NoError(t, err)
+			rejections := recorded(t, store)
 			require.Len(t, rejections, 1)
 			require.Equal(t, storage.ReasonTokenJump, rejections[0].Reason)
 			require.Equal(t, absurd, rejections[0].Grant)
@@ -75,8 +69,7 @@ func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
 // hand, takes an epoch back.
 func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	claim(t, store, epochGrant(2, 7))
 	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, jump+8)})
 	requireRejected(t, err, storage.ReasonEpochBehind)
@@ -93,8 +86,7 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
 // high they get.
 func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	token := fence.Token(1790000000000000) // the first may be any
 	claim(t, store, epochGrant(1, token))
 	for range 5 {
@@ -117,9 +109,8 @@ func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
 // A claim that raises the mark and then waits for a fence doesn't delay other claims.
 func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, postgres.Config{}.With(postgres.Times{Lock: 1e6}))
-	raising := locked(t, pool, "select claim_one('sku/2', 1, $1, 'a', 9)", int64(3*stride))
+	pool, store := fresh(t, postgres.Config{}.With(postgres.Times{Lock: 1e6}))
+	raising := locked(t, pool, "select fence.claim_one('sku/2', 1, $1, 'a')", int64(3*stride))
 	require.Positive(t, query[int64](t, raising, "select token from fence.setting"))
 	claim(t, store, epochGrant(1, 4*stride))
 	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
@@ -128,8 +119,7 @@ func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 // Claims that raise marks and epochs at once, over the same few resources, never deadlock.
 func TestClaim_MarksNeverDeadlock(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	store := newStore(t, pool, &postgres.Config{StatementTimeout: time.Hour})
+	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
 	var wg sync.WaitGroup
 	failures := make(chan error, 8*40)
 	for w := range 8 {

@@ -20,8 +20,7 @@ import (
 // guarded runs op in a guarded transaction of its own, on a fresh database.
 func guarded(t *testing.T, op storage.Func[pgx.Tx]) (*pgxpool.Pool, error) {
 	t.Helper()
-	pool := newPool(t)
-	store := newStore(t, pool, nil)
+	pool, store := fresh(t, nil)
 	_, err := attempt(t.Context(), store, op, claim(t, store, grant(5, "a")))
 	return pool, err
 }
@@ -199,6 +198,11 @@ var methods = map[string]func(ctx context.Context, tx pgx.Tx, sql string){
 		batch.QueuedQueries[0].QueryRow(func(row pgx.Row) error { _ = row.Scan(new(any)); return nil })
 		_ = tx.SendBatch(ctx, batch).Close()
 	},
+	"prepared": func(ctx context.Context, tx pgx.Tx, sql string) {
+		if _, err := tx.Prepare(ctx, "named "+sql, sql); err == nil {
+			_, _ = tx.Exec(ctx, "named "+sql)
+		}
+	},
 	"Begin": func(ctx context.Context, tx pgx.Tx, sql string) {
 		savepoint, _ := tx.Begin(ctx)
 		_, _ = savepoint.Exec(ctx, sql)
@@ -362,22 +366,15 @@ func TestSavepoint_FailedRollbackCommitsNothing(t *testing.T) {
 // committed with the transaction around it: sealed, and kept by Once.
 func TestSavepoint_LeftOpenIsSealedAndKept(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(ctx context.Context, tx pgx.Tx) error{
-		"by SQL":   func(ctx context.Context, tx pgx.Tx) error { return statement("savepoint s")(ctx, tx) },
+	for name, open := range map[string]storage.Func[pgx.Tx]{
+		"by SQL":   statement("savepoint s"),
 		"by Begin": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
-		"two": func(ctx context.Context, tx pgx.Tx) error {
-			return statement("savepoint s; insert into item values ('s', 1); savepoint t")(ctx, tx)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool := newPool(t)
-			store := newStore(t, pool, nil)
+			pool, store := fresh(t, nil)
 			txn := begin(t, store, claim(t, store, grant(5, "a")))
 			require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-				if err := open(ctx, tx); err != nil {
-					return err
-				}
-				return set("x", 1)(ctx, tx)
+				return errors.Join(open(ctx, tx), set("x", 1)(ctx, tx))
 			})))
 			key := storage.OnceKey{Key: "k"}
 			moved, err := txn.Commit(t.Context(), keeping(key, []byte("1")))
