@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -110,33 +109,20 @@ func (f serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-func (f serverFacts) check() error {
-	if f.other != "" {
+// check says why the server can't be used. prepared says that it may have prepared transactions.
+func (f serverFacts) check(prepared bool) error {
+	switch {
+	case f.other != "":
 		return fmt.Errorf("%w: it is %s, whose locks and transactions differ from those of PostgreSQL that the fence rests on", notReady(Unsupported), f.other)
-	}
-	if f.version < minVersion {
+	case f.version < minVersion:
 		return fmt.Errorf("%w: it is PostgreSQL %s, and 14 is the oldest that works", notReady(Unsupported), f.versionText)
-	}
-	if f.recovery {
+	case f.recovery:
 		return &TransientError{wire.ErrStandby} // until a failover has ended, or the DSN names the primary
-	}
-	return nil
-}
-
-func (f serverFacts) checkPrepared(allow bool) error {
-	if f.prepared > 0 && !allow {
+	case f.prepared > 0 && !prepared:
 		return fmt.Errorf("%w: max_prepared_transactions is %d: a prepared transaction would escape the fence's eviction; set it to 0, or set Config.AllowPreparedTransactions if no guarded code uses PREPARE TRANSACTION",
 			notReady(Unsupported), f.prepared)
 	}
 	return nil
-}
-
-func checkServer(ctx context.Context, pool *pgxpool.Pool) error {
-	facts, err := readServer(ctx, pool)
-	if err != nil {
-		return err
-	}
-	return facts.check()
 }
 
 // Check reports whether the database can be used as it is now: whether the server is a primary of a
@@ -147,7 +133,7 @@ func (s *Store) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(facts.check(), facts.checkPrepared(s.cfg.AllowPreparedTransactions)); err != nil {
+	if err := facts.check(s.cfg.AllowPreparedTransactions); err != nil {
 		return err
 	}
 	if err := checkRenamed(ctx, s.pool, s.cfg.Schema); err != nil {
@@ -391,24 +377,19 @@ const sessionState = `
 	union all select 'the prepared statement ' || name || ' of ' || statement from pg_catalog.pg_prepared_statements where from_sql`
 
 // SessionStates returns, for each idle connection of the pool, what its session has that a transaction may
-// have left behind: settings, the role, temporary objects, channels that it listens on, cursors WITH HOLD, advisory locks, and statements
-// that were prepared by SQL. PostgreSQL doesn't list settings with a dot in their names. guardtest.RequireFenced compares what there is before a function runs and after it.
+// have left behind: settings, but for those with a dot in their names, the role, temporary objects, channels
+// that it listens on, cursors WITH HOLD, advisory locks, and statements that were prepared by SQL.
+// guardtest.RequireFenced compares what there is before a function runs and after it.
 func (s *Store) SessionStates(ctx context.Context) (map[int64][]string, error) {
 	states := map[int64][]string{}
 	for _, conn := range s.pool.AcquireAllIdle(ctx) {
 		defer conn.Release()
-		rows, err := conn.Query(ctx, "select pg_catalog.pg_backend_pid(), array("+sessionState+")")
-		if err != nil {
-			return nil, err
-		}
 		var session int64
 		var state []string
-		if _, err := pgx.ForEachRow(rows, []any{&session, &state}, func() error {
-			states[session] = slices.Clone(state)
-			return nil
-		}); err != nil {
+		if err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid(), array("+sessionState+")").Scan(&session, &state); err != nil {
 			return nil, err
 		}
+		states[session] = state
 	}
 	return states, nil
 }

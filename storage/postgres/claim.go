@@ -39,7 +39,11 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 		var rejections []*storage.RejectedError
 		claims, rejections, err = s.claimOnce(ctx, inOrder)
 		if err == nil {
-			return inOrderOf(seen, claims), s.rejectAll(ctx, rejections)
+			errs := make([]error, len(rejections))
+			for i, r := range rejections {
+				errs[i] = s.reject(ctx, r)
+			}
+			return inOrderOf(seen, claims), errors.Join(errs...)
 		}
 		if sqlstate.Of(err) != sqlstate.LockTimeout {
 			break
@@ -69,15 +73,6 @@ func namesOf(grants []fence.Grant) string {
 	return strings.Join(names, ", ")
 }
 
-// rejectAll records rejections and returns them as one error.
-func (s *Store) rejectAll(ctx context.Context, rejections []*storage.RejectedError) error {
-	errs := make([]error, len(rejections))
-	for i, r := range rejections {
-		errs[i] = s.reject(ctx, r)
-	}
-	return errors.Join(errs...)
-}
-
 // claimOnce claims and evicts, in one round trip: the eviction is a transaction
 // of its own, after the claim's has committed.
 func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.Claim, []*storage.RejectedError, error) {
@@ -90,12 +85,7 @@ func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.
 	if err != nil {
 		return nil, nil, err
 	}
-	var evicted, denied int
-	err = answer.After
-	if len(answer.Rows) > len(grants) {
-		_, err = fmt.Sscan(strings.Join(answer.Rows[len(grants)], " "), &evicted, &denied)
-	}
-	s.reportEvicted(ctx, grants, evicted, denied, err)
+	s.reportEvicted(ctx, grants, answer.Rows[len(grants):], answer.After)
 	return claims, rejections, nil
 }
 
@@ -143,14 +133,18 @@ func (s *Store) evictSQL(grants []fence.Grant, thorough bool) string {
 // returning them, since eviction serves liveness only.
 func (s *Store) evict(ctx context.Context, grants []fence.Grant) {
 	answer, err := s.transact(ctx, s.evictSQL(grants, true), "")
-	var evicted, denied int
-	if err == nil {
-		_, err = fmt.Sscan(answer.First(), &evicted, &denied)
+	if err != nil {
+		answer = &wire.Answer{}
 	}
-	s.reportEvicted(ctx, grants, evicted, denied, err)
+	s.reportEvicted(ctx, grants, answer.Rows, err)
 }
 
-func (s *Store) reportEvicted(ctx context.Context, grants []fence.Grant, evicted, denied int, err error) {
+// reportEvicted logs what an eviction has answered, or why it has not.
+func (s *Store) reportEvicted(ctx context.Context, grants []fence.Grant, rows [][]string, err error) {
+	var evicted, denied int
+	if len(rows) > 0 {
+		_, err = fmt.Sscan(strings.Join(rows[0], " "), &evicted, &denied)
+	}
 	if err == nil && evicted == 0 && denied == 0 {
 		return
 	}

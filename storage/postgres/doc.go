@@ -4,12 +4,10 @@
 //
 // # Protocol
 //
-// The fence of a resource is one row: epoch, token and holder of the grant that
-// has it, a position (the number of moves it has made) and the transaction that
-// made the last one. Three things move it, each by one position, and each writes
-// the history entry of that position: a claim, the seal of a guarded transaction,
-// and the void of one whose COMMIT was in doubt. They compete for the row; the
-// second one finds it at another position and is rejected.
+// The fence of a resource is one row. A claim, the seal of a guarded transaction, and the void of one
+// whose COMMIT was in doubt move it, each by one position, and each writes the history entry of that
+// position. They compete for the row; the second one finds it at another position and is rejected.
+// docs/protocol.md says why that is enough.
 //
 //   - claim raises the fence to a higher grant, in a transaction of its own (G1). It then
 //     terminates the backends that still run transactions of earlier grants, so that none
@@ -86,19 +84,16 @@
 //
 // Claims, resolutions and records of rejections run at READ COMMITTED, and so do guarded
 // transactions unless Config.Isolation says REPEATABLE READ or SERIALIZABLE. Their snapshot
-// is then taken by the begin check: after the claim has committed, and after the grant's
-// previous transaction has. The seal would notice an older one, since its update of the
-// fence fails if the fence has moved since the snapshot. So a transaction that commits has
+// is then taken by the begin check, after the claim and the grant's previous transaction have
+// committed; a seal fails if the fence has moved since. So a transaction that commits has
 // seen every earlier move of the fence (G3, G6), at every level.
 //
 // The server calls that a serialization failure, as it does every other conflict. The store
 // then reads the fence in a new transaction: if the grant no longer has it, that is the
 // rejection, named and recorded as at READ COMMITTED (G5); if it has, the error is a
-// *TransientError. At SERIALIZABLE transactions of different resources don't conflict on
-// the tables of the fence, which they read by index only, with two exceptions: transactions
-// over more resources than max_pred_locks_per_page (2 by default: raise it for guard.Do
-// over several resources), and fences whose dead versions a long transaction elsewhere has
-// kept from being removed. Both end as a *TransientError.
+// *TransientError. At SERIALIZABLE transactions of different resources conflict on the tables of
+// the fence in two cases alone: if they are over more resources than max_pred_locks_per_page (2 by
+// default), and if a long transaction elsewhere has kept dead versions of fences from being removed.
 //
 // PostgreSQL 14 or later is needed.
 package postgres

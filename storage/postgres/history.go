@@ -94,14 +94,14 @@ func (p Policy) validate() error {
 
 // ReadPolicy returns the policy of a schema ("" means DefaultSchema). The reader role is enough.
 func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Policy, err error) {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
+	schema, err = identifierOf(schema)
+	if err != nil {
 		return p, err
 	}
 	var keep, keepOnce int64 // in microseconds
 	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "select coalesce("+micros("history_keep")+", 0), history_keep_entries, "+micros("once_retention")+
-			" from "+schemaIdentifier(schema)+".setting").Scan(&keep, &p.KeepEntries, &keepOnce)
+			" from "+schema+".setting").Scan(&keep, &p.KeepEntries, &keepOnce)
 	})
 	if err != nil {
 		return p, fmt.Errorf("postgres: reading the policy: %w", err)
@@ -115,25 +115,29 @@ func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Polic
 // transactions follow the new policy. The pool's role must own the schema. SetPolicy fails with
 // fence.ErrInvalid if a field is out of bounds.
 func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy) error {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
-		return err
-	}
 	if err := p.validate(); err != nil {
 		return err
 	}
-	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
-		setting := schemaIdentifier(schema) + ".setting"
+	return asOwner(ctx, pool, schema, "setting the policy", func(tx pgx.Tx, schema string) error {
 		// Prunes lock the row FOR KEY SHARE, which an update alone wouldn't wait for.
-		if _, err := tx.Exec(ctx, "select from "+setting+" where one for update"); err != nil {
+		if _, err := tx.Exec(ctx, "select from "+schema+".setting where one for update"); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "update "+setting+" set history_keep = justify_hours($1), history_keep_entries = $2, once_retention = justify_hours($3)",
+		_, err := tx.Exec(ctx, "update "+schema+".setting set history_keep = justify_hours($1), history_keep_entries = $2, once_retention = justify_hours($3)",
 			nullIfZero(p.Keep), p.KeepEntries, p.KeepOnce)
 		return err
 	})
+}
+
+// asOwner runs change in a transaction on a schema ("" means DefaultSchema), which change gets as an
+// identifier. what says in an error what failed.
+func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, change func(tx pgx.Tx, schema string) error) error {
+	schema, err := identifierOf(schema)
 	if err != nil {
-		return fmt.Errorf("postgres: setting the policy: %w", err)
+		return err
+	}
+	if err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error { return change(tx, schema) }); err != nil {
+		return fmt.Errorf("postgres: %s: %w", what, err)
 	}
 	return nil
 }
@@ -148,18 +152,13 @@ const maxReason = 1000
 // means DefaultSchema). HoldHistory fails with fence.ErrInvalid if reason is empty or longer than
 // 1,000 bytes.
 func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
-		return err
-	}
 	if err := fence.ValidateResource(resource); err != nil {
 		return err
 	}
 	if reason == "" || len(reason) > maxReason {
 		return fmt.Errorf("%w: a hold needs a reason of at most %d bytes", fence.ErrInvalid, maxReason)
 	}
-	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
-		schema := schemaIdentifier(schema)
+	return asOwner(ctx, pool, schema, "holding the history of "+resource, func(tx pgx.Tx, schema string) error {
 		if _, err := tx.Exec(ctx, "lock table "+schema+".hold in row exclusive mode"); err != nil {
 			return err
 		}
@@ -169,26 +168,15 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 			"on conflict (name) do update set reason = excluded.reason, role = session_user", resource, reason)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("postgres: holding the history of %s: %w", resource, err)
-	}
-	return nil
 }
 
 // ReleaseHistory ends the hold on the history of a resource, and reports whether there was one. The
 // pool's role must own the schema ("" means DefaultSchema).
 func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource string) (held bool, err error) {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
-		return false, err
-	}
-	err = record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, "delete from "+schemaIdentifier(schema)+".hold where name = $1", resource)
+	err = asOwner(ctx, pool, schema, "releasing the history of "+resource, func(tx pgx.Tx, schema string) error {
+		tag, err := tx.Exec(ctx, "delete from "+schema+".hold where name = $1", resource)
 		held = tag.RowsAffected() > 0
 		return err
 	})
-	if err != nil {
-		return false, fmt.Errorf("postgres: releasing the history of %s: %w", resource, err)
-	}
-	return held, nil
+	return held, err
 }

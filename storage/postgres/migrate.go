@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -45,10 +46,8 @@ func (m Migration) Applied() bool { return !m.AppliedAt.IsZero() }
 // applied with another tool, each in a transaction. Such a tool creates the schema first;
 // Migrate does so itself.
 func Migrations(schema string) ([]Migration, error) {
-	if schema == "" {
-		schema = DefaultSchema
-	}
-	if err := validateSchema(schema); err != nil {
+	schema, err := identifierOf(schema)
+	if err != nil {
 		return nil, err
 	}
 	entries, err := fs.ReadDir(migrationFiles, "migrations")
@@ -66,7 +65,7 @@ func Migrations(schema string) ([]Migration, error) {
 		if err != nil {
 			return nil, fmt.Errorf("postgres: migration file %s: %w", entry.Name(), err)
 		}
-		sql := strings.ReplaceAll(string(text), schemaMark, schemaIdentifier(schema))
+		sql := strings.ReplaceAll(string(text), schemaMark, schema)
 		migrations = append(migrations, Migration{Version: version, Name: name, SQL: sql})
 	}
 	return migrations, nil
@@ -86,21 +85,26 @@ func schemaIdentifier(schema string) string { return pgx.Identifier{schema}.Sani
 // schema, or has the right to create it and becomes the owner; where there is nothing
 // to do the rights of an app role are enough.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
+	schema = orDefault(schema)
 	migrations, err := Migrations(schema)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkServer(ctx, pool); err != nil {
+	facts, err := readServer(ctx, pool)
+	if err != nil {
 		return nil, err
 	}
-	if err := checkRenamed(ctx, pool, orDefault(schema)); err != nil {
+	if err := facts.check(true); err != nil {
+		return nil, err
+	}
+	if err := checkRenamed(ctx, pool, schema); err != nil {
 		return nil, err
 	}
 	var applied []Migration
 	for _, m := range migrations {
-		done, err := migrateOne(ctx, pool, orDefault(schema), m)
+		done, err := migrateOne(ctx, pool, schema, m)
 		if err != nil {
-			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, nameMigrator(wire.NameCached(err), orDefault(schema)))
+			return applied, fmt.Errorf("postgres: migration %d (%s): %w", m.Version, m.Name, nameMigrator(wire.NameCached(err), schema))
 		}
 		if done {
 			applied = append(applied, m)
@@ -122,11 +126,12 @@ func nameMigrator(err error, schema string) error {
 	return err
 }
 
-func orDefault(schema string) string {
-	if schema == "" {
-		return DefaultSchema
-	}
-	return schema
+func orDefault(schema string) string { return cmp.Or(schema, DefaultSchema) }
+
+// identifierOf returns a schema ("" means DefaultSchema) as an identifier.
+func identifierOf(schema string) (string, error) {
+	schema = orDefault(schema)
+	return schemaIdentifier(schema), validateSchema(schema)
 }
 
 // migrationLock is the key of the advisory lock that migrations run under.
@@ -181,18 +186,19 @@ func isApplied(ctx context.Context, tx pgx.Tx, schema string, version int) (appl
 }
 
 // MigrationStatus returns all migrations of a schema ("" means DefaultSchema), with when
-// they were applied. A missing schema has none applied; one that was renamed is ErrNotReady. If a later version of Fencekit has
-// migrated the schema, migrations that this version doesn't know come last, without SQL.
+// they were applied. A missing schema has none applied; one that was renamed is ErrNotReady. If a later
+// version of Fencekit has migrated the schema, migrations that this version doesn't know come last, without SQL.
 func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
+	schema = orDefault(schema)
 	migrations, err := Migrations(schema)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRenamed(ctx, pool, orDefault(schema)); err != nil {
+	if err := checkRenamed(ctx, pool, schema); err != nil {
 		return nil, err
 	}
 	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "select version, name, applied_at from "+schemaIdentifier(orDefault(schema))+".migration order by version")
+		rows, err := tx.Query(ctx, "select version, name, applied_at from "+schemaIdentifier(schema)+".migration order by version")
 		if err != nil {
 			return err
 		}

@@ -82,46 +82,34 @@ func Protect(ctx context.Context, pool *pgxpool.Pool, schema string, p Protectio
 		return Protection{}, fmt.Errorf("%w: postgres.Protection needs a Table, and ProtectAudit, ProtectEnforce or nothing as its Mode", fence.ErrInvalid)
 	}
 	var now Protection
-	err := changeProtection(ctx, pool, schema, func(ctx context.Context, tx pgx.Tx, s string) error {
+	err := changeProtection(ctx, pool, schema, "protecting "+p.Table, func(tx pgx.Tx, schema string) error {
 		return tx.QueryRow(ctx, `select relation::text, resource, case when audit then 'audit' else 'enforce' end
-			from `+s+".protect_table($1::text::regclass, nullif($2, ''), case $3 when 'audit' then true when 'enforce' then false end)",
+			from `+schema+".protect_table($1::text::regclass, nullif($2, ''), case $3 when 'audit' then true when 'enforce' then false end)",
 			p.Table, p.ResourceExpr, p.Mode).Scan(&now.Table, &now.ResourceExpr, &now.Mode)
 	})
-	if err != nil {
-		return Protection{}, fmt.Errorf("postgres: protecting %s: %w", p.Table, err)
-	}
-	return now, nil
+	return now, err
 }
 
 // Unprotect removes what Protect has put on a table, and returns whether there was anything. The
 // table is as it was before. A table that was dropped goes by the name or the OID that it had. Rights
 // are as for Protect.
 func Unprotect(ctx context.Context, pool *pgxpool.Pool, schema, table string) (was bool, err error) {
-	err = changeProtection(ctx, pool, schema, func(ctx context.Context, tx pgx.Tx, s string) error {
-		return tx.QueryRow(ctx, "select "+s+".unprotect_table(to_regclass($1), $1)", table).Scan(&was)
+	err = changeProtection(ctx, pool, schema, "removing the protection of "+table, func(tx pgx.Tx, schema string) error {
+		return tx.QueryRow(ctx, "select "+schema+".unprotect_table(to_regclass($1), $1)", table).Scan(&was)
 	})
-	if err != nil {
-		return false, fmt.Errorf("postgres: removing the protection of %s: %w", table, err)
-	}
-	return was, nil
+	return was, err
 }
 
-func changeProtection(ctx context.Context, pool *pgxpool.Pool, schema string, change func(ctx context.Context, tx pgx.Tx, schema string) error) error {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
-		return err
-	}
-	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
+func changeProtection(ctx context.Context, pool *pgxpool.Pool, schema, what string, change func(tx pgx.Tx, schema string) error) error {
+	err := asOwner(ctx, pool, schema, what, func(tx pgx.Tx, schema string) error {
 		if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d; select pg_advisory_xact_lock(%d)", ms(protectLockTimeout), migrationLock)); err != nil {
 			return err
 		}
-		return change(ctx, tx, schemaIdentifier(schema))
+		return change(tx, schema)
 	})
 	switch state := sqlstate.Of(err); {
-	case err == nil:
-		return nil
 	case state == sqlstate.NoRights:
-		return fmt.Errorf("%w: %w (connect as a role that owns schema %s and the table)", notReady(MissingRights), err, schema)
+		return fmt.Errorf("%w: %w (connect as a role that owns schema %s and the table)", notReady(MissingRights), err, orDefault(schema))
 	case state == sqlstate.LockTimeout:
 		return &TransientError{fmt.Errorf("%w (after %v, since other writers wait meanwhile; nothing was changed: try again when no long transaction uses the table)", err, protectLockTimeout)}
 	case state == sqlstate.NoFunction: // the schema is older than this package
@@ -145,13 +133,13 @@ func UnguardedWrites(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 }
 
 func readProtection[T any](ctx context.Context, pool *pgxpool.Pool, schema, sql string) ([]T, error) {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
+	schema, err := identifierOf(schema)
+	if err != nil {
 		return nil, err
 	}
 	var all []T
-	err := record.ReadNamedTx(ctx, pool, "", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, fmt.Sprintf(sql, schemaIdentifier(schema)))
+	err = record.ReadNamedTx(ctx, pool, "", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, fmt.Sprintf(sql, schema))
 		if err != nil {
 			return err
 		}

@@ -2,12 +2,10 @@ package postgres
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -76,73 +74,8 @@ type Pruned struct {
 // could not be found afterwards. It prunes the other resources, and fails with ErrNotReady, reason
 // HistoryGap.
 func (s *Store) Prune(ctx context.Context) (Pruned, error) {
-	var all Pruned
-	err := errors.Join(s.pruneHistory(ctx, &all), s.forget(ctx, &all))
-	if err != nil {
-		return all, fmt.Errorf("postgres: pruning: %w", err)
-	}
-	return all, nil
-}
-
-func (s *Store) pruneHistory(ctx context.Context, all *Pruned) error {
-	from := ""
-	var gaps gaps
-	err := withPauses(ctx, func() (more bool, err error) {
-		var some Pruned
-		some, from, more, err = s.pruneSome(ctx, from, &gaps)
-		all.Entries += some.Entries
-		all.Rejections += some.Rejections
-		return more, err
-	})
-	return errors.Join(err, gaps.err())
-}
-
-// pruneSome prunes resources whose names don't come before from. It returns whether there may be
-// more, and the name from which to go on.
-func (s *Store) pruneSome(ctx context.Context, from string, gaps *gaps) (some Pruned, next string, more bool, err error) {
-	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.prune, text(from), pruneAtATime), "")
-	if err != nil {
-		return some, "", false, err
-	}
-	if len(answer.Rows) != 1 || len(answer.Rows[0]) != 5 {
-		return some, "", false, fmt.Errorf("not an answer of prune_by_policy: %q", answer.Rows)
-	}
-	row := answer.Rows[0]
-	if some.Entries, err = strconv.ParseInt(row[0], 10, 64); err != nil {
-		return some, "", false, err
-	}
-	if some.Rejections, err = strconv.ParseInt(row[1], 10, 64); err != nil {
-		return some, "", false, err
-	}
-	for _, name := range strings.Fields(row[4]) {
-		if err := gaps.addHex(name); err != nil {
-			return some, "", false, err
-		}
-	}
-	name, err := hex.DecodeString(row[3])
-	return some, string(name), row[2] == "f", err
-}
-
-func (s *Store) forget(ctx context.Context, all *Pruned) error {
-	return withPauses(ctx, func() (more bool, err error) {
-		n, err := s.forgetSome(ctx)
-		all.OnceKeys += n
-		return n == pruneAtATime, err
-	})
-}
-
-func (s *Store) forgetSome(ctx context.Context) (n int64, err error) {
-	answer, err := s.transact(ctx, fmt.Sprintf(s.sql.forget, pruneAtATime), "")
-	if err != nil {
-		return 0, err
-	}
-	if len(answer.Rows) != 1 || len(answer.Rows[0]) != 2 {
-		return 0, fmt.Errorf("not an answer of forget: %q", answer.Rows)
-	}
-	if err := clockJumped(answer.Rows[0][1]); err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(answer.Rows[0][0], 10, 64)
+	p := &pruner{pool: s.pool, schema: s.sql.schema}
+	return p.result(errors.Join(p.pruneByPolicy(ctx), p.forget(ctx)))
 }
 
 // clockJumped returns an error if forget says that the clock has jumped since a reading.
@@ -157,18 +90,12 @@ func clockJumped(from string) error {
 // gaps are the names of resources that a prune left as they are, since entries are missing.
 type gaps []string
 
-func (g *gaps) add(name string) {
-	if !slices.Contains(*g, name) {
-		*g = append(*g, name)
+func (g *gaps) add(names ...string) {
+	for _, name := range names {
+		if !slices.Contains(*g, name) {
+			*g = append(*g, name)
+		}
 	}
-}
-
-func (g *gaps) addHex(text string) error {
-	name, err := hex.DecodeString(text)
-	if err == nil {
-		g.add(string(name))
-	}
-	return err
 }
 
 // err returns an error that names the first few.
@@ -215,21 +142,15 @@ type PruneOptions struct {
 // another prune is running. It returns what it deleted, or with DryRun what it would delete, even
 // if it fails. If Export fails, Prune deletes none of the entries that it was exporting.
 func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, o PruneOptions) (Pruned, error) {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
+	schema, err := identifierOf(schema)
+	if err != nil {
 		return Pruned{}, err
 	}
 	if err := o.validate(); err != nil {
 		return Pruned{}, err
 	}
-	p := &pruner{pool: pool, schema: schemaIdentifier(schema), PruneOptions: o}
-	if o.Export != nil && !o.DryRun {
-		p.export = &pruneExport{to: o.Export, schema: p.schema, resources: o.Resources}
-	}
-	if err := p.run(ctx); err != nil {
-		return p.done, fmt.Errorf("postgres: pruning: %w", err)
-	}
-	return p.done, nil
+	p := &pruner{pool: pool, schema: schema, PruneOptions: o}
+	return p.result(p.run(ctx))
 }
 
 func (o PruneOptions) validate() error {
@@ -246,9 +167,17 @@ type pruner struct {
 	pool   *pgxpool.Pool
 	schema string // as an identifier
 	PruneOptions
-	export *pruneExport // nil if nothing is exported
-	done   Pruned
-	gaps   gaps
+	out  *record.Writer // nil before the first range that is exported
+	done Pruned
+	gaps gaps
+}
+
+// result returns what was deleted, and the error of that.
+func (p *pruner) result(err error) (Pruned, error) {
+	if err = errors.Join(err, p.gaps.err()); err != nil {
+		err = fmt.Errorf("postgres: pruning: %w", err)
+	}
+	return p.done, err
 }
 
 // prunable is a range of entries of one resource that may go.
@@ -265,25 +194,52 @@ func (p *pruner) run(ctx context.Context) error {
 		n, from, more, err = p.entries(ctx, tx, from)
 		return n, more, err
 	})
-	if err == nil && p.export != nil {
-		err = p.export.end()
+	if err == nil && p.out != nil {
+		err = exportFailed(errors.Join(p.out.End(), p.Export.Sync()))
 	}
 	if err != nil {
 		return err
 	}
 	err = p.each(ctx, &p.done.Rejections, func(tx pgx.Tx) (n int64, more bool, err error) {
-		n, err = p.rejections(ctx, tx)
+		err = tx.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting for key share)), $3, $4)",
+			glob.Like(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n)
 		return n, p.full(n), err
 	})
 	if err != nil || p.Resources != "" {
-		return errors.Join(err, p.gaps.err())
+		return err
 	}
+	return p.forget(ctx)
+}
+
+// pruneByPolicy prunes entries and rejections as an app role may.
+func (p *pruner) pruneByPolicy(ctx context.Context) error {
+	from := new(string)
+	return withPauses(ctx, func() (more bool, err error) {
+		var some Pruned
+		var next *string
+		var left []string
+		err = record.WriteTx(ctx, p.pool, func(tx pgx.Tx) error {
+			return tx.QueryRow(ctx, "select o_entries, o_rejections, o_next, o_gaps from "+p.schema+".prune_by_policy($1, $2)", from, pruneAtATime).
+				Scan(&some.Entries, &some.Rejections, &next, &left)
+		})
+		if err == nil {
+			p.done.Entries += some.Entries
+			p.done.Rejections += some.Rejections
+			p.gaps.add(left...)
+			from = next
+		}
+		return next != nil, err
+	})
+}
+
+// forget deletes Once keys by the policy.
+func (p *pruner) forget(ctx context.Context) error {
 	jumpedFrom := ""
-	err = p.each(ctx, &p.done.OnceKeys, func(tx pgx.Tx) (n int64, more bool, err error) {
-		n, jumpedFrom, err = p.onceKeys(ctx, tx)
+	err := p.each(ctx, &p.done.OnceKeys, func(tx pgx.Tx) (n int64, more bool, err error) {
+		err = tx.QueryRow(ctx, "select o_count, coalesce(o_jumped_from::text, '') from "+p.schema+".forget($1, $2)", pruneAtATime, p.DryRun).Scan(&n, &jumpedFrom)
 		return n, p.full(n), err
 	})
-	return errors.Join(err, p.gaps.err(), clockJumped(jumpedFrom))
+	return errors.Join(err, clockJumped(jumpedFrom))
 }
 
 // full reports whether there may be more rejections or Once keys. A dry run counts all at once.
@@ -348,24 +304,13 @@ func (p *pruner) pruneRanges(ctx context.Context, tx pgx.Tx, ranges []prunable) 
 		err = tx.QueryRow(ctx, "select "+p.schema+".count_pruned($1, $2, $3)", resources, firsts, ends).Scan(&n)
 		return n, err
 	}
-	if p.export != nil {
-		if err := p.export.write(ctx, tx, ranges); err != nil {
+	if p.Export != nil {
+		if err := p.export(ctx, tx, ranges); err != nil {
 			return 0, err
 		}
 	}
 	err = tx.QueryRow(ctx, "select "+p.schema+".prune($1, $2)", resources, ends).Scan(&n)
 	return n, err
-}
-
-func (p *pruner) rejections(ctx context.Context, tx pgx.Tx) (n int64, err error) {
-	err = tx.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting for key share)), $3, $4)",
-		glob.Like(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n)
-	return n, err
-}
-
-func (p *pruner) onceKeys(ctx context.Context, tx pgx.Tx) (n int64, jumpedFrom string, err error) {
-	err = tx.QueryRow(ctx, "select o_count, coalesce(o_jumped_from::text, '') from "+p.schema+".forget($1, $2)", pruneAtATime, p.DryRun).Scan(&n, &jumpedFrom)
-	return n, jumpedFrom, err
 }
 
 func nullIfZero[T int64 | time.Duration](value T) *T {
@@ -375,37 +320,25 @@ func nullIfZero[T int64 | time.Duration](value T) *T {
 	return &value
 }
 
-// pruneExport is where a prune writes entries before it deletes them.
-type pruneExport struct {
-	to interface {
-		io.Writer
-		Sync() error
-	}
-	schema    string // as an identifier
-	resources string
-	out       *record.Writer // nil before the first range
-}
-
-// write writes the entries of ranges, each with the claim that an earlier prune has left before
+// export writes the entries of ranges, each with the claim that an earlier prune has left before
 // it, which may go too, and syncs.
-func (x *pruneExport) write(ctx context.Context, tx pgx.Tx, ranges []prunable) error {
-	if err := x.begin(ctx, tx); err != nil {
-		return err
-	}
-	for _, r := range ranges {
-		if err := x.writeRange(ctx, tx, r); err != nil {
+func (p *pruner) export(ctx context.Context, tx pgx.Tx, ranges []prunable) error {
+	if p.out == nil {
+		if err := p.beginExport(ctx, tx); err != nil {
 			return err
 		}
 	}
-	return exportFailed(errors.Join(x.out.Flush(), x.to.Sync()))
+	for _, r := range ranges {
+		if err := p.exportRange(ctx, tx, r); err != nil {
+			return err
+		}
+	}
+	return exportFailed(errors.Join(p.out.Flush(), p.Export.Sync()))
 }
 
-// begin writes the first line, if there is none yet.
-func (x *pruneExport) begin(ctx context.Context, tx pgx.Tx) error {
-	if x.out != nil {
-		return nil
-	}
-	begin := record.Begin{Of: record.OfPrune, Resources: x.resources}
+// beginExport writes the first line.
+func (p *pruner) beginExport(ctx context.Context, tx pgx.Tx) error {
+	begin := record.Begin{Of: record.OfPrune, Resources: p.Resources}
 	err := record.CopyOut(ctx, tx.Conn(), "select pg_catalog.clock_timestamp()", func(c *record.Columns) error {
 		begin.At = c.Time()
 		return nil
@@ -413,13 +346,13 @@ func (x *pruneExport) begin(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	x.out, err = record.NewWriter(x.to, begin)
+	p.out, err = record.NewWriter(p.Export, begin)
 	return exportFailed(err)
 }
 
-func (x *pruneExport) writeRange(ctx context.Context, tx pgx.Tx, r prunable) error {
+func (p *pruner) exportRange(ctx context.Context, tx pgx.Tx, r prunable) error {
 	resource := record.Resource{Number: r.Resource, Name: r.Name, To: r.End - 1}
-	checkpoint := fmt.Sprintf("select %s from %s.checkpoint c where c.resource = %d", record.CheckpointColumns, x.schema, r.Resource)
+	checkpoint := fmt.Sprintf("select %s from %s.checkpoint c where c.resource = %d", record.CheckpointColumns, p.schema, r.Resource)
 	err := record.CopyOut(ctx, tx.Conn(), checkpoint, func(c *record.Columns) error {
 		resource.Checkpoint = c.Checkpoint()
 		return nil
@@ -427,26 +360,18 @@ func (x *pruneExport) writeRange(ctx context.Context, tx pgx.Tx, r prunable) err
 	if err != nil {
 		return err
 	}
-	if err := x.out.Write(&record.Line{Resource: &resource}); err != nil {
+	if err := p.out.Write(&record.Line{Resource: &resource}); err != nil {
 		return exportFailed(err)
 	}
-	entries := fmt.Sprintf("select %s from %s.entries_to_prune(array[%d], array[%d::bigint], array[%d::bigint]) h", record.EntryColumns, x.schema, r.Resource, r.First, r.End)
+	entries := fmt.Sprintf("select %s from %s.entries_to_prune(%d, %d, %d) h", record.EntryColumns, p.schema, r.Resource, r.First, r.End)
 	var reader record.EntryReader
 	return record.CopyOut(ctx, tx.Conn(), entries, func(c *record.Columns) error {
 		e := reader.Read(c)
 		if c.Err() != nil {
 			return c.Err()
 		}
-		return exportFailed(x.out.Write(&record.Line{Entry: e}))
+		return exportFailed(p.out.Write(&record.Line{Entry: e}))
 	})
-}
-
-// end writes the last line, if there is a first one, and syncs.
-func (x *pruneExport) end() error {
-	if x.out == nil {
-		return nil
-	}
-	return exportFailed(errors.Join(x.out.End(), x.to.Sync()))
 }
 
 // exportFailed says of an error that it is the export's.

@@ -90,8 +90,8 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 // RolesSQL returns the SQL that GrantRoles executes, to be run by other means, in one
 // transaction.
 func RolesSQL(schema string, roles Roles) (string, error) {
-	schema = orDefault(schema)
-	if err := validateSchema(schema); err != nil {
+	schema, err := identifierOf(schema)
+	if err != nil {
 		return "", err
 	}
 	if err := roles.validate(); err != nil {
@@ -103,18 +103,18 @@ func RolesSQL(schema string, roles Roles) (string, error) {
 	}
 	if roles.Reader != "" {
 		sql.WriteString(roleSQL(schema, roles.Reader, readerTables, readerRoutines))
-		fmt.Fprintf(&sql, "grant select "+readerColumns+" to %s;\n", schemaIdentifier(schema), pgx.Identifier{roles.Reader}.Sanitize())
+		fmt.Fprintf(&sql, "grant select "+readerColumns+" to %s;\n", schema, pgx.Identifier{roles.Reader}.Sanitize())
 	}
 	return sql.String(), nil
 }
 
-// roleSQL returns the SQL that creates a role, if it is missing, and gives it these rights
-// and no others. Roles belong to the whole server, so a migration of another database may
+// roleSQL returns the SQL that creates a role, if it is missing, and gives it these rights in a schema, an
+// identifier, and no others. Roles belong to the whole server, so a migration of another database may
 // be creating the same one.
 func roleSQL(schema, role string, tables, routines []string) string {
-	s, r := schemaIdentifier(schema), pgx.Identifier{role}.Sanitize()
-	in := func(names []string) string { return s + "." + strings.Join(names, ", "+s+".") }
-	sql := fmt.Sprintf(`
+	r := pgx.Identifier{role}.Sanitize()
+	in := func(names []string) string { return schema + "." + strings.Join(names, ", "+schema+".") }
+	return fmt.Sprintf(`
 do $role$
 begin
     if not exists (select from pg_catalog.pg_roles where rolname = '%[1]s') then
@@ -140,9 +140,6 @@ revoke all on all sequences in schema %[3]s from %[2]s;
 revoke all on all routines in schema %[3]s from %[2]s;
 grant usage on schema %[3]s to %[2]s;
 grant select on %[5]s to %[2]s;
-`, role, r, s, sqlstate.BadRole, in(tables), sqlstate.NoCreateRole)
-	if len(routines) > 0 {
-		sql += fmt.Sprintf("grant execute on routine %s to %s;\n", in(routines), r)
-	}
-	return sql
+grant execute on routine %[7]s to %[2]s;
+`, role, r, schema, sqlstate.BadRole, in(tables), sqlstate.NoCreateRole, in(routines))
 }

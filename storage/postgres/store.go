@@ -140,7 +140,7 @@ type queries struct {
 
 	// Formats of simple messages, where text goes in as an expression of text(). seal, sealAll and endRead
 	// are only the beginnings of their statements.
-	claim, evict, resolve, record, seal, sealAll, checkRead, endRead, readCheck, fence, recall, endIfSuperseded, forget, prune string
+	claim, evict, resolve, record, seal, sealAll, checkRead, endRead, readCheck, fence, recall, endIfSuperseded string
 
 	// The begin check, as a function's name and its arguments. The answer to the queued one is read
 	// before the seal is sent. The other two go out in one write with the seal, for which they leave the
@@ -192,9 +192,6 @@ func newQueries(c Config) queries {
 		recall: "select f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema) + "," +
 			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
 			" on o.resource operator(pg_catalog.=) f.id and o.key operator(pg_catalog.=) %s where f.id operator(pg_catalog.=) any (array[%s])",
-		prune: "select o_entries, o_rejections, o_next is null, pg_catalog.encode(pg_catalog.convert_to(o_next, 'UTF8'), 'hex'), (" +
-			"select pg_catalog.string_agg(pg_catalog.encode(pg_catalog.convert_to(n, 'UTF8'), 'hex'), ' ') from pg_catalog.unnest(o_gaps) n) from " + schema + ".prune_by_policy(%s, %d)",
-		forget: "select o_count, o_jumped_from from " + schema + ".forget(%d, false)",
 		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline", schema) + ", " +
 			micros("claimed_at") + ", " + micros("pg_catalog.clock_timestamp()") + " operator(pg_catalog.-) " + micros("claimed_at") +
 			" from " + schema + ".resource where name operator(pg_catalog.=) %s",

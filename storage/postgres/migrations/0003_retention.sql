@@ -214,34 +214,24 @@ begin
     return v_count + coalesce(v_n, 0);
 end $$;
 
--- entries_to_prune returns the entries of ranges in order, each range with the claim before it
--- that an earlier prune has left, if there is one.
-create function {{schema}}.entries_to_prune(p_resources integer[], p_firsts bigint[], p_ends bigint[]) returns setof {{schema}}.history
+-- entries_to_prune returns the entries of a range in order, after the claim before it that an earlier
+-- prune has left, if there is one.
+create function {{schema}}.entries_to_prune(p_resource integer, p_first bigint, p_end bigint) returns setof {{schema}}.history
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    v_before bigint;
+    v_before bigint := {{schema}}.claim_at(p_resource, p_first);
 begin
-    for i in 1..cardinality(p_resources) loop
-        v_before := {{schema}}.claim_at(p_resources[i], p_firsts[i]);
-        return query select * from {{schema}}.history where resource = p_resources[i] and seq = v_before and seq < p_firsts[i];
-        return query select * from {{schema}}.history where resource = p_resources[i] and seq >= p_firsts[i] and seq < p_ends[i] order by seq;
-    end loop;
+    return query select * from {{schema}}.history where resource = p_resource and seq = v_before and seq < p_first;
+    return query select * from {{schema}}.history where resource = p_resource and seq >= p_first and seq < p_end order by seq;
 end $$;
 
--- count_pruned returns how many entries a prune of ranges would delete.
+-- count_pruned returns how many entries a prune of ranges would delete: of each range, and the claim
+-- before it, all but the claim of what is left.
 create function {{schema}}.count_pruned(p_resources integer[], p_firsts bigint[], p_ends bigint[]) returns bigint
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    v_count  bigint := 0;
-    v_before bigint;
-    v_claim  bigint;
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-    for i in 1..cardinality(p_resources) loop
-        v_before := {{schema}}.claim_at(p_resources[i], p_firsts[i]);
-        v_claim := {{schema}}.claim_at(p_resources[i], p_ends[i]);
-        v_count := v_count + p_ends[i] - p_firsts[i] - (v_claim >= p_firsts[i] and v_claim < p_ends[i])::integer + (v_before < p_firsts[i] and v_before <> v_claim)::integer;
-    end loop;
-    return v_count;
+    return (select sum(p_end - p_first + ({{schema}}.claim_at(p_resource, p_first) < p_first)::integer - ({{schema}}.claim_at(p_resource, p_end) < p_end)::integer)
+              from unnest(p_resources, p_firsts, p_ends) r (p_resource, p_first, p_end));
 end $$;
 
 -- prune_by_policy prunes up to p_limit entries, of resources whose names don't come before
