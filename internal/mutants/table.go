@@ -77,7 +77,7 @@ var lockMutants = []Mutant{
 	{"answer-after-the-deadline-revives", "F3", "fence/etcd/internal/session", "TestSession_AnAnswerAfterTheDeadlineRevivesNothing",
 		`	if false {`},
 	{"lost-lease-is-not-reported", "F3", "fence/etcd", "TestLoss_ARevokedLeaseEndsAll",
-		`		_ = d`},
+		`	_ = reason`},
 	{"went-back-is-not-asked-for-when-the-watch-breaks", "F2", "fence/etcd", "TestRestore_IsNoticedByAHolderThatOnlyRenews",
 		`			`},
 	{"went-back-to-an-earlier-revision", "F1", "fence/etcd/internal/cluster", "TestWatermark_NoticesAnOlderState",
