@@ -143,6 +143,11 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 	if p.left != leftUnknown && over == nil && !first {
 		p.line.poll()
 	}
+	if first {
+		p.news = nil // which takes memory for as long as the lock is held
+	} else if p.news == nil {
+		p.news = make(chan struct{}, 1)
+	}
 	p.line.mu.Unlock()
 	switch {
 	case over != nil: // mutant: turn-of-what-was-lost-is-a-grant

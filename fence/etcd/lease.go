@@ -24,7 +24,7 @@ type position struct {
 	campaign *string       // what a candidate proclaims at first, nil for a lock
 	queued   int64         // when it was made, see cluster.LockValue
 	number   int16         // of its key, see freeNumber
-	news     chan struct{} // holds one signal for the Acquire to look again
+	news     chan struct{} // holds one signal for the Acquire to look again; nil unless it waits; changed under line.mu
 
 	flight *flight // that writes the key; guarded by sender.mu
 
@@ -74,7 +74,7 @@ const (
 // nil if the session is over.
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
-		line: ln, session: s, campaign: campaign, placed: true, news: make(chan struct{}, 1),
+		line: ln, session: s, campaign: campaign, placed: true,
 		holder: cluster.NewHolder(ln.locker.label), queued: time.Now().UnixMilli(),
 	}
 	ln.mu.Lock()
