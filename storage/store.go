@@ -147,34 +147,18 @@ type Kept struct {
 	Result []byte
 }
 
-// CheckSeen returns why Store.Claim can't claim the grants in seen, whatever the fences say.
-func CheckSeen(seen []Claim) error {
-	if len(seen) == 0 {
-		return fmt.Errorf("%w: a claim of no grants", fence.ErrInvalid)
+// CheckClaims returns why a store can't work with claims, whatever the fences say.
+func CheckClaims(claims []Claim) error {
+	if len(claims) == 0 {
+		return fmt.Errorf("%w: no claims", fence.ErrInvalid)
 	}
-	for i, c := range seen {
+	for i, c := range claims {
 		if err := c.Grant.Validate(); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(seen[:i], func(other Claim) bool { return other.Grant.Resource == c.Grant.Resource }) {
+		if slices.ContainsFunc(claims[:i], func(other Claim) bool { return other.Grant.Resource == c.Grant.Resource }) {
 			return &fence.InvalidGrantError{Part: "resource", Reason: "has two grants: " + c.Grant.Resource}
 		}
-	}
-	return nil
-}
-
-// CheckMoves returns why moves are not those of a transaction under claims.
-func CheckMoves(moves []Move, claims []Claim) error {
-	if len(moves) != 0 && len(moves) != len(claims) {
-		return fmt.Errorf("%w: Commit of %d moves under %d claims", fence.ErrInvalid, len(moves), len(claims))
-	}
-	return nil
-}
-
-// CheckNoMoves returns why moves are not those of a read-only transaction.
-func CheckNoMoves(moves []Move) error {
-	if len(moves) != 0 {
-		return fmt.Errorf("%w: Commit of %d moves in a read-only transaction", fence.ErrInvalid, len(moves))
 	}
 	return nil
 }

@@ -81,15 +81,13 @@ func (r *resource) takeRejection(reason storage.Reason, stage storage.Stage, gra
 	return &storage.Rejection{Reason: reason, Stage: stage, Grant: grant, Current: current}
 }
 
-// chain returns the hash of e, over the one before it and all else in e. JSON
-// keeps the parts of e apart, and a hash has one length.
-func chain(before []byte, e storage.Entry) []byte {
-	e.Hash = nil
+// hashOf returns the hash over all that is in e, whose Hash is that of the entry before it.
+func hashOf(e storage.Entry) []byte {
 	text, err := json.Marshal(e)
 	if err != nil {
 		panic("memory: an entry has no JSON form: " + err.Error()) // At is past the year 9999
 	}
-	sum := sha256.Sum256(append(slices.Clone(before), text...))
+	sum := sha256.Sum256(text)
 	return sum[:]
 }
 

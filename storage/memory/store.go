@@ -1,9 +1,11 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -37,7 +39,7 @@ type resource struct {
 	fence      fenceState
 	entries    []storage.Entry // entries[i] has Seq i+1
 	rejections []*storage.Rejection
-	kept       map[string]kept // by key of Once
+	kept       map[string]storage.Kept // by key; for as long as the Store lasts
 }
 
 // fenceState is the grant that has a fence, the fence's position, and when the grant claimed it.
@@ -69,7 +71,7 @@ func (s *Store) Open() int {
 
 // Claim implements storage.Store.
 func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
-	if err := storage.CheckSeen(seen); err != nil {
+	if err := storage.CheckClaims(seen); err != nil {
 		return nil, err
 	}
 	faults := s.currentFaults()
@@ -144,7 +146,7 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 		return nil, err
 	}
 	s.open++
-	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]*string{}, readOnly: readOnly}, nil
+	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]string{}, readOnly: readOnly}, nil
 }
 
 // CanGroup implements storage.GroupStore.
@@ -156,6 +158,36 @@ func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) 
 		return nil, fmt.Errorf("memory: begin: %w", err)
 	}
 	return s.Begin(ctx, members()...)
+}
+
+// Recall implements storage.Store.
+func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, fmt.Errorf("memory: recall: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.validate(claims); err != nil {
+		return nil, false, err
+	}
+	reused := error(nil)
+	for _, c := range claims {
+		k, ok := s.resources[c.Resource-1].kept[key.Key]
+		if !ok {
+			continue
+		}
+		if k.Key.Request != key.Request {
+			reused = &storage.KeyReusedError{Resource: c.Grant.Resource, Key: key.Key}
+		}
+		result, found = slices.Clone(k.Result), true
+	}
+	if !found {
+		return nil, false, nil
+	}
+	if err := cmp.Or(s.check(claims, storage.StageBegin), reused); err != nil {
+		return nil, false, err
+	}
+	return result, true, nil
 }
 
 // Resolve implements storage.Store. Any one of the claims decides, since a seal
@@ -202,17 +234,12 @@ func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
 		}
 		r.move(c.Grant, t.id, storage.KindWrite, move.Ops)
 		for _, k := range move.Kept {
-			r.kept[k.Key.Key] = kept{request: k.Key.Request, result: slices.Clone(k.Result)}
+			k.Result = slices.Clone(k.Result)
+			r.kept[k.Key.Key] = k
 		}
 		moved[i] = s.claimOf(r)
 	}
-	for key, value := range t.writes {
-		if value == nil {
-			delete(s.data, key)
-		} else {
-			s.data[key] = *value
-		}
-	}
+	maps.Copy(s.data, t.writes)
 	return moved, nil
 }
 
@@ -240,27 +267,19 @@ func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 
 // validate rejects claims that this store can't have made.
 func (s *Store) validate(claims []storage.Claim) error {
-	if len(claims) == 0 {
-		return fmt.Errorf("memory: no claims: %w", fence.ErrInvalid)
-	}
-	seen := map[int64]bool{}
 	for _, c := range claims {
 		if c.Resource < 1 || c.Resource > int64(len(s.resources)) || s.resources[c.Resource-1].name != c.Grant.Resource {
 			return fmt.Errorf("memory: claim of %q is not from this store: %w", c.Grant.Resource, fence.ErrInvalid)
 		}
-		if seen[c.Resource] {
-			return fmt.Errorf("memory: two claims of %q: %w", c.Grant.Resource, fence.ErrInvalid)
-		}
-		seen[c.Resource] = true
 	}
-	return nil
+	return storage.CheckClaims(claims)
 }
 
 // resource returns the resource of that name, which it creates if need be.
 func (s *Store) resource(name string) *resource {
 	id, ok := s.ids[name]
 	if !ok {
-		s.resources = append(s.resources, &resource{name: name, kept: map[string]kept{}})
+		s.resources = append(s.resources, &resource{name: name, kept: map[string]storage.Kept{}})
 		id = int64(len(s.resources))
 		s.ids[name] = id
 	}
@@ -281,11 +300,10 @@ func (r *resource) move(grant fence.Grant, tx storage.TxID, kind storage.EntryKi
 	r.fence.Grant = grant
 	r.fence.Position = storage.Position{Seq: r.fence.Seq + 1, Tx: tx}
 	e := storage.Entry{Grant: grant, Position: r.fence.Position, Kind: kind, Ops: cloneOps(ops), At: now}
-	var before []byte
 	if n := len(r.entries); n > 0 {
-		before = r.entries[n-1].Hash
+		e.Hash = r.entries[n-1].Hash
 	}
-	e.Hash = chain(before, e)
+	e.Hash = hashOf(e)
 	r.entries = append(r.entries, e)
 }
 

@@ -2,21 +2,176 @@ package memory_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-func claim(t *testing.T, s *memory.Store, c int64) storage.Claim {
+const sku = "sku/42"
+
+func grant(token fence.Token) fence.Grant {
+	return fence.Grant{Resource: sku, Epoch: 1, Token: token, Holder: "h-" + token.String()}
+}
+
+// claim claims under token 1, which has to succeed at position seq.
+func claim(t *testing.T, s *memory.Store, seq int64) storage.Claim {
 	t.Helper()
 	claims, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
 	require.NoError(t, err)
-	require.Equal(t, c, claims[0].Seq)
+	require.Equal(t, seq, claims[0].Seq)
 	return claims[0]
+}
+
+// write begins a transaction that sets k to value, and commits it.
+func write(t *testing.T, s *memory.Store, c storage.Claim, value string) ([]storage.Claim, error) {
+	t.Helper()
+	txn, err := s.Begin(t.Context(), c)
+	require.NoError(t, err)
+	require.NoError(t, txn.Run(t.Context(), storage.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error {
+		return tx.Set("k", value)
+	})))
+	return txn.Commit(t.Context(), []storage.Move{{Ops: []storage.OpRecord{{ID: value}}}})
+}
+
+func TestFaults_FatesOfCommit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fate      memory.Fate
+		before    string // Resolve
+		delivered string // by Deliver before Resolve
+	}{
+		"reply lost":   {memory.ReplyLost, "new", "new"},
+		"request lost": {memory.RequestLost, "", ""},
+		"late":         {memory.Late, "", "new"},
+	} {
+		for _, deliver := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := memory.NewStore()
+				s.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate { return test.fate }})
+				c := claim(t, s, 1)
+				_, err := write(t, s, c, "new")
+				var doubt *storage.InDoubtError
+				require.ErrorAs(t, err, &doubt)
+				require.ErrorIs(t, err, memory.ErrReplyLost)
+				require.Equal(t, test.before, s.Read("k"))
+				want := test.before
+				if deliver {
+					want = test.delivered
+					for _, err := range s.Deliver() {
+						require.NoError(t, err)
+					}
+				}
+				applied, err := s.Resolve(t.Context(), doubt.InDoubt)
+				require.NoError(t, err)
+				require.Equal(t, want != "", applied)
+				for _, err := range s.Deliver() {
+					require.ErrorIs(t, err, storage.ErrOvertaken)
+				}
+				require.Equal(t, want, s.Read("k"))
+			})
+		}
+	}
+}
+
+func TestFaults_ALostReplyStillReturnsTheRejection(t *testing.T) {
+	t.Parallel()
+	s := memory.NewStore()
+	c := claim(t, s, 1)
+	s.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate {
+		_, err := s.Claim(context.Background(), storage.Claim{Grant: grant(2)})
+		require.NoError(t, err)
+		return memory.ReplyLost
+	}})
+	_, err := write(t, s, c, "new")
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+}
+
+func TestFaults_ErrorsOfSteps(t *testing.T) {
+	t.Parallel()
+	s := memory.NewStore()
+	failure := errors.New("connection refused")
+	s.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return failure }})
+	_, err := s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
+	require.ErrorIs(t, err, failure)
+	entries, err := s.Entries(t.Context(), sku, 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+
+	s.SetFaults(memory.Faults{ClaimReply: func(fence.Grant) error { return failure }})
+	_, err = s.Claim(t.Context(), storage.Claim{Grant: grant(1)})
+	require.ErrorIs(t, err, failure)
+	entries, err = s.Entries(t.Context(), sku, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+
+	s.SetFaults(memory.Faults{
+		Begin:   func([]storage.Claim) error { return failure },
+		Resolve: func(storage.InDoubt) error { return failure },
+	})
+	c := claim(t, s, 1)
+	_, err = s.Begin(t.Context(), c)
+	require.ErrorIs(t, err, failure)
+	_, err = s.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
+	require.ErrorIs(t, err, failure)
+}
+
+func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
+	t.Parallel()
+	s := memory.NewStore()
+	c := claim(t, s, 1)
+	txn, err := s.Begin(t.Context(), c)
+	require.NoError(t, err)
+	var kept *memory.Tx
+	require.NoError(t, txn.Run(t.Context(), storage.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error {
+		kept = tx
+		require.NoError(t, tx.Set("k", "v"))
+		require.NoError(t, tx.Set("k", ""))
+		got, err := tx.Get("k")
+		require.Empty(t, got)
+		return err
+	})))
+	_, err = kept.Get("k")
+	require.ErrorIs(t, err, storage.ErrTxEnded)
+	require.ErrorIs(t, kept.Set("k", "late"), storage.ErrTxEnded)
+	_, err = txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	require.Empty(t, s.Read("k"))
+}
+
+func TestHistory_HashesChainOverWholeEntries(t *testing.T) {
+	t.Parallel()
+	s := memory.NewStore()
+	c := claim(t, s, 1)
+	for _, value := range []string{"a", "b"} {
+		moved, err := write(t, s, c, value)
+		require.NoError(t, err)
+		c = moved[0]
+	}
+	entries, err := s.Entries(t.Context(), sku, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 3)
+	var before []byte
+	for _, e := range entries {
+		hash := e.Hash
+		e.Hash = before
+		text, err := json.Marshal(e)
+		require.NoError(t, err)
+		sum := sha256.Sum256(text)
+		require.Equal(t, sum[:], hash)
+		before = hash
+	}
+	entries[1].Ops[0].ID = "forged"
+	again, err := s.Entries(t.Context(), sku, 1, 1)
+	require.NoError(t, err)
+	require.Equal(t, "a", again[0].Ops[0].ID, "what Entries returns is a copy")
 }
 
 func TestBegin_RejectsAtTheBeginCheckWhatCantCommit(t *testing.T) {
@@ -42,22 +197,6 @@ func TestResolve_KnowsNothingOfPositionsAhead(t *testing.T) {
 	require.ErrorAs(t, err, &rejected)
 	require.Equal(t, storage.ReasonWentBack, rejected.Reason)
 	_, err = s.Resolve(t.Context(), storage.InDoubt{Tx: 1})
-	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorIs(t, err, fence.ErrInvalid)
 	claim(t, s, 1)
-}
-
-func TestRun_NothingOfAGroupCommitsAfterAFailure(t *testing.T) {
-	t.Parallel()
-	s := memory.NewStore()
-	txn, err := s.Begin(t.Context(), claim(t, s, 1))
-	require.NoError(t, err)
-	require.Equal(t, 1, s.Open())
-	fine := storage.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error { return tx.Set("k", "v") })
-	fails := storage.Func[*memory.Tx](func(context.Context, *memory.Tx) error { return context.Canceled })
-	require.ErrorIs(t, txn.Run(t.Context(), fails), context.Canceled)
-	require.ErrorIs(t, txn.Run(t.Context(), fine), storage.ErrTxEnded)
-	_, err = txn.Commit(t.Context(), nil)
-	require.Error(t, err)
-	require.Zero(t, s.Open())
-	require.Empty(t, s.Read("k"))
 }

@@ -21,8 +21,8 @@ type Txn struct {
 	readOnly bool
 
 	mu     sync.Mutex
-	writes map[string]*string // nil deletes
-	failed bool               // an operation has not returned nil: nothing can commit
+	writes map[string]string
+	failed bool // an operation has not returned nil: nothing can commit
 	ended  bool
 }
 
@@ -65,9 +65,6 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if !t.end() {
 		return nil, storage.ErrTxEnded
 	}
-	if err := t.checkMoves(moves); err != nil {
-		return nil, err
-	}
 	if t.failed {
 		return nil, fmt.Errorf("memory: commit: an operation has failed: %w", storage.ErrTxEnded)
 	}
@@ -82,13 +79,6 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 		return t.commitRead(fate)
 	}
 	return t.commit(fate, doubt, moves)
-}
-
-func (t *Txn) checkMoves(moves []storage.Move) error {
-	if t.readOnly {
-		return storage.CheckNoMoves(moves)
-	}
-	return storage.CheckMoves(moves, t.claims)
 }
 
 // commitRead is Commit of a transaction that only reads (G13). Where the reply is lost, what was
@@ -164,21 +154,13 @@ func (tx *Tx) Get(key string) (string, error) {
 		return "", storage.ErrTxEnded
 	}
 	if value, ok := tx.txn.writes[key]; ok {
-		if value == nil {
-			return "", nil
-		}
-		return *value, nil
+		return value, nil
 	}
 	return tx.txn.store.Read(key), nil
 }
 
-// Set gives key a value.
-func (tx *Tx) Set(key, value string) error { return tx.write(key, &value) }
-
-// Delete removes key's value.
-func (tx *Tx) Delete(key string) error { return tx.write(key, nil) }
-
-func (tx *Tx) write(key string, value *string) error {
+// Set gives key a value; "" is as good as none.
+func (tx *Tx) Set(key, value string) error {
 	tx.txn.mu.Lock()
 	defer tx.txn.mu.Unlock()
 	if tx.ended || tx.txn.ended {

@@ -22,7 +22,7 @@ const tries = 3
 
 // Claim implements storage.Store: one round trip.
 func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
-	if err := storage.CheckSeen(seen); err != nil {
+	if err := storage.CheckClaims(seen); err != nil {
 		return nil, err
 	}
 	err := s.cfg.Shard.check(seen)

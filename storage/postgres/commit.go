@@ -26,9 +26,6 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 		return nil, storage.ErrTxEnded
 	}
 	defer t.Rollback(ctx)
-	if err := t.checkMoves(moves); err != nil {
-		return nil, err
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -51,13 +48,6 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 		return t.readAnswer(ctx, ahead, answer, result, err)
 	}
 	return t.sealAnswer(ctx, ahead, answer, result, err)
-}
-
-func (t *txn) checkMoves(moves []storage.Move) error {
-	if t.readOnly {
-		return storage.CheckNoMoves(moves)
-	}
-	return storage.CheckMoves(moves, t.claims)
 }
 
 // endSQL returns the message that ends the transaction.

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
@@ -57,7 +56,7 @@ func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (sto
 }
 
 func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool) (storage.Txn[pgx.Tx], error) {
-	if err := checkClaims(claims); err != nil {
+	if err := storage.CheckClaims(claims); err != nil {
 		return nil, err
 	}
 	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID(), readOnly: readOnly}
@@ -66,19 +65,6 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 		return nil, s.explain(ctx, wire.FailedAt("begin", err), false, storage.StageBegin, t.claims...)
 	}
 	return t, nil
-}
-
-// checkClaims returns why no transaction can begin under claims.
-func checkClaims(claims []storage.Claim) error {
-	if len(claims) == 0 {
-		return fmt.Errorf("%w: Begin needs a claim", fence.ErrInvalid)
-	}
-	for i, c := range claims {
-		if slices.ContainsFunc(claims[:i], func(other storage.Claim) bool { return other.Resource == c.Resource }) {
-			return fmt.Errorf("%w: Begin has two claims of %s", fence.ErrInvalid, c.Grant.Resource)
-		}
-	}
-	return nil
 }
 
 // CanGroup implements storage.GroupStore. It is false at SERIALIZABLE, where transactions of
@@ -92,7 +78,7 @@ func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) 
 		return nil, s.named(wire.FailedAt("begin", err))
 	}
 	claims := members()
-	if err := checkClaims(claims); err != nil {
+	if err := storage.CheckClaims(claims); err != nil {
 		conn.Release()
 		return nil, err
 	}
