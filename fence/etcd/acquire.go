@@ -140,10 +140,11 @@ func (l *Locker) await(ctx context.Context, p *position) error {
 func (l *Locker) look(p *position) (owns bool, err error) {
 	p.line.mu.Lock()
 	over, first := p.cause, p.first
+	late := first && p.session.Remaining() == 0
 	if p.left != leftUnknown && over == nil && !first {
 		p.line.poll()
 	}
-	if first {
+	if first && !late {
 		p.news = nil // which takes memory for as long as the lock is held
 	} else if p.news == nil {
 		p.news = make(chan struct{}, 1)
@@ -152,9 +153,9 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 	switch {
 	case over != nil: // mutant: turn-of-what-was-lost-is-a-grant
 		return false, l.lost(over)
-	case first && p.session.Remaining() == 0: // mutant: turn-after-the-deadline-is-a-grant
+	case late: // mutant: turn-after-the-deadline-is-a-grant
 		p.session.End(fence.LossDeadline)
-		return false, l.lost(p.Err())
+		return false, l.lost(p.Err()) // nil if another goroutine is about to end p: that is news
 	}
 	return first, nil
 }

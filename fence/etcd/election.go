@@ -56,17 +56,23 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 // Leader returns the present leader, or fence.ErrNoLeader. Its grant is the one that the
 // leader's key names: with Config.MutexKeys without Epoch and Holder, since the key holds
 // the value alone. By the time it returns another one may lead: only a fence can decide
-// that. Its other errors: the one of ctx, and its cause; fence.ErrClosed; else a
-// *fence.UnavailableError.
+// that. Its other errors: fence.ErrClosed; else a *fence.UnavailableError, which has the one of ctx, and
+// its cause, if ctx has ended.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
-	if e.locker.isClosed() {
+	l, op := e.locker, "leader of "+e.name
+	switch {
+	case l.isClosed():
 		return fence.Leader{}, cluster.ErrLockerClosed
+	case l.cluster.Closed():
+		return fence.Leader{}, l.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}
-	resp, err := e.locker.cluster.Read(ctx, "leader of "+e.name, firstOf(e.locker.cluster.Keys.Queue(e.name)))
+	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
+	defer cancel()
+	resp, err := l.cluster.Client.Do(request, firstOf(l.cluster.Keys.Queue(e.name))) // not a Txn, which the client doesn't repeat
 	if err != nil {
-		return fence.Leader{}, err
+		return fence.Leader{}, l.cluster.Failed(ctx, op, err)
 	}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
+	for _, kv := range resp.Get().Kvs {
 		return e.leader(kv.CreateRevision, kv.Value), nil
 	}
 	return fence.Leader{}, fence.ErrNoLeader

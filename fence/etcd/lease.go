@@ -80,9 +80,10 @@ func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	ln.mu.Lock()
 	p.number = ln.freeNumber(s)
 	ln.add(p)
+	live := s.Need()
 	ln.contend(p)
 	ln.mu.Unlock()
-	if !s.Need() {
+	if !live {
 		p.sessionEnded(fence.LossExpired)
 		return nil
 	}

@@ -417,6 +417,7 @@ func (ln *line) Denied(err error) {
 			p.finish(err)
 		}
 	}
+	ln.stopPolling()
 }
 
 // AfterContended counts waiting goroutines of the same Locker too: they need the holder to

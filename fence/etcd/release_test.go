@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -57,6 +58,32 @@ func TestLoss_ADeletedKeyEndsTheLease(t *testing.T) {
 	require.NoError(t, other.Context().Err(), "the session lives on")
 	again := acquire(t, l, "r")
 	require.Greater(t, again.Grant().Token, le.Grant().Token)
+}
+
+// A session that ends says so to one position after another. Until it comes to one whose turn has come, that
+// is neither granted nor told, and hears of it then.
+func TestLoss_ATurnBehindAnEndingSessionIsTold(t *testing.T) {
+	t.Parallel()
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
+	p := hold(t, l, "r")
+	l.mu.Lock()
+	unlock := sync.OnceFunc(l.mu.Unlock)
+	defer unlock()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.session.End(fence.LossExpired)
+	}()
+	require.Eventually(t, func() bool { return p.session.Remaining() == 0 }, etcdtest.Patience, time.Millisecond)
+	owns, err := l.look(p)
+	require.NoError(t, err)
+	require.False(t, owns)
+	news := p.news
+	unlock()
+	etcdtest.Receive(t, news)
+	etcdtest.Receive(t, ended)
+	_, err = l.look(p)
+	require.ErrorContains(t, err, "queue position of r lost")
 }
 
 func TestLoss_ARevokedLeaseEndsAll(t *testing.T) {
