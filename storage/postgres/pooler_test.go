@@ -38,25 +38,34 @@ func parts(sql string) []string {
 
 // each has the server run the parts of a message one by one, as a pooler does that
 // splits messages, up to the first that fails if stop is set, and returns what the
-// server said to each.
+// server said to each. After an answer that doesn't end with ReadyForQuery the connection has ended.
 func each(ask pgproxy.Ask, sql string, stop bool) (answers []words) {
 	for _, part := range parts(sql) {
 		answer := ask(part)
 		answers = append(answers, answer)
-		if stop && answer[len(answer)-1].(*pgproto3.ReadyForQuery).TxStatus == 'E' {
+		if status := statusOf(answer); status == 0 || stop && status == 'E' {
 			break
 		}
 	}
 	return answers
 }
 
+// statusOf is the status of the session at the end of an answer; 0 if the connection has ended.
+func statusOf(answer words) byte {
+	if len(answer) > 0 {
+		if last, ok := answer[len(answer)-1].(*pgproto3.ReadyForQuery); ok {
+			return last.TxStatus
+		}
+	}
+	return 0
+}
+
 // joined is the one answer that a pooler makes of the answers to the parts of a message.
 func joined(answers []words) (joined words) {
-	for _, answer := range answers {
+	for _, answer := range answers[:len(answers)-1] {
 		joined = append(joined, answer[:len(answer)-1]...)
 	}
-	last := answers[len(answers)-1]
-	return append(joined, last[len(last)-1])
+	return append(joined, answers[len(answers)-1]...)
 }
 
 // poolers answer the message of a seal after the server has committed it.
