@@ -15,7 +15,7 @@ import (
 )
 
 // chaosProgram is the program that "fencectl chaos" runs. It is separate because it
-// contains an etcd server and test code.
+// contains test code.
 const chaosProgram = "fencectl-chaos"
 
 func newChaos() *cobra.Command {
