@@ -63,10 +63,11 @@ func (c *call[Tx]) runBatch() error {
 		gr.of = ofQueue
 	default:
 		gr.of = ofSeveral
-		if err := g.forming.join(c); err != nil {
+		waited, err := g.forming.join(c)
+		if err != nil {
 			return err
 		}
-		if c.batch.state == leads && !g.lines.usable(c.held.states[0]) {
+		if waited && c.batch.state == leads && !g.lines.usable(c.held.states[0]) {
 			g.forming.leave(false)
 			c.batch.state = runsAlone // it has waited for too long
 		}
@@ -402,18 +403,19 @@ func (f *forming[Tx]) noteEnd(failed bool, n int, blamed bool) {
 	f.backoff.noteEnd(failed, n, blamed)
 }
 
-// join waits until c leads a group, or until a group that took c has ended: its state says which. It
-// fails if its context ends before either. A group that c leads uses take when its transaction begins, and
-// leave when it has ended.
-func (f *forming[Tx]) join(c *call[Tx]) error {
+// join waits until c leads a group, or until a group that took c has ended: its state says which. waited is
+// false if c leads at once. It fails if its context ends before either. A group that c leads uses take when its
+// transaction begins, and leave when it has ended.
+func (f *forming[Tx]) join(c *call[Tx]) (waited bool, err error) {
 	c.batch.ready = make(chan struct{})
 	f.mu.Lock()
 	f.waiting = append(f.waiting, c)
 	f.appoint(false)
+	waited = c.batch.state != leads
 	f.mu.Unlock()
 	select {
 	case <-c.batch.ready:
-		return nil
+		return waited, nil
 	case <-c.ctx.Done():
 	}
 	f.mu.Lock()
@@ -423,10 +425,10 @@ func (f *forming[Tx]) join(c *call[Tx]) error {
 	}
 	f.mu.Unlock()
 	if i >= 0 {
-		return endError(c.ctx)
+		return waited, endError(c.ctx)
 	}
 	<-c.batch.ready // at once, unless a group has taken c
-	return nil
+	return waited, nil
 }
 
 // appoint makes the first call that waits lead a group, if it is overdue, fewer than limit are under way, or

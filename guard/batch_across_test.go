@@ -29,8 +29,17 @@ type gatedStore struct {
 	*memory.Store
 	gate   chan struct{} // nil or closed if it is open
 	taking func()        // called when the store has a connection
+	claims func()        // called before the first claim; or nil
 	ending *endingOnce
 	blind  bool // it doesn't say which operation has failed
+}
+
+func (s *gatedStore) Claim(ctx context.Context, claims ...storage.Claim) ([]storage.Claim, error) {
+	if before := s.claims; before != nil {
+		s.claims = nil
+		before()
+	}
+	return s.Store.Claim(ctx, claims...)
 }
 
 func (s *gatedStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
@@ -611,6 +620,24 @@ func TestForming_LeavesOutWhatIsToBePassedOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A claim may take longer than a lock is held while others wait for it. The call that has claimed uses the lock
+// all the same: to pass it on at once would make work of two for nobody.
+func TestForming_UsesALockThatTookLongToClaim(t *testing.T) {
+	inAcrossOf(t, nil, func(t *testing.T, a *across) {
+		guard.SetMaxHold(a.guard, time.Millisecond)
+		other := a.process("b", nil)
+		waits := make(chan error, 1)
+		a.gate.claims = func() {
+			go func() { waits <- guard.Do(t.Context(), other, "x", put("k", "o")) }()
+			synctest.Wait()
+			time.Sleep(2 * time.Millisecond)
+		}
+		require.NoError(t, a.batch("x", put("k", "x"))(t.Context()))
+		require.NoError(t, <-waits)
+		require.Equal(t, "xo", a.store.Read("k"))
+	})
 }
 
 // busy begins groups on resources of their own until one more has to wait for them, and

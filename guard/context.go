@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -61,11 +60,22 @@ func (c *runContext) Value(key any) any {
 // Err returns DeadlineExceeded if Config.StoreTimeout has ended c.
 func (c *runContext) Err() error {
 	err := c.Context.Err()
-	if err != nil && errors.Is(context.Cause(c.Context), ErrStoreUnavailable) {
-		return context.DeadlineExceeded
+	if err != nil {
+		if _, ok := context.Cause(c.Context).(*timeoutError); ok {
+			return context.DeadlineExceeded
+		}
 	}
 	return err
 }
+
+// timeoutError is the cause of the end of a context that Config.StoreTimeout has ended.
+type timeoutError struct{ limit time.Duration }
+
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("%v: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, e.limit)
+}
+
+func (e *timeoutError) Unwrap() error { return ErrStoreUnavailable }
 
 // bounds say what ends the context of a function, besides the end of its caller's context
 // and Close.

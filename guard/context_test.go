@@ -3,6 +3,7 @@ package guard_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -244,6 +245,19 @@ func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A group of a caller's may be cancelled because the database can't be reached: that is no timeout of this call.
+func TestStoreTimeout_IsDistinctFromTheCallersCancellation(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		err := guard.Do(ctx, w.process("a", nil), sku, func(ctx context.Context, _ *memory.Tx) error {
+			cancel(fmt.Errorf("another call: %w", guard.ErrStoreUnavailable))
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
 }
 
 func TestStoreTimeout_IsDistinctFromTheCallersDeadline(t *testing.T) {

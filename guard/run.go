@@ -157,7 +157,7 @@ func (c *call[Tx]) begin(run *runContext) (storage.Txn[Tx], error) {
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 	limit := g.cfg.StoreTimeout // mutant: database-that-is-silent-keeps-the-lock
 	return time.AfterFunc(limit, func() {
-		run.end(fmt.Errorf("%w: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, limit))
+		run.end(&timeoutError{limit})
 	})
 }
 
