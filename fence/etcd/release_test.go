@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,30 @@ func TestLoss_ATurnBehindAnEndingSessionIsTold(t *testing.T) {
 	etcdtest.Receive(t, ended)
 	_, err = l.look(p)
 	require.ErrorContains(t, err, "queue position of r lost")
+}
+
+// A wait that etcd denies ends, and so does the polling for it.
+func TestDenied_StopsThePolling(t *testing.T) {
+	t.Parallel()
+	client := etcdserver.Client(t)
+	l := newTestLocker(t, client, fresh(t))
+	p := hold(t, l, "r")
+	failed := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(patient(t), "r")
+		failed <- err
+	}()
+	polls := func() bool {
+		p.line.mu.Lock()
+		defer p.line.mu.Unlock()
+		return p.line.polling != nil
+	}
+	require.Eventually(t, polls, etcdtest.Patience, time.Millisecond)
+	denied := errors.New("denied")
+	p.line.Denied(denied)
+	require.False(t, polls())
+	require.ErrorContains(t, etcdtest.Receive(t, failed), "denied")
+	release(t, p)
 }
 
 func TestLoss_ARevokedLeaseEndsAll(t *testing.T) {
