@@ -147,8 +147,11 @@ func (p *position) unwritten(err error, certain bool) {
 	default:
 		p.left = leftDoubt
 	}
-	if !p.finish(err) && errors.Is(err, cluster.ErrLeaseGone) {
-		p.cause = err // the session may have ended because of it
+	gone := errors.Is(err, cluster.ErrLeaseGone)
+	if gone || p.session.Context().Err() == nil { // else the session, whose end cancels the Txn, is about to say why
+		if !p.finish(err) && gone {
+			p.cause = err // the session may have ended because of it
+		}
 	}
 	p.wake()
 }
