@@ -151,7 +151,16 @@ func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T
 	unmute := p.Cut(netfault.ToClient)
 	waiting := acquiring(patient(t), l, "r")
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)
-	l.sessions.Current().End(fence.LossDeadline)
+	acquired := current(l, "r")
+	// The Txn fails with the end of the session before the position learns of that end.
+	l.mu.Lock()
+	go acquired.session.End(fence.LossDeadline)
+	require.Eventually(t, func() bool {
+		acquired.line.mu.Lock()
+		defer acquired.line.mu.Unlock()
+		return acquired.left == leftDoubt
+	}, etcdtest.Patience, time.Millisecond)
+	l.mu.Unlock()
 	var lost lostError
 	require.ErrorAs(t, (<-waiting).err, &lost, "while etcd's answers are held back")
 	require.Equal(t, fence.LossDeadline, lost.loss.Reason)
