@@ -360,25 +360,6 @@ func TestGuides_NoDatabase(t *testing.T) {
 	require.Equal(t, "done", store.Read("job/1"))
 }
 
-func TestGuides_Election(t *testing.T) {
-	service := guardtest.NewLockService()
-	election, err := service.NewLocker("first").Election("restocker")
-	require.NoError(t, err)
-	leadership, err := election.Campaign(t.Context(), "10.0.0.7:8080")
-	require.NoError(t, err)
-
-	service.Lose("restocker") // what a pause longer than the time to live does
-	<-leadership.Done()
-	require.ErrorIs(t, context.Cause(leadership.Context()), fence.ErrLeaseLost)
-
-	second, err := service.NewLocker("second").Election("restocker")
-	require.NoError(t, err)
-	next, err := second.Campaign(t.Context(), "10.0.0.8:8080")
-	require.NoError(t, err)
-	require.Positive(t, next.Grant().Compare(leadership.Grant())) // the deposed leader's writes are rejected by this
-	require.NoError(t, next.Resign(t.Context()))
-}
-
 // docs/audit.md
 
 func printSales(ctx context.Context, pool *pgxpool.Pool, day time.Time) error {
