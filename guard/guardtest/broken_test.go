@@ -111,24 +111,6 @@ var broken = map[string]struct {
 	breakable
 	flagged []string
 }{
-	"claims nothing before a transaction": {
-		breakable{
-			claim: each(func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {
-				return storage.Claim{Grant: g}, nil
-			}),
-			begin: func(ctx context.Context, s store, begin beginner, claims []storage.Claim) (txn, error) {
-				fresh := slices.Clone(claims)
-				for i, c := range claims {
-					var err error
-					if fresh[i], err = claimOne(ctx, s, c.Grant); err != nil {
-						return nil, err
-					}
-				}
-				return begin(ctx, fresh...)
-			},
-		},
-		[]string{"Claim_OfTheHolderIsIdempotent", "Claim_RejectsLowerToken"},
-	},
 	"moves the fence at a repeated claim": {
 		breakable{claim: each(func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 			c, err := claimOne(ctx, s, g)
@@ -149,16 +131,6 @@ var broken = map[string]struct {
 		}},
 		[]string{"Claim_RejectsAHistoryThatLacksWhatWasSeen"},
 	},
-	"compares how far the fence was seen alone": {
-		breakable{claim: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
-			claims, err := s.Claim(ctx, seen...)
-			if len(seen) == 1 && seen[0].Seq == 2 && isRejection(err, storage.ReasonWentBack) {
-				return s.Claim(ctx, blind(seen)...)
-			}
-			return claims, err
-		}},
-		[]string{"Claim_RejectsAHistoryThatLacksWhatWasSeen"},
-	},
 	"rejects everything": {
 		breakable{claim: each(func(_ context.Context, _ store, g fence.Grant) (storage.Claim, error) {
 			return storage.Claim{}, &guard.RejectedError{Reason: storage.ReasonStale, Stage: storage.StageClaim, Grant: g}
@@ -172,16 +144,6 @@ var broken = map[string]struct {
 		})},
 		[]string{"Claim_KeepsOddNamesApart"},
 	},
-	"claims all or none": {
-		breakable{claim: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
-			claims, err := s.Claim(ctx, seen...)
-			if err != nil {
-				return nil, err
-			}
-			return claims, nil
-		}},
-		[]string{"Claim_OfSeveralClaimsTheGoodOnes"},
-	},
 	"claims the first only": {
 		breakable{claim: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
 			return s.Claim(ctx, seen[:min(len(seen), 1)]...)
@@ -194,38 +156,20 @@ var broken = map[string]struct {
 		}},
 		[]string{"Claim_CancelledClaimsNothing"},
 	},
-	"has no fence at COMMIT":           {breakable{begin: lax(storage.ReasonStale)}, []string{"_RejectsSupersededToken"}},
-	"compares tokens only":             {breakable{begin: lax(storage.ReasonOvertaken)}, []string{"_RejectsOvertakenSibling", "_AnyOfItsResourcesRulesItOut"}},
-	"compares no last transaction":     {breakable{begin: lax(storage.ReasonWentBack)}, []string{"_RejectsAnotherPosition"}},
-	"compares no holder":               {breakable{begin: lax(storage.ReasonCollision)}, []string{"Claim_RejectsEqualTokenOfAnotherHolder"}},
-	"seals each claim alone":           {breakable{begin: sealEachAlone}, []string{"Seal_OneSupersededRejectsAll", "Group_OneSupersededRejectsAll", "Seal_MovesEachFence"}},
-	"sees the first claim only":        {breakable{begin: firstClaimOnly}, []string{"_RejectsBadClaims", "_OneSupersededRejectsAll"}},
-	"acknowledges without committing":  {breakable{begin: with(change{dropAll: true})}, []string{"Seal_MovesEachFence", "Group_MovesEachFence", "Read_RejectsSupersededToken", "Txn_SeesItsOwnWrites"}},
-	"commits at Rollback":              {breakable{begin: with(change{commitAtRollback: true})}, []string{"Rollback_Undoes"}},
-	"commits after an error":           {breakable{begin: with(change{hideErrors: true})}, []string{"Run_ErrorLeavesNothing"}},
-	"commits after a panic or Goexit":  {breakable{begin: with(change{hidePanics: true})}, []string{"Run_PanicLeavesNothing", "Run_GoexitLeavesNothing"}},
-	"can be used after the end":        {breakable{begin: with(change{neverEnds: true})}, []string{"Txn_IsUnusableAfterItsEnd"}},
-	"runs two operations":              {breakable{begin: with(change{runsTwo: true})}, []string{"Txn_RunsAndRecordsSeveralOperations"}},
-	"writes the first move for all":    {breakable{begin: with(change{firstMove: true})}, []string{"Seal_MovesEachFence", "Group_MovesEachFence", "Keep_IsOfItsMovesResource"}},
-	"keeps no operations":              {breakable{begin: with(change{dropOps: true})}, []string{"Txn_RunsAndRecordsSeveralOperations"}},
-	"ignores the context at COMMIT":    {breakable{begin: with(change{ignoreCtx: true})}, []string{"_CancelledDoesNothing"}},
-	"is in doubt about what it unsent": {breakable{begin: with(change{doubtful: true})}, []string{"_CancelledDoesNothing"}},
-	"keeps nothing":                    {breakable{begin: with(change{dropKeep: true})}, []string{"Keep_IsRecalledForItsRequest", "Keep_IsOfItsMovesResource"}},
-	"keeps before the commit":          {breakable{begin: with(change{keepAtOnce: true})}, []string{"Seal_CancelledDoesNothing", "Group_CancelledDoesNothing"}},
-	"ignores the context at Begin": {
-		breakable{begin: func(_ context.Context, s store, begin beginner, claims []storage.Claim) (txn, error) {
-			return with(change{ignoreCtx: true})(context.Background(), s, begin, claims)
-		}},
-		[]string{"Seal_CancelledDoesNothing", "Read_CancelledDoesNothing"},
-	},
-	"lets reads write": {breakable{readsWrite: true}, []string{"Read_MovesEachFence", "Read_WritesNothing"}},
-	"takes the calls of a group twice": {
-		breakable{group: func(ctx context.Context, s store, members func() []storage.Claim) (txn, error) {
-			members()
-			return s.BeginGroup(ctx, members)
-		}},
-		[]string{"Group_MovesEachFence"},
-	},
+	"has no fence at COMMIT":          {breakable{begin: lax(storage.ReasonStale)}, []string{"_RejectsSupersededToken"}},
+	"compares tokens only":            {breakable{begin: lax(storage.ReasonOvertaken)}, []string{"_RejectsOvertakenSibling", "_AnyOfItsResourcesRulesItOut"}},
+	"compares no last transaction":    {breakable{begin: lax(storage.ReasonWentBack)}, []string{"_RejectsAnotherPosition"}},
+	"sees the first claim only":       {breakable{begin: firstClaimOnly}, []string{"_RejectsBadClaims", "_OneSupersededRejectsAll"}},
+	"acknowledges without committing": {breakable{begin: with(change{dropAll: true})}, []string{"Seal_MovesEachFence", "Group_MovesEachFence", "Read_RejectsSupersededToken", "Txn_SeesItsOwnWrites"}},
+	"commits at Rollback":             {breakable{begin: with(change{commitAtRollback: true})}, []string{"Rollback_Undoes"}},
+	"commits what failed":             {breakable{begin: with(change{hideFailures: true})}, []string{"Run_ErrorLeavesNothing", "Run_PanicLeavesNothing", "Run_GoexitLeavesNothing"}},
+	"can be used after the end":       {breakable{begin: with(change{neverEnds: true})}, []string{"Txn_IsUnusableAfterItsEnd"}},
+	"runs two operations":             {breakable{begin: with(change{runsTwo: true})}, []string{"Txn_RunsAndRecordsSeveralOperations"}},
+	"writes the first move for all":   {breakable{begin: with(change{firstMove: true})}, []string{"Seal_MovesEachFence", "Group_MovesEachFence", "Keep_IsOfItsMovesResource"}},
+	"ignores the context at COMMIT":   {breakable{begin: with(change{ignoreCtx: true})}, []string{"_CancelledDoesNothing"}},
+	"keeps nothing":                   {breakable{begin: with(change{dropKeep: true})}, []string{"Keep_IsRecalledForItsRequest", "Keep_IsOfItsMovesResource"}},
+	"keeps before the commit":         {breakable{begin: with(change{keepAtOnce: true})}, []string{"Seal_CancelledDoesNothing", "Group_CancelledDoesNothing"}},
+	"lets reads write":                {breakable{readsWrite: true}, []string{"Read_MovesEachFence", "Read_WritesNothing"}},
 	"takes the calls of a group at once": {
 		breakable{group: func(ctx context.Context, s store, members func() []storage.Claim) (txn, error) {
 			claims := members()
@@ -242,22 +186,6 @@ var broken = map[string]struct {
 			return result, found, err
 		}},
 		[]string{"Keep_IsRecalledForItsRequest", "Keep_IsOfItsMovesResource"},
-	},
-	"recalls under the first claim": {
-		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
-			return s.Recall(ctx, key, claims[0])
-		}},
-		[]string{"Keep_IsOfItsMovesResource"},
-	},
-	"recalls under any claim": {
-		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
-			current, err := claimOne(ctx, s, claims[0].Grant)
-			if err != nil || len(claims) > 1 {
-				return s.Recall(ctx, key, claims...)
-			}
-			return s.Recall(ctx, key, current)
-		}},
-		[]string{"Recall_UnderAMovedFenceIsRejected"},
 	},
 	"compares the fence of the key alone at Recall": {
 		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
@@ -278,40 +206,16 @@ var broken = map[string]struct {
 		}},
 		[]string{"_AnyOfItsResourcesRulesItOut"},
 	},
-	"resolves to true":  {breakable{resolve: always(true)}, []string{"Resolve_SaysWhichTransactionTookThePosition", "_AnyOfItsResourcesRulesItOut"}},
-	"resolves to false": {breakable{resolve: always(false)}, []string{"Resolve_SaysWhichTransactionTookThePosition"}},
+	"resolves to true": {breakable{resolve: always(true)}, []string{"Resolve_SaysWhichTransactionTookThePosition", "_AnyOfItsResourcesRulesItOut"}},
 	"has gaps in its history": {
 		breakable{entries: func(all []storage.Entry) []storage.Entry {
 			return slices.DeleteFunc(all, func(e storage.Entry) bool { return e.Kind == storage.KindVoid })
 		}},
 		[]string{"History_IsGaplessAndMonotoneInPages", "_AnyOfItsResourcesRulesItOut"},
 	},
-	"ignores the limit of a page": {
-		breakable{entries: func(all []storage.Entry) []storage.Entry { return slices.Concat(all, all) }},
-		[]string{"History_IsGaplessAndMonotoneInPages"},
-	},
 	"records no rejections": {
 		breakable{rejections: func([]storage.Rejection) []storage.Rejection { return nil }},
 		[]string{"Rejection_IsRecordedAndJustified", "Rejection_StormIsCountedAndWaitsForNoTransaction", "_RejectsSupersededToken"},
-	},
-	"counts no rejections": {
-		breakable{rejections: func(all []storage.Rejection) []storage.Rejection {
-			for i := range all {
-				all[i].Count = 1
-			}
-			return all
-		}},
-		[]string{"Rejection_StormIsCountedAndWaitsForNoTransaction"},
-	},
-	"fails to record rejections": {
-		breakable{claim: func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error) {
-			claims, err := s.Claim(ctx, seen...)
-			if rejection := new(guard.RejectedError); errors.As(err, &rejection) {
-				rejection.RecordErr = errors.New("disk full")
-			}
-			return claims, err
-		}},
-		[]string{"Claim_RejectsLowerToken", "Rejection_StormIsCountedAndWaitsForNoTransaction"},
 	},
 }
 
@@ -418,46 +322,9 @@ func (t *laxTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Cl
 	return other.Commit(ctx, moves)
 }
 
-// sealEachAlone seals claim after claim, each in a transaction of its own.
-func sealEachAlone(ctx context.Context, _ store, begin beginner, claims []storage.Claim) (txn, error) {
-	if len(claims) < 2 {
-		return begin(ctx, claims...)
-	}
-	inner, err := begin(ctx, claims[0])
-	return &eachAlone{inner, begin, claims[1:]}, err
-}
-
-type eachAlone struct {
-	txn
-	begin beginner
-	rest  []storage.Claim
-}
-
-func (t *eachAlone) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
-	move := func(i int) []storage.Move {
-		if len(moves) == 0 {
-			return nil
-		}
-		return moves[i : i+1]
-	}
-	moved, err := t.txn.Commit(ctx, move(0))
-	for i, c := range t.rest {
-		if err != nil {
-			return nil, err
-		}
-		var other txn
-		if other, err = t.begin(ctx, c); err == nil {
-			var one []storage.Claim
-			one, err = other.Commit(ctx, move(i+1))
-			moved = append(moved, one...)
-		}
-	}
-	return moved, err
-}
-
 // change is what a changedTxn does wrong.
 type change struct {
-	commitAtRollback, hideErrors, hidePanics, neverEnds, runsTwo, dropOps, dropAll, ignoreCtx, doubtful, dropKeep, keepAtOnce, firstMove bool
+	commitAtRollback, hideFailures, neverEnds, runsTwo, dropAll, ignoreCtx, dropKeep, keepAtOnce, firstMove bool
 }
 
 type changedTxn struct {
@@ -486,7 +353,7 @@ func (t *changedTxn) Run(ctx context.Context, o op) error {
 		return nil
 	case t.runsTwo && t.runs > 2:
 		return guard.ErrTxEnded
-	case t.hideErrors, t.hidePanics:
+	case t.hideFailures:
 		return t.runHidden(ctx, o)
 	case t.ignoreCtx:
 		ctx = context.Background()
@@ -494,8 +361,7 @@ func (t *changedTxn) Run(ctx context.Context, o op) error {
 	return t.txn.Run(ctx, o)
 }
 
-// runHidden lets the store believe that an operation succeeded which failed, or which panicked or ended
-// its goroutine.
+// runHidden lets the store believe that an operation succeeded, however it ended.
 func (t *changedTxn) runHidden(ctx context.Context, o op) error {
 	var opErr error
 	var panicked any
@@ -509,10 +375,7 @@ func (t *changedTxn) runHidden(ctx context.Context, o op) error {
 			returned = true
 		})
 		running.Wait()
-		if t.hideErrors {
-			return nil
-		}
-		return opErr
+		return nil
 	}))
 	switch {
 	case panicked != nil:
@@ -541,11 +404,7 @@ func (t *changedTxn) Commit(ctx context.Context, moves []storage.Move) ([]storag
 	if t.ignoreCtx {
 		ctx = context.Background()
 	}
-	moved, err := t.txn.Commit(ctx, moves)
-	if t.doubtful && err != nil {
-		err = &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: t.claims}, Err: err}
-	}
-	return moved, err
+	return t.txn.Commit(ctx, moves)
 }
 
 // changed returns what is written instead of moves.
@@ -554,9 +413,6 @@ func (t *changedTxn) changed(moves []storage.Move) []storage.Move {
 	for i := range moves {
 		if t.firstMove {
 			moves[i] = moves[0]
-		}
-		if t.dropOps {
-			moves[i].Ops = nil
 		}
 		if t.dropKeep {
 			moves[i].Kept = nil

@@ -11,6 +11,252 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
+// kind is a kind of transaction. Its text begins the names of its parts. Those of a part without one
+// are as those of seals.
+type kind string
+
+const (
+	seals  kind = "Seal"  // Store.Begin
+	reads  kind = "Read"  // Store.BeginReadOnly
+	groups kind = "Group" // GroupStore.BeginGroup; a store that forms no groups passes
+)
+
+// partsOfEachKind are what holds of all transactions, whatever they may do.
+func partsOfEachKind[Tx any]() (parts []part[Tx]) {
+	for _, k := range []kind{seals, reads, groups} {
+		for _, p := range []part[Tx]{
+			{name: "MovesEachFence", run: commits[Tx]}, // or none, if it only reads
+			{name: "RejectsBadClaims", run: badClaims[Tx]},
+			{name: "RejectsSupersededToken", run: superseded[Tx]},
+			{name: "RejectsOvertakenSibling", run: overtaken[Tx]},
+			{name: "RejectsAnotherPosition", run: elsewhere[Tx]},
+			{name: "OneSupersededRejectsAll", run: oneSuperseded[Tx]},
+			{name: "AnyOfItsResourcesRulesItOut", run: ruledOut[Tx]},
+			{name: "CancelledDoesNothing", run: cancelled[Tx]},
+		} {
+			parts = append(parts, part[Tx]{string(k) + "_" + p.name, onKind(p.run), k})
+		}
+	}
+	return parts
+}
+
+func onKind[Tx any](test func(r *run[Tx])) func(r *run[Tx]) {
+	return func(r *run[Tx]) {
+		if store, ok := r.Store.(storage.GroupStore[Tx]); r.kind != groups || ok && store.CanGroup() {
+			test(r)
+		}
+	}
+}
+
+// beginAs begins a transaction of r's kind.
+func beginAs[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
+	switch r.kind {
+	case reads:
+		return r.Store.BeginReadOnly(ctx, claims...)
+	case groups:
+		return beginGroup(ctx, r, claims)
+	}
+	return r.Store.Begin(ctx, claims...)
+}
+
+// beginGroup begins a group. What members returned once it won't return again, since those calls no longer wait.
+func beginGroup[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
+	taken := 0
+	txn, err := r.Store.(storage.GroupStore[Tx]).BeginGroup(ctx, func() []storage.Claim { taken++; return claims })
+	switch {
+	case ctx.Err() != nil:
+		r.check(taken == 0 && errors.Is(err, ctx.Err()), "under a context that has ended the calls were taken %d times: %v", taken, err)
+	case err == nil:
+		r.check(taken == 1, "the calls were taken %d times", taken)
+	}
+	return txn, err
+}
+
+// begin begins a transaction, and reads in it; both have to succeed.
+func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {
+	r.Helper()
+	txn, err := beginAs(r.ctx, r, claims)
+	r.noError(err)
+	r.Cleanup(func() { txn.Rollback(context.Background()) })
+	r.noError(txn.Run(r.ctx, r.get(key)))
+	return txn
+}
+
+// work is an operation that sets key, or reads it in a transaction that only reads.
+func (r *run[Tx]) work(value int64) storage.Func[Tx] {
+	if r.kind == reads {
+		return r.get(key)
+	}
+	return r.set(key, value)
+}
+
+// end sets key in txn, unless that only reads, and commits.
+func (r *run[Tx]) end(txn storage.Txn[Tx], value int64) ([]storage.Claim, error) {
+	if r.kind != reads {
+		if err := txn.Run(r.ctx, r.set(key, value)); err != nil {
+			return nil, err
+		}
+	}
+	return txn.Commit(r.ctx, nil)
+}
+
+// written is what key holds after value was set, which a transaction that only reads can't have done.
+func (r *run[Tx]) written(value int64) int64 {
+	if r.kind == reads {
+		return 0
+	}
+	return value
+}
+
+// commits: each history says what was done to its own resource, and that it was one transaction,
+// so that any of the resources can be asked for its outcome.
+func commits[Tx any](r *run[Tx]) {
+	claims := r.claimAll(grantOf("c", 7), grantOf("a", 5), grantOf("b", 6))
+	moves := []storage.Move{record("c"), record("a"), record("b")}
+	if r.kind == reads {
+		moves = nil
+	}
+	for i := range int64(3) {
+		txn := r.begin(claims...)
+		r.noError(txn.Run(r.ctx, r.work(i+1)))
+		moved, err := txn.Commit(r.ctx, moves)
+		r.noError(err)
+		r.sameLength(moved, claims)
+		r.holds(key, r.written(i+1))
+		for n, m := range moved {
+			c := claims[n]
+			if r.kind == reads {
+				r.check(m == c, "a read moved %+v to %+v", c, m)
+				r.at(c, storage.KindClaim)
+				continue
+			}
+			r.check(m.Grant == c.Grant && m.Resource == c.Resource && m.Seq == c.Seq+1 && m.Tx != c.Tx && m.Tx == moved[0].Tx,
+				"a commit moved %+v to %+v", c, m)
+			ops := r.at(m, storage.KindWrite).Ops
+			r.check(len(ops) == 1 && ops[0].ID == c.Grant.Resource, "the entry of %s has the operations %+v", c.Grant.Resource, ops)
+			r.resolves(storage.InDoubt{Claims: claims[n : n+1], Tx: m.Tx}, true)
+		}
+		claims = moved
+	}
+}
+
+func badClaims[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	unknown := storage.Claim{Grant: grantOf("unknown", 7), Resource: 1 << 40, Position: c.Position}
+	for what, claims := range map[string][]storage.Claim{"no claims": {}, "the same twice": {c, c}, "an unknown one": {unknown}} {
+		_, err := r.transact(r.ctx, r.work(1), claims...)
+		r.check(err != nil, "%s: committed", what)
+	}
+	r.untouched(c)
+}
+
+func superseded[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	txn := r.begin(c)
+	holder := r.claim(grant(8))
+	_, err := r.end(txn, 1)
+	rejection := r.rejected(err, grant(7), storage.ReasonStale)
+	r.check(rejection.Current == grant(8), "rejected by %v, want %v", rejection.Current, grant(8))
+	r.check(r.kind != reads || rejection.Stage == storage.StageCheck, "rejected at stage %q", rejection.Stage)
+	records := r.rejections(resource)
+	r.check(len(records) == 1 && records[0].Grant == grant(7) && records[0].Stage == rejection.Stage, "%+v was recorded as %+v", rejection, records)
+	_, err = r.transact(r.ctx, r.work(2), c)
+	r.rejected(err, grant(7), storage.ReasonStale)
+	r.untouched(holder)
+}
+
+// overtaken: another transaction of the grant commits between a read and the end.
+func overtaken[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	txn := r.begin(c)
+	moved := r.write(r.add(key, 1), c)
+	_, err := r.end(txn, 1)
+	r.rejected(err, grant(7), storage.ReasonOvertaken)
+	r.at(moved, storage.KindWrite)
+	r.write(r.add(key, 1), r.claim(grant(7)))
+	r.holds(key, 2)
+}
+
+// elsewhere: the claim has seen a position that the fence isn't at, as when the database went back;
+// the position is right, and another transaction took it; the claim itself was lost.
+func elsewhere[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	ahead, other, lost := c, c, c
+	ahead.Seq++
+	other.Tx++
+	lost.Grant = grant(8)
+	for _, wrong := range []storage.Claim{ahead, other, lost} {
+		_, err := r.transact(r.ctx, r.work(1), wrong)
+		r.rejected(err, wrong.Grant, storage.ReasonWentBack)
+	}
+	r.untouched(c)
+}
+
+func oneSuperseded[Tx any](r *run[Tx]) {
+	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
+	txn := r.begin(claims...)
+	newer := r.claim(grantOf("b", 8))
+	_, err := r.end(txn, 1)
+	r.rejected(err, claims[1].Grant, storage.ReasonStale)
+	r.holds(key, 0)
+	r.at(newer, storage.KindClaim)
+	_, err = r.transact(r.ctx, r.work(2), claims[0], claims[2])
+	r.noError(err)
+	r.holds(key, r.written(2))
+}
+
+// ruledOut: a transaction that stands before its COMMIT is as good as one whose COMMIT was sent and
+// has not arrived. The store's own id of it isn't known here, and needn't be: the position is
+// what is ruled out. Each resource is claimed again, and those that were not voided are where they were.
+func ruledOut[Tx any](r *run[Tx]) {
+	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
+	for asked, c := range claims {
+		txn := r.begin(claims...)
+		r.resolves(storage.InDoubt{Claims: []storage.Claim{c}, Tx: c.Tx + 1}, false)
+		_, err := r.end(txn, 1)
+		r.rejected(err, c.Grant, storage.ReasonOvertaken)
+		again := r.claimAll(grantsOf(claims)...)
+		r.at(again[asked], storage.KindVoid)
+		for i := range again {
+			moved := again[i].Position != claims[i].Position
+			r.check(moved == (i == asked), "%s was asked: %+v, and then %+v", c.Grant.Resource, claims[i], again[i])
+		}
+		claims = again
+	}
+	r.holds(key, 0)
+	_, err := r.transact(r.ctx, r.work(2), claims...)
+	r.noError(err)
+	r.holds(key, r.written(2))
+}
+
+// cancelled: what was not sent isn't in doubt, and what it was to keep isn't kept.
+func cancelled[Tx any](r *run[Tx]) {
+	c := r.claim(grant(7))
+	_, err := r.transact(r.ended(), r.work(5), c)
+	r.check(err != nil, "a transaction under a cancelled context committed")
+	txn := r.begin(c)
+	r.noError(txn.Run(r.ctx, r.work(5)))
+	var moves []storage.Move
+	if r.kind != reads {
+		moves = []storage.Move{kept(once("a", 1), nil)}
+	}
+	_, err = txn.Commit(r.ended(), moves)
+	r.check(err != nil, "Commit under a cancelled context returned nil")
+	r.check(!errors.As(err, new(*storage.InDoubtError)), "nothing was sent, but the outcome is in doubt: %v", err)
+	r.recalls(once("a", 1), nil, false, c)
+	r.untouched(c)
+}
+
+// resolves checks what d resolves to, and that it goes on to.
+func (r *run[Tx]) resolves(d storage.InDoubt, want bool) {
+	r.Helper()
+	for range 2 {
+		applied, err := r.Store.Resolve(r.ctx, d)
+		r.noError(err)
+		r.check(applied == want, "Resolve says applied = %v, want %v", applied, want)
+	}
+}
+
 // txnParts are about transactions that write, and their outcomes.
 func txnParts[Tx any]() []part[Tx] {
 	return []part[Tx]{

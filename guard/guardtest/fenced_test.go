@@ -1,6 +1,7 @@
 package guardtest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type holder = guardtest.Process[tx]
 type shop struct {
 	*memory.Store
 	ledger atomic.Int64
+	calls  int
+	noted  bool
 }
 
 // shopState is all that a shop's functions change.
@@ -40,7 +43,15 @@ func (s *shop) state(context.Context) (shopState, error) {
 	return shopState{s.Read("sold"), s.ledger.Load()}, nil
 }
 
+func newShop() *shop { return &shop{Store: memory.NewStore()} }
+
 func (s *shop) around() { s.ledger.Add(1) }
+
+// superseded reports whether a later grant than that of ctx has claimed.
+func (s *shop) superseded(ctx context.Context) bool {
+	entries, err := s.Entries(ctx, sku, 0, 1000)
+	return err != nil || entries[len(entries)-1].Grant != guard.Grants(ctx)[0]
+}
 
 func sell(_ context.Context, tx tx) error {
 	sold, err := parse(tx.Get("sold"))
@@ -99,7 +110,7 @@ func TestRequireFenced_PassesFunctionsThatWriteThroughTheFence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &shop{Store: memory.NewStore()}
+			s := newShop()
 			guardtest.RequireFenced(t, s, sku, run, s.state)
 			require.Equal(t, "1", s.Read("sold"), "once, when no later grant has claimed")
 			require.Zero(t, s.Open())
@@ -125,7 +136,7 @@ func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 		"before its transaction be": rejectedAt(storage.StageBegin),
 		"before the function in its": func(s *shop, ctx context.Context, h holder) error {
 			return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
-				if entries, err := s.Entries(ctx, sku, 0, 1000); err != nil || entries[len(entries)-1].Grant != guard.Grants(ctx)[0] {
+				if s.superseded(ctx) {
 					s.around()
 				}
 				return sell(ctx, tx)
@@ -134,8 +145,7 @@ func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 		"before its COMMIT": func(s *shop, ctx context.Context, h holder) error {
 			ran, superseded := false, false
 			err := guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
-				entries, err := s.Entries(ctx, sku, 0, 1000)
-				ran, superseded = true, err != nil || entries[len(entries)-1].Grant != guard.Grants(ctx)[0]
+				ran, superseded = true, s.superseded(ctx)
 				return sell(ctx, tx)
 			})
 			if ran && !superseded && err != nil {
@@ -146,7 +156,7 @@ func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 	} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
-			s := &shop{Store: memory.NewStore()}
+			s := newShop()
 			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return run(s, ctx, h) }, s.state)
 			require.Contains(t, failure, "guardtest: sku/42: superseded "+moment)
 			require.Contains(t, failure, "the state changed: some of what run writes goes around the fence")
@@ -164,105 +174,101 @@ type mistake struct {
 	failure string
 }
 
+// does makes a guarded operation of fn.
+func does(fn func(s *shop, ctx context.Context, tx tx) error) func(*shop, context.Context, holder) error {
+	return func(s *shop, ctx context.Context, h holder) error {
+		return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error { return fn(s, ctx, tx) })
+	}
+}
+
+// after makes a function that sells, and then has returned what then makes of the outcome.
+func after(then func(err error) error) func(*shop, context.Context, holder) error {
+	return func(_ *shop, ctx context.Context, h holder) error { return then(sellGuarded(ctx, h)) }
+}
+
+// returns makes a function that does nothing.
+func returns(err error) func(*shop, context.Context, holder) error {
+	return func(*shop, context.Context, holder) error { return err }
+}
+
+// unfenced are the mistakes that RequireFenced reports.
+var unfenced = map[string]mistake{
+	"writes around the fence": {
+		func(s *shop, _ context.Context, _ holder) error { s.around(); return nil },
+		"superseded before its claim: the state changed, and run claimed nothing: it writes around the fence; let it write under sku/42, with the Guard",
+	},
+	"writes around the fence beside a guarded write": {
+		does(func(s *shop, ctx context.Context, tx tx) error { s.around(); return sell(ctx, tx) }),
+		"superseded before the function in its transaction ran: the state changed: some of what run writes goes around the fence",
+	},
+	"uses a Guard of its own": {
+		func(s *shop, ctx context.Context, _ holder) error {
+			service := guardtest.NewLockService()
+			service.SetToken(1 << 50)
+			g, err := guard.New(service.NewLocker("own"), s.Store, nil)
+			if err != nil {
+				return err
+			}
+			return errors.Join(guard.Do(ctx, g, sku, sell), g.Close(ctx))
+		},
+		"the state changed, and run claimed nothing: it writes around the fence",
+	},
+	"writes under another name": {
+		func(_ *shop, ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, "sku/43", sell) },
+		"the state changed, and run claimed sku/43: it writes around the fence; let it write under sku/42",
+	},
+	"does nothing": {
+		returns(nil), "superseded before its claim: run returned nil and never came to that: it claimed nothing; let it write under sku/42, with the Guard",
+	},
+	"writes what state doesn't see under another name": {
+		func(_ *shop, ctx context.Context, h holder) error {
+			return guard.Do(ctx, h.Guard, "sku/43", func(context.Context, tx) error { return nil })
+		},
+		"superseded before its claim: run returned nil and never came to that: it claimed sku/43; let it write under sku/42",
+	},
+	"only holds the resource": {
+		func(_ *shop, ctx context.Context, h holder) error {
+			return guard.Hold(ctx, h.Guard, sku, func(context.Context, guard.Runner[tx]) error { return nil })
+		},
+		"superseded before its transaction began: run returned nil and never came to that: it claimed sku/42; let it write",
+	},
+	"changes nothing that state sees": {
+		does(func(_ *shop, _ context.Context, tx tx) error { return tx.Set("elsewhere", "1") }),
+		"not superseded: the state didn't change: let state return what run writes, and prepare the data such that it writes something\n\tbefore: {Sold: Ledger:0}",
+	},
+	"fails by itself before it begins": {
+		returns(errSoldOut), "superseded before its claim: run failed before it came to that: it claimed nothing; prepare the data such that it succeeds: out of stock",
+	},
+	"fails by itself in its transaction": {
+		does(func(*shop, context.Context, tx) error { return errSoldOut }),
+		// its own failure hides the rejection: it can't show that its write is fenced
+		"superseded before the function in its transaction ran: run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: out of stock",
+	},
+	"ends its transaction by SQL": {
+		does(func(*shop, context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) }),
+		"superseded before the function in its transaction ran: run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: storage: transaction has ended by SQL",
+	},
+	"fails when it is not superseded": {
+		after(func(err error) error { return cmp.Or(err, errSoldOut) }), "not superseded: run has to succeed here, or its rejections show nothing: out of stock",
+	},
+	"swallows the rejection": {after(func(error) error { return nil }), "run was rejected and returned nil"},
+	"hides the rejection": {
+		after(func(err error) error {
+			if err != nil {
+				err = fmt.Errorf("selling: %v", err)
+			}
+			return err
+		}),
+		"run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: storage: sku/42",
+	},
+}
+
 func TestRequireFenced_ReportsEachMistake(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]mistake{
-		"writes around the fence": {
-			func(s *shop, _ context.Context, _ holder) error { s.around(); return nil },
-			"superseded before its claim: the state changed, and run claimed nothing: it writes around the fence; let it write under sku/42, with the Guard",
-		},
-		"writes around the fence beside a guarded write": {
-			func(s *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error { s.around(); return sell(ctx, tx) })
-			},
-			"superseded before the function in its transaction ran: the state changed: some of what run writes goes around the fence",
-		},
-		"uses a Guard of its own": {
-			func(s *shop, ctx context.Context, _ holder) error {
-				service := guardtest.NewLockService()
-				service.SetToken(1 << 50)
-				g, err := guard.New(service.NewLocker("own"), s.Store, nil)
-				if err != nil {
-					return err
-				}
-				return errors.Join(guard.Do(ctx, g, sku, sell), g.Close(ctx))
-			},
-			"the state changed, and run claimed nothing: it writes around the fence",
-		},
-		"writes under another name": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, "sku/43", sell)
-			},
-			"the state changed, and run claimed sku/43: it writes around the fence; let it write under sku/42",
-		},
-		"does nothing": {
-			func(*shop, context.Context, holder) error { return nil },
-			"superseded before its claim: run returned nil and never came to that: it claimed nothing; let it write under sku/42, with the Guard",
-		},
-		"writes what state doesn't see under another name": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, "sku/43", func(context.Context, tx) error { return nil })
-			},
-			"superseded before its claim: run returned nil and never came to that: it claimed sku/43; let it write under sku/42",
-		},
-		"only holds the resource": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Hold(ctx, h.Guard, sku, func(context.Context, guard.Runner[tx]) error { return nil })
-			},
-			"superseded before its transaction began: run returned nil and never came to that: it claimed sku/42; let it write",
-		},
-		"changes nothing that state sees": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("elsewhere", "1") })
-			},
-			"not superseded: the state didn't change: let state return what run writes, and prepare the data such that it writes something\n\tbefore: {Sold: Ledger:0}",
-		},
-		"fails by itself before it begins": {
-			func(*shop, context.Context, holder) error { return errSoldOut },
-			"superseded before its claim: run failed before it came to that: it claimed nothing; prepare the data such that it succeeds: out of stock",
-		},
-		"fails by itself in its transaction": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return errSoldOut })
-			},
-			// its own failure hides the rejection: it can't show that its write is fenced
-			"superseded before the function in its transaction ran: run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: out of stock",
-		},
-		"ends its transaction by SQL": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) })
-			},
-			"superseded before the function in its transaction ran: run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: storage: transaction has ended by SQL",
-		},
-		"fails when it is not superseded": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
-					return err
-				}
-				return errSoldOut
-			},
-			"not superseded: run has to succeed here, or its rejections show nothing: out of stock",
-		},
-		"swallows the rejection": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				_ = guard.Do(ctx, h.Guard, sku, sell)
-				return nil
-			},
-			"run was rejected and returned nil",
-		},
-		"hides the rejection": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
-					return fmt.Errorf("selling: %v", err)
-				}
-				return nil
-			},
-			"run was rejected and returned an error that is not guard.ErrStaleToken, so its caller can't tell; wrap the error with %w: selling: storage: sku/42",
-		},
-	} {
+	for name, c := range unfenced {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &shop{Store: memory.NewStore()}
+			s := newShop()
 			failure := failureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) }, s.state)
 			require.Contains(t, failure, c.failure)
 			require.Zero(t, s.Open())
@@ -275,7 +281,7 @@ func sellGuarded(ctx context.Context, h holder) error { return guard.Do(ctx, h.G
 // The function is right, and what it runs on is not.
 func TestRequireFenced_FlagsAStoreWithoutAFenceAtCOMMIT(t *testing.T) {
 	t.Parallel()
-	s := &shop{Store: memory.NewStore()}
+	s := newShop()
 	failure := failureOf(t, &breakable{store: s.Store, begin: lax(storage.ReasonStale)}, sellGuarded, s.state)
 	require.Contains(t, failure, "before its transaction began: the state changed")
 }
@@ -283,74 +289,67 @@ func TestRequireFenced_FlagsAStoreWithoutAFenceAtCOMMIT(t *testing.T) {
 func TestRequireFenced_ReportsWhyATrialCouldNotRun(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no connection")
-	t.Run("state", func(t *testing.T) {
-		t.Parallel()
-		for failing := range 2 {
-			s := &shop{Store: memory.NewStore()}
-			calls := 0
-			state := func(ctx context.Context) (shopState, error) {
-				if calls++; calls == failing+1 {
-					return shopState{}, broken
-				}
-				return s.state(ctx)
+	for failing := range 2 {
+		s, calls := newShop(), 0
+		require.Equal(t, "guardtest: sku/42: state: no connection", failureOf(t, s, sellGuarded, func(ctx context.Context) (shopState, error) {
+			if calls++; calls == failing+1 {
+				return shopState{}, broken
 			}
-			require.Equal(t, "guardtest: sku/42: state: no connection", failureOf(t, s, sellGuarded, state))
-		}
-	})
-	t.Run("first claim", func(t *testing.T) {
-		t.Parallel()
-		s := &shop{Store: memory.NewStore()}
-		s.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return broken }})
-		require.Contains(t, failureOf(t, s, sellGuarded, s.state), "can't be claimed: memory: claim: no connection")
-	})
-	t.Run("successor", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			for failing := range 4 {
-				s, successors := &shop{Store: memory.NewStore()}, 0
-				without := &breakable{store: s.Store, claim: each(func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
-					if !strings.HasPrefix(g.Holder, "guardtest-successor-") {
-						return claimOne(ctx, s, g)
-					}
+			return s.state(ctx)
+		}))
+	}
+	s := newShop()
+	s.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return broken }})
+	require.Contains(t, failureOf(t, s, sellGuarded, s.state), "can't be claimed: memory: claim: no connection")
+}
+
+func TestRequireFenced_SaysThatASuccessorCouldNotClaim(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for failing := range 4 {
+			s, successors := newShop(), 0
+			without := &breakable{store: s.Store, claim: each(func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
+				if strings.HasPrefix(g.Holder, "guardtest-successor-") {
 					if successors++; successors == failing+1 {
 						<-ctx.Done()
 					}
-					return claimOne(ctx, s, g)
-				})}
-				failure := failureOf(t, without, sellGuarded, s.state)
-				require.Contains(t, failure, "the successor could not claim; if run holds the last connection of a pool, give it one more: memory: claim: context deadline exceeded")
-				require.Equal(t, failing+1, successors)
-				require.Zero(t, s.Open())
-			}
-		})
+				}
+				return claimOne(ctx, s, g)
+			})}
+			failure := failureOf(t, without, sellGuarded, s.state)
+			require.Contains(t, failure, "the successor could not claim; if run holds the last connection of a pool, give it one more: memory: claim: context deadline exceeded")
+			require.Equal(t, failing+1, successors)
+			require.Zero(t, s.Open())
+		}
 	})
-	t.Run("a call that is left behind", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			s := &shop{Store: memory.NewStore()}
-			var left sync.WaitGroup
-			failure := failureOf(t, s, func(ctx context.Context, h holder) error {
-				begun := make(chan struct{})
-				left.Go(func() {
-					_ = guard.Do(ctx, h.Guard, "sku/99", func(context.Context, tx) error {
-						close(begun)
-						time.Sleep(time.Minute)
-						return nil
-					})
+}
+
+func TestRequireFenced_SaysThatACallWasLeftBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop()
+		var left sync.WaitGroup
+		failure := failureOf(t, s, func(ctx context.Context, h holder) error {
+			begun := make(chan struct{})
+			left.Go(func() {
+				_ = guard.Do(ctx, h.Guard, "sku/99", func(context.Context, tx) error {
+					close(begun)
+					time.Sleep(time.Minute)
+					return nil
 				})
-				<-begun
-				return sellGuarded(ctx, h)
-			}, s.state)
-			left.Wait()
-			require.Contains(t, failure, "run returned and left a call of its Guard behind; let it wait for what it begins: guard: close: context deadline exceeded")
-		})
+			})
+			<-begun
+			return sellGuarded(ctx, h)
+		}, s.state)
+		left.Wait()
+		require.Contains(t, failure, "run returned and left a call of its Guard behind; let it wait for what it begins: guard: close: context deadline exceeded")
 	})
 }
 
 // Behind a pooler the successor's claim may cost the answer to COMMIT.
 func TestRequireFenced_ResolvesALostAnswerToTheRejection(t *testing.T) {
 	t.Parallel()
-	s := &shop{Store: memory.NewStore()}
+	s := newShop()
 	var superseded atomic.Bool
 	s.SetFaults(memory.Faults{
 		Claim: func(g fence.Grant) error {
@@ -372,7 +371,7 @@ func TestRequireFenced_ResolvesALostAnswerToTheRejection(t *testing.T) {
 // of one that was restored.
 func TestRequireFenced_BeginsAboveTheFence(t *testing.T) {
 	t.Parallel()
-	s := &shop{Store: memory.NewStore()}
+	s := newShop()
 	for _, at := range []fence.Grant{{Epoch: 1, Token: 1}, {Epoch: 1, Token: 1 << 46}, {Epoch: 2, Token: 1 << 51}, {Epoch: 3, Token: 7}} {
 		for _, resource := range []string{sku, "another"} {
 			_, err := s.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: resource, Epoch: at.Epoch, Token: at.Token, Holder: "lock service"}})
@@ -388,7 +387,7 @@ func TestRequireFenced_BeginsAboveTheFence(t *testing.T) {
 func TestRequireFenced_GuardsMadeLaterAreNotStale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &shop{Store: memory.NewStore()}
+		s := newShop()
 		open := func() *guard.Guard[tx] {
 			g, err := guard.New(guardtest.NewLocker(), s.Store, nil)
 			require.NoError(t, err)
@@ -409,36 +408,6 @@ func TestRequireFenced_GuardsMadeLaterAreNotStale(t *testing.T) {
 	})
 }
 
-// The database is kept from one run of the test to the next, and so is the key.
-func TestRequireFenced_ReportsAKeyOfAnEarlierRun(t *testing.T) {
-	t.Parallel()
-	s := &shop{Store: memory.NewStore()}
-	run := func(ctx context.Context, h holder) error {
-		return doOnce(ctx, h.Guard, sku, sell, guard.Once("key", nil))
-	}
-	require.Empty(t, failureOf(t, s, run, s.state))
-	failure := failureOf(t, s, run, s.state)
-	require.Contains(t, failure, "superseded before its transaction began: run returned nil and never came to that: it claimed sku/42; ")
-	require.Contains(t, failure, "; if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs")
-}
-
-// What RequireFenced leaves in the history and in rejections tells where it came from.
-func TestRequireFenced_HoldersAreNamedGuardtest(t *testing.T) {
-	t.Parallel()
-	s := &shop{Store: memory.NewStore()}
-	guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)
-	g, err := guard.New(guardtest.NewLocker(), s, nil)
-	require.NoError(t, err)
-	require.NoError(t, guard.Do(t.Context(), g, sku, sell))
-	require.NoError(t, g.Close(t.Context()))
-	entries, err := s.Entries(t.Context(), sku, 0, 1000)
-	require.NoError(t, err)
-	require.NotEmpty(t, entries)
-	for _, e := range entries {
-		require.True(t, strings.HasPrefix(e.Grant.Holder, "guardtest-"), e.Grant.Holder)
-	}
-}
-
 // doOnce is guard.Do for options that need a value.
 func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[tx], resources R, fn func(context.Context, tx) error, opts ...guard.ValueOption) error {
 	_, err := guard.Value(ctx, on, resources, func(ctx context.Context, tx tx) (struct{}, error) { return struct{}{}, fn(ctx, tx) }, opts...)
@@ -448,7 +417,7 @@ func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[tx], resourc
 // Of several resources the failure names the round, and the resource that was superseded in it.
 func TestRequireFenced_NamesTheRoundOfSeveralResources(t *testing.T) {
 	t.Parallel()
-	s, r, both := &shop{Store: memory.NewStore()}, &reporter{TB: t}, []string{"sku/1", "sku/2"}
+	s, r, both := newShop(), &reporter{TB: t}, []string{"sku/1", "sku/2"}
 	guardtest.RequireFenced(r, s, both, func(ctx context.Context, h holder) error {
 		return guard.Do(ctx, h.Guard, both, func(ctx context.Context, tx tx) error {
 			if sold, err := tx.Get("sold"); err != nil || sold == "1" {
@@ -459,4 +428,23 @@ func TestRequireFenced_NamesTheRoundOfSeveralResources(t *testing.T) {
 	}, s.state)
 	require.Contains(t, r.failure, "guardtest: round 2 of 2, in which sku/2 is superseded and the others aren't (run commits once in each round: the data have to last for all): ")
 	require.Contains(t, r.failure, "sold out")
+}
+
+// The database is kept from one run of the test to the next, and so is the key.
+func TestRequire_ReportsAKeyOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop()
+		run := func(ctx context.Context, h holder) error {
+			return doOnce(ctx, h.Guard, sku, sell, guard.Once("key", nil))
+		}
+		require.Empty(t, failureOf(t, s, run, s.state))
+		const used = "; if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs"
+		failure := failureOf(t, s, run, s.state)
+		require.Contains(t, failure, "superseded before its transaction began: run returned nil and never came to that: it claimed sku/42; ")
+		require.Contains(t, failure, used)
+		failure = repeatFailureOf(t, s, run)
+		require.Contains(t, failure, "run returned nil and sent no COMMIT")
+		require.Contains(t, failure, used)
+	})
 }

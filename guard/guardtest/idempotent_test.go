@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/storage/memory"
 )
 
 // repeatFailureOf returns how RequireIdempotent fails on run; "" if it doesn't.
@@ -43,7 +41,7 @@ func TestRequireIdempotent_PassesIdempotentFunctions(t *testing.T) {
 		"Once, Retryable": func(ctx context.Context, h holder) error {
 			return doOnce(ctx, h.Guard, sku, sell, once, guard.Retryable())
 		},
-		"natural key": func(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sellOrder) },
+		"natural key": buys,
 		"several resources": func(ctx context.Context, h holder) error {
 			return doOnce(ctx, h.Guard, []string{"sku/1", sku}, sell, once)
 		},
@@ -58,7 +56,7 @@ func TestRequireIdempotent_PassesIdempotentFunctions(t *testing.T) {
 			return err
 		},
 		"asks by itself": func(ctx context.Context, h holder) error {
-			err := guard.Do(ctx, h.Guard, sku, sellOrder)
+			err := buys(ctx, h)
 			if unknown := new(guard.UnknownOutcomeError); errors.As(err, &unknown) {
 				if applied, askErr := unknown.Resolve(ctx); askErr == nil && applied {
 					return nil
@@ -80,7 +78,7 @@ func TestRequireIdempotent_PassesIdempotentFunctions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s := &shop{Store: memory.NewStore()}
+				s := newShop()
 				guardtest.RequireIdempotent(t, s, sku, noValue(run), s.state)
 				require.Zero(t, s.Open())
 			})
@@ -88,133 +86,115 @@ func TestRequireIdempotent_PassesIdempotentFunctions(t *testing.T) {
 	}
 }
 
+// buys sells the order, unless it was sold.
+func buys(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sellOrder) }
+
+// notes makes a function that notes that its work is done in memory, before or after it has done it.
+func notes(before bool) func(*shop, context.Context, holder) error {
+	return func(s *shop, ctx context.Context, h holder) error {
+		if s.noted {
+			return nil
+		}
+		s.noted = before
+		err := sellGuarded(ctx, h)
+		s.noted = before || err == nil
+		return err
+	}
+}
+
+const pays = "the state changed each of the 5 times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once"
+
+// repeated are the mistakes that RequireIdempotent reports.
+var repeated = map[string]mistake{
+	"pays each time": {after(func(err error) error { return err }), pays},
+	"pays each time under a grant": {
+		func(_ *shop, ctx context.Context, h holder) error {
+			return doOnce(ctx, h.Guard.UnderGrant(h.Grants...), sku, sell, guard.Retryable())
+		}, pays,
+	},
+	"calls again by itself": {
+		func(_ *shop, ctx context.Context, h holder) error {
+			err := sellGuarded(ctx, h)
+			if errors.Is(err, guard.ErrUnknownOutcome) {
+				return sellGuarded(ctx, h)
+			}
+			return err
+		}, pays,
+	},
+	"has a new key each time": {
+		func(s *shop, ctx context.Context, h holder) error {
+			s.calls++
+			return doOnce(ctx, h.Guard, sku, sell, guard.Once(fmt.Sprint(s.calls), nil))
+		}, pays,
+	},
+	"remembers the answer in memory": {notes(false), pays},
+	"notes it in a later transaction": {
+		func(s *shop, ctx context.Context, h holder) error {
+			if s.Read("order") != "" {
+				return nil
+			}
+			if err := sellGuarded(ctx, h); err != nil {
+				return err
+			}
+			return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("order", "sold") })
+		}, pays,
+	},
+	"notes it before": {
+		notes(true), "run returned nil, and the state is what it was in the beginning: a call whose COMMIT was lost left a note that the work is done",
+	},
+	"swallows that it is unknown": {
+		func(_ *shop, ctx context.Context, h holder) error { _ = buys(ctx, h); return nil },
+		"run returned nil though its COMMIT was lost and took no effect; return the error, so that its caller doesn't take the work for done",
+	},
+	"takes its own work for another call's": {
+		does(func(_ *shop, ctx context.Context, tx tx) error {
+			if done, err := tx.Get("order"); err != nil || done != "" {
+				return errors.Join(err, errSoldOut)
+			}
+			return sellOrder(ctx, tx)
+		}),
+		"run failed when it was called again, although the work was done; return nil where run finds its own work: out of stock",
+	},
+	"fails the second time": {
+		func(s *shop, ctx context.Context, h holder) error {
+			if s.calls++; s.calls > 1 {
+				return errSoldOut
+			}
+			return sellGuarded(ctx, h)
+		},
+		"run can't be called again after a call whose COMMIT was lost and took no effect: out of stock",
+	},
+	"writes around the transaction at once": {
+		func(s *shop, ctx context.Context, h holder) error { s.around(); return buys(ctx, h) },
+		"the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction",
+	},
+	"writes around the transaction in the end": {
+		func(s *shop, ctx context.Context, h holder) error {
+			err := buys(ctx, h)
+			if err == nil {
+				s.around()
+			}
+			return err
+		},
+		"the state changed, and not by a COMMIT: some of what run writes isn't part of its transaction",
+	},
+	"does nothing": {returns(nil), "run returned nil and sent no COMMIT; let it write with the Guard or the Grants of its Process"},
+	"changes nothing that state sees": {
+		does(func(_ *shop, _ context.Context, tx tx) error { return tx.Set("elsewhere", "1") }), "or state doesn't return what run writes",
+	},
+	"fails by itself": {returns(errSoldOut), "run failed before it came to its COMMIT; prepare the data such that it succeeds: out of stock"},
+	"ends its transaction by SQL": {
+		does(func(*shop, context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) }),
+		"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: storage: transaction has ended by SQL",
+	},
+}
+
 func TestRequireIdempotent_ReportsEachMistake(t *testing.T) {
 	t.Parallel()
-	var done, spent, lost atomic.Bool
-	keys := 0
-	const pays = "the state changed each of the 5 times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once"
-	for name, c := range map[string]mistake{
-		"pays each time": {
-			func(_ *shop, ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }, pays,
-		},
-		"pays each time under a grant": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return doOnce(ctx, h.Guard.UnderGrant(h.Grants...), sku, sell, guard.Retryable())
-			}, pays,
-		},
-		"calls again by itself": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				err := guard.Do(ctx, h.Guard, sku, sell)
-				if errors.Is(err, guard.ErrUnknownOutcome) {
-					return guard.Do(ctx, h.Guard, sku, sell)
-				}
-				return err
-			}, pays,
-		},
-		"has a new key each time": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				keys++
-				return doOnce(ctx, h.Guard, sku, sell, guard.Once(fmt.Sprint(keys), nil))
-			}, pays,
-		},
-		"remembers the answer in memory": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				if done.Load() {
-					return nil
-				}
-				err := guard.Do(ctx, h.Guard, sku, sell)
-				done.Store(err == nil)
-				return err
-			}, pays,
-		},
-		"notes it in a later transaction": {
-			func(s *shop, ctx context.Context, h holder) error {
-				if s.Read("order") != "" {
-					return nil
-				}
-				if err := guard.Do(ctx, h.Guard, sku, sell); err != nil {
-					return err
-				}
-				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("order", "sold") })
-			}, pays,
-		},
-		"notes it before": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				if spent.Swap(true) {
-					return nil
-				}
-				return guard.Do(ctx, h.Guard, sku, sell)
-			},
-			"run returned nil, and the state is what it was in the beginning: a call whose COMMIT was lost left a note that the work is done",
-		},
-		"swallows that it is unknown": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				_ = guard.Do(ctx, h.Guard, sku, sellOrder)
-				return nil
-			},
-			"run returned nil though its COMMIT was lost and took no effect; return the error, so that its caller doesn't take the work for done",
-		},
-		"takes its own work for another call's": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
-					if done, err := tx.Get("order"); err != nil || done != "" {
-						return errors.Join(err, errSoldOut)
-					}
-					return sellOrder(ctx, tx)
-				})
-			},
-			"run failed when it was called again, although the work was done; return nil where run finds its own work: out of stock",
-		},
-		"fails the second time": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				if lost.Swap(true) {
-					return errSoldOut
-				}
-				return guard.Do(ctx, h.Guard, sku, sell)
-			},
-			"run can't be called again after a call whose COMMIT was lost and took no effect: out of stock",
-		},
-		"writes around the transaction at once": {
-			func(s *shop, ctx context.Context, h holder) error {
-				s.around()
-				return guard.Do(ctx, h.Guard, sku, sellOrder)
-			},
-			"the state changed, and COMMIT was lost: some of what run writes isn't part of its transaction",
-		},
-		"writes around the transaction in the end": {
-			func(s *shop, ctx context.Context, h holder) error {
-				err := guard.Do(ctx, h.Guard, sku, sellOrder)
-				if err == nil {
-					s.around()
-				}
-				return err
-			},
-			"the state changed, and not by a COMMIT: some of what run writes isn't part of its transaction",
-		},
-		"does nothing": {
-			func(*shop, context.Context, holder) error { return nil },
-			"run returned nil and sent no COMMIT; let it write with the Guard or the Grants of its Process",
-		},
-		"changes nothing that state sees": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(_ context.Context, tx tx) error { return tx.Set("elsewhere", "1") })
-			},
-			"or state doesn't return what run writes",
-		},
-		"fails by itself": {
-			func(*shop, context.Context, holder) error { return errSoldOut },
-			"run failed before it came to its COMMIT; prepare the data such that it succeeds: out of stock",
-		},
-		"ends its transaction by SQL": {
-			func(_ *shop, ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, func(context.Context, tx) error { return fmt.Errorf("%w by SQL", guard.ErrTxEnded) })
-			},
-			"run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: storage: transaction has ended by SQL",
-		},
-	} {
+	for name, c := range repeated {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &shop{Store: memory.NewStore()}
+				s := newShop()
 				failure := repeatFailureOf(t, s, func(ctx context.Context, h holder) error { return c.run(s, ctx, h) })
 				require.Contains(t, failure, "guardtest: sku/42: ")
 				require.Contains(t, failure, c.failure)
@@ -229,10 +209,8 @@ func TestRequireIdempotent_ReportsWhyATrialCouldNotRun(t *testing.T) {
 	broken := errors.New("no connection")
 	for failing := range 4 {
 		synctest.Test(t, func(t *testing.T) {
-			s, calls, r := &shop{Store: memory.NewStore()}, 0, &reporter{TB: t}
-			guardtest.RequireIdempotent(r, s, sku, noValue(func(ctx context.Context, h holder) error {
-				return guard.Do(ctx, h.Guard, sku, sellOrder)
-			}), func(ctx context.Context) (shopState, error) {
+			s, calls, r := newShop(), 0, &reporter{TB: t}
+			guardtest.RequireIdempotent(r, s, sku, noValue(buys), func(ctx context.Context) (shopState, error) {
 				if calls++; calls == failing+1 {
 					return shopState{}, broken
 				}
@@ -241,19 +219,4 @@ func TestRequireIdempotent_ReportsWhyATrialCouldNotRun(t *testing.T) {
 			require.Equal(t, "guardtest: sku/42: state: no connection", r.failure)
 		})
 	}
-}
-
-// The database is kept from one run of the test to the next, and so is the key.
-func TestRequireIdempotent_ReportsAKeyOfAnEarlierRun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &shop{Store: memory.NewStore()}
-		run := func(ctx context.Context, h holder) error {
-			return doOnce(ctx, h.Guard, sku, sell, guard.Once("key", nil))
-		}
-		require.Empty(t, repeatFailureOf(t, s, run))
-		failure := repeatFailureOf(t, s, run)
-		require.Contains(t, failure, "run returned nil and sent no COMMIT")
-		require.Contains(t, failure, "; if run uses guard.Once, an earlier run of the test may have used its key: take a fresh key each time the test runs")
-	})
 }
