@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -123,9 +124,18 @@ func TestBatch_FailsAsAWhole(t *testing.T) {
 		require.Error(t, fails(func(b *postgres.Batch) { b.Exec("select 1; select 2") }))
 
 		last, _ := batchOf(addToItem, "x", 1)
-		write(t, store, c, last)
+		c = write(t, store, c, last)
 		holds(t, pool, "x", 2)
-		require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store)[:2])
+		require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
+
+		txn := begin(t, store, c)
+		require.NoError(t, txn.Run(t.Context(), last))
+		claimOnly(t, pool, grant(6, "b"))
+		_, err = txn.Commit(t.Context(), nil)
+		requireRejected(t, err, storage.ReasonStale)
+		_, err = attempt(t.Context(), store, last, c)
+		requireRejected(t, err, storage.ReasonStale)
+		holds(t, pool, "x", 2)
 	})
 }
 
@@ -143,23 +153,6 @@ func TestBatch_UsesWhatItCreates(t *testing.T) {
 		c = write(t, store, c, b)
 		holds(t, pool, "x", 5)
 	}
-}
-
-// A batch of a grant that was superseded has no effect, whether that is seen at the begin check or at the seal.
-func TestBatch_OfAStaleGrantIsRejected(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	stale := claim(t, store, grant(5, "a"))
-	txn := begin(t, store, stale)
-	b, _ := batchOf(insertItem, "x", 1)
-	require.NoError(t, txn.Run(t.Context(), b))
-	claimOnly(t, pool, grant(6, "b"))
-
-	_, err := txn.Commit(t.Context(), nil)
-	requireRejected(t, err, storage.ReasonStale)
-	_, err = attempt(t.Context(), store, b, stale)
-	requireRejected(t, err, storage.ReasonStale)
-	holds(t, pool, "x", 0)
 }
 
 // sends is an argument that replaces the SQL of its statement, which is checked before.
@@ -225,8 +218,7 @@ func TestBatch_SaysWhichFailed(t *testing.T) {
 	t.Parallel()
 	_, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
-	good := func() *postgres.Batch { b, _ := batchOf("select 1"); return b }
-	many := func() *postgres.Batch {
+	good, many := inserts, func() *postgres.Batch {
 		b := &postgres.Batch{}
 		for range 80 {
 			b.Exec("select 1")
@@ -235,34 +227,32 @@ func TestBatch_SaysWhichFailed(t *testing.T) {
 	}
 	affects, s := batchOf("update item set value = 1 where key = 'missing'")
 	s.MustAffect(1)
-	for name, test := range map[string]struct {
-		ops []storage.Op[pgx.Tx]
-		bad int
-	}{
-		"a condition":            {[]storage.Op[pgx.Tx]{good(), good(), affects}, 2},
-		"one without statements": {[]storage.Op[pgx.Tx]{good(), &postgres.Batch{}}, 1},
-		"one of a later write":   {[]storage.Op[pgx.Tx]{many(), many(), many(), good(), affects, good()}, 4},
-		"one after a function":   {[]storage.Op[pgx.Tx]{good(), statement("select 1"), good(), affects}, 3},
+	for bad, ops := range [][]storage.Op[pgx.Tx]{
+		1: {good("a"), &postgres.Batch{}},
+		2: {good("a"), good("b"), affects},
+		3: {good("a"), statement("select 1"), good("b"), affects},
+		4: {many(), many(), many(), good("a"), affects, good("b")}, // of a later write
 	} {
-		t.Run(name, func(t *testing.T) {
-			txn, err := connect(t, store, c), error(nil)
-			for i := 0; i < len(test.ops) && err == nil; i++ {
-				err = txn.Run(t.Context(), test.ops[i])
-			}
-			if err == nil {
-				_, err = txn.Commit(t.Context(), nil)
-			}
-			failed := new(storage.OpError)
-			require.ErrorAs(t, err, &failed)
-			require.Equal(t, test.bad, failed.Number)
-		})
+		if bad == 0 {
+			continue
+		}
+		txn, err := connect(t, store, c), error(nil)
+		for i := 0; i < len(ops) && err == nil; i++ {
+			err = txn.Run(t.Context(), ops[i])
+		}
+		if err == nil {
+			_, err = txn.Commit(t.Context(), nil)
+		}
+		failed := new(storage.OpError)
+		require.ErrorAs(t, err, &failed)
+		require.Equal(t, bad, failed.Number)
 	}
 }
 
 // Bad batches are refused before anything is sent.
 func TestBatch_ValidatesItsStatements(t *testing.T) {
 	t.Parallel()
-	store := newStore(t, newPool(t), nil)
+	_, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
 	many, returning := &postgres.Batch{}, &postgres.Batch{}
 	for range 101 {
@@ -279,13 +269,11 @@ func TestBatch_ValidatesItsStatements(t *testing.T) {
 		_, err := attempt(t.Context(), store, b, c)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 	}
-	_, s = batchOf("select 1 as one")
-	require.ErrorContains(t, s.Decode(new(int)), "not known")
 	b, s := batchOf("select 1 as one")
+	require.ErrorContains(t, s.Decode(new(int)), "not known")
 	s.Returning()
 	write(t, store, c, b)
-	var wrong []struct{ One string }
-	require.ErrorContains(t, s.Decode(&wrong), "can't be decoded")
+	require.ErrorContains(t, s.Decode(&[]struct{ One string }{}), "can't be decoded")
 }
 
 // A statement that begins or ends a transaction is refused before anything is sent, whatever
@@ -340,7 +328,7 @@ func TestBatch_Once(t *testing.T) {
 // too, but for what MustAffect has made sure of.
 func TestBatch_AnswerLost(t *testing.T) {
 	t.Parallel()
-	f := newFaulty(t)
+	f := newFaulty(t, pgx.ReadCommitted)
 	g := newGuard(t, f.store)
 	mustExec(t, f.pool, "insert into item values ('x', 0)")
 	b, certain := batchOf(addToItem, "x", 1)
@@ -355,4 +343,106 @@ func TestBatch_AnswerLost(t *testing.T) {
 	require.EqualValues(t, 1, certain.RowsAffected())
 	require.EqualValues(t, -1, unknown.RowsAffected())
 	require.ErrorContains(t, unknown.Decode(new(any)), "answer was lost")
+}
+
+// A batch shares its transaction only if nothing but rows stays in it.
+func TestBatch_SharesWhereItOnlyReadsAndChangesRows(t *testing.T) {
+	t.Parallel()
+	cases := map[string]bool{
+		"select 1": true,
+		"-- name: Insert :exec\n\tINSERT into item values ('x', 1)":        true,
+		"/* a */ /* b */ with old as (select 1) update item set value = 1": true,
+		"(values (1))":                           true,
+		"set local search_path = tenant":         false,
+		"RESET all":                              false,
+		"commit":                                 false,
+		"do $$ begin end $$":                     false,
+		"lock table item":                        false,
+		"selection":                              false,
+		"":                                       false,
+		"-- select":                              false,
+		"/* /* */ select */ set local role none": false,
+		"/* /* set */ */ select 1":               true,
+		"-- a\rset local role none --\nselect 1": false, // a carriage return ends a comment, too
+		"; update item set value = 1":            true,
+		"select Set_Config('app.tenant', 'a', true)": false,
+	}
+	for sql, shares := range cases {
+		var b postgres.Batch
+		b.Exec("select 1")
+		b.Exec(sql)
+		require.Equal(t, shares, b.Shares(), sql)
+	}
+	var b postgres.Batch
+	b.Exec("select @a", pgx.NamedArgs{"a": 1})
+	require.True(t, b.Shares())
+	b.Exec("select 1", ofTenant{})
+	require.False(t, b.Shares(), "its context would be another call's")
+	require.False(t, new(postgres.Batch).Shares(), "it can't be sent")
+}
+
+// ofTenant takes an argument from its context.
+type ofTenant struct{}
+
+type tenant struct{}
+
+func (ofTenant) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, _ []any) (string, []any, error) {
+	return sql, []any{ctx.Value(tenant{})}, nil
+}
+
+// group is a transaction of one batch under each claim.
+func group(ctx context.Context, store *postgres.Store, claims []storage.Claim, batches ...*postgres.Batch) ([]storage.Claim, error) {
+	txn, err := store.BeginGroup(ctx, func() []storage.Claim { return claims })
+	if err != nil {
+		return nil, err
+	}
+	defer txn.Rollback(ctx)
+	moves := make([]storage.Move, len(batches))
+	for i, b := range batches {
+		moves[i].Ops = []storage.OpRecord{{ID: fmt.Sprint(i)}}
+		if err := txn.Run(ctx, b); err != nil {
+			return nil, err
+		}
+	}
+	return txn.Commit(ctx, moves)
+}
+
+func inserts(key string) *postgres.Batch {
+	b, s := batchOf(insertItem, key, 1)
+	s.MustAffect(1)
+	return b
+}
+
+// A group doesn't wait for a row's lock for as long as a batch that runs alone. That one
+// waits until it has the lock.
+func TestGroupAcross_WaitsForALockBriefly(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	cfg := patient()
+	cfg.Times().Lock = time.Hour
+	store := newStore(t, pool, cfg)
+	claims := []storage.Claim{claim(t, store, grantOf("sku/1", 5)), claim(t, store, grantOf("sku/2", 5))}
+	limit := func(key string) *postgres.Batch {
+		b, _ := batchOf("insert into item select $1, setting::bigint from pg_settings where name = 'lock_timeout'", key)
+		return b
+	}
+	claims, err := group(t.Context(), store, claims, limit("group"), inserts("x"))
+	require.NoError(t, err)
+	alone, err := group(t.Context(), store, claims[:1], limit("alone"))
+	require.NoError(t, err)
+	claims[0] = alone[0]
+	holds(t, pool, "group", 100)
+	holds(t, pool, "alone", time.Hour.Milliseconds())
+
+	tx := locked(t, pool, "update item set value = 2 where key = 'x'")
+	change := func() *postgres.Batch { b, _ := batchOf(addToItem, "x", 40); return b }
+	_, err = group(t.Context(), store, claims, change(), inserts("y"))
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, "55P03", pgErr.Code)
+	waits := background(func() ([]storage.Claim, error) { return group(t.Context(), store, claims[:1], change()) })
+	eventually(t, pool, "select count(*) = 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, (<-waits).err)
+	holds(t, pool, "x", 42)
 }

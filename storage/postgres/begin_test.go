@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -60,7 +61,7 @@ func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
 		"batch":   batch,
 	}
 	dsn := migrated(t)
-	for _, mode := range execModes {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
 		var writes atomic.Int64
 		store := newStore(t, openPool(t, dsn, countWrites(&writes), inMode(mode)), nil)
 		store.TakeForUnlisted(time.Hour)
@@ -73,13 +74,8 @@ func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
 				before := writes.Load()
 				c = write(t, store, c, op)
 				want := int64(2)
-				switch {
-				case name == "nothing" || name == "batch":
+				if name == "nothing" || name == "batch" {
 					want = 1
-				case mode == pgx.QueryExecModeDescribeExec && (name == "Exec" || name == "QueryRow" || name == "named"):
-					want = 4 // BEGIN, describe, execute, seal
-				case mode == pgx.QueryExecModeSimpleProtocol && (name == "Exec" || name == "QueryRow" || name == "named"):
-					want = 3 // BEGIN, statement, seal
 				}
 				require.Equal(t, want, writes.Load()-before)
 			})
@@ -121,33 +117,28 @@ func TestRun_BeginsWithAnyMethod(t *testing.T) {
 // The begin check's rejection is what Run returns, whatever the function makes of it.
 func TestRun_ReturnsTheBeginChecksRejection(t *testing.T) {
 	t.Parallel()
-	mine := errors.New("the operation's own error")
-	firsts := map[string]storage.Func[pgx.Tx]{"text": statement("update item set value = 2"), "arguments": set("x", 2)}
-	for kind, returned := range map[string]error{"text": mine, "arguments": nil} {
-		first := firsts[kind]
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			pool, store := fresh(t, nil)
-			c := claim(t, store, grant(5, "a"))
-			for range 3 {
-				c = write(t, store, c, first)
-			}
-			claimOnly(t, pool, grant(6, "b"))
-			mustExec(t, pool, "update item set value = 1")
-			txn := connect(t, store, c)
-			err := txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-				require.Error(t, first(ctx, tx))
-				require.Error(t, first(ctx, tx))
-				return returned
-			}))
-			require.Equal(t, storage.StageBegin, requireRejected(t, err, storage.ReasonStale).Stage)
-			_, err = txn.Commit(t.Context(), make([]storage.Move, 1))
-			require.ErrorIs(t, err, storage.ErrTxEnded)
-			require.Zero(t, query[int](t, pool, "select count(*)::int from item where value = 2"))
-			rejections := recorded(t, store)
-			require.Len(t, rejections, 1)
-			require.Equal(t, storage.StageBegin, rejections[0].Stage)
-		})
+	pool, store := fresh(t, nil)
+	for token, c := range []struct {
+		first    storage.Func[pgx.Tx]
+		returned error
+	}{{statement("update item set value = 2"), errors.New("the operation's own error")}, {set("x", 2), nil}} {
+		old := claim(t, store, grant(fence.Token(10*token+5), "a"))
+		for range 3 {
+			old = write(t, store, old, c.first)
+		}
+		claimOnly(t, pool, grant(old.Grant.Token+1, "b"))
+		mustExec(t, pool, "update item set value = 1")
+		txn := connect(t, store, old)
+		err := txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+			require.Error(t, c.first(ctx, tx))
+			require.Error(t, c.first(ctx, tx))
+			return c.returned
+		}))
+		require.Equal(t, storage.StageBegin, requireRejected(t, err, storage.ReasonStale).Stage)
+		_, err = txn.Commit(t.Context(), make([]storage.Move, 1))
+		require.ErrorIs(t, err, storage.ErrTxEnded)
+		require.Zero(t, query[int](t, pool, "select count(*)::int from item where value = 2"))
+		require.Len(t, recorded(t, store), token+1)
 	}
 }
 
@@ -168,40 +159,37 @@ func TestRun_FirstStatementFails(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
-	type sent struct {
+	for _, s := range []struct {
 		sql  string
 		args []any
 		code string
 		at   int32
-	}
-	for name, s := range map[string]sent{
-		"no column":            {"select nocolumn from item", nil, "42703", 8},
-		"fails":                {"select 1 / 0", nil, "22012", 0},
-		"no column, arguments": {"select nocolumn from item where value = $1", []any{1}, "42703", 8},
-		"wrong arguments":      {"select $1::int", []any{1, 2}, "", 0},
-		"no number":            {"select $1::int", []any{"x"}, "", 0},
+	}{
+		{"select nocolumn from item", nil, "42703", 8},
+		{"select 1 / 0", nil, "22012", 0},
+		{"select nocolumn from item where value = $1", []any{1}, "42703", 8},
+		{"select $1::int", []any{1, 2}, "", 0},
+		{"select $1::int", []any{"x"}, "", 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			for range 3 {
-				_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-					_, err := tx.Exec(ctx, s.sql, s.args...)
-					require.Error(t, err)
-					var pgErr *pgconn.PgError
-					if s.code != "" {
-						require.ErrorAs(t, err, &pgErr)
-						require.Equal(t, s.code, pgErr.Code)
-						require.Equal(t, s.at, pgErr.Position)
-						require.Error(t, statement("select 1")(ctx, tx), "25P02")
-						return nil
-					}
-					return err
-				}), c)
+		for range 3 {
+			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, s.sql, s.args...)
 				require.Error(t, err)
-				require.NotErrorIs(t, err, storage.ErrTxEnded)
-				noneInUse(t, pool)
-			}
-			c = write(t, store, c, set("x", 1))
-		})
+				if s.code == "" {
+					return err
+				}
+				pgErr := new(pgconn.PgError)
+				require.ErrorAs(t, err, &pgErr)
+				require.Equal(t, s.code, pgErr.Code)
+				require.Equal(t, s.at, pgErr.Position)
+				require.Error(t, statement("select 1")(ctx, tx), "25P02")
+				return nil
+			}), c)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, storage.ErrTxEnded)
+			noneInUse(t, pool)
+		}
+		c = write(t, store, c, set("x", 1))
 	}
 }
 
@@ -240,15 +228,11 @@ func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, proxy, _, direct := behindPooler(t)
-			pool := openPool(t, proxy.DSN(), single)
-			store := newStore(t, pool, postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: 50 * time.Millisecond, Network: 50 * time.Millisecond, Cleanup: 50 * time.Millisecond}))
-			c := claim(t, direct, grant(5, "a"))
-			write(t, direct, c, op)
-			c = claim(t, direct, c.Grant)
-			txn := connect(t, store, c)
-			proxy.Pause(pgproxy.ToServer)
-			t.Cleanup(func() { proxy.Resume(pgproxy.ToServer) })
+			f := newFaulty(t, pgx.ReadCommitted, single)
+			store := newStore(t, f.through, postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: 50 * time.Millisecond, Network: 50 * time.Millisecond, Cleanup: 50 * time.Millisecond}))
+			txn := connect(t, store, write(t, f.direct, claim(t, f.direct, grant(5, "a")), op))
+			f.proxy.Pause(pgproxy.ToServer)
+			t.Cleanup(func() { f.proxy.Resume(pgproxy.ToServer) })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			err := txn.Run(ctx, op)
@@ -262,38 +246,37 @@ func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 // twice.
 func TestRun_OutlivesAConnectionThatWasCut(t *testing.T) {
 	t.Parallel()
-	_, proxy, _, direct := behindPooler(t)
+	const more = " on conflict (key) do update set value = item.value + 1"
 	for name, op := range map[string]storage.Func[pgx.Tx]{
-		"text":      statement("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"),
-		"arguments": statement("insert into item values ($1, 1) on conflict (key) do update set value = item.value + 1", "x"),
+		"text":      statement("insert into item values ('x', 1)" + more),
+		"arguments": statement("insert into item values ($1, 1)"+more, "x"),
 		"query": func(ctx context.Context, tx pgx.Tx) error {
-			return tx.QueryRow(ctx, "insert into item values ($1, 1) on conflict (key) do update set value = item.value + 1 returning value", "x").Scan(new(int))
+			return tx.QueryRow(ctx, "insert into item values ($1, 1)"+more+" returning value", "x").Scan(new(int))
 		},
-		"several": statement("select 1; insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"),
+		"several": statement("select 1; insert into item values ('x', 1)" + more),
 	} {
-		pool := openPool(t, proxy.DSN(), single)
-		store := newStore(t, pool, nil)
-		mustExec(t, pool, "truncate item")
-		c := claim(t, direct, grant(5, "a"))
-		c = write(t, store, c, op)
-		c = write(t, store, c, op)
-		proxy.CutAll()
-		write(t, store, c, op)
-		holds(t, pool, "x", 3)
-		noneInUse(t, pool, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, pgx.ReadCommitted, single)
+			c := write(t, f.store, claim(t, f.direct, grant(5, "a")), op)
+			c = write(t, f.store, c, op)
+			f.proxy.CutAll()
+			write(t, f.store, c, op)
+			holds(t, f.pool, "x", 3)
+			noneInUse(t, f.through)
+		})
 	}
 }
 
 // A text of several statements may hold a COMMIT: it is not sent again if its answer is lost.
 func TestRun_SeveralFirstStatementsAreSentOnce(t *testing.T) {
 	t.Parallel()
-	_, proxy, store, direct := behindPooler(t)
-	pool := openPool(t, proxy.DSN())
-	c := claim(t, direct, grant(5, "a"))
-	onQuery(proxy, pgproxy.SwallowReply(), "insert into item")
-	_, err := attempt(t.Context(), store, statement("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1; commit; begin"), c)
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	c := claim(t, f.direct, grant(5, "a"))
+	f.onQuery(pgproxy.SwallowReply(), "insert into item")
+	_, err := attempt(t.Context(), f.store, statement("insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1; commit; begin"), c)
 	require.Error(t, err)
-	holds(t, pool, "x", 1)
+	holds(t, f.pool, "x", 1)
 }
 
 // A statement that a connection has prepared runs on after the server has forgotten it, or a change of
@@ -303,17 +286,8 @@ func TestRun_OutlivesAPreparedStatement(t *testing.T) {
 	t.Parallel()
 	const set, read = "update thing set value = $1 where key = 'x'", "select * from thing where value = $1"
 	kinds := map[string]func(value any) storage.Op[pgx.Tx]{
-		"Exec": func(value any) storage.Op[pgx.Tx] { return statement(set, value) },
-		"Query": func(value any) storage.Op[pgx.Tx] {
-			return do(func(ctx context.Context, tx pgx.Tx) error {
-				rows, err := tx.Query(ctx, read, value)
-				if err != nil {
-					return err
-				}
-				rows.Close()
-				return rows.Err()
-			})
-		},
+		"Exec":  func(value any) storage.Op[pgx.Tx] { return statement(set, value) },
+		"Query": func(value any) storage.Op[pgx.Tx] { return statement(read, value) },
 		"batch": func(value any) storage.Op[pgx.Tx] {
 			b := &postgres.Batch{}
 			b.Exec(set, value).MustAffect(1)
@@ -324,36 +298,32 @@ func TestRun_OutlivesAPreparedStatement(t *testing.T) {
 		},
 	}
 	dsn := migrated(t)
-	for name, change := range map[string]struct {
-		sql   string
-		value any // for the column then
-	}{
-		"deallocated":              {"deallocate all", 2},
-		"column added":             {"alter table thing add column more text", 2},
-		"column of another type":   {"alter table thing alter column value type text", "two"},
-		"column of a wider type":   {"alter table thing alter column value type bigint", int64(5000000000)},
-		"column of a smaller type": {"alter table thing alter column value type smallint", 2},
+	for change, value := range map[string]any{ // for the column then
+		"deallocate all":                                     2,
+		"alter table thing add column more text":             2,
+		"alter table thing alter column value type text":     "two",
+		"alter table thing alter column value type bigint":   int64(5000000000),
+		"alter table thing alter column value type smallint": 2,
 	} {
 		for kind, op := range kinds {
 			for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe} {
-				t.Run(name+", "+kind+", "+mode.String(), func(t *testing.T) {
-					pool := openPool(t, dsn, single, inMode(mode))
-					mustExec(t, pool, "drop table if exists thing; create table thing (key text primary key, value int); insert into thing values ('x', 1)")
-					store := newStore(t, pool, nil)
-					c := claim(t, store, grant(5, "a"))
-					for range 3 {
-						c = write(t, store, c, op(1))
-					}
-					mustExec(t, pool, change.sql)
-					if claims, err := attempt(t.Context(), store, op(change.value), c); err == nil {
-						c = claims[0]
-					} else {
-						require.NotEqual(t, "batch", kind, err)
-					}
-					for range 2 {
-						c = write(t, store, c, op(change.value))
-					}
-				})
+				name := change + ", " + kind + ", " + mode.String()
+				pool := openPool(t, dsn, single, inMode(mode))
+				mustExec(t, pool, "drop table if exists thing; create table thing (key text primary key, value int); insert into thing values ('x', 1)")
+				store := newStore(t, pool, nil)
+				c := claim(t, store, grant(5, "a"))
+				for range 3 {
+					c = write(t, store, c, op(1))
+				}
+				mustExec(t, pool, change)
+				if claims, err := attempt(t.Context(), store, op(value), c); err == nil {
+					c = claims[0]
+				} else {
+					require.NotEqual(t, "batch", kind, "%s: %v", name, err)
+				}
+				for range 2 {
+					c = write(t, store, c, op(value))
+				}
 			}
 		}
 	}

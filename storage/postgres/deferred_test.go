@@ -43,6 +43,7 @@ func TestSeal_RunsDeferredTriggersBeforeIt(t *testing.T) {
 	store.TakeForNoneDeferrable()
 	_, err := attempt(t.Context(), store, statement("insert into part values ('missing')"), c)
 	require.ErrorContains(t, err, "23503")
+	require.NotErrorAs(t, err, new(*storage.InDoubtError), "COMMIT itself has failed")
 	c = write(t, store, c, set("before the look", 1))
 	c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set constraints all Deferred"); err != nil {

@@ -93,32 +93,6 @@ func TestPrune_NeverWaitsForALock(t *testing.T) {
 	require.Equal(t, "k1", query[string](t, pool, "select string_agg(key, ' ') from fence.operation"))
 }
 
-// What was set is read, also if it was set by SQL.
-func TestPolicy_IsReadAndSet(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	const day = 24 * time.Hour
-	read := func() postgres.Policy {
-		t.Helper()
-		p, err := postgres.ReadPolicy(t.Context(), pool, "")
-		require.NoError(t, err)
-		return p
-	}
-	require.Equal(t, postgres.Policy{KeepEntries: 1000, KeepOnce: 7 * day}, read())
-	for want, p := range map[string]postgres.Policy{
-		"90 days 1 7 days":                {Keep: 90 * day, KeepEntries: 1, KeepOnce: 7 * day},
-		"1 day 12:00:00 1000 00:01:00":    {Keep: 36 * time.Hour, KeepEntries: 1000, KeepOnce: time.Minute},
-		"100000 days 1000000 100000 days": {Keep: 100_000 * day, KeepEntries: 1_000_000, KeepOnce: 100_000 * day},
-		"5 7 days":                        {KeepEntries: 5, KeepOnce: 7 * day},
-	} {
-		require.NoError(t, postgres.SetPolicy(t.Context(), pool, "", p))
-		require.Equal(t, want, query[string](t, pool, "select concat_ws(' ', history_keep, history_keep_entries, once_retention) from fence.setting"))
-		require.Equal(t, p, read())
-	}
-	mustExec(t, pool, "update fence.setting set history_keep = '3 months', history_keep_entries = 5, once_retention = '2 weeks'")
-	require.Equal(t, postgres.Policy{Keep: 90 * day, KeepEntries: 5, KeepOnce: 14 * day}, read())
-}
-
 // The bounds of the call lie within those of the table, which no SQL passes.
 func TestPolicy_IsBounded(t *testing.T) {
 	t.Parallel()

@@ -23,26 +23,6 @@ func verifyChain(t testing.TB, pool *pgxpool.Pool) {
 	require.Empty(t, report.Findings)
 }
 
-// History and raises of the epoch are append-only, and fences can't be deleted nor renamed, also with
-// session_replication_role = replica.
-func TestHistory_IsAppendOnly(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	mustExec(t, pool, "insert into fence.epoch_raise (epoch, token, reason, operator) values (2, 0, 'etcd was restored', 'me@here')")
-	for _, role := range []string{"origin", "replica"} {
-		for _, sql := range []string{
-			"update fence.history set token = 9", "delete from fence.history", "truncate fence.history",
-			"delete from fence.resource", "truncate fence.resource", "update fence.resource set name = name", "update fence.resource set id = id + 1",
-			"update fence.epoch_raise set reason = 'none'", "delete from fence.epoch_raise", "truncate fence.epoch_raise", "delete from fence.setting", "truncate fence.setting",
-			"insert into fence.history select * from fence.history where false; delete from fence.history where seq = 1",
-		} {
-			_, err := pool.Exec(t.Context(), "set session_replication_role = "+role+"; "+sql)
-			require.ErrorContains(t, err, "ZF009", sql)
-		}
-	}
-}
-
 // A fence works without its history; only outcomes that the history had are unknown.
 func TestFence_StandsWithoutHistory(t *testing.T) {
 	t.Parallel()

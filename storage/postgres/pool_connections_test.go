@@ -26,36 +26,32 @@ const backend = "select pg_backend_pid()"
 // connection is used again.
 func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 	t.Parallel()
-	begun := func(end func(ctx context.Context, txn storage.Txn[pgx.Tx])) func(*testing.T, *postgres.Store, storage.Claim, func()) {
+	type use func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func())
+	ended := func(end func(ctx context.Context, txn storage.Txn[pgx.Tx])) use {
 		return func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
 			txn := begin(t, store, c)
-			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 			meanwhile()
 			end(t.Context(), txn)
 		}
 	}
-	for name, use := range map[string]func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()){
+	for name, use := range map[string]use{
 		"begun late": func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
 			meanwhile()
 			_, _ = attempt(t.Context(), store, statement("select 1"), c)
 		},
-		"rolled back": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { txn.Rollback(ctx) }),
-		"failed": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) {
+		"rolled back": ended(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { txn.Rollback(ctx) }),
+		"failed": ended(func(ctx context.Context, txn storage.Txn[pgx.Tx]) {
 			_ = txn.Run(ctx, do(func(context.Context, pgx.Tx) error { return errors.New("sold out") }))
 		}),
-		"ended by itself": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("commit")) }),
+		"ended by itself": ended(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _ = txn.Run(ctx, statement("commit")) }),
 		"of the second resource": func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
-			second := c.Grant
-			second.Resource = "sku/2"
-			txn := begin(t, store, claim(t, store, second), c)
+			txn := begin(t, store, claim(t, store, grantOf("sku/2", c.Grant.Token)), c)
 			meanwhile()
 			txn.Rollback(t.Context())
 		},
-		"sealed": begun(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _, _ = txn.Commit(ctx, nil) }),
+		"sealed": ended(func(ctx context.Context, txn storage.Txn[pgx.Tx]) { _, _ = txn.Commit(ctx, nil) }),
 		"read": func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func()) {
-			txn, err := store.BeginReadOnly(t.Context(), c)
-			require.NoError(t, err)
-			require.NoError(t, txn.Run(t.Context(), statement("select 1")))
+			txn := beginRead(t, store, c)
 			meanwhile()
 			_, _ = txn.Commit(t.Context(), nil)
 		},

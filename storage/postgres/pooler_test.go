@@ -1,10 +1,12 @@
 package postgres_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -94,6 +98,12 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 		ask(sql)
 		return words{done("SET CONSTRAINTS"), poolerError("ERROR", "57P01"), done("COMMIT"), ready('I')}
 	},
+	"all answers, with an error among them": func(ask pgproxy.Ask, sql string) words {
+		answers := each(ask, sql, true)
+		last := len(answers) - 1
+		before := joined(answers[:last])
+		return slices.Concat(before[:len(before)-1], words{poolerError("ERROR", "57P01")}, answers[last])
+	},
 	"an answer to each part": func(ask pgproxy.Ask, sql string) words {
 		return slices.Concat(each(ask, sql, true)...)
 	},
@@ -113,35 +123,9 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 	},
 }
 
-// behindPooler is a store with one connection, behind a pooler that the test simulates.
-func behindPooler(t *testing.T, options ...func(*pgxpool.Config)) (pool *pgxpool.Pool, proxy *pgproxy.Proxy, store, direct *postgres.Store) {
-	t.Helper()
-	return behindPoolerOf(t, migrated(t), options...)
-}
-
-// behindPoolerOf is behindPooler on a database.
-func behindPoolerOf(t *testing.T, dsn string, options ...func(*pgxpool.Config)) (pool *pgxpool.Pool, proxy *pgproxy.Proxy, store, direct *postgres.Store) {
-	t.Helper()
-	proxy, err := pgproxy.New(dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	pool = openPool(t, proxy.DSN(), append(options, single)...)
-	return pool, proxy, newStore(t, pool, nil), newStore(t, openPool(t, dsn), nil)
-}
-
-// onQuery has action act on the next message that contains part.
-func onQuery(proxy *pgproxy.Proxy, action *pgproxy.Action, part string) {
-	proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if strings.Contains(sql, part) {
-			return action
-		}
-		return nil
-	})
-}
-
 // onSeal has pooler answer the next message that holds a seal.
-func onSeal(proxy *pgproxy.Proxy, pooler func(ask pgproxy.Ask, sql string) words) {
-	onQuery(proxy, pgproxy.Instead(pooler), ".seal")
+func (f *faulty) onSeal(pooler func(ask pgproxy.Ask, sql string) words) {
+	f.onQuery(pgproxy.Instead(pooler), ".seal")
 }
 
 // getsItsOwnAnswers requires that the connections of a pool deliver no answers to earlier
@@ -153,6 +137,10 @@ func getsItsOwnAnswers(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
+// contradictory are the answers with both an error and COMMIT: what was rejected may not have been the whole
+// transaction.
+var contradictory = map[string]bool{"an error, and then COMMIT's answer": true, "all answers, with an error among them": true}
+
 // However a pooler changes the answer, a transaction that the server committed is a success
 // or in doubt, and the next user of the connection gets no part of that answer.
 func TestCommit_AnsweredByAPoolerIsNoFailure(t *testing.T) {
@@ -161,38 +149,17 @@ func TestCommit_AnsweredByAPoolerIsNoFailure(t *testing.T) {
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool, proxy, store, direct := behindPoolerOf(t, dsn)
-			c := claim(t, store, grantOf(name, 5))
-			onSeal(proxy, pooler)
-			_, err := attempt(t.Context(), store, set(name, 1), c)
-			if err != nil {
+			f := newFaultyOn(t, dsn, pgx.ReadCommitted, single)
+			c := claim(t, f.store, grantOf(name, 5))
+			f.onSeal(pooler)
+			_, err := attempt(t.Context(), f.store, set(name, 1), c)
+			if err != nil || contradictory[name] {
 				require.False(t, pgconn.SafeToRetry(err))
-				require.True(t, applied(t, direct, inDoubt(t, err)))
+				require.True(t, applied(t, f.direct, inDoubt(t, err)))
 			}
-			getsItsOwnAnswers(t, pool)
-			holds(t, pool, name, 1)
+			getsItsOwnAnswers(t, f.through)
+			holds(t, f.pool, name, 1)
 		})
-	}
-}
-
-// An answer with both an error and COMMIT contradicts itself: the rejected part may not
-// have been the whole transaction.
-func TestCommit_AnswerWithAnErrorAndACommitIsInDoubt(t *testing.T) {
-	t.Parallel()
-	for _, answer := range []func(ask pgproxy.Ask, sql string) words{
-		poolers["an error, and then COMMIT's answer"],
-		func(ask pgproxy.Ask, sql string) words { // with all of the server's answers
-			answers := each(ask, sql, true)
-			last := len(answers) - 1
-			before := joined(answers[:last])
-			return slices.Concat(before[:len(before)-1], words{poolerError("ERROR", "57P01")}, answers[last])
-		},
-	} {
-		_, proxy, store, _ := behindPooler(t)
-		c := claim(t, store, grant(5, "a"))
-		onSeal(proxy, answer)
-		_, err := attempt(t.Context(), store, set("x", 1), c)
-		require.ErrorAs(t, err, new(*storage.InDoubtError))
 	}
 }
 
@@ -203,16 +170,16 @@ func TestCommit_EndedByAPoolerBeforeTheSealIsNamed(t *testing.T) {
 	for end, want := range map[string]error{"commit": guard.ErrTxEnded, "rollback": nil} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
-			pool, proxy, store, _ := behindPooler(t)
-			g := newGuard(t, store)
-			onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
+			f := newFaulty(t, pgx.ReadCommitted, single)
+			g := newGuard(t, f.store)
+			f.onSeal(func(ask pgproxy.Ask, sql string) words {
 				ask(end)
 				return ask(sql)
 			})
 			err := guard.Do(t.Context(), g, resource, add("x", 1), guard.Retryable())
 			require.ErrorIs(t, err, want)
 			require.False(t, guard.SafeToRetry(err))
-			holds(t, pool, "x", 1)
+			holds(t, f.pool, "x", 1)
 		})
 	}
 }
@@ -223,11 +190,10 @@ func TestCommit_RejectedThroughAPoolerIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]bool{"it stops there": true, "it sends COMMIT all the same": false} {
 		t.Run(name, func(t *testing.T) {
-			_, proxy, store, direct := behindPooler(t)
-			txn := begin(t, store, claim(t, store, grant(5, "a")))
-			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
-			write(t, direct, claim(t, direct, grant(5, "a")), set("y", 1))
-			onSeal(proxy, func(ask pgproxy.Ask, sql string) words { return joined(each(ask, sql, stop)) })
+			f := newFaulty(t, pgx.ReadCommitted, single)
+			txn := begin(t, f.store, claim(t, f.store, grant(5, "a")))
+			write(t, f.direct, claim(t, f.direct, grant(5, "a")), set("y", 1))
+			f.onSeal(func(ask pgproxy.Ask, sql string) words { return joined(each(ask, sql, stop)) })
 			_, err := txn.Commit(t.Context(), nil)
 			require.ErrorIs(t, err, storage.ErrOvertaken)
 		})
@@ -238,36 +204,36 @@ func TestCommit_RejectedThroughAPoolerIsNotInDoubt(t *testing.T) {
 // answer is no answer to COMMIT.
 func TestCommit_LostByAPoolerBehindTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
-	pool, proxy, store, direct := behindPooler(t)
-	c := claim(t, store, grant(5, "a"))
-	onSeal(proxy, func(ask pgproxy.Ask, sql string) words {
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	c := claim(t, f.store, grant(5, "a"))
+	f.onSeal(func(ask pgproxy.Ask, sql string) words {
 		parts := parts(sql)
 		answer := ask(strings.Join(parts[:len(parts)-1], "; "))
 		ask("rollback") // as if the server were gone, and with the answer so far passed on
 		return append(answer[:len(answer)-1], poolerError("ERROR", "40001"), ready('I'))
 	})
-	_, err := attempt(t.Context(), store, set("x", 1), c)
-	require.False(t, applied(t, direct, inDoubt(t, err)))
-	holds(t, pool, "x", 0)
+	_, err := attempt(t.Context(), f.store, set("x", 1), c)
+	require.False(t, applied(t, f.direct, inDoubt(t, err)))
+	holds(t, f.pool, "x", 0)
 }
 
 // A claim that committed and was answered by a pooler is no rejection, and none is
 // recorded: it is claimed again.
 func TestClaim_AnsweredByAPoolerIsNoRejection(t *testing.T) {
 	t.Parallel()
-	_, proxy, store, direct := behindPooler(t)
-	require.NoError(t, store.Check(t.Context()))
-	onQuery(proxy, pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	require.NoError(t, f.store.Check(t.Context()))
+	f.onQuery(pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
 		ask(sql)
 		return words{poolerError("ERROR", "ZF001"), ready('I')}
 	}), ".claim(")
-	_, err := claimOne(t.Context(), store, grant(5, "a"))
+	_, err := claimOne(t.Context(), f.store, grant(5, "a"))
 	if err != nil {
 		require.NotErrorAs(t, err, new(*storage.RejectedError))
 		require.ErrorIs(t, err, storage.ErrStoreUnavailable)
 	}
-	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	require.Empty(t, recorded(t, direct))
+	write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 1))
+	require.Empty(t, recorded(t, f.direct))
 }
 
 // Under such a pooler a statement of the operation could commit by itself, without a fence. So no
@@ -295,14 +261,119 @@ func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, proxy, store, _ := behindPooler(t, unnamed)
-			c.change(proxy)
-			_, claimErr := claimOne(t.Context(), store, grant(5, "a"))
-			for _, err := range []error{store.Check(t.Context()), claimErr} {
+			f := newFaulty(t, pgx.ReadCommitted, single, unnamed)
+			c.change(f.proxy)
+			_, claimErr := claimOne(t.Context(), f.store, grant(5, "a"))
+			for _, err := range []error{f.store.Check(t.Context()), claimErr} {
 				requireNotReady(t, err, postgres.Unsupported)
 				require.ErrorContains(t, err, c.says)
 				require.False(t, guard.SafeToRetry(err))
 			}
 		})
 	}
+}
+
+// startPooler starts a PgBouncer in transaction mode in front of server.
+func startPooler(t testing.TB, server *pgserver.Server, cfg pgbouncer.Config) *pgbouncer.Pooler {
+	t.Helper()
+	pooler, err := pgbouncer.Start(t.Context(), server, &cfg)
+	require.NoError(t, err)
+	stopLater(t, pooler)
+	return pooler
+}
+
+// unnamed configures a pool whose statements may each get another server connection: it
+// uses no named prepared statements.
+func unnamed(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }
+
+// openPooled returns a pool on a database, through the pooler.
+func openPooled(t testing.TB, pooler *pgbouncer.Pooler, dsn string, options ...func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	through, err := pooler.DSN(dsn)
+	require.NoError(t, err)
+	return openPool(t, through, append([]func(*pgxpool.Config){unnamed}, options...)...)
+}
+
+// steps are calls through a pooler, one after the other.
+var steps = []struct {
+	name   string
+	run    func(ctx context.Context, store *postgres.Store, c *storage.Claim) error
+	want   error
+	closes bool // the server's connection
+}{
+	{name: "claim", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) (err error) {
+		*c, err = claimOne(ctx, store, grant(5, "a"))
+		return err
+	}},
+	{name: "commit", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return moves(ctx, store, set("x", 1), c)
+	}},
+	{name: "batch", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return moves(ctx, store, inserts("y"), c)
+	}},
+	{name: "read", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return read(ctx, store, get("x", new(int64)), *c)
+	}},
+	{name: "failed operation", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return moves(ctx, store, do(func(context.Context, pgx.Tx) error { return context.Canceled }), c)
+	}, want: context.Canceled},
+	{name: "rejection at the seal", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		overtaken := *c
+		overtaken.Seq--
+		return moves(ctx, store, set("x", 2), &overtaken)
+	}, want: storage.ErrOvertaken},
+	{name: "rejection at the begin check", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		old := *c
+		var err error
+		if *c, err = claimOne(ctx, store, grant(6, "b")); err != nil {
+			return err
+		}
+		return moves(ctx, store, set("x", 2), &old)
+	}, want: storage.ErrStaleToken, closes: true},
+	{name: "a COMMIT of the operation's own", run: func(ctx context.Context, store *postgres.Store, c *storage.Claim) error {
+		return moves(ctx, store, statement("commit"), c)
+	}, want: storage.ErrTxEnded},
+}
+
+// moves runs op in a transaction of its own, and leaves in c where it has moved the fence.
+func moves(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], c *storage.Claim) error {
+	moved, err := attempt(ctx, store, op, *c)
+	if err == nil {
+		*c = moved[0]
+	}
+	return err
+}
+
+// The next client of the server connection finds it unchanged: every setting of Fencekit's
+// was local, and the lock that marks a holder ended with the transaction. A connection that
+// an eviction may be about to terminate is closed.
+func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	lax(t, openPool(t, dsn))
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
+	store := newStore(t, openPooled(t, pooler, dsn), nil)
+	other := openPooled(t, pooler, dsn)
+	const left = `select coalesce(string_agg(name || '=' || setting, ' ' order by name), '')
+		|| concat(current_setting('fencekit.xid', true), current_setting('fencekit.read', true))
+		|| (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())
+		from pg_settings where source = 'session' and setting <> '' and name !~ '^transaction_'` // each transaction has its own of these
+	before, server := query[string](t, other, left), query[int](t, other, backend)
+	var c storage.Claim
+	for _, step := range steps {
+		require.ErrorIs(t, step.run(t.Context(), store, &c), step.want, step.name)
+		require.Equal(t, before, query[string](t, other, left), step.name)
+		now := query[int](t, other, backend)
+		require.Equal(t, step.closes, now != server, step.name)
+		server = now
+	}
+	holds(t, other, "x", 1)
+}
+
+// lax makes settings the default of a database that the store can't leave as they are.
+func lax(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	name := pgx.Identifier{query[string](t, pool, "select current_database()")}.Sanitize()
+	mustExec(t, pool, "alter database "+name+" set synchronous_commit = off")
+	mustExec(t, pool, "alter database "+name+" set client_min_messages = error")
 }

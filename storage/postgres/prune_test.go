@@ -1,12 +1,14 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,28 +20,20 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// aged makes all that was written older by an interval.
+// aged makes all that was written older by an interval: the server's clock is set forward, and a prune has seen that.
 func aged(t *testing.T, pool *pgxpool.Pool, interval string) {
 	t.Helper()
-	// Each hash covers the time: the chain is made anew.
-	unprotected(t, pool, "update fence.history set at = at - $1::text::interval", interval)
-	mustExec(t, pool, `do $$
-declare e fence.history; h bytea; n text;
-begin
-    alter table fence.history disable trigger protect_history;
-    for e in select * from fence.history order by resource, seq loop
-        select name into n from fence.resource where id = e.resource;
-        if e.seq = 1 then h := sha256(convert_to('fencekit:' || n, 'UTF8')); end if;
-        h := sha256(h || int4send(e.resource) || int8send(e.seq) || charsend(e.kind) || int8send(e.claim) || int8send(e.tx) || xid8send(e.xid) || timestamptz_send(e.at)
-             || case when e.kind = 'c' then int8send(e.epoch) || int8send(e.token) || int4send(e.timeline) || int4send(octet_length(e.holder)) || convert_to(e.holder || e.name, 'UTF8')
-                else coalesce(convert_to(e.ops::text, 'UTF8'), '') end);
-        update fence.history set hash = h where resource = e.resource and seq = e.seq;
-        update fence.resource set hash = h where id = e.resource;
-    end loop;
-    alter table fence.history enable always trigger protect_history;
-end $$`)
-	mustExec(t, pool, "update fence.resource set claimed_at = claimed_at - $1::text::interval", interval)
-	mustExec(t, pool, "update fence.rejection set first_at = first_at - $1::text::interval, last_at = last_at - $1::text::interval", interval)
+	mustExec(t, pool, `alter function pg_catalog.clock_timestamp() rename to clock_of_postgres;
+		create function pg_catalog.clock_timestamp() returns timestamptz language sql as 'select pg_catalog.clock_of_postgres() + interval ''`+interval+`''';
+		update fence.forget_clock set seen = clock_timestamp(), steady = clock_timestamp()`)
+	pool.Reset() // its sessions have planned with the other one
+}
+
+// outdated is aged by 100 days, where what is older than 90 goes but for the last entries.
+func outdated(t *testing.T, pool *pgxpool.Pool, entries int) {
+	t.Helper()
+	aged(t, pool, "100 days")
+	policy(t, pool, "90 days", entries)
 }
 
 func policy(t *testing.T, pool *pgxpool.Pool, keep string, entries int) {
@@ -105,7 +99,10 @@ func TestPrune_KeepsWhatThePolicyKeeps(t *testing.T) {
 			require.NotZero(t, e.Grant.Token, "each entry that is left names its grant")
 		}
 	}
-	c := written(t, store, grant(7, "c"), 1)
+	// What was seen, and was pruned, isn't lost.
+	claims, err := store.Claim(t.Context(), storage.Claim{Grant: grant(7, "c"), Position: old.Position})
+	require.NoError(t, err)
+	c := write(t, store, claims[0], set("x", 0))
 	prunes(t, store, postgres.Pruned{Entries: 2}, "the last claim is the oldest entry that stays")
 	write(t, store, c, set("x", 1))
 	require.Equal(t, []int64{11, 12, 13}, seqs(t, pool))
@@ -123,8 +120,7 @@ func TestPrune_GoesThroughAllResources(t *testing.T) {
 	unprotected(t, pool, `insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops)
 		select r.id, 'w', i, 1, i, '3', now(), '', '[]' from fence.resource r, generate_series(3, 1502) i`)
 	mustExec(t, pool, "update fence.resource set seq = 1502")
-	unprotected(t, pool, "update fence.history set at = at - interval '100 days'")
-	policy(t, pool, "90 days", 10)
+	outdated(t, pool, 10)
 	prunes(t, store, postgres.Pruned{Entries: 3 * (1502 - 10 - 1)})
 	require.Len(t, seqs(t, pool), 3*11)
 	prunes(t, store, postgres.Pruned{})
@@ -144,32 +140,34 @@ func TestPrune_ByTheOwner(t *testing.T) {
 	written(t, store, grant(5, "a"), 5)
 	written(t, store, grantOf("other_1", 5), 5)
 	aged(t, pool, "2 hours")
-	prune := func(r postgres.PruneOptions) int64 {
-		t.Helper()
-		dry := r
-		dry.DryRun, dry.Export = true, nil
-		would, err := postgres.Prune(t.Context(), pool, "", dry)
-		require.NoError(t, err)
-		pruned, err := postgres.Prune(t.Context(), pool, "", r)
-		require.NoError(t, err)
-		require.Equal(t, would, pruned)
+	const now = time.Nanosecond
+	for _, step := range []struct {
+		policy string
+		prune  postgres.PruneOptions
+		want   int64
+	}{
+		{"", postgres.PruneOptions{}, 0},          // nothing is asked for
+		{"", postgres.PruneOptions{Keep: now}, 0}, // the last 1000 stay by the policy
+		{"history_keep_entries = 2", postgres.PruneOptions{Keep: 3 * time.Hour}, 0},
+		{"", postgres.PruneOptions{Keep: now, Resources: "other?2"}, 0},
+		{"", postgres.PruneOptions{Keep: now, KeepEntries: 3, Resources: "other_*"}, 2},
+		{"", postgres.PruneOptions{Keep: now, Resources: "other?1"}, 1}, // two stay by the policy
+		{"", postgres.PruneOptions{Keep: now}, 3},
+		{"history_keep_entries = 1", postgres.PruneOptions{}, 0},
+		{"", postgres.PruneOptions{KeepEntries: 1, Resources: "other*"}, 1}, // an hour is enough
+		{"history_keep = '3 hours'", postgres.PruneOptions{Keep: now, KeepEntries: 1}, 0},
+	} {
+		if step.policy != "" {
+			mustExec(t, pool, "update fence.setting set "+step.policy)
+		}
+		for _, dry := range []bool{true, false} {
+			step.prune.DryRun = dry
+			pruned, err := postgres.Prune(t.Context(), pool, "", step.prune)
+			require.NoError(t, err)
+			require.Equal(t, step.want, pruned.Entries, "%+v", step)
+		}
 		verifyChain(t, pool)
-		return pruned.Entries
 	}
-	require.Zero(t, prune(postgres.PruneOptions{}), "nothing is asked for")
-	require.Zero(t, prune(postgres.PruneOptions{Keep: time.Nanosecond}), "the last 1000 stay by the policy")
-	policy(t, pool, "1 hour", 2)
-	mustExec(t, pool, "update fence.setting set history_keep = null")
-	require.Zero(t, prune(postgres.PruneOptions{Keep: 3 * time.Hour}))
-	require.Zero(t, prune(postgres.PruneOptions{Keep: time.Nanosecond, Resources: "other?2"}))
-	require.EqualValues(t, 2, prune(postgres.PruneOptions{Keep: time.Nanosecond, KeepEntries: 3, Resources: "other_*"}))
-	require.EqualValues(t, 1, prune(postgres.PruneOptions{Keep: time.Nanosecond, Resources: "other?1"}), "two stay by the policy")
-	require.EqualValues(t, 3, prune(postgres.PruneOptions{Keep: time.Nanosecond}))
-	mustExec(t, pool, "update fence.setting set history_keep_entries = 1")
-	require.Zero(t, prune(postgres.PruneOptions{}))
-	require.EqualValues(t, 1, prune(postgres.PruneOptions{KeepEntries: 1, Resources: "other*"}), "an hour is enough")
-	policy(t, pool, "3 hours", 1)
-	require.Zero(t, prune(postgres.PruneOptions{Keep: time.Nanosecond, KeepEntries: 1}))
 	for _, r := range []postgres.PruneOptions{{Keep: -1}, {KeepEntries: -1}} {
 		_, err := postgres.Prune(t.Context(), pool, "", r)
 		require.ErrorIs(t, err, fence.ErrInvalid)
@@ -187,7 +185,7 @@ func TestPrune_KeepsWhatIsNeeded(t *testing.T) {
 		want []int64 // what stays of 1 to 6
 	}{
 		"young": {func(t *testing.T, pool *pgxpool.Pool) {
-			unprotected(t, pool, "update fence.history set at = now() - interval '59 minutes' where seq = 3")
+			unprotected(t, pool, "update fence.history set at = clock_timestamp() - interval '59 minutes' where seq = 3")
 			mustExec(t, pool, "update fence.setting set history_keep = null") // the owner asks for less
 		}, []int64{1, 3, 4, 5, 6}}, // 1 is the claim of 3
 		"on hold": {func(t *testing.T, pool *pgxpool.Pool) {
@@ -216,32 +214,13 @@ func TestPrune_KeepsWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// A claimant that has seen a position whose entry was pruned has not seen too much.
-func TestPrune_LosesNothingThatWasSeen(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	early := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	last := written(t, store, grant(5, "a"), 3)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 1)
-	_, err := store.Prune(t.Context())
-	require.NoError(t, err)
-	require.NotContains(t, seqs(t, pool), early.Seq)
-	for token, seen := range []storage.Position{early.Position, last.Position} {
-		_, err = store.Claim(t.Context(), storage.Claim{Grant: grant(fence.Token(6+token), "b"), Position: seen})
-		require.NoError(t, err)
-	}
-	verifyChain(t, pool)
-}
-
 // A prune waits for no lock of a guarded transaction, and holds none that one needs: it goes on
 // while one runs, also on a resource that is never at rest. Of two prunes one does the work.
 func TestPrune_StandsInNoWay(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
 	c := written(t, store, grant(5, "a"), 3)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 1)
+	outdated(t, pool, 1)
 	txn := begin(t, store, c)
 	require.NoError(t, txn.Run(t.Context(), set("x", 7)))
 	tx := locked(t, pool, "select")
@@ -254,25 +233,29 @@ func TestPrune_StandsInNoWay(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// Nothing but a prune deletes history, and nothing changes a checkpoint otherwise.
+// History, its checkpoints and raises of the epoch are append-only, fences can't be deleted nor renamed, and nothing but
+// a prune deletes history, also with session_replication_role = replica.
 func TestHistory_IsOnlyPruned(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
 	written(t, store, grant(5, "a"), 3)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 2)
+	mustExec(t, pool, "insert into fence.epoch_raise (epoch, token, reason, operator) values (2, 0, 'etcd was restored', 'me@here')")
+	outdated(t, pool, 2)
 	_, err := store.Prune(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 3, 4}, seqs(t, pool))
-	for _, sql := range []string{
-		"delete from fence.history", "delete from fence.history where seq = 1", "delete from fence.history where seq = 4",
-		"truncate fence.history", "update fence.history set tx = 1",
-		"delete from fence.checkpoint", "truncate fence.checkpoint", "update fence.checkpoint set first = first - 1", "update fence.checkpoint set first = first + 1",
-		"update fence.checkpoint set hash = ''", "update fence.checkpoint set resource = 7", "update fence.checkpoint set latest = '-infinity'",
-		"set session_replication_role = replica; delete from fence.history",
-	} {
-		_, err := pool.Exec(t.Context(), sql)
-		require.ErrorContains(t, err, "ZF009", sql)
+	for _, role := range []string{"origin", "replica"} {
+		for _, sql := range []string{
+			"delete from fence.history", "delete from fence.history where seq = 1", "delete from fence.history where seq = 4", "truncate fence.history", "update fence.history set tx = 1",
+			"insert into fence.history select * from fence.history where false; delete from fence.history where seq = 1",
+			"delete from fence.checkpoint", "truncate fence.checkpoint", "update fence.checkpoint set first = first - 1", "update fence.checkpoint set first = first + 1",
+			"update fence.checkpoint set hash = ''", "update fence.checkpoint set resource = 7", "update fence.checkpoint set latest = '-infinity'",
+			"delete from fence.resource", "truncate fence.resource", "update fence.resource set name = name", "update fence.resource set id = id + 1",
+			"update fence.epoch_raise set reason = 'none'", "delete from fence.epoch_raise", "truncate fence.epoch_raise", "delete from fence.setting", "truncate fence.setting",
+		} {
+			_, err := pool.Exec(t.Context(), "set session_replication_role = "+role+"; "+sql)
+			require.ErrorContains(t, err, "ZF009", sql)
+		}
 	}
 	// A snapshot may be older than a hold.
 	require.ErrorContains(t, inOne(t, pool, "set transaction isolation level repeatable read; select fence.prune(array[id], '{3}') from fence.resource"), "ZF008")
@@ -295,8 +278,7 @@ func TestPrune_ExportsBeforeItDeletes(t *testing.T) {
 	pool, store := fresh(t, nil)
 	written(t, store, grant(5, "a"), 3)
 	written(t, store, grant(6, "b"), 2)
-	aged(t, pool, "100 days")
-	policy(t, pool, "90 days", 4)
+	outdated(t, pool, 4)
 	full := errors.New("no space left on device")
 	_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Export: &export{sync: func() error { return full }}})
 	require.ErrorIs(t, err, full)
@@ -323,18 +305,156 @@ func TestPrune_ExportsBeforeItDeletes(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// A hold has a reason, and ends.
-func TestHoldHistory_NeedsAReason(t *testing.T) {
+// holdsLock makes a session hold the lock by which eviction finds a transaction under a token.
+func holdsLock(t *testing.T, pool *pgxpool.Pool, id int64, token fence.Token) {
+	t.Helper()
+	locked(t, pool, "select pg_advisory_xact_lock_shared($1, $2)", int32(id), int32(token&(1<<31-1)))
+}
+
+// Transactions run under several superseded claims: the oldest of these claims stays, and what
+// is older than its last entry goes.
+func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t)
-	require.ErrorIs(t, postgres.HoldHistory(t.Context(), pool, "", resource, ""), fence.ErrInvalid)
-	require.ErrorIs(t, postgres.HoldHistory(t.Context(), pool, "", "", "x"), fence.ErrInvalid)
-	require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", resource, "case 7"))
-	require.NoError(t, postgres.HoldHistory(t.Context(), pool, "", resource, "case 8"))
-	require.Equal(t, "case 8", query[string](t, pool, "select reason from fence.hold"))
-	for _, want := range []bool{true, false} {
-		held, err := postgres.ReleaseHistory(t.Context(), pool, "", resource)
-		require.NoError(t, err)
-		require.Equal(t, want, held)
+	const large = 1<<33 + 1<<31 - 1 // a token whose lock has a key above 1<<30
+	for name, c := range map[string]struct {
+		inUse []fence.Token
+		want  []int64
+	}{
+		"none":   {nil, []int64{10, 12}},
+		"oldest": {[]fence.Token{large, large + 2}, []int64{1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+		"others": {[]fence.Token{large + 2, large + 1}, []int64{4, 6, 7, 8, 9, 10, 11, 12}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, store := fresh(t, nil)
+			var last storage.Claim
+			for i := range 4 { // 1 to 3, 4 to 6, 7 to 9, 10 to 12
+				last = written(t, store, grant(large+fence.Token(i), fmt.Sprint(i)), 2)
+			}
+			outdated(t, pool, 1)
+			for _, token := range c.inUse {
+				holdsLock(t, pool, last.Resource, token)
+			}
+			for range 2 {
+				_, err := store.Prune(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, c.want, seqs(t, pool))
+				verifyChain(t, pool)
+			}
+		})
 	}
+}
+
+// When HoldHistory has returned nothing of the resource goes any more: it waits for a prune that
+// is under way. A prune waits for a hold that is being placed.
+func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	written(t, store, grant(5, "a"), 3)
+	written(t, store, grant(6, "b"), 1)
+	outdated(t, pool, 1)
+	const prune = "select o_entries + o_rejections from fence.prune_by_policy('', 1000)"
+
+	holding := locked(t, pool, "insert into fence.hold (name, reason) values ($1, 'case 7')", resource)
+	pruned := background(func() (n int64, err error) {
+		err = pool.QueryRow(context.Background(), prune).Scan(&n)
+		return n, err
+	})
+	waiting(t, pool, "relation")
+	require.NoError(t, holding.Commit(t.Context()))
+	require.Equal(t, result[int64]{}, receive(t, pruned))
+
+	_, err := postgres.ReleaseHistory(t.Context(), pool, "", resource)
+	require.NoError(t, err)
+	pruning := locked(t, pool, "select")
+	require.Positive(t, query[int64](t, pruning, prune))
+	held := make(chan error, 1)
+	go func() { held <- postgres.HoldHistory(t.Context(), pool, "", resource, "case 7") }()
+	waiting(t, pool, "relation")
+	require.NoError(t, pruning.Commit(t.Context()))
+	require.NoError(t, <-held)
+}
+
+// A rejection that is counted again while it is old enough to go stays (G5), and isn't waited
+// for.
+func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	old := written(t, store, grant(5, "a"), 1)
+	claim(t, store, grant(6, "b"))
+	reject := func() {
+		_, err := attempt(t.Context(), store, set("x", 99), old)
+		requireRejected(t, err, storage.ReasonStale)
+	}
+	reject()
+	outdated(t, pool, 1000)
+	counting := locked(t, pool, "update fence.rejection set count = count + 1, last_at = clock_timestamp()")
+	prunes(t, store, postgres.Pruned{})
+	require.NoError(t, counting.Commit(t.Context()))
+	require.EqualValues(t, 2, query[int64](t, pool, "select count from fence.rejection"))
+}
+
+// A prune rests for as long as each transaction took, but for the last, and an
+// interrupt ends the rest.
+func TestPrune_Rests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, n := time.Now(), 0
+		require.NoError(t, postgres.InTurns(t.Context(), func() (more bool, err error) {
+			time.Sleep(time.Second)
+			n++
+			return n < 3, nil
+		}))
+		require.Equal(t, 5*time.Second, time.Since(began))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		began = time.Now()
+		err := postgres.InTurns(ctx, func() (more bool, err error) {
+			time.Sleep(time.Second)
+			time.AfterFunc(time.Second/2, cancel)
+			return true, nil
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 3*time.Second/2, time.Since(began))
+	})
+}
+
+// A prune of a history with a gap would hide the gap. It leaves that history as it is, says
+// so each time, and prunes what comes after it.
+func TestPrune_LeavesAHistoryWithAGap(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	for i := range 6 {
+		written(t, store, grantOf(fmt.Sprintf("sku/%d", i), 5), 5)
+	}
+	outdated(t, pool, 2)
+	for i, missing := range []string{"seq = 3", "seq < 3", "seq = 4", "true"} {
+		unprotected(t, pool, "delete from fence.history where "+missing+" and resource = (select id from fence.resource where name = $1)", fmt.Sprintf("sku/%d", i))
+	}
+	const text = "postgres: pruning: postgres: entries are missing from the history: sku/0, sku/1, sku/2 and 1 more; the prune deleted none of their entries; \"fencectl audit verify\" shows what is missing"
+	before := len(seqs(t, pool))
+
+	counted, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{DryRun: true})
+	require.EqualError(t, err, text)
+	requireNotReady(t, err, postgres.HistoryGap)
+	require.Equal(t, postgres.Pruned{Entries: 2 * 3}, counted)
+
+	pruned, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Resources: "sku/[0-4]"})
+	require.NoError(t, err)
+	require.Zero(t, pruned)
+	pruned, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{KeepEntries: 3})
+	require.EqualError(t, err, text)
+	require.Equal(t, postgres.Pruned{Entries: 2 * 2}, pruned)
+
+	pruned, err = store.Prune(t.Context())
+	require.EqualError(t, err, text)
+	requireNotReady(t, err, postgres.HistoryGap)
+	require.Equal(t, postgres.Pruned{Entries: 2}, pruned)
+	require.Len(t, seqs(t, pool), before-6)
+
+	// The claim that a prune has left is missing.
+	unprotected(t, pool, "delete from fence.history where seq = 1 and resource = (select id from fence.resource where name = 'sku/5')")
+	policy(t, pool, "90 days", 1)
+	pruned, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Resources: "sku/5"})
+	requireNotReady(t, err, postgres.HistoryGap)
+	require.Zero(t, pruned)
 }

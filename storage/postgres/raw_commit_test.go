@@ -115,44 +115,44 @@ func TestRawCommit_SaysWhatStays(t *testing.T) {
 // that nothing was committed: it says so when it has noticed.
 func TestRun_ALostConnectionIsTransient(t *testing.T) {
 	t.Parallel()
-	_, proxy, store, _ := behindPooler(t)
-	onQuery(proxy, pgproxy.SwallowReply(), "select 'cut'")
-	c := claim(t, store, grant(5, "a"))
-	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-		if err := set("x", 1)(ctx, tx); err != nil {
-			return err
-		}
-		return statement("select 'cut'")(ctx, tx)
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	f.onQuery(pgproxy.SwallowReply(), "select 'cut'")
+	c := claim(t, f.store, grant(5, "a"))
+	_, err := attempt(t.Context(), f.store, do(func(ctx context.Context, tx pgx.Tx) error {
+		return errors.Join(set("x", 1)(ctx, tx), statement("select 'cut'")(ctx, tx))
 	}), c)
 	require.ErrorAs(t, err, new(*postgres.TransientError))
 	require.NotErrorIs(t, err, storage.ErrTxEnded)
-	write(t, store, c, set("x", 1))
+	write(t, f.store, c, set("x", 1))
 }
 
 // Where the server can't be asked, a text of several statements may have committed: the
-// function doesn't run again.
+// function doesn't run again. Of a transaction that only reads nothing can tell.
 func TestRun_AnUnknownCommitIsNotTransient(t *testing.T) {
 	t.Parallel()
 	for sql, again := range map[string]bool{"select 1": true, "select 1; select 2": false} {
-		away := errors.New("away")
 		var cut atomic.Bool
-		pool := openPool(t, migrated(t), func(cfg *pgxpool.Config) {
-			cfg.MaxConns = 1
+		pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) {
 			cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
 				if cut.Load() {
-					return away
+					return errors.New("away")
 				}
 				return nil
 			}
 		})
 		store := newStore(t, pool, nil)
-		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		c := claim(t, store, grant(5, "a"))
+		ends := do(func(ctx context.Context, tx pgx.Tx) error {
 			require.NoError(t, statement(sql)(ctx, tx))
 			cut.Store(true)
 			return statement("select pg_terminate_backend(pg_backend_pid())")(ctx, tx)
-		}), claim(t, store, grant(5, "a")))
-		require.ErrorContains(t, err, "57P01")
-		require.Equal(t, again, errors.As(err, new(*postgres.TransientError)), sql)
+		})
+		_, err := attempt(t.Context(), store, ends, c)
+		cut.Store(false)
+		for _, err := range []error{err, read(t.Context(), store, ends, c)} {
+			require.ErrorContains(t, err, "57P01")
+			require.Equal(t, again, errors.As(err, new(*postgres.TransientError)), sql)
+		}
 	}
 }
 
@@ -207,42 +207,21 @@ func TestRun_ACommitOfItsOwnBeforeALostSeal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool, proxy, store, _ := behindPooler(t, func(cfg *pgxpool.Config) {
+			f := newFaulty(t, pgx.ReadCommitted, single, func(cfg *pgxpool.Config) {
 				cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 					_, err := conn.Prepare(ctx, "ends", "commit and chain")
 					return err
 				}
 			})
-			onQuery(proxy, pgproxy.SwallowCommit(), ".seal")
-			err := guard.Do(t.Context(), newGuard(t, store), resource, func(ctx context.Context, tx pgx.Tx) error {
-				if err := statement(addOne)(ctx, tx); err != nil {
-					return err
-				}
-				return fn(ctx, tx)
+			f.onQuery(pgproxy.SwallowCommit(), ".seal")
+			err := guard.Do(t.Context(), newGuard(t, f.store), resource, func(ctx context.Context, tx pgx.Tx) error {
+				return errors.Join(statement(addOne)(ctx, tx), fn(ctx, tx))
 			}, guard.Retryable())
 			require.ErrorIs(t, err, guard.ErrTxEnded)
 			require.False(t, guard.SafeToRetry(err))
-			holds(t, pool, "x", 1)
+			holds(t, f.pool, "x", 1)
 		})
 	}
-}
-
-// unfenced sends SQL that leaves the guarded transaction, adds one in another
-// transaction that it commits, and begins a third one.
-var unfenced = map[string]func(ctx context.Context, tx pgx.Tx) error{
-	"commit": statement("commit; begin read write; " + addOne + "; commit; begin"),
-	"text":   statement(own),
-	"rewriter": func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol, sends(own))
-		return err
-	},
-	"batch": func(ctx context.Context, tx pgx.Tx) error {
-		b := &pgx.Batch{}
-		for _, sql := range []string{"rollback", "begin read write", addOne, "commit", "begin"} {
-			b.Queue(sql)
-		}
-		return tx.SendBatch(ctx, b).Close()
-	},
 }
 
 // own leaves the guarded transaction and commits another one.
@@ -256,40 +235,46 @@ const addOne = "insert into item values ('x', 1) on conflict (key) do update set
 func TestRun_ARollbackBeforeAFailureIsReported(t *testing.T) {
 	t.Parallel()
 	pool, g := guardOn(t)
-	for how, leave := range unfenced {
-		for _, mode := range []struct {
-			name    string
-			options []guard.Option
-		}{{"write", nil}, {"read only", []guard.Option{guard.ReadOnly()}}} {
-			for failure, sql := range map[string]string{
-				"40001": "do $$ begin raise exception 'again' using errcode = '40001'; end $$",
-				"57P01": "select pg_terminate_backend(pg_backend_pid())",
-			} {
-				if (mode.options != nil || failure == "57P01") && how != "text" && how != "batch" {
-					continue
-				}
-				t.Run(how+", "+mode.name+", "+failure, func(t *testing.T) {
-					mustExec(t, pool, "delete from item")
-					unseen := false
-					err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
-						if err := statement("select 1")(ctx, tx); err != nil {
-							return err
-						}
-						if err := leave(ctx, tx); err != nil {
-							return err // of a batch, whose answers show the COMMIT
-						}
-						unseen = true
-						return statement(sql)(ctx, tx)
-					}, append(mode.options, guard.Retryable())...)
-					require.ErrorIs(t, err, guard.ErrTxEnded)
-					if unseen {
-						require.ErrorContains(t, err, failure)
-					}
-					require.False(t, guard.SafeToRetry(err))
-					holds(t, pool, "x", 1)
-				})
+	const conflict, ended = "do $$ begin raise exception 'again' using errcode = '40001'; end $$", "select pg_terminate_backend(pg_backend_pid())"
+	leave := map[string]storage.Func[pgx.Tx]{
+		"commit": statement("commit; begin read write; " + addOne + "; commit; begin"),
+		"text":   statement(own),
+		"rewriter": func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select 1", pgx.QueryExecModeSimpleProtocol, sends(own))
+			return err
+		},
+		"batch": func(ctx context.Context, tx pgx.Tx) error { // whose answers show the COMMIT
+			b := &pgx.Batch{}
+			for _, sql := range []string{"rollback", "begin read write", addOne, "commit", "begin"} {
+				b.Queue(sql)
 			}
-		}
+			return tx.SendBatch(ctx, b).Close()
+		},
+	}
+	for _, c := range []struct {
+		how, failure string
+		options      []guard.Option
+	}{
+		{"commit", conflict, nil}, {"text", conflict, nil}, {"rewriter", conflict, nil}, {"batch", conflict, nil}, {"text", ended, nil},
+		{"text", conflict, []guard.Option{guard.ReadOnly()}}, {"text", ended, []guard.Option{guard.ReadOnly()}}, {"batch", conflict, []guard.Option{guard.ReadOnly()}},
+	} {
+		t.Run(fmt.Sprintf("%s, %s, %d", c.how, c.failure, len(c.options)), func(t *testing.T) {
+			mustExec(t, pool, "delete from item")
+			unseen := false
+			err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				if err := errors.Join(statement("select 1")(ctx, tx), leave[c.how](ctx, tx)); err != nil {
+					return err
+				}
+				unseen = true
+				return statement(c.failure)(ctx, tx)
+			}, append(c.options, guard.Retryable())...)
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+			if unseen {
+				require.ErrorContains(t, err, map[string]string{conflict: "40001", ended: "57P01"}[c.failure])
+			}
+			require.False(t, guard.SafeToRetry(err))
+			holds(t, pool, "x", 1)
+		})
 	}
 }
 

@@ -2,13 +2,13 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -138,6 +138,7 @@ func TestReadOnly_RawCommitIsNeverSuccess(t *testing.T) {
 	pool, store := fresh(t, nil)
 	c := claim(t, store, grant(5, "a"))
 	for _, sql := range slices.Concat(enders, forgers) {
+		require.ErrorIs(t, read(t.Context(), store, statement(sql), c), storage.ErrTxEnded, sql)
 		for how, send := range methods {
 			name := fmt.Sprintf("%s by %s", sql, how)
 			err := read(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
@@ -149,42 +150,8 @@ func TestReadOnly_RawCommitIsNeverSuccess(t *testing.T) {
 			require.Error(t, err, name)
 		}
 	}
-	for _, sql := range slices.Concat(enders, forgers) {
-		err := read(t.Context(), store, statement(sql), c)
-		require.ErrorIs(t, err, storage.ErrTxEnded, sql)
-	}
 	holds(t, pool, "x", 0)
 	require.Equal(t, c, claim(t, store, c.Grant))
-}
-
-// Where nothing can tell whether a function has sent a COMMIT, it doesn't run again.
-func TestReadOnly_AnUnknownCommitIsNotTransient(t *testing.T) {
-	t.Parallel()
-	for sql, want := range map[string]bool{"select 1": true, "commit; begin": false} {
-		store := newStore(t, newPool(t), nil)
-		err := read(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(t, get("x", new(int64))(ctx, tx))
-			require.NoError(t, statement(sql)(ctx, tx))
-			return statement("select pg_terminate_backend(pg_backend_pid())")(ctx, tx)
-		}), claim(t, store, grant(5, "a")))
-		require.ErrorContains(t, err, "57P01")
-		require.Equal(t, want, errors.As(err, new(*postgres.TransientError)), sql)
-	}
-}
-
-// A serializable read-only transaction can be DEFERRABLE, by default, and would wait for the
-// transactions of others before any limit is in force.
-func TestReadOnly_WaitsForNoSafeSnapshot(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_deferrable": "on"}))
-	store := newStore(t, pool, at(pgx.Serializable))
-	c := claim(t, store, grant(5, "a"))
-	other, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.Serializable})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, other.Rollback(context.Background())) }()
-	_, err = other.Exec(t.Context(), "insert into item values ('y', 1)")
-	require.NoError(t, err)
-	require.NoError(t, read(t.Context(), store, get("x", new(int64)), c))
 }
 
 // guardOn returns a guard on a database of its own.
@@ -236,34 +203,31 @@ func TestReadOnly_RunsNoCursorInItsCommit(t *testing.T) {
 // with Retryable is; unless a text of several statements may have held a COMMIT.
 func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 	t.Parallel()
-	for sql, lose := range map[string]func() *pgproxy.Action{"select 1": pgproxy.SwallowCommit, "select 1; select 2": pgproxy.SwallowReply} {
-		safe := sql == "select 1"
+	for sql, c := range map[string]struct {
+		lose func() *pgproxy.Action
+		runs int
+	}{"select 1": {pgproxy.SwallowCommit, 2}, "select 1; select 2": {pgproxy.SwallowReply, 1}} {
 		t.Run(sql, func(t *testing.T) {
 			t.Parallel()
-			f := newFaulty(t)
+			f := newFaulty(t, pgx.ReadCommitted)
 			g := newGuard(t, f.store)
 			require.NoError(t, guard.Do(t.Context(), g, resource, statement("select 1")))
-			lost := lose()
-			f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
-			err := guard.Do(t.Context(), g, resource, statement(sql), guard.ReadOnly())
+			runs := 0
+			reads := func(options ...guard.Option) error {
+				lost := c.lose()
+				f.proxy.OnCommit(func(string) *pgproxy.Action { return lost })
+				return guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+					runs++
+					return statement(sql)(ctx, tx)
+				}, append(options, guard.ReadOnly())...)
+			}
+			err := reads()
 			require.ErrorContains(t, err, "no answer to the read check")
 			require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
-			require.Equal(t, safe, guard.SafeToRetry(err))
-
-			again := lose()
-			f.proxy.OnCommit(func(string) *pgproxy.Action { return again })
-			runs := 0
-			err = guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
-				runs++
-				return statement(sql)(ctx, tx)
-			}, guard.ReadOnly(), guard.Retryable())
-			if safe {
-				require.NoError(t, err)
-				require.Equal(t, 2, runs)
-			} else {
-				require.Error(t, err)
-				require.Equal(t, 1, runs)
-			}
+			require.Equal(t, c.runs == 2, guard.SafeToRetry(err))
+			runs = 0
+			require.Equal(t, c.runs == 2, reads(guard.Retryable()) == nil)
+			require.Equal(t, c.runs, runs)
 			require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, f.direct), "no void")
 		})
 	}
@@ -276,10 +240,10 @@ func TestReadOnly_AnsweredByAPoolerIsNoSuccess(t *testing.T) {
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, proxy, store, direct := behindPoolerOf(t, dsn)
-			txn := beginRead(t, store, claim(t, direct, grantOf(name, 5)))
-			claim(t, direct, grantOf(name, 6))
-			onQuery(proxy, pgproxy.Instead(pooler), "check_read(")
+			f := newFaultyOn(t, dsn, pgx.ReadCommitted, single)
+			txn := beginRead(t, f.store, claim(t, f.direct, grantOf(name, 5)))
+			claim(t, f.direct, grantOf(name, 6))
+			f.onQuery(pgproxy.Instead(pooler), "check_read(")
 			_, err := txn.Commit(t.Context(), nil)
 			require.Error(t, err)
 			require.NotErrorAs(t, err, new(*storage.InDoubtError))
@@ -292,10 +256,11 @@ func TestReadOnly_AnsweredByAPoolerIsNoSuccess(t *testing.T) {
 func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	for _, elsewhere := range []bool{false, true} {
-		pool, proxy, _, direct := behindPooler(t)
-		c := claim(t, direct, grant(5, "a"))
-		txn := beginRead(t, newStore(t, pool, at(pgx.RepeatableRead)), c)
-		onQuery(proxy, pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
+		f := newFaulty(t, pgx.RepeatableRead, single)
+		other, err := pgconn.Connect(t.Context(), f.dsn)
+		require.NoError(t, err)
+		txn := beginRead(t, f.store, claim(t, f.direct, grant(5, "a")))
+		f.onQuery(pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
 			end, check, _ := strings.Cut(sql, "; commit; ")
 			_, check, _ = strings.Cut(check, "read only; ")
 			check, _, _ = strings.Cut(check, "; call \"fence\".end_if_superseded")
@@ -303,54 +268,27 @@ func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
 			if !elsewhere {
 				return joined(append(answers, ask(check)))
 			}
-			row := &pgproto3.DataRow{}
-			other := openPool(t, proxy.DSN())
-			for _, value := range texts(t, other, check) {
-				row.Values = append(row.Values, []byte(value))
-			}
-			require.Equal(t, "current", string(row.Values[1]))
-			return append(joined(answers)[:len(answers[0])-1], row, done("SELECT 1"), ready('I'))
+			results, err := other.Exec(t.Context(), check).ReadAll()
+			require.NoError(t, err)
+			row := results[0].Rows[0]
+			require.Equal(t, "current", string(row[1]))
+			return append(joined(answers)[:len(answers[0])-1], &pgproto3.DataRow{Values: row}, done("SELECT 1"), ready('I'))
 		}), ".read_check(")
-		_, err := txn.Commit(t.Context(), nil)
+		_, err = txn.Commit(t.Context(), nil)
 		if elsewhere {
 			require.ErrorContains(t, err, "no answer to the read check")
 		} else {
 			require.NoError(t, err)
 		}
+		require.NoError(t, other.Close(t.Context()))
 	}
-}
-
-// texts returns the values of the one row that sql selects.
-func texts(t *testing.T, pool *pgxpool.Pool, sql string) []string {
-	t.Helper()
-	conn, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer conn.Release()
-	results, err := conn.Conn().PgConn().Exec(t.Context(), sql).ReadAll()
-	require.NoError(t, err)
-	var values []string
-	for _, value := range results[0].Rows[0] {
-		values = append(values, string(value))
-	}
-	return values
-}
-
-// A session that the server has ended is explained by the fence.
-func TestReadOnly_EvictedBeforeItsCheckIsStale(t *testing.T) {
-	t.Parallel()
-	_, _, store, direct := behindPooler(t)
-	txn := beginRead(t, store, claim(t, store, grant(5, "a")))
-	claim(t, direct, grant(6, "b")) // evicts
-	_, err := txn.Commit(t.Context(), nil)
-	require.NotErrorAs(t, err, new(*postgres.TransientError))
-	require.Equal(t, storage.StageCheck, requireRejected(t, err, storage.ReasonStale).Stage)
 }
 
 // What a batch reads goes out with its check, like what it writes with its seal.
 func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	t.Parallel()
-	_, proxy, store, direct := behindPooler(t)
-	g := newGuard(t, store)
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	g := newGuard(t, f.store)
 	require.NoError(t, guard.Do(t.Context(), g, resource, set("x", 7)))
 	var writes []string
 	get := func() (*postgres.Batch, *postgres.Statement) {
@@ -359,7 +297,7 @@ func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	}
 	b, _ := get()
 	require.NoError(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly())) // prepares
-	proxy.OnQuery(func(sql string) *pgproxy.Action {
+	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
 		if sql != "-- ping" { // the pool's, to a connection that it has not used for a second
 			writes = append(writes, sql)
 		}
@@ -373,9 +311,9 @@ func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	require.Len(t, writes, 4, "BEGIN, begin check, statement, and the message with the check")
 	require.Contains(t, writes[3], "check_read")
 
-	entries, err := direct.Entries(t.Context(), resource, 0, 1)
+	entries, err := f.direct.Entries(t.Context(), resource, 0, 1)
 	require.NoError(t, err)
-	claim(t, direct, grant(entries[0].Grant.Token+1, "b"))
+	claim(t, f.direct, grant(entries[0].Grant.Token+1, "b"))
 	b, _ = get()
 	require.ErrorIs(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly()), guard.ErrStaleToken)
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -48,14 +51,10 @@ func TestTx_HidesItsConnection(t *testing.T) {
 		}
 	})
 	store := newStore(t, pool, nil)
-	var left pgx.Tx
 	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
-		left = tx
 		shown := tx.Conn()
 		require.NotSame(t, real, shown)
 		require.True(t, shown.IsClosed())
-		_, err := shown.Exec(ctx, "select 1")
-		require.ErrorContains(t, err, "conn closed")
 		require.ErrorContains(t, shown.Ping(ctx), "conn closed")
 		require.Equal(t, real.Config().ConnString(), shown.Config().ConnString())
 		_, ok := shown.TypeMap().TypeForName("fruit")
@@ -66,65 +65,19 @@ func TestTx_HidesItsConnection(t *testing.T) {
 		nested, err := tx.Begin(ctx)
 		require.NoError(t, err)
 		require.Same(t, shown, nested.Conn())
-		require.NoError(t, nested.Commit(ctx))
-		rows, err := tx.Query(ctx, "select 1")
-		require.NoError(t, err)
-		require.Nil(t, rows.Conn())
-		rows.Close()
-
-		batch := &pgx.Batch{}
-		batch.Queue("select 1")
-		batch.Queue("select 2").Query(func(rows pgx.Rows) error {
+		hides := func(rows pgx.Rows, err error) {
+			require.NoError(t, err)
 			require.Nil(t, rows.Conn())
-			return nil
-		})
+			rows.Close()
+		}
+		hides(tx.Query(ctx, "select 1"))
+		batch := queued("select 1")
+		batch.Queue("select 2").Query(func(rows pgx.Rows) error { hides(rows, nil); return nil })
 		results := tx.SendBatch(ctx, batch)
 		require.Nil(t, results.Tx())
-		rows, err = results.Query()
-		require.NoError(t, err)
-		require.Nil(t, rows.Conn())
-		rows.Close()
+		hides(results.Query())
 		return results.Close()
 	}))
-	require.True(t, left.Conn().IsClosed(), "also after the operation")
-}
-
-func TestTx_TakesWhatPgxHas(t *testing.T) {
-	t.Parallel()
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		n, err := tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key", "value"},
-			pgx.CopyFromRows([][]any{{"copied", int64(1)}, {"copied too", int64(2)}}))
-		require.NoError(t, err)
-		require.EqualValues(t, 2, n)
-
-		_, err = tx.Prepare(ctx, "by_key", "select value from item where key = $1")
-		require.NoError(t, err)
-		require.EqualValues(t, 2, query[int64](t, tx, "by_key", "copied too"))
-
-		rows, err := tx.Query(ctx, "select key, value from item order by key")
-		require.NoError(t, err)
-		type item struct {
-			Key   string
-			Value int64
-		}
-		items, err := pgx.CollectRows(rows, pgx.RowToStructByName[item])
-		require.NoError(t, err)
-		require.Equal(t, []item{{"copied", 1}, {"copied too", 2}}, items)
-
-		batch := &pgx.Batch{}
-		batch.Queue("insert into item values ('batched', 3)")
-		var got int64
-		batch.Queue("select value from item where key = $1", "batched").QueryRow(func(row pgx.Row) error { return row.Scan(&got) })
-		require.NoError(t, tx.SendBatch(ctx, batch).Close())
-		require.EqualValues(t, 3, got)
-
-		require.ErrorIs(t, tx.QueryRow(ctx, "select value from item where key = 'no'").Scan(&got), pgx.ErrNoRows)
-		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return set("nested", 4)(ctx, tx) })
-	})
-	require.NoError(t, err)
-	for key, value := range map[string]int64{"copied": 1, "batched": 3, "nested": 4} {
-		holds(t, pool, key, value)
-	}
 }
 
 func TestTx_RejectsBeginInABatch(t *testing.T) {
@@ -138,22 +91,6 @@ func TestTx_RejectsBeginInABatch(t *testing.T) {
 		return results.Close()
 	})
 	require.ErrorIs(t, err, fence.ErrInvalid)
-}
-
-// The error of an operation is returned unchanged.
-func TestRun_ReturnsTheOperationsOwnError(t *testing.T) {
-	t.Parallel()
-	outOfStock := errors.New("out of stock")
-	_, err := guarded(t, func(context.Context, pgx.Tx) error { return outOfStock })
-	require.True(t, err == outOfStock, "%v", err)
-
-	var failed error
-	_, err = guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		_, failed = tx.Exec(ctx, "select 1/0")
-		return failed
-	})
-	require.True(t, err == failed, "%v", err)
-	require.NotErrorIs(t, err, pgx.ErrTxCommitRollback)
 }
 
 // methods send SQL in each way that a pgx.Tx has, and swallow all errors.
@@ -204,8 +141,9 @@ var methods = map[string]func(ctx context.Context, tx pgx.Tx, sql string){
 		}
 	},
 	"Begin": func(ctx context.Context, tx pgx.Tx, sql string) {
-		savepoint, _ := tx.Begin(ctx)
-		_, _ = savepoint.Exec(ctx, sql)
+		if savepoint, err := tx.Begin(ctx); err == nil {
+			_, _ = savepoint.Exec(ctx, sql)
+		}
 	},
 }
 
@@ -291,6 +229,7 @@ func TestRun_OpenResultsDoNotCommit(t *testing.T) {
 func TestTx_IsUselessAfterTheOperation(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single)
+	mustExec(t, pool, createRun)
 	store := newStore(t, pool, nil)
 	var kept, savepoint pgx.Tx
 	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -298,51 +237,17 @@ func TestTx_IsUselessAfterTheOperation(t *testing.T) {
 		savepoint, err = tx.Begin(ctx)
 		return err
 	}))
-	ctx := t.Context()
 	for _, tx := range []pgx.Tx{kept, savepoint} {
-		_, err := tx.Exec(ctx, "insert into item values ('late', 1)")
-		require.ErrorIs(t, err, storage.ErrTxEnded)
-		rows, err := tx.Query(ctx, "insert into item values ('late', 1)")
-		require.ErrorIs(t, err, storage.ErrTxEnded)
-		require.ErrorIs(t, rows.Err(), storage.ErrTxEnded)
-		require.ErrorIs(t, tx.QueryRow(ctx, "select 1").Scan(new(int)), storage.ErrTxEnded)
-		batch := &pgx.Batch{}
-		batch.Queue("insert into item values ('late', 1)")
-		require.ErrorIs(t, tx.SendBatch(ctx, batch).Close(), storage.ErrTxEnded)
-		_, err = tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key", "value"}, pgx.CopyFromRows([][]any{{"late", 1}}))
-		require.ErrorIs(t, err, storage.ErrTxEnded)
-		_, err = tx.Prepare(ctx, "p", "select 1")
-		require.ErrorIs(t, err, storage.ErrTxEnded)
-		_, err = tx.Begin(ctx)
-		require.ErrorIs(t, err, storage.ErrTxEnded)
+		for _, send := range methods {
+			send(t.Context(), tx, "insert into item values ('late', 1)")
+		}
+		require.ErrorIs(t, set("late", 1)(t.Context(), tx), storage.ErrTxEnded)
 		late := tx.LargeObjects()
-		_, err = late.Create(ctx, 4711)
+		_, err := late.Create(t.Context(), 4711)
 		require.ErrorIs(t, err, pgx.ErrTxClosed)
 	}
 	holds(t, pool, "late", 0)
 	require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
-}
-
-func TestSavepoint_UndoesItsOwnWorkOnly(t *testing.T) {
-	t.Parallel()
-	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		require.NoError(t, set("before", 1)(ctx, tx))
-		outer, err := tx.Begin(ctx)
-		require.NoError(t, err)
-		require.NoError(t, set("outer", 1)(ctx, outer))
-		inner, err := outer.Begin(ctx)
-		require.NoError(t, err)
-		require.NoError(t, set("inner", 1)(ctx, inner))
-		_, err = inner.Exec(ctx, "select 1/0")
-		require.Error(t, err)
-		require.NoError(t, inner.Rollback(ctx))
-		require.NoError(t, outer.Commit(ctx))
-		return set("after", 1)(ctx, tx)
-	})
-	require.NoError(t, err)
-	for key, value := range map[string]int64{"before": 1, "outer": 1, "inner": 0, "after": 1} {
-		holds(t, pool, key, value)
-	}
 }
 
 // If a rollback never reached the server, as when it is deferred with a context that has
@@ -386,4 +291,127 @@ func TestSavepoint_LeftOpenIsSealedAndKept(t *testing.T) {
 			holds(t, pool, "x", 1)
 		})
 	}
+}
+
+// pause blocks the first call that reaches it, until it is resumed.
+type pause struct {
+	reached, goOn chan struct{}
+	come, resume  func()
+}
+
+func newPause() *pause {
+	p := &pause{reached: make(chan struct{}), goOn: make(chan struct{})}
+	p.come = sync.OnceFunc(func() {
+		close(p.reached)
+		<-p.goOn
+	})
+	p.resume = sync.OnceFunc(func() { close(p.goOn) })
+	return p
+}
+
+// pausedConn blocks the next write at a pause, after all checks.
+type pausedConn struct {
+	net.Conn
+	pause *atomic.Pointer[pause]
+}
+
+func (c pausedConn) Write(b []byte) (int, error) {
+	if p := c.pause.Swap(nil); p != nil {
+		p.come()
+	}
+	return c.Conn.Write(b)
+}
+
+// pausing gives a pool one connection whose next write is blocked once pause is set.
+func pausing(pause *atomic.Pointer[pause]) func(*pgxpool.Config) {
+	return func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 1
+		wrapConn(cfg, func(conn net.Conn) net.Conn { return pausedConn{conn, pause} })
+	}
+}
+
+// A goroutine that the operation left behind is blocked just before it sends. Its call has
+// no effect, neither by itself nor in the next transaction of that connection, and the operation fails.
+func TestRun_NoCallLeftBehindTakesEffect(t *testing.T) {
+	t.Parallel()
+	mine := errors.New("never mind")
+	for name, send := range methods {
+		t.Run(name, func(t *testing.T) {
+			var next atomic.Pointer[pause]
+			pool := openPool(t, migrated(t), pausing(&next))
+			mustExec(t, pool, createRun)
+			store := newStore(t, pool, nil)
+			held := newPause()
+			defer held.resume()
+			c := claim(t, store, grant(5, "a"))
+			late := make(chan struct{})
+			_, err := attempt(t.Context(), store, do(func(_ context.Context, tx pgx.Tx) error {
+				next.Store(held)
+				go func() {
+					defer close(late)
+					send(context.Background(), tx, "insert into item values ('late', 1)")
+				}()
+				receive(t, held.reached)
+				return mine
+			}), c)
+			require.ErrorIs(t, err, mine)
+			require.ErrorContains(t, err, "wait for goroutines")
+			write(t, store, claim(t, store, grant(6, "b")), do(func(context.Context, pgx.Tx) error {
+				held.resume()
+				receive(t, late)
+				return nil
+			}))
+			holds(t, pool, "late", 0)
+		})
+	}
+}
+
+func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
+	t.Parallel()
+	var next atomic.Pointer[pause]
+	pool := openPool(t, migrated(t), pausing(&next))
+	store := newStore(t, pool, nil)
+	held := newPause()
+	defer held.resume()
+	write(t, store, claim(t, store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+		next.Store(held)
+		other := make(chan error, 1)
+		go func() { other <- set("x", 1)(ctx, tx) }()
+		receive(t, held.reached)
+		require.ErrorContains(t, set("y", 1)(ctx, tx), "wait for goroutines")
+		held.resume()
+		return receive(t, other)
+	}))
+	holds(t, pool, "x", 1)
+	holds(t, pool, "y", 0)
+}
+
+// An error of the operation's own that looks like one of ours is not taken for it.
+func TestRun_UsersOwnErrorIsNoRejection(t *testing.T) {
+	t.Parallel()
+	_, store := fresh(t, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, state := range []string{"ZF001", "ZF003"} {
+		_, err := attempt(t.Context(), store, statement("do $$ begin raise exception 'mine' using errcode = '"+state+"'; end $$"), c)
+		require.ErrorContains(t, err, "mine")
+		require.NotErrorIs(t, err, storage.ErrStaleToken)
+		require.NotErrorIs(t, err, storage.ErrTxEnded)
+	}
+	require.Empty(t, recorded(t, store))
+}
+
+// If the rejection is why the context ended, its error doesn't mention the context.
+func TestRun_RejectionIsNotTiedToTheEndOfTheContext(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := attempt(ctx, store, do(func(ctx context.Context, tx pgx.Tx) error {
+		claimOnly(t, pool, grant(6, "b"))
+		cancel()
+		return set("x", 1)(ctx, tx)
+	}), claim(t, store, grant(5, "a")))
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Regexp(t, `token 5 was superseded by 6 \(b, claimed .* s ago\)$`, err.Error())
 }

@@ -4,15 +4,18 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // contractRoutines are those that docs/sql.md promises to other languages.
@@ -217,4 +220,174 @@ func TestSealOne_RecordsOperationsOnly(t *testing.T) {
 	}
 	require.Equal(t, []string{"3 -", "4 a\\u0000 😀", "4 -"}, column(t, pool,
 		"select concat_ws(' ', position, coalesce(id, '-')) from fence.entry_operation order by position, number"))
+}
+
+// sealCall is the seal, under the name tx, of a transaction whose begin check is in the same
+// message.
+func sealCall(c storage.Claim, tx storage.TxID) string {
+	return fmt.Sprintf("call fence.seal(%d, %d, %d, '%x', %d, %d, %d, '5b5d', null)",
+		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
+}
+
+// beginCheckCall is the begin check of a transaction under c.
+func beginCheckCall(c storage.Claim) string {
+	return fmt.Sprintf("select fence.begin_check(%d, %d, %d, '3600000', '3600000', '3600000', '3600000', '0', true)", c.Resource, c.Grant.Epoch, c.Grant.Token)
+}
+
+// voidCall takes the next position of c as a void that has the name tx.
+func voidCall(c storage.Claim, tx storage.TxID) string {
+	return fmt.Sprintf("select fence.resolve(%d, %d, %d, '%s', %d, %d, 1, %d)",
+		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
+}
+
+// inOne executes statements as one transaction.
+func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), "begin; "+sql+"; commit")
+	return err
+}
+
+// A seal belongs to one transaction of the server. In another one it fails, however that
+// came to be.
+func TestSeal_OnlyInTheTransactionThatWasChecked(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	for name, before := range map[string]string{
+		"no begin check":                    "select",
+		"the begin check of an earlier one": beginCheckCall(c) + "; commit; begin",
+		"of one that was rolled back":       beginCheckCall(c) + "; rollback; begin",
+		"its id kept for the session":       beginCheckCall(c) + "; select set_config('fencekit.xid', current_setting('fencekit.xid'), false); commit; begin",
+		"an empty id":                       "select set_config('fencekit.xid', '', true)",
+		"another id":                        "select set_config('fencekit.xid', '1', true)",
+		"the id of a savepoint's":           "savepoint a; " + beginCheckCall(c) + "; rollback to savepoint a",
+		"a claim, and what that writes":     "select fence.claim_one('sku/1', 1, 5, 'a')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.ErrorContains(t, inOne(t, r.app, before+"; insert into item values ('forged', 1); "+sealCall(c, 77)), "SQLSTATE ZF003")
+			holds(t, r.admin, "forged", 0)
+			require.Equal(t, c, claim(t, store, c.Grant))
+		})
+	}
+	require.NoError(t, inOne(t, r.app, beginCheckCall(c)+"; savepoint a; release savepoint a; "+sealCall(c, 77)))
+}
+
+// Arguments that no Store sends move no fence: arrays of other lengths, without elements, with nulls, of two
+// dimensions, with other bounds; resources that aren't in order, or are named twice; and
+// text that can't be decoded.
+func TestFunctions_RejectMalformedArrays(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	a, b := claim(t, store, grant(5, "a")), claim(t, store, grantOf("sku/2", 5))
+	const limits = "'3600000', '3600000', '3600000', '3600000', '0', true)"
+	ids := fmt.Sprintf("'{%d,%d}'", a.Resource, b.Resource)
+	begin := "select fence.begin_check_all(" + ids + ", '{1,1}', '{5,5}', " + limits
+	// resources, epochs, tokens, holders, seqs, prevs and operations
+	good := []string{ids, "'{1,1}'", "'{5,5}'", "'{61,61}'", "'{1,1}'", fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx), `'{5b5d,""}'`}
+	seal := func(args []string) error {
+		return inOne(t, r.app, begin+"; call fence.seal_all("+strings.Join(args[:6], ", ")+", 77, "+args[6]+", null)")
+	}
+	for _, bad := range []struct {
+		argument int
+		sql      string
+	}{
+		{0, "'{}'"}, {0, fmt.Sprintf("'{%d,null}'", a.Resource)}, {0, fmt.Sprintf("'{%d,%d}'", b.Resource, a.Resource)}, {0, fmt.Sprintf("'{%d,%[1]d}'", a.Resource)},
+		{0, fmt.Sprintf("'{{%d,%d}}'", a.Resource, b.Resource)}, {0, fmt.Sprintf("'[0:1]={%d,%d}'", a.Resource, b.Resource)},
+		{1, "'{1}'"}, {2, "'{null,5}'"}, {3, "'{61,xy}'"}, {3, "'{61,ff}'"}, {3, "'{61,62}'"}, {4, "'{null,1}'"}, {4, "'{1,2}'"}, {6, "null"}, {6, "'{5b5d}'"}, {6, "'{5b5d,5b}'"},
+	} {
+		args := slices.Clone(good)
+		args[bad.argument] = bad.sql
+		require.Error(t, seal(args), bad.sql)
+	}
+	require.Equal(t, []string{"1", "1"}, column(t, r.admin, "select seq::text from fence.resource"))
+	require.NoError(t, seal(good))
+	verifyChain(t, r.admin)
+	for _, call := range []string{
+		"begin_check_all(null, '{1}', '{5}', " + limits, "begin_check_all('{}', '{}', '{}', " + limits, "begin_check_all('{1}', '{}', '{5}', " + limits, "begin_check_all('{1}', '{1}', '{5,5}', " + limits,
+		"claim(null, '{1}', '{5}', '{61}', 77)", "claim('{}', '{}', '{}', '{}', 77)", "claim('{61}', '{1}', '{5,6}', '{61}', 77)", "claim('{61}', '{1}', '{5}', null, 77)",
+		"claim('{62,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,null}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{{61,62}}', '{1,1}', '{5,5}', '{61,61}', 77)",
+		"claim('{61}', '{1}', '{5}', '{61}', 77, '', null, '{1}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{1}', '{1,2}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{null}', '{1}')",
+	} {
+		require.ErrorContains(t, inOne(t, r.app, "select fence."+call), "SQLSTATE ZF007", call)
+	}
+	require.Equal(t, 2, query[int](t, r.admin, "select count(*) from fence.resource"))
+}
+
+// An app role is trusted with what guarantees.md says: it can write under a holder's grant,
+// and keep a holder from committing. It can't make a holder's transaction commit on changed
+// data, nor move a fence without an entry in the history.
+func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	for name, forge := range map[string]func(c storage.Claim) string{
+		"another transaction under the grant": func(c storage.Claim) string { return beginCheckCall(c) + "; " + sealCall(c, 77) },
+		"without a begin check": func(c storage.Claim) string {
+			return "select set_config('fencekit.xid', pg_current_xact_id()::text, true); " + sealCall(c, 77)
+		},
+		"a position voided": func(c storage.Claim) string { return voidCall(c, 78) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := claim(t, store, c.Grant)
+			txn := begin(t, store, c)
+			require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+			require.NoError(t, inOne(t, r.app, forge(c)))
+			_, err := txn.Commit(t.Context(), nil)
+			require.ErrorIs(t, err, storage.ErrOvertaken)
+		})
+	}
+	txn := begin(t, store, claim(t, store, c.Grant))
+	require.NoError(t, inOne(t, r.app, "select fence.claim_one('sku/1', 1, 6, 'forged')"))
+	_, err := txn.Commit(t.Context(), nil)
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	holds(t, r.admin, "x", 0)
+	verifyChain(t, r.admin)
+}
+
+// A void or a claim under the name of a transaction in doubt doesn't make that
+// transaction's COMMIT count as applied.
+func TestForge_OnlyAWriteIsACommit(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c := claim(t, store, grant(5, "a"))
+	for _, forge := range []string{voidCall(c, 77), "select fence.claim('{736b752f31}', '{1}', '{6}', '{62}', 77)"} {
+		c = claim(t, store, grant(c.Grant.Token, c.Grant.Holder))
+		require.NoError(t, inOne(t, r.app, forge))
+		require.False(t, applied(t, store, storage.InDoubt{Claims: []storage.Claim{c}, Tx: 77}))
+	}
+}
+
+// A key is kept only by a seal, for a resource whose fence it moves: otherwise other
+// transactions would not notice it. So a transaction of one resource can't make an operation
+// on another one count as done.
+func TestKeep_WithoutItsMoveIsRejected(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	store := newStore(t, r.app, nil)
+	c, o := claim(t, store, grant(5, "a")), claim(t, store, grantOf("sku/2", 5))
+	zeros := strings.Repeat("00", 32)
+	keep := func(c storage.Claim, resources, keys, requests, results string) error {
+		return inOne(t, r.app, fmt.Sprintf("%s; call fence.seal_all('{%d}', '{%d}', '{%d}', '{%x}', '{%d}', '{%d}', 77, '{5b5d}', null, %s, %s, %s, %s)",
+			beginCheckCall(c), c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, resources, keys, requests, results))
+	}
+	own, request := fmt.Sprintf("'{%d}'", c.Resource), "'{"+zeros+"}'"
+	for _, kept := range [][4]string{
+		{fmt.Sprintf("'{%d}'", o.Resource), "'{6b}'", request, "'{31}'"},
+		{fmt.Sprintf("'{%d,%d}'", c.Resource, o.Resource), "'{6b,6b}'", "'{" + zeros + "," + zeros + "}'", "'{31,31}'"},
+		{"'{null}'", "'{6b}'", request, "'{31}'"}, {"null", "'{6b}'", request, "'{31}'"},
+		{own, "'{}'", request, "'{31}'"}, {own, "'{6b}'", "'{}'", "'{31}'"}, {own, "'{6b}'", request, "'{}'"}, {own, "'{6b}'", request, "null"},
+	} {
+		require.ErrorContains(t, keep(c, kept[0], kept[1], kept[2], kept[3]), "(SQLSTATE ZF007)", kept)
+	}
+	require.ErrorContains(t, keep(c, own, "'{6b}'", "'{00}'", "'{31}'"), "operation_request")
+	moved := c
+	moved.Seq++
+	require.ErrorContains(t, keep(moved, own, "'{6b}'", request, "'{31}'"), "(SQLSTATE ZF004)")
+	require.Zero(t, query[int](t, r.admin, "select count(*) from fence.operation"))
+	require.NoError(t, keep(c, own, "'{6b}'", request, "'{31}'"))
+	require.Equal(t, 1, query[int](t, r.admin, "select count(*) from fence.operation"))
 }

@@ -2,15 +2,20 @@ package postgres_test
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // startServer starts a server of the test's own, with a migrated database, and
@@ -44,6 +49,72 @@ func stopLater(t testing.TB, server interface{ Stop(context.Context) error }) {
 		defer cancel()
 		require.NoError(t, server.Stop(ctx))
 	})
+}
+
+// faulty is a database behind a proxy, with a pool and a store on each side of that.
+type faulty struct {
+	dsn    string
+	proxy  *pgproxy.Proxy
+	pool   *pgxpool.Pool // direct
+	direct *postgres.Store
+
+	through *pgxpool.Pool // the proxy
+	store   *postgres.Store
+	conns   *conns // of through
+}
+
+func newFaulty(t testing.TB, level pgx.TxIsoLevel, options ...func(*pgxpool.Config)) *faulty {
+	t.Helper()
+	return newFaultyOn(t, migrated(t), level, options...)
+}
+
+// newFaultyOn is newFaulty on a database; options are those of the pool through the proxy.
+func newFaultyOn(t testing.TB, dsn string, level pgx.TxIsoLevel, options ...func(*pgxpool.Config)) *faulty {
+	t.Helper()
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	f := &faulty{dsn: dsn, proxy: proxy, pool: openPool(t, dsn), conns: &conns{}}
+	f.through = openPool(t, proxy.DSN(), append([]func(*pgxpool.Config){f.conns.collect}, options...)...)
+	f.direct, f.store = newStore(t, f.pool, at(level)), newStore(t, f.through, at(level))
+	return f
+}
+
+// onQuery has action act on the next message that contains part.
+func (f *faulty) onQuery(action *pgproxy.Action, part string) {
+	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if strings.Contains(sql, part) {
+			return action
+		}
+		return nil
+	})
+}
+
+// conns collects the connections of a pool.
+type conns struct {
+	mu  sync.Mutex
+	all []*pgconn.PgConn
+}
+
+func (c *conns) collect(cfg *pgxpool.Config) {
+	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.all = append(c.all, conn.PgConn())
+		return nil
+	}
+}
+
+// settle waits until pgx has finished closing connections: for a broken one it sends a
+// cancel request, which could cancel a later statement of the test.
+func (c *conns) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		if conn.IsClosed() {
+			<-conn.CleanupDone()
+		}
+	}
 }
 
 // eventually waits until sql selects true.

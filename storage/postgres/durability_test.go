@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -126,4 +127,65 @@ func TestClaim_NotConfirmedByTheStandbyFails(t *testing.T) {
 	standby.regain()
 	require.NoError(t, (<-claimed).err)
 	require.Equal(t, []storage.EntryKind{storage.KindClaim}, kinds(t, store))
+}
+
+// lazy are settings with which a server that may acknowledge a commit before it has written
+// its log does so long enough before that it can crash in between.
+var lazy = map[string]string{"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "bgwriter_lru_maxpages": "0"}
+
+// crash kills a server at once and restarts it, after a commit of the user's own. That
+// commit must be lost, or the test would show nothing.
+func crash(t testing.TB, server *pgserver.Server, pool *pgxpool.Pool) {
+	t.Helper()
+	mustExec(t, pool, "insert into item values ('unguarded', 1)")
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(t.Context()))
+	pool.Reset()
+	asleep(t, pool)
+	require.Zero(t, query[int](t, pool, "select count(*) from item where key = 'unguarded'"), "the crash has lost nothing")
+}
+
+// asleep waits until the server's log writer sleeps for wal_writer_delay: the first
+// time that it is woken after a start, by a full page of the log, it flushes.
+func asleep(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	mustExec(t, pool, "create table if not exists filler (text text)")
+	mustExec(t, pool, "insert into filler select string_agg(md5(i::text), '') from generate_series(1, 2000) i")
+	end := query[string](t, pool, "select pg_current_wal_insert_lsn()::text")
+	eventually(t, pool, "select pg_current_wal_flush_lsn() > $1::text::pg_lsn - 8192", end)
+	eventually(t, pool, "select count(*) = 1 from pg_stat_activity where backend_type = 'walwriter' and wait_event = 'WalWriterMain'")
+}
+
+// A transaction that was acknowledged to the guard survives a crash of the server, even if
+// role, database or operation ask for asynchronous commits.
+func TestCrash_LosesNothingThatWasAcknowledged(t *testing.T) {
+	t.Parallel()
+	server, dsn := startServer(t, lazy)
+	pool := openPool(t, dsn)
+	lax(t, pool)
+	pool.Reset()
+	asleep(t, pool)
+	store := newStore(t, pool, nil)
+
+	c := claim(t, store, grant(5, "a"))
+	crash(t, server, pool)
+	_, err := claimOne(t.Context(), store, grant(4, "z"))
+	require.ErrorIs(t, err, storage.ErrStaleToken)
+	require.Equal(t, c, claim(t, store, c.Grant))
+
+	txn := begin(t, store, c)
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	require.NoError(t, txn.Run(t.Context(), statement("set local synchronous_commit = off")))
+	moved, err := txn.Commit(t.Context(), nil)
+	require.NoError(t, err)
+	crash(t, server, pool)
+	holds(t, pool, "x", 1)
+	require.Equal(t, moved[0], claim(t, store, c.Grant))
+
+	require.False(t, applied(t, store, storage.InDoubt{Claims: moved, Tx: 9}))
+	crash(t, server, pool)
+	_, err = attempt(t.Context(), store, set("x", 2), moved[0])
+	require.ErrorIs(t, err, storage.ErrOvertaken)
+	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite, storage.KindVoid}, kinds(t, store))
+	verifyChain(t, pool)
 }

@@ -1,13 +1,17 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
-	"sync"
+	"net"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -17,59 +21,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// faulty is a store whose connections go through a proxy, and a direct pool.
-type faulty struct {
-	proxy  *pgproxy.Proxy
-	pool   *pgxpool.Pool   // direct
-	store  *postgres.Store // through the proxy
-	direct *postgres.Store
-	conns  *conns // of store
-}
-
-// conns collects the connections of a pool.
-type conns struct {
-	mu  sync.Mutex
-	all []*pgconn.PgConn
-}
-
-func (c *conns) add(_ context.Context, conn *pgx.Conn) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all = append(c.all, conn.PgConn())
-	return nil
-}
-
-// settle waits until pgx has finished closing connections: for a broken one it sends a
-// cancel request, which could cancel a later statement of the test.
-func (c *conns) settle() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.all {
-		if conn.IsClosed() {
-			<-conn.CleanupDone()
-		}
-	}
-}
-
-func newFaulty(t testing.TB) faulty {
-	t.Helper()
-	return newFaultyAt(t, pgx.ReadCommitted)
-}
-
-func newFaultyAt(t testing.TB, level pgx.TxIsoLevel) faulty {
-	t.Helper()
-	dsn := migrated(t)
-	proxy, err := pgproxy.New(dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	pool := openPool(t, dsn)
-	var all conns
-	through := openPool(t, proxy.DSN(), func(cfg *pgxpool.Config) { cfg.AfterConnect = all.add })
-	return faulty{proxy, pool, newStore(t, through, at(level)), newStore(t, pool, at(level)), &all}
-}
-
 // doubt runs op with a fault at its COMMIT, and returns the transaction in doubt.
-func (f faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], action *pgproxy.Action) storage.InDoubt {
+func (f *faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], action *pgproxy.Action) storage.InDoubt {
 	t.Helper()
 	f.proxy.OnCommit(func(string) *pgproxy.Action { return action })
 	defer f.proxy.OnCommit(nil)
@@ -81,7 +34,7 @@ func (f faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], acti
 }
 
 // resolves resolves twice: both answers are the same.
-func (f faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
+func (f *faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 	t.Helper()
 	for range 2 {
 		require.Equal(t, want, applied(t, f.direct, d))
@@ -91,7 +44,7 @@ func (f faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 func TestResolve_CommitWhoseReplyWasLost(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		f := newFaultyAt(t, level)
+		f := newFaulty(t, level)
 		c := claim(t, f.store, grant(5, "a"))
 		d := f.doubt(t, c, set("x", 1), pgproxy.SwallowReply())
 		f.resolves(t, d, true)
@@ -106,24 +59,24 @@ func TestResolve_CommitWhoseReplyWasLost(t *testing.T) {
 // taken.
 func TestResolve_LateCommitIsRejected(t *testing.T) {
 	t.Parallel()
-	none := func(*testing.T, faulty, storage.Claim) {}
+	none := func(*testing.T, *faulty, storage.Claim) {}
 	for name, c := range map[string]struct {
 		level pgx.TxIsoLevel
-		takes func(t *testing.T, f faulty, c storage.Claim) // the position; else the void does
+		takes func(t *testing.T, f *faulty, c storage.Claim) // the position; else the void does
 		state string
 	}{
 		"after a void":             {pgx.ReadCommitted, none, "ZF002"},
 		"after a void, a snapshot": {pgx.RepeatableRead, none, "40001"},
-		"after a newer claim": {pgx.ReadCommitted, func(t *testing.T, f faulty, _ storage.Claim) {
+		"after a newer claim": {pgx.ReadCommitted, func(t *testing.T, f *faulty, _ storage.Claim) {
 			claimOnly(t, f.pool, grant(6, "b"))
 		}, "ZF001"},
-		"after a sibling's write": {pgx.ReadCommitted, func(t *testing.T, f faulty, c storage.Claim) {
+		"after a sibling's write": {pgx.ReadCommitted, func(t *testing.T, f *faulty, c storage.Claim) {
 			write(t, f.direct, c, set("other", 1))
 		}, "ZF002"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFaultyAt(t, c.level)
+			f := newFaulty(t, c.level)
 			claimed := write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 10))
 			hold := pgproxy.HoldCommit()
 			d := f.doubt(t, claimed, add("x", 1), hold)
@@ -142,7 +95,7 @@ func TestResolve_LateCommitIsRejected(t *testing.T) {
 // its timeout has passed.
 func TestResolve_WaitsForASealUnderWay(t *testing.T) {
 	t.Parallel()
-	f := newFaulty(t)
+	f := newFaulty(t, pgx.ReadCommitted)
 	c := claim(t, f.store, grant(5, "a"))
 	other := locked(t, f.pool, "select from fence.resource for no key update")
 	d := storage.InDoubt{Claims: []storage.Claim{c}, Tx: 9}
@@ -165,7 +118,7 @@ func TestResolve_WaitsForASealUnderWay(t *testing.T) {
 // that stopped while it was sending holds no locks: a claim succeeds at once.
 func TestSeal_TruncatedMessageLocksNothing(t *testing.T) {
 	t.Parallel()
-	f := newFaulty(t)
+	f := newFaulty(t, pgx.ReadCommitted)
 	for i, bytes := range []int{1, 5, 150, 1 << 20} {
 		c := claim(t, f.store, grant(fence.Token(2*i+1), "a"))
 		cut := pgproxy.Truncate(bytes)
@@ -220,7 +173,7 @@ const sleepInCommit = `create temporary table late (left_over int);
 // Once COMMIT has begun, the end of the session proves nothing.
 func TestCommit_EndedBehindTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
-	f := newFaulty(t)
+	f := newFaulty(t, pgx.ReadCommitted)
 	c := claim(t, f.direct, grant(5, "a"))
 	commit := background(func() ([]storage.Claim, error) {
 		return attempt(context.Background(), f.direct, do(func(ctx context.Context, tx pgx.Tx) error {
@@ -234,4 +187,137 @@ func TestCommit_EndedBehindTheSealIsInDoubt(t *testing.T) {
 	mustExec(t, f.pool, "select pg_terminate_backend($1, 10000)", pid)
 	f.resolves(t, inDoubt(t, receive(t, commit).err), false)
 	holds(t, f.pool, "x", 0)
+}
+
+// wrapConn has a pool's connections wrapped.
+func wrapConn(cfg *pgxpool.Config, wrap func(net.Conn) net.Conn) {
+	dial := cfg.ConnConfig.DialFunc
+	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(conn), nil
+	}
+}
+
+// readingConn signals when a seal has been sent and the client waits for its answer.
+type readingConn struct {
+	net.Conn
+	sent  bool
+	reads chan struct{}
+}
+
+func (c *readingConn) Write(b []byte) (int, error) {
+	c.sent = c.sent || bytes.Contains(b, []byte(".seal"))
+	return c.Conn.Write(b)
+}
+
+func (c *readingConn) Read(b []byte) (int, error) {
+	if c.sent {
+		c.sent = false
+		close(c.reads)
+	}
+	return c.Conn.Read(b)
+}
+
+// The context ends while the answer to COMMIT is under way. It comes later, and the
+// next user of the pool doesn't get it.
+func TestCommit_LateAnswerReachesNoOtherUser(t *testing.T) {
+	t.Parallel()
+	reads, rolledBack := make(chan struct{}), make(chan struct{})
+	f := newFaulty(t, pgx.ReadCommitted, single, func(cfg *pgxpool.Config) {
+		wrapConn(cfg, func(conn net.Conn) net.Conn { return &readingConn{Conn: conn, reads: reads} })
+	})
+	txn := begin(t, f.store, claim(t, f.store, grant(5, "a")))
+
+	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if strings.HasPrefix(sql, "rollback") { // after the message of the seal: it would get the answer to that
+			close(rolledBack)
+		}
+		return nil
+	})
+	f.proxy.Pause(pgproxy.ToClient)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	commit := background(func() ([]storage.Claim, error) { return txn.Commit(ctx, nil) })
+	<-reads
+	cancel()
+	var late result[[]storage.Claim]
+	select {
+	case late = <-commit:
+		f.proxy.Resume(pgproxy.ToClient)
+	case <-rolledBack:
+		f.proxy.Resume(pgproxy.ToClient)
+		late = <-commit
+	}
+	require.ErrorAs(t, late.err, new(*storage.InDoubtError))
+	getsItsOwnAnswers(t, f.through)
+}
+
+// stuckConn blocks in the middle of sending a seal, as when the server stops reading.
+type stuckConn struct {
+	net.Conn
+	peer  net.Conn
+	stuck chan struct{}
+}
+
+func (c *stuckConn) Write(b []byte) (int, error) {
+	if !bytes.Contains(b, []byte(".seal")) {
+		return c.Conn.Write(b)
+	}
+	close(c.stuck)
+	return c.peer.Write(b)
+}
+
+func (c *stuckConn) SetDeadline(at time.Time) error {
+	_ = c.peer.SetDeadline(at)
+	return c.Conn.SetDeadline(at)
+}
+
+// If the server stops reading, Commit still returns when its context ends.
+func TestCommit_SendingEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	stuck := make(chan struct{})
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	pool := openPool(t, migrated(t), single, func(cfg *pgxpool.Config) {
+		wrapConn(cfg, func(conn net.Conn) net.Conn { return &stuckConn{conn, near, stuck} })
+	})
+	store := newStore(t, pool, nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	commit := background(func() ([]storage.Claim, error) { return txn.Commit(ctx, nil) })
+	<-stuck
+	cancel()
+	require.ErrorAs(t, receive(t, commit).err, new(*storage.InDoubtError))
+}
+
+// Severities are in the server's language. The store reads a warning at COMMIT from the
+// field that isn't translated.
+func TestCommit_WarningInAnotherLanguageIsInDoubt(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	c := claim(t, f.store, grant(5, "a"))
+	f.onSeal(func(ask pgproxy.Ask, sql string) words {
+		answer := ask(sql)
+		commit := slices.IndexFunc(answer, func(m pgproto3.BackendMessage) bool { return reflect.DeepEqual(m, done("COMMIT")) })
+		warning := &pgproto3.NoticeResponse{Severity: "WARNUNG", SeverityUnlocalized: "WARNING", Code: "01000", Message: "Warten auf synchrone Replikation wird storniert"}
+		return slices.Insert(answer, commit, pgproto3.BackendMessage(warning))
+	})
+	_, err := attempt(t.Context(), f.store, set("x", 1), c)
+	require.ErrorAs(t, err, new(*storage.InDoubtError))
+	require.ErrorContains(t, err, "01000")
+}
+
+// A warning of a statement before COMMIT is none at COMMIT.
+func TestCommit_WarningBeforeItIsNotInDoubt(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	mustExec(t, pool, `create function warn() returns trigger language plpgsql as $$ begin raise warning 'careful'; return null; end $$;
+		create constraint trigger warn after insert on item deferrable initially deferred for each row execute function warn()`)
+	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 }

@@ -1,6 +1,8 @@
 package postgres_test
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"testing"
 
@@ -12,16 +14,151 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// hostile is a schema that shadows the operators and functions of the protocol, for
-// sessions whose search_path has it first.
+// tricks is SQL by which an operation may try to defeat its own seal, and the error that
+// its transaction must fail with; with "" it commits.
+var tricks = map[string]string{
+	"set local default_transaction_read_only = on":                                  "",
+	"set session characteristics as transaction isolation level serializable":       "",
+	"set default_transaction_deferrable = on":                                       "",
+	"set transaction not deferrable":                                                "25001",
+	"set search_path = pg_temp, hostile, pg_catalog, public":                        "",
+	"set standard_conforming_strings = off":                                         "",
+	"set local client_encoding = 'LATIN1'":                                          "",
+	"set local lock_timeout = 0; set local idle_in_transaction_session_timeout = 0": "",
+	"set session_replication_role = replica":                                        "",
+	"set local synchronous_commit = off":                                            "",
+	"set local row_security = off":                                                  "",
+	"set local client_min_messages = error":                                         "",
+	"set local enable_indexscan = off; set local enable_bitmapscan = off":           "",
+	"deallocate all":        "",
+	"close all; unlisten *": "",
+
+	"set transaction read only":                             "25006",
+	"set transaction read only; set transaction read write": "25001",
+	"set transaction isolation level read uncommitted":      "25001",
+	"set role nobody_here":                                  "42501",
+	"discard all":                                           "25001",
+	"reset all":                                             "",
+	"set local fencekit.xid = '1'":                          "",
+	"select fence.begin_check(id, epoch, token, '2000', '5000', '5000', '5000', '0', true) from fence.resource": "",
+	"update fence.resource set seq = seq + 1":     "ZF002",
+	"update fence.resource set token = token + 1": "ZF001",
+}
+
+// Whatever an operation does to its session, it commits with its seal or fails with an
+// error that says why, and the connection works for the next one.
+func TestHostile_CommitsSealedOrFailsClearly(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	plain := openPool(t, dsn)
+	other := newRole(t, plain, "other")
+	mustExec(t, plain, hostile)
+	judge := newStore(t, plain, nil)
+	for sql, want := range tricks {
+		for _, swallow := range []bool{false, true} {
+			if swallow && want == "" {
+				continue
+			}
+			name := fmt.Sprintf("%s, swallowed: %v", sql, swallow)
+			pool := openPool(t, dsn, single)
+			store := newStore(t, pool, nil)
+			mustExec(t, plain, "delete from item")
+			c := claim(t, store, epochGrant(1, 10))
+			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+				require.NoError(t, set("x", 1)(ctx, tx))
+				if err := statement(replaceRole(sql, other))(ctx, tx); !swallow {
+					return err
+				}
+				return nil
+			}), c)
+			holds(t, plain, "x", map[bool]int64{true: 1, false: 0}[err == nil])
+			require.NotErrorAs(t, err, new(*storage.InDoubtError), name)
+			switch {
+			case want == "":
+				require.NoError(t, err, name)
+			case want == "ZF001" || want == "ZF002":
+				require.ErrorAs(t, err, new(*storage.RejectedError), name)
+			case want == "25001" && swallow:
+				require.ErrorIs(t, err, pgx.ErrTxCommitRollback, name)
+			default:
+				require.ErrorContains(t, err, want, name)
+				require.ErrorContains(t, err, map[string]string{"42501": "SET ROLE", "25006": "read only"}[want], name)
+			}
+			require.Equal(t, err == nil, claim(t, judge, c.Grant).Seq > c.Seq, name)
+			write(t, store, claim(t, store, c.Grant), statement("insert into public.item values ('next', 1)"))
+			pool.Close()
+		}
+	}
+	verifyChain(t, plain)
+}
+
+// A name that can't be converted to the client's encoding doesn't hide a rejection.
+func TestHostile_EncodingHidesNoRejection(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	old, successor := grant(5, "鍵"), grant(6, "錠")
+	old.Resource, successor.Resource = "倉庫/1", "倉庫/1"
+	c := claim(t, store, old)
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		claimOnly(t, pool, successor)
+		_, err := tx.Exec(ctx, "set local client_encoding = 'LATIN1'")
+		return err
+	}), c)
+	require.Equal(t, successor, requireRejected(t, err, storage.ReasonStale).Current)
+}
+
+// An operation can't bypass the fence by a seal or begin check of its own, rolled back or
+// not.
+func TestHostile_OwnSealInASavepoint(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	c := claim(t, store, grant(5, "a"))
+	seal := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, beginCheckCall(c)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
+		return err
+	}
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, set("x", 1)(ctx, tx))
+		return seal(ctx, tx)
+	}), c)
+	require.ErrorIs(t, err, storage.ErrOvertaken, "by itself")
+	holds(t, pool, "x", 0)
+
+	c = write(t, store, claim(t, store, c.Grant), do(func(ctx context.Context, tx pgx.Tx) error {
+		savepoint, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("undone", 1)(ctx, savepoint))
+		require.NoError(t, seal(ctx, savepoint))
+		require.NoError(t, savepoint.Rollback(ctx))
+		return set("y", 1)(ctx, tx)
+	}))
+	holds(t, pool, "undone", 0)
+	holds(t, pool, "y", 1)
+	require.Equal(t, c, claim(t, store, c.Grant))
+}
+
+// hostile is a schema that shadows the operators and functions of the protocol, and of protected tables, for
+// sessions whose search_path has it first. They return null, or what is wrong: a comparison that finds one of
+// these doesn't know that a seal is missing.
 const hostile = `
 	create schema hostile;
-	create function hostile.yes(text, text) returns boolean language sql immutable as 'select true';
-	create function hostile.yes(bigint, bigint) returns boolean language sql immutable as 'select true';
-	create operator hostile.= (leftarg = text, rightarg = text, function = hostile.yes);
-	create operator hostile.= (leftarg = bigint, rightarg = bigint, function = hostile.yes);
-	create operator hostile.<> (leftarg = text, rightarg = text, function = hostile.yes);
-	create function hostile.sha256(bytea) returns bytea language sql immutable as 'select ''''::bytea';
+	grant usage on schema hostile to public;
+	do $$
+	declare o record;
+	begin
+		for o in select oid, oprname, oprleft::regtype as l, oprright::regtype as r, oprresult::regtype as result from pg_catalog.pg_operator
+		          where oprnamespace = 'pg_catalog'::regnamespace and oprkind = 'b'
+		            and oprleft::regtype::text in ('text', 'integer', 'bigint', 'xid', 'xid8', 'oid', 'tid', 'boolean', 'timestamp with time zone', 'anyarray', 'name', 'anycompatiblearray')
+		loop
+			execute format('create function hostile.f%1$s(%2$s, %3$s) returns %4$s language plpgsql as ''begin return null; end''', o.oid, o.l, o.r, o.result);
+			execute format('create operator hostile.%s (leftarg = %s, rightarg = %s, function = hostile.f%s)', o.oprname, o.l, o.r, o.oid);
+		end loop;
+	end $$;
+	create function hostile.age(xid) returns integer language sql as 'select 0';
+	create function hostile.strpos(text, text) returns integer language sql as 'select 0';
+	create function hostile.split_part(text, text, integer) returns text language sql as 'select ''''';
+	create function hostile.pg_current_xact_id() returns xid8 language sql as 'select ''0''::xid8';
+	create function hostile.sha256(bytea) returns bytea language sql as 'select ''''::bytea';
 	create function hostile.set_config(text, text, boolean) returns text language sql as 'select ''''';
 	create function hostile.current_setting(text, boolean) returns text language sql as 'select ''''';
 	create function hostile.convert_from(bytea, text) returns text language sql as 'select ''hostile''';
@@ -76,26 +213,16 @@ func TestStore_WorksUnderAnySettings(t *testing.T) {
 	}
 }
 
-// Where the planner may choose just-in-time compilation, it does so for the
-// functions' own queries, whose cost enable_seqscan = off makes look enormous.
+// The functions depend on no setting of the session, see what has committed by then, and aren't anybody's to call.
 func TestFunctions_PinTheirSettings(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	unpinned := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
-		and prolang = (select oid from pg_language where lanname = 'plpgsql')
-		and not coalesce('search_path=pg_catalog, pg_temp' = any(proconfig), false)`)
-	require.ElementsMatch(t, []string{"append", "check_fence", "seal_one", "note_write", "check_writes"}, unpinned,
+	const functions = "select proname::text from pg_proc where pronamespace = 'fence'::regnamespace and "
+	require.ElementsMatch(t, []string{"append", "check_fence", "seal_one", "note_write", "check_writes"},
+		column(t, pool, functions+"prolang = (select oid from pg_language where lanname = 'plpgsql') and not coalesce('search_path=pg_catalog, pg_temp' = any(proconfig), false)"),
 		"plpgsql functions without a search_path of their own: those that only functions call which pin it, the one that runs the session's triggers, "+
 			"the one that only the triggers of protected tables call, which pin it, and the one that names the schema of each operator")
-	slow := column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
-		and 'enable_seqscan=off' = any(proconfig) and not 'jit=off' = any(proconfig)`)
-	require.ElementsMatch(t, []string{"begin_check", "begin_check_all", "check_read", "check_writes", "seal", "seal_all"}, slow, "they read single rows by their keys, which costs too little for JIT")
-	require.Subset(t, column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
-		and 'enable_seqscan=off' = any(proconfig)`), []string{"begin_check", "claim", "create_fence", "evict", "end_if_superseded", "pass_marks", "reject", "resolve", "seal", "stale_backends"})
-	require.Empty(t, column(t, pool, "select proname::text from pg_proc where pronamespace = 'fence'::regnamespace and provolatile <> 'v'"),
-		"functions whose statements don't see what has committed by then")
-	require.Empty(t, column(t, pool, `select proname::text from pg_proc where pronamespace = 'fence'::regnamespace
-		and has_function_privilege('public', oid, 'execute')`), "functions that anybody may call")
+	require.Empty(t, column(t, pool, functions+"(provolatile <> 'v' or has_function_privilege('public', oid, 'execute'))"))
 }
 
 // column returns the one column of text that sql selects.

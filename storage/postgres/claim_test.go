@@ -1,0 +1,291 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/epoch"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// A claim locks the fence exclusively: the state that it has read is still the same when it
+// writes.
+func TestClaim_IsAloneWithTheFence(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
+	impatient := newStore(t, pool, postgres.Config{}.With(postgres.Times{Lock: time.Millisecond}))
+	claim(t, store, grant(5, "a"))
+	for _, underWay := range []struct {
+		token int
+		meets error
+	}{{5, nil}, {7, storage.ErrStaleToken}} {
+		other := locked(t, pool, "select fence.claim_one($1, 1, $2, 'a')", resource, underWay.token)
+
+		_, err := impatient.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
+		require.ErrorContains(t, err, "55P03")
+		later := background(func() (storage.Claim, error) { return claimOne(context.Background(), store, grant(5, "a")) })
+		waiting(t, pool, "transactionid")
+		require.NoError(t, other.Commit(t.Context()))
+		require.ErrorIs(t, (<-later).err, underWay.meets)
+	}
+}
+
+// Seals of several fences lock them in one order, so that two transactions never deadlock.
+func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
+	other := grantOf("sku/2", 1)
+	one, two := claim(t, store, grant(5, "a")), claim(t, store, other)
+	upwards, downwards := begin(t, store, one, two), begin(t, store, two, one)
+	require.NoError(t, upwards.Run(t.Context(), set("loser", 1)))
+	require.NoError(t, downwards.Run(t.Context(), set("winner", 1)))
+	last := locked(t, pool, "select from fence.resource where id = $1 for no key update", two.Resource)
+
+	first := commit(downwards)
+	waiting(t, pool, "transactionid")
+	second := commit(upwards)
+	eventually(t, pool, "select count(*) = 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+	require.NoError(t, last.Rollback(t.Context()))
+	require.NoError(t, (<-first).err)
+	require.ErrorIs(t, (<-second).err, storage.ErrOvertaken)
+	holds(t, pool, "winner", 1)
+	holds(t, pool, "loser", 0)
+}
+
+// A claim of several locks existing fences in the order of their numbers, as seals do, whatever their names;
+// and it creates missing fences before it locks any: what it waits for then never waits for it.
+func TestClaim_OfSeveralLocksInTheSealsOrder(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		exist   []string // in the order of their numbers
+		waitsOf string   // what another transaction does with b
+	}{
+		"existing": {[]string{"b", "a"}, "select from fence.resource where name = 'b' for no key update"},
+		"missing":  {[]string{"a"}, "select fence.claim_one('b', 1, 5, 'x')"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
+			for _, resource := range c.exist {
+				claim(t, store, grantOf(resource, 5))
+			}
+			other := locked(t, pool, c.waitsOf)
+			claims := background(func() ([]storage.Claim, error) {
+				return store.Claim(context.Background(), storage.Claim{Grant: grantOf("a", 6)}, storage.Claim{Grant: grantOf("b", 6)})
+			})
+			waiting(t, pool, "transactionid")
+			mustExec(t, pool, "select from fence.resource where name = 'a' for update nowait")
+			require.NoError(t, other.Commit(t.Context()))
+			require.NoError(t, receive(t, claims).err)
+		})
+	}
+}
+
+// locked begins a transaction with sql.
+func locked(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) pgx.Tx {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	_, err = tx.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+	return tx
+}
+
+func grantOf(resource string, token fence.Token) fence.Grant {
+	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: "a"}
+}
+
+const (
+	jump   = 1 << 40     // how far above the mark a token may be
+	stride = jump / 1024 // how far above it one may be without raising it
+)
+
+func epochGrant(epoch int64, token fence.Token) fence.Grant {
+	g := grant(token, fmt.Sprintf("h%d-%d", epoch, token))
+	g.Epoch = epoch
+	return g
+}
+
+// A token or an epoch that would lock all other holders out is rejected, recorded, and
+// changes nothing; the owner of the schema can admit it.
+func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
+	t.Parallel()
+	for name, absurd := range map[string]fence.Grant{
+		"token": epochGrant(1, jump+8),
+		"epoch": epochGrant(12, 1),
+		"both":  epochGrant(12, jump+8),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, store := fresh(t, nil)
+			c := claim(t, store, epochGrant(1, 7))
+			setting := query[string](t, pool, "select s::text from fence.setting s")
+			_, err := claimOne(t.Context(), store, absurd)
+			require.EqualValues(t, 1, requireRejected(t, err, storage.ReasonTokenJump).Current.Epoch)
+			require.ErrorContains(t, err, "is implausibly far above the database's mark (")
+			_, sql, _ := strings.Cut(err.Error(), "the owner of the schema runs: ")
+			rejections := recorded(t, store)
+			require.Len(t, rejections, 1)
+			require.Equal(t, storage.ReasonTokenJump, rejections[0].Reason)
+			require.Equal(t, absurd, rejections[0].Grant)
+			require.Equal(t, setting, query[string](t, pool, "select s::text from fence.setting s"))
+			write(t, store, c, set("x", 1))
+			claim(t, store, epochGrant(1, 8))
+
+			if absurd.Epoch > 11 {
+				_, err := epoch.Raise{Epoch: absurd.Epoch, Reason: "it is right", Operator: "me"}.Apply(t.Context(), pool, postgres.DefaultSchema, false)
+				require.NoError(t, err)
+			} else {
+				mustExec(t, pool, sql)
+			}
+			claim(t, store, absurd)
+		})
+	}
+}
+
+// A grant of an earlier epoch is behind, whatever its token; and no hint, nor an update by
+// hand, takes an epoch back.
+func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	claim(t, store, epochGrant(2, 7))
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, jump+8)})
+	requireRejected(t, err, storage.ReasonEpochBehind)
+	require.ErrorContains(t, err, "says that etcd has 2 or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT")
+	for _, role := range []string{"origin", "replica"} {
+		_, err = pool.Exec(t.Context(), "set session_replication_role = "+role+"; update fence.setting set epoch = 1")
+		require.ErrorContains(t, err, "an epoch is never taken back (SQLSTATE ZF009)", role)
+	}
+	mustExec(t, pool, "update fence.setting set epoch = 3, token = 9, max_epoch_jump = 5")
+	require.Equal(t, 3, query[int](t, pool, "select epoch from fence.setting"))
+}
+
+// Tokens that rise step by step, as a lock service issues them, are within bounds, however
+// high they get.
+func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	token := fence.Token(1790000000000000) // the first may be any
+	claim(t, store, epochGrant(1, token))
+	for range 5 {
+		token += jump
+		claim(t, store, epochGrant(1, token))
+		require.EqualValues(t, token, query[int64](t, pool, "select token from fence.setting"))
+	}
+	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, token+jump+1)})
+	requireRejected(t, err, storage.ReasonTokenJump)
+	mustExec(t, pool, "update fence.setting set max_token_jump = 2 * max_token_jump")
+	claim(t, store, epochGrant(1, token+jump+1))
+
+	// Another epoch begins with a mark of its own.
+	claim(t, store, epochGrant(11, 5))
+	require.Equal(t, "11 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: epochGrant(11, 5+2*jump+1)})
+	requireRejected(t, err, storage.ReasonTokenJump)
+}
+
+// A claim that raises the mark and then waits for a fence doesn't delay other claims.
+func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, postgres.Config{}.With(postgres.Times{Lock: 1e6}))
+	raising := locked(t, pool, "select fence.claim_one('sku/2', 1, $1, 'a')", int64(3*stride))
+	require.Positive(t, query[int64](t, raising, "select token from fence.setting"))
+	claim(t, store, epochGrant(1, 4*stride))
+	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
+}
+
+// Claims that raise marks and epochs at once, over the same few resources, never deadlock.
+func TestClaim_MarksNeverDeadlock(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
+	var wg sync.WaitGroup
+	failures := make(chan error, 8*40)
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 40 {
+				g := epochGrant(int64(1+i/10), fence.Token((i*8+w+1)*2*stride))
+				g.Resource = fmt.Sprintf("sku/%d", rand.IntN(3))
+				_, err := store.Claim(t.Context(), storage.Claim{Grant: g})
+				rejected := new(storage.RejectedError)
+				errors.As(err, &rejected)
+				if err != nil && rejected.Reason != storage.ReasonStale && rejected.Reason != storage.ReasonEpochBehind {
+					failures <- err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(failures)
+	for err := range failures {
+		require.NoError(t, err)
+	}
+	require.Equal(t, 4, query[int](t, pool, "select epoch from fence.setting"))
+}
+
+// A rejected client may stop at that moment: its locks are free as soon as the server has
+// rejected it, without a ROLLBACK from the client.
+func TestRejection_ReleasesItsLocksAtOnce(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	old := claim(t, store, grant(5, "a"))
+	stale, other := old, old
+	stale.Grant.Token, other.Grant.Holder = 4, "another holder"
+	for name, sql := range map[string]string{
+		"claim":       "select fence.claim_one('sku/1', 1, 4, 'late')",
+		"begin check": beginCheckCall(stale),
+		"seal":        beginCheckCall(old) + "; insert into item values ('late', 1); " + sealCall(other, 99),
+	} {
+		t.Run(name, func(t *testing.T) {
+			stopped := locked(t, pool, "select") // and never heard of again
+			_, err := stopped.Exec(t.Context(), sql)
+			require.ErrorContains(t, err, "rejected")
+			other := locked(t, pool, "select from fence.resource where name = $1 for update nowait", resource)
+			_, err = other.Exec(t.Context(), "set local lock_timeout = '1ms'; insert into item values ('late', 2)")
+			require.NoError(t, err, "the data")
+			require.NoError(t, other.Rollback(t.Context()))
+		})
+	}
+}
+
+// A rejection is recorded although the caller's context has ended.
+func TestRejection_IsRecordedThoughTheCallersContextHasEnded(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	txn := begin(t, store, claim(t, store, grant(5, "a")))
+	claimOnly(t, pool, grant(6, "b"))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, txn.Run(ended, set("x", 1)), storage.ErrStaleToken)
+	require.Equal(t, 1, query[int](t, pool, "select count(*) from fence.rejection"))
+}
+
+// The server rejects a seal, and its answer is lost: the rejection is recorded when
+// the outcome is resolved.
+func TestResolve_RecordsTheRejectionWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, pgx.ReadCommitted)
+	d := f.doubt(t, claim(t, f.store, grant(5, "a")), do(func(ctx context.Context, tx pgx.Tx) error {
+		defer claimOnly(t, f.pool, grant(6, "b"))
+		return set("x", 1)(ctx, tx)
+	}), pgproxy.SwallowReply())
+	require.False(t, applied(t, f.store, d))
+	rejections := recorded(t, f.store)
+	require.Len(t, rejections, 1)
+	require.Equal(t, storage.ReasonStale, rejections[0].Reason)
+	require.Equal(t, grant(5, "a"), rejections[0].Grant)
+	require.Equal(t, grant(6, "b"), rejections[0].Current)
+}
