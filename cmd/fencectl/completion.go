@@ -53,7 +53,7 @@ func completeFlags(cmd *cobra.Command) {
 		"kind":   {string(storage.KindClaim), string(storage.KindWrite), string(storage.KindVoid), rejectionKind},
 		"mode":   {string(postgres.ProtectAudit), string(postgres.ProtectEnforce)},
 		"trust":  {string(epoch.Databases), string(epoch.Etcd)},
-		"ignore": findingIDs(),
+		"ignore": doctor.IDs(),
 	} {
 		completions[name] = cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	}
@@ -70,13 +70,6 @@ func completeFlags(cmd *cobra.Command) {
 	for _, below := range cmd.Commands() {
 		completeFlags(below)
 	}
-}
-
-func findingIDs() (ids []string) {
-	for _, k := range doctor.Catalog {
-		ids = append(ids, k.ID)
-	}
-	return ids
 }
 
 // completeCommand completes the arguments of "exec": a resource, and a command with its arguments.

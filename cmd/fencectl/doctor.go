@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -97,7 +98,7 @@ func (d *doctorFlags) prepare(servers *pflag.FlagSet) error {
 		return cli.UsageErrorf("--ttl is %v, want whole seconds, from 1s", d.ttl)
 	}
 	for _, id := range d.ignore {
-		if !doctor.Known(id) {
+		if !slices.Contains(doctor.IDs(), id) {
 			return cli.UsageErrorf("--ignore: no finding has the ID %q", id)
 		}
 	}

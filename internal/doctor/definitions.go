@@ -17,15 +17,12 @@ func checkDefinitions(ctx context.Context, s *target) (found []Finding, err erro
 		return nil, nil // checkMigrations says so
 	}
 	differences, err := schemadef.Compare(d.Schema, func(sql string, each func(kind, name, table, found string)) error {
-		return d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, sql)
-			if err != nil {
-				return err
-			}
-			var kind, name, table, found string
-			_, err = pgx.ForEachRow(rows, []any{&kind, &name, &table, &found}, func() error { each(kind, name, table, found); return nil })
-			return err
-		})
+		type part struct{ Kind, Name, Table, Found string }
+		parts, err := rows(ctx, d, pgx.RowToStructByPos[part], sql)
+		for _, p := range parts {
+			each(p.Kind, p.Name, p.Table, p.Found)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -48,36 +45,43 @@ func checkDefinitions(ctx context.Context, s *target) (found []Finding, err erro
 
 // judge returns the finding of a difference, with the statements that undo it.
 func (d *database) judge(x schemadef.Difference) Finding {
-	table := d.identifier() + "." + x.Table
+	seen := facts{"difference": x}
 	switch {
-	case x.Kind == "trigger" && x.Want != "":
-		f := d.found(triggersChanged, x.String(), "statement", x.SQL, "table", table, "trigger", x.Name)
-		if x.TurnedOff() {
-			f.Run = f.Run[1:]
-		} else if x.Found != "" {
-			f.Run = append([]string{"drop trigger " + x.Name + " on " + table + ";"}, f.Run...)
-		}
-		return f
 	case x.Kind == "table" && x.Found == "not logged":
-		return d.found(tablesUnlogged, x.String(), "table", d.identifier()+"."+x.Name)
+		seen["table"] = x.Name
+		return d.found("tables-unlogged", seen)
+	case x.Kind == "trigger" && x.Want != "":
+		enable := fmt.Sprintf("alter table %s enable always trigger %s;", d.fill("{schema}."+x.Table), x.Name)
+		switch {
+		case x.TurnedOff():
+			seen["run"] = []string{enable}
+		case x.Found == "":
+			seen["run"] = []string{x.SQL + ";", enable}
+		default:
+			seen["run"] = []string{d.dropTrigger(x), x.SQL + ";", enable}
+		}
+		return d.found("triggers-changed", seen)
 	}
-	f := d.found(schemaChanged, x.String())
-	f.Run = d.undo(x)
-	return f
+	seen["run"] = d.undo(x)
+	return d.found("schema-changed", seen)
 }
 
-// undo returns the statements that undo a difference of schemaChanged. There are none where an operator
+func (d *database) dropTrigger(x schemadef.Difference) string {
+	return fmt.Sprintf("drop trigger %s on %s;", pgx.Identifier{x.Name}.Sanitize(), d.fill("{schema}."+x.Table))
+}
+
+// undo returns the statements that undo a difference of schema-changed. There are none where an operator
 // has to look first: at the data of a table that was replaced, or at several functions of one name.
 func (d *database) undo(x schemadef.Difference) []string {
-	in := d.identifier() + "."
+	in := d.fill("{schema}.")
 	switch x.Kind {
 	case "trigger":
-		return []string{fmt.Sprintf("drop trigger %s on %s;", pgx.Identifier{x.Name}.Sanitize(), in+x.Table)}
+		return []string{d.dropTrigger(x)}
 	case "function":
 		if strings.Contains(x.Found, " and ") {
 			return nil
 		}
-		return []string{"create or replace" + strings.TrimPrefix(x.SQL, "create") + ";", "revoke all on all routines in schema " + d.identifier() + " from public;"}
+		return []string{"create or replace" + strings.TrimPrefix(x.SQL, "create") + ";", d.fill("revoke all on all routines in schema {schema} from public;")}
 	case "unique key":
 		kind := "unique"
 		if strings.HasSuffix(x.Name, "_pkey") {

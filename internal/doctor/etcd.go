@@ -3,8 +3,14 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -12,84 +18,148 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
 )
 
-// etcdName is the name of etcd in findings.
-const etcdName = "etcd"
-
-// etcdServer is the etcd under examination, and what the checks have learned of it.
-type etcdServer struct {
-	Etcd
-	limits    Limits
-	inspector *inspect.Inspector
-	locker    *etcd.Locker
-	statuses  map[string]*clientv3.StatusResponse // by address, of the members that answered
-	readable  bool                                // keys can be read
-	silent    bool                                // no majority answers
-	noEpoch   bool                                // the epoch key holds no epoch
-	examined  chan struct{}                       // closed when the checks of etcd alone were made
-	proxied   bool                                // a proxy answers, also for members
-}
-
-func newEtcdServer(e Etcd, limits Limits) *etcdServer {
-	return &etcdServer{Etcd: e, limits: limits, statuses: map[string]*clientv3.StatusResponse{}, examined: make(chan struct{})}
-}
-
-func (l *etcdServer) config() *etcd.Config {
-	return &etcd.Config{Prefix: l.Prefix}
-}
-
-func (l *etcdServer) close() {
-	if l.locker != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), l.limits.Request)
-		defer cancel()
-		_ = l.locker.Close(ctx) // it has no session
-	}
-}
-
-// within bounds one request.
-func (l *etcdServer) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, l.limits.Request)
-}
-
-// found is a finding whose commands name the endpoints.
-func (l *etcdServer) found(k Kind, seen string, words ...string) Finding {
-	return k.found(etcdName, seen, append(words, "endpoints", ShellWord(strings.Join(l.Client.Endpoints(), ",")), "prefix", l.Prefix)...)
-}
-
 // checkGrants asks whether etcd would grant a lock.
 func checkGrants(ctx context.Context, s *target) (_ []Finding, err error) {
 	l := s.etcd
 	if l.Client == nil {
-		return []Finding{etcdUnreachable.found(etcdName, l.Err.Error())}, nil
+		return []Finding{l.found("etcd-unreachable", facts{"cause": l.Err})}, nil
 	}
 	if l.inspector, err = inspect.New(l.Client, l.Prefix, l.limits.Request); err != nil {
 		return nil, err
 	}
-	if l.locker, err = etcd.NewLocker(l.Client, l.config()); err != nil {
+	if l.locker, err = etcd.NewLocker(l.Client, &etcd.Config{Prefix: l.Prefix}); err != nil {
 		return nil, err
 	}
 	err = l.locker.Check(ctx)
 	var away *fence.UnavailableError
-	var reason fence.UnavailableReason
-	if errors.As(err, &away) {
-		reason = away.Reason
+	if err != nil && !errors.As(err, &away) {
+		return nil, err
 	}
-	l.noEpoch = reason == fence.InvalidEpoch
-	l.proxied = reason == fence.Proxied
-	l.readable = err == nil || l.noEpoch || l.proxied || reason == fence.NoSpace
-	l.silent = reason == fence.Unreachable
-	switch {
-	case err == nil || reason == fence.NoSpace: // checkAlarms has its fix
+	if away == nil {
+		l.readable = true
 		return nil, nil
-	case reason == fence.Denied:
-		return []Finding{l.found(etcdDenied, away.Err.Error())}, nil
-	case reason == fence.Limited:
-		return []Finding{l.found(etcdLimits, away.Err.Error())}, nil
-	case l.proxied:
-		return []Finding{l.found(etcdProxied, away.Err.Error())}, nil
-	case l.noEpoch:
-		return []Finding{l.found(epochKeyInvalid, away.Err.Error(), "reason", "'epoch key was mistyped'")}, nil
-	case l.silent:
-		return []Finding{etcdUnreachable.found(etcdName, away.Err.Error())}, nil
+	}
+	id := map[fence.UnavailableReason]string{
+		fence.Denied: "etcd-denied", fence.Limited: "etcd-limits-low", fence.Proxied: "etcd-proxied",
+		fence.InvalidEpoch: "epoch-key-invalid", fence.Unreachable: "etcd-unreachable",
+	}[away.Reason]
+	l.noEpoch, l.proxied, l.silent = away.Reason == fence.InvalidEpoch, away.Reason == fence.Proxied, away.Reason == fence.Unreachable
+	l.readable = l.noEpoch || l.proxied || away.Reason == fence.NoSpace
+	switch {
+	case id != "":
+		return []Finding{l.found(id, facts{"cause": away.Err})}, nil
+	case away.Reason == fence.NoSpace:
+		return nil, nil // checkMembers has its fix
 	}
 	return nil, err
+}
+
+// checkAuth reports an etcd that any client on the network may write to.
+func checkAuth(ctx context.Context, s *target) ([]Finding, error) {
+	l := s.etcd
+	if l.Client == nil || l.silent || l.CertificateAuth {
+		return nil, nil
+	}
+	request, cancel := l.within(ctx)
+	defer cancel()
+	status, err := l.Client.AuthStatus(request)
+	switch {
+	case errors.Is(err, rpctypes.ErrUserEmpty) || errors.Is(err, rpctypes.ErrPermissionDenied):
+		return nil, nil // it is on
+	case err != nil || status.Enabled:
+		return nil, err
+	}
+	addresses := slices.Clone(l.Client.Endpoints())
+	if members, err := l.Client.MemberList(request); err == nil {
+		for _, m := range members.Members {
+			addresses = append(addresses, m.ClientURLs...)
+		}
+	}
+	for _, address := range addresses {
+		if !isLoopback(address) {
+			return []Finding{l.found("etcd-auth-off", facts{"endpoint": address})}, nil
+		}
+	}
+	return nil, nil
+}
+
+// isLoopback reports whether an endpoint is surely on this machine alone.
+func isLoopback(endpoint string) bool {
+	host := endpoint
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		host = u.Host
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// checkTTL asks for a lease, and revokes it. Where that fails the lease ends by itself.
+func checkTTL(ctx context.Context, s *target) ([]Finding, error) {
+	l := s.etcd
+	request, cancel := l.within(ctx)
+	defer cancel()
+	asked := int64(l.TTL / time.Second)
+	lease, err := l.Client.Grant(request, asked)
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return nil, nil // checkMembers says so
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.Client.Revoke(request, lease.ID); err != nil {
+		return nil, fmt.Errorf("the lease that was asked for is not revoked, and ends in %d s: %w", lease.TTL, err)
+	}
+	if lease.TTL <= asked {
+		return nil, nil
+	}
+	return []Finding{l.found("etcd-ttl-raised", facts{"asked": l.TTL, "granted": time.Duration(lease.TTL) * time.Second})}, nil
+}
+
+// checkLockKeys looks for lock keys that never expire.
+func checkLockKeys(ctx context.Context, s *target) ([]Finding, error) {
+	return s.etcd.strays(ctx, "/locks/", "lock-without-lease")
+}
+
+// checkVoidKeys looks for void keys that never expire. A session has at most one, under its lease.
+func checkVoidKeys(ctx context.Context, s *target) ([]Finding, error) {
+	return s.etcd.strays(ctx, "/void/", "void-without-lease")
+}
+
+// keysPerPage is how many keys a request reads, and maxStrays how many without a lease are reported.
+const (
+	keysPerPage = 10_000
+	maxStrays   = 100
+)
+
+// strays finds keys without a lease, within Limits.Scan. An answer with keys only wouldn't tell their leases.
+func (l *etcdServer) strays(ctx context.Context, below, id string) (found []Finding, err error) {
+	from, end := l.Prefix+below, clientv3.GetPrefixRangeEnd(l.Prefix+below)
+	deadline := time.Now().Add(l.limits.Scan)
+	for seen := 0; ; {
+		answer, err := l.page(ctx, from, end)
+		if err != nil {
+			return found, fmt.Errorf("after %d keys: %w", seen, err)
+		}
+		for _, kv := range answer.Kvs {
+			if kv.Lease == 0 && len(found) < maxStrays {
+				found = append(found, l.found(id, facts{"key": string(kv.Key)}))
+			}
+		}
+		if !answer.More {
+			return found, nil
+		}
+		if seen += len(answer.Kvs); time.Now().After(deadline) {
+			return found, fmt.Errorf("looked at %d keys in %v, and there are more", seen, l.limits.Scan)
+		}
+		from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
+	}
+}
+
+func (l *etcdServer) page(ctx context.Context, from, end string) (*clientv3.GetResponse, error) {
+	request, cancel := l.within(ctx)
+	defer cancel()
+	return l.Client.Get(request, from, clientv3.WithRange(end), clientv3.WithLimit(keysPerPage))
 }

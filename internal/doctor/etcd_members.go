@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // checkMembers asks every member for its status: at the endpoints, and for members that are at none
@@ -30,11 +33,10 @@ func checkMembers(ctx context.Context, s *target) ([]Finding, error) {
 	var found []Finding
 	for _, endpoint := range l.Client.Endpoints() {
 		if err, silent := failures[endpoint]; silent {
-			found = append(found, etcdMemberSilent.found(etcdName, fmt.Sprintf("no answer from %s within %v: %v", endpoint, l.limits.Request, err), "endpoint", endpoint))
+			found = append(found, l.found("etcd-member-silent", facts{"endpoint": endpoint, "limit": l.limits.Request, "cause": err}))
 		}
 	}
-	unseen, err := l.unseen(ctx, failures)
-	return slices.Concat(found, unseen, l.checkVersions(), l.checkSpace()), err
+	return slices.Concat(found, l.unseen(ctx, failures), l.judgeStatuses()), nil
 }
 
 // ask asks at addresses, all at once, and returns the failures.
@@ -82,70 +84,87 @@ func dialError(address string) error {
 
 // unseen asks the members that are at no endpoint, but not once more at an address that failed.
 // As many of them as endpoints that were silent may be at those.
-func (l *etcdServer) unseen(ctx context.Context, failures map[string]error) ([]Finding, error) {
-	if !l.hasLeader() || l.proxied { // a proxy lists itself
-		return nil, nil // checkGrants says so
+func (l *etcdServer) unseen(ctx context.Context, failures map[string]error) (found []Finding) {
+	// Without a leader, as without a majority, most requests wait until their time is up. A proxy lists itself.
+	if l.proxied || !l.some(func(status *clientv3.StatusResponse) bool { return status.Leader != 0 }) {
+		return nil
 	}
 	request, cancel := l.within(ctx)
 	defer cancel()
 	answer, err := l.Client.MemberList(request)
 	if err != nil {
-		return nil, nil // without a majority; checkGrants says so
+		return nil // without a majority; checkGrants says so
 	}
 	var away []*pb.Member
 	for _, m := range answer.Members {
-		if l.seen(m.ID) {
+		seen := func(status *clientv3.StatusResponse) bool { return status.Header.MemberId == m.ID }
+		if l.some(seen) {
 			continue
 		}
 		l.ask(ctx, slices.DeleteFunc(slices.Clone(m.ClientURLs), func(address string) bool { return failures[address] != nil }))
-		if !l.seen(m.ID) {
+		if !l.some(seen) {
 			away = append(away, m)
 		}
 	}
-	var found []Finding
 	for _, m := range away[min(len(failures), len(away)):] {
-		found = append(found, etcdMemberUnseen.found(etcdName, fmt.Sprintf("member %s (%s) gives no answer", m.Name, joined(m.ClientURLs))))
-	}
-	return found, nil
-}
-
-// hasLeader reports whether a member knows of a leader. Without one, as without a majority, most
-// requests wait until their time is up.
-func (l *etcdServer) hasLeader() bool {
-	for _, status := range l.statuses {
-		if status.Leader != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (l *etcdServer) seen(id uint64) bool {
-	for _, status := range l.statuses {
-		if status.Header.MemberId == id {
-			return true
-		}
-	}
-	return false
-}
-
-// addresses are those that answered, in order.
-func (l *etcdServer) addresses() []string {
-	var all []string
-	for address := range l.statuses {
-		all = append(all, address)
-	}
-	slices.Sort(all)
-	return all
-}
-
-func (l *etcdServer) checkVersions() (found []Finding) {
-	for _, address := range l.addresses() {
-		if version := l.statuses[address].Version; isOldEtcd(version) {
-			found = append(found, etcdVersion.found(etcdName, fmt.Sprintf("%s runs etcd %s", address, version)))
-		}
+		found = append(found, l.found("etcd-member-unseen", facts{"name": m.Name, "addresses": m.ClientURLs}))
 	}
 	return found
+}
+
+// some reports whether some member's status is like this.
+func (l *etcdServer) some(like func(*clientv3.StatusResponse) bool) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(l.statuses)), like)
+}
+
+// lowSpace is the part of the quota from which on a member's space is reported as low.
+const lowSpace = 0.8
+
+// judgeStatuses looks at the versions, the space and the alarms of the members that answered.
+func (l *etcdServer) judgeStatuses() (found []Finding) {
+	var full, corrupt []string
+	var revision int64
+	for _, address := range slices.Sorted(maps.Keys(l.statuses)) {
+		status := l.statuses[address]
+		alarm := func(name string) bool {
+			return slices.ContainsFunc(status.Errors, func(text string) bool { return strings.Contains(text, name) })
+		}
+		revision = max(revision, status.Header.Revision)
+		if isOldEtcd(status.Version) {
+			found = append(found, l.found("etcd-version", facts{"endpoint": address, "version": status.Version}))
+		}
+		if alarm("CORRUPT") {
+			corrupt = append(corrupt, address)
+		}
+		// Servers before 3.6 don't report the quota.
+		used := float64(status.DbSize) / float64(max(status.DbSizeQuota, 1))
+		switch size, quota := bytes(status.DbSize), bytes(status.DbSizeQuota); {
+		case alarm("NOSPACE"):
+			full = append(full, fmt.Sprintf("%s (%s of %s)", address, size, quota))
+		case status.DbSizeQuota > 0 && used >= lowSpace:
+			found = append(found, l.found("etcd-space-low", facts{"endpoint": address, "size": size, "used": bytes(status.DbSizeInUse), "quota": quota, "revision": status.Header.Revision}))
+		}
+	}
+	if len(full) > 0 {
+		found = append(found, l.found("etcd-full", facts{"members": strings.Join(full, ", "), "revision": revision}))
+	}
+	if len(corrupt) > 0 {
+		found = append(found, l.found("etcd-corrupt", facts{"members": strings.Join(corrupt, ", ")}))
+	}
+	return found
+}
+
+// bytes formats a size.
+func bytes(n int64) string {
+	for _, unit := range []struct {
+		size int64
+		name string
+	}{{1e9, "GB"}, {1e6, "MB"}, {1e3, "kB"}} {
+		if n >= unit.size {
+			return fmt.Sprintf("%.3g %s", float64(n)/float64(unit.size), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // isOldEtcd reports whether a version lacks the repairs of leases. What isn't three numbers is not

@@ -1,9 +1,13 @@
 package doctor
 
 import (
+	_ "embed"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Severity says what a finding means. The order of the constants is that of reports.
@@ -20,39 +24,132 @@ const (
 // Severities are all severities, in order.
 var Severities = []Severity{Violated, NotReady, Inconclusive, Warning}
 
-// Kind is what all findings with the same ID have in common. In Fix and Run, words in braces stand
-// for what a finding names.
-type Kind struct {
-	ID       string // never changes
-	Severity Severity
-	When     string   // when it is found
-	Why      string   // why it matters: one sentence
-	Fix      string   // what to do
-	Run      []string // the commands for it: of a shell, or SQL if they end in a semicolon
-}
-
 // Finding is one trouble that was found.
 type Finding struct {
-	ID       string   `json:"id"`
+	ID       string   `json:"id"` // never changes
 	Severity Severity `json:"severity"`
 	Server   string   `json:"server"` // "etcd", or the database
 	Seen     string   `json:"seen"`
 	Why      string   `json:"why"`
 	Fix      string   `json:"fix"`
-	Run      []string `json:"run,omitempty"`
+	Run      []string `json:"run,omitempty"` // commands of a shell, or SQL if they end in a semicolon
 }
 
-// found returns a finding. words are pairs of a word in braces and what it stands for.
-func (k Kind) found(server, seen string, words ...string) Finding {
-	for i := 0; i < len(words); i += 2 {
-		words[i] = "{" + words[i] + "}"
+// settingMissing comes before the findings whose commands need the row of settings.
+const settingMissing = "setting-missing"
+
+//go:embed findings.txt
+var findings string
+
+// kinds are the findings of findings.txt by their IDs, with braces in Seen, Fix and Run.
+var kinds, ids = parse(findings)
+
+// IDs returns the IDs of all findings.
+func IDs() []string { return slices.Clone(ids) }
+
+// parse reads entries that are separated by empty lines. The first line of an entry has ID and severity,
+// the others a word and its text, which goes on in lines that are indented by more.
+func parse(text string) (kinds map[string]Finding, ids []string) {
+	kinds = map[string]Finding{}
+	for entry := range strings.SplitSeq(strings.ReplaceAll(text, "\n        ", " "), "\n\n") {
+		lines := strings.Split(strings.TrimSpace(entry), "\n")
+		id, severity, _ := strings.Cut(lines[0], "  ")
+		if id[0] == '#' {
+			continue
+		}
+		k := Finding{ID: id, Severity: Severity(severity)}
+		for _, line := range lines[1:] {
+			switch word, text := line[2:8], line[8:]; strings.TrimSpace(word) {
+			case "seen":
+				k.Seen = text
+			case "why":
+				k.Why = text
+			case "fix":
+				k.Fix = text
+			case "run":
+				k.Run = append(k.Run, text)
+			}
+		}
+		kinds[id], ids = k, append(ids, id)
 	}
-	fill := strings.NewReplacer(words...)
-	f := Finding{ID: k.ID, Severity: k.Severity, Server: server, Seen: seen, Why: k.Why, Fix: fill.Replace(k.Fix)}
-	for _, command := range k.Run {
-		f.Run = append(f.Run, fill.Replace(command))
+	return kinds, ids
+}
+
+// facts are what a check has seen, by the names that findings.txt has in braces.
+type facts map[string]any
+
+// finding returns a finding about a server. Commands among the facts ("run") take the place of those in the table.
+func (f facts) finding(id, server string) Finding {
+	found, known := kinds[id]
+	if !known {
+		panic("doctor: findings.txt has no " + id)
 	}
-	return f
+	found.Server, found.Seen, found.Fix = server, f.fill(found.Seen), f.fill(found.Fix)
+	if commands := listOf(f["run"]); commands != nil {
+		found.Run = commands
+		return found
+	}
+	found.Run = slices.Clone(found.Run)
+	for i, command := range found.Run {
+		found.Run[i] = f.fill(command)
+	}
+	return found
+}
+
+// inBraces is a fact: {name} as it is, {name|shell}, {name|ident} or {name|literal} quoted, and {n thing} as a
+// number of things.
+var inBraces = regexp.MustCompile(`\{(\w+)(?:\|(shell|ident|literal)| (\w+))?\}`)
+
+func (f facts) fill(template string) string {
+	return inBraces.ReplaceAllStringFunc(template, func(braces string) string {
+		part := inBraces.FindStringSubmatch(braces)
+		value, seen := f[part[1]]
+		if !seen {
+			return braces
+		}
+		text := textOf(value)
+		switch {
+		case part[2] == "shell":
+			return ShellWord(text)
+		case part[2] == "ident":
+			return pgx.Identifier{text}.Sanitize()
+		case part[2] == "literal":
+			return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+		case part[3] != "" && text == "1":
+			return "1 " + part[3]
+		case part[3] != "":
+			return text + " " + part[3] + "s"
+		}
+		return text
+	})
+}
+
+// listOf returns a list of texts, as Go or Postgres have it; nil if value is none.
+func listOf(value any) (texts []string) {
+	switch list := value.(type) {
+	case []string:
+		return list
+	case []any:
+		for _, one := range list {
+			texts = append(texts, fmt.Sprint(one))
+		}
+	}
+	return texts
+}
+
+// textOf shows a fact. Of a list it shows the first three.
+func textOf(value any) string {
+	if value == nil {
+		return ""
+	}
+	list := listOf(value)
+	switch {
+	case list == nil:
+		return fmt.Sprint(value)
+	case len(list) > 3:
+		list = append(slices.Clone(list[:3]), "...")
+	}
+	return strings.Join(list, ", ")
 }
 
 // sortFindings sorts by severity and keeps the order of the checks within each. Only what the commands
@@ -60,25 +157,12 @@ func (k Kind) found(server, seen string, words ...string) Finding {
 func sortFindings(all []Finding) {
 	rank := func(f Finding) int {
 		n := 2 * slices.Index(Severities, f.Severity)
-		if f.ID == settingMissing.ID {
+		if f.ID == settingMissing {
 			n--
 		}
 		return n
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int { return rank(a) - rank(b) })
-}
-
-// firstOf names up to three of n things.
-func firstOf(n int64, thing string, names []string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	names = names[:min(len(names), 3)]
-	text := fmt.Sprintf("%d %s: %s", n, thing, strings.Join(names, ", "))
-	if int64(len(names)) < n {
-		text += ", ..."
-	}
-	return text
 }
 
 // ShellWord quotes a word for a POSIX shell, if it has to be.
@@ -91,6 +175,3 @@ func ShellWord(s string) string {
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
-
-// literal quotes a text for SQL.
-func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

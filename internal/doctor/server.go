@@ -5,139 +5,167 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // minVersion is the oldest server that the functions work on.
 const minVersion = 140000
 
+// outOfMemory is the SQLSTATE of a full lock table, too.
+const outOfMemory = "53200"
+
 // checkServer finds out whether the database can be examined at all.
 func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	if d.Pool == nil {
-		return []Finding{d.found(postgresUnreachable, d.Err.Error())}, nil
+		return []Finding{d.found("postgres-unreachable", facts{"cause": d.Err})}, nil
 	}
 	if ctx.Err() != nil { // it was not asked
 		return nil, ctx.Err()
 	}
-	var text string
+	var number int
+	var version string
 	var standby bool
-	err := d.row(ctx, "select current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery()",
-		nil, &d.version, &text, &standby)
-	var answer *pgconn.PgError
-	switch {
-	case errors.As(err, &answer) && strings.Contains(answer.Message, "statement pooling"):
-		return []Finding{d.found(poolerStatementMode, answer.Message)}, nil
-	case answer != nil && answer.Code == outOfMemory:
-		return []Finding{d.found(lockTableExhausted, oneline.Error(err).Error())}, nil
-	case answer != nil && answer.Code == "3D000":
-		return []Finding{d.found(databaseMissing, answer.Message, "database", pgx.Identifier{d.Pool.Config().ConnConfig.Database}.Sanitize())}, nil
-	case err != nil:
-		if refused := (*pgconn.ConnectError)(nil); errors.As(err, &refused) {
-			err = refused.Unwrap() // without the name of the database: others of the server say the same
-		}
-		return []Finding{d.found(postgresUnreachable, oneline.Error(err).Error())}, nil
-	case d.version < minVersion:
-		return []Finding{d.found(postgresVersion, "PostgreSQL "+text)}, nil
+	err := d.row(ctx, "select current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery()", nil, &number, &version, &standby)
+	if err != nil {
+		return []Finding{d.refusal(err)}, nil
+	}
+	if number < minVersion {
+		return []Finding{d.found("postgres-version", facts{"version": version})}, nil
 	}
 	d.answers = true
 	if standby {
-		return []Finding{d.found(postgresStandby, "pg_is_in_recovery() is true")}, nil
+		return []Finding{d.found("postgres-standby", facts{})}, nil
 	}
 	return nil, nil
 }
 
-func checkDurability(ctx context.Context, s *target) (found []Finding, err error) {
-	d := s.db
-	var fsync, pages string
-	if err := d.row(ctx, "select current_setting('fsync'), current_setting('full_page_writes')", nil, &fsync, &pages); err != nil {
-		return nil, err
+// refusal is the finding that the server answers nothing else than an error.
+func (d *database) refusal(err error) Finding {
+	id, cause := "postgres-unreachable", oneline.Error(err).Error()
+	var answer *pgconn.PgError
+	var refused *pgconn.ConnectError
+	switch {
+	case errors.As(err, &answer) && strings.Contains(answer.Message, "statement pooling"):
+		id, cause = "pooler-statement-mode", answer.Message
+	case answer != nil && answer.Code == outOfMemory:
+		id = "lock-table-exhausted"
+	case answer != nil && answer.Code == "3D000":
+		id, cause = "database-missing", answer.Message
+	case errors.As(err, &refused):
+		cause = oneline.Error(refused.Unwrap()).Error() // without the name of the database: others of the server say the same
 	}
-	if fsync == "off" || pages == "off" {
-		found = append(found, d.found(durabilityOff, fmt.Sprintf("fsync is %s, full_page_writes is %s", fsync, pages)))
-	}
-	// Where the setting is off, and the statement that removes it there.
-	off, err := d.names(ctx, `
-		select format('alter %s reset synchronous_commit',
-		              case when s.setdatabase = 0 then format('role %I', r.rolname)
-		                   when s.setrole = 0 then format('database %I', b.datname)
-		                   else format('role %I in database %I', r.rolname, b.datname) end)
-		  from pg_catalog.pg_db_role_setting s
-		  left join pg_catalog.pg_database b on b.oid = s.setdatabase
-		  left join pg_catalog.pg_roles r on r.oid = s.setrole
-		 where 'synchronous_commit=off' = any (s.setconfig) and (s.setdatabase = 0 or b.datname = current_database())
-		 union all
-		select 'alter system reset synchronous_commit' from pg_catalog.pg_settings
-		 where name = 'synchronous_commit' and setting = 'off' and source not in ('database', 'user', 'database user')`)
-	for _, statement := range off {
-		where := strings.TrimSuffix(strings.TrimPrefix(statement, "alter "), " reset synchronous_commit")
-		found = append(found, d.found(synchronousCommitOff, "synchronous_commit is off for "+where, "statement", statement))
-	}
-	return found, err
+	return d.found(id, facts{"cause": cause, "database": d.Pool.Config().ConnConfig.Database})
 }
 
-func checkTimeline(ctx context.Context, s *target) (found []Finding, err error) {
+// checkMigrations finds out whether the schema is the one that this package knows.
+func checkMigrations(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
-	var tells bool
-	err = d.row(ctx, "select coalesce(bool_and(tells_timeline), true) from "+pgx.Identifier{d.Schema, "setting"}.Sanitize(), nil, &tells)
-	if err != nil || tells {
+	known, err := postgres.Migrations(d.Schema)
+	if err != nil {
 		return nil, err
 	}
-	return append(found, d.found(timelineUnknown, "the schema's settings say that the server refuses pg_walfile_name")), nil
-}
-
-func checkPrepared(ctx context.Context, s *target) (found []Finding, err error) {
-	d := s.db
-	var slots int
-	if err := d.row(ctx, "select current_setting('max_prepared_transactions')::int", nil, &slots); err != nil || slots == 0 {
-		return nil, err
-	}
-	found = append(found, d.found(preparedTransactions, fmt.Sprintf("max_prepared_transactions is %d", slots)))
-	// Its locks have no process. They have the virtual id of the lock on its own id.
-	err = d.read(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-		select distinct p.gid, p.owner::text from pg_catalog.pg_prepared_xacts p
-		  join pg_catalog.pg_locks x on x.pid is null and x.locktype = 'transactionid' and x.transactionid = p.transaction
-		  join pg_catalog.pg_locks l on l.pid is null and l.virtualtransaction = x.virtualtransaction
-		  join pg_catalog.pg_class c on c.oid = l.relation
-		  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-		 where p.database = current_database() and l.database = (select oid from pg_catalog.pg_database where datname = current_database())
-		   and n.nspname = $1 and `+mayKeepFences+` order by 1`, d.Schema)
-		if err != nil {
-			return err
-		}
-		var gid, owner string
-		_, err = pgx.ForEachRow(rows, []any{&gid, &owner}, func() error {
-			found = append(found, d.found(preparedTransactionOpen, fmt.Sprintf("prepared transaction %q of role %s has locks on the schema's tables", gid, owner), "gid", literal(gid), "owner", owner))
-			return nil
-		})
+	var was, is string
+	err = d.read(ctx, func(tx pgx.Tx) (err error) {
+		was, is, err = postgres.RenamedSchema(ctx, tx, d.Schema)
 		return err
 	})
-	return found, err
-}
-
-// shortTransaction is what a guarded transaction may last by default, with one statement.
-const shortTransaction = 5 * time.Second
-
-func checkTimeouts(ctx context.Context, s *target) ([]Finding, error) {
-	d := s.db
-	var setting *string
-	if err := d.row(ctx, "select setting from (select 1) one left join pg_catalog.pg_settings on name = 'transaction_timeout'", nil, &setting); err != nil || setting == nil {
+	switch {
+	case err != nil:
+		return nil, err
+	case was != "":
+		return []Finding{d.found("schema-renamed", facts{"was": was, "is": is})}, nil
+	}
+	var exists bool
+	if err := d.row(ctx, `select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+		where n.nspname = $1 and c.relname = 'migration')`, []any{d.Schema}, &exists); err != nil {
 		return nil, err
 	}
-	return d.checkTransactionTimeout(*setting), nil
+	if !exists {
+		return []Finding{d.found("not-migrated", facts{"problem": `is missing, or has no table "migration"`})}, nil
+	}
+	d.migrated = true // unless it turns out otherwise; the reader role doesn't see the version
+	var version, latest = 0, known[len(known)-1].Version
+	if err := d.row(ctx, "select coalesce(max(version), 0) from {schema}.migration", nil, &version); err != nil {
+		return nil, err
+	}
+	d.migrated, d.newer = version >= latest, version > latest
+	switch {
+	case !d.migrated:
+		return []Finding{d.found("not-migrated", facts{"problem": fmt.Sprintf("is at version %d, %d is needed", version, latest)})}, nil
+	case d.newer:
+		return []Finding{d.found("schema-newer", facts{"version": version, "latest": latest})}, nil
+	}
+	return nil, nil
 }
 
-// checkTransactionTimeout judges the setting, in milliseconds.
-func (d *database) checkTransactionTimeout(setting string) []Finding {
-	timeout, err := time.ParseDuration(setting + "ms")
-	if err != nil || timeout == 0 || timeout >= shortTransaction {
-		return nil
+// checkSetting also learns which shard the database is.
+func checkSetting(ctx context.Context, s *target) ([]Finding, error) {
+	shards, err := rows(ctx, s.db, pgx.RowTo[string], "select coalesce(shard, '') from {schema}.setting")
+	if err != nil {
+		return nil, err
 	}
-	return []Finding{d.found(transactionTimeout, fmt.Sprintf("transaction_timeout is %v", timeout))}
+	if len(shards) != 1 {
+		return []Finding{s.db.found(settingMissing, facts{"n": len(shards)})}, nil
+	}
+	s.db.shard = &shards[0]
+	return nil, nil
+}
+
+// checkShards compares which shards the databases say that they are, and returns a finding for each that
+// doesn't belong into one list with those before it. Databases that are no shards need not belong together.
+func checkShards(databases []*database) (found []Finding) {
+	for i, d := range databases {
+		for _, other := range databases[:i] {
+			if d.shard != nil && other.shard != nil && !fit(*other.shard, *d.shard) {
+				found = append(found, d.found("shards-disagree", facts{"first": other.Name, "one": shardText(*other.shard), "second": d.Name, "other": shardText(*d.shard)}))
+				break
+			}
+		}
+	}
+	return found
+}
+
+// fit reports whether two databases may be shards of one list: postgres.Shard names them "0 of 2, rule 1".
+func fit(a, b string) bool {
+	if a == "" || b == "" {
+		return a == b
+	}
+	_, of, numbered := strings.Cut(a, " of ")
+	_, otherOf, otherNumbered := strings.Cut(b, " of ")
+	return a != b && (!numbered || !otherNumbered || of == otherOf)
+}
+
+func shardText(shard string) string {
+	if shard == "" {
+		return "no shard"
+	}
+	return "shard " + shard
+}
+
+// checkOtherSchemas looks for resources that have a fence in another schema of the database too.
+func checkOtherSchemas(ctx context.Context, s *target) (found []Finding, err error) {
+	d := s.db
+	others, err := rows(ctx, d, pgx.RowTo[string], `
+		select n.nspname::text from pg_namespace n
+		 where n.nspname <> $1
+		   and exists (select from pg_proc p where p.pronamespace = n.oid and p.proname = 'record_rejection')
+		   and exists (select from pg_class c where c.relnamespace = n.oid and c.relname = 'resource' and c.relkind = 'r')
+		 order by 1`, d.Schema)
+	for _, other := range others {
+		shared, failed := rows(ctx, d, pgx.RowTo[string], fmt.Sprintf("select name::text from {schema}.resource r where exists (select from %s.resource o where o.name = r.name) limit 3",
+			pgx.Identifier{other}.Sanitize()))
+		if failed != nil {
+			return found, failed
+		}
+		if len(shared) > 0 {
+			found = append(found, d.found("schemas-share-names", facts{"other": other, "names": shared}))
+		}
+	}
+	return found, err
 }

@@ -139,17 +139,13 @@ func TestExamine_FindsThatTheDatabaseWentBack(t *testing.T) {
 	require.Empty(t, p.examine(Limits{}), "until the epoch is raised")
 }
 
-// A table that was dropped needs no protection, but its entry is left.
-func TestExamine_FindsBrokenProtection(t *testing.T) {
+func TestExamine_FindsALongHistory(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
-	p.sql("create table stock (sku text); create table gone (sku text); select fence.protect_table(c, 'sku', true) from unnest('{stock,gone}'::regclass[]) c; drop table gone")
-	left := requireOne(t, p.examine(Limits{}), "protection-left", "^table public.gone, mode audit: the table is gone")
-	require.Equal(t, []string{"fencectl unprotect public.gone --schema fence"}, left.Run)
-	p.sql("select fence.unprotect_table(null, 'public.gone')")
-	p.sql("alter table stock disable trigger fencekit_protect_truncate")
-	found := requireOne(t, p.examine(Limits{}), "protection-broken", "^table public.stock, mode audit: public.stock lacks a trigger")
-	require.Equal(t, []string{"fencectl protect public.stock --schema fence --resource sku --mode audit"}, found.Run)
+	p.fences("1")
+	requireOne(t, p.examine(Limits{HistoryBytes: 1}), "history-large", `^fence\.history and its indexes take \d+ [kM]B; the policy keeps all$`)
+	p.sql("update fence.setting set history_keep = '90d'")
+	require.Empty(t, p.examine(Limits{HistoryBytes: 1}))
 }
 
 // A database whose turn didn't come is not said to be unreachable.
@@ -159,4 +155,37 @@ func TestExamine_SaysWhatItHadNoTimeFor(t *testing.T) {
 	cancel()
 	p := newPatient(t)
 	requireOne(t, Examine(ctx, nil, []Database{{Name: "db", Pool: p.pool, Schema: "fence"}}, Limits{}).Findings, "not-checked", "^can't examine the server: context canceled$")
+}
+
+func TestExamine_FindsShardsThatDisagree(t *testing.T) {
+	t.Parallel()
+	first, second := newPatient(t), newPatient(t)
+	examine := func() (ids, seen []string) {
+		r := Examine(t.Context(), nil, []Database{{Name: "db1", Pool: first.pool, Schema: "fence"}, {Name: "db2", Pool: second.pool, Schema: "fence"}}, Limits{})
+		r.Ignore([]string{"durability-off"})
+		for _, f := range r.Findings {
+			require.Equal(t, "db2", f.Server)
+			seen = append(seen, f.Seen)
+		}
+		return idsOf(r.Findings), seen
+	}
+	for _, c := range []struct{ one, other, seen string }{
+		{"null", "null", ""},
+		{"'0 of 2, rule 1'", "'1 of 2, rule 1'", ""},
+		{"'north'", "'south'", ""},
+		{"'0 of 2, rule 1'", "'0 of 2, rule 1'", "db1 is shard 0 of 2, rule 1; db2 is shard 0 of 2, rule 1"},
+		{"'0 of 2, rule 1'", "'1 of 3, rule 1'", "db1 is shard 0 of 2, rule 1; db2 is shard 1 of 3, rule 1"},
+		{"'0 of 2, rule 1'", "'1 of 2, rule 2'", "db1 is shard 0 of 2, rule 1; db2 is shard 1 of 2, rule 2"},
+		{"null", "'1 of 2, rule 1'", "db1 is no shard; db2 is shard 1 of 2, rule 1"},
+	} {
+		first.sql("update fence.setting set shard = " + c.one)
+		second.sql("update fence.setting set shard = " + c.other)
+		ids, seen := examine()
+		if c.seen == "" {
+			require.Empty(t, ids, c)
+			continue
+		}
+		require.Equal(t, []string{"shards-disagree"}, ids, c)
+		require.Equal(t, []string{c.seen}, seen)
+	}
 }

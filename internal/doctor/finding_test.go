@@ -1,0 +1,68 @@
+package doctor
+
+import (
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each finding of the table is made by some check, and has no text missing; and the checks make no others.
+func TestFindings_AreThoseOfTheTable(t *testing.T) {
+	t.Parallel()
+	for entry := range strings.SplitSeq(findings, "\n\n") {
+		if !strings.HasPrefix(entry, "#") {
+			require.Regexp(t, `(?s)^[a-z-]+  (violated|not-ready|inconclusive|warning)\n  when  .*\n  seen  .*\n  why   .*\n  fix   `, entry)
+		}
+	}
+	all := IDs()
+	require.Len(t, kinds, len(all))
+	literal := regexp.MustCompile(`["']([a-z]+(?:-[a-z]+)+)["']`)
+	var made []string
+	err := fs.WalkDir(os.DirFS("."), ".", func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, "_test.go") || !strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".sql") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range literal.FindAllStringSubmatch(string(text), -1) {
+			if match[1] != string(NotReady) {
+				made = append(made, match[1])
+			}
+		}
+		return err
+	})
+	require.NoError(t, err)
+	slices.Sort(made)
+	slices.Sort(all)
+	require.Equal(t, all, slices.Compact(made))
+}
+
+func TestFinding_QuotesWhatItNames(t *testing.T) {
+	t.Parallel()
+	d := &database{Database: Database{Name: "db", Schema: `we"ird`}}
+	require.Equal(t, []string{`fencectl exec 'it'\''s; rm -rf' --claim -- true`}, d.found("fence-deleted", facts{"resource": "it's; rm -rf"}).Run)
+	require.Equal(t, []string{`select "we""ird".repair();`}, d.found("fence-behind-history", facts{}).Run)
+	require.Equal(t, []string{`rollback prepared 'it''s';`}, d.found("prepared-transaction-open", facts{"gid": "it's"}).Run)
+	require.Equal(t, []string{`fencectl history policy --schema 'we"ird' --keep 90d`}, d.found("history-large", facts{}).Run)
+	require.Equal(t, "sku/42", ShellWord("sku/42"))
+	require.Equal(t, "''", ShellWord(""))
+}
+
+func TestFinding_NamesThree(t *testing.T) {
+	t.Parallel()
+	for want, names := range map[string][]string{"1 fence: a": {"a"}, "3 fences: a, b, c": {"a", "b", "c"}, "4 fences: a, b, c, ...": {"a", "b", "c", "d"}} {
+		require.Equal(t, want, facts{"n": len(names), "names": names}.fill("{n fence}: {names}"))
+	}
+}
+
+// No bump works without the row of settings, so that is mended first.
+func TestFindings_SettingComesBeforeABump(t *testing.T) {
+	t.Parallel()
+	found := []Finding{{ID: "epoch-key-invalid", Severity: NotReady}, {ID: "durability-off", Severity: Violated}, {ID: "setting-missing", Severity: NotReady}, {ID: "not-migrated", Severity: NotReady}}
+	sortFindings(found)
+	require.Equal(t, []string{"durability-off", "setting-missing", "epoch-key-invalid", "not-migrated"}, idsOf(found))
+}
