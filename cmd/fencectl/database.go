@@ -6,17 +6,136 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
+
+// databaseFlags are the flags of the commands that use a database.
+type databaseFlags struct {
+	url     string
+	schema  string
+	timeout time.Duration
+}
+
+// register adds the flags. timeout is the default of --timeout.
+func (d *databaseFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
+	own := pflag.NewFlagSet("database", pflag.ContinueOnError)
+	own.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
+	d.registerRest(own, timeout)
+	flags.AddFlagSet(own)
+}
+
+// registerRest adds the flags but --database-url, and names the variables of all.
+func (d *databaseFlags) registerRest(own *pflag.FlagSet, timeout time.Duration) {
+	own.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
+	own.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
+	cli.NameVariables(own)
+}
+
+// given reports whether the flags or libpq's variables say where a database is, for commands
+// that can do without.
+func (d *databaseFlags) given() bool {
+	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
+		if os.Getenv(name) != "" {
+			return true
+		}
+	}
+	return d.url != ""
+}
+
+// prepare takes flags from their variables and validates them, before a command runs.
+func (d *databaseFlags) prepare(cmd *cobra.Command, _ []string) error {
+	if err := cli.FillFromVariables(cmd.Flags()); err != nil {
+		return err
+	}
+	if d.schema == "" { // a script's unset variable, not a wish for the default
+		return cli.UsageErrorf("--schema is empty: give a name, or leave the flag out")
+	}
+	if _, err := postgres.Migrations(d.schema); err != nil {
+		return cli.UsageErrorf("--schema (FENCEKIT_SCHEMA): %w", err)
+	}
+	if d.timeout <= 0 {
+		return cli.UsageErrorf("--timeout (FENCEKIT_TIMEOUT) is %v, want more than 0, such as 30s", d.timeout)
+	}
+	return nil
+}
+
+// databasesFlags are the flags of the commands that use several databases.
+type databasesFlags struct {
+	databaseFlags // but for url
+	urls          []string
+	names         []string // of the databases, without passwords
+}
+
+// register adds the flags. timeout is the default of --timeout.
+func (d *databasesFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
+	own := pflag.NewFlagSet("database", pflag.ContinueOnError)
+	own.StringArrayVar(&d.urls, "database-url", nil, "Postgres as a URL or keywords; repeat it for each database; if not given, libpq's variables (PGHOST, PGDATABASE, ...) say where the only one is")
+	d.registerRest(own, timeout)
+	flags.AddFlagSet(own)
+}
+
+// prepare also names the databases: none if neither the flags nor libpq's variables say where one is.
+func (d *databasesFlags) prepare(cmd *cobra.Command, args []string) error {
+	if err := d.databaseFlags.prepare(cmd, args); err != nil {
+		return err
+	}
+	if len(d.urls) == 0 && d.given() {
+		d.urls = []string{""}
+	}
+	for _, url := range d.urls {
+		config, err := databaseConfig(url)
+		if err != nil {
+			return err
+		}
+		c := config.ConnConfig
+		d.names = append(d.names, net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))+"/"+c.Database)
+	}
+	return distinct("--database-url", d.names)
+}
+
+// distinct returns an error if a flag was given the same value twice.
+func distinct(flag string, names []string) error {
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return cli.UsageErrorf("%s has %s twice", flag, name)
+		}
+	}
+	return nil
+}
+
+// each calls do for each database, one after another, and returns all their errors by name.
+func (d *databasesFlags) each(ctx context.Context, do func(context.Context, int, *pgxpool.Pool) error) error {
+	var errs []error
+	for i := range d.urls {
+		errs = append(errs, d.with(ctx, i, func(ctx context.Context, pool *pgxpool.Pool) error { return do(ctx, i, pool) }))
+	}
+	return errors.Join(errs...)
+}
+
+// with calls do for one of the databases.
+func (d *databasesFlags) with(ctx context.Context, i int, do func(context.Context, *pgxpool.Pool) error) error {
+	one := d.databaseFlags
+	one.url = d.urls[i]
+	if err := one.withDatabase(ctx, do); err != nil {
+		return fmt.Errorf("database %s: %w", d.names[i], err)
+	}
+	return nil
+}
 
 // withDatabase connects, calls do, and closes the connection. It treats an error of do as
 // the database's, so do returns what it read and prints nothing. fence.ErrInvalid is a usage error:
@@ -133,35 +252,24 @@ func missesRights(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "42501"
 }
 
-// misses reports whether Fencekit's schema is missing, or a table or function in it.
-func (d *databaseFlags) misses(answer *pgconn.PgError) bool {
-	switch answer.Code {
-	case "3F000": // no such schema; other languages have other quotes
-		return strings.Contains(answer.Message, d.schema)
-	case "42883", "42P01": // no such function, table
-		return strings.Contains(answer.Message, d.schema+".")
-	}
-	return false
-}
-
+// advice says what to do about an error; "" if that is not known.
 func (d *databaseFlags) advice(err error) string {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
-		switch {
-		case strings.HasPrefix(answer.Code, "28"): // invalid authorization
+		switch code := answer.Code; {
+		case strings.HasPrefix(code, "28"): // invalid authorization
 			return "Check user and password: --database-url (FENCEKIT_DATABASE_URL), PGUSER, PGPASSWORD, ~/.pgpass."
-		case answer.Code == "3D000": // no such database
+		case code == "3D000": // no such database
 			return "Create the database first, or correct --database-url (FENCEKIT_DATABASE_URL) or PGDATABASE."
-		case d.misses(answer):
+		case code == "3F000" && strings.Contains(answer.Message, d.schema), // no such schema; other languages have other quotes
+			(code == "42883" || code == "42P01") && strings.Contains(answer.Message, d.schema+"."): // no such function, table
 			return "The schema is missing, or older than this fencectl: run \"fencectl migrate up\", or correct --schema."
 		case missesRights(err):
 			return "Connect as another role; the command's --help says which one it needs."
 		}
 		return ""
 	}
-	var dial *net.OpError
-	var lookup *net.DNSError
-	if errors.As(err, &dial) || errors.As(err, &lookup) {
+	if errors.As(err, new(*net.OpError)) || errors.As(err, new(*net.DNSError)) {
 		return "Check that Postgres runs, and where: --database-url (FENCEKIT_DATABASE_URL), PGHOST, PGPORT."
 	}
 	return ""

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/doctor"
@@ -24,7 +23,6 @@ type doctorFlags struct {
 	ignore    []string
 	quiet     bool
 
-	given    []string // which of repeatedFlags
 	asksEtcd bool
 }
 
@@ -68,30 +66,18 @@ not-ready, then 2 for inconclusive. It is 0 with warnings or none.`,
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd, out) },
 	}
-	servers := d.servers()
-	cmd.PreRunE = func(*cobra.Command, []string) error { return d.prepare(servers) }
-	cmd.Flags().AddFlagSet(servers)
+	cmd.PreRunE = d.prepare
+	d.etcd.register(cmd.Flags())
+	d.databases.register(cmd.Flags(), 2*time.Minute)
 	cmd.Flags().DurationVar(&d.ttl, "ttl", 10*time.Second, "etcd.Config.TTL of the services, in whole seconds")
 	cmd.Flags().StringSliceVar(&d.ignore, "ignore", nil, "IDs of findings to leave out, separated by commas")
 	cmd.Flags().BoolVarP(&d.quiet, "quiet", "q", false, "print findings and nothing else")
 	return cmd
 }
 
-// servers returns the flags that say where etcd and the databases are.
-func (d *doctorFlags) servers() *pflag.FlagSet {
-	servers := pflag.NewFlagSet("servers", pflag.ContinueOnError)
-	d.etcd.register(servers)
-	d.databases.register(servers, 2*time.Minute)
-	return servers
-}
-
 // prepare validates the flags, and finds out which servers are meant.
-func (d *doctorFlags) prepare(servers *pflag.FlagSet) error {
-	d.given = givenFlags(servers)
-	if err := cli.FillFromVariables(servers); err != nil {
-		return err
-	}
-	if err := d.databases.prepare(); err != nil {
+func (d *doctorFlags) prepare(cmd *cobra.Command, args []string) error {
+	if err := d.databases.prepare(cmd, args); err != nil {
 		return err
 	}
 	if d.ttl < time.Second || d.ttl%time.Second != 0 {
@@ -102,7 +88,7 @@ func (d *doctorFlags) prepare(servers *pflag.FlagSet) error {
 			return cli.UsageErrorf("--ignore: no finding has the ID %q", id)
 		}
 	}
-	d.asksEtcd = len(d.databases.urls) == 0 || servers.Changed("etcd-endpoints")
+	d.asksEtcd = len(d.databases.urls) == 0 || cmd.Flags().Changed("etcd-endpoints")
 	return nil
 }
 
@@ -112,7 +98,7 @@ func (d *doctorFlags) run(cmd *cobra.Command, out *cli.Output) error {
 		return err
 	}
 	report.Ignore(d.ignore)
-	d.repeatFlags(report.Findings)
+	d.repeatFlags(cmd.Flags(), report.Findings)
 	report.Merge()
 	if err := writeFindings(cmd.OutOrStdout(), out.Format, report.Findings); err != nil {
 		return err
@@ -148,12 +134,8 @@ func (d *doctorFlags) examine(ctx context.Context) (doctor.Report, error) {
 		}
 		databases = append(databases, doctor.Database{Name: d.databases.names[i], Schema: d.databases.schema, Pool: pool, Err: err})
 	}
-	return doctor.Examine(ctx, service, databases, d.limits()), nil
-}
-
-// limits are the usual ones, and longer with a longer --timeout.
-func (d *doctorFlags) limits() doctor.Limits {
-	return doctor.Limits{Statement: max(10*time.Second, d.databases.timeout/12), Scan: max(20*time.Second, d.databases.timeout/6)}
+	limits := doctor.Limits{Statement: max(10*time.Second, d.databases.timeout/12), Scan: max(20*time.Second, d.databases.timeout/6)}
+	return doctor.Examine(ctx, service, databases, limits), nil
 }
 
 // openEtcd returns etcd with a client, or with the reason why there is none. Its error is a

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,30 +77,28 @@ func requireNotReady(t *testing.T, got clitest.Ending, says, advice string) {
 
 func TestEtcd_ThatIsAwayIsSaidToBe(t *testing.T) {
 	t.Parallel()
-	const advice = "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is "
-	t.Run("nothing listens", func(t *testing.T) {
-		t.Parallel()
-		got := fencectlProcess(t, nil, "locks", "list", "--etcd-endpoints", closedPort)
-		requireNotReady(t, got, "fence: reach etcd: lock service unavailable: dial tcp 127.0.0.1:1: connect: connection refused", advice) // with no time for an answer
-	})
-	t.Run("nothing listens for a password", func(t *testing.T) {
-		t.Parallel()
-		got := fencectlProcess(t, []string{etcdPasswordVariable + "=s3cret"}, "locks", "list", "--etcd-endpoints", closedPort, "--etcd-user", "app")
-		requireNotReady(t, got, "connection refused", advice)
-	})
-	t.Run("no such host", func(t *testing.T) {
-		t.Parallel()
-		got := fencectlProcess(t, nil, "locks", "list", "--etcd-endpoints", "http://nosuchhost.invalid:2379")
-		requireNotReady(t, got, "lookup nosuchhost.invalid", advice)
-	})
-	t.Run("silent", func(t *testing.T) {
-		t.Parallel()
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer listener.Close()
-		got := fencectlProcess(t, nil, "locks", "list", "--timeout", "100ms", "--etcd-endpoints", listener.Addr().String())
-		requireNotReady(t, got, "no answer yet from "+listener.Addr().String(), advice)
-	})
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	for name, c := range map[string]struct {
+		endpoint, says string
+		flags          []string
+	}{
+		"nothing listens":                {closedPort, "fence: reach etcd: lock service unavailable: dial tcp 127.0.0.1:1: connect: connection refused", nil}, // with no time for an answer
+		"nothing listens for a password": {closedPort, "connection refused", []string{"--etcd-user", "app"}},
+		"no such host":                   {"http://nosuchhost.invalid:2379", "lookup nosuchhost.invalid", nil},
+		"silent":                         {silent.Addr().String(), "no answer yet from " + silent.Addr().String(), []string{"--timeout", "100ms"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var password []string
+			if slices.Contains(c.flags, "--etcd-user") {
+				password = []string{etcdPasswordVariable + "=s3cret"}
+			}
+			got := fencectlProcess(t, password, append([]string{"locks", "list", "--etcd-endpoints", c.endpoint}, c.flags...)...)
+			requireNotReady(t, got, c.says, "Check that etcd runs, and where: --etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS) is ")
+		})
+	}
 }
 
 // etcdRight is what a user of etcd may do with the keys that begin with a prefix.

@@ -85,11 +85,6 @@ it. Errors before the command runs have the exit codes of all commands, or:
 
 func newExec() *cobra.Command {
 	x := &execFlags{}
-	servers := pflag.NewFlagSet("servers", pflag.ContinueOnError)
-	x.etcd.register(servers)
-	x.database.register(servers, 30*time.Second)
-	timeout := servers.Lookup("timeout")
-	timeout.Usage = strings.Replace(timeout.Usage, "give up", "give up the claim of --claim", 1)
 	cmd := &cobra.Command{
 		Use:   "exec RESOURCE [flags] -- COMMAND [ARGUMENT]...",
 		Short: "Run a command while a resource is locked",
@@ -101,17 +96,18 @@ func newExec() *cobra.Command {
 			return nil
 		},
 		ValidArgsFunction: completeCommand,
+		PreRunE:           x.database.prepare,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := cli.FillFromVariables(servers); err != nil {
-				return err
-			}
 			if err := x.validate(cmd.Flags(), args[0]); err != nil {
 				return err
 			}
 			return x.run(cmd.Context(), args[0], args[1:], cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().AddFlagSet(servers)
+	x.etcd.register(cmd.Flags())
+	x.database.register(cmd.Flags(), 30*time.Second)
+	timeout := cmd.Flags().Lookup("timeout")
+	timeout.Usage = strings.Replace(timeout.Usage, "give up", "give up the claim of --claim", 1)
 	cmd.Flags().DurationVar(&x.ttl, "ttl", 10*time.Second, "how long the lock outlives its last renewal, in whole seconds")
 	cmd.Flags().DurationVar(&x.wait, "wait", 0, "wait at most this long for the lock, 0s: not at all; if not given, without limit")
 	cmd.Flags().DurationVar(&x.killAfter, "kill-after", 0, "time between SIGTERM and SIGKILL, at most a third of --ttl; if not given, a fifth")
@@ -141,7 +137,7 @@ func (x *execFlags) validate(flags *pflag.FlagSet, resource string) error {
 	if err := fence.ValidateResource(resource); err != nil {
 		return cli.UsageErrorf("%w", err)
 	}
-	return x.database.validate()
+	return nil
 }
 
 func (x *execFlags) run(ctx context.Context, resource string, argv []string, stderr io.Writer) error {
@@ -156,11 +152,9 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	return x.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		config := x.etcd.lockerConfig()
-		config.TTL = x.ttl
-		locker, err := etcd.NewLocker(client, config)
+		locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: x.etcd.prefix, TTL: x.ttl})
 		if err != nil {
-			return cli.UsageErrorf("%w", err)
+			return err
 		}
 		defer func() {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
@@ -169,7 +163,7 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 				fmt.Fprintf(stderr, "fencectl: the lock of %s stays taken until its lease has run out: %v\n", resource, err)
 			}
 		}()
-		lease, err := x.acquireWithNotice(ctx, locker, resource, stderr)
+		lease, err := x.acquire(ctx, locker, resource, stderr)
 		if err != nil {
 			return err
 		}
@@ -181,18 +175,13 @@ func (x *execFlags) run(ctx context.Context, resource string, argv []string, std
 
 const noticeAfter = 2 * time.Second
 
-// acquireWithNotice is acquire. On a terminal it prints a line once it has waited for noticeAfter.
-func (x *execFlags) acquireWithNotice(ctx context.Context, locker *etcd.Locker, resource string, stderr io.Writer) (fence.Lease, error) {
+// acquire waits for the lock as --wait says. On a terminal it prints a line once it has waited for noticeAfter.
+func (x *execFlags) acquire(ctx context.Context, locker *etcd.Locker, resource string, stderr io.Writer) (fence.Lease, error) {
 	if cli.IsTerminal(stderr) {
 		defer time.AfterFunc(noticeAfter, func() {
 			fmt.Fprintf(stderr, "fencectl: waiting for the lock of %s; \"fencectl locks queue\" shows who has it\n", resource)
 		}).Stop()
 	}
-	return x.acquire(ctx, locker, resource)
-}
-
-// acquire waits for the lock as --wait says.
-func (x *execFlags) acquire(ctx context.Context, locker *etcd.Locker, resource string) (fence.Lease, error) {
 	acquire, within := locker.Acquire, ctx
 	switch {
 	case x.wait == 0:
@@ -203,15 +192,10 @@ func (x *execFlags) acquire(ctx context.Context, locker *etcd.Locker, resource s
 		defer cancel()
 	}
 	lease, err := acquire(within, resource)
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return lease, err
-	case errors.Is(err, fence.ErrLocked):
-		locked := (*fence.LockedError)(nil)
-		errors.As(err, &locked)
-		return nil, cli.Final(exitNotAcquired, locked)
+	if locked := (*fence.LockedError)(nil); ctx.Err() == nil && errors.As(err, &locked) {
+		err = cli.Final(exitNotAcquired, locked)
 	}
-	return nil, err
+	return lease, err
 }
 
 // supervise runs the command under the lease.

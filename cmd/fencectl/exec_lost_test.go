@@ -3,12 +3,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
-	"slices"
+	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -136,7 +139,11 @@ var losses = []struct {
 }{
 	{"killed", 0, -1, func(_ context.Context, h *held) error { return h.fencectl.Process.Kill() }},
 	{"stopped", 0, exitLockLost, func(_ context.Context, h *held) error { return h.fencectl.Process.Signal(syscall.SIGSTOP) }},
-	{"cut off", 0, exitLockLost, func(_ context.Context, h *held) error { return h.cut() }},
+	{"cut off", 0, exitLockLost, func(_ context.Context, h *held) error {
+		h.link.Cut(netfault.ToServer)
+		h.link.Cut(netfault.ToClient)
+		return nil
+	}},
 	{"revoked", execTTL, exitLockLost, func(ctx context.Context, h *held) error { return h.revoke(ctx) }},
 	{"deleted", execTTL, exitLockLost, func(ctx context.Context, h *held) error {
 		_, err := h.client.Delete(ctx, h.key)
@@ -150,12 +157,6 @@ var losses = []struct {
 	}},
 }
 
-func (h *held) cut() error {
-	h.link.Cut(netfault.ToServer)
-	h.link.Cut(netfault.ToClient)
-	return nil
-}
-
 func (h *held) revoke(ctx context.Context) error {
 	_, err := h.client.Revoke(ctx, h.lease)
 	return err
@@ -166,29 +167,111 @@ func (h *held) revoke(ctx context.Context) error {
 func TestExec_TheCommandDoesNotOutliveTheLock(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
-	results := make([][]time.Duration, len(losses))
-	var mu sync.Mutex
-	t.Run("runs", func(t *testing.T) {
-		for run := range *execRuns {
-			kind := run % len(losses)
-			loss := losses[kind]
-			t.Run(fmt.Sprintf("%s/%d", loss.name, run), func(t *testing.T) {
-				t.Parallel()
-				h := execHeld(t, client, rand.N(execTTL)) // until the moment
-				require.NoError(t, loss.lose(t.Context(), h))
-				outlived, code := h.outlived(t)
-				require.LessOrEqual(t, outlived, loss.bound)
-				require.Equal(t, loss.code, code)
-				mu.Lock()
-				defer mu.Unlock()
-				results[kind] = append(results[kind], outlived)
-			})
+	for run := range *execRuns {
+		loss := losses[run%len(losses)]
+		t.Run(fmt.Sprintf("%s/%d", loss.name, run), func(t *testing.T) {
+			t.Parallel()
+			h := execHeld(t, client, rand.N(execTTL)) // until the moment
+			require.NoError(t, loss.lose(t.Context(), h))
+			outlived, code := h.outlived(t)
+			t.Logf("outlived the lock by %v", outlived)
+			require.LessOrEqual(t, outlived, loss.bound)
+			require.Equal(t, loss.code, code)
+		})
+	}
+}
+
+// beatRole, as the first argument, makes this binary a process that says all the time that it is
+// alive.
+const beatRole = "be-alive"
+
+// beat writes its process id and the time into a pipe every two milliseconds. With "parent" it
+// starts another one in its process group, which ignores SIGTERM.
+func beat(pipe string, parent bool) {
+	if parent {
+		child := exec.Command(os.Args[0], beatRole, pipe)
+		if err := child.Start(); err != nil {
+			panic(err)
 		}
-	})
-	for kind, all := range results {
-		slices.Sort(all)
-		if len(all) > 0 {
-			t.Logf("%s: %d runs, outlived the lock by %v to %v, bound %v", losses[kind].name, len(all), all[0], all[len(all)-1], losses[kind].bound)
+	} else {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	to, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	for range time.Tick(2 * time.Millisecond) {
+		if _, err := fmt.Fprintf(to, "%d %d\n", os.Getpid(), clock.Now()); err != nil {
+			return // the test has ended
 		}
 	}
+}
+
+// beats are what the processes of a command have written.
+type beats struct {
+	pipe string
+	both chan struct{} // closed when two of them live
+	over chan struct{} // closed when none of them lives any more
+
+	mu   sync.Mutex
+	last map[int]int64 // by process
+}
+
+func newBeats(t *testing.T) *beats {
+	t.Helper()
+	b := &beats{pipe: filepath.Join(t.TempDir(), "beats"), both: make(chan struct{}), over: make(chan struct{}), last: map[int]int64{}}
+	require.NoError(t, syscall.Mkfifo(b.pipe, 0o600))
+	go b.read()
+	t.Cleanup(b.endWithoutWriter)
+	return b
+}
+
+// endWithoutWriter ends the reading if no process of the command has ever begun.
+func (b *beats) endWithoutWriter() {
+	if to, err := os.OpenFile(b.pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+		_ = to.Close()
+	}
+}
+
+// command is what to run to make the beats.
+func (b *beats) command() []string { return []string{os.Args[0], beatRole, b.pipe, "parent"} }
+
+func (b *beats) read() {
+	defer close(b.over)
+	from, err := os.Open(b.pipe) // returns when there is a writer
+	if err != nil {
+		return
+	}
+	defer from.Close()
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		var pid int
+		var at int64
+		if _, err := fmt.Sscan(lines.Text(), &pid, &at); err == nil {
+			b.note(pid, at)
+		}
+	}
+}
+
+func (b *beats) note(pid int, at int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.last[pid]; !known && len(b.last) == 1 {
+		close(b.both)
+	}
+	b.last[pid] = at
+}
+
+// awaitOver returns when the last of the processes was known to live.
+func (b *beats) awaitOver(t *testing.T) (at int64) {
+	t.Helper()
+	select {
+	case <-b.over:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "the command lives on")
+	}
+	for _, last := range b.last {
+		at = max(at, last)
+	}
+	return at
 }

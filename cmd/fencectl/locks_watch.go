@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
@@ -67,17 +66,13 @@ func (c lockChange) Cells() []string {
 // lock for its whole queue of notifications at commit, so all claims would commit one by one.
 func locksWatch(cmd *cobra.Command, l *locksFlags, format cli.Format, resources string) error {
 	ctx, matches := cmd.Context(), glob.Matcher(resources)
-	err := l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		inspector, err := l.etcd.inspector(client)
-		if err != nil {
-			return cli.UsageErrorf("%w", err)
-		}
+	err := l.inspect(ctx, func(ctx context.Context, inspector *inspect.Inspector) error {
 		locks, err := inspector.Locks(ctx)
 		if err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(locks.Queues, func(lock inspect.Lock) bool { return matches(lock.Resource) }) {
-			l.sayNone(cmd, resources)
+			l.sayFree(cmd, nothingOf(resources))
 		}
 		return inspector.Watch(ctx, func(c inspect.Change) error {
 			if !matches(c.Grant.Resource) {

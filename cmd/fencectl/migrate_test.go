@@ -1,9 +1,9 @@
 package main
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,9 +34,6 @@ func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	for format, stdout := range map[string]string{
 		"table": fmt.Sprintf("VERSION  %-*s  APPLIED AT\n", nameWidth(t), "NAME") + each(t, func(m postgres.Migration) string {
 			return fmt.Sprintf("%-9d%-*s  -\n", m.Version, nameWidth(t), m.Name)
-		}),
-		"jsonl": each(t, func(m postgres.Migration) string {
-			return fmt.Sprintf(`{"version":%d,"name":%q,"applied_at":null}`+"\n", m.Version, m.Name)
 		}),
 		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) }),
 	} {
@@ -135,39 +132,43 @@ func catalog(t *testing.T, conn *pgx.Conn) []string {
 	return lines
 }
 
-func TestMigrateGet_OneOrAllInEachFormat(t *testing.T) {
+func TestMigrateGet_OneOrAll(t *testing.T) {
 	t.Parallel()
 	all := get(t, "--all", "--schema", "shop")
 	var want []script
 	var texts []string
-	table := [][]string{{"version", "name", "sql"}}
 	for _, m := range known(t) {
-		number := strconv.Itoa(m.Version)
-		text := get(t, "--version", number, "--schema", "shop")
-		want, texts, table = append(want, script{m.Version, m.Name, text}), append(texts, text), append(table, []string{number, m.Name, text})
+		text := get(t, "--version", strconv.Itoa(m.Version), "--schema", "shop")
+		want, texts = append(want, script{m.Version, m.Name, text}), append(texts, text)
 	}
 	require.Equal(t, strings.Join(texts, "\n"), all)
 	require.Contains(t, texts[0], `create table "shop".resource (`)
 	require.False(t, strings.Contains(all, "{{"))
 	require.False(t, strings.Contains(all, `"fence"`))
-
 	var list []script
 	require.NoError(t, json.Unmarshal([]byte(get(t, "-o", "json", "--schema", "shop")), &list))
 	require.Equal(t, want, list)
-	for _, format := range []string{"json", "jsonl"} {
-		require.False(t, strings.Contains(get(t, "-o", format), `\u003`), "SQL stays readable")
+}
+
+func TestMigrateUp_GrantsRoles(t *testing.T) {
+	t.Parallel()
+	dsn := pgserver.Database(t)
+	conn := connect(t, dsn)
+	app, reader := fmt.Sprintf("app_%016x", rand.Uint64()), fmt.Sprintf("reader_%016x", rand.Uint64())
+	defer func() {
+		for _, role := range []string{app, reader} {
+			require.NoError(t, execute(t, conn, "drop owned by "+role+"; drop role "+role))
+		}
+	}()
+	grants := "role " + app + " may run guarded transactions in schema fence\nrole " + reader + " may read schema fence\n"
+	for _, outcome := range []string{"applied ", "nothing to do"} {
+		got := fencectl(t, "migrate", "up", "--app-role", app, "--reader-role", reader, "--database-url", dsn)
+		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+		require.Contains(t, got.Stderr, grants+outcome)
 	}
-	var lines []script
-	for line := range strings.Lines(get(t, "-o", "jsonl", "--schema", "shop")) {
-		var one script
-		require.NoError(t, json.Unmarshal([]byte(line), &one))
-		lines = append(lines, one)
-	}
-	require.Equal(t, want, lines)
-	rows, err := csv.NewReader(strings.NewReader(get(t, "-o", "csv", "--schema", "shop"))).ReadAll()
-	require.NoError(t, err)
-	for i := range rows {
-		rows[i][2] = strings.TrimPrefix(rows[i][2], "'") // a spreadsheet would take "--" for a formula
-	}
-	require.Equal(t, table, rows)
+	var can bool
+	const claim = "fence.claim(text[], bigint[], bigint[], text[], bigint, text, bigint[], bigint[])"
+	require.NoError(t, conn.QueryRow(t.Context(), "select has_function_privilege($1, '"+claim+"', 'execute') and has_table_privilege($2, 'fence.history', 'select') "+
+		"and not has_function_privilege($2, '"+claim+"', 'execute') and not has_table_privilege($1, 'fence.history', 'insert')", app, reader).Scan(&can))
+	require.True(t, can)
 }

@@ -1,12 +1,43 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
+	"strconv"
+	"strings"
 )
+
+// Format is how data is written; it is a flag's value.
+type Format string
+
+const (
+	FormatTable Format = "table"
+	FormatJSON  Format = "json"
+	FormatJSONL Format = "jsonl"
+	FormatCSV   Format = "csv"
+)
+
+var formats = []string{string(FormatTable), string(FormatJSON), string(FormatJSONL), string(FormatCSV)}
+
+const formatNames = "table, json, jsonl or csv"
+
+func (f *Format) String() string { return string(*f) }
+func (f *Format) Type() string   { return "format" }
+
+func (f *Format) Set(s string) error {
+	if !slices.Contains(formats, s) {
+		return fmt.Errorf("want %s", formatNames)
+	}
+	*f = Format(s)
+	return nil
+}
 
 // Record is one row of data. JSON is made of its fields, tables and CSV of its
 // cells: as many as columns, with "" for what is absent.
@@ -47,10 +78,14 @@ func flush(w io.Writer, b *bytes.Buffer, err error) error {
 	if err == nil {
 		_, err = w.Write(b.Bytes())
 	}
+	return failed(err)
+}
+
+func failed(err error) error {
 	if err != nil {
-		return fmt.Errorf("can't write the output: %w", err)
+		err = fmt.Errorf("can't write the output: %w", err)
 	}
-	return nil
+	return err
 }
 
 func renderJSON(b *bytes.Buffer, value any) error {
@@ -58,4 +93,71 @@ func renderJSON(b *bytes.Buffer, value any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(value)
+}
+
+// Streams reports whether WriteEach can write a format.
+func (f Format) Streams() bool { return f == FormatJSONL || f == FormatCSV }
+
+// WriteEach writes rows as they come, in constant memory: as JSON lines, or as CSV with a
+// heading. It takes no more rows once writing has failed.
+func WriteEach[R Record](w io.Writer, f Format, rows iter.Seq[R]) error {
+	b := bufio.NewWriter(w)
+	each := eachJSONL[R]
+	if f == FormatCSV {
+		each = eachCSV[R]
+	}
+	return failed(cmp.Or(each(b, rows), b.Flush()))
+}
+
+func eachJSONL[R Record](w io.Writer, rows iter.Seq[R]) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	for row := range rows {
+		if err := e.Encode(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachCSV[R Record](w io.Writer, rows iter.Seq[R]) error {
+	var zero R
+	c := csv.NewWriter(w)
+	if err := c.Write(zero.Columns()); err != nil {
+		return err
+	}
+	for row := range rows {
+		cells := row.Cells()
+		for i, cell := range cells {
+			cells[i] = plain(cell)
+		}
+		if err := c.Write(cells); err != nil {
+			return err
+		}
+	}
+	c.Flush()
+	return c.Error()
+}
+
+// plain puts a ' before what a spreadsheet would take for a formula: applications choose names.
+func plain(cell string) string {
+	if cell == "" || !strings.Contains("=+-@\t\r\n", cell[:1]) {
+		return cell
+	}
+	if _, err := strconv.ParseFloat(cell, 64); err == nil {
+		return cell
+	}
+	return "'" + cell
+}
+
+// Counted writes a number with the noun of what it counts: "1 entry", "2 entries", "2 keys".
+func Counted[N int | int64](n N, noun string) string {
+	stem, y := strings.CutSuffix(noun, "y")
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case y && !strings.HasSuffix(stem, "e"):
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -27,7 +27,7 @@ variable. Headings are bold on a terminal, unless NO_COLOR is set or TERM is
 dumb.
 
 Exit codes:
-` + exitCodeHelp()
+` + exitCodes
 	root.SilenceErrors = true
 	root.SilenceUsage = true
 	root.CompletionOptions.DisableDefaultCmd = true // its help is long
@@ -38,7 +38,7 @@ Exit codes:
 	root.PersistentFlags().VarP(&o.Format, "output", "o", "format of data on stdout: "+formatNames)
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // it fails for an unknown flag only
 	NameVariables(root.PersistentFlags())
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return FillFromVariables(cmd.InheritedFlags()) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return FillFromVariables(cmd.Flags()) }
 	build, _ := debug.ReadBuildInfo()
 	root.Version = ModuleVersion(build)
 	root.SetVersionTemplate(name + " {{.Version}}\n")

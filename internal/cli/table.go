@@ -2,78 +2,85 @@ package cli
 
 import (
 	"bytes"
+	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
 )
 
-// renderTable writes a table that fits into width, or a block of lines for each row
+// columnGap stands between columns. There are no lines, so that a table can be read by awk.
+const columnGap = "  "
+
+// readable is how many characters a column of sentences must have for its lines to
+// be read.
+const readable = 20
+
+// renderTable writes a table that fits into width, or a block of lines "heading: cell" for each row
 // if no readable table does. A width of 0 is no limit.
 func renderTable[R Record](b *bytes.Buffer, rows []R, color bool, width int) {
 	if len(rows) == 0 {
 		return
 	}
-	configs, fits := fitting(rows, width)
-	if !fits {
-		renderBlocks(b, rows, color, width)
-		return
+	var names, headings []string
+	longest := 0
+	for _, column := range rows[0].Columns() {
+		name := strings.ReplaceAll(column, "_", " ")
+		names, headings = append(names, name+":"), append(headings, strings.ToUpper(name))
+		longest = max(longest, len(name)+len(":"))
 	}
-	t := newTable(color)
-	t.SetColumnConfigs(configs)
-	var heading table.Row
-	for _, name := range headings(rows) {
-		heading = append(heading, name)
-	}
-	t.AppendHeader(heading)
+	table := [][]string{headings}
 	for _, row := range rows {
-		var cells table.Row
+		var cells []string
 		for _, cell := range row.Cells() {
 			cells = append(cells, shown(cell))
 		}
-		t.AppendRow(cells)
+		table = append(table, cells)
 	}
-	b.WriteString(t.Render() + "\n")
-}
-
-// renderBlocks writes each row as lines of "heading: cell", with an empty line
-// between rows.
-func renderBlocks[R Record](b *bytes.Buffer, rows []R, color bool, width int) {
-	names, longest := headings(rows), 0
-	for i := range names {
-		names[i] += ":"
-		longest = max(longest, len(names[i]))
+	if widths, fits := fitting(table, width); fits {
+		for i, cells := range table {
+			writeRow(b, cells, widths, func(int) bool { return color && i == 0 })
+		}
+		return
 	}
-	t := newTable(color)
-	cells := table.ColumnConfig{Number: 2, WidthMax: max(width-longest-len(columnGap), readable), WidthMaxEnforcer: text.WrapSoft}
-	t.SetColumnConfigs([]table.ColumnConfig{{Number: 1, Colors: t.Style().Color.Header}, cells})
-	for i, row := range rows {
+	widths := []int{longest, max(width-longest-len(columnGap), readable)}
+	for i, cells := range table[1:] {
 		if i > 0 {
-			t.AppendRow(table.Row{"", ""})
+			b.WriteString("\n")
 		}
-		for j, cell := range row.Cells() {
-			t.AppendRow(table.Row{names[j], shown(cell)})
+		for j, cell := range cells {
+			writeRow(b, []string{names[j], cell}, widths, func(column int) bool { return color && column == 0 })
 		}
 	}
-	b.WriteString(t.Render() + "\n")
 }
 
-func newTable(color bool) table.Writer {
-	t := table.NewWriter()
-	t.SetStyle(plainStyle(color))
-	t.SuppressTrailingSpaces()
-	return t
-}
-
-func headings[R Record](rows []R) []string {
-	var names []string
-	for _, column := range rows[0].Columns() {
-		names = append(names, strings.ReplaceAll(column, "_", " "))
+// writeRow writes cells side by side, each in lines that fit into its width.
+func writeRow(b *bytes.Buffer, cells []string, widths []int, bold func(column int) bool) {
+	var columns [][]string
+	height := 0
+	for i, cell := range cells {
+		columns = append(columns, strings.Split(text.WrapSoft(cell, widths[i]), "\n"))
+		height = max(height, len(columns[i]))
 	}
-	return names
+	for n := range height {
+		var line strings.Builder
+		for i, lines := range columns {
+			part := ""
+			if n < len(lines) {
+				part = strings.TrimRight(lines[n], " ")
+			}
+			padding := strings.Repeat(" ", max(0, widths[i]-text.StringWidth(part)))
+			if part != "" && bold(i) {
+				part = text.Bold.Sprint(part)
+			}
+			line.WriteString(part + padding + columnGap)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
 }
 
 // shown returns a cell as a table shows it: what a terminal would obey instead of showing it is
@@ -93,58 +100,63 @@ func shown(cell string) string {
 	return b.String()
 }
 
-// readable is how many characters a column of sentences must have for its lines to
-// be read.
-const readable = 20
-
-// fitting bounds columns so that rows fit into width. Columns of single words keep
-// their width; those of sentences share what is left, and none gets more than it
-// needs. They don't fit if one would get less than it needs and than is readable.
-func fitting[R Record](rows []R, width int) (configs []table.ColumnConfig, fits bool) {
-	if width == 0 {
-		return nil, true
-	}
+// fitting returns widths of columns with which a table, of headings and rows, fits into width. Columns of single
+// words keep their width; those of sentences share what is left, and none gets more than it needs. They don't fit
+// if one would get less than it needs and than is readable.
+func fitting(table [][]string, width int) (widths []int, fits bool) {
+	widths = make([]int, len(table[0]))
 	var sentences []int
-	widths := make([]int, len(rows[0].Columns()))
-	for i, column := range rows[0].Columns() {
+	left := width
+	for i := range widths {
 		wraps := false
-		widths[i] = len(column)
-		for _, row := range rows {
-			cell := shown(row.Cells()[i])
-			widths[i] = max(widths[i], text.StringWidth(cell))
-			wraps = wraps || strings.Contains(cell, " ")
+		for n, row := range table {
+			widths[i] = max(widths[i], text.StringWidth(row[i]))
+			wraps = wraps || n > 0 && strings.Contains(row[i], " ")
 		}
-		width -= len(columnGap)
+		left -= len(columnGap)
 		if wraps {
 			sentences = append(sentences, i)
 		} else {
-			width -= widths[i]
+			left -= widths[i]
 		}
+	}
+	if width == 0 {
+		return widths, true
 	}
 	slices.SortFunc(sentences, func(a, b int) int { return widths[a] - widths[b] })
 	for n, i := range sentences {
-		share := min(widths[i], width/(len(sentences)-n))
+		share := min(widths[i], left/(len(sentences)-n))
 		if share < min(widths[i], readable) {
 			return nil, false
 		}
-		width -= share
-		configs = append(configs, table.ColumnConfig{Number: i + 1, WidthMax: share, WidthMaxEnforcer: text.WrapSoft})
+		left -= share
+		widths[i] = share
 	}
-	return configs, width >= 0
+	return widths, left >= 0
 }
 
-// columnGap stands between columns.
-const columnGap = "  "
+// isColorTerminal reports whether w is a terminal that may get colors. That it is
+// no dumb one is the text library's to see.
+func isColorTerminal(w io.Writer) bool { return IsTerminal(w) && os.Getenv("NO_COLOR") == "" }
 
-// plainStyle has columns and nothing else, so that a table can be read by awk.
-func plainStyle(color bool) table.Style {
-	style := table.Style{
-		Name:   "plain",
-		Box:    table.BoxStyle{PaddingRight: columnGap},
-		Format: table.FormatOptions{Header: text.FormatUpper},
+// IsTerminal reports whether w is a terminal.
+func IsTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// UsualWidth is how many columns help has room for if stdout is no terminal.
+const UsualWidth = 80
+
+// TerminalWidth is how many columns the terminal w has; 0 if w is none.
+func TerminalWidth(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok {
+		return 0
 	}
-	if color {
-		style.Color.Header = text.Colors{text.Bold}
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
 	}
-	return style
+	return width
 }

@@ -7,29 +7,38 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// NameVariables adds to each flag's help the variable that stands for it.
+// hasVariable annotates a flag that an environment variable stands for; its value is taken once that was used.
+const hasVariable = "variable"
+
+// NameVariables has an environment variable stand for each flag, and says so in its help.
 func NameVariables(flags *pflag.FlagSet) {
-	flags.VisitAll(func(f *pflag.Flag) { f.Usage += " (" + Variable(f) + ")" })
+	flags.VisitAll(func(f *pflag.Flag) {
+		f.Usage += " (" + variable(f) + ")"
+		_ = flags.SetAnnotation(f.Name, hasVariable, nil) // it fails for an unknown flag only
+	})
 }
 
-// Variable names the environment variable that stands for a flag.
-func Variable(f *pflag.Flag) string {
+func variable(f *pflag.Flag) string {
 	return "FENCEKIT_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// FillFromVariables takes the flags that were not given from their variables, and
+// FillFromVariables takes the flags that were not given from their variables, if they have one, and
 // marks them as changed. An empty variable counts as unset.
 func FillFromVariables(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
-		value := os.Getenv(Variable(f))
-		if err != nil || f.Changed || value == "" {
+		_, has := f.Annotations[hasVariable]
+		value := os.Getenv(variable(f))
+		if err != nil || !has || f.Changed || value == "" {
 			return
 		}
 		if bad := f.Value.Set(value); bad != nil {
-			err = UsageErrorf("%s: %w", Variable(f), bad)
+			err = UsageErrorf("%s: %w", variable(f), bad)
 			return
 		}
-		f.Changed = true
+		f.Changed, f.Annotations[hasVariable] = true, []string{"taken"}
 	})
 	return err
 }
+
+// IsGiven reports whether the command line has a flag. What a variable said doesn't count.
+func IsGiven(f *pflag.Flag) bool { return f.Changed && len(f.Annotations[hasVariable]) == 0 }

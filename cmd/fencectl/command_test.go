@@ -1,17 +1,24 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 func TestUsage_Is64WithAHint(t *testing.T) {
@@ -130,4 +137,109 @@ func block(t *testing.T, dsn string) (release func()) {
 	_, err = tx.Exec(t.Context(), "create schema fence")
 	require.NoError(t, err)
 	return func() { require.NoError(t, tx.Rollback(t.Context())) }
+}
+
+func TestFlags_VariableStandsInAndFlagWins(t *testing.T) {
+	dsn := pgserver.Database(t)
+	t.Setenv("FENCEKIT_DATABASE_URL", dsn)
+	t.Setenv("FENCEKIT_SCHEMA", "shop")
+	t.Setenv("FENCEKIT_OUTPUT", "csv")
+	t.Setenv("FENCEKIT_TIMEOUT", "5m")
+	csv := "version,name\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s\n", m.Version, m.Name) })
+	require.Equal(t, ended(cli.ExitOK, csv, fmt.Sprintf("applied %d migrations to schema shop\n", len(known(t)))), fencectl(t, "migrate", "up"))
+	require.Contains(t, fencectl(t, "migrate", "up", "--schema", "store", "-o", "jsonl").Stdout, `{"version":1,"name":"schema"}`+"\n")
+	require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status", "--database-url", with(t, dsn, "dbname", "no_such_database")).Code)
+
+	t.Setenv("FENCEKIT_TIMEOUT", "1ns")
+	require.Contains(t, fencectl(t, "migrate", "status").Stderr, "gave up after 1ns")
+	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--timeout", "5m").Code)
+}
+
+func TestFlags_BadVariableIsUsageAndNamed(t *testing.T) {
+	for name, value := range map[string]string{"FENCEKIT_SCHEMA": "Fence", "FENCEKIT_OUTPUT": "xml", "FENCEKIT_TIMEOUT": "soon"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, value)
+			got := fencectl(t, "migrate", "get")
+			require.Equal(t, cli.ExitUsage, got.Code)
+			require.Empty(t, got.Stdout)
+			require.Contains(t, got.Stderr, name)
+			require.NoError(t, os.Unsetenv(name))
+			require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "get").Code)
+		})
+	}
+}
+
+func TestProcess_SignalIsInconclusiveAndUndoesTheTransaction(t *testing.T) {
+	t.Parallel()
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			dsn := pgserver.Database(t)
+			release := block(t, dsn)
+			cmd := clitest.Child(t, nil, "migrate", "up", "--timeout", "10m", "--database-url", dsn)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			require.NoError(t, cmd.Start())
+			awaitBlocked(t, dsn)
+			require.NoError(t, cmd.Process.Signal(signal))
+			require.Equal(t, cli.ExitInconclusive, clitest.ExitCode(t, cmd.Wait), stderr.String())
+			require.Contains(t, stderr.String(), "fencectl: interrupted: ")
+			release()
+			require.Equal(t, cli.ExitNotReady, fencectl(t, "migrate", "status", "--database-url", dsn).Code)
+		})
+	}
+}
+
+// awaitBlocked returns once fencectl waits for a lock.
+func awaitBlocked(t *testing.T, dsn string) {
+	t.Helper()
+	conn := connect(t, dsn)
+	require.Eventually(t, func() bool {
+		var waiting int
+		require.NoError(t, conn.QueryRow(t.Context(), `select count(*) from pg_stat_activity
+			where datname = current_database() and application_name = 'fencectl' and wait_event_type = 'Lock'`).Scan(&waiting))
+		return waiting == 1
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// What a shell asks for, and the answer: words, and then :0 for the names of files too, or :4 for
+// no others.
+func TestCompletion_OfCommandLines(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"tok":                          "tokens :4",
+		"tokens history ":              ":4",
+		"tokens history sku/42 --kin":  "--kind :4",
+		"tokens history a --kind ":     "claim write void rejection :4",
+		"tokens history a --since ":    ":4",
+		"tokens history a --token ":    ":4",
+		"locks list -o ":               "table json jsonl csv :4",
+		"locks queue ":                 ":4",
+		"locks list --etcd-cacert ":    ":0",
+		"locks list --etcd-prefix ":    ":4",
+		"audit export --out ":          ":0",
+		"audit anchor --key ":          ":0",
+		"audit verify --log ":          ":0",
+		"audit verify --checkpoint ":   ":0",
+		"audit verify --export ":       ":0",
+		"audit verify ":                ":4",
+		"audit nosuch ":                ":4",
+		"history prune --export ":      ":0",
+		"protect stock --mode ":        "audit enforce :4",
+		"epoch bump --trust ":          "databases etcd :4",
+		"exec ":                        ":4",
+		"exec nightly -- ":             ":0",
+		"completion ":                  "bash zsh fish powershell :4",
+		"audit verify --database-url ": ":4",
+	} {
+		got := fencectl(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+		var words []string
+		for answer := range strings.Lines(got.Stdout) {
+			word, _, _ := strings.Cut(strings.TrimSpace(answer), "\t") // what follows describes it
+			words = append(words, word)
+		}
+		require.Equal(t, want, strings.Join(words, " "), line)
+	}
+	require.Contains(t, fencectl(t, "__complete", "doctor", "--ignore", "").Stdout, "etcd-member-silent\n")
 }

@@ -1,7 +1,0 @@
-//go:build unix && !linux
-
-package supervise
-
-import "golang.org/x/sys/unix"
-
-const sharedClock = unix.CLOCK_MONOTONIC
