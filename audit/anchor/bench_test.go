@@ -1,25 +1,16 @@
 package anchor_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
-	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 const benchResources = 100_000
@@ -84,75 +75,5 @@ func BenchmarkAnchor(b *testing.B) {
 			require.NoError(b, err)
 			b.ReportMetric(float64(after.Size()-before.Size())/float64(b.N), "logged-bytes/op")
 		})
-	}
-}
-
-// The load of guarded transactions beside runs without a pause, over 100,000 resources, and
-// alone, in turns of a second.
-func BenchmarkAnchor_BesideALoad(b *testing.B) {
-	pool, source := manyResources(b)
-	log, _ := benchLog(b)
-	var written atomic.Int64
-	ctx, stop := context.WithCancel(b.Context())
-	var writers sync.WaitGroup
-	for i := range 4 {
-		store, err := postgres.NewStore(pool, nil)
-		require.NoError(b, err)
-		g := guardtest.New(b, store)
-		writers.Go(func() {
-			for ctx.Err() == nil {
-				if guard.Do(ctx, g, fmt.Sprintf("busy/%d", i), func(context.Context, pgx.Tx) error { return nil }) == nil {
-					written.Add(1)
-				}
-			}
-		})
-	}
-	defer writers.Wait()
-	defer stop()
-
-	turn := func(work func()) float64 {
-		begun, before := time.Now(), written.Load()
-		for time.Since(begun) < time.Second {
-			work()
-		}
-		return float64(written.Load()-before) / time.Since(begun).Seconds()
-	}
-	alone, beside, runs := 0.0, 0.0, 0
-	for b.Loop() {
-		alone += turn(func() { time.Sleep(50 * time.Millisecond) })
-		beside += turn(func() {
-			_, err := log.Anchor(ctx, source)
-			require.NoError(b, err)
-			runs++
-		})
-	}
-	b.ReportMetric(alone/float64(b.N), "alone/s")
-	b.ReportMetric(beside/float64(b.N), "beside/s")
-	b.ReportMetric(float64(runs)/float64(b.N), "runs/turn")
-}
-
-// Reading a log of a million records.
-func BenchmarkReadHeads(b *testing.B) {
-	log, path := benchLog(b)
-	source := chains{}
-	for i := range 100_000 {
-		source.move(fmt.Sprintf("order/%d", i))
-	}
-	var last *anchor.Checkpoint
-	for range 10 {
-		done, err := log.Anchor(b.Context(), source)
-		require.NoError(b, err)
-		last = done.Checkpoint
-		for name := range source {
-			source.move(name)
-		}
-	}
-	file, err := os.ReadFile(path)
-	require.NoError(b, err)
-	b.SetBytes(int64(len(file)))
-	for b.Loop() {
-		heads, err := anchor.ReadHeads(bytes.NewReader(file), last)
-		require.NoError(b, err)
-		require.Len(b, heads, 1_000_000)
 	}
 }

@@ -19,17 +19,17 @@ const proofVersion = "c2sp.org/tlog-proof@v1"
 
 // Prove returns an inclusion proof for the last record of resource that c covers: a tlog-proof of
 // C2SP with the record as its extra data. It fails with ErrNotProven if the log doesn't match c,
-// and with fence.ErrInvalid if c covers no record of resource.
-func Prove(log io.ReadSeeker, c *Checkpoint, resource string) (string, error) {
-	if _, err := log.Seek(0, io.SeekStart); err != nil {
-		return "", err
-	}
+// and with fence.ErrInvalid if c covers no record of resource. It takes 64 bytes of memory for each record.
+func Prove(log io.Reader, c *Checkpoint, resource string) (string, error) {
 	index := int64(-1)
 	var extra string
+	t := &tree{}
+	var stored []tlog.Hash // by their indexes
 	_, _, err := replay(log, []*Checkpoint{c}, func(n int64, r record, line []byte) {
 		if n < c.Size && r.Resource == resource {
 			index, extra = n, base64.StdEncoding.EncodeToString(line)
 		}
+		stored = append(stored, t.add(line)...)
 	})
 	if err != nil {
 		return "", err
@@ -37,7 +37,12 @@ func Prove(log io.ReadSeeker, c *Checkpoint, resource string) (string, error) {
 	if index < 0 || resource == "" {
 		return "", fmt.Errorf("%w: the checkpoint covers no record of resource %q", fence.ErrInvalid, resource)
 	}
-	hashes, err := tlog.ProveRecord(c.Size, index, storedHashes{log})
+	hashes, err := tlog.ProveRecord(c.Size, index, tlog.HashReaderFunc(func(indexes []int64) (found []tlog.Hash, err error) {
+		for _, i := range indexes {
+			found = append(found, stored[i])
+		}
+		return found, nil
+	}))
 	if err != nil {
 		return "", err
 	}
@@ -47,35 +52,6 @@ func Prove(log io.ReadSeeker, c *Checkpoint, resource string) (string, error) {
 		fmt.Fprintln(&b, hash)
 	}
 	return b.String() + "\n" + c.Note, nil
-}
-
-// storedHashes computes the hashes of a log's tree on demand, in memory that doesn't grow with
-// the log.
-type storedHashes struct{ log io.ReadSeeker }
-
-// ReadHashes implements tlog.HashReader.
-func (s storedHashes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
-	if _, err := s.log.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	wanted := map[int64]tlog.Hash{}
-	for _, index := range indexes {
-		wanted[index] = tlog.Hash{}
-	}
-	t := &tree{}
-	_, _, err := replay(s.log, nil, func(n int64, _ record, line []byte) {
-		for level, hash := range t.add(line) {
-			index := tlog.StoredHashIndex(0, n) + int64(level)
-			if _, ok := wanted[index]; ok {
-				wanted[index] = hash
-			}
-		}
-	})
-	hashes := make([]tlog.Hash, len(indexes))
-	for i, index := range indexes {
-		hashes[i] = wanted[index]
-	}
-	return hashes, err
 }
 
 // ParseProof verifies a proof that Prove returned with the public key of its log, and returns the

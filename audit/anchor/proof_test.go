@@ -19,9 +19,8 @@ import (
 func TestProve_TheLastRecordThatTheCheckpointCovers(t *testing.T) {
 	t.Parallel()
 	s := newSample(t)
-	log := bytes.NewReader(s.log(t))
 	for i, want := range []int64{1, 2, 3} {
-		text, err := anchor.Prove(log, s.checkpoints[i], "b")
+		text, err := anchor.Prove(bytes.NewReader(s.log(t)), s.checkpoints[i], "b")
 		require.NoError(t, err)
 		head, err := anchor.ParseProof(text, s.key)
 		require.NoError(t, err)
