@@ -39,7 +39,7 @@ func TestAuditReport_ExitCodes(t *testing.T) {
 		says string
 	}{
 		{[]string{"--since", "1h", "--until", "2999-01-01"}, cli.ExitOK, ""},
-		{[]string{"--since", "1h", "--until", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, `fencectl: no resource matches "skew/*"`},
+		{[]string{"--since", "1h", "--until", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, "fencectl: no resource matches"},
 		{[]string{"--since", "2998-01-01", "--until", "2999-01-01"}, cli.ExitInconclusive, "fencectl: the period had not begun"},
 		{[]string{"--since", "2h", "--until", "1h"}, cli.ExitInconclusive, "fencectl: the record begins after the period"},
 		{[]string{"--since", "1h"}, cli.ExitUsage, "needs --since and --until"},

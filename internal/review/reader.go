@@ -1,9 +1,24 @@
+// Package review answers auditors' questions from the history, in plain words: why a grant was
+// rejected, whether an operation took effect, and what happened in a period. It writes for readers
+// who don't program. The Go code finds the facts; the sentences are in the templates.
+//
+// [Reader.Why] collects the facts about one entry or one rejection in an [Explanation], which
+// writes itself as a page of text or HTML.
+//
+// [Reader.Report] answers whether a holder wrote in a period after it had lost the lock. It verifies
+// the history with audit.Database.Verify; after a single finding the answer is that the record can't
+// be relied on. Why reports what the tables say, without verifying them.
+//
+// Both use several short statements, and memory that doesn't grow with the history. If the answer may
+// have been pruned, they say so instead of concluding that it never existed.
 package review
 
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,6 +26,7 @@ import (
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -32,9 +48,14 @@ func NewReader(pool *pgxpool.Pool, schema string) (*Reader, error) {
 	return &Reader{history, pool, pgx.Identifier{cmp.Or(schema, postgres.DefaultSchema)}.Sanitize()}, nil
 }
 
+// claims matches the claims of a resource with a token, or with any if that is 0.
+func claims(resource string, token fence.Token) audit.Filter {
+	return audit.Filter{Resource: resource, Kinds: []storage.EntryKind{storage.KindClaim}, MinToken: token, MaxToken: token}
+}
+
 // entries returns the entries of a resource at positions from first to last.
-func (r *Reader) entries(ctx context.Context, resource string, first, last int64) ([]audit.Entry, error) {
-	var found []audit.Entry
+func (r *Reader) entries(ctx context.Context, resource string, first, last int64) ([]Event, error) {
+	var found []Event
 	for e, err := range r.history.Entries(ctx, audit.Filter{Resource: resource, After: audit.Cursor{Resource: resource, Seq: max(first, 1) - 1}}) {
 		if err != nil {
 			return nil, err
@@ -42,29 +63,18 @@ func (r *Reader) entries(ctx context.Context, resource string, first, last int64
 		if e.Seq > last {
 			break
 		}
-		found = append(found, e)
+		found = append(found, eventOf(e))
 	}
 	return found, nil
 }
 
 // entry returns the entry at a position, nil if there is none.
-func (r *Reader) entry(ctx context.Context, resource string, position int64) (*audit.Entry, error) {
+func (r *Reader) entry(ctx context.Context, resource string, position int64) (*Event, error) {
 	found, err := r.entries(ctx, resource, position, position)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	return &found[0], nil
-}
-
-// claimOf returns the claim of a grant, nil if there is none.
-func (r *Reader) claimOf(ctx context.Context, g fence.Grant) (*audit.Entry, error) {
-	return find(r.history.Entries(ctx, audit.Filter{Resource: g.Resource, Kinds: []storage.EntryKind{storage.KindClaim}, MinToken: g.Token, MaxToken: g.Token}),
-		func(e audit.Entry) bool { return e.Grant == g })
-}
-
-// claimAfter returns the first claim after a position, nil if there is none.
-func (r *Reader) claimAfter(ctx context.Context, resource string, position int64) (*audit.Entry, error) {
-	return first(r.history.Entries(ctx, audit.Filter{Resource: resource, Kinds: []storage.EntryKind{storage.KindClaim}, After: audit.Cursor{Resource: resource, Seq: position}}))
 }
 
 // lastBefore returns the position of the last entry before a time, 0 if there is none.
@@ -90,18 +100,50 @@ func (r *Reader) last(ctx context.Context, resource string) (int64, error) {
 
 // first returns the first, nil if there is none.
 func first[T any](all iter.Seq2[T, error]) (*T, error) {
-	return find(all, func(T) bool { return true })
-}
-
-// find returns the first that is wanted, nil if there is none.
-func find[T any](all iter.Seq2[T, error], wanted func(T) bool) (*T, error) {
 	for one, err := range all {
 		if err != nil {
 			return nil, err
 		}
-		if wanted(one) {
-			return &one, nil
-		}
+		return &one, nil
 	}
 	return nil, nil
+}
+
+// Pruned says where the history of a resource begins, if entries before that were pruned.
+type Pruned struct {
+	First int64     `json:"first_position"`
+	At    time.Time `json:"first_at"` // of the entry there
+	// Claim is the position of an earlier claim that the prune kept, since First is of its grant.
+	Claim int64 `json:"claim_position,omitempty"`
+}
+
+// pruned calls each with the resources of which entries were pruned.
+func (r *Reader) pruned(ctx context.Context, where string, args []any, each func(PrunedResource)) error {
+	var p PrunedResource
+	return r.query(ctx, record.ReadTx, `select f.name, c.first, e.at, case when e.claim < c.first then e.claim else 0 end
+		from @checkpoint c join @resource f on f.id = c.resource join @history e on e.resource = c.resource and e.seq = c.first where `+where+" order by f.name",
+		args, []any{&p.Resource, &p.First, &p.At, &p.Claim}, func() {
+			p.At = p.At.UTC()
+			each(p)
+		})
+}
+
+// query scans the rows of a query, in which @table stands for a table or function of the schema, into the same
+// places, and calls each for every row.
+func (r *Reader) query(ctx context.Context, in func(context.Context, record.Beginner, string, func(pgx.Tx) error) error, sql string, args, places []any, each func()) error {
+	err := in(ctx, r.pool, "", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, strings.ReplaceAll(sql, "@", r.schema+"."), append([]any{pgx.QueryExecModeExec}, args...)...)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.ForEachRow(rows, places, func() error {
+			each()
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("review: %w", err)
+	}
+	return nil
 }

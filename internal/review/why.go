@@ -3,9 +3,14 @@ package review
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
 )
 
 // Question selects what Why explains about a resource. At most one field besides Resource may be
@@ -18,104 +23,362 @@ type Question struct {
 	Position  int64
 }
 
+// Explanation is the answer to a Question.
+type Explanation struct {
+	Resource   string `json:"resource"`
+	Title      string `json:"title"`
+	Conclusion string `json:"conclusion"` // one sentence, or two
+	// Effect says whether the rejected or explained operation took effect.
+	Effect    Effect     `json:"effect"`
+	Rejection *Rejection `json:"rejection,omitempty"` // nil if no rejection is explained
+	Entry     *Event     `json:"entry,omitempty"`     // the explained entry, by position or operation; or nil
+	Facts     []Fact     `json:"facts"`
+	History   []Event    `json:"history"` // events before and after, in order, with gaps
+	Pruned    *Pruned    `json:"pruned,omitempty"`
+}
+
+// Effect says whether something took effect.
+type Effect string
+
+// The effects.
+const (
+	EffectDone    Effect = "yes"
+	EffectNone    Effect = "no"
+	EffectUnknown Effect = "unknown" // the history doesn't say, or was pruned
+)
+
+// Columns are the columns of an Explanation in CSV, which omits the facts and the history.
+func (*Explanation) Columns() []string { return []string{"resource", "title", "effect", "conclusion"} }
+
+// Cells are the values of Columns.
+func (x *Explanation) Cells() []string {
+	return []string{x.Resource, x.Title, string(x.Effect), x.Conclusion}
+}
+
+// Grant is a grant without its resource.
+type Grant struct {
+	Epoch  int64       `json:"epoch"`
+	Token  fence.Token `json:"token"`
+	Holder string      `json:"holder"`
+}
+
+func grantOf(g fence.Grant) Grant { return Grant{g.Epoch, g.Token, g.Holder} }
+
+// String names the holder. Tokens rise within an epoch: one above the first is named too.
+func (g Grant) String() string {
+	if g.Epoch > 1 {
+		return fmt.Sprintf("%s (epoch %d, token %d)", g.Holder, g.Epoch, g.Token)
+	}
+	return fmt.Sprintf("%s (token %d)", g.Holder, g.Token)
+}
+
+// Rejection is the record of a rejection.
+type Rejection struct {
+	ID       int64          `json:"id"`
+	Reason   storage.Reason `json:"reason"`
+	Stage    storage.Stage  `json:"stage"`
+	Rejected Grant          `json:"rejected"`
+	Current  Grant          `json:"current"`
+	Since    *time.Time     `json:"current_since,omitempty"`
+	Count    int64          `json:"count"`
+	First    time.Time      `json:"first_at"`
+	Last     time.Time      `json:"last_at"`
+}
+
+func rejectionOf(r audit.Rejection) Rejection {
+	rejection := Rejection{
+		ID: r.ID, Reason: r.Reason, Stage: r.Stage, Rejected: grantOf(r.Grant), Current: grantOf(r.Current),
+		Count: r.Count, First: r.First.UTC(), Last: r.Last.UTC(),
+	}
+	if since := r.Since.UTC(); !since.IsZero() {
+		rejection.Since = &since
+	}
+	return rejection
+}
+
+// Event is an entry, or a rejection, in the order of what happened.
+type Event struct {
+	Kind     string             `json:"kind"` // claim, write, void or rejection
+	Position int64              `json:"position,omitempty"`
+	At       time.Time          `json:"at"` // of a rejection, the first or the last
+	Grant    Grant              `json:"grant"`
+	Tx       storage.TxID       `json:"tx,string,omitempty"`
+	Ops      []storage.OpRecord `json:"ops,omitempty"`
+	Asked    bool               `json:"asked,omitempty"` // the explained event itself
+	Claim    int64              `json:"-"`               // the position of its claim
+
+	xid uint64
+}
+
+const kindRejection = "rejection"
+
+func eventOf(e audit.Entry) Event {
+	return Event{Kind: string(e.Kind), Position: e.Seq, At: e.At.UTC(), Grant: grantOf(e.Grant), Tx: e.Tx, Ops: e.Ops, Claim: e.Claim, xid: e.XID}
+}
+
+// Did lists what the operations recorded.
+func (e Event) Did() (all []string) {
+	for _, op := range e.Ops {
+		var parts []string
+		for _, part := range []string{op.Name, op.ID} {
+			if part != "" {
+				parts = append(parts, part)
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(op.Attrs)) {
+			parts = append(parts, key+"="+op.Attrs[key])
+		}
+		if len(parts) == 0 {
+			parts = []string{"one that recorded nothing"}
+		}
+		all = append(all, strings.Join(parts, " "))
+	}
+	return all
+}
+
+// tenure is the time for which a grant had a resource.
+type tenure struct {
+	Claim Event
+	Next  *Event // the claim that ended it, if one did
+	Last  *Event // of the grant
+}
+
+// story is what is known for the answer to a Question. The templates tell it.
+type story struct {
+	Question
+	Rejected *Rejection // the explained rejection; or
+	Entry    *Event     // the explained entry; or neither
+	Own      *tenure    // of the rejected grant, or that of Entry; nil if its claim isn't there
+	Other    *tenure    // of the grant that had the resource at a rejection
+	Before   *Event     // the entry before a claim
+	Count    int        // of operations with the id
+	Others   []string   // resources that the transaction of Entry wrote too
+	Pruned   *Pruned
+	Last     int64 // the position of the fence
+	history  []Event
+}
+
+// facts are the names of facts, which are those of templates, in the order of the page.
+var facts = []string{"When", "Rejected", "Holder then", "Attempted", "Why it was rejected", "Took effect", "Grant", "Holder before", "Operations", "Other resources", "The record", "Rejections", "Ids"}
+
 // Why answers a question. If there is no record, the Explanation says so, and whether pruning may
 // have removed it.
 func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
-	pruned, err := r.pruned(ctx, q.Resource)
+	s := &story{Question: q, history: []Event{}}
+	if err := r.pruned(ctx, "f.name = $1", []any{q.Resource}, func(p PrunedResource) { s.Pruned = &p.Pruned }); err != nil {
+		return nil, err
+	}
+	err := r.find(ctx, s)
+	switch {
+	case err != nil:
+	case s.Rejected != nil:
+		err = r.readRejection(ctx, s)
+	case s.Entry != nil:
+		err = r.readEntry(ctx, s)
+	default:
+		s.Last, err = r.last(ctx, q.Resource)
+	}
 	if err != nil {
 		return nil, err
 	}
-	x := &Explanation{Resource: q.Resource, Effect: EffectUnknown, Pruned: pruned, Facts: []Fact{}, History: []Event{}}
+	x := &Explanation{Resource: q.Resource, Effect: s.effect(), Rejection: s.Rejected, Entry: s.Entry, History: s.history, Pruned: s.Pruned}
+	if x.Title, err = sentence("title", s); err != nil {
+		return nil, err
+	}
+	if x.Conclusion, err = sentence("conclusion", s); err != nil {
+		return nil, err
+	}
+	x.Facts, err = tell(facts, s)
+	return x, err
+}
+
+// find finds the rejection or the entry that is asked for.
+func (r *Reader) find(ctx context.Context, s *story) error {
+	q := s.Question
 	switch {
 	case q.OpID != "":
-		err = r.explainOperation(ctx, x, q.OpID)
+		for op, err := range r.history.Operations(ctx, audit.Filter{Resource: q.Resource, Op: storage.OpRecord{ID: q.OpID}}) {
+			if err != nil {
+				return err
+			}
+			s.Count++
+			s.explain(eventOf(op.Entry)) // the latest
+		}
+		return nil
 	case q.Position != 0:
-		err = r.explainPosition(ctx, x, q.Position)
-	case q.Rejection != 0:
-		err = r.explainNumber(ctx, x, q.Rejection)
-	default:
-		err = r.explainLatest(ctx, x, q.Token)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-// explainNumber explains the rejection with a number.
-func (r *Reader) explainNumber(ctx context.Context, x *Explanation, id int64) error {
-	found, err := first(r.history.Rejections(ctx, audit.Filter{Resource: x.Resource, After: audit.Cursor{Resource: x.Resource, Seq: id - 1}}))
-	if err != nil {
+		e, err := r.entry(ctx, q.Resource, q.Position)
+		if e != nil {
+			s.explain(*e)
+		}
 		return err
 	}
-	if found == nil || found.ID != id {
-		return r.explainNothing(ctx, x, fmt.Sprintf("No rejection with the number %d of %s is recorded.", id, x.Resource))
+	f := audit.Filter{Resource: q.Resource, MinToken: q.Token, MaxToken: q.Token}
+	if q.Rejection != 0 {
+		f.After = audit.Cursor{Resource: q.Resource, Seq: q.Rejection - 1}
 	}
-	return r.explainRejection(ctx, x, *found)
-}
-
-// explainLatest explains the latest rejection, of a token unless that is 0; without a rejection,
-// what became of the token.
-func (r *Reader) explainLatest(ctx context.Context, x *Explanation, token fence.Token) error {
-	var latest *audit.Rejection
-	for rejection, err := range r.history.Rejections(ctx, audit.Filter{Resource: x.Resource, MinToken: token, MaxToken: token}) {
+	var rejection *audit.Rejection // without a number, the latest
+	for one, err := range r.history.Rejections(ctx, f) {
 		if err != nil {
 			return err
 		}
-		if latest == nil || !rejection.Last.Before(latest.Last) {
-			latest = &rejection
+		if q.Rejection != 0 && one.ID != q.Rejection {
+			break
+		}
+		if rejection == nil || !one.Last.Before(rejection.Last) {
+			rejection = &one
 		}
 	}
-	switch {
-	case latest != nil:
-		return r.explainRejection(ctx, x, *latest)
-	case token != 0:
-		return r.explainToken(ctx, x, token)
+	if rejection != nil {
+		rejected := rejectionOf(*rejection)
+		s.Rejected = &rejected
 	}
-	return r.explainNothing(ctx, x, fmt.Sprintf("No rejection of %s is recorded.", x.Resource))
-}
-
-// explainToken explains the latest claim with a token, of which no rejection is recorded.
-func (r *Reader) explainToken(ctx context.Context, x *Explanation, token fence.Token) error {
-	claim, err := r.latestClaim(ctx, x.Resource, token)
-	if err != nil {
-		return err
-	}
-	if claim == nil {
-		return r.explainNothing(ctx, x, fmt.Sprintf("Token %d never claimed %s, and no rejection of it is recorded.", token, x.Resource))
-	}
-	if err := r.explainEntry(ctx, x, *claim); err != nil {
-		return err
-	}
-	x.Title = fmt.Sprintf("Token %d of %s", token, x.Resource)
-	x.Conclusion = fmt.Sprintf("No rejection of token %d is recorded. %s", token, x.Conclusion)
-	return nil
-}
-
-// explainNothing concludes that there is no record, and says what that is worth.
-func (r *Reader) explainNothing(ctx context.Context, x *Explanation, conclusion string) error {
-	x.Title, x.Conclusion = "No record", conclusion
-	last, err := r.last(ctx, x.Resource)
-	if err != nil {
-		return err
-	}
-	if last == 0 {
-		x.Conclusion += " The database has no history of a resource of this name; names are exact, to the letter."
+	if rejection != nil || q.Token == 0 {
 		return nil
 	}
-	x.say("The record", x.extent(last))
-	x.say("Rejections", "A rejection is recorded unless the database can't be reached at that moment. The record may have been pruned since, as the owner's policy allows.")
+	for claim, err := range r.history.Entries(ctx, claims(q.Resource, q.Token)) {
+		if err != nil {
+			return err
+		}
+		s.explain(eventOf(claim)) // the latest
+	}
 	return nil
 }
 
-// extent says what of the history is there.
-func (x *Explanation) extent(last int64) string {
-	if x.Pruned == nil {
-		return fmt.Sprintf("The history of %s is complete: nothing was pruned. Its last position is %d.", x.Resource, last)
+func (s *story) explain(e Event) {
+	e.Asked = true
+	s.Entry = &e
+}
+
+func (s *story) effect() Effect {
+	switch {
+	case s.Rejected != nil, s.Entry != nil && s.Entry.Kind == string(storage.KindVoid), s.Entry == nil && s.OpID != "" && s.Pruned == nil:
+		return EffectNone
+	case s.Entry != nil:
+		return EffectDone
 	}
-	kept := ""
-	if x.Pruned.Claim != 0 {
-		kept = fmt.Sprintf(" but for the claim at position %d", x.Pruned.Claim)
+	return EffectUnknown
+}
+
+// readEntry reads what an entry is to be seen among.
+func (r *Reader) readEntry(ctx context.Context, s *story) (err error) {
+	e := s.Entry
+	if s.Own, err = r.tenure(ctx, s.Resource, func() (*Event, error) { return r.entry(ctx, s.Resource, e.Claim) }); err != nil {
+		return err
 	}
-	return fmt.Sprintf("The history of %s was pruned: what came before position %d, that is before %s, is gone%s. Its last position is %d.", x.Resource, x.Pruned.First, clock(x.Pruned.At), kept, last)
+	if e.Kind == string(storage.KindClaim) {
+		if s.Before, err = r.entry(ctx, s.Resource, e.Position-1); err != nil {
+			return err
+		}
+	}
+	if e.Kind == string(storage.KindWrite) {
+		if err := r.readOthers(ctx, s); err != nil {
+			return err
+		}
+	}
+	s.history, err = r.entries(ctx, s.Resource, e.Position-nearby, e.Position+nearby)
+	for i := range s.history {
+		s.history[i].Asked = s.history[i].Position == e.Position
+	}
+	return err
+}
+
+// nearby is how many entries are shown on either side of what is explained.
+const nearby = 2
+
+// readOthers reads which other resources the transaction of an entry wrote. Those entries are from
+// about the same time: a transaction seals all its resources with one statement.
+func (r *Reader) readOthers(ctx context.Context, s *story) error {
+	const within = time.Minute // far longer than a seal may wait for the locks of fences
+	f := audit.Filter{Since: s.Entry.At.Add(-within), Until: s.Entry.At.Add(within), Kinds: []storage.EntryKind{storage.KindWrite}}
+	for other, err := range r.history.Entries(ctx, f) {
+		if err != nil {
+			return err
+		}
+		if other.Tx == s.Entry.Tx && other.XID == s.Entry.xid && other.Grant.Resource != s.Resource {
+			s.Others = append(s.Others, fmt.Sprintf("%s (position %d)", other.Grant.Resource, other.Seq))
+		}
+	}
+	return nil
+}
+
+// tenure returns how long the grant of a claim had the resource, and its last entry; nil if there is no
+// claim.
+func (r *Reader) tenure(ctx context.Context, resource string, find func() (*Event, error)) (*tenure, error) {
+	claim, err := find()
+	if err != nil || claim == nil {
+		return nil, err
+	}
+	t := &tenure{Claim: *claim}
+	after := claims(resource, 0)
+	after.After = audit.Cursor{Resource: resource, Seq: claim.Position}
+	next, err := first(r.history.Entries(ctx, after))
+	if err != nil {
+		return nil, err
+	}
+	var last int64
+	if next != nil {
+		event := eventOf(*next)
+		t.Next, last = &event, next.Seq-1
+	} else if last, err = r.last(ctx, resource); err != nil {
+		return nil, err
+	}
+	t.Last, err = r.entry(ctx, resource, last)
+	return t, err
+}
+
+// readRejection reads what a rejection is to be seen among: the claims of both holders, and what came
+// just before and after the newer claim and the rejection.
+func (r *Reader) readRejection(ctx context.Context, s *story) (err error) {
+	of := func(g Grant) func() (*Event, error) {
+		return func() (*Event, error) {
+			for e, err := range r.history.Entries(ctx, claims(s.Resource, g.Token)) {
+				if event := eventOf(e); err != nil || event.Grant == g {
+					return &event, err
+				}
+			}
+			return nil, nil
+		}
+	}
+	if s.Own, err = r.tenure(ctx, s.Resource, of(s.Rejected.Rejected)); err != nil {
+		return err
+	}
+	if s.Other, err = r.tenure(ctx, s.Resource, of(s.Rejected.Current)); err != nil {
+		return err
+	}
+	shown := map[int64]Event{}
+	if s.Own != nil {
+		shown[s.Own.Claim.Position] = s.Own.Claim
+	}
+	before, err := r.lastBefore(ctx, s.Resource, s.Rejected.First)
+	if err != nil {
+		return err
+	}
+	around := []int64{before}
+	if s.Other != nil {
+		around = append(around, s.Other.Claim.Position)
+	}
+	for _, position := range around {
+		entries, err := r.entries(ctx, s.Resource, position-nearby, position+nearby)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			shown[e.Position] = e
+		}
+	}
+	s.history = slices.SortedFunc(maps.Values(shown), func(a, b Event) int { return int(a.Position - b.Position) })
+	s.addRejection(s.Rejected.First)
+	if s.Rejected.Last.After(s.Rejected.First) {
+		s.addRejection(s.Rejected.Last)
+	}
+	return nil
+}
+
+// addRejection puts the rejection, at a time, among the entries.
+func (s *story) addRejection(at time.Time) {
+	i := slices.IndexFunc(s.history, func(e Event) bool { return e.At.After(at) })
+	if i < 0 {
+		i = len(s.history)
+	}
+	s.history = slices.Insert(s.history, i, Event{Kind: kindRejection, At: at, Grant: s.Rejected.Rejected, Asked: true})
 }

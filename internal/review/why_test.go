@@ -35,7 +35,6 @@ func TestWhy_IsOnePageInPlainWords(t *testing.T) {
 	for name, q := range map[string]review.Question{
 		"latest":             {Resource: "sku/42"},
 		"rejection":          {Resource: "sku/42", Rejection: 1},
-		"token-rejected":     {Resource: "sku/42", Token: 118},
 		"token":              {Resource: "sku/42", Token: 140},
 		"token-unknown":      {Resource: "sku/42", Token: 7},
 		"operation":          {Resource: "sku/42", OpID: "order-3"},
@@ -57,6 +56,7 @@ func TestWhy_IsOnePageInPlainWords(t *testing.T) {
 		require.LessOrEqual(t, strings.Count(text.String(), "\n"), 45)
 		golden(t, "why-"+name+".txt", text.String())
 	}
+	require.Equal(t, w.why(review.Question{Resource: "sku/42"}), w.why(review.Question{Resource: "sku/42", Token: 118}), "the latest rejection is that of this token")
 }
 
 func TestWhy_IsAPageOfHTMLThatNeedsNothingElse(t *testing.T) {

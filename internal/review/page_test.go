@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/fencekit/fencekit/storage"
 )
 
 // constants returns the values of the constants of a type in a file of package storage.
@@ -34,16 +32,18 @@ func constants(t *testing.T, typeName string) []string {
 	return values
 }
 
-func TestWords_ExplainEachReasonAndEachStage(t *testing.T) {
+func TestSentences_ExplainEachReasonAndEachStage(t *testing.T) {
 	t.Parallel()
 	for _, reason := range constants(t, "Reason") {
-		words := reasons[storage.Reason(reason)]
-		require.NotEmpty(t, words.because, reason)
-		require.NotEmpty(t, words.meaning, reason)
+		require.NotNil(t, sentences.Lookup("because "+reason), reason)
+		require.NotNil(t, sentences.Lookup("meaning "+reason), reason)
 	}
 	for _, stage := range constants(t, "Stage") {
-		require.NotEmpty(t, stages[storage.Stage(stage)], stage)
+		require.NotNil(t, sentences.Lookup("stage "+stage), stage)
 	}
-	require.Contains(t, explainReason("new").because, "(new)")
-	require.Contains(t, explainStage("new"), "(new)")
+	for name, want := range map[string]string{"because new": "(new)", "meaning new": "newer version", "stage new": "(new)"} {
+		text, err := sentence(name, &Rejection{Reason: "new", Stage: "new"})
+		require.NoError(t, err)
+		require.Contains(t, text, want)
+	}
 }

@@ -1,0 +1,267 @@
+package review
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"fmt"
+	html "html/template"
+	"io"
+	"strings"
+	"text/template"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+//go:embed *.tmpl
+var sentenceSources embed.FS
+
+//go:embed *.html
+var pageSources embed.FS
+
+var words = template.FuncMap{
+	"clock": clock, "minutes": minutes, "list": list, "lasting": lasting, "counted": counted,
+	"seconds": func(s float64) string { return lasting(time.Duration(s * float64(time.Second))) },
+}
+
+// sentences are the templates of all sentences.
+var sentences = func() *template.Template {
+	t := template.New("").Funcs(words)
+	t.Funcs(template.FuncMap{"sentence": func(name string, data any) (string, error) { return execute(t, name, data) }})
+	return template.Must(t.ParseFS(sentenceSources, "*.tmpl"))
+}()
+
+// sentence returns the text of a template without the line breaks of its source. A name without a template of its own
+// has that of its first word.
+func sentence(name string, data any) (string, error) { return execute(sentences, name, data) }
+
+func execute(t *template.Template, name string, data any) (string, error) {
+	one := t.Lookup(name)
+	if one == nil {
+		name, _, _ = strings.Cut(name, " ")
+		one = t.Lookup(name)
+	}
+	var b strings.Builder
+	if err := one.Execute(&b, data); err != nil {
+		return "", fmt.Errorf("review: %w", err)
+	}
+	return strings.Join(strings.Fields(b.String()), " "), nil
+}
+
+// Fact is a named paragraph of a page.
+type Fact struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// tell returns those of the facts that the templates of their names have anything to say of.
+func tell(names []string, data any) ([]Fact, error) {
+	told := []Fact{}
+	for _, name := range names {
+		text, err := sentence(name, data)
+		if err != nil {
+			return nil, err
+		}
+		if text != "" {
+			told = append(told, Fact{name, text})
+		}
+	}
+	return told, nil
+}
+
+// clock writes a time, to the millisecond, in UTC.
+func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000") }
+
+// minutes writes a time without its seconds, if there are none.
+func minutes(at time.Time) string {
+	if at.Equal(at.Truncate(time.Minute)) {
+		return at.UTC().Format("2006-01-02 15:04")
+	}
+	return clock(at)
+}
+
+// lasting writes a duration with as much precision as people need.
+func lasting(d time.Duration) string {
+	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(d, 0).Milliseconds()) // a server's clock can go back
+	case d < time.Minute:
+		return fmt.Sprintf("%.1f s", d.Truncate(time.Second/10).Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", minutes, int(d.Seconds())%60)
+	case days == 0:
+		return fmt.Sprintf("%d h %d min", hours, minutes)
+	}
+	return fmt.Sprintf("%d d %d h", days, hours)
+}
+
+// counted writes a number with what it counts.
+func counted(n int64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// listed is how many of several things are named.
+const listed = 10
+
+// list names the first of several things.
+func list(all []string) string {
+	text := strings.Join(all[:min(listed, len(all))], ", ")
+	if more := len(all) - listed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// footnote is that of a page.
+const footnote = "Times are those of the database's clock, in UTC; that of a write is from just before its commit. " +
+	"The record is reported as it is; \"fencectl audit verify\" shows whether anyone has changed it."
+
+// Text writes x as a page of text with lines of at most width characters, as far as words allow.
+func (x *Explanation) Text(w io.Writer, width int) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n%s\n", visible(x.Title), wrap(x.Conclusion, width, ""))
+	writeFacts(&b, x.Facts, width)
+	if len(x.History) > 0 {
+		b.WriteString("\n")
+		x.writeHistory(&b, width)
+	}
+	fmt.Fprintf(&b, "\n%s\n", wrap(footnote, width, ""))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeFacts writes facts with their names in a column.
+func writeFacts(b *strings.Builder, facts []Fact, width int) {
+	indent := 0
+	for i, f := range facts {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		indent = max(indent, len(f.Name)+2)
+	}
+	for _, f := range facts {
+		fmt.Fprintf(b, "%-*s%s\n", indent, f.Name, wrap(f.Text, width-indent, strings.Repeat(" ", indent)))
+	}
+}
+
+// minText is the narrowest column for sentences.
+const minText = 20
+
+// writeHistory writes the history as a table, with a mark at what was asked about.
+func (x *Explanation) writeHistory(b *strings.Builder, width int) {
+	day, lines := x.day(), x.lines()
+	row := func(mark, position, at, kind, text string) {
+		line := fmt.Sprintf("%-1s %8s  %-*s  %-9s  ", mark, position, len(clock(time.Time{}))-len(day), strings.TrimPrefix(at, day), kind)
+		b.WriteString(strings.TrimRight(line+wrap(text, max(width-len(line), minText), strings.Repeat(" ", len(line))), " ") + "\n")
+	}
+	row("", "POSITION", strings.TrimSpace(cmp.Or(day, "TIME")), "WHAT", "BY WHOM")
+	for _, line := range lines {
+		mark := ""
+		if line.Asked {
+			mark = ">"
+		}
+		row(mark, line.Position, line.At, line.Kind, line.Text)
+	}
+}
+
+// day returns the date that all times begin with, "" if they don't share one.
+func (x *Explanation) day() string {
+	day := ""
+	for _, e := range x.History {
+		date := e.At.UTC().Format(time.DateOnly) + " "
+		if day != "" && date != day {
+			return ""
+		}
+		day = date
+	}
+	return day
+}
+
+// historyLine is a row of the history; a gap has no kind.
+type historyLine struct {
+	Position, At, Kind, Text string
+	Asked                    bool
+}
+
+// lines returns the rows of the history, with one for each gap between positions.
+func (x *Explanation) lines() (lines []historyLine) {
+	last := int64(0)
+	for _, e := range x.History {
+		line := historyLine{At: clock(e.At), Kind: e.Kind, Text: e.Grant.String(), Asked: e.Asked}
+		if e.Position != 0 {
+			if last != 0 && e.Position > last+1 {
+				lines = append(lines, historyLine{Position: "...", Text: fmt.Sprintf("%d more", e.Position-last-1)})
+			}
+			last, line.Position = e.Position, fmt.Sprint(e.Position)
+		}
+		if did := e.Did(); len(did) > 0 {
+			line.Text += ": " + list(did)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// wrap breaks text between words into lines of at most width characters. Each but the first
+// begins with indent, which width doesn't count.
+func wrap(text string, width int, indent string) string {
+	var b strings.Builder
+	used := 0
+	for i, word := range strings.Fields(text) {
+		word = visible(word)
+		length := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case used+1+length > width:
+			b.WriteString("\n" + indent)
+			used = 0
+		default:
+			b.WriteString(" ")
+			used++
+		}
+		b.WriteString(word)
+		used += length
+	}
+	return b.String()
+}
+
+// visible replaces what a terminal or a browser would obey instead of showing, such as line breaks
+// and those that reverse the direction of text.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+var pages = html.Must(html.New("").Funcs(html.FuncMap{"visible": visible, "clock": clock}).ParseFS(pageSources, "*.html"))
+
+// HTML writes x as a page that needs nothing else: no script, no other file.
+func (x *Explanation) HTML(w io.Writer) error {
+	return writePage(w, page{Title: x.Title, Conclusion: x.Conclusion, Facts: x.Facts, Lines: x.lines(), Footnote: footnote})
+}
+
+// page is what a page of HTML shows.
+type page struct {
+	Title, Conclusion string
+	Facts             []Fact
+	Lines             []historyLine
+	Sections          []section
+	Footnote          string
+}
+
+func writePage(w io.Writer, p page) error {
+	var b bytes.Buffer
+	if err := pages.ExecuteTemplate(&b, "page.html", p); err != nil {
+		return fmt.Errorf("review: %w", err)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}

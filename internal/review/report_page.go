@@ -1,0 +1,196 @@
+package review
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fencekit/fencekit/audit"
+)
+
+// Row is a line of a Report as JSON lines or CSV. The first is the answer.
+type Row struct {
+	Kind     string     `json:"kind"` // answer, finding, unguarded, pruned, rejection, void, claim or tenure
+	Resource string     `json:"resource,omitempty"`
+	At       *time.Time `json:"at,omitempty"`
+	Until    *time.Time `json:"until,omitempty"`
+	Position int64      `json:"position,omitempty"`
+	Grant    *Grant     `json:"grant,omitempty"`
+	Other    *Grant     `json:"other,omitempty"` // who had the resource before, or when the grant was rejected
+	Count    int64      `json:"count,omitempty"` // of attempts, or of writes
+	Text     string     `json:"text"`
+}
+
+// Columns are those of CSV.
+func (Row) Columns() []string {
+	return []string{"kind", "resource", "at", "until", "position", "epoch", "token", "holder", "other_epoch", "other_token", "other_holder", "count", "text"}
+}
+
+// Cells are the values of Columns.
+func (r Row) Cells() []string {
+	cells := []string{r.Kind, r.Resource, instant(r.At), instant(r.Until), orNone(r.Position)}
+	for _, g := range []*Grant{r.Grant, r.Other} {
+		if g == nil {
+			g = &Grant{}
+		}
+		cells = append(cells, orNone(g.Epoch), orNone(int64(g.Token)), g.Holder)
+	}
+	return append(cells, orNone(r.Count), r.Text)
+}
+
+func instant(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return at.Format(time.RFC3339Nano)
+}
+
+func orNone(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// Columns are those of CSV.
+func (*Report) Columns() []string { return Row{}.Columns() }
+
+// Cells are those of the answer.
+func (report *Report) Cells() []string { return report.answer().Cells() }
+
+func (report *Report) answer() Row {
+	return Row{Kind: "answer", Resource: report.Resources, At: &report.From, Until: &report.Until, Count: report.Counts.Writes, Text: report.Answer}
+}
+
+// Rows returns the report as rows.
+func (report *Report) Rows() ([]Row, error) {
+	rows := []Row{report.answer()}
+	sections, err := report.sections()
+	for _, s := range sections {
+		rows = append(rows, s.Rows...)
+	}
+	return rows, err
+}
+
+// section is a list of a Report.
+type section struct {
+	Title string
+	Rows  []Row
+	total int64
+}
+
+// More is how many rows aren't in the list.
+func (s section) More() int64 { return s.total - int64(len(s.Rows)) }
+
+// sectionOf makes a section whose texts are those of the template "row KIND".
+func sectionOf[T any](title string, total int64, all []T, row func(*T) Row) (s section, err error) {
+	s = section{Title: title, total: total}
+	for i := range all {
+		r := row(&all[i])
+		if r.Text, err = sentence("row "+r.Kind, &all[i]); err != nil {
+			return s, err
+		}
+		s.Rows = append(s.Rows, r)
+	}
+	return s, nil
+}
+
+// sections returns the lists in the order of the page.
+func (report *Report) sections() (all []section, err error) {
+	c := report.Counts
+	add := func(s section, failed error) {
+		all, err = append(all, s), cmp.Or(err, failed)
+	}
+	add(sectionOf("Findings of the verification", report.Verified.TotalFindings, report.Verified.Findings, func(f *audit.Finding) Row {
+		return Row{Kind: "finding", Resource: f.Resource, Position: f.Seq}
+	}))
+	add(sectionOf("Writes without a guard", c.UnguardedKinds, report.Unguarded, func(u *Unguarded) Row {
+		return Row{Kind: "unguarded", Resource: u.Resource, At: &u.First, Until: &u.Last, Count: u.Records}
+	}))
+	add(sectionOf("Pruned: the history begins here", c.Pruned, report.Pruned, func(p *PrunedResource) Row {
+		return Row{Kind: "pruned", Resource: p.Resource, At: &p.At, Position: p.First}
+	}))
+	add(sectionOf("Rejected attempts", c.Records, report.Rejections, func(r *Rejected) Row {
+		return Row{Kind: "rejection", Resource: r.Resource, At: &r.First, Until: &r.Last, Grant: &r.Rejected, Other: &r.Current, Count: r.Count}
+	}))
+	add(sectionOf("Unknown outcomes that were ruled out", c.Voids, report.Voids, func(v *Void) Row {
+		return Row{Kind: "void", Resource: v.Resource, At: &v.At, Position: v.Position, Grant: &v.Grant}
+	}))
+	add(sectionOf("Grants and hand-overs", c.Claims, report.Claims, func(c *Claim) Row {
+		return Row{Kind: "claim", Resource: c.Resource, At: &c.At, Position: c.Position, Grant: &c.Grant, Other: c.Before}
+	}))
+	add(sectionOf("Held longest within this time, from the claim to the last write", int64(len(report.Tenures)), report.Tenures, func(t *Tenure) Row {
+		return Row{Kind: "tenure", Resource: t.Resource, At: t.ClaimedAt, Until: t.EndedAt, Grant: &t.Grant, Count: t.Writes}
+	}))
+	return all, err
+}
+
+// reportFacts are the names of facts, which are those of templates.
+var reportFacts = []string{"Checked", "Rests on", "Not shown"}
+
+// Text writes the report with lines of at most width characters, as far as words allow. The
+// first line has the answer.
+func (report *Report) Text(w io.Writer, width int) error {
+	facts, err := tell(reportFacts, report)
+	if err != nil {
+		return err
+	}
+	sections, err := report.sections()
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", wrap(report.Answer, width, ""))
+	writeFacts(&b, facts, width)
+	for _, s := range sections {
+		s.write(&b, width)
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
+}
+
+// textRows is how many rows of each list are on a page.
+const textRows = 20
+
+func (s section) write(b *strings.Builder, width int) {
+	if len(s.Rows) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s\n", s.Title)
+	rows := s.Rows[:min(len(s.Rows), textRows)]
+	longest := 0
+	for _, row := range rows {
+		longest = max(longest, min(utf8.RuneCountInString(row.Resource), minText))
+	}
+	for _, row := range rows {
+		at := strings.Repeat(" ", len(clock(time.Time{})))
+		if row.At != nil {
+			at = clock(*row.At)
+		}
+		line := fmt.Sprintf("  %s  %-*s  ", at, longest, visible(row.Resource))
+		indent := len(at) + longest + 6
+		b.WriteString(line + wrap(row.Text, max(width-indent, minText), strings.Repeat(" ", indent)) + "\n")
+	}
+	if more := s.total - int64(len(rows)); more > 0 {
+		fmt.Fprintf(b, "  and %d more; \"fencectl tokens history RESOURCE\" shows all\n", more)
+	}
+}
+
+// HTML writes the report as a page that needs nothing else: no script, no other file.
+func (report *Report) HTML(w io.Writer) error {
+	p := page{Conclusion: report.Answer, Footnote: footnote}
+	var err error
+	if p.Title, err = sentence("report title", report); err != nil {
+		return err
+	}
+	if p.Facts, err = tell(reportFacts, report); err != nil {
+		return err
+	}
+	if p.Sections, err = report.sections(); err != nil {
+		return err
+	}
+	return writePage(w, p)
+}
