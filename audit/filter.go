@@ -146,13 +146,13 @@ func (c *conditions) addResource(f *Filter, column string) {
 	}
 }
 
-// addTimes requires that the column at is within the times.
-func (c *conditions) addTimes(f *Filter) {
+// addTimes requires that a column isn't before Since, and that one is before Until.
+func (c *conditions) addTimes(f *Filter, since, until string) {
 	if !f.Since.IsZero() {
-		c.add("at >= $%d", f.Since)
+		c.add(since+" >= $%d", f.Since)
 	}
 	if !f.Until.IsZero() {
-		c.add("at < $%d", f.Until)
+		c.add(until+" < $%d", f.Until)
 	}
 }
 

@@ -295,6 +295,7 @@ func verify(t testing.TB, pool *pgxpool.Pool, v audit.VerifyOptions) audit.Repor
 	t.Helper()
 	d, err := audit.Open(pool, "")
 	require.NoError(t, err)
+	d.ReadPages(rand.New(rand.NewPCG(1, 1)).IntN)
 	report, err := d.Verify(t.Context(), v)
 	require.NoError(t, err)
 	return report

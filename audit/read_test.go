@@ -131,26 +131,6 @@ func TestFences_AreWhereTheyStand(t *testing.T) {
 	}
 }
 
-func TestStatistics_CountWhatMatches(t *testing.T) {
-	t.Parallel()
-	w := newWritten(t)
-	d := openHistory(t, w.pool)
-	entries := list(t, d.Entries(t.Context(), audit.Filter{}))
-	count := func(f audit.Filter) audit.Statistics {
-		t.Helper()
-		s, err := d.Statistics(t.Context(), f)
-		require.NoError(t, err)
-		require.Equal(t, s.Claims+s.Writes > 0, s.Bytes > 0)
-		s.Bytes = 0
-		return s
-	}
-	require.Equal(t, audit.Statistics{Resources: 2, Claims: 3, Writes: 1, Holders: 2, Rejections: 2, First: entries[0].At, Last: entries[3].At}, count(audit.Filter{}))
-	require.Equal(t, audit.Statistics{Resources: 1, Claims: 1, Holders: 1, First: entries[3].At, Last: entries[3].At}, count(audit.Filter{Resource: "sku/2"}))
-	require.Equal(t, audit.Statistics{Resources: 1, Claims: 1, Writes: 1, Holders: 1, First: entries[0].At, Last: entries[1].At}, count(audit.Filter{Until: entries[2].At}))
-	require.Zero(t, count(audit.Filter{Resources: "*3"}).Resources)
-	require.Equal(t, audit.Statistics{}, count(audit.Filter{Since: time.Now().Add(time.Hour)}))
-}
-
 // The reader can read all of it, and so can the app role.
 func TestDatabase_IsReadByTheRoles(t *testing.T) {
 	t.Parallel()
@@ -169,9 +149,6 @@ func TestDatabase_IsReadByTheRoles(t *testing.T) {
 		require.Len(t, list(t, d.Operations(t.Context(), audit.Filter{})), 2)
 		require.Len(t, list(t, d.Rejections(t.Context(), audit.Filter{})), 1)
 		require.Len(t, list(t, d.Fences(t.Context(), audit.Filter{})), 2)
-		s, err := d.Statistics(t.Context(), audit.Filter{})
-		require.NoError(t, err)
-		require.EqualValues(t, 3, s.Claims)
 		if err := failure(d.Holds(t.Context(), audit.Filter{})); granted.App != "" {
 			require.ErrorContains(t, err, "permission denied")
 		} else {

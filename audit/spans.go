@@ -18,9 +18,11 @@ type limits struct {
 	sparse int
 	// worth is how many entries of these times there may be for each position that is left.
 	worth int64
+	// together is about how many entries Export and Verify read by one statement, but for those of one resource.
+	together int64
 }
 
-var usualLimits = limits{resources: 10_000, claims: 1_000_000, entries: 50_000, rows: 1_000, sparse: 100, worth: 1}
+var usualLimits = limits{resources: 10_000, claims: 1_000_000, entries: 50_000, rows: 1_000, sparse: 100, worth: 1, together: 100_000}
 
 // span is a range of positions of one resource, both ends included.
 type span struct {
@@ -203,7 +205,7 @@ func (s *spans) narrow(ctx context.Context, all []span) ([]span, error) {
 	ids, _, _, _ := arrays(all)
 	where := conditions{}
 	where.add("resource = any ($%d)", ids)
-	where.addTimes(&s.filter)
+	where.addTimes(&s.filter, "at", "at")
 	where.addTimeIndex(&s.filter)
 	if len(all) == 1 {
 		where.add("seq >= $%d", all[0].from)

@@ -181,7 +181,7 @@ func TestVerify_FindsTampering(t *testing.T) {
 			pool := openPool(t, evidence.Database(t))
 			known := heads(t, pool)
 			x.apply(t, pool)
-			v := audit.VerifyOptions{}.InParts(1) // the smallest
+			v := audit.VerifyOptions{}
 			r := verify(t, pool, v)
 			if x.known {
 				requireHonest(t, r)

@@ -36,7 +36,7 @@ func BenchmarkVerify(b *testing.B) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for b.Loop() {
-				r, err := d.Verify(b.Context(), audit.VerifyOptions{Connections: 2})
+				r, err := d.Verify(b.Context(), audit.VerifyOptions{})
 				require.NoError(b, err)
 				requireHonest(b, r)
 				require.EqualValues(b, *verifyEntries, r.Entries)

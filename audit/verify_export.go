@@ -15,33 +15,6 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// VerifyExports verifies exports (Database.Export, postgres.PruneOptions.Export) without a database.
-// What one of them shows must agree with the others: what was exported before it was pruned with
-// what was exported later, and an older export with a newer one. They may come in any order.
-// VerifyOptions.Known has to be in the newest one that isn't of a prune. The memory grows with the
-// number of resources, not with that of entries. It fails if it couldn't read everything; what
-// the exports violate is in the report alone.
-func VerifyExports(ctx context.Context, v VerifyOptions, exports ...io.Reader) (Report, error) {
-	if err := v.validate(); err != nil {
-		return Report{}, err
-	}
-	if len(exports) == 0 {
-		return Report{}, fmt.Errorf("%w: audit.VerifyExports without an export", fence.ErrInvalid)
-	}
-	run := v.begin()
-	run.ends = knownHeads{}
-	defer run.showProgress(v.Progress, 0)()
-	files := sortedByTime(exports)
-	for i, f := range files {
-		x := &exportVerifier{run: run, in: record.NewReader(f.in)}
-		x.newest = !slices.ContainsFunc(files[i+1:], func(later exportFile) bool { return later.of == record.OfDatabase })
-		if err := x.file(ctx); err != nil {
-			return Report{}, fmt.Errorf("audit: verifying an export: %w", err)
-		}
-	}
-	return run.report(files[len(files)-1].time()), nil
-}
-
 // exportFile is a file of exports that follow each other, and what the first one is of.
 type exportFile struct {
 	in *bufio.Reader
@@ -104,7 +77,7 @@ func (x *exportVerifier) file(ctx context.Context) error {
 				return err
 			}
 		}
-		if x.in.Number()%countEvery == 0 && ctx.Err() != nil {
+		if x.in.Number()%progressEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -126,7 +99,7 @@ func (x *exportVerifier) badLine(err error) {
 
 func (x *exportVerifier) reportBad() {
 	if x.bad != nil {
-		x.run.findings.add(*x.bad)
+		x.run.add(*x.bad)
 		x.bad = nil
 	}
 }
@@ -141,7 +114,7 @@ func (x *exportVerifier) interrupted() {
 		x.bad = nil
 		x.now.forgiveLast()
 	} else {
-		x.run.findings.add(*x.finding("is the last, and isn't the end: the export was cut off.", ""))
+		x.run.add(*x.finding("is the last, and isn't the end: the export was cut off.", ""))
 	}
 	x.now.close()
 	x.now = nil
@@ -161,7 +134,7 @@ func (x *exportVerifier) line(l *record.Line) error {
 	}
 	x.reportBad()
 	if x.now == nil {
-		x.run.findings.add(*x.finding("belongs to no export: the first line is missing.", ""))
+		x.run.add(*x.finding("belongs to no export: the first line is missing.", ""))
 		x.now = newSection(x.run, record.Begin{Of: record.OfDatabase}, x.newest)
 	}
 	if l.End != nil {
@@ -170,7 +143,7 @@ func (x *exportVerifier) line(l *record.Line) error {
 		return nil
 	}
 	if !x.now.line(l) {
-		x.run.findings.add(*x.finding("isn't as an export writes it: it says nothing, or what was said before.", ""))
+		x.run.add(*x.finding("isn't as an export writes it: it says nothing, or what was said before.", ""))
 	}
 	return nil
 }

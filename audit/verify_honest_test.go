@@ -31,7 +31,7 @@ func TestVerify_FindsNothingInHonestHistories(t *testing.T) {
 				var entries int64
 				require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from fence.history").Scan(&entries))
 				require.Equal(t, entries, r.Entries)
-				requireHonest(t, verify(t, pool, audit.VerifyOptions{Known: heads(t, pool)}.InParts(2)))
+				requireHonest(t, verify(t, pool, audit.VerifyOptions{Known: heads(t, pool)}))
 				d, err := audit.Open(pool, "")
 				require.NoError(t, err)
 				requireHonest(t, verifyExports(t, audit.VerifyOptions{}, export(t, d, "")))

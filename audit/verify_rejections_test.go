@@ -43,7 +43,7 @@ func TestVerify_RejectionsDecideNothing(t *testing.T) {
 			d, err := audit.Open(pool, "")
 			require.NoError(t, err)
 			for _, r := range []audit.Report{
-				verify(t, pool, audit.VerifyOptions{}), verify(t, pool, audit.VerifyOptions{}.InParts(1)), verifyExports(t, audit.VerifyOptions{}, export(t, d, "")),
+				verify(t, pool, audit.VerifyOptions{}), verifyExports(t, audit.VerifyOptions{}, export(t, d, "")),
 			} {
 				requireHonest(t, r)
 				var unexplained []string

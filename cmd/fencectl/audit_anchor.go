@@ -7,11 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
@@ -166,11 +169,11 @@ func (a *anchoring) run(cmd *cobra.Command) error {
 	if err := a.write(cmd, done); err != nil {
 		return err
 	}
-	switch found := (&violations{done.Violations, done.Unproven}); {
-	case len(found.list) > 0:
-		return &cli.ExitError{Code: cli.ExitViolated, Err: found}
-	case len(found.unproven) > 0:
-		return &cli.ExitError{Code: cli.ExitInconclusive, Err: found}
+	switch {
+	case len(done.Violations) > 0:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: &violations{done}}
+	case len(done.Unproven) > 0:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: &violations{done}}
 	}
 	return nil
 }
@@ -180,12 +183,8 @@ func (a *anchoring) anchor(ctx context.Context, published *anchor.Checkpoint) (d
 	if err := a.open(published); err != nil {
 		return nil, err
 	}
-	err = a.database.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		source, err := audit.Open(pool, a.database.schema)
-		if err != nil {
-			return err
-		}
-		done, err = a.log.Anchor(ctx, source)
+	err = a.database.withHistory(ctx, func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (err error) {
+		done, err = a.log.Anchor(ctx, history)
 		return err
 	})
 	if err == nil {
@@ -234,4 +233,121 @@ func (a *anchoring) close() {
 		_ = a.log.Close() // Anchor has synced the records and the checkpoint
 		a.log = nil
 	}
+}
+
+// anchorWithEtcd anchors in a log that has to match the checkpoint in etcd, and replaces that
+// checkpoint unless another process has replaced it meanwhile. So an earlier checkpoint never
+// replaces a later one.
+func (a *anchoring) anchorWithEtcd(ctx context.Context) (done *anchor.Run, err error) {
+	err = a.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		key := a.etcd.prefix + "/anchors/" + a.signer.Name()
+		answer, err := client.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		var published *anchor.Checkpoint
+		revision := int64(0)
+		if len(answer.Kvs) > 0 {
+			revision = answer.Kvs[0].ModRevision
+			if published, err = anchor.ParseCheckpoint(string(answer.Kvs[0].Value), a.signer.Public()); err != nil {
+				return explainAnchor(fmt.Errorf("key %s in etcd: %w", key, err))
+			}
+		}
+		if done, err = a.anchor(ctx, published); err != nil {
+			return explainAnchor(err)
+		}
+		if published != nil && published.Size == done.Checkpoint.Size {
+			return nil
+		}
+		return publish(ctx, client, key, revision, done.Checkpoint)
+	})
+	return done, err
+}
+
+// publish puts a checkpoint under a key in etcd if the key's mod revision is still revision, or
+// if the key doesn't exist and revision is 0.
+func publish(ctx context.Context, client *clientv3.Client, key string, revision int64, c *anchor.Checkpoint) error {
+	put, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpPut(key, c.Note)).Commit()
+	if err == nil && !put.Succeeded {
+		return cli.NotReady(fmt.Errorf("key %s in etcd was changed during this run; run the command again", key))
+	}
+	return err
+}
+
+func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
+	if a.print {
+		_, err := fmt.Fprint(cmd.OutOrStdout(), done.Checkpoint.Note)
+		return err
+	}
+	row := anchored{
+		Log: done.Checkpoint.Origin, Records: done.Checkpoint.Size, Root: done.Checkpoint.Root.String(),
+		Resources: done.Resources, Recorded: done.Recorded, Violations: []violation{}, Unproven: []string{}, Checkpoint: done.Checkpoint.Note,
+	}
+	for _, v := range done.Violations {
+		row.Violations = append(row.Violations, violation{v.Logged.Resource, v.Logged.Seq, v.Found.Seq, v.String()})
+	}
+	for _, head := range done.Unproven {
+		row.Unproven = append(row.Unproven, head.Resource)
+	}
+	return cli.WriteOne(cmd.OutOrStdout(), a.out.Format, row)
+}
+
+// anchored is what "audit anchor" prints.
+type anchored struct {
+	Log        string      `json:"log"`
+	Records    int64       `json:"records"` // in the log
+	Root       string      `json:"root"`
+	Resources  int         `json:"resources"` // in the database
+	Recorded   int         `json:"recorded"`  // by this run
+	Violations []violation `json:"violations"`
+	Unproven   []string    `json:"unproven"` // resources
+	Checkpoint string      `json:"checkpoint"`
+}
+
+// violation is an element of anchored.Violations. Found is 0 if the resource is gone.
+type violation struct {
+	Resource string `json:"resource"`
+	Position int64  `json:"position"`
+	Found    int64  `json:"found"`
+	Text     string `json:"text"`
+}
+
+func (anchored) Columns() []string {
+	return []string{"log", "records", "resources", "recorded", "violations"}
+}
+
+func (a anchored) Cells() []string {
+	return []string{a.Log, strconv.FormatInt(a.Records, 10), strconv.Itoa(a.Resources), strconv.Itoa(a.Recorded), strconv.Itoa(len(a.Violations))}
+}
+
+// violations is the error of a run that found violations, or heads that it couldn't compare.
+type violations struct{ *anchor.Run }
+
+// violationsShown bounds the message: after a restore every resource may be in violation.
+const violationsShown = 20
+
+func (v *violations) Error() string {
+	var parts []string
+	if len(v.Violations) > 0 {
+		parts = append(parts, shownLines("the database contradicts the log in", v.Violations, anchor.Violation.String))
+	}
+	if len(v.Unproven) > 0 {
+		parts = append(parts, shownLines("the database has nothing to compare with the log in", v.Unproven, func(head audit.Head) string {
+			return fmt.Sprintf("%s is unproven: a prune deleted position %d, which the log has, or the history was replaced", head.Resource, head.Seq)
+		}))
+	}
+	return strings.Join(parts, "\n")
+}
+
+func shownLines[T any](title string, all []T, text func(T) string) string {
+	var b strings.Builder
+	b.WriteString(title + " " + cli.Counted(len(all), "resource") + ":")
+	for i, one := range all {
+		if i == violationsShown {
+			fmt.Fprintf(&b, "\nand %d more: see -o json", len(all)-i)
+			break
+		}
+		b.WriteString("\n" + text(one))
+	}
+	return b.String()
 }

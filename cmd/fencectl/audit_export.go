@@ -46,11 +46,7 @@ there already is not overwritten. The exit code is 2 if no resource matches.`,
 }
 
 func (d *databaseFlags) export(ctx context.Context, w io.Writer, resources string) (done audit.Exported, err error) {
-	err = d.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		history, err := audit.Open(pool, d.schema)
-		if err != nil {
-			return err
-		}
+	err = d.withHistory(ctx, func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (err error) {
 		done, err = history.Export(ctx, w, resources)
 		return err
 	})

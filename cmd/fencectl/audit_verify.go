@@ -8,11 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/fencekit/fencekit/audit"
+	"github.com/fencekit/fencekit/audit/anchor"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -48,7 +52,6 @@ docs/audit.md.`,
 	flags.StringVar(&a.what.Resources, "resource", "", "only resources that match this, with * and ?")
 	flags.StringArrayVar(&a.exports, "export", nil, "verify this export instead of a database; - is stdin; may be given again, in any order")
 	a.known.register(flags)
-	flags.IntVar(&a.what.Connections, "connections", 2, "how many connections read at the same time, beside one that plans")
 	flags.IntVar(&a.what.MaxFindings, "max-findings", 1000, "print at most so many findings")
 	return cmd
 }
@@ -63,8 +66,8 @@ type auditVerify struct {
 }
 
 func (a *auditVerify) run(cmd *cobra.Command) error {
-	if a.what.Connections < 1 || a.what.MaxFindings < 1 {
-		return cli.UsageErrorf("--connections and --max-findings have to be at least 1")
+	if a.what.MaxFindings < 1 {
+		return cli.UsageErrorf("--max-findings has to be at least 1")
 	}
 	known, err := a.known.heads()
 	if err != nil {
@@ -74,10 +77,8 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 	if n := len(a.known.checkpoints); n > 1 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d checkpoints agree: the log was only appended to between them\n", n)
 	}
-	progress := newEntryProgress(cmd.ErrOrStderr())
-	a.what.Progress = progress.update
+	a.what.Progress = showEntries(cmd.ErrOrStderr())
 	report, err := a.verify(cmd)
-	progress.close()
 	if err != nil {
 		return err
 	}
@@ -87,14 +88,54 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 	if report.Resources == 0 && report.TotalFindings == 0 {
 		return a.nothing(report)
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), verified(report))
+	if err := verified.Execute(cmd.ErrOrStderr(), report); err != nil {
+		return err
+	}
 	switch {
 	case report.TotalFindings > 0:
 		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %s", cli.Counted(report.TotalFindings, "finding"))}
 	case len(report.Unproven) > 0:
-		return &cli.ExitError{Code: cli.ExitInconclusive, Err: unproven(report.Unproven)}
+		some := report.Unproven[:min(len(report.Unproven), unprovenShown)]
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("the entries of the last anchored heads of %s were pruned, such as %q: nothing proves their remaining entries\n"+
+			"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", cli.Counted(len(report.Unproven), "resource"), some)}
 	}
 	return nil
+}
+
+// unprovenShown bounds the names in a message.
+const unprovenShown = 5
+
+// verified says what was verified.
+var verified = template.Must(template.New("").Funcs(template.FuncMap{"counted": cli.Counted[int64]}).Parse(`
+	{{- define "provable"}}{{counted .Operations "kept operation"}}, {{counted .Heads "anchored head"}}{{end -}}
+	verified {{counted .Entries "entry"}} of {{counted .Resources "resource"}}, {{template "provable" .}}
+	{{- if not .At.IsZero}}, as of {{.At.UTC.Format "2006-01-02 15:04:05Z"}}{{end}}
+	{{- with .Unprovable}}{{if or .Operations .Heads}}; no longer provable, since pruned: {{template "provable" .}}{{end}}{{end}}
+	{{- with .TotalUnexplained}}; {{.}} of {{counted $.Rejections "record"}} of rejections name a claim that isn't in the history{{end}}
+	{{- with .LeftOut}}; {{counted . "anchored head"}} left out, since the export has not their resources{{end}}
+`))
+
+// entriesAtLeast is how many entries are between two lines of progress.
+const entriesAtLeast = 1_000_000
+
+// showEntries writes a line for each tenth of the entries.
+func showEntries(w io.Writer) func(done, all int64) {
+	var next int64
+	return func(done, all int64) {
+		step := max(all/10, entriesAtLeast)
+		if next == 0 {
+			next = step
+		}
+		if done < next {
+			return
+		}
+		next = done + step
+		of := ""
+		if all > 0 {
+			of = " of about " + strconv.FormatInt(all, 10)
+		}
+		fmt.Fprintf(w, "%d%s entries\n", done, of)
+	}
 }
 
 // nothing says why there is nothing to verify. Of a prune, an export has entries but no fences.
@@ -108,32 +149,11 @@ func (a *auditVerify) nothing(r audit.Report) error {
 	return fmt.Errorf("there is nothing to verify: no resource%s", matching(a.what.Resources))
 }
 
-// unproven says of which resources no anchored head proves the history that is there.
-func unproven(names []string) error {
-	first := names[:min(len(names), unprovenShown)]
-	return fmt.Errorf("the entries of the last anchored heads of %s were pruned, such as %q: nothing proves their remaining entries\n"+
-		"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", cli.Counted(len(names), "resource"), first)
-}
-
-// unprovenShown bounds the names in a message.
-const unprovenShown = 5
-
-func matching(pattern string) string {
-	if pattern == "" {
-		return ""
-	}
-	return " matches " + strconv.Quote(pattern)
-}
-
 func (a *auditVerify) verify(cmd *cobra.Command) (report audit.Report, err error) {
 	if len(a.exports) > 0 {
 		return a.verifyExports(cmd.Context(), cmd.InOrStdin())
 	}
-	err = a.database.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-		history, err := audit.Open(pool, a.database.schema)
-		if err != nil {
-			return err
-		}
+	err = a.database.withHistory(cmd.Context(), func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (err error) {
 		report, err = history.Verify(ctx, a.what)
 		return err
 	})
@@ -189,29 +209,80 @@ func (f finding) Cells() []string {
 	return []string{string(f.Kind), f.Resource, position, f.Text, f.Expected, f.Found}
 }
 
-// provable lists what a history proves, or can't prove any more.
-func provable(operations, heads int64) string {
-	return cli.Counted(operations, "kept operation") + ", " + cli.Counted(heads, "anchored head")
+// knownFlags are the flags of "audit verify" for heads that the history must contain.
+type knownFlags struct {
+	log         string
+	key         string
+	checkpoints []string
+	proofs      []string
 }
 
-// verified says what was verified.
-func verified(r audit.Report) string {
-	text := fmt.Sprintf("verified %s of %s, ", cli.Counted(r.Entries, "entry"), cli.Counted(r.Resources, "resource")) + provable(r.Operations, r.Heads)
-	if !r.At.IsZero() {
-		text += ", as of " + r.At.UTC().Format("2006-01-02 15:04:05Z")
+func (a *knownFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&a.log, "log", "", "the history must contain what was recorded in this log of \"audit anchor\"")
+	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again; records after the last of them don't count (default the log's last)")
+	flags.StringArrayVar(&a.proofs, "proof", nil, "the history must contain what is in this proof of \"audit prove\"; may be given again")
+	flags.StringVar(&a.key, "key", "", "the public key of log and proofs, a .pub file")
+}
+
+// heads returns the heads in log and proofs, once these are found to be what was signed.
+func (a *knownFlags) heads() ([]audit.Head, error) {
+	switch {
+	case a.log == "" && len(a.checkpoints) > 0:
+		return nil, cli.UsageErrorf("--checkpoint belongs to a log: give --log as well")
+	case a.log == "" && len(a.proofs) == 0 && a.key != "":
+		return nil, cli.UsageErrorf("--key belongs to a log or a proof: give --log or --proof as well")
+	case a.log == "" && len(a.proofs) == 0:
+		return nil, nil
 	}
-	if u := r.Unprovable; u != (audit.Unprovable{}) {
-		text += "; no longer provable, since pruned: " + provable(u.Operations, u.Heads)
+	key, err := readPublicKey(a.key)
+	if err != nil {
+		return nil, err
 	}
-	if n := r.TotalUnexplained; n > 0 {
-		text += fmt.Sprintf("; %d of %s name a claim that isn't in the history", n, cli.Counted(r.Rejections, "record")+" of rejections")
+	heads, err := a.provenHeads(key)
+	if err == nil && a.log != "" {
+		var logged []audit.Head
+		logged, err = a.loggedHeads(key)
+		heads = append(heads, logged...)
 	}
-	switch r.LeftOut {
-	case 0:
-	case 1:
-		text += "; 1 anchored head is of a resource that the export leaves out"
-	default:
-		text += fmt.Sprintf("; %d anchored heads are of resources that the export leaves out", r.LeftOut)
+	return heads, explainAnchor(err)
+}
+
+func (a *knownFlags) loggedHeads(key note.Verifier) ([]audit.Head, error) {
+	paths := a.checkpoints
+	if len(paths) == 0 {
+		paths = []string{anchor.CheckpointFile(a.log)}
 	}
-	return text
+	var checkpoints []*anchor.Checkpoint
+	for _, path := range paths {
+		c, err := readCheckpoint(path, key)
+		if err != nil {
+			return nil, err
+		}
+		checkpoints = append(checkpoints, c)
+	}
+	file, err := os.Open(a.log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	heads, err := anchor.ReadHeads(file, checkpoints...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a.log, err)
+	}
+	return heads, nil
+}
+
+func (a *knownFlags) provenHeads(key note.Verifier) (heads []audit.Head, err error) {
+	for _, path := range a.proofs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		head, err := anchor.ParseProof(string(text), key)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		heads = append(heads, head)
+	}
+	return heads, nil
 }

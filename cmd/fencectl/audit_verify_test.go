@@ -72,7 +72,7 @@ func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"verify", "--connections", "0"}, cli.ExitUsage, "at least 1"},
+		{[]string{"verify", "--max-findings", "0"}, cli.ExitUsage, "at least 1"},
 		{[]string{"verify", "--export", filepath.Join(dir, "none")}, cli.ExitUsage, "no such file"},
 		{[]string{"verify", "--export", taken}, cli.ExitViolated, "1 finding"},
 		{[]string{"verify", "--key", taken}, cli.ExitUsage, "give --log or --proof as well"},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -85,30 +84,21 @@ func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, o postg
 		o.Export = file
 	}
 	var done postgres.Pruned
-	failure := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	failure := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool, history *audit.Database) (err error) {
 		done, err = postgres.Prune(ctx, pool, d.schema, o)
 		if err != nil || o.Resources == "" || done.Entries > 0 {
 			return err
 		}
-		return noteNoMatch(ctx, pool, d.schema, o.Resources, cmd.ErrOrStderr())
+		some, err := hasFence(ctx, history, audit.Filter{Resources: o.Resources})
+		if err == nil && !some {
+			fmt.Fprintf(cmd.ErrOrStderr(), "no resource%s\n", matching(o.Resources))
+		}
+		return err
 	})
 	if failure == nil || done != (postgres.Pruned{}) {
 		failure = errors.Join(failure, cli.WriteOne(cmd.OutOrStdout(), out.Format, pruned(done)))
 	}
 	return failure
-}
-
-// noteNoMatch says so if no resource matches a pattern.
-func noteNoMatch(ctx context.Context, pool *pgxpool.Pool, schema, pattern string, w io.Writer) error {
-	history, err := audit.Open(pool, schema)
-	if err != nil {
-		return err
-	}
-	for _, err := range history.Fences(ctx, audit.Filter{Resources: pattern}) {
-		return err
-	}
-	fmt.Fprintf(w, "no resource%s\n", matching(pattern))
-	return nil
 }
 
 // openExport opens a file to append to, so that a crash of the machine leaves it in its
@@ -138,12 +128,4 @@ func endLine(file *os.File) error {
 	}
 	_, err = file.WriteString("\n")
 	return err
-}
-
-func syncDirectory(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }

@@ -1,9 +1,18 @@
+// Package record defines the stored form of the history: the rows of its tables, the hash of an
+// entry, and the lines of an export.
+//
+// The types represent every value that the columns can hold, also values that no guarded
+// transaction writes: verification has to see tampered rows unchanged. "fencectl audit export"
+// and prunes write the same export format, and every hash can be recomputed from its lines.
 package record
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
+
+	"github.com/fencekit/fencekit/storage"
 )
 
 // The values of the column kind.
@@ -88,21 +97,29 @@ func (e *Entry) AppendPreimage(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, e.Xid)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.At))
 	if e.Kind != Claim {
-		return append(b, text(e.Ops)...)
+		return append(b, orZero(e.Ops)...)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(orZero(e.Epoch)))
 	b = binary.BigEndian.AppendUint64(b, uint64(orZero(e.Token)))
 	b = binary.BigEndian.AppendUint32(b, uint32(orZero(e.Timeline)))
-	holder := text(e.Holder)
+	holder := orZero(e.Holder)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(holder)))
-	return append(append(b, holder...), text(e.Name)...)
+	return append(append(b, holder...), orZero(e.Name)...)
 }
-
-func text(s *string) string { return orZero(s) }
 
 func orZero[T any](p *T) (value T) {
 	if p != nil {
 		value = *p
 	}
 	return value
+}
+
+// Ops returns the operations that the ops of an entry have. Ops that are no array of operations are
+// one operation with the attribute "malformed", which is their text: no write may keep its
+// resource's history from being read. The view entry_operation does the same.
+func Ops(text string) (ops []storage.OpRecord) {
+	if json.Unmarshal([]byte(text), &ops) != nil {
+		return []storage.OpRecord{{Attrs: map[string]string{"malformed": text}}}
+	}
+	return ops
 }

@@ -112,8 +112,7 @@ type Void struct {
 	Grant    Grant     `json:"grant"`
 }
 
-// Report reads a period, and verifies the whole history of its resources. It needs a pool with two
-// connections.
+// Report reads a period, and verifies the whole history of its resources.
 func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
 	report := &Report{
 		From: p.From.UTC(), To: p.To.UTC(), Resources: p.Resources,

@@ -339,7 +339,7 @@ func (p *pruner) export(ctx context.Context, tx pgx.Tx, ranges []prunable) error
 // beginExport writes the first line.
 func (p *pruner) beginExport(ctx context.Context, tx pgx.Tx) error {
 	begin := record.Begin{Of: record.OfPrune, Resources: p.Resources}
-	err := record.CopyOut(ctx, tx.Conn(), "select pg_catalog.clock_timestamp()", func(c *record.Columns) error {
+	err := record.Each(ctx, tx.Conn(), "select pg_catalog.clock_timestamp()", func(c *record.Columns) error {
 		begin.At = c.Time()
 		return nil
 	})
@@ -353,7 +353,7 @@ func (p *pruner) beginExport(ctx context.Context, tx pgx.Tx) error {
 func (p *pruner) exportRange(ctx context.Context, tx pgx.Tx, r prunable) error {
 	resource := record.Resource{Number: r.Resource, Name: r.Name, To: r.End - 1}
 	checkpoint := fmt.Sprintf("select %s from %s.checkpoint c where c.resource = %d", record.CheckpointColumns, p.schema, r.Resource)
-	err := record.CopyOut(ctx, tx.Conn(), checkpoint, func(c *record.Columns) error {
+	err := record.Each(ctx, tx.Conn(), checkpoint, func(c *record.Columns) error {
 		resource.Checkpoint = c.Checkpoint()
 		return nil
 	})
@@ -365,7 +365,7 @@ func (p *pruner) exportRange(ctx context.Context, tx pgx.Tx, r prunable) error {
 	}
 	entries := fmt.Sprintf("select %s from %s.entries_to_prune(%d, %d, %d) h", record.EntryColumns, p.schema, r.Resource, r.First, r.End)
 	var reader record.EntryReader
-	return record.CopyOut(ctx, tx.Conn(), entries, func(c *record.Columns) error {
+	return record.Each(ctx, tx.Conn(), entries, func(c *record.Columns) error {
 		e := reader.Read(c)
 		if c.Err() != nil {
 			return c.Err()

@@ -37,8 +37,8 @@ func (k knownHeads) add(h knownHead) {
 }
 
 // knownAfter returns the heads of a resource after a position, and those up to it.
-func (v *verification) knownAfter(name string, seq int64) (after, before []knownHead) {
-	heads := slices.Concat(v.known[name], v.ends[name])
+func (s *section) knownAfter(name string, seq int64) (after, before []knownHead) {
+	heads := slices.Concat(s.known[name], s.ends[name])
 	slices.SortStableFunc(heads, bySeq)
 	i, _ := slices.BinarySearchFunc(heads, seq, func(h knownHead, seq int64) int { return cmp.Compare(h.Seq, seq+1) })
 	return heads[i:], heads[:i]
@@ -91,7 +91,7 @@ func (c *chain) settlePruned() {
 // endHeads reports known heads after the end.
 func (c *chain) endHeads() {
 	for _, h := range c.heads {
-		if c.partial || h.at > c.at { // it came later
+		if c.partial() || h.at > c.begin.At { // it came later
 			continue
 		}
 		c.comparedHead(h)
@@ -104,9 +104,9 @@ func (v *verification) comparedHead(h knownHead) {
 	if h.at != 0 {
 		return
 	}
-	v.counts.heads.Add(1)
+	v.report.Heads++
 	if v.isLastKnown(h) {
-		v.proven.Store(h.Resource, true)
+		v.proven[h.Resource] = true
 	}
 }
 
@@ -116,25 +116,13 @@ func (v *verification) prunedHead(h knownHead) {
 	if h.at != 0 {
 		return
 	}
-	v.counts.prunedHeads.Add(1)
+	v.report.Unprovable.Heads++
 	if v.isLastKnown(h) {
-		v.unproven.Store(h.Resource, true)
+		v.unproven[h.Resource] = true
 	}
 }
 
 func (v *verification) isLastKnown(h knownHead) bool {
 	heads := v.known[h.Resource]
 	return heads[len(heads)-1].Seq == h.Seq
-}
-
-// unprovenNames returns the resources whose last known head was pruned, and is in no export.
-func (v *verification) unprovenNames() []string {
-	names := []string{}
-	for name := range v.unproven.Range {
-		if _, proven := v.proven.Load(name); !proven {
-			names = append(names, name.(string))
-		}
-	}
-	slices.Sort(names)
-	return names
 }

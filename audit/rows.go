@@ -1,0 +1,148 @@
+package audit
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/storage"
+)
+
+// table is how rows of a table are read.
+type table[T any] struct {
+	name    string // in errors
+	allowed fields
+	columns string
+	from    string
+	order   string
+	after   string // the condition for rows after a Cursor
+	cursors int    // how many fields of a Cursor that takes
+	where   func(*conditions, *Filter)
+	scan    pgx.RowToFunc[T]
+	cursor  func(T) Cursor
+}
+
+// read reads page by page.
+func (t *table[T]) read(ctx context.Context, d *Database, f Filter) iter.Seq2[T, error] {
+	return paged(func() (func() ([]T, error), error) {
+		if err := f.validate(t.name, t.allowed|takesAfter); err != nil {
+			return nil, err
+		}
+		if t.cursors == 1 && f.After.Seq != 0 {
+			return nil, fmt.Errorf("%w: audit.Filter has the cursor %+v, which is of none of the %s", fence.ErrInvalid, f.After, t.name)
+		}
+		after := f.After
+		return func() ([]T, error) {
+			where := conditions{args: []any{after.Resource, after.Seq}[:t.cursors]}
+			t.where(&where, &f)
+			sql := fmt.Sprintf("select %s from %s.%s where %s and %s order by %s limit %d", t.columns, d.schema, t.from, t.after, where.where(), t.order, d.limits.rows)
+			page, err := collect(ctx, d, sql, where.args, t.scan)
+			if len(page) > 0 {
+				after = t.cursor(page[len(page)-1])
+			}
+			return page, err
+		}, nil
+	})
+}
+
+// Fence is the current state of a fence.
+type Fence struct {
+	Grant fence.Grant // the grant that claimed the resource last
+	storage.Position
+	Claim     int64 // the position at which Grant claimed the resource
+	ClaimedAt time.Time
+	Hash      []byte // of the last entry
+}
+
+// Cursor returns the fence's cursor, for Filter.After.
+func (f Fence) Cursor() Cursor { return Cursor{Resource: f.Grant.Resource} }
+
+// Fences returns the fences that match f, in the order of resource. It accepts the filters by
+// name, Since and Until (compared with the time of the claim), Holder, the tokens and After,
+// whose Seq has to be 0. It reads page by page, as Entries does.
+func (d *Database) Fences(ctx context.Context, f Filter) iter.Seq2[Fence, error] {
+	return fences.read(ctx, d, f)
+}
+
+var fences = table[Fence]{
+	name: "fences", allowed: takesTimes | takesGrants, from: "current_fence", order: "resource", after: "resource > $1", cursors: 1, cursor: Fence.Cursor,
+	columns: "resource, epoch, token, holder, position, tx, claim_position, claimed_at, hash",
+	where: func(c *conditions, f *Filter) {
+		c.addResource(f, "resource")
+		c.addTimes(f, "claimed_at", "claimed_at")
+		c.addGrant(f)
+	},
+	scan: func(row pgx.CollectableRow) (c Fence, err error) {
+		var hash string
+		if err := row.Scan(&c.Grant.Resource, &c.Grant.Epoch, &c.Grant.Token, &c.Grant.Holder, &c.Seq, &c.Tx, &c.Claim, &c.ClaimedAt, &hash); err != nil {
+			return c, err
+		}
+		c.Hash, err = hex.DecodeString(hash)
+		return c, err
+	},
+}
+
+// Hold keeps the history of a resource from being pruned (postgres.HoldHistory).
+type Hold struct {
+	Resource string
+	Reason   string
+	Role     string    // the login role that gave Reason
+	At       time.Time // when it was placed; a new reason does not change it
+}
+
+// Cursor returns the hold's cursor, for Filter.After.
+func (h Hold) Cursor() Cursor { return Cursor{Resource: h.Resource} }
+
+// Holds returns the holds that match f, in the order of resource. It accepts the filters by name,
+// and After, whose Seq has to be 0. It reads page by page, as Entries does.
+func (d *Database) Holds(ctx context.Context, f Filter) iter.Seq2[Hold, error] {
+	return holds.read(ctx, d, f)
+}
+
+var holds = table[Hold]{
+	name: "holds", columns: "name, reason, role, at", from: "hold", order: "name", after: "name > $1", cursors: 1, cursor: Hold.Cursor, scan: pgx.RowToStructByPos[Hold],
+	where: func(c *conditions, f *Filter) { c.addResource(f, "name") },
+}
+
+// Rejection is the record of one or more equal rejections.
+type Rejection struct {
+	storage.Rejection
+	// ID numbers the records, roughly in the order of their first rejections.
+	ID int64
+}
+
+// Cursor returns the rejection's cursor, for Filter.After.
+func (r Rejection) Cursor() Cursor { return Cursor{r.Grant.Resource, r.ID} }
+
+// Rejections returns the rejections that match f, in the order of resource and ID. It accepts the
+// filters by name, Since and Until (a record matches if the time from its first to its last
+// rejection overlaps them), Holder and the tokens (of the rejected grant), and After. It reads
+// page by page, as Entries does.
+func (d *Database) Rejections(ctx context.Context, f Filter) iter.Seq2[Rejection, error] {
+	return rejections.read(ctx, d, f)
+}
+
+var rejections = table[Rejection]{
+	name: "rejections", allowed: takesTimes | takesGrants, from: "rejection", order: "resource, id", after: "(resource, id) > ($1, $2)", cursors: 2, cursor: Rejection.Cursor,
+	columns: "id, resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at",
+	where: func(c *conditions, f *Filter) {
+		c.addResource(f, "resource")
+		c.addTimes(f, "last_at", "first_at")
+		c.addGrant(f)
+	},
+	scan: func(row pgx.CollectableRow) (r Rejection, err error) {
+		var since *time.Time // null if no claim was known
+		err = row.Scan(&r.ID, &r.Grant.Resource, &r.Reason, &r.Stage, &r.Grant.Epoch, &r.Grant.Token, &r.Grant.Holder,
+			&r.Current.Epoch, &r.Current.Token, &r.Current.Holder, &since, &r.Count, &r.First, &r.Last)
+		r.Current.Resource = r.Grant.Resource
+		if since != nil {
+			r.Since = *since
+		}
+		return r, err
+	},
+}

@@ -1,0 +1,218 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/internal/record"
+)
+
+// section verifies one state of the history, or what one prune exported, from its lines. It takes resources, with
+// what is sought in their histories, until their entries come.
+type section struct {
+	*verification
+	begin   record.Begin
+	orphans bool            // entries without a resource are verified too
+	known   knownHeads      // which this state must contain
+	seen    map[string]bool // the resources with known heads that were verified
+	names   map[string]bool // of fences
+	last    int64           // the number of the last resource
+	setting record.Setting
+	highest grant // that has claimed
+
+	subjects map[int32]*subject
+	numbers  map[string]int32 // of subjects, by name
+	queue    []*subject       // that are yet to come, by number, once there are entries
+	entries  bool             // have begun
+	now      *chain           // of the last entry
+}
+
+func newSection(run *verification, begin record.Begin, newest bool) *section {
+	s := &section{verification: run, begin: begin, orphans: run.options.Resources == "", seen: map[string]bool{}, names: map[string]bool{}, last: math.MinInt64}
+	if newest && !s.ofPrune() {
+		s.known = run.known
+	}
+	s.next()
+	return s
+}
+
+func (s *section) ofPrune() bool { return s.begin.Of == record.OfPrune }
+
+// next begins with other resources.
+func (s *section) next() {
+	s.subjects, s.numbers, s.entries = map[int32]*subject{}, map[string]int32{}, false
+}
+
+// line reports whether it could do something with a line. It keeps nothing of an entry.
+func (s *section) line(l *record.Line) bool {
+	if l.Entry != nil {
+		s.entry(l.Entry)
+		return true
+	}
+	if s.entries && *l != (record.Line{}) {
+		s.closeResources()
+	}
+	switch {
+	case l.Setting != nil:
+		s.setting = *l.Setting
+	case l.Resource != nil:
+		return s.resource(l.Resource)
+	case l.Rejection != nil:
+		s.rejection(l.Rejection)
+	case l.Operation != nil:
+		s.operation(l.Operation)
+	case l.Hold != nil:
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *section) resource(r *record.Resource) bool {
+	if !s.ofPrune() {
+		if int64(r.Number) <= s.last || r.Name != "" && s.names[r.Name] || r.Fence != nil && (r.Fence.Number != r.Number || r.Fence.Name != r.Name) {
+			return false
+		}
+		s.last, s.names[r.Name] = int64(r.Number), true
+	}
+	if !s.orphans && !s.matches(r.Name) {
+		return true
+	}
+	if _, known := s.known[r.Name]; known {
+		s.seen[r.Name] = true
+	}
+	s.numbers[r.Name] = r.Number
+	one := newSubject(s, r.Number, r.Name)
+	one.fence, one.checkpoint, one.held, one.to = r.Fence, r.Checkpoint, r.Hold, r.To
+	s.subjects[r.Number] = one
+	return true
+}
+
+func (s *section) rejection(r *record.Rejection) {
+	if number, ok := s.numbers[r.Resource]; ok {
+		s.subjects[number].expect(*r)
+	} else if s.matches(r.Resource) { // it has no fence
+		stray := newSubject(s, 0, r.Resource)
+		stray.expect(*r)
+		stray.settle()
+	}
+}
+
+func (s *section) operation(o *record.Operation) {
+	one := s.subjects[o.Resource]
+	if one == nil && s.orphans {
+		one = newSubject(s, o.Resource, "")
+		s.subjects[o.Resource] = one
+	}
+	if one != nil {
+		s.report.Operations++
+		one.writes[o.Tx] = append(one.writes[o.Tx], o.At)
+	}
+}
+
+func (s *section) entry(e *record.Entry) {
+	s.beginEntries()
+	s.countEntry()
+	if s.now == nil || s.now.number != e.Resource {
+		s.closeUpTo(int64(e.Resource))
+		switch {
+		case len(s.queue) > 0 && s.queue[0].number == e.Resource:
+			s.now, s.queue = newChain(s.queue[0]), s.queue[1:]
+		case s.orphans:
+			s.now = newChain(newSubject(s, e.Resource, ""))
+		default:
+			return
+		}
+	}
+	s.now.next(e)
+}
+
+func (s *section) beginEntries() {
+	if !s.entries {
+		s.queue = slices.SortedFunc(maps.Values(s.subjects), func(a, b *subject) int { return cmp.Compare(a.number, b.number) })
+		s.entries = true
+	}
+}
+
+// closeUpTo ends the present history, and those before a number, which have no entries.
+func (s *section) closeUpTo(number int64) {
+	if s.now != nil {
+		s.now.close()
+		s.now = nil
+	}
+	for len(s.queue) > 0 && int64(s.queue[0].number) < number {
+		newChain(s.queue[0]).close()
+		s.queue = s.queue[1:]
+	}
+}
+
+func (s *section) closeResources() {
+	s.beginEntries()
+	s.closeUpTo(math.MaxInt64)
+	s.next()
+}
+
+// forgiveLast is called if the export was interrupted: its last resource may lack entries.
+func (s *section) forgiveLast() {
+	for _, one := range s.subjects {
+		one.to = 0
+	}
+}
+
+// close verifies what is about the whole state.
+func (s *section) close() {
+	s.closeResources()
+	if !s.ofPrune() {
+		s.verifyMarks()
+		s.verifyUnseen()
+	}
+}
+
+// claimed raises the highest grant that has claimed.
+func (s *section) claimed(g grant) {
+	if g.compare(s.highest) > 0 {
+		s.highest = g
+	}
+}
+
+// defaultTokenJump is how far above the mark a token may be by default: the owner may have lowered
+// that since.
+const defaultTokenJump = 1 << 40
+
+// verifyMarks compares the marks of the database with what has claimed. The mark of tokens
+// follows coarsely, and 0 turns it off.
+func (s *section) verifyMarks() {
+	lowest := s.highest.token - max(s.setting.MaxTokenJump, defaultTokenJump)
+	switch {
+	case s.highest.epoch > s.setting.Epoch:
+		s.add(Finding{Kind: FindingLoweredMark, Text: "The database's highest epoch is lower than one that has claimed: grants of an epoch that is over could come back.",
+			Expected: fmt.Sprintf("epoch %d or more", s.highest.epoch), Found: fmt.Sprintf("epoch %d", s.setting.Epoch)})
+	case s.highest.epoch == s.setting.Epoch && s.setting.Token > 0 && s.setting.Token < lowest:
+		s.add(Finding{Kind: FindingLoweredMark, Text: "The database's mark of tokens is far lower than a token that has claimed: it was set back.",
+			Expected: fmt.Sprintf("token %d or more", lowest), Found: fmt.Sprintf("token %d", s.setting.Token)})
+	}
+}
+
+// verifyUnseen reports known heads of resources that should be there and aren't.
+func (s *section) verifyUnseen() {
+	exported := glob.Matcher(s.begin.Resources)
+	for name, heads := range s.known {
+		if s.seen[name] || !s.matches(name) {
+			continue
+		}
+		if !exported(name) {
+			s.report.LeftOut += int64(len(heads))
+			continue
+		}
+		for _, h := range heads {
+			s.comparedHead(h)
+		}
+		last := heads[len(heads)-1]
+		s.add(Finding{Kind: FindingOlderState, Resource: name, Seq: last.Seq, Text: "The resource was known, and isn't there: the database went back to an older state, or the resource was removed.",
+			Expected: "hash " + record.Hash(last.Hash[:]).String(), Found: "none"})
+	}
+}

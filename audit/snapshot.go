@@ -1,0 +1,263 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/internal/record"
+)
+
+// Exported is how much an export has.
+type Exported struct {
+	Resources int64 `json:"resources"`
+	Entries   int64 `json:"entries"`
+}
+
+// Export writes one snapshot of the history to w as JSON lines, for resources whose names match a
+// pattern ("" means all). It writes all that VerifyExports needs: everything but the results of kept
+// operations. Memory doesn't grow with the number of entries. If Export fails, what it has written is
+// no export: VerifyExports reports the missing end.
+func (d *Database) Export(ctx context.Context, w io.Writer, resources string) (done Exported, err error) {
+	err = d.snapshot(ctx, func(s *snapshot) error {
+		out, err := record.NewWriter(w, record.Begin{Of: record.OfDatabase, At: record.TimeOf(s.at), Resources: resources})
+		if err != nil {
+			return err
+		}
+		err = s.lines(resources, func(l *record.Line) error {
+			switch {
+			case l.Resource != nil:
+				done.Resources++
+			case l.Entry != nil:
+				done.Entries++
+			}
+			return out.Write(l)
+		})
+		if err != nil {
+			return err
+		}
+		return out.End()
+	})
+	if err != nil {
+		return Exported{}, fmt.Errorf("audit: exporting the history: %w", err)
+	}
+	return done, nil
+}
+
+// snapshot is one state of the database, which a transaction reads.
+type snapshot struct {
+	at       time.Time
+	together int64 // limits.together
+	// each is record.Each on a query in which a word @table stands for a table of the schema.
+	each func(query string, each func(*record.Columns) error) error
+}
+
+// settings keep a transaction from being ended by limits of the role's. All reads go along indexes, in
+// their order: a sort would fill the server's disk.
+const settings = `set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; set local max_parallel_workers_per_gather = 0;
+	set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off; set local enable_hashjoin = off; set local enable_mergejoin = off;
+	select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout'`
+
+func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error {
+	return record.ReadTx(ctx, d.pool, "set transaction isolation level repeatable read; "+settings, func(tx pgx.Tx) error {
+		s := &snapshot{together: d.limits.together, each: func(query string, each func(*record.Columns) error) error {
+			return record.Each(ctx, tx.Conn(), strings.ReplaceAll(query, "@", d.schema+"."), each)
+		}}
+		if err := tx.QueryRow(ctx, "select now()").Scan(&s.at); err != nil {
+			return err
+		}
+		return fn(s)
+	})
+}
+
+// resourcesTogether is how many resources are read together at most: what belongs to them, but for their entries,
+// is held in memory.
+const resourcesTogether = 1000
+
+// lines calls each with the lines of an export, but for its first and its last. It may use a line again.
+func (s *snapshot) lines(pattern string, each func(*record.Line) error) error {
+	r := &lineReader{snapshot: s, all: pattern == "", matches: glob.Matcher(pattern), line: each, next: math.MinInt32}
+	err := s.each("select s.epoch, s.token, s.max_token_jump from @setting s where s.one", func(c *record.Columns) error {
+		return each(&record.Line{Setting: &record.Setting{Epoch: c.Int64(), Token: c.Int64(), MaxTokenJump: c.Int64()}})
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.resources(); err != nil {
+		return err
+	}
+	if !r.all {
+		if err := r.named(glob.Prefix(pattern)); err != nil {
+			return err
+		}
+	}
+	return r.stray()
+}
+
+// lineReader reads resources in the order of their numbers, some at a time.
+type lineReader struct {
+	*snapshot
+	all     bool // also what belongs to a number without a fence
+	matches func(name string) bool
+	line    func(*record.Line) error
+	orphans []*record.Resource // checkpoints without a fence
+	next    int64              // the number from which on nothing was read yet
+	group   []*record.Resource // to be read together
+	planned int64              // entries of group, about
+}
+
+func (r *lineReader) resources() error {
+	err := r.each("select c.resource, "+record.CheckpointColumns+" from @checkpoint c where not exists (select from @resource r where r.id = c.resource) order by c.resource", func(c *record.Columns) error {
+		r.orphans = append(r.orphans, &record.Resource{Number: c.Int32(), Checkpoint: c.Checkpoint()})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for from := int64(math.MinInt32); ; {
+		page, err := r.page(from)
+		if err != nil {
+			return err
+		}
+		for _, one := range page {
+			if err := r.add(one); err != nil {
+				return err
+			}
+		}
+		if len(page) < resourcesTogether {
+			return r.flush(math.MaxInt32)
+		}
+		from = int64(page[len(page)-1].Number) + 1
+	}
+}
+
+// page returns resources from a number on.
+func (r *lineReader) page(from int64) (page []*record.Resource, err error) {
+	query := fmt.Sprintf("select %s, %s, %s from @resource r left join @checkpoint c on c.resource = r.id left join @hold o on o.name = r.name where r.id >= %d order by r.id limit %d",
+		record.FenceColumns, record.CheckpointColumns, record.HoldColumns, from, resourcesTogether)
+	err = r.each(query, func(c *record.Columns) error {
+		f := c.Fence()
+		page = append(page, &record.Resource{Number: f.Number, Name: f.Name, Fence: f, Checkpoint: c.Checkpoint(), Hold: c.Hold()})
+		return nil
+	})
+	return page, err
+}
+
+func (r *lineReader) add(one *record.Resource) error {
+	if !r.matches(one.Name) {
+		err := r.flush(one.Number - 1)
+		r.next = int64(one.Number) + 1
+		return err
+	}
+	r.group = append(r.group, one)
+	r.planned += one.Fence.Seq
+	if one.Checkpoint != nil {
+		r.planned -= one.Checkpoint.First
+	}
+	if r.planned >= r.together || len(r.group) >= resourcesTogether {
+		return r.flush(one.Number)
+	}
+	return nil
+}
+
+// flush reads the group: up to a number if numbers without a fence are read too.
+func (r *lineReader) flush(hi int32) error {
+	lo, group := r.next, r.group
+	r.next, r.group, r.planned = int64(hi)+1, nil, 0
+	if len(group) > 0 && !r.all {
+		lo, hi = int64(group[0].Number), group[len(group)-1].Number
+	}
+	if lo > int64(hi) || len(group) == 0 && !r.all {
+		return nil
+	}
+	return r.read(int32(lo), hi, group, r.all)
+}
+
+// read reads what belongs to the numbers from lo to hi: to those of the group alone, or to all.
+func (r *lineReader) read(lo, hi int32, group []*record.Resource, all bool) error {
+	for _, orphan := range r.orphans {
+		if all && orphan.Number >= lo && orphan.Number <= hi {
+			group = append(group, orphan)
+		}
+	}
+	slices.SortStableFunc(group, func(a, b *record.Resource) int { return cmp.Compare(a.Number, b.Number) })
+	known := map[int32]bool{}
+	for _, one := range group {
+		known[one.Number] = true
+		if err := r.line(&record.Line{Resource: one}); err != nil {
+			return err
+		}
+	}
+	rejections := fmt.Sprintf("select %s from @resource r join @rejection f on f.resource = r.name where r.id between %d and %d order by r.id", record.RejectionColumns, lo, hi)
+	err := r.each(rejections, func(c *record.Columns) error {
+		rejection := c.Rejection()
+		return r.line(&record.Line{Rejection: &rejection})
+	})
+	if err != nil {
+		return err
+	}
+	operations := fmt.Sprintf("select %s from @operation k where k.resource between %d and %d order by k.resource, k.key", record.OperationColumns, lo, hi)
+	err = r.each(operations, func(c *record.Columns) error {
+		if o := c.Operation(); all || known[o.Resource] {
+			return r.line(&record.Line{Operation: &o})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var entry record.EntryReader
+	var line record.Line
+	entries := fmt.Sprintf("select %s from @history h where h.resource between %d and %d order by h.resource, h.seq", record.EntryColumns, lo, hi)
+	return r.each(entries, func(c *record.Columns) error {
+		if line.Entry = entry.Read(c); all || known[line.Entry.Resource] {
+			return r.line(&line)
+		}
+		return nil
+	})
+}
+
+// named reads the numbers without a fence whose claims have a name that matches.
+func (r *lineReader) named(prefix string) error {
+	bound := fmt.Sprintf("convert_from(decode('%x', 'hex'), 'UTF8')", prefix)
+	numbers := map[int32]bool{}
+	err := r.each("select h.resource, h.name from @history h where h.kind = 'c' and h.name >= "+bound+" and h.name <= "+bound+" || chr(1114111) and not exists (select from @resource r where r.id = h.resource)", func(c *record.Columns) error {
+		if number := c.Int32(); r.matches(c.Text()) {
+			numbers[number] = true
+		}
+		return nil
+	})
+	for number := range numbers {
+		if err == nil {
+			err = r.read(number, number, nil, true)
+		}
+	}
+	return err
+}
+
+// stray reads the rejections and holds of resources that have no fence.
+func (r *lineReader) stray() error {
+	err := r.each("select "+record.RejectionColumns+" from @rejection f where not exists (select from @resource r where r.name = f.resource)", func(c *record.Columns) error {
+		if rejection := c.Rejection(); r.matches(rejection.Resource) {
+			return r.line(&record.Line{Rejection: &rejection})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.each("select "+record.HoldColumns+" from @hold o where not exists (select from @resource r where r.name = o.name)", func(c *record.Columns) error {
+		if h := c.Hold(); h != nil && r.matches(h.Name) {
+			return r.line(&record.Line{Hold: h})
+		}
+		return nil
+	})
+}
