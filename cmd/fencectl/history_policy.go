@@ -92,7 +92,7 @@ func (p policy) Cells() []string {
 func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change func(*postgres.Policy) bool) error {
 	var shown *policy // nil if it was neither read nor set
 	var notes []string
-	failure := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+	failure := d.withHistory(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool, history *audit.Database) error {
 		p, err := postgres.ReadPolicy(ctx, pool, d.schema)
 		if err != nil {
 			return err
@@ -103,7 +103,7 @@ func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change
 			}
 		}
 		shown = &policy{Keep: written(p.Keep), KeepEntries: p.KeepEntries, KeepOnce: written(p.KeepOnce)}
-		notes, err = policyNotes(ctx, pool, d.schema)
+		notes, err = policyNotes(ctx, pool, history, d.schema)
 		return err
 	})
 	if shown == nil {
@@ -116,12 +116,8 @@ func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change
 }
 
 // policyNotes says what a prune would delete now, and how many resources are on hold.
-func policyNotes(ctx context.Context, pool *pgxpool.Pool, schema string) ([]string, error) {
-	db, err := audit.Open(pool, schema)
-	if err != nil {
-		return nil, err
-	}
-	holds, err := readHolds(ctx, db, audit.Filter{})
+func policyNotes(ctx context.Context, pool *pgxpool.Pool, history *audit.Database, schema string) ([]string, error) {
+	holds, err := readHolds(ctx, history, audit.Filter{})
 	if err != nil {
 		return nil, err
 	}
@@ -132,11 +128,7 @@ func policyNotes(ctx context.Context, pool *pgxpool.Pool, schema string) ([]stri
 	if len(holds) == 0 {
 		return []string{prune}, nil
 	}
-	resources := "resources are"
-	if len(holds) == 1 {
-		resources = "resource is"
-	}
-	return []string{prune, fmt.Sprintf("%d %s on hold: see \"fencectl history holds\"", len(holds), resources)}, nil
+	return []string{prune, fmt.Sprintf("%s on hold: see \"fencectl history holds\"", cli.Counted(len(holds), "resource"))}, nil
 }
 
 func wouldPrune(ctx context.Context, pool *pgxpool.Pool, schema string) (string, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"slices"
 	"strconv"
@@ -18,6 +19,15 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/storage"
 )
+
+func newTokens(out *cli.Output) *cobra.Command {
+	d := &databaseFlags{}
+	cmd := cli.NewGroup("tokens", "Show the history of resources")
+	d.register(cmd.PersistentFlags(), time.Hour)
+	cmd.PersistentPreRunE = d.prepare
+	cmd.AddCommand(newTokensHistory(d, out))
+	return cmd
+}
 
 // tokensHistory is the request of "tokens history".
 type tokensHistory struct {
@@ -53,9 +63,8 @@ and ?:
 
 Rows are in the order of resource and position; with --last, the newest come
 first. Times are those of the
-database's clock, in UTC. Tokens rise within an epoch; a table shows the epochs
-unless all rows are of epoch 1. JSON lines and CSV are streamed. The reader role
-is enough.
+database's clock, in UTC. Tokens rise within an epoch. JSON lines and CSV are
+streamed. The reader role is enough.
 
 ` + instantHelp,
 		Args: cli.OneArg("RESOURCE"),
@@ -179,11 +188,7 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Outpu
 	var rows []historyRow
 	var written error
 	p := page{limit: h.limit}
-	err := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-		db, err := audit.Open(pool, d.schema)
-		if err != nil {
-			return err
-		}
+	err := d.withHistory(cmd.Context(), func(ctx context.Context, _ *pgxpool.Pool, db *audit.Database) error {
 		if h.last > 0 {
 			if err := h.skip(ctx, db); err != nil {
 				return err
@@ -201,7 +206,7 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Outpu
 		return p.failed
 	})
 	if err == nil && !out.Format.Streams() {
-		written = h.write(cmd, out.Format, rows)
+		written = writeRows(cmd.OutOrStdout(), out.Format, rows)
 	}
 	if err := cmp.Or(err, written); err != nil {
 		return err
@@ -270,18 +275,16 @@ func newest(rows iter.Seq[historyRow], n int) iter.Seq[historyRow] {
 	}
 }
 
-// write writes rows as a whole. A table of one resource doesn't repeat its name, and one of the first
-// epoch doesn't repeat that.
-func (h *tokensHistory) write(cmd *cobra.Command, format cli.Format, rows []historyRow) error {
+// writeRows writes rows as a whole.
+func writeRows(w io.Writer, format cli.Format, rows []historyRow) error {
 	if format != cli.FormatTable {
-		return cli.WriteList(cmd.OutOrStdout(), format, rows)
+		return cli.WriteList(w, format, rows)
 	}
-	withResource, withEpoch := strings.ContainsAny(h.filter.Resources, "*?"), slices.ContainsFunc(rows, historyRow.needsEpoch)
 	lines := make([]historyLine, len(rows))
 	for i, row := range rows {
-		lines[i] = historyLine{row, withResource, withEpoch}
+		lines[i] = historyLine{row}
 	}
-	return cli.WriteList(cmd.OutOrStdout(), format, lines)
+	return cli.WriteList(w, format, lines)
 }
 
 // page is the beginning of rows, up to a limit if there is one.

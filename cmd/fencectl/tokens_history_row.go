@@ -91,18 +91,10 @@ func (r historyRow) Cells() []string {
 func number[T ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
 // historyLine is a row in the table format, reduced to fit a terminal.
-type historyLine struct {
-	historyRow
-	withResource, withEpoch bool // which columns the table has
-}
+type historyLine struct{ historyRow }
 
-// needsEpoch reports whether a row belongs to an epoch other than the first, or was rejected by one.
-func (r historyRow) needsEpoch() bool {
-	return r.Epoch != 1 || r.Rejected != nil && r.Rejected.Epoch > 1
-}
-
-func (l historyLine) Columns() []string {
-	return l.choose("resource", "position", "kind", "at", "epoch", "token", "details")
+func (historyLine) Columns() []string {
+	return []string{"resource", "position", "kind", "at", "epoch", "token", "details"}
 }
 
 func (l historyLine) Cells() []string {
@@ -110,19 +102,7 @@ func (l historyLine) Cells() []string {
 	if l.Rejected == nil {
 		position = number(l.Position)
 	}
-	return l.choose(l.Resource, position, l.Kind, l.At.Format(time.RFC3339), number(l.Epoch), l.Token.String(), l.details())
-}
-
-// choose returns those of the cells for which there are columns.
-func (l historyLine) choose(resource, position, kind, at, epoch, token, details string) []string {
-	cells := []string{position, kind, at, token, details}
-	if l.withEpoch {
-		cells = slices.Insert(cells, 3, epoch)
-	}
-	if l.withResource {
-		cells = slices.Insert(cells, 0, resource)
-	}
-	return cells
+	return []string{l.Resource, position, l.Kind, l.At.Format(time.RFC3339), number(l.Epoch), l.Token.String(), l.details()}
 }
 
 func (l historyLine) details() string {
