@@ -1,107 +1,99 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"runtime"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/fencekit/fencekit/storage"
 )
 
-// batch is where a call with a storage.BatchOp and without Once stands. It shares a transaction with
+// next is how a call with a storage.BatchOp and without Once goes on. It shares a transaction with
 // others: those that wait behind it for the same resource, and those on other resources that
 // meet it in forming. If the transaction fails, it has taken no effect, so their operations may
 // run again: the one that failed alone, and the others together; or each alone if the store
 // doesn't know which one it was. Those of one resource run in the order of its queue.
-type batch struct {
-	state batchState
-	ready chan struct{} // closed when a call that waits in forming, or for its group, has another state
-	err   error         // what the call returns if state is ends
+type next struct {
+	how batchEnd
+	err error // what the call returns if it ends
 }
 
-// batchState says how a call with a batch goes on.
-type batchState int
+// batchEnd says how a call goes on after a transaction that it shared.
+type batchEnd int
 
 const (
-	waits      batchState = iota // for the turn, in forming, or for the end of its group
-	leads                        // a group
-	ends                         // with batch.err
-	runsAlone                    // again, in a transaction of its own
-	runsShared                   // again, and may share its transaction
+	ends       batchEnd = iota
+	runsAlone           // again, in a transaction of its own
+	runsShared          // again, and may share its transaction
 )
 
-// runBatch runs a batch once: in a transaction of another call that had the turn before, or in one that
-// others may share.
+// runBatch runs a batch once, as its caller sees it: in transactions that it shares, until it ends with one of
+// them or has to run alone.
 func (c *call[Tx]) runBatch() error {
-	g := c.guard
-	c.batch = batch{}
-	if len(c.held.turns) == 0 {
-		l, err := g.lines.takeTurn(c.ctx, c.Resources[0], c)
-		if err != nil {
-			return err
-		}
-		if l == nil {
-			return c.batch.err
-		}
-		c.held.turns = append(c.held.turn[:0], l)
-	}
-	if c.batch.state == runsAlone { // it was in a group that has failed
-		return c.runBatchAlone()
-	}
-	if err := g.take(c.ctx, &c.held); err != nil {
-		c.noteRun(c.held.states)
-		return err
-	}
-	gr := &batchGroup[Tx]{guard: g, leader: c, parts: []part[Tx]{{calls: []*call[Tx]{c}}}, calls: 1}
-	switch backoff := &c.held.states[0].backoff; {
-	case backoff.nextAlone():
-		gr.of = ofOne
-	case backoff.aloneFailed || g.forming == nil || g.forming.nextAlone():
-		gr.of = ofQueue
-	default:
-		gr.of = ofSeveral
-		waited, err := g.forming.join(c)
-		if err != nil {
-			return err
-		}
-		if waited && c.batch.state == leads && !g.lines.usable(c.held.states[0]) {
-			g.forming.leave(false)
-			c.batch.state = runsAlone // it has waited for too long
-		}
-		if c.batch.state != leads {
-			return c.afterGroup()
+	for {
+		switch n := c.share(); n.how {
+		case ends:
+			return n.err
+		case runsAlone:
+			c.alone = true
+			return c.noteAlone(c.runOnce())
 		}
 	}
-	err := gr.run()
-	if gr.shared() {
-		return c.afterGroup()
-	}
-	c.held.states[0].backoff.aloneFailed = err != nil && c.ctx.Err() == nil
-	return err
 }
 
-// afterGroup ends c as its group has ended, or runs c again.
-func (c *call[Tx]) afterGroup() error {
-	switch c.batch.state {
-	case ends:
-		return c.batch.err
-	case runsShared:
-		return c.runBatch()
-	}
-	return c.runBatchAlone()
-}
-
-// runBatchAlone runs c in a transaction of its own, after a group that had it has failed.
-func (c *call[Tx]) runBatchAlone() error {
-	c.alone = true
-	err := c.runOnce()
+// noteAlone notes with what error c has run in a transaction of its own, and returns it.
+func (c *call[Tx]) noteAlone(err error) error {
 	if len(c.held.states) > 0 {
 		c.held.states[0].backoff.aloneFailed = err != nil && c.ctx.Err() == nil
 	}
 	return err
+}
+
+// share runs c in a transaction of another call that had the turn before, or in one that others may share.
+func (c *call[Tx]) share() next {
+	g := c.guard
+	c.next = next{}
+	if len(c.held.turns) == 0 {
+		l, err := g.lines.takeTurn(c.ctx, c.Resources[0], c)
+		switch {
+		case err != nil:
+			return next{err: err}
+		case l == nil:
+			return c.next
+		}
+		c.held.turns = append(c.held.turn[:0], l)
+		if c.next.how == runsAlone { // it was in a group that has failed
+			return c.next
+		}
+	}
+	if err := g.take(c.ctx, &c.held); err != nil {
+		c.noteRun(c.held.states)
+		return next{err: err}
+	}
+	backoff := &c.held.states[0].backoff
+	if backoff.nextAlone() {
+		c.noteRun(c.held.states)
+		return next{err: c.noteAlone(c.attempt(bounds{states: c.states, limit: g.cfg.MaxRun}))}
+	}
+	gr := &batchGroup[Tx]{guard: g, leader: c, parts: []part[Tx]{{calls: []*call[Tx]{c}}}, calls: 1}
+	if g.forming != nil && !backoff.aloneFailed && !g.forming.nextAlone() {
+		gr.several = true
+		w, waited := g.forming.join(c.ctx, c)
+		switch {
+		case w.got == theOffer:
+			return c.next
+		case w.got == nothing:
+			return next{err: cmp.Or(w.failure, endError(c.ctx))}
+		case waited && !g.lines.usable(c.held.states[0]): // it has waited for too long
+			g.forming.leave(false)
+			return next{how: runsAlone}
+		}
+	}
+	err := gr.run()
+	if gr.shared() {
+		return c.next
+	}
+	return next{err: c.noteAlone(err)}
 }
 
 // batchGroup is a transaction that calls with batches share: those of one resource's queue,
@@ -109,9 +101,9 @@ func (c *call[Tx]) runBatchAlone() error {
 // call that leads it waits for nothing but the database, and holds the turn at its own
 // resource only. So when the group has failed, no call waits with another one's turn (L2).
 type batchGroup[Tx any] struct {
-	guard  *Guard[Tx]
-	leader *call[Tx]
-	of     groupOf
+	guard   *Guard[Tx]
+	leader  *call[Tx]
+	several bool // it takes calls that wait in forming, too, with those in their queues
 
 	parts    []part[Tx] // the leader's first
 	calls    int        // how many all parts have
@@ -119,63 +111,53 @@ type batchGroup[Tx any] struct {
 	sent     bool       // COMMIT may have been sent
 }
 
-// groupOf says which calls a group may have.
-type groupOf int
-
-const (
-	ofOne     groupOf = iota // the leader alone
-	ofQueue                  // the leader, and calls in the queue of its resource
-	ofSeveral                // the same, and calls that wait in forming, with those in their queues
-)
-
 // part is what a group has of one resource: the call that has the turn and the claim, and
 // behind it those that were taken from its queue.
 type part[Tx any] struct {
 	calls []*call[Tx]
-	taken []*waiter // of the calls but for the first
+	first *waiter   // of the first call, which was in forming; nil for the leader
+	taken []*waiter // of the other calls
 }
 
 func (p *part[Tx]) line() *line { return p.calls[0].held.turns[0] }
-
-// maxBatchCalls bounds how many calls share a transaction.
-const maxBatchCalls = 64
 
 // shared reports whether several calls are in the group.
 func (gr *batchGroup[Tx]) shared() bool { return gr.calls > 1 }
 
 // begin begins the transaction. It takes the other calls once the store has a connection:
 // until then more can come, and those whose context ends can leave.
-func (gr *batchGroup[Tx]) begin(run *runContext) (storage.Txn[Tx], error) {
-	g := gr.guard
-	defer g.bound(run).Stop()
-	if gr.of == ofSeveral {
-		return g.groups.BeginGroup(run, func() []storage.Claim {
+func (gr *batchGroup[Tx]) begin(run *runContext) (txn storage.Txn[Tx], states grantStates, err error) {
+	defer gr.guard.bound(run).Stop()
+	if gr.several {
+		txn, err = gr.guard.groups.BeginGroup(run, func() []storage.Claim {
 			gr.gather()
 			gr.takeQueues()
 			return gr.states().claims()
 		})
-	}
-	txn, err := g.store.Begin(run, gr.states().claims()...)
-	if err == nil && gr.of == ofQueue {
+	} else if txn, err = gr.guard.store.Begin(run, gr.states().claims()...); err == nil {
 		gr.takeQueues()
 	}
-	return txn, err
+	states = gr.noteRuns()
+	if err != nil {
+		return nil, states, gr.guard.stepFailed(run, states, "begin", err)
+	}
+	return txn, states, nil
 }
 
 // gather takes the calls that wait in forming, but for those whose context has ended and
 // those whose lease no other call may use any more.
 func (gr *batchGroup[Tx]) gather() {
 	gr.gathered = true
-	for _, c := range gr.guard.forming.take(maxBatchCalls - gr.calls) {
+	for _, w := range gr.guard.forming.take(maxBatchCalls - gr.calls) {
+		c := w.offer.(*call[Tx])
 		switch err := endError(c.ctx); {
 		case err != nil:
-			c.batch.state, c.batch.err = ends, err
-			close(c.batch.ready)
+			w.wake(nothing, err)
 		case !gr.guard.lines.usable(c.held.states[0]):
-			c.batch.state = runsAlone
-			close(c.batch.ready)
+			c.next.how = runsAlone
+			w.wake(theOffer, nil)
 		default:
-			gr.parts = append(gr.parts, part[Tx]{calls: []*call[Tx]{c}})
+			gr.parts = append(gr.parts, part[Tx]{calls: []*call[Tx]{c}, first: w})
 			gr.calls++
 		}
 	}
@@ -210,7 +192,7 @@ func (gr *batchGroup[Tx]) run() (outcome error) {
 		if outcome == errStoreGone && gr.sent {
 			outcome = &UnknownOutcomeError{Grants: gr.states().grants(), Err: errStoreGone, AskErr: errStoreGone, resolve: resolveGone}
 		}
-		if gr.of == ofSeveral {
+		if gr.several {
 			gr.guard.forming.leave(gr.gathered)
 		}
 		if gr.shared() {
@@ -225,10 +207,9 @@ func (gr *batchGroup[Tx]) runOnce() error {
 	g, ctx := gr.guard, gr.leader.ctx
 	run := g.lines.newContext(ctx, gr.leader.held.states.grants())
 	defer run.finish(nil)
-	txn, err := gr.begin(run)
-	states := gr.noteRuns()
+	txn, states, err := gr.begin(run)
 	if err != nil {
-		return g.stepFailed(run, states, "begin", err)
+		return err
 	}
 	defer txn.Rollback(ctx)
 	if err := gr.runAll(run, states, txn); err != nil {
@@ -297,8 +278,7 @@ func (gr *batchGroup[Tx]) end(outcome error) {
 		for _, c := range p.calls {
 			c.setEnd(outcome, blamed)
 		}
-		first := p.calls[0]
-		s := first.held.states[0]
+		s := p.calls[0].held.states[0]
 		if failed {
 			s.unreported = true // its calls run again
 		}
@@ -306,13 +286,13 @@ func (gr *batchGroup[Tx]) end(outcome error) {
 			s.backoff.noteEnd(failed, len(p.calls), blamed != nil)
 		}
 		for i, w := range p.taken {
-			if p.calls[i+1].batch.state == runsAlone {
+			if p.calls[i+1].next.how == runsAlone {
 				w.offer = nil
 			}
 		}
 		gr.guard.lines.endTaken(p.line(), p.taken, failed)
-		if first != gr.leader {
-			close(first.batch.ready)
+		if p.first != nil {
+			p.first.wake(theOffer, nil)
 		}
 	}
 }
@@ -338,17 +318,17 @@ func (gr *batchGroup[Tx]) blamed(outcome error) *call[Tx] {
 func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {
 	switch {
 	case !tookNoEffect(outcome):
-		c.batch.state, c.batch.err = ends, outcome
+		c.next = next{err: outcome}
 	case blamed == nil || blamed == c:
-		c.batch.state = runsAlone
+		c.next = next{how: runsAlone}
 	default:
-		c.batch.state = runsShared
+		c.next = next{how: runsShared}
 	}
 	var unknown *UnknownOutcomeError
 	if errors.As(outcome, &unknown) {
 		own := *unknown
 		own.Record, own.Grants = c.Record, c.Grants
-		c.batch.err = &own
+		c.next.err = &own
 	}
 }
 
@@ -362,125 +342,3 @@ func tookNoEffect(err error) bool {
 var errStoreGone = errors.New("guard: the store panicked, or ended its goroutine, at COMMIT")
 
 func resolveGone(context.Context, storage.InDoubt) (bool, error) { return false, errStoreGone }
-
-// forming is where calls with batches on different resources meet. Each has the turn at its
-// resource, and the claim. A call that finds fewer than limit groups under way leads one at once;
-// the others wait until one of those has ended, and then share the next. So groups grow with the
-// load, and a call that no other meets never waits. While calls wait they have no turn but their
-// own, and a group takes only calls that are here (L2).
-type forming[Tx any] struct {
-	limit int // how many groups may be under way when a call begins another one
-
-	mu        sync.Mutex
-	waiting   []*call[Tx] // in order of arrival
-	gathering int         // groups that will take calls once the store has a connection for them
-	underWay  int         // groups that have taken their calls
-	overdue   *time.Timer // calls waitedLong; nil if no call waits
-
-	backoff
-}
-
-// newForming returns a forming without calls. As many groups as there are processors, and at least
-// two, keep client and server busy; with more groups each has fewer calls, at the same cost.
-func newForming[Tx any]() *forming[Tx] { return &forming[Tx]{limit: max(2, runtime.GOMAXPROCS(0))} }
-
-// patience is how long calls wait before one leads a group although limit groups are under way:
-// those may be waiting for a lock.
-const patience = 20 * time.Millisecond
-
-// nextAlone reports whether the call that asks shares no group with calls on other resources,
-// since earlier ones failed.
-func (f *forming[Tx]) nextAlone() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.backoff.nextAlone()
-}
-
-// noteEnd notes how a group of n calls on several resources has ended.
-func (f *forming[Tx]) noteEnd(failed bool, n int, blamed bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.backoff.noteEnd(failed, n, blamed)
-}
-
-// join waits until c leads a group, or until a group that took c has ended: its state says which. waited is
-// false if c leads at once. It fails if its context ends before either. A group that c leads uses take when its
-// transaction begins, and leave when it has ended.
-func (f *forming[Tx]) join(c *call[Tx]) (waited bool, err error) {
-	c.batch.ready = make(chan struct{})
-	f.mu.Lock()
-	f.waiting = append(f.waiting, c)
-	f.appoint(false)
-	waited = c.batch.state != leads
-	f.mu.Unlock()
-	select {
-	case <-c.batch.ready:
-		return waited, nil
-	case <-c.ctx.Done():
-	}
-	f.mu.Lock()
-	i := slices.Index(f.waiting, c)
-	if i >= 0 {
-		f.waiting = slices.Delete(f.waiting, i, i+1)
-	}
-	f.mu.Unlock()
-	if i >= 0 {
-		return waited, endError(c.ctx)
-	}
-	<-c.batch.ready // at once, unless a group has taken c
-	return waited, nil
-}
-
-// appoint makes the first call that waits lead a group, if it is overdue, fewer than limit are under way, or
-// enough calls wait for a full one. The caller holds f.mu.
-func (f *forming[Tx]) appoint(overdue bool) {
-	free := f.gathering == 0 && (f.underWay < f.limit || len(f.waiting) >= maxBatchCalls)
-	if len(f.waiting) > 0 && (overdue || free) {
-		c := f.waiting[0]
-		f.waiting = slices.Delete(f.waiting, 0, 1)
-		f.gathering++
-		c.batch.state = leads
-		close(c.batch.ready)
-	}
-	switch wait := len(f.waiting) > 0; {
-	case wait && f.overdue == nil:
-		f.overdue = time.AfterFunc(patience, f.waitedLong)
-	case !wait && f.overdue != nil:
-		f.overdue.Stop()
-		f.overdue = nil
-	}
-}
-
-// waitedLong makes the first call that waits lead a group, however many are under way.
-func (f *forming[Tx]) waitedLong() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.overdue = nil
-	f.appoint(true)
-}
-
-// take takes up to limit calls out of those that wait, for a group that is under way from
-// now on.
-func (f *forming[Tx]) take(limit int) []*call[Tx] {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.gathering--
-	f.underWay++
-	n := min(limit, len(f.waiting))
-	taken := slices.Clone(f.waiting[:n])
-	f.waiting = slices.Delete(f.waiting, 0, n)
-	f.appoint(false)
-	return taken
-}
-
-// leave ends a group. taken says whether take was called for it.
-func (f *forming[Tx]) leave(taken bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if taken {
-		f.underWay--
-	} else {
-		f.gathering--
-	}
-	f.appoint(false)
-}

@@ -144,7 +144,7 @@ func do[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], 
 // prepare checks the arguments of a call, and sets o.
 func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], resources R, function any, opts []O) (err error) {
 	if isNil(on) {
-		return fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
+		return errNoGuard
 	}
 	if isNil(function) {
 		return fmt.Errorf("%w: nil function or Op", ErrInvalid)

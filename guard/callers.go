@@ -3,6 +3,7 @@ package guard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,7 +28,10 @@ import (
 // answer was lost may have taken effect before the grant became stale. A call with that key
 // under a later grant returns its result, or runs the operation.
 func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
-	return &callerRunner[Tx]{guard: g, grants: inOrder(grants, func(g fence.Grant) fence.Grant { return g })}
+	b := &callerRunner[Tx]{guard: g, grants: slices.Clone(grants), remedy: "send a grant of it along too"}
+	slices.SortFunc(b.grants, func(a, b fence.Grant) int { return cmp.Compare(a.Resource, b.Resource) })
+	b.invalid = g.check(b.grants)
+	return b
 }
 
 // UnderLease returns a Runner under leases that the caller has acquired and still owns, such
@@ -45,30 +49,45 @@ func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
 // leader's own process, a call on the Guard itself for the resource waits until the lease is
 // released.
 func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
-	b := &callerRunner[Tx]{guard: g, leased: true}
-	for _, l := range leases {
-		if isNil(l) {
-			return b // its calls fail, as without a lease
-		}
+	b := &callerRunner[Tx]{guard: g, leases: slices.Clone(leases), remedy: "acquire its lease too, and pass both to UnderLease"}
+	if len(leases) == 0 || slices.ContainsFunc(leases, func(l fence.Lease) bool { return isNil(l) }) {
+		b.invalid = fmt.Errorf("%w: UnderLease without a lease", ErrInvalid)
+		return b
 	}
-	b.leases = inOrder(leases, fence.Lease.Grant)
+	slices.SortFunc(b.leases, func(a, b fence.Lease) int { return cmp.Compare(a.Grant().Resource, b.Grant().Resource) })
 	for _, l := range b.leases {
 		b.grants = append(b.grants, l.Grant())
 	}
+	b.invalid = g.check(b.grants)
 	return b
 }
 
-// inOrder returns a copy of all, in order of the names of their grants' resources.
-func inOrder[T any](all []T, grant func(T) fence.Grant) []T {
-	return slices.SortedFunc(slices.Values(all), func(a, b T) int { return cmp.Compare(grant(a).Resource, grant(b).Resource) })
+// check returns why no call can run under grants of the caller's, which are in order.
+func (g *Guard[Tx]) check(grants []fence.Grant) error {
+	if g == nil {
+		return errNoGuard
+	}
+	if len(grants) == 0 {
+		return &fence.InvalidGrantError{Part: "resource", Reason: "is missing: UnderGrant without a grant"}
+	}
+	for i, grant := range grants {
+		if err := grant.Validate(); err != nil {
+			return err
+		}
+		if i > 0 && grants[i-1].Resource == grant.Resource {
+			return &fence.InvalidGrantError{Part: "resource", Reason: "has two grants: " + grant.Resource}
+		}
+	}
+	return nil
 }
 
-// callerRunner is a Runner under grants or leases of the caller's.
+// callerRunner is a Runner under grants of the caller's.
 type callerRunner[Tx any] struct {
-	guard  *Guard[Tx]
-	leased bool
-	leases []fence.Lease // one for each of grants, if leased
-	grants []fence.Grant // in order of their resources' names
+	guard   *Guard[Tx]
+	grants  []fence.Grant // in order of their resources' names
+	leases  []fence.Lease // theirs; nil for grants that came without
+	remedy  string        // for a call for a resource without a grant
+	invalid error         // why no call can run under the grants; or nil
 }
 
 // run runs c under all grants of b.
@@ -76,23 +95,13 @@ func (b *callerRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	if err := b.admit(ctx, c.Resources); err != nil {
 		return err
 	}
-	c.nameKey(resourcesOf(b.grants))
-	return c.observed(ctx, b.guard, func() error {
-		c.Grants = slices.Clone(b.grants)
+	return c.observed(ctx, b.guard, resourcesOf(b.grants), func() error {
 		return b.under(c.ctx, func(states grantStates) error {
-			c.states, c.bounds = states, bounds{states: states, limit: b.guard.cfg.MaxRun}
-			return c.retry(c.ctx, retryableUnderSameGrants, c.attemptUnder)
+			return c.retry(c.ctx, retryableUnderSameGrants, func() error {
+				return c.runUnder(states, bounds{states: states, limit: b.guard.cfg.MaxRun})
+			})
 		})
 	})
-}
-
-// attemptUnder is attempt under grants that c hasn't acquired.
-func (c *call[Tx]) attemptUnder() error {
-	c.Runs++
-	if err := c.guard.ready(c.ctx, c.states); err != nil {
-		return err
-	}
-	return c.attempt()
 }
 
 // hold runs fn while the grants of b are held.
@@ -112,29 +121,11 @@ func (b *callerRunner[Tx]) hold(ctx context.Context, fn func(ctx context.Context
 
 // admit rejects calls that b can't run.
 func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error {
-	if b.guard == nil {
-		return errNoGuard
-	}
-	if b.leased && len(b.leases) == 0 {
-		return fmt.Errorf("%w: UnderLease without a lease", ErrInvalid)
-	}
-	if len(b.grants) == 0 {
-		return &fence.InvalidGrantError{Part: "resource", Reason: "is missing: UnderGrant without a grant"}
-	}
-	for i, grant := range b.grants {
-		if err := grant.Validate(); err != nil {
-			return err
-		}
-		if i > 0 && b.grants[i-1].Resource == grant.Resource {
-			return &fence.InvalidGrantError{Part: "resource", Reason: "has two grants: " + grant.Resource}
-		}
+	if b.invalid != nil {
+		return b.invalid
 	}
 	if missing := uncovered(resources, b.grants); missing != "" {
-		remedy := "send a grant of it along too"
-		if b.leased {
-			remedy = "acquire its lease too, and pass both to UnderLease"
-		}
-		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("is %s, and the call is for %s: %s", names(b.grants), missing, remedy)}
+		return &fence.InvalidGrantError{Part: "resource", Reason: fmt.Sprintf("is %s, and the call is for %s: %s", names(b.grants), missing, b.remedy)}
 	}
 	return b.guard.nested(ctx, b, resources)
 }
@@ -144,8 +135,8 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 	g := b.guard
 	states := make(grantStates, len(b.grants))
 	for i, grant := range b.grants {
-		states[i] = &grantState{claim: storage.Claim{Grant: grant, Position: g.memory.position(grant.Resource)}}
-		if b.leased {
+		states[i] = &grantState{claim: storage.Claim{Grant: grant, Position: g.memory.of(grant.Resource).at}}
+		if b.leases != nil {
 			states[i].lease = b.leases[i]
 		}
 	}
@@ -160,7 +151,20 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 	if err := g.lines.enter(); err != nil {
 		return err
 	}
-	defer g.lines.leave()
+	defer g.lines.busy.Done()
 	defer g.memory.endCallersCall(states)
 	return asCallersGrantError(do(states), states)
+}
+
+// asCallersGrantError marks err if states are of the caller's grants, and only others can help.
+func asCallersGrantError(err error, states grantStates) error {
+	if err == nil || states[0].line != nil {
+		return err
+	}
+	rejection := rejectionOf(err, states.grants()...)
+	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
+	if over || errors.Is(err, fence.ErrLeaseLost) { // mutant: stale-grants-of-callers-look-safe-to-retry
+		return &verdict{err, false}
+	}
+	return err
 }

@@ -20,8 +20,7 @@ type runContext struct {
 	grants []fence.Grant // that a function runs under
 	hold   any           // the Runner of the Hold that runs the function; nil if a transaction runs it
 
-	// From bind to finish:
-	states grantStates   // the loss of whose leases ends it
+	states grantStates   // from bind to finish: the loss of whose leases ends it
 	stops  []func() bool // undo the hooks that end it
 }
 
@@ -30,23 +29,8 @@ type runContext struct {
 func (t *lines) newContext(ctx context.Context, grants []fence.Grant) *runContext {
 	c := &runContext{lines: t, grants: grants}
 	c.Context, c.end = context.WithCancelCause(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.abandoned {
-		c.end(ErrClosed)
-	}
-	t.running[c] = struct{}{}
+	c.endWith(t.abandoned)
 	return c
-}
-
-// abandon ends all contexts, and those that begin later: Close gives up waiting.
-func (t *lines) abandon() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.abandoned = true
-	for c := range t.running {
-		c.end(ErrClosed)
-	}
 }
 
 // Value returns c itself for the keys of nested and Grants.
@@ -107,8 +91,12 @@ func (c *runContext) bind(b bounds) {
 	}
 }
 
-// endWith makes c end when other does, with its cause.
+// endWith makes c end when other does, with its cause; at once if that has ended.
 func (c *runContext) endWith(other context.Context) {
+	if other.Err() != nil {
+		c.end(context.Cause(other))
+		return
+	}
 	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
 }
 
@@ -134,7 +122,7 @@ func (c *runContext) limit(b bounds) (stop func() bool) {
 	}
 }
 
-// finish undoes bind, and ends c with cause. It may be called again.
+// finish ends c with cause, and undoes bind. It may be called again.
 func (c *runContext) finish(cause error) {
 	for _, s := range c.states {
 		s.running.Store(nil)
@@ -144,9 +132,6 @@ func (c *runContext) finish(cause error) {
 	}
 	c.states, c.stops = nil, nil
 	c.end(cause)
-	c.lines.mu.Lock()
-	defer c.lines.mu.Unlock()
-	delete(c.lines.running, c)
 }
 
 // grantsKey is the key under which a function's context has its grants.

@@ -99,26 +99,14 @@ func wentBack(err error) bool {
 	})
 }
 
-// callersGrantError is an error that another call under the same grants would meet again.
-// They are the caller's, and only the caller can get others.
-type callersGrantError struct{ err error }
-
-func (e *callersGrantError) Error() string   { return e.err.Error() }
-func (e *callersGrantError) Unwrap() error   { return e.err }
-func (e *callersGrantError) Retryable() bool { return false }
-
-// asCallersGrantError marks err if states are of the caller's grants, and only others can help.
-func asCallersGrantError(err error, states grantStates) error {
-	if err == nil || states[0].line != nil {
-		return err
-	}
-	rejection := rejectionOf(err, states.grants()...)
-	over := rejection != nil && rejection.Reason != storage.ReasonOvertaken
-	if over || errors.Is(err, fence.ErrLeaseLost) { // mutant: stale-grants-of-callers-look-safe-to-retry
-		return &callersGrantError{err: err}
-	}
-	return err
+// verdict is an error that says whether another call may succeed, whatever the error in it says.
+type verdict struct {
+	error
+	retryable bool
 }
+
+func (v *verdict) Unwrap() error   { return v.error }
+func (v *verdict) Retryable() bool { return v.retryable }
 
 // UnknownOutcomeError says that COMMIT may or may not have taken effect, since
 // its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
@@ -163,21 +151,6 @@ func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr}
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
 	return e.resolve(ctx, e.inDoubt)
 }
-
-// notAppliedError says that a COMMIT that was in doubt took no effect and never will.
-type notAppliedError struct {
-	resources string
-	err       error
-}
-
-func (e *notAppliedError) Error() string {
-	return fmt.Sprintf("guard: %s: COMMIT took no effect: %v", e.resources, e.err)
-}
-
-func (e *notAppliedError) Unwrap() error { return e.err }
-
-// Retryable reports that the operation may run again.
-func (e *notAppliedError) Retryable() bool { return true }
 
 var errNoGuard = fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
 

@@ -22,7 +22,7 @@ func Doubts[Tx any](g *Guard[Tx]) int {
 
 // ExpireLate is what a timer does that fired just before the latest call and was held up
 // until after it.
-func ExpireLate[Tx any](g *Guard[Tx]) { g.lines.expire() }
+func ExpireLate[Tx any](g *Guard[Tx]) { g.lines.releaseExpired(g.lines.places) }
 
 // Limits of what calls and options may hold.
 const (

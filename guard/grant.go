@@ -2,7 +2,6 @@ package guard
 
 import (
 	"cmp"
-	"container/list"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,26 +14,27 @@ import (
 // grantState is what this process knows about a grant, its lease and its fence. One goroutine at a time uses
 // it: the call that has the turn, or that has made it for a grant of its caller's.
 type grantState struct {
-	claim         storage.Claim        // its Grant is the grant, and never changes
-	claimedBefore fence.Grant          // known to have claimed before the lock service was asked for the grant; or zero
-	unresolved    *UnknownOutcomeError // a transaction whose outcome could not be learned
-	rejected      error                // the latest rejection
-	claimed       bool                 // claim has the fence's position, as far as is known
-	inHold        bool                 // what a Hold has read under claim has to stay true
-	dead          bool                 // no further call may begin under the grant
-	unreported    bool                 // no call has returned the latest rejection as its error
-	backoff       backoff              // after shared transactions of batches for the resource
+	claim      storage.Claim        // its Grant is the grant, and never changes
+	superseder *fence.Grant         // known to have claimed before the lock service was asked for the grant; or nil
+	unresolved *UnknownOutcomeError // a transaction whose outcome could not be learned
+	rejected   *RejectedError       // the latest rejection; or nil
 
 	lease   fence.Lease                // nil if the grant came from another process: see Guard.UnderGrant
 	line    *line                      // that keeps the lease; nil if the grant is a caller's, and other calls may be under way under it
-	atOnce  bool                       // the call that has the turn doesn't want the lease kept
 	running atomic.Pointer[runContext] // of the function that runs under the lease; or nil
 
+	claimed    bool    // claim has the fence's position, as far as is known
+	inHold     bool    // what a Hold has read under claim has to stay true
+	dead       bool    // no further call may begin under the grant
+	unreported bool    // no call has returned the latest rejection as its error
+	atOnce     bool    // the call that has the turn doesn't want the lease kept
+	backoff    backoff // after shared transactions of batches for the resource
+
 	// Guarded by lines.mu.
-	contended time.Time // when another process began to wait; zero if none does
-	overrun   bool      // released while a function still runs: no other call may begin
-	idleSince time.Time // when the last call ended
-	idle      *list.Element
+	overrun            bool          // released while a function still runs: no other call may begin
+	contended          time.Duration // when another process began to wait; 0 if none does; see now
+	idleSince          time.Duration // when the last call ended, if the lease is in lines.idle; else 0
+	links[*grantState]               // in lines.idle
 }
 
 // applied moves the claim on after a transaction that was in doubt took effect.
@@ -49,9 +49,6 @@ func (s *grantState) applied(d storage.InDoubt) {
 func (s *grantState) moved(c storage.Claim) {
 	s.claim.Resource, s.claim.Position, s.claimed = c.Resource, c.Position, true
 }
-
-// rejection returns the latest rejection, or nil.
-func (s *grantState) rejection() *RejectedError { return rejectionOf(s.rejected, s.claim.Grant) }
 
 // grantStates are those of the grants that a transaction runs under.
 type grantStates []*grantState
@@ -86,59 +83,61 @@ func (states grantStates) rejectedBy(err error) bool {
 // up to twice as many: 4 MB, if their names have 40 bytes.
 const maxSeen = 20_000
 
-// memory is what a Guard remembers of resources beyond the leases and the calls that taught it. The positions
-// at which it has last seen the fences outlive the ownerships: the next claim of a resource tells the store
-// where its fence was, so that the caller learns what the database has lost since, also if other
-// processes have claimed the resource in between.
+// memory is what a Guard remembers of resources beyond the leases and the calls that taught it.
 type memory struct {
-	mu          sync.Mutex
-	seen        map[string]storage.Position     // by resource: where the fence was
-	seenBefore  map[string]storage.Position     // what seen was before it was full
-	superseding map[string]fence.Grant          // by resource: the grant that superseded the last one that this process had
-	doubts      map[string]*UnknownOutcomeError // by resource: left under grants of callers, see leaveDoubt
+	mu     sync.Mutex
+	seen   map[string]past  // by resource
+	before map[string]past  // what seen was before it was full
+	doubts map[string]doubt // by resource: left under grants of callers, see leaveDoubt
+}
+
+// past is what was seen of a resource. The next claim tells the store where the fence was, so that the caller
+// learns what the database has lost since, also if other processes have claimed the resource in between.
+type past struct {
+	at         storage.Position // of the fence; zero if that is not known
+	superseder *fence.Grant     // that superseded the last grant that this process had; nil if none did
 }
 
 func newMemory() *memory {
-	return &memory{seen: map[string]storage.Position{}, superseding: map[string]fence.Grant{}, doubts: map[string]*UnknownOutcomeError{}}
+	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}}
 }
 
-// superseder returns the grant that superseded the last one that this process had of resource; zero if none did.
-func (m *memory) superseder(resource string) fence.Grant {
+// of returns what was seen of resource.
+func (m *memory) of(resource string) past {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.superseding[resource]
+	return m.lookUp(resource)
 }
 
-// position returns where the fence of resource was last seen; the zero Position if that is not known.
-func (m *memory) position(resource string) storage.Position {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.lastSeen(resource)
-}
-
-// lastSeen is position. The caller holds mu.
-func (m *memory) lastSeen(resource string) storage.Position {
-	if at, ok := m.seen[resource]; ok {
-		return at
+// lookUp is of. The caller holds mu.
+func (m *memory) lookUp(resource string) past {
+	if p, ok := m.seen[resource]; ok {
+		return p
 	}
-	return m.seenBefore[resource]
+	return m.before[resource]
 }
 
-// note remembers what was learned of the fence of s's grant, or forgets all of it if a call
-// has returned that the database went back: then later calls begin with what is there now. The caller holds mu.
+// note remembers what was learned under the grant of s; but not where the fence was if a call has returned that
+// the database went back: then later calls begin with what is there now. The caller holds mu.
 func (m *memory) note(s *grantState) {
-	resource, at := s.claim.Grant.Resource, s.claim.Position
-	if rejection := s.rejection(); rejection != nil && rejection.Reason == storage.ReasonWentBack && !s.unreported {
-		delete(m.seen, resource)
-		delete(m.seenBefore, resource)
-		return
+	resource := s.claim.Grant.Resource
+	p := m.lookUp(resource)
+	if s.claim.Seq >= p.at.Seq { // else another call under the same grant has seen more
+		p.at = s.claim.Position
 	}
-	if at.Seq == 0 || at.Seq < m.lastSeen(resource).Seq { // another call under the same grant has seen more
-		return
+	r := s.rejected
+	if r != nil && r.Reason == storage.ReasonWentBack && !s.unreported {
+		p.at = storage.Position{}
 	}
-	m.seen[resource] = at
+	if s.line != nil {
+		p.superseder = nil
+		if r != nil && (r.Reason == storage.ReasonStale || r.Reason == storage.ReasonTokensWentBack) {
+			p.superseder = &r.Current
+		}
+	}
+	m.seen[resource] = p
 	if len(m.seen) == maxSeen {
-		m.seen, m.seenBefore = map[string]storage.Position{}, m.seen
+		m.seen, m.before = map[string]past{}, m.seen
 	}
 }
 
@@ -147,10 +146,6 @@ func (m *memory) givenUp(s *grantState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.note(s)
-	delete(m.superseding, s.claim.Grant.Resource)
-	if rejection := s.rejection(); rejection != nil && (rejection.Reason == storage.ReasonStale || rejection.Reason == storage.ReasonTokensWentBack) {
-		m.superseding[s.claim.Grant.Resource] = rejection.Current
-	}
 }
 
 // endCallersCall notes what a call under grants of the caller's has learned.
@@ -159,22 +154,29 @@ func (m *memory) endCallersCall(states grantStates) {
 	defer m.mu.Unlock()
 	for _, s := range states {
 		m.note(s)
-		if d := m.doubts[s.claim.Grant.Resource]; d != nil && s.claimed && d.under(s.claim.Grant.Resource).Grant.Compare(s.claim.Grant) < 0 {
-			delete(m.doubts, s.claim.Grant.Resource) // no transaction of that grant can commit any more
+		if resource := s.claim.Grant.Resource; s.claimed && m.doubts[resource].claim.Grant.Compare(s.claim.Grant) < 0 {
+			delete(m.doubts, resource) // no transaction of that grant can commit any more
 		}
 	}
+}
+
+// doubt is a transaction that is in doubt, and a claim that it ran under.
+type doubt struct {
+	claim storage.Claim
+	err   *UnknownOutcomeError
 }
 
 // leaveDoubt keeps a transaction under callers' grants that is in doubt: no other call begins under
 // one of these grants before it is settled (G6). Of several for one resource the last is kept:
 // once it is settled, the fence has passed the positions of the others. Only calls that were at COMMIT
 // when the database went away leave one, so they are few, and need no bound.
-func (m *memory) leaveDoubt(d *UnknownOutcomeError) {
+func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range d.inDoubt.Claims {
-		if before := m.doubts[c.Grant.Resource]; before == nil || earlier(before.under(c.Grant.Resource), c) {
-			m.doubts[c.Grant.Resource] = d
+	for _, c := range err.inDoubt.Claims {
+		before := m.doubts[c.Grant.Resource].claim
+		if cmp.Or(before.Grant.Compare(c.Grant), cmp.Compare(before.Seq, c.Seq)) < 0 {
+			m.doubts[c.Grant.Resource] = doubt{c, err}
 		}
 	}
 }
@@ -184,30 +186,19 @@ func (m *memory) doubtUnder(s *grantState) *UnknownOutcomeError {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := m.doubts[s.claim.Grant.Resource]
-	if d == nil || d.under(s.claim.Grant.Resource).Grant != s.claim.Grant { // mutant: doubt-of-a-lease-is-not-inherited
+	if d.claim.Grant != s.claim.Grant { // mutant: doubt-of-a-lease-is-not-inherited
 		return nil
 	}
-	return d
+	return d.err
 }
 
 // settled drops a transaction that is no longer in doubt.
-func (m *memory) settled(d *UnknownOutcomeError) {
+func (m *memory) settled(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range d.inDoubt.Claims {
-		if m.doubts[c.Grant.Resource] == d {
+	for _, c := range err.inDoubt.Claims {
+		if m.doubts[c.Grant.Resource].err == err {
 			delete(m.doubts, c.Grant.Resource)
 		}
 	}
-}
-
-// under returns the claim of resource that the transaction ran under.
-func (e *UnknownOutcomeError) under(resource string) storage.Claim {
-	i := slices.IndexFunc(e.inDoubt.Claims, func(c storage.Claim) bool { return c.Grant.Resource == resource })
-	return e.inDoubt.Claims[i]
-}
-
-// earlier reports whether a is a claim of a lower grant than b, or of the same at a lower position.
-func earlier(a, b storage.Claim) bool {
-	return cmp.Or(a.Grant.Compare(b.Grant), cmp.Compare(a.Seq, b.Seq)) < 0
 }

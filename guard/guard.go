@@ -48,7 +48,7 @@ type Guard[Tx any] struct {
 	cfg     Config
 	store   storage.Store[Tx]
 	groups  storage.GroupStore[Tx] // the same store if several calls can share a transaction, else nil
-	forming *forming[Tx]           // nil if groups is nil
+	forming *forming               // nil if groups is nil
 	lines   *lines
 	memory  *memory
 	report  *reporter
@@ -70,7 +70,7 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	memory, report := newMemory(), newReporter(filled.Observers, filled.Logger)
 	g := &Guard[Tx]{cfg: filled, store: store, lines: newLines(locker, filled.KeepFor, memory, report), memory: memory, report: report}
 	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
-		g.groups, g.forming = groups, newForming[Tx]()
+		g.groups, g.forming = groups, newForming()
 	}
 	return g, nil
 }
@@ -98,7 +98,6 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 		return fmt.Errorf("%w: close: the context is that of a function that runs under this Guard: let it return first", ErrInvalid)
 	}
 	defer g.report.losses.log(g.report.logger)
-	defer context.AfterFunc(ctx, g.lines.abandon)()
 	return g.lines.close(ctx)
 }
 
@@ -141,11 +140,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// maxHold is how long calls that wait in this process may still begin after another process has begun to
-// wait for the resource. A change of hands costs an acquisition in the lock service and a claim in the
-// database, a few milliseconds: so many calls share it, and nobody elsewhere waits for long.
-const maxHold = 100 * time.Millisecond
-
 // withDefaults returns a copy of c with the defaults filled in.
 func (c *Config) withDefaults() Config {
 	var filled Config
@@ -169,41 +163,8 @@ func (c Config) validate() error {
 	return nil
 }
 
-// run acquires and claims grants of the resources of c, and runs c under them.
-func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
-	if err := g.admit(ctx, c.Resources); err != nil {
-		return err
-	}
-	return c.observed(ctx, g, func() error {
-		c.held.lines, c.held.resources, c.held.atOnce = g.lines, c.Resources, c.releaseAtOnce
-		defer c.held.passOn(c.ctx, 0)
-		c.nameKey(c.Resources)
-		batch, ok := c.op.(storage.BatchOp[Tx])
-		c.alone = !ok || len(c.Resources) > 1 || c.ReadOnly || !batch.Shares()
-		return c.retry(c.ctx, retryableUnderNewGrants, c.runOnce)
-	})
-}
-
-// hold acquires and claims grants of the resources that o names, and runs fn while it holds them.
-func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
-	if err := g.admit(ctx, o.Resources); err != nil {
-		return err
-	}
-	h := held{lines: g.lines, resources: o.Resources, atOnce: o.releaseAtOnce}
-	defer h.passOn(ctx, 0)
-	return o.retryHold(ctx, retryableUnderNewGrants, func() error {
-		if err := g.take(ctx, &h); err != nil {
-			return err
-		}
-		return g.runHold(ctx, h.states, fn)
-	})
-}
-
 // admit rejects calls that the Guard can't run.
 func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
-	if g == nil {
-		return errNoGuard
-	}
 	if g.lines.locker == nil {
 		return fmt.Errorf("%w: this Guard has no lock service: use UnderGrant or UnderLease", ErrInvalid)
 	}

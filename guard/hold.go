@@ -18,6 +18,21 @@ type holdRunner[Tx any] struct {
 	over   bool          // Hold has returned; used only with the turn
 }
 
+// hold acquires and claims grants of the resources that o names, and runs fn while it holds them.
+func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
+	if err := g.admit(ctx, o.Resources); err != nil {
+		return err
+	}
+	h := held{lines: g.lines, resources: o.Resources, atOnce: o.releaseAtOnce}
+	defer h.passOn(ctx, 0)
+	return o.retryHold(ctx, retryableUnderNewGrants, func() error {
+		if err := g.take(ctx, &h); err != nil {
+			return err
+		}
+		return g.runHold(ctx, h.states, fn)
+	})
+}
+
 // runHold runs fn under states, which are ready. If the grants are the caller's, Config.MaxRun bounds
 // each transaction instead of the whole Hold.
 func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx context.Context, h Runner[Tx]) error) error {
@@ -54,15 +69,11 @@ func (h *holdRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	if missing := uncovered(c.Resources, h.grants); missing != "" {
 		return fmt.Errorf("%w: this is a Hold of %s: name %s beside it in one Hold", ErrInvalid, names(h.grants), missing)
 	}
-	c.states = h.states // mutant: a-hold-seals-one-of-its-grants
-	c.bounds = h.bounds
-	c.nameKey(resourcesOf(h.grants))
-	return c.observed(ctx, h.guard, func() error { return h.inTurn(c) })
+	return c.observed(ctx, h.guard, resourcesOf(h.grants), func() error { return h.inTurn(c) })
 }
 
 // inTurn runs c when no other transaction runs.
 func (h *holdRunner[Tx]) inTurn(c *call[Tx]) error {
-	c.Grants = slices.Clone(h.grants)
 	select {
 	case h.turn <- struct{}{}:
 	case <-c.ctx.Done():
@@ -72,7 +83,9 @@ func (h *holdRunner[Tx]) inTurn(c *call[Tx]) error {
 	if h.over {
 		return fmt.Errorf("guard: %s: the Hold has ended: %w", names(h.grants), fence.ErrReleased)
 	}
-	err := c.retry(c.ctx, h.again, func() error { return h.spent(c.attemptUnder()) })
+	err := c.retry(c.ctx, h.again, func() error {
+		return h.spent(c.runUnder(h.states, h.bounds)) // mutant: a-hold-seals-one-of-its-grants
+	})
 	return asCallersGrantError(err, h.states)
 }
 

@@ -119,15 +119,15 @@ func (t *lines) usable(s *grantState) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !s.overrun && (s.contended.IsZero() || time.Since(s.contended) < t.maxHold) // mutant: calls-go-on-although-others-wait
+	return !s.overrun && (s.contended == 0 || t.now()-s.contended < t.maxHold) // mutant: calls-go-on-although-others-wait
 }
 
 // acquire acquires leases for lines, whose turns the caller has and of which none has a lease: in their order, up
 // to the first that isn't free; or if it is one, it waits for the lock. It gives up when Close begins.
 func (t *lines) acquire(ctx context.Context, lines ...*line) error {
-	resources, claimedBefore := make([]string, len(lines)), make([]fence.Grant, len(lines))
+	resources, superseders := make([]string, len(lines)), make([]*fence.Grant, len(lines))
 	for i, l := range lines {
-		resources[i], claimedBefore[i] = l.resource, t.memory.superseder(l.resource)
+		resources[i], superseders[i] = l.resource, t.memory.of(l.resource).superseder
 	}
 	until, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -141,7 +141,7 @@ func (t *lines) acquire(ctx context.Context, lines ...*line) error {
 	}
 	for i, lease := range leases {
 		t.report.acquired(until, lease.Grant(), time.Since(start))
-		t.keep(lines[i], lease, claimedBefore[i])
+		t.keep(lines[i], lease, superseders[i])
 	}
 	return nil
 }
@@ -157,10 +157,11 @@ func (t *lines) ask(ctx context.Context, resources []string) ([]fence.Lease, err
 	return []fence.Lease{lease}, err
 }
 
-// keep makes lease that of l, whose turn the caller has.
-func (t *lines) keep(l *line, lease fence.Lease, claimedBefore fence.Grant) {
+// keep makes lease that of l, whose turn the caller has. superseder is what was known to have superseded this
+// process's last grant before this one was asked for; or nil.
+func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	grant := lease.Grant()
-	s := &grantState{claim: storage.Claim{Grant: grant, Position: t.memory.position(grant.Resource)}, claimedBefore: claimedBefore, lease: lease, line: l}
+	s := &grantState{claim: storage.Claim{Grant: grant, Position: t.memory.of(grant.Resource).at}, superseder: superseder, lease: lease, line: l}
 	t.mu.Lock()
 	l.lease = s
 	t.mu.Unlock()
@@ -186,7 +187,7 @@ func (t *lines) release(ctx context.Context, l *line) {
 	t.memory.givenUp(s)
 	t.mu.Lock()
 	l.lease = nil
-	t.pending++
+	t.busy.Add(1)
 	t.stopExpiry(s)
 	t.mu.Unlock()
 	released := make(chan struct{})
@@ -199,7 +200,7 @@ func (t *lines) release(ctx context.Context, l *line) {
 			t.unreleased = append(t.unreleased, fmt.Errorf("guard: release %s: %w", l.resource, err))
 		}
 		t.mu.Unlock()
-		t.leave()
+		t.busy.Done()
 	}()
 	select {
 	case <-released:
@@ -239,8 +240,8 @@ func (t *lines) releaseAndPass(ctx context.Context, l *line) {
 func (s *grantState) contend() {
 	t := s.line.lines
 	t.mu.Lock()
-	if s.contended.IsZero() {
-		s.contended = time.Now()
+	if s.contended == 0 {
+		s.contended = t.now()
 	}
 	t.mu.Unlock()
 	s.releaseIfIdle()
@@ -290,71 +291,55 @@ const maxExpiryReleases = 8
 
 // startExpiry makes s, which is idle from now on, expire after keepFor. The caller holds mu.
 func (t *lines) startExpiry(s *grantState) {
-	s.idleSince = time.Now()
-	if s.idle == nil {
-		s.idle = t.idle.PushBack(s)
-	} else {
-		t.idle.MoveToBack(s.idle)
-	}
-	if !t.armed {
-		t.armExpiry()
+	t.stopExpiry(s)
+	s.idleSince = t.now()
+	t.idle.insert(s, nil)
+	if !t.expiring {
+		t.expiring = true
+		t.timer.Reset(t.keepFor)
 	}
 }
 
 // stopExpiry makes s not expire. The caller holds mu.
 func (t *lines) stopExpiry(s *grantState) {
-	if s.idle != nil {
-		t.idle.Remove(s.idle)
-		s.idle = nil
+	if s.idleSince != 0 {
+		s.idleSince = 0
+		t.idle.remove(s)
 	}
 }
 
-// armExpiry arms the timer for the first lease, unless it is armed already, or as many leases are being
-// released as may be at a time. The caller holds mu.
-func (t *lines) armExpiry() {
-	first := t.idle.Front()
-	if t.armed || first == nil || t.releasing == maxExpiryReleases {
-		return
-	}
-	t.armed = true
-	after := t.keepFor - time.Since(first.Value.(*grantState).idleSince)
-	if t.timer == nil {
-		t.timer = time.AfterFunc(after, t.expire)
-	} else {
-		t.timer.Reset(after)
+// releaseExpired releases what has been idle for keepFor, as many leases at a time as there are places. One whose
+// release has not begun can still be used.
+func (t *lines) releaseExpired(places chan struct{}) {
+	for {
+		places <- struct{}{}
+		l := t.takeExpired()
+		if l == nil {
+			<-places
+			return
+		}
+		go func() {
+			t.releaseAndPass(context.Background(), l)
+			<-places
+		}()
 	}
 }
 
-// expire is called by the timer. It releases what has been idle for keepFor, one lease after another. While
-// it releases one, the timer starts another expire for the next, up to maxExpiryReleases at a time. A
-// lease whose release has not begun can still be used.
-func (t *lines) expire() {
+// takeExpired takes the turn at the line of the next expired lease that no call uses. If there is none, it returns
+// nil, and arms the timer for the first that is to expire.
+func (t *lines) takeExpired() *line {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.armed = false
-	t.releasing++
-	for s := t.takeExpired(); s != nil; s = t.takeExpired() {
-		t.armExpiry()
-		t.mu.Unlock()
-		t.releaseAndPass(context.Background(), s.line)
-		t.mu.Lock()
-	}
-	t.releasing--
-	t.armExpiry()
-}
-
-// takeExpired takes the turn at the next expired lease that no call uses; nil if there is none. The caller
-// holds mu.
-func (t *lines) takeExpired() *grantState {
-	for e := t.idle.Front(); e != nil; e = t.idle.Front() {
-		s := e.Value.(*grantState)
-		if time.Since(s.idleSince) < t.keepFor {
+	for s := t.idle.front; s != nil; s = t.idle.front {
+		if left := s.idleSince + t.keepFor - t.now(); left > 0 && !t.closed {
+			t.timer.Reset(left)
 			return nil
 		}
 		t.stopExpiry(s)
 		if t.takeIdle(s) {
-			return s
+			return s.line
 		}
 	}
+	t.expiring = false
 	return nil
 }

@@ -2,11 +2,9 @@ package guard
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,90 +19,69 @@ type lines struct {
 	maxHold time.Duration // how long calls may still begin after another process has begun to wait
 	memory  *memory
 	report  *reporter
+	made    time.Time // what now counts from
 
 	closing    context.Context // ends when Close begins
 	beginClose context.CancelCauseFunc
-	done       chan struct{} // closed when, after Close, all calls have ended and all is released
+	abandoned  context.Context // ends when Close gives up waiting
+	abandon    context.CancelCauseFunc
+	busy       sync.WaitGroup // lines, releases, and calls under grants of the caller's
+	done       chan struct{}  // closed when, after Close, none is left
 
 	mu         sync.Mutex
 	closed     bool
 	byResource map[string]*line // those with a call or a lease
-	pending    int              // how many releases, and calls under grants of the caller's, are under way
 	unreleased []error          // of releases that failed since Close began
-	running    map[*runContext]struct{}
-	abandoned  bool // Close has given up waiting for running
 
 	// The leases that expire unless they are used, in the order in which they became idle: the first is the
 	// next to expire, so one timer is enough. One that a call has begun to use may still be in it.
-	idle      list.List   // of *grantState
-	timer     *time.Timer // of the first one; nil before its first use
-	armed     bool        // timer will call expire
-	releasing int         // how many goroutines are in expire
+	idle     list[*grantState]
+	timer    *time.Timer
+	expiring bool          // timer is armed, or has fired and releases some
+	places   chan struct{} // has room for those that it releases at a time
 }
 
-// line is the queue of calls for one resource, in order of arrival, and its lease. One call at a time has the
-// turn; only it uses the lease. What releases an idle lease takes the turn too.
+// line is the queue of calls for one resource, and its lease. One call at a time has the turn; only it uses the
+// lease. What releases an idle lease takes the turn too.
 type line struct {
 	lines    *lines
 	resource string
 	lease    *grantState // written with the turn and lines.mu, read with either
 
 	// Guarded by lines.mu.
-	busy      bool // a call has the turn
-	waiting   []*waiter
-	shared    bool      // the call that has the turn has taken others from the queue
-	sharedEnd time.Time // when such a call last ended
+	waiting   queue
+	busy      bool          // a call has the turn
+	shared    bool          // the call that has the turn has taken others from the queue
+	sharedEnd time.Duration // when such a call last ended; see now
 }
 
 func newLines(locker fence.Locker, keepFor time.Duration, memory *memory, report *reporter) *lines {
 	t := &lines{
 		locker: locker, keepFor: keepFor, maxHold: maxHold, memory: memory, report: report,
-		done: make(chan struct{}), byResource: map[string]*line{}, running: map[*runContext]struct{}{},
+		made: time.Now(), done: make(chan struct{}), byResource: map[string]*line{}, places: make(chan struct{}, maxExpiryReleases),
 	}
 	t.closing, t.beginClose = context.WithCancelCause(context.Background())
+	t.abandoned, t.abandon = context.WithCancelCause(context.Background())
+	t.timer = time.AfterFunc(time.Hour, func() { t.releaseExpired(t.places) })
+	t.timer.Stop()
 	return t
 }
 
-// waiter is a call that waits for its turn.
-type waiter struct {
-	offer   any           // what another call may take; or nil
-	leaving bool          // its context ended after another call had taken its offer
-	ready   chan struct{} // closed at the end of the wait; before it, got and failure are guarded by lines.mu
-	got     waiterGot
-	failure error // why it got nothing; nil if its context had ended
-}
+// now returns the time since t was made, which takes less room than a time.Time; it is never 0, which stands for
+// no time.
+func (t *lines) now() time.Duration { return time.Since(t.made) + 1 }
 
-// waiterGot says what a waiter has got.
-type waiterGot int
-
-const (
-	nothing  waiterGot = iota
-	theTurn            // at the resource
-	theOffer           // done, by another call
-)
-
-// wake ends the wait of w, which isn't in the queue. The caller holds lines.mu.
-func (w *waiter) wake(got waiterGot, failure error) {
-	w.got, w.failure = got, failure
-	close(w.ready)
-}
-
-// failAll ends the waits of all in the queue. The caller holds lines.mu.
-func (l *line) failAll(err error) {
-	for _, w := range l.waiting {
-		w.wake(nothing, err)
-	}
-	l.waiting = nil
-}
-
-// lineOf returns the line of resource, a new one if there is none. The caller holds mu.
-func (t *lines) lineOf(resource string) *line {
+// turn returns the line of resource, and takes the turn if it is free. The caller holds mu.
+func (t *lines) turn(resource string) (l *line, free bool) {
 	l, ok := t.byResource[resource]
 	if !ok {
 		l = &line{lines: t, resource: resource}
 		t.byResource[resource] = l
+		t.busy.Add(1)
 	}
-	return l
+	free = !l.busy
+	l.busy = true
+	return l, free
 }
 
 // tryTurn takes the turn at resource if it is free; nil if not.
@@ -114,12 +91,10 @@ func (t *lines) tryTurn(resource string) *line {
 	if t.closed {
 		return nil
 	}
-	l := t.lineOf(resource)
-	if l.busy {
-		return nil
+	if l, free := t.turn(resource); free {
+		return l
 	}
-	l.busy = true
-	return l
+	return nil
 }
 
 // takeTurn waits for the turn at resource. The line is nil if another call, which had the turn, has done what
@@ -133,62 +108,37 @@ func (t *lines) takeTurn(ctx context.Context, resource string, offer any) (*line
 		t.mu.Unlock()
 		return nil, ErrClosed
 	}
-	l := t.lineOf(resource)
-	if !l.busy {
-		l.busy = true
+	l, free := t.turn(resource)
+	if free {
 		t.mu.Unlock()
 		return l, nil
 	}
-	w := &waiter{offer: offer, ready: make(chan struct{})}
-	l.waiting = append(l.waiting, w) // mutant: last-come-first-served
+	w := l.waiting.join(offer)
 	t.mu.Unlock()
 	return t.wait(ctx, l, w)
 }
 
-// wait waits until w, which is in the queue of l, gets the turn or something else. When ctx ends the call
-// leaves the queue at once, unless another one has taken its offer: then it waits for that one.
+// wait waits until w, which is in the queue of l, gets the turn or something else.
 func (t *lines) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	t.report.queued(ctx, l.resource, 1)
 	defer t.report.queued(ctx, l.resource, -1)
-	var left error
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-		left = leftQueueError(ctx, l.resource)
-		if t.leaveQueue(l, w) {
-			return nil, left
-		}
-		<-w.ready // at once, unless another call has taken this one's offer
-	}
+	left := l.waiting.wait(ctx, &t.mu, w)
 	switch {
 	case w.got == theOffer:
 		return nil, nil
-	case w.got == theTurn && left == nil:
+	case w.got == theTurn && !left:
 		return l, nil
 	case w.got == theTurn:
 		t.passTurn(ctx, l) // the call got the turn just when ctx ended
 	}
-	return nil, cmp.Or(w.failure, left)
-}
-
-// leaveQueue takes w out of the queue of l. If w isn't there, since another call has taken its offer, w
-// won't be put there again.
-func (t *lines) leaveQueue(l *line, w *waiter) (done bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := slices.Index(l.waiting, w)
-	if w.leaving = i < 0; w.leaving {
-		return false
-	}
-	l.waiting = slices.Delete(l.waiting, i, i+1)
-	return true
+	return nil, cmp.Or(w.failure, leftQueueError(ctx, l.resource))
 }
 
 // passTurn gives the turn to the next call. If none waits, the lease is kept for a while or released.
 func (t *lines) passTurn(ctx context.Context, l *line) {
 	t.mu.Lock()
 	if l.shared {
-		l.shared, l.sharedEnd = false, time.Now()
+		l.shared, l.sharedEnd = false, t.now()
 	}
 	keep := t.keeps(l)
 	if l.lease != nil && keep <= 0 {
@@ -198,9 +148,8 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 		return
 	}
 	defer t.mu.Unlock()
-	if len(l.waiting) > 0 {
-		w := l.waiting[0]
-		l.waiting = slices.Delete(l.waiting, 0, 1)
+	if w := l.waiting.front; w != nil {
+		l.waiting.takeOut(w)
 		w.wake(theTurn, nil)
 		return
 	}
@@ -208,13 +157,18 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 	switch {
 	case l.lease == nil:
 		delete(t.byResource, l.resource)
-		t.finish()
-	case l.lease.contended.IsZero():
+		t.busy.Done()
+	case l.lease.contended == 0:
 		t.startExpiry(l.lease)
 	default:
 		time.AfterFunc(keep, l.lease.releaseIfIdle)
 	}
 }
+
+// maxHold is how long calls that wait in this process may still begin after another process has begun to
+// wait for the resource. A change of hands costs an acquisition in the lock service and a claim in the
+// database, a few milliseconds: so many calls share it, and nobody elsewhere waits for long.
+const maxHold = 100 * time.Millisecond
 
 // awaitNext is how long a lease for which another process waits is kept for the next call, after a call
 // that took others from the queue. They were all answered at once: under load their callers call again
@@ -229,16 +183,16 @@ func (t *lines) keeps(l *line) time.Duration {
 	switch {
 	case s == nil || t.keepFor < 0:
 		return 0
-	case len(l.waiting) > 0:
+	case l.waiting.front != nil:
 		return t.keepFor // the next call decides whether it can use the lease
 	case t.closed || s.atOnce || s.dead || s.overrun || s.lease.Err() != nil:
 		return 0
-	case s.contended.IsZero():
+	case s.contended == 0:
 		return t.keepFor
-	case l.sharedEnd.IsZero():
+	case l.sharedEnd == 0:
 		return 0
 	}
-	return min(awaitNext-time.Since(l.sharedEnd), t.maxHold-time.Since(s.contended))
+	return min(l.sharedEnd+awaitNext, s.contended+t.maxHold) - t.now()
 }
 
 // failWaiting fails the calls that wait for a call that has the turns at lines, with its err, if err says
@@ -252,7 +206,7 @@ func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range lines {
-		l.failAll(err)
+		l.waiting.failAll(err)
 	}
 }
 
@@ -261,12 +215,7 @@ func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 func (t *lines) takeWaiting(l *line, n int) []*waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	end := slices.IndexFunc(l.waiting, func(w *waiter) bool { return w.offer == nil })
-	if end < 0 {
-		end = len(l.waiting)
-	}
-	taken := slices.Clone(l.waiting[:min(n, end)])
-	l.waiting = slices.Delete(l.waiting, 0, len(taken))
+	taken := l.waiting.take(n)
 	l.shared = l.shared || len(taken) > 0
 	return taken
 }
@@ -276,7 +225,8 @@ func (t *lines) takeWaiting(l *line, n int) []*waiter {
 func (t *lines) endTaken(l *line, taken []*waiter, back bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, w := range slices.Backward(taken) {
+	first := l.waiting.front
+	for _, w := range taken {
 		switch {
 		case !back:
 			w.wake(theOffer, nil)
@@ -285,97 +235,62 @@ func (t *lines) endTaken(l *line, taken []*waiter, back bool) {
 		case t.closed:
 			w.wake(nothing, ErrClosed)
 		default:
-			l.waiting = slices.Insert(l.waiting, 0, w)
+			l.waiting.put(w, first)
 		}
 	}
 }
 
-// enter counts a call that takes no turns, so that Close waits for it. It calls leave at its end.
+// enter counts a call that takes no turns, so that Close waits for it. It calls t.busy.Done at its end.
 func (t *lines) enter() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return ErrClosed
 	}
-	t.pending++
+	t.busy.Add(1)
 	return nil
-}
-
-// leave notes that a call has ended.
-func (t *lines) leave() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pending--
-	t.finish()
-}
-
-// finish closes done if nothing is left after Close. The caller holds mu.
-func (t *lines) finish() {
-	if t.closed && len(t.byResource) == 0 && t.pending == 0 {
-		close(t.done)
-	}
 }
 
 // close is Guard.Close.
 func (t *lines) close(ctx context.Context) error {
-	patient, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ends with ctx, but not before releaseTimeout has passed
-	defer cancel()
-	timer := time.AfterFunc(releaseTimeout, func() {
-		select {
-		case <-ctx.Done():
-			cancel()
-		case <-patient.Done():
-		}
-	})
-	defer timer.Stop()
-	t.releaseAll(patient, t.closeLines())
+	defer context.AfterFunc(ctx, func() { t.abandon(ErrClosed) })()
+	least := time.NewTimer(releaseTimeout)
+	defer least.Stop()
+	t.beginClosing()
+	go t.releaseExpired(make(chan struct{}, maxCloseReleases))
 	var gaveUp error
 	select {
 	case <-t.done:
-	case <-patient.Done():
-		gaveUp = fmt.Errorf("guard: close: %w", ctx.Err())
+	case <-ctx.Done():
+		select {
+		case <-t.done:
+		case <-least.C:
+			gaveUp = fmt.Errorf("guard: close: %w", ctx.Err())
+		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return errors.Join(append([]error{gaveUp}, t.unreleased...)...)
 }
 
-// closeLines turns waiting calls away, and takes the turns at the lines that no call uses.
-func (t *lines) closeLines() (idle []*line) {
+// beginClosing turns waiting calls away. All idle leases expire.
+func (t *lines) beginClosing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil
+		return
 	}
 	t.closed = true
 	t.beginClose(ErrClosed)
-	if t.timer != nil {
-		t.timer.Stop()
-	}
+	t.timer.Stop()
 	for _, l := range t.byResource {
-		l.failAll(ErrClosed)
-		if l.lease != nil && t.takeIdle(l.lease) {
-			idle = append(idle, l)
-		}
+		l.waiting.failAll(ErrClosed)
 	}
-	t.finish()
-	return idle
+	go func() {
+		t.busy.Wait()
+		close(t.done)
+	}()
 }
 
 // maxCloseReleases bounds how many leases Close releases at a time.
 const maxCloseReleases = 32
-
-// releaseAll releases the leases of lines whose turns the caller has. It returns when that is done or
-// ctx has ended.
-func (t *lines) releaseAll(ctx context.Context, lines []*line) {
-	var done sync.WaitGroup
-	places := make(chan struct{}, maxCloseReleases)
-	for _, l := range lines {
-		places <- struct{}{}
-		done.Go(func() {
-			t.releaseAndPass(ctx, l)
-			<-places
-		})
-	}
-	done.Wait()
-}

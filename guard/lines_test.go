@@ -20,8 +20,7 @@ func TestQueue_TurnOfACallThatHasJustLeftIsPassedOn(t *testing.T) {
 	for left := 0; left < 10; {
 		l, err := all.takeTurn(t.Context(), "sku/42", nil)
 		require.NoError(t, err)
-		w := &waiter{ready: make(chan struct{})}
-		l.waiting = append(l.waiting, w)
+		w := l.waiting.join(nil)
 		all.passTurn(t.Context(), l)
 		if _, err = all.wait(ctx, l, w); err == nil {
 			all.passTurn(t.Context(), l)

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,22 +13,21 @@ import (
 // call is one call of Do, Value or Exec.
 type call[Tx any] struct {
 	options
-	op    storage.Op[Tx]
-	guard *Guard[Tx]
-	ctx   context.Context // with what Observers have added
-
-	// Of the present run:
-	states grantStates // that it runs under
-	bounds bounds
+	op     storage.Op[Tx]
+	guard  *Guard[Tx]
+	ctx    context.Context // with what Observers have added
+	states grantStates     // that the present run is under
 
 	// Of a call on a Guard:
 	held  held
-	batch batch
 	alone bool // it shares no transaction with other calls
+	next  next // after a transaction that it shared
 }
 
-// observed calls run, which runs c on g, and tells the Observers of it.
-func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], run func() error) error {
+// observed calls run, which runs c on g in transactions that seal the fences of resources, and tells the Observers
+// of it.
+func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], resources []string, run func() error) error {
+	c.nameKey(resources)
 	began := time.Now()
 	c.guard, c.ctx = g, g.report.started(ctx, &c.Operation)
 	c.Outcome = OutcomePanicked
@@ -44,6 +42,20 @@ func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], run func() error)
 	return c.Err
 }
 
+// run acquires and claims grants of the resources of c, and runs c under them.
+func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
+	if err := g.admit(ctx, c.Resources); err != nil {
+		return err
+	}
+	return c.observed(ctx, g, c.Resources, func() error {
+		c.held.lines, c.held.resources, c.held.atOnce = g.lines, c.Resources, c.releaseAtOnce
+		defer c.held.passOn(c.ctx, 0)
+		batch, ok := c.op.(storage.BatchOp[Tx])
+		c.alone = !ok || len(c.Resources) > 1 || c.ReadOnly || !batch.Shares()
+		return c.retry(c.ctx, retryableUnderNewGrants, c.runOnce)
+	})
+}
+
 // runOnce runs c once: with the turn at each resource, under a lease that it acquires and claims if need
 // be. A batch may run in another call's transaction.
 func (c *call[Tx]) runOnce() error {
@@ -55,14 +67,22 @@ func (c *call[Tx]) runOnce() error {
 	if err != nil {
 		return err
 	}
-	c.states, c.bounds = c.held.states, bounds{states: c.held.states, limit: c.guard.cfg.MaxRun}
-	return c.attempt()
+	return c.attempt(bounds{states: c.states, limit: c.guard.cfg.MaxRun})
 }
 
-// noteRun notes that another run of c, under states, begins. Nothing begins without states.
+// runUnder runs c once under states that it has.
+func (c *call[Tx]) runUnder(states grantStates, b bounds) error {
+	c.noteRun(states)
+	if err := c.guard.ready(c.ctx, states); err != nil {
+		return err
+	}
+	return c.attempt(b)
+}
+
+// noteRun notes that another run of c begins, under states. Nothing begins without states.
 func (c *call[Tx]) noteRun(states grantStates) {
 	if len(states) > 0 {
-		c.Grants = states.grants()
+		c.states, c.Grants = states, states.grants()
 		c.Runs++
 	}
 }
@@ -89,8 +109,8 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held) error {
 	}
 }
 
-// attempt runs c once under c.states, which are ready, in a transaction of its own (G4).
-func (c *call[Tx]) attempt() error {
+// attempt runs c once under c.states, which are ready, in a transaction of its own (G4). Its function ends within b.
+func (c *call[Tx]) attempt(b bounds) error {
 	run := c.guard.lines.newContext(c.ctx, c.Grants)
 	defer run.finish(nil)
 	c.BatchSize, c.BatchPlace = 1, 0
@@ -104,7 +124,7 @@ func (c *call[Tx]) attempt() error {
 		return err
 	}
 	defer txn.Rollback(c.ctx) // also if op panics or ends its goroutine; after a COMMIT it does nothing
-	if err := c.runIn(run, txn); err != nil {
+	if err := c.runIn(run, txn, b); err != nil {
 		return err
 	}
 	moves, err := c.moves()
@@ -162,8 +182,8 @@ func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 }
 
 // runIn runs c in txn, with a context that ends when its function has returned.
-func (c *call[Tx]) runIn(run *runContext, txn storage.Txn[Tx]) error {
-	run.bind(c.bounds)
+func (c *call[Tx]) runIn(run *runContext, txn storage.Txn[Tx], b bounds) error {
+	run.bind(b)
 	defer run.finish(nil)
 	if err := txn.Run(run, c.op); err != nil {
 		return c.guard.noteRejection(run, c.states, withCause(run, err))
@@ -206,7 +226,10 @@ func (g *Guard[Tx]) ready(ctx context.Context, states grantStates) error {
 		if s.inHold { // mutant: hold-claims-again
 			// A second claim would return the present position, as if what the Hold read at
 			// an earlier one were still up to date.
-			return cmp.Or(s.rejected, ErrOvertaken)
+			if s.rejected != nil {
+				return s.rejected
+			}
+			return ErrOvertaken
 		}
 	}
 	if len(unclaimed) == 0 {
@@ -245,7 +268,7 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 // claiming.
 func (s *grantState) nameWentBack(err error) {
 	rejection := rejectionOf(err, s.claim.Grant)
-	if rejection != nil && rejection.Reason == storage.ReasonStale && s.claimedBefore.Compare(s.claim.Grant) > 0 {
+	if rejection != nil && rejection.Reason == storage.ReasonStale && s.superseder != nil && s.superseder.Compare(s.claim.Grant) > 0 {
 		rejection.Reason = storage.ReasonTokensWentBack
 	}
 }
@@ -266,7 +289,7 @@ func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err e
 			rejection.Travelled = rejection.Travelled || s.lease == nil
 			g.report.rejected(ctx, rejection)
 			s.claimed = false
-			s.rejected, s.unreported = err, false
+			s.rejected, s.unreported = rejection, false
 			s.dead = s.dead || rejection.Reason != storage.ReasonOvertaken // mutant: rejected-grant-goes-on
 		}
 	}
@@ -329,7 +352,7 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 			case err != nil:
 				return err
 			case !applied:
-				return &notAppliedError{resources: names(unknown.Grants), err: doubt.Err}
+				return &verdict{fmt.Errorf("guard: %s: COMMIT took no effect: %w", names(unknown.Grants), doubt.Err), true}
 			}
 			for _, s := range states {
 				s.applied(doubt.InDoubt)

@@ -1,0 +1,113 @@
+package guard
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// forming is where calls with batches on different resources meet. Each has the turn at its
+// resource, and the claim. A call that finds fewer than limit groups under way leads one at once;
+// the others wait until one of those has ended, and then share the next. So groups grow with the
+// load, and a call that no other meets never waits. While calls wait they have no turn but their
+// own, and a group takes only calls that are here (L2).
+type forming struct {
+	limit int // how many groups may be under way when a call begins another one
+
+	mu        sync.Mutex
+	waiting   queue
+	gathering int         // groups that will take calls once the store has a connection for them
+	underWay  int         // groups that have taken their calls
+	overdue   *time.Timer // calls waitedLong; nil if no call waits
+
+	backoff
+}
+
+// newForming returns a forming without calls. As many groups as there are processors, and at least
+// two, keep client and server busy; with more groups each has fewer calls, at the same cost.
+func newForming() *forming { return &forming{limit: max(2, runtime.GOMAXPROCS(0))} }
+
+// patience is how long calls wait before one leads a group although limit groups are under way:
+// those may be waiting for a lock.
+const patience = 20 * time.Millisecond
+
+// maxBatchCalls bounds how many calls share a transaction.
+const maxBatchCalls = 64
+
+// nextAlone reports whether the call that asks shares no group with calls on other resources,
+// since earlier ones failed.
+func (f *forming) nextAlone() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.backoff.nextAlone()
+}
+
+// noteEnd notes how a group of n calls on several resources has ended.
+func (f *forming) noteEnd(failed bool, n int, blamed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.backoff.noteEnd(failed, n, blamed)
+}
+
+// join waits until c leads a group (theTurn), or a group that took c has ended (theOffer), or its context has
+// ended. waited is false if c leads at once. A group that c leads uses take when its transaction begins, and leave
+// when it has ended.
+func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
+	f.mu.Lock()
+	w = f.waiting.join(c)
+	f.appoint(false)
+	waited = w.queued
+	f.mu.Unlock()
+	f.waiting.wait(ctx, &f.mu, w)
+	return w, waited
+}
+
+// appoint makes the first call that waits lead a group, if it is overdue, fewer than limit are under way, or
+// enough calls wait for a full one. The caller holds f.mu.
+func (f *forming) appoint(overdue bool) {
+	free := f.gathering == 0 && (f.underWay < f.limit || f.waiting.atLeast(maxBatchCalls))
+	if w := f.waiting.front; w != nil && (overdue || free) {
+		f.waiting.takeOut(w)
+		f.gathering++
+		w.wake(theTurn, nil)
+	}
+	switch wait := f.waiting.front != nil; {
+	case wait && f.overdue == nil:
+		f.overdue = time.AfterFunc(patience, f.waitedLong)
+	case !wait && f.overdue != nil:
+		f.overdue.Stop()
+		f.overdue = nil
+	}
+}
+
+// waitedLong makes the first call that waits lead a group, however many are under way.
+func (f *forming) waitedLong() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.overdue = nil
+	f.appoint(true)
+}
+
+// take takes up to n calls out of those that wait, for a group that is under way from now on.
+func (f *forming) take(n int) []*waiter {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gathering--
+	f.underWay++
+	taken := f.waiting.take(n)
+	f.appoint(false)
+	return taken
+}
+
+// leave ends a group. taken says whether take was called for it.
+func (f *forming) leave(taken bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if taken {
+		f.underWay--
+	} else {
+		f.gathering--
+	}
+	f.appoint(false)
+}
