@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -18,159 +17,8 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// across is a test of calls with batches on different resources.
-type across struct {
-	*group
-	gate *gatedStore
-}
-
-// gatedStore has no connection for a group as long as the gate is closed.
-type gatedStore struct {
-	*memory.Store
-	gate   chan struct{} // nil or closed if it is open
-	taking func()        // called when the store has a connection
-	claims func()        // called before the first claim; or nil
-	ending *endingOnce
-	blind  bool // it doesn't say which operation has failed
-}
-
-func (s *gatedStore) Claim(ctx context.Context, claims ...storage.Claim) ([]storage.Claim, error) {
-	if before := s.claims; before != nil {
-		s.claims = nil
-		before()
-	}
-	return s.Store.Claim(ctx, claims...)
-}
-
-func (s *gatedStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
-	txn, err := s.Store.Begin(ctx, claims...)
-	return blindTxn{txn, s.blind}, err
-}
-
-func (s *gatedStore) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*memory.Tx], error) {
-	if s.gate != nil {
-		select {
-		case <-s.gate:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	if s.taking != nil {
-		s.taking()
-	}
-	if s.ending != nil {
-		return endingStore{s.Store, s.ending}.BeginGroup(ctx, members)
-	}
-	txn, err := s.Store.BeginGroup(ctx, members)
-	return blindTxn{txn, s.blind}, err
-}
-
-// blindTxn doesn't say which operation has failed, if it is blind.
-type blindTxn struct {
-	storage.Txn[*memory.Tx]
-	blind bool
-}
-
-func (t blindTxn) Run(ctx context.Context, op storage.Op[*memory.Tx]) error {
-	err := t.Txn.Run(ctx, op)
-	if failed := new(storage.OpError); t.blind && errors.As(err, &failed) {
-		return failed.Err
-	}
-	return err
-}
-
-func inAcross(t *testing.T, test func(t *testing.T, a *across)) {
-	inAcrossOf(t, nil, test)
-}
-
-func inAcrossOf(t *testing.T, cfg *guard.Config, test func(t *testing.T, a *across)) {
-	t.Helper()
-	inBubble(t, func(t *testing.T, w *world) {
-		a := &across{group: &group{world: w}, gate: &gatedStore{Store: w.store}}
-		own, err := guard.New(w.locks.NewLocker("a"), a.gate, cfg)
-		require.NoError(t, err)
-		a.guard = own
-		defer func() { require.NoError(t, own.Close(context.Background())) }()
-		test(t, a)
-	})
-}
-
-// batch is a call with a batch for resource, which is also its name.
-func (a *across) batch(resource string, fn function, opts ...guard.ValueOption) call {
-	return a.named(resource, resource, fn, opts...)
-}
-
-func (a *across) named(resource, name string, fn function, opts ...guard.ValueOption) call {
-	return func(ctx context.Context) error {
-		return guard.Exec(ctx, a.guard, resource, &batchOp{run: a.noting(name, fn)}, append(opts, guard.Name(name))...)
-	}
-}
-
-// puts is a call with a batch for resource that appends resource to its own key.
-func (a *across) puts(resource string) call { return a.batch(resource, put(resource, resource)) }
-
-// meet begins calls, in their order, while the store has no connection, and returns their
-// errors.
-func (a *across) meet(calls ...call) []error {
-	a.Helper()
-	errs, open := a.arrive(calls...)
-	open()
-	return errs
-}
-
-// arrive is meet until open is called.
-func (a *across) arrive(calls ...call) (errs []error, open func()) {
-	a.Helper()
-	a.gate.gate = make(chan struct{})
-	errs = make([]error, len(calls))
-	ended := make(chan struct{}, len(calls))
-	for i, c := range calls {
-		go func() {
-			returned := false
-			defer func() {
-				if _ = recover(); !returned {
-					errs[i] = errGone
-				}
-				ended <- struct{}{}
-			}()
-			errs[i] = c(a.Context())
-			returned = true
-		}()
-		synctest.Wait()
-	}
-	return errs, func() {
-		close(a.gate.gate)
-		for range calls {
-			<-ended
-		}
-	}
-}
-
-// write is an entry of a resource's history.
-type write struct {
-	ops string
-	tx  storage.TxID
-}
-
-func (a *across) writes(resource string) (writes []write) {
-	a.Helper()
-	entries, err := a.store.Entries(a.Context(), resource, 0, 1000)
-	require.NoError(a, err)
-	for _, e := range entries {
-		if e.Kind != storage.KindWrite {
-			continue
-		}
-		var names []string
-		for _, op := range e.Ops {
-			names = append(names, op.Name)
-		}
-		writes = append(writes, write{strings.Join(names, " "), e.Tx})
-	}
-	return writes
-}
-
 // inOne requires that the last writes of resources are of one transaction, and returns it.
-func (a *across) inOne(resources ...string) (tx storage.TxID) {
+func (a *batches) inOne(resources ...string) (tx storage.TxID) {
 	a.Helper()
 	for _, r := range resources {
 		writes := a.writes(r)
@@ -183,7 +31,7 @@ func (a *across) inOne(resources ...string) (tx storage.TxID) {
 }
 
 // apart requires that the last writes of resources are of different transactions.
-func (a *across) apart(resources ...string) {
+func (a *batches) apart(resources ...string) {
 	a.Helper()
 	seen := map[storage.TxID]string{}
 	for _, r := range resources {
@@ -194,11 +42,11 @@ func (a *across) apart(resources ...string) {
 }
 
 func TestAcross_CallsOnDifferentResourcesShareATransaction(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		grants := map[string]string{}
 		calls := []call{}
 		for _, r := range []string{"z", "x", "y"} {
-			calls = append(calls, a.batch(r, func(ctx context.Context, tx *memory.Tx) error {
+			calls = append(calls, a.on(r, func(ctx context.Context, tx *memory.Tx) error {
 				for _, g := range guard.Grants(ctx) {
 					grants[r] += g.Resource
 				}
@@ -216,7 +64,7 @@ func TestAcross_CallsOnDifferentResourcesShareATransaction(t *testing.T) {
 }
 
 func TestAcross_ALoneCallWaitsForNone(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		began := time.Now()
 		for _, r := range []string{"x", "y", "x"} {
 			require.NoError(t, a.puts(r)(t.Context()))
@@ -228,7 +76,7 @@ func TestAcross_ALoneCallWaitsForNone(t *testing.T) {
 
 // Those that wait in the queues of a group's resources run with it.
 func TestAcross_TakesFromTheQueues(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		require.Equal(t, make([]error, 5), a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.puts("y"),
 			a.named("x", "x3", put("x", "3")), a.named("y", "y2", put("y", "2"))))
 		a.inOne("x", "y")
@@ -241,7 +89,7 @@ func TestAcross_TakesFromTheQueues(t *testing.T) {
 // A call that takes no batch, or waits for a turn, is no part of a group: the group waits for
 // neither.
 func TestAcross_WaitsForNoTurn(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		release, first := make(chan struct{}), make(chan error, 1)
 		go func() {
 			first <- guard.Do(t.Context(), a.guard, "y", func(context.Context, *memory.Tx) error { <-release; return nil })
@@ -258,42 +106,31 @@ func TestAcross_WaitsForNoTurn(t *testing.T) {
 	})
 }
 
-// If one fails, nothing has happened. It runs alone, so its error is its own, and the
-// others run again.
+// If one fails, nothing has happened. It runs alone, so its error is its own, and the others run again: together,
+// since none of them is to blame, or each alone if the store doesn't know which one failed.
 func TestAcross_ThatFailsRunsAlone(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
-		errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.batch("bad", fails(put("bad", "bad"))), a.puts("y"))
-		require.NoError(t, errs[0])
-		require.NoError(t, errs[1])
-		require.ErrorIs(t, errs[2], errShop)
-		require.NoError(t, errs[3])
-		require.Equal(t, []string{"x2", "", "y"}, []string{a.store.Read("x"), a.store.Read("bad"), a.store.Read("y")})
-		require.Equal(t, "x x2", a.writes("x")[0].ops, "together, since neither is to blame")
-		require.Equal(t, 2, strings.Count(strings.Join(a.ran, " "), "bad"))
-	})
-}
-
-// If the store doesn't know which one it was, each runs alone.
-func TestAcross_ThatFailsRunsEachAlone(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
-		a.gate.blind = true
-		errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.batch("bad", fails(put("bad", "bad"))), a.puts("y"))
-		require.NoError(t, errs[0])
-		require.NoError(t, errs[1])
-		require.ErrorIs(t, errs[2], errShop)
-		require.NoError(t, errs[3])
-		require.Equal(t, []string{"x2", "", "y"}, []string{a.store.Read("x"), a.store.Read("bad"), a.store.Read("y")})
-		require.Equal(t, "x", a.writes("x")[0].ops, "in the order of the queue")
-		a.apart("x", "y")
-	})
+	for writes, blind := range map[string]bool{"x x2": false, "x": true} {
+		t.Run(writes, func(t *testing.T) {
+			inBatches(t, nil, func(t *testing.T, a *batches) {
+				a.blind = blind
+				errs := a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.on("bad", fails(put("bad", "bad"))), a.puts("y"))
+				require.ErrorIs(t, errs[2], errShop)
+				errs[2] = nil
+				require.Equal(t, make([]error, 4), errs)
+				require.Equal(t, []string{"x2", "", "y"}, []string{a.store.Read("x"), a.store.Read("bad"), a.store.Read("y")})
+				require.Equal(t, writes, a.writes("x")[0].ops, "in the order of the queue")
+				require.Equal(t, 2, strings.Count(strings.Join(a.ran, " "), "bad"))
+			})
+		})
+	}
 }
 
 // After a group that failed there is none for a while, and one that failed alone joins
 // none before one on its resource has succeeded.
 func TestAcross_BacksOffAfterAFailure(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
-		a.gate.blind = true
-		bad := a.batch("bad", fails(put("bad", "bad")))
+	inBatches(t, nil, func(t *testing.T, a *batches) {
+		a.blind = true
+		bad := a.on("bad", fails(put("bad", "bad")))
 		a.meet(a.puts("x"), bad, a.puts("y"))
 		for range 2 {
 			a.meet(a.puts("x"), a.puts("y"))
@@ -313,7 +150,7 @@ func TestAcross_BacksOffAfterAFailure(t *testing.T) {
 // One of the grants was superseded: the others run, and so does that one, under another
 // grant.
 func TestAcross_OneStaleDoesNotRejectTheOthers(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
 		superseding := a.locks.Holder("y")
 		superseding.Token, superseding.Holder = 100, "b/1"
@@ -337,9 +174,9 @@ func TestAcross_OneStaleDoesNotRejectTheOthers(t *testing.T) {
 
 // Also one that is superseded while the group runs: then the seal rejects all.
 func TestAcross_SealsAllOrNone(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		superseded := false
-		errs := a.meet(a.puts("x"), a.batch("y", func(ctx context.Context, tx *memory.Tx) error {
+		errs := a.meet(a.puts("x"), a.on("y", func(ctx context.Context, tx *memory.Tx) error {
 			if !superseded {
 				superseded = true
 				grant := guard.Grants(ctx)[0]
@@ -360,7 +197,7 @@ func TestAcross_SealsAllOrNone(t *testing.T) {
 // What was resolved as not applied may have been voided at any of the resources: each is
 // claimed again.
 func TestAcross_CommitThatWasNotApplied(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
 		asked := 0
 		claimed := map[string]int{}
@@ -376,21 +213,9 @@ func TestAcross_CommitThatWasNotApplied(t *testing.T) {
 	})
 }
 
-func TestAcross_CommitWhoseAnswerWasLostTookEffect(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
-		asked := 0
-		a.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { asked++; return nil }})
-		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
-		require.Equal(t, 1, asked, "one answer is that of all")
-		a.inOne("x", "y", "z")
-		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
-		require.Equal(t, "xx yy zz", a.store.Read("x")+" "+a.store.Read("y")+" "+a.store.Read("z"))
-	})
-}
-
 // Each call has its own error, and its resource settles the doubt before it is used again.
 func TestAcross_UnknownOutcome(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		away := true
 		a.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error {
 			if away {
@@ -421,26 +246,10 @@ func TestAcross_UnknownOutcome(t *testing.T) {
 	})
 }
 
-// No call begins on any of the resources before the doubt is settled.
-func TestAcross_SettlesADoubtForEveryResource(t *testing.T) {
-	for _, resource := range []string{"x", "y", "z"} {
-		t.Run(resource, func(t *testing.T) {
-			inAcross(t, func(t *testing.T, a *across) {
-				a.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error { return errShop }})
-				for _, err := range a.meet(a.puts("x"), a.puts("y"), a.puts("z")) {
-					require.ErrorIs(t, err, guard.ErrUnknownOutcome)
-				}
-				require.ErrorIs(t, a.puts(resource)(t.Context()), errShop)
-				require.Len(t, a.ran, 3)
-			})
-		})
-	}
-}
-
 // SQL of one has ended the transaction: what was written may stay, also by the others.
 func TestAcross_EndedTransactionRunsNothingAgain(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
-		for _, err := range a.meet(a.puts("x"), a.batch("ends", func(context.Context, *memory.Tx) error { return guard.ErrTxEnded }), a.puts("y")) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
+		for _, err := range a.meet(a.puts("x"), a.on("ends", func(context.Context, *memory.Tx) error { return guard.ErrTxEnded }), a.puts("y")) {
 			require.ErrorIs(t, err, guard.ErrTxEnded)
 		}
 		require.Equal(t, []string{"x", "ends"}, a.ran)
@@ -449,16 +258,14 @@ func TestAcross_EndedTransactionRunsNothingAgain(t *testing.T) {
 
 // The leader's store panics, or its goroutine ends: the others go on.
 func TestAcross_StoreThatDoesNotReturn(t *testing.T) {
-	for step, end := range map[string]func(){"Commit": func() { panic("boom") }, "Begin": runtime.Goexit} {
+	for step, end := range map[string]func(){"commit": explode, "begin": runtime.Goexit} {
 		t.Run(step, func(t *testing.T) {
-			inAcross(t, func(t *testing.T, a *across) {
-				ending := &endingOnce{end: end}
-				a.gate.ending = ending
-				ending.at = step
+			inBatches(t, nil, func(t *testing.T, a *batches) {
+				a.ending = &endingOnce{at: step, end: end}
 				errs := a.meet(a.puts("x"), a.puts("y"), a.named("x", "x2", put("x", "2")), a.puts("z"))
 				require.ErrorIs(t, errs[0], errGone)
 				for _, err := range errs[1:] {
-					if step == "Commit" {
+					if step == "commit" {
 						require.ErrorIs(t, err, guard.ErrUnknownOutcome)
 					} else {
 						require.NoError(t, err)
@@ -472,8 +279,8 @@ func TestAcross_StoreThatDoesNotReturn(t *testing.T) {
 
 // An operation that panics does so again when it runs alone.
 func TestAcross_PanicTakesNoOtherCallAlong(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
-		explodes := a.batch("x", func(context.Context, *memory.Tx) error { panic("boom") })
+	inBatches(t, nil, func(t *testing.T, a *batches) {
+		explodes := a.on("x", func(context.Context, *memory.Tx) error { panic("boom") })
 		errs := a.meet(explodes, a.puts("y"), a.puts("z"))
 		require.ErrorIs(t, errs[0], errGone)
 		require.NoError(t, errs[1])
@@ -484,25 +291,21 @@ func TestAcross_PanicTakesNoOtherCallAlong(t *testing.T) {
 
 // A store that can't have several calls on different resources in a transaction.
 func TestAcross_OnlyWhereTheStoreCan(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a := &across{group: &group{world: w}, gate: &gatedStore{Store: w.store}}
-		own, err := guard.New(w.locks.NewLocker("a"), ungrouped{a.gate}, nil)
-		require.NoError(t, err)
-		a.guard = own
+	inBatches(t, nil, func(t *testing.T, a *batches) {
+		a.guard = a.world.on(ungrouped{a.db}, nil)
 		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.named("x", "x2", put("x", "2"))))
 		a.apart("x", "y")
-		require.NoError(t, own.Close(t.Context()))
 	})
 }
 
-type ungrouped struct{ *gatedStore }
+type ungrouped struct{ *hookedStore }
 
 func (ungrouped) CanGroup() bool { return false }
 
 // An operation that leaves a setting, say, shares its transaction with none: neither on its
 // resource nor on others.
 func TestAcross_OperationsMayDecline(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		alone := func(resource, name string) call {
 			return func(ctx context.Context) error {
 				return guard.Exec(ctx, a.guard, resource, &batchOp{run: a.noting(name, put(resource, name)), alone: true}, guard.Name(name))
@@ -519,7 +322,7 @@ func TestAcross_OperationsMayDecline(t *testing.T) {
 
 // A call whose context ends before a group has taken it leaves.
 func TestForming_CallsMayLeaveUntilTheyAreTaken(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		began := time.Now()
 		for who := range 3 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -541,32 +344,12 @@ func TestForming_CallsMayLeaveUntilTheyAreTaken(t *testing.T) {
 	})
 }
 
-// The leader may leave as well, and so may the call that would lead next.
-func TestForming_AnotherCallLeadsWhenTheLeaderLeaves(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
-		began := time.Now()
-		ctx, cancel := context.WithCancel(t.Context())
-		leader, cancelLeader := context.WithCancel(t.Context())
-		first, second := a.puts("x"), a.puts("y")
-		errs, open := a.arrive(func(context.Context) error { return first(leader) }, func(context.Context) error { return second(ctx) }, a.puts("z"), a.puts("w"))
-		cancel()
-		synctest.Wait()
-		cancelLeader()
-		synctest.Wait()
-		open()
-		require.ErrorIs(t, errs[0], context.Canceled)
-		require.ErrorIs(t, errs[1], context.Canceled)
-		a.inOne("z", "w")
-		require.Zero(t, time.Since(began))
-	})
-}
-
 // A call whose context ends just before a group takes it is left out.
 func TestForming_LeavesOutWhatHasEnded(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		ctx, cancel := context.WithCancel(t.Context())
 		late := a.puts("y")
-		a.gate.taking = cancel
+		a.taking = cancel
 		errs := a.meet(a.puts("x"), func(context.Context) error { return late(ctx) }, a.puts("z"))
 		require.ErrorIs(t, errs[1], context.Canceled)
 		require.NoError(t, errs[0])
@@ -578,10 +361,10 @@ func TestForming_LeavesOutWhatHasEnded(t *testing.T) {
 
 // The end of a context that comes when a group has taken the call has no effect.
 func TestForming_ContextOfOneThatWasTakenHasNoEffect(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		ctx, cancel := context.WithCancel(t.Context())
 		taken, queued := a.puts("y"), a.named("x", "x2", put("x", "2"))
-		errs := a.meet(a.batch("x", func(c context.Context, tx *memory.Tx) error {
+		errs := a.meet(a.on("x", func(c context.Context, tx *memory.Tx) error {
 			cancel()
 			synctest.Wait()
 			return put("x", "x")(c, tx)
@@ -597,13 +380,13 @@ func TestForming_ContextOfOneThatWasTakenHasNoEffect(t *testing.T) {
 func TestForming_LeavesOutWhatIsToBePassedOn(t *testing.T) {
 	for _, role := range []string{"joins", "leads"} {
 		t.Run(role, func(t *testing.T) {
-			inAcrossOf(t, nil, func(t *testing.T, a *across) {
+			inBatches(t, nil, func(t *testing.T, a *batches) {
 				guard.SetMaxHold(a.guard, time.Millisecond)
 				other := a.process("b", nil)
 				require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("z")))
 				ctx, cancel := context.WithCancel(t.Context())
 				first := a.puts("z")
-				errs, open := a.arrive(func(context.Context) error { return first(ctx) }, a.batch("x", put("k", "x")))
+				errs, open := a.arrive(func(context.Context) error { return first(ctx) }, a.on("x", put("k", "x")))
 				waits := make(chan error, 1)
 				go func() { waits <- guard.Do(t.Context(), other, "x", put("k", "o")) }()
 				synctest.Wait()
@@ -625,16 +408,18 @@ func TestForming_LeavesOutWhatIsToBePassedOn(t *testing.T) {
 // A claim may take longer than a lock is held while others wait for it. The call that has claimed uses the lock
 // all the same: to pass it on at once would make work of two for nobody.
 func TestForming_UsesALockThatTookLongToClaim(t *testing.T) {
-	inAcrossOf(t, nil, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		guard.SetMaxHold(a.guard, time.Millisecond)
 		other := a.process("b", nil)
 		waits := make(chan error, 1)
-		a.gate.claims = func() {
+		a.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error {
+			a.store.SetFaults(memory.Faults{})
 			go func() { waits <- guard.Do(t.Context(), other, "x", put("k", "o")) }()
 			synctest.Wait()
 			time.Sleep(2 * time.Millisecond)
-		}
-		require.NoError(t, a.batch("x", put("k", "x"))(t.Context()))
+			return nil
+		}})
+		require.NoError(t, a.on("x", put("k", "x"))(t.Context()))
 		require.NoError(t, <-waits)
 		require.Equal(t, "xo", a.store.Read("k"))
 	})
@@ -642,13 +427,13 @@ func TestForming_UsesALockThatTookLongToClaim(t *testing.T) {
 
 // busy begins groups on resources of their own until one more has to wait for them, and
 // returns what ends them.
-func (a *across) busy() (end func()) {
+func (a *batches) busy() (end func()) {
 	release := make(chan struct{})
 	limit := guard.MaxUnderWay(a.guard)
 	errs := make(chan error, limit)
 	for i := range limit {
 		go func() {
-			errs <- a.batch(fmt.Sprint("busy/", i), func(context.Context, *memory.Tx) error { <-release; return nil })(a.Context())
+			errs <- a.on(fmt.Sprint("busy/", i), func(context.Context, *memory.Tx) error { <-release; return nil })(a.Context())
 		}()
 		synctest.Wait()
 	}
@@ -661,7 +446,7 @@ func (a *across) busy() (end func()) {
 }
 
 // begin begins calls and returns a channel of their errors.
-func (a *across) begin(calls ...call) <-chan error {
+func (a *batches) begin(calls ...call) <-chan error {
 	errs := make(chan error, len(calls))
 	for _, c := range calls {
 		go func() { errs <- c(a.Context()) }()
@@ -672,7 +457,7 @@ func (a *across) begin(calls ...call) <-chan error {
 
 // While some groups are under way calls wait, and share the next transaction.
 func TestForming_GrowsWithTheLoad(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		end := a.busy()
 		began := time.Now()
 		errs := a.begin(a.puts("x"), a.puts("y"), a.puts("z"))
@@ -688,7 +473,7 @@ func TestForming_GrowsWithTheLoad(t *testing.T) {
 
 // Groups that hang don't keep calls on other resources.
 func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		end := a.busy()
 		began := time.Now()
 		for range 3 {
@@ -704,7 +489,7 @@ func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience(t *testing.T) {
 
 // The same while the store has no connection: each has to learn of it in time.
 func TestForming_CallsDontWaitForEachOthersConnections(t *testing.T) {
-	inAcrossOf(t, &guard.Config{StoreTimeout: time.Second}, func(t *testing.T, a *across) {
+	inBatches(t, &guard.Config{StoreTimeout: time.Second}, func(t *testing.T, a *batches) {
 		began := time.Now()
 		errs, open := a.arrive(a.puts("x"), a.puts("y"), a.puts("z"))
 		defer open()
@@ -719,7 +504,7 @@ func TestForming_CallsDontWaitForEachOthersConnections(t *testing.T) {
 
 // A group that can't have more calls waits for no other.
 func TestForming_AFullGroupBeginsAtOnce(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		end := a.busy()
 		var calls []call
 		var names []string
@@ -741,12 +526,12 @@ func TestForming_AFullGroupBeginsAtOnce(t *testing.T) {
 // A group that failed because a lease was lost holds no turn while one of its calls waits for
 // that lock.
 func TestForming_GroupThatFailedWaitsWithNoTurn(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		other := a.process("b", nil)
 		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
 		release, entered, held := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		lost := false
-		errs, open := a.arrive(a.batch("x", func(ctx context.Context, tx *memory.Tx) error {
+		errs, open := a.arrive(a.on("x", func(ctx context.Context, tx *memory.Tx) error {
 			if !lost {
 				lost = true
 				a.locks.Lose("x")
@@ -774,7 +559,7 @@ func TestForming_GroupThatFailedWaitsWithNoTurn(t *testing.T) {
 
 // Close ends what hangs, and fails what waits.
 func TestForming_Close(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		errs, open := a.arrive(a.puts("x"), a.puts("y"), a.puts("z"))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

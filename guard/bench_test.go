@@ -27,20 +27,6 @@ func BenchmarkDo_OwnershipKept(b *testing.B) {
 	}
 }
 
-func BenchmarkDo_ResourcesInParallel(b *testing.B) {
-	w := newWorld(b)
-	g := w.process("a", nil)
-	b.RunParallel(func(pb *testing.PB) {
-		resource := fmt.Sprintf("sku/%p", pb)
-		for pb.Next() {
-			if err := guard.Do(b.Context(), g, resource, set("k", "v")); err != nil {
-				b.Error(err)
-				return
-			}
-		}
-	})
-}
-
 // What a Guard keeps for a resource that it owns and doesn't use: without the lock service's
 // part, and without the name.
 func BenchmarkKeepFor_BytesOfAResource(b *testing.B) {
@@ -109,14 +95,6 @@ func TestDo_AllocatesLittleOnAResourceThatIsKept(t *testing.T) {
 
 func BenchmarkDo_WithoutAStore(b *testing.B) {
 	do := doOnNothing(b, nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		do()
-	}
-}
-
-func BenchmarkDo_WithAnObserver(b *testing.B) {
-	do := doOnNothing(b, &guard.Config{Observers: []*guard.Observer{{Finished: func(context.Context, guard.Operation) {}}}})
 	b.ReportAllocs()
 	for b.Loop() {
 		do()

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -172,31 +171,6 @@ func TestDo_PanicRollsBackAndPassesThrough(t *testing.T) {
 }
 
 func explode() { panic("boom") }
-
-func TestDo_PanicAndGoexitPassTheTurnOn(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(){"panic": explode, "Goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				g := w.process("a", nil)
-				waiting := make(chan error, 1)
-				go func() {
-					defer func() { _ = recover() }()
-					_ = guard.Do(t.Context(), g, sku, func(_ context.Context, tx *memory.Tx) error {
-						go func() { waiting <- guard.Do(t.Context(), g, sku, increment("n")) }()
-						synctest.Wait()
-						require.NoError(t, increment("n")(t.Context(), tx))
-						end()
-						return nil
-					})
-				}()
-				require.NoError(t, <-waiting)
-				require.Equal(t, "1", w.store.Read("n"))
-			})
-		})
-	}
-}
 
 func TestValue_ReturnsZeroWithAnError(t *testing.T) {
 	t.Parallel()

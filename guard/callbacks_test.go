@@ -110,13 +110,12 @@ func TestObserver_ThatDoesNotReturnIsLogged(t *testing.T) {
 // nothing stays locked or open, and the next call gets on.
 func TestUserCode_ThatDoesNotReturnLeaksNothing(t *testing.T) {
 	for how, end := range endings {
-		for _, where := range []string{"Acquire", "AfterContended", "Claim", "Recall", "Begin", "Run", "Keep", "Commit", "Resolve", "Release"} {
+		for _, where := range []string{"acquire", "watch", "claim", "recall", "begin", "run", "keep", "commit", "resolve", "release"} {
 			t.Run(where+" "+how, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
 					e := &endingOnce{at: where, end: end}
-					g, err := guard.New(endingLocker{w.locks.NewLocker("a"), e}, endingStore{w.store, e}, nil)
-					require.NoError(t, err)
-					if where == "Resolve" {
+					g := w.processWith(e.locker(w.locks.NewLocker("a")), e.store(w.store), nil)
+					if where == "resolve" {
 						w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost)})
 					}
 					ended := make(chan struct{})
@@ -124,12 +123,12 @@ func TestUserCode_ThatDoesNotReturnLeaksNothing(t *testing.T) {
 						defer close(ended)
 						defer func() { _ = recover() }()
 						_, _ = guard.Value(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) (endingValue, error) {
-							e.reach("Run")
+							e.reach("run")
 							return endingValue{e}, increment("n")(ctx, tx)
 						}, guard.Once("k", nil))
 					}()
 					<-ended
-					if where == "Release" {
+					if where == "release" {
 						require.NoError(t, guard.Do(t.Context(), w.process("b", nil), "elsewhere", set("k", "v")))
 						time.Sleep(time.Minute) // KeepFor is over
 						require.True(t, w.locks.Lose(sku), "it was not released")
@@ -161,78 +160,24 @@ func (e *endingOnce) reach(step string) {
 	}
 }
 
-type endingLocker struct {
-	fence.Locker
-	*endingOnce
+func (e *endingOnce) locker(l fence.Locker) *hookedLocker {
+	return &hookedLocker{
+		Locker:  l,
+		acquire: func(context.Context, ...string) error { e.reach("acquire"); return nil },
+		release: func(context.Context, string) error { e.reach("release"); return nil },
+		watch:   func() { e.reach("watch") },
+	}
 }
 
-type endingLease struct {
-	fence.Lease
-	*endingOnce
-}
-
-func (l endingLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	l.reach("Acquire")
-	lease, err := l.Locker.Acquire(ctx, resource)
-	return endingLease{lease, l.endingOnce}, err
-}
-
-func (l endingLease) AfterContended(f func()) func() bool {
-	stop := l.Lease.AfterContended(f)
-	l.reach("AfterContended")
-	return stop
-}
-
-func (l endingLease) Release(ctx context.Context) error {
-	l.reach("Release")
-	return l.Lease.Release(ctx)
-}
-
-type endingStore struct {
-	*memory.Store
-	*endingOnce
-}
-
-type endingTxn struct {
-	storage.Txn[*memory.Tx]
-	*endingOnce
-}
-
-func (s endingStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
-	s.reach("Claim")
-	return s.Store.Claim(ctx, seen...)
-}
-
-func (s endingStore) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
-	s.reach("Recall")
-	return s.Store.Recall(ctx, key, claims...)
-}
-
-func (s endingStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
-	s.reach("Begin")
-	txn, err := s.Store.Begin(ctx, claims...)
-	return endingTxn{txn, s.endingOnce}, err
-}
-
-func (s endingStore) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*memory.Tx], error) {
-	return s.Begin(ctx, members()...)
-}
-
-func (s endingStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
-	s.reach("Resolve")
-	return s.Store.Resolve(ctx, d)
-}
-
-func (t endingTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
-	t.reach("Commit")
-	return t.Txn.Commit(ctx, moves)
+func (e *endingOnce) store(s *memory.Store) *hookedStore {
+	return &hookedStore{Store: s, before: func(_ context.Context, step string, _ []storage.Claim) error { e.reach(step); return nil }}
 }
 
 // endingValue is a result that can't be encoded.
 type endingValue struct{ *endingOnce }
 
 func (v endingValue) MarshalJSON() ([]byte, error) {
-	v.reach("Keep")
+	v.reach("keep")
 	return []byte("{}"), nil
 }
 

@@ -118,43 +118,6 @@ func TestUnderGrant_ConcurrentCallsLoseNoUpdate(t *testing.T) {
 	require.Equal(t, "2", w.store.Read("n"))
 }
 
-func TestUnderGrant_SettlesADoubt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost, memory.Late, memory.RequestLost)})
-	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(1), increment("n")))
-	err := doUnderGrant(t.Context(), w.store, grant(1), increment("n"))
-	require.ErrorIs(t, err, memory.ErrReplyLost)
-	require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
-	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(1), increment("n"), guard.Retryable()))
-	require.ErrorIs(t, w.store.Deliver()[0], guard.ErrOvertaken)
-	require.Equal(t, "2", w.store.Read("n"))
-}
-
-// The value of a function under a grant that came from elsewhere is kept by Once
-// like any other, and returned to each call with the key, under any grant.
-func TestUnderGrant_OnceReturnsTheKeptValue(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	add := func(ctx context.Context, tx *memory.Tx) (string, error) {
-		if err := increment("n")(ctx, tx); err != nil {
-			return "", err
-		}
-		return guard.Grants(ctx)[0].Token.String(), nil
-	}
-	for _, token := range []fence.Token{1, 1, 2} {
-		got, err := valueUnderGrant(t.Context(), w.store, grant(token), add, guard.Once("k", []byte("1")))
-		require.NoError(t, err)
-		require.Equal(t, "1", got)
-	}
-	require.Equal(t, "1", w.store.Read("n"))
-	got, err := valueUnderGrant(t.Context(), w.store, grant(1), add)
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.Empty(t, got)
-	_, err = valueUnderGrant[int](t.Context(), w.store, grant(2), nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
-}
-
 func TestGrants_AreThoseThatAFunctionRunsUnder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -208,8 +171,7 @@ func TestUnderGrant_SettlesWhatAnEarlierCallLeftInDoubt(t *testing.T) {
 	}{"not applied": {memory.Late, "1"}, "applied": {memory.ReplyLost, "2"}} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				g, err := guard.New(nil, storage.Store[*memory.Tx](w.store), nil)
-				require.NoError(t, err)
+				g := w.processWith(nil, w.store, nil)
 				on := g.UnderGrant(grant(7))
 				w.store.SetFaults(memory.Faults{Commit: fates(test.fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
 				first := make(chan error, 1)
@@ -240,7 +202,6 @@ func TestUnderGrant_SettlesWhatAnEarlierCallLeftInDoubt(t *testing.T) {
 				w.store.Deliver()
 				require.Equal(t, test.value, w.store.Read("n"))
 				require.Equal(t, test.value == "2", read == "1")
-				require.NoError(t, g.Close(t.Context()))
 			})
 		})
 	}
@@ -249,8 +210,7 @@ func TestUnderGrant_SettlesWhatAnEarlierCallLeftInDoubt(t *testing.T) {
 // Of several in doubt for one resource, the one at the last position settles them all.
 func TestUnderGrant_KeepsTheLastThatIsInDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g, err := guard.New(nil, storage.Store[*memory.Tx](w.store), nil)
-		require.NoError(t, err)
+		g := w.processWith(nil, w.store, nil)
 		on := g.UnderGrant(grant(7))
 		before := make(chan struct{})
 		early := make(chan error, 1)
@@ -278,8 +238,7 @@ func TestUnderGrant_KeepsTheLastThatIsInDoubt(t *testing.T) {
 // A Hold that has one of its own in doubt settles what other calls under its grant have left since, too (G6).
 func TestUnderGrant_HoldSettlesWhatOthersLeftAfterItsOwnDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g, err := guard.New(nil, storage.Store[*memory.Tx](w.store), nil)
-		require.NoError(t, err)
+		g := w.processWith(nil, w.store, nil)
 		on := g.UnderGrant(grant(7))
 		var own storage.TxID // the Hold's
 		back := false
@@ -290,7 +249,7 @@ func TestUnderGrant_HoldSettlesWhatOthersLeftAfterItsOwnDoubt(t *testing.T) {
 			}
 			return temporaryError{}
 		}})
-		err = guard.Hold(t.Context(), on, sku, func(ctx context.Context, h held) error {
+		err := guard.Hold(t.Context(), on, sku, func(ctx context.Context, h held) error {
 			require.ErrorIs(t, guard.Do(ctx, h, sku, increment("n")), guard.ErrUnknownOutcome)
 			back = true
 			require.ErrorIs(t, guard.Do(t.Context(), on, sku, increment("n")), guard.ErrUnknownOutcome)
@@ -305,7 +264,6 @@ func TestUnderGrant_HoldSettlesWhatOthersLeftAfterItsOwnDoubt(t *testing.T) {
 		require.Zero(t, guard.Doubts(g))
 		w.store.Deliver()
 		require.Equal(t, "1", w.store.Read("n"))
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
@@ -408,13 +366,6 @@ func TestUnderLease_RejectsLeasesItCantUse(t *testing.T) {
 	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
 	require.NoError(t, err)
 	nothing := func(context.Context, held) error { return nil }
-	require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), sku, nil), guard.ErrInvalid)
-	require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(nil), sku, nothing), guard.ErrInvalid)
-	require.ErrorIs(t, guard.Hold(t.Context(), (*guard.Guard[*memory.Tx])(nil).UnderLease(lease), sku, nothing), guard.ErrInvalid)
-	require.NoError(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, _ held) error {
-		require.ErrorIs(t, guard.Hold(ctx, g.UnderLease(lease), lease.Grant().Resource, nothing), guard.ErrInvalid)
-		return nil
-	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, guard.Hold(ctx, g.UnderLease(lease), lease.Grant().Resource, nothing), context.Canceled)

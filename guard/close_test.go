@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage/memory"
 )
@@ -91,19 +90,11 @@ func TestClose_InAFunctionIsRejected(t *testing.T) {
 	})
 }
 
-func TestClose_OfAnUnusedGuardReturnsAtOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	require.NoError(t, g.Close(t.Context()))
-	require.NoError(t, g.Close(t.Context()))
-}
-
 // A graceful stop closes with the context that the signal has ended.
 func TestClose_ReleasesAlsoWhenItsContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(t.Context())
-		g := w.processOn(slowLocker{w.locks.NewLocker("a"), time.Second}, nil)
+		g := w.processOn(slow(w.locks.NewLocker("a"), time.Second), nil)
 		require.NoError(t, guard.Do(ctx, g, sku, increment("n")))
 		running := make(chan error, 1)
 		go func() {
@@ -126,7 +117,7 @@ func TestClose_ReleasesAlsoWhenItsContextHasEnded(t *testing.T) {
 
 func TestClose_ReturnsReleaseErrors(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g, err := guard.New(failingLocker{w.locks.NewLocker("a")}, w.store, nil)
+		g, err := guard.New(failing(w.locks.NewLocker("a")), w.store, nil)
 		require.NoError(t, err)
 		for i := range 2 {
 			require.NoError(t, guard.Do(t.Context(), g, fmt.Sprint("sku/", i), increment("n")))
@@ -145,7 +136,7 @@ func TestClose_WaitsForReleasesWithinABound(t *testing.T) {
 		for name, ended := range map[string]bool{"open": false, "ended": true} {
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			g, err := guard.New(slowLocker{w.locks.NewLocker(name), time.Hour}, w.store, nil)
+			g, err := guard.New(slow(w.locks.NewLocker(name), time.Hour), w.store, nil)
 			require.NoError(t, err)
 			require.NoError(t, guard.Do(ctx, g, name, increment("n")))
 			if ended {
@@ -162,7 +153,7 @@ func TestClose_WaitsForReleasesWithinABound(t *testing.T) {
 func TestClose_ReleasesAFewAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		ctx, stop := context.WithCancel(t.Context())
-		g := w.processOn(slowLocker{w.locks.NewLocker("a"), time.Second}, nil)
+		g := w.processOn(slow(w.locks.NewLocker("a"), time.Second), nil)
 		for i := range 100 {
 			require.NoError(t, guard.Do(ctx, g, fmt.Sprint("sku/", i), increment("n")))
 		}
@@ -176,7 +167,7 @@ func TestClose_ReleasesAFewAtATime(t *testing.T) {
 // The release goes on, and Close waits for it.
 func TestRelease_NeverDelaysACallWhoseContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g := w.processOn(slowLocker{w.locks.NewLocker("a"), 4 * time.Second}, &guard.Config{KeepFor: -1})
+		g := w.processOn(slow(w.locks.NewLocker("a"), 4*time.Second), &guard.Config{KeepFor: -1})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		untilEnd := func(ctx context.Context, _ *memory.Tx) error {
@@ -191,30 +182,4 @@ func TestRelease_NeverDelaysACallWhoseContextHasEnded(t *testing.T) {
 		require.Equal(t, 5*time.Second, time.Since(start))
 		require.Zero(t, w.locks.Holder(sku))
 	})
-}
-
-// slowLocker's leases take a while to be released, and stay if the release's context ends
-// first.
-type slowLocker struct {
-	fence.Locker
-	release time.Duration
-}
-
-type slowLease struct {
-	fence.Lease
-	release time.Duration
-}
-
-func (l slowLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	lease, err := l.Locker.Acquire(ctx, resource)
-	return slowLease{lease, l.release}, err
-}
-
-func (l slowLease) Release(ctx context.Context) error {
-	select {
-	case <-time.After(l.release):
-		return l.Lease.Release(ctx)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

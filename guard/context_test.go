@@ -82,9 +82,14 @@ func TestContext_OfAStepThatBeginsAfterCloseHasGivenUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		step := make(chan error, 1)
 		w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { time.Sleep(time.Hour); return nil }})
-		store := beginSees{w.store, step}
-		g, err := guard.New(w.locks.NewLocker("a"), store, &guard.Config{StoreTimeout: 2 * time.Hour})
-		require.NoError(t, err)
+		store := &hookedStore{Store: w.store, before: func(ctx context.Context, at string, _ []storage.Claim) error {
+			if at == "begin" {
+				step <- context.Cause(ctx)
+				return errShop
+			}
+			return nil
+		}}
+		g := w.on(store, &guard.Config{StoreTimeout: 2 * time.Hour})
 		failed := make(chan error, 1)
 		go func() { failed <- guard.Do(t.Context(), g, sku, set("k", "v")) }()
 		synctest.Wait()
@@ -92,20 +97,9 @@ func TestContext_OfAStepThatBeginsAfterCloseHasGivenUp(t *testing.T) {
 		cancel()
 		require.Error(t, g.Close(ended), "the claim is deaf")
 		require.ErrorIs(t, <-step, guard.ErrClosed)
-		require.NoError(t, <-failed)
+		require.ErrorIs(t, <-failed, errShop)
 		require.NoError(t, g.Close(t.Context()))
 	})
-}
-
-// beginSees tells with what cause the context of Begin has ended.
-type beginSees struct {
-	*memory.Store
-	cause chan<- error
-}
-
-func (s beginSees) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
-	s.cause <- context.Cause(ctx)
-	return s.Store.Begin(context.WithoutCancel(ctx), claims...)
 }
 
 // A function hangs while the rest of its process is well and goes on renewing the
@@ -172,7 +166,7 @@ func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
 // while the release is under way.
 func TestMaxRun_TheNextCallRunsUnderAnotherGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g := w.processOn(slowLocker{w.locks.NewLocker("a"), time.Second}, &guard.Config{MaxRun: 3 * time.Second})
+		g := w.processOn(slow(w.locks.NewLocker("a"), time.Second), &guard.Config{MaxRun: 3 * time.Second})
 		require.ErrorIs(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
 			<-ctx.Done()
 			return ctx.Err()
@@ -185,52 +179,13 @@ func TestMaxRun_TheNextCallRunsUnderAnotherGrant(t *testing.T) {
 	})
 }
 
-// cutStore is a store whose network was cut: it can't be reached at one step.
-type cutStore struct {
-	*memory.Store
-	at string
-}
-
-func (s *cutStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
-	if s.at == "claim" {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return s.Store.Claim(ctx, seen...)
-}
-
-func (s *cutStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
-	if s.at == "begin" {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return s.Store.Begin(ctx, claims...)
-}
-
-func (s *cutStore) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
-	if s.at == "recall" {
-		<-ctx.Done()
-		return nil, false, ctx.Err()
-	}
-	return s.Store.Recall(ctx, key, claims...)
-}
-
-func (s *cutStore) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
-	if s.at == "resolve" {
-		<-ctx.Done()
-		return false, ctx.Err()
-	}
-	return s.Store.Resolve(ctx, d)
-}
-
 // The database can't be reached from here: this holder gives up, though its callers
 // wait for as long as they may, and the one who can reach it gets on.
 func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp(t *testing.T) {
 	for _, step := range []string{"claim", "begin", "recall"} {
 		t.Run(step, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				a, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: step}, nil)
-				require.NoError(t, err)
+				a := w.on(cutAt(w.store, step), nil)
 				b := w.process("b", nil)
 				failed := make(chan error, 5)
 				for range cap(failed) {
@@ -241,7 +196,6 @@ func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp(t *testing.T) {
 				require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
 				require.Equal(t, 10*time.Second, time.Since(start))
 				require.ErrorIs(t, <-failed, guard.ErrStoreUnavailable)
-				require.NoError(t, a.Close(t.Context()))
 			})
 		})
 	}
@@ -262,18 +216,16 @@ func TestStoreTimeout_IsDistinctFromTheCallersCancellation(t *testing.T) {
 
 func TestStoreTimeout_IsDistinctFromTheCallersDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: "claim"}, &guard.Config{StoreTimeout: time.Minute})
-		require.NoError(t, err)
+		g := w.on(cutAt(w.store, "claim"), &guard.Config{StoreTimeout: time.Minute})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err = guard.Do(ctx, g, sku, increment("n"))
+		err := guard.Do(ctx, g, sku, increment("n"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, guard.ErrStoreUnavailable)
 		start := time.Now()
 		err = guard.Do(t.Context(), g, sku, increment("n"))
 		require.ErrorContains(t, err, "guard: sku/42: claim: context deadline exceeded: storage: database unavailable: no answer in time (Config.StoreTimeout is 1m0s)")
 		require.Equal(t, time.Minute, time.Since(start))
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
@@ -283,8 +235,7 @@ func TestClose_EndsTheWaitForAnUnreachableDatabase(t *testing.T) {
 	for _, step := range []string{"claim", "begin", "recall"} {
 		t.Run(step, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				g, err := guard.New(w.locks.NewLocker("a"), &cutStore{Store: w.store, at: step}, &guard.Config{StoreTimeout: time.Hour})
-				require.NoError(t, err)
+				g := w.on(cutAt(w.store, step), &guard.Config{StoreTimeout: time.Hour})
 				failed := make(chan error, 1)
 				go func() { failed <- doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", nil)) }()
 				synctest.Wait()

@@ -131,43 +131,22 @@ func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied(t *testing.T) {
 	})
 }
 
-// rejectingStore is a store whose first COMMIT fails, as one does that is
-// deadlocked, and takes no effect.
-type rejectingStore struct {
-	*memory.Store
-	failed bool
-}
-
-type rejectingTxn struct {
-	storage.Txn[*memory.Tx]
-	store *rejectingStore
-}
-
-func (s *rejectingStore) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*memory.Tx], error) {
-	txn, err := s.Store.Begin(ctx, claims...)
-	return &rejectingTxn{txn, s}, err
-}
-
-func (t *rejectingTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
-	if !t.store.failed {
-		t.store.failed = true
-		t.Txn.Rollback(ctx)
-		return nil, temporaryError{}
-	}
-	return t.Txn.Commit(ctx, moves)
-}
-
 func TestHold_GoesOnAfterACommitThatFailed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	g, err := guard.New(w.locks.NewLocker("a"), &rejectingStore{Store: w.store}, nil)
-	require.NoError(t, err)
+	failed := false
+	g := w.on(&hookedStore{Store: w.store, before: func(_ context.Context, step string, _ []storage.Claim) error {
+		if step == "commit" && !failed {
+			failed = true
+			return temporaryError{}
+		}
+		return nil
+	}}, nil)
 	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		return guard.Do(ctx, h, sku, increment("n"), guard.Retryable())
 	}))
 	require.Equal(t, "1", w.store.Read("n"))
 	require.Equal(t, []storage.EntryKind{"claim", "write"}, w.kinds())
-	require.NoError(t, g.Close(t.Context()))
 }
 
 func TestHold_NeverTakesAnotherGrant(t *testing.T) {

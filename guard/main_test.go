@@ -45,7 +45,13 @@ func (w *world) process(label string, cfg *guard.Config) *guard.Guard[*memory.Tx
 // processOn is process with a locker of the test's own.
 func (w *world) processOn(locker fence.Locker, cfg *guard.Config) *guard.Guard[*memory.Tx] {
 	w.Helper()
-	g, err := guard.New(locker, w.store, cfg)
+	return w.processWith(locker, w.store, cfg)
+}
+
+// processWith is process with a locker and a store of the test's own.
+func (w *world) processWith(locker fence.Locker, store storage.Store[*memory.Tx], cfg *guard.Config) *guard.Guard[*memory.Tx] {
+	w.Helper()
+	g, err := guard.New(locker, store, cfg)
 	require.NoError(w, err)
 	w.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -53,6 +59,12 @@ func (w *world) processOn(locker fence.Locker, cfg *guard.Config) *guard.Guard[*
 		require.NoError(w, g.Close(ctx))
 	})
 	return g
+}
+
+// on is process on a store of the test's own.
+func (w *world) on(store storage.Store[*memory.Tx], cfg *guard.Config) *guard.Guard[*memory.Tx] {
+	w.Helper()
+	return w.processWith(w.locks.NewLocker("a"), store, cfg)
 }
 
 // entries returns the kinds of the entries of sku's history.
@@ -99,16 +111,6 @@ func doUnderGrant(ctx context.Context, store storage.Store[*memory.Tx], grant fe
 		return err
 	}
 	return doOnce(ctx, g.UnderGrant(grant), grant.Resource, fn, opts...)
-}
-
-// valueUnderGrant is guard.Value under a grant that came from elsewhere.
-func valueUnderGrant[V any](ctx context.Context, store storage.Store[*memory.Tx], grant fence.Grant, fn func(context.Context, *memory.Tx) (V, error), opts ...guard.ValueOption) (V, error) {
-	g, err := guard.New(nil, store, nil)
-	if err != nil {
-		var zero V
-		return zero, err
-	}
-	return guard.Value(ctx, g.UnderGrant(grant), grant.Resource, fn, opts...)
 }
 
 // doOnce is guard.Do for options that need a value.

@@ -205,10 +205,10 @@ func TestObserver_SeesHowManyCallsShareATransaction(t *testing.T) {
 		defer mu.Unlock()
 		places[o.Record.Name] = [2]int{o.BatchSize, o.BatchPlace}
 	}
-	inGroupOf(t, &guard.Config{Observers: []*guard.Observer{{Finished: finished}}}, func(t *testing.T, g *group) {
-		add := func(key string) call { return g.batch(key, put("k", key)) }
-		require.Equal(t, make([]error, 3), g.together(add("a"), add("b"), add("c")))
-		require.Equal(t, map[string][2]int{"a": {3, 0}, "b": {3, 1}, "c": {3, 2}, "first": {1, 0}}, places)
+	inBatches(t, &guard.Config{Observers: []*guard.Observer{{Finished: finished}}}, func(t *testing.T, b *batches) {
+		require.Equal(t, make([]error, 3), b.meet(b.adds("a"), b.adds("b"), b.adds("c")))
+		require.NoError(t, b.adds("alone")(t.Context()))
+		require.Equal(t, map[string][2]int{"a": {3, 0}, "b": {3, 1}, "c": {3, 2}, "alone": {1, 0}}, places)
 	})
 }
 
@@ -262,14 +262,12 @@ func TestObserver_SeesAFailedRelease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var got error
-	g, err := guard.New(failingLocker{w.locks.NewLocker("a")}, w.store, &guard.Config{
+	g := w.processOn(failing(w.locks.NewLocker("a")), &guard.Config{
 		KeepFor:   -1,
 		Observers: []*guard.Observer{{Released: func(_ fence.Grant, err error) { got = err }}},
 	})
-	require.NoError(t, err)
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
 	require.ErrorIs(t, got, errShop)
-	require.NoError(t, g.Close(t.Context()))
 }
 
 func TestLog_DistinguishesAFailedReleaseFromAnUnconfirmedOne(t *testing.T) {
@@ -278,8 +276,8 @@ func TestLog_DistinguishesAFailedReleaseFromAnUnconfirmedOne(t *testing.T) {
 			locker fence.Locker
 			want   string
 		}{
-			{failingLocker{w.locks.NewLocker("a")}, `level=WARN msg="guard: release failed; the lease runs out by itself" resource=failing`},
-			{slowLocker{w.locks.NewLocker("b"), time.Hour}, `level=INFO msg="guard: release not confirmed in time; it goes on in the background" resource=slow`},
+			{failing(w.locks.NewLocker("a")), `level=WARN msg="guard: release failed; the lease runs out by itself" resource=failing`},
+			{slow(w.locks.NewLocker("b"), time.Hour), `level=INFO msg="guard: release not confirmed in time; it goes on in the background" resource=slow`},
 		} {
 			var log bytes.Buffer
 			g, err := guard.New(test.locker, w.store, &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -292,15 +290,3 @@ func TestLog_DistinguishesAFailedReleaseFromAnUnconfirmedOne(t *testing.T) {
 		}
 	})
 }
-
-// failingLocker's leases fail to be released.
-type failingLocker struct{ fence.Locker }
-
-type failingLease struct{ fence.Lease }
-
-func (l failingLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	lease, err := l.Locker.Acquire(ctx, resource)
-	return failingLease{lease}, err
-}
-
-func (failingLease) Release(context.Context) error { return errShop }

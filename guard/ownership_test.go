@@ -3,13 +3,11 @@ package guard_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -357,24 +355,38 @@ func TestKeepFor_NeedsNoGoroutinePerResource(t *testing.T) {
 // what waits for its release can still be used, or passed on to another process.
 func TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		locker := &stalledLocker{Locker: w.locks.NewLocker("a"), stalled: make(chan struct{})}
-		g := w.processOn(locker, nil)
-		goOn := sync.OnceFunc(func() { close(locker.stalled) })
+		stalled := make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(stalled) })
 		defer goOn()
+		var mu sync.Mutex
+		begun, releasing := map[string]bool{}, 0
+		count := func(n int, resource string) int {
+			mu.Lock()
+			defer mu.Unlock()
+			releasing += n
+			begun[resource] = begun[resource] || n > 0
+			return releasing
+		}
+		g := w.processOn(&hookedLocker{Locker: w.locks.NewLocker("a"), release: func(_ context.Context, resource string) error {
+			count(1, resource)
+			defer count(-1, resource)
+			<-stalled
+			return nil
+		}}, nil)
 		const many = 3000
 		var calls sync.WaitGroup
 		for i := range many {
 			calls.Go(func() { w.do(g, fmt.Sprint("sku/", i)) })
 		}
 		calls.Wait()
-		require.Zero(t, locker.releasing.Load())
+		require.Empty(t, begun)
 
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		require.EqualValues(t, 8, locker.releasing.Load())
+		require.Equal(t, 8, releasing)
 		var kept []string
 		for i := range many {
-			if name := fmt.Sprint("sku/", i); w.locks.Holder(name) != (fence.Grant{}) && !locker.begun(name) {
+			if name := fmt.Sprint("sku/", i); w.locks.Holder(name) != (fence.Grant{}) && !begun[name] {
 				kept = append(kept, name)
 			}
 		}
@@ -383,7 +395,7 @@ func TestKeepFor_ThousandsThatExpireTogetherAreReleasedAFewAtATime(t *testing.T)
 		require.Equal(t, many, w.locks.Grants(), "it was still owned")
 		require.True(t, w.locks.Contend(kept[1]))
 		synctest.Wait()
-		require.True(t, locker.begun(kept[1]), "another process waits for it, so it is released at once")
+		require.True(t, begun[kept[1]], "another process waits for it, so it is released at once")
 
 		goOn()
 		synctest.Wait()
@@ -403,61 +415,18 @@ func (w *world) do(g *guard.Guard[*memory.Tx], resource string) {
 	}
 }
 
-// stalledLocker releases nothing while it is stalled.
-type stalledLocker struct {
-	fence.Locker
-	stalled   chan struct{} // until it is closed
-	releasing atomic.Int64
-	released  sync.Map // by resource, those whose release has begun
-}
-
-func (l *stalledLocker) begun(resource string) bool {
-	_, ok := l.released.Load(resource)
-	return ok
-}
-
-func (l *stalledLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	lease, err := l.Locker.Acquire(ctx, resource)
-	return stalledLease{lease, l}, err
-}
-
-type stalledLease struct {
-	fence.Lease
-	locker *stalledLocker
-}
-
-func (l stalledLease) Release(ctx context.Context) error {
-	l.locker.released.Store(l.Grant().Resource, true)
-	l.locker.releasing.Add(1)
-	defer l.locker.releasing.Add(-1)
-	<-l.locker.stalled
-	return l.Lease.Release(context.WithoutCancel(ctx))
-}
-
-// silentLocker is a lock service without an answer: it says so after patience.
-type silentLocker struct {
-	fence.Locker
-	patience time.Duration
-	reason   fence.UnavailableReason
-	asked    int
-}
-
-func (l *silentLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	return nil, l.fail(ctx, resource)
-}
-
-func (l *silentLocker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
-	return nil, l.fail(ctx, resources[0])
-}
-
-func (l *silentLocker) fail(ctx context.Context, resource string) error {
-	l.asked++
-	select {
-	case <-time.After(l.patience):
-		return &fence.UnavailableError{Op: "acquire " + resource, Reason: l.reason}
-	case <-ctx.Done():
-		return &fence.UnavailableError{Op: "acquire " + resource, Reason: l.reason, Err: ctx.Err()}
-	}
+// silent returns a lock service without an answer, which says so after patience.
+func silent(l fence.Locker, patience time.Duration, reason fence.UnavailableReason, asked *int) *hookedLocker {
+	return &hookedLocker{Locker: l, acquire: func(ctx context.Context, resources ...string) error {
+		*asked++
+		err := &fence.UnavailableError{Op: "acquire " + resources[0], Reason: reason}
+		select {
+		case <-time.After(patience):
+		case <-ctx.Done():
+			err.Err = ctx.Err()
+		}
+		return err
+	}}
 }
 
 // callAll makes one call for each list of resources, in order, and returns after how long each
@@ -492,12 +461,12 @@ func TestQueue_CallsFailTogetherWhenTheLockServiceDoesNotAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, w *world) {
-				locker := &silentLocker{Locker: w.locks.NewLocker("a"), patience: patience, reason: fence.Unreachable}
-				g := w.processOn(locker, nil)
+				asked := 0
+				g := w.processOn(silent(w.locks.NewLocker("a"), patience, fence.Unreachable, &asked), nil)
 				for _, took := range callAll(t, g, calls...) {
 					require.Equal(t, patience, took)
 				}
-				require.Equal(t, 1, locker.asked)
+				require.Equal(t, 1, asked)
 				require.Zero(t, guard.Lines(g))
 			})
 		})
@@ -508,8 +477,7 @@ func TestQueue_CallsFailTogetherWhenTheLockServiceDoesNotAnswer(t *testing.T) {
 func TestQueue_CallsGoOnAfterAFailureThatIsNotTheirs(t *testing.T) {
 	t.Run("context", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
-			locker := &silentLocker{Locker: w.locks.NewLocker("a"), patience: 5 * time.Second, reason: fence.Unreachable}
-			g := w.processOn(locker, nil)
+			g := w.processOn(silent(w.locks.NewLocker("a"), 5*time.Second, fence.Unreachable, new(int)), nil)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			go func() { _ = guard.Do(ctx, g, sku, set("k", "v")) }()
@@ -519,8 +487,7 @@ func TestQueue_CallsGoOnAfterAFailureThatIsNotTheirs(t *testing.T) {
 	})
 	t.Run("queue position", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, w *world) {
-			locker := &silentLocker{Locker: w.locks.NewLocker("a"), patience: time.Second, reason: fence.QueueLost}
-			g := w.processOn(locker, nil)
+			g := w.processOn(silent(w.locks.NewLocker("a"), time.Second, fence.QueueLost, new(int)), nil)
 			require.Equal(t, []time.Duration{time.Second, 2 * time.Second}, callAll(t, g, []string{sku}, []string{sku}))
 		})
 	})
@@ -551,36 +518,6 @@ func TestClaim_ReportsALockServiceThatWentBack(t *testing.T) {
 		requireRejected(t, guard.Do(t.Context(), fresh, sku, increment("n")), storage.ReasonTokensWentBack)
 		w.locks.SetEpoch(2)
 		require.NoError(t, guard.Do(t.Context(), fresh, sku, increment("n")))
-	})
-}
-
-// sleepy is a store whose client's machine slept while it asked, with its clock: it
-// finds that more time has passed for the database than for itself.
-type sleepy struct{ *memory.Store }
-
-func (s sleepy) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
-	c, err := s.Store.Claim(ctx, seen...)
-	if stale := new(guard.RejectedError); errors.As(err, &stale) {
-		stale.Age += time.Hour
-	}
-	return c, err
-}
-
-// A machine that stood still between asking and claiming is late, and no more than
-// that: trying again helps.
-func TestClaim_AfterAFrozenClockIsJustStale(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		b := w.process("b", nil)
-		a, err := guard.New(w.locks.NewLocker("a"), sleepy{w.store}, nil)
-		require.NoError(t, err)
-		w.store.SetFaults(memory.Faults{Claim: func(g fence.Grant) error {
-			w.store.SetFaults(memory.Faults{})
-			w.locks.Lose(sku)
-			return guard.Do(t.Context(), b, sku, increment("n"))
-		}})
-		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n"), guard.Retryable()))
-		require.Equal(t, "2", w.store.Read("n"))
-		require.NoError(t, a.Close(t.Context()))
 	})
 }
 

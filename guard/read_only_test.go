@@ -3,7 +3,6 @@ package guard_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,19 +42,6 @@ func TestReadOnly_MovesNothingUnderAnyRunner(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 	require.Error(t, guard.Do(t.Context(), g, sku, increment("n"), guard.ReadOnly()))
 	require.Equal(t, "2", w.store.Read("n"))
-}
-
-// Several resources are checked together: a claim of one of them rejects the call.
-func TestReadOnly_OfSeveralResourcesChecksEach(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g, other := w.process("a", nil), w.process("b", nil)
-	err := guard.Do(t.Context(), g, []string{sku, "x"}, func(context.Context, *memory.Tx) error {
-		w.locks.Lose("x")
-		return guard.Do(t.Context(), other, "x", increment("n"))
-	}, guard.ReadOnly())
-	requireRejected(t, err, storage.ReasonStale)
-	require.Equal(t, []storage.EntryKind{"claim"}, w.kinds())
 }
 
 // Another transaction of the grant commits between two reads. With Retryable the function runs
@@ -120,34 +106,6 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 		require.Empty(t, w.store.Deliver())
 		require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 	}
-}
-
-// A COMMIT in doubt is settled before anything is read: what is read then stays true (G6).
-func TestReadOnly_SettlesWhatIsInDoubtFirst(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
-		require.NoError(t, err)
-		leader := w.process("a", &guard.Config{ResolveTimeout: time.Millisecond}).UnderLease(lease)
-		silent := true
-		w.store.SetFaults(memory.Faults{Commit: fates(memory.Normal, memory.Late), Resolve: func(storage.InDoubt) error {
-			if silent {
-				return errShop
-			}
-			return nil
-		}})
-		require.NoError(t, guard.Do(t.Context(), leader, sku, increment("n")))
-		require.ErrorIs(t, guard.Do(t.Context(), leader, sku, increment("n")), guard.ErrUnknownOutcome)
-		var n string
-		require.Error(t, guard.Do(t.Context(), leader, sku, reads("n", &n), guard.ReadOnly()))
-		require.Empty(t, n, "nothing ran")
-		silent = false
-		require.NoError(t, guard.Do(t.Context(), leader, sku, reads("n", &n), guard.ReadOnly()))
-		require.Equal(t, "1", n)
-		for _, late := range w.store.Deliver() {
-			require.ErrorIs(t, late, guard.ErrOvertaken)
-		}
-		require.Equal(t, "1", w.store.Read("n"))
-	})
 }
 
 func TestReadOnly_Options(t *testing.T) {

@@ -72,20 +72,6 @@ func TestHold_OfSeveralOneStaleRejectsAll(t *testing.T) {
 	})
 }
 
-func TestHold_OfSeveralIsOvertakenInOne(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
-		require.NoError(t, doUnderGrant(ctx, w.store, guard.Grants(ctx)[1], increment("n")))
-		for range 2 {
-			require.ErrorIs(t, guard.Do(ctx, h, "x", increment("n"), guard.Retryable()), guard.ErrOvertaken)
-		}
-		return nil
-	}))
-	require.Equal(t, "1", w.store.Read("n"))
-	require.Zero(t, w.writes("x"))
-}
-
 // A Hold that may run again begins with what its earlier runs, and others, have
 // committed.
 func TestHold_RetryableRunsAllOfItAgain(t *testing.T) {
@@ -172,14 +158,13 @@ func TestUnderGrant_OfSeveralOneStaleRejectsAll(t *testing.T) {
 	w := newWorld(t)
 	x, y := grant(1), grant(1)
 	x.Resource, y.Resource = "x", "y"
-	receiver, err := guard.New(nil, w.store, nil)
-	require.NoError(t, err)
+	receiver := w.processWith(nil, w.store, nil)
 	on := receiver.UnderGrant(y, x)
 	require.NoError(t, guard.Do(t.Context(), on, "x", increment("n")))
 	require.Equal(t, 1, w.writes("y"))
 	newer := grant(2)
 	newer.Resource = "y"
-	err = guard.Do(t.Context(), on, "x", func(ctx context.Context, tx *memory.Tx) error {
+	err := guard.Do(t.Context(), on, "x", func(ctx context.Context, tx *memory.Tx) error {
 		require.NoError(t, doUnderGrant(t.Context(), w.store, newer, increment("n")))
 		return tx.Set("n", "9")
 	})
@@ -193,10 +178,9 @@ func TestUnderGrant_OfSeveralOneStaleRejectsAll(t *testing.T) {
 func TestUnderGrant_IsObservedAndEndsWithTheGuard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var finished []guard.Operation
-		g, err := guard.New(nil, w.store, &guard.Config{MaxRun: time.Second, Observers: []*guard.Observer{{Finished: func(_ context.Context, f guard.Operation) { finished = append(finished, f) }}}})
-		require.NoError(t, err)
+		g := w.processWith(nil, w.store, &guard.Config{MaxRun: time.Second, Observers: []*guard.Observer{{Finished: func(_ context.Context, f guard.Operation) { finished = append(finished, f) }}}})
 		hangs := func(ctx context.Context, _ *memory.Tx) error { <-ctx.Done(); return context.Cause(ctx) }
-		err = guard.Do(t.Context(), g.UnderGrant(grant(1)), sku, hangs)
+		err := guard.Do(t.Context(), g.UnderGrant(grant(1)), sku, hangs)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "function ran for too long (Config.MaxRun is 1s)")
 		require.Len(t, finished, 1)
@@ -218,8 +202,7 @@ func TestUnderGrant_IsObservedAndEndsWithTheGuard(t *testing.T) {
 func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
-		receiver, err := guard.New(nil, w.store, nil)
-		require.NoError(t, err)
+		receiver := w.processWith(nil, w.store, nil)
 		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), "lead")
 		require.NoError(t, err)
 		ctx, write := t.Context(), set("k", "v")

@@ -16,18 +16,7 @@ import (
 )
 
 // replacedStore is a database whose primary can be replaced by another one, which has received nothing.
-type replacedStore struct {
-	*memory.Store
-	beside error           // what the next Claim fails with, too
-	seen   []storage.Claim // what the last Claim was given
-}
-
-func (s *replacedStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
-	claims, err := s.Store.Claim(ctx, seen...)
-	beside := s.beside
-	s.beside, s.seen = nil, seen
-	return claims, errors.Join(beside, err)
-}
+type replacedStore struct{ *hookedStore }
 
 func (s *replacedStore) replace(t *testing.T) {
 	s.Store = memory.NewStore()
@@ -37,11 +26,8 @@ func (s *replacedStore) replace(t *testing.T) {
 
 // newReplaced returns a Guard on a database that can be replaced.
 func newReplaced(t *testing.T, w *world, cfg *guard.Config) (*guard.Guard[*memory.Tx], *replacedStore) {
-	s := &replacedStore{Store: w.store}
-	g, err := guard.New(w.locks.NewLocker("a"), s, cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-	return g, s
+	s := &replacedStore{&hookedStore{Store: w.store}}
+	return w.on(s, cfg), s
 }
 
 func notRun(context.Context, *memory.Tx) error { return errors.New("the function ran") }
@@ -80,15 +66,13 @@ func TestSeen_LossIsNamedWhereOthersHaveMovedTheFenceOn(t *testing.T) {
 		g, s := newReplaced(t, w, releasing)
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 		s.replace(t)
-		b, err := guard.New(w.locks.NewLocker("b"), s, releasing)
-		require.NoError(t, err)
+		b := w.processWith(w.locks.NewLocker("b"), s, releasing)
 		for range 3 {
 			require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
 		}
 		requireNamedOnce(t, g)
 		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")), "b has lost nothing")
 		require.Equal(t, "5", s.Read("n"))
-		require.NoError(t, b.Close(t.Context()))
 	})
 }
 
@@ -134,7 +118,10 @@ func TestSeen_LossIsNamedBesideAnotherFailure(t *testing.T) {
 			return err
 		},
 		"failed over": func(s *replacedStore, old fence.Grant) error {
-			s.beside = &guard.RejectedError{Reason: storage.ReasonFailedOver, Stage: storage.StageClaim, Grant: old}
+			s.after = func(_ string, err error) error {
+				s.after = nil
+				return errors.Join(&guard.RejectedError{Reason: storage.ReasonFailedOver, Stage: storage.StageClaim, Grant: old}, err)
+			}
 			return nil
 		},
 	} {
@@ -210,9 +197,8 @@ func TestSeen_LossIsNamedBesideAnUnknownOutcomeInAHold(t *testing.T) {
 // A Guard that has no lock service remembers as well.
 func TestSeen_LossIsNamedUnderACallersGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		s := &replacedStore{Store: w.store}
-		g, err := guard.New(nil, s, nil)
-		require.NoError(t, err)
+		s := &replacedStore{&hookedStore{Store: w.store}}
+		g := w.processWith(nil, s, nil)
 		for token := range fence.Token(3) {
 			on := g.UnderGrant(grant(token + 5))
 			if token > 0 {
@@ -221,24 +207,26 @@ func TestSeen_LossIsNamedUnderACallersGrant(t *testing.T) {
 			}
 			require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
 		}
-		require.NoError(t, g.Close(t.Context()))
 	})
 }
 
 // Of two calls under one grant the one that has seen less may end last: what the other was told stays.
 func TestSeen_IsTheLatestOfSeveralCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
-		s := &replacedStore{Store: w.store}
-		g, err := guard.New(nil, s, nil)
-		require.NoError(t, err)
+		var seen []storage.Claim
+		g := w.processWith(nil, &hookedStore{Store: w.store, before: func(_ context.Context, step string, claims []storage.Claim) error {
+			if step == "claim" {
+				seen = claims
+			}
+			return nil
+		}}, nil)
 		on := g.UnderGrant(grant(5))
 		require.ErrorIs(t, guard.Do(t.Context(), on, sku, func(context.Context, *memory.Tx) error {
 			require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
 			return errShop
 		}), errShop)
 		require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
-		require.EqualValues(t, 2, s.seen[0].Seq, "the claim and the write")
-		require.NoError(t, g.Close(t.Context()))
+		require.EqualValues(t, 2, seen[0].Seq, "the claim and the write")
 	})
 }
 
@@ -264,11 +252,11 @@ func TestSeen_IsBounded(t *testing.T) {
 
 // Batches that shared a transaction run again whatever it has met. The first that does is told.
 func TestSeen_LossIsNamedBehindASharedTransaction(t *testing.T) {
-	inAcross(t, func(t *testing.T, a *across) {
+	inBatches(t, nil, func(t *testing.T, a *batches) {
 		require.Equal(t, []error{nil}, a.meet(a.puts("k")))
 		standby := memory.NewStore()
 		a.store.SetFaults(memory.Faults{Begin: func(claims []storage.Claim) error {
-			a.gate.Store = standby
+			a.db.Store = standby
 			return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageBegin, Grant: claims[0].Grant}
 		}})
 		errs := a.meet(a.named("k", "a", put("k", "a")), a.named("k", "b", put("k", "b")))

@@ -2,12 +2,12 @@ package guard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -222,65 +222,59 @@ func TestDo_OfSeveralReleasesAllWhenItGivesUp(t *testing.T) {
 	})
 }
 
-// countingStore notes the grants of each claim.
-type countingStore struct {
-	*memory.Store
-	claims [][]string
-}
-
-func (s *countingStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
-	var names []string
-	for _, c := range seen {
-		names = append(names, c.Grant.Resource)
-	}
-	s.claims = append(s.claims, names)
-	return s.Store.Claim(ctx, seen...)
-}
-
 // One round trip claims all that need it. Rejections of some don't cost the others their
 // claims, and each is reported.
 func TestDo_OfSeveralClaimsAllAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := &countingStore{Store: w.store}
+	var claims [][]string
 	var rejected []string
-	g, err := guard.New(w.locks.NewLocker("a"), s, &guard.Config{Observers: []*guard.Observer{{
+	g := w.on(&hookedStore{Store: w.store, before: notingClaims(&claims)}, &guard.Config{Observers: []*guard.Observer{{
 		Rejected: func(_ context.Context, r *guard.RejectedError) { rejected = append(rejected, r.Grant.Resource) },
 	}}})
-	require.NoError(t, err)
 	require.NoError(t, guard.Do(t.Context(), g, "b", increment("n")))
 	require.NoError(t, guard.Do(t.Context(), g, []string{"c", "a", "b"}, increment("n")))
-	require.Equal(t, [][]string{{"b"}, {"a", "c"}}, s.claims)
+	require.Equal(t, [][]string{{"b"}, {"a", "c"}}, claims)
 
 	for _, name := range []string{"e", "f"} {
 		_, err := w.store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: name, Epoch: 1, Token: 1000, Holder: "x"}})
 		require.NoError(t, err)
 	}
-	s.claims = nil
-	err = guard.Do(t.Context(), g, []string{"d", "e", "f", "g"}, increment("n"))
+	claims = nil
+	err := guard.Do(t.Context(), g, []string{"d", "e", "f", "g"}, increment("n"))
 	require.ErrorIs(t, err, guard.ErrStaleToken)
 	require.Equal(t, []string{"e", "f"}, rejected)
 	require.NoError(t, guard.Do(t.Context(), g, []string{"d", "g"}, increment("n")))
-	require.Equal(t, [][]string{{"d", "e", "f", "g"}}, s.claims)
-	require.NoError(t, g.Close(t.Context()))
+	require.Equal(t, [][]string{{"d", "e", "f", "g"}}, claims)
+}
+
+// notingClaims notes the resources of each claim.
+func notingClaims(claims *[][]string) func(context.Context, string, []storage.Claim) error {
+	return func(_ context.Context, step string, seen []storage.Claim) error {
+		if step == "claim" {
+			var names []string
+			for _, c := range seen {
+				names = append(names, c.Grant.Resource)
+			}
+			*claims = append(*claims, names)
+		}
+		return nil
+	}
 }
 
 // partlyStore claims the first grant alone, once, and has no verdict on the others.
 type partlyStore struct {
-	*countingStore
+	*hookedStore
 	failed bool
 }
 
 func (s *partlyStore) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
-	if s.failed || len(seen) < 2 {
-		return s.countingStore.Claim(ctx, seen...)
+	if s.failed {
+		return s.hookedStore.Claim(ctx, seen...)
 	}
 	s.failed = true
 	claims, err := s.Store.Claim(ctx, seen[0])
-	if err != nil {
-		return nil, err
-	}
-	return append(claims, make([]storage.Claim, len(seen)-1)...), temporaryError{}
+	return append(claims, make([]storage.Claim, len(seen)-1)...), errors.Join(err, temporaryError{})
 }
 
 // A resource without a verdict is claimed again before a function runs, and those with one are
@@ -288,45 +282,26 @@ func (s *partlyStore) Claim(ctx context.Context, seen ...storage.Claim) ([]stora
 func TestDo_OfSeveralClaimsAgainWhatHasNoVerdict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	s := &partlyStore{countingStore: &countingStore{Store: w.store}}
-	g, err := guard.New(w.locks.NewLocker("a"), s, nil)
-	require.NoError(t, err)
+	var claims [][]string
+	g := w.on(&partlyStore{hookedStore: &hookedStore{Store: w.store, before: notingClaims(&claims)}}, nil)
 	resources := []string{"a", "b", "c"}
 	require.ErrorIs(t, guard.Do(t.Context(), g, resources, increment("n")), temporaryError{})
 	require.Empty(t, w.store.Read("n"))
 	require.NoError(t, guard.Do(t.Context(), g, resources, increment("n")))
-	require.Equal(t, [][]string{{"b", "c"}}, s.claims)
-	require.NoError(t, g.Close(t.Context()))
-}
-
-// countingLocker counts what is asked of a lock service.
-type countingLocker struct {
-	fence.Locker
-	single, several atomic.Int64
-}
-
-func (l *countingLocker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	l.single.Add(1)
-	return l.Locker.Acquire(ctx, resource)
-}
-
-func (l *countingLocker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
-	l.several.Add(1)
-	return l.Locker.TryAcquireAll(ctx, resources...)
+	require.Equal(t, [][]string{{"b", "c"}}, claims)
 }
 
 func TestDo_OfSeveralAcquiresWhatIsFreeInOneStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	locker := &countingLocker{Locker: w.locks.NewLocker("a")}
-	g, err := guard.New(locker, w.store, nil)
-	require.NoError(t, err)
+	var asked [][]string
+	g := w.processOn(&hookedLocker{Locker: w.locks.NewLocker("a"), acquire: func(_ context.Context, resources ...string) error {
+		asked = append(asked, resources)
+		return nil
+	}}, nil)
 	require.NoError(t, guard.Do(t.Context(), g, "sku/3", increment("n")))
-	require.EqualValues(t, 1, locker.single.Swap(0))
 	require.NoError(t, guard.Do(t.Context(), g, []string{"sku/1", "sku/2", "sku/3", "sku/4"}, increment("n")))
-	require.Zero(t, locker.single.Load())
-	require.EqualValues(t, 1, locker.several.Load())
-	require.NoError(t, g.Close(t.Context()))
+	require.Equal(t, [][]string{{"sku/3"}, {"sku/1", "sku/2", "sku/4"}}, asked)
 }
 
 // A turn that was taken early must not be kept while the call waits for a lock ahead of it:
