@@ -70,7 +70,7 @@ func (r *ruined) requireStopped() {
 	t := r.t
 	t.Helper()
 	away := new(fence.UnavailableError)
-	require.ErrorAs(t, guard.Do(t.Context(), r.witness.Guard, "other", increment("a")), &away)
+	require.ErrorAs(t, guard.Do(t.Context(), r.witness.Guard, "other", increment("a"), guard.Retryable()), &away)
 	require.Equal(t, fence.WentBack, away.Reason)
 	r.names(string(away.Reason))
 	err := guard.Do(t.Context(), r.process().Guard, "witness", increment("witness"), guard.Retryable())
