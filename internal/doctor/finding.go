@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -96,9 +97,9 @@ func (f facts) finding(id, server string) Finding {
 	return found
 }
 
-// inBraces is a fact: {name} as it is, {name|shell}, {name|ident} or {name|literal} quoted, and {n thing} as a
-// number of things.
-var inBraces = regexp.MustCompile(`\{(\w+)(?:\|(shell|ident|literal)| (\w+))?\}`)
+// inBraces is a fact: {name} as it is; {name|quoted} for people, {name|shell}, {name|ident} and {name|literal} for
+// commands; {n thing} as a number of things.
+var inBraces = regexp.MustCompile(`\{(\w+)(?:\|(quoted|shell|ident|literal)| (\w+))?\}`)
 
 func (f facts) fill(template string) string {
 	return inBraces.ReplaceAllStringFunc(template, func(braces string) string {
@@ -109,6 +110,8 @@ func (f facts) fill(template string) string {
 		}
 		text := textOf(value)
 		switch {
+		case part[2] == "quoted":
+			return strconv.Quote(text)
 		case part[2] == "shell":
 			return ShellWord(text)
 		case part[2] == "ident":

@@ -46,7 +46,9 @@ func TestFinding_QuotesWhatItNames(t *testing.T) {
 	d := &database{Database: Database{Name: "db", Schema: `we"ird`}}
 	require.Equal(t, []string{`fencectl exec 'it'\''s; rm -rf' --claim -- true`}, d.found("fence-deleted", facts{"resource": "it's; rm -rf"}).Run)
 	require.Equal(t, []string{`select "we""ird".repair();`}, d.found("fence-behind-history", facts{}).Run)
-	require.Equal(t, []string{`rollback prepared 'it''s';`}, d.found("prepared-transaction-open", facts{"gid": "it's"}).Run)
+	prepared := d.found("prepared-transaction-open", facts{"gid": "it's\n", "role": "me"})
+	require.Equal(t, []string{"rollback prepared 'it''s\n';"}, prepared.Run)
+	require.Equal(t, `prepared transaction "it's\n" of role me has locks on the schema's tables`, prepared.Seen)
 	require.Equal(t, []string{`fencectl history policy --schema 'we"ird' --keep 90d`}, d.found("history-large", facts{}).Run)
 	require.Equal(t, "sku/42", ShellWord("sku/42"))
 	require.Equal(t, "''", ShellWord(""))
