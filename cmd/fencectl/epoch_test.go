@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -319,21 +318,4 @@ func TestEpochBump_OfOneDatabaseUnderTwoNames(t *testing.T) {
 	var raises int
 	require.NoError(t, e.pool(0).QueryRow(t.Context(), "select count(*) from fence.epoch_raise").Scan(&raises))
 	require.Equal(t, 1, raises)
-}
-
-// An operator interrupts a bump while a database commits: the next bump completes it.
-func TestEpochBump_InterruptedAtCommitIsResumed(t *testing.T) {
-	t.Parallel()
-	e := newEpochOf(t, 2)
-	awaitStop, resume := e.stopAtCommit(1)
-	cmd := clitest.Child(t, nil, append([]string{"epoch", "bump", "--reason", "x"}, e.flags...)...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	require.NoError(t, cmd.Start())
-	awaitStop()
-	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	require.NotEqual(t, cli.ExitOK, clitest.ExitCode(t, cmd.Wait))
-	require.Regexp(t, `The epoch is 2 in database [^;]+; this write may have taken effect`, stderr.String())
-	resume()
-	require.Equal(t, []int64{3, 3, 3}, numbers(e.bump(cli.ExitOK)))
 }
