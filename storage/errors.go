@@ -1,8 +1,12 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
 )
 
 // Sentinels for errors.Is, for the errors that a store returns. Package guard has them
@@ -30,3 +34,140 @@ func (e *KeyReusedError) Error() string {
 
 // Is reports whether target is ErrKeyReused.
 func (e *KeyReusedError) Is(target error) bool { return target == ErrKeyReused }
+
+// Reason says why the fence rejected a grant. Each belongs to one sentinel.
+type Reason string
+
+// The reasons.
+const (
+	// ReasonStale: a higher grant has claimed the resource. ErrStaleToken.
+	ReasonStale Reason = "stale"
+	// ReasonOvertaken: another transaction of the same grant committed first. ErrOvertaken.
+	ReasonOvertaken Reason = "overtaken"
+	// ReasonCollision: another holder claimed the very same epoch and token. ErrWrongLockService.
+	ReasonCollision Reason = "collision"
+	// ReasonEpochBehind: the database has seen a higher epoch than the grant's. ErrWrongLockService.
+	ReasonEpochBehind Reason = "epoch behind"
+	// ReasonTokensWentBack: the grant is lower than one that was known to have claimed
+	// before this one was asked for. ErrWrongLockService. Only a Guard can tell, and
+	// does so in the place of ReasonStale, which is what the store has recorded.
+	ReasonTokensWentBack Reason = "tokens went back"
+	// ReasonTokenJump: the token or the epoch is implausibly high. ErrWrongLockService.
+	ReasonTokenJump Reason = "token jump"
+	// ReasonWentBack: the fence has lost a position that the grant has seen committed, or, at a
+	// claim, that its process has seen under an earlier one. ErrFailedOver.
+	ReasonWentBack Reason = "went back"
+	// ReasonFailedOver: the grant was claimed before the database failed over. ErrFailedOver.
+	ReasonFailedOver Reason = "failed over"
+)
+
+var reasonErrors = map[Reason]error{
+	ReasonStale:          ErrStaleToken,
+	ReasonOvertaken:      ErrOvertaken,
+	ReasonCollision:      ErrWrongLockService,
+	ReasonEpochBehind:    ErrWrongLockService,
+	ReasonTokensWentBack: ErrWrongLockService,
+	ReasonTokenJump:      ErrWrongLockService,
+	ReasonWentBack:       ErrFailedOver,
+	ReasonFailedOver:     ErrFailedOver,
+}
+
+// Check returns why a transaction under c can't commit while grant current has the fence,
+// at position at; "" if it can commit. Safety rests on the store's own check alone, made
+// while nothing else can move the fence (G2).
+func (c Claim) Check(current fence.Grant, at Position) Reason {
+	switch order := current.Compare(c.Grant); {
+	case order > 0:
+		return ReasonStale
+	case order == 0 && current != c.Grant:
+		return ReasonCollision
+	case order == 0 && at.Seq > c.Seq:
+		return ReasonOvertaken
+	case order < 0 || at != c.Position:
+		return ReasonWentBack
+	}
+	return ""
+}
+
+// Stage says where a grant was rejected.
+type Stage string
+
+// The stages.
+const (
+	StageClaim Stage = "claim" // before anything ran
+	StageBegin Stage = "begin" // at the beginning of the transaction
+	StageRun   Stage = "run"   // while the function ran: the database had ended the transaction
+	StageSeal  Stage = "seal"  // at COMMIT
+	StageCheck Stage = "check" // at the end of a read-only operation, which moves no fence
+)
+
+// RejectedError says that the fence rejected a grant. Its Reason decides which of the
+// sentinels it is.
+type RejectedError struct {
+	Reason  Reason
+	Stage   Stage
+	Grant   fence.Grant   // the grant that was rejected
+	Current fence.Grant   // the grant that had the fence
+	Since   time.Time     // when Current was claimed, by the database's clock
+	Age     time.Duration // how long before the rejection that was
+	Err     error         // the error of the rejected operation itself, if any
+	// Travelled: the grant came from elsewhere, through guard.Guard's UnderGrant. Only its
+	// sender can get another.
+	Travelled bool
+	// RecordErr is why the rejection could not be recorded; nil if it was (G5).
+	RecordErr error
+}
+
+func (e *RejectedError) Error() string {
+	s := fmt.Sprintf("storage: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.explanation())
+	if e.Err != nil && !errors.Is(e.Err, context.Canceled) { // the rejection says why it was
+		s += ": " + e.Err.Error()
+	}
+	if e.RecordErr != nil {
+		s += fmt.Sprintf(" (the rejection could not be recorded: %v)", e.RecordErr)
+	}
+	return s
+}
+
+func (e *RejectedError) explanation() string {
+	ago := fmt.Sprintf("claimed %.1f s ago", e.Age.Seconds())
+	switch e.Reason {
+	case ReasonStale:
+		return fmt.Sprintf("was superseded by %d (%s, %s)", e.Current.Token, e.Current.Holder, ago)
+	case ReasonOvertaken:
+		return "was overtaken: another transaction of the same grant committed first"
+	case ReasonCollision:
+		return fmt.Sprintf("of %s was issued to %s too (%s): raise the epoch: fencectl epoch bump --reason TEXT", e.Grant.Holder, e.Current.Holder, ago)
+	case ReasonEpochBehind:
+		return fmt.Sprintf("has epoch %d, but the database has seen epoch %d: if \"fencectl epoch show\" says that etcd has %d or more by now, acquire anew; else raise it: fencectl epoch bump --reason TEXT",
+			e.Grant.Epoch, e.Current.Epoch, e.Current.Epoch)
+	case ReasonTokensWentBack:
+		return fmt.Sprintf("was superseded by %d (%s, %s), as was known before token %d was asked for: the lock service was restored from a backup or is another one: raise the epoch: fencectl epoch bump --reason TEXT",
+			e.Current.Token, e.Current.Holder, ago, e.Grant.Token)
+	case ReasonWentBack:
+		return e.wentBack()
+	case ReasonFailedOver:
+		return fmt.Sprintf("was claimed before the database failed over (%s): what was read under it may be gone", ago)
+	case ReasonTokenJump:
+		return fmt.Sprintf("of epoch %d is implausibly far above the database's mark (token %d of epoch %d)", e.Grant.Epoch, e.Current.Token, e.Current.Epoch)
+	}
+	return "was rejected: " + string(e.Reason)
+}
+
+// wentBack says who has seen more than the fence shows. At its claim a grant has seen nothing yet.
+func (e *RejectedError) wentBack() string {
+	who, fence := "has seen", "no claim"
+	if e.Stage == StageClaim {
+		who = "can't claim: its process has seen"
+	}
+	if e.Current.Token > 0 {
+		fence = fmt.Sprintf("token %d of %s", e.Current.Token, e.Current.Holder)
+	}
+	return fmt.Sprintf("%s more than the fence shows (%s): the database went back to an older state", who, fence)
+}
+
+// Is reports whether target is the sentinel of e.Reason.
+func (e *RejectedError) Is(target error) bool { return target == reasonErrors[e.Reason] }
+
+// Unwrap returns the error of the rejected operation itself.
+func (e *RejectedError) Unwrap() error { return e.Err }

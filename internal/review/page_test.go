@@ -13,7 +13,7 @@ import (
 // constants returns the values of the constants of a type in a file of package storage.
 func constants(t *testing.T, typeName string) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../../storage/rejection.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../../storage/errors.go", nil, 0)
 	require.NoError(t, err)
 	var values []string
 	ast.Inspect(file, func(n ast.Node) bool {

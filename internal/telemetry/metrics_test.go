@@ -59,7 +59,7 @@ func TestLabels_AreThereForEveryConstant(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, outcomes, constants(t, "../../guard/observer.go", "Outcome"))
 	var of []string
-	for _, reason := range constants(t, "../../storage/rejection.go", "Reason") {
+	for _, reason := range constants(t, "../../storage/errors.go", "Reason") {
 		of = append(of, ReasonLabel(storage.Reason(reason)))
 	}
 	require.ElementsMatch(t, reasons, append(of, unlisted))
