@@ -155,16 +155,6 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// asked returns the error of a question of the store's own that has failed with err: nothing else was
-// done, so if the connection was lost, or the server is away, it may be asked again.
-func asked(what string, err error) error {
-	err = fmt.Errorf("postgres: can't %s: %w", what, wire.Asked(wire.NameClosed(wire.NameCached(err))))
-	if wire.Away(err) {
-		return &TransientError{wire.NameStandby(err)}
-	}
-	return err
-}
-
 // RenamedSchema returns what a schema was called when it was migrated, and is called now, if it was
 // renamed: its functions name it, so they work under the old name alone. schema is one of both names.
 // If it was not renamed, both are empty.
@@ -319,47 +309,45 @@ func (s *Store) warnOfOthers(ctx context.Context) {
 	}
 }
 
-// ErrNotReady: the database can't be used as it is; an operator has to act. The text says
-// what to do. See NotReadyError.
-var ErrNotReady = wire.ErrNotReady
+// SetShard makes the database the shard that Config.Shard names, if it is none and holds no fences
+// yet. If it is that shard already SetShard does nothing, for which the rights of an app role are
+// enough. Otherwise the pool's role must own the schema, which has been migrated. A database
+// that is another shard, or holds fences, is a *NotReadyError with OtherShard: its data may
+// belong elsewhere, and its message has the statement that makes it the shard all the same.
+// SetShard waits for claims and seals under way, until ctx ends; later ones wait for it.
+func (s *Store) SetShard(ctx context.Context) error {
+	wrong := s.checkShard(ctx)
+	if sqlstate.Of(wrong) != sqlstate.OtherShard {
+		return wrong
+	}
+	set := false
+	err := record.WriteTx(ctx, s.pool, func(tx pgx.Tx) error {
+		schema := s.sql.schema
+		// In a statement of its own, so that the next one's snapshot has the fences of claims that were under way.
+		if _, err := tx.Exec(ctx, "lock table "+schema+".resource in share mode"); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, "update "+schema+".setting set shard = $1 where shard is null and not exists (select from "+schema+".resource)", s.cfg.Shard.String())
+		set = tag.RowsAffected() == 1
+		return err
+	})
+	switch {
+	case err != nil && sqlstate.Of(err) != sqlstate.NoRights:
+		return fmt.Errorf("postgres: setting the shard: %w", wire.Named(err))
+	case set:
+		return nil
+	}
+	return wrong
+}
 
-// NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
-type NotReadyError = wire.NotReadyError
-
-// NotReadyReason says what has to be fixed.
-type NotReadyReason = wire.NotReadyReason
-
-// The reasons.
-const (
-	// NotMigrated: the schema is missing or older than this code needs.
-	NotMigrated = wire.NotMigrated
-	// Unsupported: the server's version or settings are not supported.
-	Unsupported = wire.Unsupported
-	// MissingRights: the role lacks rights that a Store needs.
-	MissingRights = wire.MissingRights
-	// FenceBehind: a fence is behind its history, because only a part of the schema's tables
-	// was restored: its next position is taken already. The message contains the statement
-	// that the owner of the schema runs.
-	FenceBehind = wire.FenceBehind
-	// ClockJumped: since the last call of Store.Prune the server's clock went back, or
-	// forward by more than a quarter of the retention, so the age of operations is unknown.
-	// Nothing is lost: operations are kept for longer. If each call returns it, calls are
-	// too far apart.
-	ClockJumped = wire.ClockJumped
-	// HistoryGap: entries that a prune would have deleted are missing from the history of resources,
-	// which the message names. All their entries stay, as evidence, until the tables are restored.
-	HistoryGap = wire.HistoryGap
-	// OtherShard: the database is another shard than Config.Shard says, so it holds other
-	// resources, or those of another number of shards. See Store.SetShard.
-	OtherShard = wire.OtherShard
-)
-
-// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from a function that
-// reads them: of this package, or of package audit. An empty answer would be taken for an empty record. The
-// text says what to do.
-type HiddenRowsError = record.HiddenRowsError
-
-func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
+// checkShard rejects a database that has another part of the data.
+func (s *Store) checkShard(ctx context.Context) error {
+	_, err := s.pool.Exec(ctx, "select "+s.sql.schema+".check_shard($1)", s.cfg.Shard.String())
+	if err != nil && sqlstate.Of(err) != sqlstate.OtherShard {
+		return asked("read which shard the database is", err)
+	}
+	return s.nameShard(err)
+}
 
 // sessionState is what a transaction may leave behind in its session.
 const sessionState = `

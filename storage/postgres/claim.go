@@ -15,11 +15,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// tries bounds the attempts of a claim that finds a fence locked, with an eviction of
-// stale transactions before each new one; and the attempts of a BEGIN, or of a transaction
-// of the store's own, whose connection was terminated.
-const tries = 3
-
 // Claim implements storage.Store: one round trip.
 func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	if err := storage.CheckClaims(seen); err != nil {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
@@ -29,11 +29,11 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	sql, err := t.endSQL(moves)
+	sql, err := t.sealSQL(moves)
 	if err != nil {
 		return nil, err
 	}
-	ahead, answer, result, err := t.send(ctx, sql)
+	ahead, answer, result, err := t.deliver(ctx, sql)
 	if t.look > 0 {
 		t.store.deferrable.note(t.look, answer)
 	}
@@ -48,14 +48,6 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 		return t.readAnswer(ctx, ahead, answer, result, err)
 	}
 	return t.sealAnswer(ctx, ahead, answer, result, err)
-}
-
-// endSQL returns the message that ends the transaction.
-func (t *txn) endSQL(moves []storage.Move) (string, error) {
-	if t.readOnly {
-		return t.readSQL(), nil
-	}
-	return t.sealSQL(moves)
 }
 
 // sealAnswer judges the answer to the message of sealSQL.
@@ -84,7 +76,7 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 func (t *txn) inDoubt(ctx context.Context, err error) error {
 	doubt := storage.InDoubt{Claims: t.claims, Tx: t.id}
 	switch {
-	case t.sentControl:
+	case t.texts.Control:
 		doubt.Ended = t.judge(err, "", false)
 	case sqlstate.Of(err) == sqlstate.TxEnded:
 		t.Rollback(ctx) // to ask takes a connection
@@ -96,17 +88,6 @@ func (t *txn) inDoubt(ctx context.Context, err error) error {
 }
 
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
-
-// send sends what is queued, and after it seal, the message that ends the transaction. ahead is
-// nil if nothing was sent.
-func (t *txn) send(ctx context.Context, seal string) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
-	ahead, err = t.deliver(ctx, func(pg *pgconn.PgConn, ahead []wire.Statement) ([]wire.Result, bool, error) {
-		var err error
-		answer, result, err = wire.Send(ctx, pg, seal, ahead...)
-		return answer.Ahead, result == wire.Aborted, err
-	})
-	return ahead, answer, result, err
-}
 
 // moved returns the claims at the positions to which the seals have moved their fences.
 func (t *txn) moved() []storage.Claim {
@@ -158,12 +139,15 @@ const closeAll = "close all; "
 // durability unnoticed. So then the transaction is made read only, in which nothing more can
 // be deferred, the triggers that are left run, and cursors are closed again.
 func (t *txn) sealSQL(moves []storage.Move) (string, error) {
+	if t.readOnly {
+		return t.readSQL(), nil
+	}
 	seals, err := t.seals(moves)
 	if err != nil {
 		return "", err
 	}
 	var deferrable bool
-	deferrable, t.look = t.store.deferrable.expect(t.deferrable)
+	deferrable, t.look = t.store.deferrable.expect(t.texts.Deferrable)
 	sql := append(make([]byte, 0, 512), closeAll...)
 	if deferrable {
 		sql = append(sql, "set constraints all immediate; "...) // mutant: seal-in-a-transaction-of-its-own, seal-before-deferred-constraints
@@ -200,18 +184,23 @@ func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 		return append(append(append(append(sql, "', "...), t.xidSQL()...), kept...), ')')
 	}
 	s := seals[0]
-	sql = appendInteger(append(sql, t.store.sql.seal...), s.Resource)
-	sql = appendInteger(append(sql, ", "...), s.Grant.Epoch)
-	sql = appendInteger(append(sql, ", "...), s.Grant.Token)
-	sql = appendHex(append(sql, ", '"...), s.Grant.Holder)
-	sql = appendInteger(append(sql, "', "...), s.Seq)
-	sql = appendInteger(append(sql, ", "...), s.Tx)
+	sql = appendClaim(append(sql, t.store.sql.seal...), s.Claim)
 	sql = appendInteger(append(sql, ", "...), t.id)
 	sql = hex.AppendEncode(append(sql, ", '"...), s.ops)
 	return append(append(append(sql, "', "...), t.xidSQL()...), ')')
 }
 
-// xidSQL returns the id of the transaction for the seal, check_read or end_read; null if that is sent in
+// appendClaim appends a claim as arguments.
+func appendClaim(sql []byte, c storage.Claim) []byte {
+	sql = appendInteger(sql, c.Resource)
+	sql = appendInteger(append(sql, ", "...), c.Grant.Epoch)
+	sql = appendInteger(append(sql, ", "...), c.Grant.Token)
+	sql = appendHex(append(sql, ", '"...), c.Grant.Holder)
+	sql = appendInteger(append(sql, "', "...), c.Seq)
+	return appendInteger(append(sql, ", "...), c.Tx)
+}
+
+// xidSQL returns the id of the transaction for the seal, check_read and end_read; null if that is sent in
 // one write with the begin check, whose answer has the id. It is then taken from a setting where the begin
 // check has left it. The statements in between could change that setting, so Commit compares
 // the answers of the begin check and the seal.
@@ -245,9 +234,80 @@ func keptSQL(seals []seal) string {
 		array(all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Result) }))
 }
 
-// ErrPruned says that a transaction's outcome can no longer be found: the fence has moved
-// on, and the entry of its position is no longer in the history.
-var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
+// readSQL checks that what a read-only transaction has read is current, and commits. At READ
+// COMMITTED the check is its last statement, which has a snapshot of its own. At the stricter levels it
+// follows COMMIT, so it doesn't use the transaction's snapshot. It is sent in the same message, so
+// it runs on the same connection: data and fence come from the same server, which has not gone back
+// to an older state in between. Cursors are closed first, as in sealSQL: what COMMIT would run could
+// write large objects unchecked.
+func (t *txn) readSQL() string {
+	sql := append(make([]byte, 0, 512), closeAll...)
+	if t.store.cfg.Isolation == pgx.ReadCommitted {
+		sql = append(t.appendChecks(sql, ""), "commit"...)
+		if !t.direct() {
+			sql = append(append(sql, "; "...), t.store.sql.after...)
+		}
+	} else {
+		sql = append(append(append(append(sql, t.store.sql.endRead...), t.xidSQL()...), "); commit; "...), t.store.sql.after...)
+		sql = append(t.appendChecks(sql, ", true"), "set fencekit.read to ''; "...) // a pooler may give the session to another user next
+	}
+	if !t.direct() {
+		sql = append(sql, t.endIfSupersededSQL()...)
+	}
+	return string(sql)
+}
+
+// appendChecks appends the read check of each claim.
+func (t *txn) appendChecks(sql []byte, after string) []byte {
+	for _, c := range t.claims {
+		sql = appendClaim(append(sql, t.store.sql.checkRead...), c)
+		sql = append(append(append(append(append(sql, ", "...), t.xidSQL()...), after...), ')', ';'), ' ')
+	}
+	return sql
+}
+
+var errUnchecked = errors.New("postgres: no answer to the read check: what was read may not be current")
+
+// readAnswer judges the answer to the message of readSQL. Each of its calls returns the id of this transaction:
+// the checks inside it; or, at the stricter levels, end_read before its COMMIT and the checks after it.
+func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
+	if result == wire.Aborted {
+		stage, err := ahead.explain(err)
+		if stage == storage.StageSeal {
+			stage = storage.StageCheck
+		}
+		return nil, t.fail(ctx, stage, err)
+	}
+	calls := len(t.claims)
+	if t.store.cfg.Isolation != pgx.ReadCommitted {
+		calls++
+	}
+	other := func(row []string) bool { return len(row) != 1 || row[0] != t.xid || t.xid == "" }
+	if result != wire.Committed || answer.After != nil || len(answer.Rows) != calls || slices.ContainsFunc(answer.Rows, other) {
+		t.reusable = false
+		return nil, t.unchecked(ctx, cmp.Or(err, answer.After))
+	}
+	ahead.read(answer.Ahead)
+	return slices.Clone(t.claims), nil
+}
+
+// unchecked returns why the read check has no answer. Nothing was written, so another run may
+// succeed; unless a text of several statements was sent, which may have held a COMMIT. If the
+// server has ended the session, the cause may be that the grant was superseded.
+func (t *txn) unchecked(ctx context.Context, err error) error {
+	ended := t.conn.Conn().IsClosed()
+	t.Rollback(ctx)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errUnchecked, wire.Reached(err))
+	} else {
+		err = errUnchecked
+	}
+	err = t.judge(t.store.explain(ctx, err, ended, storage.StageCheck, t.claims...), "", false)
+	if sqlstate.Of(err) != "" || t.texts.Several || errors.As(err, new(*storage.RejectedError)) {
+		return err
+	}
+	return &TransientError{err}
+}
 
 // Resolve implements storage.Store. It takes the transaction's position itself, so that a
 // COMMIT that comes later is rejected; or reads which transaction has that position. Any of

@@ -31,8 +31,9 @@
 //
 //   - Commit, Rollback and a pgx.Batch with BeginTx fail with guard.ErrInvalid. Begin
 //     makes a savepoint.
-//   - Conn returns nil, that of Rows too, and a pgx.QueryRewriter is given nil.
-//     pgx.NamedArgs and its kin don't need it.
+//   - Conn returns a closed connection, with the types and the configuration of the real one.
+//     That of Rows returns nil, and a pgx.QueryRewriter is given nil, which pgx.NamedArgs and its
+//     kin don't need.
 //   - LargeObjects fails the operation with errors.ErrUnsupported. Call the server's
 //     functions: lo_from_bytea, lo_get and lo_put, or lo_open, loread and lowrite.
 //   - One goroutine at a time uses the transaction or one of its results. Code that a call

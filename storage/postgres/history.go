@@ -2,15 +2,18 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/record"
-	"github.com/fencekit/fencekit/internal/retention"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
@@ -31,7 +34,7 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 		return e, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: history of %s: %w", resource, wire.NameCached(err))
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, wire.Named(err))
 	}
 	return entries, nil
 }
@@ -52,7 +55,7 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 		return r, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: rejections of %s: %w", resource, wire.NameCached(err))
+		return nil, fmt.Errorf("postgres: rejections of %s: %w", resource, wire.Named(err))
 	}
 	return records, nil
 }
@@ -69,114 +72,72 @@ func collect[T any](ctx context.Context, s *Store, sql string, args []any, scan 
 	return all, err
 }
 
-// Policy says for how long a schema keeps what Store.Prune deletes. It is a part of the schema's
-// settings, which only its owner can change.
-type Policy struct {
-	// Keep is the age from which entries of the history and rejections may be deleted: at least
-	// an hour. 0, the default, sets no age: Store.Prune then deletes none, and Prune only what its
-	// PruneOptions ask for.
-	Keep time.Duration
-	// KeepEntries is how many entries of each resource are kept, however old: at least one.
-	// Default 1000.
-	KeepEntries int64
-	// KeepOnce is how long a key of guard.Once is kept: at least a minute. Default 7 days. Call
-	// Store.Prune at least four times in that period, or no key is deleted.
-	KeepOnce time.Duration
-}
-
-func (p Policy) validate() error {
-	if (p.Keep != 0 && p.Keep < retention.MinKeep) || p.Keep > retention.MaxKeep || p.KeepEntries < 1 || p.KeepOnce < retention.MinKeepOnce || p.KeepOnce > retention.MaxKeep {
-		return fmt.Errorf("%w: postgres.Policy keeps history for %v, %d entries of each resource, and Once keys for %v: "+
-			"want at least 1h, or 0 for good, 1 entry and 1m, and at most 100,000 days", fence.ErrInvalid, p.Keep, p.KeepEntries, p.KeepOnce)
-	}
-	return nil
-}
-
-// ReadPolicy returns the policy of a schema ("" means DefaultSchema). The reader role is enough.
-func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Policy, err error) {
-	schema, err = identifierOf(schema)
+// Recall implements storage.Store. It reads in a transaction of its own: inside the guarded
+// one, which follows, the read would make operations on different resources conflict under
+// SERIALIZABLE. Keys, fences and timeline are read by one statement, so of one snapshot.
+func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
+	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
 	if err != nil {
-		return p, err
+		return nil, false, fmt.Errorf("postgres: reading what was kept under key %q: %w", key.Key, s.named(err))
 	}
-	var keep, keepOnce int64 // in microseconds
-	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "select coalesce("+micros("history_keep")+", 0), history_keep_entries, "+micros("once_retention")+
-			" from "+schema+".setting").Scan(&keep, &p.KeepEntries, &keepOnce)
-	})
-	if err != nil {
-		return p, fmt.Errorf("postgres: reading the policy: %w", err)
+	result, found, err = readKept(key, claims, answer.Rows)
+	if errors.As(err, new(*TransientError)) {
+		err = s.explain(ctx, err, true, storage.StageBegin, claims...)
 	}
-	p.Keep, p.KeepOnce = time.Duration(keep)*time.Microsecond, time.Duration(keepOnce)*time.Microsecond
-	return p, nil
+	return result, found, err
 }
 
-// SetPolicy sets the policy of a schema ("" means DefaultSchema). It deletes nothing: the next
-// prune does. If a prune is running, SetPolicy waits until its present transaction ends; later
-// transactions follow the new policy. The pool's role must own the schema. SetPolicy fails with
-// fence.ErrInvalid if a field is out of bounds.
-func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy) error {
-	if err := p.validate(); err != nil {
-		return err
+func (s *Store) recallSQL(key storage.OnceKey, claims []storage.Claim) string {
+	ids := make([]string, len(claims))
+	for i, c := range claims {
+		ids[i] = strconv.FormatInt(c.Resource, 10)
 	}
-	return asOwner(ctx, pool, schema, "setting the policy", func(tx pgx.Tx, schema string) error {
-		// Prunes lock the row FOR KEY SHARE, which an update alone wouldn't wait for.
-		if _, err := tx.Exec(ctx, "select from "+schema+".setting where one for update"); err != nil {
-			return err
+	return fmt.Sprintf(s.sql.recall, text(key.Key), strings.Join(ids, ", "))
+}
+
+// readKept reads the rows of recallSQL, one for each fence. It fails with a *TransientError if there is
+// a key, and a fence isn't where its claim left it.
+func readKept(key storage.OnceKey, claims []storage.Claim, rows [][]string) (result []byte, found bool, err error) {
+	reused := ""
+	for _, row := range rows {
+		if len(row) != 9 {
+			return nil, false, errLacksResult
 		}
-		_, err := tx.Exec(ctx, "update "+schema+".setting set history_keep = justify_hours($1), history_keep_entries = $2, once_retention = justify_hours($3)",
-			nullIfZero(p.Keep), p.KeepEntries, p.KeepOnce)
-		return err
-	})
-}
-
-// asOwner runs change in a transaction on a schema ("" means DefaultSchema), which change gets as an
-// identifier. what says in an error what failed.
-func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, change func(tx pgx.Tx, schema string) error) error {
-	schema, err := identifierOf(schema)
-	if err != nil {
-		return err
-	}
-	if err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error { return change(tx, schema) }); err != nil {
-		return fmt.Errorf("postgres: %s: %w", what, err)
-	}
-	return nil
-}
-
-const maxReason = 1000
-
-// HoldHistory keeps the history and the rejections of a resource from being pruned, until
-// ReleaseHistory. The resource is an exact name, and needn't exist yet, so a misspelt name is no
-// error: audit.Database.Fences returns those that exist, and audit.Database.Holds the holds. If a
-// prune is running, HoldHistory waits until its present transaction ends. A second call replaces
-// the reason and the role of the hold, but not its time. The pool's role must own the schema (""
-// means DefaultSchema). HoldHistory fails with fence.ErrInvalid if reason is empty or longer than
-// 1,000 bytes.
-func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
-	if err := fence.ValidateResource(resource); err != nil {
-		return err
-	}
-	if reason == "" || len(reason) > maxReason {
-		return fmt.Errorf("%w: a hold needs a reason of at most %d bytes", fence.ErrInvalid, maxReason)
-	}
-	return asOwner(ctx, pool, schema, "holding the history of "+resource, func(tx pgx.Tx, schema string) error {
-		if _, err := tx.Exec(ctx, "lock table "+schema+".hold in row exclusive mode"); err != nil {
-			return err
+		request := row[7]
+		if request == "" {
+			continue
 		}
-		// After the last prune, also if the clock was ahead then: verification compares the two.
-		_, err := tx.Exec(ctx, "insert into "+schema+".hold (name, reason, at) values ($1::text, $2, greatest(clock_timestamp(), "+
-			"(select c.pruned_at from "+schema+".checkpoint c join "+schema+".resource r on r.id = c.resource where r.name = $1::text))) "+
-			"on conflict (name) do update set reason = excluded.reason, role = session_user", resource, reason)
-		return err
-	})
+		found = true
+		if request != hex.EncodeToString(key.Request[:]) { // mutant: once-of-another-request-is-answered
+			reused = row[0]
+		}
+		if result, err = hex.DecodeString(row[8]); err != nil {
+			return nil, false, err
+		}
+	}
+	if !found {
+		return nil, false, nil
+	}
+	for _, c := range claims {
+		if !slices.ContainsFunc(rows, func(row []string) bool { return slices.Equal(row[:7], whereLeft(c)) }) { // mutant: once-is-answered-from-behind-the-claim
+			return nil, false, &TransientError{fmt.Errorf("postgres: the fence of %s moved before key %q was looked up", c.Grant.Resource, key.Key)}
+		}
+		if strconv.FormatInt(c.Resource, 10) == reused {
+			err = &storage.KeyReusedError{Resource: c.Grant.Resource, Key: key.Key}
+		}
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if len(result) == 0 {
+		result = nil
+	}
+	return result, true, nil
 }
 
-// ReleaseHistory ends the hold on the history of a resource, and reports whether there was one. The
-// pool's role must own the schema ("" means DefaultSchema).
-func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource string) (held bool, err error) {
-	err = asOwner(ctx, pool, schema, "releasing the history of "+resource, func(tx pgx.Tx, schema string) error {
-		tag, err := tx.Exec(ctx, "delete from "+schema+".hold where name = $1", resource)
-		held = tag.RowsAffected() > 0
-		return err
-	})
-	return held, err
+// whereLeft returns the fence of a claim, as recallSQL reads it, that is where the claim left it, on the
+// server's present timeline.
+func whereLeft(c storage.Claim) []string {
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	return []string{number(c.Resource), number(c.Grant.Epoch), number(int64(c.Grant.Token)), hex.EncodeToString([]byte(c.Grant.Holder)), number(c.Seq), number(int64(c.Tx)), "t"}
 }

@@ -271,9 +271,9 @@ func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
 			results, err := other.Exec(t.Context(), check).ReadAll()
 			require.NoError(t, err)
 			row := results[0].Rows[0]
-			require.Equal(t, "current", string(row[1]))
+			require.Equal(t, [][]byte{nil}, row, "it passes, and names no transaction")
 			return append(joined(answers)[:len(answers[0])-1], &pgproto3.DataRow{Values: row}, done("SELECT 1"), ready('I'))
-		}), ".read_check(")
+		}), ".end_read(")
 		_, err = txn.Commit(t.Context(), nil)
 		if elsewhere {
 			require.ErrorContains(t, err, "no answer to the read check")

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,13 @@ var (
 	_ storage.History            = (*Store)(nil)
 )
 
+// unlisted is how long a transaction may have taken, from the sending of BEGIN to the answer to
+// COMMIT, so that no eviction can have listed it more than once: see evict in the migrations. Time
+// during which the whole machine was stopped doesn't count, which is why every transaction that
+// didn't commit is looked at, however short it seems: one that an eviction has listed for being
+// superseded can't commit.
+const unlisted = 100 * time.Millisecond
+
 // NewStore returns a Store on pool, which stays the caller's: close it after the
 // last use of the Store. cfg may be nil. NewStore doesn't contact the server;
 // see Store.Check.
@@ -75,6 +83,11 @@ func newTxID() storage.TxID {
 func (s *Store) cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.times.Cleanup)
 }
+
+// tries bounds the attempts of a claim that finds a fence locked, with an eviction of
+// stale transactions before each new one; and the attempts of a BEGIN, or of a transaction
+// of the store's own, whose connection was terminated.
+const tries = 3
 
 // transact runs sql, one statement with a result of one row, in a transaction of its own at
 // READ COMMITTED. When it returns nil that has committed, and the first row of the answer
@@ -132,15 +145,65 @@ func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
 	conn.Release()
 }
 
+// deferrable is what a Store knows about the constraints and triggers of its database that can be
+// deferred until COMMIT. A transaction looks at the catalog each minute, and if one of its own texts may
+// have made one: behind its COMMIT and in the same message. Until its answer is there, others assume
+// that there are some.
+type deferrable struct {
+	mu       sync.Mutex
+	none     bool      // none were there
+	lastLook time.Time // when a transaction last was sent that looks; zero: never, or it had no answer
+	looks    int       // how many have looked
+}
+
+// deferrableEvery is how often the catalog is looked at.
+const deferrableEvery = time.Minute
+
+// expect reports whether a transaction, of which made says that it may have made something deferrable, has to
+// expect deferred triggers; and the number of the look if it is to look, or 0.
+func (d *deferrable) expect(made bool) (some bool, look int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if made || time.Since(d.lastLook) >= deferrableEvery {
+		d.none, d.lastLook = false, time.Now()
+		d.looks++
+		look = d.looks
+	}
+	return !d.none, look
+}
+
+// deferrableSQL selects whether anything of the user's can be deferred. Fencekit's own trigger on
+// pending_write needs no care: see check_writes in the migrations.
+const deferrableSQL = "select 'deferrable', exists (select from pg_catalog.pg_constraint where condeferrable and conname operator(pg_catalog.<>) 'pending_write_sealed'); "
+
+// note notes the answer to deferrableSQL of the look of that number; nil if it was not sent. Without one,
+// the next transaction looks. A later look counts instead.
+func (d *deferrable) note(look int, answer *wire.Answer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if look != d.looks {
+		return
+	}
+	if answer != nil && answer.After == nil {
+		for _, row := range answer.Rows {
+			if len(row) == 2 && row[0] == "deferrable" {
+				d.none = row[1] == "f"
+				return
+			}
+		}
+	}
+	d.lastLook = time.Time{}
+}
+
 // queries holds the SQL of a Store, with its schema and its limits filled in.
 type queries struct {
 	schema string // as an identifier
 
 	begin, beginReadOnly string
 
-	// Formats of simple messages, where text goes in as an expression of text(). seal, sealAll and endRead
-	// are only the beginnings of their statements.
-	claim, evict, resolve, record, seal, sealAll, checkRead, endRead, readCheck, fence, recall, endIfSuperseded string
+	// Formats of simple messages, where text goes in as an expression of text(). seal, sealAll, checkRead and
+	// endRead are only the beginnings of their statements.
+	claim, evict, resolve, record, seal, sealAll, checkRead, endRead, fence, recall, endIfSuperseded string
 
 	// The begin check, as a function's name and its arguments. The answer to the queued one is read
 	// before the seal is sent. The other two go out in one write with the seal, for which they leave the
@@ -181,10 +244,9 @@ func newQueries(c Config) queries {
 		queuedArgs:      args(lock, false),
 		aloneArgs:       args(lock, true),
 		groupArgs:       args(min(lock, ms(groupLockTimeout)), true),
-		checkRead:       "call " + schema + ".check_read('%s', '%s', '%s', '%s', '%s', '%s', %s)",
+		checkRead:       "call " + schema + ".check_read(",
 		endRead:         "call " + schema + ".end_read(",
 		after:           "set local transaction isolation level read committed, read only; ",
-		readCheck:       "call " + schema + ".read_check('%s', '%s', '%s', '%s', '%s', '%s')",
 		endIfSuperseded: "call " + schema + ".end_if_superseded('%s', '%s', '%s')",
 		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		seal:            "call " + schema + ".seal(",

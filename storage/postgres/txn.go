@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/storage"
@@ -36,35 +39,21 @@ type txn struct {
 	opening  *opening // of the operation that runs, if the transaction had not begun before
 	beginErr error    // why it could not begin
 
-	deferrable        bool // a text of an operation's may have made something that can be deferred until COMMIT
-	look              int  // the number of the look for what can be deferred that the message of COMMIT takes; 0: none
-	committed         bool // by a statement of a batch, without a seal
-	severalStatements bool // an operation sent a text of several statements, such as COMMIT
-	sentControl       bool // an operation sent a text that may have begun or ended a transaction
+	texts     operation.Texts // of all operations
+	look      int             // the number of the look for what can be deferred that the message of COMMIT takes; 0: none
+	committed bool            // by a statement of a batch, without a seal
 }
 
 // Begin implements storage.Store. It takes a connection and sends nothing: BEGIN and the
 // begin check go out with the first statement, or with the seal if there is none; see the
 // function begin_check in the migrations.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
-	return s.begin(ctx, claims, false)
+	return s.begin(ctx, &txn{}, func() []storage.Claim { return claims })
 }
 
 // BeginReadOnly implements storage.Store. It sends nothing either.
 func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
-	return s.begin(ctx, claims, true)
-}
-
-func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool) (storage.Txn[pgx.Tx], error) {
-	if err := storage.CheckClaims(claims); err != nil {
-		return nil, err
-	}
-	t := &txn{store: s, claims: slices.Clone(claims), id: newTxID(), readOnly: readOnly}
-	var err error
-	if t.conn, err = wire.Acquire(ctx, s.pool); err != nil {
-		return nil, s.explain(ctx, wire.FailedAt("begin", err), false, storage.StageBegin, t.claims...)
-	}
-	return t, nil
+	return s.begin(ctx, &txn{readOnly: true}, func() []storage.Claim { return claims })
 }
 
 // CanGroup implements storage.GroupStore. It is false at SERIALIZABLE, where transactions of
@@ -73,6 +62,10 @@ func (s *Store) CanGroup() bool { return s.cfg.Isolation != pgx.Serializable }
 
 // BeginGroup implements storage.GroupStore.
 func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[pgx.Tx], error) {
+	return s.begin(ctx, &txn{group: true}, members)
+}
+
+func (s *Store) begin(ctx context.Context, t *txn, members func() []storage.Claim) (storage.Txn[pgx.Tx], error) {
 	conn, err := wire.Acquire(ctx, s.pool)
 	if err != nil {
 		return nil, s.named(wire.FailedAt("begin", err))
@@ -82,78 +75,141 @@ func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) 
 		conn.Release()
 		return nil, err
 	}
-	return &txn{store: s, conn: conn, claims: slices.Clone(claims), id: newTxID(), group: len(claims) > 1}, nil
+	t.store, t.conn, t.claims, t.id = s, conn, slices.Clone(claims), newTxID()
+	t.group = t.group && len(claims) > 1
+	return t, nil
 }
 
 // Run implements storage.Txn. An operation that fails ends the transaction.
-func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) error {
+func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) (err error) {
 	if t.conn == nil || t.failed {
 		return storage.ErrTxEnded
 	}
 	t.failed = true // until op has returned nil: it may panic
 	t.ran++
 	if b, ok := op.(*Batch); ok {
-		if err := t.runBatch(ctx, b); err != nil {
-			return err
+		err = t.runBatch(ctx, b)
+	} else if err = t.sendQueued(ctx); err == nil {
+		if err = t.run(ctx, op); err != nil {
+			err = t.fail(ctx, storage.StageRun, err)
 		}
-	} else if err := t.runNow(ctx, op); err != nil {
-		return err
 	}
-	t.failed = false
-	return nil
-}
-
-// runNow runs op, behind the batches that are queued.
-func (t *txn) runNow(ctx context.Context, op storage.Op[pgx.Tx]) error {
-	if err := t.sendQueued(ctx); err != nil {
-		return err
-	}
-	if err := t.run(ctx, op); err != nil {
-		return t.fail(ctx, storage.StageRun, err)
-	}
-	return nil
+	t.failed = err != nil
+	return err
 }
 
 func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
-	o := t.operation()
+	o := operation.New(t.conn.Conn(), nil)
+	if !t.begun {
+		t.opening = &opening{t: t, conn: t.conn.Conn()}
+		o = operation.New(t.conn.Conn(), t.opening)
+	}
 	defer t.finish(o) // also if op panics
 	err := op.Run(ctx, o.Tx())
-	inUse := t.finish(o)
-	switch {
-	case inUse && errors.Is(err, operation.ErrInUse):
-		return err
-	case inUse:
+	if t.finish(o) {
+		if errors.Is(err, operation.ErrInUse) {
+			return err
+		}
 		return errors.Join(err, operation.ErrInUse)
 	}
 	return o.Verdict(err)
 }
 
-// operation begins an operation's use of the connection.
-func (t *txn) operation() *operation.Operation {
-	if t.begun {
-		return operation.New(t.conn.Conn(), nil)
-	}
-	t.opening = &opening{t: t, conn: t.conn.Conn()}
-	return operation.New(t.conn.Conn(), t.opening)
-}
-
 // finish ends an operation's use of the connection, and reports whether it is still in use.
 // If it is, finish cuts it: it can neither go back to the pool nor be closed cleanly.
 func (t *txn) finish(o *operation.Operation) (inUse bool) {
-	inUse = o.Finish()
-	if inUse && t.conn != nil {
-		_ = t.conn.Hijack().PgConn().Conn().Close() // mutant: tx-of-a-goroutine-left-behind-stays
-		t.conn = nil
+	if o.Finish() {
+		if t.conn != nil {
+			_ = t.conn.Hijack().PgConn().Conn().Close() // mutant: tx-of-a-goroutine-left-behind-stays
+			t.conn = nil
+		}
+		return true
 	}
-	t.severalStatements = t.severalStatements || !inUse && o.SeveralStatements()
-	t.sentControl = t.sentControl || !inUse && o.SentControl()
-	t.deferrable = t.deferrable || !inUse && o.MentionsDeferrable()
-	if opening := t.opening; opening != nil && !inUse {
+	t.texts.Add(o.Texts())
+	if opening := t.opening; opening != nil {
 		t.opening = nil
 		t.sent, t.begun, t.xid, t.beginErr = opening.sent, opening.begun, opening.head.xid, opening.err
 		t.noteBackend(opening.head.pid)
 	}
-	return inUse
+	return false
+}
+
+// begin returns the statement that begins the transaction.
+func (t *txn) begin() string {
+	if t.readOnly {
+		return t.store.sql.beginReadOnly
+	}
+	return t.store.sql.begin
+}
+
+// beginCheck returns the begin check as a statement with parameters. args is one of the arguments of queries.
+func (t *txn) beginCheck(args string) (sql string, params [][]byte) {
+	if len(t.claims) > 1 {
+		resources, epochs, tokens := claimArrays(t.claims)
+		return t.store.sql.beginCheckAll + args, [][]byte{resources, epochs, tokens}
+	}
+	c := t.claims[0]
+	return t.store.sql.beginCheck + args, [][]byte{appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Epoch), appendInteger(nil, c.Grant.Token)}
+}
+
+// beginSQL returns the head as a text for a simple message.
+func (t *txn) beginSQL(args string) string {
+	check, params := t.beginCheck(args)
+	for i, param := range params {
+		check = strings.Replace(check, "$"+strconv.Itoa(i+1), "'"+string(param)+"'", 1)
+	}
+	return t.begin() + "; " + check
+}
+
+// head returns BEGIN and the begin check, as statements of the extended protocol.
+func (t *txn) head(args string) []wire.Statement {
+	head := make([]wire.Statement, headLength, headLength+t.queue.statements)
+	head[0].SQL = t.begin()
+	head[1].SQL, head[1].ParamValues = t.beginCheck(args)
+	return head
+}
+
+// reconnect replaces the connection while no operation uses it.
+func (t *txn) reconnect(ctx context.Context) (err error) {
+	wire.CloseNow(t.conn.Conn().PgConn())
+	t.conn.Release()
+	t.conn, err = wire.Acquire(ctx, t.store.pool)
+	return err
+}
+
+// exchange bounds the wait for the answer to a write. The server's own limits on statements don't:
+// they are in force only once it has the begin check, and an answer that is lost never comes.
+type exchange struct {
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+}
+
+// boundExchange begins an exchange of n statements. Its context is that of the write and of the
+// reads; the caller calls end.
+func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
+	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.times.Network
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(limit, func() { // mutant: first-statement-without-an-end
+		cancel(fmt.Errorf("%w: no answer within %v (postgres.Config.StatementTimeout is %v, and the network has %v)", storage.ErrStoreUnavailable, limit, t.store.cfg.StatementTimeout, t.store.cfg.times.Network))
+	})
+	return ctx, exchange{timer, cancel}
+}
+
+func (e exchange) end() {
+	e.timer.Stop()
+	e.cancel(nil)
+}
+
+// cause returns err. If the bound of the exchange has ended ctx, it returns that instead, as a
+// storage.ErrStoreUnavailable.
+func cause(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if because := context.Cause(ctx); because != nil && errors.Is(because, storage.ErrStoreUnavailable) {
+		return because
+	}
+	return err
 }
 
 // fail ends the transaction after err, and returns what err means. After a lock timeout it
@@ -177,14 +233,153 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 		err = fmt.Errorf("%w (the call has the option guard.ReadOnly)", err)
 	}
 	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // mutant: tx-blocked-by-a-stale-one-evicts-nothing
-		t.evict(ctx)
+		ctx, cancel := t.store.cleanup(ctx)
+		t.store.evict(ctx, grantsOf(t.claims))
+		cancel()
 	}
 	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)
 }
 
-// evict ends transactions of earlier grants. The transaction has ended: it holds no connection.
-func (t *txn) evict(ctx context.Context) {
+// Rollback implements storage.Txn. It gives the connection back to the pool if it is
+// fit for that, which the server decides (endIfSupersededSQL), and closes it otherwise.
+func (t *txn) Rollback(ctx context.Context) { _ = t.rollback(ctx) }
+
+// rollback is Rollback, and returns the status of the transaction that the begin check has
+// seen, if the server was asked for it.
+func (t *txn) rollback(ctx context.Context) (status string) {
+	if t.conn == nil {
+		return ""
+	}
+	conn := t.conn
+	t.conn = nil
+	defer conn.Release() // closes what is busy or in a transaction
+	pg := conn.Conn().PgConn()
+	if t.sent.IsZero() || t.reusable || pg.IsClosed() || pg.IsBusy() {
+		return ""
+	}
 	ctx, cancel := t.store.cleanup(ctx)
 	defer cancel()
-	t.store.evict(ctx, grantsOf(t.claims))
+	return t.end(ctx, pg)
+}
+
+// directKey marks, in a connection's custom data, those that end at a backend and not at a pooler.
+const directKey = "fencekit: direct"
+
+// noteBackend notes the id of the backend on which the transaction runs, as the begin check returned it.
+func (t *txn) noteBackend(pid string) {
+	if t.conn == nil {
+		return
+	}
+	pg := t.conn.Conn().PgConn()
+	pg.CustomData()[directKey] = pid == strconv.FormatUint(uint64(pg.PID()), 10)
+}
+
+// direct reports whether the connection is known to end at a backend. If not, a pooler may give the
+// session to another client as soon as COMMIT is answered.
+func (t *txn) direct() bool {
+	return t.conn == nil || t.conn.Conn().PgConn().CustomData()[directKey] == true
+}
+
+// end ends the transaction, if it is open, and the session, if an eviction may have listed it.
+func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
+	sql := t.store.sql.after
+	if t.xid != "" && !t.readOnly {
+		sql += t.statusSQL() + "; "
+	}
+	sql += t.endIfSupersededSQL()
+	if pg.TxStatus() != 'I' {
+		sql = "rollback; " + sql
+	}
+	results, err := pg.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		wire.CloseNow(pg)
+	}
+	for _, result := range results {
+		if len(result.Rows) == 1 && status == "" {
+			status = string(result.Rows[0][0])
+		}
+	}
+	return status
+}
+
+// endIfSupersededSQL makes the server end the session if an eviction may be about to terminate it.
+// It is sent after the end of the transaction, in the same message: a pooler in between gives the
+// server's connection to another client as soon as that message is answered. It runs in a
+// transaction that can't conflict with others, and whose end has no command tag that could be taken
+// for that of the guarded one.
+func (t *txn) endIfSupersededSQL() string {
+	resources, epochs, tokens := claimArrays(t.claims)
+	return fmt.Sprintf(t.store.sql.endIfSuperseded, resources, epochs, tokens)
+}
+
+// If a function's own SQL committed, the caller must learn of it whatever else failed: the writes
+// are durable, so the function must not run again. Neither a command tag nor the session's status
+// shows a `commit; begin` within one text. So after a failure the store asks for the status of the
+// transaction that the begin check saw: in the message that rolls back or, if that connection was
+// lost, on another one. A read-only transaction has no status.
+
+// These are the answers to statusSQL. They can be wrong after a failover that lost the newest
+// transactions; at worst, a function that could run again then doesn't.
+const (
+	statusCommitted  = "committed"
+	statusAborted    = "aborted"
+	statusInProgress = "in progress"
+)
+
+func (t *txn) statusSQL() string {
+	return "select pg_catalog.pg_xact_status('" + t.xid + "'::pg_catalog.xid8)"
+}
+
+// statusEvery is how often the server is asked for the status of a transaction whose connection it has
+// not yet noticed to be lost.
+const statusEvery = 20 * time.Millisecond
+
+// status returns the answer to statusSQL on another connection; "" if there is none. If the connection of
+// the transaction was lost, it waits, unless ctx ends, until the server has noticed.
+func (t *txn) status(ctx context.Context) string {
+	if t.xid == "" || t.readOnly {
+		return ""
+	}
+	bounded, cancel := t.store.cleanup(ctx)
+	defer cancel()
+	for {
+		answer, err := t.store.transact(bounded, t.statusSQL(), "")
+		if err != nil {
+			return ""
+		}
+		if status := answer.First(); status != statusInProgress || ctx.Err() != nil {
+			return status
+		}
+		select {
+		case <-time.After(statusEvery):
+		case <-ctx.Done():
+		case <-bounded.Done():
+			return statusInProgress
+		}
+	}
+}
+
+// judge adds to err, which ended the transaction, what its status says. lost says that the
+// connection was closed without an error of the server's.
+func (t *txn) judge(err error, status string, lost bool) error {
+	var again *TransientError
+	switch {
+	case status == statusCommitted && errors.Is(err, storage.ErrTxEnded):
+		return err
+	case status == statusCommitted && err == nil: // the operation did not return
+		return fmt.Errorf("%w by SQL in the operation: %s", storage.ErrTxEnded, operation.WhatStays)
+	case status == statusCommitted:
+		return fmt.Errorf("%w by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+	case t.texts.Control && err != nil && !errors.Is(err, storage.ErrTxEnded):
+		// What failed may be another transaction, behind one that committed.
+		if errors.As(err, &again) {
+			err = again.Err
+		}
+		return fmt.Errorf("%w, perhaps, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
+	case status == "" && t.texts.Several && errors.As(err, &again) && sqlstate.Ended(sqlstate.Of(err)): // mutant: tx-that-may-have-committed-runs-again
+		return again.Err // a text of several statements may have held a COMMIT
+	case status == statusAborted && lost:
+		return &TransientError{err}
+	}
+	return err
 }

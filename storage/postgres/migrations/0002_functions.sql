@@ -402,9 +402,9 @@ end $$;
 -- id in a setting that ends with the transaction, for one that is sent as a whole.
 --
 -- A read-only transaction has no id of the server's, since that would cost write-ahead log: it
--- gets a random one, in a setting that ends with the transaction: check_read or end_read looks for it.
+-- gets a random one, in a setting that ends with the transaction: read_xid looks for it.
 -- At the stricter levels it is in another setting as well, which stays if this very transaction commits,
--- and on this connection alone, until read_check removes it.
+-- and on this connection alone, for check_read.
 create function {{schema}}.begin_check(
     p_resource integer, p_epoch bigint, p_token bigint,
     p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text, p_alone boolean
@@ -458,46 +458,11 @@ begin
     return v_answer;
 end $$;
 
--- check_read lets a read-only transaction at READ COMMITTED commit if it is the one that passed the
--- begin check, only reads, and has read what is current (G13): if each fence is where its grant left it.
--- It is the transaction's last statement, and each of its own has a snapshot of its own, later than
--- all that was read: none had moved when the first was looked at. p_xid is what the begin check
--- returned, or null: then the caller compares it with the id that check_read returns.
-create procedure {{schema}}.check_read(
-    p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[], inout p_xid text
-)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
-declare
-    n          integer := cardinality(p_resources);
-    v_holder   text;
-    v_timeline integer;
-begin
-    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
-        and cardinality(p_seqs) = n and cardinality(p_prevs) = n) is not true then
-        raise exception 'fencekit: check_read: arrays of different lengths, or null' using errcode = 'ZF007';
-    end if;
-    call {{schema}}.end_read(p_xid);
-    if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'fencekit: check_read needs READ COMMITTED' using errcode = 'ZF008';
-    end if;
-    for i in 1..n loop
-        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
-        select timeline into v_timeline from {{schema}}.resource
-         where id = p_resources[i] and epoch = p_epochs[i] and token = p_tokens[i] and holder = v_holder
-           and seq = p_seqs[i] and tx = p_prevs[i];
-        if not found then
-            perform {{schema}}.reject(null, p_resources[i], p_epochs[i], p_tokens[i], v_holder, p_seqs[i]);
-        elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
-            perform {{schema}}.reject('ZF011', p_resources[i], p_epochs[i], p_tokens[i], '', 0);
-        end if;
-    end loop;
-end $$;
-
--- end_read lets a read-only transaction commit if it is the one that passed the begin check, and
--- only reads. p_xid is what the begin check returned, or null: then the caller compares it with
--- the id that end_read returns.
-create procedure {{schema}}.end_read(inout p_xid text)
-language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
+-- read_xid returns the id of a read-only transaction if it is the one that passed the begin check, and only
+-- reads. p_xid is what the begin check returned, or null: then the caller compares it with the id that read_xid
+-- returns. Its callers pin the settings.
+create function {{schema}}.read_xid(p_xid text) returns text
+language plpgsql as $$
 declare
     v_xid text := nullif(current_setting('fencekit.xid', true), '');
 begin
@@ -508,45 +473,46 @@ begin
     if pg_current_xact_id_if_assigned() is not null then
         raise exception 'fencekit: an operation that only reads has written a large object or a temporary table' using errcode = '25006';
     end if;
-    p_xid := v_xid;
+    return v_xid;
 end $$;
 
--- read_check says, after the COMMIT of a read-only transaction at a stricter level and on its connection, whether
--- what it has read is current (G13): o_state is 'current' if each fence is where its grant left it. If
--- not, o_state and o_detail, in hexadecimal, are the rejection of the first that isn't. None had
--- moved when the first was looked at. o_xid is the id of the last read-only transaction that
--- committed on this connection.
-create procedure {{schema}}.read_check(
-    p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
-    inout o_xid text default null, inout o_state text default null, inout o_detail text default null
-)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    n        integer := cardinality(p_resources);
-    v_holder text;
-    v_done   text;
-    r        {{schema}}.resource;
+-- end_read lets a read-only transaction at a stricter level than READ COMMITTED commit: see read_xid.
+create procedure {{schema}}.end_read(inout p_xid text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-    if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n and cardinality(p_holders) = n
-        and cardinality(p_seqs) = n and cardinality(p_prevs) = n) is not true then
-        raise exception 'fencekit: read_check: arrays of different lengths, or null' using errcode = 'ZF007';
+    p_xid := {{schema}}.read_xid(p_xid);
+end $$;
+
+-- check_read fails unless the fence is where its grant left it, so that what a read-only transaction has read is
+-- current (G13). One at READ COMMITTED ends with it, for each of its resources: each statement has a snapshot of
+-- its own, later than all that was read, so none of the fences had moved when the first was looked at. It
+-- returns what read_xid does.
+--
+-- One at a stricter level is followed by it (p_after), on its connection: it then returns the id of the last
+-- read-only transaction that committed there.
+create procedure {{schema}}.check_read(
+    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, inout p_xid text, p_after boolean default false
+)
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+declare
+    v_holder   text := convert_from(decode(p_holder, 'hex'), 'UTF8');
+    v_timeline integer;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        raise exception 'fencekit: check_read needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    o_xid := current_setting('fencekit.read', true);
-    v_done := set_config('fencekit.read', '', false); -- a pooler may give the session to another user next
-    for i in 1..n loop
-        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
-        select * into r from {{schema}}.resource where id = p_resources[i];
-        if (r.epoch = p_epochs[i] and r.token = p_tokens[i] and r.holder = v_holder and r.seq = p_seqs[i] and r.tx = p_prevs[i]) is not true then
-            o_state := {{schema}}.reason(r, p_epochs[i], p_tokens[i], v_holder, p_seqs[i]);
-        elsif r.timeline is distinct from (case when r.timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
-            o_state := 'ZF011';
-        end if;
-        if o_state is not null then
-            o_detail := encode(convert_to({{schema}}.detail(r)::text, 'UTF8'), 'hex');
-            return;
-        end if;
-    end loop;
-    o_state := 'current';
+    if p_after then
+        p_xid := current_setting('fencekit.read', true);
+    else
+        p_xid := {{schema}}.read_xid(p_xid);
+    end if;
+    select timeline into v_timeline from {{schema}}.resource
+     where id = p_resource and epoch = p_epoch and token = p_token and holder = v_holder and seq = p_seq and tx = p_prev;
+    if not found then
+        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, v_holder, p_seq);
+    elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
+        perform {{schema}}.reject('ZF011', p_resource, p_epoch, p_token, '', 0);
+    end if;
 end $$;
 
 -- seal lets the transaction that passed the begin check commit, if the fence is where its

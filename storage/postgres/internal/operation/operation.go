@@ -2,41 +2,275 @@
 // can't end the transaction, and fails once the operation has returned.
 package operation
 
-import "github.com/jackc/pgx/v5"
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
 
-// Operation is one operation's use of a connection.
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
+)
+
+// Operation is one operation's use of a connection. It is shared by the transaction and the savepoints in
+// it. It lets one call, or one open result, use the connection at a time, and none after the operation
+// has returned: a goroutine that the operation left behind must not reach a connection that
+// runs another transaction by then.
 type Operation struct {
-	session session
-	tx      tx
+	conn    *pgx.Conn
+	opening Opening // nil once the transaction has begun
+	unbegun error   // why it could not begin; nil if nothing was sent
+	texts   Texts
+	spoilt  atomic.Bool // two goroutines used a result at a time, and one of them may still do so
+
+	mu     sync.Mutex
+	inUse  bool      // by a call or an open result
+	closed bool      // the operation has returned
+	shown  *pgx.Conn // what Conn returns; nil before its first call
+	ended  bool      // SQL text ended the transaction
+	// conflict is the serialization failure that has aborted the transaction. It is kept
+	// because the operation may return another error, or none.
+	conflict error
+	failure  error // the first error since a statement last went well
+	barred   error // why the transaction must not commit, whatever the operation returns
 }
+
+// Opening begins the transaction of an operation when the operation runs its first statement.
+type Opening interface {
+	// Query begins it in one write with that statement, and returns the statement's rows. If both results are
+	// nil, nothing has run, and Begin is called before the statement. An error says why it could not begin.
+	// exec says that no rows are wanted.
+	Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error)
+	// Begin begins it in a round trip of its own, and returns its connection:
+	// it may take another one, which it does inside change. That fails if the operation has
+	// returned meanwhile.
+	Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error)
+}
+
+// Texts says what the texts that an operation has sent may have held.
+type Texts struct {
+	Several    bool // several statements in one text, such as COMMIT
+	Control    bool // a statement that begins or ends a transaction
+	Deferrable bool // one that makes a constraint or a trigger that can be deferred until COMMIT
+}
+
+// Add adds what other texts may have held.
+func (t *Texts) Add(o Texts) {
+	t.Several, t.Control, t.Deferrable = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable
+}
+
+// WhatStays says which writes stay, and the remedy. Both hold for every way in which SQL
+// can end a transaction.
+const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
+
+var (
+	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+WhatStays, storage.ErrTxEnded)
+	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", storage.ErrTxEnded)
+	// ErrInUse is why a call fails while another one, or an open result, has the
+	// connection.
+	ErrInUse = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
+)
 
 // New begins the use of conn, whose transaction is open, or begins with opening if that is not nil.
 func New(conn *pgx.Conn, opening Opening) *Operation {
-	o := &Operation{session: session{conn: conn, opening: opening}}
-	o.tx.session = &o.session
-	return o
+	return &Operation{conn: conn, opening: opening}
 }
 
-// Tx returns the transaction to give to the operation.
-func (o *Operation) Tx() pgx.Tx { return &o.tx }
+// Tx returns a transaction to give to the operation.
+func (o *Operation) Tx() pgx.Tx { return &tx{o: o} }
 
 // Finish ends the operation: no further call begins. It reports whether the connection is
 // still in use. If it is, the connection must not be used for anything else; if not, the
 // operation will never use it again.
-func (o *Operation) Finish() (inUse bool) { return o.session.finish() }
+func (o *Operation) Finish() (inUse bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	return o.inUse || o.spoilt.Load()
+}
+
+// Texts returns what was noted of the texts that were sent. Finish has returned false before.
+func (o *Operation) Texts() Texts { return o.texts }
 
 // Verdict returns why the transaction can't commit after the operation has returned err;
 // nil if it can. That is err itself if err is not nil. Finish has returned false before.
-func (o *Operation) Verdict(err error) error { return o.session.verdict(err) }
+func (o *Operation) Verdict(err error) error {
+	err = o.note(err, pgconn.CommandTag{})
+	if o.conflict != nil && sqlstate.Of(err) != sqlstate.Serialization {
+		err = errors.Join(o.conflict, err)
+	}
+	if o.barred != nil {
+		return errors.Join(o.barred, err)
+	}
+	if sqlstate.Of(err) == sqlstate.Aborted && o.failure != nil && !errors.Is(err, o.failure) {
+		return o.notReturned(err)
+	}
+	if err != nil {
+		return err
+	}
+	pg := o.conn.PgConn()
+	switch {
+	case o.opening != nil:
+		return o.unbegun
+	case pg.IsClosed():
+		return fmt.Errorf("postgres: the connection was lost during the operation: %w", cmp.Or(o.failure, net.ErrClosed))
+	case pg.TxStatus() == 'E': // mutant: tx-of-a-failed-statement-commits
+		return o.notReturned(pgx.ErrTxCommitRollback)
+	}
+	return nil
+}
 
-// SeveralStatements reports whether a text of several statements may have been sent. Finish
-// has returned false before.
-func (o *Operation) SeveralStatements() bool { return o.session.several }
+// notReturned adds the first failure to the later error that it caused. It wraps the first
+// failure, which decides whether another run may succeed.
+func (o *Operation) notReturned(came error) error {
+	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", o.failure, came)
+}
 
-// MentionsDeferrable reports whether a text that was sent may have made a constraint or a trigger that can
-// be deferred until COMMIT. Finish has returned false before.
-func (o *Operation) MentionsDeferrable() bool { return o.session.deferrable }
+// enter takes the connection for one call or result. After nil the caller calls leave.
+func (o *Operation) enter() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.closed:
+		return errUsedLate
+	case o.inUse, o.spoilt.Load():
+		return ErrInUse
+	case o.ended:
+		return errEndedBySQL
+	case o.unbegun != nil:
+		return o.unbegun
+	}
+	o.inUse = true
+	return nil
+}
 
-// SentControl reports whether a text that was sent may have begun or ended a transaction. Finish
-// has returned false before.
-func (o *Operation) SentControl() bool { return o.session.control }
+func (o *Operation) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inUse = false
+}
+
+// first begins the transaction if it has not begun. The rows are those of the statement, if it has gone out with BEGIN.
+func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
+	o.noteText(sql)
+	if o.opening == nil {
+		return nil, nil
+	}
+	rows, err := o.opening.Query(ctx, sql, args, exec)
+	switch {
+	case rows != nil:
+		o.opening = nil
+	case err != nil:
+		o.unbegun = err
+	default:
+		err = o.begin(ctx)
+	}
+	return rows, err
+}
+
+// begin begins the transaction in a round trip of its own, if it has not begun.
+func (o *Operation) begin(ctx context.Context) error {
+	if o.opening == nil {
+		return nil
+	}
+	conn, err := o.opening.Begin(ctx, o.change)
+	if err != nil {
+		o.unbegun = err
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.opening, o.conn = nil, conn
+	return nil
+}
+
+// change calls f unless the operation has returned, which it can't while f runs.
+func (o *Operation) change(f func()) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return errUsedLate
+	}
+	f()
+	return nil
+}
+
+// noteText notes a text that is going to be sent.
+func (o *Operation) noteText(sql string) {
+	t := &o.texts
+	t.Several = t.Several || strings.Contains(sql, ";")
+	t.Deferrable = t.Deferrable || sqlwords.MentionsDeferrable(sql)
+	t.Control = t.Control || sqlwords.AnyControlsTransaction(sql) || strings.Contains(sql, `\`) && o.otherEncoding()
+}
+
+// otherEncoding reports whether the server reads texts in another encoding than UTF-8. In some a
+// backslash is a part of a character.
+func (o *Operation) otherEncoding() bool {
+	return o.conn.PgConn().ParameterStatus("client_encoding") != "UTF8"
+}
+
+// note records the state that a statement has left, and adds to its error. Command tags
+// don't show everything, since a message of several statements has only the last one's; the
+// seal finds what note misses.
+func (o *Operation) note(err error, tag pgconn.CommandTag) error {
+	conflict, noted := sqlstate.Of(err) == sqlstate.Serialization, errors.Is(err, errEndedBySQL)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if command := tag.String(); command == "COMMIT" || command == "PREPARE TRANSACTION" {
+		o.ended = true
+	}
+	if o.failure == nil {
+		o.failure = err
+	}
+	if pg := o.conn.PgConn(); o.opening == nil && !pg.IsClosed() && !pg.IsBusy() {
+		switch pg.TxStatus() {
+		case 'I':
+			o.ended = true
+		case 'T':
+			o.conflict, o.failure = nil, nil // rolled back to a savepoint, if there were any
+		}
+	}
+	if conflict {
+		o.conflict = err
+	}
+	switch {
+	case !o.ended, noted:
+		return err
+	case err == nil:
+		return errEndedBySQL
+	}
+	return errors.Join(err, errEndedBySQL)
+}
+
+// bar keeps the transaction from committing, for the reason err.
+func (o *Operation) bar(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.barred = err
+	}
+}
+
+// closedConn returns the closed connection that stands for the real one. Once the operation has returned, the
+// types of that one may be another's to change.
+func (o *Operation) closedConn() *pgx.Conn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.shown == nil {
+		types := pgtype.NewMap()
+		if !o.closed {
+			types = copyTypes(o.conn.TypeMap())
+		}
+		o.shown = closedConn(o.conn.Config(), types)
+	}
+	return o.shown
+}

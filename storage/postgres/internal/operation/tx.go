@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -25,88 +26,138 @@ var errManaged = fmt.Errorf("%w: the guard commits or rolls back this transactio
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
 
 // tx is the pgx.Tx that an operation gets. It can't end the transaction, and notices when
-// SQL text did.
+// SQL text did. With a name it is a savepoint, a pseudo nested transaction. That name is random, so that it
+// can't clash with one that the operation uses.
 type tx struct {
-	*session
-	over atomic.Bool // this tx can't be used any more, although the session can
+	o         *Operation
+	savepoint string
+	over      atomic.Bool // the savepoint was released
 }
 
 var _ pgx.Tx = (*tx)(nil)
 
-// enter is session.enter, and fails if this tx is over.
 func (t *tx) enter() error {
 	if t.over.Load() {
 		return pgx.ErrTxClosed
 	}
-	return t.session.enter()
+	return t.o.enter()
 }
 
-// Commit is rejected with errManaged.
-func (t *tx) Commit(context.Context) error { return errManaged }
+// Begin begins a savepoint.
+func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	name := fmt.Sprintf("fencekit_%x", rand.Uint64())
+	if _, err := t.Exec(ctx, "savepoint "+name); err != nil {
+		return nil, err
+	}
+	return &tx{o: t.o, savepoint: name}, nil
+}
 
-// Rollback is rejected with errManaged.
-func (t *tx) Rollback(context.Context) error { return errManaged }
+// Commit releases a savepoint: its work belongs to the transaction around it. If that fails, Rollback still undoes
+// it. Otherwise Commit is rejected.
+func (t *tx) Commit(ctx context.Context) error {
+	if t.savepoint == "" {
+		return errManaged
+	}
+	if err := t.enter(); err != nil {
+		return err
+	}
+	failed := t.o.conn.PgConn().TxStatus() == 'E'
+	t.o.leave()
+	if failed {
+		return errors.Join(pgx.ErrTxCommitRollback, t.Rollback(ctx))
+	}
+	return t.release(ctx, "")
+}
+
+// Rollback undoes what was done since a savepoint. If that fails, nothing of the whole transaction can
+// commit. Otherwise Rollback is rejected.
+func (t *tx) Rollback(ctx context.Context) error {
+	switch {
+	case t.savepoint == "":
+		return errManaged
+	case t.over.Load():
+		return pgx.ErrTxClosed
+	}
+	err := t.release(ctx, "rollback to savepoint "+t.savepoint+"; ")
+	if err != nil {
+		t.o.bar(fmt.Errorf("postgres: a savepoint could not be rolled back: %w", err))
+	}
+	return err
+}
+
+func (t *tx) release(ctx context.Context, undo string) error {
+	_, err := t.Exec(ctx, undo+"release savepoint "+t.savepoint)
+	t.over.Store(err == nil)
+	return err
+}
 
 // Conn returns a closed connection that has the types and the configuration of the real one, whose own
 // methods would bypass the guard. It is the same one at each call.
-func (t *tx) Conn() *pgx.Conn { return t.closedConn() }
+func (t *tx) Conn() *pgx.Conn { return t.o.closedConn() }
 
-// Begin begins a pseudo nested transaction: a savepoint.
-func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) { return beginSavepoint(ctx, t) }
-
-func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	if err := t.enter(); err != nil {
-		return pgconn.CommandTag{}, err
+		return tag, err
 	}
-	defer t.leave()
-	tag, err := t.exec(ctx, sql, t.hideFromRewriters(args))
-	return tag, t.note(err, tag)
+	defer t.o.leave()
+	args = t.o.hideFromRewriters(args)
+	rows, err := t.o.first(ctx, sql, args, true)
+	switch {
+	case rows != nil:
+		rows.Close()
+		tag, err = rows.CommandTag(), rows.Err()
+	case err == nil:
+		tag, err = t.o.conn.Exec(ctx, sql, args...)
+	}
+	return tag, t.o.note(err, tag)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	r, err := t.rows(ctx, sql, args)
+	r, err := t.query(ctx, sql, args)
 	if r == nil {
-		return failedRows(err)
+		return failed(err).Query()
 	}
 	return r, err
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	r, err := t.rows(ctx, sql, args)
+	r, err := t.query(ctx, sql, args)
 	if r == nil {
-		return failedRow(err)
+		return failed(err).QueryRow()
 	}
 	return row{r}
 }
 
-// rows returns nil if the query can't be sent.
-func (t *tx) rows(ctx context.Context, sql string, args []any) (*rows, error) {
+// query returns nil if the query can't be sent.
+func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	base, err := t.query(ctx, sql, t.hideFromRewriters(args))
+	args = t.o.hideFromRewriters(args)
+	base, err := t.o.first(ctx, sql, args, false)
 	if base == nil {
-		defer t.leave()
-		return nil, t.note(err, pgconn.CommandTag{})
+		if err != nil {
+			defer t.o.leave()
+			return nil, t.o.note(err, pgconn.CommandTag{})
+		}
+		base, err = t.o.conn.Query(ctx, sql, args...)
 	}
-	r := &rows{result: result{session: t.session, whole: true}, base: base}
+	r := &rows{result: result{o: t.o, whole: true}, base: base}
 	if err != nil {
 		r.Close()
 	}
 	return r, err
 }
 
-func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
+func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (n int64, err error) {
 	if err := t.enter(); err != nil {
 		return 0, err
 	}
-	defer t.leave()
-	var n int64
-	err := t.begin(ctx)
-	if err == nil {
-		n, err = t.conn.CopyFrom(ctx, table, columns, src)
+	defer t.o.leave()
+	if err = t.o.begin(ctx); err == nil {
+		n, err = t.o.conn.CopyFrom(ctx, table, columns, src)
 	}
-	return n, t.note(err, pgconn.CommandTag{})
+	return n, t.o.note(err, pgconn.CommandTag{})
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
@@ -116,12 +167,12 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.enter(); err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	if err := t.begin(ctx); err != nil {
-		defer t.leave()
-		return pgx.FailedBatchResults(b, t.note(err, pgconn.CommandTag{}))
+	if err := t.o.begin(ctx); err != nil {
+		defer t.o.leave()
+		return pgx.FailedBatchResults(b, t.o.note(err, pgconn.CommandTag{}))
 	}
-	results := &batchResults{result: result{session: t.session, whole: true}}
-	results.base = t.conn.SendBatch(ctx, results.hide(b))
+	results := &batchResults{result: result{o: t.o, whole: true}}
+	results.base = t.o.conn.SendBatch(ctx, results.hide(b))
 	return results
 }
 
@@ -130,20 +181,20 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 // operation on this connection could run it by its name, which shows nothing of it.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if sqlwords.ControlsTransaction(sql) {
-		t.barCommit(errManaged)
+		t.o.bar(errManaged)
 		return nil, errManaged
 	}
 	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	defer t.leave()
+	defer t.o.leave()
 	var prepared *pgconn.StatementDescription
-	err := t.begin(ctx)
+	err := t.o.begin(ctx)
 	if err == nil {
-		t.noteText(sql)
-		prepared, err = t.conn.Prepare(ctx, name, sql)
+		t.o.noteText(sql)
+		prepared, err = t.o.conn.Prepare(ctx, name, sql)
 	}
-	if err = t.note(err, pgconn.CommandTag{}); err != nil {
+	if err = t.o.note(err, pgconn.CommandTag{}); err != nil {
 		return nil, err
 	}
 	description := *prepared
@@ -154,7 +205,7 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 // LargeObjects fails the operation. pgx makes LargeObjects for transactions of its
 // own only, and those would use the connection whenever they like.
 func (t *tx) LargeObjects() pgx.LargeObjects {
-	t.barCommit(errLargeObjects)
+	t.o.bar(errLargeObjects)
 	return closedTx.LargeObjects()
 }
 
@@ -165,12 +216,36 @@ var closedTx = func() pgx.Tx {
 	return pgx.FailedBatchResults(b, pgx.ErrTxClosed).Tx()
 }()
 
-func failedRows(err error) (pgx.Rows, error) {
-	return pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
+// failed returns results that all fail with err.
+func failed(err error) pgx.BatchResults { return pgx.FailedBatchResults(&pgx.Batch{}, err) }
+
+// rewriter is a pgx.QueryRewriter that doesn't get the connection, and whose text is noted.
+type rewriter struct {
+	pgx.QueryRewriter
+	o *Operation
 }
 
-func failedRow(err error) pgx.Row {
-	return pgx.FailedBatchResults(&pgx.Batch{}, err).QueryRow()
+func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, args []any) (string, []any, error) {
+	sql, args, err := r.QueryRewriter.RewriteQuery(ctx, nil, sql, args)
+	r.o.noteText(sql)
+	return sql, args, err
+}
+
+// hideFromRewriters returns args such that no rewriter gets the connection. pgx
+// calls a rewriter only among the options that precede the arguments; after them it is a
+// value like any other, such as pgx.NamedArgs for jsonb.
+func (o *Operation) hideFromRewriters(args []any) []any {
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		case pgx.QueryRewriter:
+			args = slices.Clone(args)
+			args[i] = rewriter{arg, o}
+		default:
+			return args
+		}
+	}
+	return args
 }
 
 // closedConn returns a closed connection of this configuration, with these types; nil if pgx makes none.

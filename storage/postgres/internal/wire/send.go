@@ -19,7 +19,7 @@ import (
 type Outcome int
 
 const (
-	Aborted   Outcome = iota // the server said so, or never got to it
+	Aborted   Outcome = iota // the server said so, or never got to it, or none was sent
 	Committed                // the server said so
 	InDoubt                  // sent, and not answered clearly
 )
@@ -35,7 +35,13 @@ const (
 //
 // If ctx ends, the server goes on with the message: what it has committed must not become visible
 // before its standbys have it, which cancelling the wait for them would do.
+//
+// With an empty sql Send sends the statements ahead alone, and the outcome is Aborted. If ctx ends, the server
+// cancels them.
 func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement) (*Answer, Outcome, error) {
+	if sql == "" {
+		return send(ctx, pg, abandon, sql, ahead)
+	}
 	return send(ctx, pg, CloseNow, sql, ahead)
 }
 
@@ -52,16 +58,24 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 	if len(ahead) > 0 {
 		queue(pg.Frontend(), ahead)
 	}
-	pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
+	if sql != "" {
+		pg.Frontend().SendQuery(&pgproto3.Query{String: sql})
+	}
 	end := watch(ctx, pg, interrupted)
 	err := pg.Frontend().Flush()
 	if err == nil && len(ahead) > 0 {
 		var status byte
 		a.Ahead, status, err = readResults(pg)
 		a.endedAhead = status == 'I'
-		if isStatementError(err) && status != 0 {
+		if isStatementError(err) && status != 0 && sql != "" {
 			a.failure, err = err, nil
 		}
+	}
+	if sql == "" {
+		if err = end(err); err != nil && !isStatementError(err) {
+			CloseNow(pg)
+		}
+		return &a, Aborted, err
 	}
 	if err == nil {
 		err = a.read(pg)

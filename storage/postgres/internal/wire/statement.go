@@ -4,23 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Statement is one statement of the extended protocol, with its parameters encoded.
+// Statement is one statement of the extended protocol.
 type Statement struct {
-	Name    string // of a prepared statement; "" to parse SQL
-	SQL     string
-	Types   []uint32 // of the parameters; nil if the server infers them
-	Formats []int16
-	Params  [][]byte
+	SQL                      string
+	Description              *pgconn.StatementDescription // nil: the server parses SQL, and infers the types of the parameters
+	pgx.ExtendedQueryBuilder                              // the parameters, encoded
 }
-
-// Described reports whether its parameters were encoded for the types that the server has named.
-func (s *Statement) Described() bool { return s.Name != "" || s.Types != nil }
 
 // Result is what a Statement has answered.
 type Result struct {
@@ -41,32 +36,20 @@ func (e *StatementError) Unwrap() error { return e.Err }
 // queue writes statements and a Sync into the buffer of fe. The server skips what follows a
 // statement that fails, up to the Sync.
 func queue(fe *pgproto3.Frontend, statements []Statement) {
-	var parsed Statement // the unnamed one
-	for _, s := range statements {
-		if s.Name == "" && (s.SQL != parsed.SQL || s.SQL == "" || !slices.Equal(s.Types, parsed.Types)) {
-			fe.SendParse(&pgproto3.Parse{Query: s.SQL, ParameterOIDs: s.Types})
+	var parsed *Statement // the unnamed one
+	for i := range statements {
+		s, prepared := &statements[i], pgconn.StatementDescription{}
+		if s.Description != nil {
+			prepared = *s.Description
+		}
+		if prepared.Name == "" && (parsed == nil || s.SQL != parsed.SQL || s.Description != parsed.Description || s.SQL == "") {
+			fe.SendParse(&pgproto3.Parse{Query: s.SQL, ParameterOIDs: prepared.ParamOIDs})
 			parsed = s
 		}
-		fe.SendBind(&pgproto3.Bind{PreparedStatement: s.Name, ParameterFormatCodes: s.Formats, Parameters: s.Params})
+		fe.SendBind(&pgproto3.Bind{PreparedStatement: prepared.Name, ParameterFormatCodes: s.ParamFormats, Parameters: s.ParamValues})
 		fe.SendExecute(&pgproto3.Execute{})
 	}
 	fe.SendSync(&pgproto3.Sync{})
-}
-
-// ExecAll sends statements and a Sync in one write, and returns their results.
-func ExecAll(ctx context.Context, pg *pgconn.PgConn, statements []Statement) ([]Result, error) {
-	queue(pg.Frontend(), statements)
-	end := watch(ctx, pg, abandon)
-	var results []Result
-	err := pg.Frontend().Flush()
-	if err == nil {
-		results, _, err = readResults(pg)
-	}
-	err = end(err)
-	if err != nil && !isStatementError(err) {
-		CloseNow(pg)
-	}
-	return results, err
 }
 
 func isStatementError(err error) bool { _, ok := err.(*StatementError); return ok }

@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -14,8 +15,8 @@ import (
 // result, and a closed one never touches the connection again, which by then may run
 // another transaction.
 type result struct {
-	session *session
-	whole   bool // it has the connection, and gives it back; a part of a batch doesn't
+	o     *Operation
+	whole bool // it has the connection, and gives it back; a part of a batch doesn't
 
 	mu     sync.Mutex // held during each call
 	closed bool
@@ -28,14 +29,14 @@ var errResultClosed = errors.New("postgres: the result is closed")
 // fields that no longer change.
 func (r *result) enter() error {
 	if !r.mu.TryLock() {
-		r.session.spoil()
+		r.o.spoilt.Store(true)
 		return ErrInUse
 	}
 	switch {
 	case r.closed:
 		r.mu.Unlock()
 		return errResultClosed
-	case r.session.isSpoilt():
+	case r.o.spoilt.Load():
 		r.mu.Unlock()
 		return ErrInUse
 	}
@@ -54,7 +55,7 @@ func (r *result) isClosed() bool {
 func (r *result) end(err error) {
 	r.closed, r.err = true, err
 	if r.whole {
-		r.session.leave()
+		r.o.leave()
 	}
 }
 
@@ -85,7 +86,7 @@ func (r *rows) close(err error) {
 	if err == nil {
 		err = r.base.Err()
 	}
-	r.end(r.session.note(err, r.base.CommandTag()))
+	r.end(r.o.note(err, r.base.CommandTag()))
 }
 
 func (r *rows) Next() bool {
@@ -227,4 +228,142 @@ func (r row) Scan(dest ...any) error {
 	}
 	r.rows.Close()
 	return r.rows.Err()
+}
+
+// batchResults hides the connection of a batch's results and checks each result. The batch
+// uses the connection until it is closed, its single results don't. Like rows, it doesn't
+// embed pgx's type.
+type batchResults struct {
+	result
+	base   pgx.BatchResults
+	open   *rows // the last result that was given out
+	read   bool  // a result was asked for
+	failed error // of the first callback that failed
+}
+
+var _ pgx.BatchResults = (*batchResults)(nil)
+
+// next closes the last result, as pgx does on the server's side only: its Rows
+// would go on to read what comes next on the connection. mu is held.
+func (b *batchResults) next() error {
+	if b.open == nil {
+		return nil
+	}
+	b.open.Close()
+	if !b.open.isClosed() {
+		return ErrInUse
+	}
+	b.open = nil
+	return nil
+}
+
+func (b *batchResults) Exec() (pgconn.CommandTag, error) {
+	r, err := b.query()
+	if r == nil {
+		return pgconn.CommandTag{}, err
+	}
+	r.Close()
+	return r.CommandTag(), r.Err()
+}
+
+func (b *batchResults) Query() (pgx.Rows, error) {
+	r, err := b.query()
+	if r == nil {
+		return failed(err).Query()
+	}
+	return r, err
+}
+
+func (b *batchResults) QueryRow() pgx.Row {
+	r, err := b.query()
+	if r == nil {
+		return failed(err).QueryRow()
+	}
+	return row{r}
+}
+
+// query returns nil rows if the query can't be sent.
+func (b *batchResults) query() (*rows, error) {
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
+	defer b.mu.Unlock()
+	if err := b.next(); err != nil {
+		return nil, err
+	}
+	b.read = true
+	base, err := b.base.Query()
+	b.open = &rows{result: result{o: b.o}, base: base}
+	if err != nil {
+		b.open.Close()
+	}
+	return b.open, err
+}
+
+// Tx returns nil: a batch can't begin a transaction inside this one.
+func (b *batchResults) Tx() pgx.Tx { return nil }
+
+func (b *batchResults) Close() error {
+	switch err := b.enter(); err {
+	case nil:
+		defer b.mu.Unlock()
+	case errResultClosed:
+		return b.err
+	default:
+		return err
+	}
+	if err := b.next(); err != nil {
+		return err
+	}
+	closed := b.base.Close()
+	b.end(b.o.note(cmp.Or(b.failed, closed), pgconn.CommandTag{}))
+	return b.err
+}
+
+// expire makes the arguments of a callback unusable once the callback has returned.
+func (b *batchResults) expire() error {
+	switch err := b.enter(); err {
+	case nil:
+		defer b.mu.Unlock()
+	case errResultClosed:
+		return nil
+	default:
+		return err
+	}
+	err := b.next()
+	b.end(err)
+	return err
+}
+
+// hide returns a copy of batch whose callbacks and rewriters don't get the connection. Each query has
+// a callback, so that Close notes the results that were not read.
+func (b *batchResults) hide(batch *pgx.Batch) *pgx.Batch {
+	hidden := *batch
+	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(batch.QueuedQueries))
+	for i, q := range batch.QueuedQueries {
+		b.o.noteText(q.SQL)
+		query := *q
+		query.Arguments = b.o.hideFromRewriters(q.Arguments)
+		query.Fn = b.callback(q.Fn)
+		hidden.QueuedQueries[i] = &query
+	}
+	return &hidden
+}
+
+// callback returns a callback that calls f, unless f is nil or a callback has failed before, and reads
+// the result if f didn't. Close returns the error of f: pgx would discard the results after it.
+func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchResults) error {
+	return func(base pgx.BatchResults) error {
+		part := &batchResults{result: result{o: b.o}, base: base}
+		if f != nil && b.failed == nil {
+			b.failed = f(part)
+		}
+		if !part.read {
+			if _, err := part.Exec(); !part.read {
+				return err // pgx would call back for ever
+			}
+		}
+		b.failed = cmp.Or(b.failed, part.expire())
+		return nil
+	}
 }

@@ -12,21 +12,54 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-var rejectionReasons = map[string]storage.Reason{
-	sqlstate.Stale:       storage.ReasonStale,
-	sqlstate.Overtaken:   storage.ReasonOvertaken, // mutant: rejections-of-siblings-are-stale
-	sqlstate.WentBack:    storage.ReasonWentBack,
-	sqlstate.EpochBehind: storage.ReasonEpochBehind,
-	sqlstate.Collision:   storage.ReasonCollision,
-	sqlstate.TokenJump:   storage.ReasonTokenJump,
-	sqlstate.FailedOver:  storage.ReasonFailedOver,
-}
+// ErrNotReady: the database can't be used as it is; an operator has to act. The text says
+// what to do. See NotReadyError.
+var ErrNotReady = wire.ErrNotReady
+
+// NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
+type NotReadyError = wire.NotReadyError
+
+// NotReadyReason says what has to be fixed.
+type NotReadyReason = wire.NotReadyReason
+
+// The reasons.
+const (
+	// NotMigrated: the schema is missing or older than this code needs.
+	NotMigrated NotReadyReason = "schema is not up to date"
+	// Unsupported: the server's version or settings are not supported.
+	Unsupported = wire.Unsupported
+	// MissingRights: the role lacks rights that a Store needs.
+	MissingRights NotReadyReason = "rights are missing"
+	// FenceBehind: a fence is behind its history, because only a part of the schema's tables
+	// was restored: its next position is taken already. The message contains the statement
+	// that the owner of the schema runs.
+	FenceBehind NotReadyReason = "fence is behind its history"
+	// ClockJumped: since the last call of Store.Prune the server's clock went back, or
+	// forward by more than a quarter of the retention, so the age of operations is unknown.
+	// Nothing is lost: operations are kept for longer. If each call returns it, calls are
+	// too far apart.
+	ClockJumped NotReadyReason = "the server's clock jumped"
+	// HistoryGap: entries that a prune would have deleted are missing from the history of resources,
+	// which the message names. All their entries stay, as evidence, until the tables are restored.
+	HistoryGap NotReadyReason = "entries are missing from the history"
+	// OtherShard: the database is another shard than Config.Shard says, so it holds other
+	// resources, or those of another number of shards. See Store.SetShard.
+	OtherShard NotReadyReason = "database is another shard"
+)
+
+// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from a function that
+// reads them: of this package, or of package audit. An empty answer would be taken for an empty record. The
+// text says what to do.
+type HiddenRowsError = record.HiddenRowsError
+
+func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
 
 // TransientError wraps an error after which the same operation may succeed if it is run
 // again: a serialization failure, a deadlock, a lock timeout, a server that ends the session,
@@ -40,6 +73,36 @@ func (e *TransientError) Unwrap() error { return e.Err }
 
 // Retryable returns true.
 func (e *TransientError) Retryable() bool { return true }
+
+// ErrPruned says that a transaction's outcome can no longer be found: the fence has moved
+// on, and the entry of its position is no longer in the history.
+var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
+
+// asked returns the error of a question of the store's own that has failed with err: nothing else was
+// done, so if the connection was lost, or the server is away, it may be asked again.
+func asked(what string, err error) error {
+	err = fmt.Errorf("postgres: can't %s: %w", what, wire.Asked(wire.Named(err)))
+	if wire.Away(err) {
+		return &TransientError{err}
+	}
+	return err
+}
+
+// isMissing reports whether err says that a schema or table doesn't exist.
+func isMissing(err error) bool {
+	state := sqlstate.Of(err)
+	return state == sqlstate.NoTable || state == sqlstate.NoSchema
+}
+
+var rejectionReasons = map[string]storage.Reason{
+	sqlstate.Stale:       storage.ReasonStale,
+	sqlstate.Overtaken:   storage.ReasonOvertaken, // mutant: rejections-of-siblings-are-stale
+	sqlstate.WentBack:    storage.ReasonWentBack,
+	sqlstate.EpochBehind: storage.ReasonEpochBehind,
+	sqlstate.Collision:   storage.ReasonCollision,
+	sqlstate.TokenJump:   storage.ReasonTokenJump,
+	sqlstate.FailedOver:  storage.ReasonFailedOver,
+}
 
 // explain turns err into what it means for claims. It records and returns a rejection if
 // the server rejected one of the claims; or if the server ended the transaction (ended, or
@@ -84,7 +147,7 @@ func (s *Store) named(err error) error {
 	if !errors.As(err, &pgErr) {
 		return err
 	}
-	err = s.nameShard(s.nameBehind(wire.NameCached(wire.NameStandby(s.nameLimit(err, pgErr)))))
+	err = s.nameShard(s.nameBehind(wire.Named(s.nameLimit(err, pgErr))))
 	if transient(pgErr) {
 		return &TransientError{err}
 	}
@@ -233,4 +296,17 @@ func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *stor
 		return nil
 	}
 	return rejected
+}
+
+// nameShard names the error of a call for another shard.
+func (s *Store) nameShard(err error) error {
+	if sqlstate.Of(err) != sqlstate.OtherShard {
+		return err
+	}
+	value := "null"
+	if s.cfg.Shard.Count > 0 {
+		value = "'" + s.cfg.Shard.String() + "'"
+	}
+	return fmt.Errorf("%w: %w; connect to that shard's database, and give all processes the same list of databases; only if this database holds exactly that shard's data, run as the schema's owner: update %s.setting set shard = %s",
+		notReady(OtherShard), err, s.sql.schema, value)
 }

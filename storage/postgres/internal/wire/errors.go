@@ -1,0 +1,284 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+)
+
+// ErrNotReady is a sentinel of package postgres.
+var ErrNotReady = errors.New("postgres: database is not ready")
+
+// NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
+type NotReadyError struct{ Reason NotReadyReason }
+
+func (e *NotReadyError) Error() string { return "postgres: " + string(e.Reason) }
+
+// Is reports whether target is ErrNotReady.
+func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
+
+// NotReadyReason says what has to be fixed. Package postgres has the others.
+type NotReadyReason string
+
+// Unsupported is the reason if the server's version or settings are not supported.
+const Unsupported NotReadyReason = "server is not supported"
+
+// ErrStandby is the NotReadyError of a server that is a standby.
+var ErrStandby = fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", &NotReadyError{Unsupported})
+
+// PreparedPrefix begins the names of the statements that the store prepares.
+const PreparedPrefix = "fencekit_"
+
+// Named adds the remedy to an error that has one: of a standby, of a pool that was closed, of a prepared
+// statement that is missing or exists already.
+func Named(err error) error {
+	state := sqlstate.Of(err)
+	switch {
+	case err == nil:
+		return nil
+	case inRecovery(err):
+		return fmt.Errorf("%w: %w", ErrStandby, err)
+	case err.Error() == "closed pool": // the pool says it by its text alone
+		return fmt.Errorf("%w: close it after the last use of the Guard and the Store on it", err)
+	case state != sqlstate.NoStatement && state != sqlstate.StatementExists:
+		return err
+	}
+	if text := err.Error(); !strings.Contains(text, "stmtcache_") && !strings.Contains(text, PreparedPrefix) {
+		return err
+	}
+	return fmt.Errorf("%w: the connection's prepared statements are not those that were made: a pooler in transaction mode changes the server connection (put default_query_exec_mode=exec into the DSN), or SQL such as DISCARD ALL has removed them: %w",
+		&NotReadyError{Unsupported}, err)
+}
+
+// Away reports whether the server itself says that it does no work on this connection: it stops,
+// starts or crashes, has ended the session, or has become a standby. Nothing of a message that
+// is answered so takes effect, and the connection can't be used again.
+func Away(err error) bool { return sqlstate.Ended(sqlstate.Of(err)) || inRecovery(err) }
+
+// inRecovery reports whether err says that the server is a standby, where BEGIN READ WRITE fails, and
+// so does the begin check of a read-only transaction. The texts are translated, the names of the
+// server's functions are not.
+func inRecovery(err error) bool {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return false
+	}
+	switch pgErr.Code {
+	case sqlstate.Standby:
+		return true
+	case sqlstate.Unsupported: // as the check hooks of transaction_read_only and transaction_isolation say
+		return strings.HasPrefix(pgErr.Routine, "call_") && strings.HasSuffix(pgErr.Routine, "_check_hook")
+	case sqlstate.NotInState:
+		return pgErr.Routine == "pg_current_wal_lsn"
+	case sqlstate.ReadOnly:
+		return pgErr.Routine == "PreventCommandDuringRecovery"
+	}
+	return false
+}
+
+// FromServer reports whether the server itself wrote an error: a pooler's errors don't name
+// a file and line of the server's source.
+func FromServer(err *pgconn.PgError) bool { return err.Routine != "" }
+
+// Reached turns an error of a pooler in between into storage.ErrStoreUnavailable, and returns the
+// server's errors unchanged.
+func Reached(err error) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case !errors.As(err, &pgErr) || FromServer(pgErr):
+		return err
+	case strings.Contains(pgErr.Message, "statement pooling"):
+		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", &NotReadyError{Unsupported}, err)
+	}
+	return unavailable(err)
+}
+
+// Asked turns the error of a question that changes nothing into storage.ErrStoreUnavailable if a pooler
+// in between, or the network, has ended it.
+func Asked(err error) error {
+	if sqlstate.Of(err) == "" && isNetwork(err) && !errors.Is(err, context.DeadlineExceeded) {
+		return Lost(err)
+	}
+	return Reached(err)
+}
+
+// Acquire takes a connection from the pool.
+func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &noConnectionError{err: err}
+	}
+	conn, err := pool.Acquire(ctx)
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.As(err, new(*pgconn.ConnectError)):
+		return nil, unavailable(err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
+	case isNetwork(err), sqlstate.Of(err) != "": // in a hook of the pool's, such as AfterConnect
+		return nil, unavailable(err)
+	}
+	return nil, &noConnectionError{err: Named(err)}
+}
+
+// awaited says what a call that got no connection in time has waited for.
+func awaited(stat *pgxpool.Stat) string {
+	if stat.AcquiredConns() >= stat.MaxConns() {
+		return fmt.Sprintf("all of its connections (MaxConns is %d) are in use: ", stat.MaxConns())
+	}
+	return fmt.Sprintf("the server did not answer (%d of at most %d connections are in use): ", stat.AcquiredConns(), stat.MaxConns())
+}
+
+// noConnectionError is the error when the pool has no connection.
+type noConnectionError struct {
+	why string
+	err error
+}
+
+func (e *noConnectionError) Error() string {
+	return "postgres: no connection from the pool: " + e.why + e.err.Error()
+}
+
+func (e *noConnectionError) Unwrap() error { return e.err }
+
+// FailedAt adds the failed step to err, unless err says that there was no connection: guard
+// names the step too.
+func FailedAt(step string, err error) error {
+	if errors.Is(err, storage.ErrStoreUnavailable) || errors.As(err, new(*noConnectionError)) {
+		return err
+	}
+	return fmt.Errorf("postgres: %s: %w", step, err)
+}
+
+// unavailableError is storage.ErrStoreUnavailable with the reason and the remedy, on one line.
+type unavailableError struct {
+	err    error
+	remedy string
+}
+
+func (e *unavailableError) Error() string {
+	return fmt.Sprintf("postgres: database can't be reached: %v (%s)", oneline.Error(e.err), e.remedy)
+}
+
+func (e *unavailableError) Is(target error) bool { return target == storage.ErrStoreUnavailable }
+func (e *unavailableError) Unwrap() error        { return e.err }
+
+// lastingError is an unavailableError that lasts until an operator corrects the DSN or the
+// server, so that trying again doesn't help.
+type lastingError struct{ unavailableError }
+
+// Retryable returns false.
+func (e *lastingError) Retryable() bool { return false }
+
+// Lost returns the error for connections that broke, one after the other.
+func Lost(err error) error { return &unavailableError{err, checkServer} }
+
+const (
+	checkServer = "check host and port in the DSN, and that the server runs there and can be reached from here"
+	checkLog    = "the server or the pooler in front of it takes no work now; its log says why"
+)
+
+// unavailable returns the error for a connection that could not be made, or that a pooler in between can't
+// use. pgconn tries each host of the DSN, and with sslmode=prefer, the default, tries each twice. A failure
+// that may pass by itself decides, else the last one.
+func unavailable(err error) error {
+	tries := []error{err}
+	if connect := new(pgconn.ConnectError); errors.As(err, &connect) {
+		if joined, ok := connect.Unwrap().(interface{ Unwrap() []error }); ok {
+			tries = joined.Unwrap()
+		}
+	}
+	remedy, lasts := "", true
+	for _, err := range tries {
+		if r, l := remedyFor(err); lasts || !l {
+			remedy, lasts = r, l
+		}
+	}
+	if lasts {
+		return &lastingError{unavailableError{err, remedy}}
+	}
+	return &unavailableError{err, remedy}
+}
+
+// remedyFor returns what to do about an attempt to connect that has failed, and whether that lasts until it is
+// done. Only what the server or the network says can pass by itself: the rest are checks of the client's.
+func remedyFor(err error) (remedy string, lasts bool) {
+	var pgErr *pgconn.PgError
+	switch text := err.Error(); {
+	case errors.As(err, &pgErr):
+		return remedyForLogin(pgErr)
+	case errors.As(err, new(*net.DNSError)):
+		return "check the host in the DSN", false
+	case errors.Is(err, pgconn.ErrReadOnlyConnection), errors.Is(err, pgconn.ErrStandbyConnection):
+		return "no server of the DSN takes writes: a failover is under way, or the primary is missing among its hosts", false
+	case strings.Contains(text, "server refused TLS connection"): // pgconn says it by its text alone
+		return "the server has no TLS: turn it on there, or set sslmode in the DSN", true
+	case strings.Contains(text, "channel binding"):
+		return "channel_binding=require needs TLS and scram-sha-256: set sslmode, or leave it out of the DSN", true
+	case isCertificate(err):
+		return "check sslmode, sslrootcert, sslcert and the host in the DSN, and the server's certificate", true
+	case isNetwork(err):
+		return checkServer, false
+	}
+	return "check the DSN, and that what answers there is PostgreSQL", true
+}
+
+// isCertificate reports whether TLS has failed by what one side has shown to the other.
+func isCertificate(err error) bool {
+	var op *net.OpError
+	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(x509.UnknownAuthorityError)) ||
+		errors.As(err, new(x509.CertificateInvalidError)) || errors.As(err, new(x509.HostnameError)) ||
+		errors.As(err, &op) && op.Op == "remote error" // an alert: the server's side has ended the handshake
+}
+
+// isNetwork reports whether err is one of the network's own: the connection was refused, broke or timed out.
+func isNetwork(err error) bool {
+	return errors.As(err, new(net.Error)) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
+
+// passing are the classes of SQLSTATEs that may pass by themselves: broken connections (which is all
+// that PgBouncer says), conflicts, resources, objects in use, an operator's doing, and failures of the
+// system and of the server itself.
+var passing = []string{"08", "40", "53", "57", "58", "XX"}
+
+// remedyForLogin is remedyFor a server, or a pooler, that has turned a login away.
+func remedyForLogin(err *pgconn.PgError) (remedy string, lasts bool) {
+	switch code := err.Code; {
+	case !FromServer(err) && (strings.Contains(err.Message, "no such database") || strings.Contains(err.Message, "unsupported startup parameter")):
+		return "the pooler doesn't know it: correct the DSN, or the pooler's configuration", true // of PgBouncer, with 08P01
+	case code == sqlstate.BadPassword, code == sqlstate.BadLogin:
+		return "check user and password in the DSN, and the server's pg_hba.conf", true
+	case code == sqlstate.NoDatabase:
+		return "check the database in the DSN, or create it", true
+	case code == sqlstate.NoRights && err.Routine == "CheckMyDatabase":
+		return "grant connect on database DATABASE to ROLE", true
+	case code == sqlstate.NotInState:
+		return "check the database in the DSN, or: alter database DATABASE allow_connections true", true
+	case code == sqlstate.NoRights, strings.HasPrefix(code, "22"), strings.HasPrefix(code, "42"), code == sqlstate.CantChange:
+		return "correct the parameter in the DSN, or where ALTER ROLE or ALTER DATABASE has set it", true
+	case code == sqlstate.TooMany && err.Routine == "InitializeSessionUserId":
+		return "let all pools of this role together have fewer connections, or: alter role ROLE connection limit N", false
+	case code == sqlstate.TooMany && err.Routine == "CheckMyDatabase":
+		return "let all pools on this database together have fewer connections, or: alter database DATABASE connection limit N", false
+	case code == sqlstate.TooMany:
+		return "let all pools together have fewer connections, or raise the server's max_connections", false
+	case code == sqlstate.DroppedDatabase:
+		return "the database was dropped: check the database in the DSN, or create it", true
+	case slices.ContainsFunc(passing, func(class string) bool { return strings.HasPrefix(code, class) }):
+		return checkLog, false
+	}
+	return "the server turns this login away for good; its log says why", true
+}

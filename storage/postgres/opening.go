@@ -1,0 +1,309 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
+)
+
+// opening begins the transaction t with the first statement of an operation. A goroutine that
+// the operation left behind may still be in one of its methods while t goes on. So opening keeps
+// what it learns in fields of its own, and txn.finish copies them once nothing uses the connection.
+type opening struct {
+	t     *txn
+	conn  *pgx.Conn
+	sent  time.Time // when BEGIN was sent first
+	begun bool
+	head  headReader
+	err   error // why the transaction could not begin
+}
+
+var _ operation.Opening = (*opening)(nil)
+
+// headReader reads the answers to the head of a transaction: BEGIN and the begin check.
+type headReader struct {
+	n   int    // answers that were read and are no errors
+	xid string // as in txn
+	pid string // of the backend
+}
+
+// headLength is the number of statements in the head.
+const headLength = 2
+
+// whole reports whether all answers have been read, and have what they should.
+func (r *headReader) whole() bool { return r.n == headLength && r.xid != "" }
+
+// read reads the next answer.
+func (r *headReader) read(result *pgconn.ResultReader) error {
+	for result.NextRow() {
+		if values := result.Values(); r.n == 1 && len(values) == 1 {
+			r.xid, r.pid, _ = strings.Cut(string(values[0]), " ")
+		}
+	}
+	_, err := result.Close()
+	if err == nil {
+		r.n++
+	}
+	return err
+}
+
+// Query implements operation.Opening. The head and the statement go out in one write. A pgx.Batch could carry
+// both, but pgx would prepare its statements without a bound on the wait for locks, and a tracer
+// would see a batch of three statements.
+func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
+	s, ok := o.encode(ctx, sql, args, exec)
+	if !ok {
+		return nil, nil
+	}
+	ctx, bound := o.t.boundExchange(ctx, 1)
+	if tracer := o.t.store.tracer; tracer != nil {
+		ctx = tracer.TraceQueryStart(ctx, o.conn, pgx.TraceQueryStartData{SQL: sql, Args: args})
+	}
+	rows := &firstRows{o: o, sql: s.SQL, ctx: ctx, bound: bound}
+	var err error
+	if rows.results, err = o.begin(ctx, s); rows.results == nil {
+		rows.end(pgconn.CommandTag{}, err)
+		return nil, err
+	}
+	result, err := next(rows.results)
+	if !exec {
+		bound.timer.Stop() // the rows are read at the pace of the caller
+	}
+	if err = cause(ctx, err); err != nil {
+		rows.Rows, _ = pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
+	} else {
+		rows.Rows = pgx.RowsFromResultReader(o.conn.TypeMap(), result)
+	}
+	return rows, err
+}
+
+// firstRows are the rows of the statement that the transaction began with.
+type firstRows struct {
+	pgx.Rows
+	o       *opening
+	sql     string // as it was sent
+	ctx     context.Context
+	results *pgconn.MultiResultReader // nil once they are closed
+	bound   exchange
+}
+
+// Close reads the answer to its end, and so the state of the transaction.
+func (r *firstRows) Close() {
+	r.Rows.Close()
+	if r.results == nil {
+		return
+	}
+	_ = r.results.Close() // Err says what failed
+	r.results = nil
+	outdateIfUnfit(r.o.conn, r.Err(), r.sql)
+	r.end(r.CommandTag(), r.Err())
+}
+
+// Err returns why the bound of the exchange has ended it, if it has.
+func (r *firstRows) Err() error { return cause(r.ctx, r.Rows.Err()) }
+
+func (r *firstRows) end(tag pgconn.CommandTag, err error) {
+	if tracer := r.o.t.store.tracer; tracer != nil {
+		tracer.TraceQueryEnd(r.ctx, r.o.conn, pgx.TraceQueryEndData{CommandTag: tag, Err: err})
+	}
+	r.bound.end()
+}
+
+// encode returns the statement as it is sent after the head. It reports false if pgx has to run the
+// statement after Begin: in other modes, with pgx's options among its arguments, or if it can't be prepared or
+// encoded, so that pgx reports why. A text of one word is left to pgx as well, since it may be the name of a
+// prepared statement. So is a text of several statements, which could hold a COMMIT: if the connection were
+// lost, they could not be sent again.
+func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
+	plain := exec && len(args) == 0 // as pgx sends it, the server keeps nothing of such a text
+	if len(args) > 0 {
+		rewriter, rewrites := args[0].(pgx.QueryRewriter)
+		if hasOption(args) || rewrites && hasOption(args[1:]) {
+			return s, false
+		}
+		if rewrites {
+			var err error
+			if sql, args, err = rewriter.RewriteQuery(ctx, nil, sql, args[1:]); err != nil {
+				return s, false
+			}
+		}
+	}
+	if !strings.ContainsAny(sql, " \n\t") {
+		return s, false
+	}
+	s.SQL = sql
+	if plain {
+		word, _ := sqlwords.Next(sql)
+		return s, word != "" && !strings.Contains(sql, ";")
+	}
+	// A statement that waits too long for a lock is prepared by pgx after Begin, where the server bounds it.
+	if s.Description, _ = o.t.store.prepare(ctx, o.conn, sql); s.Description == nil && o.t.store.mode != pgx.QueryExecModeExec {
+		return s, false
+	}
+	if s.Build(o.conn.TypeMap(), s.Description, args) != nil {
+		preparedOn(o.conn).outdate(sql)
+		return s, false
+	}
+	return s, true
+}
+
+// hasOption reports whether args begin with an option of pgx's, which is no argument of the statement.
+func hasOption(args []any) bool {
+	if len(args) == 0 {
+		return false
+	}
+	switch args[0].(type) {
+	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		return true
+	}
+	return false
+}
+
+// begin sends the head and the statement in one write, and reads the answers to the head. If the
+// transaction has begun, results have the answer to the statement, and the caller closes them. If
+// it has not, and err is nil, Begin should be tried.
+func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.MultiResultReader, err error) {
+	var batch pgconn.Batch
+	head := o.t.head(o.t.store.sql.queuedArgs)
+	for i := range head {
+		head[i].Description, _ = o.t.store.prepare(ctx, o.conn, head[i].SQL)
+		queue(&batch, &head[i])
+	}
+	if o.conn.IsClosed() {
+		return nil, nil
+	}
+	queue(&batch, &s)
+	o.sending()
+	results = o.conn.PgConn().ExecBatch(ctx, &batch)
+	var read headReader
+	for err == nil && read.n < headLength {
+		var result *pgconn.ResultReader
+		if result, err = next(results); err == nil {
+			err = read.read(result)
+		}
+	}
+	if err != nil || !read.whole() {
+		_ = results.Close()
+		outdateIfUnfit(o.conn, err, head[0].SQL, head[1].SQL, s.SQL)
+		return nil, o.headFailed(ctx, read.n, cause(ctx, err))
+	}
+	o.begun, o.head = true, read
+	return results, nil
+}
+
+// headFailed is called if the head was not answered in full. n of its answers came, and then err,
+// or nil if those lack what they should have. The server has run no statement after the head.
+// headFailed returns nil if Begin should be tried instead, on another connection if it has closed
+// this one; otherwise why the transaction can't begin.
+func (o *opening) headFailed(ctx context.Context, n int, err error) error {
+	pg := o.conn.PgConn()
+	switch {
+	case o.unusable(ctx, err):
+		wire.CloseNow(pg)
+		return nil
+	case n == 0 && !pg.IsClosed() && pg.TxStatus() == 'I':
+		return nil // such as a BEGIN that has to be prepared anew
+	case err == nil, errors.Is(err, errLacksResult):
+		wire.CloseNow(pg) // the server's own answer may be yet to come
+		err = errNoID
+	}
+	step := "begin"
+	if ctx.Err() != nil {
+		step = "begin, or the statement sent with it" // the server answers them together
+	}
+	o.err = wire.FailedAt(step, wire.Reached(err))
+	return o.err
+}
+
+var errNoID = errors.New("the answer lacks the id of the transaction: a pooler in between may have made it up")
+
+// unusable reports whether err shows that the server has closed the connection, perhaps while
+// it was still in the pool, or is away.
+func (o *opening) unusable(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || wire.Away(err))
+}
+
+// Begin implements operation.Opening. If the server has closed the connection, Begin takes
+// another one from the pool, up to a fixed number of tries.
+func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error) {
+	ctx, bound := o.t.boundExchange(ctx, 1)
+	defer bound.end()
+	for n := 1; ; n++ {
+		if o.conn.IsClosed() {
+			if err := o.reconnect(ctx, change); err != nil {
+				o.err = cause(ctx, err)
+				return nil, o.err
+			}
+		}
+		err := o.beginAlone(ctx)
+		if err == nil {
+			return o.conn, nil
+		}
+		unusable := o.unusable(ctx, err)
+		if !unusable || n == tries {
+			if unusable && sqlstate.Of(err) == "" {
+				err = wire.Lost(err)
+			}
+			o.err = wire.FailedAt("begin", wire.Reached(err))
+			return nil, o.err
+		}
+		wire.CloseNow(o.conn.PgConn())
+	}
+}
+
+// beginAlone begins the transaction in a message of its own.
+func (o *opening) beginAlone(ctx context.Context) error {
+	o.sending()
+	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL(o.t.store.sql.queuedArgs))
+	var read headReader
+	for results.NextResult() {
+		_ = read.read(results.ResultReader())
+	}
+	err := results.Close()
+	switch {
+	case err != nil:
+		return cause(ctx, err)
+	case !read.whole():
+		wire.CloseNow(o.conn.PgConn()) // the server's own answer may be yet to come
+		return errNoID
+	}
+	o.begun, o.head = true, read
+	return nil
+}
+
+// sending notes that BEGIN is about to be sent.
+func (o *opening) sending() {
+	if o.sent.IsZero() {
+		o.sent = time.Now()
+	}
+}
+
+// reconnect replaces the connection, which is closed. The old one goes first: the pool may
+// have no more than one.
+func (o *opening) reconnect(ctx context.Context, change func(func()) error) error {
+	var old *pgxpool.Conn
+	if err := change(func() { old, o.t.conn = o.t.conn, nil }); err != nil {
+		return err
+	}
+	old.Release()
+	conn, err := wire.Acquire(ctx, o.t.store.pool)
+	if err != nil {
+		return err
+	}
+	if err = change(func() { o.t.conn = conn }); err != nil {
+		conn.Release()
+		return err
+	}
+	o.conn = conn.Conn()
+	return nil
+}

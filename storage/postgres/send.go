@@ -1,0 +1,463 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencekit/fencekit/internal/callback"
+	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
+	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
+	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
+)
+
+// runBatch queues b. It is sent with the seal, or before the next operation that isn't a
+// Batch.
+func (t *txn) runBatch(ctx context.Context, b *Batch) error {
+	if err := b.validate(); err != nil {
+		return t.fail(ctx, storage.StageRun, &storage.OpError{Number: t.ran - 1, Err: err})
+	}
+	t.texts.Deferrable = t.texts.Deferrable || b.mentionsDeferrable()
+	if t.queue.add(b, t.ran-1) {
+		return nil
+	}
+	if err := t.sendQueued(ctx); err != nil {
+		return err
+	}
+	t.queue.add(b, t.ran-1)
+	return nil
+}
+
+// sendQueued sends the queued batches without the seal.
+func (t *txn) sendQueued(ctx context.Context) error {
+	if len(t.queue.batches) == 0 {
+		return nil
+	}
+	bounded, bound := t.boundExchange(ctx, t.queue.statements+1)
+	defer bound.end()
+	ahead, answer, _, err := t.deliver(bounded, "")
+	t.queue = batchQueue{}
+	stage := storage.StageRun
+	if errors.As(err, new(*wire.StatementError)) {
+		stage, err = ahead.explain(err)
+	}
+	if err != nil {
+		return t.fail(ctx, stage, cause(bounded, err))
+	}
+	ahead.read(answer.Ahead)
+	return nil
+}
+
+// deliver sends what is queued, after BEGIN and the begin check if the transaction has not begun, and then end,
+// the message that ends the transaction; "" for none. If nothing was sent, ahead is nil. While BEGIN is among
+// it nothing stays of a write that was aborted, and deliver repeats it: on another connection if the server is away
+// on this one, and once if a statement has to be prepared anew. After the transaction has begun, the latter is
+// a transient error.
+func (t *txn) deliver(ctx context.Context, end string) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
+	prepared := false
+	for n := 1; ; n++ {
+		if ahead, err = t.encodeQueued(ctx); err != nil {
+			return nil, nil, wire.Aborted, err
+		}
+		conn := t.conn.Conn()
+		if t.sent.IsZero() {
+			t.sent = time.Now()
+		}
+		answer, result, err = wire.Send(ctx, conn.PgConn(), end, ahead.sent...)
+		t.note(ahead, answer.Ahead)
+		outdated := !prepared && ahead.outdate(conn, err)
+		switch {
+		case err == nil || result != wire.Aborted || t.committed || ahead.head == 0:
+			return ahead, answer, result, err
+		case outdated:
+			prepared = true
+			if undone := t.beginAnew(ctx); undone != nil {
+				return ahead, answer, result, err
+			}
+		case n < tries && len(answer.Ahead) < ahead.head && wire.Away(err):
+			if err := t.reconnect(ctx); err != nil {
+				return nil, nil, wire.Aborted, err
+			}
+		default:
+			return ahead, answer, result, err
+		}
+	}
+}
+
+// beginAnew rolls back a transaction that its first write has begun.
+func (t *txn) beginAnew(ctx context.Context) error {
+	t.begun, t.xid = false, ""
+	t.sent = t.sent.Add(-t.store.unlisted) // so that the end looks
+	pg := t.conn.Conn().PgConn()
+	if pg.TxStatus() == 'I' {
+		return nil
+	}
+	return pg.Exec(ctx, "rollback").Close()
+}
+
+// encodeQueued returns the queued statements as they are to be sent, after the head if the transaction has not
+// begun: then those that pgx would prepare are prepared, before BEGIN, since one that fails there must not end the
+// transaction. The seal goes out in the same write, so the begin check leaves its answer for it in a setting.
+//
+// If an argument panics, as its driver.Valuer may, and other calls share the transaction, encodeQueued returns an
+// error: each of them then runs alone, and only the call with that argument panics.
+func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) {
+	ahead = &sentBatches{}
+	if !t.begun {
+		args := t.store.sql.aloneArgs
+		if t.group {
+			args = t.store.sql.groupArgs
+		}
+		ahead.sent = t.head(args)
+		ahead.head = len(ahead.sent)
+		for i := range ahead.sent {
+			s := &ahead.sent[i]
+			if s.Description, err = t.store.prepare(ctx, t.conn.Conn(), s.SQL); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if t.ran <= 1 {
+		return ahead, t.encodeBatches(ctx, ahead)
+	}
+	if failure := callback.Run(func() { err = t.encodeBatches(ctx, ahead) }); failure != nil {
+		err = fmt.Errorf("postgres: an argument of a batch %w", failure)
+	}
+	return ahead, err
+}
+
+// encodeBatches adds the queued batches to ahead. It may prepare statements, and runs none.
+func (t *txn) encodeBatches(ctx context.Context, ahead *sentBatches) error {
+	for i, b := range t.queue.batches {
+		b.forget()
+		for _, s := range b.statements {
+			encoded, err := t.encode(ctx, s)
+			if err != nil {
+				return &storage.OpError{Number: t.queue.first + i, Err: err}
+			}
+			ahead.sent, ahead.statements = append(ahead.sent, encoded), append(ahead.statements, queuedStatement{s, t.queue.first + i})
+		}
+	}
+	return nil
+}
+
+// note notes what the results of ahead show: that the transaction has begun with it, or that one
+// of its statements was a COMMIT.
+func (t *txn) note(ahead *sentBatches, results []wire.Result) {
+	for _, result := range results {
+		if tag := result.Tag.String(); tag == "COMMIT" || tag == "PREPARE TRANSACTION" {
+			t.committed = true
+		}
+	}
+	if ahead.head == 0 {
+		return
+	}
+	t.begun = len(results) >= ahead.head
+	if len(results) > 1 && len(results[1].Row) == 1 {
+		var pid string
+		t.xid, pid, _ = strings.Cut(results[1].Row[0], " ")
+		t.noteBackend(pid)
+	}
+}
+
+// The limits of all batches that one write carries ahead of its seal; docs/decisions.md says why.
+const (
+	maxQueuedStatements = 200
+	maxQueuedReturning  = 16
+)
+
+// batchQueue holds the batches of a transaction for which Run has returned, and which have not
+// been sent.
+type batchQueue struct {
+	first      int // the number of the first one: see storage.OpError
+	batches    []*Batch
+	statements int
+	returning  int
+}
+
+// add queues b, the transaction's operation of this number. It returns false if the queued batches
+// have to be sent first.
+func (q *batchQueue) add(b *Batch, number int) bool {
+	statements, returning := q.statements+len(b.statements), q.returning+b.returning()
+	if statements > maxQueuedStatements || returning > maxQueuedReturning {
+		return false
+	}
+	if len(q.batches) == 0 {
+		q.first = number
+	}
+	q.batches, q.statements, q.returning = append(q.batches, b), statements, returning
+	return true
+}
+
+// queuedStatement is a statement of a queued batch.
+type queuedStatement struct {
+	*Statement
+	batch int // the number of its batch: see storage.OpError
+}
+
+// sentBatches are the statements of batches in the form in which they are sent.
+type sentBatches struct {
+	head       int               // the first of sent that are the transaction's own: BEGIN and the begin check, or none
+	sent       []wire.Statement  // those, and then one for each of statements
+	statements []queuedStatement // of the batches
+	outdated   bool              // a statement failed that will be prepared anew
+}
+
+// encode returns a statement as it is to be sent. One that can't be prepared,
+// such as one on a table that an earlier statement creates, is sent as SQL, to be parsed in its turn.
+func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement, err error) {
+	sql, args := s.checked(t.store.sql.schema), s.args
+	if len(args) > 0 {
+		if rewriter, ok := args[0].(pgx.QueryRewriter); ok {
+			if sql, args, err = rewriter.RewriteQuery(ctx, nil, sql, args[1:]); err != nil {
+				return encoded, s.explain(err, sql)
+			}
+		}
+	}
+	encoded.SQL = sql
+	t.texts.Control = t.texts.Control || sqlwords.ControlsTransaction(sql)
+	conn := t.conn.Conn()
+	for again := true; ; again = false {
+		description := preparedOn(conn).usable(sql)
+		if !t.begun {
+			if description, err = t.store.prepare(ctx, conn, sql); err != nil {
+				return encoded, err
+			}
+		}
+		if description != nil && len(args) != len(description.ParamOIDs) {
+			return encoded, s.failed(fmt.Errorf("it has %d parameters, and %d arguments were given", len(description.ParamOIDs), len(args)))
+		}
+		encoded.Description = description
+		if err = encoded.Build(conn.TypeMap(), description, args); err == nil {
+			return encoded, nil
+		}
+		if description == nil || !again {
+			return encoded, s.explain(err, sql)
+		}
+		preparedOn(conn).outdate(sql) // its parameters may have other types by now
+	}
+}
+
+// read gives each statement its result. If the number of results is not that of the statements
+// that were sent, they get none.
+func (q *sentBatches) read(results []wire.Result) {
+	if len(results) != len(q.sent) {
+		return
+	}
+	for i, s := range q.statements {
+		s.receive(results[q.head+i])
+	}
+}
+
+// receive reads the result of the statement, which was sent as checked returns it.
+func (s *Statement) receive(r wire.Result) {
+	if !s.returning && s.want == nil {
+		s.set(r.Tag.RowsAffected(), nil)
+		return
+	}
+	if len(r.Row) == 0 {
+		return
+	}
+	affected, err := strconv.ParseInt(r.Row[0], 10, 64)
+	switch {
+	case err != nil:
+	case s.returning && len(r.Row) == 2 && r.Row[1] != "":
+		s.set(affected, &r.Row[1])
+	default:
+		s.set(affected, nil)
+	}
+}
+
+// outdate reports whether err shows that a prepared statement no longer fits. If so, all that were
+// sent are prepared anew before their next use: the same change may have made others unfit.
+func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
+	if err == nil {
+		return false
+	}
+	var failed *wire.StatementError
+	if !errors.As(err, &failed) || failed.Number >= len(q.sent) || q.sent[failed.Number].Description == nil {
+		return false
+	}
+	sent := make([]string, len(q.sent))
+	for i, s := range q.sent {
+		sent[i] = s.SQL
+	}
+	q.outdated = outdateIfUnfit(conn, failed.Err, sent...)
+	return q.outdated
+}
+
+// explain returns at which stage the write failed that began with these statements, and what its
+// error means: a batch's as a *storage.OpError.
+func (q *sentBatches) explain(err error) (storage.Stage, error) {
+	var failed *wire.StatementError
+	switch {
+	case !errors.As(err, &failed):
+		return storage.StageSeal, fmt.Errorf("postgres: commit: %w", err)
+	case failed.Number < q.head:
+		return storage.StageBegin, wire.FailedAt("begin", failed.Err)
+	case failed.Number-q.head >= len(q.statements):
+		return storage.StageRun, failed.Err
+	}
+	s := q.statements[failed.Number-q.head]
+	err = s.explain(failed.Err, q.sent[failed.Number].SQL)
+	if q.outdated {
+		err = &TransientError{err}
+	}
+	return storage.StageRun, &storage.OpError{Number: s.batch, Err: err}
+}
+
+// maxPrepared is how many statements the store keeps prepared on one connection, at most.
+const maxPrepared = 256
+
+// preparedKey is where a connection's custom data holds its preparedStatements.
+const preparedKey = "fencekit: prepared statements"
+
+// preparedStatements are the statements that the store has prepared on one connection, by their
+// SQL: those of batches, and the first ones of transactions. What an operation
+// runs after its first statement is in pgx's own cache.
+type preparedStatements map[string]*preparedStatement
+
+type preparedStatement struct {
+	*pgconn.StatementDescription
+	outdated bool // an error has shown that it has to be prepared anew
+}
+
+func preparedOn(conn *pgx.Conn) preparedStatements {
+	data := conn.PgConn().CustomData()
+	statements, ok := data[preparedKey].(preparedStatements)
+	if !ok {
+		statements = preparedStatements{}
+		data[preparedKey] = statements
+	}
+	return statements
+}
+
+// preparedName is a name that no other SQL has: behind a pooler that exchanges connections
+// the name must not reach another statement.
+func preparedName(sql string) string {
+	digest := sha256.Sum256([]byte(sql))
+	return wire.PreparedPrefix + hex.EncodeToString(digest[:24])
+}
+
+// usable returns the description of sql; nil if it has to be prepared.
+func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {
+	if known := p[sql]; known != nil && !known.outdated {
+		return known.StatementDescription
+	}
+	return nil
+}
+
+var errPrepare = errors.New("postgres: a statement was not prepared within the limit")
+
+// prepare returns the description of sql, and prepares it if conn has not. It does so only in the
+// modes in which pgx does, and with a name only where pgx uses one. It returns nil in other modes,
+// if conn has maxPrepared already, and if the server can't prepare sql. It fails only if the
+// connection is lost. Ahead of BEGIN no limit of the server's is in force, so the wait for a lock is bounded here.
+func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, sql string) (*pgconn.StatementDescription, error) {
+	statements := preparedOn(conn)
+	if description := statements.usable(sql); description != nil {
+		return description, nil
+	}
+	name, known := "", statements[sql]
+	switch {
+	case s.mode == pgx.QueryExecModeCacheStatement:
+		name = preparedName(sql)
+	case s.mode != pgx.QueryExecModeCacheDescribe:
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.times.Lock, errPrepare)
+	defer cancel()
+	var err error
+	if known != nil {
+		delete(statements, sql)
+		err = conn.PgConn().Deallocate(ctx, known.Name)
+	} else if len(statements) >= maxPrepared {
+		return nil, nil
+	}
+	if err == nil {
+		var description *pgconn.StatementDescription
+		if description, err = conn.PgConn().Prepare(ctx, name, sql, nil); err == nil {
+			statements[sql] = &preparedStatement{StatementDescription: description}
+			return description, nil
+		}
+	}
+	switch {
+	case !conn.IsClosed():
+		return nil, nil
+	case context.Cause(ctx) == errPrepare:
+		err = &TransientError{fmt.Errorf("%w of %v (two fifths of postgres.Config.StatementTimeout): %w", errPrepare, s.cfg.times.Lock, err)}
+	}
+	return nil, err
+}
+
+// outdateIfUnfit reports whether err shows that one of these statements no longer fits. If so, all
+// of them are prepared anew before their next use. If the server no longer has one, that goes for
+// each of the connection's: SQL such as DISCARD ALL removes them all.
+func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
+	if !unfit(err) {
+		return false
+	}
+	if sqlstate.Of(err) == sqlstate.NoStatement {
+		sql = slices.Collect(maps.Keys(preparedOn(conn)))
+	}
+	preparedOn(conn).outdate(sql...)
+	return true
+}
+
+// outdate marks statements that have to be prepared anew before their next use.
+func (p preparedStatements) outdate(sql ...string) {
+	for _, sql := range sql {
+		if known := p[sql]; known != nil {
+			known.outdated = true
+		}
+	}
+}
+
+// unfit reports whether err may be due to what was true when the statement was prepared, such as
+// the types of its parameters and results, so that the same SQL may succeed if it is parsed anew.
+func unfit(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch sqlstate.Of(err) {
+	case sqlstate.NoStatement, sqlstate.BadType, sqlstate.NoFunction, sqlstate.BadText, sqlstate.BadBinary, sqlstate.Protocol:
+		return true
+	}
+	return replanned(err)
+}
+
+// queue adds a statement to a batch.
+func queue(batch *pgconn.Batch, s *wire.Statement) {
+	switch d := s.Description; {
+	case d == nil:
+		batch.ExecParams(s.SQL, s.ParamValues, nil, s.ParamFormats, s.ResultFormats)
+	case d.Name == "":
+		batch.ExecParams(s.SQL, s.ParamValues, d.ParamOIDs, s.ParamFormats, s.ResultFormats)
+	default:
+		batch.ExecStatement(d, s.ParamValues, s.ParamFormats, s.ResultFormats)
+	}
+}
+
+// next returns the next result. If there is none it reads the answer to its end.
+func next(results *pgconn.MultiResultReader) (*pgconn.ResultReader, error) {
+	if results.NextResult() {
+		return results.ResultReader(), nil
+	}
+	if err := results.Close(); err != nil {
+		return nil, err
+	}
+	return nil, errLacksResult
+}
+
+var errLacksResult = errors.New("postgres: the answer lacks a result: a pooler in between may have made it up")
