@@ -72,7 +72,7 @@ func (l *Locker) persist(ctx context.Context, resource string, try func() error)
 // attempt takes a place in the line, writes one key, and waits until that owns the
 // resource.
 func (l *Locker) attempt(ctx context.Context, resource string, campaign *string) (*position, error) {
-	ln, err := l.takePlace(ctx, resource, false)
+	ln, err := l.takePlace(ctx, resource, func(ln *line) error { return ln.wait(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -82,10 +82,11 @@ func (l *Locker) attempt(ctx context.Context, resource string, campaign *string)
 		return nil, err
 	}
 	p := ln.newPosition(s, campaign)
-	if p == nil {
+	if s.Remaining() == 0 {
+		l.abandonUnsent(cluster.ErrLeaseGone, p)
 		return nil, cluster.ErrLeaseGone
 	}
-	l.sender.put(ctx, p)
+	l.sender.put(p)
 	if err := l.await(ctx, p); err != nil {
 		l.abandon(p)
 		return nil, err
@@ -93,8 +94,8 @@ func (l *Locker) attempt(ctx context.Context, resource string, campaign *string)
 	return p, nil
 }
 
-// takePlace returns the line of the resource when there is a place in it for this call.
-func (l *Locker) takePlace(ctx context.Context, resource string, try bool) (*line, error) {
+// takePlace returns the line of the resource when this call has taken a place in it.
+func (l *Locker) takePlace(ctx context.Context, resource string, take func(*line) error) (*line, error) {
 	switch {
 	case l.isClosed():
 		return nil, cluster.ErrLockerClosed
@@ -104,14 +105,7 @@ func (l *Locker) takePlace(ctx context.Context, resource string, try bool) (*lin
 		return nil, cluster.ErrClientClosed
 	}
 	ln := l.enter(resource)
-	if try {
-		if free, holder := ln.tryTake(); !free {
-			ln.leave()
-			return nil, &fence.LockedError{Resource: resource, Holder: holder}
-		}
-		return ln, nil
-	}
-	if err := ln.wait(ctx); err != nil {
+	if err := take(ln); err != nil {
 		ln.leave()
 		return nil, err
 	}
@@ -141,17 +135,15 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 	p.line.mu.Lock()
 	over, first := p.cause, p.first
 	late := first && p.session.Remaining() == 0
-	if p.left != leftUnknown && over == nil && !first {
-		p.line.poll()
-	}
 	if first && !late {
 		p.news = nil // which takes memory for as long as the lock is held
-	} else if p.news == nil {
-		p.news = make(chan struct{}, 1)
 	}
 	p.line.mu.Unlock()
 	switch {
 	case over != nil: // mutant: turn-of-what-was-lost-is-a-grant
+		if errors.Is(over, cluster.ErrLeaseGone) {
+			p.session.End(fence.LossExpired) // so the next attempt has another
+		}
 		return false, l.lost(over)
 	case late: // mutant: turn-after-the-deadline-is-a-grant
 		p.session.End(fence.LossDeadline)
@@ -196,7 +188,7 @@ func (l *Locker) lost(over error) error {
 // TryAcquire implements fence.Locker. It writes nothing when the resource is
 // taken. Its other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
-	held, taken, err := l.tryAcquire(ctx, []string{resource}, true)
+	held, taken, err := l.tryAcquire(ctx, []string{resource})
 	switch {
 	case err != nil:
 		return nil, err
@@ -209,19 +201,18 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 // TryAcquireAll implements fence.Locker, for up to 100 resources at a time: of more it
 // acquires the first 100, or as many as etcd takes in a request. Each is named once. It takes
 // one request to etcd, another if one of the resources is taken, and rarely more; with
-// Config.MutexKeys it acquires one resource at a time. The grants of one call have equal tokens and different holders. Its errors are
-// those of Acquire.
+// Config.MutexKeys it acquires one resource at a time. The grants of one call have equal tokens and different
+// holders. Its errors are those of Acquire.
 //
 // It never queues for one resource while it holds a later one, nor for two at once: so it
 // adds no way for calls to wait for each other in a circle.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
-	held, _, err := l.tryAcquire(ctx, resources, false)
+	held, _, err := l.tryAcquire(ctx, resources)
 	return held, err
 }
 
-// tryAcquire is TryAcquireAll, and says what was taken. If readFirst is true and the first resource is
-// taken, that is found out by a read, which costs etcd less than a Txn.
-func (l *Locker) tryAcquire(ctx context.Context, resources []string, readFirst bool) (held []fence.Lease, taken *fence.LockedError, err error) {
+// tryAcquire is TryAcquireAll, and says what was taken.
+func (l *Locker) tryAcquire(ctx context.Context, resources []string) (held []fence.Lease, taken *fence.LockedError, err error) {
 	for _, r := range resources {
 		if err := l.cluster.Keys.Validate(r); err != nil {
 			return nil, nil, err
@@ -231,65 +222,49 @@ func (l *Locker) tryAcquire(ctx context.Context, resources []string, readFirst b
 		return nil, nil, nil
 	}
 	err = l.persist(ctx, resources[0], func() (err error) {
-		held, taken, err = l.claimFirst(ctx, resources, readFirst)
+		held, taken, err = l.claimFirst(ctx, resources)
 		return err
 	})
 	return held, taken, err
 }
 
 // claimFirst is one attempt of tryAcquire.
-func (l *Locker) claimFirst(ctx context.Context, resources []string, readFirst bool) ([]fence.Lease, *fence.LockedError, error) {
+func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Lease, *fence.LockedError, error) {
 	lines, taken, err := l.takePlaces(ctx, resources)
 	if len(lines) == 0 || err != nil {
 		return nil, taken, err
 	}
 	s, err := l.sessions.Live(ctx)
-	if err == nil && readFirst {
-		taken, err = l.holderOf(ctx, lines[0])
-	}
-	if err != nil || readFirst && taken != nil {
+	if err != nil {
 		abandonPlaces(lines)
-		return nil, taken, err
+		return nil, nil, err
 	}
-	var ps []*position
+	ps := make([]*position, len(lines))
 	for i, ln := range lines {
-		p := ln.newPosition(s, nil)
-		if p == nil {
-			abandonPlaces(lines[i+1:])
-			l.abandonAll(ps, cluster.ErrLeaseGone)
-			return nil, nil, cluster.ErrLeaseGone
-		}
-		ps = append(ps, p)
+		ps[i] = ln.newPosition(s, nil)
 	}
-	free, taken, err := l.claimFree(ctx, s, ps)
-	held := make([]fence.Lease, free)
-	for i, p := range ps[:free] {
+	if s.Remaining() == 0 {
+		l.abandonUnsent(cluster.ErrLeaseGone, ps...)
+		return nil, nil, cluster.ErrLeaseGone
+	}
+	ps, behind := l.claimFree(ctx, s, ps)
+	if behind != nil {
+		taken = behind
+	}
+	held := make([]fence.Lease, len(ps))
+	for i, p := range ps {
 		if err == nil {
 			err = l.await(ctx, p)
 		}
 		held[i] = p
 	}
 	if err != nil {
-		for _, p := range ps[:free] {
+		for _, p := range ps {
 			l.abandon(p)
 		}
 		return nil, nil, err
 	}
 	return held, taken, nil
-}
-
-// holderOf returns who holds the resource; nil if it is free.
-func (l *Locker) holderOf(ctx context.Context, ln *line) (*fence.LockedError, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
-	defer cancel()
-	resp, err := l.cluster.Client.Do(ctx, firstOf(ln.follower.Queue))
-	if err != nil {
-		return nil, err
-	}
-	for _, kv := range resp.Get().Kvs {
-		return &fence.LockedError{Resource: ln.resource, Holder: cluster.HolderIn(kv.Value)}, nil
-	}
-	return nil, nil
 }
 
 // takePlaces takes a place for each resource, up to the first that this process has or
@@ -300,7 +275,7 @@ func (l *Locker) takePlaces(ctx context.Context, resources []string) (lines []*l
 		most = 1
 	}
 	for _, r := range resources[:min(most, len(resources))] {
-		ln, err := l.takePlace(ctx, r, true)
+		ln, err := l.takePlace(ctx, r, (*line).tryTake)
 		if errors.As(err, &taken) {
 			break
 		}
@@ -319,61 +294,51 @@ func abandonPlaces(lines []*line) {
 	}
 }
 
-// abandonAll abandons positions whose keys have not been written, because of err.
-func (l *Locker) abandonAll(ps []*position, err error) {
-	for _, p := range ps {
-		p.unwritten(err, true)
-		l.abandon(p)
-	}
-}
-
-// claimFree claims positions, in their order, up to the first whose resource is taken, and
-// abandons the others. It returns how many it claimed, or may have claimed if it fails.
-func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*position) (n int, taken *fence.LockedError, err error) {
-	for n = len(ps); n > 0; {
-		free, holder, err := l.claim(ctx, s, ps[:n])
-		if err != nil || free == n {
-			return n, taken, err
+// claimFree claims positions, in their order, up to the first whose resource is taken, and abandons the
+// others. It returns those that it has claimed, or tried to: each knows its outcome.
+func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*position) (claimed []*position, taken *fence.LockedError) {
+	for len(ps) > 0 {
+		free, holder := l.claim(ctx, s, ps)
+		if free == len(ps) {
+			break
 		}
 		taken = &fence.LockedError{Resource: ps[free].line.resource, Holder: holder}
-		l.abandonAll(ps[free:n], errAbandoned)
-		n = free
+		l.abandonUnsent(errAbandoned, ps[free:]...)
+		ps = ps[:free]
 	}
-	return 0, taken, nil
+	return ps, taken
 }
 
-// claim writes the keys of all positions in one Txn, if all their queues are empty. If not,
-// it writes nothing and returns the number of those before the first whose queue isn't, and
-// the holder in that one; or half their number, if they are too many for etcd. All tokens are
-// equal, the create revision of the keys (F1).
-func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string, err error) {
+// claim writes the keys of all positions in one Txn, if all their queues are empty, and tells each the
+// outcome. If one isn't, it writes nothing and returns the number of those before the first of these, and the
+// holder in that one; or half their number, if they are too many for etcd. All tokens are equal, the create
+// revision of the keys (F1).
+func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.Context(), cancel)()
 	txn := func(sent cluster.Mark) (clientv3.Txn, error) { return l.claimTxn(ctx, s, sent, ps) }
 	taken := func(resp *clientv3.TxnResponse) bool { return slices.ContainsFunc(resp.Responses, isTaken) }
 	resp, epoch, certain, err := l.write(ctx, txn, taken)
-	if n := len(ps); n > 1 && cluster.TooBig(err) {
+	n := len(ps)
+	if n > 1 && cluster.TooBig(err) {
 		l.sender.shrink(err, n)
-		return n / 2, "", nil
+		return n / 2, ""
 	}
 	if err != nil {
 		for _, p := range ps {
 			p.unwritten(err, certain)
 		}
-		if errors.Is(err, cluster.ErrLeaseGone) {
-			s.End(fence.LossExpired)
-		}
-		return 0, "", err
+		return n, ""
 	}
-	tokens := make([]int64, len(ps))
-	for i := range ps {
+	tokens := make([]int64, n)
+	for i, p := range ps {
 		tokens[i] = resp.Header.Revision
 		if !resp.Succeeded {
 			kvs := resp.Responses[i].GetResponseRange().Kvs
-			if len(kvs) == 0 || string(kvs[0].Key) != ps[i].Key() {
+			if len(kvs) == 0 || string(kvs[0].Key) != p.Key() {
 				free = slices.IndexFunc(resp.Responses, isTaken)
-				return free, cluster.HolderIn(resp.Responses[free].GetResponseRange().Kvs[0].Value), nil
+				return free, cluster.HolderIn(resp.Responses[free].GetResponseRange().Kvs[0].Value)
 			}
 			tokens[i] = kvs[0].CreateRevision // the client sent the Txn twice
 		}
@@ -381,7 +346,7 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 	for i, p := range ps {
 		p.written(fence.Token(tokens[i]), epoch, 0)
 	}
-	return len(ps), "", nil
+	return n, ""
 }
 
 // claimTxn reads the first key of each queue unless it writes.
@@ -396,7 +361,7 @@ func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.
 		queue := p.line.follower.Queue
 		// No existing key has create revision 0, so this holds for an empty range only.
 		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(queue).WithPrefix(), "=", 0)) // mutant: try-queues-behind-another-key
-		puts, firsts = append(puts, put), append(firsts, firstOf(queue))
+		puts, firsts = append(puts, put), append(firsts, clientv3.OpGet(queue, clientv3.WithFirstCreate()...))
 	}
 	return l.cluster.Client.Txn(ctx).If(conditions...).Then(puts...).Else(firsts...), nil
 }

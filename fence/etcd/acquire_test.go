@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -15,67 +14,53 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// When the lock was contended, the revision that etcd's own mutex reports is not
-// the key's create revision but that of a later read.
-func TestAcquire_TheTokenIsTheCreateRevision(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	held := acquire(t, a, "r")
-	waiting := queued(t, b, "r", 2)
-	other := acquire(t, a, "another") // so that the revision rises
-	release(t, held)
-	got := <-waiting
-	require.NoError(t, got.err)
-	kvs := awaitKeys(t, client, a.cluster.Keys.Queue("r"), 1)
-	require.EqualValues(t, kvs[0].CreateRevision, got.lease.Grant().Token)
-	require.Equal(t, got.lease.Grant().Holder, cluster.HolderIn(kvs[0].Value))
-	kvs = awaitKeys(t, client, a.cluster.Keys.Queue("another"), 1)
-	require.EqualValues(t, kvs[0].CreateRevision, other.Grant().Token)
-}
-
-// Goroutines of one process don't share a key, a token or the lock.
+// Neither the goroutines of one process nor those of several share a key, a token or the lock. With MutexKeys a
+// session has one key per resource for all its goroutines: the queue in this process keeps two from sharing it.
 func TestAcquire_GoroutinesExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	lockers := []*Locker{newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)}
-	var (
-		running sync.WaitGroup
-		holding sync.Mutex // TryLock only: the lock under test has to exclude
-		mu      sync.Mutex
-		grants  []fence.Grant
-	)
-	for i := range 16 {
-		running.Go(func() {
-			le, err := lockers[i%2].Acquire(patient(t), "r")
-			if !holds(t, err == nil, "acquire: %v", err) {
-				return
-			}
-			holds(t, holding.TryLock(), "two hold the lock")
-			mu.Lock()
-			grants = append(grants, le.Grant())
-			mu.Unlock()
-			holding.Unlock()
-			err = le.Release(patient(t))
-			holds(t, err == nil, "release: %v", err)
-		})
-	}
-	running.Wait()
-	require.Len(t, grants, 16)
-	holders := map[string]bool{}
-	for i, g := range grants {
-		require.False(t, holders[g.Holder])
-		holders[g.Holder] = true
-		require.True(t, i == 0 || grants[i-1].Token < g.Token)
+	for _, mutexKeys := range []bool{false, true} {
+		client, cfg := etcdserver.Client(t), fresh(t)
+		cfg.MutexKeys = mutexKeys
+		lockers := []*Locker{newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)}
+		var (
+			running sync.WaitGroup
+			holding sync.Mutex // TryLock only: the lock under test has to exclude
+			grants  []fence.Grant
+		)
+		for i := range 16 {
+			running.Go(func() {
+				for range 2 {
+					le, err := lockers[i%2].Acquire(patient(t), "r-"+cfg.Prefix)
+					if !holds(t, err == nil, "acquire: %v", err) {
+						return
+					}
+					if holds(t, holding.TryLock(), "two hold the lock") {
+						grants = append(grants, le.Grant())
+						holding.Unlock()
+					}
+					err = le.Release(patient(t))
+					holds(t, err == nil, "release: %v", err)
+				}
+			})
+		}
+		running.Wait()
+		require.Len(t, grants, 32)
+		last, holders := fence.Grant{}, map[string]bool{}
+		for _, g := range grants {
+			require.Positive(t, g.Compare(last))
+			require.False(t, holders[g.Holder])
+			holders[g.Holder], last = true, g
+		}
 	}
 }
 
@@ -140,6 +125,8 @@ func TestTryAcquire_NamesTheHolderAndWritesNothing(t *testing.T) {
 	release(t, le)
 }
 
+// The end of a session ends the Txn of a TryAcquire before the position hears of it, and its Txn's error says
+// less than that end.
 func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T) {
 	t.Parallel()
 	etcd := etcdserver.Shared(t)
@@ -149,24 +136,26 @@ func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T
 	l, admin := newTestLocker(t, p.dial(t), cfg), dial(t, etcd.Endpoint())
 	release(t, acquire(t, l, "warm"))
 	unmute := p.Cut(netfault.ToClient)
-	waiting := acquiring(patient(t), l, "r")
-	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)
-	acquired := current(l, "r")
-	// The Txn fails with the end of the session before the position learns of that end.
+	waiting, tried := acquiring(patient(t), l, "r"), make(chan error, 1)
+	go func() {
+		_, err := l.TryAcquire(patient(t), "tried")
+		tried <- err
+	}()
+	awaitKeys(t, admin, cfg.Prefix+"/locks/", 2)
+	claim := current(l, "tried")
 	l.mu.Lock()
-	go acquired.session.End(fence.LossDeadline)
+	go claim.session.End(fence.LossDeadline)
 	require.Eventually(t, func() bool {
-		acquired.line.mu.Lock()
-		defer acquired.line.mu.Unlock()
-		return acquired.left == leftDoubt
+		_, left := claim.state()
+		return left == leftDoubt
 	}, etcdtest.Patience, time.Millisecond)
 	l.mu.Unlock()
-	var lost lostError
-	require.ErrorAs(t, (<-waiting).err, &lost, "while etcd's answers are held back")
-	require.Equal(t, fence.LossDeadline, lost.loss.Reason)
-	var again interface{ Retryable() bool }
-	require.ErrorAs(t, lost, &again)
-	require.True(t, again.Retryable(), "guard.Retryable queues anew")
+	for _, err := range []error{(<-waiting).err, etcdtest.Receive(t, tried)} {
+		var lost lostError
+		require.ErrorAs(t, err, &lost, "while etcd's answers are held back")
+		require.Equal(t, fence.LossDeadline, lost.loss.Reason)
+		require.True(t, lost.Retryable(), "guard.Retryable queues anew")
+	}
 	unmute()
 }
 
@@ -217,9 +206,9 @@ func (slowLeases) KeepAlive(context.Context, clientv3.LeaseID) (time.Duration, e
 // renewal has moved the deadline into the past; the timer, which says so, has to
 // wait until the bubble is idle.
 func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
-	client, names := dial(t, "http://127.0.0.1:1"), space(t)
+	client, cfg := dial(t, "http://127.0.0.1:1"), fresh(t)
 	synctest.Test(t, func(t *testing.T) {
-		l := lockerOf(t, client, names, 5*time.Second)
+		l := newTestLocker(t, client, cfg)
 		s, err := session.Start(t.Context(), slowLeases{}, 9*time.Second, 5*time.Second, l.sessionEnded)
 		require.NoError(t, err)
 		p := inTurn(t, l, s, "r")
@@ -232,14 +221,14 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 		var lost lostError
 		require.ErrorAs(t, <-awaited, &lost)
 		require.Equal(t, fence.LossDeadline, lost.loss.Reason)
-		require.False(t, s.Need(), "all that lives under it is lost")
+		require.Error(t, s.Context().Err(), "all that lives under it is lost")
 	})
 }
 
 func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	t.Parallel()
-	l := lockerOf(t, etcdserver.Client(t), space(t), etcdtest.Patience)
-	p := hold(t, l, "r")
+	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
+	p := acquire(t, l, "r")
 	p.lose(fence.LossDeleted)
 	require.Error(t, l.await(patient(t), p))
 }
@@ -247,16 +236,15 @@ func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 // Between the look and the write another may come: the write itself decides.
 func TestTryAcquire_DoesNotQueueWhenAnotherComesBetween(t *testing.T) {
 	t.Parallel()
-	client, names := etcdserver.Client(t), space(t)
-	a, b := lockerOf(t, client, names, etcdtest.Patience), lockerOf(t, client, names, etcdtest.Patience)
-	held := hold(t, a, "r")
-	release(t, hold(t, b, "warm"))
+	client, cfg := etcdserver.Client(t), fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	held := acquire(t, a, "r")
+	release(t, acquire(t, b, "warm"))
 	p := inTurn(t, b, b.sessions.Current(), "r")
-	claimed, taken, err := b.claimFree(patient(t), p.session, []*position{p})
-	require.NoError(t, err)
-	require.Zero(t, claimed)
+	claimed, taken := b.claimFree(patient(t), p.session, []*position{p})
+	require.Empty(t, claimed)
 	require.Equal(t, fence.LockedError{Resource: "r", Holder: held.Grant().Holder}, *taken)
-	awaitKeys(t, client, names.Queue("r"), 1)
+	awaitKeys(t, client, b.cluster.Keys.Queue("r"), 1)
 	require.Nil(t, current(b, "r"), "the place is given back")
 }
 
@@ -272,8 +260,8 @@ func TestTryAcquireAll_TakesOneTxn(t *testing.T) {
 	t.Parallel()
 	count := newTxns()
 	client := dial(t, etcdserver.Shared(t).Endpoint(), count.option())
-	l := lockerOf(t, client, space(t), etcdtest.Patience)
-	release(t, hold(t, l, "warm"))
+	l := newTestLocker(t, client, fresh(t))
+	release(t, acquire(t, l, "warm"))
 	count.reset()
 	held, err := l.TryAcquireAll(patient(t), resources(100)...)
 	require.NoError(t, err)
@@ -291,13 +279,13 @@ func TestTryAcquireAll_TakesOneTxn(t *testing.T) {
 // that is taken: either way two calls can wait for each other.
 func TestTryAcquireAll_TakesNothingBehindWhatIsTaken(t *testing.T) {
 	t.Parallel()
-	client, space := etcdserver.Client(t), space(t)
-	a, b := lockerOf(t, client, space, etcdtest.Patience), lockerOf(t, client, space, etcdtest.Patience)
-	taken := hold(t, a, "sku/002")
+	client, cfg := etcdserver.Client(t), fresh(t)
+	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
+	taken := acquire(t, a, "sku/002")
 	held, err := b.TryAcquireAll(patient(t), resources(5)...)
 	require.NoError(t, err)
 	require.Len(t, held, 2)
-	keys := awaitKeys(t, client, space.Prefix+"/locks/", 3)
+	keys := awaitKeys(t, client, cfg.Prefix+"/locks/", 3)
 	require.Equal(t, taken.Key(), string(keys[0].Key), "no queue but those of the first two has got a key")
 	again, err := b.TryAcquireAll(patient(t), resources(5)...)
 	require.NoError(t, err)
@@ -312,8 +300,8 @@ func TestTryAcquireAll_InDoubtLeavesNothing(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
-	l := lockerOf(t, client, space(t), etcdtest.Patience)
-	kept := hold(t, l, "kept")
+	l := newTestLocker(t, client, fresh(t))
+	kept := acquire(t, l, "kept")
 	late.Arm()
 	failed := make(chan error, 1)
 	go func() {
@@ -326,7 +314,7 @@ func TestTryAcquireAll_InDoubtLeavesNothing(t *testing.T) {
 	require.False(t, deliver().Succeeded)
 	awaitKeys(t, client, l.cluster.Keys.Queue("sku/000"), 0)
 	require.NoError(t, kept.Context().Err())
-	release(t, hold(t, l, "sku/000"))
+	release(t, acquire(t, l, "sku/000"))
 }
 
 // A service whose deadlines are shorter than etcd's answers must not fill etcd: the
@@ -336,8 +324,9 @@ func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey(t *testing.T) {
 	const many = 300
 	var written sync.WaitGroup
 	var muted atomic.Bool
+	lost := make(chan struct{})
 	var voids, most atomic.Int64 // under way
-	noAnswer := etcdtest.OnTxn(func(ctx context.Context, txn *pb.TxnRequest, send func() error) error {
+	noAnswer := etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
 		if etcdtest.Puts(txn, "/void/") {
 			n := voids.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -353,12 +342,13 @@ func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey(t *testing.T) {
 				written.Done()
 			}
 		}
-		<-ctx.Done()
-		return ctx.Err()
+		<-lost
+		return status.Error(codes.Unavailable, "connection lost")
 	})
-	endpoint, names := etcdserver.Shared(t).Endpoint(), space(t)
-	l, admin := lockerOf(t, dial(t, endpoint, noAnswer), names, time.Hour), dial(t, endpoint) // no key goes because the session ends
-	kept := hold(t, l, "kept")
+	endpoint, cfg := etcdserver.Shared(t).Endpoint(), fresh(t)
+	cfg.TTL, cfg.requestTimeout = time.Hour, time.Hour // no key goes because the session ends
+	l, admin := newTestLocker(t, dial(t, endpoint, noAnswer), cfg), dial(t, endpoint)
+	kept := acquire(t, l, "kept")
 
 	ctx, giveUp := context.WithTimeout(t.Context(), 10*etcdtest.Patience) // the first one waits for the last
 	defer giveUp()
@@ -377,19 +367,20 @@ func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey(t *testing.T) {
 	muted.Store(false)
 	giveUp()
 	acquires.Wait()
-	awaitKeys(t, admin, names.Prefix, 2) // the lock that is held, and what voids all that may arrive late
+	close(lost)
+	awaitKeys(t, admin, cfg.Prefix, 2) // the lock that is held, and what voids all that may arrive late
 	require.NoError(t, kept.Context().Err())
 	require.EqualValues(t, 1, most.Load(), "requests at a time")
-	release(t, hold(t, l, "sku/0"))
+	release(t, acquire(t, l, "sku/0"))
 }
 
 // The void of a later acquisition may overtake an earlier one's request on its way
 // to etcd, and then rules that out too. It is sent again.
 func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {
 	t.Parallel()
-	names := space(t)
-	l := lockerOf(t, etcdserver.Client(t), names, etcdtest.Patience)
-	kept := hold(t, l, "kept")
+	cfg := fresh(t)
+	l := newTestLocker(t, etcdserver.Client(t), cfg)
+	kept := acquire(t, l, "kept")
 	s := kept.session
 	early, late := inTurn(t, l, s, "early"), inTurn(t, l, s, "late")
 	require.NoError(t, l.withdraw(patient(t), true, late)) // the key is there already
@@ -401,30 +392,11 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {
 	resp, err := txn.Commit()
 	require.NoError(t, err)
 	require.False(t, resp.Succeeded)
-	other := lockerOf(t, l.cluster.Client, names, etcdtest.Patience)
-	release(t, hold(t, other, "other"))
+	other := newTestLocker(t, l.cluster.Client, cfg)
+	release(t, acquire(t, other, "other"))
 	require.NoError(t, other.withdraw(patient(t), true, late)) // l hasn't seen its revision
-	l.sender.put(patient(t), early)
+	l.sender.put(early)
 	require.NoError(t, l.await(patient(t), early))
 	release(t, early)
 	require.NoError(t, kept.Context().Err())
-}
-
-// With MutexKeys the void of an earlier acquisition that arrives after a later one's still
-// has the earlier one's key to delete.
-func TestUnknown_AVoidThatALaterOneOvertookDeletesItsKey(t *testing.T) {
-	t.Parallel()
-	for _, mutexKeys := range []bool{false, true} {
-		client, names := etcdserver.Client(t), space(t)
-		names.Mutex = mutexKeys
-		l := lockerOf(t, client, names, etcdtest.Patience)
-		name := "early-" + rand.Text()
-		early := hold(t, l, name)
-		late := inTurn(t, l, early.session, "late-"+rand.Text())
-		other := lockerOf(t, client, names, etcdtest.Patience)
-		require.NoError(t, other.withdraw(patient(t), true, late)) // l hasn't seen its revision
-		require.NoError(t, l.withdraw(patient(t), true, early))
-		awaitKeys(t, client, names.Queue(name), 0)
-		awaitKeys(t, client, names.Prefix+"/void/", 1)
-	}
 }

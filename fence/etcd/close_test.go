@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -56,20 +55,16 @@ func TestClose_RevokesTheSessionsThatEndedBefore(t *testing.T) {
 	lost, seen := make(chan struct{}, 1), make(chan struct{})
 	lost <- struct{}{}
 	endpoint := etcdserver.Shared(t).Endpoint()
-	client := dial(t, endpoint, grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if method != pb.Lease_LeaseRevoke_FullMethodName {
-				return invoke(ctx, method, req, reply, cc, opts...)
-			}
-			select {
-			case <-lost:
-				close(seen)
-				<-ctx.Done()
-				return status.FromContextError(ctx.Err()).Err()
-			default:
-				return invoke(ctx, method, req, reply, cc, opts...)
-			}
-		}))
+	client := dial(t, endpoint, etcdtest.OnUnary(pb.Lease_LeaseRevoke_FullMethodName, func(ctx context.Context, _, _ any, send func() error) error {
+		select {
+		case <-lost:
+			close(seen)
+			<-ctx.Done()
+			return status.FromContextError(ctx.Err()).Err()
+		default:
+			return send()
+		}
+	}))
 	l, admin := newTestLocker(t, client, fresh(t)), dial(t, endpoint)
 	acquire(t, l, "r")
 	before := l.sessions.Current()
@@ -89,21 +84,17 @@ func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
 	asked, proceed := make(chan struct{}), make(chan struct{})
 	endpoint := etcdserver.Shared(t).Endpoint()
 	granted := make(chan clientv3.LeaseID, 1)
-	client := dial(t, endpoint, grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if method != pb.Lease_LeaseGrant_FullMethodName {
-				return invoke(ctx, method, req, reply, cc, opts...)
-			}
-			close(asked)
-			err := invoke(ctx, method, req, reply, cc, opts...)
-			granted <- clientv3.LeaseID(reply.(*pb.LeaseGrantResponse).ID)
-			select {
-			case <-proceed:
-				return err
-			case <-ctx.Done():
-				return status.Error(codes.Unavailable, "the answer is lost")
-			}
-		}))
+	client := dial(t, endpoint, etcdtest.OnUnary(pb.Lease_LeaseGrant_FullMethodName, func(ctx context.Context, _, reply any, send func() error) error {
+		close(asked)
+		err := send()
+		granted <- clientv3.LeaseID(reply.(*pb.LeaseGrantResponse).ID)
+		select {
+		case <-proceed:
+			return err
+		case <-ctx.Done():
+			return status.Error(codes.Unavailable, "the answer is lost")
+		}
+	}))
 	l, admin := newTestLocker(t, client, fresh(t)), dial(t, endpoint)
 	waiting := acquiring(patient(t), l, "r")
 	<-asked

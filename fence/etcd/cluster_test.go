@@ -89,10 +89,9 @@ func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn(t *testing.T) {
 	requireGoesOn(t, a, held)
 	require.Empty(t, waiting)
 	persistently(t, held.Release)
-	got := <-waiting
-	require.NoError(t, got.err)
-	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
-	requireGoesOn(t, b, got.lease)
+	got := granted(t, waiting)
+	require.Greater(t, got.Grant().Token, held.Grant().Token)
+	requireGoesOn(t, b, got)
 	persistently(t, b.Close)
 	persistently(t, a.Close)
 }
@@ -130,9 +129,8 @@ func TestIsolation_AWaiterWithOtherMembersFailsOver(t *testing.T) {
 	client.SetEndpoints(c.Endpoints()...) // open streams stay where they are
 	require.NoError(t, follower.Isolate())
 	release(t, held)
-	got := <-waiting
-	require.NoError(t, got.err)
-	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
+	got := granted(t, waiting)
+	require.Greater(t, got.Grant().Token, held.Grant().Token)
 }
 
 func anotherThan(c *etcdserver.Cluster, m *etcdserver.Member) *etcdserver.Member {

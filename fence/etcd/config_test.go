@@ -116,7 +116,9 @@ func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds(t *testing.T) {
 			}
 			_, err := a.root.RoleRevokePermission(patient(t), "app", key, end)
 			require.NoError(t, err)
-			requireReason(t, l.Check(patient(t)), fence.Denied)
+			requireNamesRights(t, l.Check(patient(t)), l)
+			_, err = l.TryAcquire(patient(t), "r")
+			requireNamesRights(t, err, l)
 		})
 	}
 }

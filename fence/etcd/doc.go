@@ -40,7 +40,7 @@
 //   - F1: the token is the key's create revision. If the client sends the transaction that
 //     writes it twice, the second put returns that revision.
 //   - F2: a session uses a key's name again once no request that is under way can write it.
-//     A request that deletes a key which is known to be there names its create revision.
+//     A request that deletes a key names its create revision.
 //     While a process passes a resource on among its calls, its keys keep every other process
 //     out, and it deletes none before the ones ahead of it. An Acquire whose outcome is unknown
 //     is settled by a void, which docs/protocol.md explains.

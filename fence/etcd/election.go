@@ -59,39 +59,36 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 // that. Its other errors: fence.ErrClosed; else a *fence.UnavailableError, which has the one of ctx, and
 // its cause, if ctx has ended.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
-	l, op := e.locker, "leader of "+e.name
-	switch {
-	case l.isClosed():
+	l := e.locker
+	if l.isClosed() {
 		return fence.Leader{}, cluster.ErrLockerClosed
-	case l.cluster.Closed():
-		return fence.Leader{}, l.cluster.Unavailable(op, cluster.ErrClientClosed)
 	}
-	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
-	defer cancel()
-	resp, err := l.cluster.Client.Do(request, firstOf(l.cluster.Keys.Queue(e.name))) // not a Txn, which the client doesn't repeat
+	var resp *clientv3.GetResponse
+	err := l.cluster.Ask(ctx, "leader of "+e.name, func(ctx context.Context) (err error) {
+		resp, err = l.cluster.Client.Get(ctx, l.cluster.Keys.Queue(e.name), clientv3.WithFirstCreate()...)
+		return err
+	})
 	if err != nil {
-		return fence.Leader{}, l.cluster.Failed(ctx, op, err)
+		return fence.Leader{}, err
 	}
-	for _, kv := range resp.Get().Kvs {
-		return e.leader(kv.CreateRevision, kv.Value), nil
+	for _, kv := range resp.Kvs {
+		return e.leader(kv.CreateRevision, kv.Value)
 	}
-	return fence.Leader{}, fence.ErrNoLeader
+	return e.leader(0, nil)
 }
 
 // leader reads the first key of the queue, which was created at that revision; 0 if there is
 // none.
-func (e *Election) leader(created int64, value []byte) fence.Leader {
+func (e *Election) leader(created int64, value []byte) (fence.Leader, error) {
 	if created == 0 {
-		return fence.Leader{}
+		return fence.Leader{}, fence.ErrNoLeader
 	}
 	v, _ := cluster.ParseLockValue(value)
 	if e.locker.cluster.Keys.Proclaimed(value) {
 		v = cluster.LockValue{Value: string(value)}
 	}
-	return fence.Leader{
-		Grant: fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(created), Holder: v.Holder},
-		Value: v.Value,
-	}
+	grant := fence.Grant{Resource: e.name, Epoch: v.Epoch, Token: fence.Token(created), Holder: v.Holder}
+	return fence.Leader{Grant: grant, Value: v.Value}, nil
 }
 
 // Observe yields what Leader would return, now and whenever it changes: the leader and what
@@ -105,41 +102,36 @@ func (e *Election) leader(created int64, value []byte) fence.Leader {
 func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	return func(yield func(fence.Leader, error) bool) {
 		l := e.locker
-		ctx, stop := context.WithCancel(ctx)
-		defer stop()
 		o := &observer{news: make(chan struct{}, 1), denied: make(chan error, 1)}
 		f := &watch.Follower{Queue: l.cluster.Keys.Queue(e.name), Listener: o}
 		l.watcher.Add(f)
 		defer l.watcher.Remove(f)
-		l.cluster.Tasks.Start(func(tasks context.Context) { l.watcher.Poll(tasks, f, ctx.Done()) })
 		var last *fence.Leader
 		for {
+			var over error
 			select {
 			case <-o.news:
 			case <-l.closed:
-				yield(fence.Leader{}, cluster.ErrLockerClosed)
-				return
+				over = cluster.ErrLockerClosed
 			case err := <-o.denied:
-				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, err))
-				return
+				over = l.cluster.Unavailable("observe "+e.name, err)
 			case <-l.watcher.ClientClosed():
-				yield(fence.Leader{}, l.cluster.Unavailable("observe "+e.name, cluster.ErrClientClosed))
-				return
+				over = l.cluster.Unavailable("observe "+e.name, cluster.ErrClientClosed)
 			case <-ctx.Done():
 			}
 			if ctx.Err() != nil {
 				return
 			}
+			if over != nil {
+				yield(fence.Leader{}, over)
+				return
+			}
 			first, known := f.First()
-			now := e.leader(first.Created, []byte(first.Value))
+			now, err := e.leader(first.Created, []byte(first.Value))
 			if !known || last != nil && *last == now {
 				continue
 			}
 			last = &now
-			var err error
-			if now == (fence.Leader{}) {
-				err = fence.ErrNoLeader
-			}
 			if !yield(now, err) {
 				return
 			}
@@ -159,6 +151,8 @@ func (o *observer) Changed() {
 	default:
 	}
 }
+
+func (o *observer) Waits() bool { return true }
 
 func (o *observer) Denied(err error) { o.denied <- err }
 

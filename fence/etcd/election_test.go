@@ -62,38 +62,6 @@ func requireLeader(t testing.TB, e *Election, led fence.Leadership, value string
 	require.Equal(t, fence.Leader{Grant: led.Grant(), Value: value}, now)
 }
 
-// Among processes, and among the goroutines of one.
-func TestCampaign_ElectsInOrderOfArrival(t *testing.T) {
-	t.Parallel()
-	cfg := fresh(t)
-	all := newElections(t, cfg, 4)
-	all = append(all, all[3]) // the last two are one process
-	_, err := all[0].Leader(patient(t))
-	require.ErrorIs(t, err, fence.ErrNoLeader)
-	led := campaign(t, all[0], "0")
-	var waiting []<-chan campaigned
-	for i, e := range all[1:] {
-		waiting = append(waiting, campaigning(patient(t), e, string(rune('1'+i))))
-		if i < 3 {
-			awaitKeys(t, e.locker.cluster.Client, e.locker.cluster.Keys.Queue("leader"), i+2)
-		}
-	}
-	for i, next := range waiting {
-		require.Empty(t, next)
-		requireLeader(t, all[4], led, string(rune('0'+i)))
-		require.NoError(t, led.Grant().Validate())
-		require.NoError(t, led.Resign(patient(t)))
-		require.ErrorIs(t, context.Cause(led.Context()), fence.ErrReleased)
-		got := <-next
-		require.NoError(t, got.err)
-		require.Positive(t, got.led.Grant().Compare(led.Grant()))
-		led = got.led
-	}
-	require.NoError(t, led.Release(patient(t)), "Resign under another name")
-	_, err = all[0].Leader(patient(t))
-	require.ErrorIs(t, err, fence.ErrNoLeader)
-}
-
 func TestElection_RejectsBadNamesAndValues(t *testing.T) {
 	t.Parallel()
 	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
@@ -286,33 +254,6 @@ func (o *observation) ended() {
 	o.t.Helper()
 	_, ok := <-o.seen
 	require.False(o.t, ok)
-}
-
-func TestObserve_ShowsEachLeaderAndTheLastValue(t *testing.T) {
-	t.Parallel()
-	all := newElections(t, fresh(t), 3)
-	seen := observe(t, all[2])
-	require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
-	for round := range 3 {
-		led := campaign(t, all[round%2], "candidate")
-		require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "candidate"}, nil}, seen.next())
-		require.NoError(t, led.Proclaim(patient(t), "elected"))
-		require.Equal(t, sight{fence.Leader{Grant: led.Grant(), Value: "elected"}, nil}, seen.next())
-		waiting := campaigning(patient(t), all[1-round%2], "waiting")
-		awaitKeys(t, all[2].locker.cluster.Client, all[2].locker.cluster.Keys.Queue("leader"), 2)
-		require.NoError(t, led.Resign(patient(t)))
-		next := (<-waiting).led
-		require.Equal(t, sight{fence.Leader{Grant: next.Grant(), Value: "waiting"}, nil}, seen.next(), "and nothing for those who wait")
-		require.NoError(t, next.Resign(patient(t)))
-		require.Equal(t, sight{fence.Leader{}, fence.ErrNoLeader}, seen.next())
-	}
-	led := campaign(t, all[0], "0")
-	for _, value := range []string{"1", "2", "3", "4", "5"} {
-		require.NoError(t, led.Proclaim(patient(t), value))
-	}
-	seen.until(fence.Leader{Grant: led.Grant(), Value: "5"})
-	seen.cancel()
-	seen.ended()
 }
 
 func TestObserve_SurvivesBrokenWatchesAndCompactions(t *testing.T) {

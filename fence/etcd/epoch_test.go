@@ -87,27 +87,35 @@ func requireWentBack(t testing.TB, l *Locker, what string) {
 	}
 }
 
+// backUp starts an etcd that backs itself up when the test says, and can be put back to that.
+func backUp(t testing.TB) (e *etcdserver.Server, backUp, restore func()) {
+	t.Helper()
+	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
+	e = startEtcd(t, &etcdserver.Config{Dir: data})
+	move := func(from, to string) {
+		t.Helper()
+		require.NoError(t, e.Kill())
+		require.NoError(t, os.RemoveAll(to))
+		require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+		require.NoError(t, e.Restart(patient(t)))
+	}
+	return e, func() { move(data, backup) }, func() { move(backup, data) }
+}
+
 // A backup is put back while the locker runs: cluster id and lease are the same,
 // and the next token would be one that was granted before.
 func TestWentBack_ARestoredBackupStopsTheLocker(t *testing.T) {
 	t.Parallel()
-	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
-	e := startEtcd(t, &etcdserver.Config{Dir: data})
+	e, backUp, restore := backUp(t)
 	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
 	held := acquire(t, l, "held")
 	release(t, acquire(t, l, "warm"))
-
-	require.NoError(t, e.Kill())
-	require.NoError(t, os.CopyFS(backup, os.DirFS(data)))
-	require.NoError(t, e.Restart(patient(t)))
+	backUp()
 	for range 5 {
 		release(t, acquire(t, l, "r"))
 	}
 	last := acquire(t, l, "r").Grant().Token
-	require.NoError(t, e.Kill())
-	require.NoError(t, os.RemoveAll(data))
-	require.NoError(t, os.CopyFS(data, os.DirFS(backup)))
-	require.NoError(t, e.Restart(patient(t)))
+	restore()
 
 	_, err := l.Acquire(patient(t), "new")
 	fault := new(cluster.WentBackError)
@@ -151,22 +159,15 @@ func TestWentBack_AnotherClusterStopsTheLocker(t *testing.T) {
 // there would be two owners for as long as both renew.
 func TestRestore_IsNoticedByAHolderThatOnlyRenews(t *testing.T) {
 	t.Parallel()
-	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
-	e := startEtcd(t, &etcdserver.Config{Dir: data})
+	e, backUp, restore := backUp(t)
 	cfg := fresh(t) // its time to live is far longer than the restore
 	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
 	release(t, acquire(t, l, "warm"))
-	require.NoError(t, e.Kill())
-	require.NoError(t, os.CopyFS(backup, os.DirFS(data)))
-	require.NoError(t, e.Restart(patient(t)))
+	backUp()
 	for range 20 {
 		release(t, acquire(t, l, "other"))
 	}
 	held := acquire(t, l, "r")
-
-	require.NoError(t, e.Kill())
-	require.NoError(t, os.RemoveAll(data))
-	require.NoError(t, os.CopyFS(data, os.DirFS(backup)))
-	require.NoError(t, e.Restart(patient(t)))
+	restore()
 	require.Equal(t, fence.LossWentBack, lossOf(t, held))
 }

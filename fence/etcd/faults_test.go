@@ -15,7 +15,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -89,11 +88,10 @@ func TestRestart_LeavesHoldersAndWaitersInPlace(t *testing.T) {
 	require.NoError(t, held.Context().Err())
 	require.Empty(t, waiting)
 	release(t, held)
-	got := <-waiting
-	require.NoError(t, got.err, "the watch was set up again")
-	_, err := admin.Delete(patient(t), keyOf(got.lease))
+	got := granted(t, waiting)
+	_, err := admin.Delete(patient(t), keyOf(got))
 	require.NoError(t, err)
-	require.Equal(t, fence.LossDeleted, lossOf(t, got.lease), "and it still watches")
+	require.Equal(t, fence.LossDeleted, lossOf(t, got), "and it still watches")
 }
 
 // The connection breaks after etcd wrote the key and before it could say so.
@@ -187,30 +185,6 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld(t *testing.T) {
 	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 0)
 	acquireAtLast(t, l, "r")
 	require.NotSame(t, session, l.sessions.Current())
-}
-
-func TestWatch_FindsItsWayAfterACompaction(t *testing.T) {
-	t.Parallel()
-	e := ownEtcd(t)
-	p := newLink(t, e.Endpoint())
-	cfg, admin := fresh(t), dial(t, e.Endpoint())
-	a, b := newTestLocker(t, admin, cfg), newTestLocker(t, p.dial(t), cfg)
-	held := acquire(t, a, "r")
-	holding := acquire(t, b, "holding")
-	waiting := queued(t, b, "r", 2)
-	awaitWatching(t, b, "r")
-	p.goDown()
-	release(t, held)
-	resp, err := admin.Put(patient(t), "x", "y")
-	require.NoError(t, err)
-	_, err = admin.Compact(patient(t), resp.Header.Revision)
-	require.NoError(t, err)
-	require.Empty(t, waiting)
-	p.down.Store(false)
-	require.NoError(t, (<-waiting).err, "the release itself is compacted; the list shows it")
-	_, err = admin.Delete(patient(t), keyOf(holding))
-	require.NoError(t, err)
-	require.Equal(t, fence.LossDeleted, lossOf(t, holding))
 }
 
 // The queue is polled as well, since a watch may fail.
@@ -342,9 +316,8 @@ func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 	require.Equal(t, fence.LossDeadline, lossOf(t, held))
 	requireReason(t, context.Cause(held.Context()), fence.Unreachable)
 	require.ErrorContains(t, context.Cause(held.Context()), p.endpoint())
-	got := <-waiting
-	require.NoError(t, got.err)
-	require.Greater(t, got.lease.Grant().Token, held.Grant().Token)
+	got := granted(t, waiting)
+	require.Greater(t, got.Grant().Token, held.Grant().Token)
 	_, err := a.TryAcquire(patient(t), "r")
 	requireReason(t, err, fence.Unreachable)
 	p.down.Store(false)
@@ -355,25 +328,6 @@ func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 		}
 		return err
 	})
-}
-
-func TestTLS_LocksWorkWithClientCertificates(t *testing.T) {
-	t.Parallel()
-	certificates, err := etcdserver.NewCertificates(t.TempDir())
-	require.NoError(t, err)
-	e := startEtcd(t, &etcdserver.Config{Certificates: certificates})
-	mine, err := certificates.Client("a locker")
-	require.NoError(t, err)
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint()}, Logger: zap.NewNop(), TLS: mine})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	cfg := fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	held := acquire(t, a, "r")
-	waiting := queued(t, b, "r", 2)
-	require.True(t, renews(t, a))
-	release(t, held)
-	require.NoError(t, (<-waiting).err)
 }
 
 // Closing in the wrong order is an easy mistake. Every call fails at once, without a

@@ -21,24 +21,20 @@ type position struct {
 	line     *line
 	session  *session.Session
 	holder   string
-	campaign *string       // what a candidate proclaims at first, nil for a lock
-	queued   int64         // when it was made, see cluster.LockValue
-	number   int16         // of its key, see freeNumber
-	news     chan struct{} // holds one signal for the Acquire to look again; nil unless it waits; changed under line.mu
-
-	flight *flight // that writes the key; guarded by sender.mu
+	campaign *string // what a candidate proclaims at first, nil for a lock
+	queued   int64   // when it was made, see cluster.LockValue
+	number   int16   // of its key, see freeNumber
 
 	// The rest is guarded by line.mu.
-	token    fence.Token // 0 until the key is known to be written
+	news     chan struct{} // holds one signal for the Acquire to look again; nil once it owns the resource
+	token    fence.Token   // 0 until the key is known to be written
 	epoch    int64
 	pred     int64                   // create revision of the key that was directly ahead when this one was written; 0 if there was none
 	clear    bool                    // no other process's key is ahead
 	first    bool                    // it owns the resource
 	asked    bool                    // the key is gone; a renewal will tell why
-	placed   bool                    // it has one of the line's places
 	left     leftover                // what there may be in etcd
 	removal  removal                 // of what is left
-	tries    int32                   // how often what is left could not be removed
 	cause    error                   // why it is over; nil before
 	settled  chan struct{}           // closed when it is settled; nil while no call waits for that
 	watchers []*func()               // that wait for contention
@@ -53,11 +49,10 @@ var _ fence.Lease = (*position)(nil)
 type leftover int8
 
 const (
-	leftUnknown    leftover = iota // the Txn that writes the key has no outcome yet
-	leftNothing                    // nothing
-	leftKey                        // its key
-	leftDoubt                      // perhaps its key, and perhaps the Txn that writes it is still under way
-	leftUnlessFull                 // perhaps its key, but no Txn: etcd has answered that it is out of space
+	leftUnknown leftover = iota // the Txn that writes the key has no outcome yet
+	leftNothing                 // nothing
+	leftKey                     // its key, unless that was deleted; after an answer that etcd is out of space, perhaps its key
+	leftDoubt                   // perhaps its key, and perhaps the Txn that writes it is still under way
 )
 
 // removal is how far the removal of a leftover has come. A position is settled from removed on.
@@ -70,23 +65,19 @@ const (
 	sessionOver // so etcd removes it, with the lease
 )
 
-// newPosition returns a position under the session, for a caller that has a place, which it takes over;
-// nil if the session is over.
+// newPosition returns a position under the session, for a caller that has a place, which it takes over.
+// If the session is over by now, nothing else tells the position so.
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
-		line: ln, session: s, campaign: campaign, placed: true,
+		line: ln, session: s, campaign: campaign, news: make(chan struct{}, 1),
 		holder: cluster.NewHolder(ln.locker.label), queued: time.Now().UnixMilli(),
 	}
 	ln.mu.Lock()
+	defer ln.mu.Unlock()
 	p.number = ln.freeNumber(s)
 	ln.add(p)
-	live := s.Need()
+	s.Need()
 	ln.contend(p)
-	ln.mu.Unlock()
-	if !live {
-		p.sessionEnded(fence.LossExpired)
-		return nil
-	}
 	return p
 }
 
@@ -131,7 +122,6 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	default:
 		ln.follow()
 	}
-	p.wake()
 }
 
 // unwritten takes the error of the Txn that writes the key. certain means that the Txn has not
@@ -143,17 +133,13 @@ func (p *position) unwritten(err error, certain bool) {
 	case certain:
 		p.left = leftNothing
 	case errors.Is(err, rpctypes.ErrNoSpace):
-		p.left = leftUnlessFull
+		p.left = leftKey
 	default:
 		p.left = leftDoubt
 	}
-	gone := errors.Is(err, cluster.ErrLeaseGone)
-	if gone || p.session.Context().Err() == nil { // else the session, whose end cancels the Txn, is about to say why
-		if !p.finish(err) && gone {
-			p.cause = err // the session may have ended because of it
-		}
+	if errors.Is(err, cluster.ErrLeaseGone) || p.session.Context().Err() == nil { // else the session, whose end cancels a claim, is about to say why
+		p.finish(err)
 	}
-	p.wake()
 }
 
 // Grant implements fence.Lease. The token is 0 until the key is written.
@@ -222,19 +208,6 @@ func (p *position) AfterLost(f func()) {
 	}
 }
 
-// Release deletes the key. With a ctx that has ended it returns the error of ctx at once
-// and deletes the key in the background, where each attempt is bounded by
-// the time of one request alone.
-func (p *position) Release(ctx context.Context) error {
-	if !p.end(fence.ErrReleased) {
-		return nil
-	}
-	if ctx == nil { // a panic here would keep the resource taken until Close
-		ctx = context.Background()
-	}
-	return p.line.locker.giveBack(ctx, p)
-}
-
 // end makes p over, so that the next call of this process may have the resource. It reports whether p
 // had not been over before.
 func (p *position) end(cause error) bool {
@@ -300,7 +273,9 @@ func (p *position) settle(how removal) {
 	if how == removed && p.clear { // mutant: passes-on-behind-what-was-lost
 		ln.passed = max(ln.passed, int64(p.token))
 	}
-	p.leavePlace()
+	if p.keepsPlace() {
+		ln.passOn()
+	}
 	if p.settled != nil {
 		close(p.settled)
 	}

@@ -48,7 +48,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	l.cluster = cluster.New(client, cluster.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.requestTimeout, c.Logger)
 	l.sessions = session.NewManager(l.cluster, c.TTL, l.sessionEnded)
 	l.watcher = watch.New(l.cluster, c.pollInterval)
-	l.sender, l.cleaner = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys}, &cleaner{locker: l}
+	l.sender, l.cleaner = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys}, &cleaner{locker: l, most: maxKeys}
 	return l, nil
 }
 
@@ -126,11 +126,10 @@ func (l *Locker) Check(ctx context.Context) error {
 	if l.isClosed() {
 		return cluster.ErrLockerClosed
 	}
-	request, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
-	defer cancel()
-	err := l.cluster.Probe(request)
-	if err == nil {
-		err = l.watcher.CheckMember(request)
-	}
-	return l.cluster.Failed(ctx, "check", err)
+	return l.cluster.Ask(ctx, "check", func(ctx context.Context) error {
+		if err := l.cluster.Probe(ctx); err != nil {
+			return err
+		}
+		return l.watcher.CheckMember(ctx)
+	})
 }

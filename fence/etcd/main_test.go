@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/internal/netfault"
@@ -32,10 +31,10 @@ var (
 	awaitKeys = etcdtest.AwaitKeys
 )
 
-// fresh returns a config whose prefix is the test's own. Its waiters don't poll, so they
-// depend on the watch.
+// fresh returns a config whose prefix is the test's own. Its waiters don't poll, so they depend on the watch, and
+// no request ends while a test waits for it.
 func fresh(t testing.TB) *Config {
-	return &Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second, requestTimeout: 20 * time.Second, pollInterval: time.Hour}
+	return &Config{Prefix: t.Name() + "-" + rand.Text(), TTL: etcdtest.Patience, requestTimeout: etcdtest.Patience, pollInterval: time.Hour}
 }
 
 // newTestLocker returns a locker that is closed with the test.
@@ -69,11 +68,11 @@ func startEtcd(t testing.TB, cfg *etcdserver.Config) *etcdserver.Server {
 	return e
 }
 
-func acquire(t testing.TB, l *Locker, resource string) fence.Lease {
+func acquire(t testing.TB, l *Locker, resource string) *position {
 	t.Helper()
 	le, err := l.Acquire(patient(t), resource)
 	require.NoError(t, err)
-	return le
+	return le.(*position)
 }
 
 // acquireAtLast acquires under a requestTimeout that a slow machine may not keep.
@@ -96,7 +95,7 @@ func release(t testing.TB, le fence.Lease) {
 
 // result is the result of an Acquire in another goroutine.
 type result struct {
-	lease fence.Lease
+	lease *position
 	err   error
 }
 
@@ -104,9 +103,18 @@ func acquiring(ctx context.Context, l *Locker, resource string) <-chan result {
 	done := make(chan result, 1)
 	go func() {
 		le, err := l.Acquire(ctx, resource)
-		done <- result{le, err}
+		p, _ := le.(*position)
+		done <- result{p, err}
 	}()
 	return done
+}
+
+// granted waits for the lease of an Acquire in another goroutine.
+func granted(t testing.TB, acquiring <-chan result) *position {
+	t.Helper()
+	got := etcdtest.Receive(t, acquiring)
+	require.NoError(t, got.err)
+	return got.lease
 }
 
 // queued acquires in another goroutine, and returns when the queue has n keys.
@@ -190,33 +198,13 @@ func isInDoubt(err error) bool {
 	return errors.As(err, &away) && away.InDoubt
 }
 
-// lockerOf returns a locker whose requests time out after the timeout, and whose waiters don't poll. It
-// is closed with the test.
-func lockerOf(t testing.TB, client *clientv3.Client, names cluster.Space, timeout time.Duration) *Locker {
-	t.Helper()
-	return newTestLocker(t, client, &Config{
-		Prefix: names.Prefix, MutexKeys: names.Mutex, TTL: max(30*time.Second, timeout), requestTimeout: timeout, pollInterval: time.Hour,
-	})
-}
-
-// space returns names of the test's own.
-func space(t testing.TB) cluster.Space { return cluster.Space{Prefix: fresh(t).Prefix} }
-
-// hold acquires, and returns the lease as it is within the package.
-func hold(t testing.TB, l *Locker, resource string) *position {
-	t.Helper()
-	return acquire(t, l, resource).(*position)
-}
-
 // inTurn returns a position whose key isn't written yet.
 func inTurn(t testing.TB, l *Locker, s *session.Session, resource string) *position {
 	t.Helper()
 	ln := l.enter(resource)
-	free, _ := ln.tryTake()
-	require.True(t, free)
+	require.NoError(t, ln.tryTake())
 	p := ln.newPosition(s, nil)
-	require.NotNil(t, p)
-	t.Cleanup(func() { p.end(fence.ErrReleased) })
+	t.Cleanup(func() { p.end(errAbandoned) })
 	return p
 }
 

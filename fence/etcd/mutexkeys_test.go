@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"os/exec"
 	"strings"
@@ -12,10 +13,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -59,121 +58,28 @@ func TestMutexKeys_RejectNamesThatCollideWithOurOwnKeys(t *testing.T) {
 	}
 }
 
-// A session has one key per resource for all its goroutines: the queue in this process
-// keeps two from sharing it.
-func TestMutexKeys_GoroutinesShareNoToken(t *testing.T) {
+// The next acquisition of a session writes the same key, so it waits until that is known to be gone.
+func TestMutexKeys_TheNextAcquisitionWaitsForTheRelease(t *testing.T) {
 	t.Parallel()
 	cfg, name := mutexKeys(t)
-	l := newTestLocker(t, etcdserver.Client(t), cfg)
-	grants, done := make(chan fence.Grant, 100), make(chan struct{})
-	inside := make(chan struct{}, 1)
-	for range 8 {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			for range 5 {
-				le, err := l.Acquire(patient(t), name)
-				if !holds(t, err == nil, "acquire: %v", err) {
-					return
-				}
-				select {
-				case inside <- struct{}{}:
-				default:
-					t.Error("two hold the lock")
-				}
-				grants <- le.Grant()
-				<-inside
-				err = le.Release(patient(t))
-				holds(t, err == nil, "release: %v", err)
+	came, proceed := make(chan struct{}, 10), make(chan struct{})
+	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), etcdtest.OnTxn(func(ctx context.Context, txn *pb.TxnRequest, send func() error) error {
+		if etcdtest.Deletes(txn) {
+			came <- struct{}{}
+			select {
+			case <-proceed:
+			case <-ctx.Done():
 			}
-		}()
-	}
-	for range 8 {
-		<-done
-	}
-	close(grants)
-	last, holders := fence.Grant{}, map[string]bool{}
-	for g := range grants {
-		require.Positive(t, g.Compare(last))
-		require.False(t, holders[g.Holder])
-		holders[g.Holder], last = true, g
-	}
-	require.Len(t, holders, 40)
-	awaitKeys(t, l.cluster.Client, name, 0)
-}
-
-// The next acquisition of a session writes the same key: late requests of an earlier one
-// must not touch it.
-func TestMutexKeys_LateRequestsLeaveTheNextAcquisitionAlone(t *testing.T) {
-	t.Parallel()
-	cfg, name := mutexKeys(t)
-	acquires := func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, name) && len(txn.Compare) > 1 }
-	for what, match := range map[string]func(*pb.TxnRequest) bool{
-		"release":  etcdtest.Deletes,
-		"void":     func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, cfg.Prefix+"/void/") },
-		"acquire":  acquires,
-		"proclaim": isProclaim,
-	} {
-		t.Run(what, func(t *testing.T) {
-			late, lost := etcdtest.NewLateTxn(match), etcdtest.NewLateTxn(acquires)
-			l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(),
-				grpc.WithChainUnaryInterceptor(late.Intercept, lost.Intercept)), cfg)
-			kept := acquire(t, l, "kept-"+name)
-			led := campaign(t, election(t, l, name), "first")
-			key := keyOf(led)
-			late.Arm()
-			var failed <-chan result
-			var unproclaimed <-chan error
-			switch what {
-			case "proclaim":
-				unproclaimed = proclaiming(patient(t), led, "late")
-			case "acquire":
-				release(t, led)
-				failed = acquiring(patient(t), l, name)
-			case "void": // of an acquisition that never arrives
-				release(t, led)
-				lost.Arm()
-				failed = acquiring(patient(t), l, name)
-			case "release":
-				go func() { _ = led.Release(t.Context()) }()
-			}
-			deliver := late.Kept(t)
-			if unproclaimed != nil {
-				require.True(t, isInDoubt(<-unproclaimed))
-				release(t, led)
-			}
-			if failed != nil {
-				require.ErrorIs(t, (<-failed).err, fence.ErrUnavailable)
-			}
-			second := acquire(t, l, name)
-			require.Equal(t, key, keyOf(second), "or this shows nothing")
-			require.NotNil(t, deliver())
-			kvs := awaitKeys(t, l.cluster.Client, name, 1)
-			require.EqualValues(t, second.Grant().Token, kvs[0].CreateRevision)
-			require.Equal(t, second.Grant().Holder, cluster.HolderIn(kvs[0].Value))
-			require.NoError(t, kept.Context().Err())
-			require.NoError(t, second.Context().Err())
-			release(t, second)
-		})
-	}
-}
-
-// The watch of a lease that was lost shows the key of its successor.
-func TestMutexKeys_ADeletedKeyIsNotTakenForTheNext(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	cfg, name := mutexKeys(t)
-	l := newTestLocker(t, client, cfg)
-	for range 5 {
-		lost := acquire(t, l, name)
-		_, err := client.Txn(patient(t)).Then(clientv3.OpDelete(keyOf(lost))).Commit()
-		require.NoError(t, err)
-		next := acquire(t, l, name)
-		require.Equal(t, fence.LossDeleted, lossOf(t, lost))
-		require.Equal(t, keyOf(lost), keyOf(next))
-		require.Greater(t, next.Grant().Token, lost.Grant().Token)
-		require.NoError(t, next.Context().Err())
-		release(t, next)
-	}
+		}
+		return send()
+	})), cfg)
+	released := releasing(patient(t), acquire(t, l, name))
+	etcdtest.Receive(t, came)
+	_, err := l.TryAcquire(patient(t), name)
+	require.ErrorIs(t, err, fence.ErrLocked)
+	close(proceed)
+	require.NoError(t, etcdtest.Receive(t, released))
+	release(t, acquire(t, l, name))
 }
 
 // toolRun is an "etcdctl lock" or "etcdctl elect" that runs until the test ends it.
@@ -260,26 +166,24 @@ func TestMutexKeys_OneQueueWithEtcdctlAndMutex(t *testing.T) {
 	require.Empty(t, second)
 
 	first.end(t)
-	got := <-second
-	require.NoError(t, got.err)
-	require.EqualValues(t, kvs[1].CreateRevision, got.lease.Grant().Token)
-	requireContended(t, got.lease)
+	got := granted(t, second)
+	require.EqualValues(t, kvs[1].CreateRevision, got.Grant().Token)
+	requireContended(t, got)
 	require.Empty(t, thirdHolds)
-	release(t, got.lease)
+	release(t, got)
 	require.NoError(t, <-thirdHolds)
 	require.ErrorIs(t, mutex(t, client, name).TryLock(patient(t)), concurrency.ErrLocked)
 	require.Empty(t, fourth)
 	require.NoError(t, third.Unlock(patient(t)))
-	got = <-fourth
-	require.NoError(t, got.err)
-	requireContended(t, got.lease)
+	got = granted(t, fourth)
+	requireContended(t, got)
 	require.Empty(t, fifth.lines)
-	release(t, got.lease)
+	release(t, got)
 	fifth.awaitHeld(t, name)
 	fifth.end(t)
-	got.lease, err = a.TryAcquire(patient(t), name)
+	last, err := a.TryAcquire(patient(t), name)
 	require.NoError(t, err)
-	release(t, got.lease)
+	release(t, last)
 }
 
 // A holder of "a/b" can't see the waiters for "a", so it always counts as contended.

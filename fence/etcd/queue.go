@@ -25,7 +25,6 @@ type line struct {
 	resource string
 	follower watch.Follower
 	users    int32 // calls, and positions that aren't settled; guarded by Locker.mu
-	sending  int32 // positions whose key is about to be written; guarded by sender.mu
 
 	mu        sync.Mutex
 	places    int32 // that are taken, see maxPlaces
@@ -35,8 +34,7 @@ type line struct {
 	positions []*position     // not settled: those with a token, by token, then the others
 	passed    int64           // the highest token of one that is settled, with no other process's key ahead
 	stray     int64           // create revision of the latest key that removeStray has removed
-	soon      *time.Timer     // will watch the queue; nil if none is set
-	polling   chan struct{}   // ends the polling when it is closed; nil if nothing polls
+	soon      bool            // a timer will watch the queue
 }
 
 // enter returns the line of the resource for one more user.
@@ -63,15 +61,9 @@ func (ln *line) leave() {
 		delete(l.lines, ln.resource)
 	}
 	l.mu.Unlock()
-	if !over {
-		return
+	if over {
+		l.watcher.Remove(&ln.follower)
 	}
-	ln.mu.Lock()
-	if ln.soon != nil {
-		ln.soon.Stop()
-	}
-	ln.mu.Unlock()
-	l.watcher.Remove(&ln.follower)
 }
 
 // sessionEnded ends what this process has under a session.
@@ -112,11 +104,16 @@ func (ln *line) freeNumber(s *session.Session) int16 {
 	return n
 }
 
-// isAlone reports whether p is the only position.
-func (ln *line) isAlone(p *position) bool {
+// unanswered is how many positions wait for the outcome of the Txn that writes their key.
+func (ln *line) unanswered() (n int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	return len(ln.positions) == 1 && ln.positions[0] == p
+	for _, p := range ln.positions {
+		if p.left == leftUnknown {
+			n++
+		}
+	}
+	return n
 }
 
 // drop removes p. Callers hold mu.
@@ -134,12 +131,13 @@ func (ln *line) firstWanted() *position {
 	return nil
 }
 
-// holder is the holder of the first position that is still wanted. Callers hold mu.
-func (ln *line) holder() string {
+// lockedByOwn is the error of a call that finds another one of this process ahead. Callers hold mu.
+func (ln *line) lockedByOwn() *fence.LockedError {
+	locked := &fence.LockedError{Resource: ln.resource}
 	if p := ln.firstWanted(); p != nil {
-		return p.holder
+		locked.Holder = p.holder
 	}
-	return ""
+	return locked
 }
 
 // own returns the position that has the key k; nil if k is another process's, or if no answer has
@@ -190,16 +188,16 @@ func (ln *line) maxPlaces() int32 {
 	return quantum // mutant: quantum-has-no-end
 }
 
-// tryTake takes a place if no other call of this process has or awaits one. Otherwise it
-// returns the holder as far as it is known.
-func (ln *line) tryTake() (free bool, holder string) {
+// tryTake takes a place if no other call of this process has or awaits one. Otherwise its error
+// names the holder as far as it is known.
+func (ln *line) tryTake() error {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if ln.places > 0 {
-		return false, ln.holder()
+		return ln.lockedByOwn()
 	}
 	ln.places++
-	return true, ""
+	return nil
 }
 
 // wait waits for a place, in order of arrival.
@@ -232,8 +230,7 @@ func (ln *line) wait(ctx context.Context) error {
 // lockedHere is the error of a call that ctx ended while it waited for other calls of this
 // process. Callers hold mu.
 func (ln *line) lockedHere(ctx context.Context) error {
-	locked := &fence.LockedError{Resource: ln.resource, Holder: ln.holder()}
-	return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through Guard.UnderLease): %w", locked, cluster.EndOf(ctx))
+	return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), cluster.EndOf(ctx))
 }
 
 // giveUp leaves the queue for a place. If the place has just come it passes it on. Callers
@@ -262,14 +259,6 @@ func (ln *line) abandonPlace() {
 	ln.passOn()
 	ln.mu.Unlock()
 	ln.leave()
-}
-
-// leavePlace passes on p's place in the line. Callers hold the line's mu.
-func (p *position) leavePlace() {
-	if p.placed {
-		p.placed = false
-		p.line.passOn()
-	}
 }
 
 // Changed implements watch.Listener.
@@ -311,7 +300,6 @@ func (ln *line) progress() {
 			}
 		}
 	})
-	defer ln.stopPolling()
 	first := ln.firstWanted()
 	if first == nil {
 		return
@@ -372,36 +360,25 @@ const watchAfter = 100 * time.Millisecond
 // followSoon is follow, unless the resource is given up soon: then the watch would be more
 // work than the lock. Callers hold mu.
 func (ln *line) followSoon() {
-	if ln.watched || ln.soon != nil {
+	if ln.watched || ln.soon {
 		return
 	}
-	ln.soon = time.AfterFunc(watchAfter, func() {
+	ln.soon = true
+	time.AfterFunc(watchAfter, func() {
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
-		ln.soon = nil
+		ln.soon = false
 		if ln.firstWanted() != nil {
 			ln.follow()
 		}
 	})
 }
 
-// poll makes sure that the queue is polled as long as a position waits, in case the watch
-// misses an event. Callers hold mu.
-func (ln *line) poll() {
-	if ln.polling == nil {
-		over := make(chan struct{})
-		ln.polling = over
-		ln.locker.cluster.Tasks.Start(func(tasks context.Context) { ln.locker.watcher.Poll(tasks, &ln.follower, over) }) // mutant: waiters-go-by-the-watch-alone
-	}
-}
-
-// stopPolling ends the polling if no position waits. Callers hold mu.
-func (ln *line) stopPolling() {
-	waits := func(p *position) bool { return p.left != leftUnknown && p.wanted() && !p.first }
-	if ln.polling != nil && !slices.ContainsFunc(ln.positions, waits) {
-		close(ln.polling)
-		ln.polling = nil
-	}
+// Waits implements watch.Listener.
+func (ln *line) Waits() bool {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	return slices.ContainsFunc(ln.positions, func(p *position) bool { return p.wanted() && !p.first })
 }
 
 // Denied implements watch.Listener. It ends the wait of the positions that wait. A holder
@@ -417,7 +394,6 @@ func (ln *line) Denied(err error) {
 			p.finish(err)
 		}
 	}
-	ln.stopPolling()
 }
 
 // AfterContended counts waiting goroutines of the same Locker too: they need the holder to

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
@@ -42,16 +41,14 @@ func TestLine_GivesPlacesInOrderOfArrival(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		free, _ := ln.tryTake()
-		require.False(t, free)
+		require.Error(t, ln.tryTake())
 		for range 5 {
 			ln.passOnLocked()
 			synctest.Wait()
 		}
 		require.Equal(t, []int{0, 1, 2, 3, 4}, order)
 		ln.passOnLocked()
-		free, _ = ln.tryTake()
-		require.True(t, free)
+		require.NoError(t, ln.tryTake())
 	})
 }
 
@@ -83,8 +80,7 @@ func TestLine_APlaceThatComesTooLateIsPassedOn(t *testing.T) {
 	ln.mu.Lock()
 	ln.giveUp(mine)
 	ln.mu.Unlock()
-	free, _ := ln.tryTake()
-	require.True(t, free)
+	require.NoError(t, ln.tryTake())
 }
 
 func TestLine_CloseEndsTheWaiting(t *testing.T) {
@@ -101,7 +97,7 @@ type scene struct {
 }
 
 func newScene(t testing.TB) scene {
-	l := lockerOf(t, dial(t, "http://127.0.0.1:1"), space(t), etcdtest.Patience)
+	l := newTestLocker(t, dial(t, "http://127.0.0.1:1"), fresh(t))
 	return scene{l.enter("r"), t}
 }
 
@@ -114,9 +110,7 @@ func (s scene) position() *position {
 	s.places++
 	s.mu.Unlock()
 	s.locker.enter("r")
-	p := s.newPosition(renewed, nil)
-	require.NotNil(s.t, p)
-	return p
+	return s.newPosition(renewed, nil)
 }
 
 // at returns a position whose key was written at a revision, directly behind the key with

@@ -13,43 +13,62 @@ import (
 // errAbandoned ends a position whose Acquire failed. No caller has its context.
 var errAbandoned = errors.New("etcd: acquire failed")
 
-// giveBack deletes the key of a lease that was released. If the first attempt isn't
-// confirmed, more are made in the background, and giveBack waits for them or for ctx.
+// Release deletes the key. With a ctx that has ended it returns the error of ctx at once
+// and deletes the key in the background, where each attempt is bounded by
+// the time of one request alone.
 //
 // It doesn't wait if another call of this process has queued for the resource: then the
 // resource isn't free anyway, and whatever this process does with it comes after that call.
 // A deletion that fails is repeated until etcd confirms it or the session is over, as it is
 // when a caller waits.
-func (l *Locker) giveBack(ctx context.Context, p *position) error {
-	passedOn := p.line.passedOn(p)
-	l.sender.del(ctx, p, !passedOn)
+func (p *position) Release(ctx context.Context) error {
+	released, passedOn := p.release()
+	if !released {
+		return nil
+	}
+	if ctx == nil { // a panic here would keep the resource taken until Close
+		ctx = context.Background()
+	}
+	l, op := p.line.locker, "release "+p.line.resource
+	l.sender.del(p)
 	if passedOn {
 		return nil
 	}
 	select {
 	case <-p.untilSettled():
 	case <-ctx.Done():
-		if how, _, _ := p.state(); how < removed { // else the deletion has just been confirmed
-			return cluster.Ended(ctx, "release "+p.line.resource)
+		if how, _ := p.state(); how < removed { // else the deletion has just been confirmed
+			return cluster.Ended(ctx, op)
 		}
 	}
-	if how, _, _ := p.state(); how == sessionOver {
-		return l.cluster.Unavailable("release "+p.line.resource, errors.New("etcd: session is over"))
+	if how, _ := p.state(); how == sessionOver {
+		return l.cluster.Unavailable(op, errors.New("etcd: session is over"))
 	}
 	return nil
 }
 
-// passedOn reports whether other calls of this process wait for what p held, and lets one
-// more of them queue.
-func (ln *line) passedOn(p *position) bool {
+// release makes p over, unless it is, and lets one more call of this process queue. It reports whether others
+// of this process wait for what p held.
+func (p *position) release() (released, passedOn bool) {
+	ln := p.line
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	others := ln.firstWanted() != nil || len(ln.waiting) > 0
-	p.removal = max(p.removal, removing)
-	if !ln.locker.cluster.Keys.Mutex { // else the next call writes the same key, which has to be gone; mutant: next-acquisition-does-not-wait-for-the-doubt
-		p.leavePlace()
+	if !p.finish(fence.ErrReleased) {
+		return false, false
 	}
-	return others
+	p.removal = max(p.removal, removing)
+	ln.progress()
+	passedOn = ln.firstWanted() != nil || len(ln.waiting) > 0
+	if !p.keepsPlace() {
+		ln.passOn()
+	}
+	return true, passedOn
+}
+
+// keepsPlace reports whether p, which is over, has its place in the line until it is settled. With MutexKeys
+// the next call writes the same key, which has to be gone. Callers hold the line's mu.
+func (p *position) keepsPlace() bool {
+	return p.cause != fence.ErrReleased || p.line.locker.cluster.Keys.Mutex // mutant: next-acquisition-does-not-wait-for-the-doubt
 }
 
 // abandon ends p, which is no longer wanted. What it has left in etcd is removed in the
@@ -60,6 +79,14 @@ func (l *Locker) abandon(p *position) {
 		p.unwritten(errAbandoned, true)
 	}
 	l.discard(p)
+}
+
+// abandonUnsent abandons positions whose keys are not written, because of err.
+func (l *Locker) abandonUnsent(err error, ps ...*position) {
+	for _, p := range ps {
+		p.unwritten(err, true)
+		l.abandon(p)
+	}
 }
 
 // discard removes what p has left in etcd, if p is over and the Txn that writes its key has an
@@ -88,6 +115,8 @@ func (l *Locker) discard(p *position) {
 type cleaner struct {
 	locker *Locker
 
+	most int // how many go in a request: fewer after one that failed, so that one fails alone in the end
+
 	mu      sync.Mutex
 	waiting []*position
 	running bool
@@ -112,47 +141,46 @@ func (c *cleaner) run(ctx context.Context) {
 			return
 		}
 		try, cancel := context.WithTimeout(ctx, c.locker.cluster.RequestTimeout)
-		err := c.locker.clear(try, batch)
+		_, left := batch[0].state()
+		err := c.locker.withdraw(try, left == leftDoubt, batch...)
 		cancel()
-		switch {
-		case err == nil:
-			failures = 0
-			for _, p := range batch {
-				p.settle(removed)
+		if err == nil || errors.Is(err, cluster.ErrClientClosed) {
+			failures, c.most = 0, min(2*c.most, maxKeys)
+			how := removed
+			if err != nil {
+				how = sessionOver
 			}
-		case c.locker.sender.shrink(err, len(batch)):
-			c.putBack(batch)
-		case errors.Is(err, cluster.ErrClientClosed):
 			for _, p := range batch {
-				p.settle(sessionOver)
+				p.settle(how)
 			}
-		default:
-			for _, p := range batch {
-				c.failed(p, err)
-			}
-			c.putBack(batch)
+			continue
+		}
+		c.most = max(len(batch)/2, 1)
+		c.putBack(batch)
+		if !c.locker.sender.shrink(err, len(batch)) {
+			c.failed(batch, err)
 			cluster.Pause(ctx, failures)
 			failures++
 		}
 	}
 }
 
-// take returns positions that one Txn can clear: of one session, and with the same left in etcd.
-// One whose Txn has failed before goes alone, so that the others don't fail with it. None goes before
-// an earlier one of its line, see sender.takeDels. If there are none, the cleaner stops until add starts
-// it again.
+// take returns positions for one request: of one session, and all in doubt or none. None goes before an earlier
+// one of its line, see sender.takeDels. If there are none, the cleaner stops until add starts it again.
 func (c *cleaner) take() []*position {
-	room := c.locker.sender.roomNow()
+	room := min(c.locker.sender.roomNow(), c.most)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var batch, rest []*position
+	var kind leftover
 	for _, p := range c.waiting {
-		how, left, tries := p.state()
+		how, left := p.state()
+		if len(batch) == 0 {
+			kind = left
+		}
 		switch {
 		case how >= removed: // its session is over, or it was added twice; mutant: what-was-removed-is-removed-again
-		case len(batch) == 0:
-			batch = append(batch, p)
-		case len(batch) < room && c.goTogether(batch, p, left, tries) && !inLines(rest, p):
+		case len(batch) == 0, len(batch) < room && p.session == batch[0].session && left == kind && !inLines(rest, p):
 			batch = append(batch, p)
 		default:
 			rest = append(rest, p)
@@ -160,12 +188,6 @@ func (c *cleaner) take() []*position {
 	}
 	c.waiting, c.running = rest, len(batch) > 0
 	return batch
-}
-
-// goTogether reports whether p can go with the batch.
-func (c *cleaner) goTogether(batch []*position, p *position, left leftover, tries int32) bool {
-	_, first, firstTries := batch[0].state()
-	return p.session == batch[0].session && left == first && tries == 0 && firstTries == 0
 }
 
 // putBack lets those of other lines go first.
@@ -189,25 +211,19 @@ func inLines(ps []*position, p *position) bool {
 }
 
 // failed notes a request that failed. It ends the session if nothing else needs it, so that
-// no renewal keeps the key alive.
-func (c *cleaner) failed(p *position, err error) {
-	p.line.mu.Lock()
-	p.tries++
-	p.line.mu.Unlock()
+// no renewal keeps the keys alive.
+func (c *cleaner) failed(batch []*position, err error) {
+	s := batch[0].session
 	if errors.Is(err, cluster.ErrLeaseGone) {
-		p.session.End(fence.LossExpired)
+		s.End(fence.LossExpired)
 	}
-	if errors.Is(err, cluster.ErrClientClosed) {
-		return
-	}
-	p.session.EndIfUnneeded() // mutant: what-is-in-doubt-is-kept-alive
-	c.locker.cluster.Logger.Warn("a lock key could not be removed yet", "resource", p.line.resource, "error", err)
+	s.EndIfUnneeded() // mutant: what-is-in-doubt-is-kept-alive
+	c.locker.cluster.Logger.Warn("lock keys could not be removed yet", "keys", len(batch), "first", batch[0].line.resource, "error", err)
 }
 
-// state is how far the removal of what p has left in etcd has come, what that is, and how often it could not
-// be removed.
-func (p *position) state() (how removal, left leftover, tries int32) {
+// state is how far the removal of what p has left in etcd has come, and what that is.
+func (p *position) state() (how removal, left leftover) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
-	return p.removal, p.left, p.tries
+	return p.removal, p.left
 }

@@ -25,13 +25,10 @@ const (
 // maxFlights is how many Txns that take what waits are under way at a time.
 const maxFlights = 2
 
-// sender writes and deletes lock keys. A key that comes alone goes out at once. Keys that
-// come while Txns are under way wait, and go together in the next: so under load many calls
-// share a Txn, which etcd writes to disk once. Two keys of one queue never share one: they
-// would have equal create revisions, so equal tokens (F1). The second one goes out at once.
-//
-// A Txn for one call alone runs in that call, which spares two switches between goroutines.
-// Others run in the background, so that no call ends what another waits for.
+// sender writes and deletes lock keys, in the background, so that no call ends what another waits for. A key
+// that comes alone goes out at once. Keys that come while Txns are under way wait, and go together in the
+// next: so under load many calls share a Txn, which etcd writes to disk once. Two keys of one queue never
+// share one: they would have equal create revisions, so equal tokens (F1). The second one goes out at once.
 type sender struct {
 	locker *Locker
 
@@ -45,64 +42,36 @@ type sender struct {
 	waiting bool // a timer will call overtake
 }
 
-// put writes the key of p, and tells p the outcome. If the Txn is for p alone put returns when it
-// has ended, as it does when ctx ends; else at once, and the Txn is sent in the background.
-func (s *sender) put(ctx context.Context, p *position) {
+// put writes the key of p, and tells p the outcome.
+func (s *sender) put(p *position) {
 	s.mu.Lock()
-	p.line.sending++
+	defer s.mu.Unlock()
 	// With MutexKeys a key of "a/b" is in the queue of "a" too.
-	if p.line.sending > 1 || s.locker.cluster.Keys.Mutex { // mutant: two-of-a-resource-share-a-txn
+	if p.line.unanswered() > 1 || s.locker.cluster.Keys.Mutex { // mutant: two-of-a-resource-share-a-txn
 		s.launch(&flight{session: p.session, puts: []*position{p}, dels: s.takeDels(s.room - 1)})
-		s.mu.Unlock()
-		return
-	}
-	if p.line.isAlone(p) && s.idle() {
-		f := s.prepare(&flight{session: p.session, puts: []*position{p}, counted: true})
-		s.mu.Unlock()
-		f.runHere(ctx, p.session)
 		return
 	}
 	s.puts = append(s.puts, p)
 	s.next()
-	s.mu.Unlock()
 }
 
-// idle reports whether a Txn that comes now can be sent at once: nothing waits, and fewer than
-// maxFlights are under way. Callers hold mu.
-func (s *sender) idle() bool { return s.busy < maxFlights && len(s.puts)+len(s.dels) == 0 }
-
-// del deletes the key of p and settles p. If wait is true and the Txn is for p alone, del returns
-// when the Txn has ended; else at once. If the Txn fails, the cleaner tries again.
-func (s *sender) del(ctx context.Context, p *position, wait bool) {
-	s.mu.Lock()
-	if wait && ctx.Err() == nil && s.idle() && len(p.line.overBefore(p)) == 0 {
-		f := s.prepare(&flight{dels: []*position{p}, counted: true})
-		s.mu.Unlock()
-		f.runHere(ctx, p.session)
-		return
-	}
-	s.dels = append(s.dels, p)
-	s.next()
-	s.mu.Unlock()
-}
-
-// giveUp says that the call of p no longer waits for the answer. The Txn ends once none of its
-// calls does. giveUp reports whether the key of p was never sent, and now won't be.
-func (s *sender) giveUp(p *position) (unsent bool) {
+// del deletes the key of p and settles p. If the Txn fails, the cleaner tries again.
+func (s *sender) del(p *position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.puts, p); i >= 0 {
+	s.dels = append(s.dels, p)
+	s.next()
+}
+
+// giveUp forgets p, unless its key was sent or p has none to write, and reports whether it did.
+func (s *sender) giveUp(p *position) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.puts, p)
+	if i >= 0 {
 		s.puts = slices.Delete(s.puts, i, i+1)
-		p.line.sending--
-		return true
 	}
-	if f := p.flight; f != nil {
-		p.flight = nil
-		if f.wanted--; f.wanted == 0 && f.cancel != nil {
-			f.cancel()
-		}
-	}
-	return false
+	return i >= 0
 }
 
 // next sends what waits, unless enough is under way. Callers hold mu.
@@ -199,110 +168,50 @@ func (s *sender) roomNow() int {
 	return s.room
 }
 
-// split sends each put of f again alone. The cleaner deletes what f deletes, in that order.
-func (s *sender) split(f *flight) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range f.puts {
-		s.launch(&flight{session: f.session, puts: []*position{p}})
-	}
-	for _, p := range f.dels {
-		s.locker.cleaner.add(p)
-	}
-}
-
-// prepare makes f ready to run. Callers hold mu.
-func (s *sender) prepare(f *flight) *flight {
-	f.sender, f.wanted = s, len(f.puts)+len(f.dels)
-	for _, p := range f.puts {
-		p.flight = f
-	}
+// launch runs f in a goroutine. Callers hold mu.
+func (s *sender) launch(f *flight) {
+	f.sender = s
 	if f.counted {
 		s.busy++
 	}
-	return f
-}
-
-// launch runs f in a goroutine. Callers hold mu.
-func (s *sender) launch(f *flight) {
-	s.prepare(f)
 	s.locker.cluster.Tasks.Start(f.run)
 }
 
 // flight is a Txn that puts and deletes keys of several positions. Each of them has its own
-// outcome: what ends one caller's ctx doesn't end the Txn that others wait for.
+// outcome.
 type flight struct {
 	sender  *sender
 	session *session.Session // of puts
 	puts    []*position
 	dels    []*position
-
 	counted bool // in sender.busy
-
-	// Guarded by sender.mu.
-	wanted int                // how many of its members still wait for the answer
-	cancel context.CancelFunc // nil until it runs
 }
 
-// runHere runs f for a call that waits for it, until ctx or the session of its position ends.
-func (f *flight) runHere(ctx context.Context, s *session.Session) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.Context(), cancel)() // mutant: txn-of-a-call-outlasts-its-session
-	f.run(ctx)
-}
-
-// run sends the Txn until it has an outcome, or until no call waits for it any more, tells the outcome to
-// the positions, and lets the next Txn go.
+// run sends the Txn, tells the outcome to the positions, and lets the next Txn go.
 func (f *flight) run(ctx context.Context) {
 	s := f.sender
 	ctx, cancel := context.WithTimeout(ctx, s.locker.cluster.RequestTimeout)
 	defer cancel()
-	s.mu.Lock()
-	if f.cancel = cancel; f.wanted == 0 {
-		cancel()
-	}
-	s.mu.Unlock()
+	var resp *clientv3.TxnResponse
+	var epoch int64
+	var certain bool
+	var err error
 	if len(f.puts) > 0 {
-		f.commit(ctx)
-	} else if err := s.locker.erase(ctx, deletes(f.dels)...); err != nil { // mutant: release-in-doubt-is-taken-for-done
-		f.fail(err, false)
+		txn := func(sent cluster.Mark) (clientv3.Txn, error) { return f.txn(ctx, sent) }
+		resp, epoch, certain, err = s.locker.write(ctx, txn, nil)
 	} else {
-		f.deleted()
+		err = s.locker.erase(ctx, deletes(f.dels)...) // mutant: release-in-doubt-is-taken-for-done
+	}
+	if err != nil {
+		f.fail(err, certain)
+	} else {
+		f.done(resp, epoch)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.counted {
 		s.busy--
 		s.next()
-	}
-}
-
-// forgetPuts takes the puts out of the sender, before they are told their outcome.
-func (f *flight) forgetPuts() {
-	s := f.sender
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range f.puts {
-		p.flight = nil
-		p.line.sending--
-	}
-}
-
-// commit is run for a Txn that puts.
-func (f *flight) commit(ctx context.Context) {
-	txn := func(sent cluster.Mark) (clientv3.Txn, error) { return f.txn(ctx, sent) }
-	resp, epoch, certain, err := f.sender.locker.write(ctx, txn, nil)
-	if err != nil {
-		f.fail(err, certain)
-		return
-	}
-	f.done(resp, epoch)
-}
-
-func (f *flight) deleted() {
-	for _, p := range f.dels {
-		p.settle(removed)
 	}
 }
 
@@ -326,7 +235,6 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 // revision of a later read (F1): that of this Txn, or, if the client sent the Txn twice, that
 // of the first one, which the put of the second one finds the key to have.
 func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
-	f.forgetPuts()
 	for i, p := range f.puts {
 		token, pred := resp.Header.Revision, int64(0)
 		for _, kv := range resp.Responses[2*i].GetResponseRange().Kvs {
@@ -338,7 +246,9 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 		p.written(fence.Token(token), epoch, pred)
 		f.sender.locker.discard(p)
 	}
-	f.deleted()
+	for _, p := range f.dels {
+		p.settle(removed)
+	}
 }
 
 // unknownPred says that it isn't known which key is directly ahead.
@@ -347,21 +257,19 @@ const unknownPred = -1
 // fail takes an error of the Txn. certain means that the Txn has changed nothing. If the error may
 // be due to one key, and there are others, each is sent again alone.
 func (f *flight) fail(err error, certain bool) {
-	s, gone, n := f.sender, errors.Is(err, cluster.ErrLeaseGone), len(f.puts)+len(f.dels)
+	s, n := f.sender, len(f.puts)+len(f.dels)
 	s.shrink(err, n)
-	if cluster.Rejected(err) && !gone && len(f.puts) > 0 && n > 1 {
-		s.split(f)
-		return
-	}
-	f.forgetPuts()
-	for _, p := range f.puts {
-		p.unwritten(err, certain)
-	}
-	if gone {
-		f.session.End(fence.LossExpired)
-	}
-	for _, p := range f.puts {
-		s.locker.discard(p)
+	if cluster.Rejected(err) && !errors.Is(err, cluster.ErrLeaseGone) && n > 1 {
+		s.mu.Lock()
+		for _, p := range f.puts {
+			s.launch(&flight{session: f.session, puts: []*position{p}})
+		}
+		s.mu.Unlock()
+	} else {
+		for _, p := range f.puts {
+			p.unwritten(err, certain)
+			s.locker.discard(p)
+		}
 	}
 	for _, p := range f.dels {
 		s.locker.cleaner.add(p)
@@ -420,20 +328,6 @@ func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn
 	return nil, 0, true, fmt.Errorf("etcd: the epoch key %s changes all the time", l.cluster.Keys.Epoch())
 }
 
-// firstOf reads the first key of a queue.
-func firstOf(queue string) clientv3.Op {
-	return clientv3.OpGet(queue, clientv3.WithFirstCreate()...)
-}
-
-// clear removes what positions of one session have left in etcd.
-func (l *Locker) clear(ctx context.Context, ps []*position) error {
-	_, left, _ := ps[0].state()
-	if left == leftKey {
-		return l.erase(ctx, deletes(ps)...)
-	}
-	return l.withdraw(ctx, left == leftDoubt, ps...)
-}
-
 // erase runs ops, each of which is a Txn that deletes a key. A Txn within another one costs
 // etcd more, so one that is alone isn't put into another.
 func (l *Locker) erase(ctx context.Context, ops ...clientv3.Op) error {
@@ -467,39 +361,39 @@ func deleteCreated(key string, revision int64) clientv3.Op {
 	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil) // mutant: release-by-name
 }
 
-// withdraw deletes keys of a session when it isn't known whether the Txns that write them have been applied.
+// withdraw deletes keys of a session that may be there.
 //
-// If they may still be under way a void makes sure that they never will be: of the two Txns, the
+// If the Txns that write them may still be under way a void makes sure that they never will be: of the two Txns, the
 // one that etcd applies second sees the effect of the first. A session needs one void key: each void
-// writes it again, and rules out all Txns that were sent before. It lives under the lease of the lock
-// keys: when the lease takes it away, no lock key can be written either.
-//
-// When the void arrives late, later positions may have keys of these names. Then another
-// void was written meanwhile, which this one's condition notices. That void rules out the
-// positions' Txns too; keys of theirs that are still there are deleted by create revision.
+// writes it again, and rules out all Txns that were sent before, so it does no harm if it arrives late. It lives
+// under the lease of the lock keys: when the lease takes it away, no lock key can be written either.
 //
 // After etcd has answered that it is out of space no Txn is under way, and a void key would need space. But
 // etcd may give this answer after it has written the key.
 func (l *Locker) withdraw(ctx context.Context, void bool, ps ...*position) error {
-	s, condition := ps[0].session, l.cluster.Never()
-	var writes, gets []clientv3.Op
+	id := ps[0].session.ID
+	var ops []clientv3.Op
 	for _, p := range ps {
-		writes, gets = append(writes, clientv3.OpDelete(p.Key())), append(gets, clientv3.OpGet(p.Key()))
+		ops = append(ops, clientv3.OpGet(p.Key()))
 	}
-	if void {
-		condition = l.notVoid(s, l.cluster.Sending())                                                    // mutant: void-deletes-the-next-key-of-the-name
-		writes = append(writes, clientv3.OpPut(l.cluster.Keys.Void(s.ID), "", clientv3.WithLease(s.ID))) // mutant: void-leaves-the-key
+	txn := l.cluster.Client.Txn(ctx)
+	if void { // mutant: doubt-without-a-void
+		txn = txn.Then(append(ops, clientv3.OpPut(l.cluster.Keys.Void(id), "", clientv3.WithLease(id)))...)
+	} else {
+		txn = txn.If(l.cluster.Never()).Then(clientv3.OpDelete(l.cluster.Keys.Void(id))).Else(ops...)
 	}
-	resp, err := l.cluster.Commit(ctx, l.cluster.Client.Txn(ctx).If(condition).Then(writes...).Else(gets...))
-	if err != nil || resp.Succeeded {
+	resp, err := l.cluster.Commit(ctx, txn)
+	if err != nil {
 		return err
 	}
-	// What the answer shows are keys of positions that aren't settled: this process makes no other keys of
-	// these names before they are.
+	// This process makes no other keys of these names before the positions are settled.
 	var found []clientv3.Op
-	for _, answer := range resp.Responses {
-		for _, kv := range answer.GetResponseRange().Kvs {
-			found = append(found, deleteCreated(string(kv.Key), kv.CreateRevision))
+	for i, p := range ps {
+		token := int64(p.Grant().Token)
+		for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
+			if token == 0 || token == kv.CreateRevision {
+				found = append(found, deleteCreated(p.Key(), kv.CreateRevision)) // mutant: void-leaves-the-key
+			}
 		}
 	}
 	return l.erase(ctx, found...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,25 +64,27 @@ type loaded struct {
 	*Locker
 	*txns
 	held  []*position
-	first []<-chan *position // of the Txns under way
+	first []<-chan result // of the Txns under way
 }
 
 // newLoaded holds the resources of held.
 func newLoaded(t *testing.T, held ...string) *loaded {
 	x := newTxns()
-	l := lockerOf(t, dial(t, etcdserver.Shared(t).Endpoint(), x.option()), space(t), 2*etcdtest.Patience) // no Txn ends while a test waits for another
+	cfg := fresh(t)
+	cfg.TTL, cfg.requestTimeout = 2*etcdtest.Patience, 2*etcdtest.Patience // no Txn ends while a test waits for another
+	l := newTestLocker(t, dial(t, etcdserver.Shared(t).Endpoint(), x.option()), cfg)
 	l.sender.stuckAfter = time.Hour
-	release(t, hold(t, l, "warm"))
+	release(t, acquire(t, l, "warm"))
 	ln := &loaded{Locker: l, txns: x}
 	for _, resource := range held {
-		ln.held = append(ln.held, hold(t, l, resource))
+		ln.held = append(ln.held, acquire(t, l, resource))
 	}
 	x.mu.Lock()
 	x.hold = make(chan struct{})
 	x.mu.Unlock()
 	x.reset()
 	for i := range maxFlights {
-		ln.first = append(ln.first, holding(patient(t), t, l, fmt.Sprint("first/", i)))
+		ln.first = append(ln.first, acquiring(patient(t), l, fmt.Sprint("first/", i)))
 		ln.awaitSent(t, i+1)
 	}
 	return ln
@@ -130,41 +131,26 @@ func releasing(ctx context.Context, le *position) <-chan error {
 	return done
 }
 
-// acquiring acquires in another goroutine; nil stands for an error.
-func holding(ctx context.Context, t *testing.T, l *Locker, resource string) <-chan *position {
-	done := make(chan *position, 1)
-	go func() {
-		le, err := l.Acquire(ctx, resource)
-		if err != nil {
-			done <- nil
-			return
-		}
-		done <- le.(*position)
-	}()
-	return done
-}
-
 func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	t.Parallel()
 	ln := newLoaded(t)
-	var waiting []<-chan *position
+	var waiting []<-chan result
 	const maxPuts = maxKeys / 4
 	for i := range maxPuts {
-		waiting = append(waiting, holding(patient(t), t, ln.Locker, fmt.Sprint("sku/", i)))
+		waiting = append(waiting, acquiring(patient(t), ln.Locker, fmt.Sprint("sku/", i)))
 	}
 	ln.awaitWaiting(t, maxPuts, 0)
 	ln.reset()
 	ln.letGo()
 	tokens := map[fence.Token]bool{}
 	for _, w := range waiting {
-		le := etcdtest.Receive(t, w)
-		require.NotNil(t, le)
+		le := granted(t, w)
 		tokens[le.Grant().Token] = true
 	}
 	require.Len(t, tokens, 1, "one Txn for all that waited")
 	require.Equal(t, 1, ln.reset())
 	for _, w := range ln.first {
-		require.NotNil(t, etcdtest.Receive(t, w))
+		granted(t, w)
 	}
 	awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Prefix+"/locks/sku", maxPuts)
 }
@@ -174,7 +160,7 @@ func TestSender_TwoOfOneResourceShareNoTxn(t *testing.T) {
 	t.Parallel()
 	ln := newLoaded(t)
 	for i := range 5 {
-		_ = holding(patient(t), t, ln.Locker, "r")
+		_ = acquiring(patient(t), ln.Locker, "r")
 		ln.awaitSent(t, maxFlights+i) // the first of them waits, the others go out alone
 	}
 	ln.letGo()
@@ -190,20 +176,20 @@ func TestSender_CallsThatGiveUpHarmNoOtherOfTheirTxn(t *testing.T) {
 	ln := newLoaded(t, "gone", "stays")
 	ctx, giveUp := context.WithCancel(patient(t))
 	early, cancel := context.WithCancel(patient(t))
-	hasty, unsent := holding(ctx, t, ln.Locker, "hasty"), holding(early, t, ln.Locker, "unsent")
-	patientOne := holding(patient(t), t, ln.Locker, "patient")
+	hasty, unsent := acquiring(ctx, ln.Locker, "hasty"), acquiring(early, ln.Locker, "unsent")
+	patientOne := acquiring(patient(t), ln.Locker, "patient")
 	ln.awaitWaiting(t, 3, 0)
 	cancel()
-	require.Nil(t, etcdtest.Receive(t, unsent), "before its Txn was sent")
+	require.Error(t, etcdtest.Receive(t, unsent).err, "before its Txn was sent")
 	gone, stays := releasing(ctx, ln.held[0]), releasing(patient(t), ln.held[1])
 	ln.awaitWaiting(t, 2, 2)
 	ln.letGoAndHoldTheNext()
 	ln.awaitSent(t, maxFlights+1)
 	giveUp()
-	require.Nil(t, etcdtest.Receive(t, hasty), "while its Txn is under way")
+	require.Error(t, etcdtest.Receive(t, hasty).err, "while its Txn is under way")
 	require.ErrorIs(t, etcdtest.Receive(t, gone), context.Canceled)
 	ln.letGo()
-	require.NotNil(t, etcdtest.Receive(t, patientOne))
+	granted(t, patientOne)
 	require.NoError(t, etcdtest.Receive(t, stays))
 	for _, resource := range []string{"hasty", "unsent", "gone", "stays"} {
 		awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Queue(resource), 0)
@@ -215,14 +201,14 @@ func TestSender_CallsThatGiveUpHarmNoOtherOfTheirTxn(t *testing.T) {
 func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 	t.Parallel()
 	ln := newLoaded(t)
-	denied, allowed := holding(patient(t), t, ln.Locker, "denied"), holding(patient(t), t, ln.Locker, "allowed")
+	denied, allowed := acquiring(patient(t), ln.Locker, "denied"), acquiring(patient(t), ln.Locker, "allowed")
 	ln.awaitWaiting(t, 2, 0)
 	ln.txns.mu.Lock()
 	ln.deny = "/denied/"
 	ln.txns.mu.Unlock()
 	ln.letGo()
-	require.Nil(t, etcdtest.Receive(t, denied))
-	require.NotNil(t, etcdtest.Receive(t, allowed))
+	require.Error(t, etcdtest.Receive(t, denied).err)
+	granted(t, allowed)
 	require.Nil(t, current(ln.Locker, "denied"), "its place is free")
 }
 
@@ -231,13 +217,12 @@ func TestSender_ADoubtIsThatOfEach(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/locks/doubt") })
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
-	l := lockerOf(t, client, space(t), etcdtest.Patience)
-	kept := hold(t, l, "kept")
+	l := newTestLocker(t, client, fresh(t))
+	kept := acquire(t, l, "kept")
 	s := l.sessions.Current()
 	a, b := inTurn(t, l, s, "doubt-a"), inTurn(t, l, s, "doubt-b")
 	late.Arm()
 	l.sender.mu.Lock()
-	a.line.sending, b.line.sending = 1, 1
 	l.sender.launch(&flight{session: s, puts: []*position{a, b}})
 	l.sender.mu.Unlock()
 	deliver := late.Kept(t)
@@ -257,15 +242,15 @@ func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.Deletes)
 	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
-	l := lockerOf(t, client, space(t), etcdtest.Patience)
-	first := hold(t, l, "r")
-	second := holding(patient(t), t, l, "r")
+	l := newTestLocker(t, client, fresh(t))
+	first := acquire(t, l, "r")
+	second := acquiring(patient(t), l, "r")
 	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
 	l.cleaner.running = true // nothing repeats the deletion that is late
 	late.Arm()
 	release(t, first)
 	deliver := late.Kept(t)
-	release(t, etcdtest.Receive(t, second))
+	release(t, granted(t, second))
 	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 0)
 	require.NotNil(t, deliver())
 }
@@ -273,8 +258,8 @@ func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {
 // etcd bounds the operations of a Txn, and counts those of Txns within it.
 func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	t.Parallel()
-	client, names := etcdserver.Client(t), space(t)
-	l := lockerOf(t, client, names, etcdtest.Patience)
+	client, cfg := etcdserver.Client(t), fresh(t)
+	l := newTestLocker(t, client, cfg)
 	const maxPuts = maxKeys / 4
 	var free []string
 	for i := range maxKeys - maxPuts {
@@ -294,8 +279,8 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	resp, err := txn.Commit()
 	require.NoError(t, err)
 	require.True(t, resp.Succeeded)
-	awaitKeys(t, client, names.Prefix+"/locks/held", 0)
-	awaitKeys(t, client, names.Prefix+"/locks/r", maxPuts)
+	awaitKeys(t, client, cfg.Prefix+"/locks/held", 0)
+	awaitKeys(t, client, cfg.Prefix+"/locks/r", maxPuts)
 	require.NoError(t, l.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as the cleaner's")
 }
 
@@ -317,12 +302,12 @@ func occupy(t *testing.T, s *sender, room int) {
 func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
-	l := lockerOf(t, client, space(t), etcdtest.Patience)
+	l := newTestLocker(t, client, fresh(t))
 	l.sender.stuckAfter = time.Hour
 	queue := l.cluster.Keys.Queue("r")
-	var waiting []<-chan *position
+	var waiting []<-chan result
 	for i := range 5 {
-		waiting = append(waiting, holding(patient(t), t, l, "r"))
+		waiting = append(waiting, acquiring(patient(t), l, "r"))
 		awaitKeys(t, client, queue, i+1)
 	}
 	kvs := awaitKeys(t, client, queue, 5)
@@ -330,7 +315,7 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	occupy(t, l.sender, minKeys) // nothing is deleted yet
 	released := make(chan error, 1)
 	for i, w := range waiting {
-		le := etcdtest.Receive(t, w)
+		le := granted(t, w)
 		if i < 4 {
 			release(t, le) // which doesn't wait, since the next call does
 			continue
@@ -366,8 +351,8 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
 			x := newTxns()
-			client, space := dial(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{flag}}).Endpoint(), x.option()), space(t)
-			l := lockerOf(t, client, space, 2*etcdtest.Patience)
+			client, cfg := dial(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{flag}}).Endpoint(), x.option()), fresh(t)
+			l := newTestLocker(t, client, cfg)
 			l.sender.stuckAfter = time.Hour
 			var held []fence.Lease
 			for len(held) < 40 {
@@ -378,9 +363,9 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 			}
 			occupy(t, l.sender, maxKeys) // as if nothing were known yet
 			ln := &loaded{Locker: l, txns: x}
-			var waiting []<-chan *position
+			var waiting []<-chan result
 			for i := range 40 {
-				waiting = append(waiting, holding(patient(t), t, l, fmt.Sprint("new/", i)))
+				waiting = append(waiting, acquiring(patient(t), l, fmt.Sprint("new/", i)))
 			}
 			ln.awaitWaiting(t, 40, 0)
 			var released sync.WaitGroup
@@ -393,49 +378,25 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 			l.sender.next()
 			l.sender.mu.Unlock()
 			for _, w := range waiting {
-				require.NotNil(t, etcdtest.Receive(t, w))
+				granted(t, w)
 			}
 			released.Wait()
-			awaitKeys(t, client, space.Prefix+"/locks/sku", 0)
-			awaitKeys(t, client, space.Prefix+"/locks/new", 40)
+			awaitKeys(t, client, cfg.Prefix+"/locks/sku", 0)
+			awaitKeys(t, client, cfg.Prefix+"/locks/new", 40)
 		})
 	}
 }
 
-// A Txn that runs in the call that needs it must not outlast the session: Close would leave
-// the call waiting.
-func TestSender_TheEndOfTheSessionEndsTheTxnOfACall(t *testing.T) {
+// The end of the session ends the calls whose Txns are under way: Close would leave them waiting.
+func TestSender_TheEndOfTheSessionEndsCalls(t *testing.T) {
 	t.Parallel()
-	for what, match := range map[string]func(*pb.TxnRequest) bool{"acquire": etcdtest.IsAcquire, "release": etcdtest.Deletes} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			var armed atomic.Bool
-			came := make(chan struct{}, 10)
-			client := dial(t, etcdserver.Shared(t).Endpoint(), etcdtest.OnTxn(func(ctx context.Context, txn *pb.TxnRequest, send func() error) error {
-				if !armed.Load() || !match(txn) {
-					return send()
-				}
-				came <- struct{}{}
-				<-ctx.Done()
-				return ctx.Err()
-			}))
-			l := lockerOf(t, client, space(t), time.Hour)
-			held := hold(t, l, "held")
-			armed.Store(true)
-			failed := make(chan error, 1)
-			go func() {
-				if what == "release" {
-					failed <- held.Release(patient(t))
-					return
-				}
-				p := inTurn(t, l, held.session, "r")
-				l.sender.put(patient(t), p)
-				failed <- l.await(patient(t), p)
-			}()
-			etcdtest.Receive(t, came)
-			held.session.End(fence.LossClosed)
-			require.Error(t, etcdtest.Receive(t, failed))
-		})
+	ln := newLoaded(t, "held")
+	released := releasing(patient(t), ln.held[0])
+	ln.awaitWaiting(t, 0, 1)
+	ln.held[0].session.End(fence.LossClosed)
+	require.ErrorContains(t, etcdtest.Receive(t, released), "session is over")
+	for _, first := range ln.first {
+		require.Error(t, etcdtest.Receive(t, first).err)
 	}
 }
 
@@ -446,8 +407,8 @@ func TestSender_AStuckTxnHoldsUpNoOther(t *testing.T) {
 	ln.sender.mu.Lock()
 	ln.sender.stuckAfter = time.Microsecond
 	ln.sender.mu.Unlock()
-	later := holding(patient(t), t, ln.Locker, "later")
+	later := acquiring(patient(t), ln.Locker, "later")
 	ln.awaitSent(t, maxFlights+1)
 	ln.letGo()
-	require.NotNil(t, etcdtest.Receive(t, later))
+	granted(t, later)
 }

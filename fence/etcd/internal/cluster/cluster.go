@@ -81,15 +81,23 @@ func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnRe
 	return resp, nil
 }
 
-// Read reads at one revision, within the time for one request. Its errors are those of Failed.
-func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+// Ask makes a request by f, within the time for one. Its errors are those of Failed.
+func (c *Cluster) Ask(ctx context.Context, op string, f func(context.Context) error) error {
 	if c.Closed() {
-		return nil, c.Unavailable(op, ErrClientClosed)
+		return c.Unavailable(op, ErrClientClosed)
 	}
 	request, cancel := context.WithTimeout(ctx, c.RequestTimeout)
 	defer cancel()
-	resp, err := c.Client.Txn(request).Then(ops...).Commit()
-	return resp, c.Failed(ctx, op, err)
+	return c.Failed(ctx, op, f(request))
+}
+
+// Read reads at one revision. Its errors are those of Failed.
+func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
+	err = c.Ask(ctx, op, func(ctx context.Context) (err error) {
+		resp, err = c.Client.Txn(ctx).Then(ops...).Commit()
+		return err
+	})
+	return resp, err
 }
 
 // Check compares the header of an answer with the mark taken before its request. It

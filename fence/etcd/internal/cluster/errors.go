@@ -102,7 +102,7 @@ func (c *Cluster) diagnose(err error) (fence.UnavailableReason, error) {
 	case isAny(err, unauthenticated):
 		return fence.Denied, fmt.Errorf("etcd: not authenticated: give clientv3.Config the Username and Password of an etcd user, "+
 			"or a TLS certificate whose common name is one: %w", err)
-	case errors.Is(err, context.DeadlineExceeded): // of one request, not of the caller's ctx
+	case isAny(err, []error{context.DeadlineExceeded, context.Canceled}): // of one request, not of the caller's ctx
 		return fence.Unreachable, fmt.Errorf("etcd: no answer from %s; %s", c.endpoints(), checkMembers)
 	case codeOf(err) == codes.Unavailable:
 		return fence.Unreachable, fmt.Errorf("etcd: no answer from a majority of the members behind %s: %w; %s", c.endpoints(), plainError{err}, checkMembers)
@@ -176,24 +176,17 @@ func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 	return c.Unavailable(op, err)
 }
 
-// Unavailable is Diagnose; for a timeout it also asks the connection why there was no
-// answer.
+// Unavailable is Diagnose. For a timeout it names the reason as far as the connection knows it: the client's own
+// errors say only that time ran out. The limit is left out if the connection has failed.
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():
 		return &fence.UnavailableError{Op: op, Err: ErrClientClosed}
-	case errors.Is(err, context.DeadlineExceeded):
-		return c.NoAnswer(op, "within "+c.RequestTimeout.String())
+	case !errors.Is(err, context.DeadlineExceeded):
+		return c.Diagnose(op, err)
 	}
-	return c.Diagnose(op, err)
-}
-
-// NoAnswer is the error of op when there was no answer within limit. It names the
-// endpoints, and the reason as far as it is known: the client's own errors say only that
-// time ran out. The limit is left out if the connection has failed.
-func (c *Cluster) NoAnswer(op, limit string) *fence.UnavailableError {
 	conn := c.Client.ActiveConnection()
-	why, limit := stateText(conn.GetState()), " "+limit
+	why, limit := stateText(conn.GetState()), " within "+c.RequestTimeout.String()
 	if conn.GetState() == connectivity.TransientFailure {
 		// gRPC fails this at once with the last connection error, which it
 		// shows in no other way. Any request does.

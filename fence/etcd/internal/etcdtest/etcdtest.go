@@ -72,14 +72,21 @@ func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*m
 	}
 }
 
-// OnTxn is an option for a client whose Txns go through f, which sends them on by send.
-func OnTxn(f func(ctx context.Context, txn *pb.TxnRequest, send func() error) error) grpc.DialOption {
-	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		send := func() error { return invoke(ctx, method, req, reply, cc, opts...) }
-		if txn, ok := req.(*pb.TxnRequest); ok {
-			return f(ctx, txn, send)
+// OnUnary is an option for a client whose requests by a method go through f, which sends them on by send.
+func OnUnary(method string, f func(ctx context.Context, req, reply any, send func() error) error) grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		send := func() error { return invoke(ctx, name, req, reply, cc, opts...) }
+		if name == method {
+			return f(ctx, req, reply, send)
 		}
 		return send()
+	})
+}
+
+// OnTxn is OnUnary for Txns.
+func OnTxn(f func(ctx context.Context, txn *pb.TxnRequest, send func() error) error) grpc.DialOption {
+	return OnUnary(pb.KV_Txn_FullMethodName, func(ctx context.Context, req, _ any, send func() error) error {
+		return f(ctx, req.(*pb.TxnRequest), send)
 	})
 }
 

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -178,13 +177,6 @@ func (m *Manager) Close(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	return m.endAll(ctx)
-}
-
-// CloseStream ends the stream of renewals, when nothing is renewed any more.
-func (m *Manager) CloseStream() { m.leases.close() }
-
-func (m *Manager) endAll(ctx context.Context) error {
 	m.mu.Lock()
 	sessions := slices.Collect(maps.Keys(m.leased))
 	m.mu.Unlock()
@@ -201,13 +193,8 @@ func (m *Manager) endAll(ctx context.Context) error {
 			failed = err
 		}
 	}
-	switch {
-	case failed == nil:
-		return nil
-	case ctx.Err() != nil:
-		late := m.cluster.NoAnswer("close", "in time")
-		late.Err = fmt.Errorf("%w: %w", late.Err, failed)
-		return late
-	}
 	return m.cluster.Diagnose("close", failed)
 }
+
+// CloseStream ends the stream of renewals, when nothing is renewed any more.
+func (m *Manager) CloseStream() { m.leases.close() }

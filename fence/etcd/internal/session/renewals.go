@@ -33,7 +33,7 @@ func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	return resp.ID, time.Duration(resp.TTL) * time.Second, r.cluster.Check(sent, resp.ResponseHeader)
 }
 
-// KeepAlive renews a lease once. If the kept stream has died, or its token has expired, a new one is
+// KeepAlive renews a lease once; ctx has a deadline. If the kept stream has died, or its token has expired, a new one is
 // opened at once. A member that has fallen silent returns no error: so another stream is opened
 // beside it, to the next member.
 func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
@@ -41,7 +41,8 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 	defer r.mu.Unlock()
 	kept := r.kept
 	r.kept = nil
-	another := time.NewTicker(perStream(ctx))
+	end, _ := ctx.Deadline()
+	another := time.NewTicker(max(time.Until(end)/3, time.Millisecond)) // so that three streams are tried
 	defer another.Stop()
 	// Streams that haven't answered end here: a late answer must not be taken for that of a
 	// later renewal (F3).
@@ -93,16 +94,6 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 			return 0, ctx.Err()
 		}
 	}
-}
-
-// perStream is how long one stream may take to answer: a third of the time until
-// ctx ends, so that three are tried.
-func perStream(ctx context.Context) time.Duration {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return time.Hour
-	}
-	return max(time.Until(end)/3, time.Millisecond)
 }
 
 // close ends the stream. Call it after the last renewal.

@@ -226,12 +226,11 @@ func (s *Session) LastFailure() error {
 	return s.failure
 }
 
-// Need says that one more acquisition needs the lease; false if the session is over.
-func (s *Session) Need() bool {
+// Need says that one more acquisition needs the lease.
+func (s *Session) Need() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needed++
-	return !s.ended && time.Now().Before(s.deadline)
 }
 
 // Unneed says that one of them needs it no longer, though its key may still be there.

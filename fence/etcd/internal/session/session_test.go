@@ -85,7 +85,7 @@ func TestSession_AnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 		s.timer.Stop()
 		sent := time.Now().Add(8 * time.Second)
 		time.Sleep(9 * time.Second)
-		require.False(t, s.Need(), "nothing begins after the deadline")
+		require.Zero(t, s.Remaining(), "nothing begins after the deadline")
 		s.renewed(sent, 10*time.Second)
 		require.Error(t, s.ctx.Err())
 		require.Equal(t, fence.LossDeadline, ended.reason)
@@ -127,28 +127,16 @@ func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
 	})
 }
 
-func TestSession_NeedsOneRenewalPerThird(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeLeases{granted: 9 * time.Second, keepAlive: func(context.Context) (time.Duration, error) { return 9 * time.Second, nil }}
-		s, _ := startFake(t, f)
-		time.Sleep(31 * time.Second)
-		synctest.Wait()
-		require.Len(t, f.renewals, 10)
-		s.End(fence.LossClosed)
-	})
-}
-
 func TestSession_IsGivenUpOnlyWhenNothingNeedsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, ended := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable})
-		require.True(t, s.Need())
+		s.Need()
 		s.EndIfUnneeded()
 		require.NoError(t, s.ctx.Err())
 		s.Unneed()
 		s.EndIfUnneeded()
 		require.Error(t, s.ctx.Err())
 		require.NotEmpty(t, ended.reason)
-		require.False(t, s.Need())
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
@@ -21,8 +20,6 @@ type Follower struct {
 	serverID int64 // what the server calls the watch then
 	fromNow  bool  // the watch has no revision to start from
 
-	removed atomic.Bool // from its Watcher
-
 	// What is known of the queue. Lists and events come from different requests, in any order; the
 	// revision decides which is newer.
 	mu    sync.Mutex
@@ -36,6 +33,8 @@ type Follower struct {
 type Listener interface {
 	// Changed is called when there may be something new to see.
 	Changed()
+	// Waits reports whether the queue is read besides being watched.
+	Waits() bool
 	// Denied is called when etcd denies the right to read the queue. The Follower is no
 	// longer watched then.
 	Denied(error)

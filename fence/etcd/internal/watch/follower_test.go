@@ -51,6 +51,7 @@ func listed(t *testing.T, f *Follower, rev int64, kvs ...*mvccpb.KeyValue) {
 type signal chan struct{}
 
 func (s signal) Changed()     { s <- struct{}{} }
+func (s signal) Waits() bool  { return false }
 func (s signal) Denied(error) {}
 
 // slowWatch holds back what is sent on a watch stream until the test lets it go.

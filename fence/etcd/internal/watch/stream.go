@@ -74,9 +74,8 @@ func (w *Watcher) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outbox = nil
-	for id, f := range w.watches {
-		f.created = false
-		w.send(order{id: id})
+	for _, f := range w.watches {
+		w.request(f)
 	}
 }
 
@@ -100,18 +99,20 @@ func (s *stream) sendAll() {
 func (s *stream) next() *pb.WatchRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.outbox) > 0 {
-		o := s.outbox[0]
-		if !o.cancel && !s.keepsIDs && len(s.unanswered) > 0 {
+	if len(s.outbox) == 0 {
+		return nil
+	}
+	req := s.outbox[0]
+	if create := req.GetCreateRequest(); create != nil {
+		if !s.keepsIDs && len(s.unanswered) > 0 {
 			return nil
 		}
-		s.outbox = s.outbox[1:]
-		if req := s.request(o); req != nil {
-			return req
-		}
+		s.unanswered = append(s.unanswered, pendingRequest{create.WatchId, time.Now()})
 	}
-	s.outbox = nil
-	return nil
+	if s.outbox = s.outbox[1:]; len(s.outbox) == 0 {
+		s.outbox = nil // it may have been long
+	}
+	return req
 }
 
 // checkAll checks the stream until it ends. It has a goroutine of its own, since a Send
@@ -139,7 +140,7 @@ func (s *stream) check() {
 	case len(s.watches) == 0:
 	case len(s.unanswered) == 0:
 		s.lastID++
-		s.send(order{id: s.lastID, probe: true})
+		s.create(s.probe(s.lastID))
 	case time.Since(s.unanswered[0].sent) >= s.cluster.RequestTimeout: // mutant: watch-that-fell-silent-is-waited-for
 		s.silent()
 	}
@@ -150,30 +151,8 @@ func (s *stream) silent() {
 	s.end(fmt.Errorf("etcd: no answer to a watch within %v", s.cluster.RequestTimeout))
 }
 
-// request returns the request for o; nil if the watch was removed before it was requested.
-// Callers hold mu.
-func (s *stream) request(o order) *pb.WatchRequest {
-	if o.cancel {
-		return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{
-			CancelRequest: &pb.WatchCancelRequest{WatchId: o.id},
-		}}
-	}
-	create := s.probeRequest(o.id)
-	if !o.probe {
-		f := s.watches[o.id]
-		if f == nil {
-			return nil
-		}
-		create.Key, create.RangeEnd = []byte(f.Queue), []byte(clientv3.GetPrefixRangeEnd(f.Queue))
-		create.StartRevision = f.resume()
-		f.fromNow = create.StartRevision == 0
-	}
-	s.unanswered = append(s.unanswered, pendingRequest{o.id, time.Now()})
-	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}
-}
-
-// probeRequest asks for a watch of a key that every locker may read.
-func (w *Watcher) probeRequest(id int64) *pb.WatchCreateRequest {
+// probe asks for a watch of a key that every locker may read.
+func (w *Watcher) probe(id int64) *pb.WatchCreateRequest {
 	return &pb.WatchCreateRequest{WatchId: id, Key: []byte(w.cluster.Keys.Epoch())}
 }
 
@@ -231,7 +210,7 @@ func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, er
 	s.keepsIDs = resp.WatchId == asked
 	s.member.Store(s.keepsIDs)
 	if f == nil {
-		s.send(order{id: resp.WatchId, cancel: true})
+		s.cancel(resp.WatchId)
 		return nil, false, nil
 	}
 	s.ids[resp.WatchId] = asked

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,22 +36,15 @@ type Watcher struct {
 	mu      sync.Mutex
 	lastID  int64
 	watches map[int64]*Follower // by Follower.id
-	outbox  []order
+	outbox  []*pb.WatchRequest
 }
 
 // firstID is the first id that a watch is asked for under. A server that counts the watches of a
 // stream instead, as etcd's grpc-proxy does, never gets there: so its ids show what it is.
 const firstID = 1 << 32
 
-// order is a request to send: for a watch, or to cancel one.
-type order struct {
-	id     int64 // of the watch: ours to create one, the server's to cancel it
-	cancel bool
-	probe  bool // see stream.check
-}
-
-// New returns a Watcher that follows nothing yet; the cluster's tasks run it. The
-// watch is probed, and Poll reads, every pollInterval.
+// New returns a Watcher that follows nothing yet; the cluster's tasks run it. The watch is probed every
+// pollInterval, and the queues in which something waits are read, in case the watch misses an event.
 func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
 		cluster: c, pollInterval: pollInterval,
@@ -57,6 +52,7 @@ func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 		lastID: firstID, watches: map[int64]*Follower{},
 	}
 	c.Tasks.Start(w.run)
+	c.Tasks.Start(w.poll) // mutant: waiters-go-by-the-watch-alone
 	return w
 }
 
@@ -72,10 +68,19 @@ func (w *Watcher) Add(f *Follower) {
 
 func (w *Watcher) addLocked(f *Follower) {
 	w.lastID++
-	f.id, f.created, f.fromNow = w.lastID, false, false
-	f.removed.Store(false)
+	f.id = w.lastID
 	w.watches[f.id] = f
-	w.send(order{id: f.id})
+	w.request(f)
+}
+
+// request asks for the watch of f. Callers hold mu.
+func (w *Watcher) request(f *Follower) {
+	f.created = false
+	start := f.resume()
+	f.fromNow = start == 0
+	w.create(&pb.WatchCreateRequest{
+		WatchId: f.id, Key: []byte(f.Queue), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(f.Queue)), StartRevision: start,
+	})
 }
 
 // Remove stops watching f, and reports whether it was watched.
@@ -90,12 +95,18 @@ func (w *Watcher) removeLocked(f *Follower) bool {
 		return false
 	}
 	if f.created { // else when the answer comes
-		w.send(order{id: f.serverID, cancel: true})
+		w.cancel(f.serverID)
 	}
 	delete(w.watches, f.id)
 	f.id = 0
-	f.removed.Store(true)
 	return true
+}
+
+// follows reports whether f is watched.
+func (w *Watcher) follows(f *Follower) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return f.id != 0
 }
 
 // restartFollower forgets what f's watch has shown and watches from now on.
@@ -108,9 +119,15 @@ func (w *Watcher) restartFollower(f *Follower) {
 	}
 }
 
-// send queues o. Callers hold mu.
-func (w *Watcher) send(o order) {
-	w.outbox = append(w.outbox, o)
+// create queues a request for a watch. Callers hold mu.
+func (w *Watcher) create(req *pb.WatchCreateRequest) {
+	w.outbox = append(w.outbox, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: req}})
+	w.wakeUp()
+}
+
+// cancel queues a request to cancel what the server calls the watch id. Callers hold mu.
+func (w *Watcher) cancel(id int64) {
+	w.outbox = append(w.outbox, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
 	w.wakeUp()
 }
 
@@ -152,7 +169,7 @@ func (w *Watcher) ask(ctx context.Context, again bool) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	create := &pb.WatchRequest_CreateRequest{CreateRequest: w.probeRequest(firstID)}
+	create := &pb.WatchRequest_CreateRequest{CreateRequest: w.probe(firstID)}
 	if err := rpc.Send(&pb.WatchRequest{RequestUnion: create}); err != nil {
 		return 0, err
 	}
@@ -221,7 +238,7 @@ func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 // until it succeeds or f is removed.
 func (w *Watcher) relist(f *Follower) {
 	w.cluster.Tasks.Start(func(ctx context.Context) {
-		for n := 0; ctx.Err() == nil && !f.removed.Load(); n++ {
+		for n := 0; ctx.Err() == nil && w.follows(f); n++ {
 			if used, err := w.list(ctx, f); used && err == nil {
 				return
 			}
@@ -235,7 +252,7 @@ func (w *Watcher) relist(f *Follower) {
 // of etcd give the same error for both. A plain read of the queue tells the two apart.
 func (s *stream) watchRejected(f *Follower) {
 	s.cluster.Tasks.Start(func(context.Context) {
-		for n := 0; s.ctx.Err() == nil && !f.removed.Load(); n++ {
+		for n := 0; s.ctx.Err() == nil && s.follows(f); n++ {
 			_, err := s.list(s.ctx, f)
 			switch {
 			case err == nil:
@@ -251,23 +268,32 @@ func (s *stream) watchRejected(f *Follower) {
 	})
 }
 
-// Poll reads the queue every poll interval, until ctx ends or over is closed. A list may be older than what
-// is known because events overtook it, or because etcd was restored. Either way f starts
-// from scratch: after a restore the known revision may be far ahead of etcd's.
-func (w *Watcher) Poll(ctx context.Context, f *Follower, over <-chan struct{}) {
+// poll reads each queue in which something waits, every poll interval until ctx ends. A list may be older than
+// what is known because events overtook it, or because etcd was restored. Either way the follower starts from
+// scratch: after a restore the known revision may be far ahead of etcd's.
+func (w *Watcher) poll(ctx context.Context) {
 	ticker := time.NewTicker(w.pollInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			// An error changes nothing: the next reading is due soon.
-			if used, err := w.list(ctx, f); err == nil && !used {
-				w.restartFollower(f)
-			}
-		case <-over:
-			return
 		case <-ctx.Done():
 			return
 		}
+		w.mu.Lock()
+		followers := slices.Collect(maps.Values(w.watches))
+		w.mu.Unlock()
+		var lists sync.WaitGroup
+		for _, f := range followers {
+			if f.Listener.Waits() {
+				lists.Go(func() {
+					// An error changes nothing: the next reading is due soon.
+					if used, err := w.list(ctx, f); err == nil && !used {
+						w.restartFollower(f)
+					}
+				})
+			}
+		}
+		lists.Wait()
 	}
 }
