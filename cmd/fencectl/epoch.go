@@ -54,13 +54,19 @@ func (e *epochFlags) prepare(cmd *cobra.Command, args []string) error {
 }
 
 // withPrefixes calls do for each prefix, one after another, until one fails.
-func (e *epochFlags) withPrefixes(ctx context.Context, do func(context.Context, int, *clientv3.Client) error) error {
+func (e *epochFlags) withPrefixes(ctx context.Context, do func(context.Context, int, *inspect.Inspector) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.databases.timeout)
 	defer cancel()
 	for i, prefix := range e.prefixes {
 		flags := e.etcd
 		flags.prefix = prefix
-		err := flags.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error { return do(ctx, i, client) })
+		err := flags.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
+			inspector, err := flags.inspector(client)
+			if err != nil {
+				return err
+			}
+			return do(ctx, i, inspector)
+		})
 		if err != nil {
 			return fmt.Errorf("etcd, prefix %s: %w", prefix, err)
 		}
@@ -131,11 +137,7 @@ func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
 	if err != nil {
 		return s, err
 	}
-	err = e.withPrefixes(ctx, func(ctx context.Context, i int, client *clientv3.Client) error {
-		inspector, err := inspect.New(client, e.prefixes[i], inspectTimeout)
-		if err != nil {
-			return err
-		}
+	err = e.withPrefixes(ctx, func(ctx context.Context, i int, inspector *inspect.Inspector) (err error) {
 		s.Keys[i], err = inspector.Epoch(ctx)
 		if hasReason(err, fence.InvalidEpoch) {
 			return nil

@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/epoch"
 )
@@ -130,8 +130,8 @@ func (b *epochBump) mayWrite(ctx context.Context, s epoch.State, target int64) e
 	if err != nil {
 		return err
 	}
-	return b.withPrefixes(ctx, func(ctx context.Context, i int, client *clientv3.Client) error {
-		_, err := epoch.Put(ctx, client, s.Keys[i], target, true)
+	return b.withPrefixes(ctx, func(ctx context.Context, i int, inspector *inspect.Inspector) error {
+		_, err := inspector.PutEpoch(ctx, s.Keys[i], target, true)
 		return err
 	})
 }
@@ -170,8 +170,8 @@ func (b *epochBump) raise(s epoch.State, target int64) epoch.Raise {
 }
 
 func (b *epochBump) raiseEtcd(ctx context.Context, s epoch.State, target int64) error {
-	return b.withPrefixes(ctx, func(ctx context.Context, i int, client *clientv3.Client) error {
-		put, err := epoch.Put(ctx, client, s.Keys[i], target, false)
+	return b.withPrefixes(ctx, func(ctx context.Context, i int, inspector *inspect.Inspector) error {
+		put, err := inspector.PutEpoch(ctx, s.Keys[i], target, false)
 		if err == nil && !put {
 			err = errChanged
 		}

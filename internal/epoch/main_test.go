@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -155,10 +154,4 @@ func raise(epoch int64) Raise {
 
 func grant(epoch int64, token fence.Token, holder string) fence.Grant {
 	return fence.Grant{Resource: "sku/1", Epoch: epoch, Token: token, Holder: holder}
-}
-
-func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
 }

@@ -6,13 +6,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -69,6 +72,35 @@ func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 	parsed, err := cluster.ParseEpoch(key, kvs)
 	e.Number = parsed.Number
 	return e, i.cluster.Diagnose(op, err)
+}
+
+// PutEpoch puts the epoch key if it hasn't changed since seen was read, and reports whether it did put it. Raise
+// the epoch of every database first. The number may be lower than the one before, which corrects a mistake: see
+// "Epochs" in package etcd. With dryRun nothing is put, and an error says that PutEpoch would fail for want of
+// a right, of space or of an answer. After an error the key may have been put; with the Reason fence.WentBack
+// it was put into an etcd that is not the one that was seen, or that was restored since.
+func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryRun bool) (put bool, err error) {
+	condition := clientv3.Compare(clientv3.ModRevision(seen.Key), "=", seen.KeyRevision)
+	if dryRun {
+		condition = clientv3.Compare(clientv3.ModRevision(seen.Key), "<", 0)
+	}
+	err = i.cluster.Ask(ctx, "put the epoch", func(ctx context.Context) error {
+		resp, err := i.cluster.Client.Txn(ctx).If(condition).Then(clientv3.OpPut(seen.Key, strconv.FormatInt(number, 10))).Commit()
+		const putInto = "since the epoch was read, etcd was restored from a backup or another one took its place, and the key was put there: "
+		switch {
+		case errors.Is(err, rpctypes.ErrPermissionDenied):
+			return cluster.Because(fence.Denied, "the role of the client's user needs readwrite on the key %s: %w", seen.Key, err)
+		case err != nil || !resp.Succeeded:
+			return err
+		case resp.Header.ClusterId != seen.ClusterID:
+			return cluster.Because(fence.WentBack, putInto+"the cluster id changed from %x to %x", seen.ClusterID, resp.Header.ClusterId)
+		case resp.Header.Revision < seen.Revision:
+			return cluster.Because(fence.WentBack, putInto+"the revision went back from %d to %d", seen.Revision, resp.Header.Revision)
+		}
+		put = true
+		return nil
+	})
+	return put, err
 }
 
 // Lock is the queue of a resource.
@@ -186,14 +218,15 @@ func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 }
 
 // timeToLive is what a lease has left, in seconds; -1 if it is gone.
-func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (int64, error) {
-	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
-	defer cancel()
-	resp, err := i.cluster.Client.TimeToLive(request, id)
-	if err != nil {
-		return 0, i.cluster.Failed(ctx, readLocks, err)
-	}
-	return resp.TTL, nil
+func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (seconds int64, err error) {
+	err = i.cluster.Ask(ctx, readLocks, func(ctx context.Context) error {
+		resp, err := i.cluster.Client.TimeToLive(ctx, id)
+		if err == nil {
+			seconds = resp.TTL
+		}
+		return err
+	})
+	return seconds, err
 }
 
 // byToken is the order of a queue.
@@ -207,16 +240,17 @@ type Eviction struct {
 	At     time.Time // by the clock of who did
 }
 
-// evictionRecord is an Eviction as etcd keeps it. A fence.Grant's own JSON is that of a valid one,
-// and the holder may be a client that is no locker.
+// evictionRecord is an Eviction as etcd keeps it: the JSON of a fence.Grant is that of a valid one, and the
+// holder may be a client that is no locker.
 type evictionRecord struct {
-	Resource string      `json:"resource"`
-	Epoch    int64       `json:"epoch"`
-	Token    fence.Token `json:"token"`
-	Holder   string      `json:"holder"`
-	Reason   string      `json:"reason"`
-	By       string      `json:"by"`
-	At       time.Time   `json:"at"`
+	Grant struct {
+		Resource string
+		Epoch    int64
+		Token    fence.Token
+		Holder   string
+	}
+	Reason, By string
+	At         time.Time
 }
 
 // evictionKept is how long etcd keeps the record of an eviction.
@@ -270,32 +304,32 @@ func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.T
 
 // evict deletes the holder's key, if it is the first of its queue still.
 func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Eviction) (evicted bool, err error) {
-	const op = "evict a holder"
-	text, err := json.Marshal(evictionRecord{holder.Grant.Resource, holder.Grant.Epoch, holder.Grant.Token, holder.Grant.Holder, record.Reason, record.By, record.At})
+	text, err := json.Marshal(evictionRecord{holder.Grant, record.Reason, record.By, record.At})
 	if err != nil {
 		return false, err
 	}
-	request, cancel := context.WithTimeout(ctx, i.cluster.RequestTimeout)
-	defer cancel()
-	lease, err := i.cluster.Client.Grant(request, int64(evictionKept/time.Second))
-	if err != nil {
-		return false, i.cluster.Failed(ctx, op, err)
-	}
-	token, queue := int64(holder.Grant.Token), i.cluster.Keys.Queue(holder.Grant.Resource)
-	resp, err := i.cluster.Client.Txn(request).If(
-		clientv3.Compare(clientv3.CreateRevision(holder.key), "=", token), // mutant: eviction-of-any-token
-		clientv3.Compare(clientv3.CreateRevision(queue), ">", token-1).WithPrefix(),
-	).Then(
-		clientv3.OpDelete(holder.key),
-		clientv3.OpPut(i.cluster.Keys.Evicted(holder.Grant.Resource, holder.Grant.Token), string(text), clientv3.WithLease(lease.ID)),
-	).Commit()
-	if err != nil {
-		return false, i.cluster.Failed(ctx, op, err)
-	}
-	if !resp.Succeeded {
-		_, _ = i.cluster.Client.Revoke(request, lease.ID) // or it runs out
-	}
-	return resp.Succeeded, nil
+	err = i.cluster.Ask(ctx, "evict a holder", func(ctx context.Context) error {
+		lease, err := i.cluster.Client.Grant(ctx, int64(evictionKept/time.Second))
+		if err != nil {
+			return err
+		}
+		token, queue := int64(holder.Grant.Token), i.cluster.Keys.Queue(holder.Grant.Resource)
+		resp, err := i.cluster.Client.Txn(ctx).If(
+			clientv3.Compare(clientv3.CreateRevision(holder.key), "=", token), // mutant: eviction-of-any-token
+			clientv3.Compare(clientv3.CreateRevision(queue), ">", token-1).WithPrefix(),
+		).Then(
+			clientv3.OpDelete(holder.key),
+			clientv3.OpPut(i.cluster.Keys.Evicted(holder.Grant.Resource, holder.Grant.Token), string(text), clientv3.WithLease(lease.ID)),
+		).Commit()
+		if err != nil {
+			return err
+		}
+		if evicted = resp.Succeeded; !evicted {
+			_, _ = i.cluster.Client.Revoke(ctx, lease.ID) // or it runs out
+		}
+		return nil
+	})
+	return evicted, err
 }
 
 // Evictions reads the records of evictions that etcd still keeps, by time.
@@ -308,7 +342,7 @@ func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		var r evictionRecord
 		if json.Unmarshal(kv.Value, &r) == nil {
-			all = append(all, Eviction{fence.Grant{Resource: r.Resource, Epoch: r.Epoch, Token: r.Token, Holder: r.Holder}, r.Reason, r.By, r.At})
+			all = append(all, Eviction{r.Grant, r.Reason, r.By, r.At})
 		}
 	}
 	slices.SortFunc(all, func(a, b Eviction) int { return a.At.Compare(b.At) })

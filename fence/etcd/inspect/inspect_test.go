@@ -143,9 +143,7 @@ func TestInspector_ReadsTheEpoch(t *testing.T) {
 		require.NoError(t, err)
 		now, err := i.Epoch(patient(t))
 		if number == 0 {
-			away := new(fence.UnavailableError)
-			require.ErrorAs(t, err, &away)
-			require.Equal(t, fence.InvalidEpoch, away.Reason)
+			requireReason(t, err, fence.InvalidEpoch)
 		} else {
 			require.NoError(t, err)
 			require.EqualValues(t, number, acquire(t, newLocker(t, client, cfg), "r").Grant().Epoch)
@@ -155,6 +153,100 @@ func TestInspector_ReadsTheEpoch(t *testing.T) {
 		require.GreaterOrEqual(t, now.Revision, now.KeyRevision)
 		require.Equal(t, e.ClusterID, now.ClusterID)
 	}
+}
+
+// The key is put only if it is as it was seen: also one that holds the same number again, or
+// none that can be read.
+func TestPutEpoch_OnlyOverWhatWasSeen(t *testing.T) {
+	t.Parallel()
+	client, cfg := etcdserver.Client(t), fresh(t)
+	i := newInspector(t, client, cfg)
+	read := func() Epoch {
+		e, err := i.Epoch(patient(t))
+		require.NoError(t, err)
+		return e
+	}
+	puts := func(want bool, seen Epoch, number int64, dryRun bool) {
+		t.Helper()
+		done, err := i.PutEpoch(patient(t), seen, number, dryRun)
+		require.NoError(t, err)
+		require.Equal(t, want, done)
+	}
+	byHand := func(text string) {
+		_, err := client.Put(patient(t), cfg.Prefix+"/epoch", text)
+		require.NoError(t, err)
+	}
+	none := read()
+	puts(false, none, 2, true)
+	require.Zero(t, read().KeyRevision, "a dry run")
+	puts(true, none, 2, false)
+	puts(false, none, 3, false)
+	two := read()
+	require.EqualValues(t, 2, two.Number)
+	byHand("2")
+	puts(false, two, 3, false)
+	byHand("two")
+	unreadable, err := i.Epoch(patient(t))
+	require.Error(t, err)
+	puts(true, unreadable, 7, false)
+	require.EqualValues(t, 7, read().Number)
+
+	other := read()
+	other.ClusterID++
+	_, err = i.PutEpoch(patient(t), other, 8, false)
+	requireReason(t, err, fence.WentBack)
+	restored := read()
+	restored.Revision += 1000
+	_, err = i.PutEpoch(patient(t), restored, 9, false)
+	requireReason(t, err, fence.WentBack)
+}
+
+// A dry run finds that the right is missing.
+func TestPutEpoch_NeedsTheRight(t *testing.T) {
+	t.Parallel()
+	server, err := etcdserver.Start(patient(t), &etcdserver.Config{ExtraFlags: []string{"--bcrypt-cost=4"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	admin, cfg := dial(t, server.Endpoint()), fresh(t)
+	kinds := map[string]clientv3.PermissionType{"root": 0, "reader": clientv3.PermissionType(clientv3.PermRead), "writer": clientv3.PermissionType(clientv3.PermReadWrite)}
+	for user, kind := range kinds {
+		_, err := admin.UserAdd(patient(t), user, user)
+		require.NoError(t, err)
+		_, err = admin.RoleAdd(patient(t), user)
+		require.NoError(t, err)
+		_, err = admin.UserGrantRole(patient(t), user, user)
+		require.NoError(t, err)
+		_, err = admin.RoleGrantPermission(patient(t), user, cfg.Prefix+"/epoch", "", kind)
+		require.NoError(t, err)
+	}
+	_, err = admin.AuthEnable(patient(t))
+	require.NoError(t, err)
+	as := func(user string) *Inspector {
+		config := etcd.ClientConfig(server.Endpoint())
+		config.Username, config.Password = user, user
+		client, err := clientv3.New(config)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		return newInspector(t, client, cfg)
+	}
+	reader, writer := as("reader"), as("writer")
+	for _, dryRun := range []bool{true, false} {
+		seen, err := reader.Epoch(patient(t))
+		require.NoError(t, err)
+		_, err = reader.PutEpoch(patient(t), seen, 2, dryRun)
+		requireReason(t, err, fence.Denied)
+		require.ErrorContains(t, err, "needs readwrite on the key "+cfg.Prefix+"/epoch")
+		done, err := writer.PutEpoch(patient(t), seen, 2, dryRun)
+		require.NoError(t, err)
+		require.Equal(t, !dryRun, done)
+	}
+}
+
+func requireReason(t testing.TB, err error, reason fence.UnavailableReason) {
+	t.Helper()
+	away := new(fence.UnavailableError)
+	require.ErrorAs(t, err, &away)
+	require.Equal(t, reason, away.Reason, err)
 }
 
 func TestEvict_PassesTheLockOn(t *testing.T) {
