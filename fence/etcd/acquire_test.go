@@ -227,7 +227,7 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 
 func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
+	l, _ := locker(t)
 	p := acquire(t, l, "r")
 	p.lose(fence.LossDeleted)
 	require.Error(t, l.await(patient(t), p))
@@ -259,8 +259,7 @@ func resources(n int) []string {
 func TestTryAcquireAll_TakesOneTxn(t *testing.T) {
 	t.Parallel()
 	count := newTxns()
-	client := dial(t, etcdserver.Shared(t).Endpoint(), count.option())
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t, count.option())
 	release(t, acquire(t, l, "warm"))
 	count.reset()
 	held, err := l.TryAcquireAll(patient(t), resources(100)...)
@@ -299,8 +298,7 @@ func TestTryAcquireAll_TakesNothingBehindWhatIsTaken(t *testing.T) {
 func TestTryAcquireAll_InDoubtLeavesNothing(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t, grpc.WithChainUnaryInterceptor(late.Intercept))
 	kept := acquire(t, l, "kept")
 	late.Arm()
 	failed := make(chan error, 1)

@@ -35,8 +35,7 @@ func requireGone(t testing.TB, client *clientv3.Client, id clientv3.LeaseID) {
 // next one must not have to wait for the time to live.
 func TestClose_WithAnEndedContextFreesEverything(t *testing.T) {
 	t.Parallel()
-	client := etcdserver.Client(t)
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t)
 	released, held := acquire(t, l, "released"), acquire(t, l, "held")
 	id := l.sessions.Current().ID
 	require.ErrorIs(t, released.Release(over(t)), context.Canceled)

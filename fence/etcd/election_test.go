@@ -64,7 +64,7 @@ func requireLeader(t testing.TB, e *Election, led fence.Leadership, value string
 
 func TestElection_RejectsBadNamesAndValues(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
+	l, _ := locker(t)
 	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("x", fence.MaxResourceLen+1)} {
 		_, err := l.Election(name)
 		require.ErrorAs(t, err, new(*fence.InvalidGrantError))

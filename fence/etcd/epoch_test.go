@@ -26,8 +26,7 @@ func setEpoch(t testing.TB, client *clientv3.Client, l *Locker, value string) {
 
 func TestEpoch_IsReadByEveryAcquire(t *testing.T) {
 	t.Parallel()
-	client := etcdserver.Client(t)
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t)
 	for _, step := range []struct {
 		value string
 		want  int64
@@ -45,8 +44,7 @@ func TestEpoch_IsReadByEveryAcquire(t *testing.T) {
 
 func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 	t.Parallel()
-	client := etcdserver.Client(t)
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t)
 	setEpoch(t, client, l, "two")
 	_, err := l.Acquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
@@ -59,8 +57,7 @@ func TestEpoch_AMalformedKeyIsRejected(t *testing.T) {
 
 func TestEpoch_ADeletedEpochStopsTheLockerUntilItIsRaised(t *testing.T) {
 	t.Parallel()
-	client := etcdserver.Client(t)
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t)
 	setEpoch(t, client, l, "3")
 	held := acquire(t, l, "held")
 	_, err := client.Delete(patient(t), l.cluster.Keys.Epoch())

@@ -6,23 +6,33 @@ import (
 	"fmt"
 	"log"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func Example() {
-	ctx := context.Background()
+// connect returns a client of an etcd, and what stops both.
+func connect(ctx context.Context) (client *clientv3.Client, stop func()) {
 	server, err := etcdserver.Start(ctx, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer server.Stop(ctx)
-	client, err := server.Client(ctx)
+	client, err = server.Client(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close()
+	return client, func() {
+		_ = client.Close()
+		_ = server.Stop(ctx)
+	}
+}
+
+func Example() {
+	ctx := context.Background()
+	client, stop := connect(ctx)
+	defer stop()
 
 	locker, err := etcd.NewLocker(client, nil)
 	if err != nil {
@@ -54,16 +64,8 @@ func Example() {
 // Workers campaign with their address; clients follow who leads.
 func ExampleLocker_Election() {
 	ctx := context.Background()
-	server, err := etcdserver.Start(ctx, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer server.Stop(ctx)
-	client, err := server.Client(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer client.Close()
+	client, stop := connect(ctx)
+	defer stop()
 	locker, err := etcd.NewLocker(client, nil)
 	if err != nil {
 		log.Fatal(err)

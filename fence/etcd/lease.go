@@ -26,7 +26,7 @@ type position struct {
 	number   int16   // of its key, see freeNumber
 
 	// The rest is guarded by line.mu.
-	news     chan struct{} // holds one signal for the Acquire to look again; nil once it owns the resource
+	news     chan struct{} // holds one signal for the call that waits, to acquire or to release; nil if none does
 	token    fence.Token   // 0 until the key is known to be written
 	epoch    int64
 	pred     int64                   // create revision of the key that was directly ahead when this one was written; 0 if there was none
@@ -36,7 +36,6 @@ type position struct {
 	left     leftover                // what there may be in etcd
 	removal  removal                 // of what is left
 	cause    error                   // why it is over; nil before
-	settled  chan struct{}           // closed when it is settled; nil while no call waits for that
 	watchers []*func()               // that wait for contention
 	onLoss   func()                  // called when it is lost; or nil
 	lifetime context.Context         // made when it is asked for: most never are
@@ -276,22 +275,7 @@ func (p *position) settle(how removal) {
 	if p.keepsPlace() {
 		ln.passOn()
 	}
-	if p.settled != nil {
-		close(p.settled)
-	}
+	p.wake()
 	ln.mu.Unlock()
 	ln.leave()
-}
-
-// untilSettled returns a channel that is closed when p is settled.
-func (p *position) untilSettled() <-chan struct{} {
-	p.line.mu.Lock()
-	defer p.line.mu.Unlock()
-	if p.settled == nil {
-		p.settled = make(chan struct{})
-		if p.removal >= removed {
-			close(p.settled)
-		}
-	}
-	return p.settled
 }

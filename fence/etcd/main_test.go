@@ -50,6 +50,13 @@ func newTestLocker(t testing.TB, client *clientv3.Client, cfg *Config) *Locker {
 	return l
 }
 
+// locker returns a locker with a prefix of its own, and its client, which has these options.
+func locker(t testing.TB, opts ...grpc.DialOption) (*Locker, *clientv3.Client) {
+	t.Helper()
+	client := dial(t, etcdserver.Shared(t).Endpoint(), opts...)
+	return newTestLocker(t, client, fresh(t)), client
+}
+
 // ownEtcd starts an etcd that the test may pause and kill.
 func ownEtcd(t testing.TB) *etcdserver.Server {
 	t.Helper()
@@ -196,6 +203,15 @@ func requireReason(t testing.TB, err error, reason fence.UnavailableReason) {
 func isInDoubt(err error) bool {
 	away := new(fence.UnavailableError)
 	return errors.As(err, &away) && away.InDoubt
+}
+
+// awaitSettled waits until the key of p is known to be gone.
+func awaitSettled(t testing.TB, p *position) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		how, _ := p.state()
+		return how >= removed
+	}, etcdtest.Patience, time.Millisecond)
 }
 
 // inTurn returns a position whose key isn't written yet.

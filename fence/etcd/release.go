@@ -35,16 +35,16 @@ func (p *position) Release(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case <-p.untilSettled():
+	case <-p.news: // it is settled
 	case <-ctx.Done():
-		if how, _ := p.state(); how < removed { // else the deletion has just been confirmed
-			return cluster.Ended(ctx, op)
-		}
 	}
-	if how, _ := p.state(); how == sessionOver {
+	switch how, _ := p.state(); how {
+	case removed:
+		return nil
+	case sessionOver:
 		return l.cluster.Unavailable(op, errors.New("etcd: session is over"))
 	}
-	return nil
+	return cluster.Ended(ctx, op)
 }
 
 // release makes p over, unless it is, and lets one more call of this process queue. It reports whether others
@@ -56,7 +56,7 @@ func (p *position) release() (released, passedOn bool) {
 	if !p.finish(fence.ErrReleased) {
 		return false, false
 	}
-	p.removal = max(p.removal, removing)
+	p.removal, p.news = removing, make(chan struct{}, 1)
 	ln.progress()
 	passedOn = ln.firstWanted() != nil || len(ln.waiting) > 0
 	if !p.keepsPlace() {

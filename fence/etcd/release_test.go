@@ -23,36 +23,35 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-func TestRelease_ASecondCallDoesNothing(t *testing.T) {
+func TestLoss_OfTheKeyOrTheSession(t *testing.T) {
 	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
-	first := acquire(t, l, "r")
-	release(t, first)
-	second := acquire(t, l, "r")
-	release(t, first)
-	require.NoError(t, second.Context().Err())
-	require.Equal(t, keyOf(second), string(awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)[0].Key))
-}
-
-func TestLoss_ADeletedKeyEndsTheLease(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
-	le, other := acquire(t, l, "r"), acquire(t, l, "other")
-	_, err := client.Delete(patient(t), keyOf(le))
+	l, client := locker(t)
+	deleted, a, b := acquire(t, l, "r"), acquire(t, l, "a"), acquire(t, l, "b")
+	_, err := client.Delete(patient(t), deleted.Key())
 	require.NoError(t, err)
-	require.Equal(t, fence.LossDeleted, lossOf(t, le))
-	require.NoError(t, other.Context().Err(), "the session lives on")
+	require.Equal(t, fence.LossDeleted, lossOf(t, deleted))
+	require.NoError(t, a.Err(), "the session lives on")
 	again := acquire(t, l, "r")
-	require.Greater(t, again.Grant().Token, le.Grant().Token)
+	release(t, deleted) // does nothing
+	require.Equal(t, again.Key(), string(awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)[0].Key))
+	require.NoError(t, again.Err())
+
+	old := l.sessions.Current().ID
+	_, err = client.Revoke(patient(t), old)
+	require.NoError(t, err)
+	for _, le := range []fence.Lease{a, b, again} {
+		require.Equal(t, fence.LossExpired, lossOf(t, le))
+	}
+	again = acquire(t, l, "a")
+	require.NotEqual(t, old, l.sessions.Current().ID, "a new session")
+	require.NoError(t, again.Err())
 }
 
 // A session that ends says so to one position after another. Until it comes to one whose turn has come, that
 // is neither granted nor told, and hears of it then.
 func TestLoss_ATurnBehindAnEndingSessionIsTold(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
+	l, _ := locker(t)
 	p := acquire(t, l, "r")
 	p.news = make(chan struct{}, 1) // as if it hadn't been granted yet
 	l.mu.Lock()
@@ -74,26 +73,10 @@ func TestLoss_ATurnBehindAnEndingSessionIsTold(t *testing.T) {
 	require.ErrorContains(t, err, "queue position of r lost")
 }
 
-func TestLoss_ARevokedLeaseEndsAll(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
-	a, b := acquire(t, l, "a"), acquire(t, l, "b")
-	old := l.sessions.Current().ID
-	_, err := client.Revoke(patient(t), old)
-	require.NoError(t, err)
-	require.Equal(t, fence.LossExpired, lossOf(t, a))
-	require.Equal(t, fence.LossExpired, lossOf(t, b))
-	again := acquire(t, l, "a")
-	require.NotEqual(t, old, l.sessions.Current().ID, "a new session")
-	require.NoError(t, again.Context().Err())
-}
-
 // The Acquire itself may be what finds out that the lease is gone.
 func TestAcquire_MakesANewSessionWhenItFindsTheOldOneGone(t *testing.T) {
 	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
+	l, client := locker(t)
 	release(t, acquire(t, l, "r")) // now nothing is watched
 	old := l.sessions.Current().ID
 	_, err := client.Revoke(patient(t), old)
@@ -197,8 +180,7 @@ func TestClose_EndsAndFreesEverything(t *testing.T) {
 // etcd-io/etcd issue 22082: a key of the same name may be another holder's.
 func TestRelease_NeverDeletesByNameAlone(t *testing.T) {
 	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
+	l, client := locker(t)
 	le := acquire(t, l, "r")
 	_, err := client.Delete(patient(t), le.Key())
 	require.NoError(t, err)
@@ -212,8 +194,7 @@ func TestRelease_NeverDeletesByNameAlone(t *testing.T) {
 func TestRelease_InDoubtIsRepeated(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.Deletes)
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t, grpc.WithChainUnaryInterceptor(late.Intercept))
 	le, kept := acquire(t, l, "r"), acquire(t, l, "kept")
 	late.Arm()
 	release(t, le)
@@ -228,8 +209,7 @@ func TestRelease_InDoubtIsRepeated(t *testing.T) {
 // resource that is acquired often must not become slow.
 func TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey(t *testing.T) {
 	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
+	l, client := locker(t)
 	began, err := client.Get(patient(t), l.cluster.Keys.Queue("r"))
 	require.NoError(t, err)
 	last := fence.Token(0)
@@ -243,7 +223,7 @@ func TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey(t *testing.T) {
 	second := acquiring(patient(t), l, "r")
 	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
 	release(t, first)
-	etcdtest.Receive(t, first.untilSettled())
+	awaitSettled(t, first)
 	third := acquiring(patient(t), l, "r")
 	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
 	held := granted(t, second)
@@ -328,7 +308,7 @@ func sentTwice(t *testing.T, l *Locker, client *clientv3.Client, copies func() [
 	release(t, first)
 	second := granted(t, waits)
 	release(t, second)
-	etcdtest.Receive(t, second.untilSettled())
+	awaitSettled(t, second)
 	resp, err := pb.NewKVClient(client.ActiveConnection()).Txn(patient(t), copies()[earlier+number])
 	require.NoError(t, err)
 	require.True(t, resp.Succeeded)
@@ -362,8 +342,7 @@ func TestReuse_NoCallWaitsForAKeyThatCameTwice(t *testing.T) {
 		t.Run(of, func(t *testing.T) {
 			t.Parallel()
 			option, copies := copying()
-			client := dial(t, etcdserver.Shared(t).Endpoint(), option)
-			l := newTestLocker(t, client, fresh(t))
+			l, client := locker(t, option)
 			last, again := sentTwice(t, l, client, copies, number)
 			next := acquire(t, l, "r")
 			require.Greater(t, next.Grant().Token, last)
@@ -387,8 +366,7 @@ func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
 		return send()
 	})
 	option, copies := copying()
-	client := dial(t, etcdserver.Shared(t).Endpoint(), option, late)
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t, option, late)
 	_, again := sentTwice(t, l, client, copies, 1)
 	armed.Store(true)
 	waits := acquiring(patient(t), l, "r")
@@ -436,11 +414,11 @@ func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 	etcdtest.Receive(t, came)
 	l.cleaner.add(p)
 	allowed <- struct{}{}
-	etcdtest.Receive(t, p.untilSettled())
+	awaitSettled(t, p)
 	waiting := acquiring(patient(t), l, "r")
 	require.Equal(t, p.Key(), string(awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)[1].Key), "or this shows nothing")
 	close(allowed)
-	etcdtest.Receive(t, doubt("behind it").untilSettled())
+	awaitSettled(t, doubt("behind it"))
 	release(t, theirs)
 	granted(t, waiting) // its key was not deleted
 }
@@ -478,7 +456,7 @@ func TestCleaner_KeepsTheOrderOfEachQueue(t *testing.T) {
 
 func TestAfterLost_RunsWhenTheLeaseIsLost(t *testing.T) {
 	t.Parallel()
-	l := newTestLocker(t, etcdserver.Client(t), fresh(t))
+	l, _ := locker(t)
 	released, held := acquire(t, l, "released"), acquire(t, l, "r")
 	called := make(chan error, 2)
 	tell := func() { called <- held.Err() }

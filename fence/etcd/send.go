@@ -374,7 +374,7 @@ func (l *Locker) withdraw(ctx context.Context, void bool, ps ...*position) error
 	id := ps[0].session.ID
 	var ops []clientv3.Op
 	for _, p := range ps {
-		ops = append(ops, clientv3.OpGet(p.Key()))
+		ops = append(ops, clientv3.OpGet(p.Key(), clientv3.WithKeysOnly()))
 	}
 	txn := l.cluster.Client.Txn(ctx)
 	if void { // mutant: doubt-without-a-void

@@ -216,8 +216,7 @@ func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 func TestSender_ADoubtIsThatOfEach(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/locks/doubt") })
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t, grpc.WithChainUnaryInterceptor(late.Intercept))
 	kept := acquire(t, l, "kept")
 	s := l.sessions.Current()
 	a, b := inTurn(t, l, s, "doubt-a"), inTurn(t, l, s, "doubt-b")
@@ -229,7 +228,7 @@ func TestSender_ADoubtIsThatOfEach(t *testing.T) {
 	for _, p := range []*position{a, b} {
 		require.Error(t, l.await(patient(t), p))
 		l.abandon(p)
-		etcdtest.Receive(t, p.untilSettled())
+		awaitSettled(t, p)
 	}
 	require.False(t, deliver().Succeeded)
 	awaitKeys(t, client, l.cluster.Keys.Prefix+"/locks/doubt", 0)
@@ -241,8 +240,7 @@ func TestSender_ADoubtIsThatOfEach(t *testing.T) {
 func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.Deletes)
-	client := dial(t, etcdserver.Shared(t).Endpoint(), grpc.WithChainUnaryInterceptor(late.Intercept))
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t, grpc.WithChainUnaryInterceptor(late.Intercept))
 	first := acquire(t, l, "r")
 	second := acquiring(patient(t), l, "r")
 	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
@@ -301,8 +299,7 @@ func occupy(t *testing.T, s *sender, room int) {
 // So also if there are more than go in one Txn.
 func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	t.Parallel()
-	client := etcdserver.Client(t)
-	l := newTestLocker(t, client, fresh(t))
+	l, client := locker(t)
 	l.sender.stuckAfter = time.Hour
 	queue := l.cluster.Keys.Queue("r")
 	var waiting []<-chan result

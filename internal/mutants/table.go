@@ -74,7 +74,7 @@ var lockMutants = []Mutant{
 		`	s.deadline = sent.Add(ttl)`},
 	{"answer-after-the-deadline-revives", "F3", "fence/etcd/internal/session", "TestSession_AnAnswerAfterTheDeadlineRevivesNothing",
 		`	if false {`},
-	{"lost-lease-is-not-reported", "F3", "fence/etcd", "TestLoss_ARevokedLeaseEndsAll",
+	{"lost-lease-is-not-reported", "F3", "fence/etcd", "TestLoss_OfTheKeyOrTheSession",
 		`	_ = reason`},
 	{"went-back-is-not-asked-for-when-the-watch-breaks", "F2", "fence/etcd", "TestRestore_IsNoticedByAHolderThatOnlyRenews",
 		`			`},
