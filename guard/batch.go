@@ -76,10 +76,11 @@ func (c *call[Tx]) share() next {
 		return next{err: c.noteAlone(c.attempt(bounds{states: c.states, limit: g.cfg.MaxRun}))}
 	}
 	gr := &batchGroup[Tx]{guard: g, leader: c, parts: []part[Tx]{{calls: []*call[Tx]{c}}}, calls: 1}
-	if g.forming != nil && !backoff.aloneFailed && !g.forming.nextAlone() {
-		gr.several = true
+	if g.forming != nil && !backoff.aloneFailed {
 		w, waited := g.forming.join(c.ctx, c)
+		gr.several = w != nil
 		switch {
+		case w == nil:
 		case w.got == theOffer:
 			return c.next
 		case w.got == nothing:

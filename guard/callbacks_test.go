@@ -110,7 +110,7 @@ func TestObserver_ThatDoesNotReturnIsLogged(t *testing.T) {
 // nothing stays locked or open, and the next call gets on.
 func TestUserCode_ThatDoesNotReturnLeaksNothing(t *testing.T) {
 	for how, end := range endings {
-		for _, where := range []string{"acquire", "watch", "claim", "recall", "begin", "run", "keep", "commit", "resolve", "release"} {
+		for _, where := range []string{"acquire", "watch", "claim", "recall", "begin", "run", "keep", "commit", "resolve", "release", "hold"} {
 			t.Run(where+" "+how, func(t *testing.T) {
 				inBubble(t, func(t *testing.T, w *world) {
 					e := &endingOnce{at: where, end: end}
@@ -122,10 +122,18 @@ func TestUserCode_ThatDoesNotReturnLeaksNothing(t *testing.T) {
 					go func() {
 						defer close(ended)
 						defer func() { _ = recover() }()
-						_, _ = guard.Value(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) (endingValue, error) {
-							e.reach("run")
-							return endingValue{e}, increment("n")(ctx, tx)
-						}, guard.Once("k", nil))
+						call := func(ctx context.Context, on guard.Runner[*memory.Tx]) error {
+							_, err := guard.Value(ctx, on, sku, func(ctx context.Context, tx *memory.Tx) (endingValue, error) {
+								e.reach("run")
+								return endingValue{e}, increment("n")(ctx, tx)
+							}, guard.Once("k", nil))
+							e.reach("hold")
+							return err
+						}
+						if where != "hold" {
+							_ = call(t.Context(), g)
+						}
+						_ = guard.Hold(t.Context(), g, sku, call)
 					}()
 					<-ended
 					if where == "release" {

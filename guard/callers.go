@@ -111,7 +111,7 @@ func (b *callerRunner[Tx]) hold(ctx context.Context, fn func(ctx context.Context
 	}
 	return b.under(ctx, func(states grantStates) error {
 		return o.retryHold(ctx, retryableUnderSameGrants, func() error {
-			if err := b.guard.ready(ctx, states); err != nil {
+			if err := b.guard.ready(ctx, states, false); err != nil {
 				return err
 			}
 			return b.guard.runHold(ctx, states, fn)

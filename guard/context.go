@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
@@ -102,9 +103,7 @@ func (c *runContext) endWith(other context.Context) {
 
 // limit ends c, and releases the leases that the Guard keeps, when b.limit has passed.
 func (c *runContext) limit(b bounds) (stop func() bool) {
-	overran := make(chan struct{})
-	timer := time.AfterFunc(b.limit, func() {
-		defer close(overran)
+	overrun := sync.OnceFunc(func() {
 		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded))
 		for _, s := range b.states {
 			if s.line != nil {
@@ -113,10 +112,11 @@ func (c *runContext) limit(b bounds) (stop func() bool) {
 			}
 		}
 	})
+	timer := time.AfterFunc(b.limit, overrun)
 	return func() bool {
 		stopped := timer.Stop()
 		if !stopped {
-			<-overran // the next call must not use what is being released
+			overrun() // and wait: the next call must not use what it releases
 		}
 		return stopped
 	}

@@ -35,14 +35,6 @@ const patience = 20 * time.Millisecond
 // maxBatchCalls bounds how many calls share a transaction.
 const maxBatchCalls = 64
 
-// nextAlone reports whether the call that asks shares no group with calls on other resources,
-// since earlier ones failed.
-func (f *forming) nextAlone() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.backoff.nextAlone()
-}
-
 // noteEnd notes how a group of n calls on several resources has ended.
 func (f *forming) noteEnd(failed bool, n int, blamed bool) {
 	f.mu.Lock()
@@ -52,9 +44,13 @@ func (f *forming) noteEnd(failed bool, n int, blamed bool) {
 
 // join waits until c leads a group (theTurn), or a group that took c has ended (theOffer), or its context has
 // ended. waited is false if c leads at once. A group that c leads uses take when its transaction begins, and leave
-// when it has ended.
+// when it has ended. w is nil if c is to share no group with calls on other resources, since earlier ones failed.
 func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	f.mu.Lock()
+	if f.nextAlone() {
+		f.mu.Unlock()
+		return nil, false
+	}
 	w = f.waiting.join(c)
 	f.appoint(false)
 	waited = w.queued

@@ -24,7 +24,6 @@ type grantState struct {
 	running atomic.Pointer[runContext] // of the function that runs under the lease; or nil
 
 	claimed    bool    // claim has the fence's position, as far as is known
-	inHold     bool    // what a Hold has read under claim has to stay true
 	dead       bool    // no further call may begin under the grant
 	unreported bool    // no call has returned the latest rejection as its error
 	atOnce     bool    // the call that has the turn doesn't want the lease kept
@@ -48,6 +47,14 @@ func (s *grantState) applied(d storage.InDoubt) {
 // moved notes where the fence is. It doesn't write the grant, which other goroutines read.
 func (s *grantState) moved(c storage.Claim) {
 	s.claim.Resource, s.claim.Position, s.claimed = c.Resource, c.Position, true
+}
+
+// overtaken returns why what was read under the claim may be out of date.
+func (s *grantState) overtaken() error {
+	if s.rejected != nil {
+		return s.rejected
+	}
+	return ErrOvertaken
 }
 
 // grantStates are those of the grants that a transaction runs under.

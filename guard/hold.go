@@ -36,8 +36,6 @@ func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Run
 // runHold runs fn under states, which are ready. If the grants are the caller's, Config.MaxRun bounds
 // each transaction instead of the whole Hold.
 func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx context.Context, h Runner[Tx]) error) error {
-	states.setInHold(true)
-	defer states.setInHold(false)
 	h := &holdRunner[Tx]{guard: g, states: states, grants: states.grants(), turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
 	run := g.lines.newContext(ctx, h.grants)
 	run.hold = h
@@ -52,13 +50,6 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx
 	defer run.finish(fence.ErrReleased)
 	run.bind(whole)
 	return withCause(run, fn(run, h))
-}
-
-// setInHold says whether what a transaction reads has to stay true after its end.
-func (states grantStates) setInHold(inHold bool) {
-	for _, s := range states {
-		s.inHold = inHold
-	}
 }
 
 // run runs c under all grants of the Hold. It acquires nothing.

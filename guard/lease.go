@@ -157,8 +157,7 @@ func (t *lines) ask(ctx context.Context, resources []string) ([]fence.Lease, err
 	return []fence.Lease{lease}, err
 }
 
-// keep makes lease that of l, whose turn the caller has. superseder is what was known to have superseded this
-// process's last grant before this one was asked for; or nil.
+// keep makes lease that of l, whose turn the caller has. superseder is what grantState says.
 func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	grant := lease.Grant()
 	s := &grantState{claim: storage.Claim{Grant: grant, Position: t.memory.of(grant.Resource).at}, superseder: superseder, lease: lease, line: l}
@@ -291,7 +290,9 @@ const maxExpiryReleases = 8
 
 // startExpiry makes s, which is idle from now on, expire after keepFor. The caller holds mu.
 func (t *lines) startExpiry(s *grantState) {
-	t.stopExpiry(s)
+	if s.idleSince != 0 {
+		t.idle.remove(s)
+	}
 	s.idleSince = t.now()
 	t.idle.insert(s, nil)
 	if !t.expiring {

@@ -100,8 +100,8 @@ func (t *lines) tryTurn(resource string) *line {
 // takeTurn waits for the turn at resource. The line is nil if another call, which had the turn, has done what
 // this one offers.
 func (t *lines) takeTurn(ctx context.Context, resource string, offer any) (*line, error) {
-	if err := endError(ctx); err != nil {
-		return nil, err
+	if ctx.Err() != nil {
+		return nil, endError(ctx)
 	}
 	t.mu.Lock()
 	if t.closed {

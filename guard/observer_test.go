@@ -258,33 +258,27 @@ func TestObserver_CountsWaitingCalls(t *testing.T) {
 	})
 }
 
-func TestObserver_SeesAFailedRelease(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	var got error
-	g := w.processOn(failing(w.locks.NewLocker("a")), &guard.Config{
-		KeepFor:   -1,
-		Observers: []*guard.Observer{{Released: func(_ fence.Grant, err error) { got = err }}},
-	})
-	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
-	require.ErrorIs(t, got, errShop)
-}
-
 func TestLog_DistinguishesAFailedReleaseFromAnUnconfirmedOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, test := range []struct {
 			locker fence.Locker
+			err    error
 			want   string
 		}{
-			{failing(w.locks.NewLocker("a")), `level=WARN msg="guard: release failed; the lease runs out by itself" resource=failing`},
-			{slow(w.locks.NewLocker("b"), time.Hour), `level=INFO msg="guard: release not confirmed in time; it goes on in the background" resource=slow`},
+			{failing(w.locks.NewLocker("a")), errShop, `level=WARN msg="guard: release failed; the lease runs out by itself" resource=failing`},
+			{slow(w.locks.NewLocker("b"), time.Hour), context.DeadlineExceeded, `level=INFO msg="guard: release not confirmed in time; it goes on in the background" resource=slow`},
 		} {
 			var log bytes.Buffer
-			g, err := guard.New(test.locker, w.store, &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			var told error
+			g, err := guard.New(test.locker, w.store, &guard.Config{
+				Logger:    slog.New(slog.NewTextHandler(&log, nil)),
+				Observers: []*guard.Observer{{Released: func(_ fence.Grant, err error) { told = err }}},
+			})
 			require.NoError(t, err)
 			_, resource, _ := strings.Cut(test.want, "resource=")
 			require.NoError(t, guard.Do(t.Context(), g, resource, set("k", "v")))
 			require.Error(t, g.Close(t.Context()))
+			require.ErrorIs(t, told, test.err)
 			require.Contains(t, log.String(), test.want)
 			require.Equal(t, 1, strings.Count(log.String(), "release"), log.String())
 		}

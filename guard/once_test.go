@@ -83,18 +83,26 @@ func TestOnce_RejectsAnotherRequest(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "the grant stays good")
 }
 
-// Several resources have the key together: with others it is another request.
+// Several resources have the key together: with others it is another request, and no request that a caller chooses
+// is that of a call over other resources.
 func TestOnce_OverSeveralResources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	once := guard.Once("k", []byte("2"))
-	require.NoError(t, doOnce(t.Context(), g, []string{"x", "y"}, increment("n"), once))
+	once, request := guard.Once("k", []byte("2")), sha256.Sum256([]byte("2"))
+	both := []string{"x", "y"}
+	require.NoError(t, doOnce(t.Context(), g, both, increment("n"), once))
 	require.NoError(t, doOnce(t.Context(), g, []string{"y", "x"}, increment("n"), once))
 	require.Equal(t, "1", w.store.Read("n"))
-	require.ErrorIs(t, doOnce(t.Context(), g, []string{"x", "z"}, increment("n"), once), guard.ErrKeyReused)
-	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "y"}, increment("n"), once), guard.ErrKeyReused)
-	require.ErrorIs(t, doOnce(t.Context(), g, "y", increment("n"), once), guard.ErrKeyReused)
+	for _, others := range [][]string{{"x", "z"}, {"a", "y"}, {"x"}, {"y"}} {
+		require.ErrorIs(t, doOnce(t.Context(), g, others, increment("n"), once), guard.ErrKeyReused)
+	}
+	for _, names := range []any{both, []any{both, both}, "x"} {
+		text, err := json.Marshal(names)
+		require.NoError(t, err)
+		chosen := append(text, request[:]...)
+		require.ErrorIs(t, doOnce(t.Context(), g, "x", increment("n"), guard.Once("k", chosen)), guard.ErrKeyReused, "%s", text)
+	}
 	require.NoError(t, doOnce(t.Context(), g, "z", increment("n"), once))
 	require.NoError(t, doOnce(t.Context(), g, []string{"a", "b", "c d"}, increment("n"), once))
 	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrKeyReused)
@@ -214,23 +222,6 @@ func TestOnce_FirstAnswerIsWhatARepeatGets(t *testing.T) {
 		require.NoError(t, guard.Exec(t.Context(), g, sku, op, guard.Once("op", nil)))
 		require.Equal(t, "1", string(op.kept))
 	}
-}
-
-// No request that a caller chooses is that of a call over other resources.
-func TestOnce_RequestsOfOtherResourcesAreApart(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	both := []string{"x", "y"}
-	require.NoError(t, doOnce(t.Context(), g, both, increment("n"), guard.Once("k", []byte("2"))))
-	request := sha256.Sum256([]byte("2"))
-	for _, names := range []any{both, []any{both, both}, "x"} {
-		text, err := json.Marshal(names)
-		require.NoError(t, err)
-		chosen := append(text, request[:]...)
-		require.ErrorIs(t, doOnce(t.Context(), g, "x", increment("n"), guard.Once("k", chosen)), guard.ErrKeyReused, "%s", text)
-	}
-	require.ErrorIs(t, doOnce(t.Context(), g, "x", increment("n"), guard.Once("k", []byte("2"))), guard.ErrKeyReused)
 }
 
 func TestOnce_RejectsBadArguments(t *testing.T) {

@@ -243,10 +243,8 @@ func (f onceOption) set(o *options) error { return f(o) }
 // request of Once. What it hashes has one reading only, also if the caller chooses the request: names in
 // JSON, then a hash, which has one length.
 func (o *options) nameKey(sealed []string) {
-	if o.once != nil {
-		named, _ := json.Marshal([][]string{sealed, o.Resources}) // names are valid UTF-8
-		o.once.Request = sha256.Sum256(append(named, o.once.Request[:]...))
-	}
+	named, _ := json.Marshal([][]string{sealed, o.Resources}) // names are valid UTF-8
+	o.once.Request = sha256.Sum256(append(named, o.once.Request[:]...))
 }
 
 // keep returns the result of a call that is kept under its key, and sets it to what a repeated call

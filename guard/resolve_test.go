@@ -110,24 +110,15 @@ func unknown(t *testing.T, w *world, g *guard.Guard[*memory.Tx], fate memory.Fat
 // The end of the caller's context says nothing about the outcome, and must not hide
 // that it is unknown: the caller would take it for an operation that took no effect.
 func TestUnknown_StaysSoWhenTheCallersContextHasEnded(t *testing.T) {
-	for name, call := range map[string]func(ctx context.Context, w *world, g *guard.Guard[*memory.Tx]) error{
-		"Do": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+	for name, call := range map[string]func(ctx context.Context, g *guard.Guard[*memory.Tx]) error{
+		"Do": func(ctx context.Context, g *guard.Guard[*memory.Tx]) error {
 			return guard.Do(ctx, g, sku, increment("n"))
 		},
-		"Retryable": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+		"Retryable": func(ctx context.Context, g *guard.Guard[*memory.Tx]) error {
 			return guard.Do(ctx, g, sku, increment("n"), guard.Retryable())
 		},
-		"Once": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
-			return doOnce(ctx, g, sku, increment("n"), guard.Once("k", nil))
-		},
-		"several resources": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
-			return guard.Do(ctx, g, []string{sku, "b"}, increment("n"))
-		},
-		"Hold": func(ctx context.Context, _ *world, g *guard.Guard[*memory.Tx]) error {
+		"Hold": func(ctx context.Context, g *guard.Guard[*memory.Tx]) error {
 			return guard.Hold(ctx, g, sku, func(ctx context.Context, h held) error { return guard.Do(ctx, h, sku, increment("n")) })
-		},
-		"UnderGrant": func(ctx context.Context, w *world, _ *guard.Guard[*memory.Tx]) error {
-			return doUnderGrant(ctx, w.store, grant(7), increment("n"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +128,7 @@ func TestUnknown_StaysSoWhenTheCallersContextHasEnded(t *testing.T) {
 					Commit:  func(storage.InDoubt) memory.Fate { cancel(); return memory.ReplyLost },
 					Resolve: func(storage.InDoubt) error { return errShop },
 				})
-				require.ErrorIs(t, call(ctx, w, w.process("a", nil)), guard.ErrUnknownOutcome)
+				require.ErrorIs(t, call(ctx, w.process("a", nil)), guard.ErrUnknownOutcome)
 				require.Equal(t, "1", w.store.Read("n"))
 			})
 		})

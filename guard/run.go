@@ -27,7 +27,9 @@ type call[Tx any] struct {
 // observed calls run, which runs c on g in transactions that seal the fences of resources, and tells the Observers
 // of it.
 func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], resources []string, run func() error) error {
-	c.nameKey(resources)
+	if c.once != nil {
+		c.nameKey(resources)
+	}
 	began := time.Now()
 	c.guard, c.ctx = g, g.report.started(ctx, &c.Operation)
 	c.Outcome = OutcomePanicked
@@ -73,7 +75,7 @@ func (c *call[Tx]) runOnce() error {
 // runUnder runs c once under states that it has.
 func (c *call[Tx]) runUnder(states grantStates, b bounds) error {
 	c.noteRun(states)
-	if err := c.guard.ready(c.ctx, states); err != nil {
+	if err := c.guard.ready(c.ctx, states, b.hold != nil); err != nil {
 		return err
 	}
 	return c.attempt(b)
@@ -97,7 +99,7 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held) error {
 		if err := h.take(ctx); err != nil {
 			return err
 		}
-		err := g.ready(ctx, h.states)
+		err := g.ready(ctx, h.states, false)
 		if err == nil {
 			return nil
 		}
@@ -209,8 +211,9 @@ func (c *call[Tx]) moves() ([]storage.Move, error) {
 }
 
 // ready settles the transactions of the grants that are in doubt (G6), and claims the
-// grants that need it (G1), all at once.
-func (g *Guard[Tx]) ready(ctx context.Context, states grantStates) error {
+// grants that need it (G1), all at once: but not in a Hold, since a second claim would return the present position,
+// as if what the Hold read at an earlier one were still up to date.
+func (g *Guard[Tx]) ready(ctx context.Context, states grantStates, inHold bool) error {
 	var unclaimed grantStates
 	for _, s := range states {
 		if s.unresolved != nil || s.line == nil {
@@ -219,17 +222,10 @@ func (g *Guard[Tx]) ready(ctx context.Context, states grantStates) error {
 			}
 		}
 		if !s.claimed { // mutant: run-before-the-claim
-			unclaimed = append(unclaimed, s)
-		}
-	}
-	for _, s := range unclaimed {
-		if s.inHold { // mutant: hold-claims-again
-			// A second claim would return the present position, as if what the Hold read at
-			// an earlier one were still up to date.
-			if s.rejected != nil {
-				return s.rejected
+			if inHold { // mutant: hold-claims-again
+				return s.overtaken()
 			}
-			return ErrOvertaken
+			unclaimed = append(unclaimed, s)
 		}
 	}
 	if len(unclaimed) == 0 {

@@ -213,8 +213,14 @@ func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
 			err  error
 			says string
 		}{
-			"nil Runner":             {guard.Do(ctx, guard.Runner[*memory.Tx](nil), sku, write), "nil Guard or Runner"},
-			"nil option":             {guard.Do(ctx, g, sku, write, nil), "nil Option"},
+			"nil Runner":         {guard.Do(ctx, guard.Runner[*memory.Tx](nil), sku, write), "nil Guard or Runner"},
+			"nil option":         {guard.Do(ctx, g, sku, write, nil), "nil Option"},
+			"no resource":        {guard.Do(ctx, g, []string(nil), write), "0 resources, want 1 to 100"},
+			"too many resources": {guard.Do(ctx, g, make([]string, 101), write), "101 resources, want 1 to 100"},
+			"a resource twice":   {guard.Do(ctx, g, []string{"a", "b", "a"}, write), `"a" is named twice`},
+			"call in a Hold's function": {hold(func(ctx context.Context, h held) error {
+				return guard.Do(ctx, h, sku, func(ctx context.Context, _ *memory.Tx) error { return guard.Do(ctx, h, sku, write) })
+			}), "use the function's own transaction"},
 			"call in a function":     {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error { return guard.Do(ctx, g, sku, write) }), "use the function's own transaction"},
 			"another resource in it": {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error { return guard.Do(ctx, g, "b", write) }), "name b beside it in one call"},
 			"a grant in it": {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error {

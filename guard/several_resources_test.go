@@ -46,21 +46,6 @@ func TestDo_OfSeveralMovesEveryFenceOrNone(t *testing.T) {
 	require.Equal(t, 3, w.locks.Grants(), "ownership is kept")
 }
 
-func TestDo_OfSeveralRejectsBadArguments(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		many := make([]string, guard.MaxResources+1)
-		for i := range many {
-			many[i] = fmt.Sprint(i)
-		}
-		for name, resources := range map[string][]string{"none": nil, "too many": many, "one twice": {"a", "b", "a"}} {
-			require.ErrorIs(t, guard.Do(t.Context(), g, resources, increment("n")), guard.ErrInvalid, name)
-		}
-		require.Zero(t, w.locks.Grants())
-		require.NoError(t, guard.Do(t.Context(), g, many[1:], increment("n")))
-	})
-}
-
 // One of the grants is superseded while fn runs: nothing takes effect, the others
 // stay good, and the next call acquires the one anew.
 func TestDo_OfSeveralOneStaleRejectsAll(t *testing.T) {

@@ -206,12 +206,12 @@ var storeMutants = []Mutant{
 // guardMutants break what the Guard promises.
 var guardMutants = []Mutant{
 	{"run-before-the-claim", "G1", "guard", "TestDo_RunsNothingBeforeTheClaimHasCommitted",
-		`		if s.inHold && !s.claimed {`},
+		`		if inHold && !s.claimed {`},
 	{"claim-whose-reply-was-lost-is-good", "G1", "guard", "TestDo_RepeatsAClaimWhoseReplyWasLost",
 		`			s.nameWentBack(err)
 			s.claimed = true`},
 	{"hold-claims-again", "G2", "guard", "TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes",
-		`		if false {`},
+		`			if false {`},
 	{"rejected-grant-goes-on", "G3", "guard", "TestStale_QueuedCallAcquiresAnew",
 		``},
 	{"commit-ends-with-the-callers-context", "G4", "guard", "TestDo_CancellationDuringCommitHasNoEffect",
