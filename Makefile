@@ -64,14 +64,13 @@ else
 endif
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
-test-docker: images setup-test ## run the tests of the store against Postgres in Docker, those of locks against three etcds there, and the compose file; RUN=regexp for some of the store's
+test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and the compose file; RUN=regexp for some of the store's
 	@scripts/build -o bin/ $(etcd)
 	@docker compose version >/dev/null 2>&1 || scripts/setup-tool docker-compose docker-compose
-	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
-	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= FENCEKIT_ETCD_CLUSTER=docker $(test) ./internal/testenv ./internal/testenv/pgserver ./internal/testenv/etcdserver
-	FENCEKIT_ETCD_CLUSTER=docker $(test) -run 'LeaderLoss|Isolat|Majority' ./fence/etcd
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
+	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./internal/testenv ./internal/testenv/pgserver
 	$(test) -tags docker -run 'Compose|Quickstart' ./test/deploy
-	@echo "The tests of the store and of the test environment passed against Postgres in Docker, the compose file and the quickstart work, and those of what an etcd of three members does to locks against one in Docker."
+	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and the compose file and the quickstart work."
 
 soak: setup ## explore the protocol within larger bounds, run 2,000 random schedules and 10,000 HTTP deductions, write and prune 10 million entries, and end a locked command 200 times
 	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/model

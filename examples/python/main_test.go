@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -15,9 +16,24 @@ import (
 
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	"github.com/fencekit/fencekit/internal/testenv/python"
+	"github.com/fencekit/fencekit/internal/testenv/process"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
+
+// interpreter is a Python that can import psycopg. The first one on the PATH often can't, where
+// /usr/bin/python3, for which Debian packages psycopg, can.
+var interpreter = process.Installed{
+	Server: "Python with psycopg",
+	Places: []string{
+		"python3",
+		"/usr/bin/python3",
+		"/usr/local/bin/python3",
+		"/opt/homebrew/bin/python3",
+	},
+	Arguments: []string{"-c", "import psycopg; print('psycopg', psycopg.__version__)"},
+	Version:   regexp.MustCompile(`^psycopg (3\.[1-9]\S*)`),
+	Advice:    "sudo apt-get install python3-psycopg | sudo dnf install python3-psycopg3 | pip install 'psycopg[binary]'",
+}
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
@@ -60,7 +76,7 @@ var client []byte
 // program returns a command that runs a program of testdata.
 func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	path, _, err := python.Find(t.Context())
+	path, _, err := interpreter.Find(t.Context())
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "fencekit.py"), client, 0o600))

@@ -1,8 +1,7 @@
 // Package testenv is the TestMain of tests that use real servers. Packages below it run
 // these, on the loopback, for tests, the demo and chaos runs of this module: etcdserver,
 // pgserver, pgbouncer, redisserver and patroni. All of them stand on package process, which gives
-// a server its directory, ports and control; package child starts any other program,
-// and package python finds the interpreter of one.
+// a server its directory, ports and control; package child starts any other program.
 //
 // # Model
 //
@@ -26,7 +25,7 @@
 //   - A child of the owner, the janitor, sees the end of a pipe when the owner
 //     dies. It kills what is left in the directories (Postgres's own children
 //     outlive their parent while they compute, or are stopped), removes
-//     containers, networks and shared memory, and the directories.
+//     containers and shared memory, and the directories.
 //   - If the janitor was killed too, the next start of a server by this user
 //     does the same for all directories whose owner has died. A lock that the
 //     kernel drops with the owner shows that; a pid could be another process's by then.

@@ -44,7 +44,7 @@ func beOrphaned() {
 	must(err)
 	_, err = pgbouncer.Start(ctx, p, nil)
 	must(err)
-	_, err = redisserver.Start(ctx, nil)
+	_, err = redisserver.Start(ctx)
 	must(err)
 	c, err := etcdserver.StartCluster(ctx, 2, nil)
 	must(err)
@@ -87,7 +87,7 @@ func isolate(t *testing.T) (temp string) {
 type owner struct {
 	cmd      *exec.Cmd
 	roots    []string // directories of its servers
-	inDocker []string // names of containers and networks
+	inDocker []string // names of containers
 	pids     []int    // of its servers and their children
 	servers  []int    // those of pids that are its own children
 	janitor  int      // its other child
@@ -173,7 +173,7 @@ func ended(t *testing.T, pid int) bool {
 }
 
 // Nothing outlives an owner that was killed: no server, none of Postgres's
-// children whatever they were doing, no directory, no container, no network.
+// children whatever they were doing, no directory, no container.
 func TestOwner_KilledLeavesNothing(t *testing.T) {
 	o := startOwner(t)
 	segments := sharedMemory(t, o.roots)
@@ -242,7 +242,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// requireNothingInDocker asserts that its containers and networks are gone.
+// requireNothingInDocker asserts that its containers are gone.
 func (o *owner) requireNothingInDocker(t *testing.T) {
 	t.Helper()
 	if len(o.inDocker) == 0 {
@@ -253,7 +253,5 @@ func (o *owner) requireNothingInDocker(t *testing.T) {
 	for _, name := range o.inDocker {
 		_, err = pool.Client.InspectContainer(name)
 		require.ErrorContains(t, err, "No such container")
-		_, err = pool.Client.NetworkInfo(name)
-		require.ErrorContains(t, err, "No such network")
 	}
 }

@@ -58,7 +58,7 @@ func (r *Room) start(ctx context.Context) (err error) {
 	if r.postgres, err = pgserver.Start(ctx, &pgserver.Config{Settings: settings, Local: true}); err != nil {
 		return err
 	}
-	if r.redis, err = redisserver.Start(ctx, nil); err != nil {
+	if r.redis, err = redisserver.Start(ctx); err != nil {
 		return err
 	}
 	if r.admin, err = pgx.Connect(ctx, r.postgres.DSN()); err != nil {

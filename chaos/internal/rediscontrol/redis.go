@@ -31,7 +31,7 @@ func serve(number int) func(context.Context) (worker.Service, error) {
 	return func(ctx context.Context) (worker.Service, error) {
 		var all servers
 		for range number {
-			s, err := redisserver.Start(ctx, nil)
+			s, err := redisserver.Start(ctx)
 			if err != nil {
 				return nil, errors.Join(err, all.Stop(context.WithoutCancel(ctx)))
 			}

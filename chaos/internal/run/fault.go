@@ -241,7 +241,8 @@ func etcdKill(number int) fault {
 // at least one. Clients still reach it.
 func etcdIsolate(number int) fault {
 	return onMember("etcd-isolate", number, func(m *etcdserver.Member) (reverted, error) {
-		return func(context.Context) error { return m.Rejoin() }, m.Isolate()
+		m.Isolate()
+		return func(context.Context) error { m.Rejoin(); return nil }, nil
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -14,15 +13,11 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// clusterVar chooses where the members of clusters run: "docker" for
-// containers, on networks of their own; empty for child processes.
-const clusterVar = "FENCEKIT_ETCD_CLUSTER"
-
 // Cluster is an etcd of several members. It is always one of our own, whatever
 // FENCEKIT_ETCD_ENDPOINTS says. Its methods may be called concurrently.
 type Cluster struct {
 	members      []*Member
-	ground       ground
+	network      *peerNetwork
 	certificates *Certificates
 	stopping     sync.Once
 	stopped      error
@@ -32,25 +27,15 @@ type Cluster struct {
 // Restart doesn't return before its context ends.
 type Member struct {
 	*Server
-	ground ground
-	start  func(ctx context.Context) error
-}
-
-// ground is where the members of a cluster run, and what they reach each other
-// through.
-type ground interface {
-	// add makes a member, which doesn't run yet: seat.cluster is to be filled in first.
-	add(name string, cfg Config) (*Member, error)
-	isolate(host string) error
-	rejoin(host string) error
-	close() error
+	network *peerNetwork
+	start   func(ctx context.Context) error
 }
 
 // hostOf is where the other members, and no client, find a member.
 func hostOf(member string) string { return member + ".invalid" }
 
-// StartCluster starts a cluster, where FENCEKIT_ETCD_CLUSTER says, and returns
-// once every member answers; it must be stopped by Stop. Config.Dir has to be
+// StartCluster starts a cluster and returns once every member answers; it must be
+// stopped by Stop. Config.Dir has to be
 // empty. ctx bounds the start alone.
 func StartCluster(ctx context.Context, size int, cfg *Config) (*Cluster, error) {
 	conf, err := cfg.withDefaults()
@@ -60,33 +45,18 @@ func StartCluster(ctx context.Context, size int, cfg *Config) (*Cluster, error) 
 	if size < 1 || conf.Dir != "" {
 		return nil, fmt.Errorf("testenv: etcd: a cluster has at least one member (not %d), and data directories of its own", size)
 	}
-	ground, err := newGround(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c := &Cluster{ground: ground, certificates: conf.Certificates}
+	c := &Cluster{network: newPeerNetwork(), certificates: conf.Certificates}
 	if err := c.start(ctx, size, conf); err != nil {
 		return nil, errors.Join(err, c.Stop(context.Background()))
 	}
 	return c, nil
 }
 
-func newGround(ctx context.Context) (ground, error) {
-	switch where := os.Getenv(clusterVar); where {
-	case "":
-		return newPeerNetwork(), nil
-	case "docker":
-		return newDockerNetwork(ctx)
-	default:
-		return nil, fmt.Errorf("testenv: %s=%s: must be docker or empty", clusterVar, where)
-	}
-}
-
 // start makes the members, gives each the addresses of all and starts them.
 func (c *Cluster) start(ctx context.Context, size int, cfg Config) error {
 	var all []string
 	for i := range size {
-		m, err := c.ground.add(fmt.Sprintf("member%d", i), cfg)
+		m, err := c.network.add(fmt.Sprintf("member%d", i), cfg)
 		if err != nil {
 			return err
 		}
@@ -131,18 +101,17 @@ func (c *Cluster) Stop(ctx context.Context) error {
 			// Orderly, a member would wait for the others to take over.
 			errs = append(errs, m.Kill(), m.Stop(ctx))
 		}
-		c.stopped = errors.Join(append(errs, c.ground.close())...)
+		c.stopped = errors.Join(append(errs, c.network.close())...)
 	})
 	return c.stopped
 }
 
-// Isolate cuts the member off from all others, in both directions and silently;
-// only in Docker the kernel finds out after seconds that the member is gone. Its
+// Isolate cuts the member off from all others, in both directions and silently. Its
 // clients still reach it. A second call does nothing.
-func (m *Member) Isolate() error { return m.ground.isolate(hostOf(m.seat.name)) }
+func (m *Member) Isolate() { m.network.isolate(hostOf(m.seat.name)) }
 
 // Rejoin ends an isolation; without one it does nothing.
-func (m *Member) Rejoin() error { return m.ground.rejoin(hostOf(m.seat.name)) }
+func (m *Member) Rejoin() { m.network.rejoin(hostOf(m.seat.name)) }
 
 // Leader returns the member that leads: it answers that it does, and more than
 // half of all agree. It asks until that is so, or ctx ends.

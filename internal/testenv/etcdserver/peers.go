@@ -14,8 +14,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// peerNetwork is where members run as child processes. It carries what they say to each
-// other, and can cut a member off. Members know each other by names that lead nowhere, and
+// peerNetwork carries what the members of a cluster say to each other, and can cut one off. Members know each other by names that lead nowhere, and
 // each sends through an HTTP proxy of its own: so the network knows the sender and the
 // receiver of a request, which the far end of a connection could not tell.
 type peerNetwork struct {
@@ -49,7 +48,7 @@ func (n *peerNetwork) add(name string, cfg Config) (*Member, error) {
 		return nil, errors.Join(err, s.Stop(context.Background()))
 	}
 	e, program := newServer(s, cfg, at)
-	return &Member{Server: e, ground: n, start: func(ctx context.Context) error { return s.Start(ctx, program) }}, nil
+	return &Member{Server: e, network: n, start: func(ctx context.Context) error { return s.Start(ctx, program) }}, nil
 }
 
 // open makes the proxy of a member and returns its URL.
@@ -124,24 +123,22 @@ func (n *peerNetwork) state(p *peer) (reachable context.Context, rejoined <-chan
 
 // isolate breaks what is under way from and to a member, and keeps everything
 // else from it until rejoin.
-func (n *peerNetwork) isolate(name string) error {
+func (n *peerNetwork) isolate(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p := n.peers[name]; p.ctx.Err() == nil {
 		p.rejoined = make(chan struct{})
 		p.cut()
 	}
-	return nil
 }
 
-func (n *peerNetwork) rejoin(name string) error {
+func (n *peerNetwork) rejoin(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if p := n.peers[name]; p.ctx.Err() != nil {
 		p.ctx, p.cut = context.WithCancel(context.Background())
 		close(p.rejoined)
 	}
-	return nil
 }
 
 // close ends all proxies and what goes through them.

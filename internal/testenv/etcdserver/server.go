@@ -1,9 +1,8 @@
 // Package etcdserver runs etcd for tests: one node, or a cluster of which one member can be
 // cut off from the others while its clients still reach it. See package testenv.
 //
-// etcd is internal/testenv/cmd/etcd; FENCEKIT_ETCD_BINARY may name a build of it. The talk of a cluster's members goes through proxies of this
-// package, or, with FENCEKIT_ETCD_CLUSTER=docker, through a network of their containers that
-// a member can be taken out of.
+// etcd is internal/testenv/cmd/etcd; FENCEKIT_ETCD_BINARY may name a build of it. The talk of a cluster's members
+// goes through proxies of this package.
 package etcdserver
 
 import (
@@ -16,8 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -73,7 +74,7 @@ func (c *Config) withDefaults() (Config, error) {
 type controller = process.Controller
 
 // Server is an etcd of one node, or one member of a Cluster: a child process,
-// a container, or what FENCEKIT_ETCD_ENDPOINTS names. It is stopped, killed, paused and
+// or what FENCEKIT_ETCD_ENDPOINTS names. It is stopped, killed, paused and
 // started again by the methods of process.Controller. Its methods may be called concurrently.
 type Server struct {
 	controller
@@ -220,4 +221,94 @@ func newClient(ctx context.Context, certificates *Certificates, endpoints []stri
 		}
 	}
 	return clientv3.New(cfg)
+}
+
+// Snapshot writes etcd's own snapshot of its data to a file, as
+// "etcdctl snapshot save" does. The file must not exist.
+func (e *Server) Snapshot(ctx context.Context, file string) (err error) {
+	client, err := e.Client(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	from, err := client.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
+}
+
+// Restore kills etcd, puts the snapshot in the place of its data as
+// "etcdutl snapshot restore" does, and starts it on the same ports. With a bump
+// above 0 revisions begin that much higher than in the snapshot, and all before
+// are marked as compacted. It is for an etcd of one node.
+func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
+	s, ok := e.controller.(*process.Server)
+	if !ok {
+		return process.NotOurs("restore", EndpointsVar)
+	}
+	return s.WhileKilled(ctx, func() error {
+		if err := os.RemoveAll(e.data); err != nil {
+			return err
+		}
+		cmd, err := command(s.Dir(), "", "restore", file, e.data, e.seat.name, e.seat.peerURL, e.seat.cluster, strconv.FormatUint(bump, 10))
+		if err != nil {
+			return err
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("testenv: %s: %w\n%s", cmd, err, out)
+		}
+		return nil
+	})
+}
+
+// StartProxy starts etcd's own "grpc-proxy" in front of e, as a child process. It is a Server
+// whose endpoint is the proxy's; it must be stopped by Stop, before e is.
+func StartProxy(ctx context.Context, e *Server, extraFlags ...string) (*Server, error) {
+	s, err := process.NewServer("etcd-grpc-proxy", nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	p := &Server{controller: s, endpoints: []string{"http://" + s.Address(0)}}
+	flags := append([]string{
+		"grpc-proxy", "start", "--endpoints=" + strings.Join(e.endpoints, ","),
+		"--listen-addr=" + s.Address(0), "--advertise-client-url=" + s.Address(0), "--data-dir=" + s.Dir().Path("proxy"),
+	}, extraFlags...)
+	err = s.Start(ctx, process.Program{
+		Command:     func() (*exec.Cmd, error) { return command(s.Dir(), "", flags...) },
+		Ready:       func(ctx context.Context) error { return process.Poll(ctx, p.ping) },
+		StopSignals: []syscall.Signal{syscall.SIGTERM},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+var shared = process.NewShared(func(ctx context.Context) (*Server, error) { return Start(ctx, nil) })
+
+// Shared returns the etcd that the tests of this binary share. A test that
+// kills, pauses or restarts it disturbs the others: Start is for that. The
+// test fails if it can't be started.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	e, err := shared.Get()
+	require.NoError(t, err)
+	return e
+}
+
+// Client returns a fresh client to the shared etcd; it is closed when the
+// test ends.
+func Client(t testing.TB) *clientv3.Client {
+	t.Helper()
+	client, err := Shared(t).Client(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	return client
 }

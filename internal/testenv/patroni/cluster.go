@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
@@ -195,4 +199,85 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		c.stopped = errors.Join(errs...)
 	})
 	return c.stopped
+}
+
+// proxyConfig sends connections to the primary: the node that answers OPTIONS /primary with
+// 200, which Patroni does while the node has the leader key.
+func proxyConfig(address string, nodes []*Node) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, `global
+    maxconn 1000
+defaults
+    mode tcp
+    retries 2
+    timeout connect 1s
+    timeout check 1s
+    timeout client 1h
+    timeout server 1h
+listen primary
+    bind %s
+    option httpchk OPTIONS /primary
+    http-check expect status 200
+    default-server inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
+`, address)
+	for _, n := range nodes {
+		fmt.Fprintf(&text, "    server %s %s check port %d\n", n.name, n.Address(postgresPort), n.Port(restPort))
+	}
+	return text.String()
+}
+
+func startProxy(ctx context.Context, programs programs, nodes []*Node) (*process.Server, error) {
+	s, err := process.NewServer("haproxy", nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	dir := s.Dir().Path("haproxy")
+	if err := writeFile(programs.account, dir, "haproxy.cfg", []byte(proxyConfig(s.Address(0), nodes))); err != nil {
+		return nil, errors.Join(err, s.Stop(ctx))
+	}
+	return s, s.Start(ctx, process.Program{
+		Command: func() (*exec.Cmd, error) {
+			return programs.account.Command(dir, programs.haproxy, "-db", "-f", "haproxy.cfg"), nil
+		},
+		Ready:       func(ctx context.Context) error { return process.Poll(ctx, process.Listening(s.Address(0))) },
+		StopSignals: []syscall.Signal{syscall.SIGTERM},
+	})
+}
+
+var installedPatroni = process.Installed{
+	Server:  "Patroni",
+	Places:  []string{"patroni", "/usr/bin/patroni", "/usr/local/bin/patroni"},
+	Version: regexp.MustCompile(`^patroni (\d\S*)`),
+	Advice:  "sudo apt-get install patroni | sudo dnf install patroni patroni-etcd | pipx install 'patroni[etcd3,psycopg3]'",
+}
+
+// installedHAProxy is HAProxy where packages put it: Debian's place is not on an ordinary
+// user's PATH.
+var installedHAProxy = process.Installed{
+	Server:    "HAProxy",
+	Places:    []string{"haproxy", "/usr/sbin/haproxy", "/opt/homebrew/bin/haproxy"},
+	Arguments: []string{"-v"},
+	Version:   regexp.MustCompile(`^HAProxy version (\d[^\s-]*)`),
+	Advice:    "sudo apt-get install haproxy | sudo dnf install haproxy | brew install haproxy",
+}
+
+// programs are what a cluster runs.
+type programs struct {
+	account                    *process.Account
+	patroni, haproxy, postgres string // of Postgres, the directory
+	versions                   [3]string
+}
+
+func findPrograms(ctx context.Context) (p programs, err error) {
+	if p.patroni, p.versions[0], err = installedPatroni.Find(ctx); err != nil {
+		return p, err
+	}
+	if p.haproxy, p.versions[1], err = installedHAProxy.Find(ctx); err != nil {
+		return p, err
+	}
+	if p.postgres, p.versions[2], err = pgserver.FindBinaries(ctx); err != nil {
+		return p, err
+	}
+	p.account, err = process.ServerAccount() // Patroni runs as the user that Postgres runs as
+	return p, err
 }

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,8 +29,6 @@ type Config struct {
 	// of this package (transaction mode, no named prepared statements). Default:
 	// none.
 	Settings map[string]string
-	// Log gets its output beside the log file. Default: none.
-	Log io.Writer
 }
 
 // controller is what Pooler has the methods Stop, Kill, Restart, Pause and Resume of.
@@ -61,7 +59,7 @@ func StartBefore(ctx context.Context, dsn string, cfg *Config) (*Pooler, error) 
 	if c.PoolSize == 0 {
 		c.PoolSize = 4
 	}
-	path, version, err := Find(ctx)
+	path, version, err := installed.Find(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +71,7 @@ func StartBefore(ctx context.Context, dsn string, cfg *Config) (*Pooler, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := process.NewServer("pgbouncer", c.Log, 1)
+	s, err := process.NewServer("pgbouncer", nil, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -163,4 +161,18 @@ func (b *Pooler) adminDSN() string { return b.url("postgres", "pgbouncer") }
 func (b *Pooler) url(user, database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(user), Host: b.address, Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
+}
+
+// installed is PgBouncer where packages put it: Debian's place is not on an ordinary
+// user's PATH.
+var installed = process.Installed{
+	Server: "PgBouncer",
+	Places: []string{
+		"pgbouncer",
+		"/usr/sbin/pgbouncer",
+		"/usr/local/sbin/pgbouncer",
+		"/opt/homebrew/bin/pgbouncer",
+	},
+	Version: regexp.MustCompile(`(?i)^PgBouncer (?:version )?(\d\S*)`),
+	Advice:  "sudo apt-get install pgbouncer | sudo dnf install pgbouncer | brew install pgbouncer",
 }

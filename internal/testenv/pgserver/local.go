@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/fencekit/fencekit/internal/testenv/child"
@@ -34,7 +36,7 @@ func startLocal(ctx context.Context, bin binaries, cfg Config, fill func(context
 	if err != nil {
 		return nil, err
 	}
-	s, err := process.NewServer("postgres", cfg.Log, 1)
+	s, err := process.NewServer("postgres", nil, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -104,4 +106,149 @@ func (l *local) tool(ctx context.Context, name string, args ...string) error {
 		return fmt.Errorf("testenv: %s as %s: %v\n%s", name, l.account, cmd.ProcessState, process.TailOf(out.Name()))
 	}
 	return nil
+}
+
+// emptyClusters are the empty data directories that this process has made, by the
+// installation that made them. Servers start on copies: initdb takes ten times as long.
+// So the servers of one process have the same system identifier.
+var emptyClusters = struct {
+	mu   sync.Mutex
+	dirs map[string]*process.Dir
+}{dirs: map[string]*process.Dir{}}
+
+// initData makes an empty cluster, which is a copy of the first.
+func initData(ctx context.Context, l *local) error {
+	emptyClusters.mu.Lock()
+	defer emptyClusters.mu.Unlock()
+	dir := emptyClusters.dirs[l.bin.dir]
+	if dir == nil {
+		var err error
+		if dir, err = makeEmptyCluster(ctx, l); err != nil {
+			return err
+		}
+		if len(emptyClusters.dirs) == 0 {
+			process.AfterTests(removeEmptyClusters)
+		}
+		emptyClusters.dirs[l.bin.dir] = dir
+	}
+	if err := os.Remove(l.data); err != nil {
+		return err
+	}
+	return copyTree(ctx, dir.Path("data"), l.data)
+}
+
+// makeEmptyCluster doesn't sync: nothing in the cluster is worth a crash of the machine.
+func makeEmptyCluster(ctx context.Context, l *local) (*process.Dir, error) {
+	dir, err := process.NewDir()
+	if err != nil {
+		return nil, err
+	}
+	empty := &local{bin: l.bin, account: l.account, data: dir.Path("data")}
+	err = empty.makeData(ctx, func(ctx context.Context, l *local) error {
+		return l.tool(ctx, "initdb", "-D", l.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+	})
+	if err != nil {
+		return nil, errors.Join(err, dir.Remove())
+	}
+	return dir, nil
+}
+
+// removeEmptyClusters removes them; the next server makes one again.
+func removeEmptyClusters(context.Context) error {
+	emptyClusters.mu.Lock()
+	defer emptyClusters.mu.Unlock()
+	var failed []error
+	for _, dir := range emptyClusters.dirs {
+		failed = append(failed, dir.Remove())
+	}
+	clear(emptyClusters.dirs)
+	return errors.Join(failed...)
+}
+
+// Volume is a server's data as it was once. It goes with its server.
+type Volume struct {
+	server *local
+	dir    string
+}
+
+// CopyData stops the server orderly, copies its data and starts it again: a backup
+// of its volume. It fails unless the server's files are here.
+func (p *Server) CopyData(ctx context.Context) (*Volume, error) {
+	if p.local == nil {
+		return nil, errNotLocal
+	}
+	v := &Volume{p.local, p.local.Dir().Path(fmt.Sprintf("copy-%016x", rand.Uint64()))}
+	return v, p.local.WhileStopped(ctx, func() error { return copyTree(ctx, p.local.data, v.dir) })
+}
+
+// PutBack stops the server orderly, puts a copy of its data in the place of the
+// present one and starts it again. A copy may be put back several times.
+func (p *Server) PutBack(ctx context.Context, v *Volume) error {
+	return p.putBack(ctx, v, func() error { return nil })
+}
+
+// putBack calls change before the start.
+func (p *Server) putBack(ctx context.Context, v *Volume, change func() error) error {
+	if p.local == nil {
+		return errNotLocal
+	}
+	if p.local != v.server {
+		return errors.New("testenv: this is a copy of another server's data")
+	}
+	return p.local.WhileStopped(ctx, func() error {
+		if err := os.RemoveAll(p.local.data); err != nil {
+			return err
+		}
+		if err := copyTree(ctx, v.dir, p.local.data); err != nil {
+			return err
+		}
+		return change()
+	})
+}
+
+// copyTree copies a directory with its owners and modes.
+func copyTree(ctx context.Context, from, to string) error {
+	if out, err := exec.CommandContext(ctx, "cp", "-a", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("testenv: cp -a %s %s: %w: %s", from, to, err, out)
+	}
+	return nil
+}
+
+// LimitFiles lets no file of the server grow beyond a size, as if its disk were
+// full: what would make one larger gets the error that a full disk gives
+// (SQLSTATE 53100), for each table whose next page would begin below the limit and
+// end above it; so a limit is no multiple of 8 kB. Below 16 MiB the log of the server can't be written
+// either, and it ends as it does with a full disk: by PANIC, and recovers when there
+// is room. The limit holds for processes of the server, present and to come, until
+// its next start or UnlimitFiles. Ordinary users may do this, unlike filling a disk
+// of their own. It needs Linux's prlimit, and fails unless the
+// server's processes are here.
+func (p *Server) LimitFiles(ctx context.Context, bytes int64) error {
+	return p.limitFiles(ctx, strconv.FormatInt(bytes, 10))
+}
+
+// UnlimitFiles takes LimitFiles back.
+func (p *Server) UnlimitFiles(ctx context.Context) error { return p.limitFiles(ctx, "unlimited") }
+
+func (p *Server) limitFiles(ctx context.Context, limit string) error {
+	if p.local == nil {
+		return errNotLocal
+	}
+	// The first process first: those that it starts inherit the limit, and the others are
+	// there to be found.
+	return p.local.EachProcess(func(pid int) error { return p.local.limitProcess(ctx, pid, limit) })
+}
+
+// limitProcess changes the soft limit, which can be raised again, as the account:
+// even root may lack the right to do so to another's process, in a container.
+func (l *local) limitProcess(ctx context.Context, pid int, limit string) error {
+	path, err := exec.LookPath("prlimit")
+	if err != nil {
+		return fmt.Errorf("testenv: a full disk is made by prlimit, of Linux's util-linux: %w", err)
+	}
+	cmd := l.account.Command(l.data, path, "--pid="+strconv.Itoa(pid), "--fsize="+limit+":")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("testenv: %s: %w: %s", cmd, err, out)
+	}
+	return ctx.Err()
 }

@@ -21,8 +21,7 @@ const (
 	// dockerBound is how long the Docker daemon may take to say that it is
 	// there, on a loaded machine too; a socket without a daemon behind it would hang.
 	dockerBound = 20 * time.Second
-	// dockerFile marks a directory that has a container, a network or both of its
-	// own name.
+	// dockerFile marks a directory that has a container of its own name.
 	dockerFile = "docker"
 )
 
@@ -72,19 +71,6 @@ func PullImage(ctx context.Context, image string) error {
 	return runDocker(ctx, os.Stderr, os.Stderr, "pull", image)
 }
 
-// NewDockerDir makes a directory for what is going to run in Docker under its name. The
-// mark is written before that does: whatever happens then, a sweep finds it.
-func NewDockerDir() (*Dir, error) {
-	dir, err := NewDir()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(dir.Path(dockerFile), nil, 0o644); err != nil {
-		return nil, errors.Join(err, dir.Remove())
-	}
-	return dir, nil
-}
-
 // Container is a server in Docker, where its data is.
 type Container struct {
 	server     string // what it runs, for error messages
@@ -100,9 +86,13 @@ type Container struct {
 // NewContainer makes what a container needs outside of Docker; the caller starts it, or
 // stops it if it isn't going to run.
 func NewContainer(server string, stopSignal syscall.Signal) (*Container, error) {
-	dir, err := NewDockerDir()
+	dir, err := NewDir()
 	if err != nil {
 		return nil, err
+	}
+	// The mark is written before there is a container: whatever happens then, a sweep finds it.
+	if err := os.WriteFile(dir.Path(dockerFile), nil, 0o644); err != nil {
+		return nil, errors.Join(err, dir.Remove())
 	}
 	p, err := reservePort()
 	if err != nil {
@@ -111,7 +101,7 @@ func NewContainer(server string, stopSignal syscall.Signal) (*Container, error) 
 	return &Container{server: server, dir: dir, port: p, stopSignal: stopSignal}, nil
 }
 
-// Name is the name of the container, and of its network if it has one.
+// Name is the name of the container.
 func (c *Container) Name() string { return c.dir.Name() }
 
 // Address is host:port of its port.
@@ -168,7 +158,7 @@ func (c *Container) Stop(context.Context) error {
 	if c.stopped {
 		return nil
 	}
-	if err := RemoveFromDocker(c.Name()); err != nil {
+	if err := removeContainer(c.Name()); err != nil {
 		return err
 	}
 	c.stopped = true
@@ -208,11 +198,8 @@ func (c *Container) end(ctx context.Context, sig syscall.Signal) error {
 
 // state is what Docker calls it, as "running", or empty if there is no container.
 func (c *Container) state(ctx context.Context) (string, error) {
-	return Docker(ctx, "ps", "--all", "--filter", named(c.Name()), "--format", "{{.State}}")
+	return Docker(ctx, "ps", "--all", "--filter", "name=^"+c.Name()+"$", "--format", "{{.State}}")
 }
-
-// named is the filter for what has exactly this name.
-func named(name string) string { return "name=^" + name + "$" }
 
 // Restart is Controller's.
 func (c *Container) Restart(ctx context.Context) error {
@@ -243,26 +230,11 @@ func (c *Container) freeze(command string) error {
 	return err
 }
 
-// RemoveFromDocker ends and removes the container and the network of a name, if
-// they are there. Containers that still are in the network leave it.
-func RemoveFromDocker(name string) error {
-	ctx := context.Background()
-	if _, err := Docker(ctx, "rm", "--force", "--volumes", name); err != nil && !strings.Contains(err.Error(), "No such container") {
-		return err
+// removeContainer ends and removes the container of a name, if it is there.
+func removeContainer(name string) error {
+	_, err := Docker(context.Background(), "rm", "--force", "--volumes", name)
+	if err != nil && strings.Contains(err.Error(), "No such container") {
+		return nil
 	}
-	network, err := Docker(ctx, "network", "ls", "--quiet", "--filter", named(name))
-	if err != nil || network == "" {
-		return err
-	}
-	members, err := Docker(ctx, "network", "inspect", "--format", "{{range .Containers}}{{.Name}} {{end}}", name)
-	if err != nil {
-		return err
-	}
-	for _, member := range strings.Fields(members) {
-		if _, err := Docker(ctx, "network", "disconnect", "--force", name, member); err != nil {
-			return err
-		}
-	}
-	_, err = Docker(ctx, "network", "rm", name)
 	return err
 }

@@ -1,13 +1,24 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // ownerFile is in every run directory. Its owner keeps it locked, and the
@@ -30,7 +41,7 @@ func NewDir() (*Dir, error) {
 	if !reexecCalled.Load() {
 		return nil, errNoReexec
 	}
-	if err := theJanitor.start(); err != nil {
+	if err := startJanitor(); err != nil {
 		return nil, fmt.Errorf("testenv: start the janitor: %w", err)
 	}
 	unlock, err := lockSweep()
@@ -134,4 +145,191 @@ func lockSweep() (unlock func(), err error) {
 			return nil, errors.Join(fmt.Errorf("testenv: lock %s, which another run has: %w", file.Name(), err), file.Close())
 		}
 	}
+}
+
+// sweep removes what dead owners left: their servers' processes, containers,
+// shared memory and directories. The caller holds lockSweep.
+func sweep() error {
+	roots, err := runDirs()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, root := range roots {
+		if owned(root) {
+			continue
+		}
+		if err := sweepDir(root); err != nil {
+			errs = append(errs, fmt.Errorf("testenv: sweep %s: %w", root, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepDir removes one directory and what belongs to it. The directory goes
+// last: while it is there, the next sweep tries again.
+func sweepDir(root string) error {
+	if err := endInhabitants(root); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(root, dockerFile)); err == nil {
+		if err := FindDocker(context.Background()); err != nil {
+			return err
+		}
+		if err := removeContainer(filepath.Base(root)); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(root)
+}
+
+// EndInhabitants kills the processes that live in the directory, and removes the shared
+// memory of the Postgres in its directory "data". A server is left with some if it doesn't
+// wait for the end of its own children.
+func (d *Dir) EndInhabitants() error { return endInhabitants(d.root) }
+
+func endInhabitants(root string) error {
+	if err := killInhabitants(root); err != nil {
+		return err
+	}
+	return sweepSharedMemory(filepath.Join(root, "data", "postmaster.pid"))
+}
+
+// killInhabitants ends the processes that live in a directory. Some may start
+// others while they die, so it goes on until there are none.
+func killInhabitants(root string) error {
+	deadline := time.Now().Add(child.SignalBound)
+	for {
+		pids, err := Inhabitants(root)
+		if err != nil || len(pids) == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v don't end", pids)
+		}
+		for _, pid := range pids {
+			if err := killInhabitant(root, pid); err != nil {
+				return err
+			}
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+// sweepSharedMemory removes the System V segment of a Postgres that was killed
+// before it could: the seventh line of postmaster.pid has its key and id.
+func sweepSharedMemory(pidFile string) error {
+	text, err := os.ReadFile(pidFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(text), "\n")
+	if len(lines) < 7 {
+		return nil // killed before it made one
+	}
+	fields := strings.Fields(lines[6])
+	if len(fields) != 2 {
+		return nil
+	}
+	id, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return err
+	}
+	var segment unix.SysvShmDesc
+	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &segment); err != nil || segment.Nattch != 0 {
+		return nil // gone, or another's by now
+	}
+	_, err = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	return err
+}
+
+// errNoReexec: main or TestMain doesn't call Reexec first.
+var errNoReexec = errors.New("testenv: call testenv.Reexec first in main, or testenv.Main in TestMain")
+
+// janitorVar makes a child of this binary the janitor of the process whose pid it has.
+const janitorVar = "FENCEKIT_TESTENV_JANITOR_OF"
+
+// reexecCalled keeps a binary that doesn't call Reexec from starting itself as a child:
+// the child would do what its parent does, and start children itself.
+var reexecCalled atomic.Bool
+
+// Reexec is testenv.Reexec.
+func Reexec() {
+	reexecCalled.Store(true)
+	if owner := os.Getenv(janitorVar); owner != "" {
+		playJanitor(owner)
+	}
+}
+
+// janitors are children of this process that outlive it and remove what it left behind: one for each TMPDIR that
+// it had. They learn of its end, whatever way that comes, by the end of their standard input. So they are never
+// waited for: they go after their owner, and also remove what a failed test left.
+var janitors = struct {
+	mu     sync.Mutex
+	inputs map[string]*os.File // kept open while we live
+}{inputs: map[string]*os.File{}}
+
+// startJanitor starts the janitor of the present TMPDIR unless it runs.
+func startJanitor() error {
+	janitors.mu.Lock()
+	defer janitors.mu.Unlock()
+	if janitors.inputs[os.TempDir()] != nil {
+		return nil
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer read.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return errors.Join(err, write.Close())
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), janitorVar+"="+strconv.Itoa(os.Getpid()))
+	cmd.Stdin = read
+	// A session of its own: what ends the owner's group doesn't end it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return errors.Join(err, write.Close())
+	}
+	janitors.inputs[os.TempDir()] = write
+	return nil
+}
+
+// runJanitor waits for the owner's end and sweeps. The owner's locks may be
+// released a moment after its pipe was, so its directories are waited for.
+func runJanitor(owner string) error {
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	unlock, err := lockSweep()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	roots, err := runDirs()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if ownerOf(root) == owner {
+			if err := awaitUnowned(root); err != nil {
+				return err
+			}
+		}
+	}
+	return sweep()
+}
+
+// playJanitor is runJanitor as a process.
+func playJanitor(owner string) {
+	if err := runJanitor(owner); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -246,20 +249,112 @@ func Environ(without ...string) []string { return Without(os.Environ(), without.
 
 // Without is an environment without variables of these prefixes.
 func Without(environ []string, prefixes ...string) []string {
-	var kept []string
-	for _, v := range environ {
-		if !hasPrefix(v, prefixes) {
-			kept = append(kept, v)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(v, prefix) })
+	})
 }
 
-func hasPrefix(s string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(s, p) {
-			return true
-		}
+// openLog opens a file to be a child's output. What is written to it goes to extra too, unless that is nil, until
+// the child and all its descendants have closed it.
+func openLog(file string, extra io.Writer) (*os.File, error) {
+	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil || extra == nil {
+		return log, err
 	}
-	return false
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	go func() {
+		defer r.Close()
+		defer log.Close()
+		_, _ = io.Copy(io.MultiWriter(log, extra), r)
+	}()
+	return w, nil
 }
+
+// TailOf returns the last bytes of a file, for an error message.
+func TailOf(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-logTail):])
+}
+
+// ErrNotOurs: the server was given by an environment variable; these packages
+// didn't start it and don't stop, kill or pause it.
+var ErrNotOurs = errors.New("testenv: not a server of ours")
+
+// NotOurs returns an error that is ErrNotOurs: an action, as "kill", was asked of the
+// server that an environment variable names.
+func NotOurs(action, variable string) error {
+	return fmt.Errorf("%w: can't %s the one that %s names; unset it for tests that do", ErrNotOurs, action, variable)
+}
+
+// External returns the controller of a server that an environment variable names. The
+// server goes on after Stop; everything else fails with ErrNotOurs.
+func External(variable string) Controller { return &external{variable} }
+
+type external struct{ variable string }
+
+func (x *external) Stop(context.Context) error    { return nil }
+func (x *external) Kill() error                   { return NotOurs("kill", x.variable) }
+func (x *external) Restart(context.Context) error { return NotOurs("restart", x.variable) }
+func (x *external) Pause() error                  { return NotOurs("pause", x.variable) }
+func (x *external) Resume() error                 { return NotOurs("resume", x.variable) }
+
+// announced holds what was printed, so that a choice is printed once.
+var announced sync.Map
+
+// Announce prints which server is used, once per choice and process.
+func Announce(server, source string) {
+	if _, again := announced.LoadOrStore(server+source, true); !again {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", server, source)
+	}
+}
+
+// Servers listen below the ephemeral range of Linux and macOS, so that no
+// outgoing connection takes a server's port while it is down for a restart.
+const (
+	firstPort = 20000
+	portCount = 10000
+)
+
+// port is a TCP port on the loopback that no other user of this package gets
+// until release, in any process. The reservation is the UDP port of the same
+// number: the kernel keeps it exclusive, and drops it when the owner dies.
+type port struct {
+	number int
+	twin   *net.UDPConn
+}
+
+// reservePort finds a free port. It fails when all are taken.
+func reservePort() (*port, error) {
+	start := rand.IntN(portCount)
+	for i := range portCount {
+		number := firstPort + (start+i)%portCount
+		twin, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: number})
+		if err != nil {
+			continue
+		}
+		if probe, err := net.Listen("tcp4", loopback(number)); err == nil {
+			return &port{number, twin}, probe.Close()
+		}
+		_ = twin.Close()
+	}
+	return nil, fmt.Errorf("testenv: no free port from %d to %d", firstPort, firstPort+portCount-1)
+}
+
+// release gives the port up. A second call does nothing.
+func (p *port) release() error {
+	if err := p.twin.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// address is host:port.
+func (p *port) address() string { return loopback(p.number) }
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -5,21 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
-
-// Config says how to run Redis. nil means all defaults.
-type Config struct {
-	// Log gets its output beside the log file. Default: none.
-	Log io.Writer
-}
 
 // controller is what Server has the methods Stop, Kill, Restart, Pause and Resume of.
 type controller = process.Controller
@@ -36,16 +30,12 @@ type Server struct {
 // Start starts a Redis and returns once it answers; it must be stopped by
 // Stop. It fails with *process.NotFoundError if none is installed. ctx bounds the start
 // alone.
-func Start(ctx context.Context, cfg *Config) (*Server, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
-	path, version, err := Find(ctx)
+func Start(ctx context.Context) (*Server, error) {
+	path, version, err := installed.Find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s, err := process.NewServer("redis", c.Log, 1)
+	s, err := process.NewServer("redis", nil, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -79,18 +69,13 @@ func writeConf(dir string, port int) error {
 	return os.WriteFile(dir+"/redis.conf", []byte(conf), 0o600)
 }
 
-// ping returns once the server has answered, and loaded its data.
+// ping asks once, over a connection of its own, whether the server answers and has loaded its data.
 func (r *Server) ping(ctx context.Context) error {
-	return r.ask(ctx, func(client *redis.Client) error { return client.Ping(ctx).Err() })
-}
-
-// ask asks over a connection of its own, and once.
-func (r *Server) ask(ctx context.Context, question func(*redis.Client) error) error {
 	if err := process.Listening(r.Addr())(ctx); err != nil {
 		return err
 	}
 	client := redis.NewClient(&redis.Options{Addr: r.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	return errors.Join(question(client), client.Close())
+	return errors.Join(client.Ping(ctx).Err(), client.Close())
 }
 
 // Addr is where clients connect, as 127.0.0.1:6379; it is the same after Restart.
@@ -98,3 +83,16 @@ func (r *Server) Addr() string { return r.address }
 
 // Source says which Redis this is, as "local /usr/bin/redis-server (7.0.15)".
 func (r *Server) Source() string { return r.source }
+
+// installed is Redis where packages put it.
+var installed = process.Installed{
+	Server: "Redis",
+	Places: []string{
+		"redis-server",
+		"/usr/bin/redis-server",
+		"/usr/local/bin/redis-server",
+		"/opt/homebrew/bin/redis-server",
+	},
+	Version: regexp.MustCompile(`^Redis server v=(\d\S*)`),
+	Advice:  "sudo apt-get install redis-server | sudo dnf install redis | brew install redis",
+}
