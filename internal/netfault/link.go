@@ -1,8 +1,37 @@
+// Package netfault is a TCP link between a client and a server that can be
+// broken, as a network breaks: silently, in one direction, slowly, or by a reset.
+//
+// # Model
+//
+// A Link listens on the loopback and connects to the server for each client. It ignores the
+// protocol: etcd, Postgres and Redis are all the same to it.
+//
+//  1. What was sent in one direction arrives in order and complete, or the
+//     connection ends before it. No byte is lost from the middle of a stream.
+//  2. Cut holds back what is sent in its direction, a connection's end included,
+//     until it is reverted. The other direction goes on.
+//  3. A connection that begins while either direction is cut reaches the server after the
+//     cut is reverted, unless the client has given up by then: a handshake needs both.
+//  4. A reset of one end reaches the other as a reset, and an orderly end as an orderly end.
+//
+// A fault applies to what is sent after its method has returned; bytes that are being
+// written at that moment may still arrive, as a packet on the wire does, and a connection
+// whose first byte hasn't arrived yet may count as a new one.
+//
+//  5. Faults don't revert each other: each lasts until it is reverted itself.
+//
+// # What is not promised
+//
+// The client's kernel talks to this machine's, never to the server's: connecting succeeds even
+// while nothing passes, a server that is down shows as a reset right after, and TCP's own
+// keep-alive is answered. Only the time limits of the protocol above can notice a silence.
+// Packet loss and reordering can't be simulated: TCP hides them from both ends.
 package netfault
 
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -130,5 +159,107 @@ func (l *Link) present() []*conn {
 func reset(conns []*conn) {
 	for _, c := range conns {
 		c.reset()
+	}
+}
+
+// Direction is one of the two ways of a connection.
+type Direction int
+
+// The directions.
+const (
+	ToServer Direction = iota
+	ToClient
+)
+
+// rules say what may pass on all connections of a Link.
+type rules struct {
+	mu      sync.Mutex
+	cuts    [2]int                 // how many there are
+	delays  [2]map[*delay]struct{} // those there are
+	closed  bool                   // no end is left to receive anything
+	changed chan struct{}          // closed by the next change
+}
+
+func newRules() *rules {
+	return &rules{delays: [2]map[*delay]struct{}{{}, {}}, changed: make(chan struct{})}
+}
+
+type delay struct{ latency, jitter time.Duration }
+
+func (d delay) draw() time.Duration {
+	if d.jitter <= 0 {
+		return d.latency
+	}
+	return d.latency - d.jitter + rand.N(2*d.jitter+1)
+}
+
+func (r *rules) change(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// impose changes the rules by begin until lift changes them back by end. A second call of
+// lift is a no-op.
+func (r *rules) impose(begin, end func()) (lift func()) {
+	r.change(begin)
+	return sync.OnceFunc(func() { r.change(end) })
+}
+
+// late is the delay of a packet. It is called with r.mu locked.
+func (r *rules) late(d Direction) (sum time.Duration) {
+	for delay := range r.delays[d] {
+		sum += delay.draw()
+	}
+	return sum
+}
+
+// pass returns when a packet that came at a time may go on in a direction.
+func (r *rules) pass(d Direction, came time.Time) {
+	for {
+		r.mu.Lock()
+		cut, late, closed, changed := r.cuts[d] > 0, r.late(d), r.closed, r.changed
+		r.mu.Unlock()
+		if closed {
+			return
+		}
+		if cut {
+			<-changed
+			continue
+		}
+		wait := time.Until(came.Add(late))
+		if wait <= 0 {
+			return
+		}
+		select {
+		case <-time.After(wait):
+			return
+		case <-changed:
+		}
+	}
+}
+
+// open reports whether both directions are open, and returns a channel that the next change
+// closes.
+func (r *rules) open() (bool, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cuts == [2]int{}, r.changed
+}
+
+// await waits until both directions are open; it reports false if done came first.
+func (r *rules) await(done <-chan struct{}) bool {
+	for {
+		open, changed := r.open()
+		if open {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-done:
+			return false
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package pgproxy_test
 
 import (
-	"net"
 	"strconv"
 	"testing"
 
@@ -13,8 +12,6 @@ import (
 )
 
 func portOf(cfg *pgx.ConnConfig) string { return strconv.Itoa(int(cfg.Port)) }
-
-func pgconnAddress(cfg *pgx.ConnConfig) string { return net.JoinHostPort(cfg.Host, portOf(cfg)) }
 
 // eachProtocol runs a test with COMMIT as part of a simple message, and as an
 // extended one.
