@@ -1,10 +1,17 @@
+// Package demo shows the inventory at work: it starts an etcd and a Postgres, and on them either
+// workers that sell, one of which is stopped between its read and its write, with the fence
+// and without ([Run]), or a server to try ([Try]).
 package demo
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"log/slog"
+	"os"
+	"time"
 
 	"github.com/fencekit/fencekit/examples/inventory/service"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -15,33 +22,24 @@ import (
 // Postgres, and prints the story with a verdict. It fails if the fence let
 // something through, and also if its control did not oversell: then the schedule
 // showed nothing.
-func Run(ctx context.Context, out io.Writer) (err error) {
+func Run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "Fencekit: three worker processes sell %d units of %q; one is stopped between its read and its write.\n\n", service.OnHand(), service.SKU)
-	etcd, err := etcdserver.Start(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop(etcd)) }()
-	pg, err := pgserver.Start(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop(pg)) }()
-
-	s := &story{out: out}
-	fmt.Fprintf(out, "\n1. With the fence: guard.Do\n")
-	fenced, err := (&act{fenced: true, etcd: etcd, postgres: pg, story: s}).play(ctx)
-	if err != nil {
-		return err
-	}
-	printResult(out, fenced)
-	fmt.Fprintf(out, "\n2. The control: the same allocation and the same etcd lock, without claim and seal\n")
-	control, err := (&act{fenced: false, etcd: etcd, postgres: pg, story: s}).play(ctx)
-	if err != nil {
-		return err
-	}
-	printResult(out, control)
-	return verdict(out, fenced, control)
+	return withServers(ctx, func(etcd *etcdserver.Server, pg *pgserver.Server) error {
+		s := &story{out: out}
+		fmt.Fprintf(out, "\n1. With the fence: guard.Do\n")
+		fenced, err := (&act{fenced: true, etcd: etcd, postgres: pg, story: s}).play(ctx)
+		if err != nil {
+			return err
+		}
+		printResult(out, fenced)
+		fmt.Fprintf(out, "\n2. The control: the same allocation and the same etcd lock, without claim and seal\n")
+		control, err := (&act{fenced: false, etcd: etcd, postgres: pg, story: s}).play(ctx)
+		if err != nil {
+			return err
+		}
+		printResult(out, control)
+		return verdict(out, fenced, control)
+	})
 }
 
 func printResult(out io.Writer, r result) {
@@ -73,4 +71,105 @@ func verdict(out io.Writer, fenced, control result) error {
 	fmt.Fprintf(out, "\nShown: after the same pause, the fence rejected the late write and sold exactly %d; the lock alone oversold by %d.\n",
 		fenced.stock.Reserved, control.stock.Oversold())
 	return nil
+}
+
+// Try serves on an etcd and a Postgres of its own, which end with it. On a Postgres
+// that was there before it has a database of its own.
+func Try(ctx context.Context, cfg service.Config, out io.Writer, log *slog.Logger) error {
+	listener, err := service.Listen(cfg.Listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close() // closed already, unless a server could not be started
+	return withServers(ctx, func(etcd *etcdserver.Server, pg *pgserver.Server) error {
+		return withDatabase(ctx, pg, "try", func(dsn string) error {
+			if err := service.Initialize(ctx, dsn, out); err != nil {
+				return err
+			}
+			cfg.Etcd, cfg.Postgres = etcd.Endpoint(), dsn
+			fmt.Fprintf(out, "for another server on the same stock: %s serve -listen 127.0.0.1:8081 -etcd %s -postgres '%s'\n", os.Args[0], etcd.Endpoint(), dsn)
+			return service.ServeOn(ctx, listener, cfg, out, log)
+		})
+	})
+}
+
+// ParseDemo reads the command line of "inventory demo", which takes no flags besides --help.
+func ParseDemo(args []string) (struct{}, error) {
+	flags := flag.NewFlagSet("inventory demo", flag.ContinueOnError)
+	if err := flags.Parse(args); err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, noMore(flags)
+}
+
+// ParseTry reads the command line of "inventory try".
+func ParseTry(args []string) (service.Config, error) {
+	cfg, _ := service.ParseServe(nil) // the defaults
+	flags := flag.NewFlagSet("inventory try", flag.ContinueOnError)
+	flags.StringVar(&cfg.Listen, "listen", cfg.Listen, "address to serve HTTP on; there is no authentication")
+	return cfg, errors.Join(flags.Parse(args), noMore(flags))
+}
+
+// ParseWorker reads the command line of a worker.
+func ParseWorker(args []string) (WorkerConfig, error) {
+	var cfg WorkerConfig
+	flags := flag.NewFlagSet("inventory worker", flag.ContinueOnError)
+	flags.StringVar(&cfg.name, "name", "worker", "label of the worker")
+	flags.StringVar(&cfg.endpoint, "etcd", "http://127.0.0.1:2379", "endpoint of etcd")
+	flags.StringVar(&cfg.dsn, "postgres", "", "connection string of the database")
+	flags.StringVar(&cfg.prefix, "prefix", "inventory", "prefix of the keys in etcd")
+	flags.BoolVar(&cfg.fenced, "fenced", true, "use guard.Do; otherwise only the lock")
+	flags.IntVar(&cfg.pauseAt, "pause-at", 0, "stop between read and write once, when so few units are available")
+	return cfg, flags.Parse(args)
+}
+
+func noMore(flags *flag.FlagSet) error {
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%s: what is %q?", flags.Name(), flags.Args())
+	}
+	return nil
+}
+
+// serverTimeout is far above what making, dropping or stopping anything takes.
+const serverTimeout = 30 * time.Second
+
+// withDatabase runs f on a new database, and drops that in the end: the server may
+// have been there before, and goes on.
+func withDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(dsn string) error) (err error) {
+	name = fmt.Sprintf("inventory_%s_%d", name, time.Now().UnixNano())
+	// A signal in the midst of making it would leave a database behind.
+	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
+	defer cancel()
+	dsn, err := pg.CreateDatabase(making, name)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		dropping, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
+		defer cancel()
+		err = errors.Join(err, pg.DropDatabase(dropping, name))
+	}()
+	return f(dsn)
+}
+
+// withServers runs f on an etcd and a Postgres, and stops them in the end, unless they were there before.
+func withServers(ctx context.Context, f func(*etcdserver.Server, *pgserver.Server) error) (err error) {
+	etcd, err := etcdserver.Start(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop(etcd)) }()
+	pg, err := pgserver.Start(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop(pg)) }()
+	return f(etcd, pg)
+}
+
+// stop ends a server. One that was there before goes on.
+func stop(server interface{ Stop(context.Context) error }) error {
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+	defer cancel()
+	return server.Stop(ctx)
 }

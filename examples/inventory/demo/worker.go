@@ -2,11 +2,13 @@ package demo
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -167,4 +169,80 @@ func (w *worker) pause(ctx context.Context, order service.Order, available int) 
 	err = pause.Self()
 	tell(w.out, event{Event: eventResumed, Order: order.ID})
 	return err
+}
+
+// seller runs an allocation under protection of some kind.
+type seller interface {
+	sell(ctx context.Context, order service.Order, decide service.Decision) error
+	close(ctx context.Context) error
+}
+
+// fencedSeller is the way to do it: lock, claim, transaction and seal.
+type fencedSeller struct{ guard *guard.Guard[pgx.Tx] }
+
+func (s fencedSeller) sell(ctx context.Context, order service.Order, decide service.Decision) error {
+	return guard.Do(ctx, s.guard, service.Resource(order.SKU), func(ctx context.Context, tx pgx.Tx) error {
+		_, err := service.Allocate(ctx, tx, order, decide)
+		return err
+	}, guard.OpID(order.ID), guard.Name("allocate"))
+}
+
+func (s fencedSeller) close(ctx context.Context) error { return s.guard.Close(ctx) }
+
+// lockedSeller is the control: the same lock and the same allocation, but the
+// database knows nothing of either. This is what most services do today.
+type lockedSeller struct {
+	locker fence.Locker
+	pool   *pgxpool.Pool
+	holds  func(fence.Grant) // told of each lock
+}
+
+func (s lockedSeller) sell(ctx context.Context, order service.Order, decide service.Decision) (err error) {
+	lease, err := s.locker.Acquire(ctx, service.Resource(order.SKU))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if released := lease.Release(ctx); !errors.Is(released, fence.ErrUnavailable) { // else it ends with its lease
+			err = errors.Join(err, released)
+		}
+	}()
+	s.holds(lease.Grant())
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := service.Allocate(ctx, tx, order, decide)
+		return err
+	})
+}
+
+func (s lockedSeller) close(context.Context) error { return nil }
+
+// What a worker tells its parent, one JSON line each.
+const (
+	eventHolds    = "holds"    // the worker got the lock
+	eventSold     = "sold"     // an order was allocated
+	eventPausing  = "pausing"  // between its read and its write, about to stop
+	eventResumed  = "resumed"  // going on after that
+	eventRejected = "rejected" // the fence rejected a write
+	eventSoldOut  = "sold out" // nothing left to sell; the worker ends
+	eventFailed   = "failed"   // anything else; the worker ends
+)
+
+type event struct {
+	Event     string  `json:"event"`
+	Order     string  `json:"order,omitempty"`
+	Quantity  int     `json:"quantity,omitempty"`
+	Available int     `json:"available,omitempty"`
+	Token     int64   `json:"token,omitempty"`
+	Current   int64   `json:"current,omitempty"`
+	Holder    string  `json:"holder,omitempty"`
+	Age       float64 `json:"age,omitempty"` // of Current's claim, in seconds
+	Error     string  `json:"error,omitempty"`
+
+	Sold map[string]int `json:"sold,omitempty"` // by each worker so far, when pausing
+}
+
+// tell writes e. A parent that no longer listens is not the worker's concern.
+func tell(w io.Writer, e event) {
+	line, _ := json.Marshal(e)
+	_, _ = w.Write(append(line, '\n'))
 }

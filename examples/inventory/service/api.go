@@ -1,6 +1,7 @@
 package service
 
 import (
+	_ "embed"
 	"log/slog"
 	"net/http"
 	"time"
@@ -63,4 +64,14 @@ func (a *api) handler() http.Handler {
 		}
 		mux.ServeHTTP(w, traced(r))
 	})
+}
+
+//go:embed openapi.yaml
+var openAPIFile []byte
+
+// openAPI answers GET /openapi.yaml.
+func openAPI(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(openAPIFile)
+	return nil
 }
