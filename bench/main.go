@@ -15,16 +15,20 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/fencekit/fencekit/bench/internal/result"
+	benchrun "github.com/fencekit/fencekit/bench/internal/run"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
 func main() {
 	testenv.Reexec()
-	playRole()
+	benchrun.PlayRole()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -42,8 +46,6 @@ func run(ctx context.Context, args []string) error {
 	case c.list:
 		list(os.Stdout, c)
 		return nil
-	case c.place != "":
-		return runPlace(ctx, c)
 	case c.from != nil:
 		found, err := read(c.from)
 		if err != nil {
@@ -51,23 +53,99 @@ func run(ctx context.Context, args []string) error {
 		}
 		return write(c.out, found)
 	default:
-		return runAll(ctx, c, args)
+		return runAll(ctx, c)
 	}
 }
 
 // list writes the scenarios with their contenders, and how long each takes as the other flags
 // have it.
 func list(w io.Writer, c config) {
-	cfg := c.lengths()
 	for _, s := range scenario.All() {
 		optional := ""
 		if s.Optional {
 			optional = "; only when RUN matches it"
 		}
-		takes := cfg.Takes(&s, len(c.regimes(&s))).Round(time.Second)
-		fmt.Fprintf(w, "%-18s %s (%s and more%s)\n", s.Name, s.Title, takes, optional)
+		regimes := 0
+		for _, place := range c.places {
+			for _, latency := range c.latencies {
+				if s.Runs(result.Regime{Place: place, Latency: latency}) {
+					regimes++
+				}
+			}
+		}
+		fmt.Fprintf(w, "%-18s %s (%s and more%s)\n", s.Name, s.Title, c.Takes(&s, regimes).Round(time.Second), optional)
 		for _, one := range s.Contenders {
 			fmt.Fprintf(w, "%-18s - %s\n", "", one.Name)
 		}
 	}
+}
+
+// config is what the flags say.
+type config struct {
+	benchrun.Config
+	run       *regexp.Regexp // nil: all that aren't optional
+	places    []string
+	latencies []time.Duration
+	dirs      map[string]string // the directory of each place
+	out       string
+	from      []string // files of earlier runs, to be shown instead of running
+	list      bool
+}
+
+// parse reads the command's arguments. It writes what flag.FlagSet has to say to output.
+func parse(args []string, output io.Writer) (c config, err error) {
+	c.Rows, c.Progress = 20000, os.Stderr
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(output)
+	pattern := f.String("run", "", "run the scenarios whose name matches this `regexp`, optional ones included; default: all that aren't optional")
+	f.IntVar(&c.Rounds, "rounds", 7, "how often each contender runs")
+	f.Float64Var(&c.Seconds, "seconds", 1, "the measured time of each contender in a round; some scenarios take longer")
+	f.Float64Var(&c.Long, "long", 30, "the same, in seconds, in scenarios that show how things develop")
+	places := f.String("places", "disk,tmpfs", "where the servers' data lies: disk, tmpfs, or both")
+	latencies := f.String("latencies", "0,500us", "how much longer each round trip takes, half of it on each way")
+	disk := f.String("disk", os.TempDir(), "a `directory` on a disk")
+	memory := f.String("tmpfs", "/dev/shm", "a `directory` in memory")
+	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the page, the table and the raw results")
+	from := f.String("from", "", "show results.json of earlier runs, separated by commas, instead of running")
+	f.StringVar(&c.Profile, "profile", "", "write a CPU profile of each worker's measured time to this `directory`, which exists; it makes workers slower")
+	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders, and how long each takes at least")
+	if err = f.Parse(args); err != nil {
+		return c, err
+	}
+	if *pattern != "" {
+		if c.run, err = regexp.Compile(*pattern); err != nil {
+			return c, fmt.Errorf("bench: -run: %w", err)
+		}
+	}
+	if *from != "" {
+		c.from = strings.Split(*from, ",")
+	}
+	c.dirs = map[string]string{result.Disk: *disk, result.Tmpfs: *memory}
+	c.places = strings.Split(*places, ",")
+	for _, place := range c.places {
+		if c.dirs[place] == "" {
+			return c, fmt.Errorf("bench: -places: %q is neither %s nor %s", place, result.Disk, result.Tmpfs)
+		}
+	}
+	for text := range strings.SplitSeq(*latencies, ",") {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return c, fmt.Errorf("bench: -latencies: %q is no duration", text)
+		}
+		c.latencies = append(c.latencies, d)
+	}
+	if c.Rounds < 1 || c.Seconds <= 0 || c.Long <= 0 {
+		return c, fmt.Errorf("bench: -rounds is %d, -seconds %g and -long %g: all have to be above 0", c.Rounds, c.Seconds, c.Long)
+	}
+	return c, nil
+}
+
+// scenarios are those that are to be run.
+func (c *config) scenarios() (chosen []scenario.Scenario) {
+	for _, s := range scenario.All() {
+		if c.run == nil && !s.Optional || c.run != nil && c.run.MatchString(s.Name) {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen
 }

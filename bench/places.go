@@ -16,27 +16,22 @@ import (
 
 	"github.com/fencekit/fencekit/bench/internal/report"
 	"github.com/fencekit/fencekit/bench/internal/result"
-	"github.com/fencekit/fencekit/bench/internal/room"
 	benchrun "github.com/fencekit/fencekit/bench/internal/run"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
-// rows is how many rows the table of operations has.
-const rows = 20000
-
-// runAll runs each place in a process of its own, whose TMPDIR is that place: there the
-// servers have their data. Then it writes what all have found.
-func runAll(ctx context.Context, c config, args []string) error {
+// runAll runs each place, and writes what all have found.
+func runAll(ctx context.Context, c config) error {
 	if len(c.scenarios()) == 0 {
 		return errors.New("bench: no scenario matches -run; go run ./bench -list names them")
 	}
 	if err := os.MkdirAll(c.out, 0o755); err != nil {
 		return err
 	}
-	found := result.Run{Began: time.Now(), Machine: thisMachine(), Commit: commit(ctx), Rounds: c.rounds, Seconds: c.seconds}
+	found := result.Run{Began: time.Now(), Machine: thisMachine(), Commit: commit(ctx), Rounds: c.Rounds, Seconds: c.Seconds}
 	var errs []error
 	for _, place := range c.places {
-		part, err := inPlace(ctx, c, place, args)
+		part, err := inPlace(ctx, c, place)
 		found.Merge(part)
 		errs = append(errs, err)
 	}
@@ -46,33 +41,20 @@ func runAll(ctx context.Context, c config, args []string) error {
 	return errors.Join(errs...)
 }
 
-// inPlace runs one place, and returns what it found, also if it failed later.
-func inPlace(ctx context.Context, c config, place string, args []string) (part result.Run, err error) {
-	dir := map[string]string{result.Disk: c.disk, result.Tmpfs: c.memory}[place]
+// inPlace runs one place, which TMPDIR is meanwhile: there the servers have their data.
+func inPlace(ctx context.Context, c config, place string) (found result.Run, err error) {
+	dir := c.dirs[place]
 	if err := checkPlace(place, dir); err != nil {
-		return part, err
+		return found, err
 	}
-	self, err := os.Executable()
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		return found, err
+	}
+	found, err = benchrun.Place(ctx, c.Config, place, c.latencies, c.scenarios())
 	if err != nil {
-		return part, err
+		err = fmt.Errorf("bench: %s: %w", place, err)
 	}
-	file := filepath.Join(c.out, place+".json")
-	cmd := exec.CommandContext(ctx, self, append(args, "-place", place, "-file", file)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	failed := cmd.Run()
-	if failed != nil {
-		failed = fmt.Errorf("bench: %s: %w", place, failed)
-	}
-	text, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return part, failed
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &part)
-	}
-	return part, errors.Join(failed, err, os.Remove(file))
+	return found, err
 }
 
 // checkPlace fails if a directory isn't of the kind that its place is called.
@@ -86,27 +68,6 @@ func checkPlace(place, dir string) error {
 		return fmt.Errorf("bench: %s is no directory for %s: choose one with -%s", dir, place, place)
 	}
 	return nil
-}
-
-// runPlace is the process of one place.
-func runPlace(ctx context.Context, c config) error {
-	found := result.Run{Began: time.Now()}
-	r, err := room.Start(ctx, inRole(roleLinks))
-	if err != nil {
-		return err
-	}
-	if found.Versions, err = r.Versions(ctx); err == nil {
-		cfg := c.lengths()
-		cfg.Rows, cfg.Profile, cfg.Progress, cfg.Worker = rows, c.profile, os.Stderr, inRole(roleWorker)
-		found.Cells, err = benchrun.Place(ctx, cfg, r, c.place, c.latencies, c.scenarios())
-	}
-	err = errors.Join(err, r.Stop(context.WithoutCancel(ctx)))
-	found.Took = time.Since(found.Began)
-	text, encoding := json.Marshal(found)
-	if encoding != nil {
-		return errors.Join(err, encoding)
-	}
-	return errors.Join(err, os.WriteFile(c.file, text, 0o644))
 }
 
 // read reads results of earlier runs, as one.
@@ -140,7 +101,9 @@ func write(dir string, found *result.Run) error {
 		return err
 	}
 	var table, page strings.Builder
-	report.Markdown(&table, found, scenario.All())
+	if err := report.Markdown(&table, found, scenario.All()); err != nil {
+		return err
+	}
 	fmt.Print(table.String())
 	err = errors.Join(
 		report.HTML(&page, found, scenario.All()),

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/bench/internal/result"
-	"github.com/fencekit/fencekit/bench/internal/room"
 	benchrun "github.com/fencekit/fencekit/bench/internal/run"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 	"github.com/fencekit/fencekit/internal/testenv"
@@ -17,17 +16,13 @@ import (
 
 func TestMain(m *testing.M) {
 	testenv.Reexec()
-	playRole()
+	benchrun.PlayRole()
 	testenv.Main(m)
 }
 
 // Every contender of the first scenario of each family does its work on real servers: none fails, no safe one
 // loses an update, and no lock has two holders at once.
 func TestScenarios_DoTheirWork(t *testing.T) {
-	ctx := t.Context()
-	r, err := room.Start(ctx, inRole(roleLinks))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, r.Stop(t.Context())) }()
 	families := map[string]bool{}
 	var all []scenario.Scenario
 	for _, s := range scenario.All() {
@@ -36,35 +31,31 @@ func TestScenarios_DoTheirWork(t *testing.T) {
 			all = append(all, s)
 		}
 	}
-	cfg := benchrun.Config{Rounds: 1, Seconds: 0.05, Rows: 2000, Progress: t.Output(), Worker: inRole(roleWorker), Tiny: true}
-	cells, err := benchrun.Place(ctx, cfg, r, result.Tmpfs, []time.Duration{0}, all)
+	cfg := benchrun.Config{Rounds: 1, Seconds: 0.05, Rows: 2000, Progress: t.Output(), Tiny: true}
+	found, err := benchrun.Place(t.Context(), cfg, result.Tmpfs, []time.Duration{0}, all)
 	require.NoError(t, err)
-	for _, c := range cells {
+	for _, c := range found.Cells {
 		require.Empty(t, c.Err, "%s, %s", c.Scenario, c.Contender)
 		if !losesUpdates(all, c) {
 			require.Zero(t, c.Values[result.Lost], "%s, %s", c.Scenario, c.Contender)
 		}
 	}
-	require.Len(t, cells, contenders(all))
+	require.Len(t, found.Cells, contenders(all))
 }
 
 // With latency clients go through links.
 func TestScenarios_RunWithLatency(t *testing.T) {
-	ctx := t.Context()
-	r, err := room.Start(ctx, inRole(roleLinks))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, r.Stop(t.Context())) }()
-	cfg := benchrun.Config{Rounds: 2, Seconds: 0.05, Rows: 100, Progress: t.Output(), Worker: inRole(roleWorker), Tiny: true}
+	cfg := benchrun.Config{Rounds: 2, Seconds: 0.05, Rows: 100, Progress: t.Output(), Tiny: true}
 	latency := 500 * time.Microsecond
-	cells, err := benchrun.Place(ctx, cfg, r, result.Tmpfs, []time.Duration{latency}, scenario.All()[:1])
+	found, err := benchrun.Place(t.Context(), cfg, result.Tmpfs, []time.Duration{latency}, scenario.All()[:1])
 	require.NoError(t, err)
-	one := len(cells) / 2
+	one := len(found.Cells) / 2
 	require.Len(t, scenario.All()[0].Contenders, one)
-	for _, c := range cells {
+	for _, c := range found.Cells {
 		require.Empty(t, c.Err)
 		require.Equal(t, latency, c.Regime.Latency)
 	}
-	require.NotEqual(t, cells[0].Contender, cells[one].Contender, "the order rotates")
+	require.NotEqual(t, found.Cells[0].Contender, found.Cells[one].Contender, "the order rotates")
 }
 
 func losesUpdates(all []scenario.Scenario, cell result.Cell) bool {

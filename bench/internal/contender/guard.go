@@ -2,11 +2,9 @@ package contender
 
 import (
 	"context"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/fence/etcd"
@@ -14,62 +12,92 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// guarded is a Guard with what it stands on.
-type guarded struct {
-	guard  *guard.Guard[pgx.Tx]
-	locker *etcd.Locker
-	client *clientv3.Client
-	pool   *pgxpool.Pool
-	store  *postgres.Store
-}
-
-func newGuarded(ctx context.Context, t *load.Target, client *clientv3.Client, cfg *guard.Config) (*guarded, error) {
+// newGuards returns n Guards on one Locker, one store and one pool.
+func newGuards(ctx context.Context, t *load.Target, locker *etcd.Locker, cfg guard.Config, n int) ([]*guard.Guard[pgx.Tx], error) {
 	pool, err := newPool(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	g := &guarded{client: client, pool: pool}
-	if g.store, err = postgres.NewStore(pool, nil); err != nil {
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
 		return nil, err
 	}
-	if g.locker, err = newLocker(t, client); err != nil {
-		return nil, err
-	}
-	g.guard, err = guard.New(g.locker, g.store, cfg)
-	return g, err
-}
-
-func (g *guarded) close(ctx context.Context) error {
-	err := errors.Join(g.guard.Close(ctx), g.locker.Close(ctx))
-	g.pool.Close()
-	return errors.Join(err, g.client.Close())
-}
-
-// Do is guard.Do with a function that reads and writes, as the bare transaction does.
-func Do(cfg guard.Config) load.Open {
-	return onGuard(cfg, func(ctx context.Context, g *guarded, item load.Item) error {
-		fn := func(ctx context.Context, tx pgx.Tx) error { return sell(ctx, tx, readQty, item.SKUs) }
-		if len(item.Resources) == 1 {
-			return guard.Do(ctx, g.guard, item.Resources[0], fn)
-		}
-		return guard.Do(ctx, g.guard, item.Resources, fn)
-	})
-}
-
-// onGuard returns work that does each operation on a Guard.
-func onGuard(cfg guard.Config, do func(ctx context.Context, g *guarded, item load.Item) error) load.Open {
-	return func(ctx context.Context, t *load.Target) (*load.Work, error) {
-		client, err := newEtcd(t)
-		if err != nil {
+	guards := make([]*guard.Guard[pgx.Tx], n)
+	for i := range guards {
+		if guards[i], err = guard.New(locker, store, &cfg); err != nil {
 			return nil, err
 		}
-		g, err := newGuarded(ctx, t, client, &cfg)
-		if err != nil {
-			return nil, err
-		}
-		return &load.Work{
-			Do:    func(ctx context.Context, goroutine int) error { return do(ctx, g, t.Item(goroutine)) },
-			Close: g.close,
-		}, nil
+		t.OnClose(guards[i].Close)
 	}
+	return guards, nil
+}
+
+// onGuards returns work on n Guards, each of which has some of the goroutines.
+func onGuards(cfg guard.Config, n func(*load.Target) int, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
+	return func(ctx context.Context, t *load.Target) (load.Work, error) {
+		locker, err := newLocker(t)
+		if err != nil {
+			return load.Work{}, err
+		}
+		guards, err := newGuards(ctx, t, locker, cfg, n(t))
+		return load.Work{Do: func(ctx context.Context, g int) error { return do(ctx, guards[g%len(guards)], t.Item(g)) }}, err
+	}
+}
+
+// onGuard returns work on a Guard.
+func onGuard(cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
+	return onGuards(cfg, func(*load.Target) int { return 1 }, do)
+}
+
+// batchAlone is execBatch with a Guard for each goroutine, on one Locker, one store and one pool:
+// calls share transactions within a Guard only.
+var batchAlone = onGuards(kept, func(t *load.Target) int { return t.Goroutines }, execBatch)
+
+// do is guard.Do with a function that reads and writes, as the bare transaction does.
+func do(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
+	fn := func(ctx context.Context, tx pgx.Tx) error { return sellReading(ctx, tx, item) }
+	if len(item.Resources) == 1 {
+		return guard.Do(ctx, g, item.Resources[0], fn)
+	}
+	return guard.Do(ctx, g, item.Resources, fn)
+}
+
+// read is guard.Do with a function that only reads.
+func read(options ...guard.Option) func(context.Context, *guard.Guard[pgx.Tx], load.Item) error {
+	return func(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
+		return guard.Do(ctx, g, item.Resources, func(ctx context.Context, tx pgx.Tx) error { return look(ctx, tx, item) }, options...)
+	}
+}
+
+// execBatch is guard.Exec of a postgres.Batch with the one atomic UPDATE, which has to find what it takes.
+func execBatch(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
+	var b postgres.Batch
+	b.Exec(takeOne, item.SKUs[0]).MustAffect(1)
+	return guard.Exec(ctx, g, item.Resources[0], &b)
+}
+
+// readBatch is guard.Exec of a postgres.Batch that only reads.
+func readBatch(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
+	var b postgres.Batch
+	b.Exec(readQty, item.SKUs[0]).Returning()
+	return guard.Exec(ctx, g, item.Resources, &b, guard.ReadOnly())
+}
+
+// Protected is the contender, under a name, on a table that postgres.Protect protects in enforce mode. It is for keys
+// that don't change, whose resources have no prefix.
+func (c Contender) Protected(name string) Contender {
+	open := c.Open
+	c.Name = name
+	c.Open = func(ctx context.Context, t *load.Target) (load.Work, error) {
+		pool, err := pgxpool.New(ctx, t.Postgres)
+		if err != nil {
+			return load.Work{}, err
+		}
+		defer pool.Close()
+		if _, err := postgres.Protect(ctx, pool, "", postgres.Protection{Table: "stock", ResourceExpr: "'sku/' || sku", Mode: postgres.ProtectEnforce}); err != nil {
+			return load.Work{}, err
+		}
+		return open(ctx, t)
+	}
+	return c
 }

@@ -5,92 +5,187 @@ import (
 	"errors"
 	"hash/fnv"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Bare is the operation in a transaction that nothing guards. Of concurrent ones on one row
-// it loses updates.
-var Bare = onPool(func(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.Item) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return sell(ctx, tx, readQty, item.SKUs) })
-})
+// The table that operations use, each row of which begins with more than can be sold; and that of OwnFence.
+const (
+	createStock = `create table stock (sku text primary key, qty bigint not null, version bigint not null default 0)`
+	fillStock   = `insert into stock select lpad(n::text, 6, '0'), 1000000000000, 0 from generate_series(0, $1::int - 1) n`
+	sumSold     = `select (count(*) * 1000000000000 - sum(qty))::bigint, pg_database_size(current_database()) from stock`
 
-// AtomicUpdate is the operation as one statement for each row, without a read or a decision
-// in between; for one row in no transaction but its own.
-var AtomicUpdate = onPool(func(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.Item) error {
-	if len(item.SKUs) == 1 {
-		_, err := pool.Exec(ctx, takeOne, item.SKUs[0])
+	createOwnFence = `create table own_fence (resource text primary key, token bigint not null, seq bigint not null) with (fillfactor = 50);
+create table own_history (resource text, seq bigint, token bigint not null, at timestamptz not null default now(), primary key (resource, seq))`
+)
+
+// The statements of an operation.
+const (
+	readQty   = `select qty from stock where sku = $1`
+	lockQty   = `select qty from stock where sku = $1 for update`
+	writeQty  = `update stock set qty = $2 where sku = $1`
+	takeOne   = `update stock set qty = qty - 1 where sku = $1 and qty >= 1`
+	readBoth  = `select qty, version from stock where sku = $1`
+	writeBoth = `update stock set qty = $2, version = version + 1 where sku = $1 and version = $3`
+
+	raiseOwnFence = `insert into own_fence values ($1, 1, 0) on conflict do nothing`
+	// A token that is not the resource's moves nothing, and divides by zero.
+	moveOwnFence = `with moved as (update own_fence set seq = seq + 1 where resource = $1 and token = $2 returning seq, token),
+entry as (insert into own_history (resource, seq, token) select $1, seq, token from moved returning seq)
+select 1 / count(*) from entry`
+)
+
+// Prepare makes the tables of all contenders in an empty database. The one that operations
+// use gets as many rows as asked for.
+func Prepare(ctx context.Context, dsn string, rows int) error {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	defer pool.Close()
+	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, createStock); err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, fillStock, rows); err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, createOwnFence); err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, "vacuum analyze"); err != nil {
+		return err
+	}
+	return createLocks(dsn)
+}
+
+// Seen is what a database shows.
+type Seen struct {
+	Sold  int64 // keys of all operations together
+	Bytes int64 // of all of its files
+}
+
+// Look looks at a database to which conn is connected.
+func Look(ctx context.Context, conn *pgx.Conn) (seen Seen, err error) {
+	err = conn.QueryRow(ctx, sumSold).Scan(&seen.Sold, &seen.Bytes)
+	return seen, err
+}
+
+// newPool returns a pool with all of its connections open.
+func newPool(ctx context.Context, t *load.Target) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(t.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = int32(t.Connections)
+	cfg.ConnConfig.DialFunc = t.Dial
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	t.OnClose(func(context.Context) error { pool.Close(); return nil })
+	conns, errs := make([]*pgxpool.Conn, t.Connections), make([]error, t.Connections)
+	var opening sync.WaitGroup
+	for i := range conns {
+		opening.Go(func() { conns[i], errs[i] = pool.Acquire(ctx) })
+	}
+	opening.Wait()
+	for _, c := range conns {
+		if c != nil {
+			c.Release()
+		}
+	}
+	return pool, errors.Join(errs...)
+}
+
+// onPool returns work that uses a pool and nothing else.
+func onPool(do func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, item load.Item) error) load.Open {
+	return func(ctx context.Context, t *load.Target) (load.Work, error) {
+		pool, err := newPool(ctx, t)
+		return load.Work{Do: func(ctx context.Context, g int) error { return do(ctx, t, pool, t.Item(g)) }}, err
+	}
+}
+
+// operation is done in a transaction.
+type operation func(ctx context.Context, tx pgx.Tx, item load.Item) error
+
+// transaction runs an operation in a transaction that nothing guards, and again while repeat, unless nil, says so.
+func transaction(options pgx.TxOptions, repeat func(error) bool, do operation) load.Open {
+	return onPool(func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, item load.Item) error {
+		for {
+			err := pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error { return do(ctx, tx, item) })
+			if repeat == nil || !repeat(err) {
+				return err
+			}
+			t.Retries.Add(1)
+		}
+	})
+}
+
+// sell reads and writes each row, in two round trips for each.
+func sell(read string) operation {
+	return func(ctx context.Context, tx pgx.Tx, item load.Item) error {
 		for _, sku := range item.SKUs {
-			if _, err := tx.Exec(ctx, takeOne, sku); err != nil {
+			var qty int64
+			if err := tx.QueryRow(ctx, read, sku).Scan(&qty); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, writeQty, sku, qty-1); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-})
-
-// ForUpdate locks each row when it reads it.
-var ForUpdate = onPool(func(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.Item) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return sell(ctx, tx, lockQty, item.SKUs) })
-})
-
-// AdvisoryLock acquires an advisory lock of the transaction for each row, first.
-var AdvisoryLock = onPool(func(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.Item) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		for _, resource := range item.Resources {
-			if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", advisoryKey(resource)); err != nil {
-				return err
-			}
-		}
-		return sell(ctx, tx, readQty, item.SKUs)
-	})
-})
-
-func advisoryKey(resource string) int64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(resource))
-	return int64(h.Sum64())
+	}
 }
 
-// Serializable runs the operation at SERIALIZABLE, again and again until it isn't rolled back
-// for a conflict.
-var Serializable = onPool(func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, item load.Item) error {
-	for {
-		err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) error {
-			return sell(ctx, tx, readQty, item.SKUs)
-		})
-		var answer *pgconn.PgError
-		if !errors.As(err, &answer) || !slices.Contains([]string{"40001", "40P01"}, answer.Code) {
+// sellReading is the operation.
+var sellReading = sell(readQty)
+
+// look reads each row.
+func look(ctx context.Context, tx pgx.Tx, item load.Item) error {
+	for _, sku := range item.SKUs {
+		var qty int64
+		if err := tx.QueryRow(ctx, readQty, sku).Scan(&qty); err != nil {
 			return err
 		}
-		t.Retries.Add(1)
 	}
-})
+	return nil
+}
+
+// update is the operation as one statement, without a read or a decision in between.
+func update(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.Item) error {
+	_, err := pool.Exec(ctx, takeOne, item.SKUs[0])
+	return err
+}
+
+// sellUnderAdvisoryLock acquires an advisory lock of the transaction for each row, first.
+func sellUnderAdvisoryLock(ctx context.Context, tx pgx.Tx, item load.Item) error {
+	for _, resource := range item.Resources {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(resource))
+		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock($1)", int64(h.Sum64())); err != nil {
+			return err
+		}
+	}
+	return sellReading(ctx, tx, item)
+}
 
 // errConflict: another transaction has written a row since it was read.
 var errConflict = errors.New("contender: the version has changed")
 
-// Optimistic writes a row only if its version is the one that was read, and begins again
-// otherwise.
-var Optimistic = onPool(func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, item load.Item) error {
-	for {
-		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return sellByVersion(ctx, tx, item.SKUs) })
-		if !errors.Is(err, errConflict) {
-			return err
-		}
-		t.Retries.Add(1)
-	}
-})
+func isConflict(err error) bool { return errors.Is(err, errConflict) }
 
-func sellByVersion(ctx context.Context, tx pgx.Tx, skus []string) error {
-	for _, sku := range skus {
+// sellByVersion writes a row only if its version is the one that was read.
+func sellByVersion(ctx context.Context, tx pgx.Tx, item load.Item) error {
+	for _, sku := range item.SKUs {
 		var qty, version int64
 		if err := tx.QueryRow(ctx, readBoth, sku).Scan(&qty, &version); err != nil {
 			return err
@@ -104,4 +199,46 @@ func sellByVersion(ctx context.Context, tx pgx.Tx, skus []string) error {
 		}
 	}
 	return nil
+}
+
+// isRolledBack reports whether a transaction was rolled back for a conflict.
+func isRolledBack(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && slices.Contains([]string{"40001", "40P01"}, answer.Code)
+}
+
+// ownFence is the operation in a transaction that compares a token, counts the move and records it
+// in two tables of its own, all in one write with COMMIT, and does nothing else that Fencekit does.
+// So it bounds the rate of any guarded transaction that keeps its fence and its history in tables.
+func ownFence(ctx context.Context, t *load.Target) (load.Work, error) {
+	pool, err := newPool(ctx, t)
+	if err != nil {
+		return load.Work{}, err
+	}
+	for g := range t.Goroutines {
+		for _, resource := range t.Item(g).Resources {
+			if _, err := pool.Exec(ctx, raiseOwnFence, resource); err != nil {
+				return load.Work{}, err
+			}
+		}
+	}
+	return load.Work{Do: func(ctx context.Context, g int) error {
+		return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return sellUnderOwnFence(ctx, conn, t.Item(g)) })
+	}}, nil
+}
+
+func sellUnderOwnFence(ctx context.Context, conn *pgxpool.Conn, item load.Item) error {
+	tx, err := conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := sellReading(ctx, tx, item); err != nil {
+		return errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
+	}
+	end := &pgx.Batch{}
+	for _, resource := range item.Resources {
+		end.Queue(moveOwnFence, resource, 1)
+	}
+	end.Queue("commit")
+	return conn.SendBatch(ctx, end).Close()
 }

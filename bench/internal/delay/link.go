@@ -10,11 +10,44 @@
 package delay
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"time"
 )
+
+// Order is what a process of links is told on its standard input.
+type Order struct {
+	Each      time.Duration // what is sent by either side is delayed by
+	Upstreams []string
+}
+
+// Serve is the whole process: it reads an Order, answers with the addresses of the links in
+// the order of their upstreams, and carries until its input ends.
+func Serve(in io.Reader, out io.Writer) error {
+	var order Order
+	from := json.NewDecoder(in)
+	if err := from.Decode(&order); err != nil {
+		return fmt.Errorf("delay: %w", err)
+	}
+	var addresses []string
+	for _, upstream := range order.Upstreams {
+		l, err := Listen(upstream, order.Each)
+		if err != nil {
+			return fmt.Errorf("delay: %w", err)
+		}
+		defer l.Close()
+		go l.Serve()
+		addresses = append(addresses, l.Addr())
+	}
+	if err := json.NewEncoder(out).Encode(addresses); err != nil {
+		return fmt.Errorf("delay: %w", err)
+	}
+	_, err := io.Copy(io.Discard, io.MultiReader(from.Buffered(), in))
+	return err
+}
 
 // Link listens on the loopback and connects to a server for each client. What either side
 // sends arrives after a delay, complete and in order.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
@@ -96,7 +97,7 @@ func TestWorker_CountsWhatEndsWithinTheMeasuredTime(t *testing.T) {
 				warm[g] = true
 				return nil
 			}
-			w = newWorker(NewTarget(Spec{Goroutines: 2, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour, Limit: 10}), &Work{Do: do})
+			w = newWorker(NewTarget(Spec{Goroutines: 2, Keys: Hot, Width: 1, Table: 1, Warm: time.Hour, Limit: 10}), Work{Do: do})
 			o, err := w.run(t.Context(), func() (Plan, error) {
 				start := clock.Now()
 				return Plan{Start: start, End: start + int64(test.measured)}, nil
@@ -120,7 +121,7 @@ func TestWorker_AsksForThePlanOnceAllAreWarm(t *testing.T) {
 	target := NewTarget(Spec{Goroutines: 3, Keys: Spread, Width: 1, Table: 1000, Warm: time.Hour})
 	var done atomic.Int64
 	work := Work{Do: func(_ context.Context, g int) error { target.Item(g); done.Add(1); return nil }}
-	_, err := newWorker(target, &work).run(t.Context(), func() (Plan, error) {
+	_, err := newWorker(target, work).run(t.Context(), func() (Plan, error) {
 		require.GreaterOrEqual(t, done.Load(), int64(3*spread))
 		return Plan{}, nil
 	})
@@ -133,11 +134,11 @@ func TestServe_OpensRunsAndCloses(t *testing.T) {
 		if s.Contender != "known" {
 			return nil, errors.New("unknown contender")
 		}
-		return func(context.Context, *Target) (*Work, error) {
-			return &Work{
-				Measure: func(context.Context) (map[string]float64, error) { return map[string]float64{"answer": 42}, nil },
-				Close:   func(context.Context) error { closed = true; return nil },
-			}, nil
+		return func(_ context.Context, t *Target) (Work, error) {
+			t.OnClose(func(context.Context) error { closed = true; return nil })
+			return Work{Measure: func(context.Context) (map[result.Metric]float64, error) {
+				return map[result.Metric]float64{"answer": 42}, nil
+			}}, nil
 		}, nil
 	}
 	var out bytes.Buffer

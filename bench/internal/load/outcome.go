@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencekit/fencekit/bench/internal/stats"
+	"github.com/fencekit/fencekit/bench/internal/result"
 )
 
 // Plan is the measured time, on the clock of package clock.
@@ -21,21 +21,21 @@ type Outcome struct {
 	// cut off at the end, because they waited for too long.
 	Operations, Succeeded, Abandoned int64
 	Elapsed                          time.Duration // the measured time
-	Latency                          stats.Histogram
+	Latency                          result.Histogram
 	CPU                              time.Duration
 	Allocations, AllocatedBytes      int64
 	Writes, WrittenBytes, Retries    int64
 	Timeline                         []int64 // operations in each part of the measured time
 	// Held has for each time that a lock was held when that began and ended, in turns.
-	Held     []int64            `json:",omitempty"`
-	Measured map[string]float64 `json:",omitempty"`
+	Held     []int64                   `json:",omitempty"`
+	Measured map[result.Metric]float64 `json:",omitempty"`
 
 	ByProcess []int64 `json:",omitempty"` // operations
 }
 
 // Together adds up what the processes of one cell did.
 func Together(all []Outcome) Outcome {
-	sum := Outcome{Timeline: make([]int64, parts), Measured: map[string]float64{}}
+	sum := Outcome{Timeline: make([]int64, parts), Measured: map[result.Metric]float64{}}
 	for _, o := range all {
 		sum.Err = cmp.Or(sum.Err, o.Err)
 		sum.Operations += o.Operations
@@ -64,7 +64,7 @@ func Together(all []Outcome) Outcome {
 // HandOvers returns the times from a call that releases a lock to the return of the next
 // call that acquires it. overlaps is how often one holder had it before the call that
 // released it began: never, if the lock excludes.
-func HandOvers(held []int64) (times stats.Histogram, overlaps int) {
+func HandOvers(held []int64) (times result.Histogram, overlaps int) {
 	type span struct{ acquired, released int64 }
 	spans := make([]span, 0, len(held)/2)
 	for i := 0; i+1 < len(held); i += 2 {

@@ -1,10 +1,25 @@
+// Package load runs operations of one contender in a worker process and measures them.
+//
+// A worker is this program again, in a process of its own: so the CPU time and the
+// allocations of a client are those of one contender and nothing else, and a contender of
+// several processes is no special case. For each cell of the benchmark workers are started,
+// open their connections, wait for each other, run until each has used what it keeps, then
+// for a time that is measured, and end. Nothing that one cell leaves in memory is there in the next.
+//
+// An operation counts if it ended within the measured time. One that has begun when that is
+// over is waited for.
 package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/fencekit/fencekit/bench/internal/result"
 )
 
 // Keys says which rows, resources or locks operations use.
@@ -45,17 +60,19 @@ type Spec struct {
 	Redis              string        // an address
 }
 
-// Target is a Spec in its worker, with what contenders count.
+// Target is a Spec in its worker, with what contenders count and have to close.
 type Target struct {
 	Spec
 	// Retries counts runs of an operation that had to be repeated.
 	Retries atomic.Int64
-	// Wire counts what the worker writes to servers.
-	Wire Wire
+	// Writes counts writes to servers, which are messages or several at once, and WrittenBytes
+	// their bytes.
+	Writes, WrittenBytes atomic.Int64
 
-	items []Item // by goroutine, for Distinct and Spread; one for Hot
-	turns []int  // of each goroutine, for Spread
-	fresh atomic.Int64
+	items   []Item // by goroutine, for Distinct and Spread; one for Hot
+	turns   []int  // of each goroutine, for Spread
+	fresh   atomic.Int64
+	closers []func(context.Context) error
 }
 
 // Item is what one operation uses.
@@ -67,18 +84,17 @@ type Item struct {
 // NewTarget returns the target of a Spec.
 func NewTarget(s Spec) *Target {
 	t := &Target{Spec: s}
+	each := 0 // items of each goroutine
 	switch s.Keys {
 	case Hot:
 		t.items = []Item{t.item(0, "")}
 	case Distinct:
-		for g := range s.Goroutines {
-			t.items = append(t.items, t.item((s.Process*s.Goroutines+g)*s.Width, ""))
-		}
+		each = 1
 	case Spread:
-		t.turns = make([]int, s.Goroutines)
-		for i := range s.Goroutines * spread {
-			t.items = append(t.items, t.item((s.Process*s.Goroutines*spread+i)*s.Width, ""))
-		}
+		each, t.turns = spread, make([]int, s.Goroutines)
+	}
+	for i := range s.Goroutines * each {
+		t.items = append(t.items, t.item((s.Process*s.Goroutines*each+i)*s.Width, ""))
 	}
 	return t
 }
@@ -123,17 +139,46 @@ func (t *Target) item(first int, prefix string) Item {
 	return item
 }
 
-// Open connects a contender.
-type Open func(ctx context.Context, t *Target) (*Work, error)
+// OnClose has the worker call a function at its end, before those that it was given earlier.
+func (t *Target) OnClose(f func(context.Context) error) { t.closers = append(t.closers, f) }
 
-// Work is a contender that is connected. Of Do, Acquire and Measure it has one.
+func (t *Target) close(ctx context.Context) error {
+	var errs []error
+	for _, f := range slices.Backward(t.closers) {
+		errs = append(errs, f(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Dial connects, and counts what is written to the connection.
+func (t *Target) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{conn, t}, nil
+}
+
+type countedConn struct {
+	net.Conn
+	target *Target
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	c.target.Writes.Add(1)
+	c.target.WrittenBytes.Add(int64(len(b)))
+	return c.Conn.Write(b)
+}
+
+// Open connects a contender. What it has opened it gives to Target.OnClose.
+type Open func(ctx context.Context, t *Target) (Work, error)
+
+// Work is a contender that is connected. It has one of these.
 type Work struct {
 	// Do runs one operation. Goroutines call it concurrently, each with its number.
 	Do func(ctx context.Context, goroutine int) error
 	// Acquire acquires a lock; the returned function releases it.
 	Acquire func(ctx context.Context, goroutine int) (release func(context.Context) error, err error)
 	// Measure measures by itself, once.
-	Measure func(ctx context.Context) (map[string]float64, error)
-	// Close disconnects; nil if there is nothing to close.
-	Close func(ctx context.Context) error
+	Measure func(ctx context.Context) (map[result.Metric]float64, error)
 }

@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"runtime"
+	"runtime/pprof"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/fencekit/fencekit/bench/internal/stats"
+	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
@@ -43,8 +47,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Spec) (Op
 	if err := from.Decode(&begin); err != nil {
 		return fmt.Errorf("load: %w", err)
 	}
-	w := newWorker(t, work)
-	outcome, err := w.run(ctx, func() (plan Plan, err error) {
+	outcome, err := newWorker(t, work).run(ctx, func() (plan Plan, err error) {
 		if err := to.Encode("warm"); err != nil {
 			return plan, err
 		}
@@ -56,10 +59,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Spec) (Op
 	if err := to.Encode(outcome); err != nil {
 		return err
 	}
-	if work.Close == nil {
-		return nil
-	}
-	if err := work.Close(ctx); err != nil {
+	if err := t.close(ctx); err != nil {
 		return fmt.Errorf("%s, %s: close: %w", spec.Scenario, spec.Contender, err)
 	}
 	return nil
@@ -68,7 +68,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Spec) (Op
 // worker runs one contender in this process.
 type worker struct {
 	target *Target
-	work   *Work
+	work   Work
 	plan   atomic.Pointer[Plan] // nil until it is known
 	begun  atomic.Int64         // operations, for Spec.Limit
 	failed atomic.Pointer[error]
@@ -76,7 +76,7 @@ type worker struct {
 	warm   chan struct{} // closed when none is cold
 }
 
-func newWorker(t *Target, work *Work) *worker {
+func newWorker(t *Target, work Work) *worker {
 	w := &worker{target: t, work: work, warm: make(chan struct{})}
 	w.cold.Store(int64(t.Goroutines))
 	return w
@@ -90,7 +90,11 @@ func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome
 			return Outcome{}, err
 		}
 		measured, err := w.work.Measure(ctx)
-		return Outcome{Measured: measured, Err: text(err)}, nil
+		o := Outcome{Measured: measured}
+		if err != nil {
+			o.Err = err.Error()
+		}
+		return o, nil
 	}
 	cancel := func() {}
 	if !w.target.Background {
@@ -123,9 +127,9 @@ func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome
 
 	o := Together(each)
 	o.ByProcess = nil
-	after.since(before, &o)
+	o.use(before, after)
 	if failed := w.failed.Load(); failed != nil {
-		o.Err = text(*failed)
+		o.Err = (*failed).Error()
 	}
 	return o, nil
 }
@@ -137,7 +141,7 @@ func (w *worker) learn(askPlan func() (Plan, error)) error {
 		return err
 	}
 	w.plan.Store(&plan)
-	await(plan.Start)
+	Await(plan.Start)
 	return nil
 }
 
@@ -155,7 +159,7 @@ func (w *worker) start(ctx context.Context) (each []Outcome, finished <-chan str
 
 // goroutine runs operations until the end, the limit, or an error.
 func (w *worker) goroutine(ctx context.Context, g int) Outcome {
-	o := Outcome{Latency: stats.NewHistogram(), Timeline: make([]int64, parts)}
+	o := Outcome{Latency: result.NewHistogram(), Timeline: make([]int64, parts)}
 	toWarm := w.target.cold()
 	for !w.over() && w.failed.Load() == nil && w.mayBegin() {
 		began := clock.Now()
@@ -207,15 +211,30 @@ func (w *worker) over() bool {
 
 // measure takes what this process has used at the beginning and at the end of the measured
 // time, or when it has finished, with a profile of what lies in between.
-func (w *worker) measure(finished <-chan struct{}) (before, after usage, err error) {
-	stop, err := profile(w.target.Spec)
+func (w *worker) measure(finished <-chan struct{}) (before, after Outcome, err error) {
+	stop, err := w.profile()
 	if err != nil {
 		return before, after, err
 	}
-	before = takeUsage(w.target)
-	awaitOr(w.plan.Load().End, finished)
-	after = takeUsage(w.target)
+	before = usage(w.target)
+	AwaitOr(w.plan.Load().End, finished)
+	after = usage(w.target)
 	return before, after, stop()
+}
+
+// profile writes a CPU profile of this process to Spec.Profile until the returned function is called. Without
+// that directory it does nothing.
+func (w *worker) profile() (stop func() error, err error) {
+	s := w.target.Spec
+	if s.Profile == "" {
+		return func() error { return nil }, nil
+	}
+	name := strings.NewReplacer("/", "-", " ", "_", ",", "").Replace(fmt.Sprintf("%s-%s-%s-%d.pprof", s.Cell, s.Scenario, s.Contender, s.Process))
+	file, err := os.Create(filepath.Join(s.Profile, name))
+	if err != nil {
+		return nil, err
+	}
+	return func() error { pprof.StopCPUProfile(); return file.Close() }, pprof.StartCPUProfile(file)
 }
 
 // mayBegin counts an operation against the limit.
@@ -244,45 +263,35 @@ func (w *worker) once(ctx context.Context, g int) (held, error) {
 	return h, release(context.WithoutCancel(ctx))
 }
 
-func await(at int64) { time.Sleep(time.Duration(at - clock.Now())) }
+// Await waits until a time on the clock of package clock.
+func Await(at int64) { time.Sleep(time.Duration(at - clock.Now())) }
 
-func awaitOr(at int64, done <-chan struct{}) {
+// AwaitOr is Await, but ends with done too.
+func AwaitOr(at int64, done <-chan struct{}) {
 	select {
 	case <-time.After(time.Duration(at - clock.Now())):
 	case <-done:
 	}
 }
 
-// usage is what this process had used at a moment.
-type usage struct {
-	cpu                            time.Duration
-	mallocs, bytes, writes, writeB int64
-	retries                        int64
-}
-
-func takeUsage(t *Target) usage {
+// usage is what this process has used until now, as an Outcome.
+func usage(t *Target) Outcome {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
 		panic(fmt.Sprintf("load: getrusage: %v", err)) // no system lacks it
 	}
-	return usage{
-		cpu:     time.Duration(r.Utime.Nano() + r.Stime.Nano()),
-		mallocs: int64(mem.Mallocs), bytes: int64(mem.TotalAlloc),
-		writes: t.Wire.Writes.Load(), writeB: t.Wire.Bytes.Load(), retries: t.Retries.Load(),
+	return Outcome{
+		CPU:         time.Duration(r.Utime.Nano() + r.Stime.Nano()),
+		Allocations: int64(mem.Mallocs), AllocatedBytes: int64(mem.TotalAlloc),
+		Writes: t.Writes.Load(), WrittenBytes: t.WrittenBytes.Load(), Retries: t.Retries.Load(),
 	}
 }
 
-func (u usage) since(before usage, o *Outcome) {
-	o.CPU = u.cpu - before.cpu
-	o.Allocations, o.AllocatedBytes = u.mallocs-before.mallocs, u.bytes-before.bytes
-	o.Writes, o.WrittenBytes, o.Retries = u.writes-before.writes, u.writeB-before.writeB, u.retries-before.retries
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
+// use notes what was used between two moments.
+func (o *Outcome) use(before, after Outcome) {
+	o.CPU = after.CPU - before.CPU
+	o.Allocations, o.AllocatedBytes = after.Allocations-before.Allocations, after.AllocatedBytes-before.AllocatedBytes
+	o.Writes, o.WrittenBytes, o.Retries = after.Writes-before.Writes, after.WrittenBytes-before.WrittenBytes, after.Retries-before.Retries
 }

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/fencekit/fencekit/bench/internal/result"
-	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
 // The layout of the chart, in units of the SVG: so few that its text can be read on a phone.
@@ -23,25 +23,23 @@ type line struct {
 	step  float64 // seconds
 }
 
-func linesOf(run *result.Run, s scenario.Scenario, r result.Regime) (all []line) {
-	for _, c := range s.Contenders {
-		for _, cell := range run.Cells {
-			if cell.Scenario != s.Name || cell.Contender != c.Name || cell.Regime != r || cell.Err != "" || len(cell.Timeline) == 0 {
-				continue
-			}
-			l := line{name: c.Name, step: cell.Seconds / float64(len(cell.Timeline))}
-			for _, n := range cell.Timeline {
-				l.rates = append(l.rates, float64(n)/l.step)
-			}
-			all = append(all, l)
-			break // the first round
+// timeline draws rates over time in the first round, on a logarithmic scale: contenders differ by orders.
+func (v view) timeline() template.HTML {
+	var all []line
+	for _, c := range v.s.Contenders {
+		i := slices.IndexFunc(v.run.Cells, func(cell result.Cell) bool {
+			return cell.Scenario == v.s.Name && cell.Contender == c.Name && cell.Regime == v.regime && cell.Err == "" && len(cell.Timeline) > 0
+		})
+		if i < 0 {
+			continue
 		}
+		cell := v.run.Cells[i]
+		l := line{name: c.Name, step: cell.Seconds / float64(len(cell.Timeline))}
+		for _, n := range cell.Timeline {
+			l.rates = append(l.rates, float64(n)/l.step)
+		}
+		all = append(all, l)
 	}
-	return all
-}
-
-// lines draws rates over time, on a logarithmic scale: contenders differ by orders.
-func lines(all []line) template.HTML {
 	most, least, steps := 0.0, math.Inf(1), 0
 	for _, l := range all {
 		steps = max(steps, len(l.rates))

@@ -10,42 +10,28 @@ import (
 
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
-	"github.com/fencekit/fencekit/bench/internal/stats"
 )
 
-// best returns which of the baselines had the highest median rate, or "" if none ran.
-func best(run *result.Run, s scenario.Scenario, baseline []string, regime result.Regime) string {
+// view is a scenario as it was run in one regime.
+type view struct {
+	run    *result.Run
+	s      scenario.Scenario
+	regime result.Regime
+}
+
+func (v view) spread(contender string, m result.Metric) result.Spread {
+	return v.run.Spread(v.s.Name, contender, v.regime, m)
+}
+
+// best returns which of the contenders had the highest median rate, or "" if none ran.
+func (v view) best(contenders []string) string {
 	name, rate := "", math.Inf(-1)
-	for _, b := range baseline {
-		if spread := stats.Of(slices.Collect(values(run.Values(s.Name, b, regime, result.Rate)))); spread.Count > 0 && spread.Median > rate {
-			name, rate = b, spread.Median
+	for _, c := range contenders {
+		if spread := v.spread(c, result.Rate); spread.Count > 0 && spread.Median > rate {
+			name, rate = c, spread.Median
 		}
 	}
 	return name
-}
-
-func values(byRound map[int]float64) func(func(float64) bool) {
-	return func(yield func(float64) bool) {
-		for _, v := range byRound {
-			if !yield(v) {
-				return
-			}
-		}
-	}
-}
-
-// spreadOf returns a metric of a contender over the rounds.
-func spreadOf(run *result.Run, s scenario.Scenario, contender string, regime result.Regime, m result.Metric) stats.Spread {
-	return stats.Of(slices.Collect(values(run.Values(s.Name, contender, regime, m))))
-}
-
-// figure is what a comparison came to in one regime.
-type figure struct {
-	spread   stats.Spread
-	baseline string // which one, if there was a choice
-	bound    scenario.Bound
-	bounded  bool
-	few      bool // withheld: a side did too few operations for a ratio of rates
 }
 
 // fewOperations is how many operations in a round make a rate that is more than noise.
@@ -53,69 +39,179 @@ const fewOperations = 20
 
 // tooFew reports whether a contender did fewer than fewOperations in the median round. Of results
 // that lack the number it returns false.
-func tooFew(run *result.Run, s scenario.Scenario, contender string, regime result.Regime) bool {
-	n := spreadOf(run, s, contender, regime, result.Operations)
+func (v view) tooFew(contender string) bool {
+	n := v.spread(contender, result.Operations)
 	return n.Count > 0 && n.Median < fewOperations
 }
 
-// compare returns what a Must came to in a regime; its spread has no values if it wasn't
-// measured there, or is withheld.
-func compare(run *result.Run, s scenario.Scenario, m scenario.Must, regime result.Regime) figure {
-	var f figure
-	f.bound, f.bounded = m.Bounds[regime]
-	of := run.Values(s.Name, m.Contender, regime, m.Metric)
+// figure is what a comparison came to in one regime.
+type figure struct {
+	result.Spread
+	Baseline string // which one, if there was a choice
+	Verdict  verdict
+	Bound    string // in words
+	few      bool   // withheld: a side did too few operations for a ratio of rates
+}
+
+// compare returns what a Must came to; it has no values if it wasn't measured, or is withheld.
+func (v view) compare(m scenario.Must) (f figure) {
+	bound, bounded := m.Bounds[v.regime]
+	if bounded {
+		f.Bound = boundText(bound, m.AtMost)
+	}
+	of := v.run.Values(v.s.Name, m.Contender, v.regime, m.Metric)
 	if m.Compared == scenario.Absolute {
-		f.spread = stats.Of(slices.Collect(values(of)))
-		return f
-	}
-	baseline := m.Baseline
-	if baseline == nil {
-		baseline = s.Baseline
-	}
-	f.baseline = best(run, s, baseline, regime)
-	against := run.Values(s.Name, f.baseline, regime, m.Metric)
-	if m.Metric == result.Rate && (tooFew(run, s, m.Contender, regime) || tooFew(run, s, f.baseline, regime)) {
-		f.few = true
-		return f
-	}
-	if m.Compared == scenario.AsDifference {
-		f.spread = stats.Of(stats.Differences(of, against))
+		f.Spread = v.spread(m.Contender, m.Metric)
 	} else {
-		f.spread = stats.Of(stats.Ratios(of, against))
+		baseline := m.Baseline
+		if baseline == nil {
+			baseline = v.s.Baseline
+		}
+		f.Baseline = v.best(baseline)
+		against := v.run.Values(v.s.Name, f.Baseline, v.regime, m.Metric)
+		f.few = m.Metric == result.Rate && (v.tooFew(m.Contender) || v.tooFew(f.Baseline))
+		switch {
+		case f.few:
+		case m.Compared == scenario.AsDifference:
+			f.Spread = result.Of(result.Differences(of, against))
+		default:
+			f.Spread = result.Of(result.Ratios(of, against))
+		}
+	}
+	switch {
+	case f.Count == 0:
+	case !bounded:
+		f.Verdict = unbounded
+	default:
+		f.Verdict = judge(f.Median, bound, m.AtMost)
 	}
 	return f
 }
 
-// verdict is whether a figure reached its bounds.
+// ratio compares a contender's rate with that of the fastest baseline.
+func (v view) ratio(contender string, baseline []string) figure {
+	return v.compare(scenario.Must{Contender: contender, Baseline: baseline, Metric: result.Rate, Compared: scenario.AsRatio})
+}
+
+// verdict is whether a figure reached its bounds, as a class of the page's style sheet.
 type verdict string
 
 const (
 	notMeasured verdict = ""
-	unbounded   verdict = "no bound"
+	unbounded   verdict = "no-bound"
 	missed      verdict = "missed"
 	reached     verdict = "reached"
-	aimReached  verdict = "aim reached"
+	aimReached  verdict = "aim-reached"
 )
 
-func (f figure) verdict(atMost bool) verdict {
+func judge(value float64, bound scenario.Bound, atMost bool) verdict {
 	within := func(bound float64) bool {
 		if atMost {
-			return f.spread.Median <= bound
+			return value <= bound
 		}
-		return f.spread.Median >= bound
+		return value >= bound
 	}
 	switch {
-	case f.spread.Count == 0:
-		return notMeasured
-	case !f.bounded:
-		return unbounded
-	case f.bound.Aim != 0 && within(f.bound.Aim):
+	case bound.Aim != 0 && within(bound.Aim):
 		return aimReached
-	case within(f.bound.Least):
+	case within(bound.Least):
 		return reached
 	default:
 		return missed
 	}
+}
+
+// Mark is shown before a figure.
+func (v verdict) Mark() string {
+	return map[verdict]string{missed: "✗", reached: "✓", aimReached: "★"}[v]
+}
+
+// Text is the figure with its spread, or why there is none.
+func (f figure) Text() string {
+	if f.few {
+		return fmt.Sprintf("withheld (fewer than %d operations in a round)", fewOperations)
+	}
+	return spreadText(f.Spread)
+}
+
+// spreadText is "0.42 [0.36..0.50]".
+func spreadText(s result.Spread) string {
+	switch s.Count {
+	case 0:
+		return "-"
+	case 1:
+		return number(s.Median) + " (one round)"
+	}
+	return fmt.Sprintf("%s [%s..%s]", number(s.Median), number(s.Min), number(s.Max))
+}
+
+// boundText is "at least 7.00, aim 12.0".
+func boundText(b scenario.Bound, atMost bool) string {
+	text := "at least " + number(b.Least)
+	if atMost {
+		text = "at most " + number(b.Least)
+	}
+	if b.Aim != 0 {
+		text += ", aim " + number(b.Aim)
+	}
+	return text
+}
+
+// boundsText is the bound if it is the same in all regimes, and else each with its regimes.
+func boundsText(m scenario.Must) string {
+	words := map[string][]string{}
+	var order []string
+	for _, r := range scenario.Regimes {
+		if b, ok := m.Bounds[r]; ok {
+			text := boundText(b, m.AtMost)
+			if words[text] == nil {
+				order = append(order, text)
+			}
+			words[text] = append(words[text], r.String())
+		}
+	}
+	for i, text := range order {
+		if regimes := words[text]; len(regimes) < len(scenario.Regimes) {
+			order[i] += " (" + strings.Join(regimes, ", ") + ")"
+		}
+	}
+	return strings.Join(order, "; ")
+}
+
+// faster says in words how Fencekit's fastest contender did beside the peers.
+func (v view) faster() string {
+	var own, peers []string
+	for _, c := range v.s.Contenders {
+		if c.Fencekit {
+			own = append(own, c.Name)
+		} else {
+			peers = append(peers, c.Name)
+		}
+	}
+	mine := v.best(own)
+	if mine == "" || len(peers) == 0 {
+		return ""
+	}
+	var ahead []string
+	for _, peer := range peers {
+		if f := v.ratio(peer, []string{mine}); f.Count > 0 && f.Median > 1 {
+			ahead = append(ahead, peer+" ("+number(f.Median)+" ×"+v.unfair(peer)+")")
+		}
+	}
+	if len(ahead) == 0 {
+		return "Fastest: " + mine + ", a part of Fencekit."
+	}
+	slices.Sort(ahead)
+	return "Faster than Fencekit's best here, " + mine + ": " + strings.Join(ahead, ", ") + "."
+}
+
+// unfair says so if a process got less than half of its share, in the median.
+func (v view) unfair(contender string) string {
+	share := v.spread(contender, result.FairShare)
+	if share.Count == 0 || share.Median >= 0.5 {
+		return ""
+	}
+	return "; one process got " + number(100*share.Median) + "% of its fair share"
 }
 
 // number writes a value with three digits that count.
@@ -139,34 +235,11 @@ func number(v float64) string {
 // grouped writes thousands apart.
 func grouped(v float64) string {
 	digits := fmt.Sprintf("%.0f", math.Abs(v))
-	var text strings.Builder
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
 	if v < 0 {
-		text.WriteByte('-')
+		return "-" + digits
 	}
-	for i, d := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			text.WriteByte(',')
-		}
-		text.WriteRune(d)
-	}
-	return text.String()
-}
-
-// text is the figure with its spread, or why there is none.
-func (f figure) text() string {
-	if f.few {
-		return fmt.Sprintf("withheld (fewer than %d operations in a round)", fewOperations)
-	}
-	return spreadText(f.spread)
-}
-
-// spreadText is "0.42 [0.36..0.50]".
-func spreadText(s stats.Spread) string {
-	switch s.Count {
-	case 0:
-		return "-"
-	case 1:
-		return number(s.Median) + " (one round)"
-	}
-	return fmt.Sprintf("%s [%s..%s]", number(s.Median), number(s.Min), number(s.Max))
+	return digits
 }

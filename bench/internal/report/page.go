@@ -2,30 +2,103 @@ package report
 
 import (
 	_ "embed"
+	"fmt"
 	"html/template"
 	"io"
 	"slices"
-	"strings"
+	texttemplate "text/template"
 
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
-//go:embed page.html
-var pageText string
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed table.md
+	tableText string
 
-var page = template.Must(template.New("page").Parse(pageText))
+	pageTemplate  = template.Must(template.New("page").Funcs(template.FuncMap{"number": number}).Parse(pageText))
+	tableTemplate = texttemplate.Must(texttemplate.New("table").Parse(tableText))
+)
 
 // HTML writes the page. It refers to nothing outside of itself.
 func HTML(w io.Writer, run *result.Run, all []scenario.Scenario) error {
-	regimes := regimesOf(run)
-	p := pageData{Heading: heading(run), Musts: mustLines(run, all, regimes)}
-	for _, r := range regimes {
-		p.Regimes = append(p.Regimes, r.String())
-	}
+	return pageTemplate.Execute(w, newPage(run, all))
+}
+
+// Markdown writes the table of what must be shown, and for each scenario that was run one of
+// all contenders.
+func Markdown(w io.Writer, run *result.Run, all []scenario.Scenario) error {
+	return tableTemplate.Execute(w, newPage(run, all))
+}
+
+// page is what both show.
+type page struct {
+	Heading   string
+	Regimes   []result.Regime
+	Musts     []mustRow
+	Scenarios []section
+	Failures  []string
+}
+
+// mustRow is a row of the table of what has to be shown.
+type mustRow struct {
+	Row, Bounds string
+	Figures     []figure // by regime
+}
+
+// section is a scenario.
+type section struct {
+	scenario.Scenario
+	Headers []string // of its metrics
+	Parts   []part   // by regime
+}
+
+// part is a scenario in one regime.
+type part struct {
+	Regime   result.Regime
+	Measured bool
+	Verdict  string
+	Timeline template.HTML
+	Rows     []row // by contender
+}
+
+// row is a contender in one regime.
+type row struct {
+	Contender, Unsafe string
+	Ours, Baseline    bool
+	Rate              result.Spread
+	Few               string // that it did too few operations for a rate
+	Ratio             figure
+	Values            []string // of the section's metrics
+	Lost              string
+
+	// Its bar: as long as its fastest round, in percent of the room that the fastest
+	// contender's has, and in it the median and the slowest round, in percent of the bar.
+	Length, Median, Least float64
+}
+
+func newPage(run *result.Run, all []scenario.Scenario) page {
+	p := page{Heading: heading(run), Regimes: regimesOf(run)}
 	for _, s := range all {
-		if ran(run, s) {
-			p.Scenarios = append(p.Scenarios, sectionOf(run, s, regimes))
+		if !slices.ContainsFunc(run.Cells, func(c result.Cell) bool { return c.Scenario == s.Name }) {
+			continue
+		}
+		sec := section{Scenario: s}
+		for _, m := range s.Metrics {
+			sec.Headers = append(sec.Headers, string(m)+unitOf(m))
+		}
+		for _, r := range p.Regimes {
+			sec.Parts = append(sec.Parts, view{run, s, r}.part())
+		}
+		p.Scenarios = append(p.Scenarios, sec)
+		for _, m := range s.Musts {
+			line := mustRow{Row: m.Row, Bounds: boundsText(m)}
+			for _, r := range p.Regimes {
+				line.Figures = append(line.Figures, view{run, s, r}.compare(m))
+			}
+			p.Musts = append(p.Musts, line)
 		}
 	}
 	for _, c := range run.Cells {
@@ -33,200 +106,104 @@ func HTML(w io.Writer, run *result.Run, all []scenario.Scenario) error {
 			p.Failures = append(p.Failures, c.Scenario+", "+c.Contender+", "+c.Regime.String()+": "+c.Err)
 		}
 	}
-	return page.Execute(w, p)
+	return p
 }
 
-type pageData struct {
-	Heading   string
-	Regimes   []string
-	Musts     []mustLine
-	Scenarios []section
-	Failures  []string
-}
+// busyPercent of the machine's CPU time used by others make a run's figures rough.
+const busyPercent = 20
 
-// mustLine is a row of the table of what has to be shown.
-type mustLine struct {
-	Row     string
-	Figures []mustFigure
-}
-
-type mustFigure struct {
-	Class, Mark, Median, Spread, Bound, Against string
-}
-
-func mustLines(run *result.Run, all []scenario.Scenario, regimes []result.Regime) (lines []mustLine) {
-	for _, s := range all {
-		if !ran(run, s) {
-			continue
-		}
-		for _, m := range s.Musts {
-			line := mustLine{Row: m.Row}
-			for _, r := range regimes {
-				line.Figures = append(line.Figures, figureOf(compare(run, s, m, r), m))
-			}
-			lines = append(lines, line)
+// heading says what was run, where, and how busy the machine was.
+func heading(run *result.Run) string {
+	var others []float64
+	for _, c := range run.Cells {
+		if v, ok := c.Values[result.Others]; ok {
+			others = append(others, 100*v)
 		}
 	}
-	return lines
-}
-
-func figureOf(f figure, m scenario.Must) mustFigure {
-	v := f.verdict(m.AtMost)
-	if v == notMeasured {
-		return mustFigure{Class: "none", Median: f.text(), Bound: limit(f, m)}
+	busy, rough := result.Of(others), ""
+	if busy.Median > busyPercent {
+		rough = fmt.Sprintf(" Above %d%% rates and ratios are rough: repeat the run on a machine that does nothing else.", busyPercent)
 	}
-	shown := mustFigure{
-		Class:  strings.ReplaceAll(string(v), " ", "-"),
-		Mark:   marks[v],
-		Median: number(f.spread.Median),
-		Spread: number(f.spread.Min) + " … " + number(f.spread.Max),
-		Bound:  limit(f, m),
-	}
-	if m.Compared != scenario.Absolute {
-		shown.Against = "against " + f.baseline
-	}
-	return shown
+	return fmt.Sprintf("%s, %s: %d rounds of %g s; %s; commit %s. Others used %s%% of the machine's CPU time during the cells.%s",
+		run.Began.UTC().Format("2006-01-02 15:04 UTC"), run.Machine, run.Rounds, run.Seconds, run.Versions, run.Commit, spreadText(busy), rough)
 }
 
-// limit is the bound in words.
-func limit(f figure, m scenario.Must) string {
-	if !f.bounded {
-		return ""
-	}
-	return boundText(f.bound, m.AtMost)
-}
-
-// section is a scenario on the page.
-type section struct {
-	Name, Title, About string
-	Parts              []part
-}
-
-// part is a scenario in one regime.
-type part struct {
-	Regime   string
-	Verdict  string
-	Timeline template.HTML
-	Metrics  []string
-	Rows     []tableRow
-}
-
-type tableRow struct {
-	Contender, Rate, Spread, Ratio, Unsafe string
-	Times                                  string // the ratio's median; empty for the baseline
-	Ours                                   bool
-	Values                                 []string
-	Lost                                   string
-
-	// Its bar: as long as its fastest round, in percent of the room that the fastest
-	// contender's has, and in it the median and the slowest round, in percent of the bar.
-	Length, Median, Least float64
-}
-
-func sectionOf(run *result.Run, s scenario.Scenario, regimes []result.Regime) section {
-	sec := section{Name: s.Name, Title: s.Title, About: s.About}
-	for _, r := range regimes {
-		if rows := tableRows(run, s, r); len(rows) > 0 {
-			p := part{Regime: r.String(), Verdict: faster(run, s, r), Rows: rows}
-			if s.Long {
-				p.Timeline = lines(linesOf(run, s, r))
-			}
-			for _, m := range s.Metrics {
-				p.Metrics = append(p.Metrics, headerOf(m))
-			}
-			sec.Parts = append(sec.Parts, p)
+// regimesOf are those that were run: first the usual ones, in their order.
+func regimesOf(run *result.Run) (regimes []result.Regime) {
+	for _, r := range scenario.Regimes {
+		if slices.ContainsFunc(run.Cells, func(c result.Cell) bool { return c.Regime == r }) {
+			regimes = append(regimes, r)
 		}
 	}
-	return sec
+	for _, c := range run.Cells {
+		if !slices.Contains(regimes, c.Regime) {
+			regimes = append(regimes, c.Regime)
+		}
+	}
+	return regimes
 }
 
 // barRoom is what the longest bar takes of the width, in percent; its figures follow it.
 const barRoom = 45
 
-func tableRows(run *result.Run, s scenario.Scenario, r result.Regime) (rows []tableRow) {
-	most := 0.0
-	for _, c := range s.Contenders {
-		most = max(most, spreadOf(run, s, c.Name, r, result.Rate).Max)
+func (v view) part() part {
+	p := part{Regime: v.regime, Verdict: v.faster()}
+	if v.s.Long {
+		p.Timeline = v.timeline()
 	}
-	for _, c := range s.Contenders {
-		rate := spreadOf(run, s, c.Name, r, result.Rate)
-		if rate.Count == 0 {
-			continue
+	most, baseline := 0.0, v.best(v.s.Baseline)
+	for _, c := range v.s.Contenders {
+		most = max(most, v.spread(c.Name, result.Rate).Max)
+	}
+	for _, c := range v.s.Contenders {
+		r := row{Contender: c.Name, Unsafe: c.Unsafe, Ours: c.Fencekit, Baseline: c.Name == baseline, Rate: v.spread(c.Name, result.Rate)}
+		p.Measured = p.Measured || r.Rate.Count > 0
+		if r.Rate.Max > 0 {
+			r.Length, r.Median, r.Least = barRoom*r.Rate.Max/most, 100*r.Rate.Median/r.Rate.Max, 100*r.Rate.Min/r.Rate.Max
 		}
-		row := tableRow{Contender: c.Name, Ours: c.Fencekit, Unsafe: c.Unsafe, Rate: number(rate.Median), Spread: number(rate.Min) + " … " + number(rate.Max)}
-		if rate.Max > 0 {
-			row.Length, row.Median, row.Least = barRoom*rate.Max/most, 100*rate.Median/rate.Max, 100*rate.Min/rate.Max
+		if !r.Baseline && baseline != "" {
+			r.Ratio = v.ratio(c.Name, nil)
 		}
-		if best(run, s, s.Baseline, r) == c.Name {
-			row.Ratio = "baseline"
-		} else if s.Baseline != nil {
-			f := compare(run, s, scenario.Must{Contender: c.Name, Metric: result.Rate, Compared: scenario.AsRatio}, r)
-			if row.Ratio = f.text(); f.spread.Count > 0 {
-				row.Times = number(f.spread.Median)
-			}
+		if v.tooFew(c.Name) {
+			r.Few = fmt.Sprintf(" (%.0f operations a round)", v.spread(c.Name, result.Operations).Median)
 		}
-		if lost := spreadOf(run, s, c.Name, r, result.Lost); lost.Max != 0 {
-			row.Lost = number(lost.Max)
+		if lost := v.spread(c.Name, result.Lost); lost.Max != 0 {
+			r.Lost = number(lost.Max)
 		}
-		for _, m := range s.Metrics {
+		for _, m := range v.s.Metrics {
 			text := "-"
-			if v := spreadOf(run, s, c.Name, r, m); v.Count > 0 {
-				text = number(v.Median)
+			if s := v.spread(c.Name, m); s.Count > 0 {
+				text = number(s.Median)
 			}
-			row.Values = append(row.Values, text)
+			r.Values = append(r.Values, text)
 		}
-		rows = append(rows, row)
+		p.Rows = append(p.Rows, r)
 	}
-	return rows
+	return p
 }
 
-// headerOf is a metric with its unit.
-func headerOf(m result.Metric) string {
+// Cell is "1,234/s, × 0.42 [0.36..0.50]".
+func (r row) Cell() string {
+	if r.Rate.Count == 0 {
+		return "-"
+	}
+	text := number(r.Rate.Median) + "/s" + r.Few
+	if r.Ratio.Baseline != "" {
+		text += ", × " + r.Ratio.Text()
+	}
+	return text
+}
+
+// unitOf is a metric's unit, as it follows its name.
+func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.GoroutinesN, result.Abandoned:
-		return string(m)
+	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.GoroutinesN, result.Abandoned, result.Pruned, result.Anchored:
+		return ""
 	case result.WAL, result.WrittenBytes, result.AllocatedB, result.Grown, result.BytesEach:
-		return string(m) + ", B"
+		return ", B"
 	case result.KeepAlives:
-		return string(m) + " /s"
+		return " /s"
 	default:
-		return string(m) + ", µs"
+		return ", µs"
 	}
-}
-
-// faster says in words how Fencekit's fastest contender did beside the peers.
-func faster(run *result.Run, s scenario.Scenario, r result.Regime) string {
-	var own, peers []string
-	for _, c := range s.Contenders {
-		if c.Fencekit {
-			own = append(own, c.Name)
-		} else {
-			peers = append(peers, c.Name)
-		}
-	}
-	mine := best(run, s, own, r)
-	if mine == "" || len(peers) == 0 {
-		return ""
-	}
-	var ahead []string
-	for _, peer := range peers {
-		f := compare(run, s, scenario.Must{Contender: peer, Baseline: []string{mine}, Metric: result.Rate, Compared: scenario.AsRatio}, r)
-		if f.spread.Count > 0 && f.spread.Median > 1 {
-			ahead = append(ahead, peer+" ("+number(f.spread.Median)+" ×"+unfair(run, s, peer, r)+")")
-		}
-	}
-	if len(ahead) == 0 {
-		return "Fastest: " + mine + ", a part of Fencekit."
-	}
-	slices.Sort(ahead)
-	return "Faster than Fencekit's best here, " + mine + ": " + strings.Join(ahead, ", ") + "."
-}
-
-// unfair says so if a process got less than half of its share, in the median.
-func unfair(run *result.Run, s scenario.Scenario, contender string, r result.Regime) string {
-	share := spreadOf(run, s, contender, r, result.FairShare)
-	if share.Count == 0 || share.Median >= 0.5 {
-		return ""
-	}
-	return "; one process got " + number(100*share.Median) + "% of its fair share"
 }

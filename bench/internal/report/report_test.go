@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/bench/internal/contender"
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
@@ -20,7 +21,7 @@ var (
 func example() (scenario.Scenario, *result.Run) {
 	s := scenario.Scenario{
 		Name: "example", Title: "An <example>", Baseline: []string{"peer, 1", "peer, 8"}, Long: true,
-		Contenders: []scenario.Contender{{Name: "peer, 1"}, {Name: "peer, 8", Unsafe: "loses updates"}, {Name: "ours", Fencekit: true}},
+		Contenders: []contender.Contender{{Name: "peer, 1"}, {Name: "peer, 8", Unsafe: "loses updates"}, {Name: "ours", Fencekit: true}},
 		Metrics:    []result.Metric{result.P99},
 		Musts: []scenario.Must{
 			{Row: "rate", Contender: "ours", Metric: result.Rate, Compared: scenario.AsRatio, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 0.5, Aim: 0.9}}},
@@ -43,42 +44,36 @@ func example() (scenario.Scenario, *result.Run) {
 // Ratios are taken in a round, against the baseline that has the highest median.
 func TestCompare_WithTheBaselineAtItsBest(t *testing.T) {
 	s, run := example()
-	f := compare(run, s, s.Musts[0], disk)
-	require.Equal(t, "peer, 8", f.baseline)
-	require.InDelta(t, 0.7, f.spread.Median, 1e-9)
-	require.InDelta(t, 0.6, f.spread.Min, 1e-9)
-	require.InDelta(t, 0.8, f.spread.Max, 1e-9)
-	require.Equal(t, reached, f.verdict(false))
+	fast, slowly := view{run, s, disk}, view{run, s, slow}
+	f := fast.compare(s.Musts[0])
+	require.Equal(t, "peer, 8", f.Baseline)
+	require.InDelta(t, 0.7, f.Median, 1e-9)
+	require.InDelta(t, 0.6, f.Min, 1e-9)
+	require.InDelta(t, 0.8, f.Max, 1e-9)
+	require.Equal(t, reached, f.Verdict)
 
-	p99 := compare(run, s, s.Musts[1], disk)
-	require.InDelta(t, 20, p99.spread.Median, 1e-9)
-	require.Equal(t, missed, p99.verdict(true))
+	p99 := fast.compare(s.Musts[1])
+	require.InDelta(t, 20, p99.Median, 1e-9)
+	require.Equal(t, missed, p99.Verdict)
 
-	require.Equal(t, notMeasured, compare(run, s, s.Musts[2], disk).verdict(false))
-	require.Equal(t, notMeasured, compare(run, s, s.Musts[3], disk).verdict(false))
-	require.Equal(t, notMeasured, compare(run, s, s.Musts[0], slow).verdict(false), "a cell that failed has no values")
+	require.Equal(t, notMeasured, fast.compare(s.Musts[2]).Verdict)
+	require.Equal(t, notMeasured, fast.compare(s.Musts[3]).Verdict)
+	require.Equal(t, notMeasured, slowly.compare(s.Musts[0]).Verdict, "a cell that failed has no values")
 }
 
-func TestVerdict(t *testing.T) {
-	f := figure{bound: scenario.Bound{Least: 2, Aim: 4}, bounded: true}
-	f.spread.Count = 1
-	for median, want := range map[float64]verdict{1.9: missed, 2: reached, 4: aimReached} {
-		f.spread.Median = median
-		require.Equal(t, want, f.verdict(false))
+func TestJudge(t *testing.T) {
+	for value, want := range map[float64]verdict{1.9: missed, 2: reached, 4: aimReached} {
+		require.Equal(t, want, judge(value, scenario.Bound{Least: 2, Aim: 4}, false))
 	}
-	f.bound = scenario.Bound{Least: 4, Aim: 2}
-	for median, want := range map[float64]verdict{4.1: missed, 4: reached, 2: aimReached} {
-		f.spread.Median = median
-		require.Equal(t, want, f.verdict(true))
+	for value, want := range map[float64]verdict{4.1: missed, 4: reached, 2: aimReached} {
+		require.Equal(t, want, judge(value, scenario.Bound{Least: 4, Aim: 2}, true))
 	}
-	f.bounded = false
-	require.Equal(t, unbounded, f.verdict(true))
 }
 
 func TestMarkdown_HasEveryRowAndMarksWhatMisses(t *testing.T) {
 	s, run := example()
 	var text strings.Builder
-	Markdown(&text, run, []scenario.Scenario{s, {Name: "not run", Title: "Not run"}})
+	require.NoError(t, Markdown(&text, run, []scenario.Scenario{s, {Name: "not run", Title: "Not run"}}))
 	require.Contains(t, text.String(), "| rate | at least 0.50, aim 0.90 (disk) | ✓ 0.70 [0.60..0.80] | - |")
 	require.Contains(t, text.String(), "| p99 | at most 10.0 (disk) | ✗ 20.0 [20.0..20.0] | - |")
 	require.Contains(t, text.String(), "| not built | at least 2.00 (disk) | - | - |")
@@ -103,7 +98,7 @@ func TestReport_WithholdsRatiosOfFewOperations(t *testing.T) {
 			}
 		}
 		var text, page strings.Builder
-		Markdown(&text, run, []scenario.Scenario{s})
+		require.NoError(t, Markdown(&text, run, []scenario.Scenario{s}))
 		require.Contains(t, text.String(), "(19 operations a round)")
 		require.NotContains(t, text.String(), "(20 operations")
 		require.Contains(t, text.String(), "| rate | at least 0.50, aim 0.90 (disk) | withheld (fewer than 20 operations in a round) | - |")

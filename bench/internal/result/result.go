@@ -1,8 +1,12 @@
-// Package result is what a run of the benchmark found, as it is kept in a file.
+// Package result is what a run of the benchmark found, as it is kept in a file, with its statistics: medians
+// with their spread, ratios within a round, and histograms of latencies.
 package result
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -103,11 +107,14 @@ func (r *Run) Values(scenario, contender string, regime Regime, m Metric) map[in
 	return byRound
 }
 
+// Spread returns a metric of a contender over the rounds.
+func (r *Run) Spread(scenario, contender string, regime Regime, m Metric) Spread {
+	return Of(slices.Collect(maps.Values(r.Values(scenario, contender, regime, m))))
+}
+
 // Merge adds the cells of other.
 func (r *Run) Merge(other Run) {
 	r.Cells = append(r.Cells, other.Cells...)
 	r.Took += other.Took
-	if r.Versions == "" {
-		r.Versions = other.Versions
-	}
+	r.Versions = cmp.Or(r.Versions, other.Versions)
 }

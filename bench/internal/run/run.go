@@ -10,15 +10,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os/exec"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/fencekit/fencekit/bench/internal/contender"
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/bench/internal/result"
-	"github.com/fencekit/fencekit/bench/internal/room"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
-	"github.com/fencekit/fencekit/bench/internal/stats"
 )
 
 // Config says how long to run.
@@ -35,49 +34,102 @@ type Config struct {
 	Profile string
 	// Progress gets a line for each cell.
 	Progress io.Writer
-	// Worker returns the command of a worker.
-	Worker func() (*exec.Cmd, error)
 	// Tiny makes all cells as short as Seconds says, also those of scenarios that ask for
 	// more, leaves out the unmeasured time, and has at most 8 goroutines in a process: for tests.
 	Tiny bool
 }
 
-// runner runs scenarios in one room.
-type runner struct {
-	Config
-	room      *room.Room
-	place     string
-	template  string
-	databases int
-	cells     int
+// rounds is how many rounds a scenario has.
+func (c *Config) rounds(s *scenario.Scenario) int {
+	return min(cmp.Or(s.Rounds, c.Rounds), c.Rounds)
 }
 
-// Place runs scenarios with the servers of a room, whose data lies in place, at each latency,
-// and returns the cells.
-func Place(ctx context.Context, cfg Config, r *room.Room, place string, latencies []time.Duration, all []scenario.Scenario) ([]result.Cell, error) {
-	run := &runner{Config: cfg, room: r, place: place, template: "bench_template"}
-	dsn, err := r.CreateDatabase(ctx, run.template)
+// measured is how long each cell of a scenario is measured.
+func (c *Config) measured(s *scenario.Scenario) time.Duration {
+	seconds := c.Seconds
+	switch {
+	case c.Tiny:
+	case s.Long:
+		seconds = c.Long
+	default:
+		seconds = max(seconds, s.Seconds)
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// warm is how long each cell of a scenario runs unmeasured first: least at least, and until all goroutines have
+// done something, but no longer than most. If a lock starves its waiters, some never do.
+func (c *Config) warm(s *scenario.Scenario) (least, most time.Duration) {
+	if c.Tiny || s.Keys == load.Fresh {
+		return 0, 0
+	}
+	most = 20 * time.Second
+	if s.Locks {
+		most = 2 * time.Second
+	}
+	return max(c.measured(s)/4, 200*time.Millisecond), most
+}
+
+// Takes is how long a scenario takes in this many regimes, without starting and stopping the
+// workers and the database of each cell.
+func (c *Config) Takes(s *scenario.Scenario, regimes int) time.Duration {
+	warm, _ := c.warm(s)
+	return time.Duration(c.rounds(s)*len(s.Contenders)*regimes) * (warm + c.measured(s))
+}
+
+// runner runs scenarios on its servers.
+type runner struct {
+	Config
+	*servers
+	databases, cells int
+}
+
+// template is the database that those of contenders are copies of.
+const template = "bench_template"
+
+// Place runs scenarios at each latency, with servers whose data lies where TMPDIR says, which is place. It
+// returns the cells that it has run, also if it fails.
+func Place(ctx context.Context, cfg Config, place string, latencies []time.Duration, all []scenario.Scenario) (found result.Run, err error) {
+	began := time.Now()
+	servers, err := startServers(ctx)
+	defer func() {
+		err = errors.Join(err, servers.stop(context.WithoutCancel(ctx)))
+		found.Took = time.Since(began)
+	}()
 	if err != nil {
-		return nil, err
+		return found, err
+	}
+	if found.Versions, err = servers.versions(ctx); err != nil {
+		return found, err
+	}
+	dsn, err := servers.postgres.CreateDatabase(ctx, template)
+	if err != nil {
+		return found, err
 	}
 	if err := contender.Prepare(ctx, dsn, cfg.Rows); err != nil {
-		return nil, err
+		return found, err
 	}
-	var cells []result.Cell
+	r := &runner{Config: cfg, servers: servers}
 	for i := range all {
 		for _, latency := range latencies {
 			regime := result.Regime{Place: place, Latency: latency}
 			if !all[i].Runs(regime) {
 				continue
 			}
-			found, err := run.scenario(ctx, &all[i], regime)
-			cells = append(cells, found...)
+			cells, err := r.scenario(ctx, &all[i], regime)
+			found.Cells = append(found.Cells, cells...)
 			if err != nil {
-				return cells, err
+				return found, err
 			}
 		}
 	}
-	return cells, nil
+	return found, nil
+}
+
+// database is one contender's.
+type database struct {
+	name, dsn string
+	conn      *pgx.Conn
 }
 
 // scenario runs one scenario in one regime. Each contender has a database of its own.
@@ -85,148 +137,163 @@ func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime resu
 	databases := map[string]database{}
 	defer func() { err = errors.Join(err, r.drop(context.WithoutCancel(ctx), databases)) }()
 	for _, c := range s.Contenders {
-		db, err := r.newDatabase(ctx)
-		databases[c.Name] = db
-		if err == nil && c.History > 0 {
-			err = r.fill(ctx, db, c.History)
-		}
-		if err != nil {
+		if databases[c.Name], err = r.newDatabase(ctx, c); err != nil {
 			return nil, err
 		}
 	}
 	for round := range r.rounds(s) {
-		for _, c := range stats.Rotated(s.Contenders, round) {
-			cell, err := r.cell(ctx, s, c, regime, databases[c.Name])
+		for _, c := range result.Rotated(s.Contenders, round) {
+			cell := result.Cell{Scenario: s.Name, Contender: c.Name, Regime: regime, Round: round, Seconds: r.measured(s).Seconds()}
+			err := r.cell(ctx, s, c, &cell, databases[c.Name])
 			if ctx.Err() != nil {
 				return cells, ctx.Err()
 			}
-			cell.Round = round
 			if err != nil {
 				cell.Err = err.Error()
 			}
 			cells = append(cells, cell)
-			r.report(s, cell)
+			r.report(cell)
 		}
 	}
 	return cells, nil
 }
 
-// cell runs one contender once.
-func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c scenario.Contender, regime result.Regime, db database) (result.Cell, error) {
-	cell := result.Cell{Scenario: s.Name, Contender: c.Name, Regime: regime, Seconds: r.measured(s).Seconds()}
-	specs, err := r.specs(s, c, regime, db)
+// newDatabase makes a contender's database, with the history that it has to have.
+func (r *runner) newDatabase(ctx context.Context, c contender.Contender) (db database, err error) {
+	r.databases++
+	db.name = fmt.Sprintf("bench_%d", r.databases)
+	if db.dsn, err = r.postgres.CopyDatabase(ctx, db.name, template); err != nil {
+		return db, err
+	}
+	if entries := c.History; entries > 0 {
+		if r.Tiny {
+			entries = min(entries, 1000)
+		}
+		fmt.Fprintf(r.Progress, "filling a history with %d entries\n", entries)
+		if err := contender.FillHistory(ctx, db.dsn, entries); err != nil {
+			return db, err
+		}
+	}
+	db.conn, err = pgx.Connect(ctx, db.dsn)
+	return db, err
+}
+
+func (r *runner) drop(ctx context.Context, databases map[string]database) error {
+	var errs []error
+	for _, db := range databases {
+		if db.conn != nil {
+			errs = append(errs, db.conn.Close(ctx))
+		}
+		errs = append(errs, r.postgres.DropDatabase(ctx, db.name))
+	}
+	return errors.Join(errs...)
+}
+
+// cell runs one contender once, and fills in what that shows.
+func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Contender, cell *result.Cell, db database) error {
+	specs, err := r.specs(s, c, cell.Regime, db)
 	if err != nil {
-		return cell, err
+		return err
 	}
 	before, err := contender.Look(ctx, db.conn)
 	if err != nil {
-		return cell, err
+		return err
 	}
-	m := meter{ctx: ctx, room: r.room}
-	outcome, err := r.work(ctx, s, c, specs, db, &m)
+	outcome, used, besides, err := r.work(ctx, s, c, specs, db)
 	if err != nil {
-		return cell, err
+		return err
 	}
 	after, err := contender.Look(ctx, db.conn)
 	if err != nil {
-		return cell, err
+		return err
 	}
-	cell.Values = values(s, outcome, m.use, m.wal)
-	cell.Timeline = outcome.Timeline
-	maps.Copy(cell.Values, m.beside)
+	cell.Values, cell.Timeline = values(s, outcome, used), outcome.Timeline
+	maps.Copy(cell.Values, besides)
 	if !s.Locks {
 		cell.Values[result.Lost] = float64(lost(outcome, written(s), after.Sold-before.Sold))
 	}
 	if outcome.Succeeded > 0 {
 		cell.Values[result.Grown] = float64(after.Bytes-before.Bytes) / float64(outcome.Succeeded)
 	}
-	return cell, nil
+	return nil
 }
 
-// work runs the workers of a cell.
-func (r *runner) work(ctx context.Context, s *scenario.Scenario, c scenario.Contender, specs []load.Spec, db database, m *meter) (outcome load.Outcome, err error) {
+// work runs the workers of a cell, and what goes on besides.
+func (r *runner) work(ctx context.Context, s *scenario.Scenario, c contender.Contender, specs []load.Spec, db database) (outcome load.Outcome, used use, besides map[result.Metric]float64, err error) {
 	if c.Beside != nil {
 		end, err := c.Beside(ctx, db.dsn)
 		if err != nil {
-			return load.Outcome{}, err
+			return outcome, used, nil, err
 		}
 		defer func() {
 			var failed error
-			m.beside, failed = end()
+			besides, failed = end()
 			err = errors.Join(err, failed)
 		}()
 	}
-	workers, err := load.Start(r.Worker, specs)
+	workers, err := startWorkers(specs)
 	if err != nil {
-		return load.Outcome{}, err
+		return outcome, used, nil, err
 	}
-	outcome, err = workers.Run(r.warm(s), r.measured(s), m.begin, m.end)
-	return outcome, errors.Join(err, workers.Stop())
+	// The log's position is read outside of what the processes use: asking for it takes some of that.
+	var before use
+	var wal int64
+	begin := func() (err error) {
+		if wal, err = r.wal(ctx); err == nil {
+			before, err = takeUse()
+		}
+		return err
+	}
+	end := func() error {
+		after, err := takeUse()
+		if err != nil {
+			return err
+		}
+		used = after.since(before)
+		position, err := r.wal(ctx)
+		used.wal = position - wal
+		return err
+	}
+	warm, _ := r.warm(s)
+	outcome, err = workers.run(warm, r.measured(s), begin, end)
+	return outcome, used, nil, errors.Join(err, workers.stop())
 }
 
 // specs are what the workers of a cell are told.
-func (r *runner) specs(s *scenario.Scenario, c scenario.Contender, regime result.Regime, db database) ([]load.Spec, error) {
+func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime result.Regime, db database) (specs []load.Spec, err error) {
+	const observed = 30 * time.Second // what holding costs: for three times the time to live
 	r.cells++
-	at, err := r.room.Reach(regime.Latency, db.dsn)
-	if err != nil {
-		return nil, err
-	}
-	processes, goroutines := cmp.Or(c.Processes, s.Processes, 1), cmp.Or(c.Goroutines, s.Goroutines)
+	goroutines := cmp.Or(c.Goroutines, s.Goroutines)
 	if r.Tiny {
 		goroutines = min(goroutines, 8)
 	}
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
-		Processes: processes, Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
-		Keys: s.Keys, Width: width(s), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed, Warm: r.warmBound(s), Background: s.Background, Profile: r.Profile,
-		Postgres: at.Postgres, Etcd: at.Etcd, Redis: at.Redis,
+		Processes: cmp.Or(c.Processes, s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
+		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed,
+		Background: s.Background, Profile: r.Profile,
 	}
+	_, spec.Warm = r.warm(s)
 	if r.Tiny {
 		spec.Count, spec.Observe = min(spec.Count, 20), 0
 	}
-	var specs []load.Spec
-	for spec.Process = range processes {
+	if spec.Etcd, spec.Postgres, spec.Redis, err = r.reach(regime.Latency, db.dsn); err != nil {
+		return nil, err
+	}
+	for spec.Process = range spec.Processes {
 		specs = append(specs, spec)
 	}
 	return specs, nil
 }
 
-// observed is how long it is observed what holding costs: three times the time to live.
-const observed = 30 * time.Second
-
-func width(s *scenario.Scenario) int { return max(s.Width, 1) }
-
-// written is how many rows an operation changes.
-func written(s *scenario.Scenario) int64 {
-	if s.Reads {
-		return 0
-	}
-	return int64(width(s))
-}
-
-// lost is how many updates of succeeded operations the rows don't show, negative if they
-// show more. What was cut off at the end may have taken effect or not.
-func lost(o load.Outcome, width, sold int64) int64 {
-	least, most := o.Succeeded*width, (o.Succeeded+o.Abandoned)*width
-	switch {
-	case sold < least:
-		return least - sold
-	case sold > most:
-		return most - sold
-	default:
-		return 0
-	}
-}
-
 // report says what a cell showed.
-func (r *runner) report(s *scenario.Scenario, c result.Cell) {
-	if c.Err != "" {
-		fmt.Fprintf(r.Progress, "%-18s %-14s round %d  %-34s FAILED: %s\n", s.Name, c.Regime, c.Round+1, c.Contender, c.Err)
-		return
-	}
-	fmt.Fprintf(r.Progress, "%-18s %-14s round %d  %-34s %9.1f/s  others used %2.0f%% of the machine", s.Name, c.Regime, c.Round+1, c.Contender, c.Values[result.Rate], 100*c.Values[result.Others])
+func (r *runner) report(c result.Cell) {
+	text := fmt.Sprintf("%9.1f/s  others used %2.0f%% of the machine", c.Values[result.Rate], 100*c.Values[result.Others])
 	if lost := c.Values[result.Lost]; lost != 0 {
-		fmt.Fprintf(r.Progress, "  LOST %.0f", lost)
+		text += fmt.Sprintf("  LOST %.0f", lost)
 	}
-	fmt.Fprintln(r.Progress)
+	if c.Err != "" {
+		text = "FAILED: " + c.Err
+	}
+	fmt.Fprintf(r.Progress, "%-18s %-14s round %d  %-34s %s\n", c.Scenario, c.Regime, c.Round+1, c.Contender, text)
 }

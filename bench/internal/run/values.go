@@ -1,22 +1,19 @@
 package run
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
-	"github.com/fencekit/fencekit/bench/internal/machine"
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
 // values are the metrics of a cell.
-func values(s *scenario.Scenario, o load.Outcome, use machine.Use, wal int64) map[result.Metric]float64 {
-	v := map[result.Metric]float64{result.Operations: float64(o.Operations), result.Others: use.Others, result.Abandoned: float64(o.Abandoned)}
-	for name, measured := range o.Measured {
-		v[result.Metric(name)] = measured
-	}
+func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]float64 {
+	v := map[result.Metric]float64{result.Operations: float64(o.Operations), result.Others: used.others(), result.Abandoned: float64(o.Abandoned)}
+	maps.Copy(v, o.Measured)
 	if o.Elapsed > 0 {
 		v[result.Rate] = float64(o.Operations) / o.Elapsed.Seconds()
 	}
@@ -25,9 +22,9 @@ func values(s *scenario.Scenario, o load.Outcome, use machine.Use, wal int64) ma
 	}
 	n := float64(o.Operations)
 	for m, total := range map[result.Metric]float64{
-		result.ClientCPU: micros(o.CPU), result.PostgresCPU: micros(postgres(use)),
-		result.EtcdCPU: micros(use.Servers["etcd"]), result.RedisCPU: micros(use.Servers["Redis"]),
-		result.WAL: float64(wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
+		result.ClientCPU: micros(o.CPU), result.PostgresCPU: micros(used.programs["postgres"]),
+		result.EtcdCPU: micros(used.programs["etcd"]), result.RedisCPU: micros(used.programs["redis-server"]),
+		result.WAL: float64(used.wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
 		result.Writes: float64(o.Writes), result.WrittenBytes: float64(o.WrittenBytes), result.Retries: float64(o.Retries),
 	} {
 		v[m] = total / n
@@ -50,12 +47,24 @@ func values(s *scenario.Scenario, o load.Outcome, use machine.Use, wal int64) ma
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// postgres is the CPU time of all Postgres servers.
-func postgres(use machine.Use) (sum time.Duration) {
-	for name, used := range use.Servers {
-		if strings.HasPrefix(name, "Postgres") {
-			sum += used
-		}
+// written is how many rows an operation changes.
+func written(s *scenario.Scenario) int64 {
+	if s.Reads {
+		return 0
 	}
-	return sum
+	return int64(max(s.Width, 1))
+}
+
+// lost is how many updates of succeeded operations the rows don't show, negative if they
+// show more. What was cut off at the end may have taken effect or not.
+func lost(o load.Outcome, width, sold int64) int64 {
+	least, most := o.Succeeded*width, (o.Succeeded+o.Abandoned)*width
+	switch {
+	case sold < least:
+		return least - sold
+	case sold > most:
+		return most - sold
+	default:
+		return 0
+	}
 }

@@ -17,7 +17,7 @@ type Scenario struct {
 	Title string
 	About string
 	// Contenders run in each round, in rotated order.
-	Contenders []Contender
+	Contenders []contender.Contender
 	// Baseline is what the others are compared with. Of several it is the one with the highest
 	// median rate: the baseline at its best.
 	Baseline []string
@@ -47,20 +47,6 @@ type Scenario struct {
 	Musts   []Must
 }
 
-// Contender is one way to do what a scenario is about.
-type Contender struct {
-	Name     string
-	Open     load.Open
-	Fencekit bool // rather than a peer
-	// In place of the scenario's, unless 0.
-	Processes, Goroutines, Connections int
-	History                            int // entries that its database has to begin with
-	Beside                             contender.Beside
-	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
-	// as a lock can be.
-	Unsafe string
-}
-
 // Compared is how a value is compared with the baseline's.
 type Compared string
 
@@ -85,6 +71,9 @@ type Must struct {
 // Bound is the least that has to be reached, and what is aimed at; 0 means none.
 type Bound struct{ Least, Aim float64 }
 
+// addedLatency is what a round trip takes longer where latency is added.
+const addedLatency = 500 * time.Microsecond
+
 // The regimes.
 var (
 	disk      = result.Regime{Place: result.Disk}
@@ -93,21 +82,8 @@ var (
 	tmpfsSlow = result.Regime{Place: result.Tmpfs, Latency: addedLatency}
 )
 
-// addedLatency is what a round trip takes longer where latency is added.
-const addedLatency = 500 * time.Microsecond
-
 // Regimes are all of them.
 var Regimes = []result.Regime{disk, diskSlow, tmpfs, tmpfsSlow}
-
-// here are bounds where no latency is added, on both places.
-func here(least, aim float64) map[result.Regime]Bound {
-	return map[result.Regime]Bound{disk: {least, aim}, tmpfs: {least, aim}}
-}
-
-// All are the scenarios, in the order in which they run.
-func All() []Scenario {
-	return slices.Concat(do(), read(), hot(), locks(), several(), first(), memory(), polling(), waiters(), snapshot(), history(), prune(), anchors(), protect())
-}
 
 // Find returns the scenario and the contender of a worker.
 func Find(spec load.Spec) (load.Open, error) {

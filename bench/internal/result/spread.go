@@ -1,6 +1,4 @@
-// Package stats has the statistics of the benchmark: medians with their spread, ratios
-// within a round, and histograms of latencies.
-package stats
+package result
 
 import (
 	"math"

@@ -1,0 +1,118 @@
+// Package contender has what the benchmark compares: Fencekit, and what is used in its place.
+//
+// The operation is the same for all: for each of its keys it reads a row's quantity, and
+// writes it back less one. So a contender that doesn't exclude others loses updates, which
+// shows in the sum afterwards. A contender of locks only acquires and releases.
+package contender
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/bench/internal/load"
+	"github.com/fencekit/fencekit/guard"
+)
+
+// Contender is one way to do what a scenario is about.
+type Contender struct {
+	Name     string
+	Open     load.Open
+	Fencekit bool // rather than a peer
+	// In place of the scenario's, unless 0.
+	Processes, Goroutines, Connections int
+	History                            int // entries that its database has to begin with
+	Beside                             Beside
+	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
+	// as a lock can be.
+	Unsafe string
+}
+
+// What is wrong with contenders.
+const (
+	noFence     = "a holder that is paused for longer than the lock lasts writes beside its successor"
+	noGuard     = "concurrent updates of one row are lost"
+	noCheck     = "a holder whose lock another has taken is answered with old data"
+	noGuarantee = "an unknown COMMIT can't be resolved, a failover isn't noticed, and a paused holder's locks stay"
+	redisTTL    = "Redis forgets the lock when it fails over, and a paused holder writes beside its successor"
+)
+
+var (
+	// kept is a Guard's configuration that keeps resources for longer than a cell takes.
+	kept = guard.Config{KeepFor: time.Hour}
+	// released is one that keeps nothing from call to call.
+	released = guard.Config{KeepFor: -1}
+)
+
+// Operations in transactions that Fencekit doesn't guard.
+var (
+	Bare         = Contender{Name: "bare transaction", Open: transaction(pgx.TxOptions{}, nil, sellReading), Unsafe: noGuard}
+	BareRead     = Contender{Name: "bare READ ONLY transaction", Open: transaction(pgx.TxOptions{AccessMode: pgx.ReadOnly}, nil, look), Unsafe: noCheck}
+	AtomicUpdate = Contender{Name: "one atomic UPDATE, no transaction", Open: onPool(update)}
+	ForUpdate    = Contender{Name: "SELECT FOR UPDATE", Open: transaction(pgx.TxOptions{}, nil, sell(lockQty))}
+	AdvisoryLock = Contender{Name: "advisory lock", Open: transaction(pgx.TxOptions{}, nil, sellUnderAdvisoryLock)}
+	Optimistic   = Contender{Name: "version column, retried", Open: transaction(pgx.TxOptions{}, isConflict, sellByVersion)}
+	Serializable = Contender{Name: "SERIALIZABLE, retried", Open: transaction(pgx.TxOptions{IsoLevel: pgx.Serializable}, isRolledBack, sellReading)}
+	OwnFence     = Contender{Name: "a token compared, counted and recorded, no more", Open: ownFence, Unsafe: noGuarantee}
+)
+
+// Operations under a Guard.
+var (
+	Do           = Contender{Name: "guard.Do", Open: onGuard(kept, do), Fencekit: true}
+	DoCold       = Contender{Name: "guard.Do, kept by nothing", Open: onGuard(released, do), Fencekit: true}
+	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(kept, read(guard.ReadOnly())), Fencekit: true}
+	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(kept, read()), Fencekit: true}
+	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(kept, execBatch), Fencekit: true}
+	BatchAlone   = Contender{Name: "postgres.Batch, a Guard for each goroutine", Open: batchAlone, Fencekit: true}
+	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(kept, readBatch), Fencekit: true}
+)
+
+// Locks without an operation.
+var (
+	Mutex   = Contender{Name: "etcd Mutex", Open: mutex}
+	Locker  = Contender{Name: "Fencekit's Locker", Open: locker, Fencekit: true}
+	Redsync = Contender{Name: "redsync", Open: redsyncLock, Unsafe: redisTTL}
+	SetNX1  = Contender{Name: "Redis SET NX, every 1 ms", Open: setNX(time.Millisecond), Unsafe: redisTTL}
+	SetNX50 = Contender{Name: "Redis SET NX, every 50 ms", Open: setNX(50 * time.Millisecond), Unsafe: redisTTL}
+	PGLock  = Contender{Name: "pglock", Open: pgLock, Unsafe: noFence}
+)
+
+// Operations under a lock without a fence.
+var (
+	MutexTx   = locked(Mutex, noFence)
+	RedsyncTx = locked(Redsync, redisTTL)
+	SetNX1Tx  = locked(SetNX1, redisTTL)
+	SetNX50Tx = locked(SetNX50, redisTTL)
+)
+
+// What it costs to hold many locks.
+var (
+	DoHeld     = Contender{Name: Do.Name, Open: held(holdByGuard), Fencekit: true}
+	LockerHeld = Contender{Name: Locker.Name, Open: held(holdByLocker), Fencekit: true}
+	MutexHeld  = Contender{Name: Mutex.Name, Open: held(holdByMutex)}
+)
+
+// Pools is the contender with several numbers of connections, one of which is its best.
+func (c Contender) Pools(connections ...int) (all []Contender) {
+	name := c.Name
+	for _, n := range connections {
+		c.Name, c.Connections = fmt.Sprintf("%s, %d connections", name, n), n
+		all = append(all, c)
+	}
+	return all
+}
+
+// During is the contender with something going on in its database.
+func (c Contender) During(what string, b Beside) Contender {
+	c.Name, c.Beside = c.Name+", "+what, b
+	return c
+}
+
+// Names of contenders.
+func Names(all ...Contender) (names []string) {
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	return names
+}

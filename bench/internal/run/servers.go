@@ -1,0 +1,135 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit/bench/internal/delay"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/internal/testenv/redisserver"
+)
+
+// settings are Postgres's: fsync and synchronous_commit are on, as by default. There is room
+// for the log of a run, so that no checkpoint falls into one contender's turn; copying a database
+// makes one.
+var settings = map[string]string{
+	"wal_level":          "replica",
+	"max_connections":    "400",
+	"shared_buffers":     "512MB",
+	"max_wal_size":       "16GB",
+	"checkpoint_timeout": "1d",
+}
+
+// servers are an etcd, a Postgres and a Redis of their own, to be reached directly or with latency
+// added. Their data lies where TMPDIR says.
+type servers struct {
+	etcd     *etcdserver.Server
+	postgres *pgserver.Server
+	redis    *redisserver.Server
+	admin    *pgx.Conn // reads the log's position
+	links    map[time.Duration]*links
+}
+
+// links are a process that delays, and where its links to etcd, Postgres and Redis listen.
+type links struct {
+	*player
+	addresses []string
+}
+
+// startServers starts the servers. They have to be stopped, also after an error.
+func startServers(ctx context.Context) (s *servers, err error) {
+	s = &servers{links: map[time.Duration]*links{}}
+	// etcd's own defaults, not the faster ones of tests.
+	if s.etcd, err = etcdserver.Start(ctx, &etcdserver.Config{Heartbeat: 100 * time.Millisecond, Election: time.Second}); err != nil {
+		return s, err
+	}
+	if s.postgres, err = pgserver.Start(ctx, &pgserver.Config{Settings: settings, Local: true}); err != nil {
+		return s, err
+	}
+	if s.redis, err = redisserver.Start(ctx); err != nil {
+		return s, err
+	}
+	s.admin, err = pgx.Connect(ctx, s.postgres.DSN())
+	return s, err
+}
+
+func (s *servers) stop(ctx context.Context) error {
+	var errs []error
+	for _, l := range s.links {
+		errs = append(errs, l.stop())
+	}
+	if s.admin != nil {
+		errs = append(errs, s.admin.Close(ctx))
+	}
+	if s.redis != nil {
+		errs = append(errs, s.redis.Stop(ctx))
+	}
+	if s.postgres != nil {
+		errs = append(errs, s.postgres.Stop(ctx))
+	}
+	if s.etcd != nil {
+		errs = append(errs, s.etcd.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// versions says which servers these are.
+func (s *servers) versions(ctx context.Context) (string, error) {
+	var version string
+	err := s.admin.QueryRow(ctx, "show server_version").Scan(&version)
+	return fmt.Sprintf("PostgreSQL %s, Redis %s", version, s.redis.Source()), err
+}
+
+// wal is how many bytes Postgres has written to its log.
+func (s *servers) wal(ctx context.Context) (bytes int64, err error) {
+	err = s.admin.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
+	return bytes, err
+}
+
+// reach returns where clients find etcd, a database and Redis, if each round trip is to take longer by
+// latency, half of it on each way.
+func (s *servers) reach(latency time.Duration, dsn string) (etcd, postgres, redis string, err error) {
+	e, err := url.Parse(s.etcd.Endpoint())
+	if err != nil {
+		return "", "", "", err
+	}
+	p, err := url.Parse(dsn)
+	if err != nil {
+		return "", "", "", err
+	}
+	redis = s.redis.Addr()
+	if latency > 0 {
+		l, err := s.linksOf(latency, []string{e.Host, p.Host, redis})
+		if err != nil {
+			return "", "", "", err
+		}
+		e.Host, p.Host, redis = l.addresses[0], l.addresses[1], l.addresses[2]
+	}
+	return e.String(), p.String(), redis, nil
+}
+
+// linksOf returns the links with a latency, and starts them if need be.
+func (s *servers) linksOf(latency time.Duration, upstreams []string) (*links, error) {
+	if l := s.links[latency]; l != nil {
+		return l, nil
+	}
+	p, err := startRole(roleLinks)
+	if err != nil {
+		return nil, err
+	}
+	l := &links{player: p}
+	if err = p.to.Encode(delay.Order{Each: latency / 2, Upstreams: upstreams}); err == nil {
+		err = p.answers.Decode(&l.addresses)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("bench: the links did not start: %w", err), p.stop())
+	}
+	s.links[latency] = l
+	return l, nil
+}
