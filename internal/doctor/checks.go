@@ -94,35 +94,50 @@ var (
 	grantSelect  = regexp.MustCompile(`grant select on (.*) to`)
 )
 
-// granted are the names that the statement of a role grants.
-func granted(roles postgres.Roles, grant *regexp.Regexp) (names []string, err error) {
-	sql, err := postgres.RolesSQL("", roles)
+// rights are arguments of statements: what the schema has, and what an app role is granted of it.
+var rights = sync.OnceValues(func() (pgx.NamedArgs, error) {
+	relations, err := schemadef.Relations()
 	if err != nil {
 		return nil, err
 	}
+	app, err := postgres.RolesSQL("", postgres.Roles{App: "app"})
+	if err != nil {
+		return nil, err
+	}
+	reader, err := postgres.RolesSQL("", postgres.Roles{Reader: "reader"})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.NamedArgs{
+		"relations": relations, "routines": granted(grantExecute, app), "tables": granted(grantSelect, app), "reader_routines": granted(grantExecute, reader),
+	}, nil
+})
+
+// granted are the names in the statement of a role that grants them.
+func granted(grant *regexp.Regexp, sql string) (names []string) {
 	for qualified := range strings.SplitSeq(grant.FindStringSubmatch(sql)[1], ", ") {
 		_, name, _ := strings.Cut(qualified, ".")
 		names = append(names, name)
 	}
-	return names, nil
+	return names
 }
-
-// rights are arguments of statements: what the schema has, and what an app role is granted of it.
-var rights = sync.OnceValues(func() (pgx.NamedArgs, error) {
-	relations, err := schemadef.Relations()
-	routines, err2 := granted(postgres.Roles{App: "app"}, grantExecute)
-	tables, err3 := granted(postgres.Roles{App: "app"}, grantSelect)
-	shared, err4 := granted(postgres.Roles{Reader: "reader"}, grantExecute)
-	return pgx.NamedArgs{"relations": relations, "routines": routines, "tables": tables, "reader_routines": shared}, errors.Join(err, err2, err3, err4)
-})
 
 // in reports whether a check is to be made for a target, as far as earlier checks have found.
 func (c check) in(s *target) bool {
-	if c.needs <= needsGrants {
-		return s.db == nil && (c.needs == needsEtcd || s.etcd.readable)
+	switch c.needs {
+	case needsEtcd:
+		return s.db == nil
+	case needsGrants:
+		return s.db == nil && s.etcd.readable
+	case needsDatabase:
+		return s.db != nil
+	case needsServer:
+		return s.db != nil && s.db.answers
+	case needsSchema:
+		return s.db != nil && s.db.migrated
+	default:
+		return s.db != nil && s.db.migrated && s.etcd != nil && s.etcd.readable
 	}
-	return s.db != nil && (c.needs <= needsDatabase || s.db.answers) && (c.needs <= needsServer || s.db.migrated) &&
-		(c.needs < needsBoth || s.etcd != nil && s.etcd.readable)
 }
 
 // run makes the checks that belong to a target. Checks that fail alike make one finding.
