@@ -1,14 +1,47 @@
 package cli_test
 
 import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
 )
+
+// newTerminal opens a pseudo-terminal of 80 columns. lines closes it, and returns what was written, without color.
+func newTerminal(t *testing.T) (tty *os.File, lines func() []string) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = master.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
+	var shown bytes.Buffer
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(&shown, master) // ends with EIO when the last writer has gone
+	}()
+	return tty, func() (lines []string) {
+		_ = tty.Close()
+		<-read
+		for line := range strings.SplitSeq(text.StripEscape(shown.String()), "\n") {
+			lines = append(lines, strings.TrimRight(line, " \r"))
+		}
+		return lines
+	}
+}
 
 // narrowRow is a row of columns that no terminal has room for side by side.
 type narrowRow struct{ name, changes, story string }
@@ -24,9 +57,8 @@ func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
 		{strings.Repeat("n", 30), "1 -> 2", strings.Repeat("story ", 20)},
 		{"b", "10 -> 20, 30 -> 40", "short"},
 	}
-	term := clitest.NewTerminal(t)
-	require.NoError(t, cli.WriteList(term.TTY, cli.FormatTable, rows))
-	term.Close()
+	tty, lines := newTerminal(t)
+	require.NoError(t, cli.WriteList(tty, cli.FormatTable, rows))
 	require.Equal(t, []string{
 		"name:           " + strings.Repeat("n", 30),
 		"changes:        1 -> 2",
@@ -39,20 +71,19 @@ func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
 		"hand over p99:  -",
 		"story:          short",
 		"",
-	}, term.Lines())
+	}, lines())
 
 	var b strings.Builder
 	require.NoError(t, cli.WriteList(&b, cli.FormatTable, rows))
 	require.Len(t, strings.Split(b.String(), "\n"), 4, "stdout is no terminal: a line for each row")
 
-	term = clitest.NewTerminal(t)
-	require.NoError(t, cli.WriteList(term.TTY, cli.FormatTable, rows[1:]))
-	term.Close()
+	tty, lines = newTerminal(t)
+	require.NoError(t, cli.WriteList(tty, cli.FormatTable, rows[1:]))
 	require.Equal(t, []string{
 		"NAME  CHANGES             HAND OVER P99  STORY",
 		"b     10 -> 20, 30 -> 40  -              short",
 		"",
-	}, term.Lines())
+	}, lines())
 }
 
 // A cell stays in its place, whatever it has: a line break would forge a row, and a terminal obeys ESC.
@@ -64,9 +95,9 @@ func TestTable_EscapesWhatATerminalWouldObey(t *testing.T) {
 	require.Equal(t, "NAME  CHANGES        HAND OVER P99  STORY\n"+`a\nb  \x1b[2J größe  -              \u202e\u0085\x00\`+"\n", b.String())
 
 	rows[0].name = strings.Repeat("n", 100) + "\n"
-	term := clitest.NewTerminal(t)
-	require.NoError(t, cli.WriteList(term.TTY, cli.FormatTable, rows))
-	term.Close()
-	require.NotContains(t, strings.Join(term.Lines(), ""), "\x1b[2J")
-	require.Contains(t, term.Lines(), `changes:        \x1b[2J größe`)
+	tty, lines := newTerminal(t)
+	require.NoError(t, cli.WriteList(tty, cli.FormatTable, rows))
+	shown := lines()
+	require.NotContains(t, strings.Join(shown, ""), "\x1b[2J")
+	require.Contains(t, shown, `changes:        \x1b[2J größe`)
 }

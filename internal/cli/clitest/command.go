@@ -1,5 +1,4 @@
-// Package clitest runs command lines in tests: in the test's process, in a child process, and
-// on a terminal.
+// Package clitest runs command lines in tests: in the test's process, and in a child process.
 package clitest
 
 import (
