@@ -5,7 +5,35 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/glob"
 )
+
+// VerifyOptions are the options of a verification. The zero value verifies everything.
+type VerifyOptions struct {
+	// Resources is a pattern of names, in which * stands for any text and ? for any character;
+	// "" means all resources.
+	Resources string
+	// Known are heads that were recorded earlier and kept where no one who can change the history
+	// could change them. The history must still contain them.
+	Known []Head
+	// MaxFindings bounds Report.Findings. 0 means 1,000.
+	MaxFindings int
+	// Progress, if not nil, is called from time to time with the number of verified entries and
+	// an estimate of all entries, 0 if unknown. Verification waits for it.
+	Progress func(done, all int64)
+}
+
+const defaultMaxFindings = 1000
+
+func (v VerifyOptions) begin() (*verification, error) {
+	if v.MaxFindings < 0 {
+		return nil, fmt.Errorf("%w: audit.VerifyOptions has MaxFindings %d: want at least 0", fence.ErrInvalid, v.MaxFindings)
+	}
+	return &verification{options: v, report: Report{Unproven: []string{}, Findings: []Finding{}, Unexplained: []Finding{}},
+		matches: glob.Matcher(v.Resources), known: newKnownHeads(v.Known), proven: map[string]bool{}, unproven: map[string]bool{}}, nil
+}
 
 // Report is the result of a verification.
 type Report struct {
