@@ -1,5 +1,8 @@
 package audit_test
 
+// severalFences is a tampering of which an export says that a line isn't as it should be.
+const severalFences = "a second fence of a name added"
+
 // tamperings are the kinds of tampering with the tables.
 var tamperings = []tampering{
 	{what: "operations of a write changed", sql: `update fence.history set ops = replace(ops::text, '2', '3')::json where resource = id('sku/1') and seq = 3`,
@@ -106,7 +109,7 @@ var tamperings = []tampering{
 		want: "sku/1: The fence isn't as the last entry left it (hash, grant): it was changed, or entries were added or changed without it."},
 	{what: "a fence added at a later position", sql: `insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name) values (1, 1, 5, 0, 1, now(), 3, 9, '', 'x', 'sku/9')`,
 		want: "sku/9, entry 1: Entries are missing: those at positions 1 to 3 were removed."},
-	{what: "a second fence of a name added", sql: `alter table fence.resource drop constraint resource_name_key; insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name) values (0, 0, 0, 0, 0, now(), 0, 0, sha256(convert_to('fencekit:sku/1', 'UTF8')), '', 'sku/1')`,
+	{what: severalFences, sql: `alter table fence.resource drop constraint resource_name_key; insert into fence.resource (timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name) values (0, 0, 0, 0, 0, now(), 0, 0, sha256(convert_to('fencekit:sku/1', 'UTF8')), '', 'sku/1')`,
 		want: "sku/1: The resource has several fences: each would let another holder in."},
 	{what: "a checkpoint raised", sql: `update fence.checkpoint set first = 5 where resource = id('sku/3')`,
 		want: "sku/3, entry 4: The entry is before the checkpoint, where a prune leaves one claim alone."},

@@ -172,7 +172,7 @@ func (x tampering) apply(t *testing.T, pool *pgxpool.Pool) {
 	}
 }
 
-// Each kind of tampering with the tables is found, and named.
+// Each kind of tampering with the tables is found, and named; and what was done to rows is found in an export as well.
 func TestVerify_FindsTampering(t *testing.T) {
 	t.Parallel()
 	for _, x := range tamperings {
@@ -189,6 +189,9 @@ func TestVerify_FindsTampering(t *testing.T) {
 				r = verify(t, pool, v)
 			}
 			require.Contains(t, texts(r), x.want)
+			if x.after == "" && x.what != severalFences {
+				require.Contains(t, texts(verifyExports(t, v, export(t, openHistory(t, pool), ""))), x.want)
+			}
 			for _, f := range r.Findings {
 				require.NotRegexp(t, `(on|function) \.`, f.Expected+f.Found, "a name without its schema")
 			}
