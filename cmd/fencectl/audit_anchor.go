@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -13,11 +15,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/mod/sumdb/note"
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
@@ -39,6 +42,7 @@ heads of the other resources. A resource is unproven (exit code 2), and treated
 in the same way, if a prune deleted everything that its recorded head could be
 compared with. Runs that are less than history_keep apart prevent that.`,
 		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.start(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&a.path, "log", "", "the log file; required")
@@ -49,15 +53,7 @@ compared with. Runs that are less than history_keep apart prevent that.`,
 	flags.StringVar(&a.continues, "continues", "", "in the first run of a new log: the old log that it continues")
 	flags.StringVar(&a.continuesKey, "continues-key", "", "file with the public key of the old log")
 	flags.BoolVar(&a.toEtcd, "etcd", false, "also keep the signed checkpoint in etcd, under PREFIX/anchors/NAME, where NAME is that of the key")
-	etcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
-	a.etcd.register(etcd)
-	flags.AddFlagSet(etcd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := cli.FillFromVariables(etcd); err != nil {
-			return err
-		}
-		return a.start(cmd)
-	}
+	a.etcd.register(flags)
 	return cmd
 }
 
@@ -350,4 +346,188 @@ func shownLines[T any](title string, all []T, text func(T) string) string {
 		b.WriteString("\n" + text(one))
 	}
 	return b.String()
+}
+
+func newAuditKeygen(out *cli.Output) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "keygen NAME --out FILE [flags]",
+		Short: "Generate the key pair of a log",
+		Long: `Generate the key pair that signs the checkpoints of one log, and print the
+public key. NAME becomes the log's origin. It has to be unique and free of
+spaces and plus signs, ideally a URL without its scheme, such as
+example.com/shop/2027.
+
+The private key goes to FILE, and only "audit anchor" needs it. The public key
+goes to FILE.pub. The command never overwrites a file. Each log needs a key pair
+and a name of its own.`,
+		Args: cli.OneArg("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if path == "" {
+				return cli.UsageErrorf("--out is missing: the file for the private key")
+			}
+			public, err := keygen(args[0], path)
+			if err != nil {
+				return explainAnchor(err)
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "the private key is in %s, the public key in %s.pub\n", path, path)
+			if out.Format == cli.FormatTable {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), public)
+				return err
+			}
+			return cli.WriteOne(cmd.OutOrStdout(), out.Format, keyPair{args[0], public, path, path + ".pub"})
+		},
+	}
+	cmd.Flags().StringVar(&path, "out", "", "the file for the private key; required")
+	return cmd
+}
+
+// keyPair is what "audit keygen" writes, except as text.
+type keyPair struct {
+	Name           string `json:"name"`
+	PublicKey      string `json:"public_key"`
+	PrivateKeyFile string `json:"private_key_file"`
+	PublicKeyFile  string `json:"public_key_file"`
+}
+
+func (keyPair) Columns() []string {
+	return []string{"name", "public_key", "private_key_file", "public_key_file"}
+}
+
+func (k keyPair) Cells() []string {
+	return []string{k.Name, k.PublicKey, k.PrivateKeyFile, k.PublicKeyFile}
+}
+
+// keygen writes a new key to path and path.pub, or neither.
+func keygen(name, path string) (public string, err error) {
+	private, public, err := anchor.NewKey(name)
+	if err != nil {
+		return "", err
+	}
+	if err := writeNew(path, private+"\n", 0o600); err != nil {
+		return "", err
+	}
+	if err := writeNew(path+".pub", public+"\n", 0o644); err != nil {
+		return "", errors.Join(err, os.Remove(path))
+	}
+	return public, syncDirectory(filepath.Dir(path))
+}
+
+// writeNew writes a file that must not exist yet.
+func writeNew(path, text string, mode os.FileMode) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if errors.Is(err, os.ErrExist) {
+		return cli.UsageErrorf("%s exists, and is never overwritten: give another name with --out", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+func newAuditProve(out *cli.Output) *cobra.Command {
+	var log, key, checkpoint string
+	cmd := &cobra.Command{
+		Use:   "prove RESOURCE --log FILE --key FILE.pub [flags]",
+		Short: "Print an inclusion proof for the head of one resource",
+		Long: `Print a proof that a log contains the last head of a resource that a signed
+checkpoint covers. With the proof and the public key, "audit verify --proof"
+verifies the history of that resource up to the head. It needs no log, and the
+proof doesn't reveal the names of other resources. The format is a tlog-proof of
+C2SP with the log's record as its extra data.`,
+		Args: cli.OneArg("RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if log == "" {
+				return cli.UsageErrorf("--log is missing: the file that \"audit anchor\" appends to")
+			}
+			proof, err := prove(args[0], log, key, cmp.Or(checkpoint, anchor.CheckpointFile(log)))
+			if err != nil {
+				return explainAnchor(err)
+			}
+			if out.Format == cli.FormatTable {
+				_, err = fmt.Fprint(cmd.OutOrStdout(), proof)
+				return err
+			}
+			return cli.WriteOne(cmd.OutOrStdout(), out.Format, resourceProof{args[0], proof})
+		},
+	}
+	cmd.Flags().StringVar(&log, "log", "", "the log; required")
+	cmd.Flags().StringVar(&key, "key", "", "the log's public key; required")
+	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "the checkpoint that covers the record; if empty, the log's last one")
+	return cmd
+}
+
+// resourceProof is what "audit prove" writes, except as text.
+type resourceProof struct {
+	Resource string `json:"resource"`
+	Proof    string `json:"proof"` // the whole text, as a file for "audit verify --proof"
+}
+
+func (resourceProof) Columns() []string { return []string{"resource", "proof"} }
+
+func (p resourceProof) Cells() []string { return []string{p.Resource, p.Proof} }
+
+func prove(resource, log, key, checkpoint string) (string, error) {
+	public, err := readPublicKey(key)
+	if err != nil {
+		return "", err
+	}
+	c, err := readCheckpoint(checkpoint, public)
+	if err != nil {
+		return "", err
+	}
+	file, err := os.Open(log)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	proof, err := anchor.Prove(file, c, resource)
+	if errors.Is(err, fence.ErrInvalid) {
+		err = &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("%s covers no head of a resource %q", checkpoint, resource)}
+	}
+	return proof, err
+}
+
+func readPublicKey(path string) (note.Verifier, error) {
+	if path == "" {
+		return nil, cli.UsageErrorf("--key is missing: the public key of the log, a .pub file")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, cli.UsageErrorf("--key: %w", err)
+	}
+	key, err := anchor.ParsePublicKey(string(text))
+	if err != nil {
+		return nil, cli.UsageErrorf("--key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+func readCheckpoint(path string, key note.Verifier) (*anchor.Checkpoint, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := anchor.ParseCheckpoint(string(text), key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// explainAnchor gives an error of a log, a checkpoint or a proof its exit code.
+func explainAnchor(err error) error {
+	switch {
+	case errors.Is(err, anchor.ErrNotProven):
+		return &cli.ExitError{Code: cli.ExitViolated, Err: err}
+	case err == nil, errors.As(err, new(*cli.ExitError)):
+		return err
+	case errors.Is(err, fence.ErrInvalid):
+		return cli.UsageErrorf("%w", err)
+	}
+	return cli.NotReady(err)
 }

@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -119,21 +120,18 @@ func eventOf(e audit.Entry) Event {
 // Did lists what the operations recorded.
 func (e Event) Did() (all []string) {
 	for _, op := range e.Ops {
-		var parts []string
-		for _, part := range []string{op.Name, op.ID} {
-			if part != "" {
-				parts = append(parts, part)
-			}
-		}
-		for _, key := range slices.Sorted(maps.Keys(op.Attrs)) {
-			parts = append(parts, key+"="+op.Attrs[key])
-		}
-		if len(parts) == 0 {
-			parts = []string{"one that recorded nothing"}
-		}
-		all = append(all, strings.Join(parts, " "))
+		all = append(all, cmp.Or(Words(op), "one that recorded nothing"))
 	}
 	return all
+}
+
+// Words are what an operation recorded, in a line.
+func Words(op storage.OpRecord) string {
+	parts := slices.DeleteFunc([]string{op.Name, op.ID}, func(part string) bool { return part == "" })
+	for _, key := range slices.Sorted(maps.Keys(op.Attrs)) {
+		parts = append(parts, key+"="+op.Attrs[key])
+	}
+	return strings.Join(parts, " ")
 }
 
 // tenure is the time for which a grant had a resource.

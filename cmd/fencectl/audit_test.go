@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -63,4 +64,36 @@ func TestAuditReport_ExitCodes(t *testing.T) {
 	require.Equal(t, cli.ExitViolated, got.Code)
 	require.Equal(t, "fencectl: 1 write without a guard: \"fencectl protected --writes\" shows them\n", got.Stderr)
 	require.Contains(t, got.Stdout, "Yes: 1 write was made without a guard")
+}
+
+// As a process.
+func TestAuditWhy_ExitCodes(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	for args, c := range map[string]struct {
+		code int
+		says string
+	}{
+		"sku/42":                       {cli.ExitOK, ""},
+		"sku/42 --rejection 1":         {cli.ExitOK, ""},
+		"sku/42 --token 131":           {cli.ExitOK, ""},
+		"sku/99":                       {cli.ExitInconclusive, "there is no record"},
+		"sku/42 --op-id none":          {cli.ExitInconclusive, "there is no record"},
+		"":                             {cli.ExitUsage, "takes one argument, RESOURCE"},
+		"sku/42 --token 0":             {cli.ExitUsage, `--token is "0"`},
+		"sku/42 --rejection -1":        {cli.ExitUsage, `--rejection is "-1"`},
+		"sku/42 --position x":          {cli.ExitUsage, `"x"`},
+		"sku/42 --op-id=":              {cli.ExitUsage, `--op-id is ""`},
+		"sku/42 --token 1 --op-id x":   {cli.ExitUsage, "want one of --rejection, --token, --op-id and --position"},
+		"sku/42 --schema other":        {cli.ExitNotReady, "fencectl migrate up"},
+		"sku/42 --timeout 0s":          {cli.ExitUsage, "--timeout"},
+		"sku/42 --op-id x --token abc": {cli.ExitUsage, "abc"},
+	} {
+		cmd := clitest.Child(t, nil, append([]string{"audit", "why", "--database-url", dsn}, strings.Fields(args)...)...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		require.Equal(t, c.code, clitest.ExitCode(t, cmd.Run), "%s: %s", args, stderr.String())
+		require.Contains(t, stderr.String(), c.says, args)
+		require.Equal(t, c.code <= cli.ExitInconclusive, stdout.Len() > 0, args)
+	}
 }
