@@ -19,7 +19,7 @@ type section struct {
 	orphans bool            // entries without a resource are verified too
 	known   knownHeads      // which this state must contain
 	seen    map[string]bool // the resources with known heads that were verified
-	names   map[string]bool // of fences
+	names   map[string]bool // of fences, in an export
 	last    int64           // the number of the last resource
 	setting record.Setting
 	highest grant // that has claimed
@@ -77,7 +77,9 @@ func (s *section) resource(r *record.Resource) bool {
 		if int64(r.Number) <= s.last || r.Name != "" && s.names[r.Name] || r.Fence != nil && (r.Fence.Number != r.Number || r.Fence.Name != r.Name) {
 			return false
 		}
-		s.last, s.names[r.Name] = int64(r.Number), true
+		if s.last = int64(r.Number); s.names != nil {
+			s.names[r.Name] = true
+		}
 	}
 	if !s.orphans && !s.matches(r.Name) {
 		return true

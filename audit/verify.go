@@ -15,10 +15,9 @@ import (
 )
 
 // Verify verifies one snapshot of the history, without blocking writers or prunes. It reads what Export
-// writes, in one transaction. Memory doesn't grow with the number of entries, but with that of
-// resources, with VerifyOptions.Known, and with the kept operations and rejections of the resources that
-// are being read. Findings are in the Report, never an error: an error means that the verification is
-// incomplete.
+// writes, in one transaction. Memory doesn't grow with the number of entries or resources, but with
+// VerifyOptions.Known, and with the kept operations and rejections of the resources that are being read.
+// Findings are in the Report, never an error: an error means that the verification is incomplete.
 func (d *Database) Verify(ctx context.Context, v VerifyOptions) (Report, error) {
 	run, err := v.begin()
 	if err != nil {
@@ -35,21 +34,34 @@ func (d *Database) Verify(ctx context.Context, v VerifyOptions) (Report, error) 
 		}
 		x := newSection(run, record.Begin{Of: record.OfDatabase, At: record.TimeOf(s.at), Resources: v.Resources}, true)
 		x.orphans = true // those that are read were asked for
+		x.names = nil    // the database tells
 		if err := s.lines(v.Resources, func(l *record.Line) error {
 			if !x.line(l) { // no other line can be wrong
-				run.add(Finding{Kind: FindingWrongName, Resource: l.Resource.Name, Text: "The resource has several fences: each would let another holder in.", Expected: "1", Found: "more"})
+				run.severalFences(l.Resource.Name)
 			}
 			return nil
 		}); err != nil {
 			return err
 		}
 		x.close()
+		if err := s.each("select r.name from @resource r group by r.name having count(*) > 1", func(c *record.Columns) error {
+			if name := c.Text(); run.matches(name) {
+				run.severalFences(name)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
 		return run.verifyTables(s, d.schema)
 	})
 	if err != nil {
 		return Report{}, fmt.Errorf("audit: verifying the history: %w", err)
 	}
 	return run.end(at), nil
+}
+
+func (v *verification) severalFences(name string) {
+	v.add(Finding{Kind: FindingWrongName, Resource: name, Text: "The resource has several fences: each would let another holder in.", Expected: "1", Found: "more"})
 }
 
 // verifyTables reports where the tables aren't protected as the migrations protect them.

@@ -493,11 +493,14 @@ func (l historyLine) Cells() []string {
 
 func (l historyLine) details() string {
 	if c := l.Rejected; c != nil {
-		times := ""
+		text := l.Holder + ": " + string(c.Reason)
 		if c.Count > 1 {
-			times = fmt.Sprintf(" %d times until %s", c.Count, c.Last.Format(time.RFC3339))
+			text += fmt.Sprintf(" %d times until %s", c.Count, c.Last.Format(time.RFC3339))
 		}
-		return fmt.Sprintf("%s: %s%s%s", l.Holder, c.Reason, times, l.rejectedBy())
+		if c.Epoch > 0 || c.Token > 0 { // that had the fence, or what the database had seen
+			text += ", by " + strings.TrimSpace(review.Grant{Epoch: c.Epoch, Token: c.Token, Holder: c.Holder}.String())
+		}
+		return text
 	}
 	var ops []string
 	for _, op := range l.Ops {
@@ -509,23 +512,4 @@ func (l historyLine) details() string {
 		return l.Holder
 	}
 	return l.Holder + ": " + strings.Join(ops, "; ")
-}
-
-// rejectedBy names the grant that had the fence, or what the database had seen, and its epoch if that is another.
-func (l historyLine) rejectedBy() string {
-	var by []string
-	if c := l.Rejected; c.Epoch != l.Epoch && c.Epoch > 0 {
-		by = append(by, fmt.Sprintf("epoch %d", c.Epoch))
-	}
-	if c := l.Rejected; c.Token > 0 {
-		by = append(by, fmt.Sprintf("token %v", c.Token))
-	}
-	if len(by) == 0 {
-		return ""
-	}
-	text := ", by " + strings.Join(by, ", ")
-	if l.Rejected.Holder != "" {
-		text += " of " + l.Rejected.Holder
-	}
-	return text
 }

@@ -181,7 +181,7 @@ func TestTokensHistory_ShowsWhatIsMalformedAsItIs(t *testing.T) {
 	lines := strings.Split(got.Stdout, "\n")
 	require.Len(t, lines, 11, got.Stdout)
 	require.Contains(t, lines[1], `sku/0\n1  claim  -         rejection  `)
-	require.Contains(t, lines[1], `\x1b[2J: stale, by token 6 of a\nb`)
+	require.Contains(t, lines[1], `\x1b[2J: stale, by a\nb (token 6)`)
 	require.Contains(t, got.Stdout, `malformed=[{"id": "\u0000"}, 1]`)
 	got = fencectl(t, "tokens", "history", "*", "--op-name", "sell", "--database-url", dsn)
 	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
