@@ -33,17 +33,15 @@ type databaseFlags struct {
 
 // register adds the flags. timeout is the default of --timeout.
 func (d *databaseFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
-	own := pflag.NewFlagSet("database", pflag.ContinueOnError)
-	own.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
-	d.registerRest(own, timeout)
-	flags.AddFlagSet(own)
+	flags.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
+	d.registerRest(flags, timeout)
 }
 
 // registerRest adds the flags but --database-url, and names the variables of all.
-func (d *databaseFlags) registerRest(own *pflag.FlagSet, timeout time.Duration) {
-	own.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
-	own.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
-	cli.NameVariables(own)
+func (d *databaseFlags) registerRest(flags *pflag.FlagSet, timeout time.Duration) {
+	flags.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
+	flags.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
+	cli.NameVariables(flags, "database-url", "schema", "timeout")
 }
 
 // given reports whether the flags or libpq's variables say where a database is, for commands
@@ -83,10 +81,8 @@ type databasesFlags struct {
 
 // register adds the flags. timeout is the default of --timeout.
 func (d *databasesFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
-	own := pflag.NewFlagSet("database", pflag.ContinueOnError)
-	own.StringArrayVar(&d.urls, "database-url", nil, "Postgres as a URL or keywords; repeat it for each database; if not given, libpq's variables (PGHOST, PGDATABASE, ...) say where the only one is")
-	d.registerRest(own, timeout)
-	flags.AddFlagSet(own)
+	flags.StringArrayVar(&d.urls, "database-url", nil, "Postgres as a URL or keywords; repeat it for each database; if not given, libpq's variables (PGHOST, PGDATABASE, ...) say where the only one is")
+	d.registerRest(flags, timeout)
 }
 
 // prepare also names the databases: none if neither the flags nor libpq's variables say where one is.

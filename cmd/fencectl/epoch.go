@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -21,7 +20,10 @@ import (
 func newEpoch(out *cli.Output) *cobra.Command {
 	e := &epochFlags{}
 	cmd := cli.NewGroup("epoch", "Compare or raise the epoch of etcd and databases")
-	e.register(cmd.PersistentFlags())
+	flags := cmd.PersistentFlags()
+	flags.StringArrayVar(&e.prefixes, "etcd-prefix", []string{"fencekit"}, "Config.Prefix of the lockers; repeat it for all that use these databases")
+	e.etcd.registerRest(flags)
+	e.databases.register(flags, 5*time.Minute)
 	cmd.PersistentPreRunE = e.prepare
 	cmd.AddCommand(newEpochShow(e, out), newEpochBump(e, out))
 	return cmd
@@ -33,14 +35,6 @@ type epochFlags struct {
 	etcd      etcdFlags
 	databases databasesFlags
 	prefixes  []string
-}
-
-func (e *epochFlags) register(flags *pflag.FlagSet) {
-	ofEtcd := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
-	ofEtcd.StringArrayVar(&e.prefixes, "etcd-prefix", []string{"fencekit"}, "Config.Prefix of the lockers; repeat it for all that use these databases")
-	e.etcd.registerRest(ofEtcd)
-	flags.AddFlagSet(ofEtcd)
-	e.databases.register(flags, 5*time.Minute)
 }
 
 func (e *epochFlags) prepare(cmd *cobra.Command, args []string) error {

@@ -37,21 +37,19 @@ type etcdFlags struct {
 }
 
 func (e *etcdFlags) register(flags *pflag.FlagSet) {
-	own := pflag.NewFlagSet("etcd", pflag.ContinueOnError)
-	own.StringVar(&e.prefix, "etcd-prefix", "fencekit", "Config.Prefix of the lockers")
-	e.registerRest(own)
-	flags.AddFlagSet(own)
+	flags.StringVar(&e.prefix, "etcd-prefix", "fencekit", "Config.Prefix of the lockers")
+	e.registerRest(flags)
 }
 
 // registerRest adds the flags but --etcd-prefix, and names the variables of all.
-func (e *etcdFlags) registerRest(own *pflag.FlagSet) {
-	own.StringSliceVar(&e.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "all members of etcd; https:// or --etcd-cacert means TLS")
-	own.StringVar(&e.caCert, "etcd-cacert", "", "PEM file of the authority that signed the members' certificates; if empty, those of the system")
-	own.StringVar(&e.cert, "etcd-cert", "", "PEM file of the client's certificate")
-	own.StringVar(&e.key, "etcd-key", "", "PEM file of the client's private key")
-	own.StringVar(&e.user, "etcd-user", "", "user of etcd, with the password in "+etcdPasswordVariable+" or --etcd-password-file")
-	own.StringVar(&e.passwordFile, "etcd-password-file", "", "file with the password of --etcd-user")
-	cli.NameVariables(own)
+func (e *etcdFlags) registerRest(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&e.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "all members of etcd; https:// or --etcd-cacert means TLS")
+	flags.StringVar(&e.caCert, "etcd-cacert", "", "PEM file of the authority that signed the members' certificates; if empty, those of the system")
+	flags.StringVar(&e.cert, "etcd-cert", "", "PEM file of the client's certificate")
+	flags.StringVar(&e.key, "etcd-key", "", "PEM file of the client's private key")
+	flags.StringVar(&e.user, "etcd-user", "", "user of etcd, with the password in "+etcdPasswordVariable+" or --etcd-password-file")
+	flags.StringVar(&e.passwordFile, "etcd-password-file", "", "file with the password of --etcd-user")
+	cli.NameVariables(flags, "etcd-endpoints", "etcd-prefix", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file")
 }
 
 // inspectTimeout bounds each request of what reads locks.

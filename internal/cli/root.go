@@ -37,7 +37,7 @@ Exit codes:
 	o := &Output{Format: FormatTable}
 	root.PersistentFlags().VarP(&o.Format, "output", "o", "format of data on stdout: "+formatNames)
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // it fails for an unknown flag only
-	NameVariables(root.PersistentFlags())
+	NameVariables(root.PersistentFlags(), "output")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return FillFromVariables(cmd.Flags()) }
 	build, _ := debug.ReadBuildInfo()
 	root.Version = ModuleVersion(build)

@@ -10,12 +10,13 @@ import (
 // hasVariable annotates a flag that an environment variable stands for; its value is taken once that was used.
 const hasVariable = "variable"
 
-// NameVariables has an environment variable stand for each flag, and says so in its help.
-func NameVariables(flags *pflag.FlagSet) {
-	flags.VisitAll(func(f *pflag.Flag) {
+// NameVariables has an environment variable stand for each of these flags, and says so in their help.
+func NameVariables(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f := flags.Lookup(name)
 		f.Usage += " (" + variable(f) + ")"
-		_ = flags.SetAnnotation(f.Name, hasVariable, nil) // it fails for an unknown flag only
-	})
+		_ = flags.SetAnnotation(name, hasVariable, nil) // it fails for an unknown flag only
+	}
 }
 
 func variable(f *pflag.Flag) string {
