@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -297,4 +298,38 @@ func TestVerifyExports_PutsThemTogether(t *testing.T) {
 	all = append(all, export(t, d, ""), pruned.Bytes())
 	requireHonest(t, verifyExports(t, audit.VerifyOptions{Known: heads(t, pool)}, all...))
 	require.NotEmpty(t, pruned.Bytes())
+}
+
+var errFull = errors.New("disk full")
+
+// fullDisk fails once it has taken so many bytes.
+type fullDisk int
+
+func (d *fullDisk) Write(text []byte) (int, error) {
+	if *d -= fullDisk(len(text)); *d < 0 {
+		return 0, errFull
+	}
+	return len(text), nil
+}
+
+// An export that can't be written ends in the middle of what it reads, and what it read on is not used up.
+func TestExport_EndsWithItsWriter(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, template.Database(t))
+	fillHistory(t, pool, 5000, 5000)
+	disk := fullDisk(200_000)
+	_, err := openHistory(t, pool).Export(t.Context(), &disk, "")
+	require.ErrorIs(t, err, errFull)
+	r := verify(t, pool, audit.VerifyOptions{})
+	requireHonest(t, r)
+	require.EqualValues(t, 5000, r.Entries)
+}
+
+// A column whose type was changed is not taken for what it was.
+func TestVerify_FailsOnAColumnOfAnotherType(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, evidence.Database(t))
+	mustExec(t, pool, "alter table fence.checkpoint alter column pruned_at type date")
+	_, err := openHistory(t, pool).Verify(t.Context(), audit.VerifyOptions{})
+	require.ErrorContains(t, err, "a column has 4 bytes, want 8: its type was changed")
 }
