@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"testing"
 
@@ -13,6 +14,17 @@ func TestNewServer_FailsWithoutReexec(t *testing.T) {
 	defer reexecCalled.Store(true)
 	_, err := NewServer("sleep", nil, 1)
 	require.ErrorIs(t, err, errNoReexec)
+}
+
+// A janitor sweeps the TMPDIR that it was started in, so a program that goes on in another has one more.
+func TestNewDir_HasAJanitorInEachTMPDIR(t *testing.T) {
+	for range 2 {
+		t.Setenv("TMPDIR", t.TempDir())
+		dir, err := NewDir()
+		require.NoError(t, err)
+		require.NoError(t, dir.Remove())
+		require.NotNil(t, janitors.inputs[os.TempDir()])
+	}
 }
 
 func TestSweep_SparesTheLiving(t *testing.T) {
