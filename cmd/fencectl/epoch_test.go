@@ -174,7 +174,7 @@ func TestEpochBump_LooksAtTheRightsInEtcdFirst(t *testing.T) {
 	flags := []string{"--etcd-endpoints", server.Endpoint(), "--etcd-user", "app", "--database-url", migrated(t)}
 	got := fencectlProcess(t, password, append([]string{"epoch", "bump", "--reason", "x"}, flags...)...)
 	require.Equal(t, cli.ExitNotReady, got.Code)
-	require.Contains(t, got.Stderr, "permission denied")
+	require.Contains(t, got.Stderr, "needs readwrite on the key fencekit/epoch")
 	require.Contains(t, got.Stderr, "Nothing was written")
 	require.Equal(t, cli.ExitOK, fencectlProcess(t, password, append([]string{"epoch", "show"}, flags...)...).Code)
 }

@@ -173,12 +173,6 @@ func isProclaim(txn *pb.TxnRequest) bool {
 	return len(txn.Compare) == 1 && txn.Compare[0].Target == pb.Compare_MOD
 }
 
-func proclaiming(ctx context.Context, led fence.Leadership, value string) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- led.Proclaim(ctx, value) }()
-	return done
-}
-
 // A Proclaim of unknown outcome that arrives after a later one must not undo it.
 func TestProclaim_ThatArrivesLateTakesNoEffect(t *testing.T) {
 	t.Parallel()

@@ -84,48 +84,6 @@ func requireWentBack(t testing.TB, l *Locker, what string) {
 	}
 }
 
-// backUp starts an etcd that backs itself up when the test says, and can be put back to that.
-func backUp(t testing.TB) (e *etcdserver.Server, backUp, restore func()) {
-	t.Helper()
-	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
-	e = startEtcd(t, &etcdserver.Config{Dir: data})
-	move := func(from, to string) {
-		t.Helper()
-		require.NoError(t, e.Kill())
-		require.NoError(t, os.RemoveAll(to))
-		require.NoError(t, os.CopyFS(to, os.DirFS(from)))
-		require.NoError(t, e.Restart(patient(t)))
-	}
-	return e, func() { move(data, backup) }, func() { move(backup, data) }
-}
-
-// A backup is put back while the locker runs: cluster id and lease are the same,
-// and the next token would be one that was granted before.
-func TestWentBack_ARestoredBackupStopsTheLocker(t *testing.T) {
-	t.Parallel()
-	e, backUp, restore := backUp(t)
-	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
-	held := acquire(t, l, "held")
-	release(t, acquire(t, l, "warm"))
-	backUp()
-	for range 5 {
-		release(t, acquire(t, l, "r"))
-	}
-	last := acquire(t, l, "r").Grant().Token
-	restore()
-
-	_, err := l.Acquire(patient(t), "new")
-	fault := new(cluster.WentBackError)
-	require.ErrorAs(t, err, &fault)
-	require.Equal(t, "revision", fault.What)
-	require.Equal(t, fence.LossWentBack, lossOf(t, held))
-
-	setEpoch(t, dial(t, e.Endpoint()), l, "2")
-	again := acquire(t, l, "r")
-	require.Less(t, again.Grant().Token, last, "the numbers did go back")
-	require.Positive(t, again.Grant().Compare(fence.Grant{Resource: "r", Epoch: 1, Token: last}), "the epoch orders them")
-}
-
 func TestWentBack_AnotherClusterStopsTheLocker(t *testing.T) {
 	t.Parallel()
 	first, second := ownEtcd(t), ownEtcd(t)
@@ -153,18 +111,32 @@ func TestWentBack_AnotherClusterStopsTheLocker(t *testing.T) {
 
 // etcd is restored to a backup from before the holder's key was written, but after its
 // session began, whose lease is in the backup. A holder that only renews must notice, or
-// there would be two owners for as long as both renew.
+// there would be two owners for as long as both renew. The next token would be one that was granted before.
 func TestRestore_IsNoticedByAHolderThatOnlyRenews(t *testing.T) {
 	t.Parallel()
-	e, backUp, restore := backUp(t)
-	cfg := fresh(t) // its time to live is far longer than the restore
+	data, backup := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "backup")
+	e := startEtcd(t, &etcdserver.Config{Dir: data})
+	cfg := fresh(t)
+	cfg.TTL = 20 * time.Minute // far longer than the restore
 	l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
+	move := func(from, to string) {
+		require.NoError(t, e.Kill())
+		require.NoError(t, os.RemoveAll(to))
+		require.NoError(t, os.CopyFS(to, os.DirFS(from)))
+		require.NoError(t, e.Restart(patient(t)))
+	}
 	release(t, acquire(t, l, "warm"))
-	backUp()
+	move(data, backup)
 	for range 20 {
 		release(t, acquire(t, l, "other"))
 	}
 	held := acquire(t, l, "r")
-	restore()
+	move(backup, data)
 	require.Equal(t, fence.LossWentBack, lossOf(t, held))
+	requireWentBack(t, l, "revision")
+
+	setEpoch(t, dial(t, e.Endpoint()), l, "2")
+	again := acquire(t, l, "r")
+	require.Less(t, again.Grant().Token, held.Grant().Token, "the numbers did go back")
+	require.Positive(t, again.Grant().Compare(held.Grant()), "the epoch orders them")
 }

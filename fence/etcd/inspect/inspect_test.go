@@ -201,47 +201,6 @@ func TestPutEpoch_OnlyOverWhatWasSeen(t *testing.T) {
 	requireReason(t, err, fence.WentBack)
 }
 
-// A dry run finds that the right is missing.
-func TestPutEpoch_NeedsTheRight(t *testing.T) {
-	t.Parallel()
-	server, err := etcdserver.Start(patient(t), &etcdserver.Config{ExtraFlags: []string{"--bcrypt-cost=4"}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	admin, cfg := dial(t, server.Endpoint()), fresh(t)
-	kinds := map[string]clientv3.PermissionType{"root": 0, "reader": clientv3.PermissionType(clientv3.PermRead), "writer": clientv3.PermissionType(clientv3.PermReadWrite)}
-	for user, kind := range kinds {
-		_, err := admin.UserAdd(patient(t), user, user)
-		require.NoError(t, err)
-		_, err = admin.RoleAdd(patient(t), user)
-		require.NoError(t, err)
-		_, err = admin.UserGrantRole(patient(t), user, user)
-		require.NoError(t, err)
-		_, err = admin.RoleGrantPermission(patient(t), user, cfg.Prefix+"/epoch", "", kind)
-		require.NoError(t, err)
-	}
-	_, err = admin.AuthEnable(patient(t))
-	require.NoError(t, err)
-	as := func(user string) *Inspector {
-		config := etcd.ClientConfig(server.Endpoint())
-		config.Username, config.Password = user, user
-		client, err := clientv3.New(config)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = client.Close() })
-		return newInspector(t, client, cfg)
-	}
-	reader, writer := as("reader"), as("writer")
-	for _, dryRun := range []bool{true, false} {
-		seen, err := reader.Epoch(patient(t))
-		require.NoError(t, err)
-		_, err = reader.PutEpoch(patient(t), seen, 2, dryRun)
-		requireReason(t, err, fence.Denied)
-		require.ErrorContains(t, err, "needs readwrite on the key "+cfg.Prefix+"/epoch")
-		done, err := writer.PutEpoch(patient(t), seen, 2, dryRun)
-		require.NoError(t, err)
-		require.Equal(t, !dryRun, done)
-	}
-}
-
 func requireReason(t testing.TB, err error, reason fence.UnavailableReason) {
 	t.Helper()
 	away := new(fence.UnavailableError)
