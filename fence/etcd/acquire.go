@@ -72,8 +72,12 @@ func (l *Locker) persist(ctx context.Context, resource string, try func() error)
 // attempt takes a place in the line, writes one key, and waits until that owns the
 // resource.
 func (l *Locker) attempt(ctx context.Context, resource string, campaign *string) (*position, error) {
-	ln, err := l.takePlace(ctx, resource, func(ln *line) error { return ln.wait(ctx) })
-	if err != nil {
+	if err := l.ready(ctx); err != nil {
+		return nil, err
+	}
+	ln := l.enter(resource)
+	if err := ln.wait(ctx); err != nil {
+		ln.leave()
 		return nil, err
 	}
 	s, err := l.sessions.Live(ctx)
@@ -94,22 +98,17 @@ func (l *Locker) attempt(ctx context.Context, resource string, campaign *string)
 	return p, nil
 }
 
-// takePlace returns the line of the resource when this call has taken a place in it.
-func (l *Locker) takePlace(ctx context.Context, resource string, take func(*line) error) (*line, error) {
+// ready returns an error if nothing can be acquired.
+func (l *Locker) ready(ctx context.Context) error {
 	switch {
 	case l.isClosed():
-		return nil, cluster.ErrLockerClosed
+		return cluster.ErrLockerClosed
 	case ctx.Err() != nil:
-		return nil, errAtItsTurn
+		return errAtItsTurn
 	case l.cluster.Closed():
-		return nil, cluster.ErrClientClosed
+		return cluster.ErrClientClosed
 	}
-	ln := l.enter(resource)
-	if err := take(ln); err != nil {
-		ln.leave()
-		return nil, err
-	}
-	return ln, nil
+	return nil
 }
 
 // await waits until p owns the resource.
@@ -230,19 +229,14 @@ func (l *Locker) tryAcquire(ctx context.Context, resources []string) (held []fen
 
 // claimFirst is one attempt of tryAcquire.
 func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Lease, *fence.LockedError, error) {
-	lines, taken, err := l.takePlaces(ctx, resources)
-	if len(lines) == 0 || err != nil {
-		return nil, taken, err
+	if err := l.ready(ctx); err != nil {
+		return nil, nil, err
 	}
 	s, err := l.sessions.Live(ctx)
 	if err != nil {
-		abandonPlaces(lines)
 		return nil, nil, err
 	}
-	ps := make([]*position, len(lines))
-	for i, ln := range lines {
-		ps[i] = ln.newPosition(s, nil)
-	}
+	ps, taken := l.tryQueue(s, resources)
 	if s.Remaining() == 0 {
 		l.abandonUnsent(cluster.ErrLeaseGone, ps...)
 		return nil, nil, cluster.ErrLeaseGone
@@ -267,31 +261,21 @@ func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Le
 	return held, taken, nil
 }
 
-// takePlaces takes a place for each resource, up to the first that this process has or
-// waits for.
-func (l *Locker) takePlaces(ctx context.Context, resources []string) (lines []*line, taken *fence.LockedError, err error) {
+// tryQueue makes a position for each resource, up to the first that this process has or waits for.
+func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*position, taken *fence.LockedError) {
 	most := l.sender.roomNow() // etcd allows as many conditions as operations
 	if l.cluster.Keys.Mutex {  // the queue of "a" has the keys of "a/b"
 		most = 1
 	}
 	for _, r := range resources[:min(most, len(resources))] {
-		ln, err := l.takePlace(ctx, r, (*line).tryTake)
-		if errors.As(err, &taken) {
+		ln := l.enter(r)
+		if taken = ln.tryTake(); taken != nil {
+			ln.leave()
 			break
 		}
-		if err != nil {
-			abandonPlaces(lines)
-			return nil, nil, err
-		}
-		lines = append(lines, ln)
+		ps = append(ps, ln.newPosition(s, nil))
 	}
-	return lines, taken, nil
-}
-
-func abandonPlaces(lines []*line) {
-	for _, ln := range lines {
-		ln.abandonPlace()
-	}
+	return ps, taken
 }
 
 // claimFree claims positions, in their order, up to the first whose resource is taken, and abandons the

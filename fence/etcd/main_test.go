@@ -218,7 +218,7 @@ func awaitSettled(t testing.TB, p *position) {
 func inTurn(t testing.TB, l *Locker, s *session.Session, resource string) *position {
 	t.Helper()
 	ln := l.enter(resource)
-	require.NoError(t, ln.tryTake())
+	require.Nil(t, ln.tryTake())
 	p := ln.newPosition(s, nil)
 	t.Cleanup(func() { p.end(errAbandoned) })
 	return p

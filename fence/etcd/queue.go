@@ -188,9 +188,9 @@ func (ln *line) maxPlaces() int32 {
 	return quantum // mutant: quantum-has-no-end
 }
 
-// tryTake takes a place if no other call of this process has or awaits one. Otherwise its error
-// names the holder as far as it is known.
-func (ln *line) tryTake() error {
+// tryTake takes a place if no other call of this process has or awaits one. Otherwise it names the holder as
+// far as that is known.
+func (ln *line) tryTake() *fence.LockedError {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	if ln.places > 0 {
