@@ -32,7 +32,6 @@ type breakable struct {
 	store
 	claim      claimer
 	begin      breaker // transactions of each kind
-	group      func(ctx context.Context, s store, members func() []storage.Claim) (txn, error)
 	recall     recaller
 	resolve    func(ctx context.Context, s store, d storage.InDoubt) (bool, error)
 	entries    func([]storage.Entry) []storage.Entry
@@ -66,10 +65,7 @@ func (b *breakable) BeginReadOnly(ctx context.Context, claims ...storage.Claim) 
 }
 
 func (b *breakable) BeginGroup(ctx context.Context, members func() []storage.Claim) (txn, error) {
-	switch {
-	case b.group != nil:
-		return b.group(ctx, b.store, members)
-	case b.begin == nil || ctx.Err() != nil:
+	if b.begin == nil || ctx.Err() != nil {
 		return b.store.BeginGroup(ctx, members)
 	}
 	return b.begin(ctx, b.store, b.store.Begin, members())
@@ -111,16 +107,6 @@ var broken = map[string]struct {
 	breakable
 	flagged []string
 }{
-	"moves the fence at a repeated claim": {
-		breakable{claim: each(func(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
-			c, err := claimOne(ctx, s, g)
-			if err == nil && c.Seq > 1 {
-				_, err = s.Resolve(ctx, storage.InDoubt{Claims: []storage.Claim{c}})
-			}
-			return c, err
-		})},
-		[]string{"Claim_OfTheHolderIsIdempotent"},
-	},
 	"accepts lower tokens":   {breakable{claim: acceptAt(storage.ReasonStale)}, []string{"Claim_RejectsLowerToken", "Rejection_StormIsCountedAndWaitsForNoTransaction"}},
 	"accepts equal tokens":   {breakable{claim: acceptAt(storage.ReasonCollision)}, []string{"Claim_RejectsEqualTokenOfAnotherHolder"}},
 	"accepts lower epochs":   {breakable{claim: acceptAt(storage.ReasonEpochBehind)}, []string{"Claim_HigherEpochBeatsHigherToken"}},
@@ -165,18 +151,9 @@ var broken = map[string]struct {
 	"commits what failed":             {breakable{begin: with(change{hideFailures: true})}, []string{"Run_ErrorLeavesNothing", "Run_PanicLeavesNothing", "Run_GoexitLeavesNothing"}},
 	"can be used after the end":       {breakable{begin: with(change{neverEnds: true})}, []string{"Txn_IsUnusableAfterItsEnd"}},
 	"runs two operations":             {breakable{begin: with(change{runsTwo: true})}, []string{"Txn_RunsAndRecordsSeveralOperations"}},
-	"writes the first move for all":   {breakable{begin: with(change{firstMove: true})}, []string{"Seal_MovesEachFence", "Group_MovesEachFence", "Keep_IsOfItsMovesResource"}},
 	"ignores the context at COMMIT":   {breakable{begin: with(change{ignoreCtx: true})}, []string{"_CancelledDoesNothing"}},
 	"keeps nothing":                   {breakable{begin: with(change{dropKeep: true})}, []string{"Keep_IsRecalledForItsRequest", "Keep_IsOfItsMovesResource"}},
-	"keeps before the commit":         {breakable{begin: with(change{keepAtOnce: true})}, []string{"Seal_CancelledDoesNothing", "Group_CancelledDoesNothing"}},
 	"lets reads write":                {breakable{readsWrite: true}, []string{"Read_MovesEachFence", "Read_WritesNothing"}},
-	"takes the calls of a group at once": {
-		breakable{group: func(ctx context.Context, s store, members func() []storage.Claim) (txn, error) {
-			claims := members()
-			return s.BeginGroup(ctx, func() []storage.Claim { return claims })
-		}},
-		[]string{"Group_CancelledDoesNothing"},
-	},
 	"ignores the request": {
 		breakable{recall: func(ctx context.Context, s store, key storage.OnceKey, claims []storage.Claim) ([]byte, bool, error) {
 			result, found, err := s.Recall(ctx, key, claims...)
@@ -324,25 +301,24 @@ func (t *laxTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Cl
 
 // change is what a changedTxn does wrong.
 type change struct {
-	commitAtRollback, hideFailures, neverEnds, runsTwo, dropAll, ignoreCtx, dropKeep, keepAtOnce, firstMove bool
+	commitAtRollback, hideFailures, neverEnds, runsTwo, dropAll, ignoreCtx, dropKeep bool
 }
 
 type changedTxn struct {
 	txn
 	change
-	store  store
 	claims []storage.Claim
 	runs   int
 	done   bool
 }
 
 func with(c change) breaker {
-	return func(ctx context.Context, s store, begin beginner, claims []storage.Claim) (txn, error) {
+	return func(ctx context.Context, _ store, begin beginner, claims []storage.Claim) (txn, error) {
 		inner, err := begin(ctx, claims...)
 		if err != nil {
 			return nil, err
 		}
-		return &changedTxn{txn: inner, change: c, store: s, claims: claims}, nil
+		return &changedTxn{txn: inner, change: c, claims: claims}, nil
 	}
 }
 
@@ -395,30 +371,16 @@ func (t *changedTxn) Commit(ctx context.Context, moves []storage.Move) ([]storag
 		t.txn.Rollback(ctx)
 		return t.claims, nil
 	}
-	moves = t.changed(moves)
-	if t.keepAtOnce {
-		if other, err := t.store.Begin(context.Background(), t.claims...); err == nil {
-			_, _ = other.Commit(context.Background(), moves)
+	if t.dropKeep {
+		moves = slices.Clone(moves)
+		for i := range moves {
+			moves[i].Kept = nil
 		}
 	}
 	if t.ignoreCtx {
 		ctx = context.Background()
 	}
 	return t.txn.Commit(ctx, moves)
-}
-
-// changed returns what is written instead of moves.
-func (t *changedTxn) changed(moves []storage.Move) []storage.Move {
-	moves = slices.Clone(moves)
-	for i := range moves {
-		if t.firstMove {
-			moves[i] = moves[0]
-		}
-		if t.dropKeep {
-			moves[i].Kept = nil
-		}
-	}
-	return moves
 }
 
 func (t *changedTxn) Rollback(ctx context.Context) {

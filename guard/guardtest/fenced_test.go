@@ -118,42 +118,42 @@ func TestRequireFenced_PassesFunctionsThatWriteThroughTheFence(t *testing.T) {
 	}
 }
 
-// A successor supersedes at each moment: there is a function for each that does
-// wrong at that one alone, and is found out.
+// wrongAt are functions that write around the fence where they were superseded at one moment, and at no other.
+var wrongAt = map[string]func(s *shop, ctx context.Context, h holder) error{
+	"before its claim":          rejectedAt(storage.StageClaim),
+	"before its transaction be": rejectedAt(storage.StageBegin),
+	"before the function in its": does(func(s *shop, ctx context.Context, tx tx) error {
+		if s.superseded(ctx) {
+			s.around()
+		}
+		return sell(ctx, tx)
+	}),
+	"before its COMMIT": func(s *shop, ctx context.Context, h holder) error {
+		superseded := true
+		err := does(func(s *shop, ctx context.Context, tx tx) error {
+			superseded = s.superseded(ctx)
+			return sell(ctx, tx)
+		})(s, ctx, h)
+		if !superseded && err != nil {
+			s.around()
+		}
+		return err
+	},
+}
+
+func rejectedAt(stage storage.Stage) func(*shop, context.Context, holder) error {
+	return func(s *shop, ctx context.Context, h holder) error {
+		err := sellGuarded(ctx, h)
+		if stale := new(guard.RejectedError); errors.As(err, &stale) && stale.Stage == stage {
+			s.around()
+		}
+		return err
+	}
+}
+
 func TestRequireFenced_FlagsAWriteAroundTheFenceAtEachMoment(t *testing.T) {
 	t.Parallel()
-	rejectedAt := func(stage storage.Stage) func(*shop, context.Context, holder) error {
-		return func(s *shop, ctx context.Context, h holder) error {
-			err := guard.Do(ctx, h.Guard, sku, sell)
-			if stale := new(guard.RejectedError); errors.As(err, &stale) && stale.Stage == stage {
-				s.around()
-			}
-			return err
-		}
-	}
-	for moment, run := range map[string]func(s *shop, ctx context.Context, h holder) error{
-		"before its claim":          rejectedAt(storage.StageClaim),
-		"before its transaction be": rejectedAt(storage.StageBegin),
-		"before the function in its": func(s *shop, ctx context.Context, h holder) error {
-			return guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
-				if s.superseded(ctx) {
-					s.around()
-				}
-				return sell(ctx, tx)
-			})
-		},
-		"before its COMMIT": func(s *shop, ctx context.Context, h holder) error {
-			ran, superseded := false, false
-			err := guard.Do(ctx, h.Guard, sku, func(ctx context.Context, tx tx) error {
-				ran, superseded = true, s.superseded(ctx)
-				return sell(ctx, tx)
-			})
-			if ran && !superseded && err != nil {
-				s.around()
-			}
-			return err
-		},
-	} {
+	for moment, run := range wrongAt {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
 			s := newShop()
