@@ -97,7 +97,7 @@ var lockMutants = []Mutant{
 
 // storeMutants break what the store on Postgres promises.
 var storeMutants = []Mutant{
-	{"seal-without-the-expected-position", "G6", "storage/postgres", "TestFence_RejectsTheOvertakenSibling/read_committed/before_the_seal",
+	{"seal-without-the-expected-position", "G6", "storage/postgres", "TestStore_PassesTheContract/Seal_RejectsOvertakenSibling",
 		``},
 	{"seal-without-the-expected-number", "G6", "storage/postgres", "TestStore_PassesTheContract/Seal_RejectsAnotherPosition",
 		`           and r.tx = p_prev`},
@@ -171,7 +171,7 @@ var storeMutants = []Mutant{
 		`	_ = fmt.Sprint(fmt.Sprintf(s.sql.record,`},
 	{"rejections-are-the-operations-own", "G5", "storage/postgres", "TestRun_UsersOwnErrorIsNoRejection",
 		`	ours := stage != "" // an error while the function runs is the function's own`},
-	{"rejections-of-siblings-are-stale", "G5 G6", "storage/postgres", "TestFence_RejectsTheOvertakenSibling/read_committed/before_the_seal",
+	{"rejections-of-siblings-are-stale", "G5 G6", "storage/postgres", "TestStore_PassesTheContract/Seal_RejectsOvertakenSibling",
 		`	sqlstate.Overtaken:   storage.ReasonStale,`},
 	{"send-without-an-end", "L1", "storage/postgres", "TestCommit_SendingEndsWithItsContext",
 		`	stop := context.AfterFunc(ctx, func() { _ = time.Second })`},

@@ -31,3 +31,18 @@ func TestExplain_TransactionTimeoutIsTransientAndNamed(t *testing.T) {
 		require.True(t, errors.Is(err, fatal), stage)
 	}
 }
+
+func TestTransient_IsWhatPassesByItself(t *testing.T) {
+	t.Parallel()
+	for want, all := range map[bool][]pgconn.PgError{
+		true: {
+			{Code: "40001"}, {Code: "40P01"}, {Code: "55P03"}, {Code: "57P01", Severity: "FATAL"},
+			{Code: "26000"}, {Code: "0A000", Routine: "RevalidateCachedQuery"}, // of statements that pgx prepares anew
+		},
+		false: {{Code: "0A000", Routine: "ExecRenameStmt"}, {Code: "23505"}, {Code: "25006"}},
+	} {
+		for _, err := range all {
+			require.Equal(t, want, transient(&err), err.Code)
+		}
+	}
+}

@@ -279,10 +279,10 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 
 	// The first resource and its first token in another schema.
-	_, err := postgres.Migrate(t.Context(), pool, "other")
-	require.NoError(t, err)
 	cfg := patient()
-	cfg.Schema = "other"
+	cfg.Schema = strings.Repeat("s", 40)
+	_, err := postgres.Migrate(t.Context(), pool, cfg.Schema)
+	require.NoError(t, err)
 	inSchema := newStore(t, pool, cfg)
 	others := claim(t, inSchema, grant(5, "a"))
 	require.Greater(t, others.Resource, int64(1_000_000), "apart from an application's small keys")

@@ -13,82 +13,33 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// interruptions are the points at which a holder can be paused while others work.
-var interruptions = []string{"before the begin check", "before the operation", "inside the operation", "before the seal"}
-
-// interrupted runs op in a guarded transaction, with others working at point.
-func interrupted(t *testing.T, store *postgres.Store, c storage.Claim, op storage.Op[pgx.Tx], point string, others func()) error {
-	at := func(p string) {
-		if p == point {
-			others()
-		}
-	}
-	at(interruptions[0])
-	txn, err := store.Begin(t.Context(), c)
-	if err != nil {
-		return err
-	}
-	defer txn.Rollback(t.Context())
-	at(interruptions[1])
-	err = txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-		var value int64
-		if err := get("stock", &value)(ctx, tx); err != nil {
-			return err
-		}
-		at(interruptions[2])
-		return op.Run(ctx, tx)
-	}))
-	if err != nil {
-		return err
-	}
-	at(interruptions[3])
-	_, err = txn.Commit(t.Context(), nil)
-	return err
-}
-
-// A holder that is superseded at any point changes nothing, and the successor reads the
+// A holder that is superseded while it works changes nothing, and the successor reads the
 // data as it was before. The successor claims without evicting, so that the fence rejects
 // the holder.
 func TestFence_RejectsTheSuperseded(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		for _, point := range interruptions {
-			if level != pgx.ReadCommitted && point == interruptions[0] {
-				continue // no snapshot yet
-			}
-			t.Run(point, func(t *testing.T) {
+		for _, moment := range []string{"before its write", "before the seal"} {
+			t.Run(moment, func(t *testing.T) {
 				t.Parallel()
 				pool, store := fresh(t, at(level))
-				old := write(t, store, claim(t, store, grant(5, "a")), set("stock", 1))
-				err := interrupted(t, store, old, set("sold to", 5), point, func() {
-					successor := claimOnly(t, pool, grant(6, "b"))
+				txn := begin(t, store, write(t, store, claim(t, store, grant(5, "a")), set("stock", 1)))
+				supersede := func() {
 					var stock int64
-					write(t, store, successor, get("stock", &stock))
+					write(t, store, claimOnly(t, pool, grant(6, "b")), get("stock", &stock))
 					require.EqualValues(t, 1, stock)
-				})
+				}
+				if moment == "before its write" {
+					supersede()
+				}
+				require.NoError(t, txn.Run(t.Context(), set("sold to", 5)))
+				if moment == "before the seal" {
+					supersede()
+				}
+				_, err := txn.Commit(t.Context(), nil)
 				require.Equal(t, grant(6, "b"), requireRejected(t, err, storage.ReasonStale).Current)
 				holds(t, pool, "sold to", 0)
 				require.Len(t, recorded(t, store), 1)
-			})
-		}
-	})
-}
-
-// Two transactions of one grant: the second one to commit has read outdated data.
-func TestFence_RejectsTheOvertakenSibling(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		for _, point := range interruptions[1:] {
-			t.Run(point, func(t *testing.T) {
-				t.Parallel()
-				pool, store := fresh(t, at(level))
-				c := claim(t, store, grant(5, "a"))
-				err := interrupted(t, store, c, set("loser", 1), point, func() { write(t, store, c, add("stock", 1)) })
-				require.ErrorIs(t, err, storage.ErrOvertaken)
-				holds(t, pool, "loser", 0)
-				c = claim(t, store, c.Grant)
-				write(t, store, c, add("stock", 1))
-				holds(t, pool, "stock", 2)
 			})
 		}
 	})
@@ -105,21 +56,6 @@ func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	for trigger, table := range triggers {
 		mustExec(t, pool, "alter table fence."+table+" enable always trigger "+trigger)
 	}
-}
-
-// The loss may come after the begin check: then the seal notices it.
-func TestSeal_NoticesALossAfterTheBeginCheck(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool, store := fresh(t, at(level))
-		c := write(t, store, claim(t, store, grant(5, "b")), set("x", 1))
-		txn := begin(t, store, c)
-		require.NoError(t, txn.Run(t.Context(), set("x", 2)))
-		unprotected(t, pool, "delete from fence.resource")
-		_, err := txn.Commit(t.Context(), nil)
-		requireRejected(t, err, storage.ReasonWentBack)
-		holds(t, pool, "x", 1)
-	})
 }
 
 // A guarded transaction runs at the level of the Config, and a claim at READ COMMITTED,
@@ -152,37 +88,28 @@ func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("the operation's own error")
 	for name, c := range map[string]struct {
-		reason   storage.Reason
-		returned func(error) error
+		reason storage.Reason
+		then   storage.Func[pgx.Tx]
 	}{
-		"replaced":     {storage.ReasonStale, func(error) error { return mine }},
-		"not at all":   {storage.ReasonOvertaken, func(error) error { return nil }},
-		"after others": {storage.ReasonStale, nil},
+		"replaced":     {storage.ReasonStale, func(context.Context, pgx.Tx) error { return mine }},
+		"not at all":   {storage.ReasonOvertaken, func(context.Context, pgx.Tx) error { return nil }},
+		"after others": {storage.ReasonStale, set("y", 3)}, // 25P02
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool, store := fresh(t, at(pgx.RepeatableRead))
 			held := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-			_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-				require.NoError(t, statement("select 1")(ctx, tx), "takes the snapshot")
-				other := held
-				if c.reason == storage.ReasonStale {
-					other = claimOnly(t, pool, grant(6, "b"))
-				}
-				write(t, store, other, set("x", 2))
-				err := set("x", 3)(ctx, tx)
-				require.Error(t, err)
-				if c.returned == nil {
-					return set("y", 3)(ctx, tx) // 25P02
-				}
-				return c.returned(err)
-			}), held)
-			rejection := requireRejected(t, err, c.reason)
-			require.False(t, rejection.Since.IsZero())
-			require.Equal(t, storage.StageRun, rejection.Stage)
-			if name == "replaced" {
-				require.ErrorIs(t, err, mine)
+			txn, other := begin(t, store, held), held // which takes the snapshot
+			if c.reason == storage.ReasonStale {
+				other = claimOnly(t, pool, grant(6, "b"))
 			}
+			write(t, store, other, set("x", 2))
+			err := txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
+				require.Error(t, set("x", 3)(ctx, tx))
+				return c.then(ctx, tx)
+			}))
+			require.Equal(t, storage.StageRun, requireRejected(t, err, c.reason).Stage)
+			require.Equal(t, name == "replaced", errors.Is(err, mine))
 			rejections := recorded(t, store)
 			require.Len(t, rejections, 1)
 			require.Equal(t, c.reason, rejections[0].Reason)

@@ -394,8 +394,7 @@ func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 	require.EqualValues(t, 2, query[int64](t, pool, "select count from fence.rejection"))
 }
 
-// A prune rests for as long as each transaction took, but for the last, and an
-// interrupt ends the rest.
+// A prune rests for as long as each transaction took, but for the last.
 func TestPrune_Rests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, n := time.Now(), 0
@@ -405,16 +404,6 @@ func TestPrune_Rests(t *testing.T) {
 			return n < 3, nil
 		}))
 		require.Equal(t, 5*time.Second, time.Since(began))
-
-		ctx, cancel := context.WithCancel(t.Context())
-		began = time.Now()
-		err := postgres.InTurns(ctx, func() (more bool, err error) {
-			time.Sleep(time.Second)
-			time.AfterFunc(time.Second/2, cancel)
-			return true, nil
-		})
-		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, 3*time.Second/2, time.Since(began))
 	})
 }
 

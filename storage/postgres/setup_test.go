@@ -51,24 +51,6 @@ func TestMigrate_AppliesEachOnce(t *testing.T) {
 	claim(t, newStore(t, pool, nil), grant(5, "a"))
 }
 
-// Two schemas of one database are independent.
-func TestMigrate_AnySchema(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t)
-	for _, schema := range []string{"user", strings.Repeat("s", 40)} {
-		_, err := postgres.Migrate(t.Context(), pool, schema)
-		require.NoError(t, err)
-		store := newStore(t, pool, &postgres.Config{Schema: schema})
-		c := claim(t, store, grant(5, "a"))
-		write(t, store, c, set(schema, 1))
-		claim(t, store, grant(6, "b"))
-		_, err = attempt(t.Context(), store, statement("select 1"), c)
-		require.ErrorIs(t, err, storage.ErrStaleToken)
-		require.Len(t, kinds(t, store), 3)
-	}
-	require.Empty(t, kinds(t, newStore(t, pool, nil)))
-}
-
 // A migration that fails leaves nothing of itself, and can be repeated.
 func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 	t.Parallel()
@@ -88,7 +70,7 @@ func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 	requireNotReady(t, err, postgres.MissingRights)
 }
 
-// A second schema with fences in one database may be a mistake that no rejection shows: the
+// A second schema with fences in one database, whatever its name, may be a mistake that no rejection shows: the
 // first check of a store on either of them logs a warning.
 func TestCheck_WarnsOfAnotherSchemaWithFences(t *testing.T) {
 	t.Parallel()
@@ -101,12 +83,12 @@ func TestCheck_WarnsOfAnotherSchemaWithFences(t *testing.T) {
 	}
 	claim(t, newStore(t, pool, nil), grant(5, "a"))
 	require.Empty(t, warned("fence"))
-	_, err := postgres.Migrate(t.Context(), pool, "other")
+	_, err := postgres.Migrate(t.Context(), pool, "user")
 	require.NoError(t, err)
 	require.Empty(t, warned("fence"), "no fence in it")
-	require.Contains(t, warned("other"), "schema=other others=fence")
-	claim(t, newStore(t, pool, &postgres.Config{Schema: "other"}), grant(5, "a"))
-	require.Contains(t, warned("fence"), "schema=fence others=other")
+	require.Contains(t, warned("user"), "schema=user others=fence")
+	claim(t, newStore(t, pool, &postgres.Config{Schema: "user"}), grant(5, "a"))
+	require.Contains(t, warned("fence"), "schema=fence others=user")
 }
 
 // If a role lacks a right, the first check says so, with the command to run, instead of an
@@ -147,32 +129,28 @@ func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 	pool := newPool(t)
 	claimed := claim(t, newStore(t, pool, patient()), grant(5, "a"))
 	blocker := locked(t, pool, "lock table item in share mode")
-
-	for name, c := range map[string]struct {
-		limit func(*postgres.Config) // of one kind alone: another one could be reached first
+	idle := do(func(ctx context.Context, tx pgx.Tx) error {
+		if err := statement("select 1")(ctx, tx); err != nil {
+			return err
+		}
+		// Until the server has ended the session, which it does by itself.
+		eventually(t, pool, "select count(*) = 0 from pg_stat_activity where state = 'idle in transaction' and pid <> $1 and datname = current_database()", blocker.Conn().PgConn().PID())
+		return statement("select 1")(ctx, tx)
+	})
+	for says, c := range map[string]struct {
+		limit func(cfg *postgres.Config, times *postgres.Times) // of one kind alone: another one could be reached first
 		op    storage.Op[pgx.Tx]
 	}{
-		"100ms, two fifths of postgres.Config.StatementTimeout": {func(cfg *postgres.Config) { cfg.Times().Lock = 100 * time.Millisecond }, statement("insert into item values ('a', 1)")},
-		"postgres.Config.StatementTimeout is 200ms": {func(cfg *postgres.Config) {
-			cfg.Times().Lock, cfg.StatementTimeout = 200*time.Millisecond, 200*time.Millisecond
+		"100ms, two fifths of postgres.Config.StatementTimeout": {func(_ *postgres.Config, times *postgres.Times) { times.Lock = 100 * time.Millisecond }, set("a", 1)},
+		"postgres.Config.StatementTimeout is 200ms": {func(cfg *postgres.Config, times *postgres.Times) {
+			times.Lock, cfg.StatementTimeout = 200*time.Millisecond, 200*time.Millisecond
 		}, statement("select pg_sleep(60)")},
-		"postgres.Config.StatementTimeout, 100ms": {func(cfg *postgres.Config) { cfg.Times().Idle = 100 * time.Millisecond }, do(func(ctx context.Context, tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "select 1"); err != nil {
-				return err
-			}
-			// Until the server has ended the session, which it does by itself.
-			require.Eventually(t, func() bool {
-				return query[int](t, pool, "select count(*)::int from pg_stat_activity where state = 'idle in transaction' and pid <> $1 and datname = current_database()",
-					blocker.Conn().PgConn().PID()) == 0
-			}, time.Minute, 10*time.Millisecond)
-			_, err := tx.Exec(ctx, "select 1")
-			return err
-		})},
+		"postgres.Config.StatementTimeout, 100ms": {func(_ *postgres.Config, times *postgres.Times) { times.Idle = 100 * time.Millisecond }, idle},
 	} {
 		cfg := patient()
-		c.limit(cfg)
+		c.limit(cfg, cfg.Times())
 		_, err := attempt(t.Context(), newStore(t, pool, cfg), c.op, claimed)
-		require.ErrorContains(t, err, name)
+		require.ErrorContains(t, err, says)
 	}
 }
 

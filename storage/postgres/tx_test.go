@@ -400,7 +400,7 @@ func TestRun_UsersOwnErrorIsNoRejection(t *testing.T) {
 	require.Empty(t, recorded(t, store))
 }
 
-// If the rejection is why the context ended, its error doesn't mention the context.
+// If the rejection is why the context ended, its error doesn't mention the context. It is recorded all the same.
 func TestRun_RejectionIsNotTiedToTheEndOfTheContext(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -414,4 +414,5 @@ func TestRun_RejectionIsNotTiedToTheEndOfTheContext(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrStaleToken)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Regexp(t, `token 5 was superseded by 6 \(b, claimed .* s ago\)$`, err.Error())
+	require.Len(t, recorded(t, store), 1)
 }
