@@ -114,6 +114,29 @@ func TestRun_BeginsWithAnyMethod(t *testing.T) {
 	}
 }
 
+// tracer notes the SQL of queries that it traces.
+type tracer struct{ begun, ended []string }
+
+func (r *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	r.begun = append(r.begun, data.SQL)
+	return context.WithValue(ctx, r, data.SQL)
+}
+
+func (r *tracer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	r.ended = append(r.ended, ctx.Value(r).(string))
+}
+
+// A first statement is traced like any other.
+func TestRun_TracesTheFirstStatement(t *testing.T) {
+	t.Parallel()
+	var traced tracer
+	store := newStore(t, openPool(t, migrated(t), single, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = &traced }), nil)
+	const sql = "delete from item where key = $1"
+	write(t, store, claim(t, store, grant(5, "a")), statement(sql, "x"))
+	require.Contains(t, traced.begun, sql)
+	require.Equal(t, traced.begun, traced.ended)
+}
+
 // The begin check's rejection is what Run returns, whatever the function makes of it.
 func TestRun_ReturnsTheBeginChecksRejection(t *testing.T) {
 	t.Parallel()

@@ -353,6 +353,7 @@ func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 	written(t, store, grant(5, "a"), 3)
 	written(t, store, grant(6, "b"), 1)
 	outdated(t, pool, 1)
+	require.ErrorIs(t, postgres.HoldHistory(t.Context(), pool, "", resource, ""), fence.ErrInvalid, "a hold needs a reason")
 	const prune = "select o_entries + o_rejections from fence.prune_by_policy('', 1000)"
 
 	holding := locked(t, pool, "insert into fence.hold (name, reason) values ($1, 'case 7')", resource)
@@ -394,7 +395,7 @@ func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
 	require.EqualValues(t, 2, query[int64](t, pool, "select count from fence.rejection"))
 }
 
-// A prune rests for as long as each transaction took, but for the last.
+// A prune rests for as long as each transaction took, but for the last, and the end of its context ends that.
 func TestPrune_Rests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, n := time.Now(), 0
@@ -404,6 +405,10 @@ func TestPrune_Rests(t *testing.T) {
 			return n < 3, nil
 		}))
 		require.Equal(t, 5*time.Second, time.Since(began))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second/2)
+		defer cancel()
+		require.ErrorIs(t, postgres.InTurns(ctx, func() (bool, error) { time.Sleep(time.Second); return true, nil }), context.DeadlineExceeded)
+		require.Equal(t, 13*time.Second/2, time.Since(began))
 	})
 }
 

@@ -80,6 +80,44 @@ func TestTx_HidesItsConnection(t *testing.T) {
 	}))
 }
 
+// Results and savepoints are those of pgx.
+func TestTx_TakesWhatPgxHas(t *testing.T) {
+	t.Parallel()
+	type item struct {
+		Key   string
+		Value int64
+	}
+	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
+		n, err := tx.CopyFrom(ctx, pgx.Identifier{"item"}, []string{"key", "value"}, pgx.CopyFromRows([][]any{{"copied", int64(1)}, {"copied too", int64(2)}}))
+		require.NoError(t, err)
+		require.EqualValues(t, 2, n)
+		rows, err := tx.Query(ctx, "select key, value from item order by key")
+		require.NoError(t, err)
+		items, err := pgx.CollectRows(rows, pgx.RowToStructByName[item])
+		require.NoError(t, err)
+		require.Equal(t, []item{{"copied", 1}, {"copied too", 2}}, items)
+		require.EqualValues(t, 2, rows.CommandTag().RowsAffected())
+		rows, err = tx.Query(ctx, "select key, value from item order by key")
+		require.NoError(t, err)
+		maps, err := pgx.CollectRows(rows, pgx.RowToMap)
+		require.NoError(t, err)
+		require.Equal(t, map[string]any{"key": "copied", "value": int64(1)}, maps[0])
+		require.ErrorIs(t, tx.QueryRow(ctx, "select value from item where key = 'no'").Scan(&n), pgx.ErrNoRows)
+
+		return pgx.BeginFunc(ctx, tx, func(outer pgx.Tx) error {
+			inner, err := outer.Begin(ctx)
+			require.NoError(t, err)
+			require.Error(t, errors.Join(set("inner", 1)(ctx, inner), statement("select 1/0")(ctx, inner)))
+			require.ErrorIs(t, inner.Commit(ctx), pgx.ErrTxCommitRollback)
+			return set("outer", 1)(ctx, outer)
+		})
+	})
+	require.NoError(t, err)
+	for key, value := range map[string]int64{"copied": 1, "outer": 1, "inner": 0} {
+		holds(t, pool, key, value)
+	}
+}
+
 func TestTx_RejectsBeginInABatch(t *testing.T) {
 	t.Parallel()
 	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
