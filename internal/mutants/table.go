@@ -181,7 +181,7 @@ var storeMutants = []Mutant{
 		`	return Aborted, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag))`},
 	{"answer-of-commit-that-is-lost-is-success", "G4", "storage/postgres", "TestCommit_LostByAPoolerBehindTheSealIsInDoubt",
 		`	return Committed, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag))`},
-	{"answer-with-an-error-and-a-commit-is-success", "G4", "storage/postgres", "TestCommit_AnsweredByAPoolerIsNoFailure/an_error,_and_then_COMMIT's_answer",
+	{"answer-with-an-error-and-a-commit-is-success", "G4", "storage/postgres", "TestCommit_AnsweredByAPoolerIsNoFailure/all_answers,_with_an_error_among_them",
 		`	case false:`},
 	{"answer-of-a-pooler-is-the-servers", "G4", "storage/postgres", "TestCommit_AnsweredByAPoolerIsNoFailure/an_error_as_in_a_failed_transaction",
 		`	return errors.As(err, &pgErr)`},
