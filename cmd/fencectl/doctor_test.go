@@ -127,7 +127,7 @@ func (i *installation) findsTroubles() {
 		{"role-may-write", cli.ExitViolated, []string{"create role intern", "grant update on fence.resource to intern"}, "intern may write to resource", ""},
 		{"role-may-write", cli.ExitViolated, []string{"grant execute on all functions in schema fence to public"}, "public may execute begin_check, begin_check_all, begin_one, ...", ""},
 
-		{"role-lacks-rights", cli.ExitNotReady, []string{"revoke execute on procedure fence.check_read from shop"}, "role shop lacks 1 right: execute on check_read", ""},
+		{"role-lacks-rights", cli.ExitNotReady, []string{"revoke execute on function fence.read_xid from shop"}, "role shop lacks 1 right: execute on read_xid", ""},
 		{"timeline-unknown", cli.ExitOK, []string{"update fence.setting set tells_timeline = false"}, "the server refuses pg_walfile_name", "update fence.setting set tells_timeline = true"},
 		{"roles-cannot-evict", cli.ExitOK, []string{"create role shop_1 login in role shop", "create role shop_2 login in role shop; grant pg_signal_backend to shop_2"}, "role shop_1 may claim", ""},
 		{"role-limited", cli.ExitNotReady, []string{"alter role shop_1 set statement_timeout = '2ms'"}, "role shop_1 has a statement_timeout shorter than 100 ms", ""},

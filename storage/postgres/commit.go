@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +30,9 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	defer t.Rollback(ctx)
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if t.checksInside() {
+		return t.commitRead(ctx)
 	}
 	sql, err := t.sealSQL(moves)
 	if err != nil {
@@ -200,7 +205,7 @@ func appendClaim(sql []byte, c storage.Claim) []byte {
 	return appendInteger(append(sql, ", "...), c.Tx)
 }
 
-// xidSQL returns the id of the transaction for the seal, check_read and end_read; null if that is sent in
+// xidSQL returns the id of the transaction for the seal or read_xid; null if that is sent in
 // one write with the begin check, whose answer has the id. It is then taken from a setting where the begin
 // check has left it. The statements in between could change that setting, so Commit compares
 // the answers of the begin check and the seal.
@@ -234,42 +239,102 @@ func keptSQL(seals []seal) string {
 		array(all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Result) }))
 }
 
-// readSQL checks that what a read-only transaction has read is current, and commits. At READ
+// A read-only transaction commits if what it has read is current: if each fence is where its grant left it. At READ
 // COMMITTED the check is its last statement, which has a snapshot of its own. At the stricter levels it
 // follows COMMIT, so it doesn't use the transaction's snapshot. It is sent in the same message, so
 // it runs on the same connection: data and fence come from the same server, which has not gone back
 // to an older state in between. Cursors are closed first, as in sealSQL: what COMMIT would run could
 // write large objects unchecked.
-func (t *txn) readSQL() string {
-	sql := append(make([]byte, 0, 512), closeAll...)
-	if t.store.cfg.Isolation == pgx.ReadCommitted {
-		sql = append(t.appendChecks(sql, ""), "commit"...)
-		if !t.direct() {
-			sql = append(append(sql, "; "...), t.store.sql.after...)
+
+// checksInside reports whether the transaction only reads, and the check is a part of it.
+func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
+
+// These end a read-only transaction at READ COMMITTED, as statements that a connection prepares once: to parse and
+// plan the check would cost the server more than the read. They don't need to arrive as a whole, since nothing waits for them.
+const (
+	endCursors = "close all"
+	endCommit  = "commit"
+)
+
+// prepareEnd prepares the statements that will end the transaction, before BEGIN.
+func (t *txn) prepareEnd(ctx context.Context, conn *pgx.Conn) error {
+	for _, sql := range []string{endCursors, t.store.sql.readCheck, endCommit} {
+		if _, err := t.store.prepare(ctx, conn, sql); err != nil {
+			return err
 		}
-	} else {
-		sql = append(append(append(append(sql, t.store.sql.endRead...), t.xidSQL()...), "); commit; "...), t.store.sql.after...)
-		sql = append(t.appendChecks(sql, ", true"), "set fencekit.read to ''; "...) // a pooler may give the session to another user next
 	}
-	if !t.direct() {
-		sql = append(sql, t.endIfSupersededSQL()...)
-	}
-	return string(sql)
+	return nil
 }
 
-// appendChecks appends the read check of each claim.
-func (t *txn) appendChecks(sql []byte, after string) []byte {
+// commitRead is Commit of a read-only transaction at READ COMMITTED.
+func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
+	last := append(make([]wire.Statement, 0, len(t.claims)+5), wire.Statement{SQL: endCursors})
 	for _, c := range t.claims {
-		sql = appendClaim(append(sql, t.store.sql.checkRead...), c)
-		sql = append(append(append(append(append(sql, ", "...), t.xidSQL()...), after...), ')', ';'), ' ')
+		check := wire.Statement{SQL: t.store.sql.readCheck}
+		check.ParamValues = [][]byte{appendInteger(nil, c.Resource), nil}
+		if t.xid != "" {
+			check.ParamValues[1] = []byte(t.xid)
+		}
+		last = append(last, check)
+	}
+	last = append(last, wire.Statement{SQL: endCommit})
+	if !t.direct() {
+		last = append(last, wire.Statement{SQL: beginRC}, wire.Statement{SQL: t.endIfSupersededSQL()}, wire.Statement{SQL: endCommit})
+	}
+	ahead, answer, _, err := t.deliver(ctx, "", last...)
+	if ahead == nil {
+		return nil, t.fail(ctx, storage.StageRun, err)
+	}
+	t.reusable = err == nil && (!t.direct() || time.Since(t.sent) <= t.store.unlisted)
+	results := answer.Ahead[min(len(answer.Ahead), ahead.length()):]
+	if n := len(t.claims) + 2; len(results) >= n && results[n-1].Tag.String() == "COMMIT" {
+		rows := make([][]string, len(t.claims))
+		for i := range rows {
+			rows[i] = results[1+i].Row
+		}
+		if !t.current(rows) {
+			return nil, t.unchecked(ctx, nil, true)
+		}
+		ahead.read(answer.Ahead)
+		return slices.Clone(t.claims), nil
+	}
+	if errors.As(err, new(*wire.StatementError)) {
+		stage, err := ahead.explain(err)
+		return nil, t.fail(ctx, stage, err)
+	}
+	return nil, t.unchecked(ctx, err, false)
+}
+
+// current reports whether the rows of the read check have each fence where its claim left it, and this transaction.
+func (t *txn) current(rows [][]string) bool {
+	if t.xid == "" || len(rows) != len(t.claims) {
+		return false
+	}
+	for i, c := range t.claims {
+		if !slices.Equal(rows[i], append(whereLeft(c), t.xid)) {
+			return false
+		}
+	}
+	return true
+}
+
+// readSQL ends a read-only transaction at the stricter levels.
+func (t *txn) readSQL() string {
+	sql := closeAll + "select " + t.store.sql.schema + ".read_xid(" + t.xidSQL() + "); commit; " + t.store.sql.after
+	for _, c := range t.claims {
+		sql += strings.ReplaceAll(t.store.sql.readCheck, "$1", strconv.FormatInt(c.Resource, 10)) + "; "
+	}
+	sql += "set fencekit.read to ''; " // a pooler may give the session to another user next
+	if !t.direct() {
+		sql += t.endIfSupersededSQL()
 	}
 	return sql
 }
 
 var errUnchecked = errors.New("postgres: no answer to the read check: what was read may not be current")
 
-// readAnswer judges the answer to the message of readSQL. Each of its calls returns the id of this transaction:
-// the checks inside it; or, at the stricter levels, end_read before its COMMIT and the checks after it.
+// readAnswer judges the answer to the message of readSQL. It has the id of this transaction from before its COMMIT
+// and from the checks after it.
 func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	if result == wire.Aborted {
 		stage, err := ahead.explain(err)
@@ -278,24 +343,20 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 		}
 		return nil, t.fail(ctx, stage, err)
 	}
-	calls := len(t.claims)
-	if t.store.cfg.Isolation != pgx.ReadCommitted {
-		calls++
-	}
-	other := func(row []string) bool { return len(row) != 1 || row[0] != t.xid || t.xid == "" }
-	if result != wire.Committed || answer.After != nil || len(answer.Rows) != calls || slices.ContainsFunc(answer.Rows, other) {
+	whole := result == wire.Committed && len(answer.Rows) == 1+len(t.claims) && slices.Equal(answer.Rows[0], []string{t.xid})
+	if !whole || !t.current(answer.Rows[1:]) {
 		t.reusable = false
-		return nil, t.unchecked(ctx, cmp.Or(err, answer.After))
+		return nil, t.unchecked(ctx, cmp.Or(err, answer.After), whole)
 	}
 	ahead.read(answer.Ahead)
 	return slices.Clone(t.claims), nil
 }
 
 // unchecked returns why the read check has no answer. Nothing was written, so another run may
-// succeed; unless a text of several statements was sent, which may have held a COMMIT. If the
-// server has ended the session, the cause may be that the grant was superseded.
-func (t *txn) unchecked(ctx context.Context, err error) error {
-	ended := t.conn.Conn().IsClosed()
+// succeed; unless a text of several statements was sent, which may have held a COMMIT. If a fence has moved, or
+// the server has ended the session, the cause is, or may be, that the grant was superseded or overtaken.
+func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
+	ended := moved || t.conn.Conn().IsClosed()
 	t.Rollback(ctx)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errUnchecked, wire.Reached(err))

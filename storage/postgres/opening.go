@@ -46,7 +46,7 @@ func (r *headReader) whole() bool { return r.n == headLength && r.xid != "" }
 // read reads the next answer.
 func (r *headReader) read(result *pgconn.ResultReader) error {
 	for result.NextRow() {
-		if values := result.Values(); r.n == 1 && len(values) == 1 {
+		if values := result.Values(); r.n == 1 && len(values) > 0 {
 			r.xid, r.pid, _ = strings.Cut(string(values[0]), " ")
 		}
 	}
@@ -178,6 +178,9 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.
 	for i := range head {
 		head[i].Description, _ = o.t.store.prepare(ctx, o.conn, head[i].SQL)
 		queue(&batch, &head[i])
+	}
+	if o.t.checksInside() {
+		_ = o.t.prepareEnd(ctx, o.conn)
 	}
 	if o.conn.IsClosed() {
 		return nil, nil

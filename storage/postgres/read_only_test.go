@@ -235,10 +235,10 @@ func TestReadOnly_AnsweredByAPoolerIsNoSuccess(t *testing.T) {
 	for name, pooler := range poolers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFaultyOn(t, dsn, pgx.ReadCommitted, single)
+			f := newFaultyOn(t, dsn, pgx.RepeatableRead, single)
 			txn := beginRead(t, f.store, claim(t, f.direct, grantOf(name, 5)))
 			claim(t, f.direct, grantOf(name, 6))
-			f.onQuery(pgproxy.Instead(pooler), "check_read(")
+			f.onQuery(pgproxy.Instead(pooler), ".read_xid(")
 			_, err := txn.Commit(t.Context(), nil)
 			require.Error(t, err)
 			require.NotErrorAs(t, err, new(*storage.InDoubtError))
@@ -266,9 +266,10 @@ func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
 			results, err := other.Exec(t.Context(), check).ReadAll()
 			require.NoError(t, err)
 			row := results[0].Rows[0]
-			require.Equal(t, [][]byte{nil}, row, "it passes, and names no transaction")
+			require.Equal(t, "t", string(row[6]), "on the timeline, as the rest of the position")
+			require.Nil(t, row[7], "and it names no transaction")
 			return append(joined(answers)[:len(answers[0])-1], &pgproto3.DataRow{Values: row}, done("SELECT 1"), ready('I'))
-		}), ".end_read(")
+		}), ".read_xid(")
 		_, err = txn.Commit(t.Context(), nil)
 		if elsewhere {
 			require.ErrorContains(t, err, "no answer to the read check")
@@ -303,8 +304,8 @@ func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	var rows []struct{ Value int64 }
 	require.NoError(t, value.Decode(&rows))
 	require.EqualValues(t, 7, rows[0].Value)
-	require.Len(t, writes, 4, "BEGIN, begin check, statement, and the message with the check")
-	require.Contains(t, writes[3], "check_read")
+	require.Len(t, writes, 6, "BEGIN, begin check, statement, cursors, read check, COMMIT")
+	require.Contains(t, writes[4], "read_xid")
 
 	entries, err := f.direct.Entries(t.Context(), resource, 0, 1)
 	require.NoError(t, err)

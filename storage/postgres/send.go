@@ -59,18 +59,22 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	return nil
 }
 
-// deliver sends what is queued, after BEGIN and the begin check if the transaction has not begun, and then end,
-// the message that ends the transaction; "" for none. If nothing was sent, ahead is nil. While BEGIN is among
+// deliver sends what is queued, after BEGIN and the begin check if the transaction has not begun, and then last,
+// statements that end a transaction which only reads, or end, the message that ends another; "" for none. If nothing was sent, ahead is nil. While BEGIN is among
 // it nothing stays of a write that was aborted, and deliver repeats it: on another connection if the server is away
 // on this one, and once if a statement has to be prepared anew. After the transaction has begun, the latter is
 // a transient error.
-func (t *txn) deliver(ctx context.Context, end string) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
+func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {
 		if ahead, err = t.encodeQueued(ctx); err != nil {
 			return nil, nil, wire.Aborted, err
 		}
 		conn := t.conn.Conn()
+		for _, s := range last {
+			s.Description = preparedOn(conn).usable(s.SQL)
+			ahead.sent = append(ahead.sent, s)
+		}
 		if t.sent.IsZero() {
 			t.sent = time.Now()
 		}
@@ -127,6 +131,11 @@ func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) 
 				return nil, err
 			}
 		}
+		if t.checksInside() {
+			if err = t.prepareEnd(ctx, t.conn.Conn()); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if t.ran <= 1 {
 		return ahead, t.encodeBatches(ctx, ahead)
@@ -155,7 +164,7 @@ func (t *txn) encodeBatches(ctx context.Context, ahead *sentBatches) error {
 // note notes what the results of ahead show: that the transaction has begun with it, or that one
 // of its statements was a COMMIT.
 func (t *txn) note(ahead *sentBatches, results []wire.Result) {
-	for _, result := range results {
+	for _, result := range results[:min(len(results), ahead.length())] {
 		if tag := result.Tag.String(); tag == "COMMIT" || tag == "PREPARE TRANSACTION" {
 			t.committed = true
 		}
@@ -164,7 +173,7 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 		return
 	}
 	t.begun = len(results) >= ahead.head
-	if len(results) > 1 && len(results[1].Row) == 1 {
+	if len(results) > 1 && len(results[1].Row) > 0 {
 		var pid string
 		t.xid, pid, _ = strings.Cut(results[1].Row[0], " ")
 		t.noteBackend(pid)
@@ -209,10 +218,13 @@ type queuedStatement struct {
 // sentBatches are the statements of batches in the form in which they are sent.
 type sentBatches struct {
 	head       int               // the first of sent that are the transaction's own: BEGIN and the begin check, or none
-	sent       []wire.Statement  // those, and then one for each of statements
+	sent       []wire.Statement  // those, one for each of statements, and those that end the transaction
 	statements []queuedStatement // of the batches
 	outdated   bool              // a statement failed that will be prepared anew
 }
+
+// length returns how many of sent come before those that end the transaction.
+func (q *sentBatches) length() int { return q.head + len(q.statements) }
 
 // encode returns a statement as it is to be sent. One that can't be prepared,
 // such as one on a table that an earlier statement creates, is sent as SQL, to be parsed in its turn.
@@ -306,7 +318,9 @@ func (q *sentBatches) explain(err error) (storage.Stage, error) {
 		return storage.StageSeal, fmt.Errorf("postgres: commit: %w", err)
 	case failed.Number < q.head:
 		return storage.StageBegin, wire.FailedAt("begin", failed.Err)
-	case failed.Number-q.head >= len(q.statements):
+	case failed.Number >= q.length() && q.length() < len(q.sent):
+		return storage.StageCheck, fmt.Errorf("postgres: commit: %w", failed.Err)
+	case failed.Number >= q.length():
 		return storage.StageRun, failed.Err
 	}
 	s := q.statements[failed.Number-q.head]

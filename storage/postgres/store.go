@@ -201,14 +201,16 @@ type queries struct {
 
 	begin, beginReadOnly string
 
-	// Formats of simple messages, where text goes in as an expression of text(). seal, sealAll, checkRead and
-	// endRead are only the beginnings of their statements.
-	claim, evict, resolve, record, seal, sealAll, checkRead, endRead, fence, recall, endIfSuperseded string
+	// Formats of simple messages, where text goes in as an expression of text(). seal and sealAll are only the
+	// beginnings of their statements.
+	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
 	// The begin check, as a function's name and its arguments. The answer to the queued one is read
 	// before the seal is sent. The other two go out in one write with the seal, for which they leave the
 	// answer in a setting: the group one if calls on several resources share the transaction.
 	beginCheck, beginCheckAll, queuedArgs, aloneArgs, groupArgs string
+
+	readBegin, readCheck string // of a transaction that only reads, with parameters: see commitRead
 
 	after        string // begins what comes after COMMIT: a transaction that can't conflict with others
 	beforeCommit string // what is between the seal and COMMIT
@@ -244,14 +246,14 @@ func newQueries(c Config) queries {
 		queuedArgs:      args(lock, false),
 		aloneArgs:       args(lock, true),
 		groupArgs:       args(min(lock, ms(groupLockTimeout)), true),
-		checkRead:       "call " + schema + ".check_read(",
-		endRead:         "call " + schema + ".end_read(",
+		readBegin:       readBegin(c, schema),
+		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
 		endIfSuperseded: "call " + schema + ".end_if_superseded('%s', '%s', '%s')",
 		beforeCommit:    "; set constraints all immediate; set transaction read only; set constraints all immediate; close all; call " + schema + ".before_commit()",
 		seal:            "call " + schema + ".seal(",
 		sealAll:         "call " + schema + ".seal_all(",
-		recall: "select f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema) + "," +
+		recall: "select " + position(schema) + "," +
 			" pg_catalog.encode(o.request, 'hex'), pg_catalog.encode(o.result, 'hex') from " + schema + ".resource f left join " + schema + ".operation o" +
 			" on o.resource operator(pg_catalog.=) f.id and o.key operator(pg_catalog.=) %s where f.id operator(pg_catalog.=) any (array[%s])",
 		fence: "select epoch, token, pg_catalog.encode(pg_catalog.convert_to(holder, 'UTF8'), 'hex'), seq, tx, " + onTimeline("timeline", schema) + ", " +
@@ -263,6 +265,39 @@ func newQueries(c Config) queries {
 		rejections: "select reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at from " +
 			schema + ".rejection where resource = $1 order by last_at desc, id desc limit $2",
 	}
+}
+
+// position returns the columns of a fence f that whereLeft compares.
+func position(schema string) string {
+	return "f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema)
+}
+
+// readBegin returns the begin check of a transaction that only reads, at READ COMMITTED and under one grant. It does
+// what begin_check does for others; as a query it costs the server a third. A session prepares it once, so each
+// name is qualified. $4 is the id of the transaction.
+func readBegin(c Config, schema string) string {
+	return fmt.Sprintf("select case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
+		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
+		" else pg_catalog.set_config('fencekit.xid', $4::pg_catalog.text, true) operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text end,"+
+		" pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($3::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4),"+
+		" pg_catalog.set_config('lock_timeout', '%[4]d', true), pg_catalog.set_config('statement_timeout', '%[5]d', true),"+
+		" pg_catalog.set_config('idle_in_transaction_session_timeout', '%[6]d', true), pg_catalog.set_config('tcp_user_timeout', '%[7]d', true),"+
+		" case when %[8]d operator(pg_catalog.>) 0 then pg_catalog.set_config('client_connection_check_interval', '%[8]d', true) end"+
+		" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
+		" and f.epoch operator(pg_catalog.=) $2::pg_catalog.int8 and f.token operator(pg_catalog.=) $3::pg_catalog.int8",
+		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver, ms(c.times.Lock), ms(c.StatementTimeout), ms(c.times.Idle), ms(c.times.Network), ms(max(c.times.Check, 0)))
+}
+
+// readCheck returns the read check of one fence, $1: its position, and the id of the transaction, of which $2 is
+// what is expected, or null. At READ COMMITTED that is the present one, which fails if it isn't the one that passed
+// the begin check, or has written. At the stricter levels it is the last read-only one that committed on this connection.
+func readCheck(c Config, schema string) string {
+	xid := "pg_catalog.current_setting('fencekit.read', true)"
+	if c.Isolation == pgx.ReadCommitted {
+		xid = "case when pg_catalog.current_setting('fencekit.xid', true) operator(pg_catalog.=) $2::pg_catalog.text and pg_catalog.current_setting('transaction_read_only')" +
+			" operator(pg_catalog.=) 'on' and pg_catalog.pg_current_xact_id_if_assigned() is null then $2::pg_catalog.text else " + schema + ".read_xid($2::pg_catalog.text) end"
+	}
+	return "select " + position(schema) + ", " + xid + " from (select) one left join " + schema + ".resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"
 }
 
 // onTimeline returns an SQL condition: a fence's timeline is the server's present one.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -149,14 +150,18 @@ func (t *txn) beginCheck(args string) (sql string, params [][]byte) {
 		return t.store.sql.beginCheckAll + args, [][]byte{resources, epochs, tokens}
 	}
 	c := t.claims[0]
-	return t.store.sql.beginCheck + args, [][]byte{appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Epoch), appendInteger(nil, c.Grant.Token)}
+	params = [][]byte{appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Epoch), appendInteger(nil, c.Grant.Token)}
+	if t.checksInside() {
+		return t.store.sql.readBegin, append(params, []byte(rand.Text()))
+	}
+	return t.store.sql.beginCheck + args, params
 }
 
 // beginSQL returns the head as a text for a simple message.
 func (t *txn) beginSQL(args string) string {
 	check, params := t.beginCheck(args)
 	for i, param := range params {
-		check = strings.Replace(check, "$"+strconv.Itoa(i+1), "'"+string(param)+"'", 1)
+		check = strings.ReplaceAll(check, "$"+strconv.Itoa(i+1), "'"+string(param)+"'")
 	}
 	return t.begin() + "; " + check
 }

@@ -404,7 +404,7 @@ end $$;
 -- A read-only transaction has no id of the server's, since that would cost write-ahead log: it
 -- gets a random one, in a setting that ends with the transaction: read_xid looks for it.
 -- At the stricter levels it is in another setting as well, which stays if this very transaction commits,
--- and on this connection alone, for check_read.
+-- and on this connection alone, for the read check.
 create function {{schema}}.begin_check(
     p_resource integer, p_epoch bigint, p_token bigint,
     p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text, p_alone boolean
@@ -458,11 +458,20 @@ begin
     return v_answer;
 end $$;
 
+-- refuse raises p_state, a rejection by the fence of a resource, for the begin check of a transaction that only
+-- reads, which is a query. See reject.
+create function {{schema}}.refuse(p_state text, p_resource integer, p_epoch bigint, p_token bigint) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
+begin
+    perform {{schema}}.reject(p_state, p_resource, p_epoch, p_token, '', 0);
+    return null;
+end $$;
+
 -- read_xid returns the id of a read-only transaction if it is the one that passed the begin check, and only
--- reads. p_xid is what the begin check returned, or null: then the caller compares it with the id that read_xid
--- returns. Its callers pin the settings.
+-- reads, so that it may commit. p_xid is what the begin check returned, or null: then the caller compares it with
+-- the id that read_xid returns.
 create function {{schema}}.read_xid(p_xid text) returns text
-language plpgsql as $$
+language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
     v_xid text := nullif(current_setting('fencekit.xid', true), '');
 begin
@@ -474,45 +483,6 @@ begin
         raise exception 'fencekit: an operation that only reads has written a large object or a temporary table' using errcode = '25006';
     end if;
     return v_xid;
-end $$;
-
--- end_read lets a read-only transaction at a stricter level than READ COMMITTED commit: see read_xid.
-create procedure {{schema}}.end_read(inout p_xid text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
-begin
-    p_xid := {{schema}}.read_xid(p_xid);
-end $$;
-
--- check_read fails unless the fence is where its grant left it, so that what a read-only transaction has read is
--- current (G13). One at READ COMMITTED ends with it, for each of its resources: each statement has a snapshot of
--- its own, later than all that was read, so none of the fences had moved when the first was looked at. It
--- returns what read_xid does.
---
--- One at a stricter level is followed by it (p_after), on its connection: it then returns the id of the last
--- read-only transaction that committed there.
-create procedure {{schema}}.check_read(
-    p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, inout p_xid text, p_after boolean default false
-)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
-declare
-    v_holder   text := convert_from(decode(p_holder, 'hex'), 'UTF8');
-    v_timeline integer;
-begin
-    if current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'fencekit: check_read needs READ COMMITTED' using errcode = 'ZF008';
-    end if;
-    if p_after then
-        p_xid := current_setting('fencekit.read', true);
-    else
-        p_xid := {{schema}}.read_xid(p_xid);
-    end if;
-    select timeline into v_timeline from {{schema}}.resource
-     where id = p_resource and epoch = p_epoch and token = p_token and holder = v_holder and seq = p_seq and tx = p_prev;
-    if not found then
-        perform {{schema}}.reject(null, p_resource, p_epoch, p_token, v_holder, p_seq);
-    elsif v_timeline <> (case when v_timeline > 0 then ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::integer else {{schema}}.timeline() end) then
-        perform {{schema}}.reject('ZF011', p_resource, p_epoch, p_token, '', 0);
-    end if;
 end $$;
 
 -- seal lets the transaction that passed the begin check commit, if the fence is where its
