@@ -120,8 +120,6 @@ type part[Tx any] struct {
 	taken []*waiter // of the other calls
 }
 
-func (p *part[Tx]) line() *line { return p.calls[0].held.turns[0] }
-
 // shared reports whether several calls are in the group.
 func (gr *batchGroup[Tx]) shared() bool { return gr.calls > 1 }
 
@@ -168,7 +166,7 @@ func (gr *batchGroup[Tx]) gather() {
 func (gr *batchGroup[Tx]) takeQueues() {
 	for i := range gr.parts {
 		p := &gr.parts[i]
-		p.taken = gr.guard.lines.takeWaiting(p.line(), maxBatchCalls-gr.calls)
+		p.taken = gr.guard.lines.takeWaiting(p.calls[0].held.turns[0], maxBatchCalls-gr.calls)
 		for _, w := range p.taken {
 			p.calls = append(p.calls, w.offer.(*call[Tx]))
 		}
@@ -291,7 +289,7 @@ func (gr *batchGroup[Tx]) end(outcome error) {
 				w.offer = nil
 			}
 		}
-		gr.guard.lines.endTaken(p.line(), p.taken, failed)
+		gr.guard.lines.endTaken(p.calls[0].held.turns[0], p.taken, failed)
 		if p.first != nil {
 			p.first.wake(theOffer, nil)
 		}

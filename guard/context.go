@@ -45,22 +45,11 @@ func (c *runContext) Value(key any) any {
 // Err returns DeadlineExceeded if Config.StoreTimeout has ended c.
 func (c *runContext) Err() error {
 	err := c.Context.Err()
-	if err != nil {
-		if _, ok := context.Cause(c.Context).(*timeoutError); ok {
-			return context.DeadlineExceeded
-		}
+	if err != nil && context.Cause(c.Context) == c.lines.timeout {
+		return context.DeadlineExceeded
 	}
 	return err
 }
-
-// timeoutError is the cause of the end of a context that Config.StoreTimeout has ended.
-type timeoutError struct{ limit time.Duration }
-
-func (e *timeoutError) Error() string {
-	return fmt.Sprintf("%v: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, e.limit)
-}
-
-func (e *timeoutError) Unwrap() error { return ErrStoreUnavailable }
 
 // bounds say what ends the context of a function, besides the end of its caller's context
 // and Close.

@@ -68,7 +68,7 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 		return nil, err
 	}
 	memory, report := newMemory(), newReporter(filled.Observers, filled.Logger)
-	g := &Guard[Tx]{cfg: filled, store: store, lines: newLines(locker, filled.KeepFor, memory, report), memory: memory, report: report}
+	g := &Guard[Tx]{cfg: filled, store: store, lines: newLines(locker, filled.KeepFor, filled.StoreTimeout, memory, report), memory: memory, report: report}
 	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
 		g.groups, g.forming = groups, newForming()
 	}

@@ -19,6 +19,7 @@ type lines struct {
 	maxHold time.Duration // how long calls may still begin after another process has begun to wait
 	memory  *memory
 	report  *reporter
+	timeout error     // why a step in the store ends after Config.StoreTimeout
 	made    time.Time // what now counts from
 
 	closing    context.Context // ends when Close begins
@@ -55,10 +56,11 @@ type line struct {
 	sharedEnd time.Duration // when such a call last ended; see now
 }
 
-func newLines(locker fence.Locker, keepFor time.Duration, memory *memory, report *reporter) *lines {
+func newLines(locker fence.Locker, keepFor, storeTimeout time.Duration, memory *memory, report *reporter) *lines {
 	t := &lines{
 		locker: locker, keepFor: keepFor, maxHold: maxHold, memory: memory, report: report,
-		made: time.Now(), done: make(chan struct{}), byResource: map[string]*line{}, places: make(chan struct{}, maxExpiryReleases),
+		timeout: fmt.Errorf("%w: no answer in time (Config.StoreTimeout is %v)", ErrStoreUnavailable, storeTimeout),
+		made:    time.Now(), done: make(chan struct{}), byResource: map[string]*line{}, places: make(chan struct{}, maxExpiryReleases),
 	}
 	t.closing, t.beginClose = context.WithCancelCause(context.Background())
 	t.abandoned, t.abandon = context.WithCancelCause(context.Background())

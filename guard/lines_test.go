@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func newTestLines() *lines { return newLines(nil, 0, newMemory(), newReporter(nil, nil)) }
+func newTestLines() *lines { return newLines(nil, 0, 0, newMemory(), newReporter(nil, nil)) }
 
 // A waiter's turn comes in the same moment as its context ends. Whichever it
 // sees first, the turn must not get lost.

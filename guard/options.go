@@ -15,7 +15,6 @@ import (
 // Limits of what options may hold; lengths are in bytes.
 const (
 	maxOpIDLen      = 200
-	maxNameLen      = 200
 	maxAttrs        = 16
 	maxAttrKeyLen   = 64
 	maxAttrValueLen = 512
@@ -80,7 +79,7 @@ func Name(name string) Option {
 			return givenTwice("Name")
 		}
 		o.Record.Name = name
-		return checkText("Name", name, maxNameLen)
+		return checkText("Name", name, maxOpIDLen)
 	})
 }
 

@@ -178,9 +178,7 @@ func (c *call[Tx]) begin(run *runContext) (storage.Txn[Tx], error) {
 // stopped before.
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 	limit := g.cfg.StoreTimeout // mutant: database-that-is-silent-keeps-the-lock
-	return time.AfterFunc(limit, func() {
-		run.end(&timeoutError{limit})
-	})
+	return time.AfterFunc(limit, func() { run.end(run.lines.timeout) })
 }
 
 // runIn runs c in txn, with a context that ends when its function has returned.

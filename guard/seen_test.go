@@ -45,19 +45,62 @@ func requireNamedOnce(t *testing.T, g guard.Runner[*memory.Tx]) {
 // releasing gives each resource up when its call has ended.
 var releasing = &guard.Config{KeepFor: -1}
 
-// A process that has given a resource up is told, at its next call, that the database has lost
-// what it was told before.
-func TestSeen_LossIsNamedAfterTheResourceWasGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g, s := newReplaced(t, w, releasing)
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		s.replace(t)
-		requireNamedOnce(t, g)
-		require.Equal(t, "1", s.Read("n"))
-		s.replace(t)
-		requireNamedOnce(t, g)
-	})
+// The database loses what a process was told before: its next call is told, whatever comes in between.
+func TestSeen_LossIsNamed(t *testing.T) {
+	away := errors.New("away")
+	for name, test := range map[string]struct {
+		cfg   *guard.Config
+		loses func(t *testing.T, g *guard.Guard[*memory.Tx], s *replacedStore)
+	}{
+		"after the resource was given up": {releasing, func(t *testing.T, g *guard.Guard[*memory.Tx], s *replacedStore) {
+			s.replace(t)
+			requireNamedOnce(t, g)
+			s.replace(t)
+		}},
+		// A call that fails while the database is away gives the resource up, with a transaction in doubt.
+		"after an outage": {nil, func(t *testing.T, g *guard.Guard[*memory.Tx], s *replacedStore) {
+			s.SetFaults(memory.Faults{
+				Commit:  func(storage.InDoubt) memory.Fate { return memory.RequestLost },
+				Resolve: func(storage.InDoubt) error { return away },
+				Claim:   func(fence.Grant) error { return away },
+			})
+			require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
+			require.ErrorIs(t, guard.Do(t.Context(), g, sku, notRun), away)
+			require.ErrorIs(t, guard.Do(t.Context(), g, sku, notRun), away)
+			s.replace(t)
+		}},
+		// A rejection that names no loss is followed by one that does; also inside one call that may run again.
+		"behind a failover": {nil, func(t *testing.T, _ *guard.Guard[*memory.Tx], s *replacedStore) {
+			s.SetFaults(memory.Faults{Begin: func(claims []storage.Claim) error {
+				s.replace(t)
+				return &guard.RejectedError{Reason: storage.ReasonFailedOver, Stage: storage.StageBegin, Grant: claims[0].Grant}
+			}})
+		}},
+		// What a COMMIT in doubt met is not what its call returns.
+		"behind an unknown outcome": {nil, func(t *testing.T, g *guard.Guard[*memory.Tx], s *replacedStore) {
+			s.SetFaults(wentBackInDoubt)
+			require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
+			s.replace(t)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g, s := newReplaced(t, w, test.cfg)
+				require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+				test.loses(t, g, s)
+				requireNamedOnce(t, g)
+				require.Equal(t, "1", s.Read("n"))
+			})
+		})
+	}
+}
+
+// wentBackInDoubt has each COMMIT lost, and the answer to what became of it is that the database went back.
+var wentBackInDoubt = memory.Faults{
+	Commit: func(storage.InDoubt) memory.Fate { return memory.RequestLost },
+	Resolve: func(d storage.InDoubt) error {
+		return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageSeal, Grant: d.Claims[0].Grant}
+	},
 }
 
 // The fence on the new primary may be where it was, or beyond, by other processes' moves.
@@ -73,38 +116,6 @@ func TestSeen_LossIsNamedWhereOthersHaveMovedTheFenceOn(t *testing.T) {
 		requireNamedOnce(t, g)
 		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")), "b has lost nothing")
 		require.Equal(t, "5", s.Read("n"))
-	})
-}
-
-// A call that fails while the database is away gives the resource up, with a transaction in doubt.
-func TestSeen_LossIsNamedAfterAnOutage(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g, s := newReplaced(t, w, nil)
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		away := errors.New("away")
-		s.SetFaults(memory.Faults{
-			Commit:  func(storage.InDoubt) memory.Fate { return memory.RequestLost },
-			Resolve: func(storage.InDoubt) error { return away },
-			Claim:   func(fence.Grant) error { return away },
-		})
-		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
-		require.ErrorIs(t, guard.Do(t.Context(), g, sku, notRun), away)
-		require.ErrorIs(t, guard.Do(t.Context(), g, sku, notRun), away)
-		s.replace(t)
-		requireNamedOnce(t, g)
-	})
-}
-
-// A rejection that names no loss is followed by one that does; also inside one call that may run again.
-func TestSeen_LossIsNamedBehindAFailover(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g, s := newReplaced(t, w, nil)
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		s.SetFaults(memory.Faults{Begin: func(claims []storage.Claim) error {
-			s.replace(t)
-			return &guard.RejectedError{Reason: storage.ReasonFailedOver, Stage: storage.StageBegin, Grant: claims[0].Grant}
-		}})
-		requireNamedOnce(t, g)
 	})
 }
 
@@ -146,23 +157,6 @@ func TestSeen_LossIsNamedBesideAnotherFailure(t *testing.T) {
 	}
 }
 
-// What a COMMIT in doubt met is not what its call returns. The next call is told.
-func TestSeen_LossIsNamedBehindAnUnknownOutcome(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g, s := newReplaced(t, w, nil)
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		s.SetFaults(memory.Faults{
-			Commit: func(storage.InDoubt) memory.Fate { return memory.RequestLost },
-			Resolve: func(d storage.InDoubt) error {
-				return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageSeal, Grant: d.Claims[0].Grant}
-			},
-		})
-		require.ErrorIs(t, guard.Do(t.Context(), g, sku, increment("n")), guard.ErrUnknownOutcome)
-		s.replace(t)
-		requireNamedOnce(t, g)
-	})
-}
-
 // The function of a Hold returns what its calls were told: an unknown outcome, and then the loss. The
 // Hold, which would run again for the first, is told as well.
 func TestSeen_LossIsNamedBesideAnUnknownOutcomeInAHold(t *testing.T) {
@@ -170,12 +164,7 @@ func TestSeen_LossIsNamedBesideAnUnknownOutcomeInAHold(t *testing.T) {
 		g, s := newReplaced(t, w, nil)
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 		lost := true
-		s.SetFaults(memory.Faults{
-			Commit: func(storage.InDoubt) memory.Fate { return memory.RequestLost },
-			Resolve: func(d storage.InDoubt) error {
-				return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageSeal, Grant: d.Claims[0].Grant}
-			},
-		})
+		s.SetFaults(wentBackInDoubt)
 		err := guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
 			if !lost {
 				return guard.Do(ctx, h, sku, increment("n"))
