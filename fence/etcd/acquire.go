@@ -174,6 +174,10 @@ func (l *Locker) lost(over error) error {
 		return over
 	}
 	switch loss.Reason {
+	case fence.LossExpired:
+		if loss.Grant.Token == 0 { // it had no place in the queue yet
+			return cluster.ErrLeaseGone
+		}
 	case fence.LossClosed:
 		return cluster.ErrLockerClosed
 	case fence.LossWentBack:

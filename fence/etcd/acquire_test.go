@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/internal/netfault"
@@ -223,6 +224,17 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 		require.Equal(t, fence.LossDeadline, lost.loss.Reason)
 		require.Error(t, s.Context().Err(), "all that lives under it is lost")
 	})
+}
+
+// Of two acquisitions that share a Txn the first may have ended the session before the second hears why.
+func TestAwait_TriesAgainIfTheSessionExpiredBeforeTheKeyWasWritten(t *testing.T) {
+	t.Parallel()
+	l, _ := locker(t)
+	release(t, acquire(t, l, "warm"))
+	p := inTurn(t, l, l.sessions.Current(), "r")
+	p.session.End(fence.LossExpired)
+	p.unwritten(cluster.ErrLeaseGone, true)
+	require.ErrorIs(t, l.await(patient(t), p), cluster.ErrLeaseGone, "which acquires anew")
 }
 
 func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {

@@ -138,7 +138,9 @@ func (s scene) deleted(kv *mvccpb.KeyValue, rev int64) {
 	_ = s.follower.Events([]*mvccpb.Event{{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: kv.Key, ModRevision: rev}}})
 }
 
-func (s scene) list(rev int64, kvs ...*mvccpb.KeyValue) { _, _ = s.follower.Listed(rev, kvs) }
+func (s scene) list(rev int64, kvs ...*mvccpb.KeyValue) {
+	_, _ = s.follower.Listed(s.follower.Gaps(), rev, kvs)
+}
 
 func (p *position) owns() bool {
 	p.line.mu.Lock()

@@ -27,6 +27,7 @@ type Follower struct {
 	rev   int64           // keys is complete as of this revision; 0: no list yet
 	keys  []Key           // in no order
 	early []*mvccpb.Event // that arrived before the first list
+	gaps  int             // how often events were missed
 }
 
 // Listener is told what a Follower sees. Its methods must not block.
@@ -93,9 +94,17 @@ func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	return nil
 }
 
-// Listed applies a list of the whole queue as of rev. It returns false if the list is older
-// than what is known, and an error if it is of something else.
-func (f *Follower) Listed(rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
+// Gaps is how often events of the queue were missed so far.
+func (f *Follower) Gaps() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gaps
+}
+
+// Listed applies a list of the whole queue as of rev, asked for when Gaps was gaps. If events were missed
+// since, they may be behind the list, and another one is under way: this one changes nothing. It returns
+// false if the list is older than what is known, and an error if it is of something else.
+func (f *Follower) Listed(gaps int, rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {
 		if err := f.has(kv); err != nil {
@@ -104,7 +113,7 @@ func (f *Follower) Listed(rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 		keys[i] = keyOf(string(kv.Key[len(f.Queue):]), kv)
 	}
 	f.mu.Lock()
-	used := f.list(rev, keys)
+	used := f.gaps != gaps || f.list(rev, keys) // mutant: list-from-before-the-watch-counts
 	f.mu.Unlock()
 	f.Listener.Changed()
 	return used, nil
@@ -126,6 +135,7 @@ func (f *Follower) missed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rev, f.keys, f.early = 0, nil, nil
+	f.gaps++
 }
 
 // Key is a key of a queue.

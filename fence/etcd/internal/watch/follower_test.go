@@ -42,9 +42,31 @@ func TestFollower_DecidesNothingAfterAGap(t *testing.T) {
 
 func listed(t *testing.T, f *Follower, rev int64, kvs ...*mvccpb.KeyValue) {
 	t.Helper()
-	used, err := f.Listed(rev, kvs)
+	used, err := f.Listed(f.Gaps(), rev, kvs)
 	require.NoError(t, err)
 	require.True(t, used)
+}
+
+// A watch from now on misses what changed between a list and its beginning, also if the list's answer
+// comes after that.
+func TestWatch_ForgetsWhatWasListedBeforeIt(t *testing.T) {
+	w := &Watcher{wake: make(chan struct{}, 1), lastID: firstID, watches: map[int64]*Follower{}}
+	s := &stream{Watcher: w, ids: map[int64]int64{}}
+	f := &Follower{Queue: "q/", Listener: make(signal, 10)}
+	w.Add(f)
+	asked := f.Gaps()
+	listed(t, f, 5, keyAt("q/a", 5))
+	s.next()
+	_, fromNow, err := s.answered(&pb.WatchResponse{Created: true, WatchId: f.id, Header: &pb.ResponseHeader{Revision: 7}})
+	require.NoError(t, err)
+	require.True(t, fromNow)
+	_, known := f.First()
+	require.False(t, known, "what was listed before the watch")
+	_, err = f.Listed(asked, 6, []*mvccpb.KeyValue{keyAt("q/a", 5)})
+	require.NoError(t, err)
+	_, known = f.First()
+	require.False(t, known, "what was asked for before the watch")
+	listed(t, f, 8, keyAt("q/a", 5), keyAt("q/b", 7))
 }
 
 // signal is a Listener.

@@ -183,7 +183,7 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	case f == nil: // a probe, or removed meanwhile
 	case resp.Canceled:
 		s.watchRejected(f)
-	case fromNow: // what was listed before may be older than the watch
+	case fromNow:
 		s.relist(f)
 	}
 	return nil
@@ -215,6 +215,9 @@ func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, er
 	}
 	s.ids[resp.WatchId] = asked
 	f.created, f.serverID = true, resp.WatchId
+	if f.fromNow {
+		f.missed() // what changed between a list, or the write of an own key, and the watch
+	}
 	return f, f.fromNow, nil
 }
 

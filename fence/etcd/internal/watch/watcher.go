@@ -227,11 +227,12 @@ var errStaleStream = errors.New("etcd: the token of the watch stream has expired
 func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cluster.RequestTimeout)
 	defer cancel()
+	gaps := f.Gaps()
 	resp, err := w.cluster.Client.Get(ctx, f.Queue, clientv3.WithPrefix())
 	if err != nil {
 		return false, err
 	}
-	return f.Listed(resp.Header.Revision, resp.Kvs)
+	return f.Listed(gaps, resp.Header.Revision, resp.Kvs)
 }
 
 // relist reads the queue once its watch is in place, in the background, trying
@@ -268,6 +269,9 @@ func (s *stream) watchRejected(f *Follower) {
 	})
 }
 
+// listsAtATime bounds the reads of a poll that are under way, so that renewals don't wait behind thousands.
+const listsAtATime = 16
+
 // poll reads each queue in which something waits, every poll interval until ctx ends. A list may be older than
 // what is known because events overtook it, or because etcd was restored. Either way the follower starts from
 // scratch: after a restore the known revision may be far ahead of etcd's.
@@ -284,9 +288,12 @@ func (w *Watcher) poll(ctx context.Context) {
 		followers := slices.Collect(maps.Values(w.watches))
 		w.mu.Unlock()
 		var lists sync.WaitGroup
+		slots := make(chan struct{}, listsAtATime)
 		for _, f := range followers {
 			if f.Listener.Waits() {
+				slots <- struct{}{}
 				lists.Go(func() {
+					defer func() { <-slots }()
 					// An error changes nothing: the next reading is due soon.
 					if used, err := w.list(ctx, f); err == nil && !used {
 						w.restartFollower(f)
