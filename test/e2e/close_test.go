@@ -125,13 +125,14 @@ func TestClose_DuringAnOutageIsBounded(t *testing.T) {
 			lockCfg := etcd.Config{TTL: 10 * time.Minute}
 			storeTimeout := time.Hour // Close ends the waits
 			if name == "a COMMIT is not answered" {
-				storeTimeout = time.Second // Close doesn't interrupt it
+				storeTimeout = 10 * time.Second // Close doesn't interrupt it
 			}
 			c := &caller{server: server, proxy: proxy, acquired: make(chan struct{}, 10)}
 			c.process = newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{
 				KeepFor: -1, StoreTimeout: storeTimeout, ResolveTimeout: time.Second,
 				Observers: []*guard.Observer{{Acquired: func(context.Context, fence.Grant, time.Duration) { c.acquired <- struct{}{} }}},
 			})
+			require.NoError(t, c.pool.Ping(t.Context())) // a first connection takes long on a slow machine
 			require.NoError(t, guard.Do(t.Context(), c.Guard, "a", increment("a")))
 			<-c.acquired
 			done := begin(t, c)
