@@ -105,6 +105,12 @@ type verdict struct {
 	retryable bool
 }
 
+// final reports whether err itself says that no other call may succeed.
+func final(err error) bool {
+	v, ok := err.(*verdict)
+	return ok && !v.retryable
+}
+
 func (v *verdict) Unwrap() error   { return v.error }
 func (v *verdict) Retryable() bool { return v.retryable }
 

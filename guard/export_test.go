@@ -40,3 +40,6 @@ const (
 	MaxBatchCalls = maxBatchCalls
 	Patience      = patience
 )
+
+// TookNoEffect is the error of a call whose COMMIT was in doubt and took no effect.
+func TookNoEffect(err error) error { return &verdict{err, true} }

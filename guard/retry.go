@@ -100,7 +100,6 @@ func (o *options) retryHold(ctx context.Context, again func(error) bool, run fun
 // It speaks of the call that failed. The function of a [Hold] without [Retryable] may have
 // committed other transactions before: call it again only if it begins by reading them.
 func SafeToRetry(err error) bool {
-	var verdict *verdict
 	var rejected *RejectedError
 	var away *fence.UnavailableError
 	var says interface{ Retryable() bool }
@@ -109,7 +108,7 @@ func SafeToRetry(err error) bool {
 		return false
 	case errors.Is(err, ErrUnknownOutcome):
 		return allOnce(err)
-	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), errors.As(err, &verdict) && !verdict.retryable, wentBack(err):
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed), errors.Is(err, ErrWrongLockService), wentBack(err), within(err, final):
 		return false
 	case errors.As(err, &rejected):
 		return errors.Is(err, ErrStaleToken) || errors.Is(err, ErrOvertaken) || failedOver(err)

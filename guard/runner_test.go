@@ -300,6 +300,8 @@ func TestSafeToRetry_SaysWhenCallingAgainIsRight(t *testing.T) {
 		"lease lost":                 {fmt.Errorf("around: %w", &fence.LeaseLostError{}), true},
 		"caller's stale grant":       {staleGrant, false},
 		"caller's lost lease":        {lostLease, false},
+		"no effect":                  {guard.TookNoEffect(errShop), true},
+		"no effect, caller's stale":  {errors.Join(guard.TookNoEffect(errShop), staleGrant), false},
 		"unknown":                    {&guard.UnknownOutcomeError{AskErr: rejected(storage.ReasonStale)}, false},
 		"unknown, with Once":         {&guard.UnknownOutcomeError{Once: true}, true},
 		"two unknown, one with Once": {errors.Join(&guard.UnknownOutcomeError{Once: true}, &guard.UnknownOutcomeError{}), false},
