@@ -291,7 +291,7 @@ func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	if t.xid != "" && !t.readOnly {
 		sql += t.statusSQL() + "; "
 	}
-	sql += t.endIfSupersededSQL()
+	sql += t.endIfSupersededSQL() // mutant: rollback-does-not-look
 	if pg.TxStatus() != 'I' {
 		sql = "rollback; " + sql
 	}

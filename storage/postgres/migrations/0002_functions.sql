@@ -604,7 +604,7 @@ create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token b
 language plpgsql volatile set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     return query
-    select l.pid, l.virtualtransaction
+    select l.pid, l.virtualtransaction -- mutant: evict-compares-backends-alone
       from {{schema}}.resource r
       join pg_locks l
         on l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.classid::bigint = r.id
