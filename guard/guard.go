@@ -165,6 +165,9 @@ func (c Config) validate() error {
 
 // admit rejects calls that the Guard can't run.
 func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
+	if g == nil { // in a fencekit.Guard that New has not made
+		return errNoGuard
+	}
 	if g.lines.locker == nil {
 		return fmt.Errorf("%w: this Guard has no lock service: use UnderGrant or UnderLease", ErrInvalid)
 	}
