@@ -64,14 +64,14 @@ func newChain(s *subject) *chain {
 
 // next verifies an entry. It keeps nothing of e.
 func (c *chain) next(e *record.Entry) {
+	if c.name == "" && e.Name != nil {
+		c.nameAfter(e)
+	}
 	if c.checkpoint != nil && e.Seq < c.checkpoint.First && c.seq == c.checkpoint.First-1 {
 		c.beforeCheckpoint(e)
 		return
 	}
 	c.settlePruned()
-	if c.name == "" && e.Name != nil {
-		c.nameAfter(e)
-	}
 	switch {
 	case e.Seq <= c.seq:
 		c.find(FindingRepeatedEntry, e.Seq, "There is a second entry at this position, or one that belongs before it: it was inserted.", "a position above "+number(c.seq), number(e.Seq))

@@ -73,10 +73,15 @@ func (s *section) line(l *record.Line) bool {
 }
 
 func (s *section) resource(r *record.Resource) bool {
-	if !s.ofPrune() {
-		if int64(r.Number) <= s.last || r.Name != "" && s.names[r.Name] || r.Fence != nil && (r.Fence.Number != r.Number || r.Fence.Name != r.Name) {
+	switch {
+	case s.ofPrune():
+	case r.Fence == nil: // the line of a deleted fence may be behind all others
+		if s.subjects[r.Number] != nil {
 			return false
 		}
+	case int64(r.Number) <= s.last || s.names[r.Name] || r.Fence.Number != r.Number || r.Fence.Name != r.Name:
+		return false
+	default:
 		if s.last = int64(r.Number); s.names != nil {
 			s.names[r.Name] = true
 		}

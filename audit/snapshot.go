@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -235,7 +236,7 @@ func (r *lineReader) named(prefix string) error {
 		}
 		return nil
 	})
-	for number := range numbers {
+	for _, number := range slices.Sorted(maps.Keys(numbers)) {
 		if err == nil {
 			err = r.read(number, number, nil, true)
 		}

@@ -58,9 +58,13 @@ func (s *subject) pass(e *record.Entry) {
 		return
 	}
 	g := grant{*e.Epoch, *e.Token}
-	s.rejections[g] = slices.DeleteFunc(s.rejections[g], func(r record.Rejection) bool {
+	if left := slices.DeleteFunc(s.rejections[g], func(r record.Rejection) bool {
 		return r.CurrentHolder == *e.Holder && (r.CurrentSince == nil || *r.CurrentSince == e.At)
-	})
+	}); len(left) > 0 {
+		s.rejections[g] = left
+	} else {
+		delete(s.rejections, g)
+	}
 }
 
 // settle reports what was not found, when the whole history was passed.

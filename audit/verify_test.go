@@ -146,6 +146,18 @@ func TestVerify_KeepsToAPattern(t *testing.T) {
 	}
 }
 
+// A resource whose fence is gone and whose history was pruned is read behind the others.
+func TestVerify_FindsAPrunedResourceWithoutItsFence(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, evidence.Database(t))
+	unprotected(t, pool, "resource", "delete from fence.resource where name = 'sku/3'")
+	for _, pattern := range []string{"", "sku/*"} {
+		r := verify(t, pool, audit.VerifyOptions{Resources: pattern})
+		require.Len(t, r.Findings, 1, pattern)
+		require.Equal(t, audit.FindingMissingFence, r.Findings[0].Kind, pattern)
+	}
+}
+
 // Each function that has a text is compared, whatever the schema's name.
 func TestVerify_ComparesAllFunctions(t *testing.T) {
 	t.Parallel()

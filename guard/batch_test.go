@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,8 @@ type batches struct {
 	*world
 	guard *guard.Guard[*memory.Tx]
 	db    *hookedStore
-	ran   []string // functions that began, in order
+	mu    sync.Mutex
+	ran   []string // functions that began, in order; guarded by mu while any runs
 
 	gate   chan struct{} // a group has no connection until it is closed
 	taking func()        // called when a group has one; or nil
@@ -97,7 +99,9 @@ func (b *batches) adds(name string) call { return b.named(sku, name, put("k", na
 
 func (b *batches) noting(name string, fn function) function {
 	return func(ctx context.Context, tx *memory.Tx) error {
+		b.mu.Lock()
 		b.ran = append(b.ran, name)
+		b.mu.Unlock()
 		return fn(ctx, tx)
 	}
 }

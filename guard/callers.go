@@ -64,7 +64,7 @@ func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
 
 // check returns why no call can run under grants of the caller's, which are in order.
 func (g *Guard[Tx]) check(grants []fence.Grant) error {
-	if g == nil {
+	if g == nil || g.lines == nil {
 		return errNoGuard
 	}
 	if len(grants) == 0 {

@@ -91,7 +91,7 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 // With the context of a function that runs under the Guard Close would wait for itself: it
 // returns ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
-	if g == nil {
+	if g == nil || g.lines == nil {
 		return errNoGuard
 	}
 	if ctx.Value(g.lines) != nil {
@@ -165,7 +165,7 @@ func (c Config) validate() error {
 
 // admit rejects calls that the Guard can't run.
 func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
-	if g == nil { // in a fencekit.Guard that New has not made
+	if g == nil || g.lines == nil { // New has not made it
 		return errNoGuard
 	}
 	if g.lines.locker == nil {

@@ -214,6 +214,8 @@ func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
 			says string
 		}{
 			"nil Runner":         {guard.Do(ctx, guard.Runner[*memory.Tx](nil), sku, write), "nil Guard or Runner"},
+			"zero Guard":         {guard.Do(ctx, new(guard.Guard[*memory.Tx]), sku, write), "nil Guard or Runner"},
+			"zero receiver":      {guard.Do(ctx, new(guard.Guard[*memory.Tx]).UnderGrant(other), "other", write), "nil Guard or Runner"},
 			"nil option":         {guard.Do(ctx, g, sku, write, nil), "nil Option"},
 			"no resource":        {guard.Do(ctx, g, []string(nil), write), "0 resources, want 1 to 100"},
 			"too many resources": {guard.Do(ctx, g, make([]string, 101), write), "101 resources, want 1 to 100"},

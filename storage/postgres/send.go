@@ -180,7 +180,8 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	}
 }
 
-// The limits of all batches that one write carries ahead of its seal; docs/decisions.md says why.
+// The limits of all batches that one write carries ahead of its seal: the server must not wait for the client to read
+// answers before it has read the seal.
 const (
 	maxQueuedStatements = 200
 	maxQueuedReturning  = 16
