@@ -4,8 +4,6 @@ package mutants
 var lockMutants = []Mutant{
 	{"eviction-of-any-token", "F2", "fence/etcd/inspect", "TestEvict_OfAHolderThatHasGoneChangesNothing",
 		`		clientv3.Compare(clientv3.CreateRevision(holder.key), ">", 0),`},
-	{"one-key-for-all-goroutines-at-once", "F2", "fence/etcd", "TestAcquire_GoroutinesExcludeEachOther",
-		`	return name`},
 	{"holder-is-the-label", "F2", "fence/etcd", "TestAcquire_GoroutinesExcludeEachOther",
 		`func NewHolder(label string) string { return label + "-" + rand.Text()[:0] }`},
 	{"acquire-is-first-behind-another-key", "F2", "fence/etcd", "TestAcquire_ServesLockersInOrderOfArrival",
@@ -131,8 +129,6 @@ var storeMutants = []Mutant{
 		`        perform from {{schema}}.setting where one for no key update;`},
 	{"evict-looks-for-no-stale-backend", "L1", "storage/postgres", "TestClaim_EvictsAStuckPredecessor/idle_with_a_row_locked",
 		`            continue;`},
-	{"evict-nothing", "L1", "storage/postgres", "TestEvict_SparesAllOtherBackends",
-		`            perform`},
 	{"evict-compares-tokens-only", "L1", "storage/postgres", "TestEvict_ComparesEpochs",
 		`                    where c.token < p_token and (c.token & 2147483647) = l.objid::bigint)`},
 	{"evict-compares-backends-alone", "L1", "storage/postgres", "TestEvict_EndsTheTransactionThatItHasListed",

@@ -661,7 +661,7 @@ begin
     foreach v_one in array v_stale loop
         begin
             -- List and terminate in one statement: the backend may have started another transaction.
-            perform pg_terminate_backend(o_pid, p_wait_ms) -- mutant: evict-nothing
+            perform pg_terminate_backend(o_pid, p_wait_ms)
                from (select split_part(v_one, ' ', 1)::integer as i) p
               cross join lateral {{schema}}.stale_backends(convert_from(decode(p_names[i], 'hex'), 'UTF8'), p_epochs[i], p_tokens[i])
               where concat_ws(' ', i, o_pid, o_transaction) = v_one;

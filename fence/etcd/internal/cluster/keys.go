@@ -97,7 +97,7 @@ func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	if k.Mutex {
 		return name
 	}
-	return name + "-" + strconv.Itoa(int(number)) // mutant: one-key-for-all-goroutines-at-once
+	return name + "-" + strconv.Itoa(int(number))
 }
 
 // ParseName is the inverse of Name. It reports false for what isn't such a name, and with Mutex.
