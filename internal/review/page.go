@@ -7,8 +7,10 @@ import (
 	"fmt"
 	html "html/template"
 	"io"
+	"regexp"
 	"strings"
 	"text/template"
+	"text/template/parse"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -29,8 +31,40 @@ var words = template.FuncMap{
 var sentences = func() *template.Template {
 	t := template.New("").Funcs(words)
 	t.Funcs(template.FuncMap{"sentence": func(name string, data any) (string, error) { return execute(t, name, data) }})
-	return template.Must(t.ParseFS(sentenceSources, "*.tmpl"))
+	template.Must(t.ParseFS(sentenceSources, "*.tmpl"))
+	for _, one := range t.Templates() {
+		markSpace(one.Root)
+	}
+	return t
 }()
+
+// space stands for white space of a template's source, of which a sentence has one between two words, and none
+// elsewhere. What names and ids hold stays as it is.
+const space = "\x00"
+
+var spaces = regexp.MustCompile(`\s+`)
+
+// markSpace replaces the white space in the source of a template by space.
+func markSpace(list *parse.ListNode) {
+	if list == nil {
+		return
+	}
+	for _, node := range list.Nodes {
+		switch node := node.(type) {
+		case *parse.TextNode:
+			node.Text = spaces.ReplaceAllLiteral(node.Text, []byte(space))
+		case *parse.IfNode:
+			markSpace(node.List)
+			markSpace(node.ElseList)
+		case *parse.RangeNode:
+			markSpace(node.List)
+			markSpace(node.ElseList)
+		case *parse.WithNode:
+			markSpace(node.List)
+			markSpace(node.ElseList)
+		}
+	}
+}
 
 // sentence returns the text of a template without the line breaks of its source. A name without a template of its own
 // has that of its first word.
@@ -46,7 +80,8 @@ func execute(t *template.Template, name string, data any) (string, error) {
 	if err := one.Execute(&b, data); err != nil {
 		return "", fmt.Errorf("review: %w", err)
 	}
-	return strings.Join(strings.Fields(b.String()), " "), nil
+	words := strings.FieldsFunc(b.String(), func(r rune) bool { return string(r) == space })
+	return strings.Join(words, " "), nil
 }
 
 // Fact is a named paragraph of a page.

@@ -32,6 +32,14 @@ func constants(t *testing.T, typeName string) []string {
 	return values
 }
 
+// Two names that differ in white space alone look different.
+func TestSentences_LeaveNamesAsTheyAre(t *testing.T) {
+	t.Parallel()
+	text, err := sentence("title", &story{Question: Question{Resource: "sku/a\u00a0 b", OpID: "two\nlines "}, Entry: new(Event)})
+	require.NoError(t, err)
+	require.Equal(t, "Operation two\nlines  of sku/a\u00a0 b", text)
+}
+
 func TestSentences_ExplainEachReasonAndEachStage(t *testing.T) {
 	t.Parallel()
 	for _, reason := range constants(t, "Reason") {
