@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// section verifies one state of the history, or what one prune exported, from its lines. It takes resources, with
-// what is sought in their histories, until their entries come.
+// section verifies the lines of one state of the history, or of what one prune exported. It collects resources, and
+// what their histories have to contain, until their entries come.
 type section struct {
 	*verification
 	begin   record.Begin

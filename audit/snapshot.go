@@ -83,7 +83,7 @@ func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error
 // is held in memory.
 const resourcesTogether = 1000
 
-// lines calls each with the lines of an export, but for its first and its last. It may use a line again.
+// lines calls each with the lines of an export, but for its first and its last. each must not keep a line.
 func (s *snapshot) lines(pattern string, each func(*record.Line) error) error {
 	r := &lineReader{snapshot: s, all: pattern == "", matches: glob.Matcher(pattern), line: each, next: math.MinInt32}
 	err := s.each("select s.epoch, s.token, s.max_token_jump from @setting s where s.one", func(c *record.Columns) error {

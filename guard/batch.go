@@ -49,7 +49,7 @@ func (c *call[Tx]) noteAlone(err error) error {
 	return err
 }
 
-// share runs c in a transaction of another call that had the turn before, or in one that others may share.
+// share runs c in another call's transaction, or in its own, which others may share.
 func (c *call[Tx]) share() next {
 	g := c.guard
 	c.next = next{}

@@ -18,11 +18,10 @@ import (
 // call names a resource without a grant.
 //
 // Transactions of one grant don't wait for each other. Of two that overlap, the later one to
-// commit is rejected with [ErrOvertaken], and may be run again. After one whose outcome is unknown
-// no call on this Guard begins under that grant until it can be learned; a process that has the
-// grant as well knows nothing of it. If a grant is a Hold's, and
-// the store keeps that Hold's fence, the transaction overtakes the Hold, which has to be
-// begun anew.
+// commit is rejected with [ErrOvertaken], and may be run again. After one whose outcome is
+// unknown no call on this Guard begins under that grant until the outcome is known; another
+// process with the grant doesn't know of it. If a grant is that of a Hold on the same database,
+// the transaction overtakes the Hold, which has to be begun anew.
 //
 // With [Once], a rejection says nothing about earlier calls with the same key: one whose
 // answer was lost may have taken effect before the grant became stale. A call with that key
@@ -85,8 +84,8 @@ func (g *Guard[Tx]) check(grants []fence.Grant) error {
 type callerRunner[Tx any] struct {
 	guard   *Guard[Tx]
 	grants  []fence.Grant // in order of their resources' names
-	leases  []fence.Lease // theirs; nil for grants that came without
-	remedy  string        // for a call for a resource without a grant
+	leases  []fence.Lease // of the grants, in their order; nil if they came without
+	remedy  string        // what to do if a call names a resource without a grant
 	invalid error         // why no call can run under the grants; or nil
 }
 
@@ -156,7 +155,7 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 	return asCallersGrantError(do(states), states)
 }
 
-// asCallersGrantError marks err if states are of the caller's grants, and only others can help.
+// asCallersGrantError marks err as final if states are of the caller's grants, and only other grants can help.
 func asCallersGrantError(err error, states grantStates) error {
 	if err == nil || states[0].line != nil {
 		return err

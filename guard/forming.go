@@ -43,8 +43,8 @@ func (f *forming) noteEnd(failed bool, n int, blamed bool) {
 }
 
 // join waits until c leads a group (theTurn), or a group that took c has ended (theOffer), or its context has
-// ended. waited is false if c leads at once. A group that c leads uses take when its transaction begins, and leave
-// when it has ended. w is nil if c is to share no group with calls on other resources, since earlier ones failed.
+// ended. waited is false if c leads at once. The leader calls take when the transaction begins, and leave when it
+// has ended. w is nil if c is to share nothing with calls on other resources, since groups of them failed.
 func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	f.mu.Lock()
 	if f.nextAlone() {

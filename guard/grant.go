@@ -20,7 +20,7 @@ type grantState struct {
 	rejected   *RejectedError       // the latest rejection; or nil
 
 	lease   fence.Lease                // nil if the grant came from another process: see Guard.UnderGrant
-	line    *line                      // that keeps the lease; nil if the grant is a caller's, and other calls may be under way under it
+	line    *line                      // that keeps the lease; nil if the grant is a caller's: other calls may run under it too
 	running atomic.Pointer[runContext] // of the function that runs under the lease; or nil
 
 	claimed    bool    // claim has the fence's position, as far as is known
@@ -86,8 +86,8 @@ func (states grantStates) rejectedBy(err error) bool {
 	return rejectionOf(err, states.grants()...) != nil
 }
 
-// maxSeen is of how many resources, those that it used last, a Guard remembers the fences at least; and of
-// up to twice as many: 4 MB, if their names have 40 bytes.
+// maxSeen is how many fences a Guard remembers at least, those of the resources that it used last. It keeps up to
+// twice as many: 4 MB, if the names have 40 bytes.
 const maxSeen = 20_000
 
 // memory is what a Guard remembers of resources beyond the leases and the calls that taught it.
@@ -116,7 +116,7 @@ func (m *memory) of(resource string) past {
 	return m.lookUp(resource)
 }
 
-// lookUp is of. The caller holds mu.
+// lookUp is memory.of for a caller that holds mu.
 func (m *memory) lookUp(resource string) past {
 	if p, ok := m.seen[resource]; ok {
 		return p
@@ -124,8 +124,8 @@ func (m *memory) lookUp(resource string) past {
 	return m.before[resource]
 }
 
-// note remembers what was learned under the grant of s; but not where the fence was if a call has returned that
-// the database went back: then later calls begin with what is there now. The caller holds mu.
+// note remembers what was learned under the grant of s. If a call has returned that the database went back, note
+// forgets where the fence was: later calls begin with what is there now. The caller holds mu.
 func (m *memory) note(s *grantState) {
 	resource := s.claim.Grant.Resource
 	p := m.lookUp(resource)

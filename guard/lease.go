@@ -122,8 +122,8 @@ func (t *lines) usable(s *grantState) bool {
 	return !s.overrun && (s.contended == 0 || t.now()-s.contended < t.maxHold) // mutant: calls-go-on-although-others-wait
 }
 
-// acquire acquires leases for lines, whose turns the caller has and of which none has a lease: in their order, up
-// to the first that isn't free; or if it is one, it waits for the lock. It gives up when Close begins.
+// acquire acquires leases for lines that have none, and whose turns the caller has. For one line it waits for the
+// lock; of several it takes those before the first that isn't free. It gives up when Close begins.
 func (t *lines) acquire(ctx context.Context, lines ...*line) error {
 	resources, superseders := make([]string, len(lines)), make([]*fence.Grant, len(lines))
 	for i, l := range lines {
@@ -157,7 +157,7 @@ func (t *lines) ask(ctx context.Context, resources []string) ([]fence.Lease, err
 	return []fence.Lease{lease}, err
 }
 
-// keep makes lease that of l, whose turn the caller has. superseder is what grantState says.
+// keep gives lease to l, whose turn the caller has. See grantState for superseder.
 func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	grant := lease.Grant()
 	s := &grantState{claim: storage.Claim{Grant: grant, Position: t.memory.of(grant.Resource).at}, superseder: superseder, lease: lease, line: l}

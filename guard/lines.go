@@ -197,9 +197,9 @@ func (t *lines) keeps(l *line) time.Duration {
 	return min(l.sharedEnd+awaitNext, s.contended+t.maxHold) - t.now()
 }
 
-// failWaiting fails the calls that wait for a call that has the turns at lines, with its err, if err says
-// that the lock service gave no answer: in turn each of them would wait as long as this one did. If
-// ctx, the call's own, has ended, others may have better luck.
+// failWaiting gives err, the error of the call that has the turns at lines, to the calls that wait behind
+// it, if the lock service gave no answer: one after the other, each would wait as long. If ctx, that of
+// the failed call, has ended, others may have better luck.
 func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 	var away *fence.UnavailableError
 	if ctx.Err() != nil || !errors.As(err, &away) || away.Reason != fence.Unreachable {

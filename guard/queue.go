@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// queue is of calls that wait, in order of arrival. All but wait is called with the lock that guards it.
+// queue holds the calls that wait, in order of arrival. Callers of all methods but wait hold its lock.
 type queue struct{ list[*waiter] }
 
 // waiter is a call that waits, for its turn or for another call that takes what it offers.
@@ -24,8 +24,8 @@ type waiterGot int
 
 const (
 	nothing  waiterGot = iota
-	theTurn            // it goes on itself
-	theOffer           // done, by another call
+	theTurn            // the call goes on itself
+	theOffer           // another call has dealt with the offer
 )
 
 // join puts a waiter with offer at the end of q.
@@ -62,8 +62,8 @@ func (w *waiter) wake(got waiterGot, failure error) {
 	close(w.ready)
 }
 
-// wait waits until w has got something. When ctx ends w leaves q, which mu guards, at once, unless another call
-// has taken its offer: then it waits for that one, and isn't put back. left reports whether ctx ended first.
+// wait waits until w has got something. mu guards q. When ctx ends, w leaves q at once; if another call has taken
+// its offer, w waits for that call, and isn't put back. left reports whether ctx ended first.
 func (q *queue) wait(ctx context.Context, mu *sync.Mutex, w *waiter) (left bool) {
 	select {
 	case <-w.ready:

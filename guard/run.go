@@ -208,9 +208,8 @@ func (c *call[Tx]) moves() ([]storage.Move, error) {
 	return slices.Repeat([]storage.Move{move}, len(c.states)), nil
 }
 
-// ready settles the transactions of the grants that are in doubt (G6), and claims the
-// grants that need it (G1), all at once: but not in a Hold, since a second claim would return the present position,
-// as if what the Hold read at an earlier one were still up to date.
+// ready settles what is in doubt under the grants (G6), and claims those that need it, together (G1). In a Hold it
+// claims nothing: a second claim would return the present position, though the Hold has read at an earlier one.
 func (g *Guard[Tx]) ready(ctx context.Context, states grantStates, inHold bool) error {
 	var unclaimed grantStates
 	for _, s := range states {
@@ -363,10 +362,9 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 	}
 }
 
-// settle asks once more about the transactions that earlier calls left in doubt, or others under a grant of
-// the caller's: after its own, those that they have left since. If the answer can't be had, the grant is
-// given up where the Guard can acquire another: once that one has claimed, the transaction has either
-// committed or never will.
+// settle asks once more about the transaction that an earlier call left in doubt; under a grant of the
+// caller's also about those that other calls have left. Without an answer the Guard gives up a grant that it
+// acquired itself: once the next one has claimed, the transaction has committed or never will.
 func (g *Guard[Tx]) settle(ctx context.Context, s *grantState) error {
 	for {
 		doubt := s.unresolved
@@ -396,7 +394,7 @@ func (g *Guard[Tx]) settleOne(ctx context.Context, s *grantState, doubt *Unknown
 		return g.stepFailed(ctx, grantStates{s}, "an earlier operation is unresolved", err)
 	}
 	g.memory.settled(doubt)
-	if applied && s.unresolved != nil { // after another call's the claim says where the fence is
+	if applied && s.unresolved != nil { // else it was another call's: the claim says where the fence is
 		s.applied(doubt.inDoubt)
 	}
 	s.unresolved = nil

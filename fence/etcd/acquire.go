@@ -146,7 +146,7 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 		return false, l.lost(over)
 	case late: // mutant: turn-after-the-deadline-is-a-grant
 		p.session.End(fence.LossDeadline)
-		return false, l.lost(p.Err()) // nil if another goroutine is about to end p: that is news
+		return false, l.lost(p.Err()) // nil if another goroutine has yet to end p, which wakes the wait
 	}
 	return first, nil
 }
@@ -297,10 +297,10 @@ func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*positi
 	return ps, taken
 }
 
-// claim writes the keys of all positions in one Txn, if all their queues are empty, and tells each the
-// outcome. If one isn't, it writes nothing and returns the number of those before the first of these, and the
-// holder in that one; or half their number, if they are too many for etcd. All tokens are equal, the create
-// revision of the keys (F1).
+// claim writes the keys of all positions in one Txn if all their queues are empty, and tells each position the
+// outcome. Otherwise it writes nothing, and returns how many positions are before the first one whose resource is
+// taken, and the holder there. If etcd can't take so many keys, it returns half their number. All tokens are
+// equal, the create revision of the keys (F1).
 func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()

@@ -49,9 +49,9 @@ type leftover int8
 
 const (
 	leftUnknown leftover = iota // the Txn that writes the key has no outcome yet
-	leftNothing                 // nothing
-	leftKey                     // its key, unless that was deleted; after an answer that etcd is out of space, perhaps its key
-	leftDoubt                   // perhaps its key, and perhaps the Txn that writes it is still under way
+	leftNothing
+	leftKey   // its key, unless that was deleted; if etcd answered that it is out of space, perhaps none
+	leftDoubt // perhaps its key, and perhaps the Txn that writes it is still under way
 )
 
 // removal is how far the removal of a leftover has come. A position is settled from removed on.
@@ -64,8 +64,8 @@ const (
 	sessionOver // so etcd removes it, with the lease
 )
 
-// newPosition returns a position under the session, for a caller that has a place, which it takes over.
-// If the session is over by now, nothing else tells the position so.
+// newPosition returns a position under the session. It takes over the caller's place in the line. The caller
+// has to check whether the session ended before that: nothing else tells the position.
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
 		line: ln, session: s, campaign: campaign, news: make(chan struct{}, 1),
@@ -136,7 +136,8 @@ func (p *position) unwritten(err error, certain bool) {
 	default:
 		p.left = leftDoubt
 	}
-	if errors.Is(err, cluster.ErrLeaseGone) || p.session.Context().Err() == nil { // else the session, whose end cancels a claim, is about to say why
+	// If the session has ended, which cancels a claim, it is about to tell p why.
+	if errors.Is(err, cluster.ErrLeaseGone) || p.session.Context().Err() == nil {
 		p.finish(err)
 	}
 }

@@ -47,8 +47,8 @@ func (p *position) Release(ctx context.Context) error {
 	return cluster.Ended(ctx, op)
 }
 
-// release makes p over, unless it is, and lets one more call of this process queue. It reports whether others
-// of this process wait for what p held.
+// release ends p unless it is over, and lets one more call of this process queue. passedOn reports whether
+// another call of this process wants the resource.
 func (p *position) release() (released, passedOn bool) {
 	ln := p.line
 	ln.mu.Lock()

@@ -63,7 +63,7 @@ func (s *sender) del(p *position) {
 	s.next()
 }
 
-// giveUp forgets p, unless its key was sent or p has none to write, and reports whether it did.
+// giveUp drops p if its key still waits to be written, and reports whether it did.
 func (s *sender) giveUp(p *position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -361,15 +361,15 @@ func deleteCreated(key string, revision int64) clientv3.Op {
 	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil) // mutant: release-by-name
 }
 
-// withdraw deletes keys of a session that may be there.
+// withdraw deletes the keys of ps, positions of one session, if they are there.
 //
-// If the Txns that write them may still be under way a void makes sure that they never will be: of the two Txns, the
-// one that etcd applies second sees the effect of the first. A session needs one void key: each void
-// writes it again, and rules out all Txns that were sent before, so it does no harm if it arrives late. It lives
-// under the lease of the lock keys: when the lease takes it away, no lock key can be written either.
+// The Txns that write them may still be under way. Then a void makes sure that they write nothing: of a void and
+// such a Txn, the one that etcd applies second sees the effect of the first. A session needs one void key: each
+// void writes it again, and rules out all Txns that were sent before, so it does no harm if it arrives late. The
+// key lives under the lease of the lock keys: when that ends, no lock key can be written either.
 //
-// After etcd has answered that it is out of space no Txn is under way, and a void key would need space. But
-// etcd may give this answer after it has written the key.
+// Without void, etcd has answered the Txn. If the answer was that etcd is out of space, it may have written the key
+// all the same; a void key would need space.
 func (l *Locker) withdraw(ctx context.Context, void bool, ps ...*position) error {
 	id := ps[0].session.ID
 	var ops []clientv3.Op

@@ -3,10 +3,10 @@
 //
 // # Model
 //
-// The table checks lists all checks. Each reads one thing and returns what it has seen: many are a query in sql, of
-// which each row is a finding. The table findings.txt has the rest of a finding: its severity, its texts, why it
-// matters and the fix. A server that doesn't answer, an etcd that grants no lock to the user and a schema that isn't
-// migrated are findings themselves. Their further checks aren't made then, and those of the other servers are.
+// The table checks lists all checks. Each reads one thing and returns what it has seen; many are a query in sql,
+// each row of which is a finding. findings.txt has the rest of a finding: its severity, its texts, why it matters
+// and the fix. A server that doesn't answer, an etcd that grants no lock to the user and a schema that isn't
+// migrated are findings themselves. Further checks of them are left out; those of other servers are made.
 //
 // # Invariants
 //

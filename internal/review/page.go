@@ -38,8 +38,8 @@ var sentences = func() *template.Template {
 	return t
 }()
 
-// space stands for white space of a template's source, of which a sentence has one between two words, and none
-// elsewhere. What names and ids hold stays as it is.
+// space marks white space in the source of a template. A sentence has one space for it between two words, and none
+// elsewhere. White space in names and ids stays as it is.
 const space = "\x00"
 
 var spaces = regexp.MustCompile(`\s+`)
@@ -66,8 +66,8 @@ func markSpace(list *parse.ListNode) {
 	}
 }
 
-// sentence returns the text of a template without the line breaks of its source. A name without a template of its own
-// has that of its first word.
+// sentence returns the text of a template without the line breaks of its source. If no template has the name, it
+// takes that of the name's first word.
 func sentence(name string, data any) (string, error) { return execute(sentences, name, data) }
 
 func execute(t *template.Template, name string, data any) (string, error) {
@@ -90,7 +90,7 @@ type Fact struct {
 	Text string `json:"text"`
 }
 
-// tell returns those of the facts that the templates of their names have anything to say of.
+// tell returns the facts of these names whose templates have anything to say.
 func tell(names []string, data any) ([]Fact, error) {
 	told := []Fact{}
 	for _, name := range names {

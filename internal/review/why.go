@@ -156,7 +156,7 @@ type story struct {
 	history  []Event
 }
 
-// facts are the names of facts, which are those of templates, in the order of the page.
+// facts are the names of facts, in the order of the page. Each is the name of a template.
 var facts = []string{"When", "Rejected", "Holder then", "Attempted", "Why it was rejected", "Took effect", "Grant", "Holder before", "Operations", "Other resources", "The record", "Rejections", "Ids"}
 
 // Why answers a question. If there is no record, the Explanation says so, and whether pruning may

@@ -21,7 +21,8 @@ import (
 )
 
 // Commit implements storage.Txn. It sends seal and COMMIT in one message, and the server
-// runs nothing of it before all of it has arrived. Those that only read have a read check instead.
+// runs nothing of it before all of it has arrived. A read-only transaction has a read check
+// instead of a seal.
 func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if t.conn == nil || t.failed { // mutant: commit-after-an-operation-that-failed
 		t.Rollback(ctx)
@@ -249,8 +250,9 @@ func keptSQL(seals []seal) string {
 // checksInside reports whether the transaction only reads, and the check is a part of it.
 func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
 
-// These end a read-only transaction at READ COMMITTED, as statements that a connection prepares once: to parse and
-// plan the check would cost the server more than the read. They don't need to arrive as a whole, since nothing waits for them.
+// These end a read-only transaction at READ COMMITTED, around the read check. A connection prepares them once: to
+// parse and plan the check would cost the server more than the read. They needn't arrive as a whole: nothing
+// waits for them.
 const (
 	endCursors = "close all"
 	endCommit  = "commit"
@@ -352,9 +354,9 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	return slices.Clone(t.claims), nil
 }
 
-// unchecked returns why the read check has no answer. Nothing was written, so another run may
-// succeed; unless a text of several statements was sent, which may have held a COMMIT. If a fence has moved, or
-// the server has ended the session, the cause is, or may be, that the grant was superseded or overtaken.
+// unchecked returns why the read check didn't pass. Nothing was written, so another run may succeed;
+// unless a text of several statements was sent, which may have held a COMMIT. If a fence has moved, the
+// grant was superseded or overtaken; if the server has ended the session, it may have been.
 func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	ended := moved || t.conn.Conn().IsClosed()
 	t.Rollback(ctx)

@@ -29,9 +29,8 @@ const schemaMark = "{{schema}}"
 
 // Migration is one step of the schema, forward only. Before the first release, steps
 // that have landed may still be edited. From the first release on they never change: its
-// commit adds the SHA-256 of each file under migrations to a list in migrate_test.go,
-// which a test compares with the embedded files, and a change of the schema is a new
-// file with the next number.
+// commit adds a test that has the SHA-256 of each file under migrations, and a change of
+// the schema is a new file with the next number.
 type Migration struct {
 	Version int
 	Name    string // such as "schema"

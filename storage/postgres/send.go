@@ -59,11 +59,13 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	return nil
 }
 
-// deliver sends what is queued, after BEGIN and the begin check if the transaction has not begun, and then last,
-// statements that end a transaction which only reads, or end, the message that ends another; "" for none. If nothing was sent, ahead is nil. While BEGIN is among
-// it nothing stays of a write that was aborted, and deliver repeats it: on another connection if the server is away
-// on this one, and once if a statement has to be prepared anew. After the transaction has begun, the latter is
-// a transient error.
+// deliver sends in one write BEGIN and the begin check, if the transaction has not begun, what is queued, and what
+// ends the transaction: the statements last if it only reads at READ COMMITTED, else the message end. Both may be
+// empty. If nothing was sent, ahead is nil.
+//
+// Of a write that has BEGIN and was aborted nothing stays, so deliver repeats it: on another connection if the
+// server is away on this one, and once if a statement has to be prepared anew. Once the transaction has begun, the
+// latter is a transient error.
 func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {

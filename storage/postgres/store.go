@@ -146,9 +146,9 @@ func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
 }
 
 // deferrable is what a Store knows about the constraints and triggers of its database that can be
-// deferred until COMMIT. A transaction looks at the catalog each minute, and if one of its own texts may
-// have made one: behind its COMMIT and in the same message. Until its answer is there, others assume
-// that there are some.
+// deferred until COMMIT. Once a minute a transaction looks at the catalog, and so does each one that may
+// have made something deferrable. The look comes after its COMMIT, in the same message. Until it is
+// answered, others assume that something is deferrable.
 type deferrable struct {
 	mu       sync.Mutex
 	none     bool      // none were there
@@ -159,8 +159,8 @@ type deferrable struct {
 // deferrableEvery is how often the catalog is looked at.
 const deferrableEvery = time.Minute
 
-// expect reports whether a transaction, of which made says that it may have made something deferrable, has to
-// expect deferred triggers; and the number of the look if it is to look, or 0.
+// expect reports whether a transaction has to expect deferred triggers. made says that it may have made something
+// deferrable. look is the number of its look, or 0 if it isn't to look.
 func (d *deferrable) expect(made bool) (some bool, look int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,8 +176,8 @@ func (d *deferrable) expect(made bool) (some bool, look int) {
 // pending_write needs no care: see check_writes in the migrations.
 const deferrableSQL = "select 'deferrable', exists (select from pg_catalog.pg_constraint where condeferrable and conname operator(pg_catalog.<>) 'pending_write_sealed'); "
 
-// note notes the answer to deferrableSQL of the look of that number; nil if it was not sent. Without one,
-// the next transaction looks. A later look counts instead.
+// note notes the answer to the look of this number; nil if it was not sent. Without an answer the next
+// transaction looks. If a later look has begun, that one counts.
 func (d *deferrable) note(look int, answer *wire.Answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,9 +205,9 @@ type queries struct {
 	// beginnings of their statements.
 	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
-	// The begin check, as a function's name and its arguments. The answer to the queued one is read
-	// before the seal is sent. The other two go out in one write with the seal, for which they leave the
-	// answer in a setting: the group one if calls on several resources share the transaction.
+	// The begin check: names of functions, and arguments. With queuedArgs its answer is read before the
+	// seal is sent. With the others it goes out in one write with the seal, for which it leaves the answer
+	// in a setting; groupArgs are for calls on several resources that share the transaction.
 	beginCheck, beginCheckAll, queuedArgs, aloneArgs, groupArgs string
 
 	readBegin, readCheck string // of a transaction that only reads, with parameters: see commitRead
@@ -288,9 +288,9 @@ func readBegin(c Config, schema string) string {
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver, ms(c.times.Lock), ms(c.StatementTimeout), ms(c.times.Idle), ms(c.times.Network), ms(max(c.times.Check, 0)))
 }
 
-// readCheck returns the read check of one fence, $1: its position, and the id of the transaction, of which $2 is
-// what is expected, or null. At READ COMMITTED that is the present one, which fails if it isn't the one that passed
-// the begin check, or has written. At the stricter levels it is the last read-only one that committed on this connection.
+// readCheck returns the read check of one fence, $1: its position, and the id of a transaction. At READ COMMITTED
+// that is the present one: the check fails if that has written, or isn't the one that passed the begin check, whose
+// id is $2 (null: not known). At the stricter levels it is the last read-only one that committed on this connection.
 func readCheck(c Config, schema string) string {
 	xid := "pg_catalog.current_setting('fencekit.read', true)"
 	if c.Isolation == pgx.ReadCommitted {

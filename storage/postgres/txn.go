@@ -41,7 +41,7 @@ type txn struct {
 	beginErr error    // why it could not begin
 
 	texts     operation.Texts // of all operations
-	look      int             // the number of the look for what can be deferred that the message of COMMIT takes; 0: none
+	look      int             // the number of deferrable's look that goes out with COMMIT; 0: none
 	committed bool            // by a statement of a batch, without a seal
 }
 

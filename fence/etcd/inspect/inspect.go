@@ -22,8 +22,9 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Inspector reads the locks and the epoch under one prefix. It holds no locks and has no session. Its methods may be called concurrently.
-// They fail with a *fence.UnavailableError, whose Reason names the cause, or with ctx's error.
+// Inspector reads the locks and the epoch under one prefix. It holds no locks and has no session. Its
+// methods may be called concurrently. They fail with a *fence.UnavailableError, whose Reason names the
+// cause, or with ctx's error.
 type Inspector struct{ cluster *cluster.Cluster }
 
 // New returns an Inspector of the Lockers whose Config.Prefix is prefix; "" means their default. Each of
@@ -240,8 +241,8 @@ type Eviction struct {
 	At     time.Time // by the clock of who did
 }
 
-// evictionRecord is an Eviction as etcd keeps it: the JSON of a fence.Grant is that of a valid one, and the
-// holder may be a client that is no locker.
+// evictionRecord is an Eviction as etcd keeps it. It has no fence.Grant, whose JSON has to be valid: the holder
+// may be a client that is no locker.
 type evictionRecord struct {
 	Grant struct {
 		Resource string

@@ -1,5 +1,5 @@
--- Transactions that may keep a fence locked: prepared ones, and those that are older than @open seconds. One that writes
--- to a protected table is noted in two other tables; one that vacuums locks no rows. The locks of a prepared
+-- Transactions that may keep a fence locked: prepared ones, and those that are older than @open seconds. One that
+-- writes to a protected table is noted in two other tables; one that vacuums locks no rows. The locks of a prepared
 -- transaction have no process. They have the virtual id of the lock on its own id.
 with kept as (
     select l.pid, l.virtualtransaction from pg_locks l

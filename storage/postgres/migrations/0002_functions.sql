@@ -401,10 +401,10 @@ end $$;
 -- backend, by which the client knows whether a pooler is in between. If p_alone it also leaves the
 -- id in a setting that ends with the transaction, for one that is sent as a whole.
 --
--- A read-only transaction has no id of the server's, since that would cost write-ahead log: it
--- gets a random one, in a setting that ends with the transaction: read_xid looks for it.
--- At the stricter levels it is in another setting as well, which stays if this very transaction commits,
--- and on this connection alone, for the read check.
+-- A read-only transaction has no id of the server's, since that would cost write-ahead log. It gets a
+-- random one, in a setting that ends with the transaction, for read_xid. At the stricter levels the id
+-- is in another setting as well, for the read check after COMMIT: that one stays only if this very
+-- transaction commits, and on this connection.
 create function {{schema}}.begin_check(
     p_resource integer, p_epoch bigint, p_token bigint,
     p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text, p_alone boolean
@@ -458,8 +458,7 @@ begin
     return v_answer;
 end $$;
 
--- refuse raises p_state, a rejection by the fence of a resource, for the begin check of a transaction that only
--- reads, which is a query. See reject.
+-- refuse is reject as an expression, for the query that is the begin check of a transaction that only reads.
 create function {{schema}}.refuse(p_state text, p_resource integer, p_epoch bigint, p_token bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -767,8 +766,8 @@ begin
     get diagnostics o_count = row_count;
 end $$;
 
--- repair moves each fence that is behind its history, or isn't as its last entry left it and has no higher grant, as after a restore of a part of the
--- tables, to the end of its history, and returns their names. Only the owner can call it.
+-- repair moves each fence to the end of its history that is behind it, as after a restore of a part of the tables, or
+-- isn't as its last entry left it, unless it has a higher grant. It returns their names. Only the owner can call it.
 create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic

@@ -33,8 +33,8 @@ func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	return resp.ID, time.Duration(resp.TTL) * time.Second, r.cluster.Check(sent, resp.ResponseHeader)
 }
 
-// KeepAlive renews a lease once; ctx has a deadline. If the kept stream has died, or its token has expired, a new one is
-// opened at once. A member that has fallen silent returns no error: so another stream is opened
+// KeepAlive renews a lease once; ctx has a deadline. If the kept stream has died, or its token has expired, a
+// new one is opened at once. A member that has fallen silent returns no error: so another stream is opened
 // beside it, to the next member.
 func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
 	r.mu.Lock()

@@ -34,7 +34,7 @@ type Follower struct {
 type Listener interface {
 	// Changed is called when there may be something new to see.
 	Changed()
-	// Waits reports whether the queue is read besides being watched.
+	// Waits reports whether something waits in the queue, which is then also read, in case the watch misses an event.
 	Waits() bool
 	// Denied is called when etcd denies the right to read the queue. The Follower is no
 	// longer watched then.
@@ -101,9 +101,9 @@ func (f *Follower) Gaps() int {
 	return f.gaps
 }
 
-// Listed applies a list of the whole queue as of rev, asked for when Gaps was gaps. If events were missed
-// since, they may be behind the list, and another one is under way: this one changes nothing. It returns
-// false if the list is older than what is known, and an error if it is of something else.
+// Listed applies a list of the whole queue as of rev. gaps is what Gaps was when the list was asked for: if
+// events were missed since, the list may lack them, so it changes nothing, and another one is under way.
+// Listed returns false if the list is older than what is known, and an error if it is of something else.
 func (f *Follower) Listed(gaps int, rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {

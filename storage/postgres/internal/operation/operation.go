@@ -46,13 +46,12 @@ type Operation struct {
 
 // Opening begins the transaction of an operation when the operation runs its first statement.
 type Opening interface {
-	// Query begins it in one write with that statement, and returns the statement's rows. If both results are
-	// nil, nothing has run, and Begin is called before the statement. An error says why it could not begin.
-	// exec says that no rows are wanted.
+	// Query begins the transaction in one write with that statement, and returns the statement's rows. If both
+	// results are nil, nothing has run, and Begin has to be called first. An error says why the transaction could
+	// not begin. exec says that no rows are wanted.
 	Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error)
-	// Begin begins it in a round trip of its own, and returns its connection:
-	// it may take another one, which it does inside change. That fails if the operation has
-	// returned meanwhile.
+	// Begin begins the transaction in a round trip of its own, and returns its connection. It may
+	// take another one, inside change, which fails if the operation has returned meanwhile.
 	Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error)
 }
 
