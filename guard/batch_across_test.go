@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,11 +201,17 @@ func TestAcross_CommitThatWasNotApplied(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
 		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
 		asked := 0
+		var mu sync.Mutex // the calls claim side by side
 		claimed := map[string]int{}
 		a.store.SetFaults(memory.Faults{
 			Commit:  fates(memory.RequestLost),
 			Resolve: func(storage.InDoubt) error { asked++; return nil },
-			Claim:   func(g fence.Grant) error { claimed[g.Resource]++; return nil },
+			Claim: func(g fence.Grant) error {
+				mu.Lock()
+				defer mu.Unlock()
+				claimed[g.Resource]++
+				return nil
+			},
 		})
 		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
 		require.Equal(t, "xx yy", a.store.Read("x")+" "+a.store.Read("y"))

@@ -95,7 +95,14 @@ type seen struct{ unknown, voids, stale, overtaken, shared, grouped, reads int }
 
 // play plays p in a bubble, and judges what it comes to.
 func (p plan) play(t *testing.T, rt *rapid.T, s *seen) {
+	var failed any // rapid shrinks what panics on its own goroutine only
+	defer func() {
+		if failed != nil {
+			panic(failed)
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
+		defer func() { failed = recover() }()
 		w := newWorld(t)
 		var mu sync.Mutex
 		store := &hookedStore{Store: w.store, before: func(ctx context.Context, step string, _ []storage.Claim) error {
