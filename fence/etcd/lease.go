@@ -24,6 +24,7 @@ type position struct {
 	campaign *string // what a candidate proclaims at first, nil for a lock
 	queued   int64   // when it was made, see cluster.LockValue
 	number   int16   // of its key, see freeNumber
+	gaps     int     // of the follower, before the key was written
 
 	// The rest is guarded by line.mu.
 	news     chan struct{} // holds one signal for the call that waits, to acquire or to release; nil if none does
@@ -73,7 +74,7 @@ func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
-	p.number = ln.freeNumber(s)
+	p.number, p.gaps = ln.freeNumber(s), ln.follower.Gaps()
 	ln.add(p)
 	s.Need()
 	ln.contend(p)
@@ -112,7 +113,7 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	p.left, p.token, p.epoch, p.pred = leftKey, token, epoch, pred
 	ln.drop(p)
 	ln.add(p)
-	ln.follower.Wrote(p.name(), int64(token), pred == 0)
+	ln.follower.Wrote(p.gaps, p.name(), int64(token), pred == 0)
 	ln.progress()
 	switch {
 	case !p.wanted():

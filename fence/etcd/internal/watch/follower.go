@@ -42,13 +42,13 @@ type Listener interface {
 }
 
 // Wrote records that an own key was written, at the revision token. alone says that the queue had
-// no other key then.
-func (f *Follower) Wrote(name string, token int64, alone bool) {
+// no other key then; gaps is as for Listed.
+func (f *Follower) Wrote(gaps int, name string, token int64, alone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wrote = max(f.wrote, token)
 	if alone {
-		f.list(token, []Key{{Name: name, Created: token}})
+		f.list(gaps, token, []Key{{Name: name, Created: token}})
 	}
 }
 
@@ -94,16 +94,15 @@ func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	return nil
 }
 
-// Gaps is how often events of the queue were missed so far.
+// Gaps is how often events of the queue were missed so far. Take it before a request that shows the whole queue.
 func (f *Follower) Gaps() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gaps
 }
 
-// Listed applies a list of the whole queue as of rev. gaps is what Gaps was when the list was asked for: if
-// events were missed since, the list may lack them, so it changes nothing, and another one is under way.
-// Listed returns false if the list is older than what is known, and an error if it is of something else.
+// Listed applies a list of the whole queue as of rev, which was asked for at this number of gaps. It returns
+// false if the list is older than what is known, and an error if it is of something else.
 func (f *Follower) Listed(gaps int, rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {
@@ -113,7 +112,7 @@ func (f *Follower) Listed(gaps int, rev int64, kvs []*mvccpb.KeyValue) (bool, er
 		keys[i] = keyOf(string(kv.Key[len(f.Queue):]), kv)
 	}
 	f.mu.Lock()
-	used := f.gaps != gaps || f.list(rev, keys) // mutant: list-from-before-the-watch-counts
+	used := f.list(gaps, rev, keys)
 	f.mu.Unlock()
 	f.Listener.Changed()
 	return used, nil
@@ -149,10 +148,14 @@ func keyOf(name string, kv *mvccpb.KeyValue) Key {
 	return Key{Name: name, Created: kv.CreateRevision, Value: string(kv.Value)}
 }
 
-// list applies a list of the whole queue as of rev. It ignores a list that is older than
-// what is known, or older than an own key (etcd has had bugs that served such reads), and
-// reports whether it used the list. Callers hold mu.
-func (f *Follower) list(rev int64, keys []Key) bool {
+// list applies a list of the whole queue as of rev. If events were missed since it was asked for, it
+// may lack them: it changes nothing, and another one is under way. It returns false for a list that
+// is older than what is known, or older than an own key (etcd has had bugs that served such reads).
+// Callers hold mu.
+func (f *Follower) list(gaps int, rev int64, keys []Key) bool {
+	if gaps != f.gaps { // mutant: list-from-before-the-watch-counts
+		return true
+	}
 	if rev < max(f.rev, f.wrote) { // mutant: list-from-before-the-key-counts
 		return false
 	}

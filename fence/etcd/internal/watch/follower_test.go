@@ -48,7 +48,7 @@ func listed(t *testing.T, f *Follower, rev int64, kvs ...*mvccpb.KeyValue) {
 }
 
 // A watch from now on misses what changed between a list and its beginning, also if the list's answer
-// comes after that.
+// comes after that. The answer to the Txn that writes the first key is such a list.
 func TestWatch_ForgetsWhatWasListedBeforeIt(t *testing.T) {
 	w := &Watcher{wake: make(chan struct{}, 1), lastID: firstID, watches: map[int64]*Follower{}}
 	s := &stream{Watcher: w, ids: map[int64]int64{}}
@@ -66,6 +66,9 @@ func TestWatch_ForgetsWhatWasListedBeforeIt(t *testing.T) {
 	require.NoError(t, err)
 	_, known = f.First()
 	require.False(t, known, "what was asked for before the watch")
+	f.Wrote(asked, "a", 5, true)
+	_, known = f.First()
+	require.False(t, known, "what was written before the watch")
 	listed(t, f, 8, keyAt("q/a", 5), keyAt("q/b", 7))
 }
 
@@ -213,16 +216,16 @@ func key(name string, created int64) Key { return Key{Name: name, Created: creat
 func TestFollower_IgnoresEventsThatTheListContains(t *testing.T) {
 	f := &Follower{wrote: 10}
 	f.apply([]*mvccpb.Event{put("a", 5), del("a", 6)})
-	require.True(t, f.list(12, []Key{key("own", 10), key("z", 12)}))
+	require.True(t, f.list(0, 12, []Key{key("own", 10), key("z", 12)}))
 	f.apply([]*mvccpb.Event{put("y", 11), del("z", 11)})
 	require.Equal(t, []Key{key("own", 10), key("z", 12)}, f.keys)
 }
 
 func TestFollower_IgnoresOldLists(t *testing.T) {
 	f := &Follower{wrote: 10}
-	require.False(t, f.list(9, nil), "from before the own key was written")
+	require.False(t, f.list(0, 9, nil), "from before the own key was written")
 	require.Zero(t, f.rev)
-	require.True(t, f.list(12, []Key{key("own", 10)}))
-	require.False(t, f.list(11, []Key{key("a", 5), key("own", 10)}))
+	require.True(t, f.list(0, 12, []Key{key("own", 10)}))
+	require.False(t, f.list(0, 11, []Key{key("a", 5), key("own", 10)}))
 	require.Equal(t, []Key{key("own", 10)}, f.keys)
 }
