@@ -74,6 +74,7 @@ func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
+	ln.renew(s)
 	p.number, p.gaps = ln.freeNumber(s), ln.follower.Gaps()
 	ln.add(p)
 	s.Need()
@@ -271,7 +272,7 @@ func (p *position) settle(how removal) {
 	}
 	p.removal = how
 	ln.drop(p)
-	if how == removed && p.clear { // mutant: passes-on-behind-what-was-lost
+	if how == removed && p.clear && p.session == ln.session { // mutant: passes-on-behind-what-was-lost
 		ln.passed = max(ln.passed, int64(p.token))
 	}
 	if p.keepsPlace() {

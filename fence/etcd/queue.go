@@ -27,7 +27,8 @@ type line struct {
 	users    int32 // calls, and positions that aren't settled; guarded by Locker.mu
 
 	mu        sync.Mutex
-	places    int32 // that are taken, see maxPlaces
+	session   *session.Session // of the latest position
+	places    int32            // that are taken, see maxPlaces
 	watched   bool
 	denied    bool            // etcd has denied the right to read the queue since it was watched last
 	waiting   []chan struct{} // of calls that wait for a place, in order of arrival
@@ -91,6 +92,18 @@ func (ln *line) add(p *position) {
 		i, _ = slices.BinarySearchFunc(ln.positions, int64(p.token), (*position).compare)
 	}
 	ln.positions = slices.Insert(ln.positions, i, p)
+}
+
+// renew makes s the session of the positions to come. What is known from before it is forgotten: if
+// etcd was restored since, it uses revisions again. Callers hold mu.
+func (ln *line) renew(s *session.Session) {
+	if ln.session == s {
+		return
+	}
+	if ln.session != nil {
+		ln.locker.watcher.Forget(&ln.follower)
+	}
+	ln.session, ln.passed, ln.stray = s, 0, 0
 }
 
 // freeNumber returns the lowest number that no position of the session has. So a few keys serve

@@ -93,24 +93,30 @@ func TestLine_CloseEndsTheWaiting(t *testing.T) {
 // scene is a line without an etcd: the test says what is in the queue.
 type scene struct {
 	*line
-	t testing.TB
+	t       testing.TB
+	session *session.Session
 }
 
 func newScene(t testing.TB) scene {
 	l := newTestLocker(t, dial(t, "http://127.0.0.1:1"), fresh(t))
-	return scene{l.enter("r"), t}
+	return scene{l.enter("r"), t, startSession(t)}
+}
+
+func startSession(t testing.TB) *session.Session {
+	t.Helper()
+	s, err := session.Start(t.Context(), slowLeases{}, 9*time.Second, time.Second, func(*session.Session, fence.LossReason) {})
+	require.NoError(t, err)
+	return s
 }
 
 // position returns a position whose key isn't written yet.
 func (s scene) position() *position {
 	s.t.Helper()
-	renewed, err := session.Start(s.t.Context(), slowLeases{}, 9*time.Second, time.Second, func(*session.Session, fence.LossReason) {})
-	require.NoError(s.t, err)
 	s.mu.Lock()
 	s.places++
 	s.mu.Unlock()
 	s.locker.enter("r")
-	return s.newPosition(renewed, nil)
+	return s.newPosition(s.session, nil)
 }
 
 // at returns a position whose key was written at a revision, directly behind the key with
@@ -226,6 +232,23 @@ func TestLine_DoesNotPassOnBehindOneThatIsLost(t *testing.T) {
 	first.sessionEnded(fence.LossExpired)
 	second.written(11, 1, 10)
 	require.False(t, second.owns())
+}
+
+// What was known under an earlier session may be of an etcd that was restored since, whose revisions are lower.
+func TestLine_KnowsNothingFromBeforeItsSession(t *testing.T) {
+	s := newScene(t)
+	before := s.at(100, 0)
+	before.end(fence.ErrReleased)
+	before.settle(removed)
+	s.session = startSession(t)
+	p := s.at(60, 50)
+	s.list(60, s.key("a", 50), own(p))
+	require.False(t, p.owns())
+	s.deleted(s.key("a", 50), 61)
+	require.True(t, p.owns())
+	p.sessionEnded(fence.LossWentBack)
+	s.session = startSession(t)
+	require.False(t, s.at(120, 100).owns(), "behind another process's key of an old own token")
 }
 
 // That a key of the own name exists doesn't make it the own key.

@@ -109,12 +109,21 @@ func (w *Watcher) follows(f *Follower) bool {
 	return f.id != 0
 }
 
-// restartFollower forgets what f's watch has shown and watches from now on.
+// Forget forgets all that f knows, for an etcd that may have been restored. A f that is watched is watched
+// from now on.
+func (w *Watcher) Forget(f *Follower) {
+	f.mu.Lock()
+	f.wrote = 0
+	f.mu.Unlock()
+	w.restartFollower(f)
+}
+
+// restartFollower forgets what f's watch has shown and, if f is watched, watches from now on.
 func (w *Watcher) restartFollower(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	f.missed()
 	if w.removeLocked(f) {
-		f.missed()
 		w.addLocked(f)
 	}
 }
