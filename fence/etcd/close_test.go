@@ -114,7 +114,7 @@ func TestClose_ReturnsWhileEtcdIsSilent(t *testing.T) {
 	cfg.TTL, cfg.requestTimeout = etcdtest.Patience, etcdtest.Patience
 	client := dial(t, e.Endpoint())
 	acquire(t, newTestLocker(t, client, cfg), "theirs")
-	cfg.TTL, cfg.requestTimeout = 6*time.Second, 2*time.Second
+	cfg.TTL, cfg.requestTimeout = 15*time.Second, 5*time.Second
 	l := newTestLocker(t, client, cfg)
 	held, released := acquireAtLast(t, l, "held"), acquireAtLast(t, l, "released")
 	waiting := queued(t, l, "theirs", 2)

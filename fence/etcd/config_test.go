@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -117,8 +118,10 @@ func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds(t *testing.T) {
 			_, err := a.root.RoleRevokePermission(patient(t), "app", key, end)
 			require.NoError(t, err)
 			requireNamesRights(t, l.Check(patient(t)), l)
-			_, err = l.TryAcquire(patient(t), "r")
-			requireNamesRights(t, err, l)
+			for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
+				_, err = acquire(patient(t), "r")
+				requireNamesRights(t, err, l)
+			}
 		})
 	}
 }

@@ -169,8 +169,8 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld(t *testing.T) {
 	etcd := etcdserver.Shared(t)
 	p := newLink(t, etcd.Endpoint())
 	cfg := fresh(t)
-	cfg.requestTimeout = 3 * time.Second // the settlement waits that long for a connection
-	cfg.TTL = 20 * time.Minute           // the key goes because the lease is revoked
+	cfg.requestTimeout = 10 * time.Second // the settlement waits that long for a connection
+	cfg.TTL = 20 * time.Minute            // the key goes because the lease is revoked
 	l, admin := newTestLocker(t, p.dial(t), cfg), dial(t, etcd.Endpoint())
 	release(t, acquireAtLast(t, l, "warm"))
 	session := l.sessions.Current()
@@ -311,7 +311,11 @@ func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 	cfg.TTL, cfg.requestTimeout = 6*time.Second, 2*time.Second
 	a := newTestLocker(t, p.dial(t), cfg)
 	held := acquireAtLast(t, a, "r")
-	waiting := queued(t, b, "r", 2)
+	waiting := acquiring(patient(t), b, "r")
+	require.Eventually(t, func() bool { // on a slow machine the lease may end before b waits
+		queue, err := b.cluster.Client.Get(t.Context(), b.cluster.Keys.Queue("r"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		return held.Err() != nil || err == nil && queue.Count == 2
+	}, etcdtest.Patience, time.Millisecond)
 	p.goDown()
 	require.Equal(t, fence.LossDeadline, lossOf(t, held))
 	requireReason(t, context.Cause(held.Context()), fence.Unreachable)
