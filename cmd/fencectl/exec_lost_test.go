@@ -140,8 +140,7 @@ var losses = []struct {
 	{"killed", 0, -1, func(_ context.Context, h *held) error { return h.fencectl.Process.Kill() }},
 	{"stopped", 0, exitLockLost, func(_ context.Context, h *held) error { return h.fencectl.Process.Signal(syscall.SIGSTOP) }},
 	{"cut off", 0, exitLockLost, func(_ context.Context, h *held) error {
-		h.link.Cut(netfault.ToServer)
-		h.link.Cut(netfault.ToClient)
+		h.link.Cut(netfault.ToServer, netfault.ToClient)
 		return nil
 	}},
 	{"revoked", execTTL, exitLockLost, func(ctx context.Context, h *held) error { return h.revoke(ctx) }},

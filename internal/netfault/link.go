@@ -1,31 +1,26 @@
-// Package netfault is a TCP link between a client and a server that can be
-// broken, as a network breaks: silently, in one direction, slowly, or by a reset.
+// Package netfault is a TCP link between a client and a server that can be broken, as a network
+// breaks: silently, in one direction, slowly, or by a reset. It ignores the protocol.
 //
 // # Model
 //
-// A Link listens on the loopback and connects to the server for each client. It ignores the
-// protocol: etcd, Postgres and Redis are all the same to it.
-//
-//  1. What was sent in one direction arrives in order and complete, or the
-//     connection ends before it. No byte is lost from the middle of a stream.
-//  2. Cut holds back what is sent in its direction, a connection's end included,
-//     until it is reverted. The other direction goes on.
-//  3. A connection that begins while either direction is cut reaches the server after the
-//     cut is reverted, unless the client has given up by then: a handshake needs both.
+//  1. What was sent in one direction arrives in order and complete, or the connection ends before
+//     it. No byte is lost from the middle of a stream.
+//  2. Cut holds back what is sent in its direction, a connection's end included, until it is
+//     reverted. The other direction goes on.
+//  3. A connection that begins while either direction is cut reaches the server after the cut is
+//     reverted, unless the client has given up by then: a handshake needs both.
 //  4. A reset of one end reaches the other as a reset, and an orderly end as an orderly end.
-//
-// A fault applies to what is sent after its method has returned; bytes that are being
-// written at that moment may still arrive, as a packet on the wire does, and a connection
-// whose first byte hasn't arrived yet may count as a new one.
-//
 //  5. Faults don't revert each other: each lasts until it is reverted itself.
+//
+// A fault applies to what is sent after its method has returned; bytes that are being written at
+// that moment may still arrive, as a packet on the wire does, and a connection whose first byte
+// hasn't arrived yet may count as a new one.
 //
 // # What is not promised
 //
-// The client's kernel talks to this machine's, never to the server's: connecting succeeds even
-// while nothing passes, a server that is down shows as a reset right after, and TCP's own
-// keep-alive is answered. Only the time limits of the protocol above can notice a silence.
-// Packet loss and reordering can't be simulated: TCP hides them from both ends.
+// The client's kernel talks to this machine's, never to the server's: connecting succeeds even while
+// nothing passes, a server that is down shows as a reset right after, and TCP's own keep-alive is
+// answered. Only the time limits of the protocol above can notice a silence.
 package netfault
 
 import (
@@ -69,20 +64,34 @@ func New(upstream string) (*Link, error) {
 // Addr is where the link listens, as host:port.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
-// Cut holds back what is sent in a direction, until revert delivers it. Connections stay
-// open and silent, and new ones are silent in both directions. Of several cuts the last one to
-// be reverted opens the direction. A second call of revert is a no-op.
-func (l *Link) Cut(d Direction) (revert func()) {
-	r := l.rules
-	return r.impose(func() { r.cuts[d]++ }, func() { r.cuts[d]-- })
+// Cut holds back what is sent in the directions, until revert delivers it. Connections stay open and
+// silent, and new ones are silent in both directions. Of several cuts the last one to be reverted
+// opens a direction. A second call of revert is a no-op.
+func (l *Link) Cut(directions ...Direction) (revert func()) {
+	add := func(n int) func() {
+		return func() {
+			for _, d := range directions {
+				l.rules.cuts[d] += n
+			}
+		}
+	}
+	return l.rules.impose(add(1), add(-1))
 }
 
-// Delay delays what is sent in a direction, and what is already on its way, by latency plus or
-// minus up to jitter, drawn for each packet. Order is kept. Several delays add up, until each
-// is reverted. Connecting isn't delayed.
-func (l *Link) Delay(d Direction, latency, jitter time.Duration) (revert func()) {
-	r, late := l.rules, &delay{latency, jitter}
-	return r.impose(func() { r.delays[d][late] = struct{}{} }, func() { delete(r.delays[d], late) })
+// Delay delays what is sent in the directions, and what is already on its way, by latency plus or
+// minus up to jitter, drawn for each packet. Order is kept. Several delays add up, until each is
+// reverted. Connecting isn't delayed.
+func (l *Link) Delay(latency, jitter time.Duration, directions ...Direction) (revert func()) {
+	delays, late := &l.rules.delays, &delay{latency, jitter}
+	return l.rules.impose(func() {
+		for _, d := range directions {
+			delays[d][late] = struct{}{}
+		}
+	}, func() {
+		for _, d := range directions {
+			delete(delays[d], late)
+		}
+	})
 }
 
 // HalfOpen makes every present connection half-open: it carries nothing more in either

@@ -223,7 +223,7 @@ func TestDelay_IsTheLeastThatItTakes(t *testing.T) {
 		client, server := f.connect()
 		sender, receiver := oriented(d, client, server)
 		const latency, jitter = 60 * time.Millisecond, 20 * time.Millisecond
-		f.link.Delay(d, latency, jitter)
+		f.link.Delay(latency, jitter, d)
 		for range 3 {
 			began := time.Now()
 			send(t, receiver, "swift")
@@ -256,7 +256,7 @@ func TestReset_ReachesBothEnds(t *testing.T) {
 	for name, before := range map[string]func(*netfault.Link) (reverts []func()){
 		"whole": nil,
 		"cut": func(l *netfault.Link) []func() {
-			return []func(){l.Cut(netfault.ToServer), l.Cut(netfault.ToClient)}
+			return []func(){l.Cut(netfault.ToServer, netfault.ToClient)}
 		},
 		"half-open": func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} },
 	} {
@@ -369,7 +369,7 @@ func TestLink_IsExactUnderFaults(t *testing.T) {
 				reverts[0]()
 			}
 		case 2:
-			reverts = append(reverts, f.link.Delay(d, rand.N(2*time.Millisecond), rand.N(2*time.Millisecond)))
+			reverts = append(reverts, f.link.Delay(rand.N(2*time.Millisecond), rand.N(2*time.Millisecond), d))
 		}
 		time.Sleep(rand.N(time.Millisecond)) // the pace of the faults; nothing depends on it
 		if rand.IntN(4) == 0 {

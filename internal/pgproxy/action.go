@@ -15,51 +15,13 @@ var (
 	ErrNotForwarded = errors.New("pgproxy: message was not forwarded")
 	// ErrServerGone: the connection to the server ended before its answer did.
 	ErrServerGone = errors.New("pgproxy: server closed the connection before its answer was complete")
-	// ErrNothingHeld: Deliver or Drop of an Action that holds nothing back.
-	ErrNothingHeld = errors.New("pgproxy: action holds nothing back")
 )
 
-// Answer is what the server said to a message, through ReadyForQuery. In the
-// extended protocol it includes what was asked since the Sync before.
+// Answer is what the server said to a message, through ReadyForQuery. In the extended protocol it
+// includes what was asked since the Sync before.
 type Answer struct {
-	// Tags are the command tags, as "COMMIT" or "UPDATE 1", in order.
-	Tags []string
-	// Errors and Notices are the SQLSTATEs of each, in order.
-	Errors, Notices []string
-	// TxStatus is the session's state afterwards: 'I' idle, 'T' in a
-	// transaction, 'E' in a failed one; 0 if the answer broke off.
-	TxStatus byte
-}
-
-// add notes what a message of the server says.
-func (a *Answer) add(m message) error {
-	switch m.kind() {
-	case typeCommandComplete:
-		var c pgproto3.CommandComplete
-		if err := c.Decode(m.body()); err != nil {
-			return err
-		}
-		a.Tags = append(a.Tags, string(c.CommandTag))
-	case typeErrorResponse:
-		var e pgproto3.ErrorResponse
-		if err := e.Decode(m.body()); err != nil {
-			return err
-		}
-		a.Errors = append(a.Errors, e.Code)
-	case typeNoticeResponse:
-		var n pgproto3.NoticeResponse
-		if err := n.Decode(m.body()); err != nil {
-			return err
-		}
-		a.Notices = append(a.Notices, n.Code)
-	case typeReadyForQuery:
-		var z pgproto3.ReadyForQuery
-		if err := z.Decode(m.body()); err != nil {
-			return err
-		}
-		a.TxStatus = z.TxStatus
-	}
-	return nil
+	Tags   []string // as "COMMIT" or "UPDATE 1", in order
+	Errors []string // the SQLSTATEs, in order
 }
 
 type actionKind int
@@ -72,68 +34,70 @@ const (
 	instead
 )
 
-// Action is what happens to one statement. A rule may return the same Action
-// again: it acts on the first statement and passes all later ones. A statement
-// that a client sends ahead, while an earlier one's Action still awaits the
-// server's answer on that connection, passes too. Its methods may be called
-// concurrently.
+// Action is what happens to one statement. A rule may return the same Action again: it acts on the
+// first statement and passes all later ones. A statement that a client sends ahead, while an
+// earlier one's Action still awaits the server's answer on that connection, passes too. Its methods
+// may be called concurrently.
 type Action struct {
 	kind    actionKind
 	forward int                                                 // bytes, of truncate
 	act     func(ask Ask, sql string) []pgproto3.BackendMessage // of instead
-	words   []pgproto3.BackendMessage                           // the server's answer, for instead
 	used    atomic.Bool
 
-	done      chan struct{} // closed when it has happened
-	deliver   chan struct{} // closed to have the rest forwarded
-	drop      chan struct{} // closed to give the rest up
-	delivered sync.Once
-	dropped   sync.Once
+	done    chan struct{} // closed when it has happened
+	deliver chan bool     // whether the rest is to be forwarded
+	decided sync.Once
 
-	answered chan struct{} // closed when answer and err are final
+	words    []pgproto3.BackendMessage // the server's answer so far
+	answered chan struct{}             // closed when words and err are final
 	finished sync.Once
-	answer   Answer
 	err      error
 }
 
 func newAction(kind actionKind) *Action {
-	return &Action{
-		kind: kind, done: make(chan struct{}), answered: make(chan struct{}),
-		deliver: make(chan struct{}), drop: make(chan struct{}),
-	}
+	return &Action{kind: kind, done: make(chan struct{}), deliver: make(chan bool, 1), answered: make(chan struct{})}
 }
 
-// SwallowCommit never forwards the statement and cuts both connections: the
-// client gets no outcome, and the server rolls back. Done: both are cut.
+// SwallowCommit never forwards the statement and cuts both connections: the client gets no outcome,
+// and the server rolls back. It has happened when both are cut.
 func SwallowCommit() *Action { return newAction(swallowCommit) }
 
-// SwallowReply forwards the statement, drops the server's answer when it has fully
-// arrived, and then cuts both connections. Done: the server has answered
-// and the client is cut. Answers to earlier statements still reach the client.
+// SwallowReply forwards the statement, drops the server's answer when it has fully arrived, and
+// then cuts both connections: then it has happened. Answers to earlier statements still reach the
+// client.
 func SwallowReply() *Action { return newAction(swallowReply) }
 
-// HoldCommit keeps the statement and cuts the client's connection, while the
-// server's stays open in its transaction: a COMMIT that is under way. Done:
-// the statement is kept and the client is cut. Deliver lets it arrive, Drop
-// lets it be lost.
+// HoldCommit keeps the statement and cuts the client's connection, while the server's stays open in
+// its transaction: a COMMIT that is under way. Then it has happened; Deliver lets the statement
+// arrive, Drop lets it be lost.
 func HoldCommit() *Action { return newAction(holdCommit) }
 
-// Truncate forwards only the first bytes of the message that carries the
-// statement, header included, and keeps the rest, at least one byte; both
-// connections stay open. Done: those bytes have been sent. Deliver sends the
-// rest, and the client gets the answer; Drop cuts both connections. A bytes
-// below 0 counts as 0.
+// Truncate forwards only the first bytes of the message that carries the statement, header
+// included, and keeps the rest, at least one byte; both connections stay open. It has happened when
+// those bytes have been sent. Deliver sends the rest, and the client gets the answer; Drop cuts both
+// connections. A bytes below 0 counts as 0.
 func Truncate(bytes int) *Action {
 	a := newAction(truncate)
 	a.forward = max(0, bytes)
 	return a
 }
 
-// Done is closed when what the Action describes has happened, or when it can't
-// happen any more, as when the server died before its answer.
-func (a *Action) Done() <-chan struct{} { return a.done }
+// Ask sends the server a Query message and returns its answer, through ReadyForQuery or to the end
+// of the connection.
+type Ask func(sql string) []pgproto3.BackendMessage
 
-// Wait waits for Done. It fails when ctx ends first.
+// Instead has act answer a Query message instead of the server, as a pooler does that splits
+// messages, sends them again, or has its own errors. act may ask the server any number of times.
+// The client gets what act returns, and then it has happened; if that is nothing, both connections
+// are cut.
+func Instead(act func(ask Ask, sql string) []pgproto3.BackendMessage) *Action {
+	a := newAction(instead)
+	a.act = act
+	return a
+}
+
+// Wait waits until what the Action describes has happened, or can't happen any more, as when the
+// server died before its answer. It fails when ctx ends first.
 func (a *Action) Wait(ctx context.Context) error {
 	select {
 	case <-a.done:
@@ -143,61 +107,52 @@ func (a *Action) Wait(ctx context.Context) error {
 	}
 }
 
-// Answer waits for the server's answer to the statement. It fails with
-// ErrNotForwarded if the server will never get it, with ErrServerGone and what
-// had arrived if the connection ended first, and when ctx ends. For what is
-// held back it waits until Deliver or Drop.
+// Answer waits for the server's answer to the statement. It fails with ErrNotForwarded if the
+// server will never get it, with ErrServerGone and what had arrived if the connection ended first,
+// and when ctx ends. For what is held back it waits until Deliver or Drop.
 func (a *Action) Answer(ctx context.Context) (Answer, error) {
 	select {
 	case <-a.answered:
-		return a.answer, a.err
 	case <-ctx.Done():
 		return Answer{}, ctx.Err()
 	}
+	var answer Answer
+	for _, word := range a.words {
+		switch word := word.(type) {
+		case *pgproto3.CommandComplete:
+			answer.Tags = append(answer.Tags, string(word.CommandTag))
+		case *pgproto3.ErrorResponse:
+			answer.Errors = append(answer.Errors, word.Code)
+		}
+	}
+	return answer, a.err
 }
 
-// Deliver forwards what HoldCommit or Truncate holds back, waiting for Done
-// before that, and returns the server's answer; see Answer for how it fails. A
-// second call returns the same answer.
+// Deliver forwards what HoldCommit or Truncate holds back, once that has happened, and returns the
+// server's answer; see Answer for how it fails. A second call returns the same answer.
 func (a *Action) Deliver(ctx context.Context) (Answer, error) {
-	if a.kind != holdCommit && a.kind != truncate {
-		return Answer{}, ErrNothingHeld
-	}
-	if err := a.Wait(ctx); err != nil {
+	if err := a.decide(ctx, true); err != nil {
 		return Answer{}, err
 	}
-	a.delivered.Do(func() { close(a.deliver) })
 	return a.Answer(ctx)
 }
 
-// Drop gives up what HoldCommit or Truncate holds back and cuts what is still
-// open, waiting for Done before that and for the cut afterwards. After Deliver
-// it does nothing. A second call does nothing.
+// Drop gives up what HoldCommit or Truncate holds back, once that has happened, and returns when
+// what was still open is cut. After Deliver it does nothing. It fails when ctx ends first.
 func (a *Action) Drop(ctx context.Context) error {
-	if a.kind != holdCommit && a.kind != truncate {
-		return ErrNothingHeld
-	}
-	if err := a.Wait(ctx); err != nil {
+	if err := a.decide(ctx, false); err != nil {
 		return err
 	}
-	a.dropped.Do(func() { close(a.drop) })
-	if _, err := a.Answer(ctx); err != nil && ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return nil
+	_, _ = a.Answer(ctx)
+	return ctx.Err()
 }
 
-// claim reports whether the Action is still to act, and uses it up.
-func (a *Action) claim() bool { return a != nil && !a.used.Swap(true) }
-
-// add takes in a message of the answer that a waits for.
-func (a *Action) add(m message) error {
-	if a.kind == instead {
-		word, err := m.decode()
-		a.words = append(a.words, word)
-		return err
+func (a *Action) decide(ctx context.Context, deliver bool) error {
+	err := a.Wait(ctx)
+	if err == nil {
+		a.decided.Do(func() { a.deliver <- deliver })
 	}
-	return a.answer.add(m)
+	return err
 }
 
 // finish makes the answer final; only the first call counts.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -254,8 +255,7 @@ func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 			f := newFaulty(t, pgx.ReadCommitted, single)
 			store := newStore(t, f.through, postgres.Config{StatementTimeout: 50 * time.Millisecond}.With(postgres.Times{Lock: 50 * time.Millisecond, Network: 50 * time.Millisecond, Cleanup: 50 * time.Millisecond}))
 			txn := connect(t, store, write(t, f.direct, claim(t, f.direct, grant(5, "a")), op))
-			f.proxy.Pause(pgproxy.ToServer)
-			t.Cleanup(func() { f.proxy.Resume(pgproxy.ToServer) })
+			t.Cleanup(f.proxy.Cut(netfault.ToServer))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			err := txn.Run(ctx, op)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -237,7 +238,7 @@ func TestCommit_LateAnswerReachesNoOtherUser(t *testing.T) {
 		}
 		return nil
 	})
-	f.proxy.Pause(pgproxy.ToClient)
+	mend := f.proxy.Cut(netfault.ToClient)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	commit := background(func() ([]storage.Claim, error) { return txn.Commit(ctx, nil) })
@@ -246,9 +247,9 @@ func TestCommit_LateAnswerReachesNoOtherUser(t *testing.T) {
 	var late result[[]storage.Claim]
 	select {
 	case late = <-commit:
-		f.proxy.Resume(pgproxy.ToClient)
+		mend()
 	case <-rolledBack:
-		f.proxy.Resume(pgproxy.ToClient)
+		mend()
 		late = <-commit
 	}
 	require.ErrorAs(t, late.err, new(*storage.InDoubtError))

@@ -244,19 +244,14 @@ func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
 		change func(*pgproxy.Proxy)
 		says   string
 	}{
-		"it takes the server connection back at the first ReadyForQuery": {(*pgproxy.Proxy).SwitchServers, "does not keep a transaction on its server connection"},
-		"it sends COMMIT early": {func(proxy *pgproxy.Proxy) {
-			proxy.OnQuery(func(sql string) *pgproxy.Action {
-				if !strings.HasPrefix(sql, "begin") {
-					return nil
-				}
-				return pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
-					answer := ask(sql)
-					ask("commit")
-					return answer
-				})
-			})
-		}, "does not keep a transaction on its server connection"},
+		"it goes on with a transaction on another server connection": {onBegin(func(pgproxy.Ask, string) words {
+			return words{done("BEGIN"), ready('T')} // of the other one
+		}), "does not keep a transaction on its server connection"},
+		"it sends COMMIT early": {onBegin(func(ask pgproxy.Ask, sql string) words {
+			answer := ask(sql)
+			ask("commit")
+			return answer
+		}), "does not keep a transaction on its server connection"},
 		"it takes pipelined statements for separate ones": {(*pgproxy.Proxy).SplitPipelines, "splits what is sent together"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -269,6 +264,18 @@ func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
 				require.ErrorContains(t, err, c.says)
 				require.False(t, guard.SafeToRetry(err))
 			}
+		})
+	}
+}
+
+// onBegin has pooler answer each BEGIN.
+func onBegin(pooler func(ask pgproxy.Ask, sql string) words) func(*pgproxy.Proxy) {
+	return func(proxy *pgproxy.Proxy) {
+		proxy.OnQuery(func(sql string) *pgproxy.Action {
+			if !strings.HasPrefix(sql, "begin") {
+				return nil
+			}
+			return pgproxy.Instead(pooler)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -23,6 +24,7 @@ type caller struct {
 	*process
 	server   *pgserver.Server
 	proxy    *pgproxy.Proxy
+	mend     func()        // what was cut
 	acquired chan struct{} // has a value for each lock that was acquired
 	taken    []*pgxpool.Conn
 }
@@ -52,15 +54,14 @@ var outages = map[string]func(t *testing.T, c *caller) chan error{
 	"Postgres is silent": func(t *testing.T, c *caller) chan error {
 		begun := make(chan struct{})
 		done := c.inside(t, func() {
-			c.proxy.Pause(pgproxy.ToServer)
-			c.proxy.Pause(pgproxy.ToClient)
+			c.mend = c.proxy.Cut(netfault.ToServer, netfault.ToClient)
 			close(begun)
 		})
 		awaitMoment(t, begun, done)
 		return done
 	},
 	"Postgres is silent before the transaction": func(t *testing.T, c *caller) chan error {
-		c.proxy.Pause(pgproxy.ToServer)
+		c.mend = c.proxy.Cut(netfault.ToServer)
 		done := c.call(increment("a"))
 		awaitBusy(t, c.process)
 		return done
@@ -69,7 +70,7 @@ var outages = map[string]func(t *testing.T, c *caller) chan error{
 		sealed := make(chan struct{})
 		c.proxy.OnCommit(func(sql string) *pgproxy.Action {
 			if isSeal(sql) {
-				c.proxy.Pause(pgproxy.ToServer)
+				c.mend = c.proxy.Cut(netfault.ToServer)
 				close(sealed)
 				return pgproxy.SwallowCommit()
 			}
@@ -127,7 +128,7 @@ func TestClose_DuringAnOutageIsBounded(t *testing.T) {
 			if name == "a COMMIT is not answered" {
 				storeTimeout = 10 * time.Second // Close doesn't interrupt it
 			}
-			c := &caller{server: server, proxy: proxy, acquired: make(chan struct{}, 10)}
+			c := &caller{server: server, proxy: proxy, mend: func() {}, acquired: make(chan struct{}, 10)}
 			c.process = newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{
 				KeepFor: -1, StoreTimeout: storeTimeout, ResolveTimeout: time.Second,
 				Observers: []*guard.Observer{{Acquired: func(context.Context, fence.Grant, time.Duration) { c.acquired <- struct{}{} }}},
@@ -149,8 +150,7 @@ func TestClose_DuringAnOutageIsBounded(t *testing.T) {
 				conn.Release()
 			}
 			proxy.OnQuery(nil)
-			proxy.Resume(pgproxy.ToServer)
-			proxy.Resume(pgproxy.ToClient)
+			c.mend()
 			require.NoError(t, server.Restart(t.Context()))
 			other := newProcess(t, endpoint, dsn, lockCfg, nil)
 			require.NoError(t, guard.Do(patiently(t), other.Guard, "a", increment("a")))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -123,8 +124,7 @@ func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase(t *testing.T) {
 	ctx := patiently(t)
 	require.NoError(t, guard.Do(ctx, cut.Guard, "a", increment("a")))
 
-	proxy.Pause(pgproxy.ToServer)
-	proxy.Pause(pgproxy.ToClient)
+	mend := proxy.Cut(netfault.ToServer, netfault.ToClient)
 	waits := make(chan error, 1)
 	go func() { waits <- guard.Do(ctx, cut.Guard, "a", increment("a")) }()
 	awaitBusy(t, cut)
@@ -132,8 +132,7 @@ func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase(t *testing.T) {
 	require.ErrorIs(t, <-waits, guard.ErrStoreUnavailable)
 	require.EqualValues(t, 2, value(t, pool, "a"))
 
-	proxy.Resume(pgproxy.ToServer)
-	proxy.Resume(pgproxy.ToClient)
+	mend()
 	proxy.CutAll()
 	require.Eventually(t, func() bool { return guard.Do(ctx, cut.Guard, "a", increment("a")) == nil }, time.Minute, 10*time.Millisecond)
 	require.EqualValues(t, 3, value(t, pool, "a"))

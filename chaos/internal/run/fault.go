@@ -125,7 +125,7 @@ const (
 )
 
 // onLinks does something to each of a worker's links to a server. do returns what reverts it.
-func onLinks(name string, number int, to string, do func(l *netfault.Link) (undo []func())) fault {
+func onLinks(name string, number int, to string, do func(l *netfault.Link) (undo func())) fault {
 	return fault{name, func(_ context.Context, s *environment) (reverted, error) {
 		w := s.seat(number)
 		var links []*netfault.Link
@@ -133,11 +133,11 @@ func onLinks(name string, number int, to string, do func(l *netfault.Link) (undo
 			links = append(links, w.etcd...)
 		}
 		if to != toEtcd {
-			links = append(links, w.postgres)
+			links = append(links, w.postgres.Link)
 		}
 		var undo []func()
 		for _, l := range links {
-			undo = append(undo, do(l)...)
+			undo = append(undo, do(l))
 		}
 		return func(context.Context) error {
 			for _, revert := range undo {
@@ -163,22 +163,14 @@ var (
 // partition silences the links between a worker and a server. What is sent meanwhile
 // arrives when the fault is reverted, as TCP sends it again.
 func partition(number int, from string, way way) fault {
-	return onLinks(fmt.Sprintf("partition w%d from %s, %s", number, from, way.name), number, from, func(l *netfault.Link) (undo []func()) {
-		for _, d := range way.directions {
-			undo = append(undo, l.Cut(d))
-		}
-		return undo
-	})
+	return onLinks(fmt.Sprintf("partition w%d from %s, %s", number, from, way.name), number, from, func(l *netfault.Link) func() { return l.Cut(way.directions...) })
 }
 
 // delay delays everything between a worker and a server, in both directions, by latency
 // plus or minus up to jitter.
 func delay(number int, to string, latency, jitter time.Duration) fault {
-	return onLinks(fmt.Sprintf("delay w%d to %s by %v ± %v", number, to, latency, jitter), number, to, func(l *netfault.Link) (undo []func()) {
-		for _, d := range bothWays.directions {
-			undo = append(undo, l.Delay(d, latency, jitter))
-		}
-		return undo
+	return onLinks(fmt.Sprintf("delay w%d to %s by %v ± %v", number, to, latency, jitter), number, to, func(l *netfault.Link) func() {
+		return l.Delay(latency, jitter, bothWays.directions...)
 	})
 }
 
@@ -186,12 +178,12 @@ func delay(number int, to string, latency, jitter time.Duration) fault {
 // server's machine was switched off: nothing arrives, and neither end sees an error. New
 // connections work. Reverting resets those connections.
 func halfOpen(number int, to string) fault {
-	return onLinks(fmt.Sprintf("half-open w%d to %s", number, to), number, to, func(l *netfault.Link) []func() { return []func(){l.HalfOpen()} })
+	return onLinks(fmt.Sprintf("half-open w%d to %s", number, to), number, to, (*netfault.Link).HalfOpen)
 }
 
 // reset resets a worker's present connections to a server.
 func reset(number int, to string) fault {
-	return onLinks(fmt.Sprintf("reset w%d to %s", number, to), number, to, func(l *netfault.Link) []func() { l.Reset(); return nil })
+	return onLinks(fmt.Sprintf("reset w%d to %s", number, to), number, to, func(l *netfault.Link) func() { l.Reset(); return func() {} })
 }
 
 // leader, in place of a member's number, is the member of etcd that leads when the fault is
@@ -345,15 +337,15 @@ func loseCommit(number int, loss string, ofOperation bool) fault {
 		name += ", of an operation"
 	}
 	return fault{name, func(ctx context.Context, s *environment) (reverted, error) {
-		commits := s.seat(number).commits
-		free, err := commits.Reserve(ctx)
+		postgres := s.seat(number).postgres
+		free, err := postgres.Reserve(ctx)
 		if err != nil {
 			return nil, missed(fmt.Errorf("an earlier fault still waits for its COMMIT: %w", err))
 		}
 		defer free()
 		var taken atomic.Bool // a COMMIT has come: it will be lost, even after ctx has ended
 		action := losses[loss]()
-		commits.OnCommit(func(sql string) *pgproxy.Action {
+		postgres.OnCommit(func(sql string) *pgproxy.Action {
 			if ofOperation && wholeTransaction(sql) {
 				return nil
 			}
@@ -361,7 +353,7 @@ func loseCommit(number int, loss string, ofOperation bool) fault {
 			return action
 		})
 		err = action.Wait(ctx)
-		commits.OnCommit(nil)
+		postgres.OnCommit(nil)
 		if err != nil && !taken.Load() {
 			return nil, missed(fmt.Errorf("no COMMIT came: %w", err))
 		}

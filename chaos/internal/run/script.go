@@ -397,8 +397,8 @@ func (s *environment) unanswered(ctx context.Context, op worker.Op) (_ *operatio
 	arrived, answer := make(chan struct{}), pgproxy.SwallowReply()
 	var once sync.Once
 	var cutErr error
-	commits := s.seat(0).commits
-	commits.OnCommit(func(sql string) *pgproxy.Action {
+	postgres := s.seat(0).postgres
+	postgres.OnCommit(func(sql string) *pgproxy.Action {
 		if wholeTransaction(sql) { // as a claim is
 			return nil
 		}
@@ -408,7 +408,7 @@ func (s *environment) unanswered(ctx context.Context, op worker.Op) (_ *operatio
 		})
 		return answer
 	})
-	defer commits.OnCommit(nil)
+	defer postgres.OnCommit(nil)
 	asked, err := s.ask(0, op, worker.Command{Within: 3 * worker.TTL})
 	if err != nil {
 		return nil, nil, err
@@ -472,9 +472,9 @@ func (s *environment) lateCommit(ctx context.Context) error {
 	if err != nil || !op.stopped {
 		return errors.Join(err, op.over(ctx))
 	}
-	held, commits := pgproxy.HoldCommit(), s.seat(0).commits
-	commits.OnCommit(func(string) *pgproxy.Action { return held })
-	defer commits.OnCommit(nil)
+	held, postgres := pgproxy.HoldCommit(), s.seat(0).postgres
+	postgres.OnCommit(func(string) *pgproxy.Action { return held })
+	defer postgres.OnCommit(nil)
 	if err := s.resume(op); err != nil {
 		return err
 	}

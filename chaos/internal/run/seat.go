@@ -24,8 +24,7 @@ type seat struct {
 	log      string // file that gets the processes' standard error
 	bounds   bounds
 	etcd     []*netfault.Link // to the members
-	postgres *netfault.Link
-	commits  *pgproxy.Proxy // behind that link; it recognises COMMITs
+	postgres *pgproxy.Proxy
 	trace    *history.Trace
 
 	stalling sync.Mutex // while the world is being stopped, or is stopped
@@ -54,15 +53,11 @@ func (s *environment) newSeat(n int) (_ *seat, err error) {
 		s.onTearDown(func(context.Context) error { return l.Close() })
 		w.etcd, w.spec.Etcd = append(w.etcd, l), append(w.spec.Etcd, "http://"+l.Addr())
 	}
-	if w.commits, err = pgproxy.New(s.dsn); err != nil {
-		return nil, err
-	}
-	s.onTearDown(func(context.Context) error { return w.commits.Close() })
-	if w.postgres, err = netfault.New(w.commits.Addr()); err != nil {
+	if w.postgres, err = pgproxy.New(s.dsn); err != nil {
 		return nil, err
 	}
 	s.onTearDown(func(context.Context) error { return w.postgres.Close() })
-	w.spec.Postgres = strings.Replace(w.commits.DSN(), w.commits.Addr(), w.postgres.Addr(), 1)
+	w.spec.Postgres = w.postgres.DSN()
 	return w, nil
 }
 
