@@ -97,7 +97,7 @@ func (b *callerRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	return c.observed(ctx, b.guard, resourcesOf(b.grants), func() error {
 		return b.under(c.ctx, func(states grantStates) error {
 			return c.retry(c.ctx, retryableUnderSameGrants, func() error {
-				return c.runUnder(states, bounds{states: states, limit: b.guard.cfg.MaxRun})
+				return c.runUnder(states, bounds{limit: b.guard.cfg.MaxRun})
 			})
 		})
 	})

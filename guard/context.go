@@ -10,12 +10,12 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// runContext is a context that the Guard ends: that of a function and of the steps in the store
-// that precede it, or that of a claim. One value does what would otherwise take a chain of a dozen
-// contexts and their hooks for each call, most of which are never used.
+// runContext is a context that the Guard ends: that of a function and of the steps in the store before it, or
+// that of a claim. One value does what would take a chain of contexts and hooks for each call.
 type runContext struct {
 	context.Context // can be cancelled
 	end             context.CancelCauseFunc
+	links[*runContext]
 
 	lines  *lines        // the Guard's, and the key under which it finds the context
 	grants []fence.Grant // that a function runs under
@@ -30,7 +30,13 @@ type runContext struct {
 func (t *lines) newContext(ctx context.Context, grants []fence.Grant) *runContext {
 	c := &runContext{lines: t, grants: grants}
 	c.Context, c.end = context.WithCancelCause(ctx)
-	c.endWith(t.abandoned)
+	t.mu.Lock()
+	t.running.insert(&c.links, c, nil)
+	abandoned := t.abandoned
+	t.mu.Unlock()
+	if abandoned {
+		c.end(ErrClosed)
+	}
 	return c
 }
 
@@ -54,15 +60,14 @@ func (c *runContext) Err() error {
 // bounds say what ends the context of a function, besides the end of its caller's context
 // and Close.
 type bounds struct {
-	states grantStates     // the loss of one of their leases
-	hold   context.Context // the end of this context, of the Hold in which the function's transaction runs; or nil
-	limit  time.Duration   // Config.MaxRun, after which the leases are released; 0 for no bound
+	hold  context.Context // the end of this context, of the Hold in which the function's transaction runs; or nil
+	limit time.Duration   // Config.MaxRun, after which the Guard releases its leases; 0 for no bound
 }
 
-// bind makes c, the context of a function that begins now, end within b.
-func (c *runContext) bind(b bounds) {
-	c.states = b.states
-	for _, s := range b.states {
+// bind makes c, the context of a function that begins now, end within b and with the leases of states.
+func (c *runContext) bind(states grantStates, b bounds) {
+	c.states = states
+	for _, s := range states {
 		switch {
 		case s.line != nil:
 			s.running.Store(c)
@@ -77,7 +82,7 @@ func (c *runContext) bind(b bounds) {
 		c.endWith(b.hold)
 	}
 	if b.limit > 0 {
-		c.stops = append(c.stops, c.limit(b))
+		c.stops = append(c.stops, c.endAfter(b.limit))
 	}
 }
 
@@ -90,18 +95,19 @@ func (c *runContext) endWith(other context.Context) {
 	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
 }
 
-// limit ends c, and releases the leases that the Guard keeps, when b.limit has passed.
-func (c *runContext) limit(b bounds) (stop func() bool) {
+// endAfter ends c, and releases the leases that the Guard keeps, when limit has passed.
+func (c *runContext) endAfter(limit time.Duration) (stop func() bool) {
+	states := c.states
 	overrun := sync.OnceFunc(func() {
-		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", b.limit, context.DeadlineExceeded))
-		for _, s := range b.states {
+		c.end(fmt.Errorf("guard: function ran for too long (Config.MaxRun is %v): %w", limit, context.DeadlineExceeded))
+		for _, s := range states {
 			if s.line != nil {
-				c.lines.report.overran(s.claim.Grant, b.limit)
+				c.lines.report.overran(s.claim.Grant, limit)
 				c.lines.releaseEarly(s) // mutant: hanging-functions-keep-the-lock
 			}
 		}
 	})
-	timer := time.AfterFunc(b.limit, overrun)
+	timer := time.AfterFunc(limit, overrun)
 	return func() bool {
 		stopped := timer.Stop()
 		if !stopped {
@@ -111,7 +117,7 @@ func (c *runContext) limit(b bounds) (stop func() bool) {
 	}
 }
 
-// finish ends c with cause, and undoes bind. It may be called again.
+// finish ends c with cause, and undoes newContext and bind. It may be called again.
 func (c *runContext) finish(cause error) {
 	for _, s := range c.states {
 		s.running.Store(nil)
@@ -120,6 +126,11 @@ func (c *runContext) finish(cause error) {
 		stop()
 	}
 	c.states, c.stops = nil, nil
+	c.lines.mu.Lock()
+	if c.listed() {
+		c.lines.running.remove(&c.links)
+	}
+	c.lines.mu.Unlock()
 	c.end(cause)
 }
 

@@ -125,7 +125,7 @@ type UnknownOutcomeError struct {
 	AskErr error            // why the database could not be asked
 
 	inDoubt storage.InDoubt
-	resolve func(ctx context.Context, d storage.InDoubt) (bool, error)
+	resolve func(ctx context.Context, d storage.InDoubt) (bool, error) // nil if the store is gone
 }
 
 func (e *UnknownOutcomeError) Error() string {
@@ -155,6 +155,9 @@ func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr}
 // also after the Guard was closed. It fails with ErrTxEnded if the operation was not applied and has
 // sent a COMMIT or ROLLBACK itself: something else may have taken effect.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
+	if e.resolve == nil {
+		return false, e.AskErr
+	}
 	return e.resolve(ctx, e.inDoubt)
 }
 

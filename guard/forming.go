@@ -53,7 +53,7 @@ func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	}
 	w = f.waiting.join(c)
 	f.appoint(false)
-	waited = w.queued
+	waited = w.listed()
 	f.mu.Unlock()
 	f.waiting.wait(ctx, &f.mu, w)
 	return w, waited
@@ -62,13 +62,13 @@ func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 // appoint makes the first call that waits lead a group, if it is overdue, fewer than limit are under way, or
 // enough calls wait for a full one. The caller holds f.mu.
 func (f *forming) appoint(overdue bool) {
-	free := f.gathering == 0 && (f.underWay < f.limit || f.waiting.atLeast(maxBatchCalls))
-	if w := f.waiting.front; w != nil && (overdue || free) {
-		f.waiting.takeOut(w)
+	free := f.gathering == 0 && (f.underWay < f.limit || f.waiting.len >= maxBatchCalls)
+	if w := f.waiting.front(); w != nil && (overdue || free) {
+		f.waiting.remove(&w.links)
 		f.gathering++
 		w.wake(theTurn, nil)
 	}
-	switch wait := f.waiting.front != nil; {
+	switch wait := f.waiting.len > 0; {
 	case wait && f.overdue == nil:
 		f.overdue = time.AfterFunc(patience, f.waitedLong)
 	case !wait && f.overdue != nil:

@@ -32,7 +32,7 @@ type grantState struct {
 	// Guarded by lines.mu.
 	overrun            bool          // released while a function still runs: no other call may begin
 	contended          time.Duration // when another process began to wait; 0 if none does; see now
-	idleSince          time.Duration // when the last call ended, if the lease is in lines.idle; else 0
+	idleSince          time.Duration // when the last call ended
 	links[*grantState]               // in lines.idle
 }
 

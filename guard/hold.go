@@ -39,7 +39,7 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx
 	h := &holdRunner[Tx]{guard: g, states: states, grants: states.grants(), turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
 	run := g.lines.newContext(ctx, h.grants)
 	run.hold = h
-	whole := bounds{states: states}
+	var whole bounds
 	if states[0].line != nil {
 		whole.limit = g.cfg.MaxRun
 	} else {
@@ -48,7 +48,7 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx
 	h.bounds.hold = run // mutant: transactions-outlive-their-hold
 	defer h.end()
 	defer run.finish(fence.ErrReleased)
-	run.bind(whole)
+	run.bind(states, whole)
 	return withCause(run, fn(run, h))
 }
 

@@ -24,6 +24,7 @@ type held struct {
 	lines     *lines
 	resources []string // in order, each once
 	atOnce    bool     // they are not kept after the call
+	offer     any      // what another call may take while the call waits for its turn; or nil
 
 	turns  []*line     // of the first resources
 	states grantStates // of the leases, once take has taken all
@@ -42,9 +43,12 @@ func (h *held) take(ctx context.Context) error {
 	states := grantStates(h.state[:0])
 	for i, resource := range h.resources {
 		if i == len(h.turns) {
-			l, err := h.lines.takeTurn(ctx, resource, nil)
+			l, err := h.lines.takeTurn(ctx, resource, h.offer)
 			if err != nil {
 				return err
+			}
+			if l == nil {
+				return errTaken
 			}
 			h.turns = append(h.turns, l)
 			if l.lease == nil && len(h.resources) > i+1 {
@@ -69,6 +73,9 @@ func (h *held) take(ctx context.Context) error {
 	h.states = states
 	return nil
 }
+
+// errTaken: another call has taken what the call offered, and has dealt with it.
+var errTaken = errors.New("guard: another call has done it")
 
 // takeFree acquires in one step, from the last of turns on, the resources that are missing, up to the first
 // whose turn or lock isn't free. It keeps the turns that it took: take passes them on if the call has
@@ -290,11 +297,9 @@ const maxExpiryReleases = 8
 
 // startExpiry makes s, which is idle from now on, expire after keepFor. The caller holds mu.
 func (t *lines) startExpiry(s *grantState) {
-	if s.idleSince != 0 {
-		t.idle.remove(s)
-	}
+	t.stopExpiry(s)
 	s.idleSince = t.now()
-	t.idle.insert(s, nil)
+	t.idle.insert(&s.links, s, nil)
 	if !t.expiring {
 		t.expiring = true
 		t.timer.Reset(t.keepFor)
@@ -303,9 +308,8 @@ func (t *lines) startExpiry(s *grantState) {
 
 // stopExpiry makes s not expire. The caller holds mu.
 func (t *lines) stopExpiry(s *grantState) {
-	if s.idleSince != 0 {
-		s.idleSince = 0
-		t.idle.remove(s)
+	if s.listed() {
+		t.idle.remove(&s.links)
 	}
 }
 
@@ -331,7 +335,7 @@ func (t *lines) releaseExpired(places chan struct{}) {
 func (t *lines) takeExpired() *line {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for s := t.idle.front; s != nil; s = t.idle.front {
+	for s := t.idle.front(); s != nil; s = t.idle.front() {
 		if left := s.idleSince + t.keepFor - t.now(); left > 0 && !t.closed {
 			t.timer.Reset(left)
 			return nil

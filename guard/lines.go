@@ -24,15 +24,15 @@ type lines struct {
 
 	closing    context.Context // ends when Close begins
 	beginClose context.CancelCauseFunc
-	abandoned  context.Context // ends when Close gives up waiting
-	abandon    context.CancelCauseFunc
 	busy       sync.WaitGroup // lines, releases, and calls under grants of the caller's
 	done       chan struct{}  // closed when, after Close, none is left
 
 	mu         sync.Mutex
 	closed     bool
-	byResource map[string]*line // those with a call or a lease
-	unreleased []error          // of releases that failed since Close began
+	abandoned  bool              // Close has given up waiting
+	running    list[*runContext] // that have not ended
+	byResource map[string]*line  // those with a call or a lease
+	unreleased []error           // of releases that failed since Close began
 
 	// The leases that expire unless they are used, in the order in which they became idle: the first is the
 	// next to expire, so one timer is enough. One that a call has begun to use may still be in it.
@@ -63,7 +63,6 @@ func newLines(locker fence.Locker, keepFor, storeTimeout time.Duration, memory *
 		made:    time.Now(), done: make(chan struct{}), byResource: map[string]*line{}, places: make(chan struct{}, maxExpiryReleases),
 	}
 	t.closing, t.beginClose = context.WithCancelCause(context.Background())
-	t.abandoned, t.abandon = context.WithCancelCause(context.Background())
 	t.timer = time.AfterFunc(time.Hour, func() { t.releaseExpired(t.places) })
 	t.timer.Stop()
 	return t
@@ -150,8 +149,8 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 		return
 	}
 	defer t.mu.Unlock()
-	if w := l.waiting.front; w != nil {
-		l.waiting.takeOut(w)
+	if w := l.waiting.front(); w != nil {
+		l.waiting.remove(&w.links)
 		w.wake(theTurn, nil)
 		return
 	}
@@ -185,7 +184,7 @@ func (t *lines) keeps(l *line) time.Duration {
 	switch {
 	case s == nil || t.keepFor < 0:
 		return 0
-	case l.waiting.front != nil:
+	case l.waiting.len > 0:
 		return t.keepFor // the next call decides whether it can use the lease
 	case t.closed || s.atOnce || s.dead || s.overrun || s.lease.Err() != nil:
 		return 0
@@ -227,7 +226,7 @@ func (t *lines) takeWaiting(l *line, n int) []*waiter {
 func (t *lines) endTaken(l *line, taken []*waiter, back bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	first := l.waiting.front
+	first := l.waiting.ends.next // or the end
 	for _, w := range taken {
 		switch {
 		case !back:
@@ -237,7 +236,7 @@ func (t *lines) endTaken(l *line, taken []*waiter, back bool) {
 		case t.closed:
 			w.wake(nothing, ErrClosed)
 		default:
-			l.waiting.put(w, first)
+			l.waiting.insert(&w.links, w, first)
 		}
 	}
 }
@@ -255,7 +254,7 @@ func (t *lines) enter() error {
 
 // close is Guard.Close.
 func (t *lines) close(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { t.abandon(ErrClosed) })()
+	defer context.AfterFunc(ctx, t.abandon)()
 	least := time.NewTimer(releaseTimeout)
 	defer least.Stop()
 	t.beginClosing()
@@ -273,6 +272,21 @@ func (t *lines) close(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return errors.Join(append([]error{gaveUp}, t.unreleased...)...)
+}
+
+// abandon ends the contexts of running functions, and of later ones.
+func (t *lines) abandon() {
+	t.mu.Lock()
+	t.abandoned = true
+	var running []*runContext
+	for c := t.running.front(); c != nil; c = t.running.front() {
+		t.running.remove(&c.links)
+		running = append(running, c)
+	}
+	t.mu.Unlock()
+	for _, c := range running {
+		c.end(ErrClosed)
+	}
 }
 
 // beginClosing turns waiting calls away. All idle leases expire.

@@ -12,7 +12,6 @@ type queue struct{ list[*waiter] }
 type waiter struct {
 	links[*waiter]
 	offer   any           // what another call may take; or nil
-	queued  bool          // it is in the queue
 	leaving bool          // its context ended after another call had taken its offer
 	ready   chan struct{} // closed at the end of the wait, when got and failure are set
 	got     waiterGot
@@ -31,26 +30,14 @@ const (
 // join puts a waiter with offer at the end of q.
 func (q *queue) join(offer any) *waiter {
 	w := &waiter{offer: offer, ready: make(chan struct{})}
-	q.put(w, nil) // mutant: last-come-first-served
+	q.insert(&w.links, w, nil) // mutant: last-come-first-served
 	return w
 }
 
-// put puts w before another one, or at the end.
-func (q *queue) put(w, before *waiter) {
-	q.insert(w, before)
-	w.queued = true
-}
-
-// takeOut takes w out, which is in q. It waits on until wake.
-func (q *queue) takeOut(w *waiter) {
-	q.remove(w)
-	w.queued = false
-}
-
-// take takes up to n waiters with an offer from the front.
+// take takes up to n waiters with an offer from the front. They wait on until wake.
 func (q *queue) take(n int) (taken []*waiter) {
-	for w := q.front; w != nil && w.offer != nil && len(taken) < n; w = q.front {
-		q.takeOut(w)
+	for w := q.front(); w != nil && w.offer != nil && len(taken) < n; w = q.front() {
+		q.remove(&w.links)
 		taken = append(taken, w)
 	}
 	return taken
@@ -71,9 +58,9 @@ func (q *queue) wait(ctx context.Context, mu *sync.Mutex, w *waiter) (left bool)
 	case <-ctx.Done():
 	}
 	mu.Lock()
-	w.leaving = !w.queued
-	if w.queued {
-		q.takeOut(w)
+	w.leaving = !w.listed()
+	if w.listed() {
+		q.remove(&w.links)
 	}
 	mu.Unlock()
 	if w.leaving {
@@ -84,67 +71,52 @@ func (q *queue) wait(ctx context.Context, mu *sync.Mutex, w *waiter) (left bool)
 
 // failAll ends the waits of all.
 func (q *queue) failAll(err error) {
-	for w := q.front; w != nil; w = q.front {
-		q.takeOut(w)
+	for w := q.front(); w != nil; w = q.front() {
+		q.remove(&w.links)
 		w.wake(nothing, err)
 	}
 }
 
-// list is a doubly linked list whose elements have their links embedded, so that one that leaves costs no
-// search, and being in it costs no allocation. The zero list is empty.
-type list[E element[E]] struct{ front, back E }
+// list is a ring whose elements embed their links, so that leaving it takes no search, and joining it no
+// allocation. The zero list is empty.
+type list[T any] struct {
+	ends links[T] // next is the first one, prev the last
+	len  int
+}
 
 // links are those of an element, which is in one list at a time.
-type links[E any] struct{ prev, next E }
-
-type element[E any] interface {
-	comparable
-	link() *links[E]
+type links[T any] struct {
+	prev, next *links[T]
+	of         T // the element
 }
 
-func (l *links[E]) link() *links[E] { return l }
+// listed reports whether the element is in a list.
+func (e *links[T]) listed() bool { return e.next != nil }
 
-// insert puts e before another element, or at the end if there is none.
-func (l *list[E]) insert(e, before E) {
-	var none E
-	prev := l.back
-	if before != none {
-		prev = before.link().prev
-		before.link().prev = e
-	} else {
-		l.back = e
+// front returns the first element, or the zero T.
+func (l *list[T]) front() (first T) {
+	if l.len > 0 {
+		return l.ends.next.of
 	}
-	if prev != none {
-		prev.link().next = e
-	} else {
-		l.front = e
-	}
-	*e.link() = links[E]{prev, before}
+	return first
 }
 
-// remove takes out e, which is in l.
-func (l *list[E]) remove(e E) {
-	var none E
-	at := *e.link()
-	if at.prev != none {
-		at.prev.link().next = at.next
-	} else {
-		l.front = at.next
+// insert puts element of, whose links are e, before another one, or at the end if before is nil.
+func (l *list[T]) insert(e *links[T], of T, before *links[T]) {
+	if l.ends.next == nil {
+		l.ends.prev, l.ends.next = &l.ends, &l.ends
 	}
-	if at.next != none {
-		at.next.link().prev = at.prev
-	} else {
-		l.back = at.prev
+	if before == nil {
+		before = &l.ends
 	}
-	*e.link() = links[E]{}
+	*e = links[T]{before.prev, before, of}
+	e.prev.next, e.next.prev = e, e
+	l.len++
 }
 
-// atLeast reports whether l has n elements.
-func (l *list[E]) atLeast(n int) bool {
-	var none E
-	e := l.front
-	for ; n > 0 && e != none; n-- {
-		e = e.link().next
-	}
-	return n == 0
+// remove takes out the element whose links are e, which is in l.
+func (l *list[T]) remove(e *links[T]) {
+	e.prev.next, e.next.prev = e.next, e.prev
+	*e = links[T]{}
+	l.len--
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/storage"
@@ -17,6 +16,7 @@ type call[Tx any] struct {
 	guard  *Guard[Tx]
 	ctx    context.Context // with what Observers have added
 	states grantStates     // that the present run is under
+	own    transaction[Tx] // the one that it runs in, or leads
 
 	// Of a call on a Guard:
 	held  held
@@ -69,7 +69,7 @@ func (c *call[Tx]) runOnce() error {
 	if err != nil {
 		return err
 	}
-	return c.attempt(bounds{states: c.states, limit: c.guard.cfg.MaxRun})
+	return c.attempt(bounds{limit: c.guard.cfg.MaxRun})
 }
 
 // runUnder runs c once under states that it has.
@@ -112,31 +112,73 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held) error {
 }
 
 // attempt runs c once under c.states, which are ready, in a transaction of its own (G4). Its function ends within b.
-func (c *call[Tx]) attempt(b bounds) error {
+func (c *call[Tx]) attempt(b bounds) error { return c.begins(b).run() }
+
+// transaction is that of one call, or one that calls with batches share: those of one resource's queue, and those
+// on other resources whose turns their calls had when it began. The call that leads it waits for nothing but the
+// database, and holds the turn at its own resource only. So when it has failed, no call waits with another one's
+// turn (L2).
+type transaction[Tx any] struct {
+	leader *call[Tx]
+	bounds bounds // of its functions
+	shares bool   // it takes calls from the queues of its resources
+	meets  bool   // and calls that wait in forming
+
+	parts    []part[Tx]  // the leader's first
+	states   grantStates // of all parts, in their order
+	calls    int         // how many all parts have
+	gathered bool        // it has taken calls from forming, or none were there
+	sent     bool        // COMMIT may have been sent
+
+	// What the slices have if there is one call, without an allocation of their own.
+	onlyPart [1]part[Tx]
+	onlyCall [1]*call[Tx]
+}
+
+// part is what a transaction has of one resource, or of all resources of a call that shares it with none: the
+// call that has the turns and the claims, and behind it those that were taken from its queue.
+type part[Tx any] struct {
+	calls []*call[Tx]
+	first *waiter   // of the first call, which was in forming; nil for the leader
+	taken []*waiter // of the other calls
+}
+
+// begins returns a new transaction of c under c.states.
+func (c *call[Tx]) begins(b bounds) *transaction[Tx] {
+	t := &c.own
+	*t = transaction[Tx]{leader: c, bounds: b, states: c.states, calls: 1, onlyCall: [1]*call[Tx]{c}}
+	t.onlyPart[0].calls = t.onlyCall[:]
+	t.parts = t.onlyPart[:]
+	return t
+}
+
+// run runs t, and returns what became of it.
+func (t *transaction[Tx]) run() error {
+	c := t.leader
 	run := c.guard.lines.newContext(c.ctx, c.Grants)
 	defer run.finish(nil)
-	c.BatchSize, c.BatchPlace = 1, 0
 	if c.once != nil {
 		if repeated, err := c.recall(run); repeated || err != nil {
 			return err
 		}
 	}
-	txn, err := c.begin(run)
+	txn, err := t.begin(run)
 	if err != nil {
 		return err
 	}
-	defer txn.Rollback(c.ctx) // also if op panics or ends its goroutine; after a COMMIT it does nothing
-	if err := c.runIn(run, txn, b); err != nil {
-		return err
+	defer txn.Rollback(c.ctx) // also if an operation panics or ends its goroutine; after a COMMIT it does nothing
+	if err := t.runOps(run, txn); err != nil {
+		return c.guard.noteRejection(c.ctx, t.states, err)
 	}
-	moves, err := c.moves()
+	moves, err := t.moves()
 	if err != nil {
 		return err
 	}
-	if c.ctx.Err() != nil {
+	if t.calls == 1 && c.ctx.Err() != nil {
 		return endError(c.ctx)
 	}
-	return c.guard.commit(c.ctx, c.states, txn, moves, &c.options)
+	t.sent = true
+	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
 }
 
 // recall reports whether an operation with Once has taken effect before, and if so
@@ -160,16 +202,34 @@ func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 	return true, nil
 }
 
-// begin begins a transaction under the claims of c.states.
-func (c *call[Tx]) begin(run *runContext) (storage.Txn[Tx], error) {
-	defer c.guard.bound(run).Stop()
-	begin := c.guard.store.Begin
-	if c.ReadOnly {
-		begin = c.guard.store.BeginReadOnly
+// begin begins the transaction. It takes other calls once the store has a connection: until then more can come, and
+// those whose context ends can leave.
+func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error) {
+	g := t.leader.guard
+	defer g.bound(run).Stop()
+	switch {
+	case t.meets:
+		txn, err = g.groups.BeginGroup(run, func() []storage.Claim {
+			t.gather()
+			t.takeQueues()
+			return t.states.claims()
+		})
+	case t.leader.ReadOnly:
+		txn, err = g.store.BeginReadOnly(run, t.states.claims()...)
+	default:
+		if txn, err = g.store.Begin(run, t.states.claims()...); err == nil && t.shares {
+			t.takeQueues()
+		}
 	}
-	txn, err := begin(run, c.states.claims()...)
+	place := 0
+	for _, p := range t.parts {
+		for _, c := range p.calls {
+			c.BatchSize, c.BatchPlace = t.calls, place
+			place++
+		}
+	}
 	if err != nil {
-		return nil, c.guard.stepFailed(run, c.states, "begin", err)
+		return nil, g.stepFailed(run, t.states, "begin", err)
 	}
 	return txn, nil
 }
@@ -181,31 +241,49 @@ func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 	return time.AfterFunc(limit, func() { run.end(run.lines.timeout) })
 }
 
-// runIn runs c in txn, with a context that ends when its function has returned.
-func (c *call[Tx]) runIn(run *runContext, txn storage.Txn[Tx], b bounds) error {
-	run.bind(b)
+// runOps runs the operations of all calls in txn. Their contexts end when the last one has returned.
+func (t *transaction[Tx]) runOps(run *runContext, txn storage.Txn[Tx]) error {
+	run.bind(t.states, t.bounds)
 	defer run.finish(nil)
-	if err := txn.Run(run, c.op); err != nil {
-		return c.guard.noteRejection(run, c.states, withCause(run, err))
+	for i, p := range t.parts {
+		ctx := run
+		if i > 0 { // each operation sees the grant of its own resource
+			ctx = &runContext{Context: run, lines: run.lines, grants: p.calls[0].Grants}
+		}
+		for _, c := range p.calls {
+			if err := txn.Run(ctx, c.op); err != nil {
+				return withCause(run, err)
+			}
+		}
 	}
 	return nil
 }
 
-// moves returns what c writes for each of its resources: its record, and its result if it has Once. One
-// that only reads moves nothing.
-func (c *call[Tx]) moves() ([]storage.Move, error) {
-	if c.ReadOnly {
+// moves returns what is written for each resource: the records of its own calls, and the result of a call with
+// Once. One that only reads moves nothing.
+func (t *transaction[Tx]) moves() ([]storage.Move, error) {
+	if t.leader.ReadOnly {
 		return nil, nil
 	}
-	move := storage.Move{Ops: []storage.OpRecord{c.Record}}
-	if c.once != nil {
-		data, err := c.keep()
-		if err != nil {
-			return nil, err
+	moves := make([]storage.Move, 0, len(t.states))
+	for _, p := range t.parts {
+		var move storage.Move
+		for _, c := range p.calls {
+			move.Ops = append(move.Ops, c.Record)
 		}
-		move.Kept = []storage.Kept{{Key: *c.once, Result: data}}
+		first := p.calls[0]
+		if first.once != nil {
+			data, err := first.keep()
+			if err != nil {
+				return nil, err
+			}
+			move.Kept = []storage.Kept{{Key: *first.once, Result: data}}
+		}
+		for range first.states {
+			moves = append(moves, move)
+		}
 	}
-	return slices.Repeat([]storage.Move{move}, len(c.states)), nil
+	return moves, nil
 }
 
 // ready settles what is in doubt under the grants (G6), and claims those that need it, together (G1). In a Hold it

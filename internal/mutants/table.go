@@ -233,7 +233,7 @@ var guardMutants = []Mutant{
 	{"once-takes-any-request", "G4", "guard", "TestOnce_RejectsAnotherRequest",
 		`		o.once = &storage.OnceKey{Key: key, Request: sha256.Sum256(request[:0])} // until nameKey`},
 	{"last-come-first-served", "G6 L1", "guard", "TestQueue_IsFirstComeFirstServed",
-		`	q.put(w, q.front)`},
+		`	q.insert(&w.links, w, q.ends.next)`},
 	{"dead-grants-are-used", "G3", "guard", "TestStale_QueuedCallAcquiresAnew",
 		`	if s == nil || s.lease.Err() != nil {`},
 	{"calls-go-on-although-others-wait", "L1", "guard", "TestMaxHold_QueuedCallsGoOnForAWhile",
