@@ -1,16 +1,20 @@
 // Package storage defines what a store implements, and what it keeps: the fences of
-// resources, the history of their moves, and the rejections. Stores import this package and
-// not package guard, which runs transactions in them. Code that uses a Guard needs it only
-// to read the history, to choose a shard or to name a type.
+// resources, the history of their moves, and the rejections. Code that uses a Guard needs it
+// only to read the history, to choose a shard or to name a type.
 //
 // Package storage/postgres is the store for production, storage/memory the reference;
 // package guard/guardtest holds the contract that every store has to pass.
 package storage
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 )
@@ -42,14 +46,12 @@ type Claim struct {
 // Every method may be called from several goroutines. Every method returns a
 // *RejectedError when the fence rejects the grant, after having recorded the
 // rejection in a transaction of its own (G5), with no connection or lock held.
-// Package guardtest holds the contract that every store has to pass.
 type Store[Tx any] interface {
 	// Claim raises the fence of the resource of each Grant in seen to that grant and returns once
 	// that has committed (G1). Each grant is of a different resource. A claim of a lower (epoch, token),
 	// or of an equal one by another holder, is rejected. A repeated claim of the grant that has
-	// the fence changes nothing and returns the present position, so a claim whose reply was
-	// lost is simply repeated. After the claim no transaction of an earlier grant can commit
-	// (G3), and the store has ended those that hold locks, as far as it can.
+	// the fence changes nothing and returns the present position. After the claim no transaction of
+	// an earlier grant can commit (G3), and the store has ended those that hold locks, as far as it can.
 	//
 	// The Position in seen is one at which the caller has seen the resource's fence, under this
 	// grant or an earlier one; zero if there is none. If the resource's history doesn't have that move
@@ -77,9 +79,8 @@ type Store[Tx any] interface {
 	// for any of the claims' resources; found reports whether there is one. It fails with
 	// ErrKeyReused, as a *KeyReusedError, if the key was kept for another request. If there
 	// is one, it is rejected unless each fence was exactly where its claim left it, and the
-	// server on the timeline of the claim, at the moment at which the key was read. So a result is as
-	// durable as the claims' positions, which were acknowledged. That there is none stays true for
-	// a transaction that begins under the same claims and commits (G2).
+	// server on the timeline of the claim, at the moment at which the key was read. That there is none
+	// stays true for a transaction that begins under the same claims and commits (G2).
 	Recall(ctx context.Context, key OnceKey, claims ...Claim) (result []byte, found bool, err error)
 
 	// Resolve finds out whether a transaction whose Commit was in doubt took effect, or
@@ -102,9 +103,8 @@ type GroupStore[Tx any] interface {
 	// members once it has what the transaction needs, such as a connection: more calls can join
 	// as long as it waits for that. It doesn't call members if it fails before.
 	//
-	// A transaction under several claims fails rather than wait long for a lock: what its
-	// operations lock besides their own resources' rows, each would lock in another order if it
-	// ran alone.
+	// A transaction under several claims fails rather than wait long for a lock: its operations
+	// may lock other rows in an order in which they would deadlock.
 	BeginGroup(ctx context.Context, members func() []Claim) (Txn[Tx], error)
 }
 
@@ -124,28 +124,22 @@ type Txn[Tx any] interface {
 	Run(ctx context.Context, op Op[Tx]) error
 
 	// Commit moves the fence of every claim on by one position, and commits: either all of
-	// this happens or nothing (G2). moves has one Move per claim, in the order of the claims:
-	// the history entry of the new position has its Ops, and its Kept is stored for the
-	// claim's resource. Nil moves record and keep nothing. Commit returns the claims at their
-	// new positions.
+	// this happens or nothing (G2). moves has one Move per claim, in the order of the claims.
+	// Nil moves record and keep nothing. Commit returns the claims at their new positions.
 	//
-	// An *InDoubtError means that the outcome is unknown and has to be resolved. Any other
-	// error means that nothing was or will be committed.
-	//
-	// The end of ctx after COMMIT was sent makes the outcome unknown, so the
-	// caller passes a context with a time limit of its own.
+	// An *InDoubtError means that the outcome is unknown and has to be resolved, as after the
+	// end of ctx. Any other error means that nothing was or will be committed.
 	Commit(ctx context.Context, moves []Move) ([]Claim, error)
 
-	// Rollback ends the transaction without effect. It also works when ctx has ended,
-	// within a time limit of the store's own. After Commit or a first Rollback it is a
-	// no-op.
+	// Rollback ends the transaction without effect, also when ctx has ended. After Commit or a
+	// first Rollback it does nothing.
 	Rollback(ctx context.Context)
 }
 
 // Move is what Commit writes for one claim, besides what the operations have written.
 type Move struct {
-	Ops  []OpRecord // for the history
-	Kept []Kept     // for Store.Recall
+	Ops  []OpRecord // for the history entry of the new position
+	Kept []Kept     // for Store.Recall of the claim's resource
 }
 
 // Kept is the result of an operation with guard.Once. Result may be nil.
@@ -170,8 +164,8 @@ func CheckClaims(claims []Claim) error {
 	return nil
 }
 
-// InDoubt is what a Store needs to resolve a transaction of unknown outcome: the
-// claims at the positions that its seals expected, and its identity.
+// InDoubt identifies a transaction of unknown outcome: its claims are at the positions that its
+// seals expected.
 type InDoubt struct {
 	Claims []Claim
 	Tx     TxID
@@ -180,8 +174,7 @@ type InDoubt struct {
 	Ended error
 }
 
-// InDoubtError is returned by Txn.Commit when COMMIT may or may not have taken
-// effect. It wraps the reason.
+// InDoubtError says that a COMMIT may or may not have taken effect. It wraps the reason.
 type InDoubtError struct {
 	InDoubt InDoubt
 	Err     error
@@ -193,3 +186,136 @@ func (e *InDoubtError) Error() string {
 
 // Unwrap returns the reason for the doubt.
 func (e *InDoubtError) Unwrap() error { return e.Err }
+
+// Op is one guarded operation. A Func is one; a store can bring its own kinds.
+type Op[Tx any] interface {
+	// Run works in tx and neither commits nor rolls back. tx must not be used
+	// after Run has returned.
+	Run(ctx context.Context, tx Tx) error
+}
+
+// BatchOp is an Op that makes no decision of its own between its statements. It may run any number
+// of times until one of its transactions takes effect, and a transaction may run several. Txn.Run
+// may return nil before anything of it was sent: then Commit sends it, and Commit's error may be
+// its own. Given to Txn.Run as a Func, its method Run has results before Commit.
+type BatchOp[Tx any] interface {
+	Op[Tx]
+	// Shares reports whether others may run in the same transaction. It is false if they could
+	// meet what the operation leaves there, such as a setting. It is called before Run.
+	Shares() bool
+}
+
+// OpError says which operation of a transaction has failed: the others may commit without it.
+type OpError struct {
+	Number int // its place among those that Txn.Run was called with, from 0
+	Err    error
+}
+
+func (e *OpError) Error() string { return e.Err.Error() }
+func (e *OpError) Unwrap() error { return e.Err }
+
+// ResultOp is an Op with results, which guard.Once can keep and give back to a repeated
+// call.
+type ResultOp[Tx any] interface {
+	Op[Tx]
+	// Results returns the result of the latest Run, at most 64 KiB.
+	Results() ([]byte, error)
+	// SetResults sets the result of an earlier call, instead of a Run; and that of the Run itself, so
+	// that the first call gets what later ones get.
+	SetResults(results []byte) error
+}
+
+// Func is an operation written as a function.
+type Func[Tx any] func(ctx context.Context, tx Tx) error
+
+// Run calls f.
+func (f Func[Tx]) Run(ctx context.Context, tx Tx) error { return f(ctx, tx) }
+
+// OnceKey names an operation that is to take effect once.
+type OnceKey struct {
+	Key     string   // the caller's, unique within each resource
+	Request [32]byte // hash of what was asked for
+}
+
+// OpRecord is what the history keeps about one operation: the options OpID, Name and Attr
+// of its call.
+type OpRecord struct {
+	ID    string            `json:"id,omitempty"`
+	Name  string            `json:"name,omitempty"`
+	Attrs map[string]string `json:"attrs,omitempty"`
+}
+
+// EntryKind says what moved the fence to a position.
+type EntryKind string
+
+// The kinds of entries.
+const (
+	KindClaim EntryKind = "claim" // a grant raised the fence
+	KindWrite EntryKind = "write" // a guarded transaction committed
+	KindVoid  EntryKind = "void"  // a COMMIT of unknown outcome was ruled out
+)
+
+// Entry is the record of one move of a resource's fence. Positions have no gaps, and tokens
+// never decrease from one entry to the next.
+type Entry struct {
+	Grant fence.Grant // of the transaction that made the entry
+	Position
+	Kind EntryKind
+	Ops  []OpRecord // of a write. If what is stored is none, one with the attribute "malformed", which is its text
+	At   time.Time  // the database's clock; positions, not times, are the order
+	Hash []byte     // over the entry and the hash of the one before
+}
+
+// Rejection is the record of equal rejections, with their count: a stale holder that keeps
+// trying makes one record, not thousands.
+type Rejection struct {
+	Reason  Reason
+	Stage   Stage
+	Grant   fence.Grant // the grant that was rejected
+	Current fence.Grant // the grant that had the fence
+	Since   time.Time   // when Current claimed it
+	Count   int64
+	First   time.Time
+	Last    time.Time
+}
+
+// History reads what a store keeps about a resource. An unknown resource has an
+// empty history.
+type History interface {
+	// Entries returns up to limit entries after position after, in order.
+	Entries(ctx context.Context, resource string, after int64, limit int) ([]Entry, error)
+	// Rejections returns up to limit rejections, the latest first.
+	Rejections(ctx context.Context, resource string, limit int) ([]Rejection, error)
+}
+
+// ShardOf returns which of n shards, counted from 0, a resource belongs to. It depends on the
+// name and n alone, and never changes with versions of Fencekit.
+//
+// The key of a name is what is between its first { and the next }, or the whole name if there
+// is no such pair, or nothing in it: so names with the same {tag} belong to the same shard. A
+// resource belongs to the shard i for which SHA-256 of i, as four bytes in big-endian order,
+// followed by the key, is the highest (rendezvous hashing). So when n grows by one, resources
+// move only to the new shard.
+//
+// n must be at least 1. ShardOf takes time in proportion to n.
+func ShardOf(resource string, n int) int {
+	data := append(make([]byte, 4, 128), keyOf(resource)...)
+	best, highest := 0, [sha256.Size]byte{}
+	for i := range n {
+		binary.BigEndian.PutUint32(data, uint32(i))
+		if sum := sha256.Sum256(data); bytes.Compare(sum[:], highest[:]) > 0 {
+			best, highest = i, sum
+		}
+	}
+	return best
+}
+
+// keyOf returns the part of a name that decides its shard.
+func keyOf(resource string) string {
+	if _, rest, found := strings.Cut(resource, "{"); found {
+		if tag, _, closed := strings.Cut(rest, "}"); closed && tag != "" {
+			return tag
+		}
+	}
+	return resource
+}

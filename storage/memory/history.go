@@ -20,14 +20,13 @@ func (s *Store) Entries(ctx context.Context, name string, after int64, limit int
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id, ok := s.ids[name]
-	if !ok {
+	r := s.byName[name]
+	if r == nil {
 		return nil, nil
 	}
-	all := s.resources[id-1].entries
-	from := min(max(after, 0), int64(len(all)))
-	to := min(from+int64(max(limit, 0)), int64(len(all)))
-	entries := slices.Clone(all[from:to])
+	from := min(max(after, 0), int64(len(r.entries)))
+	to := min(from+int64(max(limit, 0)), int64(len(r.entries)))
+	entries := slices.Clone(r.entries[from:to])
 	for i := range entries {
 		entries[i].Ops = cloneOps(entries[i].Ops)
 		entries[i].Hash = slices.Clone(entries[i].Hash)
@@ -42,43 +41,32 @@ func (s *Store) Rejections(ctx context.Context, name string, limit int) ([]stora
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id, ok := s.ids[name]
-	if !ok {
+	r := s.byName[name]
+	if r == nil {
 		return nil, nil
 	}
 	var records []storage.Rejection
-	for _, record := range slices.Backward(s.resources[id-1].rejections) {
+	for _, record := range slices.Backward(r.rejections) {
 		records = append(records, *record)
 	}
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
-// reject records a rejection and returns its error (G5).
+// reject counts a rejection and returns its error (G5). The list is in the order of the latest occurrence.
 func (r *resource) reject(reason storage.Reason, stage storage.Stage, grant fence.Grant, by fenceState) error {
 	now := time.Now()
-	record := r.takeRejection(reason, stage, grant, by.Grant)
+	record := &storage.Rejection{Reason: reason, Stage: stage, Grant: grant, Current: by.Grant, Since: by.since, First: now}
+	same := func(o *storage.Rejection) bool {
+		return o.Reason == reason && o.Stage == stage && o.Grant == grant && o.Current == by.Grant
+	}
+	if i := slices.IndexFunc(r.rejections, same); i >= 0 {
+		record = r.rejections[i]
+		r.rejections = slices.Delete(r.rejections, i, i+1)
+	}
 	record.Count++
 	record.Last = now
-	if record.Count == 1 {
-		record.First, record.Since = now, by.since
-	}
 	r.rejections = append(r.rejections, record)
-	return &storage.RejectedError{
-		Reason: reason, Stage: stage, Grant: grant, Current: by.Grant,
-		Since: by.since, Age: now.Sub(by.since),
-	}
-}
-
-// takeRejection takes the record of this kind of rejection out of the list, whose
-// order is that of the latest occurrence, or makes one.
-func (r *resource) takeRejection(reason storage.Reason, stage storage.Stage, grant, current fence.Grant) *storage.Rejection {
-	for i, record := range r.rejections {
-		if record.Reason == reason && record.Stage == stage && record.Grant == grant && record.Current == current {
-			r.rejections = slices.Delete(r.rejections, i, i+1)
-			return record
-		}
-	}
-	return &storage.Rejection{Reason: reason, Stage: stage, Grant: grant, Current: current}
+	return &storage.RejectedError{Reason: reason, Stage: stage, Grant: grant, Current: by.Grant, Since: by.since, Age: now.Sub(by.since)}
 }
 
 // hashOf returns the hash over all that is in e, whose Hash is that of the entry before it.

@@ -1,3 +1,28 @@
+// Package memory is the reference [storage.Store]: fences, history and a small key-value
+// map in the memory of this process. It makes tests instant, and it is the protocol in its
+// shortest form.
+//
+// # Model
+//
+// A resource has one fence: the grant that it was raised to and a
+// [storage.Position]. Claims, seals and voids are the only moves. Each takes the
+// next position, under one lock, and writes the history entry of that position.
+//
+//   - G1: [Store.Claim] has moved the fence when it returns.
+//   - G2: a seal moves the fences of all its claims, if each is exactly where its
+//     claim says: grant, sequence number and transaction. Otherwise none moves.
+//   - G3 follows: a claim takes a position, so no earlier claim matches the fence any more.
+//   - G4: [Store.Resolve] takes the position that the seal in doubt was to take, or finds
+//     it taken and reads by which transaction. Of the two moves the later one is rejected.
+//   - G13: a read-only transaction moves nothing. Its Commit checks, when everything has been
+//     read, that each fence is exactly where its claim says.
+//   - G5: a rejection is counted in a record of its own and never moves a fence.
+//
+// Transactions read what is committed at the moment of the read, and their own writes.
+// Nothing blocks: of two overlapping transactions of one resource, the later seal is
+// rejected. [Store.SetFaults] loses replies and delays COMMITs.
+//
+// Nothing outlives the process, and processes don't share a Store.
 package memory
 
 import (
@@ -18,10 +43,10 @@ import (
 // Store is a storage.Store and a storage.History. Use NewStore. All methods may be
 // called from several goroutines.
 type Store struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // also guards the fields of its transactions
 	data      map[string]string
-	ids       map[string]int64 // by name; resources[id-1] is the resource
-	resources []*resource
+	resources []*resource // resources[i] has number i+1
+	byName    map[string]*resource
 	highest   fenceState // the first grant of the highest epoch seen
 	late      []*Txn     // COMMITs that are under way, see Deliver
 	open      int        // transactions that have not ended
@@ -36,6 +61,7 @@ var (
 // resource is a fence with its history.
 type resource struct {
 	name       string
+	number     int64
 	fence      fenceState
 	entries    []storage.Entry // entries[i] has Seq i+1
 	rejections []*storage.Rejection
@@ -51,7 +77,7 @@ type fenceState struct {
 
 // NewStore returns an empty Store.
 func NewStore() *Store {
-	return &Store{data: map[string]string{}, ids: map[string]int64{}}
+	return &Store{data: map[string]string{}, byName: map[string]*resource{}}
 }
 
 // Read returns the committed value of key, and "" if there is none.
@@ -96,9 +122,12 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 func (s *Store) claim(grant fence.Grant, seen storage.Position) (storage.Claim, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.resource(grant.Resource)
-	order := grant.Compare(r.fence.Grant)
-	switch {
+	r, ok := s.byName[grant.Resource]
+	if !ok {
+		r = &resource{name: grant.Resource, number: int64(len(s.resources)) + 1, kept: map[string]storage.Kept{}}
+		s.resources, s.byName[r.name] = append(s.resources, r), r
+	}
+	switch order := grant.Compare(r.fence.Grant); {
 	case grant.Epoch < s.highest.Epoch:
 		return storage.Claim{}, r.reject(storage.ReasonEpochBehind, storage.StageClaim, grant, s.highest)
 	case order < 0:
@@ -113,7 +142,7 @@ func (s *Store) claim(grant fence.Grant, seen storage.Position) (storage.Claim, 
 	if grant.Epoch > s.highest.Epoch {
 		s.highest = r.fence
 	}
-	return s.claimOf(r), nil
+	return r.claim(), nil
 }
 
 // has reports whether the fence has made the move to a position; it has made that to the zero Position.
@@ -133,8 +162,7 @@ func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (sto
 }
 
 func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool) (storage.Txn[*Tx], error) {
-	faults := s.currentFaults()
-	if err := before(ctx, faults.Begin, claims); err != nil {
+	if err := before(ctx, s.currentFaults().Begin, claims); err != nil {
 		return nil, fmt.Errorf("memory: begin: %w", err)
 	}
 	s.mu.Lock()
@@ -142,7 +170,13 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 	if err := s.validate(claims); err != nil {
 		return nil, err
 	}
-	if err := s.beginCheck(claims); err != nil {
+	// Positions are ignored, as by the begin check of a database, which takes no lock on the fence: a
+	// caller that handles overtaken claims must not rely on it.
+	here := slices.Clone(claims)
+	for i, c := range here {
+		here[i].Position = s.resources[c.Resource-1].fence.Position
+	}
+	if err := s.check(here, storage.StageBegin); err != nil {
 		return nil, err
 	}
 	s.open++
@@ -193,8 +227,7 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 // Resolve implements storage.Store. Any one of the claims decides, since a seal
 // moves the fences of all of them or of none.
 func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
-	faults := s.currentFaults()
-	if err := before(ctx, faults.Resolve, d); err != nil {
+	if err := before(ctx, s.currentFaults().Resolve, d); err != nil {
 		return false, fmt.Errorf("memory: resolve: %w", err)
 	}
 	s.mu.Lock()
@@ -204,14 +237,12 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, e
 	}
 	c := d.Claims[0]
 	r := s.resources[c.Resource-1]
-	if c.Check(r.fence.Grant, r.fence.Position) == "" {
+	switch {
+	case c.Check(r.fence.Grant, r.fence.Position) == "":
 		r.move(c.Grant, newTxID(), storage.KindVoid, nil)
-		return false, d.Ended
-	}
-	if c.Seq >= int64(len(r.entries)) {
+	case c.Seq >= int64(len(r.entries)):
 		return false, r.reject(storage.ReasonWentBack, storage.StageSeal, c.Grant, r.fence)
-	}
-	if r.entries[c.Seq].Tx == d.Tx {
+	case r.entries[c.Seq].Tx == d.Tx:
 		return true, nil
 	}
 	return false, d.Ended
@@ -220,8 +251,6 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, e
 // seal moves the fences of all of t's claims on and applies its writes, or does
 // nothing (G2). It returns the claims at their new positions.
 func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := s.check(t.claims, storage.StageSeal); err != nil {
 		return nil, err
 	}
@@ -237,21 +266,10 @@ func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
 			k.Result = slices.Clone(k.Result)
 			r.kept[k.Key.Key] = k
 		}
-		moved[i] = s.claimOf(r)
+		moved[i] = r.claim()
 	}
 	maps.Copy(s.data, t.writes)
 	return moved, nil
-}
-
-// beginCheck rejects claims whose grant no longer has the fence. It ignores positions, as the
-// begin check of a database does, which takes no lock on the fence: a caller that handles
-// overtaken claims must not rely on it.
-func (s *Store) beginCheck(claims []storage.Claim) error {
-	here := slices.Clone(claims)
-	for i, c := range here {
-		here[i].Position = s.resources[c.Resource-1].fence.Position
-	}
-	return s.check(here, storage.StageBegin)
 }
 
 // check rejects claims whose fence is not exactly where the claim says.
@@ -268,27 +286,16 @@ func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 // validate rejects claims that this store can't have made.
 func (s *Store) validate(claims []storage.Claim) error {
 	for _, c := range claims {
-		if c.Resource < 1 || c.Resource > int64(len(s.resources)) || s.resources[c.Resource-1].name != c.Grant.Resource {
+		if r := s.byName[c.Grant.Resource]; r == nil || r.number != c.Resource {
 			return fmt.Errorf("memory: claim of %q is not from this store: %w", c.Grant.Resource, fence.ErrInvalid)
 		}
 	}
 	return storage.CheckClaims(claims)
 }
 
-// resource returns the resource of that name, which it creates if need be.
-func (s *Store) resource(name string) *resource {
-	id, ok := s.ids[name]
-	if !ok {
-		s.resources = append(s.resources, &resource{name: name, kept: map[string]storage.Kept{}})
-		id = int64(len(s.resources))
-		s.ids[name] = id
-	}
-	return s.resources[id-1]
-}
-
-// claimOf returns the claim of the grant that has r's fence.
-func (s *Store) claimOf(r *resource) storage.Claim {
-	return storage.Claim{Grant: r.fence.Grant, Resource: s.ids[r.name], Position: r.fence.Position}
+// claim returns the claim of the grant that has the fence.
+func (r *resource) claim() storage.Claim {
+	return storage.Claim{Grant: r.fence.Grant, Resource: r.number, Position: r.fence.Position}
 }
 
 // move takes the next position and writes its entry.

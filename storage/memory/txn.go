@@ -5,118 +5,84 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/storage"
 )
 
 // Txn is a storage.Txn. Its writes are kept in it until Commit.
 type Txn struct {
-	store  *Store
-	claims []storage.Claim
-	id     storage.TxID
-	moves  []storage.Move // of a COMMIT that is late
-	ran    int            // how often Run was called
-
+	store    *Store
+	claims   []storage.Claim
+	id       storage.TxID
 	readOnly bool
 
-	mu     sync.Mutex
 	writes map[string]string
-	failed bool // an operation has not returned nil: nothing can commit
-	ended  bool
+	ran    int            // how often Run was called
+	failed bool           // an operation has not returned nil: nothing can commit
+	ended  bool           // by Commit or Rollback
+	moves  []storage.Move // of a COMMIT that is late
 }
-
-var errReadOnly = errors.New("memory: the transaction is read only")
 
 // Run implements storage.Txn.
 func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
-	if err := t.begin(); err != nil {
-		return err
+	t.store.mu.Lock()
+	usable, number := !t.ended && !t.failed, t.ran
+	t.ran, t.failed = t.ran+1, true // until op has returned nil: it may panic
+	t.store.mu.Unlock()
+	if !usable {
+		return storage.ErrTxEnded
 	}
 	tx := &Tx{txn: t}
 	defer tx.end()
-	number := t.ran
-	t.ran++
 	if err := op.Run(ctx, tx); err != nil {
 		if _, ok := op.(storage.BatchOp[*Tx]); ok {
 			err = &storage.OpError{Number: number, Err: err}
 		}
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
 	t.failed = false
 	return nil
 }
 
-// begin begins an operation, which has failed until it has returned nil: it may panic.
-func (t *Txn) begin() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ended || t.failed {
-		return storage.ErrTxEnded
-	}
-	t.failed = true
-	return nil
-}
-
-// Commit implements storage.Txn.
+// Commit implements storage.Txn. A read-only transaction whose reply is lost is not in doubt: what
+// was read is not confirmed.
 func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
-	if !t.end() {
+	switch {
+	case !t.end():
 		return nil, storage.ErrTxEnded
-	}
-	if t.failed {
+	case t.failed:
 		return nil, fmt.Errorf("memory: commit: an operation has failed: %w", storage.ErrTxEnded)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("memory: commit: %w", ctx.Err())
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("memory: commit: %w", err)
-	}
+	s := t.store
 	fate, doubt := Normal, storage.InDoubt{Claims: t.claims, Tx: t.id}
-	if decide := t.store.currentFaults().Commit; decide != nil {
+	if decide := s.currentFaults().Commit; decide != nil {
 		fate = decide(doubt)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if t.readOnly {
-		return t.commitRead(fate)
-	}
-	return t.commit(fate, doubt, moves)
-}
-
-// commitRead is Commit of a transaction that only reads (G13). Where the reply is lost, what was
-// read is not confirmed: nothing is in doubt.
-func (t *Txn) commitRead(fate Fate) ([]storage.Claim, error) {
-	t.store.mu.Lock()
-	defer t.store.mu.Unlock()
-	if err := t.store.check(t.claims, storage.StageCheck); err != nil {
-		return nil, err
-	}
-	if fate != Normal {
-		return nil, unconfirmedError{}
-	}
-	return slices.Clone(t.claims), nil
-}
-
-// unconfirmedError is ErrReplyLost of a transaction that only reads.
-type unconfirmedError struct{}
-
-func (unconfirmedError) Error() string   { return "memory: the read check was not answered" }
-func (unconfirmedError) Unwrap() error   { return ErrReplyLost }
-func (unconfirmedError) Retryable() bool { return true }
-
-// commit applies the fate of a COMMIT.
-func (t *Txn) commit(fate Fate, doubt storage.InDoubt, moves []storage.Move) ([]storage.Claim, error) {
-	switch fate {
-	case ReplyLost:
-		if _, err := t.store.seal(t, moves); err != nil {
+		err := s.check(t.claims, storage.StageCheck)
+		if err == nil && fate != Normal {
+			err = unconfirmedError{}
+		}
+		if err != nil {
 			return nil, err
+		}
+		return slices.Clone(t.claims), nil
+	}
+	switch fate {
+	case Normal, ReplyLost:
+		if moved, err := s.seal(t, moves); err != nil || fate == Normal {
+			return moved, err
 		}
 	case Late:
 		t.moves = moves
-		t.store.mu.Lock()
-		t.store.late = append(t.store.late, t)
-		t.store.mu.Unlock()
-	case RequestLost:
-	default:
-		return t.store.seal(t, moves)
+		s.late = append(s.late, t)
 	}
 	return nil, &storage.InDoubtError{InDoubt: doubt, Err: ErrReplyLost}
 }
@@ -126,14 +92,12 @@ func (t *Txn) Rollback(context.Context) { t.end() }
 
 // end ends t, and reports whether it had not ended yet.
 func (t *Txn) end() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.store.mu.Lock()
+	defer t.store.mu.Unlock()
 	if t.ended {
 		return false
 	}
 	t.ended = true
-	t.store.mu.Lock()
-	defer t.store.mu.Unlock()
 	t.store.open--
 	return true
 }
@@ -142,39 +106,114 @@ func (t *Txn) end() bool {
 // until the operation has returned; then it fails with storage.ErrTxEnded.
 type Tx struct {
 	txn   *Txn
-	ended bool // guarded by txn.mu
+	ended bool
 }
 
 // Get returns the value of key: what this transaction wrote, else what is
 // committed now, else "".
 func (tx *Tx) Get(key string) (string, error) {
-	tx.txn.mu.Lock()
-	defer tx.txn.mu.Unlock()
+	s := tx.txn.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if tx.ended || tx.txn.ended {
 		return "", storage.ErrTxEnded
 	}
 	if value, ok := tx.txn.writes[key]; ok {
 		return value, nil
 	}
-	return tx.txn.store.Read(key), nil
+	return s.data[key], nil
 }
 
 // Set gives key a value; "" is as good as none.
 func (tx *Tx) Set(key, value string) error {
-	tx.txn.mu.Lock()
-	defer tx.txn.mu.Unlock()
-	if tx.ended || tx.txn.ended {
+	s := tx.txn.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case tx.ended || tx.txn.ended:
 		return storage.ErrTxEnded
-	}
-	if tx.txn.readOnly {
-		return errReadOnly
+	case tx.txn.readOnly:
+		return errors.New("memory: the transaction is read only")
 	}
 	tx.txn.writes[key] = value
 	return nil
 }
 
 func (tx *Tx) end() {
-	tx.txn.mu.Lock()
-	defer tx.txn.mu.Unlock()
+	tx.txn.store.mu.Lock()
+	defer tx.txn.store.mu.Unlock()
 	tx.ended = true
+}
+
+// ErrReplyLost is the error that a storage.InDoubtError caused by a Fate wraps.
+var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
+
+// unconfirmedError is ErrReplyLost of a transaction that only reads.
+type unconfirmedError struct{}
+
+func (unconfirmedError) Error() string   { return "memory: the read check was not answered" }
+func (unconfirmedError) Unwrap() error   { return ErrReplyLost }
+func (unconfirmedError) Retryable() bool { return true }
+
+// Fate is what happens to one COMMIT.
+type Fate int
+
+// The fates. With each but Normal, Commit returns a *storage.InDoubtError, unless the seal
+// was rejected and the reply with the rejection arrived. A read-only transaction is never in
+// doubt: Commit then returns an error that wraps ErrReplyLost and says that it is retryable.
+const (
+	Normal      Fate = iota
+	ReplyLost        // it takes effect; the reply is lost
+	RequestLost      // it never arrives
+	Late             // it arrives at the next Store.Deliver
+)
+
+// Faults are called by the Store at its steps, with no lock held, by the
+// goroutine that takes the step; they may block. A nil function is no fault. An
+// error that one returns is what the step fails with.
+type Faults struct {
+	// Claim is called before a claim, which its error prevents.
+	Claim func(grant fence.Grant) error
+	// ClaimReply is called after a claim has moved the fence.
+	ClaimReply func(grant fence.Grant) error
+	// Begin is called before a transaction begins.
+	Begin func(claims []storage.Claim) error
+	// Commit is called before a COMMIT and decides its fate.
+	Commit func(d storage.InDoubt) Fate
+	// Resolve is called before a transaction is resolved.
+	Resolve func(d storage.InDoubt) error
+}
+
+// before runs at the beginning of every step.
+func before[T any](ctx context.Context, hook func(T) error, arg T) error {
+	if err := ctx.Err(); err != nil || hook == nil {
+		return err
+	}
+	return hook(arg)
+}
+
+// SetFaults replaces the faults. The zero Faults are none.
+func (s *Store) SetFaults(f Faults) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = f
+}
+
+func (s *Store) currentFaults() Faults {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults
+}
+
+// Deliver lets the COMMITs arrive that are late, in the order in which they were sent. It
+// returns an error for each: nil, or the rejection, which only Deliver's caller sees.
+func (s *Store) Deliver() (errs []error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.late {
+		_, err := s.seal(t, t.moves)
+		errs = append(errs, err)
+	}
+	s.late = nil
+	return errs
 }
