@@ -238,8 +238,13 @@ func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
 	}
 }
 
+// scanner is called with a value that is scanned.
+type scanner func()
+
+func (s scanner) Scan(any) error { s(); return nil }
+
 // A result that is still open when COMMIT goes out could hold up the seal after
-// a client that doesn't read.
+// a client that doesn't read. One that is used by two calls at a time may seem to have ended.
 func TestRun_OpenResultsDoNotCommit(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(ctx context.Context, tx pgx.Tx){
@@ -249,6 +254,19 @@ func TestRun_OpenResultsDoNotCommit(t *testing.T) {
 			batch := &pgx.Batch{}
 			batch.Queue("select 1")
 			_ = tx.SendBatch(ctx, batch)
+		},
+		"rows that seem to end in a call of their own": func(ctx context.Context, tx pgx.Tx) {
+			rows, _ := tx.Query(ctx, "select generate_series(1, 2)")
+			rows.Next()
+			_ = rows.Scan(scanner(func() { require.False(t, rows.Next()) }))
+			rows.Close()
+		},
+		"a batch in its callback": func(ctx context.Context, tx pgx.Tx) {
+			var results pgx.BatchResults
+			batch := &pgx.Batch{}
+			batch.Queue("select 1").Query(func(pgx.Rows) error { _, _ = results.Exec(); return nil })
+			results = tx.SendBatch(ctx, batch)
+			_ = results.Close()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

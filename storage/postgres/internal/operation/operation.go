@@ -10,7 +10,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,22 +20,23 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// Operation is one operation's use of a connection. It is shared by the transaction and the savepoints in
-// it. It lets one call, or one open result, use the connection at a time, and none after the operation
-// has returned: a goroutine that the operation left behind must not reach a connection that
-// runs another transaction by then.
+// Operation is one operation's use of a connection. It is shared by the transaction, the savepoints in
+// it, and their results. It lets one call at a time use the connection, of the result that is open or
+// of the transaction, and none after the operation has returned: a goroutine that the operation left
+// behind must not reach a connection that runs another transaction by then.
 type Operation struct {
 	conn    *pgx.Conn
 	opening Opening // nil once the transaction has begun
 	unbegun error   // why it could not begin; nil if nothing was sent
 	texts   Texts
-	spoilt  atomic.Bool // two goroutines used a result at a time, and one of them may still do so
 
-	mu     sync.Mutex
-	inUse  bool      // by a call or an open result
-	closed bool      // the operation has returned
-	shown  *pgx.Conn // what Conn returns; nil before its first call
-	ended  bool      // SQL text ended the transaction
+	mu      sync.Mutex
+	calling bool      // a call runs
+	open    *result   // which alone may use the connection; nil if none is open
+	spoilt  bool      // a result was used while a call ran: it may seem to have ended
+	closed  bool      // the operation has returned
+	shown   *pgx.Conn // what Conn returns; nil before its first call
+	ended   bool      // SQL text ended the transaction
 	// conflict is the serialization failure that has aborted the transaction. It is kept
 	// because the operation may return another error, or none.
 	conflict error
@@ -94,7 +94,7 @@ func (o *Operation) Finish() (inUse bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	return o.inUse || o.spoilt.Load()
+	return o.calling || o.open != nil || o.spoilt
 }
 
 // Texts returns what was noted of the texts that were sent. Finish has returned false before.
@@ -134,28 +134,53 @@ func (o *Operation) notReturned(came error) error {
 	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", o.failure, came)
 }
 
-// enter takes the connection for one call or result. After nil the caller calls leave.
-func (o *Operation) enter() error {
+// enter takes the connection for one call, of the transaction (r is nil) or of a result. After nil the
+// caller calls leave, or lend.
+func (o *Operation) enter(r *result) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
+	case r != nil && r.closed:
+		return errResultClosed
 	case o.closed:
 		return errUsedLate
-	case o.inUse, o.spoilt.Load():
+	case r != nil && (o.calling || o.open != cmp.Or(r.root, r)):
+		o.spoilt = true
 		return ErrInUse
-	case o.ended:
+	case o.calling, o.spoilt, r == nil && o.open != nil:
+		return ErrInUse
+	case r == nil && o.ended:
 		return errEndedBySQL
-	case o.unbegun != nil:
+	case r == nil && o.unbegun != nil:
 		return o.unbegun
 	}
-	o.inUse = true
+	o.calling = true
 	return nil
 }
 
 func (o *Operation) leave() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.inUse = false
+	o.calling = false
+}
+
+// lend ends the caller's call, and opens r.
+func (o *Operation) lend(r *result) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.open, o.calling = r, false
+}
+
+// takeBack goes on with the call of batch that had lent the connection to a part. It fails if a call
+// of that still runs.
+func (o *Operation) takeBack(batch *result) (err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.calling {
+		o.spoilt, err = true, ErrInUse
+	}
+	o.open, o.calling = batch, true
+	return err
 }
 
 // first begins the transaction if it has not begun. The rows are those of the statement, if it has gone out with BEGIN.

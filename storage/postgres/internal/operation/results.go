@@ -4,58 +4,36 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// result is the common part of an operation's results: one goroutine at a time uses a
-// result, and a closed one never touches the connection again, which by then may run
-// another transaction.
+// result is the common part of an operation's results. A closed one never touches the connection
+// again, which by then may run another transaction.
 type result struct {
-	o     *Operation
-	whole bool // it has the connection, and gives it back; a part of a batch doesn't
+	o    *Operation
+	root *result // the batch that it is a part of; nil if it is none
 
-	mu     sync.Mutex // held during each call
+	// Guarded by o.mu:
 	closed bool
-	err    error // that the result ended with; not written once it is closed
+	err    error // that it ended with
 }
 
 var errResultClosed = errors.New("postgres: the result is closed")
 
-// enter begins a call. After nil the caller unlocks mu; after errResultClosed it may read
+// enter begins a call. After nil the caller calls o.leave; after errResultClosed it may read
 // fields that no longer change.
-func (r *result) enter() error {
-	if !r.mu.TryLock() {
-		r.o.spoilt.Store(true)
-		return ErrInUse
-	}
-	switch {
-	case r.closed:
-		r.mu.Unlock()
-		return errResultClosed
-	case r.o.spoilt.Load():
-		r.mu.Unlock()
-		return ErrInUse
-	}
-	return nil
-}
+func (r *result) enter() error { return r.o.enter(r) }
 
-func (r *result) isClosed() bool {
-	err := r.enter()
-	if err == nil {
-		r.mu.Unlock()
-	}
-	return err == errResultClosed
-}
-
-// end closes the result, which ended with err. mu is held.
+// end closes the result in one of its calls, or of its batch's. It ended with err.
 func (r *result) end(err error) {
+	r.o.mu.Lock()
+	defer r.o.mu.Unlock()
 	r.closed, r.err = true, err
-	if r.whole {
-		r.o.leave()
+	if r.o.open == r {
+		r.o.open = nil
 	}
 }
 
@@ -75,12 +53,12 @@ func (r *rows) Conn() *pgx.Conn { return nil }
 
 func (r *rows) Close() {
 	if r.enter() == nil {
-		defer r.mu.Unlock()
+		defer r.o.leave()
 		r.close(nil)
 	}
 }
 
-// close closes the rows after err, if that is not nil. mu is held.
+// close closes the rows in a call, after err, if that is not nil.
 func (r *rows) close(err error) {
 	r.base.Close()
 	if err == nil {
@@ -93,7 +71,7 @@ func (r *rows) Next() bool {
 	if r.enter() != nil {
 		return false
 	}
-	defer r.mu.Unlock()
+	defer r.o.leave()
 	if r.base.Next() {
 		return true
 	}
@@ -104,7 +82,7 @@ func (r *rows) Next() bool {
 func (r *rows) Err() error {
 	switch err := r.enter(); err {
 	case nil:
-		defer r.mu.Unlock()
+		defer r.o.leave()
 		return r.base.Err()
 	case errResultClosed:
 		return r.err
@@ -113,31 +91,23 @@ func (r *rows) Err() error {
 	}
 }
 
-// Scan scans as pgx does.
-func (r *rows) Scan(dest ...any) error {
-	if err := r.enter(); err != nil {
-		return err
-	}
+// Scan scans as pgx does. A pgx.RowScanner gets these rows: pgx would give it its own, with their
+// connection.
+func (r *rows) Scan(dest ...any) (err error) {
 	if len(dest) == 1 {
 		if target, ok := dest[0].(pgx.RowScanner); ok {
-			r.mu.Unlock()
-			return r.scanRow(target)
+			if err = target.ScanRow(r); err != nil && r.enter() == nil {
+				defer r.o.leave()
+				r.close(err)
+			}
+			return err
 		}
 	}
-	defer r.mu.Unlock()
-	err := r.base.Scan(dest...)
-	if err != nil {
-		r.close(err)
+	if err = r.enter(); err != nil {
+		return err
 	}
-	return err
-}
-
-// scanRow gives target these rows: pgx would give it its own, with their
-// connection.
-func (r *rows) scanRow(target pgx.RowScanner) error {
-	err := target.ScanRow(r)
-	if err != nil && r.enter() == nil {
-		defer r.mu.Unlock()
+	defer r.o.leave()
+	if err = r.base.Scan(dest...); err != nil {
 		r.close(err)
 	}
 	return err
@@ -147,7 +117,7 @@ func (r *rows) Values() ([]any, error) {
 	if err := r.enter(); err != nil {
 		return nil, err
 	}
-	defer r.mu.Unlock()
+	defer r.o.leave()
 	values, err := r.base.Values()
 	if err != nil {
 		r.close(err)
@@ -159,22 +129,24 @@ func (r *rows) RawValues() [][]byte {
 	if r.enter() != nil {
 		return nil
 	}
-	defer r.mu.Unlock()
+	defer r.o.leave()
 	return r.base.RawValues()
 }
 
-func (r *rows) CommandTag() pgconn.CommandTag {
-	if !r.isClosed() {
-		return pgconn.CommandTag{}
+func (r *rows) CommandTag() (tag pgconn.CommandTag) {
+	r.o.mu.Lock()
+	defer r.o.mu.Unlock()
+	if r.closed {
+		tag = r.base.CommandTag()
 	}
-	return r.base.CommandTag()
+	return tag
 }
 
 // FieldDescriptions returns a copy: the connection's next result overwrites pgx's.
 func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
 	switch r.enter() {
 	case nil:
-		defer r.mu.Unlock()
+		defer r.o.leave()
 		if r.fields == nil {
 			r.fields = slices.Clone(r.base.FieldDescriptions())
 		}
@@ -189,7 +161,7 @@ func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
 func (r *rows) TypeMap() *pgtype.Map {
 	switch r.enter() {
 	case nil:
-		defer r.mu.Unlock()
+		defer r.o.leave()
 		if r.types == nil {
 			r.types = copyTypes(r.base.TypeMap())
 		}
@@ -218,10 +190,7 @@ func (r row) Scan(dest ...any) error {
 		}
 	}
 	if !r.rows.Next() {
-		if err := r.rows.Err(); err != nil {
-			return err
-		}
-		return pgx.ErrNoRows
+		return cmp.Or(r.rows.Err(), pgx.ErrNoRows)
 	}
 	if err := r.rows.Scan(dest...); err != nil {
 		return err
@@ -230,32 +199,17 @@ func (r row) Scan(dest ...any) error {
 	return r.rows.Err()
 }
 
-// batchResults hides the connection of a batch's results and checks each result. The batch
-// uses the connection until it is closed, its single results don't. Like rows, it doesn't
-// embed pgx's type.
+// batchResults hides the connection of a batch's results and checks each result. Like rows, it
+// doesn't embed pgx's type.
 type batchResults struct {
 	result
 	base   pgx.BatchResults
-	open   *rows // the last result that was given out
+	last   *rows // that was given out
 	read   bool  // a result was asked for
 	failed error // of the first callback that failed
 }
 
 var _ pgx.BatchResults = (*batchResults)(nil)
-
-// next closes the last result, as pgx does on the server's side only: its Rows
-// would go on to read what comes next on the connection. mu is held.
-func (b *batchResults) next() error {
-	if b.open == nil {
-		return nil
-	}
-	b.open.Close()
-	if !b.open.isClosed() {
-		return ErrInUse
-	}
-	b.open = nil
-	return nil
-}
 
 func (b *batchResults) Exec() (pgconn.CommandTag, error) {
 	r, err := b.query()
@@ -282,22 +236,33 @@ func (b *batchResults) QueryRow() pgx.Row {
 	return row{r}
 }
 
-// query returns nil rows if the query can't be sent.
+// query returns nil rows if the next result can't be asked for.
 func (b *batchResults) query() (*rows, error) {
 	if err := b.enter(); err != nil {
 		return nil, err
 	}
-	defer b.mu.Unlock()
-	if err := b.next(); err != nil {
-		return nil, err
-	}
+	defer b.o.leave()
+	return b.next()
+}
+
+// next asks for the next result, in a call.
+func (b *batchResults) next() (*rows, error) {
+	b.closeLast()
 	b.read = true
 	base, err := b.base.Query()
-	b.open = &rows{result: result{o: b.o}, base: base}
+	b.last = &rows{result: result{o: b.o, root: &b.result}, base: base}
 	if err != nil {
-		b.open.Close()
+		b.last.close(nil)
 	}
-	return b.open, err
+	return b.last, err
+}
+
+// closeLast closes the last result, as pgx does on the server's side only: its Rows would go on to
+// read what comes next on the connection.
+func (b *batchResults) closeLast() {
+	if b.last != nil && !b.last.closed {
+		b.last.close(nil)
+	}
 }
 
 // Tx returns nil: a batch can't begin a transaction inside this one.
@@ -306,33 +271,16 @@ func (b *batchResults) Tx() pgx.Tx { return nil }
 func (b *batchResults) Close() error {
 	switch err := b.enter(); err {
 	case nil:
-		defer b.mu.Unlock()
+		defer b.o.leave()
 	case errResultClosed:
 		return b.err
 	default:
 		return err
 	}
-	if err := b.next(); err != nil {
-		return err
-	}
+	b.closeLast()
 	closed := b.base.Close()
 	b.end(b.o.note(cmp.Or(b.failed, closed), pgconn.CommandTag{}))
 	return b.err
-}
-
-// expire makes the arguments of a callback unusable once the callback has returned.
-func (b *batchResults) expire() error {
-	switch err := b.enter(); err {
-	case nil:
-		defer b.mu.Unlock()
-	case errResultClosed:
-		return nil
-	default:
-		return err
-	}
-	err := b.next()
-	b.end(err)
-	return err
 }
 
 // hide returns a copy of batch whose callbacks and rewriters don't get the connection. Each query has
@@ -356,14 +304,19 @@ func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchRe
 	return func(base pgx.BatchResults) error {
 		part := &batchResults{result: result{o: b.o}, base: base}
 		if f != nil && b.failed == nil {
+			b.o.lend(&part.result)
 			b.failed = f(part)
+			b.failed = cmp.Or(b.failed, b.o.takeBack(&b.result))
 		}
-		if !part.read {
-			if _, err := part.Exec(); !part.read {
-				return err // pgx would call back for ever
-			}
+		switch {
+		case part.read:
+		case part.closed:
+			return errResultClosed // pgx would call back for ever
+		default:
+			_, _ = part.next() // which notes an error
 		}
-		b.failed = cmp.Or(b.failed, part.expire())
+		part.closeLast()
+		part.end(nil)
 		return nil
 	}
 }

@@ -40,7 +40,7 @@ func (t *tx) enter() error {
 	if t.over.Load() {
 		return pgx.ErrTxClosed
 	}
-	return t.o.enter()
+	return t.o.enter(nil)
 }
 
 // Begin begins a savepoint.
@@ -142,7 +142,8 @@ func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
 		}
 		base, err = t.o.conn.Query(ctx, sql, args...)
 	}
-	r := &rows{result: result{o: t.o, whole: true}, base: base}
+	r := &rows{result: result{o: t.o}, base: base}
+	t.o.lend(&r.result)
 	if err != nil {
 		r.Close()
 	}
@@ -171,8 +172,9 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 		defer t.o.leave()
 		return pgx.FailedBatchResults(b, t.o.note(err, pgconn.CommandTag{}))
 	}
-	results := &batchResults{result: result{o: t.o, whole: true}}
+	results := &batchResults{result: result{o: t.o}}
 	results.base = t.o.conn.SendBatch(ctx, results.hide(b))
+	t.o.lend(&results.result)
 	return results
 }
 
