@@ -18,7 +18,7 @@ import (
 // minVersion is the oldest server_version_num that the functions work on.
 const minVersion = 140000
 
-// serverFacts is what a server says of itself, by which check decides whether it can be used.
+// serverFacts is what a server says of itself.
 type serverFacts struct {
 	other       string // another product that speaks PostgreSQL's protocol; "" for PostgreSQL
 	version     int    // server_version_num
@@ -85,9 +85,8 @@ func askServer(ctx context.Context, conn *pgx.Conn) (f serverFacts, err error) {
 }
 
 // checkPooler rejects a pooler that ends a transaction before its COMMIT, or goes on with it on another
-// server connection; and one that takes statements which are sent together for separate ones. The server
-// skips those behind one that fails, such as a BEGIN. Behind such poolers they would run without a
-// transaction, and so without a fence. Sent together, two statements are one implicit transaction.
+// server connection; and one that takes statements which are sent together for separate ones: it would run
+// those behind a BEGIN that failed, which the server skips, and without a transaction there is no fence.
 func (f serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
 	if f.other != "" {
 		return nil // check refuses it
@@ -139,14 +138,10 @@ func (s *Store) Check(ctx context.Context) error {
 	if err := checkRenamed(ctx, s.pool, s.cfg.Schema); err != nil {
 		return err
 	}
-	if err := s.checkSchema(ctx); err != nil {
-		return err
-	}
-	if err := errors.Join(s.checkRights(ctx), s.checkTables(ctx)); err != nil {
-		return err
-	}
-	if err := errors.Join(s.checkShard(ctx), s.checkTimeline(ctx)); err != nil {
-		return err
+	for _, check := range []func(context.Context) error{s.checkSchema, s.checkRights, s.checkTables, s.checkShard, s.checkTimeline} {
+		if err := check(ctx); err != nil {
+			return err
+		}
 	}
 	if !s.ready.Load() {
 		s.warnOfOthers(ctx)
@@ -156,8 +151,8 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 // RenamedSchema returns what a schema was called when it was migrated, and is called now, if it was
-// renamed: its functions name it, so they work under the old name alone. schema is one of both names.
-// If it was not renamed, both are empty.
+// renamed: its functions work under the old name alone. schema is one of both names. If it was not
+// renamed, both are empty.
 func RenamedSchema(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, schema string) (was, is string, err error) {
@@ -173,7 +168,6 @@ func RenamedSchema(ctx context.Context, q interface {
 	return was, is, err
 }
 
-// checkRenamed rejects a schema that was renamed.
 func checkRenamed(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	was, is, err := RenamedSchema(ctx, pool, schema)
 	switch {
@@ -194,9 +188,8 @@ func foreign(schema string, err error) error {
 
 func (s *Store) checkSchema(ctx context.Context) error {
 	var version int
-	table := pgx.Identifier{s.cfg.Schema, "migration"}.Sanitize()
 	err := record.ReadTx(ctx, s.pool, "", func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "select coalesce(max(version), 0) from "+table).Scan(&version)
+		return tx.QueryRow(ctx, "select coalesce(max(version), 0) from "+s.sql.schema+".migration").Scan(&version)
 	})
 	switch {
 	case sqlstate.Of(err) == sqlstate.NoRights:
@@ -215,8 +208,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// checkRights checks that the role has all rights that the store needs: otherwise some calls would
-// fail only later, and evictions silently.
+// checkRights checks that the role has all rights that the store needs. Evictions would fail silently.
 func (s *Store) checkRights(ctx context.Context) error {
 	var lacking *string
 	err := s.pool.QueryRow(ctx, `
@@ -229,7 +221,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 			select 'select on ' || c.oid::regclass
 			  from pg_catalog.pg_class c
 			 where c.relnamespace = $1::text::regnamespace and c.relname = any($3)
-			   and not has_table_privilege(c.oid, 'select')) lacking`, schemaIdentifier(s.cfg.Schema), appRoutines, appTables).Scan(&lacking)
+			   and not has_table_privilege(c.oid, 'select')) lacking`, s.sql.schema, appRoutines, appTables).Scan(&lacking)
 	switch {
 	case err != nil:
 		return asked(fmt.Sprintf("read the rights on schema %s", s.cfg.Schema), err)
@@ -267,7 +259,7 @@ func (s *Store) checkTables(ctx context.Context) error {
 		select string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relpersistence <> 'p' and c.relname <> 'pending_write'),
 		       string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relrowsecurity and c.relforcerowsecurity)
 		  from pg_catalog.pg_class c where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p')`,
-		schemaIdentifier(s.cfg.Schema)).Scan(&unlogged, &hidden)
+		s.sql.schema).Scan(&unlogged, &hidden)
 	switch {
 	case err != nil:
 		return asked(fmt.Sprintf("read the tables of schema %s", s.cfg.Schema), err)
@@ -291,9 +283,9 @@ func (s *Store) checkTimeline(ctx context.Context) error {
 	return nil
 }
 
-// warnOfOthers logs which other schemas of the database hold fences. Two applications may
-// share a database, but two processes that guard the same data in different schemas don't
-// exclude each other, and no error shows that.
+// warnOfOthers logs which other schemas of the database hold fences. They may be another
+// application's; but processes that guard the same data in different schemas don't exclude each other,
+// and no error shows that.
 func (s *Store) warnOfOthers(ctx context.Context) {
 	var others *string
 	err := s.pool.QueryRow(ctx, `
@@ -311,10 +303,9 @@ func (s *Store) warnOfOthers(ctx context.Context) {
 
 // SetShard makes the database the shard that Config.Shard names, if it is none and holds no fences
 // yet. If it is that shard already SetShard does nothing, for which the rights of an app role are
-// enough. Otherwise the pool's role must own the schema, which has been migrated. A database
-// that is another shard, or holds fences, is a *NotReadyError with OtherShard: its data may
-// belong elsewhere, and its message has the statement that makes it the shard all the same.
-// SetShard waits for claims and seals under way, until ctx ends; later ones wait for it.
+// enough. Otherwise the pool's role must own the schema, which has been migrated. A database that is
+// another shard, or holds fences, is a *NotReadyError with OtherShard, whose message has the statement
+// that makes it the shard all the same. SetShard waits for claims and seals under way; later ones wait for it.
 func (s *Store) SetShard(ctx context.Context) error {
 	wrong := s.checkShard(ctx)
 	if sqlstate.Of(wrong) != sqlstate.OtherShard {
@@ -343,10 +334,13 @@ func (s *Store) SetShard(ctx context.Context) error {
 // checkShard rejects a database that has another part of the data.
 func (s *Store) checkShard(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, "select "+s.sql.schema+".check_shard($1)", s.cfg.Shard.String())
-	if err != nil && sqlstate.Of(err) != sqlstate.OtherShard {
+	switch {
+	case sqlstate.Of(err) == sqlstate.OtherShard:
+		return s.named(err)
+	case err != nil:
 		return asked("read which shard the database is", err)
 	}
-	return s.nameShard(err)
+	return nil
 }
 
 // sessionState is what a transaction may leave behind in its session.
@@ -366,8 +360,8 @@ const sessionState = `
 
 // SessionStates returns, for each idle connection of the pool, what its session has that a transaction may
 // have left behind: settings, but for those with a dot in their names, the role, temporary objects, channels
-// that it listens on, cursors WITH HOLD, advisory locks, and statements that were prepared by SQL.
-// guardtest.RequireFenced compares what there is before a function runs and after it.
+// that it listens on, cursors WITH HOLD, advisory locks, and statements that were prepared by SQL. It is for
+// guardtest.RequireFenced.
 func (s *Store) SessionStates(ctx context.Context) (map[int64][]string, error) {
 	states := map[int64][]string{}
 	for _, conn := range s.pool.AcquireAllIdle(ctx) {

@@ -24,10 +24,8 @@ const DefaultSchema = "fence"
 // of its successor. Keep it below the lock service's time to live.
 type Config struct {
 	// Schema holds the tables: lower-case letters, digits and underscores, at most 40.
-	// Default DefaultSchema. All processes that guard the same data use the same one: a
-	// resource has a separate fence in each schema, and holders under different schemas
-	// don't exclude each other. Check logs a warning if another schema of the database
-	// holds fences.
+	// Default DefaultSchema. Holders under different schemas don't exclude each other; Check logs a
+	// warning if another schema of the database holds fences.
 	Schema string
 	// Shard is which one of several databases this is, if resources are spread over them. Check and
 	// every claim fail with OtherShard if Store.SetShard has recorded another one in the
@@ -36,9 +34,8 @@ type Config struct {
 	Shard Shard
 	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,
 	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which all
-	// guarantees of the fence hold. The others add their own guarantees about rows that
-	// unfenced code writes too, and fail with a *TransientError (guard.Retryable runs the
-	// operation again) on a conflict.
+	// guarantees of the fence hold. The others say more about rows that unfenced code writes too,
+	// and fail with a *TransientError on a conflict.
 	Isolation pgx.TxIsoLevel
 	// StatementTimeout bounds each statement in a guarded transaction, and each pause between two of
 	// them, after which the server ends it. A wait for a lock takes up to two fifths of it. Between
@@ -49,8 +46,7 @@ type Config struct {
 	// (PREPARE TRANSACTION) escapes claim and eviction.
 	AllowPreparedTransactions bool
 	// Logger logs what no call returns as an error, such as a stale backend that this role
-	// may not evict. A Handler that panics is reported on standard error and has no other
-	// effect. Default: nothing is logged.
+	// may not evict. A Handler that panics is reported on standard error. Default: nothing is logged.
 	Logger *slog.Logger
 
 	times times // tests set them
@@ -160,8 +156,8 @@ func (s Shard) validate() error {
 	return nil
 }
 
-// String returns what a database is called that is this shard, such as "2 of 4, rule 1", or "" for
-// the zero Shard. The rule is that of storage.ShardOf.
+// String returns the shard's name, such as "2 of 4, rule 1", or "" for the zero Shard. The rule is
+// that of storage.ShardOf.
 func (s Shard) String() string {
 	if s.Count == 0 {
 		return ""
@@ -169,8 +165,7 @@ func (s Shard) String() string {
 	return fmt.Sprintf("%d of %d, rule 1", s.Index, s.Count)
 }
 
-// check rejects claims of resources that belong to another shard: each would get a second fence here,
-// and holders who don't see each other's writes.
+// check rejects claims of resources of another shard, which would get a second fence here.
 func (s Shard) check(claims []storage.Claim) error {
 	if s.Count == 0 {
 		return nil

@@ -1,28 +1,13 @@
-// Package postgres is the storage.Store on PostgreSQL: fences and history live in
-// the database that holds the data they guard, and a guarded transaction is a
-// pgx.Tx.
+// Package postgres is the storage.Store on PostgreSQL, from version 14 on: fences and history live
+// in the database that holds the data they guard, and a guarded transaction is a pgx.Tx.
 //
 // # Protocol
 //
 // The fence of a resource is one row. A claim, the seal of a guarded transaction, and the void of one
 // whose COMMIT was in doubt move it, each by one position, and each writes the history entry of that
 // position. They compete for the row; the second one finds it at another position and is rejected.
-// docs/protocol.md says why that is enough.
-//
-//   - claim raises the fence to a higher grant, in a transaction of its own (G1). It then
-//     terminates the backends that still run transactions of earlier grants, so that none
-//     of them blocks the new holder (L1).
-//   - begin_check goes out with BEGIN and the first statement. It bounds locks, statements
-//     and pauses, takes a shared advisory lock that shows which grant the backend works
-//     for, rejects a superseded grant and returns the server's id of the transaction.
-//   - seal goes out with COMMIT, in one message; the server runs nothing of it before all
-//     of it has arrived. It compares that id and moves the fence if it is exactly where
-//     the grant left it (G2). What user code has deferred runs before COMMIT, so that it
-//     can't lift the durability that COMMIT waits for; docs/guarantees.md has the exceptions.
-//   - resolve decides a COMMIT without an answer: it takes the position itself, as a void,
-//     or reads which transaction took it (G4). A COMMIT that arrives later finds the
-//     position taken. So safety rests on the seal; begin check and eviction serve liveness
-//     only. A rejection is recorded in a transaction of its own (G5).
+// Safety rests on the seal; the begin check and eviction serve liveness only. docs/protocol.md says
+// what each does, and why that is enough.
 //
 // # The transaction of an operation
 //
@@ -46,11 +31,9 @@
 //     the next row only, as in pgx.
 //
 // A [Batch] gets no pgx.Tx: its statements are sent with the seal and COMMIT after them in the
-// same write. The server begins the seal only when it has executed all of them and has all of the
-// seal's message. Under load batches share transactions, one seal for all of their resources.
+// same write. Under load batches share transactions, one seal for all of their resources.
 //
-// Tracers, hooks and codecs of the pool see the connection itself, as they do
-// without a guard: they must not keep it.
+// Tracers, hooks and codecs of the pool see the connection itself: they must not keep it.
 //
 // # What is not promised
 //
@@ -66,20 +49,17 @@
 //   - A superuser, or the owner of the schema, can change everything.
 //   - Transactions that the database itself loses, in a failover to a standby that had not
 //     received them, are lost. Use synchronous standbys.
-//   - Applications that share the database should not hold shared two-key
-//     advisory locks whose first key is a resource's number (the column id):
-//     eviction could take their backend for a stale holder's if the second key is a
-//     token too. The numbers count from a random start above a million, so small
-//     keys and other schemas of Fencekit's are out of the way.
+//   - Applications that share the database should not hold shared two-key advisory locks whose
+//     first key is a resource's number (the column id, from a random start above a million on):
+//     eviction could take their backend for a stale holder's if the second key is a token too.
 //
 // # Roles
 //
-// The role that migrates owns the schema. Services need no more than the rights of
-// Roles.App, which GrantRoles gives: to call the functions of the protocol, which write
-// with the owner's rights, and to read. Such a role can't change a fence or history in any
-// other way, nor disable the triggers that protect both, and its claims are bounded by what
-// the database has seen (storage.ReasonTokenJump): an absurd token would lock out the resource
-// for good. Roles.Reader reads.
+// The role that migrates owns the schema. Services need no more than the rights of Roles.App, which
+// GrantRoles gives: to read, and to call the functions of the protocol, which write with the owner's
+// rights. Such a role can't change a fence or history in any other way, nor disable the triggers that
+// protect both. Its claims are bounded by what the database has seen (storage.ReasonTokenJump): an
+// absurd token would lock out the resource for good. Roles.Reader reads.
 //
 // # Isolation levels
 //
@@ -95,6 +75,4 @@
 // *TransientError. At SERIALIZABLE transactions of different resources conflict on the tables of
 // the fence in two cases alone: if they are over more resources than max_pred_locks_per_page (2 by
 // default), and if a long transaction elsewhere has kept dead versions of fences from being removed.
-//
-// PostgreSQL 14 or later is needed.
 package postgres

@@ -37,26 +37,22 @@ const (
 	Unsupported = wire.Unsupported
 	// MissingRights: the role lacks rights that a Store needs.
 	MissingRights NotReadyReason = "rights are missing"
-	// FenceBehind: a fence is behind its history, because only a part of the schema's tables
-	// was restored: its next position is taken already. The message contains the statement
-	// that the owner of the schema runs.
+	// FenceBehind: only a part of the schema's tables was restored, so a fence is behind its history.
+	// The message contains the statement that the owner of the schema runs.
 	FenceBehind NotReadyReason = "fence is behind its history"
 	// ClockJumped: since the last call of Store.Prune the server's clock went back, or
-	// forward by more than a quarter of the retention, so the age of operations is unknown.
-	// Nothing is lost: operations are kept for longer. If each call returns it, calls are
-	// too far apart.
+	// forward by more than a quarter of the retention. Once keys are kept for longer. If each call
+	// returns it, calls are too far apart.
 	ClockJumped NotReadyReason = "the server's clock jumped"
 	// HistoryGap: entries that a prune would have deleted are missing from the history of resources,
 	// which the message names. All their entries stay, as evidence, until the tables are restored.
 	HistoryGap NotReadyReason = "entries are missing from the history"
-	// OtherShard: the database is another shard than Config.Shard says, so it holds other
-	// resources, or those of another number of shards. See Store.SetShard.
+	// OtherShard: the database is another shard than Config.Shard says. See Store.SetShard.
 	OtherShard NotReadyReason = "database is another shard"
 )
 
-// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from a function that
-// reads them: of this package, or of package audit. An empty answer would be taken for an empty record. The
-// text says what to do.
+// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from a function of
+// this package, or of package audit. The text says what to do.
 type HiddenRowsError = record.HiddenRowsError
 
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
@@ -78,8 +74,8 @@ func (e *TransientError) Retryable() bool { return true }
 // on, and the entry of its position is no longer in the history.
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
-// asked returns the error of a question of the store's own that has failed with err: nothing else was
-// done, so if the connection was lost, or the server is away, it may be asked again.
+// asked returns the error of a question of the store's own: nothing else was done, so if the
+// connection was lost, or the server is away, it may be asked again.
 func asked(what string, err error) error {
 	err = fmt.Errorf("postgres: can't %s: %w", what, wire.Asked(wire.Named(err)))
 	if wire.Away(err) {
@@ -135,8 +131,11 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	if pgErr == nil {
 		return err
 	}
-	if stage == storage.StageSeal {
-		err = nameTrick(err, state)
+	switch {
+	case stage == storage.StageSeal && state == sqlstate.ReadOnly:
+		err = fmt.Errorf("%w (either the operation has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write after the seal)", err)
+	case stage == storage.StageSeal && state == sqlstate.NoRights:
+		err = fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", notReady(MissingRights), err)
 	}
 	return s.named(err)
 }
@@ -147,9 +146,36 @@ func (s *Store) named(err error) error {
 	if !errors.As(err, &pgErr) {
 		return err
 	}
-	err = s.nameShard(s.nameBehind(wire.Named(s.nameLimit(err, pgErr))))
+	err = s.nameCode(wire.Named(err), pgErr)
 	if transient(pgErr) {
 		return &TransientError{err}
+	}
+	return err
+}
+
+// nameCode adds the setting of Fencekit that caused an error of the server, or the remedy.
+func (s *Store) nameCode(err error, pgErr *pgconn.PgError) error {
+	switch {
+	case pgErr.Code == sqlstate.LockTimeout:
+		return fmt.Errorf("%w (after %v, two fifths of postgres.Config.StatementTimeout)", err, s.cfg.times.Lock)
+	case pgErr.Code == sqlstate.Idle:
+		return fmt.Errorf("%w (a pause lasts no longer than postgres.Config.StatementTimeout, %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.times.Idle)
+	case pgErr.Code == sqlstate.InTransaction:
+		return fmt.Errorf("%w (the transaction has begun: its isolation level is postgres.Config.Isolation, and what can't run in a transaction can't be guarded)", err)
+	case pgErr.Code == sqlstate.Transaction:
+		return fmt.Errorf("%w (transaction_timeout of the server, the database or the role: guarded transactions keep to it)", err)
+	case pgErr.Code == sqlstate.Canceled && strings.Contains(pgErr.Message, "statement timeout"):
+		return fmt.Errorf("%w (postgres.Config.StatementTimeout is %v)", err, s.cfg.StatementTimeout)
+	case pgErr.Code == sqlstate.Unique && pgErr.SchemaName == s.cfg.Schema && pgErr.ConstraintName == "history_pkey": // of a move
+		return fmt.Errorf("%w: its table was restored without the history, or changed by hand; the owner of the schema runs: select %s.repair(): %w",
+			notReady(FenceBehind), s.sql.schema, err)
+	case pgErr.Code == sqlstate.OtherShard:
+		value := "null"
+		if s.cfg.Shard.Count > 0 {
+			value = "'" + s.cfg.Shard.String() + "'"
+		}
+		return fmt.Errorf("%w: %w; connect to that shard's database, and give all processes the same list of databases; only if this database holds exactly that shard's data, run as the schema's owner: update %s.setting set shard = %s",
+			notReady(OtherShard), err, s.sql.schema, value)
 	}
 	return err
 }
@@ -170,45 +196,6 @@ func transient(pgErr *pgconn.PgError) bool {
 func replanned(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == sqlstate.Unsupported && pgErr.Routine == "RevalidateCachedQuery"
-}
-
-// nameTrick says what an operation has done when its seal can't be executed.
-func nameTrick(err error, state string) error {
-	switch state {
-	case sqlstate.ReadOnly:
-		return fmt.Errorf("%w (either the operation has made its transaction read only, where the seal can't write, or a deferred trigger has deferred others again, which write after the seal)", err)
-	case sqlstate.NoRights:
-		return fmt.Errorf("%w at the seal: %w (an operation must keep the role that it began with: no SET ROLE, RESET ROLE or SET SESSION AUTHORIZATION)", notReady(MissingRights), err)
-	}
-	return err
-}
-
-// nameBehind names the error of a move that found its position taken.
-func (s *Store) nameBehind(err error) error {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) || pgErr.Code != sqlstate.Unique || pgErr.SchemaName != s.cfg.Schema || pgErr.ConstraintName != "history_pkey" {
-		return err
-	}
-	return fmt.Errorf("%w: its table was restored without the history, or changed by hand; the owner of the schema runs: select %s.repair(): %w",
-		notReady(FenceBehind), schemaIdentifier(s.cfg.Schema), err)
-}
-
-// nameLimit adds the setting of Fencekit that caused an error of the server: without it an
-// operator would look in the server's configuration.
-func (s *Store) nameLimit(err error, pgErr *pgconn.PgError) error {
-	switch {
-	case pgErr.Code == sqlstate.LockTimeout:
-		return fmt.Errorf("%w (after %v, two fifths of postgres.Config.StatementTimeout)", err, s.cfg.times.Lock)
-	case pgErr.Code == sqlstate.Idle:
-		return fmt.Errorf("%w (a pause lasts no longer than postgres.Config.StatementTimeout, %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.times.Idle)
-	case pgErr.Code == sqlstate.InTransaction:
-		return fmt.Errorf("%w (the transaction has begun: its isolation level is postgres.Config.Isolation, and what can't run in a transaction can't be guarded)", err)
-	case pgErr.Code == sqlstate.Transaction:
-		return fmt.Errorf("%w (transaction_timeout of the server, the database or the role: guarded transactions keep to it)", err)
-	case pgErr.Code == sqlstate.Canceled && strings.Contains(pgErr.Message, "statement timeout"):
-		return fmt.Errorf("%w (postgres.Config.StatementTimeout is %v)", err, s.cfg.StatementTimeout)
-	}
-	return err
 }
 
 // detailFromHex decodes the detail of a claim's rejection; what is malformed is nothing.
@@ -296,17 +283,4 @@ func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *stor
 		return nil
 	}
 	return rejected
-}
-
-// nameShard names the error of a call for another shard.
-func (s *Store) nameShard(err error) error {
-	if sqlstate.Of(err) != sqlstate.OtherShard {
-		return err
-	}
-	value := "null"
-	if s.cfg.Shard.Count > 0 {
-		value = "'" + s.cfg.Shard.String() + "'"
-	}
-	return fmt.Errorf("%w: %w; connect to that shard's database, and give all processes the same list of databases; only if this database holds exactly that shard's data, run as the schema's owner: update %s.setting set shard = %s",
-		notReady(OtherShard), err, s.sql.schema, value)
 }

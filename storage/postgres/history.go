@@ -72,9 +72,9 @@ func collect[T any](ctx context.Context, s *Store, sql string, args []any, scan 
 	return all, err
 }
 
-// Recall implements storage.Store. It reads in a transaction of its own: inside the guarded
-// one, which follows, the read would make operations on different resources conflict under
-// SERIALIZABLE. Keys, fences and timeline are read by one statement, so of one snapshot.
+// Recall implements storage.Store. It reads in a transaction of its own: in the guarded one the
+// read would make operations on different resources conflict under SERIALIZABLE. One statement
+// reads keys, fences and timeline, so of one snapshot.
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
 	if err != nil {

@@ -27,10 +27,9 @@ var migrationFiles embed.FS
 // schemaMark stands for the schema in migration files.
 const schemaMark = "{{schema}}"
 
-// Migration is one step of the schema, forward only. Before the first release, steps
-// that have landed may still be edited. From the first release on they never change: its
-// commit adds a test that has the SHA-256 of each file under migrations, and a change of
-// the schema is a new file with the next number.
+// Migration is one step of the schema, forward only. Before the first release, steps that have
+// landed may still be edited. From then on a change of the schema is a new file, and a test has the
+// SHA-256 of each.
 type Migration struct {
 	Version int
 	Name    string // such as "schema"
@@ -77,11 +76,10 @@ func latestVersion() int {
 	return migrations[len(migrations)-1].Version
 }
 
-// Migrate brings a schema ("" means DefaultSchema) up to date, each migration in
-// a transaction of its own, and returns the migrations that it applied: none if
-// there was nothing to do. Concurrent calls wait for each other. The role owns the
-// schema, or has the right to create it and becomes the owner; where there is nothing
-// to do the rights of an app role are enough.
+// Migrate brings a schema ("" means DefaultSchema) up to date, each migration in a transaction of its
+// own, and returns those that it applied. Concurrent calls wait for each other. The role owns the
+// schema, or has the right to create it and becomes the owner; where there is nothing to do the rights
+// of an app role are enough.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	schema = orDefault(schema)
 	migrations, err := Migrations(schema)
@@ -111,8 +109,6 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migratio
 	return applied, nil
 }
 
-// nameMigrator adds the remedy to the error of a role that may not migrate, and of a schema that is
-// another application's.
 func nameMigrator(err error, schema string) error {
 	switch sqlstate.Of(err) {
 	case sqlstate.TableExists, sqlstate.ObjectExists, sqlstate.FunctionExists, sqlstate.NoColumn:
@@ -127,8 +123,7 @@ func nameMigrator(err error, schema string) error {
 // migrationLock is the key of the advisory lock that migrations run under.
 const migrationLock = 0x66656e63656b6974 // "fencekit"
 
-// migrateOne applies m unless it has been, and reports whether it did. The SQL of
-// a migration records that it was applied.
+// migrateOne applies m, whose SQL records that, unless it has been, and reports whether it did.
 func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migration) (bool, error) {
 	done := false
 	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
@@ -175,9 +170,9 @@ func isApplied(ctx context.Context, tx pgx.Tx, schema string, version int) (appl
 	return applied, err
 }
 
-// MigrationStatus returns all migrations of a schema ("" means DefaultSchema), with when
-// they were applied. A missing schema has none applied; one that was renamed is ErrNotReady. If a later
-// version of Fencekit has migrated the schema, migrations that this version doesn't know come last, without SQL.
+// MigrationStatus returns all migrations of a schema ("" means DefaultSchema), with when they were
+// applied. A missing schema has none applied; one that was renamed is ErrNotReady. Migrations of a later
+// version of Fencekit come last, without SQL.
 func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	schema = orDefault(schema)
 	migrations, err := Migrations(schema)
@@ -229,10 +224,9 @@ var (
 // Roles names the two kinds of roles beside the owner of a schema. An empty name
 // stands for none.
 type Roles struct {
-	// App may run guarded transactions, and no more: it can change fences, history and
-	// rejections only through the functions of the protocol. Fencekit doesn't touch its
-	// rights on the user's own tables. Services log in as members of it; a member needs
-	// pg_signal_backend to evict backends that logged in as another role.
+	// App may run guarded transactions, and no more. Fencekit doesn't touch its rights on the
+	// user's own tables. Services log in as members of it; a member needs pg_signal_backend to
+	// evict backends that logged in as another role.
 	App string
 	// Reader may read fences, history and rejections: package audit, "fencectl doctor", and the views entry,
 	// entry_operation and current_fence.
@@ -259,10 +253,9 @@ func (r Roles) validate() error {
 }
 
 // GrantRoles gives the roles exactly the rights that they need in a schema ("" means
-// DefaultSchema), and revokes all others there. A missing role is created, without the
-// right to log in. GrantRoles may be called again, and has to be after a migration that
-// added functions: Store.Check says so. The pool's role owns the schema; to create roles it
-// needs CREATEROLE.
+// DefaultSchema), and revokes all others there. A missing role is created, without the right to log
+// in. Call it again after a migration that added functions: Store.Check says so. The pool's role owns
+// the schema; to create roles it needs CREATEROLE.
 func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Roles) error {
 	sql, err := RolesSQL(schema, roles)
 	if err != nil {
@@ -283,8 +276,7 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 	return fmt.Errorf("postgres: granting roles: %w", err)
 }
 
-// RolesSQL returns the SQL that GrantRoles executes, to be run by other means, in one
-// transaction.
+// RolesSQL returns the SQL that GrantRoles executes, to be run by other means in one transaction.
 func RolesSQL(schema string, roles Roles) (string, error) {
 	schema, err := identifierOf(schema)
 	if err != nil {

@@ -73,10 +73,10 @@ const protectLockTimeout = 5 * time.Second
 // guarded transaction of the row's own resource, and returns how the table is protected now. schema
 // is Fencekit's ("" means DefaultSchema). Other writers wait for it; it waits for them at most 5 s and
 // then fails with a *TransientError, with nothing changed. Call it again to change or repair a
-// protection, and after adding a partition or an inheriting table: then an empty ResourceExpr or Mode
-// leaves what is there. For a table that isn't protected an empty Mode is ProtectAudit. The pool's
-// role must own the schema and the table (*NotReadyError with MissingRights). A Protection that can't
-// be used is fence.ErrInvalid: one whose expression fails for a row of the table, for example.
+// protection, and after adding a partition or an inheriting table; then an empty ResourceExpr or Mode
+// leaves what is there. Otherwise an empty Mode is ProtectAudit. The pool's role must own the schema
+// and the table (*NotReadyError with MissingRights). A Protection that can't be used, as when its
+// expression fails for a row of the table, is fence.ErrInvalid.
 func Protect(ctx context.Context, pool *pgxpool.Pool, schema string, p Protection) (Protection, error) {
 	if p.Table == "" || p.Mode != "" && p.Mode != ProtectAudit && p.Mode != ProtectEnforce {
 		return Protection{}, fmt.Errorf("%w: postgres.Protection needs a Table, and ProtectAudit, ProtectEnforce or nothing as its Mode", fence.ErrInvalid)

@@ -23,8 +23,7 @@ import (
 // settings, which only its owner can change.
 type Policy struct {
 	// Keep is the age from which entries of the history and rejections may be deleted: at least
-	// an hour. 0, the default, sets no age: Store.Prune then deletes none, and Prune only what its
-	// PruneOptions ask for.
+	// an hour. 0, the default, sets none: only Prune deletes then, what its PruneOptions ask for.
 	Keep time.Duration
 	// KeepEntries is how many entries of each resource are kept, however old: at least one.
 	// Default 1000.
@@ -60,10 +59,9 @@ func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Polic
 	return p, nil
 }
 
-// SetPolicy sets the policy of a schema ("" means DefaultSchema). It deletes nothing: the next
-// prune does. If a prune is running, SetPolicy waits until its present transaction ends; later
-// transactions follow the new policy. The pool's role must own the schema. SetPolicy fails with
-// fence.ErrInvalid if a field is out of bounds.
+// SetPolicy sets the policy of a schema ("" means DefaultSchema), which the next transaction of a
+// prune follows; it waits for the present one. The pool's role must own the schema. SetPolicy fails
+// with fence.ErrInvalid if a field is out of bounds.
 func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy) error {
 	if err := p.validate(); err != nil {
 		return err
@@ -80,7 +78,7 @@ func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy)
 }
 
 // asOwner runs change in a transaction on a schema ("" means DefaultSchema), which change gets as an
-// identifier. what says in an error what failed.
+// identifier. The error says that what has failed.
 func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, change func(tx pgx.Tx, schema string) error) error {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -95,12 +93,11 @@ func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, chang
 const maxReason = 1000
 
 // HoldHistory keeps the history and the rejections of a resource from being pruned, until
-// ReleaseHistory. The resource is an exact name, and needn't exist yet, so a misspelt name is no
-// error: audit.Database.Fences returns those that exist, and audit.Database.Holds the holds. If a
-// prune is running, HoldHistory waits until its present transaction ends. A second call replaces
-// the reason and the role of the hold, but not its time. The pool's role must own the schema (""
-// means DefaultSchema). HoldHistory fails with fence.ErrInvalid if reason is empty or longer than
-// 1,000 bytes.
+// ReleaseHistory. The resource is an exact name, and needn't exist yet: a misspelt one is no error.
+// HoldHistory waits for the present transaction of a prune. A second call replaces the reason and
+// the role of the hold, but not its time. The pool's role must own the schema ("" means
+// DefaultSchema). HoldHistory fails with fence.ErrInvalid if reason is empty or longer than 1,000
+// bytes. See audit.Database.Holds.
 func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
 	if err := fence.ValidateResource(resource); err != nil {
 		return err
@@ -135,8 +132,8 @@ func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource st
 // prune deletes at most.
 const pruneAtATime = 1000
 
-// withPauses calls step until there is no more, and pauses after each call for as long as it took.
-// So a prune keeps one connection busy for half of the time at most, also on a server under load.
+// withPauses calls step until there is no more, and pauses after each call for as long as it took, so
+// that a prune takes half of one connection at most, also of a server under load.
 func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -163,25 +160,24 @@ type Pruned struct {
 // are only keys of guard.Once that are older than 7 days.
 //
 // It may delete an entry that is older than Policy.Keep and not among the last
-// Policy.KeepEntries of its resource, and a rejection that is older than Policy.Keep. It deletes
-// the entries of a resource oldest first. Whatever the policy, it keeps the last entry of each
-// resource, the claim of the oldest remaining entry, claims that running transactions use, entries
-// and rejections younger than an hour, and resources on hold (HoldHistory). It leaves a checkpoint
-// for each resource, from which the remaining entries can be verified.
+// Policy.KeepEntries of its resource, and a rejection that is older than Policy.Keep, oldest
+// first. Whatever the policy, it keeps the last entry of each resource, the claim of the oldest
+// remaining entry, claims that running transactions use, entries and rejections younger than an
+// hour, and resources on hold (HoldHistory). It leaves a checkpoint for each resource, from which
+// the remaining entries can be verified.
 //
 // Call it at least once a day, and at least four times per Policy.KeepOnce, from any process
-// (fencekit.Config.PruneEvery does). While another call prunes the history, this one leaves the
-// history alone. Prune deletes in small transactions, and after each pauses for as long as it
-// took. It takes no lock that a guarded transaction takes, and can be interrupted at any time. It
-// returns what it deleted, even if it fails.
+// (fencekit.Config.PruneEvery does). Of several calls at a time one prunes the history. Prune
+// deletes in small transactions, and after each pauses for as long as it took. It takes no lock
+// that a guarded transaction takes, and can be interrupted at any time. It returns what it
+// deleted, even if it fails.
 //
 // An operation whose Once key was deleted can run again, so Prune doesn't trust a single reading
 // of the server's clock. It deletes no key until, for a whole Policy.KeepOnce, each call has
 // followed the previous one within a quarter of Policy.KeepOnce by that clock. If the clock went
 // back, or forward by more, the period starts again, and Prune fails with ErrNotReady, reason
 // ClockJumped, after pruning the history. Smaller steps of the clock go unnoticed, and shorten or
-// lengthen the time for which keys are kept. If the clock is ahead, Policy.KeepEntries still keeps
-// that many entries of each resource.
+// lengthen the time for which keys are kept.
 //
 // If entries that it may delete are missing, Prune deletes none of that resource, since the gap
 // could not be found afterwards. It prunes the other resources, and fails with ErrNotReady, reason
@@ -191,48 +187,15 @@ func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 	return p.result(errors.Join(p.pruneByPolicy(ctx), p.forget(ctx)))
 }
 
-// clockJumped returns an error if forget says that the clock has jumped since a reading.
-func clockJumped(from string) error {
-	if from == "" {
-		return nil
-	}
-	return fmt.Errorf("%w: when Once keys were pruned last it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
-		"no key is deleted until the clock has run steadily for a whole once_retention; prune at least once a day, and at least four times per once_retention", notReady(ClockJumped), from)
-}
-
-// gaps are the names of resources that a prune left as they are, since entries are missing.
-type gaps []string
-
-func (g *gaps) add(names ...string) {
-	for _, name := range names {
-		if !slices.Contains(*g, name) {
-			*g = append(*g, name)
-		}
-	}
-}
-
-// err returns an error that names the first few.
-func (g gaps) err() error {
-	if len(g) == 0 {
-		return nil
-	}
-	const most = 3
-	text := strings.Join(g[:min(len(g), most)], ", ")
-	if len(g) > most {
-		text += fmt.Sprintf(" and %d more", len(g)-most)
-	}
-	return fmt.Errorf("%w: %s; the prune deleted none of their entries; \"fencectl audit verify\" shows what is missing", notReady(HistoryGap), text)
-}
-
 // PruneOptions say what Prune keeps, and where it exports to.
 type PruneOptions struct {
-	// Keep is the age from which entries and rejections may be deleted. If Policy.Keep is higher,
-	// that counts. 0 means Policy.Keep; if both are 0, rejections are kept, and so are entries
+	// Keep is the age from which entries and rejections may be deleted, if it is higher than
+	// Policy.Keep, which counts otherwise. If both are 0, rejections are kept, and so are entries
 	// unless KeepEntries is set.
 	Keep time.Duration
-	// KeepEntries is how many entries of each resource are kept, however old. If
-	// Policy.KeepEntries is higher, or this is 0, that counts. If this is set, and Keep and
-	// Policy.Keep are 0, entries older than an hour may be deleted.
+	// KeepEntries is how many entries of each resource are kept, however old, if it is higher than
+	// Policy.KeepEntries, which counts otherwise. If it is set, and Keep and Policy.Keep are 0,
+	// entries older than an hour may be deleted.
 	KeepEntries int64
 	// Resources is a pattern of names, as in audit.Filter; "" means all resources. With a pattern
 	// no Once keys are deleted.
@@ -282,65 +245,64 @@ type pruner struct {
 	PruneOptions
 	out  *record.Writer // nil before the first range that is exported
 	done Pruned
-	gaps gaps
+	gaps []string // names of resources that were left as they are, since entries are missing
 }
 
 // result returns what was deleted, and the error of that.
 func (p *pruner) result(err error) (Pruned, error) {
-	if err = errors.Join(err, p.gaps.err()); err != nil {
+	const most = 3 // names
+	if len(p.gaps) > 0 {
+		names := strings.Join(p.gaps[:min(len(p.gaps), most)], ", ")
+		if len(p.gaps) > most {
+			names += fmt.Sprintf(" and %d more", len(p.gaps)-most)
+		}
+		err = errors.Join(err, fmt.Errorf("%w: %s; the prune deleted none of their entries; \"fencectl audit verify\" shows what is missing", notReady(HistoryGap), names))
+	}
+	if err != nil {
 		err = fmt.Errorf("postgres: pruning: %w", err)
 	}
 	return p.done, err
 }
 
-// prunable is a range of entries of one resource that may go.
-type prunable struct {
-	Resource   int32
-	Name       string
-	First, End int64 // the positions of the first, and after the last
-	Gap        bool  // an entry is missing, so none may go
+func (p *pruner) addGaps(names ...string) {
+	for _, name := range names {
+		if !slices.Contains(p.gaps, name) {
+			p.gaps = append(p.gaps, name)
+		}
+	}
 }
 
-func (p *pruner) run(ctx context.Context) error {
-	from := ""
-	err := p.each(ctx, &p.done.Entries, func(tx pgx.Tx) (n int64, more bool, err error) {
-		n, from, more, err = p.entries(ctx, tx, from)
-		return n, more, err
+// each runs some in one transaction after another, while there is more, and adds up what those
+// deleted.
+func (p *pruner) each(ctx context.Context, some func(tx pgx.Tx, n *Pruned) (more bool, err error)) error {
+	return withPauses(ctx, func() (more bool, err error) {
+		var n Pruned
+		err = record.WriteTx(ctx, p.pool, func(tx pgx.Tx) (err error) {
+			more, err = some(tx, &n)
+			return err
+		})
+		if err == nil {
+			p.done.Entries += n.Entries
+			p.done.Rejections += n.Rejections
+			p.done.OnceKeys += n.OnceKeys
+		}
+		return more, err
 	})
-	if err == nil && p.out != nil {
-		err = exportFailed(errors.Join(p.out.End(), p.Export.Sync()))
-	}
-	if err != nil {
-		return err
-	}
-	err = p.each(ctx, &p.done.Rejections, func(tx pgx.Tx) (n int64, more bool, err error) {
-		err = tx.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting for key share)), $3, $4)",
-			glob.Like(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n)
-		return n, p.full(n), err
-	})
-	if err != nil || p.Resources != "" {
-		return err
-	}
-	return p.forget(ctx)
 }
+
+// full reports whether there may be more rejections or Once keys. A dry run counts all at once.
+func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
 
 // pruneByPolicy prunes entries and rejections as an app role may.
 func (p *pruner) pruneByPolicy(ctx context.Context) error {
 	from := new(string)
-	return withPauses(ctx, func() (more bool, err error) {
-		var some Pruned
+	return p.each(ctx, func(tx pgx.Tx, n *Pruned) (more bool, err error) {
 		var next *string
-		var left []string
-		err = record.WriteTx(ctx, p.pool, func(tx pgx.Tx) error {
-			return tx.QueryRow(ctx, "select o_entries, o_rejections, o_next, o_gaps from "+p.schema+".prune_by_policy($1, $2)", from, pruneAtATime).
-				Scan(&some.Entries, &some.Rejections, &next, &left)
-		})
-		if err == nil {
-			p.done.Entries += some.Entries
-			p.done.Rejections += some.Rejections
-			p.gaps.add(left...)
-			from = next
-		}
+		var gaps []string
+		err = tx.QueryRow(ctx, "select o_entries, o_rejections, o_next, o_gaps from "+p.schema+".prune_by_policy($1, $2)", from, pruneAtATime).
+			Scan(&n.Entries, &n.Rejections, &next, &gaps)
+		p.addGaps(gaps...)
+		from = next
 		return next != nil, err
 	})
 }
@@ -348,35 +310,52 @@ func (p *pruner) pruneByPolicy(ctx context.Context) error {
 // forget deletes Once keys by the policy.
 func (p *pruner) forget(ctx context.Context) error {
 	jumpedFrom := ""
-	err := p.each(ctx, &p.done.OnceKeys, func(tx pgx.Tx) (n int64, more bool, err error) {
-		err = tx.QueryRow(ctx, "select o_count, coalesce(o_jumped_from::text, '') from "+p.schema+".forget($1, $2)", pruneAtATime, p.DryRun).Scan(&n, &jumpedFrom)
-		return n, p.full(n), err
+	err := p.each(ctx, func(tx pgx.Tx, n *Pruned) (more bool, err error) {
+		err = tx.QueryRow(ctx, "select o_count, coalesce(o_jumped_from::text, '') from "+p.schema+".forget($1, $2)", pruneAtATime, p.DryRun).Scan(&n.OnceKeys, &jumpedFrom)
+		return p.full(n.OnceKeys), err
 	})
-	return errors.Join(err, clockJumped(jumpedFrom))
+	if jumpedFrom == "" {
+		return err
+	}
+	return errors.Join(err, fmt.Errorf("%w: when Once keys were pruned last it showed %s, which is more than a quarter of once_retention ago, or yet to come; "+
+		"no key is deleted until the clock has run steadily for a whole once_retention; prune at least once a day, and at least four times per once_retention",
+		notReady(ClockJumped), jumpedFrom))
 }
 
-// full reports whether there may be more rejections or Once keys. A dry run counts all at once.
-func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
-
-// each runs some in one transaction after another, while there is more, and adds up what those
-// deleted.
-func (p *pruner) each(ctx context.Context, done *int64, some func(pgx.Tx) (n int64, more bool, err error)) error {
-	return withPauses(ctx, func() (more bool, err error) {
-		n := int64(0)
-		err = record.WriteTx(ctx, p.pool, func(tx pgx.Tx) (err error) {
-			n, more, err = some(tx)
-			return err
-		})
-		if err == nil {
-			*done += n
-		}
+// run prunes as the owner may.
+func (p *pruner) run(ctx context.Context) error {
+	from := ""
+	err := p.each(ctx, func(tx pgx.Tx, n *Pruned) (more bool, err error) {
+		from, more, err = p.entries(ctx, tx, from, &n.Entries)
 		return more, err
 	})
+	if err == nil && p.out != nil {
+		err = exportFailed(errors.Join(p.out.End(), p.Export.Sync()))
+	}
+	if err != nil {
+		return err
+	}
+	err = p.each(ctx, func(tx pgx.Tx, n *Pruned) (more bool, err error) {
+		err = tx.QueryRow(ctx, "select "+p.schema+".prune_rejections($1, greatest($2, (select history_keep from "+p.schema+".setting for key share)), $3, $4)",
+			glob.Like(p.Resources), nullIfZero(p.Keep), pruneAtATime, p.DryRun).Scan(&n.Rejections)
+		return p.full(n.Rejections), err
+	})
+	if err != nil || p.Resources != "" {
+		return err
+	}
+	return p.forget(ctx)
 }
 
-// entries prunes, or counts, entries of resources whose names don't come before from. It returns
-// whether there may be more, and the name from which to go on.
-func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string) (n int64, next string, more bool, err error) {
+// prunable is a range of entries of one resource that may go.
+type prunable struct {
+	Resource   int32
+	Name       string
+	First, End int64 // the positions of the first, and after the last
+}
+
+// entries prunes, or counts, entries of resources whose names don't come before from. If there may be
+// more, it returns the name from which to go on.
+func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string, n *int64) (next string, more bool, err error) {
 	limit := int64(pruneAtATime)
 	if p.DryRun { // nothing is deleted, so it gets whole ranges
 		limit = 1 << 40
@@ -385,45 +364,40 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string) (n int64, 
 	if p.KeepEntries > 0 {
 		keep = max(keep, time.Microsecond) // the policy, or what is the least
 	}
-	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, coalesce(o_end, 0), o_end is null from "+p.schema+".prunable($1, $2, $3, $4, $5)",
+	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, coalesce(o_end, -1) from "+p.schema+".prunable($1, $2, $3, $4, $5)",
 		from, glob.Like(p.Resources), nullIfZero(keep), nullIfZero(p.KeepEntries), limit)
 	if err != nil {
-		return 0, "", false, err
+		return "", false, err
 	}
-	ranges, err := pgx.CollectRows(rows, pgx.RowToStructByPos[prunable])
-	if last := len(ranges) - 1; last >= 0 && !ranges[last].Gap && ranges[last].First == ranges[last].End {
-		next, more, ranges = ranges[last].Name, true, ranges[:last]
-	}
-	ranges = slices.DeleteFunc(ranges, func(r prunable) bool {
-		if r.Gap {
-			p.gaps.add(r.Name)
-		}
-		return r.Gap
-	})
-	if err != nil || len(ranges) == 0 {
-		return 0, next, more, err
-	}
-	n, err = p.pruneRanges(ctx, tx, ranges)
-	return n, next, more, err
-}
-
-func (p *pruner) pruneRanges(ctx context.Context, tx pgx.Tx, ranges []prunable) (n int64, err error) {
+	var ranges []prunable
 	var resources []int32
 	var firsts, ends []int64
-	for _, r := range ranges {
-		resources, firsts, ends = append(resources, r.Resource), append(firsts, r.First), append(ends, r.End)
-	}
-	if p.DryRun {
-		err = tx.QueryRow(ctx, "select "+p.schema+".count_pruned($1, $2, $3)", resources, firsts, ends).Scan(&n)
-		return n, err
-	}
-	if p.Export != nil {
+	var r prunable
+	_, err = pgx.ForEachRow(rows, []any{&r.Resource, &r.Name, &r.First, &r.End}, func() error {
+		switch {
+		case r.End < r.First: // an entry is missing
+			p.addGaps(r.Name)
+		case r.End == r.First:
+			next, more = r.Name, true
+		default:
+			ranges = append(ranges, r)
+			resources, firsts, ends = append(resources, r.Resource), append(firsts, r.First), append(ends, r.End)
+		}
+		return nil
+	})
+	switch {
+	case err != nil || len(ranges) == 0:
+		return next, more, err
+	case p.DryRun:
+		err = tx.QueryRow(ctx, "select "+p.schema+".count_pruned($1, $2, $3)", resources, firsts, ends).Scan(n)
+		return next, more, err
+	case p.Export != nil:
 		if err := p.export(ctx, tx, ranges); err != nil {
-			return 0, err
+			return "", false, err
 		}
 	}
-	err = tx.QueryRow(ctx, "select "+p.schema+".prune($1, $2)", resources, ends).Scan(&n)
-	return n, err
+	err = tx.QueryRow(ctx, "select "+p.schema+".prune($1, $2)", resources, ends).Scan(n)
+	return next, more, err
 }
 
 func nullIfZero[T int64 | time.Duration](value T) *T {
@@ -437,8 +411,16 @@ func nullIfZero[T int64 | time.Duration](value T) *T {
 // it, which may go too, and syncs.
 func (p *pruner) export(ctx context.Context, tx pgx.Tx, ranges []prunable) error {
 	if p.out == nil {
-		if err := p.beginExport(ctx, tx); err != nil {
+		begin := record.Begin{Of: record.OfPrune, Resources: p.Resources}
+		err := record.Each(ctx, tx.Conn(), "select pg_catalog.clock_timestamp()", func(c *record.Columns) error {
+			begin.At = c.Time()
+			return nil
+		})
+		if err != nil {
 			return err
+		}
+		if p.out, err = record.NewWriter(p.Export, begin); err != nil {
+			return exportFailed(err)
 		}
 	}
 	for _, r := range ranges {
@@ -447,20 +429,6 @@ func (p *pruner) export(ctx context.Context, tx pgx.Tx, ranges []prunable) error
 		}
 	}
 	return exportFailed(errors.Join(p.out.Flush(), p.Export.Sync()))
-}
-
-// beginExport writes the first line.
-func (p *pruner) beginExport(ctx context.Context, tx pgx.Tx) error {
-	begin := record.Begin{Of: record.OfPrune, Resources: p.Resources}
-	err := record.Each(ctx, tx.Conn(), "select pg_catalog.clock_timestamp()", func(c *record.Columns) error {
-		begin.At = c.Time()
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	p.out, err = record.NewWriter(p.Export, begin)
-	return exportFailed(err)
 }
 
 func (p *pruner) exportRange(ctx context.Context, tx pgx.Tx, r prunable) error {
@@ -487,7 +455,6 @@ func (p *pruner) exportRange(ctx context.Context, tx pgx.Tx, r prunable) error {
 	})
 }
 
-// exportFailed says of an error that it is the export's.
 func exportFailed(err error) error {
 	if err != nil {
 		return fmt.Errorf("the export: %w", err)
