@@ -8,31 +8,27 @@ import (
 
 // Sentinels for errors.Is. The typed errors below carry the facts.
 var (
-	// ErrLocked: TryAcquire found the resource taken; or Acquire gave up waiting and knows
-	// the holder, and then its error is ctx's as well. See LockedError.
+	// ErrLocked: TryAcquire found the resource taken; or Acquire gave up waiting, and then its error is ctx's as well.
+	// See LockedError.
 	ErrLocked = errors.New("fence: resource is locked")
 	// ErrLeaseLost: the lease ended without being released. See LeaseLostError.
 	ErrLeaseLost = errors.New("fence: lease lost")
 	// ErrReleased: the lease was released by its own holder.
 	ErrReleased = errors.New("fence: lease released")
-	// ErrUnavailable: the lock service can't be reached, or can't serve the request.
-	// Nothing was acquired. Wrapped by ErrLeaseLost, it is why the lease wasn't renewed.
-	// See UnavailableError.
+	// ErrUnavailable: the lock service can't be reached, or can't serve the request. Nothing was acquired. Wrapped by
+	// ErrLeaseLost, it is why the lease wasn't renewed. See UnavailableError.
 	ErrUnavailable = errors.New("fence: lock service unavailable")
 	// ErrClosed: the Guard or Locker was closed, because this process is stopping.
 	ErrClosed = errors.New("fence: closed")
-	// ErrInvalid: the call itself is wrong: an argument, a configuration or a grant is
-	// out of bounds, or the call isn't allowed where it was made. The text says how; of
-	// a grant, InvalidGrantError does.
+	// ErrInvalid: an argument, a configuration or a grant is out of bounds, or the call isn't allowed where it was made.
+	// The text says how; of a grant, InvalidGrantError does.
 	ErrInvalid = errors.New("fence: invalid argument")
 )
 
 // LockedError says who holds a resource. It is ErrLocked.
 type LockedError struct {
 	Resource string
-	// Holder is the owner's; empty if it isn't known, as when another goroutine of this
-	// process is about to acquire the resource.
-	Holder string
+	Holder   string // empty if it isn't known, as when another goroutine of this process is about to acquire
 }
 
 func (e *LockedError) Error() string {
@@ -58,8 +54,7 @@ const (
 	LossDeleted LossReason = "lock key deleted"
 	// LossClosed: the Locker was closed while the lease was held.
 	LossClosed LossReason = "locker closed"
-	// LossWentBack: the lock service shows an older state than it did before,
-	// as after a restore from a backup.
+	// LossWentBack: the lock service shows an older state than it did before, as after a restore from a backup.
 	LossWentBack LossReason = "lock service went back to an older state"
 )
 
@@ -69,8 +64,7 @@ type LeaseLostError struct {
 	Reason LossReason
 	Err    error // what kept the lease from being renewed, nil if that isn't known
 
-	// Paused is for how long, at least, this process did not run when it should have renewed the
-	// lease; 0 if it ran. It was stopped, or got no CPU: the lock service is not to blame.
+	// Paused is for how long, at least, this process did not run when it should have renewed the lease; 0 if it ran.
 	Paused time.Duration
 }
 
@@ -104,8 +98,7 @@ func (e *InvalidGrantError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalid }
 
-// UnavailableError says which call the lock service failed, and why. It is ErrUnavailable
-// and wraps the cause.
+// UnavailableError says which call the lock service failed, and why. It is ErrUnavailable and wraps the cause.
 type UnavailableError struct {
 	Op      string            // what was tried, such as "acquire sku/42"
 	Reason  UnavailableReason // "" if the lock service doesn't say
@@ -122,18 +115,16 @@ const (
 	Unreachable UnavailableReason = "no answer"
 	// NoSpace: the lock service is out of space and takes no writes.
 	NoSpace UnavailableReason = "out of space"
-	// Limited: a request for one lock alone is beyond a limit that the lock service is
-	// configured with.
+	// Limited: a request for one lock alone is beyond a configured limit of the lock service.
 	Limited UnavailableReason = "limits too low"
 	// Denied: the client isn't authenticated, or lacks a right.
 	Denied UnavailableReason = "access denied"
-	// WentBack: the lock service shows an older state than it did before, as after a
-	// restore from a backup, and would issue tokens a second time.
+	// WentBack: the lock service shows an older state than it did before, and would issue tokens a second time.
 	WentBack UnavailableReason = "went back to an older state"
 	// InvalidEpoch: the epoch that operators set in the lock service is not a valid number.
 	InvalidEpoch UnavailableReason = "invalid epoch"
-	// Proxied: a proxy answers in place of the lock service, and changes how it answers. Locks
-	// exclude each other, but their holders may learn late that a lease has ended.
+	// Proxied: a proxy answers in place of the lock service. Locks exclude each other, but their holders may learn late
+	// that a lease has ended.
 	Proxied UnavailableReason = "a proxy answers"
 	// QueueLost: the call lost its position in the queue. Acquire again.
 	QueueLost UnavailableReason = "queue position lost"

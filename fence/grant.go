@@ -19,34 +19,46 @@ const (
 	MaxHolderLen   = 256
 )
 
-// Grant says that a lock service gave a resource to a holder. Its four parts
-// travel together, so that a token can't be used for another resource or by
-// another holder. A Grant is a plain value: it may be copied, compared with ==
+// Token is a fencing token: a number that strictly increases with every grant of one resource, within one epoch (F1). The
+// term is Kleppmann's ("How to do distributed locking", 2016); the idea is Chubby's sequencer (Burrows, OSDI 2006).
+type Token int64
+
+// MaxToken is the highest token that is accepted anywhere. It leaves room for arithmetic, and keeps one absurd number
+// from locking out a resource for good.
+const MaxToken Token = 1<<62 - 1
+
+// MaxEpoch is the highest epoch that is accepted anywhere. Operators raise the epoch by one after the lock service was
+// restored.
+const MaxEpoch int64 = 1<<31 - 1
+
+// String returns the token as a decimal number.
+func (t Token) String() string { return strconv.FormatInt(int64(t), 10) }
+
+// Grant says that a lock service gave a resource to a holder. It is a plain value: it may be copied, compared with ==
 // and sent to other processes ([Grant.MarshalText], [Grant.MarshalJSON]).
 //
-// A Grant is no secret and proves nothing about who sent it. Authenticate the
-// sender where a grant crosses a trust boundary.
+// A Grant is no secret and proves nothing about who sent it. Authenticate the sender where a grant crosses a trust
+// boundary.
 type Grant struct {
-	// Resource is the name of what is locked, compared byte by byte: 1 to
-	// MaxResourceLen bytes of valid UTF-8 without control characters.
+	// Resource is the name of what is locked, compared byte by byte: 1 to MaxResourceLen bytes of valid UTF-8 without
+	// control characters.
 	Resource string
-	// Epoch orders grants across restores of the lock service, from 1.
+	// Epoch orders grants across restores of the lock service, from 1 to MaxEpoch.
 	Epoch int64
 	// Token is the fencing token, from 1 to MaxToken.
 	Token Token
-	// Holder names the acquisition: a label for people and a nonce. The same
-	// rules as for Resource hold, with MaxHolderLen.
+	// Holder names the acquisition: a label for people and a nonce. The same rules as for Resource hold, with
+	// MaxHolderLen.
 	Holder string
 }
 
-// Compare orders grants of one resource: negative if g was granted before
-// other, positive if after, zero if both carry the same epoch and token.
+// Compare orders grants of one resource: negative if g was granted before other, positive if after, zero if both carry
+// the same epoch and token.
 func (g Grant) Compare(other Grant) int {
 	return cmp.Or(cmp.Compare(g.Epoch, other.Epoch), cmp.Compare(g.Token, other.Token))
 }
 
-// Validate reports the first part of g that is out of its bounds, as an
-// [*InvalidGrantError].
+// Validate reports the first part of g that is out of its bounds, as an [*InvalidGrantError].
 func (g Grant) Validate() error {
 	if err := ValidateResource(g.Resource); err != nil {
 		return err
@@ -60,8 +72,7 @@ func (g Grant) Validate() error {
 	return validateName("holder", g.Holder, MaxHolderLen)
 }
 
-// ValidateResource reports why name can't be the name of a resource, as an
-// [*InvalidGrantError]; nil if it can.
+// ValidateResource reports why name can't be the name of a resource, as an [*InvalidGrantError]; nil if it can.
 func ValidateResource(name string) error {
 	return validateName("resource", name, MaxResourceLen)
 }
@@ -86,18 +97,11 @@ func validateName(part, name string, limit int) error {
 // textPrefix names the version of the text form.
 const textPrefix = "fence1"
 
-// String returns the text form of g, also when g is not valid: a version, the
-// epoch, the token, the holder and the resource, separated by colons, with the
-// last two escaped as in a URL path. It is plain ASCII without spaces, so it can
+// String returns the text form of g, also when g is not valid: a version, the epoch, the token, the holder and the
+// resource, separated by colons, with the last two escaped as in a URL path. It is plain ASCII without spaces, so it can
 // be an HTTP header value.
 func (g Grant) String() string {
-	return strings.Join([]string{
-		textPrefix,
-		strconv.FormatInt(g.Epoch, 10),
-		g.Token.String(),
-		escape(g.Holder),
-		escape(g.Resource),
-	}, ":")
+	return fmt.Sprintf("%s:%d:%d:%s:%s", textPrefix, g.Epoch, g.Token, escape(g.Holder), escape(g.Resource))
 }
 
 // escape is url.PathEscape with the separator escaped too.
@@ -105,9 +109,8 @@ func escape(s string) string {
 	return strings.ReplaceAll(url.PathEscape(s), ":", "%3A")
 }
 
-// ParseGrant parses the text form of a grant, see [Grant.String]. It is strict:
-// a valid grant has exactly one text form, and everything else is rejected with
-// an [*InvalidGrantError].
+// ParseGrant parses the text form of a grant, see [Grant.String]. A valid grant has exactly one, and everything else is
+// rejected with an [*InvalidGrantError].
 func ParseGrant(text string) (Grant, error) {
 	if len(text) > maxTextLen {
 		return Grant{}, &InvalidGrantError{Part: "text form", Reason: fmt.Sprintf("has %d bytes, at most %d are possible", len(text), maxTextLen)}
@@ -144,8 +147,7 @@ func (g Grant) MarshalText() ([]byte, error) {
 	return []byte(g.String()), nil
 }
 
-// UnmarshalText parses the text form, see [ParseGrant]. When it fails, g is
-// unchanged.
+// UnmarshalText is [ParseGrant]. When it fails, g is unchanged.
 func (g *Grant) UnmarshalText(text []byte) error {
 	parsed, err := ParseGrant(string(text))
 	if err != nil {
@@ -155,8 +157,7 @@ func (g *Grant) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalJSON returns g as an object with the members resource, epoch, token
-// and holder; it fails if g is not valid.
+// MarshalJSON returns g as an object with the members resource, epoch, token and holder; it fails if g is not valid.
 func (g Grant) MarshalJSON() ([]byte, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
@@ -169,8 +170,8 @@ func (g Grant) MarshalJSON() ([]byte, error) {
 	}(g))
 }
 
-// UnmarshalJSON parses the JSON form. All four members have to be there, once
-// and in lower case, and no other. When it fails, g is unchanged.
+// UnmarshalJSON parses the JSON form. All four members have to be there, once and in lower case, and no other. When it
+// fails, g is unchanged.
 func (g *Grant) UnmarshalJSON(data []byte) error {
 	parsed, err := parseJSON(data)
 	if err != nil {
@@ -183,9 +184,8 @@ func (g *Grant) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseJSON reads member by member, because json.Unmarshal accepts unknown members, names in
-// another case, the same name twice, and bytes that are not UTF-8. A member that is missing, or null, leaves
-// a zero, which is not valid.
+// parseJSON reads member by member, because json.Unmarshal accepts unknown members, names in another case, the same name
+// twice, and bytes that are not UTF-8. A member that is missing, or null, leaves a zero, which is not valid.
 func parseJSON(data []byte) (g Grant, err error) {
 	if !utf8.Valid(data) || !json.Valid(data) {
 		return g, errors.New("is not valid JSON in UTF-8")

@@ -14,20 +14,16 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// attempts bounds the tries of one Acquire: it tries again when it finds that its session
-// is over, or that the epoch has changed.
+// attempts bounds the tries of one Acquire, which tries again when its session is over, or the epoch has changed.
 const attempts = 4
 
-// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause; it is a
-// *fence.UnavailableError too if ctx's deadline passed while a request to etcd was
-// unanswered. A *fence.InvalidGrantError for a bad name; fence.ErrClosed; else a
-// *fence.UnavailableError, whose Reason says what has to be fixed. Each request to etcd is
+// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause; it is a *fence.UnavailableError too if
+// ctx's deadline passed while a request to etcd was unanswered. A *fence.InvalidGrantError for a bad name;
+// fence.ErrClosed; else a *fence.UnavailableError, whose Reason says what has to be fixed. Each request to etcd is
 // bounded (see Config.TTL), also if ctx has no deadline.
 //
-// When ctx ends while another acquisition is ahead in the queue, the error is a
-// *fence.LockedError (fence.ErrLocked) as well as that of ctx, and names the holder if it
-// is known. TryAcquire's error for a taken resource is not ctx's: test for that first to
-// distinguish the two.
+// When ctx ends while another acquisition is ahead in the queue, the error is a *fence.LockedError (fence.ErrLocked)
+// as well as that of ctx, and names the holder if it is known.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
 	p, err := l.acquire(ctx, resource, nil)
 	if err != nil {
@@ -36,8 +32,7 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, err
 	return p, nil
 }
 
-// acquire returns a position that is first in its queue. campaign is the value that a
-// candidate proclaims, nil for a lock.
+// acquire returns a position that is first in its queue. campaign is what a candidate proclaims, nil for a lock.
 func (l *Locker) acquire(ctx context.Context, resource string, campaign *string) (p *position, err error) {
 	if err := l.cluster.Keys.Validate(resource); err != nil {
 		return nil, err
@@ -49,8 +44,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, campaign *string)
 	return p, err
 }
 
-// persist tries to acquire, and tries again when a session turns out to be over. It returns the error for
-// the caller.
+// persist tries to acquire, and again when a session turns out to be over. It returns the error for the caller.
 func (l *Locker) persist(ctx context.Context, resource string, try func() error) error {
 	err := cluster.ErrLeaseGone
 	for n := 0; n < attempts && errors.Is(err, cluster.ErrLeaseGone); n++ {
@@ -69,8 +63,7 @@ func (l *Locker) persist(ctx context.Context, resource string, try func() error)
 	return l.cluster.Unavailable("acquire "+resource, err)
 }
 
-// attempt takes a place in the line, writes one key, and waits until that owns the
-// resource.
+// attempt takes a place in the line, writes one key, and waits until that owns the resource.
 func (l *Locker) attempt(ctx context.Context, resource string, campaign *string) (*position, error) {
 	if err := l.ready(ctx); err != nil {
 		return nil, err
@@ -128,8 +121,7 @@ func (l *Locker) await(ctx context.Context, p *position) error {
 	}
 }
 
-// look reports whether p owns the resource, or why it never will. While neither is known, p
-// signals its news.
+// look reports whether p owns the resource, or why it never will. While neither is known, p signals its news.
 func (l *Locker) look(p *position) (owns bool, err error) {
 	p.line.mu.Lock()
 	over, first := p.cause, p.first
@@ -188,8 +180,8 @@ func (l *Locker) lost(over error) error {
 	return lostError{loss}
 }
 
-// TryAcquire implements fence.Locker. It writes nothing when the resource is
-// taken. Its other errors are those of Acquire.
+// TryAcquire implements fence.Locker. It writes nothing when the resource is taken. Its other errors are those of
+// Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
 	held, taken, err := l.tryAcquire(ctx, []string{resource})
 	switch {
@@ -201,14 +193,10 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 	return held[0], nil
 }
 
-// TryAcquireAll implements fence.Locker, for up to 100 resources at a time: of more it
-// acquires the first 100, or as many as etcd takes in a request. Each is named once. It takes
-// one request to etcd, another if one of the resources is taken, and rarely more; with
-// Config.MutexKeys it acquires one resource at a time. The grants of one call have equal tokens and different
-// holders. Its errors are those of Acquire.
-//
-// It never queues for one resource while it holds a later one, nor for two at once: so it
-// adds no way for calls to wait for each other in a circle.
+// TryAcquireAll implements fence.Locker, for up to 100 resources at a time, or as many as etcd takes in a request: of
+// more it acquires the first ones. Each is named once. It takes one request to etcd, another if one of the resources is
+// taken, and rarely more. With Config.MutexKeys it acquires one resource at a time. The grants of one call have equal
+// tokens and different holders. Its errors are those of Acquire.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
 	held, _, err := l.tryAcquire(ctx, resources)
 	return held, err
@@ -282,8 +270,8 @@ func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*positio
 	return ps, taken
 }
 
-// claimFree claims positions, in their order, up to the first whose resource is taken, and abandons the
-// others. It returns those that it has claimed, or tried to: each knows its outcome.
+// claimFree claims positions, in their order, up to the first whose resource is taken, and abandons the others. It
+// returns those that it has claimed, or tried to: each knows its outcome.
 func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*position) (claimed []*position, taken *fence.LockedError) {
 	for len(ps) > 0 {
 		free, holder := l.claim(ctx, s, ps)
@@ -297,10 +285,9 @@ func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*positi
 	return ps, taken
 }
 
-// claim writes the keys of all positions in one Txn if all their queues are empty, and tells each position the
-// outcome. Otherwise it writes nothing, and returns how many positions are before the first one whose resource is
-// taken, and the holder there. If etcd can't take so many keys, it returns half their number. All tokens are
-// equal, the create revision of the keys (F1).
+// claim writes the keys of all positions in one Txn if all their queues are empty, and tells each position the outcome.
+// Otherwise it writes nothing, and returns how many positions are before the first whose resource is taken, and the
+// holder there. If etcd can't take so many keys, it returns half their number.
 func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
@@ -356,8 +343,7 @@ func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.
 
 func isTaken(first *pb.ResponseOp) bool { return len(first.GetResponseRange().Kvs) > 0 }
 
-// lostError says that an Acquire lost its queue position before its turn came: its session ended, or its
-// key was deleted. Nothing was acquired; acquiring again queues at the end.
+// lostError says that an Acquire lost its queue position before its turn came. Acquiring again queues at the end.
 type lostError struct{ loss *fence.LeaseLostError }
 
 func (e lostError) Error() string {
@@ -368,15 +354,12 @@ func (e lostError) Error() string {
 	return text
 }
 
-// Unwrap returns why the session was not renewed.
 func (e lostError) Unwrap() error { return e.loss.Err }
 
-// Retryable returns true: nothing was acquired, so acquire again.
+// Retryable returns true: nothing was acquired.
 func (e lostError) Retryable() bool { return true }
 
-// UnavailableReason says what has to be fixed.
 func (e lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
 
-// errAtItsTurn: ctx ended at the moment the key became first in its queue, or before
-// anything was done.
+// errAtItsTurn: ctx ended at the moment the key became first in its queue, or before anything was done.
 var errAtItsTurn = errors.New("etcd: gave up at its turn")

@@ -396,7 +396,7 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {
 	require.NoError(t, l.withdraw(patient(t), true, late)) // the key is there already
 	sent := l.cluster.Sending()
 	require.NoError(t, l.withdraw(patient(t), true, late))
-	f := &flight{sender: l.sender, session: s, puts: []*position{early}}
+	f := &flight{sender: l.sender, puts: []*position{early}}
 	txn, err := f.txn(patient(t), sent)
 	require.NoError(t, err)
 	resp, err := txn.Commit()

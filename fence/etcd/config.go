@@ -18,57 +18,47 @@ import (
 
 const defaultTTL = 10 * time.Second
 
-// requestTimeout bounds each single request to etcd, and the TTL does if it is shorter: an answer
-// that comes later than that finds no lock. Shorter than most callers' patience, so that their error
-// says that etcd is away.
+// requestTimeout bounds each request to etcd, and the TTL does if it is shorter. It is shorter than most callers'
+// patience, so that their error says that etcd is away.
 const requestTimeout = 5 * time.Second
 
 // Config configures a Locker. The zero value, and nil, mean the defaults.
 type Config struct {
-	// Prefix is where the keys lie in etcd: <prefix>/locks, <prefix>/void and
-	// <prefix>/epoch. Lockers exclude each other only if they have the same.
-	// One prefix must not lie within another. Default: fencekit.
+	// Prefix begins the keys in etcd: <prefix>/locks, <prefix>/void and <prefix>/epoch. Lockers exclude
+	// each other only if they have the same. One must not lie within another. Default: fencekit.
 	Prefix string
 
-	// MutexKeys makes the locker share its queues with etcd's own tools: it gives
-	// lock keys the shape that concurrency.Mutex, concurrency.Election, "etcdctl
-	// lock" and "etcdctl elect" use, <resource>/<lease id>, so that a holder here
-	// and any of these exclude each other on the same name. Only epoch and void
-	// keys then lie under Prefix, and a resource must not be Prefix, nor lie within
-	// it or around it. All lockers of a resource must agree: one with this switch
-	// and one without don't exclude each other.
+	// MutexKeys gives lock keys the shape <resource>/<lease id>, which concurrency.Mutex,
+	// concurrency.Election, "etcdctl lock" and "etcdctl elect" use: a holder here and any of these exclude
+	// each other on the same name. A resource must not be Prefix, nor lie within it or around it. A locker
+	// with this switch and one without don't exclude each other. Default: off.
 	//
-	// Names are then used unescaped, with the same consequence as in etcd: a call for "a"
-	// waits for the holder of "a/b" and for all calls that wait for "a/b". So a holder of
-	// "a/b" must not acquire "a", and a waiter for "a/b" counts as contention for the
-	// holder of "a". A holder of "a/b" can't see whether others wait for "a", so it always
-	// counts as contended: package guard doesn't keep a name with a slash between calls.
+	// Names are then used unescaped, as in etcd: a call for "a" waits for the holder of "a/b" and for all
+	// calls that wait for "a/b". So a holder of "a/b" must not acquire "a". It can't see whether others wait
+	// for "a", so it always counts as contended: package guard doesn't keep a name with a slash between
+	// calls.
 	//
-	// The key of an election's candidate holds the value that it proclaims and nothing
-	// else, as etcd's tools expect. So errors can't name its holder, nor that of a key of
-	// etcd's tools. Those tools have no fence: writes under their locks are never rejected.
-	// Default: off.
+	// The key of an election's candidate holds the value that it proclaims alone. So errors can't name its
+	// holder, nor that of a key of etcd's tools. Those have no fence: writes under their locks are never
+	// rejected.
 	MutexKeys bool
 
-	// TTL is how long a lock outlives its holder's last renewal: whole seconds,
-	// at least one. etcd may grant more, see [Locker.GrantedTTL]. A single request to
-	// etcd may take as long, but no longer than 5 s. Default: 10 s.
+	// TTL is how long a lock outlives its holder's last renewal: whole seconds, at least one. etcd may grant
+	// more, see [Locker.GrantedTTL]. A request to etcd may take as long, up to 5 s. Default: 10 s.
 	TTL time.Duration
 
-	// Label begins the holder of every grant, for people to read. Default: the
-	// host's name and the process id.
+	// Label begins the holder of every grant, for people to read. Default: host and process id.
 	Label string
 
-	// Logger logs lost sessions, and errors in the background. A Handler that panics is
-	// reported on standard error and has no other effect. Default: nothing is logged.
+	// Logger logs lost sessions, and errors in the background. A Handler that panics is reported on
+	// standard error. Default: nothing is logged.
 	Logger *slog.Logger
 
 	pollInterval, requestTimeout time.Duration // tests set them
 }
 
-// pollInterval is how often waiters, and observers of an election, read the queue besides
-// watching it, and how often the watch is probed. The watch shows changes at once; this is for one
-// that fails without an error, and costs etcd a read per queue.
+// pollInterval is how often waiters and observers read the queue besides watching it, and how often the watch is
+// probed, in case a watch fails without an error. It costs etcd a read per queue.
 const pollInterval = 5 * time.Second
 
 func (c *Config) withDefaults() Config {
@@ -117,25 +107,18 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// ClientConfig returns the configuration that is recommended for the client of a Locker: it
-// leaves a member that has fallen silent after 13 s, and reconnects to one that is back
-// within 2 s. Give it the endpoints of all members. Set TLS, Username and Password as
-// needed; append to DialOptions.
+// ClientConfig returns the configuration that is recommended for the client of a Locker: it leaves a member that has
+// fallen silent after 13 s, and reconnects to one that is back within 2 s. Give it the endpoints of all members. Set
+// TLS, Username and Password as needed; append to DialOptions. The fields that it sets, beside Endpoints:
 //
-// The fields that it sets, beside Endpoints:
-//
-//   - DialKeepAliveTime, 10 s: a connection on which nothing has arrived for that long is
-//     probed. gRPC raises a shorter time to 10 s. The default, 0, means no probes: then
-//     each request to a silent member fails after 5 s, or Config.TTL if that is shorter, for as long as the
-//     member is silent.
-//   - DialKeepAliveTimeout, 3 s: a connection is closed when a probe has no answer by
-//     then, or when what was sent is not acknowledged (TCP_USER_TIMEOUT, on Linux).
-//   - DialOptions, grpc.WithConnectParams: attempts to connect follow each other
-//     after 2 s at most, where gRPC's default grows to two minutes, and one takes
-//     up to 3 s.
+//   - DialKeepAliveTime, 10 s: a connection on which nothing has arrived for that long is probed. gRPC raises a
+//     shorter time to 10 s. The default, 0, means no probes: each request to a silent member fails then.
+//   - DialKeepAliveTimeout, 3 s: a connection is closed when a probe has no answer by then, or when what was sent
+//     is not acknowledged (TCP_USER_TIMEOUT, on Linux).
+//   - DialOptions, grpc.WithConnectParams: an attempt to connect takes up to 3 s, and the next one follows within
+//     2 s, where gRPC's default grows to two minutes.
 //   - DialTimeout, 5 s: how long the client waits for a token when it logs in.
-//   - Logger, none: the client would write a line of JSON to stderr for each attempt
-//     that fails. The errors of this package say what is wrong.
+//   - Logger, none: the client would write a line of JSON to stderr for each attempt that fails.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 2*time.Second

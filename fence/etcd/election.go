@@ -22,8 +22,8 @@ type Election struct {
 
 var _ fence.Election = (*Election)(nil)
 
-// Election returns the election of this name. The rules for names of resources apply: a bad
-// name is a *fence.InvalidGrantError. It makes no request.
+// Election returns the election of this name, to which the rules for names of resources apply: a bad one is a
+// *fence.InvalidGrantError. It makes no request.
 func (l *Locker) Election(name string) (*Election, error) {
 	if err := l.cluster.Keys.Validate(name); err != nil {
 		return nil, err
@@ -31,17 +31,13 @@ func (l *Locker) Election(name string) (*Election, error) {
 	return &Election{locker: l, name: name}, nil
 }
 
-// Campaign waits until it is elected, and then proclaims value, which may be
-// empty and has at most 4096 bytes of valid UTF-8. It is Acquire
-// otherwise: with the same errors, and in one queue with it.
+// Campaign waits until it is elected, and then proclaims value, which may be empty and has at most 4096 bytes of valid
+// UTF-8. It is Acquire otherwise: with the same errors, and in one queue with it.
 //
-// Proclaim of the Leadership has the same bounds on its value. Calls take effect one after
-// another. Its errors: if the leadership is over, the cause of Context, a
-// *fence.LeaseLostError or fence.ErrReleased, even if this call is what found out; an
-// observer may have seen the value, but this process no longer leads. Else the error of
-// ctx, or a *fence.UnavailableError: if that is InDoubt, the value may or may not be
-// proclaimed until the next Proclaim that returns nil; if not, it isn't. A bad value is
-// fence.ErrInvalid.
+// Proclaim of the Leadership has the same bounds on its value. Calls take effect one after another. Its errors: if the
+// leadership is over, the cause of Context, a *fence.LeaseLostError or fence.ErrReleased; an observer may have seen the
+// value all the same. Else the error of ctx, or a *fence.UnavailableError: if that is InDoubt, the value may or may not
+// be proclaimed until the next Proclaim that returns nil; if not, it isn't. A bad value is fence.ErrInvalid.
 func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
 	if err := validateValue(value); err != nil {
 		return nil, err
@@ -53,11 +49,9 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 	return &leadership{position: p, turn: make(chan struct{}, 1), written: int64(p.Grant().Token)}, nil
 }
 
-// Leader returns the present leader, or fence.ErrNoLeader. Its grant is the one that the
-// leader's key names: with Config.MutexKeys without Epoch and Holder, since the key holds
-// the value alone. By the time it returns another one may lead: only a fence can decide
-// that. Its other errors: fence.ErrClosed; else a *fence.UnavailableError, which has the one of ctx, and
-// its cause, if ctx has ended.
+// Leader returns the present leader, or fence.ErrNoLeader. With Config.MutexKeys its grant has no Epoch and Holder,
+// since the key holds the value alone. By the time it returns another one may lead: only a fence can decide that. Its
+// other errors: fence.ErrClosed; else a *fence.UnavailableError, which has that of ctx, and its cause, if ctx has ended.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l := e.locker
 	if l.isClosed() {
@@ -77,8 +71,7 @@ func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	return e.leader(0, nil)
 }
 
-// leader reads the first key of the queue, which was created at that revision; 0 if there is
-// none.
+// leader reads the first key of the queue, which was created at that revision; 0 if there is none.
 func (e *Election) leader(created int64, value []byte) (fence.Leader, error) {
 	if created == 0 {
 		return fence.Leader{}, fence.ErrNoLeader
@@ -91,14 +84,12 @@ func (e *Election) leader(created int64, value []byte) (fence.Leader, error) {
 	return fence.Leader{Grant: grant, Value: v.Value}, nil
 }
 
-// Observe yields what Leader would return, now and whenever it changes: the leader and what
-// it proclaims, or fence.ErrNoLeader. It may skip intermediate changes, but always yields
-// the latest state. While etcd can't be reached, or its watch breaks, it waits.
+// Observe yields what Leader would return, now and whenever it changes: the leader and what it proclaims, or
+// fence.ErrNoLeader. It may skip intermediate changes, but always yields the latest state. While etcd can't be reached
+// it waits. Each iteration begins with the present leader.
 //
-// It ends when ctx does. It yields fence.ErrClosed and ends when the Locker is closed; and
-// a *fence.UnavailableError when the etcd client is closed, or when etcd denies its user
-// the right to read the election (fence.Denied). Each iteration begins with the present
-// leader.
+// It ends when ctx does. It yields fence.ErrClosed and ends when the Locker is closed; and a *fence.UnavailableError
+// when the etcd client is closed, or when etcd denies its user the right to read the election (fence.Denied).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	return func(yield func(fence.Leader, error) bool) {
 		l := e.locker
@@ -119,10 +110,10 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 				over = l.cluster.Unavailable("observe "+e.name, cluster.ErrClientClosed)
 			case <-ctx.Done():
 			}
-			if ctx.Err() != nil {
+			switch {
+			case ctx.Err() != nil:
 				return
-			}
-			if over != nil {
+			case over != nil:
 				yield(fence.Leader{}, over)
 				return
 			}
@@ -165,7 +156,7 @@ type leadership struct {
 
 var _ fence.Leadership = (*leadership)(nil)
 
-// Resign gives the leadership up. It is Release.
+// Resign implements fence.Leadership.
 func (le *leadership) Resign(ctx context.Context) error { return le.Release(ctx) }
 
 // Proclaim implements fence.Leadership: see etcd.Election.Campaign.
@@ -189,21 +180,21 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	}
 }
 
-// proclaim replaces the value if the key still has the mod revision that this process last
-// wrote. If it has another one, an earlier Proclaim of unknown outcome has arrived;
-// proclaim then replaces that, and any request that is still under way finds its revision
-// outdated.
+// proclaim replaces the value if the key still has the mod revision that this process last wrote. If it has another
+// one, an earlier Proclaim of unknown outcome has arrived; proclaim replaces that, and any request that is still under
+// way finds its revision outdated.
 func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 	p := le.position
 	text, err := p.encode(p.Grant().Epoch, value)
 	if err != nil {
 		return err
 	}
-	request, cancel := context.WithTimeout(ctx, p.line.locker.cluster.RequestTimeout)
+	c := p.line.locker.cluster
+	request, cancel := context.WithTimeout(ctx, c.RequestTimeout)
 	defer cancel()
 	defer context.AfterFunc(p.Context(), cancel)()
 	for range attempts {
-		resp, err := p.line.locker.cluster.Commit(request, p.line.locker.cluster.Client.Txn(request).If(
+		resp, err := c.Commit(request, c.Client.Txn(request).If(
 			clientv3.Compare(clientv3.ModRevision(p.Key()), "=", le.written),
 		).Then(clientv3.OpPut(p.Key(), text, clientv3.WithLease(p.session.ID))).Else(clientv3.OpGet(p.Key())))
 		if err != nil {
@@ -222,11 +213,10 @@ func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 			return nil
 		}
 	}
-	return p.line.locker.cluster.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.Key()))
+	return c.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.Key()))
 }
 
-// notProclaimed is the error of a Proclaim whose request failed. If that isn't known to have had no effect, it
-// may take effect later, until the next Proclaim that returns nil.
+// notProclaimed is the error of a Proclaim whose request failed.
 func (le *leadership) notProclaimed(ctx context.Context, op string, err error) error {
 	p := le.position
 	if errors.Is(err, cluster.ErrLeaseGone) {
@@ -250,8 +240,7 @@ func (le *leadership) notProclaimed(ctx context.Context, op string, err error) e
 	return doubt
 }
 
-// deposed is the error of a Proclaim that found the key gone. It waits until the reason is
-// known.
+// deposed is the error of a Proclaim that found the key gone. It waits until the reason is known.
 func (le *leadership) deposed(ctx context.Context, op string) error {
 	p := le.position
 	p.line.mu.Lock()

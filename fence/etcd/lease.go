@@ -13,10 +13,9 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// position is one acquisition: one key in the queue of a resource, from before it is
-// written until it is known to be gone. It is over when it is released, given up or lost,
-// and settled when its key is gone and no request that is still under way can write it, or when its
-// session has ended. To its caller it is a lease.
+// position is one acquisition: one key in the queue of a resource, from before it is written until it is known to be
+// gone. It is over when it is released, given up or lost, and settled when its key is gone and no request under way
+// can write it, or when its session has ended. To its caller it is a lease.
 type position struct {
 	line     *line
 	session  *session.Session
@@ -38,7 +37,7 @@ type position struct {
 	removal  removal                 // of what is left
 	cause    error                   // why it is over; nil before
 	watchers []*func()               // that wait for contention
-	onLoss   func()                  // called when it is lost; or nil
+	onLoss   []func()                // called when it is lost
 	lifetime context.Context         // made when it is asked for: most never are
 	endLife  context.CancelCauseFunc // of lifetime
 }
@@ -65,8 +64,8 @@ const (
 	sessionOver // so etcd removes it, with the lease
 )
 
-// newPosition returns a position under the session. It takes over the caller's place in the line. The caller
-// has to check whether the session ended before that: nothing else tells the position.
+// newPosition returns a position under the session. It takes over the caller's place in the line. The caller has to
+// check whether the session ended before that: nothing else tells the position.
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
 		line: ln, session: s, campaign: campaign, news: make(chan struct{}, 1),
@@ -77,7 +76,7 @@ func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	ln.renew(s)
 	p.number, p.gaps = ln.freeNumber(s), ln.follower.Gaps()
 	ln.add(p)
-	s.Need()
+	s.Need(1)
 	ln.contend(p)
 	return p
 }
@@ -85,8 +84,7 @@ func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 // Key is the lock key in etcd.
 func (p *position) Key() string { return p.line.follower.Queue + p.name() }
 
-// name is the key without the prefix of the queue. The same few names serve in all lines, so each
-// is in memory once.
+// name is the key without the prefix of the queue. The same few names serve in all lines, so each is in memory once.
 func (p *position) name() string {
 	return unique.Make(p.line.locker.cluster.Keys.Name(p.session.ID, int32(p.number))).Value()
 }
@@ -102,8 +100,8 @@ func (p *position) wake() {
 	}
 }
 
-// written takes the result of the Txn that wrote the key, with the create revision of the
-// key directly ahead, 0 if there is none.
+// written takes the result of the Txn that wrote the key: pred is the create revision of the key directly ahead, 0 if
+// there is none.
 func (p *position) written(token fence.Token, epoch, pred int64) {
 	ln := p.line
 	ln.mu.Lock()
@@ -125,8 +123,7 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	}
 }
 
-// unwritten takes the error of the Txn that writes the key. certain means that the Txn has not
-// written the key and never will.
+// unwritten takes the error of the Txn that writes the key. certain means that the Txn never writes it.
 func (p *position) unwritten(err error, certain bool) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -151,8 +148,8 @@ func (p *position) Grant() fence.Grant {
 	return fence.Grant{Resource: p.line.resource, Epoch: p.epoch, Token: p.token, Holder: p.holder}
 }
 
-// encode returns the content of p's key, which proclaims value. With MutexKeys a
-// candidate's key holds value alone: etcd's own tools show it as it is.
+// encode returns the content of p's key, which proclaims value. With MutexKeys a candidate's key holds value alone:
+// etcd's own tools show it as it is.
 func (p *position) encode(epoch int64, value string) (string, error) {
 	if p.campaign != nil && p.line.locker.cluster.Keys.Mutex {
 		return value, nil
@@ -195,52 +192,42 @@ func (p *position) Remaining() time.Duration {
 func (p *position) AfterLost(f func()) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
-	switch earlier := p.onLoss; {
-	case !p.wanted():
-		if errors.Is(p.cause, fence.ErrLeaseLost) {
-			go f()
-		}
-	case earlier == nil:
-		p.onLoss = f
-	default:
-		p.onLoss = func() {
-			go earlier()
-			f()
-		}
+	if p.wanted() {
+		p.onLoss = append(p.onLoss, f)
+	} else if errors.Is(p.cause, fence.ErrLeaseLost) {
+		go f()
 	}
 }
 
-// end makes p over, so that the next call of this process may have the resource. It reports whether p
-// had not been over before.
-func (p *position) end(cause error) bool {
+// end makes p over, so that the next call of this process may have the resource.
+func (p *position) end(cause error) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
-	ended := p.finish(cause)
-	if ended {
+	if p.finish(cause) {
 		p.line.progress()
 	}
-	return ended
 }
 
-// finish makes p over. It reports whether p had not been over before. Callers hold the line's mu.
+// finish makes p over, and reports whether it wasn't. Callers hold the line's mu.
 func (p *position) finish(cause error) bool {
 	if !p.wanted() {
 		return false
 	}
 	p.cause, p.watchers = cause, nil
-	p.session.Unneed()
+	p.session.Need(-1)
 	if p.endLife != nil {
 		p.endLife(cause)
 	}
-	if p.onLoss != nil && errors.Is(cause, fence.ErrLeaseLost) {
-		go p.onLoss() // mutant: loss-is-not-told
+	if errors.Is(cause, fence.ErrLeaseLost) {
+		for _, f := range p.onLoss {
+			go f() // mutant: loss-is-not-told
+		}
 	}
 	p.onLoss = nil
 	p.wake()
 	return true
 }
 
-// lose ends the position as lost.
 func (p *position) lose(reason fence.LossReason) {
 	loss := &fence.LeaseLostError{Grant: p.Grant(), Reason: reason}
 	if reason == fence.LossDeadline {
@@ -254,15 +241,14 @@ func (p *position) lose(reason fence.LossReason) {
 	p.end(loss)
 }
 
-// sessionEnded ends p with its session. In etcd the key may outlive the session until
-// etcd ends its lease. But no request under that lease takes effect after that end, and the
-// next holder gets the resource only after it.
+// sessionEnded ends p with its session. The key goes with the lease in etcd, and no request under that takes effect
+// later.
 func (p *position) sessionEnded(reason fence.LossReason) {
 	p.lose(reason)
 	p.settle(sessionOver)
 }
 
-// settle ends what p has in its line. Later calls are no-ops.
+// settle ends what p has in its line.
 func (p *position) settle(how removal) {
 	ln := p.line
 	ln.mu.Lock()
@@ -281,4 +267,104 @@ func (p *position) settle(how removal) {
 	p.wake()
 	ln.mu.Unlock()
 	ln.leave()
+}
+
+// errAbandoned ends a position whose Acquire failed. No caller has its context.
+var errAbandoned = errors.New("etcd: acquire failed")
+
+// Release deletes the key. With a ctx that has ended it returns the error of ctx at once, and deletes the key in the
+// background. A deletion that fails is repeated until etcd confirms it or the session is over.
+//
+// It doesn't wait if another call of this process has queued for the resource: whatever this process does with the
+// resource comes after that call.
+func (p *position) Release(ctx context.Context) error {
+	released, passedOn := p.release()
+	if !released {
+		return nil
+	}
+	if ctx == nil { // a panic here would keep the resource taken until Close
+		ctx = context.Background()
+	}
+	l, op := p.line.locker, "release "+p.line.resource
+	l.sender.del(p)
+	if passedOn {
+		return nil
+	}
+	select {
+	case <-p.news: // it is settled
+	case <-ctx.Done():
+	}
+	switch how, _ := p.state(); how {
+	case removed:
+		return nil
+	case sessionOver:
+		return l.cluster.Unavailable(op, errors.New("etcd: session is over"))
+	}
+	return cluster.Ended(ctx, op)
+}
+
+// release ends p unless it is over, and lets one more call of this process queue. passedOn reports whether another
+// call of this process wants the resource.
+func (p *position) release() (released, passedOn bool) {
+	ln := p.line
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	if !p.finish(fence.ErrReleased) {
+		return false, false
+	}
+	p.removal, p.news = removing, make(chan struct{}, 1)
+	ln.progress()
+	passedOn = ln.firstWanted() != nil || len(ln.waiting) > 0
+	if !p.keepsPlace() {
+		ln.passOn()
+	}
+	return true, passedOn
+}
+
+// keepsPlace reports whether p, which is over, has its place in the line until it is settled. With MutexKeys the next
+// call writes the same key, which has to be gone. Callers hold the line's mu.
+func (p *position) keepsPlace() bool {
+	return p.cause != fence.ErrReleased || p.line.locker.cluster.Keys.Mutex // mutant: next-acquisition-does-not-wait-for-the-doubt
+}
+
+// abandon ends p, which is no longer wanted. What it has left in etcd is removed in the background.
+func (l *Locker) abandon(p *position) {
+	p.end(errAbandoned)
+	if l.sender.giveUp(p) {
+		p.unwritten(errAbandoned, true)
+	}
+	l.discard(p)
+}
+
+// abandonUnsent abandons positions whose keys are not written, because of err.
+func (l *Locker) abandonUnsent(err error, ps ...*position) {
+	for _, p := range ps {
+		p.unwritten(err, true)
+		l.abandon(p)
+	}
+}
+
+// discard removes what p has left in etcd, if p is over and the Txn that writes its key has an outcome. It is called
+// when either happens, and acts when both have.
+func (l *Locker) discard(p *position) {
+	p.line.mu.Lock()
+	left, now := p.left, p.left != leftUnknown && !p.wanted() && p.removal == notRemoved
+	if now {
+		p.removal = removing
+	}
+	p.line.mu.Unlock()
+	switch {
+	case !now:
+	case left == leftNothing: // mutant: waiters-that-leave-keep-their-key, acquire-in-doubt-is-taken-for-nothing
+		p.settle(removed)
+	default:
+		l.sender.remove(p)
+	}
+}
+
+// state is how far the removal of what p has left in etcd has come, and what that is.
+func (p *position) state() (how removal, left leftover) {
+	p.line.mu.Lock()
+	defer p.line.mu.Unlock()
+	return p.removal, p.left
 }

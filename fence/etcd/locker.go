@@ -13,15 +13,13 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
-// Locker is a fence.Locker on etcd. Its methods may be called from several
-// goroutines. See the package comment for what it does.
+// Locker is a fence.Locker on etcd. Its methods may be called from several goroutines.
 type Locker struct {
 	cluster  *cluster.Cluster
 	sessions *session.Manager
 	watcher  *watch.Watcher
 	label    string // begins the holder of every grant
 	sender   *sender
-	cleaner  *cleaner
 
 	closed   chan struct{} // closed when Close begins
 	finished chan struct{} // closed when Close has done all
@@ -32,10 +30,9 @@ type Locker struct {
 
 var _ fence.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker that uses the client, which it never closes. It makes no
-// request: the first Acquire does. A nil cfg means the defaults; cfg is copied. A bad cfg
-// is rejected with fence.ErrInvalid, and so is a client that is closed, has a malformed
-// endpoint, or is wrapped by etcd's namespace package.
+// NewLocker returns a Locker that uses the client, which it never closes. It makes no request. A nil cfg means the
+// defaults; cfg is copied. A bad cfg is rejected with fence.ErrInvalid, and so is a client that is closed, has a
+// malformed endpoint, or is wrapped by etcd's namespace package.
 func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
@@ -48,12 +45,12 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	l.cluster = cluster.New(client, cluster.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.requestTimeout, c.Logger)
 	l.sessions = session.NewManager(l.cluster, c.TTL, l.sessionEnded)
 	l.watcher = watch.New(l.cluster, c.pollInterval)
-	l.sender, l.cleaner = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys}, &cleaner{locker: l, most: maxKeys}
+	l.sender = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys, most: maxKeys}
 	return l, nil
 }
 
-// GrantedTTL is the time to live that etcd granted for what is held now; 0 if
-// there is no session. It can be longer than the one asked for.
+// GrantedTTL is the time to live that etcd granted for what is held now, which can be longer than the one asked for;
+// 0 if there is no session.
 func (l *Locker) GrantedTTL() time.Duration {
 	s := l.sessions.Current()
 	if s == nil || s.Remaining() == 0 {
@@ -62,15 +59,13 @@ func (l *Locker) GrantedTTL() time.Duration {
 	return s.GrantedTTL()
 }
 
-// Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which
-// deletes all lock keys, and ends everything that runs in the background. The revocation
-// also completes releases that etcd has not confirmed yet. Acquire and TryAcquire then
-// return fence.ErrClosed, also calls that are waiting.
+// Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which deletes all lock keys, and
+// ends everything that runs in the background. Acquire and TryAcquire then return fence.ErrClosed, also calls that
+// are waiting.
 //
-// If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends, at the
-// latest when the lease must have expired by itself; everything is closed nevertheless. If
-// ctx has ended already, as that of signal.NotifyContext has when the program stops, Close
-// takes up to the time of one request instead, because nothing would revoke the lease later.
+// If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends, at the latest when the lease must
+// have expired by itself; everything is closed nevertheless. If ctx has ended already, as that of signal.NotifyContext
+// has when the program stops, Close takes up to the time of one request instead: nothing would revoke the lease later.
 // A second call waits for the first within the same bounds, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
 	if ctx.Err() != nil {
@@ -92,8 +87,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	return l.sessions.Close(ctx)
 }
 
-// beginClose makes Acquire return fence.ErrClosed, also calls that wait for their turn in this
-// process. It reports whether this was the first call.
+// beginClose ends the calls of Acquire. It reports whether this was the first call.
 func (l *Locker) beginClose() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,15 +107,12 @@ func (l *Locker) isClosed() bool {
 	}
 }
 
-// Check reports whether etcd would grant a lock now, by one request, which writes
-// nothing: a majority answers, there is space, the client's user has the rights, and
-// etcd has not gone back to an older state. With Config.MutexKeys the rights to lock
-// keys are those to each resource, so they are not looked at. The errors are
-// those of Acquire. It is for start-up and for readiness probes.
+// Check reports whether etcd would grant a lock now, by one request, which writes nothing: a majority answers, there
+// is space, the client's user has the rights (with Config.MutexKeys those to lock keys aren't looked at), and etcd has
+// not gone back to an older state. The errors are those of Acquire. It is for start-up and for readiness probes.
 //
-// Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers
-// in place of a member. Acquire works there, but see the package comment. Check asks by a
-// watch, until a member has answered one.
+// Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers in place of a member,
+// which it asks by a watch. Acquire works there, but see the package comment.
 func (l *Locker) Check(ctx context.Context) error {
 	if l.isClosed() {
 		return cluster.ErrLockerClosed

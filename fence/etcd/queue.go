@@ -18,8 +18,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
-// line is what this process has in the queue of one resource: its positions, and the calls
-// that have none yet.
+// line is what this process has in the queue of one resource: its positions, and the calls that have none yet.
 type line struct {
 	locker   *Locker
 	resource string
@@ -84,8 +83,7 @@ func (l *Locker) sessionEnded(s *session.Session, reason fence.LossReason) {
 	}
 }
 
-// add adds p. Its key is about to be written, or has been written if it has a token. Callers hold
-// mu.
+// add adds p. Its key is about to be written, or has been written if it has a token. Callers hold mu.
 func (ln *line) add(p *position) {
 	i := len(ln.positions)
 	if p.token != 0 {
@@ -106,9 +104,8 @@ func (ln *line) renew(s *session.Session) {
 	ln.session, ln.passed, ln.stray = s, 0, 0
 }
 
-// freeNumber returns the lowest number that no position of the session has. So a few keys serve
-// again and again: etcd keeps a trace of each key's name until it compacts its history, and each
-// read of a queue goes through all traces in it. Callers hold mu.
+// freeNumber returns the lowest number that no position of the session has. So a few names serve again and again: each
+// read of a queue goes through all names that etcd has not compacted. Callers hold mu.
 func (ln *line) freeNumber(s *session.Session) int16 {
 	n := int16(0)
 	for slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session == s && p.number == n }) {
@@ -153,8 +150,8 @@ func (ln *line) lockedByOwn() *fence.LockedError {
 	return locked
 }
 
-// own returns the position that has the key k; nil if k is another process's, or if no answer has
-// shown yet that it is one of this process's. Callers hold mu.
+// own returns the position that has the key k; nil if k is another process's, or if no answer has shown yet that it
+// isn't. Callers hold mu.
 func (ln *line) own(k watch.Key) *position {
 	i, found := slices.BinarySearchFunc(ln.positions, k.Created, (*position).compare) // mutant: another-key-of-the-name-is-the-own
 	if !found {
@@ -187,13 +184,11 @@ func (ln *line) overBefore(p *position) []*position {
 	return left
 }
 
-// quantum is how many keys a process may have in one queue, for calls that hold the
-// resource or wait for it. Further calls wait in the process. So a call elsewhere gets its
-// turn after at most that many of each process.
+// quantum is how many keys a process may have in one queue. Further calls wait in the process, so a call elsewhere gets
+// its turn after at most that many of each process.
 const quantum = 32
 
-// maxPlaces is how many calls may have a position at the same time. With MutexKeys the
-// acquisitions of a session share one key.
+// maxPlaces is how many calls may have a position at a time. With MutexKeys a session's share one key.
 func (ln *line) maxPlaces() int32 {
 	if ln.locker.cluster.Keys.Mutex {
 		return 1 // mutant: goroutines-share-the-key-of-the-session
@@ -201,8 +196,7 @@ func (ln *line) maxPlaces() int32 {
 	return quantum // mutant: quantum-has-no-end
 }
 
-// tryTake takes a place if no other call of this process has or awaits one. Otherwise it names the holder as
-// far as that is known.
+// tryTake takes a place if no other call of this process has or awaits one. Otherwise it names the holder, if known.
 func (ln *line) tryTake() *fence.LockedError {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -240,14 +234,13 @@ func (ln *line) wait(ctx context.Context) error {
 	return ln.lockedHere(ctx)
 }
 
-// lockedHere is the error of a call that ctx ended while it waited for other calls of this
-// process. Callers hold mu.
+// lockedHere is the error of a call that ctx ended while it waited for other calls of this process. Callers hold mu.
 func (ln *line) lockedHere(ctx context.Context) error {
-	return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds (a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), cluster.EndOf(ctx))
+	return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds "+
+		"(a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), cluster.EndOf(ctx))
 }
 
-// giveUp leaves the queue for a place. If the place has just come it passes it on. Callers
-// hold mu.
+// giveUp leaves the queue for a place. If the place has just come it passes it on. Callers hold mu.
 func (ln *line) giveUp(mine chan struct{}) {
 	if i := slices.Index(ln.waiting, mine); i >= 0 {
 		ln.waiting = slices.Delete(ln.waiting, i, i+1)
@@ -281,13 +274,11 @@ func (ln *line) Changed() {
 	ln.progress()
 }
 
-// progress gives the resource to the first position that is still wanted, if that owns it by
-// what is known of the queue now. Callers hold mu.
+// progress gives the resource to the first position that is still wanted, if that owns it by what is known of the
+// queue now. Callers hold mu.
 //
-// A position owns the resource when every key with a lower create revision is gone, or is
-// one of this process whose holder has given it up. So the resource passes from one call of
-// this process to the next without waiting for etcd, if no other process is between them:
-// until the later key goes too, no other process owns the resource (F2).
+// A position owns the resource when every key with a lower create revision is gone, or is one of this process whose
+// holder has given it up: until the later key goes too, no other process owns the resource (F2).
 func (ln *line) progress() {
 	ln.follower.Look(func(rev int64, queue []watch.Key) {
 		var room [quantum]*position
@@ -326,8 +317,8 @@ func (ln *line) progress() {
 	}
 }
 
-// follows reports whether no other process's key is ahead of p's, as far as the key directly ahead
-// shows: there was none, or it is this process's and no other process's is ahead of it.
+// follows reports whether no other process's key is ahead of p's, as far as the key directly ahead shows: there was
+// none, or it is this process's and no other process's is ahead of it.
 func (ln *line) follows(p *position) bool {
 	if p.pred == 0 || p.pred == ln.passed { // mutant: acquire-is-first-behind-another-key
 		return true
@@ -336,7 +327,7 @@ func (ln *line) follows(p *position) bool {
 	return pred != nil && pred.clear // mutant: passes-on-past-another-process
 }
 
-// firstHolder is the holder that the first key of the queue names, as far as is known.
+// firstHolder is the holder that the first key of the queue names, if known.
 func (ln *line) firstHolder() string {
 	first, _ := ln.follower.First()
 	if p := ln.own(first); p != nil {
@@ -345,8 +336,7 @@ func (ln *line) firstHolder() string {
 	return cluster.HolderIn([]byte(first.Value))
 }
 
-// askWhyGone finds out by a renewal whether the key was deleted, or the session is over.
-// Callers hold the line's mu.
+// askWhyGone finds out by a renewal whether the key was deleted, or the session is over. Callers hold the line's mu.
 func (p *position) askWhyGone() {
 	if p.asked {
 		return
@@ -366,12 +356,11 @@ func (ln *line) follow() {
 	}
 }
 
-// watchAfter is how long a resource is held before its queue is watched. A holder that wants
-// to know of others calls AfterContended, which watches it at once.
+// watchAfter is how long a resource is held before its queue is watched. AfterContended watches it at once.
 const watchAfter = 100 * time.Millisecond
 
-// followSoon is follow, unless the resource is given up soon: then the watch would be more
-// work than the lock. Callers hold mu.
+// followSoon is follow, unless the resource is given up soon: the watch would be more work than the lock. Callers hold
+// mu.
 func (ln *line) followSoon() {
 	if ln.watched || ln.soon {
 		return
@@ -394,8 +383,8 @@ func (ln *line) Waits() bool {
 	return slices.ContainsFunc(ln.positions, func(p *position) bool { return p.wanted() && !p.first })
 }
 
-// Denied implements watch.Listener. It ends the wait of the positions that wait. A holder
-// goes on and assumes that others wait, since it can't see them.
+// Denied implements watch.Listener. It ends the positions that wait. A holder, which can't see others, assumes that
+// they wait.
 func (ln *line) Denied(err error) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -409,9 +398,8 @@ func (ln *line) Denied(err error) {
 	}
 }
 
-// AfterContended counts waiting goroutines of the same Locker too: they need the holder to
-// release the lock, as other processes do. With Config.MutexKeys it calls f at once for a
-// name with a slash: waiters for a shorter name can't be seen.
+// AfterContended counts waiting goroutines of the same Locker too: they need the holder to release the lock, as other
+// processes do. With Config.MutexKeys it calls f at once for a name with a slash.
 func (p *position) AfterContended(f func()) (stop func() bool) {
 	ln := p.line
 	ln.mu.Lock()
@@ -435,8 +423,7 @@ func (p *position) AfterContended(f func()) (stop func() bool) {
 	}
 }
 
-// callContended calls the functions that wait for contention, each in a goroutine of its own. Callers hold
-// the line's mu.
+// callContended calls the functions that wait for contention. Callers hold the line's mu.
 func (p *position) callContended() {
 	for _, f := range p.watchers {
 		go (*f)()
@@ -444,38 +431,34 @@ func (p *position) callContended() {
 	p.watchers = nil
 }
 
-// contend tells the holder that another call of this process waits, p if it has a position
-// already. Callers hold mu.
+// contend tells the holder that another call of this process waits, p if it has a position already. Callers hold mu.
 func (ln *line) contend(p *position) {
 	if first := ln.firstWanted(); first != nil && first != p {
 		first.callContended()
 	}
 }
 
-// contended reports whether others wait for the resource that p holds, as far as is known. Callers
-// hold mu.
+// contended reports whether others wait for the resource that p holds, as far as is known. Callers hold mu.
 func (ln *line) contended(p *position) bool {
 	another := func(q *position) bool { return q != p && q.wanted() }
-	if ln.denied || len(ln.waiting) > 0 || slices.ContainsFunc(ln.positions, another) || ln.locker.cluster.Keys.HidesWaiters(ln.resource) {
+	keys, others := ln.locker.cluster.Keys, false
+	if ln.denied || len(ln.waiting) > 0 || slices.ContainsFunc(ln.positions, another) || keys.HidesWaiters(ln.resource) {
 		return true
 	}
-	others := false
 	ln.follower.Look(func(_ int64, queue []watch.Key) {
 		others = slices.ContainsFunc(queue, func(k watch.Key) bool {
-			id, _, ours := ln.locker.cluster.Keys.ParseName(k.Name)
+			id, _, ours := keys.ParseName(k.Name)
 			return ln.own(k) == nil && !(ours && id == p.session.ID)
 		})
 	})
 	return others
 }
 
-// removeStray deletes k if no position has it though it is a key of this process: a Txn that the
-// client sent twice may write the key again after that was deleted. No call would ever delete
-// it, and all would wait behind it.
+// removeStray deletes k if no position has it though it is a key of this process: a Txn that the client sent twice may
+// write the key again after that was deleted. All calls would wait behind it for ever. Callers hold mu.
 //
-// A position that gets k's name meanwhile takes the key over: its put finds the key, and gives it
-// another mod revision. The deletion may arrive after that, so it requires that the mod revision
-// is still the create revision. Callers hold mu.
+// A position that gets k's name meanwhile takes the key over, and its put gives the key another mod revision. The
+// deletion may arrive after that, so it requires that the mod revision is still the create revision.
 func (ln *line) removeStray(k watch.Key) {
 	if k.Created <= ln.passed || k.Created == ln.stray || !ln.isStray(k) {
 		return

@@ -383,7 +383,7 @@ func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
 	release(t, granted(t, waits))
 }
 
-// The cleaner is asked twice to remove what an Acquire of unknown outcome may have left. By the time of the
+// The sender is asked twice to remove what an Acquire of unknown outcome may have left. By the time of the
 // second removal, another call waits under that name behind another process.
 func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 	t.Parallel()
@@ -412,7 +412,7 @@ func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 	}
 	p := doubt("r")
 	etcdtest.Receive(t, came)
-	l.cleaner.add(p)
+	l.sender.remove(p)
 	allowed <- struct{}{}
 	awaitSettled(t, p)
 	waiting := acquiring(patient(t), l, "r")
@@ -426,14 +426,14 @@ func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 // A key that could not be deleted stays ahead of the later ones of its queue, and holds no other queue up.
 func TestCleaner_KeepsTheOrderOfEachQueue(t *testing.T) {
 	t.Parallel()
-	c := &cleaner{locker: &Locker{sender: &sender{room: 3}}, most: maxKeys}
+	c := &sender{room: 3, most: maxKeys}
 	r, other := &line{}, &line{}
 	first, second, third, later := &position{line: r, left: leftKey}, &position{line: r, left: leftKey}, &position{line: r, left: leftKey}, &position{line: r, left: leftKey}
 	x, y := &position{line: other, left: leftKey}, &position{line: other, left: leftKey}
-	c.waiting = []*position{first, second, third, later, x, y}
+	c.left = []*position{first, second, third, later, x, y}
 	takes := func(want ...*position) {
 		t.Helper()
-		got := c.take()
+		got, _ := c.takeLeft()
 		require.Len(t, got, len(want))
 		for i := range want {
 			require.Same(t, want[i], got[i])
@@ -445,7 +445,7 @@ func TestCleaner_KeepsTheOrderOfEachQueue(t *testing.T) {
 	takes(x)
 	takes(y)
 	takes(first)
-	c.waiting = append([]*position{x}, c.waiting...)
+	c.left = append([]*position{x}, c.left...)
 	c.putBack([]*position{first})
 	c.most = 2
 	takes(x, first)

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
 // Bounds of one Txn, in keys that it writes or deletes. A fourth of them may be written: etcd allows
@@ -26,9 +24,8 @@ const (
 const maxFlights = 2
 
 // sender writes and deletes lock keys, in the background, so that no call ends what another waits for. A key
-// that comes alone goes out at once. Keys that come while Txns are under way wait, and go together in the
-// next: so under load many calls share a Txn, which etcd writes to disk once. Two keys of one queue never
-// share one: they would have equal create revisions, so equal tokens (F1). The second one goes out at once.
+// that comes alone goes out at once. Keys that come while Txns are under way go together in the next, which
+// etcd writes to disk once. Two keys of one queue never share a Txn: they would have equal tokens (F1).
 type sender struct {
 	locker *Locker
 
@@ -40,6 +37,10 @@ type sender struct {
 	dels    []*position
 	busy    int  // Txns under way, of those that are counted
 	waiting bool // a timer will call overtake
+
+	left     []*position // what they have left in etcd is to be removed, see clean
+	most     int         // how many of these go in a Txn: fewer after an error, so that one fails alone in the end
+	cleaning bool
 }
 
 // put writes the key of p, and tells p the outcome.
@@ -48,14 +49,14 @@ func (s *sender) put(p *position) {
 	defer s.mu.Unlock()
 	// With MutexKeys a key of "a/b" is in the queue of "a" too.
 	if p.line.unanswered() > 1 || s.locker.cluster.Keys.Mutex { // mutant: two-of-a-resource-share-a-txn
-		s.launch(&flight{session: p.session, puts: []*position{p}, dels: s.takeDels(s.room - 1)})
+		s.launch(&flight{puts: []*position{p}, dels: s.takeDels(s.room - 1)})
 		return
 	}
 	s.puts = append(s.puts, p)
 	s.next()
 }
 
-// del deletes the key of p and settles p. If the Txn fails, the cleaner tries again.
+// del deletes the key of p and settles p.
 func (s *sender) del(p *position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,29 +99,26 @@ func (s *sender) overtake() {
 
 // launchWaiting launches a Txn of what waits. Callers hold mu.
 func (s *sender) launchWaiting() {
-	f := &flight{counted: true}
-	f.session, f.puts = s.takePuts()
+	f := &flight{counted: true, puts: s.takePuts()}
 	f.dels = s.takeDels(s.room - len(f.puts))
+	s.busy++
 	s.launch(f)
 }
 
 // takePuts takes puts of one session. Callers hold mu.
-func (s *sender) takePuts() (*session.Session, []*position) {
-	if len(s.puts) == 0 {
-		return nil, nil
-	}
-	first, n := s.puts[0].session, 0
-	for n < min(len(s.puts), max(1, s.room/4)) && s.puts[n].session == first {
+func (s *sender) takePuts() []*position {
+	n := 0
+	for n < min(len(s.puts), max(1, s.room/4)) && s.puts[n].session == s.puts[0].session {
 		n++
 	}
 	taken := s.puts[:n:n]
 	s.puts = s.puts[n:]
-	return first, taken
+	return taken
 }
 
 // takeDels takes up to n keys to delete. Each takes along the keys of this process ahead of it that
 // are over, also if an earlier Txn is about to delete them: a grant that relied on their end must
-// not lose its key before they lose theirs. If they are too many, the cleaner deletes them in order.
+// not lose its key before they lose theirs. If they are too many, clean deletes them in order.
 // Callers hold mu.
 func (s *sender) takeDels(n int) []*position {
 	var taken []*position
@@ -129,9 +127,7 @@ func (s *sender) takeDels(n int) []*position {
 		ahead := append(p.line.overBefore(p), p) // mutant: key-goes-before-the-one-ahead
 		if len(ahead) > n && len(taken) == 0 {
 			s.dels = s.dels[1:]
-			for _, e := range ahead {
-				s.locker.cleaner.add(e)
-			}
+			s.addLeft(ahead...)
 			continue
 		}
 		if len(taken)+len(ahead) > n {
@@ -168,21 +164,16 @@ func (s *sender) roomNow() int {
 	return s.room
 }
 
-// launch runs f in a goroutine. Callers hold mu.
+// launch runs f in a goroutine.
 func (s *sender) launch(f *flight) {
 	f.sender = s
-	if f.counted {
-		s.busy++
-	}
 	s.locker.cluster.Tasks.Start(f.run)
 }
 
-// flight is a Txn that puts and deletes keys of several positions. Each of them has its own
-// outcome.
+// flight is a Txn that puts and deletes keys of several positions. Each of them has its own outcome.
 type flight struct {
 	sender  *sender
-	session *session.Session // of puts
-	puts    []*position
+	puts    []*position // of one session
 	dels    []*position
 	counted bool // in sender.busy
 }
@@ -228,12 +219,11 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 		}
 		ops = append(ops, clientv3.OpGet(p.line.follower.Queue, append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())...), put)
 	}
-	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
+	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.puts[0].session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
 
-// done takes the answer to the Txn. The token is the key's create revision, never the
-// revision of a later read (F1): that of this Txn, or, if the client sent the Txn twice, that
-// of the first one, which the put of the second one finds the key to have.
+// done takes the answer to the Txn. The token is the key's create revision (F1): that of this Txn, or, if
+// the client sent the Txn twice, that of the first one, which the put of the second one finds the key to have.
 func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 	for i, p := range f.puts {
 		token, pred := resp.Header.Revision, int64(0)
@@ -259,142 +249,117 @@ const unknownPred = -1
 func (f *flight) fail(err error, certain bool) {
 	s, n := f.sender, len(f.puts)+len(f.dels)
 	s.shrink(err, n)
-	if cluster.Rejected(err) && !errors.Is(err, cluster.ErrLeaseGone) && n > 1 {
-		s.mu.Lock()
-		for _, p := range f.puts {
-			s.launch(&flight{session: f.session, puts: []*position{p}})
+	again := cluster.Rejected(err) && !errors.Is(err, cluster.ErrLeaseGone) && n > 1
+	for _, p := range f.puts {
+		if again {
+			s.launch(&flight{puts: []*position{p}})
+			continue
 		}
-		s.mu.Unlock()
-	} else {
-		for _, p := range f.puts {
-			p.unwritten(err, certain)
-			s.locker.discard(p)
+		p.unwritten(err, certain)
+		s.locker.discard(p)
+	}
+	s.remove(f.dels...)
+}
+
+// remove removes what positions, which are over, have left in etcd: keys whose release failed, and keys of
+// acquisitions that were given up, or are in doubt.
+func (s *sender) remove(ps ...*position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addLeft(ps...)
+}
+
+// addLeft is remove. Callers hold mu.
+func (s *sender) addLeft(ps ...*position) {
+	s.left = append(s.left, ps...)
+	if !s.cleaning && len(s.left) > 0 {
+		s.cleaning = true
+		s.locker.cluster.Tasks.Start(s.clean)
+	}
+}
+
+// clean removes what is left, by one Txn at a time: after etcd was slow there may be thousands of keys, which must
+// not delay renewals. It repeats a Txn until it succeeds or the session is over, or until the client is closed: then
+// this process makes no more keys, and the session expires in etcd.
+func (s *sender) clean(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; {
+		batch, doubt := s.takeLeft()
+		if len(batch) == 0 {
+			return
 		}
-	}
-	for _, p := range f.dels {
-		s.locker.cleaner.add(p)
-	}
-}
-
-// put is the operation that writes the key of p. It returns the key that it replaces: that is
-// p's own, if the client sends the Txn twice.
-func (p *position) put(epoch int64) (clientv3.Op, error) {
-	proclaimed := ""
-	if p.campaign != nil {
-		proclaimed = *p.campaign
-	}
-	value, err := p.encode(epoch, proclaimed)
-	return clientv3.OpPut(p.Key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
-}
-
-// mayWrite are the conditions of every Txn of the session that writes lock keys, sent at the
-// mark: the epoch is still that of the mark, which the grants name, and no void rules the Txn out.
-func (l *Locker) mayWrite(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
-	return []clientv3.Cmp{sent.Epoch.Unchanged(l.cluster.Keys.Epoch()), l.notVoid(s, sent)} // mutant: acquire-in-an-epoch-that-is-over
-}
-
-// notVoid is the condition that no void rules out a Txn of the session that is sent at the
-// mark: a void is written at a revision above those that were seen when the Txns that it
-// rules out were sent.
-func (l *Locker) notVoid(s *session.Session, sent cluster.Mark) clientv3.Cmp {
-	return clientv3.Compare(clientv3.ModRevision(l.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1) // mutant: first-void-of-a-session-is-the-only-one
-}
-
-// write commits a Txn that writes lock keys. When its conditions fail it reads the epoch and
-// commits the Txn anew, unless final says of the answer that the conditions failed for
-// another reason. It returns the epoch of the Txn; and if there is an error, whether the Txn
-// has certainly changed nothing.
-func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn, error), final func(*clientv3.TxnResponse) bool) (resp *clientv3.TxnResponse, epoch int64, certain bool, err error) {
-	for epochs := 0; epochs < attempts; {
-		sent := l.cluster.Sending()
-		t, err := txn(sent)
-		if err != nil {
-			return nil, 0, true, err
+		try, cancel := context.WithTimeout(ctx, s.locker.cluster.RequestTimeout)
+		err := s.locker.withdraw(try, doubt, batch...)
+		cancel()
+		how := removed
+		if errors.Is(err, cluster.ErrClientClosed) {
+			how, err = sessionOver, nil
 		}
-		resp, err := l.cluster.Commit(ctx, t)
-		if err != nil {
-			return nil, 0, cluster.Rejected(err), err
-		}
-		if resp.Succeeded || final != nil && final(resp) {
-			return resp, sent.Epoch.Number, false, nil
-		}
-		if err := l.cluster.RefreshEpoch(ctx); err != nil {
-			return nil, 0, true, err
-		}
-		if l.cluster.Sending().Epoch != sent.Epoch { // else it was void
-			epochs++
-		}
-	}
-	return nil, 0, true, fmt.Errorf("etcd: the epoch key %s changes all the time", l.cluster.Keys.Epoch())
-}
-
-// erase runs ops, each of which is a Txn that deletes a key. A Txn within another one costs
-// etcd more, so one that is alone isn't put into another.
-func (l *Locker) erase(ctx context.Context, ops ...clientv3.Op) error {
-	txn := l.cluster.Client.Txn(ctx)
-	switch len(ops) {
-	case 0:
-		return nil
-	case 1:
-		created, deletes, _ := ops[0].Txn()
-		txn = txn.If(created...).Then(deletes...)
-	default:
-		txn = txn.Then(ops...)
-	}
-	_, err := l.cluster.Commit(ctx, txn)
-	return err
-}
-
-// deletes are the operations that delete the keys of positions.
-func deletes(ps []*position) []clientv3.Op {
-	ops := make([]clientv3.Op, len(ps))
-	for i, p := range ps {
-		ops[i] = deleteCreated(p.Key(), int64(p.Grant().Token))
-	}
-	return ops
-}
-
-// deleteCreated deletes a key with this create revision. The request may arrive late, when a
-// later position has a key of the same name: that has another create revision, and stays.
-func deleteCreated(key string, revision int64) clientv3.Op {
-	created := clientv3.Compare(clientv3.CreateRevision(key), "=", revision)
-	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil) // mutant: release-by-name
-}
-
-// withdraw deletes the keys of ps, positions of one session, if they are there.
-//
-// The Txns that write them may still be under way. Then a void makes sure that they write nothing: of a void and
-// such a Txn, the one that etcd applies second sees the effect of the first. A session needs one void key: each
-// void writes it again, and rules out all Txns that were sent before, so it does no harm if it arrives late. The
-// key lives under the lease of the lock keys: when that ends, no lock key can be written either.
-//
-// Without void, etcd has answered the Txn. If the answer was that etcd is out of space, it may have written the key
-// all the same; a void key would need space.
-func (l *Locker) withdraw(ctx context.Context, void bool, ps ...*position) error {
-	id := ps[0].session.ID
-	var ops []clientv3.Op
-	for _, p := range ps {
-		ops = append(ops, clientv3.OpGet(p.Key(), clientv3.WithKeysOnly()))
-	}
-	txn := l.cluster.Client.Txn(ctx)
-	if void { // mutant: doubt-without-a-void
-		txn = txn.Then(append(ops, clientv3.OpPut(l.cluster.Keys.Void(id), "", clientv3.WithLease(id)))...)
-	} else {
-		txn = txn.If(l.cluster.Never()).Then(clientv3.OpDelete(l.cluster.Keys.Void(id))).Else(ops...)
-	}
-	resp, err := l.cluster.Commit(ctx, txn)
-	if err != nil {
-		return err
-	}
-	// This process makes no other keys of these names before the positions are settled.
-	var found []clientv3.Op
-	for i, p := range ps {
-		token := int64(p.Grant().Token)
-		for _, kv := range resp.Responses[i].GetResponseRange().Kvs {
-			if token == 0 || token == kv.CreateRevision {
-				found = append(found, deleteCreated(p.Key(), kv.CreateRevision)) // mutant: void-leaves-the-key
+		if err == nil {
+			failures, s.most = 0, min(2*s.most, maxKeys)
+			for _, p := range batch {
+				p.settle(how)
 			}
+			continue
+		}
+		s.most = max(len(batch)/2, 1)
+		s.putBack(batch)
+		if !s.shrink(err, len(batch)) {
+			s.notCleaned(batch, err)
+			cluster.Pause(ctx, failures)
+			failures++
 		}
 	}
-	return l.erase(ctx, found...)
+}
+
+// takeLeft returns positions for one Txn: of one session, and all in doubt or none. None goes before an earlier
+// one of its line, see takeDels. If there are none, clean stops until it is started again.
+func (s *sender) takeLeft() (batch []*position, doubt bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var rest []*position
+	for _, p := range s.left {
+		how, left := p.state()
+		inDoubt := left == leftDoubt
+		switch {
+		case how >= removed: // its session is over, or it was added twice; mutant: what-was-removed-is-removed-again
+		case len(batch) == 0:
+			batch, doubt = append(batch, p), inDoubt
+		case len(batch) < min(s.room, s.most) && p.session == batch[0].session && inDoubt == doubt && !inLines(rest, p):
+			batch = append(batch, p)
+		default:
+			rest = append(rest, p)
+		}
+	}
+	s.left, s.cleaning = rest, len(batch) > 0
+	return batch, doubt
+}
+
+// putBack lets those of other lines go first.
+func (s *sender) putBack(batch []*position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var others, behind []*position
+	for _, p := range s.left {
+		if inLines(batch, p) {
+			behind = append(behind, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	s.left = slices.Concat(others, batch, behind)
+}
+
+// inLines reports whether one of ps is in the line of p.
+func inLines(ps []*position, p *position) bool {
+	return slices.ContainsFunc(ps, func(other *position) bool { return other.line == p.line })
+}
+
+// notCleaned ends the session if nothing else needs it, so that no renewal keeps the keys alive.
+func (s *sender) notCleaned(batch []*position, err error) {
+	under := batch[0].session
+	if errors.Is(err, cluster.ErrLeaseGone) {
+		under.End(fence.LossExpired)
+	}
+	under.EndIfUnneeded() // mutant: what-is-in-doubt-is-kept-alive
+	s.locker.cluster.Logger.Warn("lock keys could not be removed yet", "keys", len(batch), "first", batch[0].line.resource, "error", err)
 }

@@ -222,7 +222,7 @@ func TestSender_ADoubtIsThatOfEach(t *testing.T) {
 	a, b := inTurn(t, l, s, "doubt-a"), inTurn(t, l, s, "doubt-b")
 	late.Arm()
 	l.sender.mu.Lock()
-	l.sender.launch(&flight{session: s, puts: []*position{a, b}})
+	l.sender.launch(&flight{puts: []*position{a, b}})
 	l.sender.mu.Unlock()
 	deliver := late.Kept(t)
 	for _, p := range []*position{a, b} {
@@ -244,7 +244,7 @@ func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {
 	first := acquire(t, l, "r")
 	second := acquiring(patient(t), l, "r")
 	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
-	l.cleaner.running = true // nothing repeats the deletion that is late
+	l.sender.cleaning = true // nothing repeats the deletion that is late
 	late.Arm()
 	release(t, first)
 	deliver := late.Kept(t)
@@ -265,12 +265,12 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	}
 	held, err := l.TryAcquireAll(patient(t), free...)
 	require.NoError(t, err)
-	f := &flight{sender: l.sender, session: l.sessions.Current()}
+	f := &flight{sender: l.sender}
 	for _, le := range held {
 		f.dels = append(f.dels, le.(*position))
 	}
 	for i := range maxPuts {
-		f.puts = append(f.puts, inTurn(t, l, f.session, fmt.Sprint("r/", i)))
+		f.puts = append(f.puts, inTurn(t, l, l.sessions.Current(), fmt.Sprint("r/", i)))
 	}
 	txn, err := f.txn(patient(t), l.cluster.Sending())
 	require.NoError(t, err)
@@ -279,7 +279,7 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	require.True(t, resp.Succeeded)
 	awaitKeys(t, client, cfg.Prefix+"/locks/held", 0)
 	awaitKeys(t, client, cfg.Prefix+"/locks/r", maxPuts)
-	require.NoError(t, l.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as the cleaner's")
+	require.NoError(t, l.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as clean does")
 }
 
 // occupy makes s wait as if Txns were under way, once none is: a key may be there before its Txn is over.

@@ -1,5 +1,5 @@
-// Package inspect reads the locks and the epoch that the Lockers of package etcd keep in etcd, and evicts
-// holders: for operators' tools such as fencectl.
+// Package inspect reads the locks and the epoch that the Lockers of package etcd keep in etcd, and evicts holders: for
+// operators' tools such as fencectl.
 package inspect
 
 import (
@@ -22,15 +22,14 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Inspector reads the locks and the epoch under one prefix. It holds no locks and has no session. Its
-// methods may be called concurrently. They fail with a *fence.UnavailableError, whose Reason names the
-// cause, or with ctx's error.
+// Inspector reads the locks and the epoch under one prefix. Its methods may be called concurrently. They fail with a
+// *fence.UnavailableError, whose Reason names the cause, or with ctx's error.
 type Inspector struct{ cluster *cluster.Cluster }
 
-// New returns an Inspector of the Lockers whose Config.Prefix is prefix; "" means their default. Each of
-// its requests to etcd is bounded by requestTimeout. New makes no request, and the Inspector never closes
-// client. It fails with fence.ErrInvalid for what etcd.NewLocker rejects. Lockers with Config.MutexKeys
-// can't be inspected: their keys may be anywhere in etcd.
+// New returns an Inspector of the Lockers whose Config.Prefix is prefix; "" means their default. Each of its requests to
+// etcd is bounded by requestTimeout. New makes no request, and the Inspector never closes client. It fails with
+// fence.ErrInvalid for what etcd.NewLocker rejects. Lockers with Config.MutexKeys can't be inspected: their keys may be
+// anywhere in etcd.
 func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (*Inspector, error) {
 	if prefix == "" {
 		prefix = cluster.DefaultPrefix
@@ -44,7 +43,8 @@ func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (
 	if err := cluster.ValidateClient(client); err != nil {
 		return nil, err
 	}
-	return &Inspector{cluster.New(client, cluster.Space{Prefix: prefix}, requestTimeout, slog.New(slog.DiscardHandler))}, nil
+	space, silent := cluster.Space{Prefix: prefix}, slog.New(slog.DiscardHandler)
+	return &Inspector{cluster.New(client, space, requestTimeout, silent)}, nil
 }
 
 // Epoch is the state of the epoch key, and of the etcd that it is in.
@@ -56,8 +56,7 @@ type Epoch struct {
 	ClusterID   uint64
 }
 
-// Epoch reads the epoch key. If it holds no epoch the error's Reason is fence.InvalidEpoch; all
-// but the Number is valid then.
+// Epoch reads the epoch key. If it holds no epoch the error's Reason is fence.InvalidEpoch; all but the Number is valid.
 func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 	const op = "read the epoch"
 	key := i.cluster.Keys.Epoch()
@@ -75,11 +74,10 @@ func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 	return e, i.cluster.Diagnose(op, err)
 }
 
-// PutEpoch puts the epoch key if it hasn't changed since seen was read, and reports whether it did put it. Raise
-// the epoch of every database first. The number may be lower than the one before, which corrects a mistake: see
-// "Epochs" in package etcd. With dryRun nothing is put, and an error says that PutEpoch would fail for want of
-// a right, of space or of an answer. After an error the key may have been put; with the Reason fence.WentBack
-// it was put into an etcd that is not the one that was seen, or that was restored since.
+// PutEpoch puts the epoch key if it hasn't changed since seen was read, and reports whether it did. Raise the epoch of
+// every database first. A lower number corrects a mistake: see "Epochs" in package etcd. With dryRun nothing is put, and
+// an error says that PutEpoch would fail for want of a right, of space or of an answer. After an error the key may have
+// been put; with the Reason fence.WentBack into another etcd than was seen, or one that was restored since.
 func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryRun bool) (put bool, err error) {
 	condition := clientv3.Compare(clientv3.ModRevision(seen.Key), "=", seen.KeyRevision)
 	if dryRun {
@@ -107,21 +105,17 @@ func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryR
 // Lock is the queue of a resource.
 type Lock struct {
 	Resource string
-	// Queue is the holder's acquisition and then the waiters', in order. It is empty if the
-	// resource is free.
-	Queue []Acquisition
+	Queue    []Acquisition // the holder's, and then the waiters' in order; empty if the resource is free
 }
 
 // Acquisition is one key in the queue of a resource.
 type Acquisition struct {
-	// Grant is the holder's grant, or the grant that a waiter will get. Epoch is 0 and Holder is
-	// empty if the key was not written by a Locker.
+	// Grant is the holder's grant, or the one that a waiter will get. Epoch is 0 and Holder is empty if the key was not
+	// written by a Locker.
 	Grant fence.Grant
-	// Queued is when the acquisition began, by the clock of its process; zero if the key was
-	// not written by a Locker. A holder may have waited since.
+	// Queued is when the acquisition began, by the clock of its process; zero if the key was not written by a Locker.
 	Queued time.Time
-	// LeaseLeft is the time until the key is deleted unless its process renews its session,
-	// in whole seconds.
+	// LeaseLeft is the time until the key is deleted unless its process renews its session, in whole seconds.
 	LeaseLeft time.Duration
 
 	key   string
@@ -203,7 +197,7 @@ func (i *Inspector) byResource(kvs []*mvccpb.KeyValue) map[string][]Acquisition 
 	return queues
 }
 
-// acquisition parses a key. It returns false if the key can't be a Locker's.
+// acquisition parses a key; false if it can't be a Locker's.
 func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	resource, ok := i.cluster.Keys.ParseQueue(string(kv.Key))
 	if !ok {
@@ -241,18 +235,15 @@ type Eviction struct {
 	At     time.Time // by the clock of who did
 }
 
-// evictionRecord is an Eviction as etcd keeps it. It has no fence.Grant, whose JSON has to be valid: the holder
-// may be a client that is no locker.
+// evictionRecord is an Eviction as etcd keeps it. The JSON of a fence.Grant has to be valid, but the holder may be a
+// client that is no locker.
 type evictionRecord struct {
-	Grant struct {
-		Resource string
-		Epoch    int64
-		Token    fence.Token
-		Holder   string
-	}
+	Grant      plainGrant
 	Reason, By string
 	At         time.Time
 }
+
+type plainGrant fence.Grant
 
 // evictionKept is how long etcd keeps the record of an eviction.
 const evictionKept = 90 * 24 * time.Hour
@@ -271,15 +262,15 @@ func (e *NotHolderError) Error() string {
 	if e.Holder.Token == 0 {
 		return fmt.Sprintf("etcd: nothing was evicted from %s: it has no holder, and token %d was expected", e.Resource, e.Expected)
 	}
-	return fmt.Sprintf("etcd: nothing was evicted from %s: %s holds it with token %d, and %d was expected", e.Resource, e.Holder.Holder, e.Holder.Token, e.Expected)
+	return fmt.Sprintf("etcd: nothing was evicted from %s: %s holds it with token %d, and %d was expected",
+		e.Resource, e.Holder.Holder, e.Holder.Token, e.Expected)
 }
 
-// Evict deletes the key of a resource's holder if its token is still the expected one, and writes
-// the record of it, which etcd keeps for 90 days, in the same transaction. The next one in the queue gets a
-// higher token. The holder's process learns of it as of any lock key that is deleted
-// ([fence.LossDeleted]); if it is stopped, it doesn't. Its guarded writes commit until the next holder
-// has claimed. The error is a *NotHolderError if another holds the resource, or none; fence.ErrInvalid for
-// an empty reason or one of more than 1000 bytes. After any other error the eviction may have taken effect.
+// Evict deletes the key of a resource's holder if its token is still the expected one, and writes the record of it,
+// which etcd keeps for 90 days, in the same transaction. The holder's process learns of it as of any lock key that is
+// deleted ([fence.LossDeleted]), unless it is stopped. Its guarded writes commit until the next holder has claimed. The
+// error is a *NotHolderError if another holds the resource, or none; fence.ErrInvalid for an empty reason or one of more
+// than 1000 bytes. After any other error the eviction may have taken effect.
 func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.Token, reason, by string) (Eviction, error) {
 	if reason == "" || len(reason) > maxReason || len(by) > maxReason {
 		return Eviction{}, fmt.Errorf("%w: an eviction needs a reason of 1 to %d bytes", fence.ErrInvalid, maxReason)
@@ -288,11 +279,11 @@ func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.T
 	if err != nil {
 		return Eviction{}, err
 	}
-	if len(lock.Queue) == 0 {
-		return Eviction{}, &NotHolderError{Resource: resource, Expected: expected}
+	var holder Acquisition
+	if len(lock.Queue) > 0 {
+		holder = lock.Queue[0]
 	}
-	holder := lock.Queue[0]
-	if holder.Grant.Token != expected {
+	if holder.Grant.Token != expected || expected == 0 {
 		return Eviction{}, &NotHolderError{Resource: resource, Expected: expected, Holder: holder.Grant}
 	}
 	record := Eviction{Grant: holder.Grant, Reason: reason, By: by, At: time.Now().UTC().Truncate(time.Millisecond)}
@@ -305,7 +296,7 @@ func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.T
 
 // evict deletes the holder's key, if it is the first of its queue still.
 func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Eviction) (evicted bool, err error) {
-	text, err := json.Marshal(evictionRecord{holder.Grant, record.Reason, record.By, record.At})
+	text, err := json.Marshal(evictionRecord{plainGrant(holder.Grant), record.Reason, record.By, record.At})
 	if err != nil {
 		return false, err
 	}
@@ -343,7 +334,7 @@ func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		var r evictionRecord
 		if json.Unmarshal(kv.Value, &r) == nil {
-			all = append(all, Eviction{r.Grant, r.Reason, r.By, r.At})
+			all = append(all, Eviction{fence.Grant(r.Grant), r.Reason, r.By, r.At})
 		}
 	}
 	slices.SortFunc(all, func(a, b Eviction) int { return a.At.Compare(b.At) })

@@ -32,10 +32,9 @@ const (
 	ChangeLeaseEnded ChangeKind = "lease ended" // the session of the key ran out, or was closed
 )
 
-// Watch calls each for what is in the queues, and then for what changes there, in order, until
-// ctx ends or each fails, and returns that error. It goes on over a member's restart. When
-// etcd has compacted revisions that it has not seen, it reads the queues and shows what differs:
-// an acquisition that came and went meanwhile is not shown. While etcd is away it shows nothing.
+// Watch calls each for what is in the queues, and then for what changes there, in order, until ctx ends or each fails,
+// and returns that error. While etcd is away it waits. When etcd has compacted revisions that it has not seen, it reads
+// the queues and shows what differs: an acquisition that came and went meanwhile is not shown.
 func (i *Inspector) Watch(ctx context.Context, each func(Change) error) error {
 	w := &queueWatch{Inspector: i, each: each, queues: map[string][]Acquisition{}}
 	for first := true; ; first = false {
@@ -56,8 +55,7 @@ type queueWatch struct {
 	queues map[string][]Acquisition // by resource
 }
 
-// reread shows how the queues differ from what is known. After the first time it waits for an
-// etcd that is away.
+// reread shows how the queues differ from what is known. After the first time it waits for an etcd that is away.
 func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, err error) {
 	locks := clientv3.OpGet(w.cluster.Keys.Locks(), clientv3.WithPrefix())
 	resp, err := w.cluster.Read(ctx, readLocks, locks)

@@ -1,6 +1,5 @@
-// Package cluster is etcd as one Locker sees it: its client, what is wrong with it
-// when a request fails, and whether it shows an older state than before, as after a
-// restore from a backup.
+// Package cluster is etcd as one Locker sees it: its client, what is wrong with it when a request fails, and whether it
+// shows an older state than before, as after a restore from a backup.
 package cluster
 
 import (
@@ -23,8 +22,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Cluster is etcd as one Locker sees it. Its methods may be called from several
-// goroutines.
+// Cluster is etcd as one Locker sees it. Its methods may be called from several goroutines.
 type Cluster struct {
 	Client         *clientv3.Client
 	Keys           Space
@@ -49,18 +47,18 @@ func New(client *clientv3.Client, names Space, requestTimeout time.Duration, log
 	return c
 }
 
-// ErrClientClosed: the caller closed the client that it gave to NewLocker. No request is
-// made then: the client would retry each for seconds.
+// ErrClientClosed: the caller closed the client that it gave to NewLocker. No request is made then: the client would
+// retry each for seconds.
 var ErrClientClosed = errors.New("etcd: the etcd client was closed before the locker: close the guard first, then the locker, then the client")
 
-// ErrLockerClosed: the caller closed the locker. It is fence.ErrClosed.
+// ErrLockerClosed is fence.ErrClosed.
 var ErrLockerClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
 // Closed reports whether Close was called on the client.
 func (c *Cluster) Closed() bool { return ClientClosed(c.Client) }
 
-// ClientClosed reports whether Close was called on the client. Its Ctx doesn't say: that
-// also ends with clientv3.Config.Context, after which the client goes on working.
+// ClientClosed reports whether Close was called on the client. Its Ctx also ends with clientv3.Config.Context, after
+// which the client goes on working.
 func ClientClosed(client *clientv3.Client) bool {
 	return client.ActiveConnection().GetState() == connectivity.Shutdown
 }
@@ -100,15 +98,13 @@ func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (resp
 	return resp, err
 }
 
-// Check compares the header of an answer with the mark taken before its request. It
-// returns a *WentBackError if the answer is from an older state, and from then on
-// for every answer until Recover has found that the epoch was raised.
+// Check compares the header of an answer with the mark taken before its request. It returns a *WentBackError if the
+// answer is from an older state, and for every later answer until Recover has found that the epoch was raised.
 func (c *Cluster) Check(sent Mark, h *pb.ResponseHeader) error {
 	return c.report(c.check(sent, h))
 }
 
-// report acts on an error of the watermark: a restored etcd may grant held locks to other
-// holders, with the same tokens.
+// report acts on an error of the watermark.
 func (c *Cluster) report(err error) error {
 	if err != nil {
 		c.Logger.Error("etcd went back to an older state; no locks are granted", "error", err)
@@ -139,8 +135,8 @@ func (c *Cluster) RefreshEpoch(ctx context.Context) error {
 	return c.readEpoch(ctx, clientv3.OpDelete(c.Keys.Void(clientv3.NoLease)))
 }
 
-// Never is the condition of a Txn that must go through raft, so that its answer can't be older than
-// what was seen before: it could write, but never does.
+// Never is the condition of a Txn that could write, but never does: it goes through raft, so that its answer can't be
+// older than what was seen before.
 func (c *Cluster) Never() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(c.Keys.Void(clientv3.NoLease)), "<", 0)
 }
@@ -159,8 +155,7 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	return c.report(c.sawEpoch(sent, e))
 }
 
-// Probe asks whether etcd would take an acquisition. Its Txn, which never writes, needs the rights
-// and the space of one.
+// Probe asks whether etcd would take an acquisition. Its Txn, which never writes, needs the rights and the space of one.
 func (c *Cluster) Probe(ctx context.Context) error {
 	if err := c.Recover(ctx); err != nil {
 		return err
@@ -173,9 +168,8 @@ func (c *Cluster) Probe(ctx context.Context) error {
 	return c.readEpoch(ctx, acquisition...)
 }
 
-// Recheck calls CheckNow in the background until etcd answers. Call it when a watch breaks:
-// a restore breaks every connection, and a holder that only renews its lease would not
-// notice the restore, since renewals don't go through raft.
+// Recheck calls CheckNow in the background until etcd answers. Call it when a watch breaks: a restore breaks every
+// connection, and a holder that only renews its lease would not notice, since renewals don't go through raft.
 func (c *Cluster) Recheck() {
 	if !c.rechecking.CompareAndSwap(false, true) {
 		return
@@ -196,8 +190,7 @@ func (c *Cluster) CheckNow(ctx context.Context) bool {
 	return err == nil || errors.As(err, new(reasoned)) || errors.Is(err, ErrClientClosed)
 }
 
-// Tasks runs functions in the background, until Stop. Its methods may be called from
-// several goroutines.
+// Tasks runs functions in the background, until Stop. Its methods may be called from several goroutines.
 type Tasks struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -225,8 +218,8 @@ func (t *Tasks) Stop() {
 	t.running.Wait()
 }
 
-// Pause waits before the n-th repetition, from 0: longer each time, up to two seconds, and
-// at random so that many callers don't retry at once. It returns early when ctx ends.
+// Pause waits before the n-th repetition, from 0: longer each time, up to two seconds, and at random so that many
+// callers don't retry at once. It returns early when ctx ends.
 func Pause(ctx context.Context, n int) {
 	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
 	select {
@@ -235,7 +228,6 @@ func Pause(ctx context.Context, n int) {
 	}
 }
 
-// badClient is the error of NewLocker for a client.
 func badClient(reason string, args ...any) error {
 	return fmt.Errorf("%w: the etcd client %s", fence.ErrInvalid, fmt.Sprintf(reason, args...))
 }
@@ -260,8 +252,7 @@ func ValidateClient(client *clientv3.Client) error {
 			return badClient("has the endpoint %q with a space in it", endpoint)
 		}
 	}
-	// The watch doesn't use client.Watcher, so it would watch other keys than a namespaced
-	// KV writes.
+	// The watch doesn't use client.Watcher, so it would watch other keys than a namespaced KV writes.
 	plainKV, plainWatcher := clientv3.NewKVFromKVClient(nil, nil), clientv3.NewWatchFromWatchClient(nil, nil)
 	if reflect.TypeOf(client.KV) != reflect.TypeOf(plainKV) || reflect.TypeOf(client.Watcher) != reflect.TypeOf(plainWatcher) {
 		return badClient("has its KV or Watcher replaced, as by the namespace package; give a plain client and set Config.Prefix instead")

@@ -22,8 +22,7 @@ type Epoch struct {
 // FirstEpoch is the epoch of a cluster without an epoch key.
 var FirstEpoch = Epoch{Number: 1}
 
-// ParseEpoch reads what a Get of the epoch key found: a decimal number without sign, spaces or
-// leading zeros. Each number has one text, so that equal texts are equal numbers.
+// ParseEpoch reads what a Get of the epoch key found: a decimal number without sign, spaces or leading zeros.
 func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	if len(kvs) == 0 {
 		return FirstEpoch, nil
@@ -56,11 +55,9 @@ type Mark struct {
 // Revision is the highest revision that was seen.
 func (m Mark) Revision() int64 { return m.revision }
 
-// watermark notices that etcd went back to an older state.
-//
-// Answers overtake each other, so an answer is compared with what had been seen when its
-// request was *sent*. Only requests that go through raft count: their answers can't be
-// older than that. Reads can be (etcd-io/etcd issue 20418).
+// watermark notices that etcd went back to an older state. Answers overtake each other, so an answer is compared with
+// what had been seen when its request was *sent*. Only requests that go through raft count: answers to reads can be older
+// than that (etcd-io/etcd issue 20418).
 type watermark struct {
 	epochKey string
 
@@ -73,16 +70,14 @@ func newWatermark(epochKey string) *watermark {
 	return &watermark{epochKey: epochKey, high: Mark{Epoch: FirstEpoch}}
 }
 
-// Sending returns what has been seen so far. Take it before a request is sent, for check.
+// Sending is what has been seen so far. Take it before a request is sent, for check.
 func (w *watermark) Sending() Mark {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.high
 }
 
-// check compares the header of an answer with the mark taken before its request. It
-// returns a *WentBackError if the answer is from an older state, and from then
-// on for every answer until restart.
+// check is Cluster.Check, until restart.
 func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,9 +98,8 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	return w.err()
 }
 
-// sawEpoch records the epoch in the answer to a request that was sent at the mark. A lower
-// epoch that was put later corrects a mistake: etcd's revision has risen, so no token is
-// issued twice.
+// sawEpoch records the epoch in the answer to a request that was sent at the mark. A lower epoch that was put later
+// corrects a mistake: etcd's revision has risen, so no token is issued twice.
 func (w *watermark) sawEpoch(sent Mark, e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,17 +126,15 @@ func (w *watermark) err() error {
 	return w.fault
 }
 
-// WentBack returns the error of check; nil if etcd has not gone back, or if the epoch was
-// raised since.
+// WentBack is the error of Check; nil if etcd has not gone back, or if the epoch was raised since.
 func (w *watermark) WentBack() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err()
 }
 
-// restart forgets the old state once the epoch is above every one seen: grants of the new
-// epoch order after all earlier ones, whatever their tokens. Until then it returns the
-// fault.
+// restart forgets the old state once the epoch is above every one seen: grants of the new epoch order after all earlier
+// ones, whatever their tokens. Until then it returns the fault.
 func (w *watermark) restart(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,9 +144,8 @@ func (w *watermark) restart(e Epoch) error {
 	return w.err()
 }
 
-// WentBackError says that etcd shows an older state than it did before, as after
-// a restore from a backup: it would issue tokens a second time. The locker
-// grants nothing until the epoch key is above Epoch.
+// WentBackError says that etcd shows an older state than it did before, as after a restore from a backup: it would issue
+// tokens a second time. The locker grants nothing until the epoch key is above Epoch.
 type WentBackError struct {
 	What     string // what went back: "cluster id", "raft term", "revision" or "epoch"
 	Seen     uint64 // what was seen before
@@ -172,5 +163,5 @@ func (e *WentBackError) Error() string {
 		"raise the epoch key %s above %d: fencectl epoch bump --reason TEXT", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch)
 }
 
-// UnavailableReason says what has to be mended.
+// UnavailableReason is fence.WentBack.
 func (e *WentBackError) UnavailableReason() fence.UnavailableReason { return fence.WentBack }

@@ -21,9 +21,8 @@ import (
 // ErrLeaseGone: etcd says that the session's lease doesn't exist.
 var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
 
-// rejections are errors that etcd returns before it changes anything. Every other error
-// leaves the outcome of a write open. So does "no space", which etcd may return after the
-// write that used the space up.
+// rejections are errors that etcd returns before it changes anything. Every other error leaves the outcome of a write
+// open; so does "no space", which etcd may return after the write that used the space up.
 var rejections = []error{
 	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
@@ -32,8 +31,7 @@ var rejections = []error{
 // Rejected reports whether err proves that a write had no effect.
 func Rejected(err error) bool { return isAny(err, rejections) }
 
-// TooBig reports whether err says that a Txn was beyond a limit of etcd's, --max-txn-ops or
-// --max-request-bytes.
+// TooBig reports whether err says that a Txn was beyond --max-txn-ops or --max-request-bytes.
 func TooBig(err error) bool {
 	return isAny(err, []error{rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge})
 }
@@ -57,8 +55,8 @@ var unauthenticated = []error{
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision,
 }
 
-// Diagnose returns the error of op, which failed with err: it says what is wrong with etcd,
-// and what to do about it. It makes no request. It is nil if err is.
+// Diagnose is the error of op, which failed with err: it says what is wrong with etcd, and what to do about it. It makes
+// no request. It is nil if err is.
 func (c *Cluster) Diagnose(op string, err error) error {
 	if err == nil {
 		return nil
@@ -78,12 +76,11 @@ type because struct {
 	reason fence.UnavailableReason
 }
 
-// Because is an error with this text, of which Diagnose takes the reason.
+// Because is an error with this text, whose reason Diagnose takes.
 func Because(reason fence.UnavailableReason, text string, args ...any) error {
 	return because{fmt.Errorf(text, args...), reason}
 }
 
-// UnavailableReason says what has to be fixed.
 func (e because) UnavailableReason() fence.UnavailableReason { return e.reason }
 
 func (c *Cluster) diagnose(err error) (fence.UnavailableReason, error) {
@@ -95,8 +92,8 @@ func (c *Cluster) diagnose(err error) (fence.UnavailableReason, error) {
 		return fence.NoSpace, fmt.Errorf("etcd: out of space: nothing can be acquired, what is held stays held: "+
 			"compact and defragment etcd, then run etcdctl alarm disarm: %w", err)
 	case TooBig(err):
-		return fence.Limited, fmt.Errorf("etcd: the server's limits are too low: one lock needs 3 for --max-txn-ops (128 by default), and --max-request-bytes for its key, "+
-			"its holder and the value that it proclaims: %w", err)
+		return fence.Limited, fmt.Errorf("etcd: the server's limits are too low: one lock needs 3 for --max-txn-ops (128 by default), "+
+			"and --max-request-bytes for its key, its holder and the value that it proclaims: %w", err)
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return fence.Denied, fmt.Errorf("etcd: permission denied: the role of the client's user needs %s: %w", c.rights(), err)
 	case isAny(err, unauthenticated):
@@ -115,7 +112,7 @@ func (c *Cluster) endpoints() string { return strings.Join(c.Client.Endpoints(),
 // rights are what a role needs to use a locker of this prefix.
 func (c *Cluster) rights() string {
 	k := c.Keys
-	locks := k.Prefix + "/locks/"
+	locks := k.Locks()
 	if k.Mutex {
 		locks = "RESOURCE/ of every resource"
 	}
@@ -136,11 +133,9 @@ func codeOf(err error) codes.Code {
 
 // Stream returns the connection for a stream, and what to call once the stream has ended.
 //
-// The first attempt to open one has the client's own connection, on which gRPC takes the members
-// that are connected in turn, for all requests together. So a request beside each attempt could send
-// all of them to the same member, which may reject streams, as a learner does, or be silent. An
-// attempt after one that had no answer has a connection of its own to the next endpoint: as many
-// as there are endpoints meet each member.
+// It is the client's own, on which gRPC takes the connected members in turn, for all requests together. So attempts with
+// a request beside each could all meet the same member, which may reject streams, as a learner does, or be silent. An
+// attempt after one that had no answer (again) has a connection of its own to the next endpoint.
 func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
 	own := c.Client.ActiveConnection()
 	if !again {
@@ -176,8 +171,7 @@ func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 	return c.Unavailable(op, err)
 }
 
-// Unavailable is Diagnose. For a timeout it names the reason as far as the connection knows it: the client's own
-// errors say only that time ran out. The limit is left out if the connection has failed.
+// Unavailable is Diagnose. For a timeout it names the reason as far as the connection knows it.
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():
@@ -188,37 +182,31 @@ func (c *Cluster) Unavailable(op string, err error) error {
 	conn := c.Client.ActiveConnection()
 	why, limit := stateText(conn.GetState()), " within "+c.RequestTimeout.String()
 	if conn.GetState() == connectivity.TransientFailure {
-		// gRPC fails this at once with the last connection error, which it
-		// shows in no other way. Any request does.
+		// gRPC fails any request at once with the last connection error, which it shows in no other way.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
 			why, limit = plain(status.Convert(err).Message()), ""
 		}
 	}
-	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("etcd: no answer%s from %s: %s; %s", limit, c.endpoints(), why, checkMembers)}
+	err = fmt.Errorf("etcd: no answer%s from %s: %s; %s", limit, c.endpoints(), why, checkMembers)
+	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
 }
 
-// Unanswered is the error of op, such as "acquire sku/42", when ctx ended while etcd had
-// not answered. If that was ctx's deadline it names the endpoints: otherwise a caller whose
-// deadlines are shorter than RequestTimeout would never learn that etcd is away. It
-// makes no request, since ctx has ended.
+// Unanswered is the error of op when ctx ended while etcd had not answered. If that was ctx's deadline it names the
+// endpoints: a caller whose deadlines are shorter than RequestTimeout would never learn that etcd is away otherwise.
 func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	end := EndOf(ctx)
 	if !errors.Is(end, context.DeadlineExceeded) {
 		return Ended(ctx, op)
 	}
-	return &fence.UnavailableError{
-		Op:     op,
-		Reason: fence.Unreachable,
-		Err:    fmt.Errorf("etcd: no answer yet from %s: %s; %s: %w", c.endpoints(), stateText(c.Client.ActiveConnection().GetState()), checkMembers, end),
-	}
+	state := stateText(c.Client.ActiveConnection().GetState())
+	err := fmt.Errorf("etcd: no answer yet from %s: %s; %s: %w", c.endpoints(), state, checkMembers, end)
+	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
 }
 
-// checkMembers is what to do when there is no answer.
 const checkMembers = "check that a majority of etcd's members runs, and that the client's Endpoints are theirs"
 
-// stateText is a state of the connection in words.
 func stateText(state connectivity.State) string {
 	switch state {
 	case connectivity.Ready:
@@ -230,7 +218,7 @@ func stateText(state connectivity.State) string {
 	}
 }
 
-// plain strips gRPC's wrapping from the reason why there is no connection:
+// plain strips gRPC's wrapping from the reason why there is no connection, as in
 //
 //	connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"
 func plain(message string) string {

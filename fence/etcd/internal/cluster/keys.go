@@ -35,8 +35,8 @@ func ValidatePrefix(prefix string) error {
 	return nil
 }
 
-// Validate returns an error for a name that can't be a resource here. With raw names a
-// queue must not overlap the keys under the prefix.
+// Validate returns an error for a name that can't be a resource here. With Mutex a queue must not overlap the keys under
+// the prefix.
 func (k Space) Validate(resource string) error {
 	if err := fence.ValidateResource(resource); err != nil || !k.Mutex {
 		return err
@@ -48,10 +48,8 @@ func (k Space) Validate(resource string) error {
 	return nil
 }
 
-// Queue is the prefix of the keys of one resource. The name is escaped as in a URL path: it
-// has no slash, and different names stay different, so that the queue of "a" never contains
-// keys of "a/b". With Mutex the name is not escaped, and the queue of "a" does contain
-// them.
+// Queue is the prefix of the keys of one resource. The name is escaped as in a URL path, so that the queue of "a" never
+// contains keys of "a/b". With Mutex it isn't, and the queue does.
 func (k Space) Queue(resource string) string {
 	if k.Mutex {
 		return resource + "/"
@@ -70,28 +68,22 @@ func (k Space) Evicted(resource string, token fence.Token) string {
 	return k.Evictions() + token.String() + "/" + url.PathEscape(resource)
 }
 
-// ParseQueue returns the resource in whose queue a key is. It reports false for a key in none, and
-// with Mutex.
+// ParseQueue returns the resource in whose queue a key is. It reports false for a key in none, and with Mutex.
 func (k Space) ParseQueue(key string) (resource string, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.Locks())
 	escaped, _, inQueue := strings.Cut(rest, "/")
 	resource, err := url.PathUnescape(escaped)
-	ok = ok && inQueue && !k.Mutex && err == nil && fence.ValidateResource(resource) == nil
-	if !ok {
-		return "", false
-	}
-	return resource, true
+	return resource, ok && inQueue && !k.Mutex && err == nil && fence.ValidateResource(resource) == nil
 }
 
-// HidesWaiters reports whether the holder of resource may have waiters that its queue
-// doesn't show: with Mutex, those in the queue of "a" wait for the holder of "a/b".
+// HidesWaiters reports whether the holder of resource may have waiters that its queue doesn't show: with Mutex, those in
+// the queue of "a" wait for the holder of "a/b".
 func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Name is the key of an acquisition, within its queue. number distinguishes the acquisitions that
-// a session has in the queue at the same time; with Mutex there is only one. Acquisitions that
-// follow one another may have the same key, and then only its create revision distinguishes them.
+// Name is the key of an acquisition, within its queue. number distinguishes those that a session has in the queue at the
+// same time; with Mutex there is only one. Those that follow one another may have the same key.
 func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	name := strconv.FormatInt(int64(id), 16)
 	if k.Mutex {
@@ -111,8 +103,7 @@ func (k Space) ParseName(name string) (id clientv3.LeaseID, number int32, ok boo
 	return clientv3.LeaseID(i), int32(n), notID == nil && notNumber == nil
 }
 
-// Void is the key whose revision rules out the acquiring transactions that the session sent before
-// it was written, also those that arrive later.
+// Void is the key whose revision rules out the acquiring transactions that the session sent before it was written.
 func (k Space) Void(id clientv3.LeaseID) string {
 	return k.Prefix + "/void/" + strconv.FormatInt(int64(id), 16)
 }
@@ -123,8 +114,8 @@ func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 // NewHolder returns the name of a new acquisition: label and at least 128 random bits.
 func NewHolder(label string) string { return label + "-" + rand.Text() } // mutant: holder-is-the-label
 
-// LockValue is the value of a lock key: for people, for the error of TryAcquire,
-// and for observers of an election. No decision depends on it.
+// LockValue is the value of a lock key: for people, for the error of TryAcquire, and for observers of an election. No
+// decision depends on it.
 type LockValue struct {
 	Holder string `json:"holder"`
 	Epoch  int64  `json:"epoch"`
@@ -147,9 +138,8 @@ func ParseLockValue(text []byte) (LockValue, bool) {
 	return v, true
 }
 
-// Proclaimed reports whether text is a proclaimed value and nothing else, as in the
-// key of a candidate with Mutex. A proclaimed value may itself be JSON with a holder;
-// only what Encode writes is taken for a LockValue.
+// Proclaimed reports whether text is a proclaimed value and nothing else, as in the key of a candidate with Mutex. That
+// may itself be JSON with a holder: only what Encode writes is taken for a LockValue.
 func (k Space) Proclaimed(text []byte) bool {
 	v, ok := ParseLockValue(text)
 	if !ok || !k.Mutex {

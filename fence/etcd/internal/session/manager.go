@@ -15,8 +15,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Manager makes the sessions of one Locker, one at a time. Its methods may be called
-// from several goroutines.
+// Manager makes the sessions of one Locker, one at a time. Its methods may be called from several goroutines.
 type Manager struct {
 	cluster *cluster.Cluster
 	ttl     time.Duration
@@ -37,8 +36,8 @@ type starting struct {
 	err     error
 }
 
-// NewManager returns a Manager of sessions that ask for ttl. It makes no request. onEnd is told of the end of
-// each session, before its lease is revoked.
+// NewManager returns a Manager of sessions that ask for ttl. It makes no request. onEnd is told of the end of each
+// session, before its lease is revoked.
 func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fence.LossReason)) *Manager {
 	m := &Manager{cluster: c, ttl: ttl, onEnd: onEnd, leases: &leases{cluster: c}, leased: map[*Session]bool{}}
 	c.OnWentBack = m.wentBack
@@ -52,8 +51,8 @@ func (m *Manager) Current() *Session {
 	return m.current
 }
 
-// Live returns the session, and starts one if there is none. When ctx ends it returns,
-// and the start goes on for other calls.
+// Live returns the session, and starts one if there is none. When ctx ends it returns, and the start goes on for other
+// calls.
 func (m *Manager) Live(ctx context.Context) (*Session, error) {
 	m.mu.Lock()
 	if m.closed {
@@ -109,16 +108,14 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 	}
 }
 
-// wentBack ends the session: a restored etcd may grant its locks to other holders, with the
-// same tokens.
+// wentBack ends the session: a restored etcd may grant its locks to other holders, with the same tokens.
 func (m *Manager) wentBack() {
 	if s := m.Current(); s != nil {
 		s.End(fence.LossWentBack)
 	}
 }
 
-// ended revokes the lease in the background, so that its keys are deleted at once. If etcd
-// can't be reached they are deleted when the lease expires.
+// ended revokes the lease in the background. If etcd can't be reached the keys are deleted when the lease expires.
 func (m *Manager) ended(s *Session, reason fence.LossReason) {
 	m.onEnd(s, reason) // mutant: lost-lease-is-not-reported
 	m.mu.Lock()
@@ -142,8 +139,7 @@ func (m *Manager) ended(s *Session, reason fence.LossReason) {
 	})
 }
 
-// revoke revokes a lease in etcd. It retries until ctx ends, or etcd denies this client the
-// right.
+// revoke revokes a lease in etcd. It retries until ctx ends, or etcd denies this client the right.
 func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	for n := 0; ; n++ {
 		if m.cluster.Closed() {
@@ -162,10 +158,9 @@ func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	}
 }
 
-// Close ends the session for good and waits until etcd has revoked its lease, and the
-// leases of earlier sessions that are being revoked in the background. It is called once.
-// Live then returns fence.ErrClosed. The error is a *fence.UnavailableError, when ctx ends,
-// at the latest when the leases must have expired by themselves.
+// Close ends the session for good and waits until etcd has revoked its lease, and the leases of earlier sessions that
+// are being revoked in the background. It is called once. Live then returns fence.ErrClosed. The error is a
+// *fence.UnavailableError, when ctx ends, at the latest when the leases must have expired by themselves.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true

@@ -13,9 +13,8 @@ import (
 )
 
 // leases is the LeaseService of an etcd client. It renews through the raw protocol, because the client's own
-// KeepAliveOnce retries without a pause while etcd can't be reached. The stream is opened when it
-// is needed and kept: the client authenticates for each stream that it opens, and etcd checks a
-// password slowly, on purpose.
+// KeepAliveOnce retries without a pause while etcd can't be reached. The stream is kept: the client authenticates for
+// each one that it opens, and etcd checks a password slowly, on purpose.
 type leases struct {
 	cluster *cluster.Cluster
 
@@ -33,9 +32,9 @@ func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	return resp.ID, time.Duration(resp.TTL) * time.Second, r.cluster.Check(sent, resp.ResponseHeader)
 }
 
-// KeepAlive renews a lease once; ctx has a deadline. If the kept stream has died, or its token has expired, a
-// new one is opened at once. A member that has fallen silent returns no error: so another stream is opened
-// beside it, to the next member.
+// KeepAlive renews a lease once; ctx has a deadline. If the kept stream has died, or its token has expired, a new one is
+// opened at once. A member that has fallen silent returns no error: so another stream is opened beside it, to the next
+// member.
 func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,8 +43,7 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 	end, _ := ctx.Deadline()
 	another := time.NewTicker(max(time.Until(end)/3, time.Millisecond)) // so that three streams are tried
 	defer another.Stop()
-	// Streams that haven't answered end here: a late answer must not be taken for that of a
-	// later renewal (F3).
+	// Streams that haven't answered end here: a late answer must not be taken for that of a later renewal (F3).
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -96,7 +94,6 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 	}
 }
 
-// close ends the stream. Call it after the last renewal.
 func (r *leases) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,8 +109,7 @@ type renewalAnswer struct {
 	err    error
 }
 
-// renewalStream is a stream that its first renewal opens. When the ctx of a renewal ends
-// before its answer, the stream ends too.
+// renewalStream is a stream that its first renewal opens. It ends when the ctx of a renewal ends before its answer.
 type renewalStream struct {
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -1,5 +1,5 @@
-// Package session manages the lease in etcd under which all keys of a Locker live: it
-// creates the lease when one is needed, renews it, and replaces it when it was lost.
+// Package session creates the lease in etcd under which all keys of a Locker live, renews it, and replaces it when it
+// was lost.
 package session
 
 import (
@@ -18,13 +18,11 @@ import (
 type LeaseService interface {
 	// Grant asks for a lease and returns the time to live that was granted.
 	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
-	// KeepAlive renews the lease once. Its error is cluster.ErrLeaseGone if etcd says that
-	// the lease doesn't exist.
+	// KeepAlive renews the lease once. Its error is cluster.ErrLeaseGone if etcd says that the lease doesn't exist.
 	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
 }
 
-// Session is one lease in etcd and the time until which it can be relied upon. All keys of
-// a Locker live under it: one renewal keeps them all.
+// Session is one lease in etcd and the time until which it can be relied upon.
 type Session struct {
 	ID clientv3.LeaseID
 
@@ -49,9 +47,11 @@ type Session struct {
 	wake chan struct{} // holds one signal for Run to renew now
 }
 
-// Start asks for a lease. The session ends by itself at its deadline; Run renews it, and gives each
-// renewal no more than requestTimeout. onEnd is called once, when the lease can't be relied upon any more.
-func Start(ctx context.Context, service LeaseService, ttl, requestTimeout time.Duration, onEnd func(*Session, fence.LossReason)) (*Session, error) {
+// Start asks for a lease. The session ends by itself at its deadline; Run renews it, and gives each renewal no more than
+// requestTimeout. onEnd is called once, when the lease can't be relied upon any more.
+func Start(
+	ctx context.Context, service LeaseService, ttl, requestTimeout time.Duration, onEnd func(*Session, fence.LossReason),
+) (*Session, error) {
 	sent := time.Now()
 	id, ttl, err := service.Grant(ctx, ttl)
 	if err != nil {
@@ -67,13 +67,12 @@ func Start(ctx context.Context, service LeaseService, ttl, requestTimeout time.D
 	return s, nil
 }
 
-// margin is the part of the time to live by which the holder's own deadline comes before the lease's end. It
-// allows for clocks that run at different rates: a tenth is far more than those of machines drift.
+// margin is the part of the time to live by which the holder's own deadline comes before the lease's end. A tenth is far
+// more than the clocks of machines drift apart.
 const margin = 10
 
-// renewed moves the deadline after a renewal that was sent at that time. An answer that
-// comes after the deadline is too late: the lease was lost by then, even if the process
-// was stopped and the timer could not run (F3).
+// renewed moves the deadline after a renewal that was sent at that time. After the deadline the lease is lost, even if
+// the process was stopped and the timer could not run (F3).
 func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	now := time.Now()
 	s.mu.Lock()
@@ -92,8 +91,7 @@ func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Unlock()
 }
 
-// expire is the timer's function. A renewal may have moved the deadline since the timer
-// fired.
+// expire is the timer's function. A renewal may have moved the deadline since the timer fired.
 func (s *Session) expire() {
 	if s.Remaining() == 0 {
 		s.End(fence.LossDeadline)
@@ -141,8 +139,8 @@ func (s *Session) next(d time.Duration) time.Duration {
 	return d
 }
 
-// Paused is for how long, at least, the process did not run when it should have renewed the lease; 0
-// if that was no longer than the machine's load explains.
+// Paused is for how long, at least, the process did not run when it should have renewed the lease; 0 if that was no
+// longer than the machine's load explains.
 func (s *Session) Paused() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,8 +150,7 @@ func (s *Session) Paused() time.Duration {
 	return s.paused.Round(100 * time.Millisecond)
 }
 
-// RenewNow renews the lease at once and then calls f, unless that ended the session. This
-// distinguishes a deleted key from one whose lease is gone.
+// RenewNow renews the lease at once and then calls f, unless that ended the session.
 func (s *Session) RenewNow(f func()) {
 	s.mu.Lock()
 	s.afterRenewal = append(s.afterRenewal, f)
@@ -172,8 +169,7 @@ func (s *Session) takeAfterRenewal() []func() {
 	return after
 }
 
-// pause is the time until the next renewal: a third of the time to live after
-// the last one was sent, or soon after a failure.
+// pause is the time until the next renewal.
 func (s *Session) pause(renewed bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,9 +179,8 @@ func (s *Session) pause(renewed bool) time.Duration {
 	return time.Until(s.sent.Add(s.ttl / 3))
 }
 
-// renew sends one renewal, and reports whether it succeeded. It leaves time for another try
-// before the deadline, so that one lost answer doesn't end the session. In a process that
-// was stopped past the deadline it may run before the timer does.
+// renew sends one renewal, and reports whether it succeeded. It leaves time for another try before the deadline. In a
+// process that was stopped past the deadline it may run before the timer does.
 func (s *Session) renew() bool {
 	left := s.Remaining()
 	if left == 0 {
@@ -208,8 +203,8 @@ func (s *Session) renew() bool {
 	return err == nil
 }
 
-// failed keeps why a renewal failed. "No answer" doesn't replace an earlier error from
-// etcd: the last try before the deadline has little time.
+// failed keeps why a renewal failed. "No answer" doesn't replace an earlier error from etcd: the last try before the
+// deadline has little time.
 func (s *Session) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,41 +213,29 @@ func (s *Session) failed(err error) {
 	}
 }
 
-// LastFailure is why renewals have failed since the last one that succeeded; nil if none
-// has failed.
+// LastFailure is why renewals have failed since the last one that succeeded; nil if none has.
 func (s *Session) LastFailure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
 }
 
-// Need says that one more acquisition needs the lease.
-func (s *Session) Need() {
+// Need says that n more acquisitions need the lease; below 0, that fewer do, though their keys may still be there.
+func (s *Session) Need(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.needed++
-}
-
-// Unneed says that one of them needs it no longer, though its key may still be there.
-func (s *Session) Unneed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.needed--
+	s.needed += n
 }
 
 // EndIfUnneeded ends the session if no acquisition needs its lease.
-func (s *Session) EndIfUnneeded() {
-	s.endIf(fence.LossExpired, func() bool { return s.needed == 0 })
-}
+func (s *Session) EndIfUnneeded() { s.end(fence.LossExpired, true) }
 
 // End ends the session. Later calls are no-ops.
-func (s *Session) End(reason fence.LossReason) {
-	s.endIf(reason, func() bool { return true })
-}
+func (s *Session) End(reason fence.LossReason) { s.end(reason, false) }
 
-func (s *Session) endIf(reason fence.LossReason, condition func() bool) {
+func (s *Session) end(reason fence.LossReason, unlessNeeded bool) {
 	s.mu.Lock()
-	if s.ended || !condition() {
+	if s.ended || unlessNeeded && s.needed > 0 {
 		s.mu.Unlock()
 		return
 	}

@@ -130,10 +130,10 @@ func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
 func TestSession_IsGivenUpOnlyWhenNothingNeedsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, ended := startFake(t, &fakeLeases{granted: 9 * time.Second, keepAlive: unreachable})
-		s.Need()
+		s.Need(1)
 		s.EndIfUnneeded()
 		require.NoError(t, s.ctx.Err())
-		s.Unneed()
+		s.Need(-1)
 		s.EndIfUnneeded()
 		require.Error(t, s.ctx.Err())
 		require.NotEmpty(t, ended.reason)

@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Follower follows a queue over the watch: for the acquisitions of this process in it, or
-// for an observer of an election. Its methods may be called from several goroutines.
+// Follower follows a queue over the watch: for the acquisitions of this process in it, or for an observer of an
+// election. Its methods may be called from several goroutines.
 type Follower struct {
 	Queue    string // prefix of the queue's keys; never changes
 	Listener Listener
@@ -20,8 +20,7 @@ type Follower struct {
 	serverID int64 // what the server calls the watch then
 	fromNow  bool  // the watch has no revision to start from
 
-	// What is known of the queue. Lists and events come from different requests, in any order; the
-	// revision decides which is newer.
+	// What is known of the queue. Lists and events come in any order; the revision decides which is newer.
 	mu    sync.Mutex
 	wrote int64           // the highest create revision of an own key
 	rev   int64           // keys is complete as of this revision; 0: no list yet
@@ -36,8 +35,7 @@ type Listener interface {
 	Changed()
 	// Waits reports whether something waits in the queue, which is then also read, in case the watch misses an event.
 	Waits() bool
-	// Denied is called when etcd denies the right to read the queue. The Follower is no
-	// longer watched then.
+	// Denied is called when etcd denies the right to read the queue. The Follower is no longer watched then.
 	Denied(error)
 }
 
@@ -52,8 +50,8 @@ func (f *Follower) Wrote(gaps int, name string, token int64, alone bool) {
 	}
 }
 
-// Look calls f with the keys of the queue, which are complete as of rev; rev is 0 if the
-// queue isn't known. f must not keep keys.
+// Look calls look with the keys of the queue, which are complete as of rev; rev is 0 if the queue isn't known. look
+// must not keep keys.
 func (f *Follower) Look(look func(rev int64, keys []Key)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -118,8 +116,7 @@ func (f *Follower) Listed(gaps int, rev int64, kvs []*mvccpb.KeyValue) (bool, er
 	return used, nil
 }
 
-// resume is the revision at which the watch has to start; 0 means from now on, and a list
-// follows.
+// resume is the revision at which the watch has to start; 0 means from now on, and a list follows.
 func (f *Follower) resume() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

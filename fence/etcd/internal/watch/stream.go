@@ -23,11 +23,10 @@ type stream struct {
 
 	// Guarded by Watcher.mu:
 
-	// Requests for watches in the order in which a member of etcd answers them: a rejection
-	// does not name its request.
+	// Requests for watches in the order in which a member of etcd answers them: a rejection does not name its request.
 	unanswered []pendingRequest
-	// The server calls watches as they were asked for. Then several are asked for at a time. A
-	// server that makes ids up may answer in any order, and is asked for one after the other.
+	// The server calls watches as they were asked for. One that makes ids up may answer in any order, and is asked for
+	// one watch at a time.
 	keepsIDs bool
 	ids      map[int64]int64 // our ids of watches, by the server's
 }
@@ -38,8 +37,8 @@ type pendingRequest struct {
 	sent time.Time
 }
 
-// openStream opens a stream, watches everything over it, and returns why it ended, and whether
-// the server answered until then. again says that the last one didn't.
+// openStream opens a stream, watches everything over it, and returns why it ended, and whether the server answered
+// until then. again says that the last one didn't.
 func (w *Watcher) openStream(ctx context.Context, again bool) (answered bool, err error) {
 	conn, done, err := w.cluster.Stream(again)
 	if err != nil {
@@ -69,7 +68,7 @@ func (w *Watcher) openStream(ctx context.Context, again bool) (answered bool, er
 	return s.answers.Load(), context.Cause(s.ctx)
 }
 
-// restart queues a request for every watch: a new stream has none.
+// restart queues a request for every watch.
 func (w *Watcher) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +78,6 @@ func (w *Watcher) restart() {
 	}
 }
 
-// sendAll sends what is queued, until the stream ends.
 func (s *stream) sendAll() {
 	for {
 		for req := s.next(); req != nil; req = s.next() {
@@ -115,8 +113,7 @@ func (s *stream) next() *pb.WatchRequest {
 	return req
 }
 
-// checkAll checks the stream until it ends. It has a goroutine of its own, since a Send
-// blocks when the other end reads nothing.
+// checkAll checks the stream until it ends. It has a goroutine of its own, since a Send may block.
 func (s *stream) checkAll() {
 	ticker := time.NewTicker(min(s.pollInterval, s.cluster.RequestTimeout))
 	defer ticker.Stop()
@@ -130,9 +127,8 @@ func (s *stream) checkAll() {
 	}
 }
 
-// check ends a stream on which etcd, or the network to it, has fallen silent: a holder
-// would never learn that others wait. The probe is a request for a watch, because etcd
-// doesn't answer progress requests while nothing is written.
+// check ends a stream that has fallen silent: a holder would never learn that others wait. The probe is a request for a
+// watch, because etcd doesn't answer progress requests while nothing is written.
 func (s *stream) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +170,6 @@ func (s *stream) receive() error {
 	}
 }
 
-// created handles the answer to a request for a watch.
 func (s *stream) created(resp *pb.WatchResponse) error {
 	f, fromNow, err := s.answered(resp)
 	switch {
@@ -189,8 +184,8 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	return nil
 }
 
-// answered takes the answer to the first request that has none. It returns the follower, nil if
-// there is none any more, and whether its watch is from now on.
+// answered takes the answer to the first request that has none. It returns the follower, nil if there is none any more,
+// and whether its watch is from now on.
 func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

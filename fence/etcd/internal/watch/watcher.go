@@ -1,5 +1,4 @@
-// Package watch watches the queues that one Locker has keys in or observes, all over one
-// gRPC stream.
+// Package watch watches the queues that one Locker has keys in or observes, all over one gRPC stream.
 package watch
 
 import (
@@ -21,9 +20,8 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Watcher watches all queues that are followed, over one gRPC stream. It uses the raw
-// protocol because the client's Watch keeps goroutines for each watch; here the stream has
-// a few, however many queues it watches. Its methods may be called from several goroutines.
+// Watcher watches all queues that are followed, over one gRPC stream. It uses the raw protocol because the client's
+// Watch keeps goroutines for each watch. Its methods may be called from several goroutines.
 type Watcher struct {
 	cluster      *cluster.Cluster
 	pollInterval time.Duration
@@ -39,12 +37,12 @@ type Watcher struct {
 	outbox  []*pb.WatchRequest
 }
 
-// firstID is the first id that a watch is asked for under. A server that counts the watches of a
-// stream instead, as etcd's grpc-proxy does, never gets there: so its ids show what it is.
+// firstID is the first id that a watch is asked for under. A server that counts the watches of a stream instead, as
+// etcd's grpc-proxy does, never gets there.
 const firstID = 1 << 32
 
-// New returns a Watcher that follows nothing yet; the cluster's tasks run it. The watch is probed every
-// pollInterval, and the queues in which something waits are read, in case the watch misses an event.
+// New returns a Watcher that follows nothing yet; the cluster's tasks run it. Every pollInterval the watch is probed,
+// and the queues in which something waits are read.
 func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
 		cluster: c, pollInterval: pollInterval,
@@ -59,7 +57,7 @@ func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 // ClientClosed is closed when the etcd client is found closed: nothing is watched any more.
 func (w *Watcher) ClientClosed() <-chan struct{} { return w.clientClosed }
 
-// Add watches the queue of f, from f.resume() on. It doesn't wait for etcd.
+// Add watches the queue of f, from what it knows on.
 func (w *Watcher) Add(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,8 +107,7 @@ func (w *Watcher) follows(f *Follower) bool {
 	return f.id != 0
 }
 
-// Forget forgets all that f knows, for an etcd that may have been restored. A f that is watched is watched
-// from now on.
+// Forget forgets all that f knows, since etcd may have been restored.
 func (w *Watcher) Forget(f *Follower) {
 	f.mu.Lock()
 	f.wrote = 0
@@ -118,7 +115,7 @@ func (w *Watcher) Forget(f *Follower) {
 	w.restartFollower(f)
 }
 
-// restartFollower forgets what f's watch has shown and, if f is watched, watches from now on.
+// restartFollower forgets what f's watch has shown, and watches f from now on if it is watched.
 func (w *Watcher) restartFollower(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +133,8 @@ func (w *Watcher) create(req *pb.WatchCreateRequest) {
 
 // cancel queues a request to cancel what the server calls the watch id. Callers hold mu.
 func (w *Watcher) cancel(id int64) {
-	w.outbox = append(w.outbox, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: &pb.WatchCancelRequest{WatchId: id}}})
+	req := &pb.WatchCancelRequest{WatchId: id}
+	w.outbox = append(w.outbox, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: req}})
 	w.wakeUp()
 }
 
@@ -148,8 +146,8 @@ func (w *Watcher) wakeUp() {
 	}
 }
 
-// CheckMember fails with fence.Proxied if a proxy answers watches in place of a member of etcd. It asks
-// by a watch, at each endpoint until there is an answer, unless the last one came from a member.
+// CheckMember fails with fence.Proxied if a proxy answers watches in place of a member of etcd. It asks by a watch, at
+// each endpoint until there is an answer, unless the last one came from a member.
 func (w *Watcher) CheckMember(ctx context.Context) (err error) {
 	for n := 0; n <= len(w.cluster.Client.Endpoints()) && !w.member.Load(); n++ {
 		var id int64
@@ -157,8 +155,9 @@ func (w *Watcher) CheckMember(ctx context.Context) (err error) {
 			continue
 		}
 		if id != firstID {
-			return cluster.Because(fence.Proxied, "etcd: a proxy answers at %s, as etcd's grpc-proxy: behind it a lease may end before its holder learns it, "+
-				"and a dead holder's may last twice as long; give the client the endpoints of etcd's members", strings.Join(w.cluster.Client.Endpoints(), ", "))
+			return cluster.Because(fence.Proxied, "etcd: a proxy answers at %s, as etcd's grpc-proxy: behind it a lease may end "+
+				"before its holder learns it, and a dead holder's may last twice as long; "+
+				"give the client the endpoints of etcd's members", strings.Join(w.cluster.Client.Endpoints(), ", "))
 		}
 		w.member.Store(true)
 	}
@@ -189,36 +188,35 @@ func (w *Watcher) ask(ctx context.Context, again bool) (int64, error) {
 	return resp.GetWatchId(), err
 }
 
-// run keeps a stream open while there is something to watch, until ctx ends or
-// the client is closed.
+// run keeps a stream open while there is something to watch, until ctx ends or the client is closed.
 func (w *Watcher) run(ctx context.Context) {
 	answered := true
 	for failures := 0; ctx.Err() == nil; {
-		if !w.Idle() {
-			began := time.Now()
-			var err error
-			answered, err = w.openStream(ctx, !answered)
-			if ctx.Err() != nil {
-				return
+		if w.Idle() {
+			select {
+			case <-w.wake:
+			case <-ctx.Done():
 			}
-			if w.cluster.Closed() {
-				w.cluster.Logger.Error(cluster.ErrClientClosed.Error())
-				close(w.clientClosed)
-				return
-			}
-			w.cluster.Recheck() // mutant: went-back-is-not-asked-for-when-the-watch-breaks
-			w.cluster.Logger.Info("the watch on the lock queues was broken; it is set up again", "error", err)
-			if time.Since(began) > time.Minute {
-				failures = 0
-			}
-			cluster.Pause(ctx, failures)
-			failures++
 			continue
 		}
-		select {
-		case <-w.wake:
-		case <-ctx.Done():
+		began := time.Now()
+		var err error
+		answered, err = w.openStream(ctx, !answered)
+		if ctx.Err() != nil {
+			return
 		}
+		if w.cluster.Closed() {
+			w.cluster.Logger.Error(cluster.ErrClientClosed.Error())
+			close(w.clientClosed)
+			return
+		}
+		w.cluster.Recheck() // mutant: went-back-is-not-asked-for-when-the-watch-breaks
+		w.cluster.Logger.Info("the watch on the lock queues was broken; it is set up again", "error", err)
+		if time.Since(began) > time.Minute {
+			failures = 0
+		}
+		cluster.Pause(ctx, failures)
+		failures++
 	}
 }
 
@@ -244,8 +242,7 @@ func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	return f.Listed(gaps, resp.Header.Revision, resp.Kvs)
 }
 
-// relist reads the queue once its watch is in place, in the background, trying
-// until it succeeds or f is removed.
+// relist reads the queue in the background, until that succeeds or f is removed.
 func (w *Watcher) relist(f *Follower) {
 	w.cluster.Tasks.Start(func(ctx context.Context) {
 		for n := 0; ctx.Err() == nil && w.follows(f); n++ {
@@ -257,9 +254,9 @@ func (w *Watcher) relist(f *Follower) {
 	})
 }
 
-// watchRejected handles etcd's rejection of the watch of f's queue on s. Either the user lacks the
-// right to read the queue, or the token that s was opened with has expired; some versions
-// of etcd give the same error for both. A plain read of the queue tells the two apart.
+// watchRejected handles etcd's rejection of the watch of f's queue. Either the user lacks the right to read the queue,
+// or the token that s was opened with has expired; some versions of etcd give the same error for both. A plain read of
+// the queue tells the two apart.
 func (s *stream) watchRejected(f *Follower) {
 	s.cluster.Tasks.Start(func(context.Context) {
 		for n := 0; s.ctx.Err() == nil && s.follows(f); n++ {
@@ -281,9 +278,9 @@ func (s *stream) watchRejected(f *Follower) {
 // listsAtATime bounds the reads of a poll that are under way, so that renewals don't wait behind thousands.
 const listsAtATime = 16
 
-// poll reads each queue in which something waits, every poll interval until ctx ends. A list may be older than
-// what is known because events overtook it, or because etcd was restored. Either way the follower starts from
-// scratch: after a restore the known revision may be far ahead of etcd's.
+// poll reads each queue in which something waits, every poll interval. A list may be older than what is known because
+// events overtook it, or because etcd was restored and the known revision is far ahead of etcd's. Either way the
+// follower starts from scratch.
 func (w *Watcher) poll(ctx context.Context) {
 	ticker := time.NewTicker(w.pollInterval)
 	defer ticker.Stop()
