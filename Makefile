@@ -72,13 +72,12 @@ test-docker: images setup-test ## run the tests of the store against Postgres in
 	$(test) -tags docker -run 'Compose|Quickstart' ./test/deploy
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and the compose file and the quickstart work."
 
-soak: setup ## explore the protocol within larger bounds, run 2,000 random schedules and 10,000 HTTP deductions, write and prune 10 million entries, and end a locked command 200 times
+soak: setup ## explore the protocol within larger bounds, run 2,000 random schedules, write and prune 10 million entries, and end a locked command 200 times
 	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/model
 	go test -count=1 -v -timeout 3h -run TestSchedules ./storage/postgres -rapid.checks=2000 -rapid.seed=0
 	go test -count=1 -v -timeout 3h -run TestRetention ./test/e2e -args -entries 10000000
-	go test -count=1 -v -timeout 1h -run TestHTTP ./examples/inventory/service -args -deductions 10000
 	go test -count=1 -v -timeout 1h -parallel 10 -run TestExec_TheCommandDoesNotOutliveTheLock ./cmd/fencectl -args -exec-runs 200
-	@echo "2,000 schedules and 10,000 deductions: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three. No command outlived its lock."
+	@echo "2,000 schedules: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three. No command outlived its lock."
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
 	@$(setup-cluster)

@@ -2,7 +2,6 @@ package service
 
 import (
 	"bytes"
-	"context"
 	"sync"
 	"testing"
 
@@ -25,22 +24,6 @@ func reservedByOrder(t testing.TB, pool *pgxpool.Pool) map[string]int {
 	})
 	require.NoError(t, err)
 	return orders
-}
-
-// readOrders returns which lots each order has, from the data alone.
-func readOrders(ctx context.Context, pool *pgxpool.Pool) (map[string][]lotLine, error) {
-	rows, err := pool.Query(ctx, "select r.order_id, r.lot, r.quantity from reservation r join lot l on l.id = r.lot order by l.received, l.id")
-	if err != nil {
-		return nil, err
-	}
-	orders := map[string][]lotLine{}
-	var id string
-	var line lotLine
-	_, err = pgx.ForEachRow(rows, []any{&id, &line.Lot, &line.Qty}, func() error {
-		orders[id] = append(orders[id], line)
-		return nil
-	})
-	return orders, err
 }
 
 // lockedBuffer may be written and read by several goroutines.

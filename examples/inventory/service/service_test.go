@@ -21,11 +21,10 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// service is a client of a server, and checks each answer against openapi.yaml.
+// service is a client of a server.
 type service struct {
 	testing.TB
 	url  string
-	spec *description
 	http *http.Client
 	log  *lockedBuffer
 }
@@ -111,7 +110,7 @@ func newService(t testing.TB, out io.Reader) *service {
 func serviceAt(t testing.TB, url string) *service {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 2 * time.Minute}
 	t.Cleanup(client.CloseIdleConnections)
-	return &service{TB: t, url: url, spec: newDescription(t), http: client}
+	return &service{TB: t, url: url, http: client}
 }
 
 // reply is an answer that has arrived wholly.
@@ -196,11 +195,7 @@ func (s *service) try(r *http.Request) (reply, error) {
 	if _, err := body.ReadFrom(response.Body); err != nil {
 		return reply{}, err
 	}
-	answer := reply{response.StatusCode, response.Header, body.String()}
-	if err := s.spec.check(r.Method, r.URL.EscapedPath(), answer.status, answer.header, body.Bytes()); err != nil {
-		s.Error(err) // not FailNow: this may be another goroutine
-	}
-	return answer, nil
+	return reply{response.StatusCode, response.Header, body.String()}, nil
 }
 
 // eventually asks until the answer has a status.
