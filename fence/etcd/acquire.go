@@ -91,7 +91,6 @@ func (l *Locker) attempt(ctx context.Context, resource string, campaign *string)
 	return p, nil
 }
 
-// ready returns an error if nothing can be acquired.
 func (l *Locker) ready(ctx context.Context) error {
 	switch {
 	case l.isClosed():
@@ -104,7 +103,6 @@ func (l *Locker) ready(ctx context.Context) error {
 	return nil
 }
 
-// await waits until p owns the resource.
 func (l *Locker) await(ctx context.Context, p *position) error {
 	for {
 		done, err := l.look(p)
@@ -143,7 +141,7 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 	return first, nil
 }
 
-// waited is the error of a wait that ctx ended: it names the holder.
+// waited is the error of a wait that ctx ended.
 func (p *position) waited(ctx context.Context) error {
 	ln := p.line
 	ln.mu.Lock()
@@ -159,7 +157,6 @@ func (p *position) waited(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", &fence.LockedError{Resource: ln.resource, Holder: ln.firstHolder()}, cluster.EndOf(ctx))
 }
 
-// lost is the error of a wait for a position that is over.
 func (l *Locker) lost(over error) error {
 	loss := new(fence.LeaseLostError)
 	if !errors.As(over, &loss) {
@@ -219,7 +216,6 @@ func (l *Locker) tryAcquire(ctx context.Context, resources []string) (held []fen
 	return held, taken, err
 }
 
-// claimFirst is one attempt of tryAcquire.
 func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Lease, *fence.LockedError, error) {
 	if err := l.ready(ctx); err != nil {
 		return nil, nil, err
@@ -255,11 +251,11 @@ func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Le
 
 // tryQueue makes a position for each resource, up to the first that this process has or waits for.
 func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*position, taken *fence.LockedError) {
-	most := l.sender.roomNow() // etcd allows as many conditions as operations
-	if l.cluster.Keys.Mutex {  // the queue of "a" has the keys of "a/b"
+	most := min(l.sender.roomNow(), len(resources)) // etcd allows as many conditions as operations
+	if l.cluster.Keys.Mutex {                       // the queue of "a" has the keys of "a/b"
 		most = 1
 	}
-	for _, r := range resources[:min(most, len(resources))] {
+	for _, r := range resources[:most] {
 		ln := l.enter(r)
 		if taken = ln.tryTake(); taken != nil {
 			ln.leave()
@@ -324,7 +320,6 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 	return n, ""
 }
 
-// claimTxn reads the first key of each queue unless it writes.
 func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.Mark, ps []*position) (clientv3.Txn, error) {
 	conditions := l.mayWrite(s, sent)
 	var puts, firsts []clientv3.Op

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
@@ -60,25 +59,19 @@ func startAuthEtcd(t testing.TB, prefix string, flags ...string) *authEtcd {
 	}
 	_, err := admin.AuthEnable(patient(t))
 	require.NoError(t, err)
-	a.root = a.as(t, "root", "root")
+	a.root = a.as(t, "root")
 	return a
 }
 
-// as returns a client of a user, that is closed with the test.
-func (a *authEtcd) as(t testing.TB, user, password string, opts ...grpc.DialOption) *clientv3.Client {
+// as returns a client of a user, whose password is its name.
+func (a *authEtcd) as(t testing.TB, user string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
-	return dialAs(t, a.Endpoint(), user, password, opts...)
+	return dialAs(t, a.Endpoint(), user, opts...)
 }
 
-// dialAs returns a client of a user, that is closed with the test.
-func dialAs(t testing.TB, endpoint, user, password string, opts ...grpc.DialOption) *clientv3.Client {
+func dialAs(t testing.TB, endpoint, user string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialOptions: opts, Username: user, Password: password,
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
+	return etcdtest.Client(t, clientv3.Config{Endpoints: []string{endpoint}, DialOptions: opts, Username: user, Password: user})
 }
 
 // awaitNoToken waits until every token that etcd has issued is expired.
@@ -127,8 +120,8 @@ func TestAuth_TheDocumentedRightsSuffice(t *testing.T) {
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix)
 	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
-	a := newTestLocker(t, e.as(t, "app", "app"), cfg)
-	b := newTestLocker(t, e.as(t, "app", "app", grpc.WithChainUnaryInterceptor(late.Intercept)), cfg)
+	a := newTestLocker(t, e.as(t, "app"), cfg)
+	b := newTestLocker(t, e.as(t, "app", grpc.WithChainUnaryInterceptor(late.Intercept)), cfg)
 	held := acquire(t, a, "r")
 	kept := acquire(t, b, "kept")
 	_, err := b.TryAcquire(patient(t), "r")
@@ -159,7 +152,7 @@ func TestAuth_SurvivesTokensThatExpire(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
 	e := startAuthEtcd(t, cfg.Prefix, hasty)
-	locker := func() *Locker { return newTestLocker(t, e.as(t, "app", "app"), cfg) }
+	locker := func() *Locker { return newTestLocker(t, e.as(t, "app"), cfg) }
 	renewing, watching, releasing, trying, waiting, closing := locker(), locker(), locker(), locker(), locker(), locker()
 	acquire(t, renewing, "renewing")
 	require.True(t, renews(t, renewing))
@@ -232,7 +225,7 @@ func (m *mutexAuth) revoke(t testing.TB, name string) {
 func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing(t *testing.T) {
 	t.Parallel()
 	m, calls := startMutexAuth(t, "mine"), newCalls()
-	l := newTestLocker(t, m.as(t, "app", "app", calls.options()...), m.cfg)
+	l := newTestLocker(t, m.as(t, "app", calls.options()...), m.cfg)
 	held := acquire(t, l, "mine")
 	for range 3 {
 		seen := observe(t, election(t, l, "foreign"))
@@ -244,7 +237,7 @@ func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing(t *testing.T) {
 	require.Equal(t, 1, calls.opened(pb.Watch_Watch_FullMethodName))
 	contended := make(chan struct{})
 	held.AfterContended(func() { close(contended) })
-	waiting := acquiring(patient(t), newTestLocker(t, m.as(t, "app", "app"), m.cfg), "mine")
+	waiting := acquiring(patient(t), newTestLocker(t, m.as(t, "app"), m.cfg), "mine")
 	etcdtest.Receive(t, contended)
 	release(t, held)
 	require.NoError(t, (<-waiting).err)
@@ -257,8 +250,8 @@ func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay(t *testing.T) {
 	t.Parallel()
 	m := startMutexAuth(t, "lost", "alone", "kept")
 	toA, toB := newLink(t, m.Endpoint()), newLink(t, m.Endpoint())
-	a := newTestLocker(t, dialAs(t, toA.endpoint(), "app", "app"), m.cfg)
-	b := newTestLocker(t, dialAs(t, toB.endpoint(), "app", "app"), m.cfg)
+	a := newTestLocker(t, dialAs(t, toA.endpoint(), "app"), m.cfg)
+	b := newTestLocker(t, dialAs(t, toB.endpoint(), "app"), m.cfg)
 	held, alone, kept := acquire(t, a, "lost"), acquire(t, a, "alone"), acquire(t, a, "kept")
 	waiting := acquiring(patient(t), b, "lost")
 	awaitKeys(t, m.root, "lost/", 2)

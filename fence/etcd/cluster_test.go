@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
@@ -24,11 +23,7 @@ func startCluster(t testing.TB) *etcdserver.Cluster {
 	// With the shorter defaults a busy machine would now and then elect another leader by itself.
 	c, err := etcdserver.StartCluster(patient(t), 3, &etcdserver.Config{Heartbeat: 100 * time.Millisecond, Election: 2 * time.Second})
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
-		defer cancel()
-		require.NoError(t, c.Stop(ctx))
-	})
+	stopAtEnd(t, c)
 	return c
 }
 
@@ -42,10 +37,7 @@ func leaderAfter(t testing.TB, c *etcdserver.Cluster, old *etcdserver.Member) *e
 // dialAll returns a client of several members that is closed with the test.
 func dialAll(t testing.TB, endpoints []string) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
+	return etcdtest.Client(t, clientv3.Config{Endpoints: endpoints})
 }
 
 // persistently repeats a call that fails because a member is away, and fails the test on
@@ -149,7 +141,7 @@ func TestLearner_IsLeftForAVoter(t *testing.T) {
 	voter := ownEtcd(t)
 	learner, err := etcdserver.StartLearner(patient(t), voter)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, learner.Stop(context.Background())) })
+	stopAtEnd(t, learner)
 	cfg := fresh(t)
 	cfg.TTL = time.Hour // no renewal changes whose turn it is
 	a := newTestLocker(t, dial(t, voter.Endpoint()), cfg)
@@ -318,11 +310,7 @@ func startGRPCProxy(t testing.TB, e *etcdserver.Server) *etcdserver.Server {
 	t.Helper()
 	p, err := etcdserver.StartProxy(patient(t), e)
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
-		defer cancel()
-		require.NoError(t, p.Stop(ctx))
-	})
+	stopAtEnd(t, p)
 	return p
 }
 

@@ -30,53 +30,38 @@ func TestNewLocker_RejectsBadConfig(t *testing.T) {
 }
 
 func TestNewLocker_RejectsUnusableClients(t *testing.T) {
-	_, err := NewLocker(nil, nil)
-	require.ErrorIs(t, err, fence.ErrInvalid)
-
-	closed := dial(t, etcdserver.Shared(t).Endpoint())
+	closed, moved, watching := dial(t, etcdserver.Shared(t).Endpoint()), etcdserver.Client(t), etcdserver.Client(t)
 	require.NoError(t, closed.Close())
-	_, err = NewLocker(closed, nil)
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	require.ErrorContains(t, err, "closed")
-
-	for endpoint, says := range map[string]string{
-		"":                            "has an empty endpoint",
-		"http://a:2379,http://b:2379": `has the endpoint "http://a:2379,http://b:2379": give each member's as a string of its own`,
-		" http://a:2379":              `has the endpoint " http://a:2379" with a space in it`,
+	moved.KV = namespace.NewKV(moved.KV, "elsewhere/")
+	watching.Watcher = namespace.NewWatcher(watching.Watcher, "elsewhere/")
+	for says, client := range map[string]*clientv3.Client{
+		"is nil":                              nil,
+		"is closed":                           closed,
+		"has no connection of its own":        clientv3.NewCtxClient(t.Context()),
+		"has an empty endpoint":               dial(t, ""),
+		"give each member's as a string":      dial(t, "http://a:2379,http://b:2379"),
+		`" http://a:2379" with a space in it`: dial(t, " http://a:2379"),
+		"KV or Watcher replaced":              moved,
+		"set Config.Prefix instead":           watching,
 	} {
-		_, err = NewLocker(dial(t, endpoint), nil)
+		_, err := NewLocker(client, nil)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 		require.ErrorContains(t, err, says)
 	}
-
-	_, err = NewLocker(clientv3.NewCtxClient(t.Context()), nil)
-	require.ErrorIs(t, err, fence.ErrInvalid)
-
-	moved := etcdserver.Client(t)
-	moved.KV = namespace.NewKV(moved.KV, "elsewhere/")
-	_, err = NewLocker(moved, nil)
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	require.ErrorContains(t, err, "Config.Prefix")
-
-	watching := etcdserver.Client(t)
-	watching.Watcher = namespace.NewWatcher(watching.Watcher, "elsewhere/")
-	_, err = NewLocker(watching, nil)
-	require.ErrorIs(t, err, fence.ErrInvalid)
 }
 
 func TestCheck_SaysThatEtcdTakesTooFewOperations(t *testing.T) {
 	t.Parallel()
 	for flag, enough := range map[string]bool{"--max-txn-ops=2": false, "--max-txn-ops=3": true} {
 		l := newTestLocker(t, dial(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{flag}}).Endpoint()), fresh(t))
-		if enough {
-			require.NoError(t, l.Check(patient(t)))
-			_, err := l.TryAcquire(patient(t), "r")
-			require.NoError(t, err)
-			continue
-		}
-		requireReason(t, l.Check(patient(t)), fence.Limited)
 		_, err := l.TryAcquire(patient(t), "r")
-		requireReason(t, err, fence.Limited)
+		for _, err := range []error{err, l.Check(patient(t))} {
+			if enough {
+				require.NoError(t, err)
+			} else {
+				requireReason(t, err, fence.Limited)
+			}
+		}
 	}
 }
 
@@ -109,7 +94,7 @@ func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds(t *testing.T) {
 			t.Parallel()
 			cfg := fresh(t)
 			a := startAuthEtcd(t, cfg.Prefix)
-			l := newTestLocker(t, a.as(t, "app", "app"), cfg)
+			l := newTestLocker(t, a.as(t, "app"), cfg)
 			require.NoError(t, l.Check(patient(t)))
 			key, end := cfg.Prefix+r.key, ""
 			if r.prefix {

@@ -11,39 +11,31 @@
 // revision owns the resource; keys of its own process whose holders have given up don't count. With
 // [Config.MutexKeys] the queues are those of etcd's own tools.
 //
-// All keys of a Locker live under one etcd lease, the session, which the first Acquire makes. It is renewed every
-// third of its time to live, and replaced when it was lost. A process has at most 32 keys in one queue (with
-// MutexKeys one); more of its calls wait in memory, in order of arrival. If no other process's key is between two
-// of one process, the resource passes from one call to the next without waiting for etcd.
+// All keys of a Locker live under one etcd lease, the session, which is renewed every third of its time to live,
+// and replaced when it was lost. A process has at most 32 keys in one queue (with MutexKeys one); more of its calls
+// wait in memory, in order of arrival. If no other process's key is between two of one process, the resource passes
+// from one call to the next without waiting for etcd.
 //
-// A key that is written or deleted alone goes out at once. Those that come while two transactions are under way
-// share the next one; two keys of one queue never do, because they would have equal tokens. One gRPC stream watches
-// the queues in which this Locker waits or that it observes; that of a resource it holds too, after 100 ms or once
-// a caller asks for contention.
+// Keys that come while two transactions are under way share the next one; two keys of one queue never do, because
+// they would have equal tokens. One gRPC stream watches the queues in which this Locker waits or that it observes;
+// that of a resource it holds too, after 100 ms or once a caller asks for contention.
 //
 // An [Election] is the same queue: the owner of the resource of its name leads, and proclaims a value in its lock
-// key. Proclaim requires that the key's mod revision is the one that this leader last wrote. So it fails once the
-// key is gone, and one whose answer was lost has no effect after a later one that was answered.
+// key. Proclaim requires the mod revision that this leader last wrote. So it fails once the key is gone, and one
+// whose answer was lost has no effect after a later one that was answered.
 //
 // # Invariants
 //
 //   - F1: the token is the key's create revision, also if the client sends the transaction twice.
 //   - F2: a session uses a key's name again once no request that is under way can write it, and deletes by create
 //     revision. While a process passes a resource on among its calls, it deletes no key before the ones ahead of
-//     it. An Acquire whose outcome is unknown is settled by a void, which docs/protocol.md explains.
+//     it. An Acquire whose outcome is unknown is settled by a void, see docs/protocol.md.
 //   - F3: every lease ends at the time at which the last successful renewal was sent, plus the time to live that
 //     etcd granted, minus a tenth of it. An answer that comes later revives nothing.
 //
-// # How a lease is lost
-//
-// [fence.LossDeadline]: no renewal succeeded in time; the error says how the last one failed. [fence.LossExpired]:
-// etcd says that the session's lease is gone. [fence.LossDeleted]: the lock key was deleted; the watch shows this,
-// and a renewal checks that the session lives. [fence.LossWentBack]: see Epochs. [fence.LossClosed]: the Locker
-// was closed. An Acquire that loses its queue position fails with the Reason [fence.QueueLost].
-//
 // A release or an abandoned Acquire that etcd doesn't confirm is repeated in the background until it does, or until
-// the session is over. Until then it keeps its place among the process's keys, and TryAcquire finds the resource
-// locked. If nothing else needs the session it is given up, so that no renewal keeps the leftover keys alive.
+// the session is over. Until then TryAcquire finds the resource locked. If nothing else needs the session it is
+// given up, so that no renewal keeps the leftover keys alive.
 //
 // Close what uses the locker first, then the locker, then the client. Once the client is closed every call fails
 // at once, and held locks end at the session's deadline.
@@ -53,21 +45,19 @@
 // The Reason of the failing call's [*fence.UnavailableError] says which of these it is, also where a
 // [*fence.LeaseLostError] wraps it.
 //
-//   - It is away, silent, or without a majority ([fence.Unreachable]): nothing is acquired, and held locks and
-//     queue positions last until their own deadline.
+//   - It is away, silent, or without a majority: nothing is acquired, and held locks and queue positions last until
+//     their own deadline.
 //   - It elects another leader: all leases get their whole time to live again, also those of holders that have
 //     died. If elections come faster than that, "fencectl locks evict" frees a dead holder's resource.
 //   - A member is cut off, or silent without breaking a connection: the watch, which is probed every 5 s, and
-//     renewals go to another member. Other requests fail after 5 s, or Config.TTL if that is shorter, until the
-//     client closes the connection: see [ClientConfig].
-//   - It is out of space ([fence.NoSpace]): nothing is acquired. Held locks are renewed and released, and calls
-//     that are waiting already get their turn.
-//   - Its limits are below the defaults: requests for several locks are split. If it takes none for one lock
-//     ([fence.Limited]), that isn't acquired.
-//   - It rejects the client's authentication or denies permission ([fence.Denied]): as if it were away. Expired
-//     tokens are replaced. If it denies the right to read a queue, calls that wait in it and observers fail; a
-//     holder assumes that others wait.
-//   - It compacts revisions that a watch has not shown yet: the queue is read instead.
+//     renewals go to another member. Other requests fail after their timeout until the client closes the
+//     connection: see [ClientConfig].
+//   - It is out of space: nothing is acquired. Held locks are renewed and released, and calls that are waiting
+//     already get their turn.
+//   - Its limits are below the defaults: requests for several locks are split.
+//   - It rejects the client's authentication or denies permission: as if it were away. Expired tokens are replaced.
+//     If it denies the right to read a queue, calls that wait in it and observers fail; a holder assumes that others
+//     wait.
 //
 // # Rights
 //

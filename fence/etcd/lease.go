@@ -92,7 +92,7 @@ func (p *position) name() string {
 // wanted reports whether p is not over. Callers hold the line's mu.
 func (p *position) wanted() bool { return p.cause == nil }
 
-// wake wakes the Acquire of p. Callers hold the line's mu.
+// wake wakes the call that waits. Callers hold the line's mu.
 func (p *position) wake() {
 	select {
 	case p.news <- struct{}{}:
@@ -199,7 +199,7 @@ func (p *position) AfterLost(f func()) {
 	}
 }
 
-// end makes p over, so that the next call of this process may have the resource.
+// end makes p over. The next call of this process may have the resource.
 func (p *position) end(cause error) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -241,14 +241,12 @@ func (p *position) lose(reason fence.LossReason) {
 	p.end(loss)
 }
 
-// sessionEnded ends p with its session. The key goes with the lease in etcd, and no request under that takes effect
-// later.
+// sessionEnded ends p with its session: no request under the lease takes effect later.
 func (p *position) sessionEnded(reason fence.LossReason) {
 	p.lose(reason)
 	p.settle(sessionOver)
 }
 
-// settle ends what p has in its line.
 func (p *position) settle(how removal) {
 	ln := p.line
 	ln.mu.Lock()
@@ -336,7 +334,6 @@ func (l *Locker) abandon(p *position) {
 	l.discard(p)
 }
 
-// abandonUnsent abandons positions whose keys are not written, because of err.
 func (l *Locker) abandonUnsent(err error, ps ...*position) {
 	for _, p := range ps {
 		p.unwritten(err, true)
@@ -362,7 +359,6 @@ func (l *Locker) discard(p *position) {
 	}
 }
 
-// state is how far the removal of what p has left in etcd has come, and what that is.
 func (p *position) state() (how removal, left leftover) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()

@@ -67,12 +67,16 @@ func startEtcd(t testing.TB, cfg *etcdserver.Config) *etcdserver.Server {
 	t.Helper()
 	e, err := etcdserver.Start(patient(t), cfg)
 	require.NoError(t, err)
+	stopAtEnd(t, e)
+	return e
+}
+
+func stopAtEnd(t testing.TB, server interface{ Stop(context.Context) error }) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), etcdtest.Patience)
 		defer cancel()
-		require.NoError(t, e.Stop(ctx))
+		require.NoError(t, server.Stop(ctx))
 	})
-	return e
 }
 
 func acquire(t testing.TB, l *Locker, resource string) *position {

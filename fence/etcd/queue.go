@@ -51,7 +51,6 @@ func (l *Locker) enter(resource string) *line {
 	return ln
 }
 
-// leave ends a use of ln.
 func (ln *line) leave() {
 	l := ln.locker
 	l.mu.Lock()
@@ -66,7 +65,6 @@ func (ln *line) leave() {
 	}
 }
 
-// sessionEnded ends what this process has under a session.
 func (l *Locker) sessionEnded(s *session.Session, reason fence.LossReason) {
 	l.mu.Lock()
 	lines := slices.Collect(maps.Values(l.lines))
@@ -83,7 +81,7 @@ func (l *Locker) sessionEnded(s *session.Session, reason fence.LossReason) {
 	}
 }
 
-// add adds p. Its key is about to be written, or has been written if it has a token. Callers hold mu.
+// add adds p. Callers hold mu.
 func (ln *line) add(p *position) {
 	i := len(ln.positions)
 	if p.token != 0 {
@@ -114,7 +112,7 @@ func (ln *line) freeNumber(s *session.Session) int16 {
 	return n
 }
 
-// unanswered is how many positions wait for the outcome of the Txn that writes their key.
+// unanswered is how many positions wait for the outcome of their Txn.
 func (ln *line) unanswered() (n int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -327,7 +325,6 @@ func (ln *line) follows(p *position) bool {
 	return pred != nil && pred.clear // mutant: passes-on-past-another-process
 }
 
-// firstHolder is the holder that the first key of the queue names, if known.
 func (ln *line) firstHolder() string {
 	first, _ := ln.follower.First()
 	if p := ln.own(first); p != nil {
@@ -348,7 +345,7 @@ func (p *position) askWhyGone() {
 	})
 }
 
-// follow makes sure that the queue is watched. Callers hold mu.
+// follow watches the queue. Callers hold mu.
 func (ln *line) follow() {
 	if !ln.watched {
 		ln.watched, ln.denied = true, false
@@ -423,7 +420,7 @@ func (p *position) AfterContended(f func()) (stop func() bool) {
 	}
 }
 
-// callContended calls the functions that wait for contention. Callers hold the line's mu.
+// callContended needs the line's mu.
 func (p *position) callContended() {
 	for _, f := range p.watchers {
 		go (*f)()
@@ -478,7 +475,6 @@ func (ln *line) removeStray(k watch.Key) {
 	})
 }
 
-// isStray reports whether k is a key of a session of this process, and of none of its positions.
 func (ln *line) isStray(k watch.Key) bool {
 	id, number, ok := ln.locker.cluster.Keys.ParseName(k.Name)
 	return ok && slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session.ID == id }) &&

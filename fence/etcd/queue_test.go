@@ -32,40 +32,32 @@ func TestLine_GivesPlacesInOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := narrow()
 		require.NoError(t, ln.wait(t.Context()))
-		var order []int
+		impatient, giveUp := context.WithCancel(t.Context())
+		var served []int
+		var gaveUp error
 		for i := range 5 {
 			go func() {
-				if ln.wait(t.Context()) == nil {
-					order = append(order, i)
+				if i == 1 {
+					gaveUp = ln.wait(impatient)
+				} else if ln.wait(t.Context()) == nil {
+					served = append(served, i)
 				}
 			}()
 			synctest.Wait()
 		}
+		giveUp()
+		synctest.Wait()
+		require.ErrorIs(t, gaveUp, context.Canceled)
 		require.NotNil(t, ln.tryTake())
-		for range 5 {
+		for range 4 {
 			ln.passOnLocked()
 			synctest.Wait()
 		}
-		require.Equal(t, []int{0, 1, 2, 3, 4}, order)
+		require.Equal(t, []int{0, 2, 3, 4}, served, "the one that gave up is passed over")
+		close(ln.locker.closed)
+		require.ErrorIs(t, ln.wait(t.Context()), fence.ErrClosed)
 		ln.passOnLocked()
 		require.Nil(t, ln.tryTake())
-	})
-}
-
-func TestLine_ACancelledWaiterIsPassedOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ln := narrow()
-		require.NoError(t, ln.wait(t.Context()))
-		ctx, cancel := context.WithCancel(t.Context())
-		cancelled, served := make(chan error, 1), make(chan error, 1)
-		go func() { cancelled <- ln.wait(ctx) }()
-		synctest.Wait()
-		go func() { served <- ln.wait(t.Context()) }()
-		synctest.Wait()
-		cancel()
-		require.ErrorIs(t, <-cancelled, context.Canceled)
-		ln.passOnLocked()
-		require.NoError(t, <-served)
 	})
 }
 
@@ -81,13 +73,6 @@ func TestLine_APlaceThatComesTooLateIsPassedOn(t *testing.T) {
 	ln.giveUp(mine)
 	ln.mu.Unlock()
 	require.Nil(t, ln.tryTake())
-}
-
-func TestLine_CloseEndsTheWaiting(t *testing.T) {
-	ln := narrow()
-	require.NoError(t, ln.wait(t.Context()))
-	close(ln.locker.closed)
-	require.ErrorIs(t, ln.wait(t.Context()), fence.ErrClosed)
 }
 
 // scene is a line without an etcd: the test says what is in the queue.

@@ -116,10 +116,9 @@ func (s *sender) takePuts() []*position {
 	return taken
 }
 
-// takeDels takes up to n keys to delete. Each takes along the keys of this process ahead of it that
-// are over, also if an earlier Txn is about to delete them: a grant that relied on their end must
-// not lose its key before they lose theirs. If they are too many, clean deletes them in order.
-// Callers hold mu.
+// takeDels takes up to n keys to delete. Each takes along the keys of this process ahead of it that are over, also if an
+// earlier Txn is about to delete them: a grant that relied on their end must not lose its key before they lose theirs.
+// If they are too many, clean deletes them in order. Callers hold mu.
 func (s *sender) takeDels(n int) []*position {
 	var taken []*position
 	for len(s.dels) > 0 {
@@ -143,8 +142,8 @@ func (s *sender) takeDels(n int) []*position {
 	return taken
 }
 
-// shrink takes the error of a Txn of n keys. If that was beyond a limit of etcd's, which nothing
-// tells beforehand, later Txns have half as many. It reports whether they can.
+// shrink takes the error of a Txn of n keys. If that was beyond a limit of etcd's, which nothing tells beforehand, later
+// Txns have half as many. It reports whether they can.
 func (s *sender) shrink(err error, n int) bool {
 	if n <= minKeys || !cluster.TooBig(err) {
 		return false
@@ -157,20 +156,18 @@ func (s *sender) shrink(err error, n int) bool {
 	return true
 }
 
-// roomNow is how many keys a Txn may have.
 func (s *sender) roomNow() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.room
 }
 
-// launch runs f in a goroutine.
 func (s *sender) launch(f *flight) {
 	f.sender = s
 	s.locker.cluster.Tasks.Start(f.run)
 }
 
-// flight is a Txn that puts and deletes keys of several positions. Each of them has its own outcome.
+// flight is a Txn that puts and deletes keys of several positions.
 type flight struct {
 	sender  *sender
 	puts    []*position // of one session
@@ -178,7 +175,6 @@ type flight struct {
 	counted bool // in sender.busy
 }
 
-// run sends the Txn, tells the outcome to the positions, and lets the next Txn go.
 func (f *flight) run(ctx context.Context) {
 	s := f.sender
 	ctx, cancel := context.WithTimeout(ctx, s.locker.cluster.RequestTimeout)
@@ -206,9 +202,8 @@ func (f *flight) run(ctx context.Context) {
 	}
 }
 
-// txn puts the keys of f.puts, if the epoch is still the one of sent and no void rules the
-// Txn out; before each it reads the last key of the queue, which is the one directly ahead.
-// And it deletes the keys of f.dels.
+// txn puts the keys of f.puts, before each of which it reads the last key of the queue, the one directly ahead, and
+// deletes those of f.dels.
 func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, error) {
 	l := f.sender.locker
 	ops := make([]clientv3.Op, 0, 2*len(f.puts)+len(f.dels))
@@ -244,8 +239,8 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 // unknownPred says that it isn't known which key is directly ahead.
 const unknownPred = -1
 
-// fail takes an error of the Txn. certain means that the Txn has changed nothing. If the error may
-// be due to one key, and there are others, each is sent again alone.
+// fail takes an error of the Txn. certain means that it has changed nothing. If the error may be due to one key, and
+// there are others, each is sent again alone.
 func (f *flight) fail(err error, certain bool) {
 	s, n := f.sender, len(f.puts)+len(f.dels)
 	s.shrink(err, n)
@@ -261,8 +256,7 @@ func (f *flight) fail(err error, certain bool) {
 	s.remove(f.dels...)
 }
 
-// remove removes what positions, which are over, have left in etcd: keys whose release failed, and keys of
-// acquisitions that were given up, or are in doubt.
+// remove removes what positions that are over have left in etcd.
 func (s *sender) remove(ps ...*position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,8 +273,7 @@ func (s *sender) addLeft(ps ...*position) {
 }
 
 // clean removes what is left, by one Txn at a time: after etcd was slow there may be thousands of keys, which must
-// not delay renewals. It repeats a Txn until it succeeds or the session is over, or until the client is closed: then
-// this process makes no more keys, and the session expires in etcd.
+// not delay renewals. It repeats a Txn until it succeeds, the session is over, or the client is closed.
 func (s *sender) clean(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		batch, doubt := s.takeLeft()
@@ -349,7 +342,6 @@ func (s *sender) putBack(batch []*position) {
 	s.left = slices.Concat(others, batch, behind)
 }
 
-// inLines reports whether one of ps is in the line of p.
 func inLines(ps []*position, p *position) bool {
 	return slices.ContainsFunc(ps, func(other *position) bool { return other.line == p.line })
 }

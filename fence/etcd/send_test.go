@@ -212,29 +212,6 @@ func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 	require.Nil(t, current(ln.Locker, "denied"), "its place is free")
 }
 
-// The answers to all of a Txn are lost: each is in doubt, and one void settles them.
-func TestSender_ADoubtIsThatOfEach(t *testing.T) {
-	t.Parallel()
-	late := etcdtest.NewLateTxn(func(txn *pb.TxnRequest) bool { return etcdtest.Puts(txn, "/locks/doubt") })
-	l, client := locker(t, grpc.WithChainUnaryInterceptor(late.Intercept))
-	kept := acquire(t, l, "kept")
-	s := l.sessions.Current()
-	a, b := inTurn(t, l, s, "doubt-a"), inTurn(t, l, s, "doubt-b")
-	late.Arm()
-	l.sender.mu.Lock()
-	l.sender.launch(&flight{puts: []*position{a, b}})
-	l.sender.mu.Unlock()
-	deliver := late.Kept(t)
-	for _, p := range []*position{a, b} {
-		require.Error(t, l.await(patient(t), p))
-		l.abandon(p)
-		awaitSettled(t, p)
-	}
-	require.False(t, deliver().Succeeded)
-	awaitKeys(t, client, l.cluster.Keys.Prefix+"/locks/doubt", 0)
-	require.NoError(t, kept.Context().Err())
-}
-
 // The key of a later holder must not go before that of an earlier one, whose holder it relied
 // on to be over.
 func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {

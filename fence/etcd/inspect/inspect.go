@@ -162,7 +162,6 @@ func (i *Inspector) locks(ctx context.Context, prefix string) (Locks, error) {
 	return Locks{Revision: resp.Header.Revision, Epoch: epoch.Number, Queues: queues}, err
 }
 
-// queues arranges keys by resource, in the order of the names.
 func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock, error) {
 	left, byName := map[clientv3.LeaseID]time.Duration{}, i.byResource(kvs)
 	locks := make([]Lock, 0, len(byName))
@@ -183,7 +182,6 @@ func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock,
 	return locks, nil
 }
 
-// byResource are the queues that keys make up, each in its order.
 func (i *Inspector) byResource(kvs []*mvccpb.KeyValue) map[string][]Acquisition {
 	queues := map[string][]Acquisition{}
 	for _, kv := range kvs {
@@ -224,7 +222,6 @@ func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (second
 	return seconds, err
 }
 
-// byToken is the order of a queue.
 func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
 
 // Eviction is the record of a lock that was taken from its holder.

@@ -252,31 +252,29 @@ func TestEvict_PassesTheLockOn(t *testing.T) {
 func TestEvict_OfAHolderThatHasGoneChangesNothing(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
-	i := newInspector(t, client, cfg)
-	l := newLocker(t, client, cfg)
+	i, l := newInspector(t, client, cfg), newLocker(t, client, cfg)
+	queue := i.cluster.Keys.Queue("r")
+	requireNotEvicted := func(a Acquisition, keys int) {
+		t.Helper()
+		evicted, err := i.evict(patient(t), a, Eviction{Grant: a.Grant, Reason: "it hangs"})
+		require.NoError(t, err)
+		require.False(t, evicted)
+		awaitKeys(t, client, queue, keys)
+	}
 	held := acquire(t, l, "r")
 	seen, err := i.Lock(patient(t), "r")
 	require.NoError(t, err)
 	release(t, held)
-	awaitKeys(t, client, i.cluster.Keys.Queue("r"), 0)
+	awaitKeys(t, client, queue, 0)
 	again := acquire(t, l, "r")
 	require.Equal(t, keyOf(held), keyOf(again))
-	evicted, err := i.evict(patient(t), seen.Queue[0], Eviction{Grant: held.Grant(), Reason: "it hangs"})
-	require.NoError(t, err)
-	require.False(t, evicted)
-	awaitKeys(t, client, i.cluster.Keys.Queue("r"), 1)
+	requireNotEvicted(seen.Queue[0], 1)
 
-	// A key that is no longer the first is not a holder's either.
-	waiter := Acquisition{Grant: again.Grant(), key: keyOf(again)}
-	_, err = client.Put(patient(t), i.cluster.Keys.Queue("r")+"0-1", "of no locker")
+	_, err = client.Put(patient(t), queue+"0-1", "of no locker")
 	require.NoError(t, err)
-	waiter.key = i.cluster.Keys.Queue("r") + "0-1"
-	kvs := awaitKeys(t, client, i.cluster.Keys.Queue("r"), 2)
-	waiter.Grant.Token = fence.Token(kvs[1].CreateRevision)
-	evicted, err = i.evict(patient(t), waiter, Eviction{Grant: waiter.Grant, Reason: "it hangs"})
-	require.NoError(t, err)
-	require.False(t, evicted)
-	awaitKeys(t, client, i.cluster.Keys.Queue("r"), 2)
+	waiter := Acquisition{Grant: again.Grant(), key: queue + "0-1"}
+	waiter.Grant.Token = fence.Token(awaitKeys(t, client, queue, 2)[1].CreateRevision)
+	requireNotEvicted(waiter, 2)
 }
 
 // watchLocks watches until the test ends.

@@ -48,7 +48,6 @@ func (i *Inspector) Watch(ctx context.Context, each func(Change) error) error {
 	}
 }
 
-// queueWatch is one Watch.
 type queueWatch struct {
 	*Inspector
 	each   func(Change) error
@@ -133,11 +132,11 @@ func (w *queueWatch) show(ctx context.Context, resource string, now []Acquisitio
 	}
 	for i, a := range now {
 		kind, was := ChangeWaits, place(before, a)
-		if i == 0 {
-			kind = ChangeHolds
-		}
 		if was == i || was > 0 && i > 0 {
 			continue
+		}
+		if i == 0 {
+			kind = ChangeHolds
 		}
 		if err := w.each(Change{kind, a.Grant}); err != nil {
 			return err
@@ -151,7 +150,6 @@ func place(queue []Acquisition, a Acquisition) int {
 	return slices.IndexFunc(queue, func(b Acquisition) bool { return b.key == a.key && b.Grant.Token == a.Grant.Token })
 }
 
-// ending says how an acquisition ended.
 func (w *queueWatch) ending(ctx context.Context, a Acquisition, held bool) (ChangeKind, error) {
 	seconds, err := w.timeToLive(ctx, a.lease)
 	switch {

@@ -1,5 +1,4 @@
-// Package etcdtest is what the tests of the lock service on etcd, and of the packages that it
-// is made of, share.
+// Package etcdtest is what the tests of the lock service on etcd, and of its internal packages, share.
 package etcdtest
 
 import (
@@ -44,14 +43,20 @@ func Receive[T any](t testing.TB, c <-chan T) T {
 // Dial returns a client that is closed with the test, if it isn't yet.
 func Dial(t testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, Logger: zap.NewNop(), DialOptions: opts})
+	return Client(t, clientv3.Config{Endpoints: []string{endpoint}, DialOptions: opts})
+}
+
+// Client is Dial for other configurations.
+func Client(t testing.TB, cfg clientv3.Config) *clientv3.Client {
+	t.Helper()
+	cfg.Logger = zap.NewNop()
+	client, err := clientv3.New(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// AwaitKeys waits until there are n keys under the prefix, and returns them by
-// create revision.
+// AwaitKeys waits until there are n keys under the prefix, and returns them by create revision.
 func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*mvccpb.KeyValue {
 	t.Helper()
 	ctx, cancel := context.WithCancel(Patient(t))
@@ -106,8 +111,7 @@ func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStrea
 	})
 }
 
-// LateTxn answers "connection lost" to a Txn that the test chooses, keeps the Txn, and
-// delivers it when the test says.
+// LateTxn answers "connection lost" to a Txn that the test chooses, keeps the Txn, and delivers it when the test says.
 type LateTxn struct {
 	match func(*pb.TxnRequest) bool
 	armed chan struct{}
@@ -122,8 +126,7 @@ func NewLateTxn(match func(*pb.TxnRequest) bool) *LateTxn {
 // Arm has the next Txn that matches be kept.
 func (l *LateTxn) Arm() { l.armed <- struct{}{} }
 
-// Kept waits for the Txn to come, and returns what delivers it: that returns etcd's answer, or
-// nil if there is none.
+// Kept waits for the Txn to come, and returns what delivers it and returns etcd's answer, nil if there is none.
 func (l *LateTxn) Kept(t testing.TB) (deliver func() *pb.TxnResponse) {
 	t.Helper()
 	return Receive(t, l.held)

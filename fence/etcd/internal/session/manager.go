@@ -29,7 +29,7 @@ type Manager struct {
 	leased   map[*Session]bool // sessions whose lease may still be there in etcd
 }
 
-// starting is a session that is being made; all calls that need one share it.
+// starting is a session that is being made, for all calls that need one.
 type starting struct {
 	done    chan struct{}
 	session *Session // after done
@@ -44,7 +44,7 @@ func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fenc
 	return m
 }
 
-// Current returns the latest session, which may be over; nil before the first.
+// Current is the latest session, which may be over; nil before the first.
 func (m *Manager) Current() *Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()

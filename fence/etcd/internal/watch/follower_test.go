@@ -22,24 +22,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// Between a gap in the events and the next list nothing is known: that must not be taken
-// for an empty queue.
-func TestFollower_DecidesNothingAfterAGap(t *testing.T) {
-	f := &Follower{Queue: "q/", Listener: make(signal, 10)}
-	listed(t, f, 5, keyAt("q/a", 5))
-	first, known := f.First()
-	require.True(t, known)
-	require.EqualValues(t, 5, first.Created)
-	f.missed()
-	require.NoError(t, f.Events([]*mvccpb.Event{put("q/a", 7)})) // shown by the watch, before any list
-	_, known = f.First()
-	require.False(t, known)
-	listed(t, f, 6, keyAt("q/b", 6))
-	first, known = f.First()
-	require.True(t, known)
-	require.EqualValues(t, 6, first.Created)
-}
-
 func listed(t *testing.T, f *Follower, rev int64, kvs ...*mvccpb.KeyValue) {
 	t.Helper()
 	used, err := f.Listed(f.Gaps(), rev, kvs)
@@ -69,7 +51,13 @@ func TestWatch_ForgetsWhatWasListedBeforeIt(t *testing.T) {
 	f.Wrote(asked, "a", 5, true)
 	_, known = f.First()
 	require.False(t, known, "what was written before the watch")
-	listed(t, f, 8, keyAt("q/a", 5), keyAt("q/b", 7))
+	require.NoError(t, f.Events([]*mvccpb.Event{put("q/c", 9)}))
+	_, known = f.First()
+	require.False(t, known, "events show what was added, not what was there")
+	listed(t, f, 8, keyAt("q/b", 7))
+	first, known := f.First()
+	require.True(t, known)
+	require.Equal(t, key("b", 7), first)
 }
 
 // signal is a Listener.
@@ -78,60 +66,6 @@ type signal chan struct{}
 func (s signal) Changed()     { s <- struct{}{} }
 func (s signal) Waits() bool  { return false }
 func (s signal) Denied(error) {}
-
-// slowWatch holds back what is sent on a watch stream until the test lets it go.
-type slowWatch struct {
-	grpc.ClientStream
-	sending chan struct{} // buffers one signal
-	proceed chan struct{}
-}
-
-func (s *slowWatch) SendMsg(m any) error {
-	select {
-	case s.sending <- struct{}{}:
-	default: // not the first one
-	}
-	select {
-	case <-s.proceed:
-	case <-s.Context().Done():
-	}
-	return s.ClientStream.SendMsg(m)
-}
-
-// A list may be read between the request for a watch from now on and its arrival: neither
-// shows changes in between.
-func TestWatch_FromNowOnIsFollowedByAList(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	slow := &slowWatch{sending: make(chan struct{}, 1), proceed: make(chan struct{})}
-	hold := etcdtest.OnWatch(func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
-		return &slowWatch{stream, slow.sending, slow.proceed}, nil
-	})
-	client := etcdtest.Dial(t, etcdserver.Shared(t).Endpoint(), hold)
-	c := cluster.New(client, cluster.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))
-	defer c.Tasks.Stop()
-	w := New(c, time.Hour)
-	changed := make(signal, 10)
-	f := &Follower{Queue: t.Name() + "/" + rand.Text() + "/", Listener: changed}
-	w.Add(f)
-	<-slow.sending
-	_, err := w.list(ctx, f)
-	require.NoError(t, err)
-	_, err = client.Put(ctx, f.Queue+"key", "in between")
-	require.NoError(t, err)
-	close(slow.proceed)
-	for {
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			require.FailNow(t, "the key was never seen")
-		}
-		if first, known := f.First(); known && first.Created != 0 {
-			return
-		}
-	}
-}
 
 // countingWatch counts the requests for watches that have no answer yet.
 type countingWatch struct {

@@ -31,7 +31,6 @@ type stream struct {
 	ids      map[int64]int64 // our ids of watches, by the server's
 }
 
-// pendingRequest is a request for a watch that etcd has not answered yet.
 type pendingRequest struct {
 	id   int64
 	sent time.Time
@@ -93,7 +92,7 @@ func (s *stream) sendAll() {
 	}
 }
 
-// next takes the next request from what is queued; nil if there is none that can be sent now.
+// next takes the next request that can be sent now; nil if there is none.
 func (s *stream) next() *pb.WatchRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +215,6 @@ func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, er
 	return f, f.fromNow, nil
 }
 
-// dispatch passes a response to the follower of its queue. An error ends the stream.
 func (s *stream) dispatch(resp *pb.WatchResponse) error {
 	s.mu.Lock()
 	f := s.watches[s.ids[resp.WatchId]]

@@ -100,7 +100,6 @@ func (w *Watcher) removeLocked(f *Follower) bool {
 	return true
 }
 
-// follows reports whether f is watched.
 func (w *Watcher) follows(f *Follower) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,7 +137,6 @@ func (w *Watcher) cancel(id int64) {
 	w.wakeUp()
 }
 
-// wakeUp says that there may be something to send.
 func (w *Watcher) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
@@ -227,7 +225,6 @@ func (w *Watcher) Idle() bool {
 	return len(w.watches) == 0
 }
 
-// errStaleStream: etcd rejects a watch on this stream that it accepts on a new one.
 var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
 
 // list reads the queue into f. It returns false if the list is older than what is known.
