@@ -92,6 +92,7 @@ func TestDiskFull_OfTheLogLeavesNoDoubt(t *testing.T) {
 		StoreTimeout: 5 * time.Second, ResolveTimeout: time.Second,
 	})
 	ctx := patiently(t)
+	require.NoError(t, p.pool.Ping(ctx)) // a first connection may take all of the timeout
 	require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
 	want := int64(1)
 	require.NoError(t, server.LimitFiles(ctx, 4096))

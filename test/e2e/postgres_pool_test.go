@@ -122,6 +122,7 @@ func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase(t *testing.T) {
 	cut := newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{KeepFor: time.Hour, StoreTimeout: 5 * time.Second})
 	other := newProcess(t, endpoint, dsn, lockCfg, nil)
 	ctx := patiently(t)
+	require.NoError(t, cut.pool.Ping(ctx)) // a first connection may take all of the timeout
 	require.NoError(t, guard.Do(ctx, cut.Guard, "a", increment("a")))
 
 	mend := proxy.Cut(netfault.ToServer, netfault.ToClient)
