@@ -87,7 +87,8 @@ func Truncate(bytes int) *Action {
 type Ask func(sql string) []pgproto3.BackendMessage
 
 // Instead has act answer a Query message instead of the server, as a pooler does that splits
-// messages, sends them again, or has its own errors. act may ask the server any number of times.
+// messages, sends them again, or has its own errors; or a statement of the extended protocol and all
+// that comes with it through Sync. act may ask the server any number of times.
 // The client gets what act returns, and then it has happened; if that is nothing, both connections
 // are cut.
 func Instead(act func(ask Ask, sql string) []pgproto3.BackendMessage) *Action {

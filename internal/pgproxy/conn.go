@@ -231,6 +231,7 @@ func (c *conn) apply(a *Action, r *bufio.Reader, m message, sql string) error {
 	case holdCommit:
 		return c.hold(a, r, m)
 	case instead:
+		throughSync(r, m)
 		return c.replace(a, sql)
 	default:
 		return c.truncate(a, m)
@@ -240,14 +241,7 @@ func (c *conn) apply(a *Action, r *bufio.Reader, m message, sql string) error {
 // hold keeps a statement, with all that belongs to it through Sync, until it is to be delivered,
 // and the connection until the server has answered.
 func (c *conn) hold(a *Action, r *bufio.Reader, m message) error {
-	kept := []message{m}
-	for !m.awaitsReady() {
-		var err error
-		if m, err = readMessage(r); err != nil {
-			break // the client sent no more: what it sent is held all the same
-		}
-		kept = append(kept, m)
-	}
+	kept := throughSync(r, m)
 	_ = c.client.Close()
 	close(a.done)
 	if !c.awaitDelivery(a) {
@@ -262,6 +256,19 @@ func (c *conn) hold(a *Action, r *bufio.Reader, m message) error {
 	}
 	<-a.answered
 	return net.ErrClosed
+}
+
+// throughSync returns m and all that the client sends with it; less if it sends no more.
+func throughSync(r *bufio.Reader, m message) []message {
+	all := []message{m}
+	for !m.awaitsReady() {
+		var err error
+		if m, err = readMessage(r); err != nil {
+			break
+		}
+		all = append(all, m)
+	}
+	return all
 }
 
 // truncate sends the first bytes of a message, and the rest when it is to be delivered.
@@ -293,7 +300,7 @@ func (c *conn) awaitDelivery(a *Action) bool {
 	return false
 }
 
-// replace answers a Query message as a says.
+// replace answers a statement as a says.
 func (c *conn) replace(a *Action, sql string) error {
 	words := a.act(c.ask, sql)
 	defer close(a.done)

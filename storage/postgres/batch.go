@@ -393,7 +393,7 @@ func (s *Statement) shares() bool {
 		return false // it may look at its context, which would be another call's
 	}
 	command, _ := sqlwords.Next(s.sql)
-	return slices.Contains(rowCommands, command) && !containsFold(s.sql, "set_config")
+	return slices.Contains(rowCommands, command) && !sqlwords.Contains(s.sql, "set_config")
 }
 
 // mentionsDeferrable reports whether a statement may make something that can be deferred until COMMIT.
@@ -417,13 +417,3 @@ func (s *Statement) rewritesItself() bool {
 
 // rowCommands are the first words of statements that read and change rows.
 var rowCommands = []string{"select", "insert", "update", "delete", "with", "values", "merge"}
-
-// containsFold reports whether s contains word, in upper or lower case.
-func containsFold(s, word string) bool {
-	for ; len(s) >= len(word); s = s[1:] {
-		if strings.EqualFold(s[:len(word)], word) {
-			return true
-		}
-	}
-	return false
-}

@@ -46,7 +46,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}
-	t.reusable = answer.Committed && (!t.direct() || time.Since(t.sent) <= t.store.unlisted)
+	t.reusable = answer.Committed && t.unlisted()
 	if answer.After != nil {
 		wire.CloseNow(t.conn.Conn().PgConn()) // whether it may be used again isn't known
 	}
@@ -55,6 +55,10 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	}
 	return t.sealAnswer(ctx, ahead, answer, result, err)
 }
+
+// unlisted reports whether no eviction can have listed the transaction, which has committed. Behind a pooler the server
+// was asked in the message of COMMIT.
+func (t *txn) unlisted() bool { return !t.direct() || time.Since(t.sent) <= t.store.unlisted }
 
 // sealAnswer judges the answer to the message of sealSQL.
 func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
@@ -273,7 +277,8 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	last := append(make([]wire.Statement, 0, len(t.claims)+5), wire.Statement{SQL: endCursors})
 	for _, c := range t.claims {
 		check := wire.Statement{SQL: t.store.sql.readCheck}
-		check.ParamValues = [][]byte{appendInteger(nil, c.Resource), nil}
+		check.ParamValues = [][]byte{appendInteger(nil, c.Resource), nil, appendInteger(nil, c.Grant.Epoch), appendInteger(nil, c.Grant.Token),
+			appendHex(nil, c.Grant.Holder), appendInteger(nil, c.Seq), appendInteger(nil, c.Tx)}
 		if t.xid != "" {
 			check.ParamValues[1] = []byte(t.xid)
 		}
@@ -287,24 +292,26 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	if ahead == nil {
 		return nil, t.fail(ctx, storage.StageRun, err)
 	}
-	t.reusable = err == nil && (!t.direct() || time.Since(t.sent) <= t.store.unlisted)
-	results := answer.Ahead[min(len(answer.Ahead), ahead.length()):]
-	if n := len(t.claims) + 2; len(results) >= n && results[n-1].Tag.String() == "COMMIT" {
-		rows := make([][]string, len(t.claims))
-		for i := range rows {
-			rows[i] = results[1+i].Row
-		}
-		if !t.current(rows) {
-			return nil, t.unchecked(ctx, nil, true)
-		}
+	if t.passed(answer.Ahead[min(len(answer.Ahead), ahead.length()):]) {
+		t.reusable = err == nil && t.unlisted()
 		ahead.read(answer.Ahead)
 		return slices.Clone(t.claims), nil
 	}
-	if errors.As(err, new(*wire.StatementError)) {
+	if errors.As(err, new(*wire.StatementError)) && wire.FromServer(err) {
 		stage, err := ahead.explain(err)
 		return nil, t.fail(ctx, stage, err)
 	}
 	return nil, t.unchecked(ctx, err, false)
+}
+
+// passed reports whether the results of the statements that end the transaction are those of this one's COMMIT, behind
+// a check of each fence that it has passed.
+func (t *txn) passed(results []wire.Result) bool {
+	n := len(t.claims) + 2
+	if t.xid == "" || len(results) < n || results[n-1].Tag.String() != "COMMIT" {
+		return false
+	}
+	return !slices.ContainsFunc(results[1:n-1], func(r wire.Result) bool { return len(r.Row) != 2 || r.Row[0] != t.xid })
 }
 
 // current reports whether the rows of the read check have each fence where its claim left it, and this transaction.
@@ -366,7 +373,7 @@ func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 		err = errUnchecked
 	}
 	err = t.judge(t.store.explain(ctx, err, ended, storage.StageCheck, t.claims...), "", false)
-	if sqlstate.Of(err) != "" || t.texts.Several || errors.As(err, new(*storage.RejectedError)) {
+	if wire.FromServer(err) || t.texts.Several || errors.As(err, new(*storage.RejectedError)) {
 		return err
 	}
 	return &TransientError{err}

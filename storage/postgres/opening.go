@@ -26,6 +26,8 @@ type opening struct {
 	begun bool
 	head  headReader
 	err   error // why the transaction could not begin
+
+	prepared bool // as in txn
 }
 
 var _ operation.Opening = (*opening)(nil)
@@ -200,7 +202,7 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.
 		outdateIfUnfit(o.conn, err, head[0].SQL, head[1].SQL, s.SQL)
 		return nil, o.headFailed(ctx, read.n, cause(ctx, err))
 	}
-	o.begun, o.head = true, read
+	o.begun, o.head, o.prepared = true, read, isPrepared(head)
 	return results, nil
 }
 

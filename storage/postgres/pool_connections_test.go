@@ -56,11 +56,10 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 			_, _ = txn.Commit(t.Context(), nil)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		test := func(t *testing.T, level pgx.TxIsoLevel) {
 			dsn := migrated(t)
 			others, pool := openPool(t, dsn), openPool(t, dsn, single, with(map[string]string{"default_transaction_isolation": "serializable"}))
-			successor, store := newStore(t, others, nil), newStore(t, pool, &postgres.Config{Isolation: pgx.RepeatableRead})
+			successor, store := newStore(t, others, nil), newStore(t, pool, at(level))
 			higher := []fence.Grant{grant(6, "b"), {Resource: resource, Epoch: 2, Token: 3, Holder: "c"}}
 			c := claim(t, store, grant(5, "a"))
 			for _, next := range higher {
@@ -72,7 +71,8 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 				require.NotEqual(t, before, query[int](t, pool, backend), "superseded by %v", next)
 				c = claim(t, successor, next)
 			}
-		})
+		}
+		t.Run(name, func(t *testing.T) { atEachLevel(t, test) })
 	}
 }
 

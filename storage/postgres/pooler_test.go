@@ -377,6 +377,40 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
 	holds(t, other, "x", 1)
 }
 
+// Behind a pooler the message of COMMIT also ends the session, if the fence has left its grant. What the batch has
+// read is its result all the same.
+func TestPooler_AnAnswerIsWholeThoughItsSessionEnds(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	mustExec(t, openPool(t, dsn), "create or replace procedure fence.end_if_superseded(p_resources integer[], p_epochs bigint[], p_tokens bigint[]) "+
+		"language plpgsql as 'begin perform pg_terminate_backend(pg_backend_pid()); end'")
+	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
+	store := newStore(t, openPooled(t, pooler, dsn), nil)
+	c := claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a"))
+	b := &postgres.Batch{}
+	value := b.Exec("select 7 as value").Returning()
+	require.NoError(t, read(t.Context(), store, b, c))
+	var rows []struct{ Value int64 }
+	require.NoError(t, value.Decode(&rows))
+	require.EqualValues(t, 7, rows[0].Value)
+}
+
+// Without a pooler nothing follows COMMIT, also behind a function that has run no statement.
+func TestPooler_IsNotTakenForThereWithoutAStatement(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, pgx.ReadCommitted, single)
+	c := write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 1))
+	f.store.TakeForNoneDeferrable()
+	var seal string
+	f.proxy.OnCommit(func(sql string) *pgproxy.Action {
+		seal = sql
+		return nil
+	})
+	write(t, f.store, c, do(func(context.Context, pgx.Tx) error { return nil }))
+	require.Contains(t, seal, ".seal")
+	require.NotContains(t, seal, "end_if_superseded")
+}
+
 // lax makes settings the default of a database that the store can't leave as they are.
 func lax(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -243,6 +244,79 @@ func TestReadOnly_AnsweredByAPoolerIsNoSuccess(t *testing.T) {
 			require.Error(t, err)
 			require.NotErrorAs(t, err, new(*storage.InDoubtError))
 		})
+	}
+}
+
+// At READ COMMITTED the check is one of the statements of a write. If a pooler answers them, the operation may run again.
+func TestReadOnly_CheckAnsweredByAPoolerIsSafeToRetry(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	for name, answer := range map[string]words{
+		"an error": {poolerError("ERROR", "XX000"), ready('E')},
+		"COMMIT":   {done("CLOSE CURSOR ALL"), done("SELECT 1"), done("COMMIT"), ready('I')},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFaultyOn(t, dsn, pgx.ReadCommitted, single)
+			txn := beginRead(t, f.store, claim(t, f.direct, grantOf(name, 5)))
+			f.onQuery(pgproxy.Instead(func(pgproxy.Ask, string) words { return answer }), "close all")
+			_, err := txn.Commit(t.Context(), nil)
+			require.ErrorContains(t, err, "no answer to the read check")
+			require.ErrorAs(t, err, new(*postgres.TransientError))
+			getsItsOwnAnswers(t, f.through)
+		})
+	}
+}
+
+// What a function sends to others, and leaves in its session, takes effect at COMMIT, which isn't run behind a read
+// check that fails.
+func TestReadOnly_RejectedHasNoEffect(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	listener, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer listener.Release()
+	_, err = listener.Exec(t.Context(), "listen reads")
+	require.NoError(t, err)
+	txn := beginRead(t, store, claim(t, store, grant(5, "a")))
+	require.NoError(t, txn.Run(t.Context(), statement("notify reads, 'rejected'")))
+	claimOnly(t, pool, grant(6, "b"))
+	_, err = txn.Commit(t.Context(), nil)
+	requireRejected(t, err, storage.ReasonStale)
+	mustExec(t, pool, "notify reads, 'later'")
+	got, err := listener.Conn().WaitForNotification(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "later", got.Payload)
+}
+
+// The statements that check and end a read are prepared. The server may have lost them before the transaction, or
+// by its own SQL.
+func TestReadOnly_OutlivesPreparedStatements(t *testing.T) {
+	t.Parallel()
+	const forget = "deallocate all"
+	pool := openPool(t, migrated(t), single)
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	inBatch := &postgres.Batch{}
+	inBatch.Exec(forget)
+	for name, op := range map[string]storage.Op[pgx.Tx]{
+		"first": statement(forget),
+		"later": do(func(ctx context.Context, tx pgx.Tx) error {
+			return errors.Join(get("x", new(int64))(ctx, tx), statement("discard plans; "+forget)(ctx, tx))
+		}),
+		"a batch":       inBatch,
+		"before it all": do(func(ctx context.Context, tx pgx.Tx) error { return tx.SendBatch(ctx, queued("select '"+unique("")+"'")).Close() }),
+	} {
+		for range 3 {
+			for range 2 {
+				require.NoError(t, read(t.Context(), store, get("x", new(int64)), c), name) // prepares
+			}
+			if name == "before it all" {
+				mustExec(t, pool, forget)
+			}
+			require.NoError(t, read(t.Context(), store, op, c), name)
+			_ = read(t.Context(), store, get("x", new(int64)), c) // pgx has prepared its statement
+		}
 	}
 }
 

@@ -74,7 +74,9 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 		}
 		conn := t.conn.Conn()
 		for _, s := range last {
-			s.Description = preparedOn(conn).usable(s.SQL)
+			if t.prepared && !t.texts.Forgets {
+				s.Description = preparedOn(conn).usable(s.SQL)
+			}
 			ahead.sent = append(ahead.sent, s)
 		}
 		if t.sent.IsZero() {
@@ -133,6 +135,7 @@ func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) 
 				return nil, err
 			}
 		}
+		t.prepared = isPrepared(ahead.sent)
 		if t.checksInside() {
 			if err = t.prepareEnd(ctx, t.conn.Conn()); err != nil {
 				return nil, err
@@ -242,6 +245,7 @@ func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement,
 	}
 	encoded.SQL = sql
 	t.texts.Control = t.texts.Control || sqlwords.ControlsTransaction(sql)
+	t.texts.Forgets = t.texts.Forgets || sqlwords.Forgets(sql)
 	conn := t.conn.Conn()
 	for again := true; ; again = false {
 		description := preparedOn(conn).usable(sql)
@@ -264,10 +268,9 @@ func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement,
 	}
 }
 
-// read gives each statement its result. If the number of results is not that of the statements
-// that were sent, they get none.
+// read gives each statement its result. If results lack some, none gets one.
 func (q *sentBatches) read(results []wire.Result) {
-	if len(results) != len(q.sent) {
+	if len(results) < q.length() {
 		return
 	}
 	for i, s := range q.statements {
@@ -320,7 +323,7 @@ func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	case !errors.As(err, &failed):
 		return storage.StageSeal, fmt.Errorf("postgres: commit: %w", err)
 	case failed.Number < q.head:
-		return storage.StageBegin, wire.FailedAt("begin", failed.Err)
+		return storage.StageBegin, wire.FailedAt("begin", wire.Reached(failed.Err))
 	case failed.Number >= q.length() && q.length() < len(q.sent):
 		return storage.StageCheck, fmt.Errorf("postgres: commit: %w", failed.Err)
 	case failed.Number >= q.length():
@@ -416,6 +419,11 @@ func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, sql string) (*pgcon
 		err = &TransientError{fmt.Errorf("%w of %v (two fifths of postgres.Config.StatementTimeout): %w", errPrepare, s.cfg.times.Lock, err)}
 	}
 	return nil, err
+}
+
+// isPrepared reports whether all of these statements are sent by the names under which the server keeps them.
+func isPrepared(statements []wire.Statement) bool {
+	return !slices.ContainsFunc(statements, func(s wire.Statement) bool { return s.Description == nil || s.Description.Name == "" })
 }
 
 // outdateIfUnfit reports whether err shows that one of these statements no longer fits. If so, all

@@ -288,16 +288,24 @@ func readBegin(c Config, schema string) string {
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver, ms(c.times.Lock), ms(c.StatementTimeout), ms(c.times.Idle), ms(c.times.Network), ms(max(c.times.Check, 0)))
 }
 
-// readCheck returns the read check of one fence, $1: its position, and the id of a transaction. At READ COMMITTED
-// that is the present one: the check fails if that has written, or isn't the one that passed the begin check, whose
-// id is $2 (null: not known). At the stricter levels it is the last read-only one that committed on this connection.
+// readCheck returns the read check of one fence, $1. At the stricter levels it selects the fence's position, and the id of
+// the last read-only transaction that committed on this connection. At READ COMMITTED it fails unless the fence is at
+// the position that the other parameters say, and this is the transaction that passed the begin check, only reads, and
+// has written nothing; its id is $2 (null: not known), and the answer.
 func readCheck(c Config, schema string) string {
-	xid := "pg_catalog.current_setting('fencekit.read', true)"
-	if c.Isolation == pgx.ReadCommitted {
-		xid = "case when pg_catalog.current_setting('fencekit.xid', true) operator(pg_catalog.=) $2::pg_catalog.text and pg_catalog.current_setting('transaction_read_only')" +
-			" operator(pg_catalog.=) 'on' and pg_catalog.pg_current_xact_id_if_assigned() is null then $2::pg_catalog.text else " + schema + ".read_xid($2::pg_catalog.text) end"
+	if c.Isolation != pgx.ReadCommitted {
+		return "select " + position(schema) + ", pg_catalog.current_setting('fencekit.read', true) from (select) one left join " + schema + ".resource f on f.id operator(pg_catalog.=) $1"
 	}
-	return "select " + position(schema) + ", " + xid + " from (select) one left join " + schema + ".resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"
+	return fmt.Sprintf("select case when pg_catalog.current_setting('fencekit.xid', true) operator(pg_catalog.=) $2::pg_catalog.text"+
+		" and pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'on' and pg_catalog.pg_current_xact_id_if_assigned() is null"+
+		" then $2::pg_catalog.text else %[1]s.read_xid($2::pg_catalog.text) end,"+
+		" case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.int8, $5::pg_catalog.text, $6::pg_catalog.int8)"+
+		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $3::pg_catalog.int8, $4::pg_catalog.int8) end"+
+		" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
+		" and f.epoch operator(pg_catalog.=) $3::pg_catalog.int8 and f.token operator(pg_catalog.=) $4::pg_catalog.int8"+
+		" and f.holder operator(pg_catalog.=) pg_catalog.convert_from(pg_catalog.decode($5::pg_catalog.text, 'hex'), 'UTF8')"+
+		" and f.seq operator(pg_catalog.=) $6::pg_catalog.int8 and f.tx operator(pg_catalog.=) $7::pg_catalog.int8",
+		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
 }
 
 // onTimeline returns an SQL condition: a fence's timeline is the server's present one.

@@ -29,6 +29,7 @@ type txn struct {
 	sent     time.Time // when BEGIN was sent first
 	begun    bool      // BEGIN and the begin check have succeeded
 	xid      string    // the id of the transaction, which the begin check has returned; "" before it has begun
+	prepared bool      // its head was sent as statements that the server keeps prepared: so it has those that will end it
 	reusable bool      // no eviction has listed the transaction, or the server was asked to end the session if one may have
 	failed   bool      // an operation failed: nothing may commit
 	queue    batchQueue
@@ -130,7 +131,9 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	if opening := t.opening; opening != nil {
 		t.opening = nil
 		t.sent, t.begun, t.xid, t.beginErr = opening.sent, opening.begun, opening.head.xid, opening.err
-		t.noteBackend(opening.head.pid)
+		if t.prepared = opening.prepared; t.begun {
+			t.noteBackend(opening.head.pid)
+		}
 	}
 	return false
 }

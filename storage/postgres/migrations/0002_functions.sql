@@ -458,11 +458,14 @@ begin
     return v_answer;
 end $$;
 
--- refuse is reject as an expression, for the query that is the begin check of a transaction that only reads.
-create function {{schema}}.refuse(p_state text, p_resource integer, p_epoch bigint, p_token bigint) returns text
+-- refuse is reject as an expression, for the queries that begin and check a transaction that only reads. The holder
+-- comes in hexadecimal.
+create function {{schema}}.refuse(
+    p_state text, p_resource integer, p_epoch bigint, p_token bigint, p_holder text default '', p_seq bigint default 0
+) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
-    perform {{schema}}.reject(p_state, p_resource, p_epoch, p_token, '', 0);
+    perform {{schema}}.reject(p_state, p_resource, p_epoch, p_token, convert_from(decode(p_holder, 'hex'), 'UTF8'), p_seq);
     return null;
 end $$;
 

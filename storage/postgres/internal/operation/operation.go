@@ -60,11 +60,12 @@ type Texts struct {
 	Several    bool // several statements in one text, such as COMMIT
 	Control    bool // a statement that begins or ends a transaction
 	Deferrable bool // one that makes a constraint or a trigger that can be deferred until COMMIT
+	Forgets    bool // one that removes prepared statements
 }
 
 // Add adds what other texts may have held.
 func (t *Texts) Add(o Texts) {
-	t.Several, t.Control, t.Deferrable = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable
+	t.Several, t.Control, t.Deferrable, t.Forgets = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable, t.Forgets || o.Forgets
 }
 
 // WhatStays says which writes stay, and the remedy. Both hold for every way in which SQL
@@ -233,6 +234,7 @@ func (o *Operation) noteText(sql string) {
 	t := &o.texts
 	t.Several = t.Several || strings.Contains(sql, ";")
 	t.Deferrable = t.Deferrable || sqlwords.MentionsDeferrable(sql)
+	t.Forgets = t.Forgets || sqlwords.Forgets(sql)
 	t.Control = t.Control || sqlwords.AnyControlsTransaction(sql) || strings.Contains(sql, `\`) && o.otherEncoding()
 }
 

@@ -63,10 +63,16 @@ func anyControlsTransaction(text string, escapes bool) bool {
 
 // MentionsDeferrable reports whether a text names DEFERRABLE or DEFERRED, in whichever case: without them
 // it can't make a constraint or a trigger that runs at COMMIT, unless it puts the words together.
-func MentionsDeferrable(text string) bool {
-	const word = "deferr"
+func MentionsDeferrable(text string) bool { return Contains(text, "deferr") }
+
+// Forgets reports whether a text may remove prepared statements.
+func Forgets(text string) bool { return Contains(text, "deallocate") || Contains(text, "discard") }
+
+// Contains reports whether a text has a word, in whichever case. The word is in lower case.
+func Contains(text, word string) bool {
+	first := word[:1] + strings.ToUpper(word[:1])
 	for {
-		i := strings.IndexAny(text, "dD")
+		i := strings.IndexAny(text, first)
 		if i < 0 || len(text)-i < len(word) {
 			return false
 		}

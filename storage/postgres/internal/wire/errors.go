@@ -89,16 +89,19 @@ func inRecovery(err error) bool {
 	return false
 }
 
-// FromServer reports whether the server itself wrote an error: a pooler's errors don't name
-// a file and line of the server's source.
-func FromServer(err *pgconn.PgError) bool { return err.Routine != "" }
+// FromServer reports whether err is an error that the server itself has written: a pooler's don't name a file and
+// line of the server's source.
+func FromServer(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Routine != "" // mutant: answer-of-a-pooler-is-the-servers
+}
 
 // Reached turns an error of a pooler in between into storage.ErrStoreUnavailable, and returns the
 // server's errors unchanged.
 func Reached(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
-	case !errors.As(err, &pgErr) || FromServer(pgErr):
+	case !errors.As(err, &pgErr) || FromServer(err):
 		return err
 	case strings.Contains(pgErr.Message, "statement pooling"):
 		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", &NotReadyError{Unsupported}, err)

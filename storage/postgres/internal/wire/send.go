@@ -203,7 +203,7 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 		return InDoubt, a.warning
 	case a.Committed:
 		return Committed, nil
-	case string(a.tag) == "ROLLBACK" && isServers(a.failure):
+	case string(a.tag) == "ROLLBACK" && FromServer(a.failure):
 		return Aborted, err // the server answers so to the COMMIT of a transaction that has failed
 	case a.failedInside(err):
 		return Aborted, err
@@ -212,10 +212,10 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 }
 
 // failedInside reports whether err is the server's own and came at a point of the answer
-// that shows that the transaction failed. The last statement before the COMMIT of a guarded
-// transaction is a CALL: after that has completed, COMMIT is under way.
+// that shows that the transaction failed. Before COMMIT a transaction that writes has a CALL last: after that has
+// completed, COMMIT is under way. One that only reads has a SELECT there, and is never in doubt.
 func (a *Answer) failedInside(err error) bool {
-	if !isServers(err) {
+	if !FromServer(err) {
 		return false
 	}
 	switch a.status {
@@ -226,12 +226,6 @@ func (a *Answer) failedInside(err error) bool {
 	default: // COMMIT failed; or a statement before it, without a transaction
 		return (string(a.tag) == "CALL") != a.endedAhead // mutant: answer-about-something-else-is-about-commit
 	}
-}
-
-// isServers reports whether err is an error that the server itself has sent.
-func isServers(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && FromServer(pgErr) // mutant: answer-of-a-pooler-is-the-servers
 }
 
 // abandon closes a connection in the middle of an exchange as pgx does when a context ends: a goroutine
