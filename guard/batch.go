@@ -106,8 +106,8 @@ func (t *transaction[Tx]) runShared() (outcome error) {
 // errStoreGone is why the outcome of a COMMIT can't be learned.
 var errStoreGone = errors.New("guard: the store panicked, or ended its goroutine, at COMMIT")
 
-// gather takes the calls that wait in forming, but for those whose context has ended and
-// those whose lease no other call may use any more.
+// gather takes calls that wait in forming, but for those whose context has ended, and those whose lease no other
+// call may use any more.
 func (t *transaction[Tx]) gather() {
 	g := t.leader.guard
 	t.gathered = true
@@ -143,9 +143,8 @@ func (t *transaction[Tx]) takeQueues() {
 	}
 }
 
-// end tells each call how it goes on after the transaction has ended with outcome. Calls that were taken
-// from a queue and run again get the first places in it, where another transaction may take them unless they are
-// to run alone.
+// end tells each call how it goes on. Calls that were taken from a queue and run again get the first places in it,
+// where another transaction may take them unless they are to run alone.
 func (t *transaction[Tx]) end(outcome error) {
 	g := t.leader.guard
 	failed := tookNoEffect(outcome)
@@ -211,8 +210,7 @@ func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {
 	}
 }
 
-// tookNoEffect reports whether a transaction that ended with err took no effect and never
-// will. The calls that shared it then run again.
+// tookNoEffect reports whether a transaction that ended with err took no effect and never will.
 func tookNoEffect(err error) bool {
 	return err != nil && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrTxEnded)
 }

@@ -15,17 +15,14 @@ const maxResources = 100
 
 // Resources names one resource, or several in any order, each once: 1 to 100.
 //
-// A [*Guard] acquires several in the order of their names, so that calls that share some of
-// them never wait for each other in a circle. In one step it acquires those that come before
-// the first that it has to wait for; while it waits, it keeps these, and none that come
-// after. Rows that functions lock have no such order: let each function lock them in the
-// same order, or give the option [Retryable].
+// A [*Guard] acquires several in the order of their names, so calls that share some never wait
+// for each other in a circle. While it waits for one, it keeps those before it, and none after
+// it. Rows that functions lock have no such order: let each function lock them in the same
+// order, or give the option [Retryable].
 type Resources interface{ ~string | ~[]string }
 
 // Runner runs transactions. A [*Guard] acquires the grants that a call needs; every other
-// Runner has its grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease]. So a function that takes
-// a Runner is the same under its own lock, in a Hold, for a leader and for a grant that came
-// with a request.
+// Runner has its grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease].
 //
 // Only this package implements it. A fake is a Guard on a fake store, see package
 // guardtest. All calls on a Runner may be made from several goroutines.
@@ -39,15 +36,14 @@ type Runner[Tx any] interface {
 // holder can commit any more, and if it commits, no later one has claimed (G3). It runs on the
 // calling goroutine, at most once unless the option [Retryable] is given.
 //
-// On a [*Guard] Do acquires and claims the grants first. On any other [Runner] the
-// resources have to be among those that the Runner has, and the transaction commits
-// under all the grants that it has, or not at all.
+// On a [*Guard] Do acquires and claims the grants first. Any other [Runner] must have
+// the resources, and the transaction commits under all of its grants, or not at all.
 //
 // If Do returns nil, fn's work took effect. If it returns [ErrUnknownOutcome], that
-// could not be learned. If it returns any other error, fn's work took no effect
-// and never will (G4), but for what a COMMIT of fn's own wrote, which stays and
-// makes Do return [ErrTxEnded]. If fn returns an error, panics or ends its
-// goroutine, everything is rolled back; Do returns fn's error.
+// could not be learned. After any other error fn's work took no effect and never will
+// (G4), but for what a COMMIT of fn's own wrote, which stays and makes Do return
+// [ErrTxEnded]. If fn returns an error, which Do returns, panics or ends its goroutine,
+// everything is rolled back.
 //
 // On storage/postgres fn runs up to its first statement before the database has
 // looked at the grant once more. If that was superseded meanwhile, the statement
@@ -56,9 +52,8 @@ type Runner[Tx any] interface {
 // The end of ctx ends the waiting, and fn through its own context. Once COMMIT
 // was sent it has no effect: Do waits for the outcome, within Config.StoreTimeout
 // and Config.ResolveTimeout. fn's context also ends when a lease is lost, with
-// the [*fence.LeaseLostError] as its cause; if fn goes on nevertheless the fence
-// decides about its commit. A context that fn is given is for fn alone: a call of
-// the same Guard with it is [ErrInvalid].
+// the [*fence.LeaseLostError] as its cause; if fn goes on, the fence decides about
+// its commit. A call of the same Guard with fn's context is [ErrInvalid].
 func Do[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
 	return do(ctx, on, resources, storage.Func[Tx](fn), noResult, opts)
 }
@@ -84,10 +79,9 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 // [storage.ResultOp]: a repeated call gives the kept results back to op.
 //
 // On a [*Guard], calls that name one resource each, with a [storage.BatchOp] whose method Shares
-// returns true, share transactions under load, also if their resources differ. If such a
-// transaction takes no effect, the operation that failed runs again in one of its own, and the
-// others share another. Where op travels with COMMIT, as a postgres.Batch does, the end of ctx has
-// no effect once op was sent.
+// returns true, share transactions under load, also if their resources differ. If one takes no
+// effect, the operation that failed runs again alone, and the others share another. Where op
+// travels with COMMIT, as a postgres.Batch does, the end of ctx has no effect once op was sent.
 func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
 	return do(ctx, on, resources, op, opResult(op), opts)
 }
@@ -95,26 +89,24 @@ func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, 
 // Hold runs fn while one grant of each resource is held, which has been claimed when
 // fn begins. fn runs any number of transactions on h, and carries [Grants] of its
 // context to other services in between. What it read in an earlier transaction still
-// holds in a later one that commits: the later one is rejected with [ErrStaleToken] if
-// another holder has claimed a resource under a later grant, and with [ErrOvertaken] if
-// another transaction has committed under one of these very grants. After that, and after
-// a COMMIT that was not applied, every call on h is rejected: what was read may be out of
-// date. Begin the Hold anew, or give it the option [Retryable].
+// holds in a later one that commits: that is rejected with [ErrStaleToken] if another
+// holder has claimed a resource under a later grant, and with [ErrOvertaken] if another
+// transaction has committed under one of these very grants. After that, and after
+// a COMMIT that was not applied, every call on h is rejected. Begin the Hold anew, or
+// give it the option [Retryable].
 //
 // So the grants are for receivers that keep their fences in another database. One that
 // writes to this database under one of them ([Guard.UnderGrant]) moves the fence, and
 // the next call on h is rejected with ErrOvertaken.
 //
-// These promises are about what is read through h. They cover what is read on another
-// connection while the grants are held only as long as the database doesn't lose what it
-// has committed.
+// These promises are about what is read through h. What is read on another connection
+// they cover only as long as the database doesn't lose what it has committed.
 //
-// A call on h commits under all grants of the Hold; the resources that it names are a
-// check. Calls on h run one after another. fn's context ends as it does for [Do]; with
-// it, a call on the Guard itself is [ErrInvalid], as is a Hold on h: name all
-// resources in one Hold. Each transaction takes effect by itself: an error of fn undoes
-// none that has committed. While fn runs, no other call of this Guard for the resources
-// does. When fn has returned, Hold ends the contexts of transactions that other
+// Calls on h run one after another, each under all grants of the Hold; the resources that
+// it names are a check. Each takes effect by itself: an error of fn undoes none that has
+// committed. fn's context ends as it does for [Do]; with it, a call on the Guard itself is
+// [ErrInvalid], as is a Hold on h. While fn runs, no other call of this Guard for the
+// resources does. When fn has returned, Hold ends the contexts of transactions that other
 // goroutines have begun on h, and waits for those; then every call on h is
 // [fence.ErrReleased].
 func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, h Runner[Tx]) error, opts ...HoldOption) error {
@@ -125,7 +117,7 @@ func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, 
 	return on.hold(ctx, fn, o)
 }
 
-// do checks what Do, Value and Exec are called with, and runs op.
+// do is Do, Value and Exec.
 func do[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], result result, opts []O) error {
 	c := &call[Tx]{op: op}
 	if err := prepare(&c.options, on, resources, op, opts); err != nil {
@@ -136,12 +128,12 @@ func do[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], 
 			return fmt.Errorf("%w: Once needs an Op with results, a storage.ResultOp, or a function of Value", ErrInvalid)
 		}
 		c.result = result
-		c.op = storage.Func[Tx](op.Run) // its results are kept before Commit: see storage.BatchOp
+		c.op = storage.Func[Tx](op.Run) // results are kept before Commit: see storage.BatchOp
 	}
 	return on.run(ctx, c)
 }
 
-// prepare checks the arguments of a call, and sets o.
+// prepare checks the arguments of a call, and sets o by them.
 func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], resources R, function any, opts []O) (err error) {
 	if isNil(on) {
 		return errNoGuard

@@ -20,12 +20,12 @@ import (
 // Transactions of one grant don't wait for each other. Of two that overlap, the later one to
 // commit is rejected with [ErrOvertaken], and may be run again. After one whose outcome is
 // unknown no call on this Guard begins under that grant until the outcome is known; another
-// process with the grant doesn't know of it. If a grant is that of a Hold on the same database,
-// the transaction overtakes the Hold, which has to be begun anew.
+// process with the grant doesn't know of it. A transaction under the grant of a Hold on the
+// same database overtakes the Hold, which has to be begun anew.
 //
 // With [Once], a rejection says nothing about earlier calls with the same key: one whose
-// answer was lost may have taken effect before the grant became stale. A call with that key
-// under a later grant returns its result, or runs the operation.
+// answer was lost may have taken effect before. A call with that key under a later grant
+// returns its result, or runs the operation.
 func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
 	b := &callerRunner[Tx]{guard: g, grants: slices.Clone(grants), remedy: "send a grant of it along too"}
 	slices.SortFunc(b.grants, func(a, b fence.Grant) int { return cmp.Compare(a.Resource, b.Resource) })
@@ -37,16 +37,13 @@ func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
 // as a leader's. Each call commits under all of them, or not at all: to write rows that others
 // write under a resource of their own, a leader acquires that resource's lease too.
 //
-// The Guard never releases the leases, so a Hold may last for as long as the caller leads.
-// Config.MaxRun bounds each transaction; to bound a whole Hold, give ctx a deadline. A
-// function's context ends with the leases.
+// The Guard never releases the leases, so a Hold may last for as long as the caller leads; to
+// bound it, give ctx a deadline. A function's context ends with the leases.
 //
-// Transactions move the fences of the leases' resources, so the writes of a deposed leader are
-// rejected once its successor's first call under its own lease has claimed. Concurrent calls
-// don't wait for each other: of two transactions that overlap, the later one to commit is
-// rejected with [ErrOvertaken]. Each call claims, except those on the Runner of a Hold. In the
-// leader's own process, a call on the Guard itself for the resource waits until the lease is
-// released.
+// The writes of a deposed leader are rejected once its successor's first call under its own
+// lease has claimed. Of two transactions that overlap, the later one to commit is rejected with
+// [ErrOvertaken]. Each call claims, except those on the Runner of a Hold. In the leader's own
+// process, a call on the Guard itself for the resource waits until the lease is released.
 func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
 	b := &callerRunner[Tx]{guard: g, leases: slices.Clone(leases), remedy: "acquire its lease too, and pass both to UnderLease"}
 	if len(leases) == 0 || slices.ContainsFunc(leases, func(l fence.Lease) bool { return isNil(l) }) {

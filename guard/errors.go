@@ -18,11 +18,9 @@ var (
 	// ErrStaleToken: a higher grant has claimed the resource. Acquire anew, read
 	// anew and decide anew. See RejectedError.
 	ErrStaleToken = storage.ErrStaleToken
-	// ErrOvertaken: another transaction of the same grant committed first. What
-	// was read may be out of date; running the operation again is right. Inside a
-	// Hold it is not, as what earlier transactions read isn't read anew: begin the
-	// Hold anew. A receiver of the Hold's grant that writes to the same database
-	// is such another transaction.
+	// ErrOvertaken: another transaction of the same grant committed first, such as that of
+	// a receiver of a Hold's grant. Run the operation again. Inside a Hold, what earlier
+	// transactions read isn't read anew: begin the Hold anew.
 	ErrOvertaken = storage.ErrOvertaken
 	// ErrWrongLockService: the grant doesn't fit what the database has seen: the lock
 	// service was restored from a backup, mixed up with another one, or the grant was
@@ -34,8 +32,7 @@ var (
 	// Reason says which. Failed over: the fence misses nothing; acquire anew, read anew and
 	// decide anew. Went back: the fence has lost a move that this process has seen committed,
 	// under this grant or an earlier one, so writes are lost, and an operator has to act. A
-	// Guard remembers the positions of the 20,000 resources that it used last, also of those
-	// that it has given up, and compares when it claims again.
+	// Guard remembers the positions of the 20,000 resources that it used last.
 	ErrFailedOver = storage.ErrFailedOver
 	// ErrUnknownOutcome: COMMIT was sent, its reply was lost, and the database
 	// could not be asked in time. The operation took effect or it did not. See
@@ -49,8 +46,7 @@ var (
 	// [storage.KeyReusedError].
 	ErrKeyReused = storage.ErrKeyReused
 	// ErrStoreUnavailable: the database can't be reached, or didn't answer within
-	// Config.StoreTimeout. Nothing was done, and the resource is passed on if others
-	// wait for it.
+	// Config.StoreTimeout. Nothing was done.
 	ErrStoreUnavailable = storage.ErrStoreUnavailable
 	// ErrClosed: the Guard was closed.
 	ErrClosed = fence.ErrClosed
@@ -77,7 +73,7 @@ func within(err error, is func(error) bool) bool {
 }
 
 // rejectionOf returns the first rejection of one of grants in err, or nil. A rejection of another grant
-// comes from a call that the operation made elsewhere. A claim of several grants can have several.
+// comes from a call that the operation made elsewhere.
 func rejectionOf(err error, grants ...fence.Grant) (rejection *RejectedError) {
 	within(err, func(err error) bool {
 		e, ok := err.(*RejectedError)
@@ -90,8 +86,7 @@ func rejectionOf(err error, grants ...fence.Grant) (rejection *RejectedError) {
 }
 
 // wentBack reports whether a rejection in err says that the database went back: it has lost writes,
-// and the caller has to know before anything runs again. A claim of several grants may have others
-// beside it.
+// and the caller has to know before anything runs again.
 func wentBack(err error) bool {
 	return within(err, func(err error) bool {
 		e, ok := err.(*RejectedError)
@@ -116,7 +111,6 @@ func (v *verdict) Retryable() bool { return v.retryable }
 
 // UnknownOutcomeError says that COMMIT may or may not have taken effect, since
 // its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
-// Resolve asks again.
 type UnknownOutcomeError struct {
 	Record storage.OpRecord // what the caller's options say about the operation
 	Grants []fence.Grant    // that it ran under
@@ -136,7 +130,7 @@ func (e *UnknownOutcomeError) Error() string {
 	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", names(e.Grants), of, e.Err, e.AskErr)
 }
 
-// label returns the operation's name and id for a message; "" if it has neither.
+// label returns what the operation has of name and id.
 func label(r storage.OpRecord) string {
 	if r.Name == "" || r.ID == "" {
 		return r.Name + r.ID
@@ -151,9 +145,9 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr} }
 
 // Resolve asks the database once more. Its answer is final: an operation that was
-// not applied never will be (G4). It may be called again, from any goroutine, and
-// also after the Guard was closed. It fails with ErrTxEnded if the operation was not applied and has
-// sent a COMMIT or ROLLBACK itself: something else may have taken effect.
+// not applied never will be (G4). It may be called again, from any goroutine, also after
+// Close. It fails with ErrTxEnded if the operation was not applied and has sent a COMMIT
+// or ROLLBACK itself: something else may have taken effect.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
 	if e.resolve == nil {
 		return false, e.AskErr
@@ -163,10 +157,8 @@ func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err er
 
 var errNoGuard = fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
 
-// names returns the resources of grants, for a message.
 func names(grants []fence.Grant) string { return strings.Join(resourcesOf(grants), ", ") }
 
-// resourcesOf returns the names of the grants' resources.
 func resourcesOf(grants []fence.Grant) []string {
 	resources := make([]string, len(grants))
 	for i, g := range grants {
@@ -184,9 +176,8 @@ func endError(ctx context.Context) error {
 	return nil
 }
 
-// leftQueueError returns the error for a call whose ctx ended while it waited for its turn at resource.
-// The text also fits a call that waits for the very function that made it: with a context from
-// outside of that function, such a call looks like any other.
+// leftQueueError returns the error for a call whose ctx ended while it waited for its turn at resource. It
+// may have waited for the very function that made it, with a context from outside of that function.
 func leftQueueError(ctx context.Context, resource string) error {
 	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): %w", resource, ctx.Err()))
 }

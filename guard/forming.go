@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// forming is where calls with batches on different resources meet. Each has the turn at its
-// resource, and the claim. A call that finds fewer than limit groups under way leads one at once;
-// the others wait until one of those has ended, and then share the next. So groups grow with the
-// load, and a call that no other meets never waits. While calls wait they have no turn but their
-// own, and a group takes only calls that are here (L2).
+// forming is where calls with batches on different resources meet, each with the turn at its resource and the
+// claim. A call that finds fewer than limit groups under way leads one at once; the others wait until one of
+// those has ended, and share the next. So groups grow with the load, and a call that no other meets never waits.
+// While calls wait they have no turn but their own, and a group takes only calls that are here (L2).
 type forming struct {
 	limit int // how many groups may be under way when a call begins another one
 
@@ -24,8 +23,8 @@ type forming struct {
 	backoff
 }
 
-// newForming returns a forming without calls. As many groups as there are processors, and at least
-// two, keep client and server busy; with more groups each has fewer calls, at the same cost.
+// As many groups as there are processors, and at least two, keep client and server busy; with more, each has
+// fewer calls, at the same cost.
 func newForming() *forming { return &forming{limit: max(2, runtime.GOMAXPROCS(0))} }
 
 // patience is how long calls wait before one leads a group although limit groups are under way:
@@ -44,7 +43,7 @@ func (f *forming) noteEnd(failed bool, n int, blamed bool) {
 
 // join waits until c leads a group (theTurn), or a group that took c has ended (theOffer), or its context has
 // ended. waited is false if c leads at once. The leader calls take when the transaction begins, and leave when it
-// has ended. w is nil if c is to share nothing with calls on other resources, since groups of them failed.
+// has ended. w is nil if c is to meet no other calls, since groups of them failed.
 func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	f.mu.Lock()
 	if f.nextAlone() {

@@ -36,7 +36,7 @@ type grantState struct {
 	links[*grantState]               // in lines.idle
 }
 
-// applied moves the claim on after a transaction that was in doubt took effect.
+// applied notes that transaction d, which was in doubt, took effect.
 func (s *grantState) applied(d storage.InDoubt) {
 	i := slices.IndexFunc(d.Claims, func(c storage.Claim) bool { return c.Grant == s.claim.Grant })
 	c := d.Claims[i]
@@ -76,18 +76,16 @@ func (states grantStates) claims() []storage.Claim {
 	return claims
 }
 
-// allClaimed reports whether each claim has its fence's position.
 func (states grantStates) allClaimed() bool {
 	return !slices.ContainsFunc(states, func(s *grantState) bool { return !s.claimed })
 }
 
-// rejectedBy reports whether err rejects one of the grants.
 func (states grantStates) rejectedBy(err error) bool {
 	return rejectionOf(err, states.grants()...) != nil
 }
 
-// maxSeen is how many fences a Guard remembers at least, those of the resources that it used last. It keeps up to
-// twice as many: 4 MB, if the names have 40 bytes.
+// maxSeen is how many fences a Guard remembers at least, of the resources that it used last, and up to twice as
+// many: 4 MB, if the names have 40 bytes.
 const maxSeen = 20_000
 
 // memory is what a Guard remembers of resources beyond the leases and the calls that taught it.
@@ -98,8 +96,8 @@ type memory struct {
 	doubts map[string]doubt // by resource: left under grants of callers, see leaveDoubt
 }
 
-// past is what was seen of a resource. The next claim tells the store where the fence was, so that the caller
-// learns what the database has lost since, also if other processes have claimed the resource in between.
+// past is what was seen of a resource. The next claim tells the store where the fence was, and so learns what the
+// database has lost since.
 type past struct {
 	at         storage.Position // of the fence; zero if that is not known
 	superseder *fence.Grant     // that superseded the last grant that this process had; nil if none did
@@ -109,7 +107,6 @@ func newMemory() *memory {
 	return &memory{seen: map[string]past{}, doubts: map[string]doubt{}}
 }
 
-// of returns what was seen of resource.
 func (m *memory) of(resource string) past {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,8 +121,8 @@ func (m *memory) lookUp(resource string) past {
 	return m.before[resource]
 }
 
-// note remembers what was learned under the grant of s. If a call has returned that the database went back, note
-// forgets where the fence was: later calls begin with what is there now. The caller holds mu.
+// note remembers what was learned under the grant of s. Once a call has returned that the database went back, where
+// the fence was is forgotten: later calls begin with what is there now. The caller holds mu.
 func (m *memory) note(s *grantState) {
 	resource := s.claim.Grant.Resource
 	p := m.lookUp(resource)
@@ -173,10 +170,9 @@ type doubt struct {
 	err   *UnknownOutcomeError
 }
 
-// leaveDoubt keeps a transaction under callers' grants that is in doubt: no other call begins under
-// one of these grants before it is settled (G6). Of several for one resource the last is kept:
-// once it is settled, the fence has passed the positions of the others. Only calls that were at COMMIT
-// when the database went away leave one, so they are few, and need no bound.
+// leaveDoubt keeps a transaction under callers' grants that is in doubt: no other call begins under one of these
+// grants before it is settled (G6). Of several for one resource the last is kept: once it is settled, the fence has
+// passed the positions of the others. They are few, so they need no bound.
 func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,7 +184,7 @@ func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	}
 }
 
-// doubtUnder returns what another call under the grant of s has left in doubt, or nil.
+// doubtUnder returns what another call has left in doubt under the grant of s, or nil.
 func (m *memory) doubtUnder(s *grantState) *UnknownOutcomeError {
 	m.mu.Lock()
 	defer m.mu.Unlock()

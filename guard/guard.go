@@ -37,13 +37,13 @@ import (
 // processes that share the lock service. Calls for different resources don't wait
 // for each other. Each call runs on its caller's goroutine. A resource stays with the
 // Guard from call to call ([Config].KeepFor) until another process waits for it
-// or, while calls wait here, for 100 ms more. If the lock service doesn't answer a call that asks for a resource,
+// or, while calls wait here, for 100 ms more. If the lock service doesn't answer a call,
 // those that wait behind it in this process fail with its error.
 //
 // A function that calls its own Guard has to use the context that it was given: with it
 // the call fails with ErrInvalid, with another one it waits for itself until that context
-// ends. A leader that calls Do for the resource that it leads waits for itself as well:
-// see [Guard.UnderLease].
+// ends. So does a leader that calls Do for the resource that it leads: see
+// [Guard.UnderLease].
 type Guard[Tx any] struct {
 	cfg     Config
 	store   storage.Store[Tx]
@@ -55,10 +55,9 @@ type Guard[Tx any] struct {
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes
-// neither. Close the Guard before them. Without a locker, which is nil then, it runs
-// only what comes with a grant or a lease of the caller's: [Guard.UnderGrant],
-// [Guard.UnderLease]. It fails with ErrInvalid if store is nil, if either is a nil
-// pointer, or if cfg is out of bounds.
+// neither; close the Guard before them. If locker is nil, it runs only what comes with
+// a grant or a lease of the caller's: [Guard.UnderGrant], [Guard.UnderLease]. It fails
+// with ErrInvalid if store is nil, if either is a nil pointer, or if cfg is out of bounds.
 func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Guard[Tx], error) {
 	if isNil(store) || locker != nil && isNil(locker) {
 		return nil, fmt.Errorf("%w: New needs a store, and a locker that is no nil pointer", ErrInvalid)
@@ -78,18 +77,15 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 // Close ends the Guard. Calls that have not begun to run, and later ones, return
 // ErrClosed. Close releases what is owned, waits for the calls that run, and
 // returns the errors of releases that failed or could not be confirmed within 5 s;
-// such a resource is free when its lease has run out. When ctx ends first the
+// such a resource is free when its lease has run out. When ctx ends first, the
 // contexts of running functions end with the cause ErrClosed, and so does the wait
 // for the database of calls whose functions have not begun.
 //
-// Close waits until ctx ends, and for up to 5 s in any case: a ctx that has ended
-// already, as in a graceful stop, ends running functions at once and leaves the
-// time to release. If that was too short, Close returns ctx's error while the
-// functions finish in the background. It may be called again, to wait again, and
-// returns the same errors.
-//
-// With the context of a function that runs under the Guard Close would wait for itself: it
-// returns ErrInvalid and closes nothing.
+// Close waits until ctx ends, and for up to 5 s in any case: after a ctx that has ended
+// already, that is the time to release. If it was too short, Close returns ctx's error
+// while the functions finish in the background. It may be called again, to wait again,
+// and returns the same errors. With the context of a function that runs under the Guard
+// it would wait for itself: it returns ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
 	if g == nil || g.lines == nil {
 		return errNoGuard
@@ -102,8 +98,8 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 }
 
 // ObserveElection returns e, the election of this name, such that the Guard's Observers and its Logger learn
-// of campaigns and leaderships as they do of locks: Acquiring while Campaign waits, Acquired when it is
-// elected, LeaseLost, with inUse, if it is deposed, and one Released at the end.
+// of it as they do of locks: Acquiring while Campaign waits, Acquired when it is elected, LeaseLost, with
+// inUse, if it is deposed, and one Released at the end.
 func (g *Guard[Tx]) ObserveElection(name string, e fence.Election) fence.Election {
 	return &observedElection{e, name, g.report}
 }
@@ -116,31 +112,27 @@ type Config struct {
 	// released at once. Resources that expire together are released a few at a time, and can
 	// be used until then. A negative value releases after every call.
 	KeepFor time.Duration
-	// MaxRun bounds one run of a function; default no bound. When it has passed, the
-	// function's context ends with [context.DeadlineExceeded] as its cause, and the resource
-	// is released. So a function that hangs doesn't keep others from the resource while its
-	// process goes on renewing the lease. The fence decides whether it may still commit.
-	// MaxRun bounds a whole Hold. Under grants and leases of the caller's it bounds each
-	// transaction, and nothing is released.
+	// MaxRun bounds one run of a function, or a whole Hold; default no bound. When it has
+	// passed, the function's context ends with [context.DeadlineExceeded] as its cause, and
+	// the resource is released, for which a function that hangs would keep others waiting.
+	// The fence decides whether it may still commit. Under grants and leases of the caller's
+	// MaxRun bounds each transaction, and nothing is released.
 	MaxRun time.Duration
 	// StoreTimeout bounds each wait for the database before a function runs, for a connection, the
 	// claim and what Once has kept, and one COMMIT, which the end of the caller's context doesn't
-	// interrupt; default 10 s. A holder that can't reach the database fails then with
-	// ErrStoreUnavailable, and lets others try. With a postgres.Batch, COMMIT includes its statements.
+	// interrupt; default 10 s. Then the call fails with ErrStoreUnavailable, and others may try.
+	// With a postgres.Batch, COMMIT includes its statements.
 	StoreTimeout time.Duration
 	// ResolveTimeout bounds how long a call asks whether a COMMIT whose reply was lost took
 	// effect, also beyond the end of its context; default 10 s.
 	ResolveTimeout time.Duration
-	// Observers are called, in this order, when something happens; default none. A nil one
-	// is skipped.
+	// Observers are called in this order; default none. A nil one is skipped.
 	Observers []*Observer
 	// Logger gets what an operator should know; default nothing is logged. If its Handler
-	// panics or ends its goroutine, that is reported on standard error, and the operation
-	// goes on.
+	// panics or ends its goroutine, that is reported on standard error.
 	Logger *slog.Logger
 }
 
-// withDefaults returns a copy of c with the defaults filled in.
 func (c *Config) withDefaults() Config {
 	var filled Config
 	if c != nil {
@@ -174,8 +166,8 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 	return g.nested(ctx, g, resources)
 }
 
-// nested rejects a call on runner, a Runner of g, that is made with the context of a
-// function that g runs. A call by a Hold's function on the Hold's Runner is allowed.
+// nested rejects a call on runner, a Runner of g, with the context of a function that g
+// runs, unless that is of a Hold and runner is the Hold's.
 func (g *Guard[Tx]) nested(ctx context.Context, runner any, resources []string) error {
 	in, ok := ctx.Value(g.lines).(*runContext)
 	if !ok || in.hold != nil && in.hold == runner {

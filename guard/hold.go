@@ -18,7 +18,6 @@ type holdRunner[Tx any] struct {
 	over   bool          // Hold has returned; used only with the turn
 }
 
-// hold acquires and claims grants of the resources that o names, and runs fn while it holds them.
 func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
 	if err := g.admit(ctx, o.Resources); err != nil {
 		return err
@@ -33,8 +32,7 @@ func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Run
 	})
 }
 
-// runHold runs fn under states, which are ready. If the grants are the caller's, Config.MaxRun bounds
-// each transaction instead of the whole Hold.
+// runHold runs fn under states, which are ready.
 func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx context.Context, h Runner[Tx]) error) error {
 	h := &holdRunner[Tx]{guard: g, states: states, grants: states.grants(), turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
 	run := g.lines.newContext(ctx, h.grants)
@@ -63,7 +61,6 @@ func (h *holdRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	return c.observed(ctx, h.guard, resourcesOf(h.grants), func() error { return h.inTurn(c) })
 }
 
-// inTurn runs c when no other transaction runs.
 func (h *holdRunner[Tx]) inTurn(c *call[Tx]) error {
 	select {
 	case h.turn <- struct{}{}:
@@ -80,7 +77,6 @@ func (h *holdRunner[Tx]) inTurn(c *call[Tx]) error {
 	return asCallersGrantError(err, h.states)
 }
 
-// hold rejects a Hold in a Hold.
 func (h *holdRunner[Tx]) hold(context.Context, func(context.Context, Runner[Tx]) error, *options) error {
 	return fmt.Errorf("%w: a Hold in a Hold of %s: name all resources in one Hold", ErrInvalid, names(h.grants))
 }
@@ -89,8 +85,7 @@ func (h *holdRunner[Tx]) hold(context.Context, func(context.Context, Runner[Tx])
 // fence has moved since the Hold read: what earlier transactions read would be out of date.
 func (h *holdRunner[Tx]) again(err error) bool { return temporary(err) && h.states.allClaimed() }
 
-// spent adds to err that the Hold is over, if a fence has moved since the Hold read: then no
-// later call on it can commit.
+// spent adds to err that the Hold is over if a fence has moved since it read.
 func (h *holdRunner[Tx]) spent(err error) error {
 	inDoubt := slices.ContainsFunc(h.states, func(s *grantState) bool { return s.unresolved != nil })
 	if err == nil || inDoubt || h.states.allClaimed() {
@@ -99,7 +94,7 @@ func (h *holdRunner[Tx]) spent(err error) error {
 	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", names(h.grants), err)
 }
 
-// end waits for a transaction that another goroutine has begun. Later ones fail.
+// end waits for a transaction that another goroutine has begun, and makes later ones fail.
 func (h *holdRunner[Tx]) end() {
 	h.turn <- struct{}{}
 	h.over = true

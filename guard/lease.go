@@ -13,13 +13,11 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// held is what a call has of its resources: turns, in the order of their names, and leases. The call passes the
-// turns on at its end.
+// held is what a call has of its resources: turns, in the order of their names, and leases.
 //
-// A call that waits for a turn in this process, or for a lock of another process, waits for a resource
-// whose name is greater than those of all that it has. The order is the same in each process, so calls
-// that take several never wait for each other in a circle. An idle lease blocks no other process: it is
-// released as soon as one waits for it.
+// A call waits, for a turn or for another process's lock, only for a resource whose name is greater than those of
+// all that it has. The order is the same in each process, so calls never wait for each other in a circle. An idle
+// lease blocks no other process: it is released as soon as one waits for it.
 type held struct {
 	lines     *lines
 	resources []string // in order, each once
@@ -33,8 +31,7 @@ type held struct {
 }
 
 // take takes the turns that are missing, and sets states to those of usable leases. Before it acquires one
-// anew, it passes on the turns at all later resources. It may be called again, when a lease may have
-// become unusable.
+// anew, it passes on the turns at all later resources. It may be called again.
 func (h *held) take(ctx context.Context) error {
 	if h.turns == nil {
 		h.turns = h.turn[:0]
@@ -78,8 +75,7 @@ func (h *held) take(ctx context.Context) error {
 var errTaken = errors.New("guard: another call has done it")
 
 // takeFree acquires in one step, from the last of turns on, the resources that are missing, up to the first
-// whose turn or lock isn't free. It keeps the turns that it took: take passes them on if the call has
-// to wait for an earlier resource.
+// whose turn or lock isn't free. It keeps the turns that it took.
 func (h *held) takeFree(ctx context.Context) error {
 	missing := slices.Clone(h.turns[len(h.turns)-1:])
 	for _, resource := range h.resources[len(h.turns):] {
@@ -175,7 +171,7 @@ func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	lease.AfterContended(s.contend)
 }
 
-// acquireError adds the name of the resource to err, unless err has it already.
+// acquireError names the resource, unless err does so already.
 func acquireError(resource string, err error) error {
 	if away := (*fence.UnavailableError)(nil); errors.As(err, &away) && away.Op == "acquire "+resource {
 		return fmt.Errorf("guard: %w", err)
@@ -183,7 +179,7 @@ func acquireError(resource string, err error) error {
 	return fmt.Errorf("guard: acquire %s: %w", resource, err)
 }
 
-// releaseTimeout bounds one release, and how long Close waits for releases after its context has ended.
+// releaseTimeout bounds one release, and Close's wait for them after its context has ended.
 const releaseTimeout = 5 * time.Second
 
 // release releases the lease of l, whose turn the caller has. When ctx ends it returns, and the release
@@ -214,9 +210,9 @@ func (t *lines) release(ctx context.Context, l *line) {
 	}
 }
 
-// releaseLease releases a lease. Its context is not that of a call, whose end would keep the resource from the
-// next process. If the lock service panics or calls runtime.Goexit, it returns that as an
-// error: a panic on this goroutine would end the process, and after a Goexit Close would wait for ever.
+// releaseLease releases a lease, with no call's context, whose end would keep the resource from the next process.
+// It returns a panic or a runtime.Goexit of the lock service as an error: the one would end the process, and after
+// the other Close would wait for ever.
 func releaseLease(lease fence.Lease) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
@@ -226,8 +222,8 @@ func releaseLease(lease fence.Lease) (err error) {
 	return err
 }
 
-// releaseEarly releases the lease of s while a function still runs under it, which may never return. If it
-// does, the lease is released as usual: a second Release does nothing.
+// releaseEarly releases the lease of s while a function still runs under it. If that returns, the lease is
+// released as usual: a second Release does nothing.
 func (t *lines) releaseEarly(s *grantState) {
 	t.mu.Lock()
 	s.overrun = true
@@ -235,14 +231,13 @@ func (t *lines) releaseEarly(s *grantState) {
 	go releaseLease(s.lease) // the lock service goes on in the background
 }
 
-// releaseAndPass releases l's lease and passes on the turn, which the caller has.
 func (t *lines) releaseAndPass(ctx context.Context, l *line) {
 	t.release(ctx, l)
 	t.passTurn(ctx, l)
 }
 
-// contend is called when another process begins to wait. An idle lease is released at once, one in use
-// when no more calls wait here, or after maxHold between two calls.
+// contend is called when another process begins to wait. A lease in use is released when no more calls wait here,
+// or after maxHold between two calls.
 func (s *grantState) contend() {
 	t := s.line.lines
 	t.mu.Lock()
@@ -253,8 +248,7 @@ func (s *grantState) contend() {
 	s.releaseIfIdle()
 }
 
-// lost is called when the lease is lost. It releases an idle one, and tells the function that runs under
-// it.
+// lost is called when the lease is lost.
 func (s *grantState) lost() {
 	t := s.line.lines
 	t.mu.Lock()
@@ -281,8 +275,7 @@ func (s *grantState) releaseIfIdle() {
 	}
 }
 
-// takeIdle takes the turn at the line of s if no call has it and s is still the line's lease. The caller holds
-// mu.
+// takeIdle takes the turn at the line of s if no call has it and s is still its lease. The caller holds mu.
 func (t *lines) takeIdle(s *grantState) bool {
 	if s.line.busy || s.line.lease != s {
 		return false
@@ -291,8 +284,8 @@ func (t *lines) takeIdle(s *grantState) bool {
 	return true
 }
 
-// maxExpiryReleases bounds how many idle leases are released at a time. Thousands may expire together, and
-// the lock service has to answer renewals meanwhile.
+// maxExpiryReleases bounds how many idle leases are released at a time: thousands may expire together, and the lock
+// service has to answer renewals meanwhile.
 const maxExpiryReleases = 8
 
 // startExpiry makes s, which is idle from now on, expire after keepFor. The caller holds mu.
@@ -313,8 +306,7 @@ func (t *lines) stopExpiry(s *grantState) {
 	}
 }
 
-// releaseExpired releases what has been idle for keepFor, as many leases at a time as there are places. One whose
-// release has not begun can still be used.
+// releaseExpired releases what has been idle for keepFor, as many leases at a time as there are places.
 func (t *lines) releaseExpired(places chan struct{}) {
 	for {
 		places <- struct{}{}
@@ -330,8 +322,8 @@ func (t *lines) releaseExpired(places chan struct{}) {
 	}
 }
 
-// takeExpired takes the turn at the line of the next expired lease that no call uses. If there is none, it returns
-// nil, and arms the timer for the first that is to expire.
+// takeExpired takes the turn at the line of the next expired lease. If there is none, it returns nil, and arms the
+// timer for the first that is to expire.
 func (t *lines) takeExpired() *line {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// lines has a line for each resource in use. It shares resources among the calls of one process, and among
-// processes through the lock service.
+// lines has a line for each resource in use: it shares them among the calls of one process, and among processes
+// through the lock service.
 type lines struct {
 	locker  fence.Locker  // nil if the Guard has none
 	keepFor time.Duration // how long a lease is kept after the last call; negative: not at all
@@ -34,8 +34,8 @@ type lines struct {
 	byResource map[string]*line  // those with a call or a lease
 	unreleased []error           // of releases that failed since Close began
 
-	// The leases that expire unless they are used, in the order in which they became idle: the first is the
-	// next to expire, so one timer is enough. One that a call has begun to use may still be in it.
+	// The leases that expire unless they are used, the first one next: one timer is enough. One that a call has
+	// begun to use may still be in it.
 	idle     list[*grantState]
 	timer    *time.Timer
 	expiring bool          // timer is armed, or has fired and releases some
@@ -68,8 +68,7 @@ func newLines(locker fence.Locker, keepFor, storeTimeout time.Duration, memory *
 	return t
 }
 
-// now returns the time since t was made, which takes less room than a time.Time; it is never 0, which stands for
-// no time.
+// now returns the time since t was made, which takes less room than a time.Time and is never 0.
 func (t *lines) now() time.Duration { return time.Since(t.made) + 1 }
 
 // turn returns the line of resource, and takes the turn if it is free. The caller holds mu.
@@ -98,8 +97,7 @@ func (t *lines) tryTurn(resource string) *line {
 	return nil
 }
 
-// takeTurn waits for the turn at resource. The line is nil if another call, which had the turn, has done what
-// this one offers.
+// takeTurn waits for the turn at resource. The line is nil if another call has done what this one offers.
 func (t *lines) takeTurn(ctx context.Context, resource string, offer any) (*line, error) {
 	if ctx.Err() != nil {
 		return nil, endError(ctx)
@@ -119,7 +117,7 @@ func (t *lines) takeTurn(ctx context.Context, resource string, offer any) (*line
 	return t.wait(ctx, l, w)
 }
 
-// wait waits until w, which is in the queue of l, gets the turn or something else.
+// wait is takeTurn for w, which is in the queue of l.
 func (t *lines) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	t.report.queued(ctx, l.resource, 1)
 	defer t.report.queued(ctx, l.resource, -1)
@@ -166,19 +164,16 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 	}
 }
 
-// maxHold is how long calls that wait in this process may still begin after another process has begun to
-// wait for the resource. A change of hands costs an acquisition in the lock service and a claim in the
-// database, a few milliseconds: so many calls share it, and nobody elsewhere waits for long.
+// maxHold is how long calls that wait in this process may still begin after another process has begun to wait for
+// the resource. A change of hands costs an acquisition and a claim, a few milliseconds: so many calls share it.
 const maxHold = 100 * time.Millisecond
 
-// awaitNext is how long a lease for which another process waits is kept for the next call, after a call
-// that took others from the queue. They were all answered at once: under load their callers call again
-// at once, and share the next transaction. Without it the resource would change hands after each, which
-// takes longer: an acquisition, and a claim.
+// awaitNext is how long a lease for which another process waits is kept for the next call, after a call that took
+// others from the queue. They were all answered at once: under load their callers call again at once, and share the
+// next transaction. Without it the resource would change hands after each, which takes longer.
 const awaitNext = 500 * time.Microsecond
 
-// keeps returns for how long the lease of l, if it has one, is kept now that a call has ended; 0 if it is to be
-// released. The caller holds mu.
+// keeps returns for how long the lease of l is kept now that a call has ended; 0 if not at all. The caller holds mu.
 func (t *lines) keeps(l *line) time.Duration {
 	s := l.lease
 	switch {
@@ -196,9 +191,9 @@ func (t *lines) keeps(l *line) time.Duration {
 	return min(l.sharedEnd+awaitNext, s.contended+t.maxHold) - t.now()
 }
 
-// failWaiting gives err, the error of the call that has the turns at lines, to the calls that wait behind
-// it, if the lock service gave no answer: one after the other, each would wait as long. If ctx, that of
-// the failed call, has ended, others may have better luck.
+// failWaiting gives err, of the call that has the turns at lines, to those behind it if the lock service gave no
+// answer: one after the other, each would wait as long. If ctx, that of the failed call, has ended, others may have
+// better luck.
 func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 	var away *fence.UnavailableError
 	if ctx.Err() != nil || !errors.As(err, &away) || away.Reason != fence.Unreachable {
@@ -252,7 +247,6 @@ func (t *lines) enter() error {
 	return nil
 }
 
-// close is Guard.Close.
 func (t *lines) close(ctx context.Context) error {
 	defer context.AfterFunc(ctx, t.abandon)()
 	least := time.NewTimer(releaseTimeout)
@@ -289,7 +283,7 @@ func (t *lines) abandon() {
 	}
 }
 
-// beginClosing turns waiting calls away. All idle leases expire.
+// beginClosing turns waiting calls away, and makes all idle leases expire.
 func (t *lines) beginClosing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,20 +16,17 @@ import (
 // Packages guardprometheus and guardotel make Observers. Any function may be nil. The Guard
 // waits for them, and calls them from several goroutines at a time, so they must be fast and
 // must not call the Guard. One Observer may serve several Guards. Don't change it after New.
+// [Guard.Close] doesn't wait for Started, Queued and Finished.
 //
-// [Guard.Close] doesn't wait for Started, Queued and Finished: it may return while one of them runs
-// for a call that has not returned yet.
-//
-// Each call has a goroutine of its own. If a function panics, or ends its goroutine as
-// t.FailNow does in a test, that is logged, and the operation goes on.
+// Each runs on a goroutine of its own. If it panics, or ends its goroutine as t.FailNow does
+// in a test, that is logged, and the operation goes on.
 //
 // A ctx is that of the call in which it happened, with what Started has added; in a
-// transaction that calls share, that of one of them. LeaseLost and Released belong to no
-// call and get none.
+// transaction that calls share, that of one of them.
 type Observer struct {
 	// Started: an operation began. The context that it returns, derived from ctx, is that of
-	// the operation and its function: a tracer puts a span there. A nil context changes nothing.
-	// Only the Resources, Record and ReadOnly of operation are set yet. Finished follows.
+	// the operation and its function; nil changes nothing. Only the Resources, Record and
+	// ReadOnly of operation are set yet. Finished follows.
 	Started func(ctx context.Context, operation Operation) context.Context
 	// Queued: a call began (delta is 1) or ceased (-1) to wait for its turn at resource in
 	// this process.
@@ -87,7 +84,6 @@ const (
 	OutcomePanicked  Outcome = "panicked"  // the function panicked or ended its goroutine; no effect
 )
 
-// outcomeOf returns the outcome of an operation under grants that returned err.
 func outcomeOf(err error, grants []fence.Grant) Outcome {
 	switch {
 	case err == nil:
@@ -100,7 +96,7 @@ func outcomeOf(err error, grants []fence.Grant) Outcome {
 	return OutcomeFailed
 }
 
-// reporter reports events to the Observers and the Logger of a Config, if there are any.
+// reporter reports events to the Observers and the Logger of a Config.
 type reporter struct {
 	observers []*Observer
 	logger    *slog.Logger
@@ -126,7 +122,7 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// call calls f, which calls a function of an Observer, if there is that function. A panic or a runtime.Goexit
+// call calls f, which calls a function of an Observer, if there is one. A panic or a runtime.Goexit
 // there must not keep the caller from passing on its turn and releasing its lease.
 func (r *reporter) call(there bool, f func()) {
 	if !there {
@@ -186,8 +182,8 @@ func (r *reporter) leaseLost(err *fence.LeaseLostError, inUse bool) {
 	}
 }
 
-// losses are the leases that were lost a moment ago. Those of one session are lost together, and are
-// one line in the log.
+// losses are the leases that were lost a moment ago: those of a session are lost together, and are one line
+// in the log.
 type losses struct {
 	mu       sync.Mutex
 	byReason map[fence.LossReason]*lossesOf
@@ -223,7 +219,6 @@ func (l *losses) add(err *fence.LeaseLostError, inUse bool, logger *slog.Logger)
 	}
 }
 
-// log logs what was gathered, and begins anew.
 func (l *losses) log(logger *slog.Logger) {
 	l.mu.Lock()
 	lost := l.byReason

@@ -20,9 +20,8 @@ const (
 	maxAttrValueLen = 512
 )
 
-// ValueOption is an [Option], or [Once], which only [Value] and [Exec] take. A call fails
-// with ErrInvalid if an option is out of bounds, or if Once, OpID, Name or an Attr's key is
-// given twice.
+// ValueOption is an [Option], or [Once], which only [Value] and [Exec] take. An option that
+// is out of bounds, or a second Once, OpID, Name or Attr of one key, is ErrInvalid.
 type ValueOption interface {
 	set(o *options) error
 }
@@ -49,13 +48,11 @@ type options struct {
 	result        result // if it has Once
 }
 
-// anyOption is an Option.
 type anyOption func(o *options) error
 
 func (f anyOption) set(o *options) error { return f(o) }
 func (anyOption) withoutValue()          {}
 
-// holdOption is a HoldOption.
 type holdOption struct{ anyOption }
 
 func (holdOption) forHold() {}
@@ -121,11 +118,9 @@ func Attr(key, value string) Option {
 //     under new grants, where the Guard acquires them.
 //
 // It runs up to 8 times, with growing pauses in between. After other errors for which
-// [SafeToRetry] is true, such as those of a database that is away, the caller has to call
-// again.
-//
-// A Hold runs its whole function again, also after ErrUnknownOutcome. So give it to a Hold
-// only if its function begins by reading what earlier runs have committed.
+// [SafeToRetry] is true, such as those of a database that is away, the caller may call
+// again. A Hold runs its whole function again, also after ErrUnknownOutcome: give it to a
+// Hold only if its function begins by reading what earlier runs have committed.
 func Retryable() HoldOption {
 	return holdOption{func(o *options) error {
 		o.retryable = true
@@ -133,10 +128,9 @@ func Retryable() HoldOption {
 	}}
 }
 
-// ReleaseAtOnce releases the call's resources when it has ended, whatever Config.KeepFor is, unless other
-// calls of the process wait for them: for resources that are used once, such as an order's. It has no effect
-// on the Runner of a Hold, under grants and leases of the caller's, and for a batch that another call has
-// taken into its transaction.
+// ReleaseAtOnce releases the call's resources at its end, whatever Config.KeepFor is, unless other calls of
+// the process wait for them: for resources that are used once, such as an order's. It has no effect on the
+// Runner of a Hold, under grants and leases of the caller's, and for a batch in another call's transaction.
 func ReleaseAtOnce() HoldOption {
 	return holdOption{func(o *options) error {
 		o.releaseAtOnce = true
@@ -145,29 +139,26 @@ func ReleaseAtOnce() HoldOption {
 }
 
 // ReadOnly makes the operation read-only: a write in it fails. A fence rejects it like any other
-// operation, but it moves no fence and adds no entry to the history, so it writes nothing.
+// operation, but it moves no fence and has no entry in the history.
 //
 // If the call returns nil, the function has read all guarded data at a single position of each
 // fence, and the fences were still there after it ended: meanwhile no other holder had claimed, and
 // no other transaction had committed under the same grants (G13). Data that isn't guarded may have
 // changed between two statements, as the isolation level allows. If the call returns an error,
-// don't use what the function has read.
+// don't use what the function has read. A rejection on the Runner of a Hold ends the Hold.
 //
 // A read-only operation is never in doubt: if the database doesn't answer, the call fails with an
 // error for which [SafeToRetry] is true, unless the function sent several statements in one text.
-// On the Runner of a Hold a rejection ends the Hold, as that of any operation does.
 //
-// After a failover, the old primary may still answer read-only operations if it is still running.
-// Where synchronous standbys are set up, it can't answer operations without ReadOnly, since these
-// wait for a standby, even if they only read.
+// After a failover an old primary that still runs may answer read-only operations. Others, even if
+// they only read, it can't answer where synchronous standbys are set up, since they wait for one.
 //
-// ReadOnly and [Once] together are ErrInvalid: a read-only operation can't keep a result. Only the
-// Observer gets its Name, OpID and Attr. It never shares its transaction with other operations.
+// ReadOnly and [Once] together are ErrInvalid. Only the Observer gets its Name, OpID and Attr. It never
+// shares its transaction.
 //
 // On storage/postgres, advisory locks and calls to other systems take effect before the check. Above
 // READ COMMITTED so does NOTIFY, which stays even if the check fails. If the function writes to
-// temporary tables or large objects, the call fails at its end; if it runs RESET ALL, the call fails
-// with [ErrTxEnded].
+// temporary tables or large objects, the call fails at its end; if it runs RESET ALL, with [ErrTxEnded].
 func ReadOnly() Option {
 	return anyOption(func(o *options) error {
 		o.ReadOnly = true
@@ -204,25 +195,22 @@ const maxResultLen = 64 << 10
 // may call again from any process, also after ErrUnknownOutcome.
 //
 // [Do] doesn't take it: what its function assigns to captured variables would stay unset
-// when the function doesn't run. For the same reason a function of Value has to return all
-// that its caller uses.
+// when the function doesn't run. So a function of Value has to return all that its caller uses.
 //
 // request is what was asked for, such as a request's body; its hash is kept. A key belongs
-// to a resource: with another resource it names another operation. With several resources
-// the key is kept for each, and their names are part of the request. On the Runner of a Hold
-// these are all resources of the Hold.
+// to a resource: with another one it names another operation. With several resources, which
+// are all of the Hold's on its Runner, the key is kept for each, and their names are part of
+// the request.
 //
 // Key, hash and result are written in the transaction of the operation. The store decides
 // how long they are kept; after that the key names a new operation. A failed operation is
-// not kept: the same call runs it again. An error of a repeated call says nothing about the
-// call that it repeats: call again.
+// not kept. An error of a repeated call says nothing about the call that it repeats.
 //
 // Value keeps what its function returns as JSON of up to 64 KiB; a value that can't be
-// encoded and decoded, or is larger, fails the operation. Each call with the key, the first one
-// too, returns what that JSON decodes to: in a Value[any] numbers are float64, and what
-// JSON leaves out, such as unexported fields, is not there. A repeated Value fails if the call that took
-// effect kept no result, or one that doesn't decode into its type. A call has at most one
-// Once. Without OpID the key is the operation's id in the history.
+// encoded and decoded, or is larger, fails the operation. Each call, the first one too, returns
+// what that JSON decodes to: in a Value[any] numbers are float64, and what JSON leaves out, such
+// as unexported fields, is not there. A repeated Value fails if no result was kept, or one that
+// doesn't decode into its type. Without OpID the key is the operation's id in the history.
 func Once(key string, request []byte) ValueOption {
 	return onceOption(func(o *options) error {
 		if o.once != nil {
@@ -233,14 +221,13 @@ func Once(key string, request []byte) ValueOption {
 	})
 }
 
-// onceOption is a ValueOption that is not an Option.
+// onceOption isn't an Option.
 type onceOption func(o *options) error
 
 func (f onceOption) set(o *options) error { return f(o) }
 
 // nameKey makes the names of the resources, and of those whose fences the transaction seals, part of the
-// request of Once. What it hashes has one reading only, also if the caller chooses the request: names in
-// JSON, then a hash, which has one length.
+// request of Once. What it hashes has one reading only: names in JSON, then a hash, which has one length.
 func (o *options) nameKey(sealed []string) {
 	named, _ := json.Marshal([][]string{sealed, o.Resources}) // names are valid UTF-8
 	o.once.Request = sha256.Sum256(append(named, o.once.Request[:]...))
@@ -268,12 +255,11 @@ type result struct {
 	decode func([]byte) error
 }
 
-// noResult is that of an operation without results, which can't have Once.
+// noResult: an operation without results can't have Once.
 var noResult result
 
 var errNoResult = errors.New("the call that took effect was one without a result")
 
-// opResult returns the result of an operation of the store's own kind.
 func opResult[Tx any](op storage.Op[Tx]) result {
 	if r, ok := op.(storage.ResultOp[Tx]); ok {
 		return result{encode: r.Results, decode: r.SetResults}

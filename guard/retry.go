@@ -14,8 +14,8 @@ import (
 // maxRuns bounds the runs of a Retryable operation.
 const maxRuns = 8
 
-// Pauses double from minPause to maxPause. Each is shortened by a random part of up to a
-// half, so that calls that conflict don't try again at the same time.
+// Pauses double from minPause to maxPause, each less a random part of up to a half: calls that conflict
+// must not try again at the same time.
 const (
 	minPause = 5 * time.Millisecond
 	maxPause = 500 * time.Millisecond
@@ -50,7 +50,7 @@ func (o *options) retry(ctx context.Context, again func(error) bool, run func() 
 }
 
 // retryableUnderNewGrants reports whether a call that acquires its grants may run again: new
-// grants help if the old ones are stale, lost, or from before a failover.
+// ones help if the old ones are stale, lost, or from before a failover.
 func retryableUnderNewGrants(err error) bool {
 	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrWrongLockService)
 	over := stale || failedOver(err) || errors.Is(err, fence.ErrLeaseLost)
@@ -71,7 +71,7 @@ func retryableUnderSameGrants(err error) bool {
 
 // retryHold is retry for a Hold. Its function begins by reading what its earlier runs have
 // committed, so it may also run again when the outcome of a COMMIT is unknown, but not
-// beside a loss. If the last run fails, the error still says what an earlier one has left unknown.
+// beside a loss. The error still says what an earlier run has left unknown.
 func (o *options) retryHold(ctx context.Context, again func(error) bool, run func() error) error {
 	var unknown error
 	orUnknown := func(err error) bool {
@@ -88,17 +88,15 @@ func (o *options) retryHold(ctx context.Context, again func(error) bool, run fun
 }
 
 // SafeToRetry reports whether the same call, made again, may succeed and can't take effect
-// twice. It is for callers with retries of their own, such as one with a queue of requests.
-// Such retries need a limit and a pause.
+// twice, for callers with retries of their own. These need a limit and a pause.
 //
 // It is true for an error of the function if a method Retryable() bool in its chain returns
 // true. It is false for nil, for other errors of the function, for the end of ctx, for a closed
 // Guard or Locker, for a grant or a lease of the caller's that is over, for what an operator
-// or a programmer has to fix, and for [ErrUnknownOutcome] unless the call had the option
-// [Once].
+// or a programmer has to fix, and for [ErrUnknownOutcome] unless the call had [Once].
 //
-// It speaks of the call that failed. The function of a [Hold] without [Retryable] may have
-// committed other transactions before: call it again only if it begins by reading them.
+// The function of a [Hold] without [Retryable] may have committed other transactions before:
+// call it again only if it begins by reading them.
 func SafeToRetry(err error) bool {
 	var rejected *RejectedError
 	var away *fence.UnavailableError
@@ -159,9 +157,8 @@ func (b *backoff) nextAlone() bool {
 	return true
 }
 
-// noteEnd notes how a group of n calls has ended. blamed says that one of them is known to have
-// made it fail. The others should succeed without it, so only a second such failure in a row
-// makes calls run alone.
+// noteEnd notes how a group of n calls has ended. If it is known which of them made it fail (blamed), the
+// others should succeed without that one, so only a second such failure in a row makes calls run alone.
 func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
 	switch {
 	case !failed:

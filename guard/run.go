@@ -24,8 +24,7 @@ type call[Tx any] struct {
 	next  next // after a transaction that it shared
 }
 
-// observed calls run, which runs c on g in transactions that seal the fences of resources, and tells the Observers
-// of it.
+// observed calls run, which runs c on g in transactions that seal the fences of resources, and tells the Observers.
 func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], resources []string, run func() error) error {
 	if c.once != nil {
 		c.nameKey(resources)
@@ -44,7 +43,6 @@ func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], resources []strin
 	return c.Err
 }
 
-// run acquires and claims grants of the resources of c, and runs c under them.
 func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	if err := g.admit(ctx, c.Resources); err != nil {
 		return err
@@ -58,8 +56,6 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	})
 }
 
-// runOnce runs c once: with the turn at each resource, under a lease that it acquires and claims if need
-// be. A batch may run in another call's transaction.
 func (c *call[Tx]) runOnce() error {
 	if !c.alone {
 		return c.runBatch()
@@ -89,10 +85,9 @@ func (c *call[Tx]) noteRun(states grantStates) {
 	}
 }
 
-// take acquires what is missing in h, and claims it (G1). If an operator raised the
-// lock service's epoch while the call waited for a lock, the grant's epoch is behind and the
-// claim is rejected: take acquires another one. If that has the same epoch, the lock
-// service itself is behind. After an error h has its states if only the claim has failed.
+// take acquires what is missing in h, and claims it (G1). If an operator raised the lock service's epoch while the
+// call waited for a lock, the claim is rejected, and take acquires another grant. If that has the same epoch, the
+// lock service itself is behind. After an error h has its states if only the claim has failed.
 func (g *Guard[Tx]) take(ctx context.Context, h *held) error {
 	var behind int64 // the highest epoch that was rejected
 	for {
@@ -181,9 +176,9 @@ func (t *transaction[Tx]) run() error {
 	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
 }
 
-// recall reports whether an operation with Once has taken effect before, and if so
-// decodes the result that was kept. The claims' positions were acknowledged to their grants, and the
-// store compares them: so the answer is durable, and not that of a superseded grant.
+// recall reports whether an operation with Once has taken effect before, and if so decodes the result that was
+// kept. The store compares the claims' positions, which were acknowledged to their grants: so the answer is durable,
+// and not that of a superseded grant.
 func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 	defer c.guard.bound(run).Stop()
 	result, found, err := c.guard.store.Recall(run, *c.once, c.states.claims()...)
@@ -309,8 +304,7 @@ func (g *Guard[Tx]) ready(ctx context.Context, states grantStates, inHold bool) 
 	return g.claim(ctx, unclaimed)
 }
 
-// claim claims the grants of states. If some are rejected, it claims the others all the
-// same: the next call needs them.
+// claim claims the grants of states. If some are rejected, the others are claimed: the next call needs them.
 func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	start := time.Now()
 	step := g.lines.newContext(ctx, nil)
@@ -333,10 +327,9 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	return nil
 }
 
-// nameWentBack corrects the reason in err if a claim was rejected as stale because the lock service
-// went back: the grant that has the fence had claimed before this one was asked for, and has the
-// higher token. Times can't show this: the machine may have been paused between acquiring and
-// claiming.
+// nameWentBack corrects the reason in err if a claim was rejected as stale because the lock service went back: the
+// grant that has the fence had claimed before this one was asked for, and has the higher token. Times can't show
+// this: the machine may have been paused before the claim.
 func (s *grantState) nameWentBack(err error) {
 	rejection := rejectionOf(err, s.claim.Grant)
 	if rejection != nil && rejection.Reason == storage.ReasonStale && s.superseder != nil && s.superseder.Compare(s.claim.Grant) > 0 {
@@ -344,8 +337,7 @@ func (s *grantState) nameWentBack(err error) {
 	}
 }
 
-// stepFailed returns the error for a step of the store that failed before op ran. A
-// rejection needs no further text.
+// stepFailed returns the error for a step that failed before a function ran. A rejection needs no further text.
 func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
 	if !states.rejectedBy(err) {
 		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
@@ -367,9 +359,8 @@ func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err e
 	return err
 }
 
-// commit commits txn. COMMIT has three outcomes: it took
-// effect, it did not, or its answer was lost. In the last case commit asks the store. The end
-// of the caller's ctx must neither put a COMMIT in doubt nor keep it from being resolved.
+// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or its answer was lost; then commit
+// asks the store. The end of ctx must neither put a COMMIT in doubt nor keep it from being resolved.
 func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], moves []storage.Move, o *options) error {
 	detached := context.WithoutCancel(ctx)                                 // mutant: commit-ends-with-the-callers-context
 	commitCtx, cancel := context.WithTimeout(detached, g.cfg.StoreTimeout) // mutant: commit-without-a-bound
@@ -440,9 +431,9 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 	}
 }
 
-// settle asks once more about the transaction that an earlier call left in doubt; under a grant of the
-// caller's also about those that other calls have left. Without an answer the Guard gives up a grant that it
-// acquired itself: once the next one has claimed, the transaction has committed or never will.
+// settle asks once more about the transaction that an earlier call left in doubt; under a grant of the caller's also
+// about those that other calls have left. Without an answer the Guard gives up a grant of its own: once the next one
+// has claimed, the transaction has committed or never will.
 func (g *Guard[Tx]) settle(ctx context.Context, s *grantState) error {
 	for {
 		doubt := s.unresolved
