@@ -16,7 +16,6 @@ type next struct {
 	err error // what the call returns if it ends
 }
 
-// batchEnd says how a call goes on after a transaction that it shared.
 type batchEnd int
 
 const (
@@ -39,7 +38,6 @@ func (c *call[Tx]) runBatch() error {
 	}
 }
 
-// noteAlone notes with what error c has run in a transaction of its own, and returns it.
 func (c *call[Tx]) noteAlone(err error) error {
 	if len(c.held.states) > 0 {
 		c.held.states[0].backoff.aloneFailed = err != nil && c.ctx.Err() == nil
@@ -47,7 +45,6 @@ func (c *call[Tx]) noteAlone(err error) error {
 	return err
 }
 
-// share runs c in another call's transaction, or in its own, which others may share.
 func (c *call[Tx]) share() next {
 	g := c.guard
 	c.next, c.held.offer = next{}, c
@@ -103,7 +100,6 @@ func (t *transaction[Tx]) runShared() (outcome error) {
 	return t.run()
 }
 
-// errStoreGone is why the outcome of a COMMIT can't be learned.
 var errStoreGone = errors.New("guard: the store panicked, or ended its goroutine, at COMMIT")
 
 // gather takes calls that wait in forming, but for those whose context has ended, and those whose lease no other
@@ -128,7 +124,6 @@ func (t *transaction[Tx]) gather() {
 	}
 }
 
-// takeQueues takes calls from the queues of the transaction's resources.
 func (t *transaction[Tx]) takeQueues() {
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -210,7 +205,6 @@ func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {
 	}
 }
 
-// tookNoEffect reports whether a transaction that ended with err took no effect and never will.
 func tookNoEffect(err error) bool {
 	return err != nil && !errors.Is(err, ErrUnknownOutcome) && !errors.Is(err, ErrTxEnded)
 }

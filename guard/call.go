@@ -117,7 +117,6 @@ func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, 
 	return on.hold(ctx, fn, o)
 }
 
-// do is Do, Value and Exec.
 func do[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], result result, opts []O) error {
 	c := &call[Tx]{op: op}
 	if err := prepare(&c.options, on, resources, op, opts); err != nil {

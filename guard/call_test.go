@@ -71,27 +71,6 @@ func TestDo_ErrorRollsBackAndComesThrough(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds(), "the claim stays good")
 }
 
-func TestDo_StaleHolderIsRejectedAndAcquiresAnew(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	old, next := w.process("old", nil), w.process("next", nil)
-	err := guard.Do(t.Context(), old, sku, func(ctx context.Context, tx *memory.Tx) error {
-		require.True(t, w.locks.Lose(sku))
-		require.NoError(t, guard.Do(t.Context(), next, sku, increment("n")))
-		<-ctx.Done()
-		return increment("n")(ctx, tx)
-	})
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	var stale *guard.RejectedError
-	require.ErrorAs(t, err, &stale)
-	require.Equal(t, fence.Token(2), stale.Current.Token)
-	require.Regexp(t, `^storage: sku/42: token 1 was superseded by 2 \(next-[0-9a-f]{16}, claimed `, err.Error())
-	require.Equal(t, "1", w.store.Read("n"))
-	require.NoError(t, guard.Do(t.Context(), old, sku, increment("n")))
-	require.Equal(t, "2", w.store.Read("n"))
-	require.Equal(t, 3, w.locks.Grants())
-}
-
 func TestDo_CommitsAfterALostLeaseUnlessANewerGrantHasClaimed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -106,19 +85,6 @@ func TestDo_CommitsAfterALostLeaseUnlessANewerGrantHasClaimed(t *testing.T) {
 	require.Zero(t, guard.Lines(g), "what was lost is not kept")
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
 	require.Equal(t, 2, w.locks.Grants(), "the next call acquires anew")
-}
-
-func TestDo_ErrorAfterALostLeaseSaysSo(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-			require.True(t, w.locks.Lose(sku))
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, fence.ErrLeaseLost)
-	})
 }
 
 func TestDo_CancelledBeforeCommitRollsBack(t *testing.T) {

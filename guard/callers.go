@@ -77,7 +77,6 @@ func (g *Guard[Tx]) check(grants []fence.Grant) error {
 	return nil
 }
 
-// callerRunner is a Runner under grants of the caller's.
 type callerRunner[Tx any] struct {
 	guard   *Guard[Tx]
 	grants  []fence.Grant // in order of their resources' names
@@ -86,7 +85,6 @@ type callerRunner[Tx any] struct {
 	invalid error         // why no call can run under the grants; or nil
 }
 
-// run runs c under all grants of b.
 func (b *callerRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	if err := b.admit(ctx, c.Resources); err != nil {
 		return err
@@ -100,7 +98,6 @@ func (b *callerRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	})
 }
 
-// hold runs fn while the grants of b are held.
 func (b *callerRunner[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
 	if err := b.admit(ctx, o.Resources); err != nil {
 		return err
@@ -115,7 +112,6 @@ func (b *callerRunner[Tx]) hold(ctx context.Context, fn func(ctx context.Context
 	})
 }
 
-// admit rejects calls that b can't run.
 func (b *callerRunner[Tx]) admit(ctx context.Context, resources []string) error {
 	if b.invalid != nil {
 		return b.invalid

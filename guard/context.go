@@ -86,7 +86,6 @@ func (c *runContext) bind(states grantStates, b bounds) {
 	}
 }
 
-// endWith makes c end when other does, with its cause; at once if that has ended.
 func (c *runContext) endWith(other context.Context) {
 	if other.Err() != nil {
 		c.end(context.Cause(other))
@@ -134,7 +133,6 @@ func (c *runContext) finish(cause error) {
 	c.end(cause)
 }
 
-// grantsKey is the key under which a function's context has its grants.
 type grantsKey struct{}
 
 // Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs
@@ -147,7 +145,6 @@ func Grants(ctx context.Context) []fence.Grant {
 	return nil
 }
 
-// nestedError is why the function whose context c is can't make a call for resources.
 func (c *runContext) nestedError(resources []string) error {
 	held := names(c.grants)
 	missing := uncovered(resources, c.grants)

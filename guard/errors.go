@@ -100,7 +100,6 @@ type verdict struct {
 	retryable bool
 }
 
-// final reports whether err itself says that no other call may succeed.
 func final(err error) bool {
 	v, ok := err.(*verdict)
 	return ok && !v.retryable
@@ -150,7 +149,7 @@ func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr}
 // or ROLLBACK itself: something else may have taken effect.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
 	if e.resolve == nil {
-		return false, e.AskErr
+		return false, errStoreGone
 	}
 	return e.resolve(ctx, e.inDoubt)
 }
@@ -182,7 +181,6 @@ func leftQueueError(ctx context.Context, resource string) error {
 	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): %w", resource, ctx.Err()))
 }
 
-// withCause adds the cause of ctx's end to err, if err says that a context has ended.
 func withCause(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	aboutEnd := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

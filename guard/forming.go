@@ -31,10 +31,8 @@ func newForming() *forming { return &forming{limit: max(2, runtime.GOMAXPROCS(0)
 // those may be waiting for a lock.
 const patience = 20 * time.Millisecond
 
-// maxBatchCalls bounds how many calls share a transaction.
 const maxBatchCalls = 64
 
-// noteEnd notes how a group of n calls on several resources has ended.
 func (f *forming) noteEnd(failed bool, n int, blamed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +74,6 @@ func (f *forming) appoint(overdue bool) {
 	}
 }
 
-// waitedLong makes the first call that waits lead a group, however many are under way.
 func (f *forming) waitedLong() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

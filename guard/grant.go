@@ -36,7 +36,6 @@ type grantState struct {
 	links[*grantState]               // in lines.idle
 }
 
-// applied notes that transaction d, which was in doubt, took effect.
 func (s *grantState) applied(d storage.InDoubt) {
 	i := slices.IndexFunc(d.Claims, func(c storage.Claim) bool { return c.Grant == s.claim.Grant })
 	c := d.Claims[i]
@@ -57,7 +56,6 @@ func (s *grantState) overtaken() error {
 	return ErrOvertaken
 }
 
-// grantStates are those of the grants that a transaction runs under.
 type grantStates []*grantState
 
 func (states grantStates) grants() []fence.Grant {
@@ -145,14 +143,12 @@ func (m *memory) note(s *grantState) {
 	}
 }
 
-// givenUp notes what was learned under a grant whose lease is given up, for the next acquisition.
 func (m *memory) givenUp(s *grantState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.note(s)
 }
 
-// endCallersCall notes what a call under grants of the caller's has learned.
 func (m *memory) endCallersCall(states grantStates) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,7 +191,6 @@ func (m *memory) doubtUnder(s *grantState) *UnknownOutcomeError {
 	return d.err
 }
 
-// settled drops a transaction that is no longer in doubt.
 func (m *memory) settled(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

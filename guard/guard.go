@@ -155,7 +155,6 @@ func (c Config) validate() error {
 	return nil
 }
 
-// admit rejects calls that the Guard can't run.
 func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 	if g == nil || g.lines == nil { // New has not made it
 		return errNoGuard

@@ -8,7 +8,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// holdRunner is the Runner of a Hold.
 type holdRunner[Tx any] struct {
 	guard  *Guard[Tx]
 	states grantStates
@@ -32,7 +31,6 @@ func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Run
 	})
 }
 
-// runHold runs fn under states, which are ready.
 func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx context.Context, h Runner[Tx]) error) error {
 	h := &holdRunner[Tx]{guard: g, states: states, grants: states.grants(), turn: make(chan struct{}, 1)} // mutant: transactions-of-a-hold-run-side-by-side
 	run := g.lines.newContext(ctx, h.grants)
@@ -50,7 +48,6 @@ func (g *Guard[Tx]) runHold(ctx context.Context, states grantStates, fn func(ctx
 	return withCause(run, fn(run, h))
 }
 
-// run runs c under all grants of the Hold. It acquires nothing.
 func (h *holdRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	if err := h.guard.nested(ctx, h, c.Resources); err != nil {
 		return err

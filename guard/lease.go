@@ -171,7 +171,6 @@ func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	lease.AfterContended(s.contend)
 }
 
-// acquireError names the resource, unless err does so already.
 func acquireError(resource string, err error) error {
 	if away := (*fence.UnavailableError)(nil); errors.As(err, &away) && away.Op == "acquire "+resource {
 		return fmt.Errorf("guard: %w", err)
@@ -248,7 +247,6 @@ func (s *grantState) contend() {
 	s.releaseIfIdle()
 }
 
-// lost is called when the lease is lost.
 func (s *grantState) lost() {
 	t := s.line.lines
 	t.mu.Lock()
@@ -299,7 +297,6 @@ func (t *lines) startExpiry(s *grantState) {
 	}
 }
 
-// stopExpiry makes s not expire. The caller holds mu.
 func (t *lines) stopExpiry(s *grantState) {
 	if s.listed() {
 		t.idle.remove(&s.links)

@@ -84,7 +84,6 @@ func (t *lines) turn(resource string) (l *line, free bool) {
 	return l, free
 }
 
-// tryTurn takes the turn at resource if it is free; nil if not.
 func (t *lines) tryTurn(resource string) *line {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,7 +267,6 @@ func (t *lines) close(ctx context.Context) error {
 	return errors.Join(append([]error{gaveUp}, t.unreleased...)...)
 }
 
-// abandon ends the contexts of running functions, and of later ones.
 func (t *lines) abandon() {
 	t.mu.Lock()
 	t.abandoned = true
@@ -302,5 +300,4 @@ func (t *lines) beginClosing() {
 	}()
 }
 
-// maxCloseReleases bounds how many leases Close releases at a time.
 const maxCloseReleases = 32

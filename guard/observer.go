@@ -96,7 +96,6 @@ func outcomeOf(err error, grants []fence.Grant) Outcome {
 	return OutcomeFailed
 }
 
-// reporter reports events to the Observers and the Logger of a Config.
 type reporter struct {
 	observers []*Observer
 	logger    *slog.Logger
@@ -133,7 +132,6 @@ func (r *reporter) call(there bool, f func()) {
 	}
 }
 
-// started returns ctx with what the Observers add to it.
 func (r *reporter) started(ctx context.Context, operation *Operation) context.Context {
 	for _, o := range r.observers {
 		with := ctx
@@ -195,10 +193,8 @@ type lossesOf struct {
 	inUse []string
 }
 
-// gatherLosses is how long losses are gathered for one line.
 const gatherLosses = 100 * time.Millisecond
 
-// maxLossNames bounds how many resources that were in use the line names.
 const maxLossNames = 10
 
 func (l *losses) add(err *fence.LeaseLostError, inUse bool, logger *slog.Logger) {
@@ -272,7 +268,6 @@ func (r *reporter) rejected(ctx context.Context, e *RejectedError) {
 	}
 }
 
-// unknown reports an outcome that has just become unknown.
 func (r *reporter) unknown(ctx context.Context, e *UnknownOutcomeError, took time.Duration) {
 	for _, g := range e.Grants {
 		r.log(slog.LevelError, "guard: outcome of COMMIT is unknown", g,

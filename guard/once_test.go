@@ -37,6 +37,7 @@ func TestOnce_TakesEffectOncePerKey(t *testing.T) {
 		require.Equal(t, 1, n, "the first answer")
 	}
 	require.Equal(t, []guard.Outcome{guard.OutcomeCommitted, guard.OutcomeRepeated}, outcomes)
+	require.Equal(t, []storage.EntryKind{"claim", "write", "claim", "claim"}, w.kinds(), "a repeated answer moves no fence")
 	n, err := guard.Value(t.Context(), a, sku, counted, guard.Once("order-8", []byte("2 of 42")))
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
@@ -49,6 +50,12 @@ func TestOnce_TakesEffectOncePerKey(t *testing.T) {
 	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
 	require.NoError(t, err)
 	require.Equal(t, "order-7", entries[1].Ops[0].ID, "the key is the id in the history")
+	for i, opts := range [][]guard.ValueOption{{guard.OpID("a"), guard.Once("key-a", nil)}, {guard.Once("key-b", nil), guard.OpID("b")}} {
+		require.NoError(t, doOnce(t.Context(), a, "ids", increment("n"), opts...))
+		entries, err := w.store.Entries(t.Context(), "ids", int64(1+i), 1)
+		require.NoError(t, err)
+		require.Equal(t, string("ab"[i]), entries[0].Ops[0].ID, "unless it has one of its own")
+	}
 }
 
 // counting is an operation that counts up, with no results of its own.
@@ -108,18 +115,6 @@ func TestOnce_OverSeveralResources(t *testing.T) {
 	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrKeyReused)
 }
 
-func TestOnce_LeavesAnOpIDAsItIs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), guard.OpID("order-7"), guard.Once("a", nil)))
-	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once("b", nil), guard.OpID("order-8")))
-	entries, err := w.store.Entries(t.Context(), sku, 1, 10)
-	require.NoError(t, err)
-	require.Equal(t, "order-7", entries[0].Ops[0].ID)
-	require.Equal(t, "order-8", entries[1].Ops[0].ID)
-}
-
 func TestOnce_DoesNotKeepAFailedOperation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -175,20 +170,6 @@ func TestOnce_TwoAtATimeUnderOneKey(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 	})
-}
-
-// A repeated call only reads: it leaves nothing in the history.
-func TestOnce_RepeatedAnswerMovesNoFence(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	once := guard.Once("k", nil)
-	for range 3 {
-		require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), once))
-	}
-	require.Equal(t, []storage.EntryKind{"claim", "write"}, w.kinds())
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "the grant stays good")
-	require.Equal(t, "2", w.store.Read("n"))
 }
 
 // The first call returns what a repeated one can: what the kept JSON decodes to.

@@ -38,7 +38,6 @@ type HoldOption interface {
 	forHold()
 }
 
-// options are what a call was called with.
 type options struct {
 	Operation               // what the Observers are told of it: its Resources, Record and ReadOnly, in the beginning
 	name          [1]string // what Resources is a slice of if it is one

@@ -102,30 +102,6 @@ func TestKeepFor_LateTimerDoesNotReleaseWhatWasJustUsed(t *testing.T) {
 	require.NotZero(t, w.locks.Holder(sku))
 }
 
-func TestContended_IdleOwnershipPassesOnAtOnce(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.process("a", nil), w.process("b", nil)
-		start := time.Now()
-		for range 3 {
-			require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
-			require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
-		}
-		require.Zero(t, time.Since(start))
-		require.Equal(t, 6, w.locks.Grants())
-	})
-}
-
-func TestContended_BusyOwnershipPassesOnWhenTheLastCallEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.process("a", nil), w.process("b", nil)
-		start := time.Now()
-		go func() { _ = guard.Do(t.Context(), a, sku, sleeping(30*time.Millisecond)) }()
-		time.Sleep(10 * time.Millisecond)
-		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
-		require.Equal(t, 30*time.Millisecond, time.Since(start))
-	})
-}
-
 // Ten calls of 30 ms are queued here when another process comes at 15 ms. With
 // 100 ms to go on, the call that begins at 90 ms is the last of them.
 func TestMaxHold_QueuedCallsGoOnForAWhile(t *testing.T) {
@@ -171,17 +147,6 @@ func TestQueue_IsFirstComeFirstServed(t *testing.T) {
 		for i := range 20 {
 			require.Equal(t, i, order[i])
 		}
-	})
-}
-
-func TestQueue_ResourcesDontWaitForEachOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		require.NoError(t, guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
-			done := make(chan error)
-			go func() { done <- guard.Do(t.Context(), g, "another", set("k", "v")) }()
-			return <-done
-		}))
 	})
 }
 

@@ -18,7 +18,6 @@ type waiter struct {
 	failure error // why it got nothing; nil if its context had ended
 }
 
-// waiterGot says what a waiter has got.
 type waiterGot int
 
 const (
@@ -27,7 +26,6 @@ const (
 	theOffer           // another call has dealt with the offer
 )
 
-// join puts a waiter with offer at the end of q.
 func (q *queue) join(offer any) *waiter {
 	w := &waiter{offer: offer, ready: make(chan struct{})}
 	q.insert(&w.links, w, nil) // mutant: last-come-first-served
@@ -69,7 +67,6 @@ func (q *queue) wait(ctx context.Context, mu *sync.Mutex, w *waiter) (left bool)
 	return true
 }
 
-// failAll ends the waits of all.
 func (q *queue) failAll(err error) {
 	for w := q.front(); w != nil; w = q.front() {
 		q.remove(&w.links)
@@ -90,10 +87,8 @@ type links[T any] struct {
 	of         T // the element
 }
 
-// listed reports whether the element is in a list.
 func (e *links[T]) listed() bool { return e.next != nil }
 
-// front returns the first element, or the zero T.
 func (l *list[T]) front() (first T) {
 	if l.len > 0 {
 		return l.ends.next.of

@@ -11,7 +11,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// maxRuns bounds the runs of a Retryable operation.
 const maxRuns = 8
 
 // Pauses double from minPause to maxPause, each less a random part of up to a half: calls that conflict

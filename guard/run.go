@@ -65,16 +65,15 @@ func (c *call[Tx]) runOnce() error {
 	if err != nil {
 		return err
 	}
-	return c.attempt(bounds{limit: c.guard.cfg.MaxRun})
+	return c.begins(bounds{limit: c.guard.cfg.MaxRun}).run()
 }
 
-// runUnder runs c once under states that it has.
 func (c *call[Tx]) runUnder(states grantStates, b bounds) error {
 	c.noteRun(states)
 	if err := c.guard.ready(c.ctx, states, b.hold != nil); err != nil {
 		return err
 	}
-	return c.attempt(b)
+	return c.begins(b).run()
 }
 
 // noteRun notes that another run of c begins, under states. Nothing begins without states.
@@ -106,9 +105,6 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held) error {
 	}
 }
 
-// attempt runs c once under c.states, which are ready, in a transaction of its own (G4). Its function ends within b.
-func (c *call[Tx]) attempt(b bounds) error { return c.begins(b).run() }
-
 // transaction is that of one call, or one that calls with batches share: those of one resource's queue, and those
 // on other resources whose turns their calls had when it began. The call that leads it waits for nothing but the
 // database, and holds the turn at its own resource only. So when it has failed, no call waits with another one's
@@ -138,7 +134,6 @@ type part[Tx any] struct {
 	taken []*waiter // of the other calls
 }
 
-// begins returns a new transaction of c under c.states.
 func (c *call[Tx]) begins(b bounds) *transaction[Tx] {
 	t := &c.own
 	*t = transaction[Tx]{leader: c, bounds: b, states: c.states, calls: 1, onlyCall: [1]*call[Tx]{c}}
@@ -147,7 +142,6 @@ func (c *call[Tx]) begins(b bounds) *transaction[Tx] {
 	return t
 }
 
-// run runs t, and returns what became of it.
 func (t *transaction[Tx]) run() error {
 	c := t.leader
 	run := c.guard.lines.newContext(c.ctx, c.Grants)
@@ -345,7 +339,6 @@ func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step str
 	return g.noteRejection(ctx, states, err)
 }
 
-// noteRejection reports and remembers the rejections of states in err, and returns err.
 func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err error) error {
 	for _, s := range states {
 		if rejection := rejectionOf(err, s.claim.Grant); rejection != nil {
@@ -385,7 +378,6 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 	return g.noteRejection(ctx, states, g.nameLimit(err))
 }
 
-// nameLimit adds Config.StoreTimeout to err, if that has ended the COMMIT.
 func (g *Guard[Tx]) nameLimit(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -393,7 +385,6 @@ func (g *Guard[Tx]) nameLimit(err error) error {
 	return fmt.Errorf("%w (guard.Config.StoreTimeout is %v)", err, g.cfg.StoreTimeout)
 }
 
-// resolve asks what became of a COMMIT until there is an answer or the time is up.
 func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options, doubt *storage.InDoubtError) error {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.ResolveTimeout)
 	defer cancel()

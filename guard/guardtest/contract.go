@@ -49,14 +49,12 @@ func allParts[Tx any]() []part[Tx] {
 	return slices.Concat(claimParts[Tx](), partsOfEachKind[Tx](), txnParts[Tx](), onceParts[Tx](), historyParts[Tx]())
 }
 
-// part is one part of the contract.
 type part[Tx any] struct {
 	name string
 	run  func(r *run[Tx])
 	kind kind // of the transactions that begin and transact begin
 }
 
-// run is one part being tested.
 type run[Tx any] struct {
 	*testing.T
 	Harness[Tx]
@@ -83,7 +81,6 @@ func (r *run[Tx]) claim(g fence.Grant) storage.Claim {
 	return r.claimAll(g)[0]
 }
 
-// claimAll claims grants at once, which has to succeed.
 func (r *run[Tx]) claimAll(grants ...fence.Grant) []storage.Claim {
 	r.Helper()
 	claims, err := r.Store.Claim(r.ctx, unseen(grants...)...)
@@ -109,15 +106,12 @@ func grantsOf(claims []storage.Claim) []fence.Grant {
 	return grants
 }
 
-// record returns a move with one operation.
 func record(id string) storage.Move { return storage.Move{Ops: []storage.OpRecord{{ID: id}}} }
 
-// set, add and get are operations.
 func (r *run[Tx]) set(key string, value int64) storage.Func[Tx] {
 	return func(ctx context.Context, tx Tx) error { return r.Set(ctx, tx, key, value) }
 }
 
-// add reads and then writes.
 func (r *run[Tx]) add(key string, delta int64) storage.Func[Tx] {
 	return func(ctx context.Context, tx Tx) error {
 		value, err := r.Get(ctx, tx, key)
@@ -128,7 +122,6 @@ func (r *run[Tx]) add(key string, delta int64) storage.Func[Tx] {
 	}
 }
 
-// get reads, and shows nothing.
 func (r *run[Tx]) get(key string) storage.Func[Tx] {
 	return func(ctx context.Context, tx Tx) error {
 		_, err := r.Get(ctx, tx, key)
@@ -161,13 +154,11 @@ func (r *run[Tx]) write(op storage.Func[Tx], claims ...storage.Claim) storage.Cl
 	return moved[0]
 }
 
-// sameLength checks what Commit returned.
 func (r *run[Tx]) sameLength(moved, claims []storage.Claim) {
 	r.Helper()
 	r.check(len(moved) == len(claims), "Commit under %d claims returned %d", len(claims), len(moved))
 }
 
-// check ends the part unless ok.
 func (r *run[Tx]) check(ok bool, format string, args ...any) {
 	r.Helper()
 	if !ok {
@@ -191,7 +182,6 @@ func (r *run[Tx]) rejected(err error, grant fence.Grant, reason storage.Reason) 
 	return rejection
 }
 
-// holds checks a committed value.
 func (r *run[Tx]) holds(key string, want int64) {
 	r.Helper()
 	got, err := r.Read(r.ctx, key)
@@ -199,7 +189,6 @@ func (r *run[Tx]) holds(key string, want int64) {
 	r.check(got == want, "%s is %d, want %d", key, got, want)
 }
 
-// entries returns the whole history of a resource.
 func (r *run[Tx]) entries(resource string) []storage.Entry {
 	r.Helper()
 	entries, err := r.Store.Entries(r.ctx, resource, 0, 1000)
@@ -207,7 +196,6 @@ func (r *run[Tx]) entries(resource string) []storage.Entry {
 	return entries
 }
 
-// rejections returns all rejections of a resource.
 func (r *run[Tx]) rejections(resource string) []storage.Rejection {
 	r.Helper()
 	rejections, err := r.Store.Rejections(r.ctx, resource, 1000)
@@ -235,7 +223,6 @@ func (r *run[Tx]) untouched(c storage.Claim) {
 	r.holds(key, 1)
 }
 
-// ended returns a context that has ended.
 func (r *run[Tx]) ended() context.Context {
 	ctx, cancel := context.WithCancel(r.ctx)
 	cancel()

@@ -188,7 +188,6 @@ func claimSeveral[Tx any](r *run[Tx]) {
 	r.check(slices.Equal(again, moved), "claims after a write are %+v, want %+v", again, moved)
 }
 
-// wrapsRejection reports whether err wraps a rejection of g.
 func wrapsRejection(err error, g fence.Grant) bool {
 	switch e := err.(type) {
 	case *storage.RejectedError:

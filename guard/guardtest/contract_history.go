@@ -115,12 +115,10 @@ func once(key string, request byte) storage.OnceKey {
 	return storage.OnceKey{Key: key, Request: [32]byte{request}}
 }
 
-// kept is a move that keeps result under k.
 func kept(k storage.OnceKey, result []byte) storage.Move {
 	return storage.Move{Kept: []storage.Kept{{Key: k, Result: result}}}
 }
 
-// keep commits moves in a transaction of its own.
 func (r *run[Tx]) keep(claims []storage.Claim, moves ...storage.Move) []storage.Claim {
 	r.Helper()
 	txn := r.begin(claims...)
@@ -131,7 +129,6 @@ func (r *run[Tx]) keep(claims []storage.Claim, moves ...storage.Move) []storage.
 	return moved
 }
 
-// recalls checks what is recalled.
 func (r *run[Tx]) recalls(k storage.OnceKey, want []byte, found bool, claims ...storage.Claim) {
 	r.Helper()
 	result, ok, err := r.Store.Recall(r.ctx, k, claims...)

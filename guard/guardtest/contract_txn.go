@@ -335,7 +335,6 @@ func rollbackUndoes[Tx any](r *run[Tx]) {
 	r.untouched(c)
 }
 
-// errOfRun is how an operation ends.
 var errOfRun = errors.New("out of stock")
 
 // leavesNothing: the caller of Run meets how the operation ended, and nothing can commit after it.

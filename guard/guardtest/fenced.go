@@ -50,34 +50,30 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // the resource that run uses, at another moment: before it is claimed, before its transaction begins,
 // before the function in it runs, and before it commits. Each time run has to
 // return the rejection (guard.ErrStaleToken), and state the same as before. A fifth
-// time its grant is not superseded: run has to succeed, and state to return something else,
-// since it would otherwise not see what run writes. So prepare the data such that run
-// succeeds; it takes effect once for each resource. If run uses guard.Once, and the database is kept from
-// one run of the test to the next, take a fresh key each time the test runs, and one for
-// each resource: with a key that was used before, run has nothing to do.
+// time its grant is not superseded: run has to succeed, and state to return something else.
+// So prepare the data such that run succeeds; it takes effect once for each resource. If run
+// uses guard.Once, take a fresh key each time the test runs, and one for each resource: with
+// a key that was used before, run has nothing to do.
 //
 // run works with what its Process has. As for a holder that was paused, neither its
 // lease nor its context ends when it is superseded: the fence alone rejects it.
 // state returns all that run may change, read without a grant; it is compared with
 // reflect.DeepEqual. ctx is t's.
 //
-// store is the caller's own. A pool behind it needs room for two connections: the
-// successor claims while run has a transaction open. What stays in the database is
-// the fences of resources, raised by some tokens, with their histories and the rejections.
-// Grants of them that were issued before are stale then, and so is every Guard
-// on a LockService that was made before; one that is made afterwards grants higher tokens.
+// A pool behind store needs room for two connections: the successor claims while run has
+// a transaction open. The fences of resources stay raised by some tokens: grants that were
+// issued before are stale then, and so is every Guard on a LockService that was made before.
 // Don't run it on a database that a real lock service serves: its tokens are higher than
-// those of etcd, which shuts the real service out of them. On storage/postgres it
-// fails, and raises no fence, if etcd's tokens have been claimed there.
+// those of etcd, and would shut the real service out. On storage/postgres it fails, and
+// raises no fence, if etcd's tokens have been claimed there.
 //
 // On storage/postgres it also fails if run left something on a connection of the store's pool, for
-// whoever gets that connection next: a setting other than by SET LOCAL, a role, temporary objects, LISTEN, cursors WITH
-// HOLD, advisory locks of the session, or statements prepared by SQL. It doesn't see settings with a dot in
-// their names.
+// whoever gets that connection next: a setting other than by SET LOCAL (unless its name has a dot), a role,
+// temporary objects, LISTEN, cursors WITH HOLD, advisory locks of the session, or statements prepared by SQL.
 //
 // It sees nothing of what run leaves to other goroutines or does where state doesn't look, nor what run reads
-// before it has the lock: that is for chaos.Test. Operations with guard.ReadOnly go their way: the successor
-// comes at those that write. With guard.Retryable run tries again each time, which takes some seconds in all.
+// before it has the lock: that is for chaos.Test. The successor doesn't come at operations with guard.ReadOnly.
+// With guard.Retryable run tries again each time, which takes some seconds in all.
 func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()
@@ -96,7 +92,6 @@ func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Sto
 	}
 }
 
-// namesOf returns the names of resources in order.
 func namesOf[R guard.Resources](resources R) []string {
 	if v := reflect.ValueOf(resources); v.Kind() == reflect.String {
 		return []string{v.String()}
@@ -104,7 +99,6 @@ func namesOf[R guard.Resources](resources R) []string {
 	return slices.Sorted(slices.Values([]string(reflect.ValueOf(resources).Convert(reflect.TypeFor[[]string]()).Interface().([]string))))
 }
 
-// stateOf returns state without its type.
 func stateOf[S any](state func(ctx context.Context) (S, error)) func(ctx context.Context) (any, error) {
 	return func(ctx context.Context) (any, error) {
 		s, err := state(ctx)
@@ -115,7 +109,6 @@ func stateOf[S any](state func(ctx context.Context) (S, error)) func(ctx context
 	}
 }
 
-// requireFenced is RequireFenced for one resource of names.
 func requireFenced[Tx any](ctx context.Context, store storage.Store[Tx], resource string, names []string,
 	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (any, error)) error {
 	service := NewLockService()
@@ -230,7 +223,6 @@ func (t *trial[Tx]) judge(err error, before, after any) error {
 	return nil
 }
 
-// diff shows what changed.
 func diff(before, after any, err error) string {
 	return fmt.Sprintf("\n\tbefore: %+v\n\tafter:  %+v\n\trun returned: %v", before, after, err)
 }

@@ -26,20 +26,17 @@ var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 // RequireIdempotent fails t unless run takes effect once even if its caller didn't
 // learn the outcome of a call and calls it again. It doesn't show that run is fenced: see RequireFenced.
 //
-// It calls run several times. In the first call COMMIT is lost on its way to the
-// database and takes no effect. In later calls COMMIT takes effect and its answer is
-// lost; the database can't be asked then, so run gets guard.ErrUnknownOutcome from
-// guard. It calls run until a call changes nothing; a run that takes effect each time
-// fails t. That last call has to return nil, since the work is done, and state has to
-// return something else than in the beginning. So prepare the data such that run
-// succeeds.
+// In the first call of run COMMIT is lost on its way to the database and takes no effect.
+// In later calls COMMIT takes effect and its answer is lost; the database can't be asked
+// then, so run gets guard.ErrUnknownOutcome. It calls run until a call changes nothing; a
+// run that takes effect each time fails t. That last call has to return nil, since the work
+// is done, and state something else than in the beginning. So prepare the data such that
+// run succeeds.
 //
-// run passes if it uses guard.Once with a key that is the same in each call, or if it
-// looks for a natural key in its transaction; a key that it notes outside of that is not enough. The
-// value of the last call may not be the
-// zero value: where guard.Once gives back a kept value, a function that leaves its result
-// in a captured variable leaves it unset. Prepare the data such that the right value is another one, or
-// return struct{}{} if there is none.
+// run passes if it uses guard.Once with a key that is the same in each call, or if it looks
+// for a natural key in its transaction. The value of the last call may not be the zero
+// value: where guard.Once gives back a kept value, a function that leaves its result in a
+// captured variable leaves it unset. Return struct{}{} if there is none.
 //
 // run may write in several transactions, up to 4, each of which is lost once. store, state, what
 // run works with, what stays in the database, and when a key has to be fresh: all as in RequireFenced.
@@ -142,7 +139,6 @@ type lossyCall[Tx any] struct {
 	failure   error // of state
 }
 
-// Begin implements storage.Store.
 func (c *lossyCall[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
 	txn, err := c.Store.Begin(ctx, claims...)
 	if err != nil {
@@ -151,8 +147,7 @@ func (c *lossyCall[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (sto
 	return &lossyTxn[Tx]{Txn: txn, call: c, claims: claims}, nil
 }
 
-// Resolve implements storage.Store. The database can't be asked at first, for as long as
-// guard tries.
+// Resolve fails at first, for as long as guard tries.
 func (c *lossyCall[Tx]) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
 	c.mu.Lock()
 	silent := c.lost && !c.asked
@@ -167,14 +162,12 @@ func (c *lossyCall[Tx]) Resolve(ctx context.Context, d storage.InDoubt) (applied
 	return c.Store.Resolve(ctx, d)
 }
 
-// lossyTxn is a transaction of a lossyCall.
 type lossyTxn[Tx any] struct {
 	storage.Txn[Tx]
 	call   *lossyCall[Tx]
 	claims []storage.Claim
 }
 
-// Commit implements storage.Txn.
 func (t *lossyTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	c := t.call
 	c.mu.Lock()

@@ -30,20 +30,15 @@ func newLease(l *Locker, value string) *lease {
 	return e
 }
 
-// Grant implements fence.Lease.
 func (e *lease) Grant() fence.Grant { return e.grant }
 
-// Context implements fence.Lease.
 func (e *lease) Context() context.Context { return e.ctx }
 
-// Done implements fence.Lease.
 func (e *lease) Done() <-chan struct{} { return e.ctx.Done() }
 
-// Err implements fence.Lease.
 func (e *lease) Err() error { return context.Cause(e.ctx) }
 
-// Remaining implements fence.Lease: a minute, as if the lease had just been
-// renewed, since it is lost only by LockService.Lose.
+// Remaining is that of a lease that has just been renewed: it is lost only by LockService.Lose.
 func (e *lease) Remaining() time.Duration {
 	if e.ctx.Err() != nil {
 		return 0
@@ -51,7 +46,6 @@ func (e *lease) Remaining() time.Duration {
 	return time.Minute
 }
 
-// AfterContended implements fence.Lease.
 func (e *lease) AfterContended(f func()) (stop func() bool) {
 	e.locker.service.mu.Lock()
 	defer e.locker.service.mu.Unlock()
@@ -61,7 +55,6 @@ func (e *lease) AfterContended(f func()) (stop func() bool) {
 	return context.AfterFunc(e.contended, f)
 }
 
-// AfterLost implements fence.Lease.
 func (e *lease) AfterLost(f func()) {
 	context.AfterFunc(e.ctx, func() {
 		if errors.Is(e.Err(), fence.ErrLeaseLost) {
@@ -70,8 +63,7 @@ func (e *lease) AfterLost(f func()) {
 	})
 }
 
-// Release implements fence.Lease. What goes on in the background when ctx has
-// ended takes no time.
+// What goes on in the background when ctx has ended takes no time.
 func (e *lease) Release(ctx context.Context) error {
 	s := e.locker.service
 	s.mu.Lock()
@@ -86,7 +78,6 @@ func (e *lease) Release(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Proclaim implements fence.Leadership.
 func (e *lease) Proclaim(ctx context.Context, value string) error {
 	s := e.locker.service
 	s.mu.Lock()
@@ -102,7 +93,6 @@ func (e *lease) Proclaim(ctx context.Context, value string) error {
 	return nil
 }
 
-// Resign implements fence.Leadership.
 func (e *lease) Resign(ctx context.Context) error { return e.Release(ctx) }
 
 // Election returns the election of a name, as that of package fence/etcd does: it
@@ -114,13 +104,11 @@ func (l *Locker) Election(name string) (fence.Election, error) {
 	return &election{locker: l, name: name}, nil
 }
 
-// election is a fence.Election.
 type election struct {
 	locker *Locker
 	name   string
 }
 
-// Campaign implements fence.Election.
 func (e *election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
 	won, err := e.locker.acquire(ctx, e.name, value)
 	if err != nil {
@@ -129,7 +117,6 @@ func (e *election) Campaign(ctx context.Context, value string) (fence.Leadership
 	return won, nil
 }
 
-// Leader implements fence.Election.
 func (e *election) Leader(ctx context.Context) (fence.Leader, error) {
 	if err := ctx.Err(); err != nil {
 		return fence.Leader{}, fmt.Errorf("guardtest: leader of %s: %w", e.name, err)
@@ -138,7 +125,6 @@ func (e *election) Leader(ctx context.Context) (fence.Leader, error) {
 	return now, err
 }
 
-// Observe implements fence.Election.
 func (e *election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	return func(yield func(fence.Leader, error) bool) {
 		var last *fence.Leader

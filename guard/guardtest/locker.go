@@ -34,9 +34,8 @@ type lock struct {
 }
 
 // NewLockService returns a LockService with epoch 1. Its first token is the time
-// since 1970 in units of 64 microseconds, so that those of a later run are higher,
-// also on a database that has seen an earlier one, but for two years not so much
-// higher that it takes them for a mistake. SetToken makes it another.
+// since 1970 in units of 64 microseconds: those of a later run are higher, but for
+// two years not so much higher that a database takes them for a mistake.
 func NewLockService() *LockService {
 	return &LockService{epoch: 1, next: clock(), resources: map[string]*lock{}}
 }
@@ -45,7 +44,6 @@ func NewLockService() *LockService {
 // the first token of one that is made later.
 const tick = 64 * time.Microsecond
 
-// clock returns the first token of a LockService that is made now.
 func clock() fence.Token { return fence.Token(time.Now().UnixMicro() / tick.Microseconds()) }
 
 // SetToken makes the next grant carry token, from 1, and later ones count on from
@@ -131,7 +129,6 @@ func (s *LockService) NewLocker(label string) *Locker { return &Locker{service: 
 // Service returns the LockService that l is on.
 func (l *Locker) Service() *LockService { return l.service }
 
-// Acquire implements fence.Locker.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
 	granted, err := l.acquire(ctx, resource, "")
 	if err != nil {
@@ -155,7 +152,6 @@ func (l *Locker) acquire(ctx context.Context, resource, value string) (*lease, e
 	}
 }
 
-// TryAcquire implements fence.Locker.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
 	e := newLease(l, "")
 	if err := l.enqueue(ctx, resource, e, false); err != nil {
@@ -164,7 +160,6 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 	return e, nil
 }
 
-// TryAcquireAll implements fence.Locker.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
 	var held []fence.Lease
 	for _, resource := range resources {
@@ -221,7 +216,6 @@ func (s *LockService) cancel(resource string, e *lease) {
 	}
 }
 
-// lock returns the lock of a resource.
 func (s *LockService) lock(resource string) *lock {
 	k := s.resources[resource]
 	if k == nil {
@@ -240,7 +234,6 @@ func (s *LockService) end(owner *lease, cause error) {
 	s.grantNext(k)
 }
 
-// grantNext grants a resource that is free to the first in the queue.
 func (s *LockService) grantNext(k *lock) {
 	if k.owner != nil || len(k.waiting) == 0 {
 		return
@@ -257,7 +250,6 @@ func (s *LockService) grantNext(k *lock) {
 	}
 }
 
-// notify wakes the observers of elections after a change.
 func (s *LockService) notify() {
 	if s.changed != nil {
 		close(s.changed)
@@ -265,7 +257,6 @@ func (s *LockService) notify() {
 	}
 }
 
-// issue returns a grant with the next token.
 func (s *LockService) issue(resource, label string) fence.Grant {
 	g := fence.Grant{Resource: resource, Epoch: s.epoch, Token: s.next, Holder: fmt.Sprintf("%s-%016x", label, rand.Uint64())}
 	s.next++

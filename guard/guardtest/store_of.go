@@ -20,13 +20,11 @@ type storeOf[Tx any] struct {
 	tx Tx
 }
 
-// Begin implements storage.Store.
 func (s storeOf[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
 	txn, err := s.Store.Begin(ctx, claims...)
 	return s.with(txn, err)
 }
 
-// BeginReadOnly implements storage.Store.
 func (s storeOf[Tx]) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
 	txn, err := s.Store.BeginReadOnly(ctx, claims...)
 	return s.with(txn, err)
@@ -47,7 +45,6 @@ type txnOf[Tx any] struct {
 	tx Tx
 }
 
-// Run implements storage.Txn.
 func (t txnOf[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	return t.Txn.Run(ctx, storage.Func[*memory.Tx](func(ctx context.Context, _ *memory.Tx) error { return op.Run(ctx, t.tx) }))
 }

@@ -65,7 +65,6 @@ func asProcess[Tx any](ctx context.Context, service *LockService, names []string
 	return f(ctx, p), nil
 }
 
-// Claim implements storage.Store.
 func (t *trial[Tx]) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	t.mu.Lock()
 	for _, c := range seen {
@@ -78,7 +77,6 @@ func (t *trial[Tx]) Claim(ctx context.Context, seen ...storage.Claim) ([]storage
 	return t.Store.Claim(ctx, seen...)
 }
 
-// Begin implements storage.Store.
 func (t *trial[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {
 	if err := t.at(ctx, beforeBegin, claims); err != nil {
 		return nil, err
@@ -90,14 +88,12 @@ func (t *trial[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage
 	return &trialTxn[Tx]{Txn: txn, trial: t, claims: claims}, nil
 }
 
-// trialTxn is a transaction of a trial.
 type trialTxn[Tx any] struct {
 	storage.Txn[Tx]
 	trial  *trial[Tx]
 	claims []storage.Claim
 }
 
-// Run implements storage.Txn.
 func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	if err := t.trial.at(ctx, beforeRun, t.claims); err != nil {
 		return err
@@ -105,9 +101,8 @@ func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	return t.Txn.Run(ctx, op)
 }
 
-// Commit implements storage.Txn. A successor's claim cuts the connection, and the answer may
-// be lost with it. Commit then resolves the outcome, and if nothing was applied claims again,
-// which returns the rejection for run.
+// Commit resolves the outcome if the answer is lost, as a successor's claim cuts the connection. If nothing was
+// applied, it claims again, which returns the rejection for run.
 func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if err := t.trial.at(ctx, beforeSeal, t.claims); err != nil {
 		t.Rollback(ctx)

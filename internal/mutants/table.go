@@ -238,7 +238,7 @@ var guardMutants = []Mutant{
 		`	if s == nil || s.lease.Err() != nil {`},
 	{"calls-go-on-although-others-wait", "L1", "guard", "TestMaxHold_QueuedCallsGoOnForAWhile",
 		`	return true`},
-	{"functions-outlive-their-lease", "F3", "guard", "TestDo_ErrorAfterALostLeaseSaysSo",
+	{"functions-outlive-their-lease", "F3", "guard", "TestContext_EndsWithTheLease",
 		``},
 	{"functions-begin-under-a-lost-lease", "F3", "guard", "TestContext_EndsWithALeaseThatWasLostBeforeTheFunction",
 		``},
