@@ -93,7 +93,7 @@ func (ln *line) add(p *position) {
 // renew makes s the session of the positions to come. What is known from before it is forgotten: if
 // etcd was restored since, it uses revisions again. Callers hold mu.
 func (ln *line) renew(s *session.Session) {
-	if ln.session == s {
+	if ln.session == s || s.Remaining() == 0 { // one that has ended is not the latest any more
 		return
 	}
 	if ln.session != nil {
