@@ -83,36 +83,23 @@ them (Fencekit and its controls), or the kinds of faults that they inject.`,
 			w := cmd.OutOrStdout()
 			switch strings.Join(args, "") {
 			case "groups":
-				return cli.WriteList(w, out.Format, rows(worker.Groups(), func(g check.Group) groupRow { return groupRow{g} }))
+				return cli.WriteList(w, out.Format, worker.Groups())
 			case "faults":
-				return cli.WriteList(w, out.Format, rows(run.Kinds, func(k run.Kind) faultRow { return faultRow{k} }))
+				return cli.WriteList(w, out.Format, run.Kinds)
 			}
-			return cli.WriteList(w, out.Format, rows(run.Describe(), func(s check.Scenario) scenarioRow { return scenarioRow{s} }))
+			var rows []scenarioRow
+			for _, s := range run.Describe() {
+				rows = append(rows, scenarioRow{s})
+			}
+			return cli.WriteList(w, out.Format, rows)
 		},
 	}
 }
 
-func rows[T, R any](of []T, row func(T) R) (all []R) {
-	for _, one := range of {
-		all = append(all, row(one))
-	}
-	return all
+// scenarioRow is a row of "chaos list".
+type scenarioRow struct{ check.Scenario }
+
+// Columns have the names of the controls in one word each.
+func (r scenarioRow) Columns() any {
+	return struct{ Name, Family, Controls, Summary string }{r.Name, r.Family, strings.Join(r.Controls, " "), r.Summary}
 }
-
-// The rows of "chaos list".
-type (
-	scenarioRow struct{ check.Scenario }
-	groupRow    struct{ check.Group }
-	faultRow    struct{ run.Kind }
-)
-
-func (scenarioRow) Columns() []string { return []string{"name", "family", "controls", "summary"} }
-func (r scenarioRow) Cells() []string {
-	return []string{r.Name, r.Family, strings.Join(r.Controls, " "), r.Summary}
-}
-
-func (groupRow) Columns() []string { return []string{"name", "title", "recipe", "flaw"} }
-func (r groupRow) Cells() []string { return []string{r.Name, r.Title, r.Recipe, r.Flaw} }
-
-func (faultRow) Columns() []string { return []string{"kind", "summary"} }
-func (r faultRow) Cells() []string { return []string{r.Name, r.Summary} }

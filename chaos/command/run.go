@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,7 +82,11 @@ func runSuite(cmd *cobra.Command, out *cli.Output, c *chaos.Config) error {
 	if suite == nil {
 		return runError(err)
 	}
-	if writeErr := cli.WriteList(cmd.OutOrStdout(), out.Format, rows(suite.Runs, func(r check.Run) runRow { return runRow{r} })); writeErr != nil {
+	rows := make([]runRow, len(suite.Runs))
+	for i, r := range suite.Runs {
+		rows[i] = runRow{r}
+	}
+	if writeErr := cli.WriteList(cmd.OutOrStdout(), out.Format, rows); writeErr != nil {
 		return errors.Join(outcome(suite, err), writeErr)
 	}
 	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, check.ReportFile))
@@ -172,21 +175,21 @@ func runLine(now chaos.Progress) string {
 // runRow is a run: a row of "chaos run".
 type runRow struct{ check.Run }
 
-func (runRow) Columns() []string {
-	return []string{"run", "verdict", "operations", "injected", "rejections", "unknown", "oversold", "lost", "p99", "hand_over_p99"}
+// Columns are the counts and times of a run.
+func (r runRow) Columns() any {
+	c := r.Counts
+	return struct {
+		Run                                                       string
+		Verdict                                                   chaos.Verdict
+		Operations, Injected, Rejections, Unknown, Oversold, Lost int
+		P99, HandOverP99                                          string
+	}{r.String(), r.Verdict, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost, p99(r.Latency), p99(r.HandOver)}
 }
 
-func (r runRow) Cells() []string {
-	c, cells := r.Counts, []string{r.String(), string(r.Verdict)}
-	for _, n := range []int{c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost} {
-		cells = append(cells, strconv.Itoa(n))
+// p99 is "" if there was nothing to measure.
+func p99(q check.Quantiles) string {
+	if q.Count == 0 {
+		return ""
 	}
-	for _, q := range []check.Quantiles{r.Latency, r.HandOver} {
-		if q.Count == 0 {
-			cells = append(cells, "") // there was nothing to measure
-		} else {
-			cells = append(cells, q.P99.Round(100*time.Microsecond).String())
-		}
-	}
-	return cells
+	return q.P99.Round(100 * time.Microsecond).String()
 }

@@ -68,7 +68,6 @@ func syncDirectory(path string) error {
 
 // reviewed is what "audit why" and "audit report" answer.
 type reviewed interface {
-	cli.Record
 	Text(w io.Writer, width int) error
 	HTML(w io.Writer) error
 }
@@ -247,7 +246,7 @@ there already is not overwritten. The exit code is 2 if no resource matches.`,
 			if err != nil {
 				return err
 			}
-			return cli.WriteOne(cmd.OutOrStdout(), out.Format, exported(done))
+			return cli.WriteOne(cmd.OutOrStdout(), out.Format, done)
 		},
 	}
 	cmd.Flags().StringVar(&path, "out", "-", "the file to write; - is stdout")
@@ -285,12 +284,4 @@ func (d *databaseFlags) exportTo(ctx context.Context, path, resources string) (d
 		return done, fmt.Errorf("--out: %w", err)
 	}
 	return done, syncDirectory(filepath.Dir(path))
-}
-
-// exported is what "audit export" prints of a file.
-type exported audit.Exported
-
-func (exported) Columns() []string { return []string{"resources", "entries"} }
-func (e exported) Cells() []string {
-	return []string{strconv.FormatInt(e.Resources, 10), strconv.FormatInt(e.Entries, 10)}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -300,20 +299,21 @@ type anchored struct {
 	Checkpoint string      `json:"checkpoint"`
 }
 
+// Columns are what a table and CSV have of it.
+func (a anchored) Columns() any {
+	return struct {
+		Log                             string
+		Records                         int64
+		Resources, Recorded, Violations int
+	}{a.Log, a.Records, a.Resources, a.Recorded, len(a.Violations)}
+}
+
 // violation is an element of anchored.Violations. Found is 0 if the resource is gone.
 type violation struct {
 	Resource string `json:"resource"`
 	Position int64  `json:"position"`
 	Found    int64  `json:"found"`
 	Text     string `json:"text"`
-}
-
-func (anchored) Columns() []string {
-	return []string{"log", "records", "resources", "recorded", "violations"}
-}
-
-func (a anchored) Cells() []string {
-	return []string{a.Log, strconv.FormatInt(a.Records, 10), strconv.Itoa(a.Resources), strconv.Itoa(a.Recorded), strconv.Itoa(len(a.Violations))}
 }
 
 // violations is the error of a run that found violations, or heads that it couldn't compare.
@@ -390,14 +390,6 @@ type keyPair struct {
 	PublicKeyFile  string `json:"public_key_file"`
 }
 
-func (keyPair) Columns() []string {
-	return []string{"name", "public_key", "private_key_file", "public_key_file"}
-}
-
-func (k keyPair) Cells() []string {
-	return []string{k.Name, k.PublicKey, k.PrivateKeyFile, k.PublicKeyFile}
-}
-
 // keygen writes a new key to path and path.pub, or neither.
 func keygen(name, path string) (public string, err error) {
 	private, public, err := anchor.NewKey(name)
@@ -466,10 +458,6 @@ type resourceProof struct {
 	Resource string `json:"resource"`
 	Proof    string `json:"proof"` // the whole text, as a file for "audit verify --proof"
 }
-
-func (resourceProof) Columns() []string { return []string{"resource", "proof"} }
-
-func (p resourceProof) Cells() []string { return []string{p.Resource, p.Proof} }
 
 func prove(resource, log, key, checkpoint string) (string, error) {
 	public, err := readPublicKey(key)

@@ -179,7 +179,7 @@ func (a *auditVerify) verifyExports(ctx context.Context, stdin io.Reader) (audit
 
 func (a *auditVerify) write(w io.Writer, r audit.Report) error {
 	if a.out.Format == cli.FormatJSON {
-		return cli.WriteOne(w, a.out.Format, wholeReport{r})
+		return cli.WriteOne(w, a.out.Format, r)
 	}
 	var rows []finding
 	for _, f := range slices.Concat(r.Findings, r.Unexplained) {
@@ -188,25 +188,18 @@ func (a *auditVerify) write(w io.Writer, r audit.Report) error {
 	return cli.WriteList(w, a.out.Format, rows)
 }
 
-// wholeReport is a Report as JSON; other formats have its findings.
-type wholeReport struct{ audit.Report }
-
-func (wholeReport) Columns() []string { return nil }
-func (wholeReport) Cells() []string   { return nil }
-
 // finding is a row of "audit verify".
 type finding struct{ audit.Finding }
 
-func (finding) Columns() []string {
-	return []string{"kind", "resource", "position", "text", "expected", "found"}
-}
-
-func (f finding) Cells() []string {
-	position := ""
-	if f.Seq != 0 {
-		position = strconv.FormatInt(f.Seq, 10)
-	}
-	return []string{string(f.Kind), f.Resource, position, f.Text, f.Expected, f.Found}
+// Columns have another name for the position than JSON.
+func (f finding) Columns() any {
+	return struct {
+		Kind            audit.FindingKind
+		Resource        string
+		Position        int64 `json:",omitempty"`
+		Text            string
+		Expected, Found string
+	}{f.Kind, f.Resource, f.Seq, f.Text, f.Expected, f.Found}
 }
 
 // knownFlags are the flags of "audit verify" for heads that the history must contain.

@@ -16,27 +16,12 @@ import (
 	"github.com/fencekit/fencekit/internal/doctor"
 )
 
-// findingRow is a row of "doctor".
-type findingRow struct{ doctor.Finding }
-
-func (findingRow) Columns() []string {
-	return []string{"severity", "id", "server", "seen", "why", "fix", "run"}
-}
-
-func (f findingRow) Cells() []string {
-	return []string{string(f.Severity), f.ID, f.Server, f.Seen, f.Why, f.Fix, strings.Join(f.Run, "\n")}
-}
-
 func writeFindings(w io.Writer, format cli.Format, found []doctor.Finding) error {
 	if format == cli.FormatTable {
 		_, err := io.WriteString(w, findingsText(found, cmp.Or(cli.TerminalWidth(w), cli.UsualWidth)))
 		return err
 	}
-	var rows []findingRow
-	for _, f := range found {
-		rows = append(rows, findingRow{f})
-	}
-	return cli.WriteList(w, format, rows)
+	return cli.WriteList(w, format, found)
 }
 
 // findingsText groups findings by severity. Commands are not wrapped, so that they can be copied.

@@ -155,29 +155,26 @@ type epochRow struct {
 	Drift     epoch.Drift `json:"drift,omitempty"`
 }
 
-func (epochRow) Columns() []string {
-	return []string{"where", "epoch", "highest_token", "raised", "by", "reason", "drift"}
-}
-
-func (r epochRow) Cells() []string {
-	number, token, raised := fmt.Sprint(r.Epoch), "", ""
+// Columns say the epoch in words where there is none.
+func (r epochRow) Columns() any {
+	number := fmt.Sprint(r.Epoch)
 	switch {
 	case r.NoKey:
 		number = "1 (no key)"
 	case r.Epoch == 0:
 		number = "none"
 	}
-	if r.Token > 0 {
-		token = r.Token.String()
-	}
-	if r.RaisedAt != nil {
-		raised = r.RaisedAt.Format(time.RFC3339)
-	}
 	where := r.Where
 	if r.ClusterID != "" {
 		where += " in cluster " + r.ClusterID
 	}
-	return []string{where, number, token, raised, r.By, r.Reason, string(r.Drift)}
+	return struct {
+		Where, Epoch string
+		HighestToken fence.Token `json:",omitempty"`
+		Raised       *time.Time
+		By, Reason   string
+		Drift        epoch.Drift
+	}{where, number, r.Token, r.RaisedAt, r.By, r.Reason, r.Drift}
 }
 
 // rows shows the state. etcd's tokens are bounded by its revision.

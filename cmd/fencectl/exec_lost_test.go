@@ -27,7 +27,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-var execRuns = flag.Int("exec-runs", 3, "how often a command under exec loses its lock")
+var execRuns = flag.Int("exec-runs", len(losses), "how often a command under exec loses its lock")
 
 // The time to live and the grace of these tests.
 const (

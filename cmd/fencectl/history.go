@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -68,11 +67,6 @@ type pruned struct {
 	Entries    int64 `json:"entries"`
 	Rejections int64 `json:"rejections"`
 	OnceKeys   int64 `json:"once_keys"`
-}
-
-func (pruned) Columns() []string { return []string{"entries", "rejections", "once_keys"} }
-func (p pruned) Cells() []string {
-	return []string{strconv.FormatInt(p.Entries, 10), strconv.FormatInt(p.Rejections, 10), strconv.FormatInt(p.OnceKeys, 10)}
 }
 
 func historyPrune(cmd *cobra.Command, d *databaseFlags, out *cli.Output, o postgres.PruneOptions, export string) error {
@@ -201,11 +195,6 @@ type policy struct {
 	Keep        string `json:"keep"` // "" means forever
 	KeepEntries int64  `json:"keep_entries"`
 	KeepOnce    string `json:"keep_once"`
-}
-
-func (policy) Columns() []string { return []string{"keep", "keep_entries", "keep_once"} }
-func (p policy) Cells() []string {
-	return []string{p.Keep, strconv.FormatInt(p.KeepEntries, 10), p.KeepOnce}
 }
 
 // historyPolicy applies change to the policy and prints it, even if a history has a gap, so that the
@@ -361,11 +350,6 @@ type hold struct {
 	Reason   string    `json:"reason"`
 }
 
-func (hold) Columns() []string { return []string{"resource", "at", "by", "reason"} }
-func (h hold) Cells() []string {
-	return []string{h.Resource, h.At.Format(time.RFC3339), h.By, h.Reason}
-}
-
 func readHolds(ctx context.Context, db *audit.Database, f audit.Filter) (holds []hold, err error) {
 	for h, err := range db.Holds(ctx, f) {
 		if err != nil {
@@ -407,6 +391,3 @@ type released struct {
 	Resource string `json:"resource"`
 	Released bool   `json:"released"`
 }
-
-func (released) Columns() []string { return []string{"resource", "released"} }
-func (r released) Cells() []string { return []string{r.Resource, fmt.Sprint(r.Released)} }

@@ -66,14 +66,15 @@ func (l *locksFlags) sayFree(cmd *cobra.Command, what string) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s is held or waited for under %s/locks/\n", what, l.etcd.prefix)
 }
 
-// ageOf is how long ago a time was, to the second; "" for the zero time. Clocks of other
-// machines may be ahead.
-func ageOf(at time.Time) string {
-	if at.IsZero() {
+// ageOf is how long ago a time was, to the second; "" for nil. Clocks of other machines may be ahead.
+func ageOf(at *time.Time) string {
+	if at == nil {
 		return ""
 	}
-	return max(0, time.Since(at)).Truncate(time.Second).String()
+	return max(0, time.Since(*at)).Truncate(time.Second).String()
 }
+
+func wholeSeconds(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
 
 // timeOrNil is the JSON form of a time that may be unknown.
 func timeOrNil(at time.Time) *time.Time {
@@ -108,13 +109,16 @@ type place struct {
 	LeaseLeft float64     `json:"lease_left_seconds"`
 }
 
-func (place) Columns() []string {
-	return []string{"place", "holder", "token", "epoch", "queued", "lease_left"}
-}
-
-func (p place) Cells() []string {
-	left := (time.Duration(p.LeaseLeft) * time.Second).String()
-	return []string{strconv.Itoa(p.Place), p.Holder, p.Token.String(), strconv.FormatInt(p.Epoch, 10), ageOrNone(p.QueuedAt), left}
+// Columns have ages in place of times.
+func (p place) Columns() any {
+	return struct {
+		Place     int
+		Holder    string
+		Token     fence.Token
+		Epoch     int64
+		Queued    string
+		LeaseLeft time.Duration
+	}{p.Place, p.Holder, p.Token, p.Epoch, ageOf(p.QueuedAt), wholeSeconds(p.LeaseLeft)}
 }
 
 func locksQueue(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource string) error {
@@ -183,14 +187,6 @@ type eviction struct {
 	At       time.Time   `json:"at"`
 	By       string      `json:"by"`
 	Reason   string      `json:"reason"`
-}
-
-func (eviction) Columns() []string {
-	return []string{"resource", "token", "epoch", "holder", "at", "by", "reason"}
-}
-
-func (e eviction) Cells() []string {
-	return []string{e.Resource, e.Token.String(), fmt.Sprint(e.Epoch), e.Holder, e.At.Format(time.RFC3339), e.By, e.Reason}
 }
 
 func evictionOf(e inspect.Eviction) eviction {

@@ -68,27 +68,22 @@ type lockState struct {
 	Drift        string      `json:"drift,omitempty"`
 }
 
-func (lockState) Columns() []string {
-	return []string{"resource", "holder", "token", "epoch", "queued", "lease_left", "waiters", "oldest", "claimed", "drift"}
-}
-
-func (s lockState) Cells() []string {
-	cells := []string{s.Resource, "", "", "", "", "", "", "", "", s.Drift}
+// Columns have ages in place of times. Of a free resource they have the name and the fence.
+func (s lockState) Columns() any {
+	row := struct {
+		Resource, Holder           string
+		Token                      fence.Token `json:",omitempty"`
+		Epoch                      int64       `json:",omitempty"`
+		Queued, LeaseLeft, Waiters string
+		Oldest, Claimed, Drift     string
+	}{Resource: s.Resource, Holder: s.Holder, Token: s.Token, Epoch: s.Epoch, Queued: ageOf(s.QueuedAt), Oldest: ageOf(s.OldestWaiter), Drift: s.Drift}
 	if s.Token != 0 {
-		left := (time.Duration(s.LeaseLeft) * time.Second).String()
-		cells = []string{s.Resource, s.Holder, s.Token.String(), strconv.FormatInt(s.Epoch, 10), ageOrNone(s.QueuedAt), left, strconv.Itoa(s.Waiters), ageOrNone(s.OldestWaiter), "", s.Drift}
+		row.LeaseLeft, row.Waiters = wholeSeconds(s.LeaseLeft).String(), strconv.Itoa(s.Waiters)
 	}
 	if s.Fence != nil {
-		cells[8] = ageOf(s.Fence.ClaimedAt)
+		row.Claimed = ageOf(&s.Fence.ClaimedAt)
 	}
-	return cells
-}
-
-func ageOrNone(at *time.Time) string {
-	if at == nil {
-		return ""
-	}
-	return ageOf(*at)
+	return row
 }
 
 func locksList(cmd *cobra.Command, l *locksFlags, out *cli.Output, resources string) error {

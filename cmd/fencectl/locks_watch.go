@@ -54,14 +54,6 @@ type lockChange struct {
 	Holder   string             `json:"holder"`
 }
 
-func (lockChange) Columns() []string {
-	return []string{"at", "change", "resource", "token", "epoch", "holder"}
-}
-
-func (c lockChange) Cells() []string {
-	return []string{c.At.Format(time.RFC3339), string(c.Change), c.Resource, c.Token.String(), fmt.Sprint(c.Epoch), c.Holder}
-}
-
 // locksWatch follows etcd alone. Claims could NOTIFY what the database says; but Postgres takes one
 // lock for its whole queue of notifications at commit, so all claims would commit one by one.
 func locksWatch(cmd *cobra.Command, l *locksFlags, format cli.Format, resources string) error {

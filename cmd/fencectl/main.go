@@ -14,7 +14,6 @@ package main
 import (
 	"runtime"
 	"runtime/debug"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -59,9 +58,4 @@ type versions struct {
 	Fencectl string `json:"fencectl"` // of the module
 	Go       string `json:"go"`       // that built it
 	Schema   int    `json:"schema"`   // the newest migration
-}
-
-func (versions) Columns() []string { return []string{"fencectl", "go", "schema"} }
-func (v versions) Cells() []string {
-	return []string{v.Fencectl, v.Go, strconv.Itoa(v.Schema)}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -72,9 +71,6 @@ type appliedMigration struct {
 	Name    string `json:"name"`
 }
 
-func (appliedMigration) Columns() []string { return []string{"version", "name"} }
-func (m appliedMigration) Cells() []string { return []string{strconv.Itoa(m.Version), m.Name} }
-
 func migrateUp(cmd *cobra.Command, d *databaseFlags, out *cli.Output, roles postgres.Roles) error {
 	var applied []appliedMigration
 	failure := d.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
@@ -127,16 +123,6 @@ type migrationState struct {
 	Version   int        `json:"version"`
 	Name      string     `json:"name"`
 	AppliedAt *time.Time `json:"applied_at"` // nil: not yet
-}
-
-func (migrationState) Columns() []string { return []string{"version", "name", "applied_at"} }
-
-func (m migrationState) Cells() []string {
-	at := ""
-	if m.AppliedAt != nil {
-		at = m.AppliedAt.Format(time.RFC3339Nano)
-	}
-	return []string{strconv.Itoa(m.Version), m.Name, at}
 }
 
 func migrateStatus(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error {
@@ -224,9 +210,6 @@ type script struct {
 	Name    string `json:"name"`
 	SQL     string `json:"sql"`
 }
-
-func (script) Columns() []string { return []string{"version", "name", "sql"} }
-func (s script) Cells() []string { return []string{strconv.Itoa(s.Version), s.Name, s.SQL} }
 
 // standalone is a migration with what postgres.Migrate does around it. The
 // search_path is put back, since a tool may write its own record, in a table

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -62,9 +61,6 @@ type protection struct {
 	Resource string               `json:"resource"`
 }
 
-func (protection) Columns() []string { return []string{"table", "mode", "resource"} }
-func (p protection) Cells() []string { return []string{p.Table, string(p.Mode), p.Resource} }
-
 func newUnprotect(out *cli.Output) *cobra.Command {
 	d := &databaseFlags{}
 	cmd := &cobra.Command{
@@ -100,9 +96,6 @@ type unprotected struct {
 	Table       string `json:"table"`
 	Unprotected bool   `json:"unprotected"`
 }
-
-func (unprotected) Columns() []string { return []string{"table", "unprotected"} }
-func (u unprotected) Cells() []string { return []string{u.Table, fmt.Sprint(u.Unprotected)} }
 
 func newProtected(out *cli.Output) *cobra.Command {
 	d := &databaseFlags{}
@@ -201,20 +194,8 @@ func listUnguarded(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error 
 type protectedTable struct {
 	protection
 	Problem         string     `json:"problem,omitempty"`
-	UnguardedWrites int64      `json:"unguarded_writes"`
-	LastAt          *time.Time `json:"last_at,omitempty"`
-}
-
-func (protectedTable) Columns() []string {
-	return []string{"table", "mode", "resource", "problem", "unguarded", "last"}
-}
-
-func (t protectedTable) Cells() []string {
-	last := ""
-	if t.LastAt != nil {
-		last = t.LastAt.UTC().Format(time.RFC3339)
-	}
-	return append(t.protection.Cells(), t.Problem, strconv.FormatInt(t.UnguardedWrites, 10), last)
+	UnguardedWrites int64      `json:"unguarded_writes" column:"unguarded"`
+	LastAt          *time.Time `json:"last_at,omitempty" column:"last"`
 }
 
 // unguardedWrite is what "protected --writes" prints.
@@ -225,14 +206,6 @@ type unguardedWrite struct {
 	Role        string    `json:"role"`
 	Application string    `json:"application"`
 	Records     int64     `json:"records"`
-	FirstAt     time.Time `json:"first_at"`
-	LastAt      time.Time `json:"last_at"`
-}
-
-func (unguardedWrite) Columns() []string {
-	return []string{"table", "resource", "kind", "role", "application", "records", "first", "last"}
-}
-
-func (w unguardedWrite) Cells() []string {
-	return []string{w.Table, w.Resource, w.Kind, w.Role, w.Application, strconv.FormatInt(w.Records, 10), w.FirstAt.UTC().Format(time.RFC3339), w.LastAt.UTC().Format(time.RFC3339)}
+	FirstAt     time.Time `json:"first_at" column:"first"`
+	LastAt      time.Time `json:"last_at" column:"last"`
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
@@ -449,46 +448,20 @@ func rejectionRow(r audit.Rejection, end historyEnd) historyRow {
 	}
 }
 
-func (historyRow) Columns() []string {
-	return []string{"resource", "position", "kind", "at", "epoch", "token", "holder", "claim_position", "tx", "xid", "ops", "hash",
-		"reason", "stage", "count", "last_at", "current_epoch", "current_token", "current_holder", "current_since", "cursor"}
-}
-
-func (r historyRow) Cells() []string {
-	cells := []string{r.Resource, "", r.Kind, r.At.Format(time.RFC3339Nano), number(r.Epoch), r.Token.String(), r.Holder}
-	if c := r.Rejected; c != nil {
-		since := ""
-		if c.Claimed != nil {
-			since = c.Claimed.Format(time.RFC3339Nano)
-		}
-		cells = append(cells, "", "", "", "", "", string(c.Reason), string(c.Stage), number(c.Count), c.Last.Format(time.RFC3339Nano),
-			number(c.Epoch), c.Token.String(), c.Holder, since)
-	} else {
-		cells[1] = number(r.Position)
-		ops, _ := json.Marshal(r.Ops)
-		if len(r.Ops) == 0 {
-			ops = nil
-		}
-		cells = append(cells, number(r.Claim), number(r.Tx), strconv.FormatUint(r.XID, 10), string(ops), r.Hash, "", "", "", "", "", "", "", "")
-	}
-	return append(cells, r.Cursor)
-}
-
-func number[T ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
-
 // historyLine is a row in the table format, reduced to fit a terminal.
 type historyLine struct{ historyRow }
 
-func (historyLine) Columns() []string {
-	return []string{"resource", "position", "kind", "at", "epoch", "token", "details"}
-}
-
-func (l historyLine) Cells() []string {
-	position := ""
-	if l.Rejected == nil {
-		position = number(l.Position)
-	}
-	return []string{l.Resource, position, l.Kind, l.At.Format(time.RFC3339), number(l.Epoch), l.Token.String(), l.details()}
+// Columns are those of the table.
+func (l historyLine) Columns() any {
+	return struct {
+		Resource string
+		Position int64 `json:",omitempty"`
+		Kind     string
+		At       time.Time
+		Epoch    int64
+		Token    fence.Token
+		Details  string
+	}{l.Resource, l.Position, l.Kind, l.At, l.Epoch, l.Token, l.details()}
 }
 
 func (l historyLine) details() string {

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Format is how data is written; it is a flag's value.
@@ -39,16 +41,14 @@ func (f *Format) Set(s string) error {
 	return nil
 }
 
-// Record is one row of data. JSON is made of its fields, tables and CSV of its
-// cells: as many as columns, with "" for what is absent.
-type Record interface {
-	Columns() []string
-	Cells() []string
-}
-
 // WriteList writes rows in one piece: as a JSON array, as JSON lines, or as a
 // table or CSV with a heading. A table without rows is nothing at all.
-func WriteList[R Record](w io.Writer, f Format, rows []R) error {
+//
+// The columns of a table and of CSV are the fields of a row, which is a struct, under the names
+// that they have in JSON, or a tag "column" gives. The fields of a struct within it stand in its
+// place, with the tag before their names; "-" leaves a field out. A row whose columns are others
+// has a method Columns, which returns a struct of them.
+func WriteList[R any](w io.Writer, f Format, rows []R) error {
 	var b bytes.Buffer
 	var err error
 	switch f {
@@ -66,7 +66,7 @@ func WriteList[R Record](w io.Writer, f Format, rows []R) error {
 
 // WriteOne is WriteList for what there is exactly one of: JSON has no array
 // around it.
-func WriteOne[R Record](w io.Writer, f Format, row R) error {
+func WriteOne[R any](w io.Writer, f Format, row R) error {
 	if f != FormatJSON {
 		return WriteList(w, f, []R{row})
 	}
@@ -100,7 +100,7 @@ func (f Format) Streams() bool { return f == FormatJSONL || f == FormatCSV }
 
 // WriteEach writes rows as they come, in constant memory: as JSON lines, or as CSV with a
 // heading. It takes no more rows once writing has failed.
-func WriteEach[R Record](w io.Writer, f Format, rows iter.Seq[R]) error {
+func WriteEach[R any](w io.Writer, f Format, rows iter.Seq[R]) error {
 	b := bufio.NewWriter(w)
 	each := eachJSONL[R]
 	if f == FormatCSV {
@@ -109,7 +109,7 @@ func WriteEach[R Record](w io.Writer, f Format, rows iter.Seq[R]) error {
 	return failed(cmp.Or(each(b, rows), b.Flush()))
 }
 
-func eachJSONL[R Record](w io.Writer, rows iter.Seq[R]) error {
+func eachJSONL[R any](w io.Writer, rows iter.Seq[R]) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	for row := range rows {
@@ -120,14 +120,14 @@ func eachJSONL[R Record](w io.Writer, rows iter.Seq[R]) error {
 	return nil
 }
 
-func eachCSV[R Record](w io.Writer, rows iter.Seq[R]) error {
-	var zero R
+func eachCSV[R any](w io.Writer, rows iter.Seq[R]) error {
 	c := csv.NewWriter(w)
-	if err := c.Write(zero.Columns()); err != nil {
+	heading, _ := columns(zero[R](), time.RFC3339Nano)
+	if err := c.Write(heading); err != nil {
 		return err
 	}
 	for row := range rows {
-		cells := row.Cells()
+		_, cells := columns(row, time.RFC3339Nano)
 		for i, cell := range cells {
 			cells[i] = plain(cell)
 		}
@@ -137,6 +137,14 @@ func eachCSV[R Record](w io.Writer, rows iter.Seq[R]) error {
 	}
 	c.Flush()
 	return c.Error()
+}
+
+// zero returns a zero row, which a pointer points to.
+func zero[R any]() any {
+	if t := reflect.TypeFor[R](); t.Kind() == reflect.Pointer {
+		return reflect.New(t.Elem()).Interface()
+	}
+	return *new(R)
 }
 
 // plain puts a ' before what a spreadsheet would take for a formula: applications choose names.

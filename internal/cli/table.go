@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -22,22 +23,23 @@ const readable = 20
 
 // renderTable writes a table that fits into width, or a block of lines "heading: cell" for each row
 // if no readable table does. A width of 0 is no limit.
-func renderTable[R Record](b *bytes.Buffer, rows []R, color bool, width int) {
+func renderTable[R any](b *bytes.Buffer, rows []R, color bool, width int) {
 	if len(rows) == 0 {
 		return
 	}
 	var names, headings []string
 	longest := 0
-	for _, column := range rows[0].Columns() {
+	columnNames, _ := columns(rows[0], time.RFC3339)
+	for _, column := range columnNames {
 		name := strings.ReplaceAll(column, "_", " ")
 		names, headings = append(names, name+":"), append(headings, strings.ToUpper(name))
 		longest = max(longest, len(name)+len(":"))
 	}
 	table := [][]string{headings}
 	for _, row := range rows {
-		var cells []string
-		for _, cell := range row.Cells() {
-			cells = append(cells, shown(cell))
+		_, cells := columns(row, time.RFC3339)
+		for i, cell := range cells {
+			cells[i] = shown(cell)
 		}
 		table = append(table, cells)
 	}

@@ -27,8 +27,8 @@ var Severities = []Severity{Violated, NotReady, Inconclusive, Warning}
 
 // Finding is one trouble that was found.
 type Finding struct {
-	ID       string   `json:"id"` // never changes
 	Severity Severity `json:"severity"`
+	ID       string   `json:"id"`     // never changes
 	Server   string   `json:"server"` // "etcd", or the database
 	Seen     string   `json:"seen"`
 	Why      string   `json:"why"`

@@ -19,47 +19,13 @@ type Row struct {
 	Until    *time.Time `json:"until,omitempty"`
 	Position int64      `json:"position,omitempty"`
 	Grant    *Grant     `json:"grant,omitempty"`
-	Other    *Grant     `json:"other,omitempty"` // who had the resource before, or when the grant was rejected
-	Count    int64      `json:"count,omitempty"` // of attempts, or of writes
+	Other    *Grant     `json:"other,omitempty" column:"other_"` // who had the resource before, or when the grant was rejected
+	Count    int64      `json:"count,omitempty"`                 // of attempts, or of writes
 	Text     string     `json:"text"`
 }
 
-// Columns are those of CSV.
-func (Row) Columns() []string {
-	return []string{"kind", "resource", "at", "until", "position", "epoch", "token", "holder", "other_epoch", "other_token", "other_holder", "count", "text"}
-}
-
-// Cells are the values of Columns.
-func (r Row) Cells() []string {
-	cells := []string{r.Kind, r.Resource, instant(r.At), instant(r.Until), orNone(r.Position)}
-	for _, g := range []*Grant{r.Grant, r.Other} {
-		if g == nil {
-			g = &Grant{}
-		}
-		cells = append(cells, orNone(g.Epoch), orNone(int64(g.Token)), g.Holder)
-	}
-	return append(cells, orNone(r.Count), r.Text)
-}
-
-func instant(at *time.Time) string {
-	if at == nil {
-		return ""
-	}
-	return at.Format(time.RFC3339Nano)
-}
-
-func orNone(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
-
-// Columns are those of CSV.
-func (*Report) Columns() []string { return Row{}.Columns() }
-
-// Cells are those of the answer.
-func (report *Report) Cells() []string { return report.answer().Cells() }
+// Columns are those of the answer.
+func (report *Report) Columns() any { return report.answer() }
 
 func (report *Report) answer() Row {
 	return Row{Kind: "answer", Resource: report.Resources, At: &report.From, Until: &report.Until, Count: report.Counts.Writes, Text: report.Answer}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/review"
 )
 
@@ -72,14 +73,11 @@ func TestReport_AnswersInItsFirstSentence(t *testing.T) {
 	b, err := json.MarshalIndent(report, "", "  ")
 	require.NoError(t, err)
 	golden(t, "report.json", string(b)+"\n")
-	rows := ""
 	all, err := report.Rows()
 	require.NoError(t, err)
-	for _, row := range all {
-		require.Len(t, row.Cells(), len(row.Columns()))
-		rows += fmt.Sprintf("%q\n", row.Cells())
-	}
-	golden(t, "report-rows.txt", rows)
+	var rows bytes.Buffer
+	require.NoError(t, cli.WriteList(&rows, cli.FormatCSV, all))
+	golden(t, "report.csv", rows.String())
 	require.ErrorIs(t, report.Text(fullDisk{}, 80), errFull)
 }
 

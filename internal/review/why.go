@@ -48,12 +48,13 @@ const (
 	EffectUnknown Effect = "unknown" // the history doesn't say, or was pruned
 )
 
-// Columns are the columns of an Explanation in CSV, which omits the facts and the history.
-func (*Explanation) Columns() []string { return []string{"resource", "title", "effect", "conclusion"} }
-
-// Cells are the values of Columns.
-func (x *Explanation) Cells() []string {
-	return []string{x.Resource, x.Title, string(x.Effect), x.Conclusion}
+// Columns are those of a table and of CSV, which omit the facts and the history.
+func (x *Explanation) Columns() any {
+	return struct {
+		Resource, Title string
+		Effect          Effect
+		Conclusion      string
+	}{x.Resource, x.Title, x.Effect, x.Conclusion}
 }
 
 // Grant is a grant without its resource.

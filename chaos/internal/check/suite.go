@@ -32,11 +32,11 @@ type Scenario struct {
 
 // Group describes how the runs of a group keep operations apart.
 type Group struct {
-	Name        string `json:"name"`          // Fenced, or that of a control
-	Title       string `json:"title"`         // for people
-	Recipe      string `json:"recipe"`        // what it does, in a sentence
-	Flaw        string `json:"flaw"`          // of a control: the schedule that breaks it
-	RedByDesign bool   `json:"red_by_design"` // a control that breaks without faults too
+	Name        string `json:"name"`                     // Fenced, or that of a control
+	Title       string `json:"title"`                    // for people
+	Recipe      string `json:"recipe"`                   // what it does, in a sentence
+	Flaw        string `json:"flaw"`                     // of a control: the schedule that breaks it
+	RedByDesign bool   `json:"red_by_design" column:"-"` // a control that breaks without faults too
 }
 
 // Judge sets Verdict and Reason by the verdicts of the runs. The suite is violated if a run
