@@ -49,7 +49,6 @@ func (g grant) compare(other grant) int {
 
 func (g grant) String() string { return fmt.Sprintf("token %d of epoch %d", g.token, g.epoch) }
 
-// newChain begins where the history of s begins.
 func newChain(s *subject) *chain {
 	c := &chain{subject: s}
 	if s.checkpoint != nil {
@@ -189,7 +188,6 @@ func (c *chain) verifyNewClaim(e *record.Entry) {
 	}
 }
 
-// beforeCheckpoint takes the claim that a prune leaves before the checkpoint.
 func (c *chain) beforeCheckpoint(e *record.Entry) {
 	if c.island != 0 {
 		c.find(FindingWrongCheckpoint, e.Seq, "The entry is before the checkpoint, where a prune leaves one claim alone.", "one entry", "another one at position "+number(c.island))
@@ -208,29 +206,27 @@ func (c *chain) beforeCheckpoint(e *record.Entry) {
 	c.pass(e)
 }
 
-// close ends the history.
 func (c *chain) close() {
 	c.end()
 	c.settle()
 	if c.ends != nil && c.linked && c.name != "" && len(c.hash) == len(Head{}.Hash) {
 		c.ends.add(knownHead{Head{c.name, c.seq, [32]byte(c.hash)}, c.begin.At})
 	}
-	if !c.partial() {
+	if !c.ofPrune() {
 		c.report.Resources++
 	}
 }
 
-// end compares the fence with the last entry.
 func (c *chain) end() {
 	c.settlePruned()
 	c.endHeads()
-	if c.checkpoint != nil && !c.partial() {
+	if c.checkpoint != nil && !c.ofPrune() {
 		c.endCheckpoint()
 	}
 	switch {
-	case c.partial() && c.seq < c.to:
+	case c.ofPrune() && c.seq < c.to:
 		c.missing(c.seq+1, c.to)
-	case c.partial(), c.fence == nil && c.seq == 0: // there is nothing that needs a fence
+	case c.ofPrune(), c.fence == nil && c.seq == 0: // there is nothing that needs a fence
 	case c.fence == nil:
 		c.find(FindingMissingFence, c.seq, "There is no fence for these entries: the resource would accept an old token.", "a fence at position "+number(c.seq), "none")
 	case c.seq < c.fence.Seq:
@@ -266,10 +262,8 @@ func (c *chain) endCheckpoint() {
 // doesn't see it.
 const holdGrace record.Time = 60_000_000
 
-// difference is a value that should have been another.
 type difference struct{ what, expected, found string }
 
-// compare reports where the fence is not as it should be.
 func (c *chain) compare(differences []difference) {
 	var what, expected, found []string
 	for _, d := range differences {

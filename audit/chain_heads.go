@@ -44,7 +44,6 @@ func (s *section) knownAfter(name string, seq int64) (after, before []knownHead)
 	return heads[i:], heads[:i]
 }
 
-// passHeads compares known heads up to the present position.
 func (c *chain) passHeads() {
 	for len(c.heads) > 0 && c.heads[0].Seq <= c.seq {
 		c.passHead(c.heads[0])
@@ -91,7 +90,7 @@ func (c *chain) settlePruned() {
 // endHeads reports known heads after the end.
 func (c *chain) endHeads() {
 	for _, h := range c.heads {
-		if c.partial() || h.at > c.begin.At { // it came later
+		if c.ofPrune() || h.at > c.begin.At { // it came later
 			continue
 		}
 		c.comparedHead(h)

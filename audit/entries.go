@@ -27,10 +27,7 @@ func (e Entry) Cursor() Cursor { return Cursor{e.Grant.Resource, e.Seq} }
 
 // Entries returns the entries that match f, in the order of resource and position. It accepts all
 // fields of the filter. An entry whose claim is missing has no token and no holder, and matches no
-// filter by them.
-//
-// It reads page by page, and may return entries that are written meanwhile and miss entries that
-// are pruned meanwhile. If reading fails, the last pair has the error.
+// filter by them. If reading fails, the last pair has the error.
 func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	return paged(func() (func() ([]Entry, error), error) {
 		if err := f.validate("entries", takesTimes|takesKinds|takesGrants|takesOps|takesAfter); err != nil {
@@ -41,7 +38,6 @@ func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error
 	})
 }
 
-// entryPages reads the entries of spans.
 type entryPages struct {
 	spans
 	pending  []span
@@ -49,7 +45,6 @@ type entryPages struct {
 	narrowed bool // pending is, by the index on time
 }
 
-// page returns the next entries; none at the end.
 func (r *entryPages) page(ctx context.Context) (entries []Entry, err error) {
 	for len(entries) == 0 {
 		if len(r.pending) == 0 {
@@ -132,8 +127,8 @@ type Operation struct {
 
 // Operations returns the operations that match f, in the order of resource, position and Number.
 // It accepts all fields of the filter except Kinds, and omits operations that recorded nothing.
-// It reads page by page, as Entries does. The cursor of an operation is its entry's: a reading
-// that continues there skips the remaining operations of that entry.
+// The cursor of an operation is its entry's: a reading that continues there skips the entry's
+// remaining operations.
 func (d *Database) Operations(ctx context.Context, f Filter) iter.Seq2[Operation, error] {
 	return func(yield func(Operation, error) bool) {
 		if err := f.validate("operations", takesTimes|takesGrants|takesOps|takesAfter); err != nil {
@@ -155,7 +150,6 @@ func (d *Database) Operations(ctx context.Context, f Filter) iter.Seq2[Operation
 	}
 }
 
-// matches reports whether op has all that f.Op has.
 func (f *Filter) matches(op storage.OpRecord) bool {
 	for key, value := range f.Op.Attrs {
 		if has, ok := op.Attrs[key]; !ok || has != value {

@@ -131,12 +131,10 @@ func (c *conditions) add(sql string, arg any) {
 	c.sql = append(c.sql, fmt.Sprintf(sql, len(c.args)))
 }
 
-// where returns the conditions, of which there may be none.
 func (c *conditions) where() string {
 	return strings.Join(append([]string{"true"}, c.sql...), " and ")
 }
 
-// addResource requires a name, in a column.
 func (c *conditions) addResource(f *Filter, column string) {
 	switch {
 	case f.Resource != "":
@@ -146,7 +144,6 @@ func (c *conditions) addResource(f *Filter, column string) {
 	}
 }
 
-// addTimes requires that a column isn't before Since, and that one is before Until.
 func (c *conditions) addTimes(f *Filter, since, until string) {
 	if !f.Since.IsZero() {
 		c.add(since+" >= $%d", f.Since)
@@ -168,7 +165,6 @@ func (c *conditions) addTimeIndex(f *Filter) {
 	}
 }
 
-// addGrant requires a grant, in the columns token and holder.
 func (c *conditions) addGrant(f *Filter) {
 	if f.Holder != "" {
 		c.add("holder like $%d", glob.Like(f.Holder))
@@ -201,7 +197,6 @@ func (c *conditions) addOp(f *Filter, schema string) error {
 	return nil
 }
 
-// literal reports whether an encoder of JSON leaves s as it is.
 func literal(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune(`"\/<>&'`, r)

@@ -20,9 +20,9 @@ type Head struct {
 	Hash     [32]byte
 }
 
-// Heads returns the heads of all resources, in the order of their names, as one statement reads
-// them from the fences. It reads no history. A hash that isn't 32 bytes long, which only tampering
-// causes, is returned as zeros. If reading fails, the last pair has the error.
+// Heads returns the heads of all resources, in the order of their names, from one snapshot of the
+// fences. A hash that isn't 32 bytes long, which only tampering causes, is returned as zeros. If
+// reading fails, the last pair has the error.
 func (d *Database) Heads(ctx context.Context) iter.Seq2[Head, error] {
 	return func(yield func(Head, error) bool) {
 		stopped := false

@@ -46,23 +46,21 @@ type Report struct {
 	Rejections int64 `json:"rejections"`
 	Operations int64 `json:"operations"`
 	Heads      int64 `json:"heads"`
-	// Unprovable counts what can't be verified, because the entries that would prove it were pruned:
-	// operations, which Operations includes, and known heads, which Heads doesn't. That is no finding.
+	// Unprovable counts what the pruned entries would have proved: operations, which Operations
+	// includes, and known heads, which Heads doesn't. That is no finding.
 	Unprovable Unprovable `json:"unprovable"`
-	// LeftOut is the number of known heads that neither Heads nor Unprovable counts: those of
-	// resources that the export leaves out, since their names don't match its pattern.
+	// LeftOut counts the known heads of resources that the export leaves out by its pattern.
 	LeftOut int64 `json:"left_out"`
 	// Unproven names the resources whose last known head couldn't be compared because entries were
-	// pruned, in the order of names. Their remaining histories may have been replaced as a whole;
-	// VerifyExports with exports of the prunes can rule that out. That is no finding.
+	// pruned. Their remaining histories may have been replaced as a whole; VerifyExports with exports
+	// of the prunes can rule that out. That is no finding.
 	Unproven []string `json:"unproven"`
 	// TotalFindings is how many findings there are, of which Findings has the first.
 	TotalFindings int64     `json:"total_findings"`
 	Findings      []Finding `json:"findings"`
-	// TotalUnexplained is how many records of rejections name a claim that isn't in the history;
-	// Unexplained has the first VerifyOptions.MaxFindings. They are no findings: the claim may have been
-	// pruned, or lost in a failover or a restore; and no hash covers these records, which any
-	// member of the app role may add: one that was made up can't be told from a real one.
+	// TotalUnexplained is how many records of rejections name a claim that isn't in the history, of
+	// which Unexplained has the first. They are no findings: the claim may have been pruned, or lost in
+	// a failover or a restore; and any member of the app role may add such a record, without a hash.
 	TotalUnexplained int64     `json:"total_unexplained"`
 	Unexplained      []Finding `json:"unexplained"`
 }
@@ -168,7 +166,6 @@ func (v *verification) tellProgress() {
 	}
 }
 
-// end returns the report, when all was verified.
 func (v *verification) end(at time.Time) Report {
 	v.tellProgress()
 	v.report.At = at

@@ -64,7 +64,7 @@ func (f Fence) Cursor() Cursor { return Cursor{Resource: f.Grant.Resource} }
 
 // Fences returns the fences that match f, in the order of resource. It accepts the filters by
 // name, Since and Until (compared with the time of the claim), Holder, the tokens and After,
-// whose Seq has to be 0. It reads page by page, as Entries does.
+// whose Seq has to be 0. If reading fails, the last pair has the error.
 func (d *Database) Fences(ctx context.Context, f Filter) iter.Seq2[Fence, error] {
 	return fences.read(ctx, d, f)
 }
@@ -99,7 +99,7 @@ type Hold struct {
 func (h Hold) Cursor() Cursor { return Cursor{Resource: h.Resource} }
 
 // Holds returns the holds that match f, in the order of resource. It accepts the filters by name,
-// and After, whose Seq has to be 0. It reads page by page, as Entries does.
+// and After, whose Seq has to be 0. If reading fails, the last pair has the error.
 func (d *Database) Holds(ctx context.Context, f Filter) iter.Seq2[Hold, error] {
 	return holds.read(ctx, d, f)
 }
@@ -121,8 +121,8 @@ func (r Rejection) Cursor() Cursor { return Cursor{r.Grant.Resource, r.ID} }
 
 // Rejections returns the rejections that match f, in the order of resource and ID. It accepts the
 // filters by name, Since and Until (a record matches if the time from its first to its last
-// rejection overlaps them), Holder and the tokens (of the rejected grant), and After. It reads
-// page by page, as Entries does.
+// rejection overlaps them), Holder and the tokens (of the rejected grant), and After. If reading
+// fails, the last pair has the error.
 func (d *Database) Rejections(ctx context.Context, f Filter) iter.Seq2[Rejection, error] {
 	return rejections.read(ctx, d, f)
 }

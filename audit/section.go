@@ -42,7 +42,6 @@ func newSection(run *verification, begin record.Begin, newest bool) *section {
 
 func (s *section) ofPrune() bool { return s.begin.Of == record.OfPrune }
 
-// next begins with other resources.
 func (s *section) next() {
 	s.subjects, s.numbers, s.entries = map[int32]*subject{}, map[string]int32{}, false
 }
@@ -170,7 +169,6 @@ func (s *section) forgiveLast() {
 	}
 }
 
-// close verifies what is about the whole state.
 func (s *section) close() {
 	s.closeResources()
 	if !s.ofPrune() {
@@ -179,7 +177,6 @@ func (s *section) close() {
 	}
 }
 
-// claimed raises the highest grant that has claimed.
 func (s *section) claimed(g grant) {
 	if g.compare(s.highest) > 0 {
 		s.highest = g

@@ -24,9 +24,8 @@ type Exported struct {
 }
 
 // Export writes one snapshot of the history to w as JSON lines, for resources whose names match a
-// pattern ("" means all). It writes all that VerifyExports needs: everything but the results of kept
-// operations. Memory doesn't grow with the number of entries. If Export fails, what it has written is
-// no export: VerifyExports reports the missing end.
+// pattern ("" means all): everything but the results of kept operations. Memory doesn't grow with the
+// number of entries. If Export fails, VerifyExports reports the missing end of what it has written.
 func (d *Database) Export(ctx context.Context, w io.Writer, resources string) (done Exported, err error) {
 	err = d.snapshot(ctx, func(s *snapshot) error {
 		out, err := record.NewWriter(w, record.Begin{Of: record.OfDatabase, At: record.TimeOf(s.at), Resources: resources})
@@ -140,7 +139,6 @@ func (r *lineReader) resources() error {
 	}
 }
 
-// page returns resources from a number on.
 func (r *lineReader) page(from int64) (page []*record.Resource, err error) {
 	query := fmt.Sprintf("select %s, %s, %s from @resource r left join @checkpoint c on c.resource = r.id left join @hold o on o.name = r.name where r.id >= %d order by r.id limit %d",
 		record.FenceColumns, record.CheckpointColumns, record.HoldColumns, from, resourcesTogether)

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -45,7 +46,7 @@ func cut(spans []span, n int64) (first, rest []span) {
 		if size == n {
 			return first, spans[i+1:]
 		}
-		rest = append([]span{}, spans[i:]...)
+		rest = slices.Clone(spans[i:])
 		rest[0].from = head.to + 1
 		return first, rest
 	}
@@ -54,15 +55,11 @@ func cut(spans []span, n int64) (first, rest []span) {
 
 // following returns the part of spans that comes after a position of the span with number i.
 func following(spans []span, i int, position int64) []span {
-	rest := append([]span{}, spans[i:]...)
+	rest := slices.Clone(spans[i:])
 	rest[0].from = position + 1
-	if rest[0].from > rest[0].to {
-		return rest[1:]
-	}
-	return rest
+	return nonEmpty(rest)
 }
 
-// positions returns how many positions spans have.
 func positions(spans []span) (n int64) {
 	for _, s := range spans {
 		n += s.to - s.from + 1
@@ -70,7 +67,6 @@ func positions(spans []span) (n int64) {
 	return n
 }
 
-// arrays returns the ids, names and ends of spans.
 func arrays(spans []span) (ids []int32, names []string, froms, tos []int64) {
 	for _, s := range spans {
 		ids, names, froms, tos = append(ids, s.resource), append(names, s.name), append(froms, s.from), append(tos, s.to)
@@ -141,13 +137,7 @@ func (s *spans) resources(ctx context.Context) (bool, error) {
 }
 
 func nonEmpty(spans []span) []span {
-	var kept []span
-	for _, s := range spans {
-		if s.from <= s.to {
-			kept = append(kept, s)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(spans, func(s span) bool { return s.from > s.to })
 }
 
 // grants takes spans from left, and returns the parts of them that are of the filter's
@@ -228,7 +218,6 @@ func (s *spans) narrow(ctx context.Context, all []span) ([]span, error) {
 	return nonEmpty(narrowed), err
 }
 
-// estimate asks the server how many entries are of the filter's times.
 func (s *spans) estimate(ctx context.Context) error {
 	where := conditions{}
 	where.addTimeIndex(&s.filter)

@@ -25,10 +25,6 @@ func newSubject(s *section, number int32, name string) *subject {
 	return &subject{section: s, number: number, name: name, rejections: map[grant][]record.Rejection{}, writes: map[int64][]record.Time{}}
 }
 
-// partial reports whether there is a part of the history alone, without a fence.
-func (s *subject) partial() bool { return s.ofPrune() }
-
-// title is the resource's name in findings.
 func (s *subject) title() string {
 	if s.name != "" {
 		return s.name

@@ -14,10 +14,9 @@ import (
 	"github.com/fencekit/fencekit/internal/schemadef"
 )
 
-// Verify verifies one snapshot of the history, without blocking writers or prunes. It reads what Export
-// writes, in one transaction. Memory doesn't grow with the number of entries or resources, but with
-// VerifyOptions.Known, and with the kept operations and rejections of the resources that are being read.
-// Findings are in the Report, never an error: an error means that the verification is incomplete.
+// Verify verifies one snapshot of the history, in one transaction, without blocking writers or prunes.
+// Memory doesn't grow with the number of entries or resources, but with VerifyOptions.Known. Findings
+// are in the Report: an error means that the verification is incomplete.
 func (d *Database) Verify(ctx context.Context, v VerifyOptions) (Report, error) {
 	run, err := v.begin()
 	if err != nil {
@@ -85,11 +84,9 @@ func (v *verification) verifyTables(s *snapshot, schema string) error {
 }
 
 // VerifyExports verifies exports (Database.Export, postgres.PruneOptions.Export) without a database.
-// What one of them shows must agree with the others: what was exported before it was pruned with
-// what was exported later, and an older export with a newer one. They may come in any order.
-// VerifyOptions.Known has to be in the newest one that isn't of a prune. The memory grows with the
-// number of resources, not with that of entries. It fails if it couldn't read everything; what
-// the exports violate is in the report alone.
+// They may come in any order, and have to agree with each other. VerifyOptions.Known has to be in the
+// newest one that isn't of a prune. The memory grows with the number of resources, not with that of
+// entries. It fails if it couldn't read everything; what the exports violate is in the report alone.
 func VerifyExports(ctx context.Context, v VerifyOptions, exports ...io.Reader) (Report, error) {
 	run, err := v.begin()
 	if err != nil {

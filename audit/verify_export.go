@@ -48,7 +48,6 @@ func sortedByTime(exports []io.Reader) []exportFile {
 // beginSize is how long a first line may be, which has a pattern of names.
 const beginSize = 1 << 16
 
-// exportVerifier verifies a file of exports line by line.
 type exportVerifier struct {
 	run    *verification
 	in     *record.Reader

@@ -32,7 +32,6 @@ func headRecord(at time.Time, head audit.Head) record {
 	return record{At: at, Resource: head.Resource, Seq: head.Seq, Hash: head.Hash}
 }
 
-// head is the inverse of headRecord.
 func (r record) head() audit.Head { return audit.Head{Resource: r.Resource, Seq: r.Seq, Hash: r.Hash} }
 
 // hash is a hash whose JSON form is hexadecimal.
@@ -49,7 +48,6 @@ func (h *hash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// line returns the record as it stands in a log, with its newline.
 func (r record) line() []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -141,7 +141,6 @@ func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved [
 	return slices.DeleteFunc(moved, func(head audit.Head) bool { return bad[head.Resource] }), nil
 }
 
-// append appends records and syncs the file.
 func (l *Log) append(heads []audit.Head) error {
 	at := time.Now().UTC().Truncate(time.Second)
 	var lines [][]byte

@@ -27,7 +27,6 @@ func newAudit(out *cli.Output) *cobra.Command {
 	return cmd
 }
 
-// newHistoryGroup returns a group of commands with the flags of the database.
 func newHistoryGroup(name, short string, out *cli.Output, commands ...func(*databaseFlags, *cli.Output) *cobra.Command) *cobra.Command {
 	d := &databaseFlags{}
 	cmd := cli.NewGroup(name, short)
@@ -39,7 +38,6 @@ func newHistoryGroup(name, short string, out *cli.Output, commands ...func(*data
 	return cmd
 }
 
-// withHistory is withDatabase with the history in the schema.
 func (d *databaseFlags) withHistory(ctx context.Context, do func(context.Context, *pgxpool.Pool, *audit.Database) error) error {
 	return d.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		history, err := audit.Open(pool, d.schema)
@@ -66,7 +64,6 @@ func syncDirectory(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// reviewed is what "audit why" and "audit report" answer.
 type reviewed interface {
 	Text(w io.Writer, width int) error
 	HTML(w io.Writer) error

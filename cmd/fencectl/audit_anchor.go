@@ -56,7 +56,6 @@ compared with. Runs that are less than history_keep apart prevent that.`,
 	return cmd
 }
 
-// anchoring is one "audit anchor".
 type anchoring struct {
 	database *databaseFlags
 	etcd     etcdFlags
@@ -146,7 +145,6 @@ func (a *anchoring) keepRunning(cmd *cobra.Command) error {
 	}
 }
 
-// run anchors once, and prints the result.
 func (a *anchoring) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.database.timeout)
 	defer cancel()
@@ -287,7 +285,6 @@ func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
 	return cli.WriteOne(cmd.OutOrStdout(), a.out.Format, row)
 }
 
-// anchored is what "audit anchor" prints.
 type anchored struct {
 	Log        string      `json:"log"`
 	Records    int64       `json:"records"` // in the log
@@ -316,7 +313,6 @@ type violation struct {
 	Text     string `json:"text"`
 }
 
-// violations is the error of a run that found violations, or heads that it couldn't compare.
 type violations struct{ *anchor.Run }
 
 // violationsShown bounds the message: after a restore every resource may be in violation.
@@ -382,7 +378,6 @@ and a name of its own.`,
 	return cmd
 }
 
-// keyPair is what "audit keygen" writes, except as text.
 type keyPair struct {
 	Name           string `json:"name"`
 	PublicKey      string `json:"public_key"`
@@ -390,7 +385,6 @@ type keyPair struct {
 	PublicKeyFile  string `json:"public_key_file"`
 }
 
-// keygen writes a new key to path and path.pub, or neither.
 func keygen(name, path string) (public string, err error) {
 	private, public, err := anchor.NewKey(name)
 	if err != nil {
@@ -405,7 +399,6 @@ func keygen(name, path string) (public string, err error) {
 	return public, syncDirectory(filepath.Dir(path))
 }
 
-// writeNew writes a file that must not exist yet.
 func writeNew(path, text string, mode os.FileMode) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if errors.Is(err, os.ErrExist) {
@@ -453,7 +446,6 @@ C2SP with the log's record as its extra data.`,
 	return cmd
 }
 
-// resourceProof is what "audit prove" writes, except as text.
 type resourceProof struct {
 	Resource string `json:"resource"`
 	Proof    string `json:"proof"` // the whole text, as a file for "audit verify --proof"
@@ -507,7 +499,6 @@ func readCheckpoint(path string, key note.Verifier) (*anchor.Checkpoint, error) 
 	return c, nil
 }
 
-// explainAnchor gives an error of a log, a checkpoint or a proof its exit code.
 func explainAnchor(err error) error {
 	switch {
 	case errors.Is(err, anchor.ErrNotProven):

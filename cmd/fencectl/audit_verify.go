@@ -56,7 +56,6 @@ docs/audit.md.`,
 	return cmd
 }
 
-// auditVerify is one "audit verify".
 type auditVerify struct {
 	database *databaseFlags
 	out      *cli.Output
@@ -102,10 +101,8 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// unprovenShown bounds the names in a message.
 const unprovenShown = 5
 
-// verified says what was verified.
 var verified = template.Must(template.New("").Funcs(template.FuncMap{"counted": cli.Counted[int64]}).Parse(`
 	{{- define "provable"}}{{counted .Operations "kept operation"}}, {{counted .Heads "anchored head"}}{{end -}}
 	verified {{counted .Entries "entry"}} of {{counted .Resources "resource"}}, {{template "provable" .}}
@@ -115,10 +112,8 @@ var verified = template.Must(template.New("").Funcs(template.FuncMap{"counted": 
 	{{- with .LeftOut}}; {{counted . "anchored head"}} left out, since the export has not their resources{{end}}
 `))
 
-// entriesAtLeast is how many entries are between two lines of progress.
 const entriesAtLeast = 1_000_000
 
-// showEntries writes a line for each tenth of the entries.
 func showEntries(w io.Writer) func(done, all int64) {
 	var next int64
 	return func(done, all int64) {
@@ -188,7 +183,6 @@ func (a *auditVerify) write(w io.Writer, r audit.Report) error {
 	return cli.WriteList(w, a.out.Format, rows)
 }
 
-// finding is a row of "audit verify".
 type finding struct{ audit.Finding }
 
 // Columns have another name for the position than JSON.

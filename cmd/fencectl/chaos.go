@@ -34,7 +34,6 @@ func newChaos() *cobra.Command {
 	}
 }
 
-// findChaos returns the path of fencectl-chaos: beside this binary, or on the PATH.
 func findChaos() (string, error) {
 	self, err := os.Executable()
 	if err != nil {

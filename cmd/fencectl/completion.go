@@ -43,10 +43,8 @@ Bash needs the package bash-completion. In zsh, compinit has to run first.`,
 	}
 }
 
-// fileFlags are the flags whose values are names of files.
 var fileFlags = []string{"out", "key", "log", "checkpoint", "proof", "export", "html", "continues", "continues-key", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-password-file"}
 
-// completeFlags has the values of flags completed where they are files, or a few words.
 func completeFlags(cmd *cobra.Command) {
 	completions := map[string]cobra.CompletionFunc{}
 	for name, words := range map[string][]string{

@@ -24,7 +24,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// databaseFlags are the flags of the commands that use a database.
 type databaseFlags struct {
 	url     string
 	schema  string
@@ -72,7 +71,6 @@ func (d *databaseFlags) prepare(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// databasesFlags are the flags of the commands that use several databases.
 type databasesFlags struct {
 	databaseFlags // but for url
 	urls          []string
@@ -104,7 +102,6 @@ func (d *databasesFlags) prepare(cmd *cobra.Command, args []string) error {
 	return distinct("--database-url", d.names)
 }
 
-// distinct returns an error if a flag was given the same value twice.
 func distinct(flag string, names []string) error {
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
@@ -114,7 +111,6 @@ func distinct(flag string, names []string) error {
 	return nil
 }
 
-// each calls do for each database, one after another, and returns all their errors by name.
 func (d *databasesFlags) each(ctx context.Context, do func(context.Context, int, *pgxpool.Pool) error) error {
 	var errs []error
 	for i := range d.urls {
@@ -123,7 +119,6 @@ func (d *databasesFlags) each(ctx context.Context, do func(context.Context, int,
 	return errors.Join(errs...)
 }
 
-// with calls do for one of the databases.
 func (d *databasesFlags) with(ctx context.Context, i int, do func(context.Context, *pgxpool.Pool) error) error {
 	one := d.databaseFlags
 	one.url = d.urls[i]
@@ -173,10 +168,8 @@ func ping(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// reachTimeout bounds the time to connect, where --timeout allows for more.
 const reachTimeout = 30 * time.Second
 
-// closeGrace bounds the wait for the connections to be closed in good order.
 const closeGrace = time.Second
 
 // closeSoon closes the pool, but doesn't make a user wait after an interrupt: pgx takes
@@ -231,7 +224,6 @@ func passwordInPath(url string) bool {
 	return isURL && !strings.Contains(authority, "@") && strings.Contains(path, "@")
 }
 
-// explain adds to an error of the database what to do about it.
 func (d *databaseFlags) explain(err error) error {
 	if errors.As(err, new(*pgconn.ConnectError)) {
 		err = oneline.Error(err)
@@ -242,13 +234,11 @@ func (d *databaseFlags) explain(err error) error {
 	return cli.NotReady(err)
 }
 
-// missesRights reports whether the database rejected a statement because of the role's rights.
 func missesRights(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && answer.Code == "42501"
 }
 
-// advice says what to do about an error; "" if that is not known.
 func (d *databaseFlags) advice(err error) string {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {

@@ -15,7 +15,6 @@ import (
 	"github.com/fencekit/fencekit/internal/oneline"
 )
 
-// doctorFlags are the flags of "doctor".
 type doctorFlags struct {
 	etcd      etcdFlags
 	databases databasesFlags
@@ -75,7 +74,6 @@ not-ready, then 2 for inconclusive. It is 0 with warnings or none.`,
 	return cmd
 }
 
-// prepare validates the flags, and finds out which servers are meant.
 func (d *doctorFlags) prepare(cmd *cobra.Command, args []string) error {
 	if err := d.databases.prepare(cmd, args); err != nil {
 		return err

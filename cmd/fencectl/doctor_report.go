@@ -50,7 +50,6 @@ func ofSeverity(found []doctor.Finding, severity doctor.Severity) []doctor.Findi
 	return slices.DeleteFunc(slices.Clone(found), func(f doctor.Finding) bool { return f.Severity != severity })
 }
 
-// wrapped breaks lines between words, and leaves no space at their ends.
 func wrapped(s string, width int) string {
 	lines := strings.Split(text.WrapSoft(s, width), "\n")
 	for i := range lines {
@@ -59,7 +58,6 @@ func wrapped(s string, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-// summary says what was examined and how much was found.
 func (d *doctorFlags) summary(r doctor.Report) string {
 	servers := append([]string{"etcd was not examined"}, d.databases.names...)
 	if d.asksEtcd {
@@ -80,7 +78,6 @@ func (d *doctorFlags) summary(r doctor.Report) string {
 	return fmt.Sprintf("%s: %d checks, %s", strings.Join(servers, ", "), r.Checks, strings.Join(found, ", "))
 }
 
-// exitOf is the exit code of the worst finding.
 func exitOf(found []doctor.Finding) int {
 	for _, worst := range []struct {
 		severity doctor.Severity
@@ -97,7 +94,6 @@ func exitOf(found []doctor.Finding) int {
 // for the commands to read themselves.
 var repeatedFlags = []string{"etcd-endpoints", "etcd-prefix", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "database-url", "schema"}
 
-// repeatFlags gives the commands of findings the flags of "doctor" that they take.
 func (d *doctorFlags) repeatFlags(flags *pflag.FlagSet, found []doctor.Finding) {
 	for _, f := range found {
 		for i, command := range f.Run {
@@ -159,7 +155,6 @@ func (e *etcdFlags) etcdctlVariables() (text string) {
 	return text
 }
 
-// passwordWord is a password among the keywords of a DSN.
 var passwordWord = regexp.MustCompile(`(?i)\b(ssl)?password\s*=\s*('(\\.|[^'\\])*'|(\\.|\S)*)\s*`)
 
 // withoutPassword returns a DSN, which is a valid one, without its passwords.

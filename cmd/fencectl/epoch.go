@@ -29,8 +29,6 @@ func newEpoch(out *cli.Output) *cobra.Command {
 	return cmd
 }
 
-// epochFlags are the flags of the commands about the epoch: one etcd, and every prefix and
-// database that belong together.
 type epochFlags struct {
 	etcd      etcdFlags
 	databases databasesFlags
@@ -47,7 +45,6 @@ func (e *epochFlags) prepare(cmd *cobra.Command, args []string) error {
 	return distinct("--etcd-prefix", e.prefixes)
 }
 
-// withPrefixes calls do for each prefix, one after another, until one fails.
 func (e *epochFlags) withPrefixes(ctx context.Context, do func(context.Context, int, *inspect.Inspector) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.databases.timeout)
 	defer cancel()
@@ -95,7 +92,6 @@ the reader role ("fencectl migrate up --reader-role"). Every fence is read.`,
 	}
 }
 
-// report prints the state, and returns what to do about it as an error.
 func (e *epochFlags) report(cmd *cobra.Command, out *cli.Output, s epoch.State) error {
 	rows := e.rows(s)
 	return errors.Join(cli.WriteList(cmd.OutOrStdout(), out.Format, rows), adviceOn(rows))
@@ -141,7 +137,6 @@ func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
 	return s, err
 }
 
-// epochRow is a row of "epoch show" and "epoch bump".
 type epochRow struct {
 	Where     string      `json:"where"` // etcd's key or the database
 	Epoch     int64       `json:"epoch"`

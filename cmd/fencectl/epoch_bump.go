@@ -16,7 +16,6 @@ import (
 	"github.com/fencekit/fencekit/internal/epoch"
 )
 
-// epochBump is the request of "epoch bump".
 type epochBump struct {
 	*epochFlags
 	reason string
@@ -99,7 +98,6 @@ func (b *epochBump) run(cmd *cobra.Command, out *cli.Output) error {
 	}
 }
 
-// bump raises the epoch once, and returns what was there before.
 func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err error) {
 	b.begun, b.done, b.earlier = false, nil, append(b.earlier, b.done...)
 	if s, err = b.read(ctx); err != nil {
@@ -118,7 +116,6 @@ func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err 
 	return s, target, b.raiseEtcd(ctx, s, target)
 }
 
-// mayWrite fails if a write that follows would.
 func (b *epochBump) mayWrite(ctx context.Context, s epoch.State, target int64) error {
 	err := b.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) error {
 		raised, err := b.raise(s, target).Apply(ctx, pool, b.databases.schema, true)
@@ -182,7 +179,6 @@ func (b *epochBump) raiseEtcd(ctx context.Context, s epoch.State, target int64) 
 	})
 }
 
-// explain adds what was written to an error, and how to go on.
 func (b *epochBump) explain(err error) error {
 	switch {
 	case !b.begun && len(b.earlier) == 0:
@@ -197,7 +193,6 @@ func (b *epochBump) explain(err error) error {
 		"Until then claims in these databases are rejected (epoch behind)", err, strings.Join(slices.Concat(b.earlier, b.done), ", "))
 }
 
-// say reads everything back and reports it.
 func (b *epochBump) say(cmd *cobra.Command, out *cli.Output, before epoch.State, target int64) error {
 	if b.dryRun {
 		fmt.Fprintf(cmd.ErrOrStderr(), "would set the epoch to %d in %s and etcd; nothing was written\n", target, strings.Join(b.databases.names, ", "))

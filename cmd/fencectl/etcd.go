@@ -26,7 +26,6 @@ import (
 // a machine can read the arguments of its processes.
 const etcdPasswordVariable = "FENCEKIT_ETCD_PASSWORD"
 
-// etcdFlags are the flags of the commands that use etcd.
 type etcdFlags struct {
 	endpoints    []string
 	caCert       string
@@ -52,10 +51,8 @@ func (e *etcdFlags) registerRest(flags *pflag.FlagSet) {
 	cli.NameVariables(flags, "etcd-endpoints", "etcd-prefix", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file")
 }
 
-// inspectTimeout bounds each request of what reads locks.
 const inspectTimeout = 5 * time.Second
 
-// inspector reads the locks for these flags.
 func (e *etcdFlags) inspector(client *clientv3.Client) (*inspect.Inspector, error) {
 	return inspect.New(client, e.prefix, inspectTimeout)
 }
@@ -217,7 +214,6 @@ func refused(ctx context.Context, endpoints []string) error {
 	return &fence.UnavailableError{Op: "reach etcd", Reason: fence.Unreachable, Err: last}
 }
 
-// ping reports whether etcd answers, whatever it says of the epoch.
 func (e *etcdFlags) ping(ctx context.Context, client *clientv3.Client) error {
 	inspector, err := e.inspector(client)
 	if err != nil {
@@ -233,7 +229,6 @@ func (e *etcdFlags) ping(ctx context.Context, client *clientv3.Client) error {
 	return err
 }
 
-// explain adds to an error of etcd what to do about it.
 func (e *etcdFlags) explain(config clientv3.Config, err error) error {
 	if err == nil || errors.As(err, new(*cli.ExitError)) {
 		return err

@@ -42,7 +42,6 @@ const releaseLimit = 5 * time.Second
 // runHelper must be called first in main: it doesn't return in a helper of "exec".
 func runHelper() { supervise.RunHelper() }
 
-// execFlags are the flags of "exec".
 type execFlags struct {
 	etcd      etcdFlags
 	database  databaseFlags
@@ -115,7 +114,6 @@ func newExec() *cobra.Command {
 	return cmd
 }
 
-// validate completes the flags, and rejects what can't be meant.
 func (x *execFlags) validate(flags *pflag.FlagSet, resource string) error {
 	if !flags.Changed("wait") {
 		x.wait = -1
@@ -198,7 +196,6 @@ func (x *execFlags) acquire(ctx context.Context, locker *etcd.Locker, resource s
 	return lease, err
 }
 
-// supervise runs the command under the lease.
 func (x *execFlags) supervise(ctx context.Context, lease fence.Lease, command supervise.Command) error {
 	if err := x.claimFence(ctx, lease.Grant()); err != nil {
 		return err
@@ -222,7 +219,6 @@ func (x *execFlags) supervise(ctx context.Context, lease fence.Lease, command su
 	return nil
 }
 
-// claimFence raises the fence to the grant, if --claim says so.
 func (x *execFlags) claimFence(ctx context.Context, grant fence.Grant) error {
 	if !x.claim {
 		return nil
@@ -237,7 +233,6 @@ func (x *execFlags) claimFence(ctx context.Context, grant fence.Grant) error {
 	})
 }
 
-// grantVariables are what the command learns of the grant.
 func grantVariables(g fence.Grant) []string {
 	return []string{
 		"FENCEKIT_RESOURCE=" + g.Resource, "FENCEKIT_TOKEN=" + g.Token.String(),

@@ -62,7 +62,6 @@ again to continue. Connect as the owner of the schema.`,
 	return cmd
 }
 
-// pruned is what "history prune" prints.
 type pruned struct {
 	Entries    int64 `json:"entries"`
 	Rejections int64 `json:"rejections"`
@@ -177,7 +176,6 @@ flags, connect as the owner of the schema.`,
 	return cmd
 }
 
-// checkPolicy says which flag is out of bounds.
 func checkPolicy(p postgres.Policy, entries bool) error {
 	switch {
 	case p.Keep != 0 && p.Keep < retention.MinKeep:
@@ -190,7 +188,6 @@ func checkPolicy(p postgres.Policy, entries bool) error {
 	return nil
 }
 
-// policy is what "history policy" prints.
 type policy struct {
 	Keep        string `json:"keep"` // "" means forever
 	KeepEntries int64  `json:"keep_entries"`
@@ -225,7 +222,6 @@ func historyPolicy(cmd *cobra.Command, d *databaseFlags, out *cli.Output, change
 	return errors.Join(failure, cli.WriteOne(cmd.OutOrStdout(), out.Format, *shown))
 }
 
-// policyNotes says what a prune would delete now, and how many resources are on hold.
 func policyNotes(ctx context.Context, pool *pgxpool.Pool, history *audit.Database, schema string) ([]string, error) {
 	holds, err := readHolds(ctx, history, audit.Filter{})
 	if err != nil {
@@ -310,7 +306,6 @@ func historyHold(cmd *cobra.Command, d *databaseFlags, out *cli.Output, resource
 	return cli.WriteOne(cmd.OutOrStdout(), out.Format, placed)
 }
 
-// hasFence reports whether a resource was ever claimed.
 func hasFence(ctx context.Context, db *audit.Database, f audit.Filter) (has bool, err error) {
 	for _, err := range db.Fences(ctx, f) {
 		return err == nil, err
@@ -342,7 +337,6 @@ reason, and the reason. The reader role is enough.`,
 	}
 }
 
-// hold is a row of "history holds", and what "history hold" prints.
 type hold struct {
 	Resource string    `json:"resource"`
 	At       time.Time `json:"at"`
@@ -386,7 +380,6 @@ RESOURCE is an exact name, not a pattern. Connect as the owner of the schema.`,
 	}
 }
 
-// released is what "history release" prints.
 type released struct {
 	Resource string `json:"resource"`
 	Released bool   `json:"released"`

@@ -52,7 +52,6 @@ func (l *locksFlags) read(ctx context.Context, do func(context.Context, *inspect
 	return l.inspect(ctx, do)
 }
 
-// nothingOf names the resources that match a pattern, of which there are none.
 func nothingOf(resources string) string {
 	if resources == "*" {
 		return "nothing"
@@ -76,7 +75,6 @@ func ageOf(at *time.Time) string {
 
 func wholeSeconds(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
 
-// timeOrNil is the JSON form of a time that may be unknown.
 func timeOrNil(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
@@ -99,7 +97,6 @@ no rows.`,
 	}
 }
 
-// place is a row of "locks queue".
 type place struct {
 	Place     int         `json:"place"`
 	Holder    string      `json:"holder"`
@@ -178,7 +175,6 @@ needs readwrite on PREFIX/locks/ and PREFIX/evicted/.`,
 	return cmd
 }
 
-// eviction is a row of "locks evict" and "locks evictions".
 type eviction struct {
 	Resource string      `json:"resource"`
 	Token    fence.Token `json:"token"`
@@ -222,7 +218,6 @@ func locksEvict(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource str
 	return errors.Join(err, cli.WriteOne(cmd.OutOrStdout(), out.Format, evictionOf(done)))
 }
 
-// successor says who has the lock after an eviction.
 func successor(lock inspect.Lock) string {
 	if len(lock.Queue) == 0 {
 		return "no process waits: guarded writes under earlier grants commit until a process claims the resource"

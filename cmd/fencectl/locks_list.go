@@ -54,7 +54,6 @@ etcd.Config.MutexKeys are not shown.`,
 	return cmd
 }
 
-// lockState is a row of "locks list".
 type lockState struct {
 	Resource     string      `json:"resource"`
 	Holder       string      `json:"holder,omitempty"`
@@ -133,8 +132,6 @@ func confirmed(ctx context.Context, inspector *inspect.Inspector, states []lockS
 	return kept, nil
 }
 
-// lockStates joins the locks in etcd with the fences in the database; fences is nil without a
-// database.
 func lockStates(locks inspect.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
 	free := maps.Clone(fences) // in the end, those of resources without a holder
 	var states []lockState
@@ -174,7 +171,6 @@ func stateOfLock(lock inspect.Lock) lockState {
 	return state
 }
 
-// fenceState is the grant that has a resource's fence in the database.
 type fenceState struct {
 	Token     fence.Token `json:"token"`
 	Epoch     int64       `json:"epoch"`
@@ -241,7 +237,6 @@ func drift(queue []inspect.Acquisition, f *fenceState) string {
 	return driftAhead
 }
 
-// aheadOf reports whether etcd can't have issued the grant of the fence.
 func aheadOf(locks inspect.Locks, resource string, f *fenceState) bool {
 	for _, lock := range locks.Queues {
 		if lock.Resource == resource {

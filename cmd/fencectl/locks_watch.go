@@ -44,7 +44,6 @@ than etcd keeps revisions, is not shown. --timeout bounds nothing here.`,
 	return cmd
 }
 
-// lockChange is what "locks watch" writes for a change.
 type lockChange struct {
 	At       time.Time          `json:"at"` // when fencectl saw it
 	Change   inspect.ChangeKind `json:"change"`

@@ -26,7 +26,6 @@ func main() {
 	cli.Main(newRoot())
 }
 
-// newRoot returns the whole command line, with all flags at their defaults.
 func newRoot() *cobra.Command {
 	root, out := cli.NewRoot("fencectl", "Look after Fencekit in a database and in etcd", `Fencectl looks after Fencekit in a database and in etcd. "fencectl chaos" runs
 Fencekit under real faults, by the command fencectl-chaos.`)
@@ -53,7 +52,6 @@ func newVersion(out *cli.Output) *cobra.Command {
 	}
 }
 
-// versions is what "version" prints.
 type versions struct {
 	Fencectl string `json:"fencectl"` // of the module
 	Go       string `json:"go"`       // that built it

@@ -26,7 +26,6 @@ func newMigrate(out *cli.Output) *cobra.Command {
 	return cmd
 }
 
-// upCommand is what brings a schema up to date, as a user would type it.
 func upCommand(schema string) string {
 	if schema == postgres.DefaultSchema {
 		return "fencectl migrate up"
@@ -65,7 +64,6 @@ again goes on from there.`,
 	return cmd
 }
 
-// appliedMigration is a row of what "migrate up" did.
 type appliedMigration struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"`
@@ -118,7 +116,6 @@ cases; what to run is said on stderr. The app role or the reader role is enough.
 	}
 }
 
-// migrationState is a row of "migrate status".
 type migrationState struct {
 	Version   int        `json:"version"`
 	Name      string     `json:"name"`
@@ -204,7 +201,6 @@ columns version, name and sql.`,
 	return cmd
 }
 
-// script is a migration as a row of "migrate get".
 type script struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"`

@@ -54,7 +54,6 @@ the schema and of the table.`,
 	return cmd
 }
 
-// protection is what "protect" prints.
 type protection struct {
 	Table    string               `json:"table"`
 	Mode     postgres.ProtectMode `json:"mode"`
@@ -91,7 +90,6 @@ and of the table.`,
 	return cmd
 }
 
-// unprotected is what "unprotect" prints.
 type unprotected struct {
 	Table       string `json:"table"`
 	Unprotected bool   `json:"unprotected"`
@@ -190,7 +188,6 @@ func listUnguarded(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error 
 	return cli.WriteList(cmd.OutOrStdout(), out.Format, rows)
 }
 
-// protectedTable is what "protected" prints.
 type protectedTable struct {
 	protection
 	Problem         string     `json:"problem,omitempty"`
@@ -198,7 +195,6 @@ type protectedTable struct {
 	LastAt          *time.Time `json:"last_at,omitempty" column:"last"`
 }
 
-// unguardedWrite is what "protected --writes" prints.
 type unguardedWrite struct {
 	Table       string    `json:"table"`
 	Resource    string    `json:"resource"`

@@ -62,12 +62,10 @@ func (a *age) Set(text string) error {
 // has an offset; as now; or as an age.
 type instant time.Time
 
-// instantHelp documents the forms of an instant.
 const instantHelp = `A time is 2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03T10 or 2026-03-03,
 in UTC unless it has an offset such as +02:00; or now; or an age such as 90d or
 12h (12 hours ago).`
 
-// instantLayouts are the forms of a date, for time.Parse.
 var instantLayouts = []string{
 	time.DateOnly,
 	"2006-01-02T15", "2006-01-02T15:04", "2006-01-02T15:04:05",

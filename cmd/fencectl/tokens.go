@@ -26,7 +26,6 @@ func newTokens(out *cli.Output) *cobra.Command {
 	return newHistoryGroup("tokens", "Show the history of resources", out, newTokensHistory)
 }
 
-// tokensHistory is the request of "tokens history".
 type tokensHistory struct {
 	filter       audit.Filter
 	since, until instant
@@ -88,7 +87,6 @@ streamed. The reader role is enough.
 	return cmd
 }
 
-// parse parses and validates the flags.
 func (h *tokensHistory) parse(cmd *cobra.Command, format cli.Format) (err error) {
 	h.filter.Since, h.filter.Until = time.Time(h.since), time.Time(h.until)
 	if until := h.filter.Until; !until.IsZero() && !h.filter.Since.Before(until) {
@@ -272,7 +270,6 @@ func newest(rows iter.Seq[historyRow], n int) iter.Seq[historyRow] {
 	}
 }
 
-// writeRows writes rows as a whole.
 func writeRows(w io.Writer, format cli.Format, rows []historyRow) error {
 	if format != cli.FormatTable {
 		return cli.WriteList(w, format, rows)
@@ -419,7 +416,6 @@ type historyRow struct {
 	Cursor   string             `json:"cursor"` // for --after
 }
 
-// rejected has the fields that only a rejection has.
 type rejected struct {
 	Reason  storage.Reason `json:"reason"`
 	Stage   storage.Stage  `json:"stage"`

@@ -139,7 +139,6 @@ func eachCSV[R any](w io.Writer, rows iter.Seq[R]) error {
 	return c.Error()
 }
 
-// zero returns a zero row, which a pointer points to.
 func zero[R any]() any {
 	if t := reflect.TypeFor[R](); t.Kind() == reflect.Pointer {
 		return reflect.New(t.Elem()).Interface()

@@ -22,7 +22,6 @@ const (
 	ExitUsage        = 64
 )
 
-// exitCodes is the contract in words, for the help.
 const exitCodes = `  0   ok
   1   a property is violated
   2   inconclusive: interrupted, or failed in a way that tells nothing

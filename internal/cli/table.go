@@ -60,7 +60,6 @@ func renderTable[R any](b *bytes.Buffer, rows []R, color bool, width int) {
 	}
 }
 
-// writeRow writes cells side by side, each in lines that fit into its width.
 func writeRow(b *bytes.Buffer, cells []string, widths []int, bold func(column int) bool) {
 	var columns [][]string
 	height := 0

@@ -28,7 +28,6 @@ const (
 	needsBoth                 // and etcd
 )
 
-// check is an entry of the table.
 type check struct {
 	about string // completes "can't examine ..."
 	needs need
@@ -36,7 +35,6 @@ type check struct {
 	run   func(context.Context, *target) ([]Finding, error)
 }
 
-// checks are all checks, in order.
 var checks = []check{
 	{"whether etcd grants locks", needsEtcd, "", checkGrants},
 	{"etcd's members", needsEtcd, "", checkMembers},
@@ -113,7 +111,6 @@ var rights = sync.OnceValues(func() (pgx.NamedArgs, error) {
 	}, nil
 })
 
-// granted are the names in the statement of a role that grants them.
 func granted(grant *regexp.Regexp, sql string) (names []string) {
 	for qualified := range strings.SplitSeq(grant.FindStringSubmatch(sql)[1], ", ") {
 		_, name, _ := strings.Cut(qualified, ".")

@@ -10,7 +10,6 @@ import (
 	"github.com/fencekit/fencekit/internal/schemadef"
 )
 
-// checkDefinitions compares the schema with what the migrations make.
 func checkDefinitions(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	if d.newer {
@@ -43,7 +42,6 @@ func checkDefinitions(ctx context.Context, s *target) (found []Finding, err erro
 	return found, nil
 }
 
-// judge returns the finding of a difference, with the statements that undo it.
 func (d *database) judge(x schemadef.Difference) Finding {
 	seen := facts{"difference": x}
 	switch {

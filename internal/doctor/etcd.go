@@ -18,7 +18,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
 )
 
-// checkGrants asks whether etcd would grant a lock.
 func checkGrants(ctx context.Context, s *target) (_ []Finding, err error) {
 	l := s.etcd
 	if l.Client == nil {
@@ -118,7 +117,6 @@ func checkTTL(ctx context.Context, s *target) ([]Finding, error) {
 	return []Finding{l.found("etcd-ttl-raised", facts{"asked": l.TTL, "granted": time.Duration(lease.TTL) * time.Second})}, nil
 }
 
-// checkLockKeys looks for lock keys that never expire.
 func checkLockKeys(ctx context.Context, s *target) ([]Finding, error) {
 	return s.etcd.strays(ctx, "/locks/", "lock-without-lease")
 }

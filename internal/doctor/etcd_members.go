@@ -112,7 +112,6 @@ func (l *etcdServer) unseen(ctx context.Context, failures map[string]error) (fou
 	return found
 }
 
-// some reports whether some member's status is like this.
 func (l *etcdServer) some(like func(*clientv3.StatusResponse) bool) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(l.statuses)), like)
 }
@@ -154,7 +153,6 @@ func (l *etcdServer) judgeStatuses() (found []Finding) {
 	return found
 }
 
-// bytes formats a size.
 func bytes(n int64) string {
 	for _, unit := range []struct {
 		size int64

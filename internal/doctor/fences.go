@@ -16,10 +16,8 @@ import (
 	"github.com/fencekit/fencekit/internal/epoch"
 )
 
-// fencesPerPage is how many fences a statement compares.
 const fencesPerPage = 10_000
 
-// comparison is how fences compare with their history.
 type comparison struct {
 	N                              int64    // fences
 	Last                           int32    // the number of the last one
@@ -55,7 +53,6 @@ func checkFences(ctx context.Context, s *target) (found []Finding, err error) {
 	return d.judgeComparison(all), err
 }
 
-// compare compares the fences after number last.
 func (d *database) compare(ctx context.Context, last int32, count bool) (page comparison, err error) {
 	err = d.read(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local enable_seqscan = off"); err != nil { // also before the first ANALYZE
@@ -67,7 +64,6 @@ func (d *database) compare(ctx context.Context, last int32, count bool) (page co
 	return page, err
 }
 
-// maxDeleted is how many resources without a fence are reported.
 const maxDeleted = 100
 
 func (d *database) judgeComparison(c comparison) (found []Finding) {
@@ -114,14 +110,12 @@ func checkEpochs(ctx context.Context, s *target) ([]Finding, error) {
 	return nil, nil // checkTokens looks at fences whose tokens are too high
 }
 
-// state is a fence.
 type state struct {
 	Name   string
 	Token  fence.Token
 	Holder string
 }
 
-// maxAhead is how many fences that seem to be ahead of etcd are looked at.
 const maxAhead = 1000
 
 // checkTokens looks for fences that etcd can't have granted. It reads all fences. Those that moved

@@ -19,7 +19,6 @@ const minVersion = 140000
 // outOfMemory is the SQLSTATE of a full lock table, too.
 const outOfMemory = "53200"
 
-// checkServer finds out whether the database can be examined at all.
 func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	if d.Pool == nil {
@@ -45,7 +44,6 @@ func checkServer(ctx context.Context, s *target) ([]Finding, error) {
 	return nil, nil
 }
 
-// refusal is the finding that the server answers nothing else than an error.
 func (d *database) refusal(err error) Finding {
 	id, cause := "postgres-unreachable", oneline.Error(err).Error()
 	var answer *pgconn.PgError

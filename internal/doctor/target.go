@@ -62,7 +62,6 @@ type target struct {
 	db   *database
 }
 
-// etcdName is the name of etcd in findings.
 const etcdName = "etcd"
 
 // found is a finding about the target's server.
@@ -133,7 +132,6 @@ func (d *database) fill(sql string) string {
 //go:embed sql/*.sql
 var statements embed.FS
 
-// statement is a file of sql, without its extension.
 func statement(name string) string {
 	text, err := statements.ReadFile("sql/" + name + ".sql")
 	if err != nil {
@@ -149,7 +147,6 @@ func (d *database) read(ctx context.Context, do func(pgx.Tx) error) error {
 	return record.ReadTx(ctx, d.Pool, limits, do)
 }
 
-// rows reads the rows of a statement.
 func rows[T any](ctx context.Context, d *database, to pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	err = d.read(ctx, func(tx pgx.Tx) error {
 		got, err := tx.Query(ctx, d.fill(sql), args...)
@@ -162,7 +159,6 @@ func rows[T any](ctx context.Context, d *database, to pgx.RowToFunc[T], sql stri
 	return all, err
 }
 
-// row reads one row.
 func (d *database) row(ctx context.Context, sql string, args []any, into ...any) error {
 	return d.read(ctx, func(tx pgx.Tx) error { return tx.QueryRow(ctx, d.fill(sql), args...).Scan(into...) })
 }

@@ -157,7 +157,6 @@ func (r *Reader) Next() (*Line, error) {
 	return l, err
 }
 
-// read reads a line into r.text.
 func (r *Reader) read() error {
 	r.text = r.text[:0]
 	for {

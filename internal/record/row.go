@@ -170,7 +170,6 @@ func (r *EntryReader) Read(c *Columns) *Entry {
 	return &r.entry
 }
 
-// into reads into a place and returns that, or nil if the first column is null.
 func into[T any](c *Columns, place *T, read func(*Columns) T) *T {
 	null := len(c.row) > 0 && c.row[0] == nil
 	if *place = read(c); null {

@@ -3,68 +3,49 @@ package review
 import (
 	"bytes"
 	"cmp"
-	"embed"
+	_ "embed"
 	"fmt"
 	html "html/template"
 	"io"
 	"regexp"
 	"strings"
 	"text/template"
-	"text/template/parse"
 	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-//go:embed *.tmpl
-var sentenceSources embed.FS
+//go:embed report.tmpl
+var reportSentences string
 
-//go:embed *.html
-var pageSources embed.FS
+//go:embed why.tmpl
+var whySentences string
+
+//go:embed page.html
+var pageSource string
 
 var words = template.FuncMap{
 	"clock": clock, "minutes": minutes, "list": list, "lasting": lasting, "counted": counted,
 	"seconds": func(s float64) string { return lasting(time.Duration(s * float64(time.Second))) },
 }
 
-// sentences are the templates of all sentences.
 var sentences = func() *template.Template {
 	t := template.New("").Funcs(words)
 	t.Funcs(template.FuncMap{"sentence": func(name string, data any) (string, error) { return execute(t, name, data) }})
-	template.Must(t.ParseFS(sentenceSources, "*.tmpl"))
-	for _, one := range t.Templates() {
-		markSpace(one.Root)
-	}
-	return t
+	return template.Must(t.Parse(whiteSpace.ReplaceAllStringFunc(reportSentences+whySentences, func(part string) string {
+		if strings.TrimSpace(part) == "" {
+			return space
+		}
+		return part
+	})))
 }()
 
 // space marks white space in the source of a template. A sentence has one space for it between two words, and none
 // elsewhere. White space in names and ids stays as it is.
 const space = "\x00"
 
-var spaces = regexp.MustCompile(`\s+`)
-
-// markSpace replaces the white space in the source of a template by space.
-func markSpace(list *parse.ListNode) {
-	if list == nil {
-		return
-	}
-	for _, node := range list.Nodes {
-		switch node := node.(type) {
-		case *parse.TextNode:
-			node.Text = spaces.ReplaceAllLiteral(node.Text, []byte(space))
-		case *parse.IfNode:
-			markSpace(node.List)
-			markSpace(node.ElseList)
-		case *parse.RangeNode:
-			markSpace(node.List)
-			markSpace(node.ElseList)
-		case *parse.WithNode:
-			markSpace(node.List)
-			markSpace(node.ElseList)
-		}
-	}
-}
+// whiteSpace matches white space in the source of a template, and actions with what they trim.
+var whiteSpace = regexp.MustCompile(`(?s)(?:\s+\{\{-|\{\{).*?(?:-\}\}\s*|\}\})|\s+`)
 
 // sentence returns the text of a template without the line breaks of its source. If no template has the name, it
 // takes that of the name's first word.
@@ -90,7 +71,6 @@ type Fact struct {
 	Text string `json:"text"`
 }
 
-// tell returns the facts of these names whose templates have anything to say.
 func tell(names []string, data any) ([]Fact, error) {
 	told := []Fact{}
 	for _, name := range names {
@@ -132,7 +112,6 @@ func lasting(d time.Duration) string {
 	return fmt.Sprintf("%d d %d h", days, hours)
 }
 
-// counted writes a number with what it counts.
 func counted(n int64, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -143,7 +122,6 @@ func counted(n int64, one, more string) string {
 // listed is how many of several things are named.
 const listed = 10
 
-// list names the first of several things.
 func list(all []string) string {
 	text := strings.Join(all[:min(listed, len(all))], ", ")
 	if more := len(all) - listed; more > 0 {
@@ -152,7 +130,6 @@ func list(all []string) string {
 	return text
 }
 
-// footnote is that of a page.
 const footnote = "Times are those of the database's clock, in UTC; that of a write is from just before its commit. " +
 	"The record is reported as it is; \"fencectl audit verify\" shows whether anyone has changed it."
 
@@ -170,7 +147,6 @@ func (x *Explanation) Text(w io.Writer, width int) error {
 	return err
 }
 
-// writeFacts writes facts with their names in a column.
 func writeFacts(b *strings.Builder, facts []Fact, width int) {
 	indent := 0
 	for i, f := range facts {
@@ -184,7 +160,6 @@ func writeFacts(b *strings.Builder, facts []Fact, width int) {
 	}
 }
 
-// minText is the narrowest column for sentences.
 const minText = 20
 
 // writeHistory writes the history as a table, with a mark at what was asked about.
@@ -204,7 +179,6 @@ func (x *Explanation) writeHistory(b *strings.Builder, width int) {
 	}
 }
 
-// day returns the date that all times begin with, "" if they don't share one.
 func (x *Explanation) day() string {
 	day := ""
 	for _, e := range x.History {
@@ -223,7 +197,6 @@ type historyLine struct {
 	Asked                    bool
 }
 
-// lines returns the rows of the history, with one for each gap between positions.
 func (x *Explanation) lines() (lines []historyLine) {
 	last := int64(0)
 	for _, e := range x.History {
@@ -276,7 +249,7 @@ func visible(text string) string {
 	}, text)
 }
 
-var pages = html.Must(html.New("").Funcs(html.FuncMap{"visible": visible, "clock": clock}).ParseFS(pageSources, "*.html"))
+var pages = html.Must(html.New("").Funcs(html.FuncMap{"visible": visible, "clock": clock}).Parse(pageSource))
 
 // HTML writes x as a page that needs nothing else: no script, no other file.
 func (x *Explanation) HTML(w io.Writer) error {
@@ -294,7 +267,7 @@ type page struct {
 
 func writePage(w io.Writer, p page) error {
 	var b bytes.Buffer
-	if err := pages.ExecuteTemplate(&b, "page.html", p); err != nil {
+	if err := pages.Execute(&b, p); err != nil {
 		return fmt.Errorf("review: %w", err)
 	}
 	_, err := w.Write(b.Bytes())

@@ -2,15 +2,9 @@
 // rejected, whether an operation took effect, and what happened in a period. It writes for readers
 // who don't program. The Go code finds the facts; the sentences are in the templates.
 //
-// [Reader.Why] collects the facts about one entry or one rejection in an [Explanation], which
-// writes itself as a page of text or HTML.
-//
-// [Reader.Report] answers whether a holder wrote in a period after it had lost the lock. It verifies
-// the history with audit.Database.Verify; after a single finding the answer is that the record can't
-// be relied on. Why reports what the tables say, without verifying them.
-//
-// Both use several short statements, and memory that doesn't grow with the history. If the answer may
-// have been pruned, they say so instead of concluding that it never existed.
+// [Reader.Report] verifies the history with audit.Database.Verify; after a single finding the answer
+// is that the record can't be relied on. [Reader.Why] reports what the tables say, without verifying
+// them. If the answer may have been pruned, they say so instead of concluding that it never existed.
 package review
 
 import (
@@ -48,12 +42,10 @@ func NewReader(pool *pgxpool.Pool, schema string) (*Reader, error) {
 	return &Reader{history, pool, pgx.Identifier{cmp.Or(schema, postgres.DefaultSchema)}.Sanitize()}, nil
 }
 
-// claims matches the claims of a resource with a token, or with any if that is 0.
 func claims(resource string, token fence.Token) audit.Filter {
 	return audit.Filter{Resource: resource, Kinds: []storage.EntryKind{storage.KindClaim}, MinToken: token, MaxToken: token}
 }
 
-// entries returns the entries of a resource at positions from first to last.
 func (r *Reader) entries(ctx context.Context, resource string, first, last int64) ([]Event, error) {
 	var found []Event
 	for e, err := range r.history.Entries(ctx, audit.Filter{Resource: resource, After: audit.Cursor{Resource: resource, Seq: max(first, 1) - 1}}) {
@@ -98,7 +90,6 @@ func (r *Reader) last(ctx context.Context, resource string) (int64, error) {
 	return f.Seq, nil
 }
 
-// first returns the first, nil if there is none.
 func first[T any](all iter.Seq2[T, error]) (*T, error) {
 	for one, err := range all {
 		if err != nil {

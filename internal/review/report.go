@@ -62,7 +62,6 @@ type Report struct {
 	Lacks string `json:"-"`
 }
 
-// maxRows bounds each list of a Report.
 const maxRows = 1000
 
 // Counts count what lies within the period.
@@ -135,7 +134,6 @@ func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
 	return report, err
 }
 
-// readPeriod reads what is recorded of the part of the period that had passed.
 func (r *Reader) readPeriod(ctx context.Context, report *Report) error {
 	for _, read := range []func(context.Context, *Report) error{r.readEntries, r.readRejections, r.readRest} {
 		if err := read(ctx, report); err != nil {
@@ -145,7 +143,6 @@ func (r *Reader) readPeriod(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// readRejections reads the rejections of the period.
 func (r *Reader) readRejections(ctx context.Context, report *Report) error {
 	for rejection, err := range r.history.Rejections(ctx, audit.Filter{Resources: report.Resources, Since: report.From, Until: report.Until}) {
 		if err != nil {
@@ -174,7 +171,6 @@ func (report *Report) certain(r audit.Rejection) int64 {
 	return 0
 }
 
-// appendUpTo appends one to a list of a Report while there is room.
 func appendUpTo[T any](list []T, one T) []T {
 	if len(list) < maxRows {
 		list = append(list, one)
@@ -229,7 +225,6 @@ const unprotectedQuery = `
 	                      and (t.mode = 'enforce' or pg_relation_size('@unguarded_write') < 16777216))
 	 order by 1`
 
-// beginsQuery reads when the record of resources begins.
 const beginsQuery = `
 	select least((select min(e.at) from @resource f left join @checkpoint c on c.resource = f.id
 	                join @history e on e.resource = f.id and e.seq = coalesce(c.first, 1) where f.name like $1),
@@ -275,7 +270,6 @@ const (
 	lacksRecord    = "the record begins after the period"
 )
 
-// conclude comes to the verdict.
 func (report *Report) conclude() {
 	report.Verdict = VerdictIncomplete
 	switch c := report.Counts; {

@@ -10,7 +10,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// periodEntries follows the entries of a period, resource by resource.
 type periodEntries struct {
 	*Report
 	before audit.Entry // the one before, of whatever resource
@@ -108,7 +107,6 @@ type Tenure struct {
 	position int64 // of one of its entries
 }
 
-// longest is how many tenures are listed.
 const longest = 10
 
 // endTenure lists the present tenure if it is among the longest within the period. The next claim ended it, or the

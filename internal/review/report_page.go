@@ -41,7 +41,6 @@ func (report *Report) Rows() ([]Row, error) {
 	return rows, err
 }
 
-// section is a list of a Report.
 type section struct {
 	Title string
 	Rows  []Row
@@ -64,7 +63,6 @@ func sectionOf[T any](title string, total int64, all []T, row func(*T) Row) (s s
 	return s, nil
 }
 
-// sections returns the lists in the order of the page.
 func (report *Report) sections() (all []section, err error) {
 	c := report.Counts
 	add := func(s section, failed error) {
@@ -118,7 +116,6 @@ func (report *Report) Text(w io.Writer, width int) error {
 	return err
 }
 
-// textRows is how many rows of each list are on a page.
 const textRows = 20
 
 func (s section) write(b *strings.Builder, width int) {

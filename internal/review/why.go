@@ -135,7 +135,6 @@ func Words(op storage.OpRecord) string {
 	return strings.Join(parts, " ")
 }
 
-// tenure is the time for which a grant had a resource.
 type tenure struct {
 	Claim Event
 	Next  *Event // the claim that ended it, if one did
@@ -191,7 +190,6 @@ func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
 	return x, err
 }
 
-// find finds the rejection or the entry that is asked for.
 func (r *Reader) find(ctx context.Context, s *story) error {
 	q := s.Question
 	switch {
@@ -258,7 +256,6 @@ func (s *story) effect() Effect {
 	return EffectUnknown
 }
 
-// readEntry reads what an entry is to be seen among.
 func (r *Reader) readEntry(ctx context.Context, s *story) (err error) {
 	e := s.Entry
 	if s.Own, err = r.tenure(ctx, s.Resource, func() (*Event, error) { return r.entry(ctx, s.Resource, e.Claim) }); err != nil {
@@ -300,8 +297,6 @@ func (r *Reader) readOthers(ctx context.Context, s *story) error {
 	return nil
 }
 
-// tenure returns how long the grant of a claim had the resource, and its last entry; nil if there is no
-// claim.
 func (r *Reader) tenure(ctx context.Context, resource string, find func() (*Event, error)) (*tenure, error) {
 	claim, err := find()
 	if err != nil || claim == nil {
@@ -373,7 +368,6 @@ func (r *Reader) readRejection(ctx context.Context, s *story) (err error) {
 	return nil
 }
 
-// addRejection puts the rejection, at a time, among the entries.
 func (s *story) addRejection(at time.Time) {
 	i := slices.IndexFunc(s.history, func(e Event) bool { return e.At.After(at) })
 	if i < 0 {

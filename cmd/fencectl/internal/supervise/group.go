@@ -14,14 +14,12 @@ import (
 	"golang.org/x/term"
 )
 
-// group is the command's process group.
 type group struct {
 	id     int                     // the command's process id
 	ready  *os.File                // a byte lets the command begin; its end without one ends the helper
 	states chan syscall.WaitStatus // of the command: stopped, and at last how it ended
 }
 
-// startGroup starts what becomes the command.
 func startGroup(c Command) (*group, error) {
 	cmd, err := helper(commandName, append([]string{strconv.Itoa(os.Getpid()), c.Path}, c.Args...)...)
 	if err != nil {
@@ -43,7 +41,6 @@ func startGroup(c Command) (*group, error) {
 	return g, cmd.Process.Release()
 }
 
-// begin lets the command begin.
 func (g *group) begin() error {
 	_, err := g.ready.Write([]byte{1})
 	return err
@@ -74,7 +71,6 @@ func (g *group) signal(s syscall.Signal) bool { return isLeft(syscall.Kill(-g.id
 // has changed its user may not be signalled.
 func isLeft(err error) bool { return !errors.Is(err, syscall.ESRCH) }
 
-// terminate asks all of the group to end, also what is stopped.
 func (g *group) terminate() {
 	g.signal(syscall.SIGTERM)
 	g.signal(syscall.SIGCONT)
@@ -112,7 +108,6 @@ func foreground() *terminal {
 	return t
 }
 
-// isOurs reports whether this process's group is in the foreground.
 func (t *terminal) isOurs() bool {
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	return err == nil && group == t.own

@@ -76,7 +76,6 @@ type Ending struct {
 // ErrUnguarded means that the command was ended because the watchdog has ended, or is stopped.
 var ErrUnguarded = errors.New("the watchdog is gone")
 
-// job is a command that runs.
 type job struct {
 	lease    Lease
 	grace    time.Duration
@@ -110,7 +109,6 @@ func Run(lease Lease, c Command) (Ending, error) {
 	return Ending{Code: codeOf(state), Lost: j.lost}, cmp.Or(err, unguarded)
 }
 
-// start starts the watchdog, and what becomes the command.
 func start(lease Lease, c Command) (*job, error) {
 	j := &job{lease: lease, grace: c.Grace, terminal: foreground()}
 	j.deadline = now().add(lease.Remaining())
@@ -156,7 +154,6 @@ func (j *job) extend() {
 	}
 }
 
-// end asks the group to end, once.
 func (j *job) end(at instant) {
 	if j.ending {
 		return
@@ -166,7 +163,6 @@ func (j *job) end(at instant) {
 	j.group.terminate()
 }
 
-// untilEnd returns how the command ended.
 func (j *job) untilEnd(signals <-chan os.Signal) (syscall.WaitStatus, error) {
 	var unguarded error
 	done, gone := j.lease.Done(), j.watchdog.gone
@@ -236,7 +232,6 @@ func (j *job) stopped(by syscall.Signal, signals <-chan os.Signal) {
 	j.group.signal(syscall.SIGCONT)
 }
 
-// clear ends what the command has left behind in its group.
 func (j *job) clear() {
 	if !j.group.signal(0) {
 		return

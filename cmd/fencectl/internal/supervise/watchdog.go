@@ -80,7 +80,6 @@ func (w *watchdog) send(number int64) error {
 	return err
 }
 
-// dismiss lets the watchdog go: the group is gone.
 func (w *watchdog) dismiss() {
 	_ = w.send(farewell)
 	_, _ = w.pipe.Close(), w.ack.Close()
@@ -90,7 +89,6 @@ func (w *watchdog) dismiss() {
 	}
 }
 
-// watchdogMain is the main function of the watchdog process.
 func watchdogMain() {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	grace, err := time.ParseDuration(os.Args[1])
