@@ -1,12 +1,8 @@
 package etcd
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
-	"os/exec"
-	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,90 +80,41 @@ func TestMutexKeys_TheNextAcquisitionWaitsForTheRelease(t *testing.T) {
 	release(t, acquire(t, l, name))
 }
 
-// toolRun is an "etcdctl lock" or "etcdctl elect" that runs until the test ends it.
-type toolRun struct {
-	cmd   *exec.Cmd
-	lines chan string // what it prints, closed at its end
-}
-
-func runEtcdctl(t testing.TB, args ...string) *toolRun {
-	t.Helper()
-	r := &toolRun{etcdserver.Etcdctl(t, etcdserver.Shared(t), args...), make(chan string, 100)}
-	out, err := r.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, r.cmd.Start())
-	go func() {
-		defer close(r.lines)
-		for s := bufio.NewScanner(out); s.Scan(); {
-			r.lines <- s.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = r.cmd.Process.Kill()
-		r.awaitEnd()
-	})
-	return r
-}
-
-// awaitHeld waits until it holds the lock: it then prints its key.
-func (r *toolRun) awaitHeld(t testing.TB, name string) {
-	t.Helper()
-	select {
-	case line := <-r.lines:
-		require.True(t, strings.HasPrefix(line, name+"/"), "etcdctl says %q", line)
-	case <-patient(t).Done():
-		require.FailNow(t, "etcdctl never got the lock")
-	}
-}
-
-// end makes it release the lock, as a user's Ctrl-C does.
-func (r *toolRun) end(t testing.TB) {
-	t.Helper()
-	require.NoError(t, r.cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, r.awaitEnd())
-}
-
-func (r *toolRun) awaitEnd() error {
-	for range r.lines { // Wait closes the pipe, so it comes last
-	}
-	return r.cmd.Wait()
-}
-
-func mutex(t testing.TB, client *clientv3.Client, name string) *concurrency.Mutex {
+// newSession returns a session of etcd's own tools: "etcdctl lock" is a concurrency.Mutex, "etcdctl elect" a
+// concurrency.Election.
+func newSession(t testing.TB, client *clientv3.Client) *concurrency.Session {
 	t.Helper()
 	s, err := concurrency.NewSession(client, concurrency.WithTTL(60))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	return concurrency.NewMutex(s, name)
+	return s
 }
 
-// A holder here, "etcdctl lock" and concurrency.Mutex wait for each other, in one
-// queue.
-func TestMutexKeys_OneQueueWithEtcdctlAndMutex(t *testing.T) {
+func mutex(t testing.TB, client *clientv3.Client, name string) *concurrency.Mutex {
+	t.Helper()
+	return concurrency.NewMutex(newSession(t, client), name)
+}
+
+func TestMutexKeys_OneQueueWithEtcdsOwnTools(t *testing.T) {
 	t.Parallel()
 	client := etcdserver.Client(t)
 	cfg, name := mutexKeys(t)
 	a, b := newTestLocker(t, client, cfg), newTestLocker(t, etcdserver.Client(t), cfg)
-
-	first := runEtcdctl(t, "lock", "--ttl=60", name)
-	first.awaitHeld(t, name)
+	first := mutex(t, client, name)
+	require.NoError(t, first.Lock(patient(t)))
 	_, err := a.TryAcquire(patient(t), name)
 	locked := new(fence.LockedError)
 	require.ErrorAs(t, err, &locked)
-	require.Equal(t, fence.LockedError{Resource: name}, *locked, "etcdctl leaves no name")
+	require.Equal(t, fence.LockedError{Resource: name}, *locked, "a Mutex leaves no name")
 
-	second := acquiring(patient(t), a, name)
-	awaitKeys(t, client, name, 2)
+	second := queued(t, a, name, 2)
 	third, thirdHolds := mutex(t, client, name), make(chan error, 1)
 	go func() { thirdHolds <- third.Lock(patient(t)) }()
 	awaitKeys(t, client, name, 3)
 	fourth := acquiring(patient(t), b, name)
-	awaitKeys(t, client, name, 4)
-	fifth := runEtcdctl(t, "lock", "--ttl=60", name)
-	kvs := awaitKeys(t, client, name, 5)
+	kvs := awaitKeys(t, client, name, 4)
 	require.Empty(t, second)
-
-	first.end(t)
+	require.NoError(t, first.Unlock(patient(t)))
 	got := granted(t, second)
 	require.EqualValues(t, kvs[1].CreateRevision, got.Grant().Token)
 	requireContended(t, got)
@@ -177,13 +124,17 @@ func TestMutexKeys_OneQueueWithEtcdctlAndMutex(t *testing.T) {
 	require.ErrorIs(t, mutex(t, client, name).TryLock(patient(t)), concurrency.ErrLocked)
 	require.Empty(t, fourth)
 	require.NoError(t, third.Unlock(patient(t)))
-	got = granted(t, fourth)
-	requireContended(t, got)
-	require.Empty(t, fifth.lines)
-	release(t, got)
-	fifth.awaitHeld(t, name)
-	fifth.end(t)
-	last, err := a.TryAcquire(patient(t), name)
+	release(t, granted(t, fourth))
+
+	ours, theirs := election(t, b, name), concurrency.NewElection(newSession(t, client), name)
+	led := campaign(t, ours, "ours")
+	seen, err := theirs.Leader(patient(t))
 	require.NoError(t, err)
-	release(t, last)
+	require.Equal(t, "ours", string(seen.Kvs[0].Value))
+	require.NoError(t, led.Resign(patient(t)))
+	require.NoError(t, theirs.Campaign(patient(t), "theirs"))
+	leader, err := ours.Leader(patient(t))
+	require.NoError(t, err)
+	require.Equal(t, fence.Leader{Grant: fence.Grant{Resource: name, Token: fence.Token(theirs.Rev())}, Value: "theirs"}, leader)
+	require.NoError(t, theirs.Resign(patient(t)))
 }
