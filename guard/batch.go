@@ -138,6 +138,16 @@ func (t *transaction[Tx]) takeQueues() {
 	}
 }
 
+func (t *transaction[Tx]) notePlaces() {
+	place := 0
+	for _, p := range t.parts {
+		for _, c := range p.calls {
+			c.BatchSize, c.BatchPlace = t.calls, place
+			place++
+		}
+	}
+}
+
 // end tells each call how it goes on. Calls that were taken from a queue and run again get the first places in it,
 // where another transaction may take them unless they are to run alone.
 func (t *transaction[Tx]) end(outcome error) {

@@ -139,6 +139,7 @@ func (c *call[Tx]) begins(b bounds) *transaction[Tx] {
 	*t = transaction[Tx]{leader: c, bounds: b, states: c.states, calls: 1, onlyCall: [1]*call[Tx]{c}}
 	t.onlyPart[0].calls = t.onlyCall[:]
 	t.parts = t.onlyPart[:]
+	c.BatchSize, c.BatchPlace = 1, 0
 	return t
 }
 
@@ -210,12 +211,8 @@ func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error
 			t.takeQueues()
 		}
 	}
-	place := 0
-	for _, p := range t.parts {
-		for _, c := range p.calls {
-			c.BatchSize, c.BatchPlace = t.calls, place
-			place++
-		}
+	if t.calls > 1 {
+		t.notePlaces()
 	}
 	if err != nil {
 		return nil, g.stepFailed(run, t.states, "begin", err)
