@@ -16,6 +16,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/callback"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -38,13 +39,11 @@ type Guard struct {
 // Config configures the three parts. A nil *Config, and every zero field, means the
 // default.
 type Config struct {
-	// Lock configures the lock service: where its keys lie in etcd, and how long a lock
-	// outlives its holder.
+	// Lock configures the lock service.
 	Lock etcd.Config
-	// Guard configures how long ownership is kept, what bounds a call, and its Observers.
+	// Guard configures the calls.
 	Guard guard.Config
-	// Store configures the schema, the isolation level, and the limit of each statement in a guarded
-	// transaction, which has to lie below Lock.TTL. If it isn't set it is at most half of that.
+	// Store configures the database. Store.StatementTimeout has to lie below Lock.TTL. If it isn't set it is at most half of that.
 	Store postgres.Config
 	// PruneEvery is how often the Guard calls Store.Prune, first after that time, until Close; an
 	// hour, for example. What Prune deletes is the policy of the schema's owner. Every process may
@@ -82,7 +81,9 @@ func (c *Config) withDefaults() Config {
 	for _, logger := range []**slog.Logger{&filled.Lock.Logger, &filled.Guard.Logger, &filled.Store.Logger} {
 		*logger = cmp.Or(*logger, filled.Logger)
 	}
-	filled.fitLimits()
+	// A transaction whose process has stopped must not stand in the successor's way for longer than the lock does.
+	ttl := cmp.Or(filled.Lock.TTL, defaultTTL)
+	filled.Store.StatementTimeout = cmp.Or(filled.Store.StatementTimeout, min(defaultStatementTimeout, ttl/2))
 	return filled
 }
 
@@ -111,13 +112,6 @@ const (
 	defaultTTL              = 10 * time.Second
 	defaultStatementTimeout = 5 * time.Second
 )
-
-// fitLimits sets the limit of a statement that isn't set: a transaction whose process
-// has stopped must not stand in the way of its successor for longer than the lock does.
-func (c *Config) fitLimits() {
-	ttl := cmp.Or(c.Lock.TTL, defaultTTL)
-	c.Store.StatementTimeout = cmp.Or(c.Store.StatementTimeout, min(defaultStatementTimeout, ttl/2))
-}
 
 // validate checks what no part can check alone.
 func (c Config) validate() error {
@@ -177,4 +171,38 @@ func (g *Guard) Close(ctx context.Context) error {
 	}
 	g.stopPruning()
 	return errors.Join(guardErr, g.Locker.Close(ctx))
+}
+
+// pruneRegularly prunes the store every so often, until stop is called, which waits for its
+// end.
+func pruneRegularly(store *postgres.Store, every time.Duration, logger *slog.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	log := callback.Logger(logger)
+	var running sync.WaitGroup
+	running.Go(func() {
+		ticks := time.NewTicker(every)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+				prune(ctx, store, log)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func prune(ctx context.Context, store *postgres.Store, log *slog.Logger) {
+	pruned, err := store.Prune(ctx)
+	switch counts := slog.Group("pruned", "entries", pruned.Entries, "rejections", pruned.Rejections, "once_keys", pruned.OnceKeys); {
+	case err != nil && ctx.Err() == nil:
+		log.Warn("fencekit: pruning failed, and will be tried again", "error", err, counts)
+	case pruned != (postgres.Pruned{}):
+		log.Info("fencekit: pruned", counts)
+	}
 }

@@ -27,19 +27,16 @@
 //     else in the metadata is an error: no part of it is guessed, dropped or repaired.
 //   - [Code] is Unavailable, after which clients and proxies call again by themselves, only
 //     where that does no harm: not after an unknown outcome of an operation without guard.Once,
-//     which is Internal. It judges the call that failed, so a method that commits several
-//     transactions, as in a guard.Hold, has to begin by reading what an earlier call has
-//     committed.
+//     which is Internal. A method that commits several transactions, as in a guard.Hold, has to
+//     begin by reading what an earlier call has committed.
 //   - What [Error] returns names no server, host, resource, holder, or cause. Log the error.
 //
 // # What is not promised
 //
-// A grant is no authentication. It is no secret, and a client that can send one can make
-// one up: with a higher token it shuts out the true holder of the resource, with a higher
-// epoch those of all resources, until an operator steps in (the database bounds how far a
-// made-up one may jump). So accept grants from authenticated callers only, or share a key with
-// them ([WithSignedGrants], [SignedGrants]). Package
-// guardhttp lists what else a receiver must not conclude from a grant.
+// A grant is neither authentication nor a secret: a client that can send one can make one up,
+// and shut out true holders. So accept grants from authenticated callers only, or share a key
+// with them ([WithSignedGrants], [SignedGrants]). Package guardhttp lists what else a receiver
+// must not conclude from a grant.
 //
 // Incoming metadata are not passed on: a method that calls another service under the same
 // grants gives them to WithGrants.

@@ -1,5 +1,5 @@
 // Package guardhttp carries grants in the headers of HTTP requests, and says what errors of
-// package guard are to a client. It needs net/http and guard only.
+// package guard are to a client.
 //
 // # Model
 //
@@ -26,28 +26,26 @@
 //   - What Grants returns are valid grants, at most 100, of different resources. Everything
 //     else in the header is an error: no part of it is guessed, dropped or repaired.
 //   - [Status] is 503 only where the same request may be sent again without harm: not
-//     after an unknown outcome of an operation without guard.Once, which is 500. It judges
-//     the call that failed: a handler that commits several transactions, as in a guard.Hold,
-//     has to begin by reading what an earlier request has committed.
+//     after an unknown outcome of an operation without guard.Once, which is 500. A handler
+//     that commits several transactions, as in a guard.Hold, has to begin by reading what an
+//     earlier request has committed.
 //   - What [Error] writes names no server, host, resource, holder, or cause. Log the error.
 //
 // # What is not promised
 //
-// A grant is no authentication, and its header isn't either. A grant is no secret, and a
-// client that can send one can make one up: with a higher token it shuts out the true
-// holder of the resource, with a higher epoch those of all resources, until an operator
-// steps in (the database bounds how far a made-up one may jump, measured from what has
-// claimed there: let a grant of your own claim first in a new database). So accept the header from
-// authenticated senders only, and have the proxy at the edge remove it from all other
-// requests; or share a key with the senders ([SetSignedGrants], [SignedGrants]). A receiver must not conclude from a grant that
+// A grant is neither authentication nor a secret, and a client that can send one can make
+// one up: with a higher token it shuts out the true holder of the resource, with a higher
+// epoch those of all resources, until an operator steps in (the database bounds how far a
+// made-up one may jump, measured from what has claimed there: let a grant of your own claim
+// first in a new database). So accept the header from authenticated senders only, and have
+// the proxy at the edge remove it from all other requests; or share a key with the senders
+// ([SetSignedGrants], [SignedGrants]). A receiver must not conclude from a grant that
 //
 //   - its sender still holds the lock, or ever did: only the claim and the seal of a
 //     transaction under the grant decide, in the database that it writes to;
-//   - its sender may do what it asks for: check its rights as those of any client;
-//   - its holder's name is true: the sender chose that text;
+//   - its sender may do what it asks for, or its holder's name is true: the sender chose it;
 //   - the resource is the one that the request is about: name the resource in the call,
 //     and a grant for another is an error;
-//   - a request without a grant needs none: Grants returns none without an error, as a
-//     proxy may have dropped the header. UnderGrant fails then. A handler that acquires by
-//     itself in that case trusts the network with the difference.
+//   - a request without a grant needs none: a proxy may have dropped the header. Grants
+//     returns none without an error then, and UnderGrant fails.
 package guardhttp

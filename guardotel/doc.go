@@ -4,10 +4,8 @@
 //	…
 //	g, err := fencekit.New(client, pool, &fencekit.Config{Guard: guard.Config{Observers: []*guard.Observer{telemetry}}})
 //
-// Each call of guard.Do, guard.Value and guard.Exec is a span, also those inside a guard.Hold.
-// The function's context has it, so spans of the function are its children. Waiting, the
-// grant, the claim, a rejection and the resolution of a COMMIT in doubt are events of the span;
-// those of a guard.Hold itself are events of the span in the Hold's context.
+// Each call of guard.Do, guard.Value and guard.Exec is a span, also those inside a guard.Hold, and
+// in the function's context. The events of a guard.Hold itself are of the span in the Hold's context.
 //
 // Attributes of a span: fence.resources and fence.resource.class; fence.tokens, those of the last run;
 // guard.operation.name and guard.operation.id (guard.Name, guard.OpID); guard.batch_size from 2 on;
