@@ -100,8 +100,6 @@ func (t *transaction[Tx]) runShared() (outcome error) {
 	return t.run()
 }
 
-var errStoreGone = errors.New("guard: the store panicked, or ended its goroutine, at COMMIT")
-
 // gather takes calls that wait in forming, but for those whose context has ended, and those whose lease no other
 // call may use any more.
 func (t *transaction[Tx]) gather() {

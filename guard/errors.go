@@ -154,6 +154,9 @@ func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err er
 	return e.resolve(ctx, e.inDoubt)
 }
 
+// errStoreGone is why the outcome of a COMMIT can't be learned.
+var errStoreGone = errors.New("guard: the store panicked, or ended its goroutine, at COMMIT")
+
 var errNoGuard = fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
 
 func names(grants []fence.Grant) string { return strings.Join(resourcesOf(grants), ", ") }
