@@ -133,7 +133,9 @@ func (a *anchoring) keepRunning(cmd *cobra.Command) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "fencectl: %v\n", err)
 		case errors.As(err, new(*violations)):
 			fmt.Fprintf(cmd.ErrOrStderr(), "fencectl: %v\n", err)
-			violated = err
+			if violated == nil || coded.Code == cli.ExitViolated {
+				violated = err
+			}
 		default:
 			return err
 		}

@@ -236,7 +236,8 @@ func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[
 // skip makes read begin with the last entries of a resource, where all of its entries match.
 func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 	f := h.filter
-	if strings.ContainsAny(f.Resources, "*?") || len(h.kinds) > 0 || !f.Since.IsZero() || !f.Until.IsZero() || f.Holder != "" || h.tokens != "" || f.Op.ID != "" || f.Op.Name != "" || len(h.attrs) > 0 {
+	narrowed := len(h.kinds)+len(h.attrs) > 0 || f.Holder+h.tokens+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
+	if narrowed || f.Resources == "" || strings.ContainsAny(f.Resources, "*?") {
 		return nil
 	}
 	for fence, err := range db.Fences(ctx, audit.Filter{Resource: f.Resources}) {
