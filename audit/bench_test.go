@@ -1,17 +1,16 @@
 package audit_test
 
 import (
-	"bufio"
-	"context"
 	"crypto/sha256"
 	"flag"
 	"fmt"
-	"io"
+	"iter"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -145,66 +144,42 @@ func BenchmarkVerify(b *testing.B) {
 // writes of one operation.
 func fillHistory(b testing.TB, pool *pgxpool.Pool, entries, each int) {
 	b.Helper()
-	fences, history := copyInto(b, pool, "fence.resource (id, timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)"),
-		copyInto(b, pool, "fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name)")
-	for i := range entries / each {
-		f := record.Fence{Number: int32(1_000_000 + i), Name: fmt.Sprintf("sku/%d", i), Timeline: 1, Epoch: 1}
-		hash := record.Before(f.Name)
-		for seq := int64(1); seq <= int64(each); seq++ {
-			e := record.Entry{Resource: f.Number, Seq: seq, Kind: record.Write, Claim: f.ClaimSeq, Tx: seq*7919 + int64(i), Xid: uint64(1000 + seq), At: record.Time(800_000_000_000_000 + seq)}
-			if seq%10 == 1 {
-				f.PrevToken, f.Token, f.ClaimSeq, f.ClaimedAt, f.Holder = f.Token, 100+seq, seq, e.At, fmt.Sprintf("worker-1/%d", seq)
-				e.Kind, e.Claim, e.Epoch, e.Token, e.Timeline, e.Holder, e.Name = record.Claim, seq, &f.Epoch, &f.Token, &f.Timeline, &f.Holder, &f.Name
-			} else {
-				ops := fmt.Sprintf(`[{"id":"order-%d","name":"sell","attrs":{"qty":"2"}}]`, seq)
-				e.Ops = &ops
+	var fences [][]any
+	next, stop := iter.Pull(func(yield func([]any) bool) {
+		for i := range entries / each {
+			f := record.Fence{Number: int32(1_000_000 + i), Name: fmt.Sprintf("sku/%d", i), Timeline: 1, Epoch: 1}
+			hash := record.Before(f.Name)
+			for seq := int64(1); seq <= int64(each); seq++ {
+				e := record.Entry{Resource: f.Number, Seq: seq, Kind: record.Write, Claim: f.ClaimSeq, Tx: seq*7919 + int64(i), Xid: uint64(1000 + seq), At: record.Time(800_000_000_000_000 + seq)}
+				if seq%10 == 1 {
+					f.PrevToken, f.Token, f.ClaimSeq, f.ClaimedAt, f.Holder = f.Token, 100+seq, seq, e.At, fmt.Sprintf("worker-1/%d", seq)
+					e.Kind, e.Claim, e.Epoch, e.Token, e.Timeline, e.Holder, e.Name = record.Claim, seq, &f.Epoch, &f.Token, &f.Timeline, &f.Holder, &f.Name
+				} else {
+					ops := fmt.Sprintf(`[{"id":"order-%d","name":"sell","attrs":{"qty":"2"}}]`, seq)
+					e.Ops = &ops
+				}
+				hash = sha256.Sum256(e.AppendPreimage(hash[:]))
+				f.Seq, f.Tx = seq, e.Tx
+				if !yield([]any{e.Resource, byte(e.Kind), e.Seq, e.Claim, e.Tx, e.Xid, e.At.Time(), hash[:], e.Ops, e.Epoch, e.Token, e.Timeline, e.Holder, e.Name}) {
+					return
+				}
 			}
-			hash = sha256.Sum256(e.AppendPreimage(hash[:]))
-			writeEntry(history, &e, hash[:])
-			f.Seq, f.Tx = seq, e.Tx
+			fences = append(fences, []any{f.Number, f.Timeline, f.Epoch, f.Token, f.PrevToken, f.ClaimSeq, f.ClaimedAt.Time(), f.Seq, f.Tx, hash[:], f.Holder, f.Name})
 		}
-		fmt.Fprintf(fences, "%d\t1\t1\t%d\t%d\t%d\t%s\t%d\t%d\t\\\\x%x\t%s\t%s\n", f.Number, f.Token, f.PrevToken, f.ClaimSeq, f.ClaimedAt, f.Seq, f.Tx, hash, f.Holder, f.Name)
-	}
-	fences.close()
-	history.close()
+	})
+	defer stop()
+	copyInto(b, pool, "history", "resource kind seq claim tx xid at hash ops epoch token timeline holder name", pgx.CopyFromFunc(func() ([]any, error) {
+		row, _ := next()
+		return row, nil
+	}))
+	copyInto(b, pool, "resource", "id timeline epoch token prev_token claim_seq claimed_at seq tx hash holder name", pgx.CopyFromRows(fences))
 	for _, sql := range []string{"update fence.setting set token = 100", "vacuum analyze fence.history"} {
 		mustExec(b, pool, sql)
 	}
 }
 
-func writeEntry(w io.Writer, e *record.Entry, hash []byte) {
-	rest := `\N` + "\t" + `\N` + "\t" + `\N` + "\t" + `\N` + "\t" + `\N`
-	ops := `\N`
-	if e.Kind == record.Claim {
-		rest = fmt.Sprintf("%d\t%d\t%d\t%s\t%s", *e.Epoch, *e.Token, *e.Timeline, *e.Holder, *e.Name)
-	} else {
-		ops = strings.ReplaceAll(*e.Ops, `\`, `\\`)
-	}
-	fmt.Fprintf(w, "%d\t%c\t%d\t%d\t%d\t%d\t%s\t\\\\x%x\t%s\t%s\n", e.Resource, e.Kind, e.Seq, e.Claim, e.Tx, e.Xid, e.At, hash, ops, rest)
-}
-
-// copier writes rows into a table while it is written to.
-type copier struct {
-	*bufio.Writer
-	close func()
-}
-
-func copyInto(b testing.TB, pool *pgxpool.Pool, table string) *copier {
+func copyInto(b testing.TB, pool *pgxpool.Pool, table, columns string, rows pgx.CopyFromSource) {
 	b.Helper()
-	conn, err := pool.Acquire(b.Context())
+	_, err := pool.CopyFrom(b.Context(), pgx.Identifier{"fence", table}, strings.Fields(columns), rows)
 	require.NoError(b, err)
-	read, write := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		_, err := conn.Conn().PgConn().CopyFrom(context.Background(), read, "copy "+table+" from stdin")
-		read.CloseWithError(err)
-		done <- err
-	}()
-	w := bufio.NewWriterSize(write, 1<<20)
-	return &copier{w, func() {
-		require.NoError(b, w.Flush())
-		require.NoError(b, write.Close())
-		require.NoError(b, <-done)
-		conn.Release()
-	}}
 }

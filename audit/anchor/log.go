@@ -104,8 +104,7 @@ func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error)
 //
 //   - with ErrNotProven if the log doesn't match its last checkpoint and all published ones,
 //   - with ErrInUse if the log is already open,
-//   - with fs.ErrNotExist if there is no log. It creates none: a new log would have nothing to
-//     compare the database with,
+//   - with fs.ErrNotExist if there is no log: a new one would have nothing to compare with,
 //   - with fence.ErrInvalid if path is a pipe or a device.
 //
 // If an interrupted run left records after the last checkpoint, Open keeps them, and truncates an
@@ -210,10 +209,9 @@ func replaceFile(path, text string) error {
 }
 
 // Continue makes l, a log without signed records, the successor of the old log at path, whose
-// public key is key. It removes unsigned records from l, and writes nothing else. The next run of
-// Anchor compares the database with the heads of the old log. If it finds a violation or an
-// unproven head, it records nothing; otherwise it records the last checkpoint of the old log, and
-// then the heads of all resources.
+// public key is key. It removes unsigned records from l. The next run of Anchor compares the
+// database with the heads of the old log. If it finds a violation or an unproven head, it records
+// nothing; otherwise the last checkpoint of the old log, and then the heads of all resources.
 //
 // Continue fails with fence.ErrInvalid if l has signed records or its key has the name of key, with
 // ErrNotProven if the old log doesn't match its last checkpoint, and with fs.ErrNotExist if the old

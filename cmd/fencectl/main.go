@@ -7,8 +7,7 @@
 // never printed: errors don't repeat arguments that may contain one.
 //
 // A command, or a group of them, has a file of its own. database.go and etcd.go hold what the commands on a database
-// and those on etcd share, and package internal/cli what all share with fencectl-chaos, which "fencectl chaos" finds
-// beside this binary or on the PATH.
+// and those on etcd share, and package internal/cli what all share with fencectl-chaos.
 package main
 
 import (

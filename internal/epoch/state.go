@@ -4,11 +4,10 @@
 //
 // # Model
 //
-// A State is what etcd and the databases say. Compare says why claims in a database are rejected,
-// if they are; State.Next, which epoch to raise both to. The databases are raised first
-// (Raise.Apply) and etcd afterwards (inspect.Inspector.PutEpoch): an epoch that was in etcd alone
-// would be lost by etcd's next restore, and issued a second time. Read the databases before etcd:
-// then no token in a database is newer than etcd's revision.
+// A State is what etcd and the databases say. The databases are raised first (Raise.Apply) and etcd
+// afterwards (inspect.Inspector.PutEpoch): an epoch that was in etcd alone would be lost by etcd's
+// next restore, and issued a second time. Read the databases before etcd: then no token in a
+// database is newer than etcd's revision.
 //
 // # Invariants
 //

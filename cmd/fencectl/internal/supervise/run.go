@@ -6,8 +6,7 @@
 //
 // Three processes: the supervisor, which holds the lock and calls [Run]; the command, which
 // leads a process group of its own; and the watchdog. The last two are this binary, executed
-// again ([RunHelper]); the first process of the group becomes the command when the watchdog knows
-// the group.
+// again ([RunHelper]).
 //
 // The supervisor sends the watchdog the lock's deadline as often as it changes, over a pipe, on
 // the clock that all processes of the machine share. The watchdog is in a session of its own,
@@ -26,11 +25,11 @@
 // # What is not promised
 //
 // A process that leaves the group, as a daemon or the job of an interactive shell does, is not
-// killed. If supervisor and watchdog are both stopped, or both killed, nothing is left that could
-// kill the group; on Linux the kernel kills the command itself when the supervisor ends. A
-// process that can't be killed, in an uninterruptible system call or since it has changed its
-// user, outlives the deadline. Run waits for the command itself however long it lives, and for
-// the rest of its group a second beyond the deadline.
+// killed; nor is the group if supervisor and watchdog are both stopped, or both killed, though on
+// Linux the kernel kills the command itself when the supervisor ends. A process that can't be
+// killed, in an uninterruptible system call or since it has changed its user, outlives the
+// deadline. Run waits for the command itself however long it lives, and for the rest of its group
+// a second beyond the deadline.
 package supervise
 
 import (
