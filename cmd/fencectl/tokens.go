@@ -39,7 +39,6 @@ type tokensHistory struct {
 	from                historyEnd // the parsed after
 }
 
-// historyLimit is the default of --limit for formats that aren't streamed.
 const historyLimit = 100
 
 func newTokensHistory(d *databaseFlags, out *cli.Output) *cobra.Command {
@@ -215,7 +214,6 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Outpu
 	return nil
 }
 
-// read returns entries and rejections that match the flags, merged.
 func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[historyRow, error] {
 	entries := func(func(audit.Entry, error) bool) {}
 	rejections := func(func(audit.Rejection, error) bool) {}
@@ -336,31 +334,35 @@ func parseHistoryEnd(text string) (e historyEnd, err error) {
 // that is later than its first time. Both are in the order of the resources.
 func merge(entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rejection, error], from historyEnd) iter.Seq2[historyRow, error] {
 	return func(yield func(historyRow, error) bool) {
-		m := merger{end: from, yield: yield}
-		next, stop := iter.Pull2(rejections)
-		defer stop()
-		r, err, found := next()
-		for e, failed := range entries {
-			for found && err == nil && failed == nil && before(r, e) {
-				if !m.rejection(r) {
-					return
-				}
-				r, err, found = next()
-			}
-			if failed != nil || err != nil {
-				yield(historyRow{}, cmp.Or(failed, err))
-				return
-			}
-			if !m.entry(e) {
-				return
-			}
-		}
-		for ; found; r, err, found = next() {
-			if err != nil {
+		nextEntry, stopEntries := iter.Pull2(entries)
+		defer stopEntries()
+		nextRejection, stopRejections := iter.Pull2(rejections)
+		defer stopRejections()
+		e, noEntry, hasEntry := nextEntry()
+		r, noRejection, hasRejection := nextRejection()
+		for end := from; hasEntry || hasRejection; {
+			if err := cmp.Or(noEntry, noRejection); err != nil {
 				yield(historyRow{}, err)
 				return
 			}
-			if !m.rejection(r) {
+			isEntry, resource := hasEntry && (!hasRejection || !before(r, e)), r.Grant.Resource
+			if isEntry {
+				resource = e.Grant.Resource
+			}
+			if resource != end.resource {
+				end = historyEnd{resource: resource}
+			}
+			var row historyRow
+			if isEntry {
+				end.entry = e.Seq
+				row = entryRow(e, end)
+				e, noEntry, hasEntry = nextEntry()
+			} else {
+				end.rejection = r.ID
+				row = rejectionRow(r, end)
+				r, noRejection, hasRejection = nextRejection()
+			}
+			if !yield(row, nil) {
 				return
 			}
 		}
@@ -372,30 +374,6 @@ func before(r audit.Rejection, e audit.Entry) bool {
 		return r.Grant.Resource < e.Grant.Resource
 	}
 	return r.First.Before(e.At)
-}
-
-// merger yields rows with their cursors.
-type merger struct {
-	end   historyEnd
-	yield func(historyRow, error) bool
-}
-
-func (m *merger) at(resource string) {
-	if resource != m.end.resource {
-		m.end = historyEnd{resource: resource}
-	}
-}
-
-func (m *merger) entry(e audit.Entry) bool {
-	m.at(e.Grant.Resource)
-	m.end.entry = e.Seq
-	return m.yield(entryRow(e, m.end), nil)
-}
-
-func (m *merger) rejection(r audit.Rejection) bool {
-	m.at(r.Grant.Resource)
-	m.end.rejection = r.ID
-	return m.yield(rejectionRow(r, m.end), nil)
 }
 
 // historyRow is a row of "tokens history": an entry or a rejection. Numbers that JavaScript

@@ -49,36 +49,32 @@ func (f *Format) Set(s string) error {
 // place, with the tag before their names; "-" leaves a field out. A row whose columns are others
 // has a method Columns, which returns a struct of them.
 func WriteList[R any](w io.Writer, f Format, rows []R) error {
-	var b bytes.Buffer
-	var err error
 	switch f {
 	case FormatTable:
+		var b bytes.Buffer
 		renderTable(&b, rows, isColorTerminal(w), TerminalWidth(w))
-	case FormatCSV:
-		err = eachCSV(&b, slices.Values(rows))
-	case FormatJSONL:
-		err = eachJSONL(&b, slices.Values(rows))
-	default:
-		err = renderJSON(&b, append([]R{}, rows...)) // no rows are [], not null
+		_, err := w.Write(b.Bytes())
+		return failed(err)
+	case FormatJSON:
+		return failed(encoder(w, "  ").Encode(append([]R{}, rows...))) // no rows are [], not null
 	}
-	return flush(w, &b, err)
+	return WriteEach(w, f, slices.Values(rows))
 }
 
 // WriteOne is WriteList for what there is exactly one of: JSON has no array
 // around it.
 func WriteOne[R any](w io.Writer, f Format, row R) error {
-	if f != FormatJSON {
-		return WriteList(w, f, []R{row})
+	if f == FormatJSON {
+		return failed(encoder(w, "  ").Encode(row))
 	}
-	var b bytes.Buffer
-	return flush(w, &b, renderJSON(&b, row))
+	return WriteList(w, f, []R{row})
 }
 
-func flush(w io.Writer, b *bytes.Buffer, err error) error {
-	if err == nil {
-		_, err = w.Write(b.Bytes())
-	}
-	return failed(err)
+func encoder(w io.Writer, indent string) *json.Encoder {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	return e
 }
 
 func failed(err error) error {
@@ -86,13 +82,6 @@ func failed(err error) error {
 		err = fmt.Errorf("can't write the output: %w", err)
 	}
 	return err
-}
-
-func renderJSON(b *bytes.Buffer, value any) error {
-	e := json.NewEncoder(b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(value)
 }
 
 // Streams reports whether WriteEach can write a format.
@@ -110,8 +99,7 @@ func WriteEach[R any](w io.Writer, f Format, rows iter.Seq[R]) error {
 }
 
 func eachJSONL[R any](w io.Writer, rows iter.Seq[R]) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
+	e := encoder(w, "")
 	for row := range rows {
 		if err := e.Encode(row); err != nil {
 			return err
