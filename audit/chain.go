@@ -40,7 +40,6 @@ type chainClaim struct {
 	before   *grant // of the claim before, if that was read
 }
 
-// grant is what orders claims.
 type grant struct{ epoch, token int64 }
 
 func (g grant) compare(other grant) int {
@@ -116,7 +115,6 @@ func (c *chain) verifyHash(e *record.Entry) {
 	}
 }
 
-// verifyShape reports columns that no move of a fence leaves like this.
 func (c *chain) verifyShape(e *record.Entry) {
 	problem := ""
 	inClaims := e.Epoch != nil || e.Token != nil || e.Timeline != nil || e.Holder != nil || e.Name != nil
@@ -301,7 +299,6 @@ func (c *chain) compareFence() {
 	c.compare(differences)
 }
 
-// previousToken compares the token of the grant before the present one, if its claim was read.
 func (c *chain) previousToken(f *record.Fence) []difference {
 	switch {
 	case c.claim.before != nil:

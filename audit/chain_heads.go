@@ -14,7 +14,6 @@ type knownHead struct {
 	at record.Time
 }
 
-// knownHeads are heads by the names of their resources, in the order of their positions.
 type knownHeads map[string][]knownHead
 
 func newKnownHeads(heads []Head) knownHeads {
@@ -36,7 +35,6 @@ func (k knownHeads) add(h knownHead) {
 	k[h.Resource] = slices.Insert(later, 0, h)
 }
 
-// knownAfter returns the heads of a resource after a position, and those up to it.
 func (s *section) knownAfter(name string, seq int64) (after, before []knownHead) {
 	heads := slices.Concat(s.known[name], s.ends[name])
 	slices.SortStableFunc(heads, bySeq)
@@ -87,7 +85,6 @@ func (c *chain) settlePruned() {
 	c.pruned = nil
 }
 
-// endHeads reports known heads after the end.
 func (c *chain) endHeads() {
 	for _, h := range c.heads {
 		if c.ofPrune() || h.at > c.begin.At { // it came later

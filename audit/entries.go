@@ -71,7 +71,6 @@ func (r *entryPages) page(ctx context.Context) (entries []Entry, err error) {
 	return entries, nil
 }
 
-// read returns a page of the entries within spans, and the rest of the spans.
 func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, unread []span, err error) {
 	ids, _, froms, tos := arrays(within)
 	where := conditions{args: []any{ids, froms, tos}}

@@ -15,8 +15,7 @@ import (
 // Filter selects the rows to read. A row has to match all fields that aren't zero. Each method
 // documents the fields that it accepts, and fails with fence.ErrInvalid if another field is set.
 type Filter struct {
-	// Resources is a pattern of names, in which * stands for any text and ? for any character;
-	// "" means all resources.
+	// Resources is a pattern of names with * and ?; "" means all resources.
 	Resources string
 	// Resource is an exact name. It excludes Resources.
 	Resource string
@@ -44,7 +43,6 @@ type Cursor struct {
 	Seq int64
 }
 
-// fields are those of a Filter that not every call takes.
 type fields int
 
 const (
@@ -116,10 +114,8 @@ func (f *Filter) byTime() bool  { return !f.Since.IsZero() || !f.Until.IsZero() 
 func (f *Filter) byGrant() bool { return f.Holder != "" || f.MinToken != 0 || f.MaxToken != 0 }
 func (f *Filter) byOp() bool    { return f.Op.ID != "" || f.Op.Name != "" || len(f.Op.Attrs) > 0 }
 
-// onlyClaims reports whether only claims match, which an index has.
 func (f *Filter) onlyClaims() bool { return len(f.Kinds) == 1 && f.Kinds[0] == storage.KindClaim }
 
-// conditions are the WHERE clause of a statement, and all of its arguments.
 type conditions struct {
 	sql  []string
 	args []any

@@ -47,7 +47,6 @@ func (d *Database) Heads(ctx context.Context) iter.Seq2[Head, error] {
 	}
 }
 
-// scanHead scans a head, and what follows it into more.
 func scanHead(row pgx.CollectableRow, more ...any) (Head, error) {
 	var h Head
 	var hash []byte

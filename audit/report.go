@@ -12,11 +12,10 @@ import (
 
 // VerifyOptions are the options of a verification. The zero value verifies everything.
 type VerifyOptions struct {
-	// Resources is a pattern of names, in which * stands for any text and ? for any character;
-	// "" means all resources.
+	// Resources is a pattern of names with * and ?; "" means all resources.
 	Resources string
-	// Known are heads that were recorded earlier and kept where no one who can change the history
-	// could change them. The history must still contain them.
+	// Known are heads that were recorded earlier, out of reach of who can change the history. The
+	// history must still contain them.
 	Known []Head
 	// MaxFindings bounds Report.Findings. 0 means 1,000.
 	MaxFindings int
@@ -120,7 +119,6 @@ func (f Finding) compare(other Finding) int {
 	return cmp.Or(cmp.Compare(f.Resource, other.Resource), cmp.Compare(f.Seq, other.Seq), cmp.Compare(f.Kind, other.Kind), cmp.Compare(f.Text, other.Text))
 }
 
-// verification is one run, over a database or over exports.
 type verification struct {
 	options  VerifyOptions
 	report   Report
@@ -150,7 +148,6 @@ func (v *verification) upToMax(list []Finding, f Finding) []Finding {
 	return list
 }
 
-// progressEvery is after how many entries the progress is told.
 const progressEvery = 10_000
 
 func (v *verification) countEntry() {

@@ -13,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// table is how rows of a table are read.
 type table[T any] struct {
 	name    string // in errors
 	allowed fields
@@ -27,7 +26,6 @@ type table[T any] struct {
 	cursor  func(T) Cursor
 }
 
-// read reads page by page.
 func (t *table[T]) read(ctx context.Context, d *Database, f Filter) iter.Seq2[T, error] {
 	return paged(func() (func() ([]T, error), error) {
 		if err := f.validate(t.name, t.allowed|takesAfter); err != nil {

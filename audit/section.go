@@ -201,7 +201,6 @@ func (s *section) verifyMarks() {
 	}
 }
 
-// verifyUnseen reports known heads of resources that should be there and aren't.
 func (s *section) verifyUnseen() {
 	exported := glob.Matcher(s.begin.Resources)
 	for name, heads := range s.known {

@@ -52,7 +52,6 @@ func (d *Database) Export(ctx context.Context, w io.Writer, resources string) (d
 	return done, nil
 }
 
-// snapshot is one state of the database, which a transaction reads.
 type snapshot struct {
 	at       time.Time
 	together int64 // limits.together
@@ -102,7 +101,6 @@ func (s *snapshot) lines(pattern string, each func(*record.Line) error) error {
 	return r.stray()
 }
 
-// lineReader reads resources in the order of their numbers, some at a time.
 type lineReader struct {
 	*snapshot
 	all     bool // also what belongs to a number without a fence

@@ -25,14 +25,12 @@ type limits struct {
 
 var usualLimits = limits{resources: 10_000, claims: 1_000_000, entries: 50_000, rows: 1_000, sparse: 100, worth: 1, together: 100_000}
 
-// span is a range of positions of one resource, both ends included.
 type span struct {
 	resource int32
 	name     string
 	from, to int64
 }
 
-// cut returns the first n positions of spans, and the rest.
 func cut(spans []span, n int64) (first, rest []span) {
 	for i, s := range spans {
 		size := s.to - s.from + 1
@@ -53,7 +51,6 @@ func cut(spans []span, n int64) (first, rest []span) {
 	return spans, nil
 }
 
-// following returns the part of spans that comes after a position of the span with number i.
 func following(spans []span, i int, position int64) []span {
 	rest := slices.Clone(spans[i:])
 	rest[0].from = position + 1
@@ -84,7 +81,6 @@ type spans struct {
 	timely int64  // about how many entries of all resources are of the filter's times; 0 before it was asked
 }
 
-// next returns the next spans, none at the end.
 func (s *spans) next(ctx context.Context) ([]span, error) {
 	for {
 		if len(s.left) == 0 {
@@ -105,7 +101,6 @@ func (s *spans) next(ctx context.Context) ([]span, error) {
 	}
 }
 
-// resources reads the spans of the next resources, and reports whether there was a resource.
 func (s *spans) resources(ctx context.Context) (bool, error) {
 	where := conditions{}
 	where.addResource(&s.filter, "name")

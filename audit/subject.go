@@ -7,7 +7,6 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// subject is one resource under verification, and what its history has to contain.
 type subject struct {
 	*section
 	number     int32
@@ -45,7 +44,6 @@ func (s *subject) expect(r record.Rejection) {
 	}
 }
 
-// pass takes off what an entry shows.
 func (s *subject) pass(e *record.Entry) {
 	if e.Kind == record.Write {
 		delete(s.writes, e.Tx)

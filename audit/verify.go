@@ -63,7 +63,6 @@ func (v *verification) severalFences(name string) {
 	v.add(Finding{Kind: FindingWrongName, Resource: name, Text: "The resource has several fences: each would let another holder in.", Expected: "1", Found: "more"})
 }
 
-// verifyTables reports where the tables aren't protected as the migrations protect them.
 func (v *verification) verifyTables(s *snapshot, schema string) error {
 	all, err := schemadef.Compare(strings.Trim(schema, `"`), func(sql string, each func(kind, name, table, found string)) error {
 		return s.each(sql, func(c *record.Columns) error {

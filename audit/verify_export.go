@@ -15,7 +15,6 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// exportFile is a file of exports that follow each other, and what the first one is of.
 type exportFile struct {
 	in *bufio.Reader
 	of string
@@ -30,7 +29,6 @@ func (f exportFile) time() time.Time {
 	return f.at.Time()
 }
 
-// sortedByTime orders files by the times of their first lines.
 func sortedByTime(exports []io.Reader) []exportFile {
 	var files []exportFile
 	for _, r := range exports {

@@ -48,7 +48,6 @@ func ParseCheckpoint(text string, key note.Verifier) (*Checkpoint, error) {
 	return &Checkpoint{lines[0], size, root, text}, nil
 }
 
-// sign returns the signed checkpoint of a tree.
 func (s *Signer) sign(t *tree) (*Checkpoint, error) {
 	c := &Checkpoint{Origin: s.Name(), Size: t.size, Root: t.root()}
 	text, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, c.Root)}, s)

@@ -14,7 +14,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// proofVersion is the first line of a tlog-proof.
 const proofVersion = "c2sp.org/tlog-proof@v1"
 
 // Prove returns an inclusion proof for the last record of resource that c covers: a tlog-proof of

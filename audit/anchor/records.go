@@ -34,7 +34,6 @@ func headRecord(at time.Time, head audit.Head) record {
 
 func (r record) head() audit.Head { return audit.Head{Resource: r.Resource, Seq: r.Seq, Hash: r.Hash} }
 
-// hash is a hash whose JSON form is hexadecimal.
 type hash [32]byte
 
 func (h hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:]), nil }

@@ -29,8 +29,8 @@ type Run struct {
 	Checkpoint *Checkpoint  // over all records of the log
 }
 
-// Anchor records each head that moved since its last record, and signs a checkpoint over the log.
-// It compares the last recorded head of each resource with the database:
+// Anchor compares the last recorded head of each resource with the database, records each head
+// that moved, and signs a checkpoint over the log.
 //
 //   - It is a violation if the resource is gone, if its fence is at a lower position, or if the
 //     entry at the recorded position, or a prune's checkpoint directly after it, has another hash.

@@ -196,7 +196,6 @@ func (f finding) Columns() any {
 	}{f.Kind, f.Resource, f.Seq, f.Text, f.Expected, f.Found}
 }
 
-// knownFlags are the flags of "audit verify" for heads that the history must contain.
 type knownFlags struct {
 	log         string
 	key         string

@@ -70,7 +70,6 @@ func completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// completeCommand completes the arguments of "exec": a resource, and a command with its arguments.
 func completeCommand(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

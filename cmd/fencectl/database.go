@@ -30,13 +30,11 @@ type databaseFlags struct {
 	timeout time.Duration
 }
 
-// register adds the flags. timeout is the default of --timeout.
 func (d *databaseFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
 	d.registerRest(flags, timeout)
 }
 
-// registerRest adds the flags but --database-url, and names the variables of all.
 func (d *databaseFlags) registerRest(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
 	flags.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
@@ -77,7 +75,6 @@ type databasesFlags struct {
 	names         []string // of the databases, without passwords
 }
 
-// register adds the flags. timeout is the default of --timeout.
 func (d *databasesFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
 	flags.StringArrayVar(&d.urls, "database-url", nil, "Postgres as a URL or keywords; repeat it for each database; if not given, libpq's variables (PGHOST, PGDATABASE, ...) say where the only one is")
 	d.registerRest(flags, timeout)

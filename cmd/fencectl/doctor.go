@@ -161,7 +161,6 @@ func (d *doctorFlags) openEtcd(ctx context.Context) (*doctor.Etcd, error) {
 	return service, nil
 }
 
-// openOne returns a pool of one connection, which is not made yet.
 func openOne(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config, err := databaseConfig(url)
 	if err != nil {

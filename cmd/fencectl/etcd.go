@@ -40,7 +40,6 @@ func (e *etcdFlags) register(flags *pflag.FlagSet) {
 	e.registerRest(flags)
 }
 
-// registerRest adds the flags but --etcd-prefix, and names the variables of all.
 func (e *etcdFlags) registerRest(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&e.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "all members of etcd; https:// or --etcd-cacert means TLS")
 	flags.StringVar(&e.caCert, "etcd-cacert", "", "PEM file of the authority that signed the members' certificates; if empty, those of the system")

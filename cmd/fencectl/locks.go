@@ -28,7 +28,6 @@ func newLocks(out *cli.Output) *cobra.Command {
 	return cmd
 }
 
-// locksFlags are the flags of the commands about locks. They can do without a database.
 type locksFlags struct {
 	etcd     etcdFlags
 	database databaseFlags
@@ -225,7 +224,6 @@ func successor(lock inspect.Lock) string {
 	return fmt.Sprintf("next is %s with token %d", lock.Queue[0].Grant.Holder, lock.Queue[0].Grant.Token)
 }
 
-// operator is who runs this command, for the record.
 func operator() string {
 	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {

@@ -20,7 +20,6 @@ func columns(row any, times string) (names, cells []string) {
 	return r.names, r.cells
 }
 
-// reader collects the columns of a row.
 type reader struct {
 	times        string // their layout
 	names, cells []string

@@ -82,7 +82,6 @@ func checkAuth(ctx context.Context, s *target) ([]Finding, error) {
 	return nil, nil
 }
 
-// isLoopback reports whether an endpoint is surely on this machine alone.
 func isLoopback(endpoint string) bool {
 	host := endpoint
 	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {

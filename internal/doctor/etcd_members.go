@@ -116,10 +116,8 @@ func (l *etcdServer) some(like func(*clientv3.StatusResponse) bool) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(l.statuses)), like)
 }
 
-// lowSpace is the part of the quota from which on a member's space is reported as low.
 const lowSpace = 0.8
 
-// judgeStatuses looks at the versions, the space and the alarms of the members that answered.
 func (l *etcdServer) judgeStatuses() (found []Finding) {
 	var full, corrupt []string
 	var revision int64

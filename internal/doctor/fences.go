@@ -141,7 +141,6 @@ func checkTokens(ctx context.Context, s *target) ([]Finding, error) {
 	return s.db.judgeAhead(ahead, now.Revision), nil
 }
 
-// sameEpoch returns an error if the tokens that were read can't be compared with the later revision.
 func sameEpoch(before, now inspect.Epoch) error {
 	if before.Number != now.Number {
 		return fmt.Errorf("etcd's epoch changed from %d to %d meanwhile; run it again", before.Number, now.Number)
@@ -171,7 +170,6 @@ func (d *database) judgeAhead(ahead []state, revision int64) (found []Finding) {
 	return found
 }
 
-// checkHolders compares the holders in etcd with the fences that have their tokens.
 func checkHolders(ctx context.Context, s *target) (found []Finding, err error) {
 	locks, err := s.etcd.inspector.Locks(ctx)
 	if err != nil || len(locks.Queues) == 0 {

@@ -146,7 +146,6 @@ func shardText(shard string) string {
 	return "shard " + shard
 }
 
-// checkOtherSchemas looks for resources that have a fence in another schema of the database too.
 func checkOtherSchemas(ctx context.Context, s *target) (found []Finding, err error) {
 	d := s.db
 	others, err := rows(ctx, d, pgx.RowTo[string], `

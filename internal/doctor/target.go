@@ -124,7 +124,6 @@ func (d *database) found(id string, f facts) Finding {
 	return f.finding(id, d.Name)
 }
 
-// fill puts the schema into a statement.
 func (d *database) fill(sql string) string {
 	return strings.ReplaceAll(sql, "{schema}", pgx.Identifier{d.Schema}.Sanitize())
 }

@@ -85,7 +85,6 @@ func tell(names []string, data any) ([]Fact, error) {
 	return told, nil
 }
 
-// clock writes a time, to the millisecond, in UTC.
 func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000") }
 
 // minutes writes a time without its seconds, if there are none.
@@ -162,7 +161,6 @@ func writeFacts(b *strings.Builder, facts []Fact, width int) {
 
 const minText = 20
 
-// writeHistory writes the history as a table, with a mark at what was asked about.
 func (x *Explanation) writeHistory(b *strings.Builder, width int) {
 	day, lines := x.day(), x.lines()
 	row := func(mark, position, at, kind, text string) {
@@ -256,7 +254,6 @@ func (x *Explanation) HTML(w io.Writer) error {
 	return writePage(w, page{Title: x.Title, Conclusion: x.Conclusion, Facts: x.Facts, Lines: x.lines(), Footnote: footnote})
 }
 
-// page is what a page of HTML shows.
 type page struct {
 	Title, Conclusion string
 	Facts             []Fact

@@ -60,7 +60,6 @@ func (r *Reader) entries(ctx context.Context, resource string, first, last int64
 	return found, nil
 }
 
-// entry returns the entry at a position, nil if there is none.
 func (r *Reader) entry(ctx context.Context, resource string, position int64) (*Event, error) {
 	found, err := r.entries(ctx, resource, position, position)
 	if err != nil || len(found) == 0 {

@@ -178,7 +178,6 @@ func appendUpTo[T any](list []T, one T) []T {
 	return list
 }
 
-// readUntil decides where what the report covers ends.
 func (r *Reader) readUntil(ctx context.Context, report *Report) error {
 	var asked time.Time
 	return r.query(ctx, record.ReadTx, "select now()", nil, []any{&asked}, func() {

@@ -50,7 +50,6 @@ type section struct {
 // More is how many rows aren't in the list.
 func (s section) More() int64 { return s.total - int64(len(s.Rows)) }
 
-// sectionOf makes a section whose texts are those of the template "row KIND".
 func sectionOf[T any](title string, total int64, all []T, row func(*T) Row) (s section, err error) {
 	s = section{Title: title, total: total}
 	for i := range all {
@@ -92,7 +91,6 @@ func (report *Report) sections() (all []section, err error) {
 	return all, err
 }
 
-// reportFacts are the names of facts, which are those of templates.
 var reportFacts = []string{"Checked", "Rests on", "Not shown"}
 
 // Text writes the report with lines of at most width characters, as far as words allow. The

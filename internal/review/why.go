@@ -278,7 +278,6 @@ func (r *Reader) readEntry(ctx context.Context, s *story) (err error) {
 	return err
 }
 
-// nearby is how many entries are shown on either side of what is explained.
 const nearby = 2
 
 // readOthers reads which other resources the transaction of an entry wrote. Those entries are from

@@ -46,7 +46,6 @@ func (g *group) begin() error {
 	return err
 }
 
-// wait sends the command's states, up to its end.
 func (g *group) wait() {
 	for {
 		var state syscall.WaitStatus

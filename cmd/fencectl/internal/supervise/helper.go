@@ -38,7 +38,6 @@ func RunHelper() {
 	}
 }
 
-// helper returns this binary as a helper of that name, which is not started yet.
 func helper(name string, args ...string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -61,7 +61,6 @@ func startWatchdog(grace time.Duration) (*watchdog, error) {
 	return w, nil
 }
 
-// watch gives the watchdog a group and a deadline, and returns once it has both.
 func (w *watchdog) watch(group int, deadline instant) error {
 	if err := errors.Join(w.send(int64(group)), w.send(int64(deadline))); err != nil {
 		return err
