@@ -32,7 +32,7 @@ func (r *reader) read(row reflect.Value, prefix string, absent bool) {
 	for field, value := range row.Fields() {
 		inJSON, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		tag := field.Tag.Get("column")
-		if tag == "-" || !field.IsExported() && !field.Anonymous {
+		if tag == "-" || inJSON == "-" || !field.IsExported() && !field.Anonymous {
 			continue
 		}
 		absent := absent || strings.Contains(options, "omitempty") && isEmpty(value)

@@ -89,24 +89,6 @@ func TestRaise_IsOneAtATime(t *testing.T) {
 	require.Equal(t, 1, recorded)
 }
 
-// A token far too high has claimed a resource, as the owner's statement allows: no later
-// holder gets in, until the epoch is raised.
-func TestRaise_FreesAResourceFromAnAbsurdToken(t *testing.T) {
-	t.Parallel()
-	d := newDatabase(t)
-	d.claim(grant(1, 7, "a"))
-	d.sql("update fence.setting set epoch = 1, token = $1::bigint", int64(1<<61))
-	absurd := d.claim(grant(1, 1<<61, "absurd"))
-	require.Equal(t, absurd.Grant, d.read().Highest)
-	_, err := d.store.Claim(t.Context(), storage.Claim{Grant: grant(1, 8, "b")})
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	d.raise(2)
-	d.write(d.claim(grant(2, 8, "b")))
-	d.rejects(grant(2, 1<<61, "absurd"), storage.ReasonTokenJump)
-	_, err = d.try(absurd)
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-}
-
 // A fence and its history are gone, as after a restore of other tables than these: nothing
 // says any more which grants are over. A raise shuts out all of them.
 func TestRaise_ShutsOutGrantsWhoseFenceIsGone(t *testing.T) {
