@@ -29,7 +29,6 @@ func newConn(l *Link, client *net.TCPConn) *conn {
 	return &conn{link: l, client: client, open: open, end: end}
 }
 
-// serve connects the client to the server and moves bytes both ways.
 func (c *conn) serve() {
 	early, err := c.await()
 	if err == nil {
@@ -45,8 +44,8 @@ func (c *conn) serve() {
 	go (&pipe{conn: c, direction: ToClient, from: c.server, to: c.client, source: c.server}).carry()
 }
 
-// await waits until the link is open in both directions, and returns what the client has
-// sent meanwhile. It fails if the client has given up.
+// await waits until the link is open both ways, and returns what the client has sent meanwhile. It fails if
+// the client has given up.
 func (c *conn) await() ([]byte, error) {
 	if open, _ := c.link.rules.open(); open {
 		return nil, nil
@@ -87,14 +86,12 @@ func (c *conn) obeyHalfOpen() {
 	}
 }
 
-// vanish makes the connection half-open: nothing more of it arrives.
 func (c *conn) vanish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.halfOpen = true
 }
 
-// reset sends an RST to both ends. A second call is a no-op.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +102,6 @@ func (c *conn) reset() {
 	c.end() // last: what HalfOpen has held back must not reach the sockets now
 }
 
-// ended counts the directions that have ended. After the second the connection has ended.
 func (c *conn) ended() {
 	c.mu.Lock()
 	c.ends++
@@ -127,21 +123,18 @@ type pipe struct {
 	broken    bool      // reading ended with a reset
 }
 
-// chunk is what was sent at a time.
 type chunk struct {
 	bytes []byte
 	at    time.Time
 }
 
-// A pipe holds this many chunks of at most this size: with few, a delay would limit the
-// throughput too.
+// A pipe holds this many chunks of at most this size: with few, a delay would limit the throughput too.
 const (
 	maxChunks = 1024
 	chunkSize = 32 << 10
 )
 
-// carry moves what is sent until the sender has ended the connection, and ends the receiver's
-// side then. What is sent passes when the rules let it.
+// carry moves what is sent, when the rules let it, until the sender has ended the connection.
 func (p *pipe) carry() {
 	chunks := make(chan chunk, maxChunks)
 	go p.read(chunks)
@@ -153,7 +146,6 @@ func (p *pipe) carry() {
 	p.close()
 }
 
-// read reads what is sent until the end.
 func (p *pipe) read(chunks chan<- chunk) {
 	defer close(chunks)
 	buffer := make([]byte, chunkSize)
@@ -179,7 +171,6 @@ func (p *pipe) write(b []byte) {
 	}
 }
 
-// close ends the receiver's side as the sender's has ended.
 func (p *pipe) close() {
 	p.conn.obeyHalfOpen()
 	if p.broken {
@@ -190,8 +181,7 @@ func (p *pipe) close() {
 	p.conn.ended()
 }
 
-// abort closes a socket with an RST instead of a FIN. Its peer, if any, gets nothing more of
-// what was written.
+// abort closes a socket with an RST instead of a FIN.
 func abort(socket *net.TCPConn) {
 	_ = socket.SetLinger(0)
 	_ = socket.Close()

@@ -140,7 +140,6 @@ func (l *Link) accept() {
 	}
 }
 
-// add registers a connection, unless the link is closed.
 func (l *Link) add(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +173,6 @@ func reset(conns []*conn) {
 // Direction is one of the two ways of a connection.
 type Direction int
 
-// The directions.
 const (
 	ToServer Direction = iota
 	ToClient
@@ -210,14 +208,13 @@ func (r *rules) change(f func()) {
 	r.changed = make(chan struct{})
 }
 
-// impose changes the rules by begin until lift changes them back by end. A second call of
-// lift is a no-op.
+// impose changes the rules by begin until lift changes them back by end. A second call of lift is a no-op.
 func (r *rules) impose(begin, end func()) (lift func()) {
 	r.change(begin)
 	return sync.OnceFunc(func() { r.change(end) })
 }
 
-// late is the delay of a packet. It is called with r.mu locked.
+// late is called with r.mu locked.
 func (r *rules) late(d Direction) (sum time.Duration) {
 	for delay := range r.delays[d] {
 		sum += delay.draw()

@@ -15,16 +15,12 @@ import (
 // leakGrace bounds how long Main waits for goroutines that are about to end.
 const leakGrace = 30 * time.Second
 
-// Reexec must be the first call of every main() and TestMain whose binary
-// starts servers; without it no server starts. In a child that was started to
-// clean up behind its owner it does that and never returns; otherwise it
-// returns at once, and calling it again does nothing.
+// Reexec must be the first call of every main() and TestMain whose binary starts servers; without it no
+// server starts. In a child that was started to clean up behind its owner it does that and never returns.
 func Reexec() { process.Reexec() }
 
-// Main is a package's whole TestMain: it calls Reexec, runs the tests, stops
-// the shared servers and fails if a goroutine is left over. It never returns:
-// it ends the process with the tests' exit code, or with 1 if a server didn't
-// stop or a goroutine leaked.
+// Main is a package's whole TestMain: it calls Reexec, runs the tests, stops the shared servers and ends the
+// process: with 1 if a server didn't stop or a goroutine leaked.
 func Main(m *testing.M) {
 	Reexec()
 	code := m.Run()

@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/ory/dockertest/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -245,13 +244,8 @@ func exists(path string) bool {
 // requireNothingInDocker asserts that its containers are gone.
 func (o *owner) requireNothingInDocker(t *testing.T) {
 	t.Helper()
-	if len(o.inDocker) == 0 {
-		return
-	}
-	pool, err := dockertest.NewPool("")
-	require.NoError(t, err)
 	for _, name := range o.inDocker {
-		_, err = pool.Client.InspectContainer(name)
+		_, err := process.Docker(t.Context(), "container", "inspect", name)
 		require.ErrorContains(t, err, "No such container")
 	}
 }

@@ -11,11 +11,9 @@ import (
 // takes resources.
 const maxGrants = 100
 
-// ParseGrants reads the values of a header that has one grant per value. Proxies may
-// join values with commas (RFC 9110, 5.3), which the text form of a grant doesn't have.
-//
-// What it returns is an [*fence.InvalidGrantError], which is bounded in length whatever
-// the values are.
+// ParseGrants reads the values of a header that has one grant per value. Proxies may join values with commas
+// (RFC 9110, 5.3), which the text form of a grant doesn't have. Its error is an [*fence.InvalidGrantError],
+// bounded in length whatever the values are.
 func ParseGrants(values []string) ([]fence.Grant, error) { return parse(values, fence.ParseGrant) }
 
 // SentGrants returns the grants in the values, signed or not, as their sender knows them; none if

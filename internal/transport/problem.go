@@ -1,3 +1,5 @@
+// Package transport is what guardhttp and guardgrpc share: how grants are read from what
+// a client sent, and what an error of guard is to that client.
 package transport
 
 import (
@@ -42,9 +44,8 @@ var (
 	Internal = &Problem{Name: "internal", Title: "Internal error"}
 )
 
-// unavailable are the errors after which another request may succeed, besides those
-// that guard calls safe to retry, such as a database that is away: the lock service is away,
-// another process has the resource, or there was no time left.
+// unavailable are the errors after which another request may succeed, besides those that guard calls safe to
+// retry.
 var unavailable = []error{
 	fence.ErrLocked, fence.ErrLeaseLost, fence.ErrUnavailable, fence.ErrNoLeader,
 	guard.ErrStaleToken, guard.ErrOvertaken, guard.ErrWrongLockService, guard.ErrFailedOver,

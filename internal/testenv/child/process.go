@@ -17,8 +17,8 @@ const SignalBound = 20 * time.Second
 // ErrNotRunning: what was asked for can be done to a running process only.
 var ErrNotRunning = errors.New("testenv: server is not running")
 
-// Process is a child of this process: a server, or what a test starts beside servers,
-// such as a worker of its own binary. Its methods may be called concurrently.
+// Process is a child of this process: a server, or a worker of a test's own binary. Its methods may be called
+// concurrently.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed once the child has been waited for
@@ -80,11 +80,11 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return err
 }
 
-// Kill ends the child by SIGKILL and waits for its end. One that has ended stays so.
+// Kill ends the child by SIGKILL and waits for its end.
 func (p *Process) Kill() error { return p.End() }
 
-// End sends the signals in turn, giving each until SignalBound to work, then
-// SIGKILL, and waits for the child. It also ends a stopped child.
+// End sends the signals in turn, giving each until SignalBound to work, then SIGKILL, and waits for the
+// child, also a stopped one.
 func (p *Process) End(signals ...syscall.Signal) error {
 	for _, sig := range signals {
 		if err := errors.Join(p.Signal(sig), p.Signal(syscall.SIGCONT)); err != nil {

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the child when the thread that started it
-// ends, and keeps the terminal's Ctrl-C from it: its owner stops it.
+// dieWithParent has the kernel kill the child when the thread that started it ends, and keeps the terminal's
+// Ctrl-C from it.
 func dieWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

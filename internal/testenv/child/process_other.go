@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent keeps the terminal's Ctrl-C from the child: its owner stops
-// it. There is no death signal here: the janitor of package process ends it.
+// dieWithParent keeps the terminal's Ctrl-C from the child. There is no death signal here: the janitor of
+// package process ends it.
 func dieWithParent(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -18,7 +18,6 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// isStopped reports whether the process is in state T.
 func isStopped(pid int) (bool, error) {
 	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return strings.HasPrefix(strings.TrimSpace(string(out)), "T"), err

@@ -19,7 +19,6 @@ const (
 	etcdPackage = module + "/internal/testenv/cmd/etcd"
 )
 
-// command runs etcd in a server's directory.
 func command(dir *process.Dir, proxy string, args ...string) (*exec.Cmd, error) {
 	binary := os.Getenv(binaryVar)
 	if binary == "" {
@@ -37,9 +36,8 @@ func command(dir *process.Dir, proxy string, args ...string) (*exec.Cmd, error) 
 	return cmd, nil
 }
 
-// findBinary returns the etcd beside this program, or else the one that the go command builds into its cache
-// the first time, and finds there later. A server isn't built into the programs that start it: linking it into
-// each of them would take longer than most tests.
+// findBinary returns the etcd beside this program, or else the one that the go command builds into its cache.
+// Linking a server into each program that starts one would take longer than most tests.
 var findBinary = sync.OnceValues(func() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -64,7 +62,6 @@ var findBinary = sync.OnceValues(func() (string, error) {
 		"build one beside the program: go install %s@latest", binaryVar, beside, err, etcdPackage)
 })
 
-// goCommand returns what the go command prints.
 func goCommand(args ...string) (string, error) {
 	cmd := exec.Command("go", args...)
 	cmd.Env = os.Environ()

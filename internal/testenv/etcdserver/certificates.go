@@ -51,8 +51,8 @@ func NewCertificates(dir string) (*Certificates, error) {
 	return c, errors.Join(err, c.write("ca.pem", "CERTIFICATE", c.authority.Raw))
 }
 
-// Client is what a client with a certificate of that name needs. etcd takes the
-// name for its user where it requires authentication.
+// Client is what a client with a certificate of that name needs, which is etcd's user where it requires
+// authentication.
 func (c *Certificates) Client(name string) (*tls.Config, error) {
 	cert, err := c.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -68,8 +68,7 @@ func (c *Certificates) Client(name string) (*tls.Config, error) {
 // CA is the file of the authority's certificate.
 func (c *Certificates) CA() string { return c.path("ca.pem") }
 
-// WriteClient writes a client's certificate of that name, which expires at that time, and its
-// key, and returns the files.
+// WriteClient writes a client's certificate and key, and returns the files.
 func (c *Certificates) WriteClient(name string, expires time.Time) (cert, key string, err error) {
 	signed, err := c.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotAfter: expires,
@@ -82,7 +81,6 @@ func (c *Certificates) WriteClient(name string, expires time.Time) (cert, key st
 	return c.writePair(name, signed)
 }
 
-// writePair writes a certificate and its key.
 func (c *Certificates) writePair(name string, signed tls.Certificate) (cert, key string, err error) {
 	der, err := x509.MarshalPKCS8PrivateKey(signed.PrivateKey)
 	if err != nil {

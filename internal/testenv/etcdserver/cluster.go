@@ -13,8 +13,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// Cluster is an etcd of several members. It is always one of our own, whatever
-// FENCEKIT_ETCD_ENDPOINTS says. Its methods may be called concurrently.
+// Cluster is an etcd of several members, always one of our own. Its methods may be called concurrently.
 type Cluster struct {
 	members      []*Member
 	network      *peerNetwork
@@ -34,9 +33,8 @@ type Member struct {
 // hostOf is where the other members, and no client, find a member.
 func hostOf(member string) string { return member + ".invalid" }
 
-// StartCluster starts a cluster and returns once every member answers; it must be
-// stopped by Stop. Config.Dir has to be
-// empty. ctx bounds the start alone.
+// StartCluster starts a cluster and returns once every member answers; it must be stopped by Stop. ctx bounds
+// the start alone.
 func StartCluster(ctx context.Context, size int, cfg *Config) (*Cluster, error) {
 	conf, err := cfg.withDefaults()
 	if err != nil {
@@ -45,14 +43,17 @@ func StartCluster(ctx context.Context, size int, cfg *Config) (*Cluster, error) 
 	if size < 1 || conf.Dir != "" {
 		return nil, fmt.Errorf("testenv: etcd: a cluster has at least one member (not %d), and data directories of its own", size)
 	}
-	c := &Cluster{network: newPeerNetwork(), certificates: conf.Certificates}
+	network, err := newPeerNetwork()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{network: network, certificates: conf.Certificates}
 	if err := c.start(ctx, size, conf); err != nil {
 		return nil, errors.Join(err, c.Stop(context.Background()))
 	}
 	return c, nil
 }
 
-// start makes the members, gives each the addresses of all and starts them.
 func (c *Cluster) start(ctx context.Context, size int, cfg Config) error {
 	var all []string
 	for i := range size {
@@ -86,14 +87,12 @@ func (c *Cluster) Endpoints() []string {
 	return all
 }
 
-// Client returns a new client of all members; see Server.Client, which makes one of
-// a single member.
+// Client returns a new client of all members; see Server.Client.
 func (c *Cluster) Client(ctx context.Context) (*clientv3.Client, error) {
 	return newClient(ctx, c.certificates, c.Endpoints())
 }
 
-// Stop ends all members and removes their directories. Further calls return what
-// the first one did.
+// Stop ends all members and removes their directories. Further calls return what the first one did.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.stopping.Do(func() {
 		var errs []error
@@ -113,8 +112,8 @@ func (m *Member) Isolate() { m.network.isolate(hostOf(m.seat.name)) }
 // Rejoin ends an isolation; without one it does nothing.
 func (m *Member) Rejoin() { m.network.rejoin(hostOf(m.seat.name)) }
 
-// Leader returns the member that leads: it answers that it does, and more than
-// half of all agree. It asks until that is so, or ctx ends.
+// Leader returns the member that says that it leads, and more than half of all agree. It asks until that is
+// so, or ctx ends.
 func (c *Cluster) Leader(ctx context.Context) (*Member, error) {
 	return c.LeaderAfter(ctx, nil)
 }
@@ -132,7 +131,6 @@ func (c *Cluster) LeaderAfter(ctx context.Context, old *Member) (leader *Member,
 	return leader, err
 }
 
-// askForLeader asks every member once.
 func (c *Cluster) askForLeader(ctx context.Context) *Member {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // members may be silent
 	defer cancel()

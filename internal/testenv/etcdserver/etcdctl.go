@@ -25,15 +25,12 @@ var (
 
 const etcdctlPackage = "go.etcd.io/etcd/etcdctl/v3"
 
-// etcdctl is the program, built in a directory of its own.
 type etcdctl struct{ dir *process.Dir }
 
 var sharedEtcdctl = process.NewShared(buildEtcdctl)
 
-// Etcdctl returns a command that runs etcd's own etcdctl, of the version that
-// etcdctl.mod names, against e. The first use builds it with the go command:
-// seconds, or up to minutes the first time on a machine, when modules may be
-// downloaded. The test fails if that does, with what to run. Main removes it.
+// Etcdctl returns a command that runs etcd's own etcdctl, of the version that etcdctl.mod names, against e.
+// The first use builds it, which may download modules. The test fails if that does, with what to run.
 func Etcdctl(t testing.TB, e *Server, args ...string) *exec.Cmd {
 	t.Helper()
 	built, err := sharedEtcdctl.Get()
@@ -46,7 +43,6 @@ func Etcdctl(t testing.TB, e *Server, args ...string) *exec.Cmd {
 
 func (c *etcdctl) program() string { return c.dir.Path("etcdctl") }
 
-// Stop removes the program.
 func (c *etcdctl) Stop(context.Context) error { return c.dir.Remove() }
 
 func buildEtcdctl(ctx context.Context) (*etcdctl, error) {

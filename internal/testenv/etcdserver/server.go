@@ -1,8 +1,5 @@
-// Package etcdserver runs etcd for tests: one node, or a cluster of which one member can be
-// cut off from the others while its clients still reach it. See package testenv.
-//
-// etcd is internal/testenv/cmd/etcd; FENCEKIT_ETCD_BINARY may name a build of it. The talk of a cluster's members
-// goes through proxies of this package.
+// Package etcdserver runs etcd for tests: one node, or a cluster of which one member can be cut off from the
+// others while its clients still reach it. See package testenv.
 package etcdserver
 
 import (
@@ -14,7 +11,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -32,8 +28,7 @@ const EndpointsVar = "FENCEKIT_ETCD_ENDPOINTS"
 
 // Config says how to run etcd. nil means all defaults.
 type Config struct {
-	// Dir holds the data and is kept by Stop. Default: a directory of its own
-	// under os.TempDir(), removed by Stop.
+	// Dir holds the data and is kept by Stop. Default: one that Stop removes.
 	Dir string
 	// Heartbeat is the leader's interval. Default 50 ms.
 	Heartbeat time.Duration
@@ -73,9 +68,8 @@ func (c *Config) withDefaults() (Config, error) {
 // controller is what Server has the methods Stop, Kill, Restart, Pause and Resume of.
 type controller = process.Controller
 
-// Server is an etcd of one node, or one member of a Cluster: a child process,
-// or what FENCEKIT_ETCD_ENDPOINTS names. It is stopped, killed, paused and
-// started again by the methods of process.Controller. Its methods may be called concurrently.
+// Server is an etcd of one node, or one member of a Cluster: a child process, or what FENCEKIT_ETCD_ENDPOINTS
+// names. Its methods may be called concurrently.
 type Server struct {
 	controller
 	endpoints    []string
@@ -92,9 +86,8 @@ type seat struct {
 	proxy   string // the HTTP proxy through which it reaches the others, "" for none
 }
 
-// Start starts a node and returns once it answers; it must be stopped by
-// Stop. With FENCEKIT_ETCD_ENDPOINTS set it starts nothing and fails unless that etcd
-// answers. ctx bounds the start alone.
+// Start starts a node and returns once it answers; it must be stopped by Stop. With FENCEKIT_ETCD_ENDPOINTS
+// set it starts nothing and fails unless that etcd answers. ctx bounds the start alone.
 func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
@@ -124,7 +117,6 @@ func startLocal(ctx context.Context, cfg Config) (*Server, error) {
 	return e, nil
 }
 
-// newServer makes a server an etcd, and returns what it is to be started with.
 func newServer(s *process.Server, cfg Config, at seat) (*Server, process.Program) {
 	if cfg.Dir == "" {
 		cfg.Dir = s.Dir().Path("etcd")
@@ -146,7 +138,6 @@ func newServer(s *process.Server, cfg Config, at seat) (*Server, process.Program
 			}
 			return e.ping(ctx)
 		},
-		StopSignals: []syscall.Signal{syscall.SIGTERM},
 	}
 }
 
@@ -157,8 +148,7 @@ func (c *Config) scheme() string {
 	return "http://"
 }
 
-// flagsOf are the flags of a member. It listens at two addresses: for clients, which
-// find it at its endpoint, and for its peers.
+// flagsOf are the flags of a member, which listens for clients and for its peers.
 func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
 	flags := []string{
 		"--name=" + at.name, "--data-dir=" + cfg.Dir, "--log-level=warn",
@@ -205,9 +195,8 @@ func (e *Server) ping(ctx context.Context) error {
 // after Restart. Of several in FENCEKIT_ETCD_ENDPOINTS it is the first.
 func (e *Server) Endpoint() string { return e.endpoints[0] }
 
-// Client returns a new client without a log; the caller closes it. It doesn't
-// contact the server, so it also works while that is down. ctx is its context:
-// ending it ends the client's requests.
+// Client returns a new client without a log; the caller closes it. It doesn't contact the server. Ending ctx
+// ends the client's requests.
 func (e *Server) Client(ctx context.Context) (*clientv3.Client, error) {
 	return newClient(ctx, e.certificates, e.endpoints)
 }
@@ -223,8 +212,7 @@ func newClient(ctx context.Context, certificates *Certificates, endpoints []stri
 	return clientv3.New(cfg)
 }
 
-// Snapshot writes etcd's own snapshot of its data to a file, as
-// "etcdctl snapshot save" does. The file must not exist.
+// Snapshot writes etcd's own snapshot of its data to a file, which must not exist.
 func (e *Server) Snapshot(ctx context.Context, file string) (err error) {
 	client, err := e.Client(ctx)
 	if err != nil {
@@ -244,10 +232,9 @@ func (e *Server) Snapshot(ctx context.Context, file string) (err error) {
 	return errors.Join(err, to.Close())
 }
 
-// Restore kills etcd, puts the snapshot in the place of its data as
-// "etcdutl snapshot restore" does, and starts it on the same ports. With a bump
-// above 0 revisions begin that much higher than in the snapshot, and all before
-// are marked as compacted. It is for an etcd of one node.
+// Restore kills an etcd of one node, puts the snapshot in the place of its data, and starts it on the same
+// ports. With a bump above 0 revisions begin that much higher than in the snapshot, and all before are marked
+// as compacted.
 func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
 	s, ok := e.controller.(*process.Server)
 	if !ok {
@@ -268,8 +255,7 @@ func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
 	})
 }
 
-// StartProxy starts etcd's own "grpc-proxy" in front of e, as a child process. It is a Server
-// whose endpoint is the proxy's; it must be stopped by Stop, before e is.
+// StartProxy starts etcd's own "grpc-proxy" in front of e. It must be stopped by Stop, before e is.
 func StartProxy(ctx context.Context, e *Server, extraFlags ...string) (*Server, error) {
 	s, err := process.NewServer("etcd-grpc-proxy", nil, 1)
 	if err != nil {
@@ -281,9 +267,8 @@ func StartProxy(ctx context.Context, e *Server, extraFlags ...string) (*Server, 
 		"--listen-addr=" + s.Address(0), "--advertise-client-url=" + s.Address(0), "--data-dir=" + s.Dir().Path("proxy"),
 	}, extraFlags...)
 	err = s.Start(ctx, process.Program{
-		Command:     func() (*exec.Cmd, error) { return command(s.Dir(), "", flags...) },
-		Ready:       func(ctx context.Context) error { return process.Poll(ctx, p.ping) },
-		StopSignals: []syscall.Signal{syscall.SIGTERM},
+		Command: func() (*exec.Cmd, error) { return command(s.Dir(), "", flags...) },
+		Ready:   func(ctx context.Context) error { return process.Poll(ctx, p.ping) },
 	})
 	if err != nil {
 		return nil, err
@@ -293,9 +278,8 @@ func StartProxy(ctx context.Context, e *Server, extraFlags ...string) (*Server, 
 
 var shared = process.NewShared(func(ctx context.Context) (*Server, error) { return Start(ctx, nil) })
 
-// Shared returns the etcd that the tests of this binary share. A test that
-// kills, pauses or restarts it disturbs the others: Start is for that. The
-// test fails if it can't be started.
+// Shared returns the etcd that the tests of this binary share. Start is for a test that kills, pauses or
+// restarts one.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	e, err := shared.Get()
@@ -303,8 +287,7 @@ func Shared(t testing.TB) *Server {
 	return e
 }
 
-// Client returns a fresh client to the shared etcd; it is closed when the
-// test ends.
+// Client returns a client to the shared etcd; it is closed when the test ends.
 func Client(t testing.TB) *clientv3.Client {
 	t.Helper()
 	client, err := Shared(t).Client(context.Background())

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -231,16 +230,13 @@ func startProxy(ctx context.Context, programs programs, nodes []*Node) (*process
 	if err != nil {
 		return nil, err
 	}
-	dir := s.Dir().Path("haproxy")
-	if err := writeFile(programs.account, dir, "haproxy.cfg", []byte(proxyConfig(s.Address(0), nodes))); err != nil {
-		return nil, errors.Join(err, s.Stop(ctx))
-	}
+	dir, config := s.Dir().Path("haproxy"), proxyConfig(s.Address(0), nodes)
 	return s, s.Start(ctx, process.Program{
 		Command: func() (*exec.Cmd, error) {
-			return programs.account.Command(dir, programs.haproxy, "-db", "-f", "haproxy.cfg"), nil
+			return programs.account.Command(dir, programs.haproxy, "-db", "-f", "haproxy.cfg"),
+				programs.account.WriteFile(dir, "haproxy.cfg", []byte(config))
 		},
-		Ready:       func(ctx context.Context) error { return process.Poll(ctx, process.Listening(s.Address(0))) },
-		StopSignals: []syscall.Signal{syscall.SIGTERM},
+		Ready: func(ctx context.Context) error { return process.Poll(ctx, process.Listening(s.Address(0))) },
 	})
 }
 

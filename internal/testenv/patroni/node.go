@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
-	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -48,7 +47,6 @@ func newNode(name string, etcd []string, programs programs, cfg Config) (n *Node
 	return n, nil
 }
 
-// prepare makes the links and the configuration.
 func (n *Node) prepare(etcd []string) (err error) {
 	for _, endpoint := range etcd {
 		u, err := url.Parse(endpoint)
@@ -68,25 +66,22 @@ func (n *Node) prepare(etcd []string) (err error) {
 		return err
 	}
 	// Patroni makes a new data directory when it clones the primary, beside the old one.
-	if err := n.programs.account.Own(n.Dir().Path("")); err != nil {
-		return err
-	}
-	text, err := n.configuration()
-	if err != nil {
-		return err
-	}
-	return writeFile(n.programs.account, n.Dir().Path("patroni"), "patroni.yml", text)
+	return n.programs.account.Own(n.Dir().Path(""))
 }
 
 func (n *Node) start(ctx context.Context) error {
 	return n.Start(ctx, process.Program{
 		Command: func() (*exec.Cmd, error) {
-			cmd := n.programs.account.Command(n.Dir().Path("patroni"), n.programs.patroni, "patroni.yml")
+			text, err := n.configuration()
+			if err != nil {
+				return nil, err
+			}
+			dir := n.Dir().Path("patroni")
+			cmd := n.programs.account.Command(dir, n.programs.patroni, "patroni.yml")
 			cmd.Env = append(process.Without(cmd.Env, "PATRONI_"), "PYTHONDONTWRITEBYTECODE=1")
-			return cmd, nil
+			return cmd, n.programs.account.WriteFile(dir, "patroni.yml", text)
 		},
-		Ready:       func(ctx context.Context) error { return process.Poll(ctx, process.Listening(n.Address(restPort))) },
-		StopSignals: []syscall.Signal{syscall.SIGTERM},
+		Ready: func(ctx context.Context) error { return process.Poll(ctx, process.Listening(n.Address(restPort))) },
 	})
 }
 
@@ -114,7 +109,7 @@ func (n *Node) URL() string { return "http://" + n.Address(restPort) }
 // ConfigFile is the configuration, for patronictl -c.
 func (n *Node) ConfigFile() string { return n.Dir().Path("patroni/patroni.yml") }
 
-// Kill ends Patroni, Postgres and all its processes at once; the data stays.
+// Kill ends Patroni, Postgres and all its processes at once.
 func (n *Node) Kill() error { return errors.Join(n.Server.Kill(), n.Dir().EndInhabitants()) }
 
 // Pause freezes all processes of the node, Patroni first.
@@ -140,18 +135,16 @@ func (n *Node) CutOff() {
 	n.StopStreaming()
 }
 
-// StopStreaming cuts the other nodes off from the node's Postgres: they receive nothing of
-// what it commits from then on.
+// StopStreaming cuts the other nodes off from the node's Postgres.
 func (n *Node) StopStreaming() { n.cut(n.pgLink) }
 
 func (n *Node) cut(link *netfault.Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.reverts = append(n.reverts, link.Cut(netfault.ToServer), link.Cut(netfault.ToClient))
+	n.reverts = append(n.reverts, link.Cut(netfault.ToServer, netfault.ToClient))
 }
 
-// Reconnect ends what CutOff and StopStreaming have done. What was held back is lost with
-// the connections.
+// Reconnect ends what CutOff and StopStreaming have done. What was held back is lost.
 func (n *Node) Reconnect() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -239,19 +232,4 @@ func (n *Node) configuration() ([]byte, error) {
 		},
 		"watchdog": section{"mode": "off"},
 	}, "", "  ")
-}
-
-// writeFile writes a file of a new directory, which only the account can enter.
-func writeFile(account *process.Account, dir, name string, text []byte) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	file := dir + "/" + name
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return err
-	}
-	if err := account.Own(file); err != nil {
-		return err
-	}
-	return account.Own(dir)
 }

@@ -14,10 +14,9 @@ import (
 
 // Status is what a node's Patroni says of it.
 type Status struct {
-	State    string `json:"state"` // "running", "starting", "stopped" and others
-	Role     string `json:"role"`  // "master", "primary" or "replica"
-	Timeline int    `json:"timeline"`
-	// Replication is, for a primary, who follows it.
+	State       string `json:"state"` // "running", "starting", "stopped" and others
+	Role        string `json:"role"`  // "master", "primary" or "replica"
+	Timeline    int    `json:"timeline"`
 	Replication []struct {
 		State string `json:"state"`
 	} `json:"replication"`
@@ -40,8 +39,7 @@ func (n *Node) Status(ctx context.Context) (s Status, err error) {
 	return s, json.Unmarshal(text, &s)
 }
 
-// leads asks whether the node is the primary and has the leader key in etcd, and which is
-// its timeline.
+// leads asks whether the node is the primary and has the leader key in etcd.
 func (n *Node) leads(ctx context.Context) (Status, error) {
 	text, err := n.ask(ctx, http.MethodGet, "/primary", nil)
 	if err != nil {
@@ -51,8 +49,8 @@ func (n *Node) leads(ctx context.Context) (Status, error) {
 	return s, json.Unmarshal(text, &s)
 }
 
-// hasSynchronousStandby fails unless etcd says which standby is the synchronous one: only that
-// one may become the primary. Postgres may name one before etcd does.
+// hasSynchronousStandby fails unless etcd says which standby is the synchronous one: only that one may become
+// the primary. Postgres may name one before etcd does.
 func (n *Node) hasSynchronousStandby(ctx context.Context) error {
 	text, err := n.ask(ctx, http.MethodGet, "/cluster", nil)
 	if err != nil {

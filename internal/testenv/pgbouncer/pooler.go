@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -76,13 +75,12 @@ func StartBefore(ctx context.Context, dsn string, cfg *Config) (*Pooler, error) 
 		return nil, err
 	}
 	b := &Pooler{controller: s, address: s.Address(0)}
-	dir := s.Dir().Path("pgbouncer")
-	if err := writeConfiguration(account, dir, configuration(upstream, s.Port(0), version, c)); err != nil {
-		return nil, errors.Join(err, s.Stop(ctx))
-	}
+	dir, ini := s.Dir().Path("pgbouncer"), configuration(upstream, s.Port(0), version, c)
 	err = s.Start(ctx, process.Program{
-		Command: func() (*exec.Cmd, error) { return account.Command(dir, path, "pgbouncer.ini"), nil },
-		Ready:   func(ctx context.Context) error { return process.Poll(ctx, b.ping) },
+		Command: func() (*exec.Cmd, error) {
+			return account.Command(dir, path, "pgbouncer.ini"), account.WriteFile(dir, "pgbouncer.ini", []byte(ini))
+		},
+		Ready: func(ctx context.Context) error { return process.Poll(ctx, b.ping) },
 	})
 	if err != nil {
 		return nil, err
@@ -91,7 +89,7 @@ func StartBefore(ctx context.Context, dsn string, cfg *Config) (*Pooler, error) 
 	return b, nil
 }
 
-// configuration is the text of a configuration.
+// configuration may hold a password.
 func configuration(upstream *pgx.ConnConfig, port int, version string, cfg Config) string {
 	settings := map[string]string{
 		"listen_addr":        "127.0.0.1",
@@ -119,19 +117,6 @@ func configuration(upstream *pgx.ConnConfig, port int, version string, cfg Confi
 		fmt.Fprintf(&ini, "%s = %s\n", name, settings[name])
 	}
 	return ini.String()
-}
-
-// writeConfiguration puts a configuration, which may hold a password, where only
-// the account gets at it.
-func writeConfiguration(account *process.Account, dir, text string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	file := dir + "/pgbouncer.ini"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return err
-	}
-	return errors.Join(account.Own(file), account.Own(dir))
 }
 
 // ping returns once the pooler itself has answered.

@@ -3,7 +3,6 @@ package pgserver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,21 +18,17 @@ import (
 // oldestVersion is the first major version that Fencekit supports.
 const oldestVersion = 14
 
-// binaries is an installed Postgres server.
 type binaries struct {
 	dir     string // has postgres and initdb
 	version string // as "15.18"
 }
 
-// FindBinaries returns the directory that has postgres and initdb, and their version, as
-// "15.18": those that Start would run with Config.Local. It fails with
-// *process.NotFoundError if there is none.
+// FindBinaries returns the directory that has postgres and initdb, and their version, as "15.18":
+// those that Start would run with Config.Local. It fails with *process.NotFoundError if there is
+// none.
 func FindBinaries(ctx context.Context) (dir, version string, err error) {
-	found, tried := findBinaries(ctx, installPlaces)
-	if found == nil {
-		return "", "", &process.NotFoundError{Server: "Postgres", Attempts: tried, Advice: advice}
-	}
-	return found.dir, found.version, nil
+	found, err := findBinaries(ctx, installPlaces)
+	return found.dir, found.version, err
 }
 
 // Program returns the path of a program that comes with the server's, such as psql.
@@ -55,68 +50,48 @@ var installPlaces = []string{
 	"/Applications/Postgres.app/Contents/Versions/*/bin",
 }
 
-// findBinaries returns the first usable server, and what was tried before it.
-func findBinaries(ctx context.Context, places []string) (found *binaries, tried []process.Attempt) {
-	if path, err := exec.LookPath("postgres"); err != nil {
-		tried = append(tried, process.Attempt{Where: "PATH", Err: errors.New("no postgres")})
-	} else if path, err = filepath.EvalSymlinks(path); err != nil {
-		tried = append(tried, process.Attempt{Where: "PATH", Err: err})
-	} else if found, tried = tryBinaries(ctx, "PATH", filepath.Dir(path), tried); found != nil {
-		return found, tried
+// findBinaries returns the first usable server: on the PATH, where pg_config says, or at one of the
+// places. Its error has what was tried.
+func findBinaries(ctx context.Context, places []string) (binaries, error) {
+	installed := process.Installed{
+		Server: "Postgres", Places: []string{"postgres"}, Advice: advice,
+		Version: regexp.MustCompile(`\(PostgreSQL\) (\d\S*)`), Usable: usable,
 	}
-	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err != nil {
-		tried = append(tried, process.Attempt{Where: "pg_config --bindir", Err: err})
-	} else if found, tried = tryBinaries(ctx, "pg_config --bindir", strings.TrimSpace(string(out)), tried); found != nil {
-		return found, tried
+	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
+		places = append([]string{strings.TrimSpace(string(out))}, places...)
 	}
 	for _, place := range places {
 		dirs, _ := filepath.Glob(place) // the patterns are well-formed
 		if len(dirs) == 0 {
-			tried = append(tried, process.Attempt{Where: place, Err: errors.New("nothing there")})
+			dirs = []string{place} // for the list of what was tried
 		}
 		for _, dir := range newestFirst(dirs) {
-			if found, tried = tryBinaries(ctx, place, dir, tried); found != nil {
-				return found, tried
-			}
+			installed.Places = append(installed.Places, filepath.Join(dir, "postgres"))
 		}
 	}
-	return nil, tried
+	path, version, err := installed.Find(ctx)
+	if err != nil {
+		return binaries{}, err
+	}
+	path, err = filepath.EvalSymlinks(path)
+	return binaries{filepath.Dir(path), version}, err
 }
 
-// tryBinaries looks at one directory; a failure is added to tried.
-func tryBinaries(ctx context.Context, where, dir string, tried []process.Attempt) (*binaries, []process.Attempt) {
-	found, err := inspectBinaries(ctx, dir)
+func usable(path, version string) error {
+	if major, err := strconv.Atoi(digits.FindString(version)); err != nil || major < oldestVersion {
+		return fmt.Errorf("%s is version %s, needed is %d or later", path, version, oldestVersion)
+	}
+	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, append(tried, process.Attempt{Where: where, Err: err})
+		return err
 	}
-	return found, tried
-}
-
-var versionText = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
-
-// inspectBinaries checks that a directory has a server that is new enough.
-func inspectBinaries(ctx context.Context, dir string) (*binaries, error) {
-	if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
-		return nil, err
-	}
-	out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output()
-	if err != nil {
-		return nil, err
-	}
-	version := versionText.FindStringSubmatch(string(out))
-	if version == nil {
-		return nil, fmt.Errorf("%s/postgres --version says %q", dir, strings.TrimSpace(string(out)))
-	}
-	if major, err := strconv.Atoi(version[2]); err != nil || major < oldestVersion {
-		return nil, fmt.Errorf("%s is version %s, needed is %d or later", dir, version[1], oldestVersion)
-	}
-	return &binaries{dir, version[1]}, nil
+	_, err = os.Stat(filepath.Join(filepath.Dir(path), "initdb"))
+	return err
 }
 
 var digits = regexp.MustCompile(`\d+`)
 
-// newestFirst sorts the directories that one pattern matched by the version in
-// their names; one without a number comes last.
+// newestFirst sorts directories by the version in their names; one without a number comes last.
 func newestFirst(dirs []string) []string {
 	major := func(dir string) int {
 		numbers := digits.FindAllString(dir, -1)

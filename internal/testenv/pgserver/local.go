@@ -20,8 +20,7 @@ import (
 // Config.Local.
 var errNotLocal = errors.New("testenv: not a Postgres of this machine's own binaries: set Config.Local")
 
-// local is what is known of a Postgres that runs from this machine's binaries, and
-// of no other: where its files are.
+// local is what is known of a Postgres that runs from this machine's binaries, and of no other.
 type local struct {
 	*process.Server
 	bin     binaries
@@ -29,8 +28,7 @@ type local struct {
 	data    string
 }
 
-// startLocal runs an installed server on a data directory of its own, which
-// fill makes.
+// startLocal runs an installed server on a data directory of its own, which fill fills.
 func startLocal(ctx context.Context, bin binaries, cfg Config, fill func(context.Context, *local) error) (*Server, error) {
 	account, err := process.ServerAccount()
 	if err != nil {
@@ -47,7 +45,7 @@ func startLocal(ctx context.Context, bin binaries, cfg Config, fill func(context
 		dsn:        "postgres://postgres@" + s.Address(0) + "/postgres?sslmode=disable",
 		source:     fmt.Sprintf("local %s (%s)", bin.dir, bin.version),
 	}
-	if err := l.makeData(ctx, fill); err != nil {
+	if err := errors.Join(account.Mkdir(l.data), fill(ctx, l)); err != nil {
 		return nil, errors.Join(err, s.Stop(ctx))
 	}
 	err = s.Start(ctx, process.Program{
@@ -72,18 +70,6 @@ func arguments(data string, port int, cfg Config) []string {
 	})...)
 }
 
-// makeData makes the data directory and has it filled.
-func (l *local) makeData(ctx context.Context, fill func(context.Context, *local) error) error {
-	if err := os.Mkdir(l.data, 0o700); err != nil {
-		return err
-	}
-	if err := l.account.Own(l.data); err != nil {
-		return err
-	}
-	return fill(ctx, l)
-}
-
-// tool runs one of the server's own programs to its end.
 func (l *local) tool(ctx context.Context, name string, args ...string) error {
 	cmd := l.account.Command(l.data, filepath.Join(l.bin.dir, name), args...)
 	out, err := os.CreateTemp(filepath.Dir(l.data), name+".log")
@@ -108,15 +94,14 @@ func (l *local) tool(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// emptyClusters are the empty data directories that this process has made, by the
-// installation that made them. Servers start on copies: initdb takes ten times as long.
-// So the servers of one process have the same system identifier.
+// emptyClusters are the empty data directories that this process has made, by their installation. Servers
+// start on copies: initdb takes ten times as long. So the servers of one process have the same system
+// identifier.
 var emptyClusters = struct {
 	mu   sync.Mutex
 	dirs map[string]*process.Dir
 }{dirs: map[string]*process.Dir{}}
 
-// initData makes an empty cluster, which is a copy of the first.
 func initData(ctx context.Context, l *local) error {
 	emptyClusters.mu.Lock()
 	defer emptyClusters.mu.Unlock()
@@ -144,16 +129,14 @@ func makeEmptyCluster(ctx context.Context, l *local) (*process.Dir, error) {
 		return nil, err
 	}
 	empty := &local{bin: l.bin, account: l.account, data: dir.Path("data")}
-	err = empty.makeData(ctx, func(ctx context.Context, l *local) error {
-		return l.tool(ctx, "initdb", "-D", l.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C")
-	})
+	err = errors.Join(l.account.Mkdir(empty.data),
+		empty.tool(ctx, "initdb", "-D", empty.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C"))
 	if err != nil {
 		return nil, errors.Join(err, dir.Remove())
 	}
 	return dir, nil
 }
 
-// removeEmptyClusters removes them; the next server makes one again.
 func removeEmptyClusters(context.Context) error {
 	emptyClusters.mu.Lock()
 	defer emptyClusters.mu.Unlock()
@@ -171,8 +154,7 @@ type Volume struct {
 	dir    string
 }
 
-// CopyData stops the server orderly, copies its data and starts it again: a backup
-// of its volume. It fails unless the server's files are here.
+// CopyData stops the server orderly, copies its data and starts it again.
 func (p *Server) CopyData(ctx context.Context) (*Volume, error) {
 	if p.local == nil {
 		return nil, errNotLocal
@@ -181,13 +163,12 @@ func (p *Server) CopyData(ctx context.Context) (*Volume, error) {
 	return v, p.local.WhileStopped(ctx, func() error { return copyTree(ctx, p.local.data, v.dir) })
 }
 
-// PutBack stops the server orderly, puts a copy of its data in the place of the
-// present one and starts it again. A copy may be put back several times.
+// PutBack stops the server orderly, puts a copy of its data in the place of the present one and starts it
+// again.
 func (p *Server) PutBack(ctx context.Context, v *Volume) error {
 	return p.putBack(ctx, v, func() error { return nil })
 }
 
-// putBack calls change before the start.
 func (p *Server) putBack(ctx context.Context, v *Volume, change func() error) error {
 	if p.local == nil {
 		return errNotLocal
@@ -206,7 +187,6 @@ func (p *Server) putBack(ctx context.Context, v *Volume, change func() error) er
 	})
 }
 
-// copyTree copies a directory with its owners and modes.
 func copyTree(ctx context.Context, from, to string) error {
 	if out, err := exec.CommandContext(ctx, "cp", "-a", from, to).CombinedOutput(); err != nil {
 		return fmt.Errorf("testenv: cp -a %s %s: %w: %s", from, to, err, out)
@@ -214,15 +194,12 @@ func copyTree(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// LimitFiles lets no file of the server grow beyond a size, as if its disk were
-// full: what would make one larger gets the error that a full disk gives
-// (SQLSTATE 53100), for each table whose next page would begin below the limit and
+// LimitFiles lets no file of the server grow beyond a size, as if its disk were full: what would make one
+// larger fails with SQLSTATE 53100. That goes for each table whose next page would begin below the limit and
 // end above it; so a limit is no multiple of 8 kB. Below 16 MiB the log of the server can't be written
-// either, and it ends as it does with a full disk: by PANIC, and recovers when there
-// is room. The limit holds for processes of the server, present and to come, until
-// its next start or UnlimitFiles. Ordinary users may do this, unlike filling a disk
-// of their own. It needs Linux's prlimit, and fails unless the
-// server's processes are here.
+// either, and it ends by PANIC, as it does with a full disk, and recovers when there is room. The limit holds
+// for processes of the server, present and to come, until its next start or UnlimitFiles. It needs Linux's
+// prlimit.
 func (p *Server) LimitFiles(ctx context.Context, bytes int64) error {
 	return p.limitFiles(ctx, strconv.FormatInt(bytes, 10))
 }
@@ -239,8 +216,8 @@ func (p *Server) limitFiles(ctx context.Context, limit string) error {
 	return p.local.EachProcess(func(pid int) error { return p.local.limitProcess(ctx, pid, limit) })
 }
 
-// limitProcess changes the soft limit, which can be raised again, as the account:
-// even root may lack the right to do so to another's process, in a container.
+// limitProcess changes the soft limit, which can be raised again, as the account: in a container even root
+// may lack the right to do so to another's process.
 func (l *local) limitProcess(ctx context.Context, pid int, limit string) error {
 	path, err := exec.LookPath("prlimit")
 	if err != nil {

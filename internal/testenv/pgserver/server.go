@@ -1,9 +1,7 @@
 // Package pgserver runs Postgres for tests, and makes databases on it. See package testenv.
 //
-// The server is found on the machine or run in Docker, in the order that Start documents.
-// One from this machine's own binaries can do more (Config.Local): its data can be copied
-// and put back, it can have a standby, and its disk can be full. That works as root and
-// as an ordinary user.
+// The server is found on the machine or run in Docker, in the order that Start documents. Only one from this
+// machine's own binaries (Config.Local) can have its data copied, a standby, or a full disk.
 package pgserver
 
 import (
@@ -32,8 +30,7 @@ var testSettings = map[string]string{
 	"timezone":                   "UTC",
 }
 
-// settingArgs are the command line arguments for testSettings and others, of
-// which the latter are stronger.
+// settingArgs are the arguments for testSettings and others, which are stronger.
 func settingArgs(others ...map[string]string) []string {
 	settings := maps.Clone(testSettings)
 	for _, s := range others {
@@ -65,8 +62,8 @@ type Server struct {
 	source string
 }
 
-// DSN is the URL of the database "postgres", as a superuser; with
-// FENCEKIT_POSTGRES_DSN it is that variable's value. It is the same after Restart.
+// DSN is the URL of the database "postgres", as a superuser, or what FENCEKIT_POSTGRES_DSN says. It is the
+// same after Restart.
 func (p *Server) DSN() string { return p.dsn }
 
 // Source says which Postgres this is, as "local /usr/lib/postgresql/15/bin
@@ -79,8 +76,7 @@ func (p *Server) CreateDatabase(ctx context.Context, name string) (dsn string, e
 	return p.createDatabase(ctx, name, "")
 }
 
-// CopyDatabase ends the connections to the database from, makes a copy of it and
-// returns the DSN of that. It fails if the name is taken.
+// CopyDatabase ends the connections to the database from and makes a copy of it.
 func (p *Server) CopyDatabase(ctx context.Context, name, from string) (dsn string, err error) {
 	if err := p.endConnections(ctx, from); err != nil {
 		return "", fmt.Errorf("testenv: end the connections to %s: %w", from, err)
@@ -88,12 +84,10 @@ func (p *Server) CopyDatabase(ctx context.Context, name, from string) (dsn strin
 	return p.createDatabase(ctx, name, from)
 }
 
-// endConnections waits until they have ended.
 func (p *Server) endConnections(ctx context.Context, database string) error {
 	return p.exec(ctx, "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = '"+database+"'")
 }
 
-// createDatabase makes a copy of the database template, or an empty one.
 func (p *Server) createDatabase(ctx context.Context, name, template string) (dsn string, err error) {
 	if err := p.create(ctx, name, template); err != nil {
 		return "", fmt.Errorf("testenv: create database %s: %w%s", name, err, p.createAdvice(err))
@@ -124,7 +118,6 @@ func createSQL(conn *pgx.Conn, name, template string) string {
 	return sql
 }
 
-// createAdvice says what to do if the role may not create databases.
 func (p *Server) createAdvice(err error) string {
 	var answer *pgconn.PgError
 	cfg, parseErr := pgx.ParseConfig(p.dsn)
@@ -151,7 +144,6 @@ func (p *Server) exec(ctx context.Context, sql string) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// ping returns once a query has been answered.
 func (p *Server) ping(ctx context.Context) error { return p.exec(ctx, "select 1") }
 
 // withDatabase is the DSN with another database. Of two dbname settings in a

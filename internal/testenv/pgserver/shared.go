@@ -17,15 +17,13 @@ var shared = process.NewShared(func(ctx context.Context) (*Server, error) {
 	return Start(ctx, &Config{Settings: unsynced})
 })
 
-// unsynced are the settings of a server that no test crashes: otherwise making and
-// dropping databases mostly waits for the disk. No database lives long enough to need
-// a vacuum, whose locks would be in the way of tests that look at locks, and no query runs long enough to be
-// worth compiling, for which the planner takes those of a few views.
+// unsynced are the settings of a server that no test crashes: otherwise making and dropping databases mostly
+// waits for the disk. The locks of a vacuum would be in the way of tests that look at locks, and the planner
+// takes the queries of a few views for worth compiling.
 var unsynced = map[string]string{"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "jit": "off"}
 
-// Shared returns the Postgres that the tests of this binary share. A
-// test that kills, pauses or restarts it disturbs the others: Start is
-// for that. The test fails if none is found, with what to install.
+// Shared returns the Postgres that the tests of this binary share. Start is for a test that kills, pauses or
+// restarts one.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	p, err := shared.Get()
@@ -33,15 +31,13 @@ func Shared(t testing.TB) *Server {
 	return p
 }
 
-// Database makes a fresh database on the shared Postgres and returns its DSN.
-// It is dropped when the test passes; when the test fails it is kept, while
-// the server lives, and named in the log.
+// Database makes a fresh database on the shared Postgres and returns its DSN. It is dropped when the test
+// passes; when the test fails it is kept, while the server lives, and named in the log.
 func Database(t testing.TB) (dsn string) {
 	t.Helper()
 	return database(t, "")
 }
 
-// database makes a copy of a template, or an empty database.
 func database(t testing.TB, template string) (dsn string) {
 	t.Helper()
 	p := Shared(t)
@@ -62,8 +58,8 @@ func database(t testing.TB, template string) (dsn string) {
 	return dsn
 }
 
-// databaseName is a test's name as an identifier, cut to what Postgres takes,
-// with a random end: a server that went on after earlier tests may keep theirs.
+// databaseName is a test's name as an identifier, with a random end: a server that went on after earlier
+// tests may keep theirs.
 func databaseName(test string) string {
 	word := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -85,8 +81,7 @@ type Template struct {
 	err  error
 }
 
-// Database makes a copy and returns its DSN. What becomes of it is as with the
-// function Database.
+// Database makes a copy and returns its DSN; see the function Database.
 func (tpl *Template) Database(t testing.TB) (dsn string) {
 	t.Helper()
 	tpl.once.Do(func() { tpl.err = tpl.make(Shared(t)) })

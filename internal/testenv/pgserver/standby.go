@@ -14,11 +14,9 @@ import (
 // synchronous_standby_names.
 const StandbyName = "standby"
 
-// StartStandby starts a standby that streams from primary, whose files must be
-// here, and returns once it answers queries; it must be stopped by Stop. It follows
-// asynchronously unless primary's settings say otherwise. pg_promote() makes it a
-// primary. cfg is as for Start. It fails unless primary
-// was started with Config.Local.
+// StartStandby starts a standby that streams from primary, which was started with Config.Local, and returns
+// once it answers queries; it must be stopped by Stop. It follows asynchronously unless primary's settings
+// say otherwise.
 func StartStandby(ctx context.Context, primary *Server, cfg *Config) (*Server, error) {
 	var c Config
 	if cfg != nil {
@@ -49,8 +47,7 @@ func (p *Server) AwaitStandby(ctx context.Context) error {
 	})
 }
 
-// StopStreaming cuts a standby off from its primary and returns once it receives
-// nothing more: what the primary commits from then on, the standby doesn't have.
+// StopStreaming cuts a standby off from its primary and returns once it receives nothing more.
 func (p *Server) StopStreaming(ctx context.Context) error {
 	for _, sql := range []string{"alter system set primary_conninfo = ''", "select pg_reload_conf()"} {
 		if err := p.exec(ctx, sql); err != nil {
@@ -68,17 +65,14 @@ func (p *Server) Promote(ctx context.Context) error {
 	return p.exec(ctx, "do $$ begin if not pg_promote() then raise 'not promoted'; end if; end $$")
 }
 
-// Archive has the server keep its write-ahead log in a directory beside its data, from now on,
-// for RecoverTo. The server must have been started with the setting archive_mode=on.
+// Archive has the server, started with archive_mode=on, keep its write-ahead log in a directory beside its
+// data, from now on, for RecoverTo.
 func (p *Server) Archive(ctx context.Context) error {
 	if p.local == nil {
 		return errNotLocal
 	}
 	archive := p.local.archive()
-	if err := os.Mkdir(archive, 0o700); err != nil {
-		return err
-	}
-	if err := p.local.account.Own(archive); err != nil {
+	if err := p.local.account.Mkdir(archive); err != nil {
 		return err
 	}
 	if err := p.exec(ctx, fmt.Sprintf("alter system set archive_command = 'cp %%p \"%s/%%f\"'", archive)); err != nil {
@@ -95,20 +89,16 @@ func (p *Server) BaseBackup(ctx context.Context) (*Volume, error) {
 		return nil, errNotLocal
 	}
 	v := &Volume{p.local, p.local.Dir().Path("base")}
-	if err := os.Mkdir(v.dir, 0o700); err != nil {
-		return nil, err
-	}
-	if err := p.local.account.Own(v.dir); err != nil {
+	if err := p.local.account.Mkdir(v.dir); err != nil {
 		return nil, err
 	}
 	from := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres", p.local.Port(0))
 	return v, p.local.tool(ctx, "pg_basebackup", "-D", v.dir, "-d", from, "--checkpoint=fast", "--no-sync")
 }
 
-// RecoverTo stops the server orderly, puts a base backup in the place of its data, and starts it
-// again with the settings of a recovery, such as recovery_target_name, and a restore_command that
-// reads what Archive has kept. It returns once the server takes writes, on the next timeline, so
-// recovery_target_action has to be promote.
+// RecoverTo stops the server orderly, puts a base backup in the place of its data, and starts it again with
+// the settings of a recovery, and a restore_command that reads what Archive has kept. It returns once the
+// server takes writes, so recovery_target_action has to be promote.
 func (p *Server) RecoverTo(ctx context.Context, base *Volume, settings string) error {
 	err := p.putBack(ctx, base, func() error { return p.local.recover(settings) })
 	if err != nil {

@@ -54,49 +54,37 @@ func Start(ctx context.Context, cfg *Config) (*Server, error) {
 	if dsn != "" {
 		return useExternal(ctx, dsn)
 	}
-	var local, docker bool
-	switch way {
-	case "":
-		local, docker = true, true
-	case "local":
-		local = true
-	case "docker":
-		docker = true
-	default:
+	if way != "" && way != "local" && way != "docker" {
 		return nil, fmt.Errorf("testenv: %s=%s: must be local, docker or empty", wayVar, way)
 	}
-	var tried []process.Attempt
-	if local {
-		var p *Server
-		if p, tried = tryLocal(ctx, c); p != nil {
-			process.Announce("Postgres", p.source)
-			return p, nil
+	none := &process.NotFoundError{Server: "Postgres", Advice: advice}
+	if way != "docker" {
+		found, err := findBinaries(ctx, installPlaces)
+		if err == nil {
+			var p *Server
+			if p, err = startLocal(ctx, found, c, initData); err == nil {
+				return p.announce(), nil
+			}
+			// Another is used in its place.
+			process.Announce("Postgres", fmt.Sprintf("local %s does not start: %v", found.dir, err))
+		}
+		if !errors.As(err, &none) {
+			none.Attempts = []process.Attempt{{Where: found.dir, Err: err}}
 		}
 	}
-	if docker {
+	if way != "local" {
 		p, err := startDocker(ctx, c)
 		if err == nil {
-			process.Announce("Postgres", p.source)
-			return p, nil
+			return p.announce(), nil
 		}
-		tried = append(tried, process.Attempt{Where: "Docker", Err: err})
+		none.Attempts = append(none.Attempts, process.Attempt{Where: "Docker", Err: err})
 	}
-	return nil, &process.NotFoundError{Server: "Postgres", Attempts: tried, Advice: advice}
+	return nil, none
 }
 
-// tryLocal starts the first server found on this machine. One that is found
-// and doesn't start is announced, because another is then used in its place.
-func tryLocal(ctx context.Context, cfg Config) (*Server, []process.Attempt) {
-	found, tried := findBinaries(ctx, installPlaces)
-	if found == nil {
-		return nil, tried
-	}
-	p, err := startLocal(ctx, *found, cfg, initData)
-	if err != nil {
-		process.Announce("Postgres", fmt.Sprintf("local %s does not start: %v", found.dir, err))
-		return nil, append(tried, process.Attempt{Where: found.dir, Err: err})
-	}
-	return p, tried
+func (p *Server) announce() *Server {
+	process.Announce("Postgres", p.source)
+	return p
 }
 
 // useExternal uses the server that FENCEKIT_POSTGRES_DSN names.
@@ -110,8 +98,7 @@ func useExternal(ctx context.Context, dsn string) (*Server, error) {
 	if err := p.ping(ctx); err != nil {
 		return nil, fmt.Errorf("testenv: %s is set and its server does not answer: %w", DSNVar, err)
 	}
-	process.Announce("Postgres", p.source)
-	return p, nil
+	return p.announce(), nil
 }
 
 // Images of Postgres: the stand-in that "make images" builds where nothing can
@@ -130,27 +117,22 @@ func startDocker(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := process.NewContainer("Postgres", syscall.SIGINT)
+	c, err := process.NewContainer("postgres")
 	if err != nil {
 		return nil, err
 	}
 	p := &Server{
 		controller: c,
-		dsn:        "postgres://postgres@" + c.Address() + "/postgres?sslmode=disable",
+		dsn:        "postgres://postgres@" + c.Address(0) + "/postgres?sslmode=disable",
 		source:     "docker " + image,
 	}
-	ready := func(ctx context.Context) error { return process.Poll(ctx, p.ping) }
-	create := func(ctx context.Context) error {
-		_, err := process.Docker(ctx, append([]string{
-			"run", "--detach", "--name", c.Name(), "--publish", c.Publish(5432),
-			"--env", "POSTGRES_HOST_AUTH_METHOD=trust", image, "postgres",
-		}, settingArgs(cfg.Settings)...)...)
-		return err
+	program := process.Program{
+		Ready:       func(ctx context.Context) error { return process.Poll(ctx, p.ping) },
+		StopSignals: []syscall.Signal{syscall.SIGINT},
 	}
-	if err := c.Start(ctx, create, ready); err != nil {
-		return nil, errors.Join(err, c.Stop(ctx))
-	}
-	return p, nil
+	return p, c.Start(ctx, program, append([]string{
+		"--publish", c.Address(0) + ":5432", "--env", "POSTGRES_HOST_AUTH_METHOD=trust", image, "postgres",
+	}, settingArgs(cfg.Settings)...)...)
 }
 
 // findImage is an image that is on this machine, or was pulled.

@@ -41,20 +41,22 @@ func TestFindBinaries_TriesInTheDocumentedOrder(t *testing.T) {
 	for _, c := range []struct {
 		name, path string
 		want       binaries
-		tried      int
 	}{
-		{"PATH first, links followed", links + ":" + config, binaries{onPath, "16.1"}, 0},
-		{"then pg_config", config, binaries{viaConfig, "15.2"}, 1},
-		{"then the known places, newest first", root, binaries{newest, "17.5"}, 4},
+		{"PATH first, links followed", links + ":" + config, binaries{onPath, "16.1"}},
+		{"then pg_config", config, binaries{viaConfig, "15.2"}},
+		{"then the known places, newest first", root, binaries{newest, "17.5"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("PATH", c.path)
-			found, tried := findBinaries(testContext(t), places)
-			require.NotNil(t, found, "%v", tried)
-			require.Equal(t, c.want, *found)
-			require.Len(t, tried, c.tried, "%v", tried)
+			found, err := findBinaries(testContext(t), places)
+			require.NoError(t, err)
+			require.Equal(t, c.want, found)
 		})
 	}
+	t.Setenv("PATH", root)
+	_, err := findBinaries(testContext(t), []string{places[0], filepath.Join(root, "lib", "9", "bin")})
+	require.ErrorContains(t, err, "needed is 14 or later")
+	require.ErrorContains(t, err, places[0])
 }
 
 func TestStart_UsesTheDSNOrFails(t *testing.T) {

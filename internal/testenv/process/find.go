@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,10 +20,8 @@ type Attempt struct {
 	Err   error
 }
 
-// NotFoundError says where a server's program was looked for and what was wrong there, in
-// order, and what to do.
+// NotFoundError says where a server's program was looked for and what was wrong there, in order.
 type NotFoundError struct {
-	// Server is what was looked for, as "Redis".
 	Server   string
 	Attempts []Attempt
 	// Advice is the command that installs it, and what else may help.
@@ -49,7 +48,6 @@ func (e *NotFoundError) Unwrap() []error {
 
 // Installed is a program that packages install.
 type Installed struct {
-	// Server is what it is, as "Redis".
 	Server string
 	// Places are where it may be: a name is looked for on the PATH.
 	Places []string
@@ -57,7 +55,8 @@ type Installed struct {
 	Arguments []string
 	// Version matches what it prints then; its first group is the version.
 	Version *regexp.Regexp
-	// Advice is the command that installs it.
+	// Usable says what is wrong with one that was found. Default: nothing.
+	Usable func(path, version string) error
 	Advice string
 }
 
@@ -91,7 +90,10 @@ func (p *Installed) inspect(ctx context.Context, place string) (path, version st
 	if match == nil {
 		return "", "", fmt.Errorf("%s %s says %q", path, strings.Join(arguments, " "), strings.TrimSpace(string(out)))
 	}
-	return path, match[1], nil
+	if p.Usable != nil {
+		err = p.Usable(path, match[1])
+	}
+	return path, match[1], err
 }
 
 // Account is the user that Postgres and PgBouncer run as: that of this process, or
@@ -124,16 +126,25 @@ func ServerAccount() (*Account, error) {
 	return nil, errors.New("testenv: Postgres does not run as root, and there is no user postgres or nobody: run as an ordinary user")
 }
 
-// Own gives a directory to the account.
-func (a *Account) Own(dir string) error {
+// Own gives a file or directory to the account.
+func (a *Account) Own(path string) error {
 	if a.credential == nil {
 		return nil
 	}
-	return os.Chown(dir, int(a.credential.Uid), int(a.credential.Gid))
+	return os.Chown(path, int(a.credential.Uid), int(a.credential.Gid))
 }
 
-// Command is a command run by the account in dir, which must be one that the
-// account can enter: the working directory of this process may be none.
+// Mkdir makes a directory that only the account can enter.
+func (a *Account) Mkdir(dir string) error { return errors.Join(os.MkdirAll(dir, 0o700), a.Own(dir)) }
+
+// WriteFile writes a file in such a directory, which it makes.
+func (a *Account) WriteFile(dir, name string, text []byte) error {
+	file := filepath.Join(dir, name)
+	return errors.Join(a.Mkdir(dir), os.WriteFile(file, text, 0o600), a.Own(file))
+}
+
+// Command is a command run by the account in dir, which it has to be able to enter: the working directory of
+// this process may be none.
 func (a *Account) Command(dir, path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir

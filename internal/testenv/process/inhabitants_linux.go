@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Inhabitants are the processes whose working directory is in root: those of
-// the server and of its children, whatever session they made themselves.
+// Inhabitants are the processes whose working directory is in root, whatever session they made themselves.
 func Inhabitants(root string) (pids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -23,7 +22,6 @@ func Inhabitants(root string) (pids []int, err error) {
 	return pids, nil
 }
 
-// lives reports whether the process's working directory is in root.
 func lives(pid int, root string) bool {
 	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
 	return err == nil && (cwd == root || strings.HasPrefix(cwd, root+"/"))

@@ -12,9 +12,8 @@ import (
 	"syscall"
 )
 
-// Inhabitants are the processes whose command line names root: the server
-// itself. Postgres's children have other titles, and end after their
-// parent did.
+// Inhabitants are the processes whose command line names root. Postgres's children have other titles, and end
+// after their parent did.
 func Inhabitants(root string) (pids []int, err error) {
 	out, err := exec.Command("ps", "-axo", "pid=,command=").Output()
 	if err != nil {
@@ -34,13 +33,11 @@ func Inhabitants(root string) (pids []int, err error) {
 	return pids, nil
 }
 
-// lives reports whether the process is one of inhabitants.
 func lives(pid int, root string) bool {
 	pids, err := Inhabitants(root)
 	return err == nil && slices.Contains(pids, pid)
 }
 
-// killInhabitant kills a process.
 func killInhabitant(_ string, pid int) error {
 	process, err := os.FindProcess(pid)
 	if err != nil {

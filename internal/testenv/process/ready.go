@@ -21,8 +21,7 @@ func Poll(ctx context.Context, ask func(context.Context) error) error {
 	return PollEvery(ctx, pollInterval, ask)
 }
 
-// PollEvery is Poll with a longer pause between two calls, for a server that each one costs
-// something.
+// PollEvery is Poll with a longer pause between two calls.
 func PollEvery(ctx context.Context, pause time.Duration, ask func(context.Context) error) error {
 	for {
 		err := ask(ctx)
@@ -48,8 +47,7 @@ func Listening(address string) func(context.Context) error {
 	}
 }
 
-// whileAlive returns a context that also ends, with a cause that says so, when
-// the process does.
+// whileAlive returns a context that the end of the process ends too, with a cause that says so.
 func whileAlive(ctx context.Context, p *child.Process) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -89,7 +87,6 @@ func (s *Shared[S]) Get() (S, error) {
 	return s.server, s.err
 }
 
-// cleanups is what is to be done after the tests.
 var cleanups struct {
 	mu    sync.Mutex
 	calls []func(context.Context) error

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +20,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// ownerFile is in every run directory. Its owner keeps it locked, and the
-// kernel unlocks it when the owner dies: a directory whose file can be locked
-// is stale. What it says is the owner's pid.
+// ownerFile has the owner's pid. The owner keeps it locked, and the kernel unlocks it when the owner dies: a
+// directory whose file can be locked is stale.
 const ownerFile = "owner.pid"
 
 // Dir is the directory of one server under os.TempDir().
@@ -35,8 +33,7 @@ type Dir struct {
 // dirPrefix names this user's directories, so that a sweep touches no others.
 func dirPrefix() string { return "fencekit-" + strconv.Itoa(os.Getuid()) + "-" }
 
-// NewDir makes a directory, after sweeping those of dead owners, and makes
-// sure that this one is swept.
+// NewDir makes a directory, after sweeping those of dead owners, and makes sure that this one is swept.
 func NewDir() (*Dir, error) {
 	if !reexecCalled.Load() {
 		return nil, errNoReexec
@@ -77,11 +74,14 @@ func NewDir() (*Dir, error) {
 // Name is the last part of its path, which no other directory has.
 func (d *Dir) Name() string { return filepath.Base(d.root) }
 
-// Path is the path of a file or directory in it; that of "" is its own.
+// Path is the path of a file in it; that of "" is its own.
 func (d *Dir) Path(name string) string { return filepath.Join(d.root, name) }
 
-// Remove deletes it with all that is in it. A second call does nothing.
+// Remove deletes it with all that is in it, and the container that it has. A second call does nothing.
 func (d *Dir) Remove() error {
+	if err := removeContainer(d.root); err != nil {
+		return err
+	}
 	err := os.RemoveAll(d.root)
 	if closed := d.owner.Close(); !errors.Is(closed, os.ErrClosed) {
 		err = errors.Join(err, closed)
@@ -89,7 +89,6 @@ func (d *Dir) Remove() error {
 	return err
 }
 
-// runDirs lists the directories of this user, of all owners.
 func runDirs() (roots []string, err error) {
 	matches, err := filepath.Glob(filepath.Join(os.TempDir(), dirPrefix()+"*"))
 	if err != nil {
@@ -109,16 +108,13 @@ func ownerOf(root string) string {
 	return string(pid)
 }
 
-// owned reports whether a living process keeps the directory's owner file.
 func owned(root string) bool {
 	err := flockOwner(root, syscall.LOCK_SH|syscall.LOCK_NB)
 	return err != nil && !errors.Is(err, os.ErrNotExist)
 }
 
-// awaitUnowned waits until the owner has died.
 func awaitUnowned(root string) error { return flockOwner(root, syscall.LOCK_SH) }
 
-// flockOwner takes the owner's lock for a moment.
 func flockOwner(root string, how int) error {
 	file, err := os.Open(filepath.Join(root, ownerFile))
 	if err != nil {
@@ -128,9 +124,8 @@ func flockOwner(root string, how int) error {
 	return syscall.Flock(int(file.Fd()), how)
 }
 
-// lockSweep keeps others from sweeping until the returned function is called:
-// a directory must not be swept between its making and its owner's lock. The wait
-// is bounded, since a run that stands still may have the lock.
+// lockSweep keeps others from sweeping until unlock: a directory must not be swept between its making and its
+// owner's lock. The wait is bounded, since a run that stands still may have the lock.
 func lockSweep() (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(os.TempDir(), dirPrefix()+"sweep.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -147,8 +142,7 @@ func lockSweep() (unlock func(), err error) {
 	}
 }
 
-// sweep removes what dead owners left: their servers' processes, containers,
-// shared memory and directories. The caller holds lockSweep.
+// sweep removes what dead owners left. The caller holds lockSweep.
 func sweep() error {
 	roots, err := runDirs()
 	if err != nil {
@@ -166,26 +160,19 @@ func sweep() error {
 	return errors.Join(errs...)
 }
 
-// sweepDir removes one directory and what belongs to it. The directory goes
-// last: while it is there, the next sweep tries again.
+// sweepDir removes the directory last: while it is there, the next sweep tries again.
 func sweepDir(root string) error {
 	if err := endInhabitants(root); err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(root, dockerFile)); err == nil {
-		if err := FindDocker(context.Background()); err != nil {
-			return err
-		}
-		if err := removeContainer(filepath.Base(root)); err != nil {
-			return err
-		}
+	if err := removeContainer(root); err != nil {
+		return err
 	}
 	return os.RemoveAll(root)
 }
 
-// EndInhabitants kills the processes that live in the directory, and removes the shared
-// memory of the Postgres in its directory "data". A server is left with some if it doesn't
-// wait for the end of its own children.
+// EndInhabitants kills the processes that live in the directory, and removes the shared memory of the
+// Postgres in its directory "data": a server may not wait for the end of its own children.
 func (d *Dir) EndInhabitants() error { return endInhabitants(d.root) }
 
 func endInhabitants(root string) error {
@@ -195,8 +182,7 @@ func endInhabitants(root string) error {
 	return sweepSharedMemory(filepath.Join(root, "data", "postmaster.pid"))
 }
 
-// killInhabitants ends the processes that live in a directory. Some may start
-// others while they die, so it goes on until there are none.
+// killInhabitants goes on until there are none: some may start others while they die.
 func killInhabitants(root string) error {
 	deadline := time.Now().Add(child.SignalBound)
 	for {
@@ -246,7 +232,6 @@ func sweepSharedMemory(pidFile string) error {
 	return err
 }
 
-// errNoReexec: main or TestMain doesn't call Reexec first.
 var errNoReexec = errors.New("testenv: call testenv.Reexec first in main, or testenv.Main in TestMain")
 
 // janitorVar makes a child of this binary the janitor of the process whose pid it has.
@@ -264,15 +249,13 @@ func Reexec() {
 	}
 }
 
-// janitors are children of this process that outlive it and remove what it left behind: one for each TMPDIR that
-// it had. They learn of its end, whatever way that comes, by the end of their standard input. So they are never
-// waited for: they go after their owner, and also remove what a failed test left.
+// janitors are children of this process, one for each TMPDIR that it had, that remove what it left behind.
+// They learn of its end, whatever way that comes, by the end of their standard input.
 var janitors = struct {
 	mu     sync.Mutex
 	inputs map[string]*os.File // kept open while we live
 }{inputs: map[string]*os.File{}}
 
-// startJanitor starts the janitor of the present TMPDIR unless it runs.
 func startJanitor() error {
 	janitors.mu.Lock()
 	defer janitors.mu.Unlock()
@@ -325,7 +308,6 @@ func runJanitor(owner string) error {
 	return sweep()
 }
 
-// playJanitor is runJanitor as a process.
 func playJanitor(owner string) {
 	if err := runJanitor(owner); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -1,3 +1,6 @@
+// Package process runs servers as child processes, or as containers: each with a directory and ports of its
+// own that outlive it, so that it can be killed, paused and started again. It sees to it that nothing outlives
+// the process that started them, as package testenv says.
 package process
 
 import (
@@ -29,8 +32,7 @@ const (
 // ErrStopped: the server was stopped for good and its data removed.
 var ErrStopped = errors.New("testenv: server is stopped")
 
-// Controller is what can be done to a server, wherever it runs. Its methods may be called
-// concurrently; they take effect one after another.
+// Controller is what can be done to a server, wherever it runs. Its methods may be called concurrently.
 type Controller interface {
 	// Stop ends the server orderly, or by force if that takes too long, and removes its
 	// data. A second call does nothing.
@@ -48,8 +50,7 @@ type Controller interface {
 	Resume() error
 }
 
-// Server is a child process with a directory and ports that outlive it, so
-// that it can be killed and started again.
+// Server is a child process with a directory and ports that outlive it.
 type Server struct {
 	name    string
 	log     io.Writer // beside the log file; may be nil
@@ -64,18 +65,17 @@ type Server struct {
 
 // Program is what a server runs.
 type Program struct {
-	// Command is called for each start.
 	Command func() (*exec.Cmd, error)
 	// Ready returns once the server answers.
 	Ready func(ctx context.Context) error
-	// StopSignals end it orderly, the gentlest first.
+	// StopSignals end it orderly, the gentlest first. Default: SIGTERM.
 	StopSignals []syscall.Signal
 	// KillSignals end it at once; SIGKILL follows them. Default: none.
 	KillSignals []syscall.Signal
 }
 
-// NewServer makes a directory and reserves ports for a server; the caller starts it, or
-// stops it if it isn't going to run.
+// NewServer makes a directory and reserves ports for a server; the caller starts it, or stops it if it isn't
+// going to run.
 func NewServer(name string, log io.Writer, ports int) (*Server, error) {
 	dir, err := NewDir()
 	if err != nil {
@@ -106,6 +106,9 @@ func (s *Server) Address(i int) string { return s.ports[i].address() }
 func (s *Server) Start(ctx context.Context, p Program) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if p.StopSignals == nil {
+		p.StopSignals = []syscall.Signal{syscall.SIGTERM}
+	}
 	s.program = p
 	if err := s.start(ctx); err != nil {
 		s.stopped = true
@@ -167,8 +170,6 @@ func (s *Server) Kill() error {
 	return s.end(s.program.KillSignals)
 }
 
-// end sends the signals in turn, then SIGKILL, and waits for the end of the process, if
-// there is one.
 func (s *Server) end(signals []syscall.Signal) error {
 	if s.proc == nil {
 		return nil
@@ -181,8 +182,8 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.WhileStopped(ctx, func() error { return nil })
 }
 
-// WhileStopped stops the server orderly if it runs, calls do and starts it again. It fails
-// with ErrStopped after Stop.
+// WhileStopped stops the server orderly if it runs, calls do and starts it again. It fails with ErrStopped
+// after Stop.
 func (s *Server) WhileStopped(ctx context.Context, do func() error) error {
 	return s.whileDown(ctx, s.program.StopSignals, do)
 }
@@ -213,8 +214,8 @@ func (s *Server) Pause() error { return s.whileRunning("pause", (*child.Process)
 // Resume is Controller's. It fails with child.ErrNotRunning if the server has ended.
 func (s *Server) Resume() error { return s.whileRunning("resume", (*child.Process).Resume) }
 
-// EachProcess calls do with the pid of the server itself and then with those of the
-// processes that it has started; of these one may have ended when do fails.
+// EachProcess calls do with the pid of the server itself and then with those of the processes that it has
+// started; of these one may have ended when do fails.
 func (s *Server) EachProcess(do func(pid int) error) error {
 	return s.whileRunning("reach the processes of", func(first *child.Process) error {
 		if err := do(first.Pid()); err != nil {
@@ -233,7 +234,6 @@ func (s *Server) EachProcess(do func(pid int) error) error {
 	})
 }
 
-// whileRunning calls do unless the server has ended.
 func (s *Server) whileRunning(action string, do func(*child.Process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +243,7 @@ func (s *Server) whileRunning(action string, do func(*child.Process) error) erro
 	return do(s.proc)
 }
 
-// Environ is the environment without variables of these prefixes, which would configure a
-// server, unnoticed.
+// Environ is the environment without variables of these prefixes, which would configure a server, unnoticed.
 func Environ(without ...string) []string { return Without(os.Environ(), without...) }
 
 // Without is an environment without variables of these prefixes.
@@ -254,8 +253,8 @@ func Without(environ []string, prefixes ...string) []string {
 	})
 }
 
-// openLog opens a file to be a child's output. What is written to it goes to extra too, unless that is nil, until
-// the child and all its descendants have closed it.
+// openLog opens a file to be a child's output, which goes to extra too, unless that is nil, until the child
+// and all its descendants have closed it.
 func openLog(file string, extra io.Writer) (*os.File, error) {
 	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil || extra == nil {
@@ -286,14 +285,13 @@ func TailOf(file string) string {
 // didn't start it and don't stop, kill or pause it.
 var ErrNotOurs = errors.New("testenv: not a server of ours")
 
-// NotOurs returns an error that is ErrNotOurs: an action, as "kill", was asked of the
-// server that an environment variable names.
+// NotOurs returns an error that is ErrNotOurs: action was asked of the server that an environment variable
+// names.
 func NotOurs(action, variable string) error {
 	return fmt.Errorf("%w: can't %s the one that %s names; unset it for tests that do", ErrNotOurs, action, variable)
 }
 
-// External returns the controller of a server that an environment variable names. The
-// server goes on after Stop; everything else fails with ErrNotOurs.
+// External returns the controller of such a server, which goes on after Stop.
 func External(variable string) Controller { return &external{variable} }
 
 type external struct{ variable string }
@@ -304,7 +302,6 @@ func (x *external) Restart(context.Context) error { return NotOurs("restart", x.
 func (x *external) Pause() error                  { return NotOurs("pause", x.variable) }
 func (x *external) Resume() error                 { return NotOurs("resume", x.variable) }
 
-// announced holds what was printed, so that a choice is printed once.
 var announced sync.Map
 
 // Announce prints which server is used, once per choice and process.
@@ -321,15 +318,14 @@ const (
 	portCount = 10000
 )
 
-// port is a TCP port on the loopback that no other user of this package gets
-// until release, in any process. The reservation is the UDP port of the same
-// number: the kernel keeps it exclusive, and drops it when the owner dies.
+// port is a TCP port on the loopback that no other user of this package gets until release, in any process.
+// The reservation is the UDP port of the same number: the kernel keeps it exclusive, and drops it when the
+// owner dies.
 type port struct {
 	number int
 	twin   *net.UDPConn
 }
 
-// reservePort finds a free port. It fails when all are taken.
 func reservePort() (*port, error) {
 	start := rand.IntN(portCount)
 	for i := range portCount {
@@ -346,7 +342,6 @@ func reservePort() (*port, error) {
 	return nil, fmt.Errorf("testenv: no free port from %d to %d", firstPort, firstPort+portCount-1)
 }
 
-// release gives the port up. A second call does nothing.
 func (p *port) release() error {
 	if err := p.twin.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
@@ -354,7 +349,6 @@ func (p *port) release() error {
 	return nil
 }
 
-// address is host:port.
 func (p *port) address() string { return loopback(p.number) }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
-	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -35,38 +33,28 @@ func Start(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	account, err := process.ServerAccount()
+	if err != nil {
+		return nil, err
+	}
 	s, err := process.NewServer("redis", nil, 1)
 	if err != nil {
 		return nil, err
 	}
 	r := &Server{controller: s, source: fmt.Sprintf("local %s (%s)", path, version), address: s.Address(0)}
 	dir := s.Dir().Path("redis")
-	if err := writeConf(dir, s.Port(0)); err != nil {
-		return nil, errors.Join(err, s.Stop(ctx))
-	}
+	conf := fmt.Appendf(nil, "bind 127.0.0.1\nport %d\nsave \"\"\nappendonly no\n", s.Port(0))
 	err = s.Start(ctx, process.Program{
 		Command: func() (*exec.Cmd, error) {
-			cmd := exec.Command(path, "redis.conf")
-			cmd.Dir = dir
-			return cmd, nil
+			return account.Command(dir, path, "redis.conf"), account.WriteFile(dir, "redis.conf", conf)
 		},
-		Ready:       func(ctx context.Context) error { return process.Poll(ctx, r.ping) },
-		StopSignals: []syscall.Signal{syscall.SIGTERM},
+		Ready: func(ctx context.Context) error { return process.Poll(ctx, r.ping) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	process.Announce("Redis", r.source)
 	return r, nil
-}
-
-// writeConf makes a server's directory with its configuration.
-func writeConf(dir string, port int) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	conf := fmt.Sprintf("bind 127.0.0.1\nport %d\nsave \"\"\nappendonly no\n", port)
-	return os.WriteFile(dir+"/redis.conf", []byte(conf), 0o600)
 }
 
 // ping asks once, over a connection of its own, whether the server answers and has loaded its data.
