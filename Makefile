@@ -91,7 +91,7 @@ chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and co
 
 bench: setup-test ## compare with bare transactions and other locks, interleaved; RUN=regexp for some, ROUNDS=7, SECONDS=1 for each
 	@scripts/build -o bin/ $(etcd) ./bench
-	bin/bench $(if $(RUN),-run '$(RUN)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SECONDS),-seconds $(SECONDS)) $(if $(LONG),-long $(LONG)) $(if $(OUT),-out $(OUT))
+	bin/bench $(if $(RUN),-run '$(RUN)') $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SECONDS),-seconds $(SECONDS)) $(if $(OUT),-out $(OUT))
 
 mutants: setup-test ## break Fencekit in one place at a time, and show which test notices each; RUN=regexp for some
 	@scripts/build -o bin/ $(etcd)

@@ -57,8 +57,7 @@ func run(ctx context.Context, args []string) error {
 	}
 }
 
-// list writes the scenarios with their contenders, and how long each takes as the other flags
-// have it.
+// list writes the scenarios with their contenders, and how long each takes at least.
 func list(w io.Writer, c config) {
 	for _, s := range scenario.All() {
 		optional := ""
@@ -100,7 +99,6 @@ func parse(args []string, output io.Writer) (c config, err error) {
 	pattern := f.String("run", "", "run the scenarios whose name matches this `regexp`, optional ones included; default: all that aren't optional")
 	f.IntVar(&c.Rounds, "rounds", 7, "how often each contender runs")
 	f.Float64Var(&c.Seconds, "seconds", 1, "the measured time of each contender in a round; some scenarios take longer")
-	f.Float64Var(&c.Long, "long", 30, "the same, in seconds, in scenarios that show how things develop")
 	places := f.String("places", "disk,tmpfs", "where the servers' data lies: disk, tmpfs, or both")
 	latencies := f.String("latencies", "0,500us", "how much longer each round trip takes, half of it on each way")
 	disk := f.String("disk", os.TempDir(), "a `directory` on a disk")
@@ -134,13 +132,12 @@ func parse(args []string, output io.Writer) (c config, err error) {
 		}
 		c.latencies = append(c.latencies, d)
 	}
-	if c.Rounds < 1 || c.Seconds <= 0 || c.Long <= 0 {
-		return c, fmt.Errorf("bench: -rounds is %d, -seconds %g and -long %g: all have to be above 0", c.Rounds, c.Seconds, c.Long)
+	if c.Rounds < 1 || c.Seconds <= 0 {
+		return c, fmt.Errorf("bench: -rounds is %d and -seconds %g: both have to be above 0", c.Rounds, c.Seconds)
 	}
 	return c, nil
 }
 
-// scenarios are those that are to be run.
 func (c *config) scenarios() (chosen []scenario.Scenario) {
 	for _, s := range scenario.All() {
 		if c.run == nil && !s.Optional || c.run != nil && c.run.MatchString(s.Name) {

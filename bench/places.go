@@ -20,7 +20,6 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
-// runAll runs each place, and writes what all have found.
 func runAll(ctx context.Context, c config) error {
 	if len(c.scenarios()) == 0 {
 		return errors.New("bench: no scenario matches -run; go run ./bench -list names them")
@@ -70,7 +69,6 @@ func checkPlace(place, dir string) error {
 	return nil
 }
 
-// read reads results of earlier runs, as one.
 func read(files []string) (*result.Run, error) {
 	var all *result.Run
 	for _, file := range files {
@@ -91,7 +89,6 @@ func read(files []string) (*result.Run, error) {
 	return all, nil
 }
 
-// write writes the raw results, the table and the page, and prints the table.
 func write(dir string, found *result.Run) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -226,25 +226,34 @@ func (r *rules) late(d Direction) (sum time.Duration) {
 func (r *rules) pass(d Direction, came time.Time) {
 	for {
 		r.mu.Lock()
-		cut, late, closed, changed := r.cuts[d] > 0, r.late(d), r.closed, r.changed
+		cut, due, closed, changed := r.cuts[d] > 0, came.Add(r.late(d)), r.closed, r.changed
 		r.mu.Unlock()
-		if closed {
+		switch {
+		case closed:
 			return
-		}
-		if cut {
+		case cut:
 			<-changed
-			continue
-		}
-		wait := time.Until(came.Add(late))
-		if wait <= 0 {
+		case waitUntil(due, changed):
 			return
-		}
-		select {
-		case <-time.After(wait):
-			return
-		case <-changed:
 		}
 	}
+}
+
+// waitUntil reports false if changed came first. The timers of an idle Go program
+// wait for whole milliseconds: the last ones are left to the kernel.
+func waitUntil(due time.Time, changed <-chan struct{}) bool {
+	const coarse = 2 * time.Millisecond
+	if left := time.Until(due); left > coarse {
+		select {
+		case <-time.After(left - coarse):
+		case <-changed:
+			return false
+		}
+	}
+	if left := time.Until(due); left > 0 {
+		sleep(left)
+	}
+	return true
 }
 
 // open reports whether both directions are open, and returns a channel that the next change

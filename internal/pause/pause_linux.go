@@ -2,7 +2,9 @@ package pause
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"syscall"
@@ -25,18 +27,30 @@ func Self() error {
 	return nil
 }
 
-// Stopped reports whether a process is stopped by a signal.
+// Stopped reports whether every thread of a process is stopped by a signal. It fails if there is no such process.
 func Stopped(pid int) (bool, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return false, err
 	}
-	// The state follows the name, which stands in parentheses and may hold any.
-	_, rest, found := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
-	if !found || len(rest) == 0 {
-		return false, fmt.Errorf("pause: /proc/%d/stat is not understood: %q", pid, stat)
+	for _, thread := range threads {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", pid, thread.Name()))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			return false, nil // it ended meanwhile: look again
+		}
+		if err != nil {
+			return false, err
+		}
+		// The state follows the name, which stands in parentheses and may hold any.
+		_, rest, found := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
+		if !found || len(rest) == 0 {
+			return false, fmt.Errorf("pause: a stat of process %d is not understood: %q", pid, stat)
+		}
+		if rest[0] != 'T' {
+			return false, nil
+		}
 	}
-	return rest[0] == 'T', nil
+	return true, nil
 }
 
 // narrow limits a pipe to one page, so that every dump fills it.

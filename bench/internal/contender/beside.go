@@ -113,7 +113,7 @@ func newAnchorLog(path string) (*anchor.Log, error) {
 	return anchor.Create(path, signer)
 }
 
-// prune prunes once. A prune that was stopped may still be ending on the server, and leave nothing
+// A prune that was stopped may still be ending on the server, and leave nothing
 // to this one: then it begins again.
 func prune(ctx context.Context, pool *pgxpool.Pool) (entries int64, err error) {
 	store, err := postgres.NewStore(pool, nil)

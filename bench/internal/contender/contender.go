@@ -1,8 +1,6 @@
-// Package contender has what the benchmark compares: Fencekit, and what is used in its place.
-//
-// The operation is the same for all: for each of its keys it reads a row's quantity, and
-// writes it back less one. So a contender that doesn't exclude others loses updates, which
-// shows in the sum afterwards. A contender of locks only acquires and releases.
+// Package contender has what the benchmark compares: Fencekit, and what is used in its place. For each of its
+// keys the operation reads a row's quantity, and writes it back less one. So a contender that doesn't exclude
+// others loses updates, which shows in the sum afterwards.
 package contender
 
 import (
@@ -17,15 +15,13 @@ import (
 
 // Contender is one way to do what a scenario is about.
 type Contender struct {
-	Name     string
-	Open     load.Open
-	Fencekit bool // rather than a peer
-	// In place of the scenario's, unless 0.
-	Processes, Goroutines, Connections int
-	History                            int // entries that its database has to begin with
-	Beside                             Beside
-	// Unsafe says what it may do wrong, beside being slow. Empty for what is safe, or as safe
-	// as a lock can be.
+	Name        string
+	Open        load.Open
+	Fencekit    bool // rather than a peer
+	Connections int  // in place of the scenario's, unless 0
+	History     int  // entries that its database has to begin with
+	Beside      Beside
+	// Unsafe says what it may do wrong. Empty for what is as safe as a lock can be.
 	Unsafe string
 }
 
@@ -70,20 +66,16 @@ var (
 
 // Locks without an operation.
 var (
-	Mutex   = Contender{Name: "etcd Mutex", Open: mutex}
-	Locker  = Contender{Name: "Fencekit's Locker", Open: locker, Fencekit: true}
-	Redsync = Contender{Name: "redsync", Open: redsyncLock, Unsafe: redisTTL}
-	SetNX1  = Contender{Name: "Redis SET NX, every 1 ms", Open: setNX(time.Millisecond), Unsafe: redisTTL}
-	SetNX50 = Contender{Name: "Redis SET NX, every 50 ms", Open: setNX(50 * time.Millisecond), Unsafe: redisTTL}
-	PGLock  = Contender{Name: "pglock", Open: pgLock, Unsafe: noFence}
+	Mutex  = Contender{Name: "etcd Mutex", Open: mutex}
+	Locker = Contender{Name: "Fencekit's Locker", Open: locker, Fencekit: true}
 )
 
 // Operations under a lock without a fence.
 var (
-	MutexTx   = locked(Mutex, noFence)
-	RedsyncTx = locked(Redsync, redisTTL)
-	SetNX1Tx  = locked(SetNX1, redisTTL)
-	SetNX50Tx = locked(SetNX50, redisTTL)
+	MutexTx   = locked(Mutex.Name, mutex, noFence)
+	RedsyncTx = locked("redsync", redsyncLock, redisTTL)
+	SetNX1Tx  = locked("Redis SET NX, every 1 ms", setNX(time.Millisecond), redisTTL)
+	SetNX50Tx = locked("Redis SET NX, every 50 ms", setNX(50*time.Millisecond), redisTTL)
 )
 
 // What it costs to hold many locks.

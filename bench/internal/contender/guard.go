@@ -12,7 +12,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// newGuards returns n Guards on one Locker, one store and one pool.
 func newGuards(ctx context.Context, t *load.Target, locker *etcd.Locker, cfg guard.Config, n int) ([]*guard.Guard[pgx.Tx], error) {
 	pool, err := newPool(ctx, t)
 	if err != nil {
@@ -44,16 +43,13 @@ func onGuards(cfg guard.Config, n func(*load.Target) int, do func(context.Contex
 	}
 }
 
-// onGuard returns work on a Guard.
 func onGuard(cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
 	return onGuards(cfg, func(*load.Target) int { return 1 }, do)
 }
 
-// batchAlone is execBatch with a Guard for each goroutine, on one Locker, one store and one pool:
-// calls share transactions within a Guard only.
+// batchAlone is execBatch with a Guard for each goroutine: calls share transactions within a Guard only.
 var batchAlone = onGuards(kept, func(t *load.Target) int { return t.Goroutines }, execBatch)
 
-// do is guard.Do with a function that reads and writes, as the bare transaction does.
 func do(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
 	fn := func(ctx context.Context, tx pgx.Tx) error { return sellReading(ctx, tx, item) }
 	if len(item.Resources) == 1 {
@@ -62,7 +58,6 @@ func do(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
 	return guard.Do(ctx, g, item.Resources, fn)
 }
 
-// read is guard.Do with a function that only reads.
 func read(options ...guard.Option) func(context.Context, *guard.Guard[pgx.Tx], load.Item) error {
 	return func(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
 		return guard.Do(ctx, g, item.Resources, func(ctx context.Context, tx pgx.Tx) error { return look(ctx, tx, item) }, options...)
@@ -76,15 +71,14 @@ func execBatch(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) erro
 	return guard.Exec(ctx, g, item.Resources[0], &b)
 }
 
-// readBatch is guard.Exec of a postgres.Batch that only reads.
 func readBatch(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
 	var b postgres.Batch
 	b.Exec(readQty, item.SKUs[0]).Returning()
 	return guard.Exec(ctx, g, item.Resources, &b, guard.ReadOnly())
 }
 
-// Protected is the contender, under a name, on a table that postgres.Protect protects in enforce mode. It is for keys
-// that don't change, whose resources have no prefix.
+// Protected is the contender, under a name, on a table that postgres.Protect protects in enforce mode. It is
+// for keys that don't change.
 func (c Contender) Protected(name string) Contender {
 	open := c.Open
 	c.Name = name

@@ -22,7 +22,6 @@ import (
 // hold acquires a lock, and returns what its user would keep.
 type hold func(ctx context.Context, name string) (any, error)
 
-// holdByGuard holds resources that guard.Do has used and keeps.
 func holdByGuard(ctx context.Context, t *load.Target, option grpc.DialOption) (hold, error) {
 	locker, err := newLocker(t, option)
 	if err != nil {
@@ -40,7 +39,6 @@ func holdByLocker(_ context.Context, t *load.Target, option grpc.DialOption) (ho
 	return func(ctx context.Context, resource string) (any, error) { return locker.Acquire(ctx, resource) }, err
 }
 
-// holdByMutex holds etcd's mutexes, all in one session.
 func holdByMutex(_ context.Context, t *load.Target, option grpc.DialOption) (hold, error) {
 	client, err := newEtcd(t, option)
 	if err != nil {
@@ -92,7 +90,6 @@ func held(by func(ctx context.Context, t *load.Target, option grpc.DialOption) (
 	}
 }
 
-// holdAll holds n resources of a kind.
 func holdAll(ctx context.Context, t *load.Target, kind string, n int, hold hold) ([]any, error) {
 	var next atomic.Int64
 	all, errs := make([]any, n), make([]error, t.Goroutines)

@@ -17,8 +17,8 @@ import (
 // entriesEach is how many entries each resource of a filled history has.
 const entriesEach = 100
 
-// copyEntry copies one entry of the history as often as asked for, in the order of its key. The
-// copies are old, and of resources that no operation uses.
+// copyEntry copies one entry of the history as often as asked for. The copies are old, and of resources that
+// no operation uses.
 const copyEntry = `insert into fence.history (resource, seq, claim, at, %[1]s)
 	select 1 + n / %[2]d, n %% %[2]d + 1, 1, now() - interval '100 days', %[1]s
 	from (select * from fence.history where kind = 'w' limit 1) entry, generate_series(0, $1::bigint - 1) n`
@@ -53,7 +53,6 @@ func FillHistory(ctx context.Context, dsn string, entries int) error {
 	return conn.Close(ctx)
 }
 
-// guardedOnce makes one entry of a write.
 func guardedOnce(ctx context.Context, pool *pgxpool.Pool) error {
 	store, err := postgres.NewStore(pool, nil)
 	if err != nil {

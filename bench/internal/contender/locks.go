@@ -3,18 +3,15 @@ package contender
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"errors"
 	"math"
 	"net"
 	"sync"
 	"time"
 
-	"cirello.io/pglock"
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/jackc/pgx/v5"
-	"github.com/lib/pq"
 	"github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -27,26 +24,23 @@ import (
 // ttl is the time to live, in seconds, of all locks that have one.
 const ttl = 10
 
-// release gives up a lock.
 type release = func(context.Context) error
 
-// onLock returns work that acquires the lock of a name.
 func onLock(t *load.Target, acquire func(ctx context.Context, goroutine int, name string) (release, error)) load.Work {
 	return load.Work{Acquire: func(ctx context.Context, g int) (func(context.Context) error, error) {
 		return acquire(ctx, g, t.Cell+"/"+t.Item(g).Resources[0])
 	}}
 }
 
-// locked is what articles show: acquire a lock, run the operation in a transaction that
-// nothing guards, release the lock. A holder that is paused for longer than the lock lasts
-// overwrites what its successor has written.
-func locked(lock Contender, unsafe string) Contender {
+// locked is what articles show: acquire a lock, run the operation in a transaction that nothing guards,
+// release the lock.
+func locked(name string, lock load.Open, unsafe string) Contender {
 	open := func(ctx context.Context, t *load.Target) (load.Work, error) {
 		pool, err := newPool(ctx, t)
 		if err != nil {
 			return load.Work{}, err
 		}
-		locks, err := lock.Open(ctx, t)
+		locks, err := lock(ctx, t)
 		return load.Work{Do: func(ctx context.Context, g int) error {
 			release, err := locks.Acquire(ctx, g)
 			if err != nil {
@@ -56,10 +50,9 @@ func locked(lock Contender, unsafe string) Contender {
 			return errors.Join(sold, release(context.WithoutCancel(ctx)))
 		}}, err
 	}
-	return Contender{Name: lock.Name + " + transaction", Open: open, Unsafe: unsafe}
+	return Contender{Name: name + " + transaction", Open: open, Unsafe: unsafe}
 }
 
-// newEtcd returns a client, with other options if there are any.
 func newEtcd(t *load.Target, options ...grpc.DialOption) (*clientv3.Client, error) {
 	cfg := etcd.ClientConfig(t.Etcd)
 	dial := grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return t.Dial(ctx, "tcp", address) })
@@ -71,7 +64,6 @@ func newEtcd(t *load.Target, options ...grpc.DialOption) (*clientv3.Client, erro
 	return client, err
 }
 
-// newSessions returns n sessions on a client.
 func newSessions(t *load.Target, client *clientv3.Client, n int) ([]*concurrency.Session, error) {
 	sessions, errs := make([]*concurrency.Session, n), make([]error, n)
 	each := func(do func(i int)) {
@@ -103,7 +95,6 @@ func mutex(_ context.Context, t *load.Target) (load.Work, error) {
 	}), err
 }
 
-// newLocker returns a Locker whose keys are those of the cell.
 func newLocker(t *load.Target, options ...grpc.DialOption) (*etcd.Locker, error) {
 	client, err := newEtcd(t, options...)
 	if err != nil {
@@ -143,7 +134,6 @@ func redsyncLock(_ context.Context, t *load.Target) (load.Work, error) {
 	}), nil
 }
 
-// deleteOwn deletes a key if it still has the holder's value.
 var deleteOwn = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
 
 // setNX sets a key that expires, unless it is there, and tries again after each pause.
@@ -164,49 +154,4 @@ func setNX(pause time.Duration) load.Open {
 			}
 		}), nil
 	}
-}
-
-// pgLock is cirello.io/pglock: a row of a table is the lock. A client that finds it
-// taken tries again after the lock's whole time to live.
-func pgLock(_ context.Context, t *load.Target) (load.Work, error) {
-	connector, err := pq.NewConnector(t.Postgres)
-	if err != nil {
-		return load.Work{}, err
-	}
-	connector.Dialer(dialer{t})
-	db := sql.OpenDB(connector)
-	t.OnClose(func(context.Context) error { return db.Close() })
-	db.SetMaxOpenConns(t.Connections)
-	db.SetMaxIdleConns(t.Connections)
-	client, err := pglock.New(db, pglock.WithLeaseDuration(ttl*time.Second), pglock.WithHeartbeatFrequency(ttl*time.Second/3))
-	return onLock(t, func(ctx context.Context, _ int, name string) (release, error) {
-		l, err := client.AcquireContext(ctx, name)
-		return func(ctx context.Context) error { return client.ReleaseContext(ctx, l) }, err
-	}), err
-}
-
-// createLocks creates the table that pgLock uses.
-func createLocks(dsn string) error {
-	db, err := sql.Open("postgres", dsn)
-	if err != nil {
-		return err
-	}
-	client, err := pglock.New(db)
-	if err == nil {
-		err = client.TryCreateTable()
-	}
-	return errors.Join(err, db.Close())
-}
-
-// dialer is Target.Dial for lib/pq.
-type dialer struct{ *load.Target }
-
-func (d dialer) Dial(network, address string) (net.Conn, error) {
-	return d.Target.Dial(context.Background(), network, address)
-}
-
-func (d dialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	return d.Target.Dial(ctx, network, address)
 }

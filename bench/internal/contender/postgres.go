@@ -25,7 +25,6 @@ const (
 create table own_history (resource text, seq bigint, token bigint not null, at timestamptz not null default now(), primary key (resource, seq))`
 )
 
-// The statements of an operation.
 const (
 	readQty   = `select qty from stock where sku = $1`
 	lockQty   = `select qty from stock where sku = $1 for update`
@@ -41,8 +40,7 @@ entry as (insert into own_history (resource, seq, token) select $1, seq, token f
 select 1 / count(*) from entry`
 )
 
-// Prepare makes the tables of all contenders in an empty database. The one that operations
-// use gets as many rows as asked for.
+// Prepare makes the tables of all contenders in an empty database.
 func Prepare(ctx context.Context, dsn string, rows int) error {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
@@ -61,10 +59,8 @@ func Prepare(ctx context.Context, dsn string, rows int) error {
 	if _, err := pool.Exec(ctx, createOwnFence); err != nil {
 		return err
 	}
-	if _, err := pool.Exec(ctx, "vacuum analyze"); err != nil {
-		return err
-	}
-	return createLocks(dsn)
+	_, err = pool.Exec(ctx, "vacuum analyze")
+	return err
 }
 
 // Seen is what a database shows.
@@ -106,7 +102,6 @@ func newPool(ctx context.Context, t *load.Target) (*pgxpool.Pool, error) {
 	return pool, errors.Join(errs...)
 }
 
-// onPool returns work that uses a pool and nothing else.
 func onPool(do func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, item load.Item) error) load.Open {
 	return func(ctx context.Context, t *load.Target) (load.Work, error) {
 		pool, err := newPool(ctx, t)
@@ -114,7 +109,6 @@ func onPool(do func(ctx context.Context, t *load.Target, pool *pgxpool.Pool, ite
 	}
 }
 
-// operation is done in a transaction.
 type operation func(ctx context.Context, tx pgx.Tx, item load.Item) error
 
 // transaction runs an operation in a transaction that nothing guards, and again while repeat, unless nil, says so.
@@ -146,10 +140,8 @@ func sell(read string) operation {
 	}
 }
 
-// sellReading is the operation.
 var sellReading = sell(readQty)
 
-// look reads each row.
 func look(ctx context.Context, tx pgx.Tx, item load.Item) error {
 	for _, sku := range item.SKUs {
 		var qty int64
@@ -166,7 +158,6 @@ func update(ctx context.Context, _ *load.Target, pool *pgxpool.Pool, item load.I
 	return err
 }
 
-// sellUnderAdvisoryLock acquires an advisory lock of the transaction for each row, first.
 func sellUnderAdvisoryLock(ctx context.Context, tx pgx.Tx, item load.Item) error {
 	for _, resource := range item.Resources {
 		h := fnv.New64a()
@@ -183,7 +174,6 @@ var errConflict = errors.New("contender: the version has changed")
 
 func isConflict(err error) bool { return errors.Is(err, errConflict) }
 
-// sellByVersion writes a row only if its version is the one that was read.
 func sellByVersion(ctx context.Context, tx pgx.Tx, item load.Item) error {
 	for _, sku := range item.SKUs {
 		var qty, version int64
@@ -201,15 +191,14 @@ func sellByVersion(ctx context.Context, tx pgx.Tx, item load.Item) error {
 	return nil
 }
 
-// isRolledBack reports whether a transaction was rolled back for a conflict.
 func isRolledBack(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && slices.Contains([]string{"40001", "40P01"}, answer.Code)
 }
 
-// ownFence is the operation in a transaction that compares a token, counts the move and records it
-// in two tables of its own, all in one write with COMMIT, and does nothing else that Fencekit does.
-// So it bounds the rate of any guarded transaction that keeps its fence and its history in tables.
+// ownFence is the operation in a transaction that compares a token, counts the move and records it in two
+// tables of its own, all in one write with COMMIT. So it bounds the rate of any guarded transaction that
+// keeps its fence and its history in tables.
 func ownFence(ctx context.Context, t *load.Target) (load.Work, error) {
 	pool, err := newPool(ctx, t)
 	if err != nil {

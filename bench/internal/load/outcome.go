@@ -11,9 +11,6 @@ import (
 // Plan is the measured time, on the clock of package clock.
 type Plan struct{ Start, End int64 }
 
-// parts is how many parts of the measured time are counted apart.
-const parts = 20
-
 // Outcome is what one worker, or several together, did.
 type Outcome struct {
 	Err string `json:",omitempty"`
@@ -25,7 +22,7 @@ type Outcome struct {
 	CPU                              time.Duration
 	Allocations, AllocatedBytes      int64
 	Writes, WrittenBytes, Retries    int64
-	Timeline                         []int64 // operations in each part of the measured time
+	Early, Late                      int64 // operations in the first and the last tenth of the measured time
 	// Held has for each time that a lock was held when that began and ended, in turns.
 	Held     []int64                   `json:",omitempty"`
 	Measured map[result.Metric]float64 `json:",omitempty"`
@@ -35,7 +32,7 @@ type Outcome struct {
 
 // Together adds up what the processes of one cell did.
 func Together(all []Outcome) Outcome {
-	sum := Outcome{Timeline: make([]int64, parts), Measured: map[result.Metric]float64{}}
+	sum := Outcome{Measured: map[result.Metric]float64{}}
 	for _, o := range all {
 		sum.Err = cmp.Or(sum.Err, o.Err)
 		sum.Operations += o.Operations
@@ -49,9 +46,8 @@ func Together(all []Outcome) Outcome {
 		sum.Writes += o.Writes
 		sum.WrittenBytes += o.WrittenBytes
 		sum.Retries += o.Retries
-		for i, n := range o.Timeline {
-			sum.Timeline[i] += n
-		}
+		sum.Early += o.Early
+		sum.Late += o.Late
 		sum.Held = append(sum.Held, o.Held...)
 		for name, v := range o.Measured {
 			sum.Measured[name] += v
@@ -61,9 +57,9 @@ func Together(all []Outcome) Outcome {
 	return sum
 }
 
-// HandOvers returns the times from a call that releases a lock to the return of the next
-// call that acquires it. overlaps is how often one holder had it before the call that
-// released it began: never, if the lock excludes.
+// HandOvers returns the times from a call that releases a lock to the return of the next call that acquires
+// it. overlaps is how often one holder had it before the call that released it began: never, if the lock
+// excludes.
 func HandOvers(held []int64) (times result.Histogram, overlaps int) {
 	type span struct{ acquired, released int64 }
 	spans := make([]span, 0, len(held)/2)

@@ -1,13 +1,9 @@
 // Package load runs operations of one contender in a worker process and measures them.
 //
-// A worker is this program again, in a process of its own: so the CPU time and the
-// allocations of a client are those of one contender and nothing else, and a contender of
-// several processes is no special case. For each cell of the benchmark workers are started,
-// open their connections, wait for each other, run until each has used what it keeps, then
-// for a time that is measured, and end. Nothing that one cell leaves in memory is there in the next.
-//
-// An operation counts if it ended within the measured time. One that has begun when that is
-// over is waited for.
+// A worker is this program again, in a process of its own: so the CPU time and the allocations of a client
+// are those of one contender and nothing else. For each cell of the benchmark workers are started, open their
+// connections, wait for each other, run until each has used what it keeps, then for a time that is measured,
+// and end. An operation counts if it ended within that; one that has begun when it is over is waited for.
 package load
 
 import (
@@ -48,12 +44,10 @@ type Spec struct {
 	Keys               Keys
 	Width              int           // keys of an operation
 	Table              int           // rows of the table
-	Hold               time.Duration // how long a lock is held
 	Limit              int64         // operations after which a worker stops; 0: none
 	Count              int           // of what a Measure holds
 	Observe            time.Duration // how long a Measure observes that
 	Warm               time.Duration // how long to wait at most until all goroutines are warm; 0: not at all
-	Background         bool          // operations get a context that never ends
 	Profile            string        // the directory that CPU profiles go to; "": none
 	Postgres           string        // a DSN
 	Etcd               string        // an endpoint
@@ -99,11 +93,10 @@ func NewTarget(s Spec) *Target {
 	return t
 }
 
-// spread is how many items a goroutine has, for Spread.
 const spread = 64
 
-// cold is after how many operations a goroutine is warm: it has used all of its items once,
-// so that their resources are owned.
+// cold is after how many operations a goroutine is warm: it has used all of its items once, so that their
+// resources are owned.
 func (t *Target) cold() int {
 	if t.Keys == Spread {
 		return spread
@@ -127,8 +120,7 @@ func (t *Target) Item(goroutine int) Item {
 	}
 }
 
-// item returns an Item of rows from first on. A table that is too short is used from its
-// beginning again; names of resources begin with prefix.
+// item returns an Item of rows from first on, in a table that is used from its beginning again.
 func (t *Target) item(first int, prefix string) Item {
 	var item Item
 	for i := range t.Width {

@@ -65,7 +65,6 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, find func(Spec) (Op
 	return nil
 }
 
-// worker runs one contender in this process.
 type worker struct {
 	target *Target
 	work   Work
@@ -96,10 +95,7 @@ func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome
 		}
 		return o, nil
 	}
-	cancel := func() {}
-	if !w.target.Background {
-		ctx, cancel = context.WithCancel(ctx)
-	}
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if w.target.Warm == 0 { // nothing runs before the measured time
 		if err := w.learn(askPlan); err != nil {
@@ -134,7 +130,6 @@ func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome
 	return o, nil
 }
 
-// learn asks for the plan, and waits until the measured time begins.
 func (w *worker) learn(askPlan func() (Plan, error)) error {
 	plan, err := askPlan()
 	if err != nil {
@@ -157,9 +152,8 @@ func (w *worker) start(ctx context.Context) (each []Outcome, finished <-chan str
 	return each, done
 }
 
-// goroutine runs operations until the end, the limit, or an error.
 func (w *worker) goroutine(ctx context.Context, g int) Outcome {
-	o := Outcome{Latency: result.NewHistogram(), Timeline: make([]int64, parts)}
+	o := Outcome{Latency: result.NewHistogram()}
 	toWarm := w.target.cold()
 	for !w.over() && w.failed.Load() == nil && w.mayBegin() {
 		began := clock.Now()
@@ -199,18 +193,22 @@ func (o *Outcome) count(plan Plan, began, ended int64, held held) {
 		took = held.acquired - began
 	}
 	o.Latency.Add(time.Duration(took))
-	part := max((plan.End-plan.Start)/parts, 1)
-	o.Timeline[min((ended-plan.Start)/part, parts-1)]++
+	tenth := (plan.End - plan.Start) / 10
+	if ended < plan.Start+tenth {
+		o.Early++
+	}
+	if ended > plan.End-tenth {
+		o.Late++
+	}
 }
 
-// over reports whether no operation is to begin any more.
 func (w *worker) over() bool {
 	plan := w.plan.Load()
 	return plan != nil && clock.Now() >= plan.End
 }
 
-// measure takes what this process has used at the beginning and at the end of the measured
-// time, or when it has finished, with a profile of what lies in between.
+// measure takes what this process has used in the measured time, or until it has finished, with a profile of
+// it.
 func (w *worker) measure(finished <-chan struct{}) (before, after Outcome, err error) {
 	stop, err := w.profile()
 	if err != nil {
@@ -222,8 +220,7 @@ func (w *worker) measure(finished <-chan struct{}) (before, after Outcome, err e
 	return before, after, stop()
 }
 
-// profile writes a CPU profile of this process to Spec.Profile until the returned function is called. Without
-// that directory it does nothing.
+// profile writes a CPU profile to Spec.Profile, if that is set.
 func (w *worker) profile() (stop func() error, err error) {
 	s := w.target.Spec
 	if s.Profile == "" {
@@ -237,7 +234,6 @@ func (w *worker) profile() (stop func() error, err error) {
 	return func() error { pprof.StopCPUProfile(); return file.Close() }, pprof.StartCPUProfile(file)
 }
 
-// mayBegin counts an operation against the limit.
 func (w *worker) mayBegin() bool {
 	return w.target.Limit == 0 || w.begun.Add(1) <= w.target.Limit
 }
@@ -245,7 +241,6 @@ func (w *worker) mayBegin() bool {
 // held is when a lock was acquired, and when its release began.
 type held struct{ acquired, released int64 }
 
-// once runs one operation, or acquires and releases a lock.
 func (w *worker) once(ctx context.Context, g int) (held, error) {
 	if w.work.Do != nil {
 		return held{}, w.work.Do(ctx, g)
@@ -254,11 +249,8 @@ func (w *worker) once(ctx context.Context, g int) (held, error) {
 	if err != nil {
 		return held{}, err
 	}
-	h := held{acquired: clock.Now()}
-	if hold := w.target.Hold; hold > 0 {
-		time.Sleep(hold)
-	}
-	h.released = clock.Now()
+	acquired := clock.Now()
+	h := held{acquired, clock.Now()}
 	// Others wait for it: the end of this run must not keep the lock from them.
 	return h, release(context.WithoutCancel(ctx))
 }

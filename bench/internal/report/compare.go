@@ -53,7 +53,6 @@ type figure struct {
 	few      bool   // withheld: a side did too few operations for a ratio of rates
 }
 
-// compare returns what a Must came to; it has no values if it wasn't measured, or is withheld.
 func (v view) compare(m scenario.Must) (f figure) {
 	bound, bounded := m.Bounds[v.regime]
 	if bounded {
@@ -157,7 +156,6 @@ func boundText(b scenario.Bound, atMost bool) string {
 	return text
 }
 
-// boundsText is the bound if it is the same in all regimes, and else each with its regimes.
 func boundsText(m scenario.Must) string {
 	words := map[string][]string{}
 	var order []string
@@ -178,7 +176,6 @@ func boundsText(m scenario.Must) string {
 	return strings.Join(order, "; ")
 }
 
-// faster says in words how Fencekit's fastest contender did beside the peers.
 func (v view) faster() string {
 	var own, peers []string
 	for _, c := range v.s.Contenders {
@@ -232,7 +229,6 @@ func number(v float64) string {
 	}
 }
 
-// grouped writes thousands apart.
 func grouped(v float64) string {
 	digits := fmt.Sprintf("%.0f", math.Abs(v))
 	for i := len(digits) - 3; i > 0; i -= 3 {

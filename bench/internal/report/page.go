@@ -33,7 +33,6 @@ func Markdown(w io.Writer, run *result.Run, all []scenario.Scenario) error {
 	return tableTemplate.Execute(w, newPage(run, all))
 }
 
-// page is what both show.
 type page struct {
 	Heading   string
 	Regimes   []result.Regime
@@ -60,7 +59,6 @@ type part struct {
 	Regime   result.Regime
 	Measured bool
 	Verdict  string
-	Timeline template.HTML
 	Rows     []row // by contender
 }
 
@@ -74,8 +72,8 @@ type row struct {
 	Values            []string // of the section's metrics
 	Lost              string
 
-	// Its bar: as long as its fastest round, in percent of the room that the fastest
-	// contender's has, and in it the median and the slowest round, in percent of the bar.
+	// Its bar: as long as its fastest round, in percent of the fastest contender's room, and in it the median
+	// and the slowest round, in percent of the bar.
 	Length, Median, Least float64
 }
 
@@ -112,7 +110,6 @@ func newPage(run *result.Run, all []scenario.Scenario) page {
 // busyPercent of the machine's CPU time used by others make a run's figures rough.
 const busyPercent = 20
 
-// heading says what was run, where, and how busy the machine was.
 func heading(run *result.Run) string {
 	var others []float64
 	for _, c := range run.Cells {
@@ -128,7 +125,6 @@ func heading(run *result.Run) string {
 		run.Began.UTC().Format("2006-01-02 15:04 UTC"), run.Machine, run.Rounds, run.Seconds, run.Versions, run.Commit, spreadText(busy), rough)
 }
 
-// regimesOf are those that were run: first the usual ones, in their order.
 func regimesOf(run *result.Run) (regimes []result.Regime) {
 	for _, r := range scenario.Regimes {
 		if slices.ContainsFunc(run.Cells, func(c result.Cell) bool { return c.Regime == r }) {
@@ -148,9 +144,6 @@ const barRoom = 45
 
 func (v view) part() part {
 	p := part{Regime: v.regime, Verdict: v.faster()}
-	if v.s.Long {
-		p.Timeline = v.timeline()
-	}
 	most, baseline := 0.0, v.best(v.s.Baseline)
 	for _, c := range v.s.Contenders {
 		most = max(most, v.spread(c.Name, result.Rate).Max)
@@ -197,7 +190,7 @@ func (r row) Cell() string {
 // unitOf is a metric's unit, as it follows its name.
 func unitOf(m result.Metric) string {
 	switch m {
-	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.GoroutinesN, result.Abandoned, result.Pruned, result.Anchored:
+	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.GoroutinesN, result.Lasting, result.Pruned, result.Anchored:
 		return ""
 	case result.WAL, result.WrittenBytes, result.AllocatedB, result.Grown, result.BytesEach:
 		return ", B"

@@ -20,7 +20,7 @@ var (
 // example is a scenario with a peer at two numbers of connections, and a run of it.
 func example() (scenario.Scenario, *result.Run) {
 	s := scenario.Scenario{
-		Name: "example", Title: "An <example>", Baseline: []string{"peer, 1", "peer, 8"}, Long: true,
+		Name: "example", Title: "An <example>", Baseline: []string{"peer, 1", "peer, 8"},
 		Contenders: []contender.Contender{{Name: "peer, 1"}, {Name: "peer, 8", Unsafe: "loses updates"}, {Name: "ours", Fencekit: true}},
 		Metrics:    []result.Metric{result.P99},
 		Musts: []scenario.Must{
@@ -33,7 +33,7 @@ func example() (scenario.Scenario, *result.Run) {
 	run := &result.Run{Rounds: 3, Seconds: 1, Machine: "a machine", Commit: "abc"}
 	for round, rates := range [][3]float64{{50, 100, 60}, {60, 200, 140}, {10, 50, 40}} {
 		for i, c := range s.Contenders {
-			run.Cells = append(run.Cells, result.Cell{Scenario: s.Name, Contender: c.Name, Regime: disk, Round: round, Seconds: 2, Timeline: []int64{1, 20, 300, 0},
+			run.Cells = append(run.Cells, result.Cell{Scenario: s.Name, Contender: c.Name, Regime: disk, Round: round,
 				Values: map[result.Metric]float64{result.Rate: rates[i], result.P99: float64(100 + 20*i), result.Others: 0.25}})
 		}
 	}

@@ -1,5 +1,4 @@
-// Package result is what a run of the benchmark found, as it is kept in a file, with its statistics: medians
-// with their spread, ratios within a round, and histograms of latencies.
+// Package result is what a run of the benchmark found, as it is kept in a file, with its statistics.
 package result
 
 import (
@@ -43,14 +42,12 @@ const (
 	P70          Metric = "p70"           //
 	P90          Metric = "p90"           //
 	P99          Metric = "p99"           //
-	Max          Metric = "max"           //
 	HandOverP50  Metric = "hand-over p50" // from the call that released a lock to the return of the next that acquired it
 	HandOverP99  Metric = "hand-over p99" //
 	HandOverMax  Metric = "hand-over max" //
 	ClientCPU    Metric = "client CPU"    // of an operation
 	PostgresCPU  Metric = "Postgres CPU"  //
 	EtcdCPU      Metric = "etcd CPU"      //
-	RedisCPU     Metric = "Redis CPU"     //
 	WAL          Metric = "WAL"           // bytes of an operation
 	Allocations  Metric = "allocations"   // of an operation
 	AllocatedB   Metric = "allocated"     // bytes of an operation
@@ -59,7 +56,7 @@ const (
 	Retries      Metric = "retries"       // of an operation
 	FairShare    Metric = "fair share"    // of the process that did least, 1 if all did the same
 	Lost         Metric = "lost"          // updates, or times that two held a lock
-	Abandoned    Metric = "abandoned"     // operations that had not ended 2 s after the end
+	Lasting      Metric = "lasting"       // the rate at the end, beside that at the beginning
 	Others       Metric = "others"        // part of the machine's CPU time that others used
 	Grown        Metric = "grown"         // bytes by which the database's files grew, of an operation
 	Pruned       Metric = "pruned"        // entries a second, from the history
@@ -75,10 +72,7 @@ type Cell struct {
 	Regime              Regime
 	Round               int
 	Values              map[Metric]float64
-	// Timeline is how many operations ended in each part of the measured time.
-	Timeline []int64 `json:",omitempty"`
-	Seconds  float64 // the measured time
-	Err      string  `json:",omitempty"` // why there are no values
+	Err                 string `json:",omitempty"` // why there are no values
 }
 
 // Run is everything that was found.

@@ -11,8 +11,7 @@ type Spread struct {
 	Count            int
 }
 
-// Of returns the spread of values. Values that are not numbers, as a rate of 0 divided by 0,
-// are left out; of none it is the zero Spread.
+// Of returns the spread of values, without those that are not numbers, as a rate of 0 divided by 0.
 func Of(values []float64) Spread {
 	sorted := slices.DeleteFunc(slices.Sorted(slices.Values(values)), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 	n := len(sorted)
@@ -22,8 +21,7 @@ func Of(values []float64) Spread {
 	return Spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Min: sorted[0], Max: sorted[n-1], Count: n}
 }
 
-// Ratios divides the values of each round by those of the baseline in the same round. The
-// keys are rounds; one that either side lacks is left out.
+// Ratios divides the values by those of the baseline in the same round, which are the keys.
 func Ratios(values, baseline map[int]float64) (ratios []float64) {
 	return pairwise(values, baseline, func(v, b float64) float64 { return v / b })
 }
@@ -43,8 +41,7 @@ func pairwise(values, baseline map[int]float64, of func(v, b float64) float64) (
 	return all
 }
 
-// Rotated returns the order of a round: what came first in the round before comes last, so
-// that over as many rounds as there are items each has had each place once.
+// Rotated returns the order of a round: over as many rounds as there are items each has had each place once.
 func Rotated[T any](items []T, round int) []T {
 	if len(items) == 0 {
 		return nil

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// tick is the unit of CPU times in Linux's /proc: USER_HZ is 100 on every architecture that Go runs on. Over a
-// cell of a second or more that is below the spread of the rounds.
+// tick is the unit of CPU times in Linux's /proc: USER_HZ is 100 on every architecture that Go runs on.
 const tick = 10 * time.Millisecond
 
 // process is what /proc/<pid>/stat says.
@@ -21,7 +20,6 @@ type process struct {
 	used   time.Duration // CPU time, with that of children that have ended and were waited for
 }
 
-// processes lists those that run, by process id.
 func processes() (map[int]process, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -123,7 +121,6 @@ func takeUse() (u use, err error) {
 	return u, nil
 }
 
-// since is what was used since an earlier moment.
 func (u use) since(before use) use {
 	d := use{busy: u.busy - before.busy, total: u.total - before.total, own: u.own - before.own, programs: map[string]time.Duration{}}
 	for name, used := range u.programs {
@@ -132,8 +129,8 @@ func (u use) since(before use) use {
 	return d
 }
 
-// others is the part of the machine's CPU time, from 0 to 1, that was used by others than this process and its
-// descendants.
+// others is the part of the machine's CPU time, from 0 to 1, that this process and its descendants didn't
+// use.
 func (u use) others() float64 {
 	if u.total <= 0 {
 		return 0

@@ -10,9 +10,9 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/fencekit/fencekit/bench/internal/delay"
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
@@ -35,7 +35,7 @@ func PlayRole() {
 	case roleWorker:
 		err = load.Serve(context.Background(), os.Stdin, os.Stdout, scenario.Find)
 	case roleLinks:
-		err = delay.Serve(os.Stdin, os.Stdout)
+		err = serveLinks(os.Stdin, os.Stdout)
 	default:
 		err = fmt.Errorf("%s=%s: no such role", roleVar, role)
 	}
@@ -44,6 +44,38 @@ func PlayRole() {
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// order is what a process of links is told.
+type order struct {
+	Each      time.Duration // what is sent by either side is delayed by
+	Upstreams []string
+}
+
+// serveLinks is a process of links, so that what they cost counts neither as the client's CPU time nor as the
+// server's. It is there all the same: on a machine without idle CPUs, contenders that send more messages also pay
+// for more work of the links.
+func serveLinks(in io.Reader, out io.Writer) error {
+	var o order
+	from := json.NewDecoder(in)
+	if err := from.Decode(&o); err != nil {
+		return err
+	}
+	var addresses []string
+	for _, upstream := range o.Upstreams {
+		l, err := netfault.New(upstream)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		l.Delay(o.Each, 0, netfault.ToServer, netfault.ToClient)
+		addresses = append(addresses, l.Addr())
+	}
+	if err := json.NewEncoder(out).Encode(addresses); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, io.MultiReader(from.Buffered(), in))
+	return err
 }
 
 // player is this program in another process, which plays a role. It is told, and answers, in JSON.

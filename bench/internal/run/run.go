@@ -1,6 +1,5 @@
-// Package run runs scenarios: in each round each contender once, one after another, in an
-// order that rotates. So what the machine does besides meets all of them alike, and what a
-// round shows is the ratio within it.
+// Package run runs scenarios: in each round each contender once, in an order that rotates. So what the
+// machine does besides meets all of them alike, and what a round shows is the ratio within it.
 package run
 
 import (
@@ -26,8 +25,6 @@ type Config struct {
 	// Seconds is the measured time of a cell. Before it each runs unmeasured: until all
 	// goroutines have done something, and for a quarter of that time, at least 0.2 s.
 	Seconds float64
-	// Long is the measured time of a cell in a scenario that shows how things develop, in seconds.
-	Long float64
 	// Rows is how many rows the table has.
 	Rows int
 	// Profile is the directory that CPU profiles of workers go to; "" for none.
@@ -39,26 +36,20 @@ type Config struct {
 	Tiny bool
 }
 
-// rounds is how many rounds a scenario has.
 func (c *Config) rounds(s *scenario.Scenario) int {
 	return min(cmp.Or(s.Rounds, c.Rounds), c.Rounds)
 }
 
-// measured is how long each cell of a scenario is measured.
 func (c *Config) measured(s *scenario.Scenario) time.Duration {
-	seconds := c.Seconds
-	switch {
-	case c.Tiny:
-	case s.Long:
-		seconds = c.Long
-	default:
-		seconds = max(seconds, s.Seconds)
+	seconds := max(c.Seconds, s.Seconds)
+	if c.Tiny {
+		seconds = c.Seconds
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// warm is how long each cell of a scenario runs unmeasured first: least at least, and until all goroutines have
-// done something, but no longer than most. If a lock starves its waiters, some never do.
+// warm is how long each cell of a scenario runs unmeasured first: least at least, and until all goroutines
+// have done something, but no longer than most: if a lock starves its waiters, some never do.
 func (c *Config) warm(s *scenario.Scenario) (least, most time.Duration) {
 	if c.Tiny || s.Keys == load.Fresh {
 		return 0, 0
@@ -77,7 +68,6 @@ func (c *Config) Takes(s *scenario.Scenario, regimes int) time.Duration {
 	return time.Duration(c.rounds(s)*len(s.Contenders)*regimes) * (warm + c.measured(s))
 }
 
-// runner runs scenarios on its servers.
 type runner struct {
 	Config
 	*servers
@@ -126,7 +116,6 @@ func Place(ctx context.Context, cfg Config, place string, latencies []time.Durat
 	return found, nil
 }
 
-// database is one contender's.
 type database struct {
 	name, dsn string
 	conn      *pgx.Conn
@@ -143,7 +132,7 @@ func (r *runner) scenario(ctx context.Context, s *scenario.Scenario, regime resu
 	}
 	for round := range r.rounds(s) {
 		for _, c := range result.Rotated(s.Contenders, round) {
-			cell := result.Cell{Scenario: s.Name, Contender: c.Name, Regime: regime, Round: round, Seconds: r.measured(s).Seconds()}
+			cell := result.Cell{Scenario: s.Name, Contender: c.Name, Regime: regime, Round: round}
 			err := r.cell(ctx, s, c, &cell, databases[c.Name])
 			if ctx.Err() != nil {
 				return cells, ctx.Err()
@@ -189,7 +178,6 @@ func (r *runner) drop(ctx context.Context, databases map[string]database) error 
 	return errors.Join(errs...)
 }
 
-// cell runs one contender once, and fills in what that shows.
 func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Contender, cell *result.Cell, db database) error {
 	specs, err := r.specs(s, c, cell.Regime, db)
 	if err != nil {
@@ -207,7 +195,7 @@ func (r *runner) cell(ctx context.Context, s *scenario.Scenario, c contender.Con
 	if err != nil {
 		return err
 	}
-	cell.Values, cell.Timeline = values(s, outcome, used), outcome.Timeline
+	cell.Values = values(s, outcome, used)
 	maps.Copy(cell.Values, besides)
 	if !s.Locks {
 		cell.Values[result.Lost] = float64(lost(outcome, written(s), after.Sold-before.Sold))
@@ -259,19 +247,17 @@ func (r *runner) work(ctx context.Context, s *scenario.Scenario, c contender.Con
 	return outcome, used, nil, errors.Join(err, workers.stop())
 }
 
-// specs are what the workers of a cell are told.
 func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime result.Regime, db database) (specs []load.Spec, err error) {
 	const observed = 30 * time.Second // what holding costs: for three times the time to live
 	r.cells++
-	goroutines := cmp.Or(c.Goroutines, s.Goroutines)
+	goroutines := s.Goroutines
 	if r.Tiny {
 		goroutines = min(goroutines, 8)
 	}
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
-		Processes: cmp.Or(c.Processes, s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
-		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Hold: s.Hold, Limit: s.Limit, Count: s.Count, Observe: observed,
-		Background: s.Background, Profile: r.Profile,
+		Processes: max(s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
+		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Limit: s.Limit, Count: s.Count, Observe: observed, Profile: r.Profile,
 	}
 	_, spec.Warm = r.warm(s)
 	if r.Tiny {
@@ -286,7 +272,6 @@ func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime resul
 	return specs, nil
 }
 
-// report says what a cell showed.
 func (r *runner) report(c result.Cell) {
 	text := fmt.Sprintf("%9.1f/s  others used %2.0f%% of the machine", c.Values[result.Rate], 100*c.Values[result.Others])
 	if lost := c.Values[result.Lost]; lost != 0 {

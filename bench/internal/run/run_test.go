@@ -35,10 +35,9 @@ func TestValues_AreOfAnOperation(t *testing.T) {
 }
 
 func TestMeasured_IsWhatWasAskedForUnlessAScenarioNeedsMore(t *testing.T) {
-	r := &runner{Config: Config{Seconds: 1, Long: 30, Rounds: 7}}
+	r := &runner{Config: Config{Seconds: 1, Rounds: 7}}
 	require.Equal(t, time.Second, r.measured(&scenario.Scenario{}))
 	require.Equal(t, 10*time.Second, r.measured(&scenario.Scenario{Seconds: 10}))
-	require.Equal(t, 30*time.Second, r.measured(&scenario.Scenario{Long: true}))
 	require.Equal(t, 7, r.rounds(&scenario.Scenario{}))
 	require.Equal(t, 3, r.rounds(&scenario.Scenario{Rounds: 3}))
 	eight := &scenario.Scenario{Contenders: make([]contender.Contender, 8)}

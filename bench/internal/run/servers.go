@@ -9,15 +9,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/fencekit/fencekit/bench/internal/delay"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 )
 
-// settings are Postgres's: fsync and synchronous_commit are on, as by default. There is room
-// for the log of a run, so that no checkpoint falls into one contender's turn; copying a database
-// makes one.
+// settings are Postgres's, with room for the log of a run, so that no checkpoint falls into one contender's
+// turn; copying a database makes one.
 var settings = map[string]string{
 	"wal_level":          "replica",
 	"max_connections":    "400",
@@ -26,8 +24,7 @@ var settings = map[string]string{
 	"checkpoint_timeout": "1d",
 }
 
-// servers are an etcd, a Postgres and a Redis of their own, to be reached directly or with latency
-// added. Their data lies where TMPDIR says.
+// servers are an etcd, a Postgres and a Redis of their own. Their data lies where TMPDIR says.
 type servers struct {
 	etcd     *etcdserver.Server
 	postgres *pgserver.Server
@@ -79,21 +76,19 @@ func (s *servers) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// versions says which servers these are.
 func (s *servers) versions(ctx context.Context) (string, error) {
 	var version string
 	err := s.admin.QueryRow(ctx, "show server_version").Scan(&version)
 	return fmt.Sprintf("PostgreSQL %s, Redis %s", version, s.redis.Source()), err
 }
 
-// wal is how many bytes Postgres has written to its log.
 func (s *servers) wal(ctx context.Context) (bytes int64, err error) {
 	err = s.admin.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&bytes)
 	return bytes, err
 }
 
 // reach returns where clients find etcd, a database and Redis, if each round trip is to take longer by
-// latency, half of it on each way.
+// latency.
 func (s *servers) reach(latency time.Duration, dsn string) (etcd, postgres, redis string, err error) {
 	e, err := url.Parse(s.etcd.Endpoint())
 	if err != nil {
@@ -114,7 +109,6 @@ func (s *servers) reach(latency time.Duration, dsn string) (etcd, postgres, redi
 	return e.String(), p.String(), redis, nil
 }
 
-// linksOf returns the links with a latency, and starts them if need be.
 func (s *servers) linksOf(latency time.Duration, upstreams []string) (*links, error) {
 	if l := s.links[latency]; l != nil {
 		return l, nil
@@ -124,7 +118,7 @@ func (s *servers) linksOf(latency time.Duration, upstreams []string) (*links, er
 		return nil, err
 	}
 	l := &links{player: p}
-	if err = p.to.Encode(delay.Order{Each: latency / 2, Upstreams: upstreams}); err == nil {
+	if err = p.to.Encode(order{Each: latency / 2, Upstreams: upstreams}); err == nil {
 		err = p.answers.Decode(&l.addresses)
 	}
 	if err != nil {

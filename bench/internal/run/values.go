@@ -10,9 +10,8 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/scenario"
 )
 
-// values are the metrics of a cell.
 func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]float64 {
-	v := map[result.Metric]float64{result.Operations: float64(o.Operations), result.Others: used.others(), result.Abandoned: float64(o.Abandoned)}
+	v := map[result.Metric]float64{result.Operations: float64(o.Operations), result.Others: used.others()}
 	maps.Copy(v, o.Measured)
 	if o.Elapsed > 0 {
 		v[result.Rate] = float64(o.Operations) / o.Elapsed.Seconds()
@@ -23,13 +22,15 @@ func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]fl
 	n := float64(o.Operations)
 	for m, total := range map[result.Metric]float64{
 		result.ClientCPU: micros(o.CPU), result.PostgresCPU: micros(used.programs["postgres"]),
-		result.EtcdCPU: micros(used.programs["etcd"]), result.RedisCPU: micros(used.programs["redis-server"]),
-		result.WAL: float64(used.wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
+		result.EtcdCPU: micros(used.programs["etcd"]), result.WAL: float64(used.wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
 		result.Writes: float64(o.Writes), result.WrittenBytes: float64(o.WrittenBytes), result.Retries: float64(o.Retries),
 	} {
 		v[m] = total / n
 	}
-	v[result.Mean], v[result.Max] = micros(o.Latency.Mean()), micros(o.Latency.Max)
+	v[result.Mean] = micros(o.Latency.Mean())
+	if o.Early > 0 {
+		v[result.Lasting] = float64(o.Late) / float64(o.Early)
+	}
 	for m, p := range map[result.Metric]float64{result.P50: 50, result.P70: 70, result.P90: 90, result.P99: 99} {
 		v[m] = micros(o.Latency.Percentile(p))
 	}
@@ -47,7 +48,6 @@ func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]fl
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// written is how many rows an operation changes.
 func written(s *scenario.Scenario) int64 {
 	if s.Reads {
 		return 0

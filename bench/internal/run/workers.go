@@ -33,9 +33,8 @@ func startWorkers(specs []load.Spec) (w workers, err error) {
 	return w, w.hear("ready")
 }
 
-// run has all workers run: at first until all are warm, and for as long as warm says at least,
-// which isn't measured, then for the measured time. atStart and atEnd are called at the
-// limits of that.
+// run has all workers run until all are warm, for as long as warm says at least, and then for the measured
+// time. atStart and atEnd are called at the limits of that.
 func (w workers) run(warm, measured time.Duration, atStart, atEnd func() error) (load.Outcome, error) {
 	const lead = 20 * time.Millisecond // for the plan to reach all
 	earliest := clock.Now() + int64(warm)
@@ -66,7 +65,6 @@ func (w workers) run(warm, measured time.Duration, atStart, atEnd func() error) 
 	return o, errors.Join(append(errs, started, ended)...)
 }
 
-// tell sends all workers the same.
 func (w workers) tell(message any) error {
 	for _, p := range w {
 		if err := p.to.Encode(message); err != nil {
@@ -76,7 +74,6 @@ func (w workers) tell(message any) error {
 	return nil
 }
 
-// hear waits until each worker says a word.
 func (w workers) hear(word string) error {
 	for _, p := range w {
 		var said string
@@ -87,7 +84,6 @@ func (w workers) hear(word string) error {
 	return nil
 }
 
-// stop waits until the workers have disconnected and ended.
 func (w workers) stop() error {
 	var errs []error
 	for _, p := range w {

@@ -26,15 +26,12 @@ type Scenario struct {
 	Goroutines  int // of each process
 	Connections int // of each process; 0: as many as goroutines
 	Keys        load.Keys
-	Width       int // keys of an operation; 0: 1
-	Hold        time.Duration
+	Width       int   // keys of an operation; 0: 1
 	Limit       int64 // operations of each process, after which it is done
 	Count       int   // of what is held
-	Background  bool  // operations get a context that never ends
 
 	Regimes []result.Regime // those that it is run in; none: all
 	Seconds float64         // the measured time of a cell, if more than asked for
-	Long    bool            // the measured time is what is asked for long ones
 	Rounds  int             // at most; 0: as asked for
 	// Optional scenarios run only when RUN matches them.
 	Optional bool

@@ -3,7 +3,6 @@ package scenario
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/fencekit/fencekit/bench/internal/contender"
 	"github.com/fencekit/fencekit/bench/internal/load"
@@ -13,11 +12,10 @@ import (
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
 	return slices.Concat(
-		[]Scenario{distinct(1), background(), distinct(8), groups, reads},
-		[]Scenario{hot(1, 64), hot(4, 16), fair()},
+		[]Scenario{distinct(1), distinct(8), groups, reads, hot(1, 64), hot(4, 16)},
 		[]Scenario{free(1, 1, 1.3), free(64, 1.2, 2), contended(4, 8, 10), contended(8, 5, 8), contended(64, 2, 4)},
 		[]Scenario{several(1, 0.6, 0.8), several(5, 0.5, 0.7), several(20, 0.4, 0.6)},
-		[]Scenario{first, memory}, polling(), []Scenario{waiters(), snapshot, history, prune, anchors, protect},
+		[]Scenario{first, memory, snapshot, history, prune, anchors, protect},
 	)
 }
 
@@ -56,7 +54,6 @@ func counted(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// distinct are calls on resources that the process keeps, each goroutine its own.
 func distinct(connections int) Scenario {
 	s := Scenario{
 		Name:       fmt.Sprintf("do/%d", connections),
@@ -67,7 +64,10 @@ func distinct(connections int) Scenario {
 		Goroutines: connections, Keys: load.Distinct, Metrics: perOperation,
 	}
 	if connections == 1 {
-		s.Musts = allocated("allocations of guard.Do beside those of the bare transaction, with a context that can end")
+		s.Musts = []Must{
+			{Row: "allocations of guard.Do beside those of the bare transaction", Contender: guardDo.Name, Metric: result.Allocations, Compared: AsDifference, AtMost: true, Bounds: here(60, 30)},
+			{Row: "their bytes", Contender: guardDo.Name, Metric: result.AllocatedB, Compared: AsDifference, AtMost: true, Bounds: here(5<<10, 3<<10)},
+		}
 		return s
 	}
 	s.Musts = []Must{
@@ -77,24 +77,6 @@ func distinct(connections int) Scenario {
 	return s
 }
 
-// background has operations whose context never ends, for which contexts cost least.
-func background() Scenario {
-	s := distinct(1)
-	s.Name, s.Title = "do/1/background", "The same under context.Background()"
-	s.About = "A context that can end, as a request's, costs allocations wherever something waits for its end. This one can't."
-	s.Background, s.Rounds, s.Regimes = true, 3, []result.Regime{tmpfs}
-	s.Musts = allocated("allocations of guard.Do beside those of the bare transaction, under context.Background()")
-	return s
-}
-
-func allocated(row string) []Must {
-	return []Must{
-		{Row: row, Contender: guardDo.Name, Metric: result.Allocations, Compared: AsDifference, AtMost: true, Bounds: here(60, 30)},
-		{Row: "their bytes", Contender: guardDo.Name, Metric: result.AllocatedB, Compared: AsDifference, AtMost: true, Bounds: here(5<<10, 3<<10)},
-	}
-}
-
-// groups has more goroutines than connections are good for.
 var groups = func() Scenario {
 	best := bare.Pools(4, 8, 16, 32, 64)
 	return Scenario{
@@ -107,7 +89,6 @@ var groups = func() Scenario {
 	}
 }()
 
-// reads are calls that only read, on resources that the process keeps.
 var reads = Scenario{
 	Name: "read/8", Title: "Reads on distinct resources, kept, 8 connections",
 	About:      "Each goroutine reads a row of its own, over a connection of its own; the process owns the resource already. Without ReadOnly the same function moves the fence and adds an entry to the history.",
@@ -116,7 +97,6 @@ var reads = Scenario{
 	Goroutines: 8, Keys: load.Distinct, Reads: true, Metrics: perOperation,
 }
 
-// hot are calls that all use one resource, with 64 goroutines in all.
 func hot(processes, goroutines int) Scenario {
 	pools := []int{2, 8}
 	if processes > 1 {
@@ -149,20 +129,6 @@ func hot(processes, goroutines int) Scenario {
 	return s
 }
 
-func fair() Scenario {
-	s := hot(4, 16)
-	s.Name, s.Title = "hot/fair", "One hot SKU, 4 processes of 16 goroutines, for 10 s: who gets how much"
-	s.About = "As above, for long enough to see whether each process gets its share."
-	s.Contenders = []contender.Contender{forUpdate, guardDo, batch, contender.MutexTx}
-	s.Baseline = []string{forUpdate.Name}
-	s.Seconds, s.Rounds, s.Regimes, s.Musts = 10, 3, direct, nil
-	for _, c := range []contender.Contender{guardDo, batch} {
-		s.Musts = append(s.Musts, Must{Row: "hot SKU, 4 processes × 16, " + c.Name + ": the least that a process did, of its fair share", Contender: c.Name, Metric: result.FairShare, Compared: Absolute, Bounds: here(0.5, 0)})
-	}
-	return s
-}
-
-// free are acquisitions and releases without an operation.
 func free(goroutines int, least, aim float64) Scenario {
 	return Scenario{
 		Name:       fmt.Sprintf("lock/free/%d", goroutines),
@@ -195,7 +161,6 @@ func contended(waiters int, least, aim float64) Scenario {
 	}
 }
 
-// several are calls on several resources at once.
 func several(n int, least, aim float64) Scenario {
 	resources := counted(n, "resource", "resources")
 	s := Scenario{
@@ -214,7 +179,6 @@ func several(n int, least, aim float64) Scenario {
 	return s
 }
 
-// first are calls on resources that no process has used before.
 var first = Scenario{
 	Name: "first", Title: "First use of 10,000 resources, 8 goroutines",
 	About:      "Each operation is the first on its resource, which it acquires, claims and keeps. A cell ends with the 10,000th, or after 10 s.",
@@ -225,7 +189,6 @@ var first = Scenario{
 	Musts:   []Must{rate("first use (acquire, claim, run) of 10,000 resources by 8 goroutines, against a bare transaction each", guardDo, here(0.25, 0.4))},
 }
 
-// memory is what it costs to hold many resources and do nothing.
 var memory = Scenario{
 	Name: "memory", Title: "10,000 resources held",
 	About:      "One process acquires 10,000 and then does nothing. Memory and goroutines are counted from when each of its goroutines has acquired one, after a garbage collection; keep-alives for 30 s.",
@@ -244,67 +207,13 @@ func atMost(row string, m result.Metric, bound Bound) Must {
 	return Must{Row: row, Contender: guardDo.Name, Metric: m, Compared: Absolute, AtMost: true, Bounds: map[result.Regime]Bound{tmpfs: bound}}
 }
 
-// polling compares locks whose waiters ask again and again with those whose waiters are told:
-// where few clients lock often, and where many contend.
-func polling() (all []Scenario) {
-	few := Scenario{
-		Name: "polling/few", Title: "Polling or watching: few clients that lock often",
-		About:      "4 processes with one client each. Each acquires the lock, releases it at once and begins again. Where waiters poll, the one that released often gets it again before others ask: the fair share and the largest wait show that.",
-		Contenders: []contender.Contender{locker, mutex, contender.Redsync, contender.SetNX1, contender.SetNX50, contender.PGLock},
-		Baseline:   []string{mutex.Name},
-		Processes:  4, Goroutines: 1, Keys: load.Hot, Seconds: 3, Rounds: 3, Locks: true,
-		Metrics: []result.Metric{
-			result.Mean, result.P70, result.P90, result.P99, result.Max, result.HandOverP50, result.HandOverP99, result.FairShare,
-			result.ClientCPU, result.EtcdCPU, result.RedisCPU, result.PostgresCPU, result.Abandoned,
-		},
-	}
-	many := few
-	many.Name, many.Title = "polling/many", "Polling or watching: many clients that contend"
-	many.About = "4 processes with 16 clients each. Each holds the lock for 2 ms."
-	many.Goroutines, many.Hold = 16, 2*time.Millisecond
-	for _, s := range []Scenario{few, many} {
-		long := s
-		long.Name, long.Title, long.About = s.Name+"/long", s.Title+", over a longer time", s.About+" How they develop."
-		long.Long, long.Rounds, long.Regimes = true, 1, direct
-		all = append(all, s, long)
-	}
-	return all
-}
-
-// waiters shows whether a hand-over takes longer the more wait.
-func waiters() Scenario {
-	const flat = 1.5 // how much longer something may take to count as flat
-	s := Scenario{
-		Name: "waiters", Title: "The hand-over of one lock to 1, 10, 100 and 1,000 waiters",
-		About: "1 waiter: two processes with one client each. Otherwise as many clients as the name says, 10 of them in two processes and more in four.",
-		Keys:  load.Hot, Seconds: 3, Rounds: 3, Locks: true, Metrics: contendedMetrics,
-	}
-	name := func(lock contender.Contender, n int) string { return fmt.Sprintf("%s, %d", lock.Name, n) }
-	s.Baseline = []string{name(mutex, 1)}
-	for _, n := range []struct{ waiters, processes, goroutines int }{{1, 2, 1}, {10, 2, 5}, {100, 4, 25}, {1000, 4, 250}} {
-		for _, c := range []contender.Contender{mutex, locker} {
-			c.Processes, c.Goroutines, c.Name = n.processes, n.goroutines, name(c, n.waiters)
-			s.Contenders = append(s.Contenders, c)
-		}
-		if n.waiters > 1 {
-			s.Musts = append(s.Musts, Must{
-				Row:       fmt.Sprintf("the median hand-over of Fencekit's Locker with %d waiters, against that with 1", n.waiters),
-				Contender: name(locker, n.waiters), Baseline: []string{name(locker, 1)},
-				Metric: result.HandOverP50, Compared: AsRatio, AtMost: true, Bounds: here(flat, 0),
-			})
-		}
-	}
-	return s
-}
-
-// snapshot shows what it costs that old versions of a hot row can't be cleaned up.
 var snapshot = func() Scenario {
 	s := Scenario{
 		Name: "snapshot", Title: "One hot SKU while a transaction has a snapshot",
 		About:      "A transaction at REPEATABLE READ, as of a long report, begins before each run and ends after it. Until then Postgres keeps every version of the row and of its fence.",
 		Baseline:   []string{forUpdate.Name},
-		Goroutines: 8, Keys: load.Hot, Long: true, Rounds: 1, Optional: true, Regimes: direct,
-		Metrics: append([]result.Metric{result.Grown}, perOperation...),
+		Goroutines: 8, Keys: load.Hot, Seconds: 30, Rounds: 1, Optional: true, Regimes: direct,
+		Metrics: append([]result.Metric{result.Lasting, result.Grown}, perOperation...),
 	}
 	for _, c := range []contender.Contender{forUpdate, guardDo} {
 		during := c.During("during a snapshot", contender.Snapshot)
@@ -323,14 +232,12 @@ func onHistory(name, title, about string, contenders ...contender.Contender) Sce
 	}
 }
 
-// filled is guard.Do on a database that has a history.
 func filled(name string, entries int) contender.Contender {
 	c := guardDo
 	c.Name, c.History = name, entries
 	return c
 }
 
-// history shows whether a long history slows down a guarded operation.
 var history = func() Scenario {
 	full := filled("guard.Do, 10 million entries", 10_000_000)
 	s := onHistory("history", "A history of 10 million entries",
@@ -340,7 +247,6 @@ var history = func() Scenario {
 	return s
 }()
 
-// prune shows what a prune of a long history costs the load beside it.
 var prune = func() Scenario {
 	alone := filled(guardDo.Name, 5_000_000)
 	beside := alone.During("beside a prune", contender.Pruning)
@@ -355,7 +261,6 @@ var prune = func() Scenario {
 	return s
 }()
 
-// anchors shows what anchoring costs the load beside it.
 var anchors = func() Scenario {
 	alone := filled(guardDo.Name, 1_000_000)
 	beside := alone.During("beside anchoring", contender.Anchoring)
@@ -370,7 +275,6 @@ var anchors = func() Scenario {
 	return s
 }()
 
-// protect shows what the triggers of a protected table cost guarded writes.
 var protect = func() Scenario {
 	onProtected, batchOnProtected := guardDo.Protected("guard.Do, protected"), batchAlone.Protected("postgres.Batch, protected")
 	return Scenario{

@@ -4,11 +4,14 @@ package child
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/fencekit/fencekit/internal/pause"
 )
 
 // SignalBound is how long a stop signal may take before the next one.
@@ -109,8 +112,8 @@ func (p *Process) Pause() error {
 		return err
 	}
 	for p.Alive() {
-		stopped, err := isStopped(p.Pid())
-		if stopped || err != nil {
+		stopped, err := pause.Stopped(p.Pid())
+		if stopped || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		runtime.Gosched()

@@ -4,8 +4,6 @@ package child
 
 import (
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -16,9 +14,4 @@ func dieWithParent(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-}
-
-func isStopped(pid int) (bool, error) {
-	out, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
-	return strings.HasPrefix(strings.TrimSpace(string(out)), "T"), err
 }

@@ -6,13 +6,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/pause"
 )
 
 func TestProcess_IsPausedResumedAndKilled(t *testing.T) {
 	p, err := Start(exec.Command("sleep", "1000"))
 	require.NoError(t, err)
 	require.NoError(t, p.Pause())
-	stopped, err := isStopped(p.Pid())
+	stopped, err := pause.Stopped(p.Pid())
 	require.NoError(t, err)
 	require.True(t, stopped)
 	require.NoError(t, p.Resume())
