@@ -39,7 +39,6 @@ type suite struct {
 	failed error // the first failure, which ends the suite
 }
 
-// run is Run for a Workload that worker processes can run.
 func run(ctx context.Context, cfg Config) (_ *Suite, err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {
@@ -71,8 +70,7 @@ func run(ctx context.Context, cfg Config) (_ *Suite, err error) {
 	return s.kept, errors.Join(s.failed, s.close(), report.Write(cfg.Dir, s.kept), context.Cause(ctx))
 }
 
-// open reads the runs of an earlier suite, and saves the suite, so that it has its groups
-// even if it is killed.
+// open saves the suite, so that it has its groups even if it is killed.
 func (s *suite) open() error {
 	s.kept = &Suite{Started: s.began}
 	kept, err := check.LoadSuite(s.Dir)
@@ -94,7 +92,6 @@ func (s *suite) open() error {
 	return s.close()
 }
 
-// work does one run after another on servers of its own.
 func (s *suite) work(ctx context.Context) {
 	servers := &runs.Servers{}
 	defer func() { s.fail(servers.Close(context.WithoutCancel(ctx))) }()
@@ -117,7 +114,6 @@ func (s *suite) work(ctx context.Context) {
 	}
 }
 
-// take returns the next run to do, if there is one.
 func (s *suite) take() (t runs.Task, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +126,6 @@ func (s *suite) take() (t runs.Task, ok bool) {
 	return t, false
 }
 
-// keep adds a run, which is saved already.
 func (s *suite) keep(servers *runs.Servers, r *Result) {
 	s.mu.Lock()
 	s.kept.Runs = append(s.kept.Runs, *r)
@@ -139,7 +134,6 @@ func (s *suite) keep(servers *runs.Servers, r *Result) {
 	s.progress(r, true)
 }
 
-// close judges the runs so far, and saves the suite.
 func (s *suite) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +156,6 @@ func (s *suite) fail(err error) {
 	}
 }
 
-// versions adds the versions of what runs on servers use to the known ones.
 func versions(servers *runs.Servers, known map[string]string) map[string]string {
 	all := map[string]string{"go": runtime.Version(), "system": runtime.GOOS + "/" + runtime.GOARCH}
 	maps.Copy(all, known)
@@ -201,7 +194,6 @@ func occupy(dir string) (free func() error, err error) {
 	return func() error { return errors.Join(syscall.Flock(int(d.Fd()), syscall.LOCK_UN), d.Close()) }, nil
 }
 
-// plan is what a suite is to run.
 type plan struct {
 	Config
 	scenarios []runs.Scenario

@@ -57,6 +57,7 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 	require.Equal(t, []string{"late-commit/fenced/seed-2"}, begun)
 	require.True(t, first.Equal(suite.Runs[0].Started))
 	require.NotEmpty(t, suite.Runs[1].Verdict)
+	require.False(t, suite.Runs[1].Red())
 	log, err := os.ReadFile(filepath.Join(half, "w0.log"))
 	require.NoError(t, err)
 	require.NotContains(t, string(log), "half", "the log of an earlier process")

@@ -57,7 +57,6 @@ func Test(t *testing.T, cfg Config) {
 	}
 }
 
-// judged fails unless a run passes.
 func judged(t *testing.T, r *Result) {
 	t.Logf("%s: %s; %+v", r.Verdict, r.Reason, r.Counts)
 	for _, text := range complaints(r) {
@@ -77,7 +76,6 @@ func complaints(r *Result) (all []string) {
 	return all
 }
 
-// ownDir is a temporary directory that is kept if the test fails.
 func ownDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "fencekit-chaos-")
 	if err != nil {

@@ -31,7 +31,6 @@ func Main() {
 	cli.Main(newRoot())
 }
 
-// newRoot returns the whole command line, with all flags at their defaults.
 func newRoot() *cobra.Command {
 	root, out := cli.NewRoot("fencectl chaos", "Run Fencekit under real faults, with controls that must fail",
 		"Fencectl chaos runs Fencekit under real faults, with controls that must fail.")
@@ -58,7 +57,6 @@ func commandLine(cmd *cobra.Command) string {
 	return strings.Join(words, " ")
 }
 
-// quoted is a word quoted for a shell.
 func quoted(word string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:"
 	if word != "" && strings.Trim(word, plain) == "" {

@@ -53,7 +53,6 @@ Exit codes:
 	return cmd
 }
 
-// validate checks the flags, and gives --out its default.
 func validate(cmd *cobra.Command, c *chaos.Config) error {
 	switch changed := cmd.Flags().Changed; {
 	case changed("duration") && changed("seeds"):
@@ -115,7 +114,6 @@ func outcome(suite *chaos.Suite, err error) error {
 	return nil
 }
 
-// runError adds the exit code to an error of Run.
 func runError(err error) error {
 	switch {
 	case errors.Is(err, chaos.ErrConfig):
@@ -126,8 +124,6 @@ func runError(err error) error {
 	return err
 }
 
-// progress returns what shows the progress of "chaos run": what is going to be done, and a line
-// for each run that has ended.
 func progress(w io.Writer, c *chaos.Config) func(chaos.Progress) {
 	begun := false
 	return func(now chaos.Progress) {

@@ -73,7 +73,6 @@ type Finding struct {
 	Examples []string `json:"examples"` // counterexamples, the first few
 }
 
-// property is one property that a run is checked for.
 type property struct {
 	name, title   string
 	fenced, stock bool // it is one of Fencekit's runs alone, of the built-in workload's
@@ -120,7 +119,6 @@ func (p property) find(v *view) Finding {
 // maxExamples bounds the counterexamples of a finding.
 const maxExamples = 5
 
-// tally is the result of a property's check so far.
 type tally struct {
 	looked   string // what was checked, with figures
 	lacking  string // what the check needs and doesn't have
@@ -128,17 +126,14 @@ type tally struct {
 	examples []string
 }
 
-// look says what is checked.
 func (t *tally) look(format string, args ...any) { t.looked = fmt.Sprintf(format, args...) }
 
-// lack says that the check lacks something that it needs.
 func (t *tally) lack(format string, args ...any) {
 	if t.lacking == "" {
 		t.lacking = fmt.Sprintf(format, args...)
 	}
 }
 
-// violate adds a counterexample.
 func (t *tally) violate(format string, args ...any) {
 	if t.wrong++; t.wrong <= maxExamples {
 		t.examples = append(t.examples, fmt.Sprintf(format, args...))

@@ -9,8 +9,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// conservation checks I2: a resource's stock fell by what was sold of it, no more was sold
-// than it had, and each operation decided on what the one before it had left.
+// conservation checks I2.
 func conservation(v *view, t *tally) {
 	t.look("%d effects on %d resources", len(v.observed.Effects), len(v.observed.Stocks))
 	if len(v.observed.Stocks) == 0 {
@@ -55,7 +54,6 @@ type chainBreak struct {
 	left int // the stock that it should have decided on
 }
 
-// breaks returns where the effects of a resource are no chain.
 func breaks(initial int, effects []observe.Effect) (found []chainBreak) {
 	left := []int{initial} // left[i] is the stock before effect i
 	for i, e := range effects {
@@ -86,8 +84,7 @@ func lost(initial int, effects []observe.Effect) int {
 	return len(overwritten)
 }
 
-// outcomes checks I3: once on each of its resources if it was acknowledged, on none
-// if it failed, and on all or none otherwise.
+// outcomes checks I3.
 func outcomes(v *view, t *tally) {
 	t.look("%d operations with %d effects", len(v.operations), len(v.observed.Effects))
 	if len(v.broken) > 0 {
@@ -128,9 +125,8 @@ func (op *operation) checkEffects(t *tally) {
 	}
 }
 
-// progress checks I9. In the last phase every worker does an operation on every resource, one
-// after another. A worker that never releases a resource makes progress, and the others don't:
-// so no operation may take longer than the bound.
+// progress checks I9. A worker that never releases a resource makes progress, and the others don't: so no
+// operation may take longer than the bound.
 func progress(v *view, t *tally) {
 	used := map[string]bool{}
 	for _, op := range v.operations {

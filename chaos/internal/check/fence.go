@@ -9,7 +9,6 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// logged says how much of the log is checked, and that nothing can be if it shows nothing.
 func (v *view) logged(t *tally) bool {
 	t.look("%d entries and %d effects in the write-ahead log", len(v.observed.Entries), len(v.observed.Effects))
 	if len(v.observed.Entries) == 0 {
@@ -18,7 +17,6 @@ func (v *view) logged(t *tally) bool {
 	return len(v.observed.Entries) > 0
 }
 
-// tokens checks I1.
 func tokens(v *view, t *tally) {
 	v.logged(t)
 	before := map[string]observe.Entry{}
@@ -108,7 +106,6 @@ func (v *view) span(e observe.Entry) (began, ended int64) {
 	return began, ended
 }
 
-// token is a token of a resource.
 type token struct {
 	resource string
 	number   int64
@@ -228,7 +225,6 @@ func (v *view) compareOps(t *tally) {
 	}
 }
 
-// compareClaims looks for the claims that workers recorded.
 func (v *view) compareClaims(t *tally) {
 	type claim struct {
 		key

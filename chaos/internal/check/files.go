@@ -53,9 +53,8 @@ func writeJSON(path string, value any) error {
 	return nil
 }
 
-// LoadSuite reads a suite's own file and its complete runs, in the order in which they started.
-// Verdict and Reason are as they were saved: see Suite.Judge. It fails with fs.ErrNotExist if
-// there is neither a file nor a run.
+// LoadSuite reads a suite's own file and its complete runs, in the order in which they started. Verdict and
+// Reason are as they were saved. It fails with fs.ErrNotExist if there is neither a file nor a run.
 func LoadSuite(dir string) (*Suite, error) {
 	suite := &Suite{}
 	err := readJSON(filepath.Join(dir, ResultFile), suite)

@@ -78,9 +78,6 @@ func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 	r.Verdict, r.Reason = verdictOf(r.Findings)
 }
 
-// verdictOf returns the verdict of findings, and its reason: violated if a property was;
-// otherwise inconclusive if one could not be checked, as when something that the scenario
-// requires did not happen.
 func verdictOf(findings []Finding) (Verdict, string) {
 	texts := map[Status][]string{}
 	for _, f := range findings {
@@ -95,8 +92,8 @@ func verdictOf(findings []Finding) (Verdict, string) {
 	return Pass, count(len(texts[Held]), "property", "properties") + " held"
 }
 
-// Red reports whether the run of a control has violated a property of the data, as it has to. A
-// violation of another property alone does not count.
+// Red reports whether the run of a control has violated a property of the data. A violation of another
+// property alone does not count.
 func (r *Run) Red() bool {
 	return r.Group != Fenced && slices.ContainsFunc(r.Broke(), func(property string) bool { return slices.Contains(OfData(), property) })
 }
@@ -111,7 +108,6 @@ func (r *Run) Broke() (names []string) {
 	return names
 }
 
-// count writes a number and what it counts.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -137,12 +133,10 @@ func quantilesOf(times []time.Duration) Quantiles {
 	return Quantiles{len(times), at(50), at(90), at(99), at(100)}
 }
 
-// worse takes the greater of each quantile, and adds up the counts.
 func (q Quantiles) worse(r Quantiles) Quantiles {
 	return Quantiles{q.Count + r.Count, max(q.P50, r.P50), max(q.P90, r.P90), max(q.P99, r.P99), max(q.Max, r.Max)}
 }
 
-// latency is how long operations took that took effect.
 func (v *view) latency() Quantiles {
 	var times []time.Duration
 	for _, op := range v.operations {
@@ -153,9 +147,9 @@ func (v *view) latency() Quantiles {
 	return quantilesOf(times)
 }
 
-// handOver is how long resources had no holder while a process waited: from the observed
-// deletion of a grant's lock key until another process had claimed the next grant, if that
-// process had an operation on the resource before. Controls that claim nothing have none.
+// handOver is how long resources had no holder while a process waited: from the observed deletion of a
+// grant's lock key until another process, with an operation on the resource before, had claimed the next
+// grant. Controls that claim nothing have none.
 func (v *view) handOver() Quantiles {
 	gone := map[token]int64{}
 	for _, e := range v.observed.Locks.Events {

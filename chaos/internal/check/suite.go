@@ -76,7 +76,6 @@ func (s *Suite) Judge() {
 	}
 }
 
-// doubts are the reasons why a suite without a violation is inconclusive.
 func (s *Suite) doubts(fenced []Run, controls []ControlResult) (doubts []string) {
 	if !slices.ContainsFunc(fenced, func(r Run) bool { return r.Faults }) {
 		doubts = append(doubts, "no run of Fencekit with faults")
@@ -111,8 +110,6 @@ func (s *Suite) Early() string {
 	return text
 }
 
-// missing says which runs that were asked for are missing, because the suite ended early;
-// empty if none is.
 func (s *Suite) missing() string {
 	absent := slices.DeleteFunc(slices.Clone(s.Wanted), func(dir string) bool {
 		return slices.ContainsFunc(s.Runs, func(r Run) bool { return r.Dir == dir })

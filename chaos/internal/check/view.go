@@ -8,7 +8,6 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// view is what a run is checked by, with indexes that several checks use.
 type view struct {
 	*Run
 	events     []history.Event // in the order of their times
@@ -21,7 +20,6 @@ type view struct {
 	times      map[history.Kind]map[key]int64 // of the first events of each grant
 }
 
-// written is a resource in a transaction.
 type written struct {
 	commit   int
 	resource string
@@ -43,7 +41,6 @@ func (g grant) String() string {
 
 func grantOf(e observe.Entry) grant { return grant{e.Epoch, e.Token} }
 
-// key is a grant of a resource.
 type key struct {
 	resource string
 	grant
@@ -83,7 +80,6 @@ func (v *view) phase(name string) int64 {
 	return 0
 }
 
-// operation is what the history says of one operation, and its effects.
 type operation struct {
 	id, process, action string
 	resources           []string

@@ -81,7 +81,6 @@ func (d *drawing) timeAxis(x scale, y float64) {
 	}
 }
 
-// valueAxis draws values across the picture, and left of it.
 func (d *drawing) valueAxis(x, y scale) {
 	for _, tick := range y.ticks(4) {
 		d.line("grid", x.fromPixel, y.at(tick), x.toPixel, y.at(tick))
@@ -92,7 +91,6 @@ func (d *drawing) valueAxis(x, y scale) {
 // maxText bounds a text that comes from a run, in bytes.
 const maxText = 400
 
-// cut shortens a text.
 func cut(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -100,18 +98,15 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
-// textWidth estimates the width of a text in a figure.
 func textWidth(text string) float64 { return 6.2 * float64(len(text)) }
 
 // scale maps values to pixels.
 type scale struct{ fromValue, toValue, fromPixel, toPixel float64 }
 
-// timeScale is the scale of the times of a figure between two pixels.
 func timeScale(from, to int64, left, right float64) scale {
 	return scale{float64(from), float64(max(to, from+1)), left, right}
 }
 
-// at is the pixel of a value.
 func (s scale) at(value float64) float64 {
 	return s.fromPixel + (value-s.fromValue)/(s.toValue-s.fromValue)*(s.toPixel-s.fromPixel)
 }
@@ -119,7 +114,6 @@ func (s scale) at(value float64) float64 {
 // within is the pixel of a time, limited to the picture.
 func (s scale) within(at int64) float64 { return s.at(min(max(float64(at), s.fromValue), s.toValue)) }
 
-// shows reports whether a span is in the picture.
 func (s scale) shows(b span) bool {
 	return float64(b.to) >= s.fromValue && float64(b.from) <= s.toValue
 }
@@ -172,7 +166,6 @@ func thousands(n int) string {
 	return digits
 }
 
-// count writes a number and what it counts.
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -23,7 +23,6 @@ type example struct {
 	Tokens   template.HTML // of Fencekit's
 }
 
-// panel is one run's side of the example.
 type panel struct {
 	Title   string
 	Figure  template.HTML
@@ -96,7 +95,6 @@ func runsBy(suite *check.Suite, worth func(*check.Run) int) (runs []*check.Run) 
 // maxTried bounds how many runs are read in search of an example.
 const maxTried = 12
 
-// instructive returns the first of the runs with a takeover; else the first whose files were kept.
 func instructive(load loader, runs []*check.Run) (best *trace, shown takeover, err error) {
 	for _, run := range runs[:min(len(runs), maxTried)] {
 		t, err := load.trace(run)
@@ -120,7 +118,6 @@ func instructive(load loader, runs []*check.Run) (best *trace, shown takeover, e
 // sameSchedule is equal for runs of one schedule.
 func sameSchedule(r *check.Run) string { return fmt.Sprintf("%s/%d/%t", r.Scenario, r.Seed, r.Faults) }
 
-// about is a scenario's summary.
 func about(suite *check.Suite, scenario string) string {
 	for _, s := range suite.Scenarios {
 		if s.Name == scenario {
@@ -144,7 +141,6 @@ func title(suite *check.Suite, group string) string {
 // takeover is shown.
 const wholeRun = 12 * time.Second
 
-// panelOf draws one panel.
 func panelOf(t *trace, shown takeover, title string) panel {
 	line := timelineOf(t, shown.resource)
 	if t.run.Group == check.Fenced {
@@ -166,7 +162,6 @@ func panelOf(t *trace, shown takeover, title string) panel {
 	return p
 }
 
-// outcome is the result of a run, in a sentence.
 func outcome(run *check.Run) string {
 	switch {
 	case run.Counts.Oversold > 0:
@@ -251,8 +246,8 @@ func (line *timeline) takeover(t *trace, l *track, fault band) (out takeover, co
 	return out, out.endAt != 0
 }
 
-// lateWrite is when an operation took effect that had begun before another process got the
-// lock; 0 if none did after that.
+// lateWrite is when an operation took effect that had begun before another process got the lock; 0 if none
+// did.
 func lateWrite(t *trace, process, resource string, overtaken int64) int64 {
 	open := map[string]bool{}
 	for _, e := range t.events {
@@ -269,14 +264,12 @@ func lateWrite(t *trace, process, resource string, overtaken int64) int64 {
 	return 0
 }
 
-// mark is a number in a figure that a sentence refers to.
 type mark struct {
 	n       int
 	process string
 	at      int64
 }
 
-// points are the sentences of a takeover, and the marks of their numbers.
 func (t takeover) points(fenced bool) (points []string, marks []mark) {
 	say := func(process string, at int64, format string, args ...any) {
 		points = append(points, fmt.Sprintf(format, args...))

@@ -14,7 +14,6 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-// Sizes of the timeline figure, in pixels.
 const (
 	timelineWidth = 620
 	timelineLeft  = 36
@@ -65,7 +64,6 @@ func drawTimeline(line *timeline, l level, marks []mark, x scale, label string) 
 	return d.done()
 }
 
-// track draws what one worker did, within a height that begins at y.
 func (d *drawing) track(x scale, l *track, y float64) {
 	const top, height = 9, 18
 	center := y + top + height/2
@@ -109,7 +107,6 @@ func (d *drawing) track(x scale, l *track, y float64) {
 
 func (b band) title() string { return b.name + ", " + b.lasts() }
 
-// spans draws spans as boxes.
 func (d *drawing) spans(class, what string, x scale, spans []span, y, height float64) {
 	for _, s := range merged(spans, x) {
 		title := what + " for " + s.lasts()
@@ -129,13 +126,11 @@ type level struct {
 	changes  []change // in the order of their times
 }
 
-// change is a value from a time on.
 type change struct {
 	at    int64
 	value int
 }
 
-// lowest is the lowest level.
 func (l level) lowest() (low int) {
 	for _, c := range l.changes {
 		low = min(low, c.value)
@@ -143,8 +138,8 @@ func (l level) lowest() (low int) {
 	return low
 }
 
-// levelsOf returns the levels of all resources, by the orders as they were written. An order counts
-// from its operation's answer, or from its beginning if there was none.
+// levelsOf returns the levels of all resources, by the orders as they were written. An order counts from its
+// operation's answer, or from its beginning if there was none.
 func levelsOf(t *trace) (levels []level) {
 	when := answered(t)
 	for _, s := range t.observed.Stocks {
@@ -212,13 +207,11 @@ func (d *drawing) level(x, y scale, l level) {
 	d.path("level", p.String(), l.resource)
 }
 
-// Sizes of a small multiple, in pixels.
 const (
 	smallWidth  = 184
 	smallHeight = 74
 )
 
-// drawSmall draws the levels of all resources of a run over its time.
 func drawSmall(label string, t *trace) template.HTML {
 	levels := levelsOf(t)
 	if len(levels) == 0 {
@@ -236,7 +229,6 @@ func drawSmall(label string, t *trace) template.HTML {
 	return d.done()
 }
 
-// Sizes of the tokens figure, in pixels.
 const (
 	tokensWidth  = 1200
 	tokensHeight = 250

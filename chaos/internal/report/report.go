@@ -60,7 +60,6 @@ func Write(dir string, suite *check.Suite) error {
 // for all. A run for which it returns fs.ErrNotExist is left out of the figures.
 type loader func(*check.Run) ([]history.Event, observe.Observation, error)
 
-// trace is a run with its history and what was observed.
 type trace struct {
 	run      *check.Run
 	events   []history.Event
@@ -76,7 +75,6 @@ func (load loader) trace(run *check.Run) (*trace, error) {
 	return &trace{run, events, observed}, err
 }
 
-// content is what the page shows, in its order.
 type content struct {
 	Style     template.CSS
 	Suite     *check.Suite
@@ -136,7 +134,6 @@ func visible(r rune) rune {
 	return r
 }
 
-// Broke is how many controls the faults broke.
 func (p *content) Broke() (n int) {
 	for _, c := range p.Controls {
 		n += min(c.Faults.Red, 1)

@@ -19,7 +19,6 @@ type sideBySide struct {
 	Cells    []cell // Fencekit's first
 }
 
-// cell is one group's run.
 type cell struct {
 	Title   string
 	Figure  template.HTML // empty if there is nothing to draw
@@ -27,7 +26,6 @@ type cell struct {
 	Class   string        // ok, bad, broke, green, nothing
 }
 
-// maxRows bounds the scenarios that are drawn.
 const maxRows = 60
 
 // rowsOf puts the groups of each scenario side by side, the example's scenario first.
@@ -56,7 +54,6 @@ func rowsOf(suite *check.Suite, load loader, first *example) (rows []sideBySide,
 	return rows, nil
 }
 
-// scenarios are the names of the scenarios that ran, in the order of the suite's.
 func scenarios(suite *check.Suite) (names []string) {
 	order := map[string]int{}
 	for i, s := range suite.Scenarios {
@@ -95,7 +92,6 @@ func oneSeed(suite *check.Suite, scenario string) (runs []*check.Run) {
 	return runs
 }
 
-// summary is what became of a run, in a few words.
 func summary(r *check.Run) string {
 	broke := strings.Join(r.Broke(), ", ")
 	switch {
@@ -128,7 +124,6 @@ func class(r *check.Run) string {
 	return "ok"
 }
 
-// control is a row of the table of controls.
 type control struct {
 	check.ControlResult
 	check.Totals        // of its runs with faults
@@ -166,16 +161,13 @@ type property struct {
 	worst int // rank of Detail
 }
 
-// maxExamples bounds the counterexamples of a property.
 const maxExamples = 8
 
-// ranks and classes are those of findings, the worst last.
 var (
 	ranks   = []check.Status{check.Irrelevant, check.Held, check.Unchecked, check.Flagged}
 	classes = []string{"", "ok", "nothing", "bad"}
 )
 
-// propertiesOf adds up the findings of runs.
 func propertiesOf(runs []check.Run) (all []*property) {
 	byName := map[string]*property{}
 	for i := range runs {
@@ -209,7 +201,6 @@ type schedule struct {
 	Runs     []runLine
 }
 
-// runLine is one run.
 type runLine struct {
 	*check.Run
 	Title, Class, Figures string
@@ -272,19 +263,15 @@ func scheduleOf(r *check.Run) *schedule {
 	return s
 }
 
-// timing is the quantiles of the runs of a scenario under Fencekit.
 type timing struct {
 	Scenario string
 	check.Totals
 }
 
-// Figure draws the quantiles.
 func (t timing) Figure() template.HTML { return drawQuantiles(t) }
 
-// Both are the quantiles in the order of the table.
 func (t timing) Both() []check.Quantiles { return []check.Quantiles{t.Latency, t.HandOver} }
 
-// timingsOf returns the timings of each scenario with faults.
 func timingsOf(suite *check.Suite) (timings []timing) {
 	for _, name := range scenarios(suite) {
 		runs := runsOf(suite, func(r check.Run) bool { return r.Group == check.Fenced && r.Scenario == name && r.Faults })

@@ -19,7 +19,6 @@ type timeline struct {
 	bands    []band // faults of servers that all use
 }
 
-// track is one worker process.
 type track struct {
 	process string
 	waiting []span // it has an operation on the resource, and not the lock
@@ -39,7 +38,6 @@ type track struct {
 // span is a time, and the token that it was under.
 type span struct{ from, to, token int64 }
 
-// lasts is its duration as text.
 func (s span) lasts() string { return seconds(time.Duration(s.to - s.from)) }
 
 // band is a fault, from its injection until it was reverted.
@@ -54,13 +52,11 @@ func (b band) kind() string {
 	return kind
 }
 
-// pauses reports whether the fault pauses a process.
 func (b band) pauses() bool { return b.kind() == "pause" || b.kind() == "stop-the-world" }
 
 // cross is a rejection as stale.
 type cross struct{ at, token, current int64 }
 
-// timelineOf makes a timeline of a run.
 func timelineOf(t *trace, resource string) *timeline {
 	last := t.events[len(t.events)-1].At
 	line := &timeline{resource: resource}
@@ -159,7 +155,6 @@ func (l *track) take(e history.Event, resource string) {
 	}
 }
 
-// grant takes an event of a grant of the resource.
 func (l *track) grant(e history.Event) {
 	switch e.Kind {
 	case history.Acquired, history.Claimed:
@@ -222,7 +217,6 @@ func (t *timeline) markFenced(events []history.Event) {
 	}
 }
 
-// markBoth notes where two processes hold the lock of a control.
 func (t *timeline) markBoth() {
 	for _, l := range t.tracks {
 		for _, other := range t.tracks {

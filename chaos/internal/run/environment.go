@@ -25,8 +25,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// environment is what a run takes place in: its servers, its data, and its worker
-// processes. Its methods may be called concurrently once startWorkers has returned.
+// environment is what a run takes place in. Its methods may be called concurrently once startWorkers has
+// returned.
 type environment struct {
 	Task
 	dir      string         // gets the workers' logs
@@ -48,8 +48,7 @@ type environment struct {
 	undo     []func(context.Context) error
 }
 
-// fail notes what is wrong with the workload or its processes. It is not for failures of
-// the environment.
+// fail notes what is wrong with the workload or its processes, not with the environment.
 func (s *environment) fail(err error) {
 	if err != nil {
 		s.wrong = append(s.wrong, err)
@@ -59,11 +58,9 @@ func (s *environment) fail(err error) {
 // seat returns a worker by its number; those beyond the last begin again with the first.
 func (s *environment) seat(number int) *seat { return s.workers[number%len(s.workers)] }
 
-// onTearDown registers undo to be called by tearDown, the last one first.
 func (s *environment) onTearDown(undo func(context.Context) error) { s.undo = append(s.undo, undo) }
 
-// setUp makes everything but the worker processes. tearDown undoes it, also after a
-// failure.
+// setUp makes everything but the worker processes. tearDown undoes it, also after a failure.
 func (s *environment) setUp(ctx context.Context, servers *Servers) (err error) {
 	name := fmt.Sprintf("%016x", rand.Uint64())
 	s.prefix = "chaos/" + name
@@ -96,7 +93,6 @@ func (s *environment) setUp(ctx context.Context, servers *Servers) (err error) {
 	return nil
 }
 
-// prepare makes what the group needs.
 func (s *environment) prepare(ctx context.Context) error {
 	if s.Group == check.Fenced {
 		_, err := postgres.Migrate(ctx, s.pool, "")
@@ -123,8 +119,7 @@ func (s *environment) tearDown(ctx context.Context) (err error) {
 	return err
 }
 
-// closePool closes the run's pool. It gives up waiting for a connection that the workload
-// has kept: that connection ends with its database.
+// closePool gives up waiting for a connection that the workload has kept: that ends with its database.
 func (s *environment) closePool(context.Context) error {
 	closed := make(chan struct{})
 	go func() {
@@ -138,8 +133,8 @@ func (s *environment) closePool(context.Context) error {
 	return nil
 }
 
-// onData calls Prepare or Check of the workload. A call that doesn't return when its
-// context has ended is abandoned.
+// onData calls Prepare or Check of the workload. A call that doesn't return when its context has ended is
+// abandoned.
 func (s *environment) onData(ctx context.Context, method string, do func(context.Context, *pgxpool.Pool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.bounds.data)
 	defer cancel()
@@ -162,7 +157,6 @@ func (s *environment) onData(ctx context.Context, method string, do func(context
 	}
 }
 
-// createAppRole creates worker.AppRole, with all rights on the workload's own data.
 func (s *environment) createAppRole(ctx context.Context) error {
 	if err := postgres.GrantRoles(ctx, s.pool, "", postgres.Roles{App: worker.AppRole}); err != nil {
 		return err
@@ -180,8 +174,8 @@ end $$`)
 	return err
 }
 
-// startPatroni starts three Postgres servers under Patroni in synchronous mode, which are the
-// run's alone. Patroni has an etcd of its own: faults of the lock service are not its faults.
+// startPatroni starts Postgres servers that are the run's alone. Patroni has an etcd of its own: faults of
+// the lock service are not its faults.
 func (s *environment) startPatroni(ctx context.Context) error {
 	members, err := etcdserver.StartCluster(ctx, 1, nil)
 	if err != nil {
@@ -220,7 +214,6 @@ func (s *environment) failOver(ctx context.Context) error {
 	})
 }
 
-// startWorkers starts the worker processes, each with its own links.
 func (s *environment) startWorkers(ctx context.Context) error {
 	if s.Scenario.unhindered {
 		if err := s.createAppRole(ctx); err != nil {
@@ -240,8 +233,8 @@ func (s *environment) startWorkers(ctx context.Context) error {
 	return nil
 }
 
-// ttl is the time to live of locks. Without faults it is so long that a stall of the machine, which
-// is a fault as well, takes no lock. In scripts no operations race, so none would notice.
+// ttl is the time to live of locks. Without faults it is so long that a stall of the machine takes no lock.
+// In scripts no operations race, so none would notice.
 func (t Task) ttl() time.Duration {
 	if !t.Faults && t.Scenario.script == nil {
 		return 10 * worker.TTL
@@ -249,7 +242,6 @@ func (t Task) ttl() time.Duration {
 	return worker.TTL
 }
 
-// each does something with all workers at once.
 func (s *environment) each(do func(*seat) error) error {
 	errs := make([]error, len(s.workers))
 	var all sync.WaitGroup
@@ -260,8 +252,7 @@ func (s *environment) each(do func(*seat) error) error {
 	return errors.Join(errs...)
 }
 
-// Servers are the servers that successive runs share. Each is started when a run first
-// needs it. After Close the next run starts new ones.
+// Servers are the servers that successive runs share. Each is started when a run first needs it.
 type Servers struct {
 	postgres *pgserver.Server
 	etcd     map[int]*etcdserver.Cluster // by number of members

@@ -20,7 +20,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// fault is one thing that can go wrong.
 type fault struct {
 	// name names the fault and its victim, as "pause w1". Its first word is the kind
 	// of fault.
@@ -32,10 +31,8 @@ type fault struct {
 	inject func(ctx context.Context, s *environment) (revert reverted, err error)
 }
 
-// reverted reverts a fault.
 type reverted func(ctx context.Context) error
 
-// step is one fault of a schedule.
 type step struct {
 	at    time.Duration // from the beginning of the load
 	lasts time.Duration // until it is reverted
@@ -45,8 +42,7 @@ type step struct {
 // errMissed: the fault found no victim, and was not injected.
 var errMissed = errors.New("chaos: no victim")
 
-// missed is errMissed with its reason: the victim has gone meanwhile, or another fault
-// keeps the server from answering; then the server may still do what it was asked for.
+// missed is errMissed with its reason. The server may still do what it was asked for.
 func missed(err error) error { return fmt.Errorf("%w: %w", errMissed, err) }
 
 // Kind is a kind of fault.
@@ -88,7 +84,6 @@ func at(point string) string {
 	return " at " + point
 }
 
-// pauseWorker stops a worker process by SIGSTOP. It waits until an operation reaches the point.
 func pauseWorker(number int, point string) fault {
 	return fault{fmt.Sprintf("pause w%d%s", number, at(point)), func(ctx context.Context, s *environment) (reverted, error) {
 		w := s.seat(number)
@@ -99,8 +94,6 @@ func pauseWorker(number int, point string) fault {
 	}}
 }
 
-// killWorker ends a worker process by SIGKILL. It waits until an operation reaches the point. Reverting
-// starts a new process.
 func killWorker(number int, point string) fault {
 	return fault{fmt.Sprintf("kill w%d%s", number, at(point)), func(ctx context.Context, s *environment) (reverted, error) {
 		w := s.seat(number)
@@ -124,7 +117,6 @@ const (
 	toBoth     = "both"
 )
 
-// onLinks does something to each of a worker's links to a server. do returns what reverts it.
 func onLinks(name string, number int, to string, do func(l *netfault.Link) (undo func())) fault {
 	return fault{name, func(_ context.Context, s *environment) (reverted, error) {
 		w := s.seat(number)
@@ -148,7 +140,6 @@ func onLinks(name string, number int, to string, do func(l *netfault.Link) (undo
 	}}
 }
 
-// way is what a link carries.
 type way struct {
 	name       string
 	directions []netfault.Direction
@@ -160,28 +151,24 @@ var (
 	bothWays = way{"both ways", []netfault.Direction{netfault.ToServer, netfault.ToClient}}
 )
 
-// partition silences the links between a worker and a server. What is sent meanwhile
-// arrives when the fault is reverted, as TCP sends it again.
+// partition silences the links between a worker and a server. What is sent meanwhile arrives when the fault
+// is reverted, as TCP sends it again.
 func partition(number int, from string, way way) fault {
 	return onLinks(fmt.Sprintf("partition w%d from %s, %s", number, from, way.name), number, from, func(l *netfault.Link) func() { return l.Cut(way.directions...) })
 }
 
-// delay delays everything between a worker and a server, in both directions, by latency
-// plus or minus up to jitter.
 func delay(number int, to string, latency, jitter time.Duration) fault {
 	return onLinks(fmt.Sprintf("delay w%d to %s by %v ± %v", number, to, latency, jitter), number, to, func(l *netfault.Link) func() {
 		return l.Delay(latency, jitter, bothWays.directions...)
 	})
 }
 
-// halfOpen makes a worker's present connections to a server half-open, as when the
-// server's machine was switched off: nothing arrives, and neither end sees an error. New
-// connections work. Reverting resets those connections.
+// halfOpen does what happens when the server's machine is switched off: nothing arrives, and neither end sees
+// an error. New connections work. Reverting resets the old ones.
 func halfOpen(number int, to string) fault {
 	return onLinks(fmt.Sprintf("half-open w%d to %s", number, to), number, to, (*netfault.Link).HalfOpen)
 }
 
-// reset resets a worker's present connections to a server.
 func reset(number int, to string) fault {
 	return onLinks(fmt.Sprintf("reset w%d to %s", number, to), number, to, func(l *netfault.Link) func() { l.Reset(); return func() {} })
 }
@@ -190,7 +177,6 @@ func reset(number int, to string) fault {
 // injected.
 const leader = -1
 
-// onMember does something to a member of etcd.
 func onMember(kind string, number int, do func(m *etcdserver.Member) (reverted, error)) fault {
 	name := fmt.Sprintf("%s member %d", kind, number)
 	if number == leader {
@@ -212,14 +198,12 @@ func onMember(kind string, number int, do func(m *etcdserver.Member) (reverted, 
 	}}
 }
 
-// etcdPause stops a member of etcd by SIGSTOP: its connections stay open and silent.
 func etcdPause(number int) fault {
 	return onMember("etcd-pause", number, func(m *etcdserver.Member) (reverted, error) {
 		return func(context.Context) error { return m.Resume() }, m.Pause()
 	})
 }
 
-// etcdKill ends a member of etcd by SIGKILL; its data stays. Reverting restarts it.
 func etcdKill(number int) fault {
 	return onMember("etcd-kill", number, func(m *etcdserver.Member) (reverted, error) {
 		if err := m.Pause(); err != nil { // Kill doesn't report a process that isn't running
@@ -229,8 +213,7 @@ func etcdKill(number int) fault {
 	})
 }
 
-// etcdIsolate cuts a member of etcd off from the other members, of which there has to be
-// at least one. Clients still reach it.
+// etcdIsolate needs at least one other member.
 func etcdIsolate(number int) fault {
 	return onMember("etcd-isolate", number, func(m *etcdserver.Member) (reverted, error) {
 		m.Isolate()
@@ -266,7 +249,6 @@ func onLock(kind string, index int, do func(ctx context.Context, client *clientv
 	}}
 }
 
-// revokeLease revokes the lease of a holder of a lock, or of a waiter.
 func revokeLease(index int) fault {
 	return onLock("revoke lease", index, func(ctx context.Context, client *clientv3.Client, key *mvccpb.KeyValue) error {
 		_, err := client.Revoke(ctx, clientv3.LeaseID(key.Lease))
@@ -274,7 +256,6 @@ func revokeLease(index int) fault {
 	})
 }
 
-// deleteLock deletes the lock key of a holder, or of a waiter, as an operator might.
 func deleteLock(index int) fault {
 	return onLock("delete-lock", index, func(ctx context.Context, client *clientv3.Client, key *mvccpb.KeyValue) error {
 		deleted, err := client.Delete(ctx, string(key.Key))
@@ -285,24 +266,18 @@ func deleteLock(index int) fault {
 	})
 }
 
-// postgresCrash ends the database server at once, without a checkpoint. Reverting restarts
-// it; it recovers from its write-ahead log.
 func postgresCrash() fault {
 	return fault{"postgres-crash", func(_ context.Context, s *environment) (reverted, error) {
 		return s.postgres.Restart, s.postgres.Kill()
 	}}
 }
 
-// terminateSQL terminates the backend of a worker's oldest transaction, and waits for its
-// end.
 const terminateSQL = `
 select count(*) filter (where pg_terminate_backend(pid, 5000)) > 0
   from (select pid from pg_stat_activity
          where datname = current_database() and application_name = $1 and xact_start is not null
          order by xact_start limit 1) as victim`
 
-// terminate terminates a worker's backend in mid-transaction, as an operator might. It waits until
-// there is such a transaction.
 func terminate(number int) fault {
 	return fault{fmt.Sprintf("terminate w%d", number), func(ctx context.Context, s *environment) (reverted, error) {
 		name := s.seat(number).name()
@@ -329,8 +304,7 @@ var losses = map[string]func() *pgproxy.Action{
 	"held":      pgproxy.HoldCommit,    // it arrives when the fault is reverted
 }
 
-// loseCommit loses a worker's next COMMIT, or its answer, and cuts the connection. It waits for a
-// COMMIT, of an operation if ofOperation is set.
+// loseCommit waits for a COMMIT, of an operation if ofOperation is set.
 func loseCommit(number int, loss string, ofOperation bool) fault {
 	name := fmt.Sprintf("commit-%s w%d", loss, number)
 	if ofOperation {

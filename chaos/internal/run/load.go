@@ -15,8 +15,6 @@ import (
 // loadTail is for how long the load goes on after the last fault is reverted.
 const loadTail = time.Second
 
-// underLoad starts the load of all workers, and injects the faults of the schedule
-// meanwhile.
 func (s *environment) underLoad(ctx context.Context, schedule []step) error {
 	for _, w := range s.workers {
 		if err := w.command(worker.Command{Load: true}); err != nil {
@@ -41,7 +39,6 @@ func (s *environment) underLoad(ctx context.Context, schedule []step) error {
 	return s.endLoad(ctx)
 }
 
-// endLoad ends the load, and returns when every operation has ended.
 func (s *environment) endLoad(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bounds.operation+s.bounds.grace, errHangs)
 	defer cancel()
@@ -65,8 +62,8 @@ func (s *environment) endLoad(ctx context.Context) error {
 	return nil
 }
 
-// finalOperations has every worker do one more operation on every resource, one after
-// another. The checks judge whether each succeeds in time.
+// finalOperations has every worker do one more operation on every resource. The checks judge whether each
+// succeeds in time.
 func (s *environment) finalOperations(ctx context.Context) error {
 	for number := range s.workers {
 		for _, resource := range s.Workload.Resources() {
@@ -82,16 +79,13 @@ func (s *environment) finalOperations(ctx context.Context) error {
 	return nil
 }
 
-// injectBound bounds how long a fault of a schedule waits for its victim, and
-// revertBound how long reverting it may take.
+// injectBound bounds how long a fault of a schedule waits for its victim.
 const (
 	injectBound = 10 * time.Second
 	revertBound = 30 * time.Second
 )
 
-// play injects the faults of a schedule, each at its time, and returns when the last one is
-// reverted. It fails if a fault could not be injected or reverted: then the run is
-// inconclusive.
+// play injects the faults of a schedule, each at its time, and returns when the last one is reverted.
 func (s *environment) play(ctx context.Context, schedule []step) error {
 	errs := make([]error, len(schedule))
 	var playing sync.WaitGroup
@@ -116,7 +110,6 @@ func (s *environment) play(ctx context.Context, schedule []step) error {
 	return errors.Join(append(errs, context.Cause(ctx))...)
 }
 
-// inject injects a fault, and records that and its reverting.
 func (s *environment) inject(ctx context.Context, f fault) (reverted, error) {
 	revert, err := f.inject(ctx, s)
 	switch {

@@ -36,8 +36,7 @@ type process struct {
 	in      *os.File
 }
 
-// startProcess starts a process. The process records when it is ready for commands. If it fails
-// the run does, and what it has opened is closed when it is collected.
+// If startProcess fails the run does, and what it has opened is closed when it is collected.
 func (w *seat) startProcess() (*process, error) {
 	spec, err := json.Marshal(w.spec)
 	if err != nil {
@@ -81,7 +80,6 @@ func (w *seat) startProcess() (*process, error) {
 	return p, nil
 }
 
-// follow adds the process's events to the trace, until it has ended.
 func (p *process) follow(out *os.File, trace *history.Trace) {
 	defer close(p.ended)
 	defer p.in.Close()
@@ -107,7 +105,6 @@ func (p *process) follow(out *os.File, trace *history.Trace) {
 	trace.Record(e)
 }
 
-// gone reports whether the process has ended.
 func (p *process) gone() bool {
 	select {
 	case <-p.ended:
@@ -117,8 +114,8 @@ func (p *process) gone() bool {
 	}
 }
 
-// send sends the process a command. Its pipe has room for hundreds, also while it is stopped. It
-// fails with errProcessEnded if the process has ended.
+// send fails with errProcessEnded if the process has ended. Its pipe has room for hundreds of commands, also
+// while it is stopped.
 func (p *process) send(c worker.Command) error {
 	line, err := json.Marshal(c)
 	if err != nil {
@@ -156,7 +153,6 @@ func (p *process) awaitStopped(ctx context.Context) error {
 	}
 }
 
-// kill ends the process by SIGKILL, and returns when all its events are in the trace.
 func (p *process) kill() error {
 	p.killed.Store(true)
 	err := p.child.Kill()
@@ -164,7 +160,6 @@ func (p *process) kill() error {
 	return err
 }
 
-// close asks the process to end, and kills it if that takes longer than within.
 func (p *process) close(within time.Duration) error {
 	p.stopping.Store(true)
 	err := p.send(worker.Command{Close: true})
@@ -181,7 +176,6 @@ func (p *process) close(within time.Duration) error {
 	return errors.Join(err, p.kill(), fmt.Errorf("%w: %s did not end within %v of being asked to, and was killed; its last output: %s", errHangs, p.name, within, p.lastOutput()))
 }
 
-// lastOutput is the end of what the worker's processes have written to standard error.
 func (p *process) lastOutput() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

@@ -1,8 +1,6 @@
-// Package run does one run of a scenario: it starts servers and worker processes, injects faults
-// while the workers operate, observes all of it, and has it judged.
-//
-// A run that could not be judged, because a server did not start or a fault could not be
-// reverted, is an error and not a verdict.
+// Package run does one run of a scenario: it starts servers and worker processes, injects faults while the
+// workers operate, observes all of it, and has it judged. A run that could not be judged is an error and not
+// a verdict.
 package run
 
 import (
@@ -32,8 +30,8 @@ type Task struct {
 	bounds bounds // zero: usualBounds
 }
 
-// bounds are the times within which the code under test has to end, on a busy machine too.
-// What takes longer hangs.
+// bounds are the times within which the code under test has to end, on a busy machine too. What takes longer
+// hangs.
 type bounds struct {
 	operation time.Duration // one operation; its context ends then
 	grace     time.Duration // an operation whose context has ended
@@ -77,9 +75,9 @@ func (t Task) Result() *check.Run {
 	return r
 }
 
-// Do does the run on servers, and writes its files below dir, in place of those of an
-// unfinished run. It fails if there is nothing to judge: a server did not start, a fault
-// could not be reverted, or ctx has ended.
+// Do does the run on servers, and writes its files below dir, in place of those of an unfinished run. It
+// fails if there is nothing to judge: a server did not start, a fault could not be reverted, or ctx has
+// ended.
 func (t Task) Do(ctx context.Context, servers *Servers, dir string) (_ *check.Run, err error) {
 	t.bounds = cmp.Or(t.bounds, usualBounds)
 	bound := setUpBound + t.bounds.run + 2*checkBound
@@ -105,7 +103,6 @@ func (t Task) Do(ctx context.Context, servers *Servers, dir string) (_ *check.Ru
 	return r, check.Save(dir, r, &observed)
 }
 
-// text is the text of an error; empty if there is none.
 func text(err error) string {
 	if err == nil {
 		return ""
@@ -113,7 +110,6 @@ func text(err error) string {
 	return err.Error()
 }
 
-// whole does the run from its beginning to its end, and returns what was observed.
 func (s *environment) whole(ctx context.Context, servers *Servers) (_ observe.Observation, err error) {
 	defer func() { err = errors.Join(err, s.tearDown(context.WithoutCancel(ctx))) }()
 	if err := s.setUp(ctx, servers); err != nil {
@@ -144,8 +140,7 @@ var (
 	errWrong        = errors.New("chaos: not as the script expects")
 )
 
-// act performs a scenario. If the code under test hangs or crashes meanwhile, that is noted
-// as a failure of that code, and is not an error.
+// act performs a scenario. That the code under test hangs or crashes is a failure of that code, and no error.
 func (s *environment) act(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, s.bounds.run, fmt.Errorf("%w: the run was not over after %v", errHangs, s.bounds.run))
 	defer cancel()
@@ -157,8 +152,6 @@ func (s *environment) act(ctx context.Context) error {
 	return err
 }
 
-// perform has the workers work while faults are injected, and then do one more operation on
-// every resource.
 func (s *environment) perform(ctx context.Context) (err error) {
 	s.trace.Phase(history.PhaseLoad)
 	if s.Scenario.script != nil {
@@ -174,10 +167,8 @@ func (s *environment) perform(ctx context.Context) (err error) {
 	return s.finalOperations(ctx)
 }
 
-// faultsOver records that all faults are over; once.
 func (s *environment) faultsOver() { s.over.Do(func() { s.trace.Phase(history.PhaseFaultsOver) }) }
 
-// conclude stops the workers, and checks the data. It fails if the workload can't be run.
 func (s *environment) conclude(ctx context.Context) error {
 	s.fail(s.each((*seat).stop))
 	s.trace.Phase(history.PhaseEnd)

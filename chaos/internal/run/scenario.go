@@ -29,15 +29,14 @@ type Scenario struct {
 	// schedule makes the faults under load from a random source. A scenario has either
 	// schedule or script.
 	schedule func(random *rand.Rand) []step
-	// script has the workers do operations, step by step, and injects faults. It fails with
-	// errWrong if the code under test did not do what it must.
+	// script has the workers do operations, and injects faults. It fails with errWrong if the code under test
+	// did not do what it must.
 	script func(s *environment, ctx context.Context) error
 }
 
 // IsScript reports whether it does the same with every seed.
 func (s Scenario) IsScript() bool { return s.script != nil }
 
-// faults makes the scenario's faults from a seed: always the same.
 func (s Scenario) faults(seed uint64) []step {
 	if s.schedule == nil {
 		return nil

@@ -95,14 +95,12 @@ var failover = Scenario{
 	},
 }
 
-// takeover bounds how long a script waits until another worker has the lock of a paused
-// holder: its time to live, and what a busy machine takes. A lock that doesn't expire, as
-// that of a connection, is not taken over.
+// takeover bounds how long a script waits until another worker has the lock of a paused holder. A lock that
+// doesn't expire, as that of a connection, is not taken over.
 const takeover = 3 * worker.TTL
 
 func nothing(context.Context) error { return nil }
 
-// saleStock is what a sale has in stock of each resource.
 const saleStock = 24
 
 // sale stalls a worker at each of the points in an operation of that action while stock is sold, and
@@ -123,9 +121,9 @@ func (s *environment) sale(ctx context.Context, action string, meanwhile func(co
 	return nil
 }
 
-// stall is the schedule that breaks locks without a fence: one worker is paused at a point
-// of an operation, until another one has the lock and has read; then the first goes on and writes,
-// and then the second. meanwhile is called while the first is paused.
+// stall is the schedule that breaks locks without a fence: one worker is paused at a point of an operation,
+// until another one has the lock and has read; then the first goes on and writes, and then the second.
+// meanwhile is called while the first is paused.
 func (s *environment) stall(ctx context.Context, action, point string, meanwhile func(context.Context) error) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
@@ -152,7 +150,6 @@ func (s *environment) stall(ctx context.Context, action, point string, meanwhile
 	return second.over(ctx)
 }
 
-// sku is the resource of scripts that need only one.
 func (s *environment) sku() string { return s.Workload.Resources()[0] }
 
 // inTurn is a script without its faults: one operation after the other.
@@ -174,7 +171,6 @@ type stopped struct {
 	stopped bool
 }
 
-// over waits for the end of the operation, if there is one.
 func (o stopped) over(ctx context.Context) error {
 	if o.operation == nil {
 		return nil

@@ -59,8 +59,7 @@ type Held struct {
 	Token int64 // 0 if it has none
 	// Check is what the recipe does in the transaction after the work, just before COMMIT. It
 	// fails if it finds the lock lost. nil: nothing.
-	Check func(ctx context.Context, tx pgx.Tx) error
-	// Release releases the lock. It is called once.
+	Check   func(ctx context.Context, tx pgx.Tx) error
 	Release func(ctx context.Context) error
 
 	resource string
@@ -163,7 +162,6 @@ func (l *locked) Hold(ctx context.Context, resource string, fn func(context.Cont
 	})
 }
 
-// while runs fn while the resources are locked, one after another.
 func (l *locked) while(ctx context.Context, resources []string, fn func([]Held) error) error {
 	var all []Held
 	defer func() {
@@ -184,7 +182,6 @@ func (l *locked) while(ctx context.Context, resources []string, fn func([]Held) 
 	return fn(all)
 }
 
-// releaseBound bounds the release of a lock, which is tried even if ctx has ended.
 const releaseBound = 3 * time.Second
 
 func (l *locked) release(ctx context.Context, held Held) {
@@ -197,7 +194,6 @@ func (l *locked) release(ctx context.Context, held Held) {
 // errUnknown: the COMMIT was not answered. The work may have taken effect.
 var errUnknown = errors.New("chaos: the control's COMMIT was not answered")
 
-// transact runs work in a transaction, with the recipe's check before COMMIT.
 func (l *locked) transact(ctx context.Context, held []Held, work Work) error {
 	tokens := map[string]int64{}
 	for _, h := range held {

@@ -95,7 +95,6 @@ var tokenCompare = Control{
 	},
 }
 
-// compare fails if a higher token has written.
 func compare(ctx context.Context, tx pgx.Tx, resource string, token int64) error {
 	tag, err := tx.Exec(ctx, `
 		insert into control_token as fence (resource, token) values ($1, $2)

@@ -23,17 +23,15 @@ const visitsAfter = 150 * time.Millisecond
 // Quick operations of the built-in workload under load are batches in one of so many cases.
 const batches = 4
 
-// loop is a goroutine of the load.
 type loop struct {
 	after time.Duration // it begins so long after the load
 	// next returns its n-th operation. over is closed at the end of the load.
 	next func(n int, random *rand.Rand, over <-chan struct{}) Op
 }
 
-// loops are what this worker does under load, concurrently. Only the built-in workload has slow
-// resources. Each has its own loop: a loop for several would wait for the first of them. Each
-// worker has one of them as its own, on which it is slow from the beginning; it works on the
-// others' too.
+// loops are what this worker does under load, concurrently. Only the built-in workload has slow resources.
+// Each has its own loop: a loop for several would wait for the first of them. One of them is the worker's
+// own, on which it is slow from the beginning.
 func (w *worker) loops() (loops []loop) {
 	quick, slow := w.workload.Resources(), []string(nil)
 	_, builtIn := w.workload.(Stock)
@@ -61,7 +59,6 @@ func (w *worker) loops() (loops []loop) {
 	return loops
 }
 
-// startLoad starts the loops.
 func (w *worker) startLoad() {
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.quiet = cancel
@@ -70,7 +67,6 @@ func (w *worker) startLoad() {
 	}
 }
 
-// repeat does one operation after another until ctx ends.
 func (w *worker) repeat(ctx context.Context, number int, l loop) {
 	if clock.Sleep(ctx, l.after) != nil {
 		return
@@ -90,7 +86,6 @@ func (w *worker) repeat(ctx context.Context, number int, l loop) {
 	}
 }
 
-// endLoad ends the loops, and records when every operation has ended.
 func (w *worker) endLoad() {
 	if w.quiet != nil {
 		w.quiet()

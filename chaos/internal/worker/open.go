@@ -30,7 +30,6 @@ var storeBounds = postgres.Config{StatementTimeout: 1500 * time.Millisecond}
 // guardBounds are short, so that a worker that is cut off doesn't wait for long.
 var guardBounds = guard.Config{StoreTimeout: 3 * time.Second, ResolveTimeout: 2 * time.Second}
 
-// open connects this process. Its connections end with it.
 func (w *worker) open(ctx context.Context) error {
 	w.points = &points{record: w.record}
 	cfg, err := pgxpool.ParseConfig(w.spec.Postgres)
@@ -60,7 +59,6 @@ func (w *worker) open(ctx context.Context) error {
 	return err
 }
 
-// fence adds Fencekit to the Env.
 func (w *worker) fence() error {
 	env := w.env
 	clientCfg := etcd.ClientConfig(w.spec.Etcd...)
@@ -91,7 +89,6 @@ func (w *worker) fence() error {
 	return nil
 }
 
-// fenced is Fencekit itself.
 type fenced struct{ env *Env }
 
 func (f fenced) Do(ctx context.Context, resources []string, work Work, opts []guard.ValueOption) error {
@@ -149,7 +146,6 @@ func (w *worker) observer() *guard.Observer {
 	}
 }
 
-// rejection is the event that records a rejection.
 func rejection(r *guard.RejectedError) history.Event {
 	e := eventOf(history.Rejected, r.Grant, r.RecordErr)
 	e.Reason, e.Stage, e.Current = string(r.Reason), string(r.Stage), int64(r.Current.Token)

@@ -30,8 +30,7 @@ type points struct {
 	skip  int // of awaits
 }
 
-// arm has the process stop or die when an operation next reaches the point; of awaits skip
-// are skipped. It replaces what was armed before.
+// arm has the process stop or die when an operation next reaches the point; of awaits skip are skipped.
 func (p *points) arm(name string, skip int, then string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +46,6 @@ func (p *points) disarm() bool {
 	return was
 }
 
-// reach is called at a named point.
 func (p *points) reach(name string) { p.pass(name, name) }
 
 // await is called whenever an operation has sent something over the network or received
@@ -90,7 +88,6 @@ func die() error {
 // commit matches the word in what is sent to Postgres, but not in a setting's name.
 var commit = regexp.MustCompile(`(?i)(^|[^_a-z])commit($|[^_a-z])`)
 
-// dial is a pgconn.DialFunc.
 func (p *points) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
@@ -99,7 +96,6 @@ func (p *points) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return observedConn{conn, p}, nil
 }
 
-// observedConn is a connection to Postgres that reports to the points what is sent and received.
 type observedConn struct {
 	net.Conn
 	points *points

@@ -38,14 +38,11 @@ var (
 	slowSKUs  = []string{"bulk/1", "bulk/2", "bulk/3"}
 )
 
-// Name implements Workload.
 func (Stock) Name() string { return "stock" }
 
-// Resources implements Workload.
 func (Stock) Resources() []string { return slices.Concat(quickSKUs, slowSKUs) }
 
-// Prepare implements Workload. Orders have no unique constraint, so that an operation can take
-// effect twice.
+// Orders have no unique constraint, so that an operation can take effect twice.
 func (s Stock) Prepare(ctx context.Context, db *pgxpool.Pool) error {
 	_, err := db.Exec(ctx, `
 		create schema chaos;
@@ -65,7 +62,6 @@ const (
 	ActionHeedless = "heedless" // it sells, and ignores the end of its context
 )
 
-// order is what an operation is to do.
 type order struct {
 	action    string
 	resources []string
@@ -164,7 +160,6 @@ func untilKnown(ctx context.Context, do func() error) (doubt error) {
 	}
 }
 
-// sell reads, decides and writes in one transaction.
 func (s Stock) sell(env *Env, op Op, o order) Work {
 	return func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
 		seen := make([]int, len(o.resources))
@@ -236,10 +231,9 @@ func write(ctx context.Context, tx pgx.Tx, env *Env, op Op, resource string, qua
 	return err
 }
 
-// errSoldOut: too little is in stock.
 var errSoldOut = errors.New("sold out")
 
-// Check implements Workload. It compares sums alone; package check checks the rest.
+// Check compares sums alone; package check checks the rest.
 func (s Stock) Check(ctx context.Context, db *pgxpool.Pool) error {
 	var wrong []string
 	err := db.QueryRow(ctx, `

@@ -61,12 +61,10 @@ const (
 // CloseBound bounds how long a worker takes to release what it holds.
 const CloseBound = 10 * time.Second
 
-// exitWorker is the exit code of a worker that failed.
 const exitWorker = 3
 
-// Reexec must be the first call of every main() whose binary runs workloads. In a child
-// that was started as a worker of one of these workloads, or as a server, it runs that and never
-// returns.
+// Reexec must be the first call of every main() whose binary runs workloads. In a child that was started as a
+// worker of one of these, or as a server, it runs that and never returns.
 func Reexec(workloads ...Workload) {
 	testenv.Reexec()
 	spec := os.Getenv(SpecVariable)
@@ -93,8 +91,7 @@ func Reexec(workloads ...Workload) {
 	os.Exit(0)
 }
 
-// worker is a worker process. It reads commands and writes events until a command says to
-// close, or its run has ended.
+// worker is a worker process, until a command says to close, or its run has ended.
 type worker struct {
 	spec     Spec
 	workload Workload
@@ -129,7 +126,6 @@ func (w *worker) work(commands io.Reader) error {
 	return errors.Join(err, w.history.Err())
 }
 
-// follow follows commands until one says to close, or there are no more.
 func (w *worker) follow(commands io.Reader) error {
 	lines := bufio.NewScanner(commands)
 	for lines.Scan() {
@@ -171,7 +167,6 @@ func (w *worker) record(e history.Event) {
 
 func (w *worker) note(name string) { w.record(history.Event{Kind: history.Note, Name: name}) }
 
-// stall stops the world of this process until its run resumes it.
 func (w *worker) stall() {
 	if err := pause.StopTheWorld(stallFile()); err != nil {
 		w.record(history.Event{Kind: history.Note, Name: "the world could not be stopped", Error: err.Error()})
@@ -207,15 +202,13 @@ func (w *worker) operate(op Op, within time.Duration) {
 	w.resolve(ctx, op.ID, err)
 }
 
-// callAgain calls Operate again for an operation that has ended. The history has no
-// operation for the second call: it must have no effect.
+// callAgain records no operation: the second call must have no effect.
 func (w *worker) callAgain(op Op, within time.Duration) {
 	ctx, cancel := context.WithTimeout(w.ctx, within)
 	defer cancel()
 	w.record(history.Event{Kind: history.Note, Name: NoteCalledAgain, Op: op.ID, Error: text(w.workload.Operate(ctx, w.env, op))})
 }
 
-// resolve resolves an unknown outcome, and retries until there is an answer.
 func (w *worker) resolve(ctx context.Context, op string, err error) {
 	var doubt *guard.UnknownOutcomeError
 	if !errors.As(err, &doubt) {
@@ -235,7 +228,6 @@ func (w *worker) resolve(ctx context.Context, op string, err error) {
 	}
 }
 
-// text is what an error says; empty if there is none.
 func text(err error) string {
 	if err == nil {
 		return ""

@@ -1,7 +1,6 @@
-// Package worker is what runs in a run's worker processes: the code under test, what keeps
-// its operations apart (Fencekit, or a control), and the process itself, which takes commands
-// as lines of JSON (Command) and records events. Package chaos exports the interface of the
-// code under test.
+// Package worker is what runs in a run's worker processes: the code under test, what keeps its operations
+// apart (Fencekit, or a control), and the process itself, which takes commands as lines of JSON (Command) and
+// records events.
 package worker
 
 import (
@@ -57,7 +56,6 @@ type Described interface {
 // Env is what an operation works with, in its worker process. Its methods may be
 // called concurrently.
 type Env struct {
-	// Process is the worker's name.
 	Process string
 	// Guard is Fencekit's; nil in a control.
 	Guard *guard.Guard[pgx.Tx]
@@ -117,7 +115,6 @@ func (e *Env) Hold(ctx context.Context, resource string, fn func(ctx context.Con
 	})
 }
 
-// marked adds the point at which every transaction begins.
 func (e *Env) marked(work Work) Work {
 	return func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error {
 		e.Point(PointBegun)
