@@ -104,6 +104,7 @@ func startOwner(t *testing.T) *owner {
 	out, err := o.cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, o.cmd.Start())
+	t.Cleanup(func() { _ = o.cmd.Process.Kill() }) // if it isn't killed by the test: its backends compute for ever
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, ready+"\n", line)

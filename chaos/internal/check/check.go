@@ -29,18 +29,15 @@
 // I2, I3, I9, run and workload alone. A workload other than the built-in one is not checked for I2,
 // I3 and I10: only the workload knows its data.
 //
-// # Verdicts
-//
-// A run is violated if a property was, inconclusive if it proves nothing, and passes
-// otherwise. A suite is judged by its runs under Fencekit, by whether the same faults
-// break its controls, and by whether all runs that were asked for are there.
+// A run is violated if a property was, inconclusive if it proves nothing, and passes otherwise. A suite is judged by its
+// runs under Fencekit, by whether the same faults break its controls, and by whether all runs that were asked for are
+// there.
 //
 // # What is not promised
 //
-// I5 accepts a rejection if a higher claim may have committed before it was recorded: the
-// instant of a commit can't be known from outside. I8 excuses a rejection that Fencekit reports
-// it could not record. Quantiles of several runs are the worst of each, not those of all
-// operations.
+// I5 accepts a rejection if a higher claim may have committed before it was recorded: the instant of a commit can't be
+// known from outside. I8 excuses a rejection that Fencekit reports it could not record. Quantiles of several runs are
+// the worst of each, not those of all operations.
 package check
 
 import (

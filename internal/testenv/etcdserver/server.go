@@ -3,6 +3,7 @@
 package etcdserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,29 +50,19 @@ type Config struct {
 }
 
 func (c *Config) withDefaults() (Config, error) {
-	var cfg Config
-	if c != nil {
-		cfg = *c
-	}
-	if cfg.Heartbeat == 0 {
-		cfg.Heartbeat = 50 * time.Millisecond
-	}
-	if cfg.Election == 0 {
-		cfg.Election = 500 * time.Millisecond
-	}
+	cfg := *cmp.Or(c, &Config{})
+	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 50*time.Millisecond)
+	cfg.Election = cmp.Or(cfg.Election, 500*time.Millisecond)
 	if cfg.Heartbeat < time.Millisecond || cfg.Election < 5*cfg.Heartbeat {
 		return cfg, fmt.Errorf("testenv: etcd: election timeout %v must be at least 5 heartbeats of %v, and that 1 ms", cfg.Election, cfg.Heartbeat)
 	}
 	return cfg, nil
 }
 
-// controller is what Server has the methods Stop, Kill, Restart, Pause and Resume of.
-type controller = process.Controller
-
 // Server is an etcd of one node, or one member of a Cluster: a child process, or what FENCEKIT_ETCD_ENDPOINTS
 // names. Its methods may be called concurrently.
 type Server struct {
-	controller
+	process.Controller
 	endpoints    []string
 	certificates *Certificates
 	data         string // "" if it isn't on this machine's disk
@@ -94,7 +85,7 @@ func Start(ctx context.Context, cfg *Config) (*Server, error) {
 		return nil, err
 	}
 	if list := os.Getenv(EndpointsVar); list != "" {
-		e := &Server{endpoints: strings.Split(list, ","), controller: process.External(EndpointsVar)}
+		e := &Server{endpoints: strings.Split(list, ","), Controller: process.External(EndpointsVar)}
 		if err := e.ping(ctx); err != nil {
 			return nil, fmt.Errorf("testenv: etcd at %s=%s: %w", EndpointsVar, list, err)
 		}
@@ -122,7 +113,7 @@ func newServer(s *process.Server, cfg Config, at seat) (*Server, process.Program
 		cfg.Dir = s.Dir().Path("etcd")
 	}
 	client := s.Address(0)
-	e := &Server{endpoints: []string{cfg.scheme() + client}, certificates: cfg.Certificates, controller: s, data: cfg.Dir, seat: at}
+	e := &Server{endpoints: []string{cfg.scheme() + client}, certificates: cfg.Certificates, Controller: s, data: cfg.Dir, seat: at}
 	return e, process.Program{
 		Command: func() (*exec.Cmd, error) {
 			flags := flagsOf(cfg, e.seat, e.Endpoint(), client, s.Address(1))
@@ -236,7 +227,7 @@ func (e *Server) Snapshot(ctx context.Context, file string) (err error) {
 // ports. With a bump above 0 revisions begin that much higher than in the snapshot, and all before are marked
 // as compacted.
 func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
-	s, ok := e.controller.(*process.Server)
+	s, ok := e.Controller.(*process.Server)
 	if !ok {
 		return process.NotOurs("restore", EndpointsVar)
 	}
@@ -261,7 +252,7 @@ func StartProxy(ctx context.Context, e *Server, extraFlags ...string) (*Server, 
 	if err != nil {
 		return nil, err
 	}
-	p := &Server{controller: s, endpoints: []string{"http://" + s.Address(0)}}
+	p := &Server{Controller: s, endpoints: []string{"http://" + s.Address(0)}}
 	flags := append([]string{
 		"grpc-proxy", "start", "--endpoints=" + strings.Join(e.endpoints, ","),
 		"--listen-addr=" + s.Address(0), "--advertise-client-url=" + s.Address(0), "--data-dir=" + s.Dir().Path("proxy"),

@@ -62,7 +62,7 @@ func TestServer_StopIsForGood(t *testing.T) {
 	ctx := testContext(t)
 	var log lockedBuffer
 	e := startEtcd(t, &Config{Log: &log, ExtraFlags: []string{"--log-level=info"}})
-	root := e.controller.(*process.Server).Dir().Path("")
+	root := e.Controller.(*process.Server).Dir().Path("")
 	require.DirExists(t, root)
 	require.NoError(t, e.Pause()) // Stop also ends what is paused
 	require.NoError(t, e.Stop(ctx))
@@ -81,7 +81,7 @@ func TestServer_PauseIsSilent(t *testing.T) {
 	ctx := testContext(t)
 	e := startEtcd(t, nil)
 	require.NoError(t, e.Pause())
-	require.NoError(t, e.controller.(*process.Server).EachProcess(func(pid int) error {
+	require.NoError(t, e.Controller.(*process.Server).EachProcess(func(pid int) error {
 		stopped, err := pause.Stopped(pid)
 		require.True(t, stopped)
 		return err

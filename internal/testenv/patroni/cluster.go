@@ -1,6 +1,22 @@
+// Package patroni runs three Postgres servers under Patroni for tests, with an HAProxy before them. See package
+// testenv.
+//
+// A Node is a Patroni process and the Postgres that it starts, with a directory of its own. Nodes elect their primary
+// in an etcd that the caller has started, under short limits: a primary that falls silent is replaced after five
+// seconds. HAProxy sends its connections to the node that says over Patroni's REST API that it is the primary, and ends
+// those to a node that stops saying so.
+//
+// A node is lost with all its processes (Kill, Pause), as a machine is. What a node says to etcd, and what the other
+// nodes say to it, goes through links that CutOff and StopStreaming hold back. Clients, and HAProxy, still reach a node
+// that is cut off.
+//
+// Patroni starts Postgres in a session of its own, and doesn't wait for it. So a node is ended by looking for the
+// processes in its directory. There is no watchdog: a primary that is paused and resumed runs on until Patroni has run
+// again. So Faults reset the old primary.
 package patroni
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,10 +56,7 @@ func Start(ctx context.Context, etcd []string, cfg *Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{}
-	if cfg != nil {
-		c.cfg = *cfg
-	}
+	c := &Cluster{cfg: *cmp.Or(cfg, &Config{})}
 	if err := c.start(ctx, etcd, programs); err != nil {
 		return nil, errors.Join(err, c.Stop(context.Background()))
 	}

@@ -2,6 +2,7 @@
 package pgbouncer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,14 +31,11 @@ type Config struct {
 	Settings map[string]string
 }
 
-// controller is what Pooler has the methods Stop, Kill, Restart, Pause and Resume of.
-type controller = process.Controller
-
 // Pooler is a PgBouncer in front of a Postgres. It is stopped, which cuts its clients and its
 // connections to Postgres, killed, paused and started again by the methods of
 // process.Controller. Its methods may be called concurrently.
 type Pooler struct {
-	controller
+	process.Controller
 	address string
 }
 
@@ -51,13 +49,8 @@ func Start(ctx context.Context, pg *pgserver.Server, cfg *Config) (*Pooler, erro
 
 // StartBefore is Start before the server, or the proxy, that a DSN leads to.
 func StartBefore(ctx context.Context, dsn string, cfg *Config) (*Pooler, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
-	if c.PoolSize == 0 {
-		c.PoolSize = 4
-	}
+	c := *cmp.Or(cfg, &Config{})
+	c.PoolSize = cmp.Or(c.PoolSize, 4)
 	path, version, err := installed.Find(ctx)
 	if err != nil {
 		return nil, err
@@ -74,7 +67,7 @@ func StartBefore(ctx context.Context, dsn string, cfg *Config) (*Pooler, error) 
 	if err != nil {
 		return nil, err
 	}
-	b := &Pooler{controller: s, address: s.Address(0)}
+	b := &Pooler{Controller: s, address: s.Address(0)}
 	dir, ini := s.Dir().Path("pgbouncer"), configuration(upstream, s.Port(0), version, c)
 	err = s.Start(ctx, process.Program{
 		Command: func() (*exec.Cmd, error) {

@@ -40,7 +40,7 @@ func startLocal(ctx context.Context, bin binaries, cfg Config, fill func(context
 	}
 	l := &local{s, bin, account, s.Dir().Path("data")}
 	p := &Server{
-		controller: s,
+		Controller: s,
 		local:      l,
 		dsn:        "postgres://postgres@" + s.Address(0) + "/postgres?sslmode=disable",
 		source:     fmt.Sprintf("local %s (%s)", bin.dir, bin.version),

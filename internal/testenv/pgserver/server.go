@@ -43,9 +43,6 @@ func settingArgs(others ...map[string]string) []string {
 	return args
 }
 
-// controller is what Server has the methods Stop, Kill, Restart, Pause and Resume of.
-type controller = process.Controller
-
 // Server is a Postgres server for tests. It is stopped, killed, paused and started again by
 // the methods of process.Controller. Its methods may be called concurrently.
 //
@@ -56,7 +53,7 @@ type controller = process.Controller
 //     ones go on*. To stop one of those, stop its backend (pg_backend_pid) or put a
 //     pgproxy in between. In Docker the whole container is paused, backends included.
 type Server struct {
-	controller
+	process.Controller
 	local  *local // nil if it isn't one
 	dsn    string
 	source string

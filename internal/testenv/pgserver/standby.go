@@ -1,6 +1,7 @@
 package pgserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,7 @@ const StandbyName = "standby"
 // once it answers queries; it must be stopped by Stop. It follows asynchronously unless primary's settings
 // say otherwise.
 func StartStandby(ctx context.Context, primary *Server, cfg *Config) (*Server, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := *cmp.Or(cfg, &Config{})
 	if primary.local == nil {
 		return nil, errNotLocal
 	}

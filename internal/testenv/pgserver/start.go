@@ -1,6 +1,7 @@
 package pgserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,10 +44,7 @@ type Config struct {
 // The choice is printed to stderr, once. It fails with *process.NotFoundError if
 // there is none of these. ctx bounds the start alone.
 func Start(ctx context.Context, cfg *Config) (*Server, error) {
-	var c Config
-	if cfg != nil {
-		c = *cfg
-	}
+	c := *cmp.Or(cfg, &Config{})
 	dsn, way := os.Getenv(DSNVar), os.Getenv(wayVar)
 	if c.Local {
 		dsn, way = "", "local"
@@ -89,7 +87,7 @@ func (p *Server) announce() *Server {
 
 // useExternal uses the server that FENCEKIT_POSTGRES_DSN names.
 func useExternal(ctx context.Context, dsn string) (*Server, error) {
-	p := &Server{controller: process.External(DSNVar), dsn: dsn, source: DSNVar}
+	p := &Server{Controller: process.External(DSNVar), dsn: dsn, source: DSNVar}
 	if _, err := pgx.ParseConfig(dsn); err != nil {
 		return nil, fmt.Errorf("testenv: %s: %w", DSNVar, err)
 	}
@@ -122,7 +120,7 @@ func startDocker(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, err
 	}
 	p := &Server{
-		controller: c,
+		Controller: c,
 		dsn:        "postgres://postgres@" + c.Address(0) + "/postgres?sslmode=disable",
 		source:     "docker " + image,
 	}

@@ -13,14 +13,11 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// controller is what Server has the methods Stop, Kill, Restart, Pause and Resume of.
-type controller = process.Controller
-
 // Server is a Redis server for tests. It is stopped, killed, paused and started again by the
 // methods of process.Controller: Restart brings it back empty. Its methods may be called
 // concurrently.
 type Server struct {
-	controller
+	process.Controller
 	source  string
 	address string
 }
@@ -41,7 +38,7 @@ func Start(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Server{controller: s, source: fmt.Sprintf("local %s (%s)", path, version), address: s.Address(0)}
+	r := &Server{Controller: s, source: fmt.Sprintf("local %s (%s)", path, version), address: s.Address(0)}
 	dir := s.Dir().Path("redis")
 	conf := fmt.Appendf(nil, "bind 127.0.0.1\nport %d\nsave \"\"\nappendonly no\n", s.Port(0))
 	err = s.Start(ctx, process.Program{
