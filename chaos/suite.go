@@ -222,9 +222,8 @@ func planOf(cfg Config) (*plan, error) {
 	return p, nil
 }
 
-// tasks are the runs of the suite, in order: all scenarios with the first seed, then all with
-// the next. So a suite that ends early has done as many seeds of each scenario. With a Duration only
-// those with the first seed begin after it.
+// tasks are all scenarios with the first seed, then all with the next: a suite that ends early has done as
+// many seeds of each. With a Duration only those with the first seed begin after it.
 func (p *plan) tasks(yield func(runs.Task) bool) {
 	until := time.Now().Add(p.Duration)
 	for seed := p.Seed; p.Duration > 0 || seed < p.Seed+uint64(p.Seeds); seed++ {

@@ -28,7 +28,6 @@ func (l *ledger) note(order string) {
 	l.orders[order], l.last = true, time.Now()
 }
 
-// copy returns a ledger that doesn't change.
 func (l *ledger) copy() *ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -65,8 +65,7 @@ func start(ctx context.Context, synchronous bool) (s *servers, err error) {
 	return s, s.startSellers(ctx)
 }
 
-// startSellers starts three servers of the inventory, each with a customer. The last one
-// reaches Postgres through PgBouncer.
+// startSellers starts three servers of the inventory, each with a customer; the last one behind PgBouncer.
 func (s *servers) startSellers(ctx context.Context) error {
 	throughPooler, err := s.pooler.DSN(s.cluster.DSN())
 	if err != nil {
@@ -99,7 +98,6 @@ func (s *servers) startSellers(ctx context.Context) error {
 	return nil
 }
 
-// describe prints where all of it is.
 func (s *servers) describe() {
 	fmt.Printf("etcd         %s\n", strings.Join(s.etcd.Endpoints(), ","))
 	for _, n := range s.cluster.Nodes() {

@@ -14,7 +14,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// say prints a line of what happens.
 func say(format string, args ...any) {
 	fmt.Printf("%s  %s\n", time.Now().Format("15:04:05.0"), fmt.Sprintf(format, args...))
 }
@@ -82,7 +81,6 @@ func (s *servers) lose(ctx context.Context, fault patroni.Fault) (time.Duration,
 	return gap, nil
 }
 
-// awaitSale waits for a sale that is acknowledged after since.
 func (s *servers) awaitSale(ctx context.Context, since time.Time) error {
 	return process.Poll(ctx, func(context.Context) error {
 		s.ledger.mu.Lock()
@@ -125,7 +123,6 @@ type figures struct {
 	lost                               []string
 }
 
-// legend explains the words of figures.
 const legend = `
   sold      orders that were acknowledged to a customer
   lost      those of them that the database no longer has
@@ -159,7 +156,6 @@ func (f figures) verdict(synchronous bool) (string, error) {
 	return "Shown: " + text, nil
 }
 
-// conclude says what was shown.
 func (s *servers) conclude(ctx context.Context, gaps []time.Duration) error {
 	f, err := s.count(ctx)
 	if err != nil {

@@ -35,9 +35,8 @@ func tokens(v *view, t *tally) {
 	}
 }
 
-// register checks I5: each write is under the last claim, not under a lower one, which is stale,
-// nor under a grant that never claimed. And no times contradict the order of the log: what had
-// ended before something else began comes before it.
+// register checks I5: each write is under the last claim, and what had ended before something else began
+// comes before it in the log.
 func register(v *view, t *tally) {
 	if !v.logged(t) {
 		return
@@ -111,9 +110,7 @@ type token struct {
 	number   int64
 }
 
-// provenance checks I7: each token that was accepted, by a claim, a write or in the data,
-// is the create revision of a lock key of its resource; and it had one such key, of one
-// lease.
+// provenance checks I7.
 func provenance(v *view, t *tally) {
 	v.logged(t)
 	if v.observed.Locks.Gap != "" {
@@ -145,9 +142,8 @@ func provenance(v *view, t *tally) {
 	}
 }
 
-// ownership checks I12, in the order of the lock service alone: a granted lock's key was
-// the first of its queue at some time. So no key that was created before it was deleted
-// after it.
+// ownership checks I12, in the order of the lock service alone: no key that was created before a granted one
+// was deleted after it.
 func ownership(v *view, t *tally) {
 	if v.observed.Locks.Gap != "" {
 		t.lack("the watch of the lock keys has a gap: %s", v.observed.Locks.Gap)
@@ -182,8 +178,7 @@ func ownership(v *view, t *tally) {
 	t.look("%d granted locks", granted)
 }
 
-// agreement checks I8: the write-ahead log, Fencekit's history, the data and the workers' events
-// agree. The log is what the other checks go by.
+// agreement checks I8. The log is what the other checks go by.
 func agreement(v *view, t *tally) {
 	v.logged(t)
 	for _, c := range v.observed.Commits {
@@ -203,10 +198,8 @@ func agreement(v *view, t *tally) {
 	v.compareRejections(t)
 }
 
-// compareOps compares the operations that entries name with the rows that were
-// written in the same transactions: an operation is recorded if and only if it
-// changed data, under the token that it wrote. An entry may name none, as those of
-// a Hold do.
+// compareOps compares the operations that entries name with the rows that were written in the same
+// transactions. An entry may name none, as those of a Hold do.
 func (v *view) compareOps(t *tally) {
 	for _, e := range v.observed.Entries {
 		unseen := slices.Clone(e.Ops)
@@ -243,8 +236,8 @@ func (v *view) compareClaims(t *tally) {
 	}
 }
 
-// compareRejections looks for the rejections that workers saw. Fencekit may have
-// recorded more: a worker may have been killed before it recorded its own.
+// compareRejections looks for the rejections that workers saw. Fencekit may have recorded more, of workers
+// that were killed.
 func (v *view) compareRejections(t *tally) {
 	recorded := map[observe.Rejection]int64{} // by all but Count
 	for _, r := range v.observed.Rejections {
@@ -263,8 +256,7 @@ func (v *view) compareRejections(t *tally) {
 	}
 }
 
-// recorded checks I10: a transaction that changed the stock of a resource, or inserted an
-// order of it, moved that resource's fence as well.
+// recorded checks I10.
 func recorded(v *view, t *tally) {
 	writes := map[written]bool{}
 	for _, e := range v.observed.Entries {
@@ -290,8 +282,8 @@ func recorded(v *view, t *tally) {
 	}
 }
 
-// verified checks I13: the history verifies (audit.Database.Verify), and each record of rejections
-// names a claim that is in it, since nothing here prunes, and no one makes records up.
+// verified checks I13, and that each record of rejections names a claim that is in the history: nothing here
+// prunes.
 func verified(v *view, t *tally) {
 	report := v.observed.Verified
 	if report == nil {

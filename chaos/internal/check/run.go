@@ -148,8 +148,7 @@ func (v *view) latency() Quantiles {
 }
 
 // handOver is how long resources had no holder while a process waited: from the observed deletion of a
-// grant's lock key until another process, with an operation on the resource before, had claimed the next
-// grant. Controls that claim nothing have none.
+// grant's lock key until a waiting process had claimed the next grant.
 func (v *view) handOver() Quantiles {
 	gone := map[token]int64{}
 	for _, e := range v.observed.Locks.Events {

@@ -39,11 +39,9 @@ type Group struct {
 	RedByDesign bool   `json:"red_by_design" column:"-"` // a control that breaks without faults too
 }
 
-// Judge sets Verdict and Reason by the verdicts of the runs. The suite is violated if a run
-// under Fencekit is. It is inconclusive if one of those is, if none ran with faults, if
-// a run that was asked for is missing, or if the controls don't prove that these faults break
-// anything: none ran, one was red in none of its runs with faults, or one is not known to
-// hold without them, unless it is red by design.
+// Judge sets Verdict and Reason. The suite is violated if a run under Fencekit is. It is inconclusive if one
+// of those is, if none ran with faults, if a run that was asked for is missing, or if the controls don't
+// prove that these faults break anything (ControlResult.Doubt).
 func (s *Suite) Judge() {
 	scenarios := map[string]bool{}
 	var fenced []Run
@@ -127,9 +125,7 @@ type ControlResult struct {
 	Calm   Colors // of its runs without
 }
 
-// Colors counts runs of a control. One that violates a property of the data is red
-// (Run.Red), one that passes is green. Any other shows nothing: it is inconclusive, or violated in
-// another property only.
+// Colors counts runs of a control: red ones (Run.Red), green ones, which pass, and those that show nothing.
 type Colors struct{ Red, Green, Other int }
 
 // Rate is the share of red runs among those that show something; 0 if none does.

@@ -20,9 +20,8 @@ type walLog struct {
 	earlier []Commit // of servers that were replaced
 }
 
-// decode creates a slot with the plugin test_decoding in a database, so that every later
-// commit there can be read. It waits for open transactions of the whole server that have
-// written. The caller must call close: while the slot exists the server keeps its log.
+// decode creates a slot with the plugin test_decoding. It waits for open transactions of the whole server
+// that have written. The caller must call close: while the slot exists the server keeps its log.
 func decode(ctx context.Context, dsn string) (*walLog, error) {
 	l := &walLog{dsn: dsn, slot: "fencekit_" + strings.ToLower(rand.Text())}
 	err := l.connected(ctx, func(conn *pgx.Conn) error {
@@ -44,9 +43,9 @@ func (l *walLog) connected(ctx context.Context, f func(*pgx.Conn) error) error {
 	return errors.Join(f(conn), conn.Close(ctx))
 }
 
-// readCommits returns the transactions that have committed since the slot was created, in the
-// order of the log, without those that changed no guarded table. It first marks the end in the log, so
-// it returns everything that was acknowledged before the call. It may be called again.
+// readCommits returns the transactions that have committed since the slot was created, in the order of the
+// log, without those that changed no guarded table. It first marks the end in the log, so it returns
+// everything that was acknowledged before the call.
 func (l *walLog) readCommits(ctx context.Context) (commits []Commit, err error) {
 	err = l.connected(ctx, func(conn *pgx.Conn) error {
 		end := rand.Text()

@@ -32,9 +32,8 @@ var stalledHolder = Scenario{
 	},
 }
 
-// unhinderedWriter stalls a worker once at each point of its transaction. In other scenarios the
-// transaction of a paused worker ends before it goes on, by its own bounds, by its
-// successor's eviction, or by its context: nothing is left for the seal to reject. Paused
+// unhinderedWriter leaves something for the seal to reject: in other scenarios the transaction of a paused
+// worker ends before it goes on, by its own bounds, by its successor's eviction, or by its context. Paused
 // before its first statement it has sent nothing, and the begin check rejects it.
 var unhinderedWriter = Scenario{
 	Scenario: check.Scenario{
@@ -103,9 +102,8 @@ func nothing(context.Context) error { return nil }
 
 const saleStock = 24
 
-// sale stalls a worker at each of the points in an operation of that action while stock is sold, and
-// then has one worker after the other sell until one finds too little in stock: what was sold twice
-// is missing in the end.
+// sale stalls a worker at each of the points while stock is sold, and then has one worker after the other
+// sell until one finds too little in stock: what was sold twice is missing in the end.
 func (s *environment) sale(ctx context.Context, action string, meanwhile func(context.Context) error, points ...string) error {
 	for _, point := range points {
 		if err := s.stall(ctx, action, point, meanwhile); err != nil {
@@ -121,9 +119,9 @@ func (s *environment) sale(ctx context.Context, action string, meanwhile func(co
 	return nil
 }
 
-// stall is the schedule that breaks locks without a fence: one worker is paused at a point of an operation,
-// until another one has the lock and has read; then the first goes on and writes, and then the second.
-// meanwhile is called while the first is paused.
+// stall is the schedule that breaks locks without a fence: one worker is paused at a point, until another one
+// has the lock and has read; then the first goes on and writes, and then the second. meanwhile is called
+// while the first is paused.
 func (s *environment) stall(ctx context.Context, action, point string, meanwhile func(context.Context) error) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
@@ -162,8 +160,8 @@ func (s *environment) inTurn(ctx context.Context) error {
 	return nil
 }
 
-// stopped is an operation that was to pause its worker at a point. It didn't get there in time
-// unless stopped is set, as when it waits for a lock.
+// stopped is an operation that was to pause its worker at a point, and did if stopped is set: it may wait for
+// a lock.
 type stopped struct {
 	*operation
 	pause   history.Event
@@ -179,8 +177,6 @@ func (o stopped) over(ctx context.Context) error {
 	return err
 }
 
-// operateTo asks a worker for an operation in which it pauses at a point, and returns when
-// it is paused.
 func (s *environment) operateTo(ctx context.Context, number int, action, point string) (o stopped, err error) {
 	w := s.seat(number)
 	t, err := w.setTrap(point, 0, history.ThenPause)
@@ -252,9 +248,9 @@ var killAtEveryAwait = Scenario{
 // maxAwaits is more than an operation has.
 const maxAwaits = 200
 
-// awaits pauses or kills a worker at the first await of an operation, which is where it
-// sends or receives something over the network, then at the second, and so on to the last.
-// Each time its lease ends there, and another worker takes over before it goes on.
+// awaits pauses or kills a worker at the first await of an operation, which is where it sends or receives
+// something over the network, then at the second, and so on to the last. Each time its lease ends there, and
+// another worker takes over.
 func (s *environment) awaits(ctx context.Context, then string) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
@@ -272,7 +268,6 @@ func (s *environment) awaits(ctx context.Context, then string) error {
 	return fmt.Errorf("chaos: an operation has more than %d awaits", maxAwaits)
 }
 
-// await does so at one await. sprung is false if the operation ended before it.
 func (s *environment) await(ctx context.Context, skip int, then string) (sprung bool, err error) {
 	w := s.seat(0)
 	// A new process needs its own session, connection, lock and claim.
@@ -320,8 +315,8 @@ func (s *environment) endLeases(ctx context.Context) error {
 	return nil
 }
 
-// succeed has a worker do operations until one succeeds, or that takes too long: the first
-// may fail because the worker's lease is gone.
+// succeed has a worker do operations until one succeeds: the first may fail because the worker's lease is
+// gone.
 func (s *environment) succeed(ctx context.Context, number int) error {
 	bound := worker.ProgressBound
 	if s.Group != check.Fenced { // which a paused transaction may keep waiting for ever
@@ -346,10 +341,9 @@ var lostAnswer = Scenario{
 	script:   (*environment).lostAnswer,
 }
 
-// lostAnswer loses the answer to an operation's COMMIT, and cuts its worker off from the
-// database until the operation has ended with an unknown outcome. Then the same operation
-// is called again, as by a caller without an answer: it has taken effect, and must not do
-// so a second time.
+// lostAnswer loses the answer to an operation's COMMIT, and cuts its worker off until the operation has ended
+// with an unknown outcome. Then the same operation is called again, as by a caller without an answer: it must
+// not take effect a second time.
 func (s *environment) lostAnswer(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
@@ -386,9 +380,8 @@ func (s *environment) lostAnswer(ctx context.Context) error {
 	return err
 }
 
-// unanswered asks the first worker for an operation, and returns when the server has answered its
-// COMMIT: the answer is lost, and the worker is cut off from the database from then on, until mend
-// is called. It fails if the operation ends without a COMMIT.
+// unanswered asks the first worker for an operation, and returns when the server has answered its COMMIT: the
+// answer is lost, and the worker is cut off until mend is called.
 func (s *environment) unanswered(ctx context.Context, op worker.Op) (_ *operation, mend reverted, err error) {
 	arrived, answer := make(chan struct{}), pgproxy.SwallowReply()
 	var once sync.Once
@@ -458,8 +451,8 @@ var lateCommit = Scenario{
 	script:   (*environment).lateCommit,
 }
 
-// lateCommit delivers a COMMIT after it was resolved as not applied. No other transaction
-// moves the fence in between: only the void by which it was resolved rejects the COMMIT.
+// lateCommit delivers a COMMIT after it was resolved as not applied: only the void by which it was resolved
+// rejects it.
 func (s *environment) lateCommit(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)

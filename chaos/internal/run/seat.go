@@ -17,8 +17,7 @@ import (
 	"github.com/fencekit/fencekit/internal/pgproxy"
 )
 
-// seat is one worker as its run sees it, across its successive processes. Its methods may be
-// called concurrently.
+// seat is one worker across its successive processes. Its methods may be called concurrently.
 type seat struct {
 	spec     worker.Spec
 	log      string // file that gets the processes' standard error
@@ -109,8 +108,6 @@ func (w *seat) running() (*process, error) {
 	return p, nil
 }
 
-// command sends a command to the present process. It fails with errProcessEnded if the
-// process has ended.
 func (w *seat) command(c worker.Command) error {
 	w.mu.Lock()
 	w.loaded = (w.loaded || c.Load) && !c.Quiet
@@ -141,8 +138,6 @@ func (w *seat) pause(ctx context.Context) error {
 // resume lets a stopped process go on.
 func (w *seat) resume(context.Context) error { return w.present().child.Resume() }
 
-// crash ends the process by SIGKILL, and returns when all its events are in the trace. It fails
-// with errMissed if the process has ended.
 func (w *seat) crash() error {
 	p, err := w.running()
 	if err != nil {
@@ -151,8 +146,8 @@ func (w *seat) crash() error {
 	return p.kill()
 }
 
-// stopTheWorld has the process's Go runtime stop the world, and returns when it has
-// stopped. resume lets it go on. It fails with errMissed if the world is stopped already.
+// stopTheWorld has the process's Go runtime stop the world. It fails with errMissed if that is stopped
+// already.
 func (w *seat) stopTheWorld(ctx context.Context) (resume func(context.Context) error, err error) {
 	if !w.stalling.TryLock() {
 		return nil, fmt.Errorf("%w: the world of %s is stopped already", errMissed, w.name())
@@ -194,8 +189,7 @@ func (w *seat) kill() error {
 	return nil
 }
 
-// crashes returns why those of the worker's processes ended that ended without having been asked
-// to or killed.
+// crashes returns why those processes ended that nobody had asked to or killed.
 func (w *seat) crashes() (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -207,8 +201,7 @@ func (w *seat) crashes() (err error) {
 	return err
 }
 
-// trap is a point at which a process is to stop, or to die. A process has one at a time,
-// so that its events are about that one.
+// trap is a point at which a process is to stop, or to die. A process has one at a time.
 type trap struct {
 	*seat
 	process *process
@@ -216,10 +209,8 @@ type trap struct {
 	events  *history.Listener
 }
 
-// setTrap has the process stop or die when it reaches a point; of awaits
-// (worker.PointAwait) it skips the first skip. The trap is set before any later command
-// is read. It fails with errMissed if the process has ended, or has another
-// trap. The caller must call sprung.
+// setTrap has the process stop or die when it reaches a point; of awaits (worker.PointAwait) it skips the
+// first skip. The trap is set before any later command is read. The caller must call sprung.
 func (w *seat) setTrap(point string, skip int, then string) (*trap, error) {
 	if !w.trapping.TryLock() {
 		return nil, fmt.Errorf("%w: %s has a trap already", errMissed, w.name())
@@ -235,9 +226,9 @@ func (w *seat) setTrap(point string, skip int, then string) (*trap, error) {
 	return t, nil
 }
 
-// sprung waits until the process has stopped, or died, at the point. If ctx ends first, or the
-// operation that is to spring it (which may be nil), sprung removes the trap, and fails with
-// errMissed unless the point was reached before that.
+// sprung waits until the process has stopped, or died, at the point. If ctx, or the operation that is to
+// spring it (by, which may be nil), ends first, sprung removes the trap, and fails with errMissed unless the
+// point was reached before that.
 func (t *trap) sprung(ctx context.Context, by *operation) error {
 	defer t.trapping.Unlock()
 	late, cancelLate := context.WithTimeoutCause(context.WithoutCancel(ctx), revertBound, fmt.Errorf("%w: %s doesn't answer", errHangs, t.name()))
@@ -269,8 +260,7 @@ func (t *trap) sprung(ctx context.Context, by *operation) error {
 	return t.process.awaitStopped(late) // it is about to stop
 }
 
-// arm has the process stop or kill itself when it next reaches a point of an operation, and
-// returns once it has. It fails with errMissed if ctx ends first.
+// arm sets a trap, and returns once it has sprung.
 func (w *seat) arm(ctx context.Context, point, then string) error {
 	t, err := w.setTrap(point, 0, then)
 	if err != nil {

@@ -16,12 +16,10 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// Control is a published locking recipe that loses updates under faults that Fencekit
-// survives. It is written as its authors write it, with well-kept libraries, and has the flaw
-// that Group.Flaw names; carelessness that the flaw needs (a value that isn't unique, an
-// unconditional delete) is part of it. Without a fault all but no-lock exclude each other and
-// lose no update. Recipes create keys below ControlPrefix, and don't clean up after a process
-// that was killed.
+// Control is a published locking recipe that loses updates under faults that Fencekit survives, as its
+// authors write it, with well-kept libraries. Group.Flaw names its flaw; carelessness that the flaw needs is
+// part of it. Without a fault all but no-lock exclude each other and lose no update. Recipes create keys
+// below ControlPrefix, and don't clean up after a process that was killed.
 type Control struct {
 	check.Group
 	// Serve starts the servers of one run that it needs beside etcd and Postgres. nil: none.

@@ -52,8 +52,7 @@ func (p *points) reach(name string) { p.pass(name, name) }
 // something: while a process waits there, its locks may expire.
 func (p *points) await(what string) { p.pass(PointAwait, PointAwait+": "+what) }
 
-// pass does what was armed for a point. The event, which has the longer name, is recorded before
-// the process stops.
+// pass records the event, which has the longer name, before the process stops.
 func (p *points) pass(point, name string) {
 	p.mu.Lock()
 	if p.armed != point || p.skip > 0 {

@@ -17,10 +17,9 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Stock is the built-in workload: it sells what is in stock, by every call that
-// Fencekit has. It reads, decides, and writes what it decided whatever the row holds by
-// then: so a late write, or one that decided on an old value, shows in the data. Each order
-// records what it saw and wrote, so that checks find what was lost or sold twice.
+// Stock is the built-in workload: it sells what is in stock, by every call that Fencekit has. It writes what
+// it decided whatever the row holds by then: so a late write, or one that decided on an old value, shows in
+// the data. Each order records what it saw and wrote.
 type Stock struct {
 	Initial int // of each resource; default plenty
 }
@@ -28,11 +27,10 @@ type Stock struct {
 // plenty is more than any run sells.
 const plenty = 1_000_000
 
-// quickSKUs are sold by quick operations, and slowSKUs by slow ones, which take time between
-// reading and writing, as code does that calculates, or calls another service. A holder that
-// loses its lock meanwhile writes after its successor has read, and perhaps written. An
-// operation on both locks the slow resources first, in the order of names, and so holds no
-// quick resource while it waits.
+// quickSKUs are sold by quick operations, and slowSKUs by slow ones, which take time between reading and
+// writing. A holder that loses its lock meanwhile writes after its successor has read, and perhaps written.
+// An operation on both locks the slow resources first, in the order of names, and so holds no quick resource
+// while it waits.
 var (
 	quickSKUs = []string{"sku/1", "sku/2", "sku/3"}
 	slowSKUs  = []string{"bulk/1", "bulk/2", "bulk/3"}
@@ -125,8 +123,8 @@ func (s Stock) Operate(ctx context.Context, env *Env, op Op) error {
 	return env.Do(ctx, o.resources, s.sell(env, op, o), opts...)
 }
 
-// once sells with a Once key and, some of the time, calls again after it has succeeded, as a
-// client does that has lost the answer: that must change nothing. A control has no keys.
+// once sells with a Once key and, some of the time, calls again after it has succeeded, which must change
+// nothing. A control has no keys.
 func (s Stock) once(ctx context.Context, env *Env, op Op, o order, opts []guard.ValueOption) error {
 	opts = append(opts, guard.Once(op.ID, []byte(op.ID)))
 	do := func() error { return env.Do(ctx, []string{op.Resource}, s.sell(env, op, o), opts...) }

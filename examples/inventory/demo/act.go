@@ -43,7 +43,6 @@ type result struct {
 // pauseAt is how many units are available, at most, when the first worker stops.
 const pauseAt = 60
 
-// actTimeout is far above what an act takes.
 const actTimeout = 2 * time.Minute
 
 func (a *act) name() string {
@@ -127,7 +126,6 @@ func (a *act) schedule(ctx context.Context, dsn string, pool *pgxpool.Pool) erro
 	return a.follow(first, eventSoldOut)
 }
 
-// follow tells what w does until it has met the event that is waited for.
 func (a *act) follow(w *process, until string) error {
 	met := false
 	for e := range w.events {
@@ -224,7 +222,6 @@ func (p *process) forward(ctx context.Context, lines *bufio.Scanner) {
 	}
 }
 
-// awaitStopped returns once the operating system says that p stands still.
 func (p *process) awaitStopped(ctx context.Context) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -93,7 +93,7 @@ func Try(ctx context.Context, cfg service.Config, out io.Writer, log *slog.Logge
 	})
 }
 
-// ParseDemo reads the command line of "inventory demo", which takes no flags besides --help.
+// ParseDemo reads the command line of "inventory demo".
 func ParseDemo(args []string) (struct{}, error) {
 	flags := flag.NewFlagSet("inventory demo", flag.ContinueOnError)
 	if err := flags.Parse(args); err != nil {
@@ -130,11 +130,9 @@ func noMore(flags *flag.FlagSet) error {
 	return nil
 }
 
-// serverTimeout is far above what making, dropping or stopping anything takes.
 const serverTimeout = 30 * time.Second
 
-// withDatabase runs f on a new database, and drops that in the end: the server may
-// have been there before, and goes on.
+// withDatabase runs f on a new database, and drops that in the end: the server may have been there before.
 func withDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(dsn string) error) (err error) {
 	name = fmt.Sprintf("inventory_%s_%d", name, time.Now().UnixNano())
 	// A signal in the midst of making it would leave a database behind.
@@ -152,7 +150,6 @@ func withDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(
 	return f(dsn)
 }
 
-// withServers runs f on an etcd and a Postgres, and stops them in the end, unless they were there before.
 func withServers(ctx context.Context, f func(*etcdserver.Server, *pgserver.Server) error) (err error) {
 	etcd, err := etcdserver.Start(ctx, nil)
 	if err != nil {
@@ -167,7 +164,6 @@ func withServers(ctx context.Context, f func(*etcdserver.Server, *pgserver.Serve
 	return f(etcd, pg)
 }
 
-// stop ends a server. One that was there before goes on.
 func stop(server interface{ Stop(context.Context) error }) error {
 	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
 	defer cancel()

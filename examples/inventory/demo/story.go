@@ -38,7 +38,6 @@ func (s *story) line(format string, args ...any) {
 	fmt.Fprintf(s.out, "  %5.1f s  %s\n", time.Since(s.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// sales says what each worker has sold since it was last told.
 func (s *story) sales(sold map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +57,6 @@ func (s *story) tellSales(sold map[string]int) {
 	s.sold = sold
 }
 
-// event tells what is worth telling of a worker's event.
 func (s *story) event(worker string, e event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

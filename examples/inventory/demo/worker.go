@@ -27,8 +27,7 @@ type WorkerConfig struct {
 	dsn      string
 	prefix   string // of its keys in etcd
 	fenced   bool
-	// pauseAt: stop at the first order that finds so few units available, or
-	// fewer, between its read and its write. 0: never.
+	// pauseAt: stop once between read and write, when so few units are available. 0: never.
 	pauseAt int
 }
 
@@ -43,8 +42,7 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// RunWorker sells until nothing is left or ctx ends, then hands back what it
-// holds. out gets its events, the last of which says why it failed, if it did.
+// RunWorker sells until nothing is left or ctx ends, then hands back what it holds. out gets its events.
 func RunWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) error {
 	err := runWorker(ctx, cfg, out)
 	if err != nil {
@@ -108,7 +106,6 @@ type worker struct {
 	paused bool
 }
 
-// sellAll takes orders of one to three units until the product is sold out.
 func (w *worker) sellAll(ctx context.Context) error {
 	for n := 0; ; n++ {
 		select {
@@ -171,7 +168,6 @@ func (w *worker) pause(ctx context.Context, order service.Order, available int) 
 	return err
 }
 
-// seller runs an allocation under protection of some kind.
 type seller interface {
 	sell(ctx context.Context, order service.Order, decide service.Decision) error
 	close(ctx context.Context) error

@@ -76,7 +76,6 @@ func (a *api) deduct(w http.ResponseWriter, r *http.Request) error {
 	return result.write(w)
 }
 
-// runOnce runs an order that was not run before, and returns what it came to.
 func (a *api) runOnce(ctx context.Context, order orderRequest) (answer, error) {
 	run := func(ctx context.Context, tx pgx.Tx) (answer, error) { return order.run(ctx, tx, a.decide) }
 	options := []guard.ValueOption{
@@ -90,7 +89,6 @@ func (a *api) runOnce(ctx context.Context, order orderRequest) (answer, error) {
 	return guard.Value(ctx, a.guard, Resource(order.sku), run, options...)
 }
 
-// run allocates lots to the order.
 func (o orderRequest) run(ctx context.Context, tx pgx.Tx, decide Decision) (answer, error) {
 	id, before := newOrderID(), 0
 	lines, err := Allocate(ctx, tx, Order{ID: id, SKU: o.sku, Quantity: o.qty}, func(lots []Lot, quantity int) ([]Line, error) {

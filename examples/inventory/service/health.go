@@ -41,7 +41,6 @@ func (a *api) readyz(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// notReady says what is missing: here, where operators look, and not in answers to clients.
 func notReady(lockErr, databaseErr error) *problem {
 	var away, details []string
 	if lockErr != nil {
@@ -58,7 +57,6 @@ func notReady(lockErr, databaseErr error) *problem {
 	return p
 }
 
-// lockServiceAway says what an operator has to do about etcd.
 func lockServiceAway(err error) string {
 	away := new(fence.UnavailableError)
 	errors.As(err, &away)

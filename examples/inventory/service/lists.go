@@ -75,7 +75,6 @@ func (a *api) readSKUs(ctx context.Context, after string, limit int) ([]skuStock
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[skuStock])
 }
 
-// known returns nil if there is, or was, stock of a product.
 func (a *api) known(ctx context.Context, sku string) error {
 	return within(ctx, a.readTimeout, func(ctx context.Context) error {
 		var known bool
@@ -216,7 +215,6 @@ const (
 	maxLimit     = 1000
 )
 
-// readLimit reads how much one page may hold.
 func readLimit(r *http.Request) (int, error) {
 	text := r.URL.Query().Get("limit")
 	if text == "" {

@@ -55,7 +55,6 @@ func newExports(ctx context.Context) (*exports, error) {
 	return e, nil
 }
 
-// close sends the spans that have not been sent yet.
 func (e *exports) close(ctx context.Context) error {
 	if e.tracers == nil {
 		return nil

@@ -144,7 +144,6 @@ func newServer(h http.Handler, requestTimeout time.Duration, log *slog.Logger) *
 	}
 }
 
-// stopServer lets requests finish, or cuts them off when ctx ends.
 func stopServer(ctx context.Context, server *http.Server) error {
 	err := server.Shutdown(ctx)
 	if err != nil {
@@ -182,7 +181,6 @@ func Initialize(ctx context.Context, dsn string, out io.Writer) error {
 	return nil
 }
 
-// closeTimeout bounds the wait for connections that are still in use.
 const closeTimeout = 5 * time.Second
 
 // connections are what a server works with, made in this order.
