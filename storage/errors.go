@@ -48,9 +48,9 @@ const (
 	ReasonCollision Reason = "collision"
 	// ReasonEpochBehind: the database has seen a higher epoch than the grant's. ErrWrongLockService.
 	ReasonEpochBehind Reason = "epoch behind"
-	// ReasonTokensWentBack: the grant is lower than one that was known to have claimed
-	// before this one was asked for. ErrWrongLockService. Only a Guard can tell, and
-	// does so in the place of ReasonStale, which is what the store has recorded.
+	// ReasonTokensWentBack: the grant is lower than one that was known to have claimed before
+	// this one was asked for. ErrWrongLockService. Only a Guard can tell; the store has recorded
+	// ReasonStale.
 	ReasonTokensWentBack Reason = "tokens went back"
 	// ReasonTokenJump: the token or the epoch is implausibly high. ErrWrongLockService.
 	ReasonTokenJump Reason = "token jump"
@@ -72,9 +72,9 @@ var reasonErrors = map[Reason]error{
 	ReasonFailedOver:     ErrFailedOver,
 }
 
-// Check returns why a transaction under c can't commit while grant current has the fence,
-// at position at; "" if it can commit. Safety rests on the store's own check alone, made
-// while nothing else can move the fence (G2).
+// Check returns why a transaction under c can't commit while grant current has the fence, at
+// position at; "" if it can. Safety rests on the store's own check, made while nothing else can
+// move the fence (G2).
 func (c Claim) Check(current fence.Grant, at Position) Reason {
 	switch order := current.Compare(c.Grant); {
 	case order > 0:
@@ -101,8 +101,7 @@ const (
 	StageCheck Stage = "check" // at the end of a read-only operation, which moves no fence
 )
 
-// RejectedError says that the fence rejected a grant. Its Reason decides which of the
-// sentinels it is.
+// RejectedError says that the fence rejected a grant. Its Reason decides which sentinel it is.
 type RejectedError struct {
 	Reason  Reason
 	Stage   Stage
@@ -111,8 +110,7 @@ type RejectedError struct {
 	Since   time.Time     // when Current was claimed, by the database's clock
 	Age     time.Duration // how long before the rejection that was
 	Err     error         // the error of the rejected operation itself, if any
-	// Travelled: the grant came from elsewhere, through guard.Guard's UnderGrant. Only its
-	// sender can get another.
+	// Travelled: the grant came through guard.Guard's UnderGrant. Only its sender can get another.
 	Travelled bool
 	// RecordErr is why the rejection could not be recorded; nil if it was (G5).
 	RecordErr error

@@ -19,9 +19,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// TxID identifies one guarded transaction: a random number, fresh for each, never
-// zero. A database's own transaction ids won't do: they are issued again after a
-// failover that lost the newest ones.
+// TxID identifies one guarded transaction: a random number, never zero. A database issues its own
+// ids again after a failover that lost the newest ones.
 type TxID int64
 
 // Position is the position of a fence: the number of its moves, and the transaction that
@@ -32,8 +31,7 @@ type Position struct {
 }
 
 // Claim is a grant for which the store has raised the fence, and the position at which the
-// holder last saw the fence. A transaction under it can commit only while the fence is
-// exactly there (G2).
+// holder last saw it. A transaction under it commits only while the fence is exactly there (G2).
 type Claim struct {
 	Grant    fence.Grant
 	Resource int64 // the store's own number of the resource
@@ -43,20 +41,19 @@ type Claim struct {
 // Store keeps the fences of resources in the database that holds the data they guard, and
 // runs transactions against them. Tx is the type of transaction that user code gets.
 //
-// Every method may be called from several goroutines. Every method returns a
-// *RejectedError when the fence rejects the grant, after having recorded the
-// rejection in a transaction of its own (G5), with no connection or lock held.
+// Every method may be called from several goroutines, and returns a *RejectedError when the fence
+// rejects the grant, after having recorded that in a transaction of its own (G5), with no connection
+// or lock held.
 type Store[Tx any] interface {
-	// Claim raises the fence of the resource of each Grant in seen to that grant and returns once
-	// that has committed (G1). Each grant is of a different resource. A claim of a lower (epoch, token),
-	// or of an equal one by another holder, is rejected. A repeated claim of the grant that has
-	// the fence changes nothing and returns the present position. After the claim no transaction of
-	// an earlier grant can commit (G3), and the store has ended those that hold locks, as far as it can.
+	// Claim raises the fences to the Grants in seen, each of a different resource, and returns once
+	// that has committed (G1). A claim of a lower (epoch, token), or of an equal one by another
+	// holder, is rejected. A repeated claim of the grant that has the fence changes nothing and
+	// returns the present position. After the claim no transaction of an earlier grant can commit
+	// (G3), and the store has ended those that hold locks, as far as it can.
 	//
 	// The Position in seen is one at which the caller has seen the resource's fence, under this
-	// grant or an earlier one; zero if there is none. If the resource's history doesn't have that move
-	// any more, the database has lost it: the claim is rejected with ReasonWentBack, and the fence
-	// stays as it is. A move whose entry was pruned counts as not lost. Resource is ignored.
+	// grant or an earlier one; zero if there is none. If the database has lost that move, the claim
+	// is rejected with ReasonWentBack. A move whose entry was pruned isn't lost. Resource is ignored.
 	//
 	// Grants that are rejected don't keep the others from claiming. If Claim fails, the claims
 	// are nil, or claims[i] is the zero Claim for each grant without a claim, and the error
@@ -64,30 +61,28 @@ type Store[Tx any] interface {
 	Claim(ctx context.Context, seen ...Claim) (claims []Claim, err error)
 
 	// Begin starts a transaction under claims, each of a different resource. A store may send
-	// nothing before the first statement, or before Commit if there is none. Then a
-	// rejection, with StageBegin, is returned by that Run, whatever op returns, or by Commit.
+	// nothing before the first statement, or before Commit. Then a rejection, with StageBegin, is
+	// returned by that Run, whatever op returns, or by Commit.
 	Begin(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
-	// BeginReadOnly is Begin for a transaction that only reads: what writes in it fails. Its Commit
-	// takes no moves, moves no fence and returns the claims as they are. It returns nil only if each
-	// fence was exactly where its claim says when everything had been read (G13); otherwise it
-	// is rejected, with StageCheck. It is never in doubt: without an answer it fails with an error
-	// after which another run may succeed.
+	// BeginReadOnly is Begin for a transaction in which writes fail. Its Commit takes no moves, moves
+	// no fence and returns the claims as they are. It returns nil only if each fence was exactly where
+	// its claim says when everything had been read (G13); otherwise it is rejected, with StageCheck.
+	// It is never in doubt: without an answer it fails with an error after which another run may
+	// succeed.
 	BeginReadOnly(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
-	// Recall returns the result that a committed transaction has kept (Move.Kept) under key,
-	// for any of the claims' resources; found reports whether there is one. It fails with
-	// ErrKeyReused, as a *KeyReusedError, if the key was kept for another request. If there
-	// is one, it is rejected unless each fence was exactly where its claim left it, and the
-	// server on the timeline of the claim, at the moment at which the key was read. That there is none
+	// Recall returns the result that a committed transaction has kept (Move.Kept) under key, for any
+	// of the claims' resources. It fails with a *KeyReusedError if the key was kept for another
+	// request. If there is a result, Recall is rejected unless each fence was exactly where its claim
+	// left it, and the server on the timeline of the claim, when the key was read. That there is none
 	// stays true for a transaction that begins under the same claims and commits (G2).
 	Recall(ctx context.Context, key OnceKey, claims ...Claim) (result []byte, found bool, err error)
 
-	// Resolve finds out whether a transaction whose Commit was in doubt took effect, or
-	// makes sure that it never will. Its answer is final: a COMMIT that arrives later is
-	// rejected (G4). ErrTxEnded is as final: the transaction took no effect and never will, but
-	// its operation may have sent a COMMIT itself. Any other error means that the database could
-	// not be asked or no longer knows; Resolve may be called again.
+	// Resolve finds out whether a transaction whose Commit was in doubt took effect, or makes sure
+	// that it never will (G4). ErrTxEnded: it took no effect and never will, but its operation may have
+	// sent a COMMIT itself. Any other error means that the database could not be asked or no longer
+	// knows; Resolve may be called again.
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
 }
 
@@ -100,27 +95,23 @@ type GroupStore[Tx any] interface {
 	CanGroup() bool
 
 	// BeginGroup is Begin under the claims that members returns, at least one. The store calls
-	// members once it has what the transaction needs, such as a connection: more calls can join
-	// as long as it waits for that. It doesn't call members if it fails before.
+	// members once it has a connection: more calls can join as long as it waits for that. It doesn't
+	// call members if it fails before.
 	//
 	// A transaction under several claims fails rather than wait long for a lock: its operations
 	// may lock other rows in an order in which they would deadlock.
 	BeginGroup(ctx context.Context, members func() []Claim) (Txn[Tx], error)
 }
 
-// Txn is a transaction under one or more claims. Its methods are called one after
-// another, each from any goroutine. It ends with Commit or Rollback; after that
-// every method but Rollback returns ErrTxEnded.
+// Txn is a transaction under one or more claims. Its methods are called one after another, from any
+// goroutine. After Commit or Rollback every method but Rollback returns ErrTxEnded.
 type Txn[Tx any] interface {
-	// Run runs op in the transaction, on the calling goroutine. It may be called several
-	// times. After Run returned an error, or didn't return because op panicked or ended its
-	// goroutine, nothing in the transaction can commit; the caller then calls Rollback.
+	// Run runs op in the transaction, on the calling goroutine. It may be called several times. Unless
+	// it returns nil nothing in the transaction can commit; the caller then calls Rollback.
 	//
-	// If op failed because the database ended the transaction and the fence has
-	// moved on to a higher grant, Run returns the rejection, which wraps op's error.
-	//
-	// If one BatchOp of several has failed, the error of Run or Commit has a *OpError that
-	// says which, if the store knows.
+	// If op failed because the database ended the transaction and the fence has moved on to a higher
+	// grant, Run returns the rejection, which wraps op's error. If one BatchOp of several has failed,
+	// the error of Run or Commit has a *OpError that says which, if the store knows.
 	Run(ctx context.Context, op Op[Tx]) error
 
 	// Commit moves the fence of every claim on by one position, and commits: either all of
@@ -169,8 +160,8 @@ func CheckClaims(claims []Claim) error {
 type InDoubt struct {
 	Claims []Claim
 	Tx     TxID
-	// Ended, if not nil, is what Resolve returns if the transaction took no effect: its operation has
-	// begun or ended transactions itself, so something else may have. It is ErrTxEnded.
+	// Ended, if not nil, is ErrTxEnded, which Resolve returns if the transaction took no effect: its
+	// operation has begun or ended transactions itself, so something else may have taken effect.
 	Ended error
 }
 
@@ -237,15 +228,14 @@ type OnceKey struct {
 	Request [32]byte // hash of what was asked for
 }
 
-// OpRecord is what the history keeps about one operation: the options OpID, Name and Attr
-// of its call.
+// OpRecord is what the history keeps about one operation: the options OpID, Name and Attr.
 type OpRecord struct {
 	ID    string            `json:"id,omitempty"`
 	Name  string            `json:"name,omitempty"`
 	Attrs map[string]string `json:"attrs,omitempty"`
 }
 
-// EntryKind says what moved the fence to a position.
+// EntryKind says what moved a fence.
 type EntryKind string
 
 // The kinds of entries.
@@ -266,8 +256,7 @@ type Entry struct {
 	Hash []byte     // over the entry and the hash of the one before
 }
 
-// Rejection is the record of equal rejections, with their count: a stale holder that keeps
-// trying makes one record, not thousands.
+// Rejection is the record of equal rejections, with their count.
 type Rejection struct {
 	Reason  Reason
 	Stage   Stage
@@ -288,16 +277,13 @@ type History interface {
 	Rejections(ctx context.Context, resource string, limit int) ([]Rejection, error)
 }
 
-// ShardOf returns which of n shards, counted from 0, a resource belongs to. It depends on the
-// name and n alone, and never changes with versions of Fencekit.
+// ShardOf returns which of n shards, at least 1, counted from 0, a resource belongs to. It depends on
+// the name and n alone, and never changes with versions of Fencekit. It takes time in proportion to n.
 //
-// The key of a name is what is between its first { and the next }, or the whole name if there
-// is no such pair, or nothing in it: so names with the same {tag} belong to the same shard. A
-// resource belongs to the shard i for which SHA-256 of i, as four bytes in big-endian order,
-// followed by the key, is the highest (rendezvous hashing). So when n grows by one, resources
-// move only to the new shard.
-//
-// n must be at least 1. ShardOf takes time in proportion to n.
+// The key of a name is what is between its first { and the next }, or the whole name if there is no
+// such pair, or nothing in it: so names with the same {tag} belong to the same shard. That is the i for
+// which SHA-256 of i, as four bytes in big-endian order, followed by the key, is the highest
+// (rendezvous hashing). So when n grows by one, resources move only to the new shard.
 func ShardOf(resource string, n int) int {
 	data := append(make([]byte, 4, 128), keyOf(resource)...)
 	best, highest := 0, [sha256.Size]byte{}

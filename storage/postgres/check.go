@@ -18,80 +18,75 @@ import (
 // minVersion is the oldest server_version_num that the functions work on.
 const minVersion = 140000
 
-// serverFacts is what a server says of itself.
 type serverFacts struct {
 	other       string // another product that speaks PostgreSQL's protocol; "" for PostgreSQL
 	version     int    // server_version_num
 	versionText string
 	recovery    bool
 	prepared    int  // max_prepared_transactions
-	status      byte // of the session, after a statement in a transaction
+	kept        bool // the transaction that asked stayed on its connection
 }
 
 // readServer closes connections to standbys: the next one may be to the primary.
 func readServer(ctx context.Context, pool *pgxpool.Pool) (f serverFacts, err error) {
 	for range tries {
-		if f, err = readServerOnce(ctx, pool); err != nil || !f.recovery {
-			break
+		conn, err := wire.Acquire(ctx, pool)
+		if err != nil {
+			return f, err
 		}
-	}
-	return f, err
-}
-
-func readServerOnce(ctx context.Context, pool *pgxpool.Pool) (f serverFacts, err error) {
-	conn, err := wire.Acquire(ctx, pool)
-	if err != nil {
-		return f, err
-	}
-	defer func() {
+		f, err = askServer(ctx, conn.Conn())
 		if f.recovery {
 			wire.CloseNow(conn.Conn().PgConn())
 		}
 		conn.Release()
-	}()
-	f, err = askServer(ctx, conn.Conn())
-	if err != nil {
-		return f, asked("ask the server for its version", err)
+		if err != nil || !f.recovery {
+			return f, err
+		}
 	}
-	return f, f.checkPooler(ctx, conn.Conn())
+	return f, nil
 }
 
 // askServer asks in a transaction, since a pooler in statement mode rejects BEGIN. It only reads, and so
 // needs no COMMIT.
 func askServer(ctx context.Context, conn *pgx.Conn) (f serverFacts, err error) {
 	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return f, err
+	if err == nil {
+		err = f.ask(ctx, tx)
+		_ = tx.Rollback(ctx)
 	}
-	defer func() { _ = tx.Rollback(ctx) }()
+	switch {
+	case err != nil:
+		return f, asked("ask the server for its version", err)
+	case f.other != "":
+		return f, nil // check refuses it
+	}
+	return f, f.checkPooler(ctx, conn)
+}
+
+func (f *serverFacts) ask(ctx context.Context, tx pgx.Tx) error {
 	var version string
-	if err = tx.QueryRow(ctx, "select version()").Scan(&version); err != nil {
-		return f, err
+	if err := tx.QueryRow(ctx, "select version()").Scan(&version); err != nil {
+		return err
 	}
-	f.status = conn.PgConn().TxStatus()
+	f.kept = tx.Conn().PgConn().TxStatus() == 'T'
 	for sign, product := range map[string]string{"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"} {
 		if strings.Contains(version, sign) {
 			f.other = product
-			return f, nil
+			return nil
 		}
 	}
-	err = tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
+	err := tx.QueryRow(ctx, `select current_setting('server_version_num')::int, current_setting('server_version'),
 		pg_is_in_recovery(), current_setting('max_prepared_transactions')::int`).
 		Scan(&f.version, &f.versionText, &f.recovery, &f.prepared)
-	if f.status == 'T' {
-		f.status = conn.PgConn().TxStatus()
-	}
-	return f, err
+	f.kept = f.kept && tx.Conn().PgConn().TxStatus() == 'T'
+	return err
 }
 
 // checkPooler rejects a pooler that ends a transaction before its COMMIT, or goes on with it on another
 // server connection; and one that takes statements which are sent together for separate ones: it would run
 // those behind a BEGIN that failed, which the server skips, and without a transaction there is no fence.
-func (f serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
-	if f.other != "" {
-		return nil // check refuses it
-	}
-	if f.status != 'T' {
+func (f *serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
+	if !f.kept {
 		return fmt.Errorf("%w: a pooler in between does not keep a transaction on its server connection, so a statement could commit without a fence; set it to pool transactions or sessions, or connect without it",
 			notReady(Unsupported))
 	}
@@ -180,7 +175,6 @@ func checkRenamed(ctx context.Context, pool *pgxpool.Pool, schema string) error 
 		notReady(NotMigrated), was, is, pgx.Identifier{is}.Sanitize(), pgx.Identifier{was}.Sanitize())
 }
 
-// foreign returns the error for a schema that another application has made.
 func foreign(schema string, err error) error {
 	return fmt.Errorf("%w: schema %s holds tables or functions of another application: choose another schema by \"fencectl migrate up --schema NAME\", and postgres.Config.Schema in services: %w",
 		notReady(NotMigrated), schema, err)
@@ -331,7 +325,6 @@ func (s *Store) SetShard(ctx context.Context) error {
 	return wrong
 }
 
-// checkShard rejects a database that has another part of the data.
 func (s *Store) checkShard(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, "select "+s.sql.schema+".check_shard($1)", s.cfg.Shard.String())
 	switch {

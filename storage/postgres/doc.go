@@ -37,18 +37,15 @@
 //
 // # What is not promised
 //
-//   - Writes that don't go through a guarded transaction are rejected only in tables that
-//     [Protect] protects in enforce mode.
+// docs/guarantees.md says what holds under which configuration. Besides:
+//
 //   - User code that sends COMMIT as SQL text commits its writes so far without a fence.
 //     This is detected and reported as storage.ErrTxEnded, not undone; if it has written to a
-//     protected table, such a COMMIT fails. Locks that it takes after that are neither bound by
-//     the limits nor ended by eviction.
+//     table that [Protect] protects in enforce mode, such a COMMIT fails. Locks that it takes after
+//     that are neither bound by the limits nor ended by eviction.
 //   - COPY FROM STDIN is not bound by StatementTimeout, and the operation's own SQL
 //     can lift each limit of its transaction (set local statement_timeout = 0).
 //     Eviction ends those too.
-//   - A superuser, or the owner of the schema, can change everything.
-//   - Transactions that the database itself loses, in a failover to a standby that had not
-//     received them, are lost. Use synchronous standbys.
 //   - Applications that share the database should not hold shared two-key advisory locks whose
 //     first key is a resource's number (the column id, from a random start above a million on):
 //     eviction could take their backend for a stale holder's if the second key is a token too.
@@ -57,22 +54,18 @@
 //
 // The role that migrates owns the schema. Services need no more than the rights of Roles.App, which
 // GrantRoles gives: to read, and to call the functions of the protocol, which write with the owner's
-// rights. Such a role can't change a fence or history in any other way, nor disable the triggers that
-// protect both. Its claims are bounded by what the database has seen (storage.ReasonTokenJump): an
-// absurd token would lock out the resource for good. Roles.Reader reads.
+// rights. Such a role can't change a fence or history in any other way, and its claims are bounded by
+// what the database has seen (storage.ReasonTokenJump): an absurd token would lock out the resource
+// for good.
 //
 // # Isolation levels
 //
-// Claims, resolutions and records of rejections run at READ COMMITTED, and so do guarded
-// transactions unless Config.Isolation says REPEATABLE READ or SERIALIZABLE. Their snapshot
-// is then taken by the begin check, after the claim and the grant's previous transaction have
-// committed; a seal fails if the fence has moved since. So a transaction that commits has
-// seen every earlier move of the fence (G3, G6), at every level.
-//
-// The server calls that a serialization failure, as it does every other conflict. The store
-// then reads the fence in a new transaction: if the grant no longer has it, that is the
-// rejection, named and recorded as at READ COMMITTED (G5); if it has, the error is a
-// *TransientError. At SERIALIZABLE transactions of different resources conflict on the tables of
-// the fence in two cases alone: if they are over more resources than max_pred_locks_per_page (2 by
-// default), and if a long transaction elsewhere has kept dead versions of fences from being removed.
+// Claims, resolutions and records of rejections run at READ COMMITTED, and so do guarded transactions
+// unless Config.Isolation says otherwise. All guarantees hold at every level. At the stricter ones a
+// seal fails with a serialization failure if the fence has moved since the begin check. Then the store
+// reads the fence: if the grant no longer has it, the error is the rejection, as at READ COMMITTED; if
+// it has, it is a *TransientError. At SERIALIZABLE transactions of different resources conflict on the
+// tables of the fence in two cases alone: if they are over more resources than
+// max_pred_locks_per_page (2 by default), and if a long transaction elsewhere has kept dead versions of
+// fences from being removed.
 package postgres

@@ -19,11 +19,10 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// ErrNotReady: the database can't be used as it is; an operator has to act. The text says
-// what to do. See NotReadyError.
+// ErrNotReady: the database can't be used before an operator has acted. See NotReadyError.
 var ErrNotReady = wire.ErrNotReady
 
-// NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
+// NotReadyError says what an operator has to fix in the database, and how. It is ErrNotReady.
 type NotReadyError = wire.NotReadyError
 
 // NotReadyReason says what has to be fixed.
@@ -57,9 +56,9 @@ type HiddenRowsError = record.HiddenRowsError
 
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
 
-// TransientError wraps an error after which the same operation may succeed if it is run
-// again: a serialization failure, a deadlock, a lock timeout, a server that ends the session,
-// stops, starts or is a standby, a prepared plan that no longer fits. guard.Retryable runs it again.
+// TransientError wraps an error after which the same operation may succeed if it runs again: a
+// serialization failure, a deadlock, a lock timeout, a server that ends the session, stops, starts or
+// is a standby, a prepared plan that no longer fits. guard.Retryable runs it again.
 type TransientError struct{ Err error }
 
 func (e *TransientError) Error() string { return e.Err.Error() }
@@ -84,7 +83,6 @@ func asked(what string, err error) error {
 	return err
 }
 
-// isMissing reports whether err says that a schema or table doesn't exist.
 func isMissing(err error) bool {
 	state := sqlstate.Of(err)
 	return state == sqlstate.NoTable || state == sqlstate.NoSchema
@@ -100,12 +98,10 @@ var rejectionReasons = map[string]storage.Reason{
 	sqlstate.FailedOver:  storage.ReasonFailedOver,
 }
 
-// explain turns err into what it means for claims. It records and returns a rejection if
-// the server rejected one of the claims; or if the server ended the transaction (ended, or
-// a serialization failure, which is all that the stricter isolation levels report) and one
-// of the claims no longer has its fence. Otherwise it returns err, marked as transient
-// where it is. The caller must not hold a connection: with a pool of one that would be a
-// deadlock.
+// explain turns err into what it means for claims. It records and returns a rejection if the server
+// rejected a claim; or if it ended the transaction (ended, or a serialization failure, which is all that
+// the stricter levels report) and a claim no longer has its fence. Otherwise it returns err, marked if
+// it is transient. The caller must not hold a connection: a pool of one would deadlock.
 func (s *Store) explain(ctx context.Context, err error, ended bool, stage storage.Stage, claims ...storage.Claim) error {
 	var pgErr *pgconn.PgError
 	state := ""
@@ -180,7 +176,6 @@ func (s *Store) nameCode(err error, pgErr *pgconn.PgError) error {
 	return err
 }
 
-// transient reports whether another run may succeed.
 func transient(pgErr *pgconn.PgError) bool {
 	switch pgErr.Code {
 	case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.LockTimeout, sqlstate.Transaction:
@@ -191,8 +186,8 @@ func transient(pgErr *pgconn.PgError) bool {
 	return replanned(pgErr) || wire.Away(pgErr)
 }
 
-// replanned reports whether err says that the results of a prepared statement would now have other
-// types: a table has changed.
+// replanned reports whether err says that a table has changed, and so the result types of a prepared
+// statement.
 func replanned(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == sqlstate.Unsupported && pgErr.Routine == "RevalidateCachedQuery"
@@ -204,7 +199,6 @@ func detailFromHex(text string) []byte {
 	return detail
 }
 
-// rejectionFromDetail reads from a rejection's detail which grant had the fence.
 func rejectionFromDetail(state string, detail []byte, claims []storage.Claim) *storage.RejectedError {
 	var d struct {
 		Resource string
@@ -249,9 +243,8 @@ func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	return r
 }
 
-// currentRejection reads the fence of a claim in a new transaction and returns the
-// rejection that a transaction under the claim would get; nil if it would get none, or if
-// the fence can't be read.
+// currentRejection reads the fence of a claim and returns the rejection that a transaction under the
+// claim would get now; nil if it would get none, or if the fence can't be read.
 func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *storage.RejectedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()

@@ -60,7 +60,6 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 	return records, nil
 }
 
-// collect returns the rows of a query.
 func collect[T any](ctx context.Context, s *Store, sql string, args []any, scan pgx.RowToFunc[T]) (all []T, err error) {
 	err = record.ReadTx(ctx, s.pool, "", func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sql, args...)

@@ -24,7 +24,6 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// schemaMark stands for the schema in migration files.
 const schemaMark = "{{schema}}"
 
 // Migration is one step of the schema, forward only. Before the first release, steps that have
@@ -70,7 +69,6 @@ func Migrations(schema string) ([]Migration, error) {
 	return migrations, nil
 }
 
-// latestVersion is the schema version that this code works with.
 func latestVersion() int {
 	migrations, _ := Migrations("")
 	return migrations[len(migrations)-1].Version
@@ -136,38 +134,26 @@ func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migrat
 				return err
 			}
 		}
-		if applied, err := isApplied(ctx, tx, schema, m.Version); applied || err != nil {
+		// CREATE SCHEMA IF NOT EXISTS alone would need the right to create one even where it exists.
+		table := schemaIdentifier(schema) + ".migration"
+		var begun, applied bool
+		err := tx.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1), to_regclass($2) is not null", schema, table).Scan(&begun, &applied)
+		if applied && err == nil {
+			err = tx.QueryRow(ctx, "select exists (select from "+table+" where version = $1)", m.Version).Scan(&applied)
+		}
+		if applied || err != nil {
 			return err
 		}
 		done = true
-		if err := makeSchema(ctx, tx, schema); err != nil {
-			return err
+		if !begun {
+			if _, err := tx.Exec(ctx, "create schema if not exists "+schemaIdentifier(schema)); err != nil {
+				return err
+			}
 		}
-		_, err := tx.Exec(ctx, m.SQL)
+		_, err = tx.Exec(ctx, m.SQL)
 		return err
 	})
 	return done && err == nil, err
-}
-
-// makeSchema creates the schema if it is missing. CREATE SCHEMA IF NOT EXISTS alone would
-// need the right to create one even where it exists.
-func makeSchema(ctx context.Context, tx pgx.Tx, schema string) error {
-	var exists bool
-	if err := tx.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1)", schema).Scan(&exists); exists || err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, "create schema if not exists "+schemaIdentifier(schema))
-	return err
-}
-
-func isApplied(ctx context.Context, tx pgx.Tx, schema string, version int) (applied bool, err error) {
-	table := schemaIdentifier(schema) + ".migration"
-	var exists bool
-	if err := tx.QueryRow(ctx, "select to_regclass($1) is not null", table).Scan(&exists); err != nil || !exists {
-		return false, err
-	}
-	err = tx.QueryRow(ctx, "select exists (select from "+table+" where version = $1)", version).Scan(&applied)
-	return applied, err
 }
 
 // MigrationStatus returns all migrations of a schema ("" means DefaultSchema), with when they were

@@ -159,29 +159,25 @@ type Pruned struct {
 // Prune deletes what the policy of the schema's owner no longer keeps (Policy). By default these
 // are only keys of guard.Once that are older than 7 days.
 //
-// It may delete an entry that is older than Policy.Keep and not among the last
-// Policy.KeepEntries of its resource, and a rejection that is older than Policy.Keep, oldest
-// first. Whatever the policy, it keeps the last entry of each resource, the claim of the oldest
-// remaining entry, claims that running transactions use, entries and rejections younger than an
-// hour, and resources on hold (HoldHistory). It leaves a checkpoint for each resource, from which
-// the remaining entries can be verified.
+// It may delete an entry that is older than Policy.Keep and not among the last Policy.KeepEntries of
+// its resource, and a rejection that is older than Policy.Keep, oldest first. It keeps the last entry
+// of each resource, the claim of the oldest remaining entry, claims that running transactions use,
+// what is younger than an hour, and resources on hold (HoldHistory). A checkpoint for each resource
+// lets the remaining entries be verified.
 //
 // Call it at least once a day, and at least four times per Policy.KeepOnce, from any process
 // (fencekit.Config.PruneEvery does). Of several calls at a time one prunes the history. Prune
 // deletes in small transactions, and after each pauses for as long as it took. It takes no lock
-// that a guarded transaction takes, and can be interrupted at any time. It returns what it
-// deleted, even if it fails.
+// that a guarded transaction takes, and can be interrupted. It returns what it deleted, even if it
+// fails.
 //
-// An operation whose Once key was deleted can run again, so Prune doesn't trust a single reading
-// of the server's clock. It deletes no key until, for a whole Policy.KeepOnce, each call has
-// followed the previous one within a quarter of Policy.KeepOnce by that clock. If the clock went
-// back, or forward by more, the period starts again, and Prune fails with ErrNotReady, reason
-// ClockJumped, after pruning the history. Smaller steps of the clock go unnoticed, and shorten or
-// lengthen the time for which keys are kept.
+// An operation whose Once key was deleted can run again, so Prune doesn't trust a single reading of
+// the server's clock. It deletes no key until, for a whole Policy.KeepOnce, each call has followed
+// the previous one within a quarter of it. If the clock went back, or forward by more, the period
+// starts again, and Prune fails with ErrNotReady, reason ClockJumped, after pruning the history.
 //
-// If entries that it may delete are missing, Prune deletes none of that resource, since the gap
-// could not be found afterwards. It prunes the other resources, and fails with ErrNotReady, reason
-// HistoryGap.
+// If entries that it may delete are missing, Prune deletes none of that resource, since the gap could
+// not be found afterwards, and after the others fails with ErrNotReady, reason HistoryGap.
 func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 	p := &pruner{pool: s.pool, schema: s.sql.schema}
 	return p.result(errors.Join(p.pruneByPolicy(ctx), p.forget(ctx)))
@@ -201,9 +197,8 @@ type PruneOptions struct {
 	// no Once keys are deleted.
 	Resources string
 	// Export, if not nil, receives each entry before it is deleted, as JSON lines that
-	// audit.VerifyExports reads, and is synced before the deletion: an *os.File, for example.
-	// After a crash two exports may contain the same entry. A claim is exported with its entries,
-	// and again when it is itself deleted.
+	// audit.VerifyExports reads, and is synced before the deletion: an *os.File, for example. An
+	// entry may be exported twice: a claim before it is itself deleted, and any after a crash.
 	Export interface {
 		io.Writer
 		Sync() error // returns when what was written is durable
@@ -212,11 +207,10 @@ type PruneOptions struct {
 	DryRun bool
 }
 
-// Prune deletes history of a schema ("" means DefaultSchema) as its owner asks: the pool's role
-// must own the schema. Like Store.Prune, it always keeps some entries, deletes Once keys by the
-// policy alone, and pauses between small transactions. Unlike Store.Prune, it also works while
-// another prune is running. It returns what it deleted, or with DryRun what it would delete, even
-// if it fails. If Export fails, Prune deletes none of the entries that it was exporting.
+// Prune deletes history of a schema ("" means DefaultSchema) as its owner asks: the pool's role must
+// own the schema. It keeps, pauses and deletes Once keys as Store.Prune does, but also works while
+// another prune is running. It returns what it deleted, or with DryRun what it would delete, even if it
+// fails. If Export fails, Prune deletes none of the entries that it was exporting.
 func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, o PruneOptions) (Pruned, error) {
 	schema, err := identifierOf(schema)
 	if err != nil {

@@ -37,14 +37,14 @@ type Operation struct {
 	closed  bool      // the operation has returned
 	shown   *pgx.Conn // what Conn returns; nil before its first call
 	ended   bool      // SQL text ended the transaction
-	// conflict is the serialization failure that has aborted the transaction. It is kept
-	// because the operation may return another error, or none.
+	// conflict is the serialization failure that has aborted the transaction. The operation may
+	// return another error, or none.
 	conflict error
 	failure  error // the first error since a statement last went well
 	barred   error // why the transaction must not commit, whatever the operation returns
 }
 
-// Opening begins the transaction of an operation when the operation runs its first statement.
+// Opening begins the transaction of an operation with its first statement.
 type Opening interface {
 	// Query begins the transaction in one write with that statement, and returns the statement's rows. If both
 	// results are nil, nothing has run, and Begin has to be called first. An error says why the transaction could
@@ -68,8 +68,7 @@ func (t *Texts) Add(o Texts) {
 	t.Several, t.Control, t.Deferrable, t.Forgets = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable, t.Forgets || o.Forgets
 }
 
-// WhatStays says which writes stay, and the remedy. Both hold for every way in which SQL
-// can end a transaction.
+// WhatStays says which writes stay, in whichever way SQL has ended the transaction, and the remedy.
 const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
@@ -88,9 +87,8 @@ func New(conn *pgx.Conn, opening Opening) *Operation {
 // Tx returns a transaction to give to the operation.
 func (o *Operation) Tx() pgx.Tx { return &tx{o: o} }
 
-// Finish ends the operation: no further call begins. It reports whether the connection is
-// still in use. If it is, the connection must not be used for anything else; if not, the
-// operation will never use it again.
+// Finish ends the operation: no further call begins. It reports whether the connection is still in
+// use. Then it must not be used for anything else.
 func (o *Operation) Finish() (inUse bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,8 +99,8 @@ func (o *Operation) Finish() (inUse bool) {
 // Texts returns what was noted of the texts that were sent. Finish has returned false before.
 func (o *Operation) Texts() Texts { return o.texts }
 
-// Verdict returns why the transaction can't commit after the operation has returned err;
-// nil if it can. That is err itself if err is not nil. Finish has returned false before.
+// Verdict returns why the transaction can't commit after the operation has returned err; nil if it
+// can. Finish has returned false before.
 func (o *Operation) Verdict(err error) error {
 	err = o.note(err, pgconn.CommandTag{})
 	if o.conflict != nil && sqlstate.Of(err) != sqlstate.Serialization {
@@ -129,8 +127,8 @@ func (o *Operation) Verdict(err error) error {
 	return nil
 }
 
-// notReturned adds the first failure to the later error that it caused. It wraps the first
-// failure, which decides whether another run may succeed.
+// notReturned wraps the first failure, which decides whether another run may succeed, and the later
+// error that it caused.
 func (o *Operation) notReturned(came error) error {
 	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", o.failure, came)
 }
@@ -184,7 +182,7 @@ func (o *Operation) takeBack(batch *result) (err error) {
 	return err
 }
 
-// first begins the transaction if it has not begun. The rows are those of the statement, if it has gone out with BEGIN.
+// first begins the transaction if it has not begun. It returns rows if the statement has gone out with BEGIN.
 func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	o.noteText(sql)
 	if o.opening == nil {
@@ -229,7 +227,6 @@ func (o *Operation) change(f func()) error {
 	return nil
 }
 
-// noteText notes a text that is going to be sent.
 func (o *Operation) noteText(sql string) {
 	t := &o.texts
 	t.Several = t.Several || strings.Contains(sql, ";")
@@ -244,9 +241,8 @@ func (o *Operation) otherEncoding() bool {
 	return o.conn.PgConn().ParameterStatus("client_encoding") != "UTF8"
 }
 
-// note records the state that a statement has left, and adds to its error. Command tags
-// don't show everything, since a message of several statements has only the last one's; the
-// seal finds what note misses.
+// note records the state that a statement has left, and adds to its error. A message of several
+// statements shows only the last one's command tag; the seal finds what note misses.
 func (o *Operation) note(err error, tag pgconn.CommandTag) error {
 	conflict, noted := sqlstate.Of(err) == sqlstate.Serialization, errors.Is(err, errEndedBySQL)
 	o.mu.Lock()
@@ -286,8 +282,8 @@ func (o *Operation) bar(err error) {
 	}
 }
 
-// closedConn returns the closed connection that stands for the real one. Once the operation has returned, the
-// types of that one may be another's to change.
+// closedConn returns the closed connection that stands for the real one, whose types may be another's
+// to change once the operation has returned.
 func (o *Operation) closedConn() *pgx.Conn {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -178,7 +178,6 @@ func copyTypes(m *pgtype.Map) *pgtype.Map {
 	return types
 }
 
-// row is the first row of rows.
 type row struct{ rows *rows }
 
 // Scan scans as pgx does, and closes the result.

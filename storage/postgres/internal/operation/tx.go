@@ -18,19 +18,14 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// errManaged is returned by Commit and Rollback of an operation's transaction: it commits,
-// after its seal, when the operation returns nil, and rolls back when it returns an error.
 var errManaged = fmt.Errorf("%w: the guard commits or rolls back this transaction, not the operation", fence.ErrInvalid)
 
-// errLargeObjects is the error of LargeObjects.
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
 
-// tx is the pgx.Tx that an operation gets. It can't end the transaction, and notices when
-// SQL text did. With a name it is a savepoint, a pseudo nested transaction. That name is random, so that it
-// can't clash with one that the operation uses.
+// tx is the pgx.Tx that an operation gets, or a savepoint in it.
 type tx struct {
 	o         *Operation
-	savepoint string
+	savepoint string      // its name, random, so that it can't clash with the operation's own; "" for the transaction
 	over      atomic.Bool // the savepoint was released
 }
 
@@ -52,8 +47,7 @@ func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return &tx{o: t.o, savepoint: name}, nil
 }
 
-// Commit releases a savepoint: its work belongs to the transaction around it. If that fails, Rollback still undoes
-// it. Otherwise Commit is rejected.
+// Commit releases a savepoint. If that fails, Rollback still undoes it.
 func (t *tx) Commit(ctx context.Context) error {
 	if t.savepoint == "" {
 		return errManaged
@@ -69,8 +63,7 @@ func (t *tx) Commit(ctx context.Context) error {
 	return t.release(ctx, "")
 }
 
-// Rollback undoes what was done since a savepoint. If that fails, nothing of the whole transaction can
-// commit. Otherwise Rollback is rejected.
+// Rollback undoes what was done since a savepoint. If that fails, nothing of the transaction can commit.
 func (t *tx) Rollback(ctx context.Context) error {
 	switch {
 	case t.savepoint == "":
@@ -91,8 +84,7 @@ func (t *tx) release(ctx context.Context, undo string) error {
 	return err
 }
 
-// Conn returns a closed connection that has the types and the configuration of the real one, whose own
-// methods would bypass the guard. It is the same one at each call.
+// Conn returns a closed connection: the methods of the real one would bypass the guard.
 func (t *tx) Conn() *pgx.Conn { return t.o.closedConn() }
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
@@ -178,9 +170,9 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return results
 }
 
-// Prepare returns a copy: pgx uses its own description whenever the connection runs
-// the statement. A statement that begins or ends a transaction fails the operation: a later
-// operation on this connection could run it by its name, which shows nothing of it.
+// Prepare returns a copy of the description that pgx goes on using. A statement that begins or ends a
+// transaction fails the operation: a later one on this connection could run it by its name, which shows
+// nothing of it.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if sqlwords.ControlsTransaction(sql) {
 		t.o.bar(errManaged)
@@ -204,8 +196,8 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return &description, nil
 }
 
-// LargeObjects fails the operation. pgx makes LargeObjects for transactions of its
-// own only, and those would use the connection whenever they like.
+// LargeObjects fails the operation: pgx makes them for transactions of its own only, which would
+// use the connection whenever they like.
 func (t *tx) LargeObjects() pgx.LargeObjects {
 	t.o.bar(errLargeObjects)
 	return closedTx.LargeObjects()
@@ -233,9 +225,8 @@ func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, arg
 	return sql, args, err
 }
 
-// hideFromRewriters returns args such that no rewriter gets the connection. pgx
-// calls a rewriter only among the options that precede the arguments; after them it is a
-// value like any other, such as pgx.NamedArgs for jsonb.
+// hideFromRewriters returns args such that no rewriter gets the connection. pgx calls one only among
+// the options before the arguments; after them it is a value, such as pgx.NamedArgs for jsonb.
 func (o *Operation) hideFromRewriters(args []any) []any {
 	for i, arg := range args {
 		switch arg := arg.(type) {
@@ -250,8 +241,8 @@ func (o *Operation) hideFromRewriters(args []any) []any {
 	return args
 }
 
-// closedConn returns a closed connection of this configuration, with these types; nil if pgx makes none.
-// pgx has no other way to one than to connect, here to a server that lets everyone in and goes.
+// closedConn returns a closed connection of this configuration, with these types; nil if pgx makes none,
+// which it does only by connecting: here to a server that lets everyone in and goes.
 func closedConn(cfg *pgx.ConnConfig, types *pgtype.Map) *pgx.Conn {
 	client, server := net.Pipe()
 	go func() {
