@@ -103,7 +103,7 @@ var storeMutants = []Mutant{
 		`           and r.tx = p_prev`},
 	{"seal-without-the-grant", "G2", "storage/postgres", "TestStore_PassesTheContract/Claim_RejectsEqualTokenOfAnotherHolder",
 		`         where r.id = p_resource`},
-	{"seal-does-not-look-whether-the-fence-moved", "G2 G3", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed/before_the_seal",
+	{"seal-does-not-look-whether-the-fence-moved", "G2 G3", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed",
 		`                         nullif(decode(p_ops, 'hex'), '')) is null then`},
 	{"void-is-not-written", "G4", "storage/postgres", "TestResolve_LateCommitIsRejected",
 		`    if v_seq = p_seq then`},
@@ -151,13 +151,13 @@ var storeMutants = []Mutant{
 		`    delete from {{schema}}.history where resource = p_resource and seq >= v_first and seq < p_end;`},
 	{"repair-leaves-the-grant", "G3", "storage/postgres", "TestFence_BehindItsHistoryIsNamedAndRepaired",
 		`       set claim_seq = c.seq, claimed_at = c.at,`},
-	{"seal-dropped", "G2", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed/before_the_seal",
+	{"seal-dropped", "G2", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed",
 		`	if t.id != 0 {
 		sql = append(sql, "call fence.before_commit()"...)
 	} else {
 		sql = t.appendSeal(sql, seals)
 	}`},
-	{"seal-in-a-transaction-of-its-own", "G2", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed/before_the_seal",
+	{"seal-in-a-transaction-of-its-own", "G2", "storage/postgres", "TestFence_RejectsTheSuperseded/read_committed",
 		`		sql = append(sql, "commit; "+t.beginSQL(t.store.sql.queuedArgs)+"; set constraints all immediate; "...)`},
 	{"seal-before-deferred-constraints", "L1", "storage/postgres", "TestSeal_RunsDeferredTriggersBeforeIt",
 		`		`},

@@ -19,7 +19,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// batchOf returns a batch of one statement.
 func batchOf(sql string, args ...any) (*postgres.Batch, *postgres.Statement) {
 	b := &postgres.Batch{}
 	return b, b.Exec(sql, args...)
@@ -30,12 +29,10 @@ const (
 	addToItem  = "update item set value = value + $2 where key = $1"
 )
 
-// execModes are the ways in which pgx sends statements.
 var execModes = []pgx.QueryExecMode{
 	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 }
 
-// inEachMode runs a test with a pool in each mode.
 func inEachMode(t *testing.T, test func(t *testing.T, pool *pgxpool.Pool)) {
 	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -45,8 +42,6 @@ func inEachMode(t *testing.T, test func(t *testing.T, pool *pgxpool.Pool)) {
 	}
 }
 
-// A batch takes effect as a whole, with one entry in the history, in each mode of pgx, and
-// tells what its statements did.
 func TestBatch_TakesEffectAndHasResults(t *testing.T) {
 	t.Parallel()
 	inEachMode(t, func(t *testing.T, pool *pgxpool.Pool) {
@@ -79,8 +74,6 @@ func TestBatch_TakesEffectAndHasResults(t *testing.T) {
 	})
 }
 
-// If one statement fails, the batch has no effect, and the error names the statement; the
-// connection and the grant go on.
 func TestBatch_FailsAsAWhole(t *testing.T) {
 	t.Parallel()
 	inEachMode(t, func(t *testing.T, pool *pgxpool.Pool) {
@@ -139,7 +132,6 @@ func TestBatch_FailsAsAWhole(t *testing.T) {
 	})
 }
 
-// A batch with statements that can't be prepared beforehand.
 func TestBatch_UsesWhatItCreates(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -192,7 +184,6 @@ func TestBatch_WithACommitOfItsOwn(t *testing.T) {
 	}
 }
 
-// Several batches and other operations run in order in one transaction.
 func TestBatch_RunsInOrderWithOthers(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -246,7 +237,6 @@ func TestBatch_SaysWhichFailed(t *testing.T) {
 	}
 }
 
-// Bad batches are refused before anything is sent.
 func TestBatch_ValidatesItsStatements(t *testing.T) {
 	t.Parallel()
 	_, store := fresh(t, nil)
@@ -300,7 +290,6 @@ func TestBatch_RefusesToEndItsTransaction(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 }
 
-// A repeated batch with guard.Once doesn't run, and has the results of the first.
 func TestBatch_Once(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -342,7 +331,6 @@ func TestBatch_AnswerLost(t *testing.T) {
 	require.ErrorContains(t, unknown.Decode(new(any)), "answer was lost")
 }
 
-// A batch shares its transaction only if nothing but rows stays in it.
 func TestBatch_SharesWhereItOnlyReadsAndChangesRows(t *testing.T) {
 	t.Parallel()
 	cases := map[string]bool{
@@ -378,7 +366,6 @@ func TestBatch_SharesWhereItOnlyReadsAndChangesRows(t *testing.T) {
 	require.False(t, new(postgres.Batch).Shares(), "it can't be sent")
 }
 
-// ofTenant takes an argument from its context.
 type ofTenant struct{}
 
 type tenant struct{}
@@ -387,7 +374,6 @@ func (ofTenant) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, _ []a
 	return sql, []any{ctx.Value(tenant{})}, nil
 }
 
-// group is a transaction of one batch under each claim.
 func group(ctx context.Context, store *postgres.Store, claims []storage.Claim, batches ...*postgres.Batch) ([]storage.Claim, error) {
 	txn, err := store.BeginGroup(ctx, func() []storage.Claim { return claims })
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// countedConn counts the writes to a server.
 type countedConn struct {
 	net.Conn
 	writes *atomic.Int64
@@ -115,7 +114,6 @@ func TestRun_BeginsWithAnyMethod(t *testing.T) {
 	}
 }
 
-// tracer notes the SQL of queries that it traces.
 type tracer struct{ begun, ended []string }
 
 func (r *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
@@ -127,7 +125,6 @@ func (r *tracer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQuer
 	r.ended = append(r.ended, ctx.Value(r).(string))
 }
 
-// A first statement is traced like any other.
 func TestRun_TracesTheFirstStatement(t *testing.T) {
 	t.Parallel()
 	var traced tracer
@@ -138,7 +135,6 @@ func TestRun_TracesTheFirstStatement(t *testing.T) {
 	require.Equal(t, traced.begun, traced.ended)
 }
 
-// The begin check's rejection is what Run returns, whatever the function makes of it.
 func TestRun_ReturnsTheBeginChecksRejection(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -217,7 +213,6 @@ func TestRun_FirstStatementFails(t *testing.T) {
 	}
 }
 
-// A statement that a connection has not run before waits for locks no longer than others.
 func TestRun_FirstStatementKeepsToTheLimits(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, postgres.Config{StatementTimeout: 10 * time.Minute}.With(postgres.Times{Lock: 50 * time.Millisecond}))
@@ -265,8 +260,6 @@ func TestRun_FirstStatementOnASilentServer(t *testing.T) {
 	}
 }
 
-// A connection that the server has closed without a word is replaced, with nothing run
-// twice.
 func TestRun_OutlivesAConnectionThatWasCut(t *testing.T) {
 	t.Parallel()
 	const more = " on conflict (key) do update set value = item.value + 1"

@@ -55,7 +55,6 @@ type serverBench struct {
 	pid    int
 }
 
-// turn runs a form 20 times and returns what one took.
 func (s *serverBench) turn(form func()) (us, wal float64) {
 	const times = 20
 	at, began := s.wal(), s.cpu()

@@ -42,7 +42,6 @@ func TestClaim_IsAloneWithTheFence(t *testing.T) {
 	}
 }
 
-// Seals of several fences lock them in one order, so that two transactions never deadlock.
 func TestSeal_OppositeOrdersNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
@@ -93,7 +92,6 @@ func TestClaim_OfSeveralLocksInTheSealsOrder(t *testing.T) {
 	}
 }
 
-// locked begins a transaction with sql.
 func locked(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(t.Context())
@@ -170,8 +168,6 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
 	require.Equal(t, 3, query[int](t, pool, "select epoch from fence.setting"))
 }
 
-// Tokens that rise step by step, as a lock service issues them, are within bounds, however
-// high they get.
 func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -194,7 +190,6 @@ func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
 	requireRejected(t, err, storage.ReasonTokenJump)
 }
 
-// A claim that raises the mark and then waits for a fence doesn't delay other claims.
 func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, postgres.Config{}.With(postgres.Times{Lock: 1e6}))
@@ -204,7 +199,6 @@ func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
 }
 
-// Claims that raise marks and epochs at once, over the same few resources, never deadlock.
 func TestClaim_MarksNeverDeadlock(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})

@@ -22,7 +22,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// doubt runs op with a fault at its COMMIT, and returns the transaction in doubt.
 func (f *faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], action *pgproxy.Action) storage.InDoubt {
 	t.Helper()
 	f.proxy.OnCommit(func(string) *pgproxy.Action { return action })
@@ -34,7 +33,6 @@ func (f *faulty) doubt(t testing.TB, c storage.Claim, op storage.Op[pgx.Tx], act
 	return doubt
 }
 
-// resolves resolves twice: both answers are the same.
 func (f *faulty) resolves(t testing.TB, d storage.InDoubt, want bool) {
 	t.Helper()
 	for range 2 {
@@ -56,8 +54,6 @@ func TestResolve_CommitWhoseReplyWasLost(t *testing.T) {
 	})
 }
 
-// A COMMIT that is still under way when its outcome has been resolved finds its position
-// taken.
 func TestResolve_LateCommitIsRejected(t *testing.T) {
 	t.Parallel()
 	none := func(*testing.T, *faulty, storage.Claim) {}
@@ -190,7 +186,6 @@ func TestCommit_EndedBehindTheSealIsInDoubt(t *testing.T) {
 	holds(t, f.pool, "x", 0)
 }
 
-// wrapConn has a pool's connections wrapped.
 func wrapConn(cfg *pgxpool.Config, wrap func(net.Conn) net.Conn) {
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -202,7 +197,6 @@ func wrapConn(cfg *pgxpool.Config, wrap func(net.Conn) net.Conn) {
 	}
 }
 
-// readingConn signals when a seal has been sent and the client waits for its answer.
 type readingConn struct {
 	net.Conn
 	sent  bool
@@ -256,7 +250,6 @@ func TestCommit_LateAnswerReachesNoOtherUser(t *testing.T) {
 	getsItsOwnAnswers(t, f.through)
 }
 
-// stuckConn blocks in the middle of sending a seal, as when the server stops reading.
 type stuckConn struct {
 	net.Conn
 	peer  net.Conn
@@ -276,7 +269,6 @@ func (c *stuckConn) SetDeadline(at time.Time) error {
 	return c.Conn.SetDeadline(at)
 }
 
-// If the server stops reading, Commit still returns when its context ends.
 func TestCommit_SendingEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	stuck := make(chan struct{})
@@ -314,7 +306,6 @@ func TestCommit_WarningInAnotherLanguageIsInDoubt(t *testing.T) {
 	require.ErrorContains(t, err, "01000")
 }
 
-// A warning of a statement before COMMIT is none at COMMIT.
 func TestCommit_WarningBeforeItIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

@@ -26,8 +26,6 @@ func patient() *postgres.Config {
 	return postgres.Config{StatementTimeout: time.Hour}.With(postgres.Times{Lock: time.Second, Idle: time.Hour, Network: time.Hour, Check: -1, Evict: 5 * time.Second})
 }
 
-// stuck runs a transaction under c in the background that works until it is
-// ended, and returns once ready selects true.
 func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Claim, op storage.Func[pgx.Tx], ready string) <-chan result[[]storage.Claim] {
 	t.Helper()
 	done := background(func() ([]storage.Claim, error) { return attempt(t.Context(), store, op, c) })
@@ -85,7 +83,6 @@ func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 	}
 }
 
-// The begin check's limits apply inside the transaction, and no longer after it.
 func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single)
@@ -101,8 +98,6 @@ func TestBeginCheck_BoundsTheTransaction(t *testing.T) {
 	require.Equal(t, before, query[string](t, pool, settings))
 }
 
-// A stale transaction that began after the claim's eviction is evicted when it blocks the
-// holder.
 func TestRun_EvictsAStaleTransactionThatBlocksIt(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
@@ -149,14 +144,12 @@ func gatedList(n int) string {
 		end $$`, n)
 }
 
-// closeGate closes the gate of gatedList until the function that it returns is called.
 func closeGate(t *testing.T, pool *pgxpool.Pool) (open func()) {
 	t.Helper()
 	gate := locked(t, pool, "select pg_advisory_xact_lock(42)")
 	return func() { require.NoError(t, gate.Rollback(t.Context())) }
 }
 
-// evictAll evicts in the background what is older than token 6.
 func evictAll(pool *pgxpool.Pool) <-chan result[int] {
 	return background(func() (n int, err error) {
 		err = pool.QueryRow(context.Background(), "select evicted from fence.evict_one($1, 1, 6, true, 10000)", resource).Scan(&n)
@@ -249,8 +242,6 @@ func TestEvict_ComparesEpochs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Eviction ends transactions of earlier claims of this resource in this database,
-// and nothing else.
 func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
@@ -314,7 +305,6 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	require.NotContains(t, listed(5+1<<31), pids["same low bits"])
 }
 
-// logged collects what a store logs.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder

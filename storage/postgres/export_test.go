@@ -1,8 +1,14 @@
 package postgres
 
 import (
+	"errors"
+	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
@@ -15,7 +21,6 @@ func (s *Store) TakeForNoneDeferrable() {
 	s.deferrable.none, s.deferrable.lastLook = true, time.Now()
 }
 
-// LookForDeferrable makes the next transaction look what can be deferred.
 func (s *Store) LookForDeferrable() { s.deferrable.lastLook = time.Time{} }
 
 // NoteEarlierLook notes that the look before the last one has found nothing.
@@ -23,14 +28,47 @@ func (s *Store) NoteEarlierLook() {
 	s.deferrable.note(s.deferrable.looks-1, &wire.Answer{Rows: [][]string{{"deferrable", "f"}}})
 }
 
-// Times are the times of a Config that aren't settings.
 type Times = times
 
-// Times returns them, for tests to change.
 func (c *Config) Times() *Times { return &c.times }
 
-// With returns the Config with them.
 func (c Config) With(t Times) *Config { c.times = t; return &c }
 
-// InTurns is how a prune rests.
 var InTurns = withPauses
+
+func TestServerFacts_SayWhatIsNotSupported(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, serverFacts{version: 140000}.check(false))
+	err := serverFacts{version: 130999, versionText: "13.9"}.check(false)
+	require.ErrorIs(t, err, ErrNotReady)
+	require.ErrorContains(t, err, "not supported")
+	require.ErrorContains(t, err, "13.9")
+}
+
+// PostgreSQL 17 ends a session with this FATAL error when transaction_timeout has
+// passed. That is from its documentation: these tests run on servers without it.
+func TestExplain_TransactionTimeoutIsTransientAndNamed(t *testing.T) {
+	t.Parallel()
+	fatal := &pgconn.PgError{Severity: "FATAL", Code: "25P04", Message: "terminating connection due to transaction timeout", Routine: "ProcessInterrupts"}
+	for _, stage := range []storage.Stage{storage.StageClaim, storage.StageBegin, storage.StageRun, storage.StageSeal} {
+		err := new(Store).explain(t.Context(), fatal, false, stage)
+		require.ErrorAs(t, err, new(*TransientError), stage)
+		require.ErrorContains(t, err, "transaction_timeout", stage)
+		require.True(t, errors.Is(err, fatal), stage)
+	}
+}
+
+func TestTransient_IsWhatPassesByItself(t *testing.T) {
+	t.Parallel()
+	for want, all := range map[bool][]pgconn.PgError{
+		true: {
+			{Code: "40001"}, {Code: "40P01"}, {Code: "55P03"}, {Code: "57P01", Severity: "FATAL"},
+			{Code: "26000"}, {Code: "0A000", Routine: "RevalidateCachedQuery"}, // of statements that pgx prepares anew
+		},
+		false: {{Code: "0A000", Routine: "ExecRenameStmt"}, {Code: "23505"}, {Code: "25006"}},
+	} {
+		for _, err := range all {
+			require.Equal(t, want, transient(&err), err.Code)
+		}
+	}
+}

@@ -37,7 +37,6 @@ func newReplicated(t *testing.T) *replicated {
 	return &replicated{primary, standby, openPool(t, dsn), pool, newStore(t, pool, nil)}
 }
 
-// eitherOf is the DSN of a database on two servers, whichever takes writes.
 func eitherOf(t *testing.T, dsn, other string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -164,8 +163,6 @@ func (r *replicated) delayApply(t *testing.T) {
 	eventually(t, standby, "select pg_get_wal_replay_pause_state() = 'paused'")
 }
 
-// awaitSent waits for a commit that waits for its standby, and until that has
-// received it if it receives anything. It returns the waiting backend.
 func (r *replicated) awaitSent(t *testing.T) (pid int) {
 	t.Helper()
 	pid = waiting(t, r.direct, "SyncRep")
@@ -173,7 +170,6 @@ func (r *replicated) awaitSent(t *testing.T) (pid int) {
 	return pid
 }
 
-// addressOf is where a server listens.
 func addressOf(t *testing.T, dsn string) *string {
 	t.Helper()
 	cfg, err := pgx.ParseConfig(dsn)
@@ -182,7 +178,6 @@ func addressOf(t *testing.T, dsn string) *string {
 	return &address
 }
 
-// calls are the ways to use a store under a claim.
 var calls = map[string]func(context.Context, *postgres.Store, storage.Claim) error{
 	"claim": func(ctx context.Context, store *postgres.Store, c storage.Claim) error {
 		_, err := store.Claim(ctx, c)
@@ -246,7 +241,6 @@ func TestStore_LeavesAServerThatIsAStandby(t *testing.T) {
 	}
 }
 
-// readOne reads on the store under c.
 func readOne(ctx context.Context, store *postgres.Store, c storage.Claim) error {
 	return read(ctx, store, statement("select 1"), c)
 }

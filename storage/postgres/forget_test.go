@@ -14,7 +14,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// steadyFor records that prunes have seen the clock go steadily for so long.
 func steadyFor(t testing.TB, pool *pgxpool.Pool, interval string) {
 	t.Helper()
 	mustExec(t, pool, "update fence.forget_clock set seen = clock_timestamp(), steady = clock_timestamp() - $1::text::interval", interval)
@@ -77,7 +76,6 @@ func TestPrune_IsNotMisledByAClockThatWasSetBack(t *testing.T) {
 	require.True(t, query[bool](t, pool, "select seen = steady and seen <= clock_timestamp() from fence.forget_clock"))
 }
 
-// Removing Once keys waits for no lock: not for an operation that is in use, nor for another call.
 func TestPrune_NeverWaitsForALock(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -83,6 +84,7 @@ func TestHostile_CommitsSealedOrFailsClearly(t *testing.T) {
 			default:
 				require.ErrorContains(t, err, want, name)
 				require.ErrorContains(t, err, map[string]string{"42501": "SET ROLE", "25006": "read only"}[want], name)
+				require.Equal(t, want == "42501", errors.Is(err, postgres.ErrNotReady), name)
 			}
 			require.Equal(t, err == nil, claim(t, judge, c.Grant).Seq > c.Seq, name)
 			write(t, store, claim(t, store, c.Grant), statement("insert into public.item values ('next', 1)"))
@@ -92,7 +94,6 @@ func TestHostile_CommitsSealedOrFailsClearly(t *testing.T) {
 	verifyChain(t, plain)
 }
 
-// A name that can't be converted to the client's encoding doesn't hide a rejection.
 func TestHostile_EncodingHidesNoRejection(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -225,13 +226,11 @@ func TestFunctions_PinTheirSettings(t *testing.T) {
 	require.Empty(t, column(t, pool, functions+"(provolatile <> 'v' or has_function_privilege('public', oid, 'execute'))"))
 }
 
-// column returns the one column of text that sql selects.
 func column(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []string {
 	t.Helper()
 	return collect[string](t, pool, sql, args...)
 }
 
-// collect returns the one column that sql selects.
 func collect[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []T {
 	t.Helper()
 	rows, err := pool.Query(t.Context(), sql, args...)
@@ -241,7 +240,6 @@ func collect[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) [
 	return values
 }
 
-// refuseTimeline makes a server refuse to tell its timeline.
 const refuseTimeline = `alter function pg_catalog.pg_walfile_name(pg_lsn) rename to walfile_name_of_postgres;
 	create function pg_catalog.pg_walfile_name(pg_lsn) returns text language plpgsql as $$ begin
 		raise exception 'not supported' using errcode = '0A000';
@@ -300,7 +298,6 @@ func TestCheck_GoesOnWithoutTheTimeline(t *testing.T) {
 	verifyChain(t, admin)
 }
 
-// Products that speak PostgreSQL's protocol, and lack what the fence rests on, are named.
 func TestCheck_RefusesOtherProductsByName(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

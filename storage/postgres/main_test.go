@@ -33,15 +33,12 @@ func grant(token fence.Token, holder string) fence.Grant {
 	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: holder}
 }
 
-// fresh is newPool, and a store on that pool.
 func fresh(t testing.TB, cfg *postgres.Config) (*pgxpool.Pool, *postgres.Store) {
 	t.Helper()
 	pool := newPool(t)
 	return pool, newStore(t, pool, cfg)
 }
 
-// newPool returns a pool on a fresh, migrated database, with the table that
-// tests work on.
 func newPool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	return openPool(t, migrated(t))
@@ -67,7 +64,6 @@ func migrate(ctx context.Context, dsn string) error {
 	return err
 }
 
-// openPool returns a pool on a database, changed by options.
 func openPool(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(dsn)
@@ -82,7 +78,6 @@ func openPool(t testing.TB, dsn string, options ...func(*pgxpool.Config)) *pgxpo
 	return pool
 }
 
-// with sets run-time parameters of every connection of a pool.
 func with(params map[string]string) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) {
 		for name, value := range params {
@@ -111,7 +106,6 @@ func newGuard(t testing.TB, store storage.Store[pgx.Tx]) *guard.Guard[pgx.Tx] {
 	return guardtest.New(t, store)
 }
 
-// levels are the isolation levels that guarded transactions can run at.
 var levels = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
 
 // atEachLevel runs a test without and with one snapshot for the whole transaction, in parallel.
@@ -134,7 +128,6 @@ func claim(t testing.TB, store *postgres.Store, g fence.Grant) storage.Claim {
 	return c
 }
 
-// claimOne is claim for what may fail.
 func claimOne(ctx context.Context, store *postgres.Store, g fence.Grant) (storage.Claim, error) {
 	claims, err := store.Claim(ctx, storage.Claim{Grant: g})
 	if len(claims) == 0 {
@@ -143,7 +136,6 @@ func claimOne(ctx context.Context, store *postgres.Store, g fence.Grant) (storag
 	return claims[0], err
 }
 
-// keeping is what a COMMIT under one claim is given to keep result under key.
 func keeping(key storage.OnceKey, result []byte) []storage.Move {
 	return []storage.Move{{Kept: []storage.Kept{{Key: key, Result: result}}}}
 }
@@ -157,8 +149,6 @@ func claimOnly(t testing.TB, pool *pgxpool.Pool, g fence.Grant) storage.Claim {
 	return c
 }
 
-// begin begins a transaction on the server, which is rolled back at the end of the test if
-// it is still open.
 func begin(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage.Txn[pgx.Tx] {
 	t.Helper()
 	txn := connect(t, store, claims...)
@@ -166,7 +156,6 @@ func begin(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage
 	return txn
 }
 
-// connect is begin without a statement: nothing is sent yet.
 func connect(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage.Txn[pgx.Tx] {
 	t.Helper()
 	txn, err := store.Begin(t.Context(), claims...)
@@ -175,8 +164,6 @@ func connect(t testing.TB, store *postgres.Store, claims ...storage.Claim) stora
 	return txn
 }
 
-// write runs op in a transaction of its own, which has to succeed, and returns
-// the claim at its new position.
 func write(t testing.TB, store *postgres.Store, c storage.Claim, op storage.Op[pgx.Tx]) storage.Claim {
 	t.Helper()
 	txn := connect(t, store, c)
@@ -186,7 +173,6 @@ func write(t testing.TB, store *postgres.Store, c storage.Claim, op storage.Op[p
 	return claims[0]
 }
 
-// attempt is write for an operation that may fail.
 func attempt(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := store.Begin(ctx, claims...)
 	if err != nil {
@@ -199,10 +185,8 @@ func attempt(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], 
 	return txn.Commit(ctx, nil)
 }
 
-// do is an operation of one function.
 func do(f func(ctx context.Context, tx pgx.Tx) error) storage.Func[pgx.Tx] { return f }
 
-// statement is an operation of one statement.
 func statement(sql string, args ...any) storage.Func[pgx.Tx] {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, sql, args...)
@@ -210,7 +194,6 @@ func statement(sql string, args ...any) storage.Func[pgx.Tx] {
 	}
 }
 
-// get reads a number into value, without a lock.
 func get(key string, value *int64) storage.Func[pgx.Tx] {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "select coalesce((select value from item where key = $1), 0)", key).Scan(value)
@@ -236,7 +219,6 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// query returns the one value that sql selects.
 func query[T any](t testing.TB, q querier, sql string, args ...any) T {
 	t.Helper()
 	var value T
@@ -250,13 +232,11 @@ func mustExec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
-// holds requires the committed value of key.
 func holds(t testing.TB, pool *pgxpool.Pool, key string, want int64) {
 	t.Helper()
 	require.Equal(t, want, query[int64](t, pool, "select coalesce((select value from item where key = $1), 0)", key))
 }
 
-// kinds returns the kinds of a resource's entries, in order.
 func kinds(t testing.TB, store *postgres.Store) []storage.EntryKind {
 	t.Helper()
 	entries, err := store.Entries(t.Context(), resource, 0, 1000)
@@ -269,13 +249,11 @@ func kinds(t testing.TB, store *postgres.Store) []storage.EntryKind {
 	return kinds
 }
 
-// doOnce is guard.Do for options that need a value.
 func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[pgx.Tx], resources R, fn func(context.Context, pgx.Tx) error, opts ...guard.ValueOption) error {
 	_, err := guard.Value(ctx, on, resources, func(ctx context.Context, tx pgx.Tx) (struct{}, error) { return struct{}{}, fn(ctx, tx) }, opts...)
 	return err
 }
 
-// requireRejected requires that err is a rejection for a reason, which was recorded, and returns it.
 func requireRejected(t testing.TB, err error, want storage.Reason, msgAndArgs ...any) *storage.RejectedError {
 	t.Helper()
 	rejected := new(storage.RejectedError)
@@ -285,7 +263,6 @@ func requireRejected(t testing.TB, err error, want storage.Reason, msgAndArgs ..
 	return rejected
 }
 
-// recorded returns what was recorded of rejections, the latest first.
 func recorded(t testing.TB, store *postgres.Store) []storage.Rejection {
 	t.Helper()
 	rejections, err := store.Rejections(t.Context(), resource, 10)
@@ -293,7 +270,6 @@ func recorded(t testing.TB, store *postgres.Store) []storage.Rejection {
 	return rejections
 }
 
-// inDoubt requires that err leaves the outcome of a COMMIT in doubt, and returns that COMMIT.
 func inDoubt(t testing.TB, err error) storage.InDoubt {
 	t.Helper()
 	var doubt *storage.InDoubtError
@@ -301,7 +277,6 @@ func inDoubt(t testing.TB, err error) storage.InDoubt {
 	return doubt.InDoubt
 }
 
-// applied returns what a COMMIT in doubt resolves to.
 func applied(t testing.TB, store *postgres.Store, d storage.InDoubt) bool {
 	t.Helper()
 	applied, err := store.Resolve(t.Context(), d)
@@ -309,7 +284,6 @@ func applied(t testing.TB, store *postgres.Store, d storage.InDoubt) bool {
 	return applied
 }
 
-// requireNotReady requires that err says that the database is not ready for a reason.
 func requireNotReady(t testing.TB, err error, want postgres.NotReadyReason, msgAndArgs ...any) {
 	t.Helper()
 	notReady := new(postgres.NotReadyError)
@@ -345,7 +319,6 @@ func TestStore_PassesTheContractEverywhere(t *testing.T) {
 	})
 }
 
-// harness adapts a store on a pool to the contract.
 func harness(t *testing.T, pool *pgxpool.Pool, cfg *postgres.Config) guardtest.Harness[pgx.Tx] {
 	read := func(ctx context.Context, q querier, key string) (value int64, err error) {
 		err = q.QueryRow(ctx, "select coalesce((select value from item where key = $1), 0)", key).Scan(&value)

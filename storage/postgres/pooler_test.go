@@ -54,7 +54,6 @@ func each(ask pgproxy.Ask, sql string, stop bool) (answers []words) {
 	return answers
 }
 
-// statusOf is the status of the session at the end of an answer; 0 if the connection has ended.
 func statusOf(answer words) byte {
 	if len(answer) > 0 {
 		if last, ok := answer[len(answer)-1].(*pgproto3.ReadyForQuery); ok {
@@ -123,7 +122,6 @@ var poolers = map[string]func(ask pgproxy.Ask, sql string) words{
 	},
 }
 
-// onSeal has pooler answer the next message that holds a seal.
 func (f *faulty) onSeal(pooler func(ask pgproxy.Ask, sql string) words) {
 	f.onQuery(pgproxy.Instead(pooler), ".seal")
 }
@@ -280,7 +278,6 @@ func onBegin(pooler func(ask pgproxy.Ask, sql string) words) func(*pgproxy.Proxy
 	}
 }
 
-// startPooler starts a PgBouncer in transaction mode in front of server.
 func startPooler(t testing.TB, server *pgserver.Server, cfg pgbouncer.Config) *pgbouncer.Pooler {
 	t.Helper()
 	pooler, err := pgbouncer.Start(t.Context(), server, &cfg)
@@ -293,7 +290,6 @@ func startPooler(t testing.TB, server *pgserver.Server, cfg pgbouncer.Config) *p
 // uses no named prepared statements.
 func unnamed(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec }
 
-// openPooled returns a pool on a database, through the pooler.
 func openPooled(t testing.TB, pooler *pgbouncer.Pooler, dsn string, options ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	through, err := pooler.DSN(dsn)
@@ -342,7 +338,6 @@ var steps = []struct {
 	}, want: storage.ErrTxEnded},
 }
 
-// moves runs op in a transaction of its own, and leaves in c where it has moved the fence.
 func moves(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], c *storage.Claim) error {
 	moved, err := attempt(ctx, store, op, *c)
 	if err == nil {

@@ -35,7 +35,6 @@ var guardedWrites = map[string]string{
 	"ON CONFLICT":                          "insert into stock values (1, 0) on conflict (sku) do update set qty = stock.qty - 1",
 }
 
-// Guarded writes of each kind go through on protected tables, and nothing of them is recorded.
 func TestProtect_LetsGuardedWritesThrough(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]struct {
@@ -70,7 +69,6 @@ func TestProtect_LetsGuardedWritesThrough(t *testing.T) {
 	}
 }
 
-// An expression may use any columns, whatever their names, and functions with their schema.
 func TestProtect_EvaluatesTheExpression(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -99,7 +97,6 @@ func TestProtect_EvaluatesTheExpression(t *testing.T) {
 	}
 }
 
-// Protect says what is wrong with a protection, and changes nothing then.
 func TestProtect_RejectsWhatItCannotProtect(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -127,7 +124,6 @@ func TestProtect_RejectsWhatItCannotProtect(t *testing.T) {
 	require.Equal(t, before, schemaOf(t, r.dsn))
 }
 
-// schemaOf returns the definitions of a database.
 func schemaOf(t testing.TB, dsn string) string {
 	t.Helper()
 	dump, err := exec.Command("pg_dump", "--schema-only", dsn).Output()
@@ -135,7 +131,6 @@ func schemaOf(t testing.TB, dsn string) string {
 	return regexp.MustCompile(`(?m)^\\(un)?restrict .*$`).ReplaceAllString(string(dump), "")
 }
 
-// Without its protection a table is as it was before.
 func TestUnprotect_RestoresTheTableExactly(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -166,7 +161,6 @@ func TestUnprotect_RestoresTheTableExactly(t *testing.T) {
 	mustExec(t, r.admin, "update stock set qty = 0")
 }
 
-// The list says when a protection isn't intact, and Protect mends it.
 func TestProtected_SaysWhatIsNotIntact(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -209,7 +203,6 @@ func TestProtected_SaysWhatIsNotIntact(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalid)
 }
 
-// The list says of each table that the check at COMMIT is not what it was.
 func TestProtected_SaysThatTheCheckAtCommitIsNotIntact(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -228,7 +221,6 @@ func TestProtected_SaysThatTheCheckAtCommitIsNotIntact(t *testing.T) {
 	require.Empty(t, findProtected(t, r.reader, "item").Problem)
 }
 
-// limited replaces the row trigger of stock by one for these events and this condition.
 func limited(condition, events string) string {
 	return fmt.Sprintf("do $$ begin execute format('create or replace trigger fencekit_protect after %s on stock for each row %s execute function fence.protect_%%s()', "+
 		"(select id from fence.protection where relation = 'stock'::regclass)); alter table stock enable always trigger fencekit_protect; end $$", events, condition)
@@ -277,7 +269,6 @@ func TestProtect_AuditRecordsWhoAndWhatFailed(t *testing.T) {
 	require.Equal(t, map[string]int64{"insert 1": 1, "error ": 1}, kinds)
 }
 
-// A prune removes what backends that have ended left behind, and nothing else.
 func TestPrune_ForgetsWhatEndedBackendsWrote(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

@@ -41,7 +41,6 @@ func policy(t *testing.T, pool *pgxpool.Pool, keep string, entries int) {
 	mustExec(t, pool, "update fence.setting set history_keep = $1::text::interval, history_keep_entries = $2", keep, entries)
 }
 
-// written makes a history of a claim and n writes.
 func written(t *testing.T, store *postgres.Store, g fence.Grant, n int) storage.Claim {
 	t.Helper()
 	c := claim(t, store, g)
@@ -56,7 +55,6 @@ func seqs(t *testing.T, pool *pgxpool.Pool) []int64 {
 	return collect[int64](t, pool, "select seq from fence.history order by resource, seq")
 }
 
-// prunes requires what a prune deletes.
 func prunes(t *testing.T, store *postgres.Store, want postgres.Pruned, msgAndArgs ...any) {
 	t.Helper()
 	pruned, err := store.Prune(t.Context())
@@ -133,7 +131,6 @@ func TestPrune_GoesThroughAllResources(t *testing.T) {
 	prunes(t, store, postgres.Pruned{Entries: 3})
 }
 
-// The owner can prune by hand, keeps less than the policy never, and can count first.
 func TestPrune_ByTheOwner(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

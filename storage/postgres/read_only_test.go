@@ -3,8 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +18,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// read runs op in a read-only transaction of its own.
 func read(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], claims ...storage.Claim) error {
 	txn, err := store.BeginReadOnly(ctx, claims...)
 	if err != nil {
@@ -34,7 +31,6 @@ func read(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], cla
 	return err
 }
 
-// beginRead begins a read-only transaction on the server, with a first read.
 func beginRead(t testing.TB, store *postgres.Store, claims ...storage.Claim) storage.Txn[pgx.Tx] {
 	t.Helper()
 	txn, err := store.BeginReadOnly(t.Context(), claims...)
@@ -123,46 +119,12 @@ func TestReadOnly_ComparesAllOfThePosition(t *testing.T) {
 	})
 }
 
-// forgers end the transaction too, and make another one look like it.
-var forgers = []string{
-	"commit; begin; select set_config('fencekit.xid', 'forged', true)",
-	"commit; begin; select set_config('fencekit.xid', current_setting('fencekit.read'), true)",
-	"commit; begin read only; select set_config('fencekit.xid', 'forged', true)",
-	"commit; begin read only",
-	"reset all",
-}
-
-// However the function ends its transaction, and whichever errors it ignores, what it writes
-// in another one doesn't commit, and Commit doesn't return nil.
-func TestReadOnly_RawCommitIsNeverSuccess(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	c := claim(t, store, grant(5, "a"))
-	for _, sql := range slices.Concat(enders, forgers) {
-		require.ErrorIs(t, read(t.Context(), store, statement(sql), c), storage.ErrTxEnded, sql)
-		for how, send := range methods {
-			name := fmt.Sprintf("%s by %s", sql, how)
-			err := read(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-				_ = get("x", new(int64))(ctx, tx)
-				send(ctx, tx, sql)
-				_ = set("x", 1)(ctx, tx)
-				return nil
-			}), c)
-			require.Error(t, err, name)
-		}
-	}
-	holds(t, pool, "x", 0)
-	require.Equal(t, c, claim(t, store, c.Grant))
-}
-
-// guardOn returns a guard on a database of its own.
 func guardOn(t *testing.T) (*pgxpool.Pool, *guard.Guard[pgx.Tx]) {
 	t.Helper()
 	pool := newPool(t)
 	return pool, newGuard(t, newStore(t, pool, nil))
 }
 
-// What writes fails, says why, and can't be allowed later.
 func TestReadOnly_CannotWrite(t *testing.T) {
 	t.Parallel()
 	pool, g := guardOn(t)
@@ -304,8 +266,10 @@ func TestReadOnly_OutlivesPreparedStatements(t *testing.T) {
 		"later": do(func(ctx context.Context, tx pgx.Tx) error {
 			return errors.Join(get("x", new(int64))(ctx, tx), statement("discard plans; "+forget)(ctx, tx))
 		}),
-		"a batch":       inBatch,
-		"before it all": do(func(ctx context.Context, tx pgx.Tx) error { return tx.SendBatch(ctx, queued("select '"+unique("")+"'")).Close() }),
+		"a batch": inBatch,
+		"before it all": do(func(ctx context.Context, tx pgx.Tx) error {
+			return tx.SendBatch(ctx, queued("select '"+unique("")+"'")).Close()
+		}),
 	} {
 		for range 3 {
 			for range 2 {
@@ -354,7 +318,6 @@ func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
 	}
 }
 
-// What a batch reads goes out with its check, like what it writes with its seal.
 func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted, single)
@@ -380,10 +343,4 @@ func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	require.EqualValues(t, 7, rows[0].Value)
 	require.Len(t, writes, 6, "BEGIN, begin check, statement, cursors, read check, COMMIT")
 	require.Contains(t, writes[4], "read_xid")
-
-	entries, err := f.direct.Entries(t.Context(), resource, 0, 1)
-	require.NoError(t, err)
-	claim(t, f.direct, grant(entries[0].Grant.Token+1, "b"))
-	b, _ = get()
-	require.ErrorIs(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly()), guard.ErrStaleToken)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/fencekit/fencekit/guard/guardtest"
 )
 
-// verdict is a testing.TB that records its failure.
 type verdict struct {
 	testing.TB
 	failure string

@@ -16,7 +16,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// newRole makes a role of the test's own that can log in, and nothing else.
 func newRole(t testing.TB, admin *pgxpool.Pool, name string) string {
 	t.Helper()
 	role := unique(name)
@@ -32,12 +31,10 @@ func dropRole(admin *pgxpool.Pool, role string) {
 
 func replaceRole(sql, role string) string { return strings.ReplaceAll(sql, "nobody_here", role) }
 
-// as makes connections log in as a role.
 func as(role string) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) { cfg.ConnConfig.User = role }
 }
 
-// roles are a database with an app and a reader role, each with its pool.
 type roles struct {
 	dsn                string
 	admin, app, reader *pgxpool.Pool
@@ -57,7 +54,6 @@ func newRoles(t testing.TB) roles {
 	return r
 }
 
-// member makes a role that logs in as a member of another.
 func (r roles) member(t testing.TB, of string) string {
 	t.Helper()
 	role := newRole(t, r.admin, "member")
@@ -70,7 +66,6 @@ func (r roles) service(t testing.TB) string {
 	return r.member(t, r.names.App)
 }
 
-// denied requires that a role lacks the right for each statement.
 func denied(t *testing.T, pool *pgxpool.Pool, statements ...string) {
 	t.Helper()
 	for _, sql := range statements {
@@ -79,8 +74,6 @@ func denied(t *testing.T, pool *pgxpool.Pool, statements ...string) {
 	}
 }
 
-// The app role can't write to the protocol's tables itself, nor disable the triggers that
-// protect them.
 func TestRoles_AppCannotTouchFencesAndHistory(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -110,7 +103,6 @@ func TestRoles_AppCannotTouchFencesAndHistory(t *testing.T) {
 	verifyChain(t, r.admin)
 }
 
-// The reader can only read.
 func TestRoles_ReaderReadsHistoryOnly(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -174,28 +166,6 @@ func TestRoles_EvictionAcrossRoles(t *testing.T) {
 	}
 }
 
-// An operation that resets the role that its connection has taken on can't seal.
-func TestRoles_ResetRoleFailsClosed(t *testing.T) {
-	t.Parallel()
-	r := newRoles(t)
-	login := newRole(t, r.admin, "login")
-	mustExec(t, r.admin, "grant "+r.names.App+" to "+login+"; alter role "+login+" noinherit; grant all on item to "+login)
-	pool := openPool(t, r.dsn, as(login), with(map[string]string{"role": r.names.App}))
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	for _, sql := range []string{"set role none", "set local role none"} {
-		_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(t, set("x", 1)(ctx, tx))
-			_, err := tx.Exec(ctx, sql)
-			return err
-		}), c)
-		requireNotReady(t, err, postgres.MissingRights, sql)
-		holds(t, r.admin, "x", 0)
-	}
-	write(t, store, c, set("x", 1))
-}
-
-// Granting again revokes excess rights, and changes nothing else.
 func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -218,7 +188,6 @@ func TestGrantRoles_IsIdempotentAndExact(t *testing.T) {
 	require.NoError(t, newStore(t, r.app, nil).Check(t.Context()))
 }
 
-// Roles whose rights can't be limited by grants, and names that are no roles, are rejected.
 func TestGrantRoles_RejectsBadRoles(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -31,7 +31,6 @@ type holder struct {
 	doubt *run
 }
 
-// run is a transaction.
 type run struct {
 	number int
 	txn    storage.Txn[pgx.Tx]
@@ -65,7 +64,6 @@ func (h *holder) step() {
 	}
 }
 
-// toClaim is a resource that h hasn't claimed, or any.
 func (h *holder) toClaim() string {
 	s := h.s
 	for _, r := range s.resources {
@@ -109,14 +107,12 @@ func (h *holder) claim(resource string) {
 	h.grants[resource] = s.issue(h, resource)
 }
 
-// goesOnFrom notes where h has seen fences.
 func (h *holder) goesOnFrom(claims ...storage.Claim) {
 	for _, c := range claims {
 		h.claims[c.Grant.Resource], h.seen[c.Grant.Resource] = c, c.Position
 	}
 }
 
-// begin begins a transaction under some of h's claims.
 func (h *holder) begin() {
 	s := h.s
 	store := s.db.stores[s.upTo(len(levels)-1, "level")]
@@ -135,7 +131,6 @@ func (h *holder) begin() {
 	h.does(func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, backend).Scan(&r.pid) })
 }
 
-// does runs an operation in h's transaction.
 func (h *holder) does(op storage.Func[pgx.Tx]) (done bool) {
 	r := h.run
 	if err := r.txn.Run(h.s.ctx, op); err != nil {
@@ -146,7 +141,6 @@ func (h *holder) does(op storage.Func[pgx.Tx]) (done bool) {
 	return true
 }
 
-// work reads and writes the data of each resource. What h remembers it needn't read.
 func (h *holder) work() {
 	s, r := h.s, h.run
 	for _, c := range r.claims {
@@ -189,7 +183,6 @@ func (h *holder) rollback() {
 	}
 }
 
-// commit commits, or suffers what a network does to a COMMIT.
 func (h *holder) commit() {
 	s, r := h.s, h.run
 	h.run = nil
@@ -225,7 +218,6 @@ func (h *holder) commit() {
 	}
 }
 
-// tookEffect makes h go on from where its transaction has left data and fences.
 func (h *holder) tookEffect(r *run) {
 	for _, c := range r.claims {
 		c.Seq, c.Tx = c.Seq+1, r.tx
@@ -235,7 +227,6 @@ func (h *holder) tookEffect(r *run) {
 	maps.Copy(h.memory, r.writes)
 }
 
-// failed updates what the holder expects after an operation that took no effect.
 func (h *holder) failed(r *run, err error) {
 	s := h.s
 	s.Logf("%v fails with %v", r, err)
@@ -255,7 +246,6 @@ func (h *holder) failed(r *run, err error) {
 	h.forget(r.claims...)
 }
 
-// forget forgets claims, and what was read under them.
 func (h *holder) forget(claims ...storage.Claim) {
 	for _, c := range claims {
 		delete(h.claims, c.Grant.Resource)
@@ -267,7 +257,6 @@ func (h *holder) forgetAll() {
 	h.claims, h.memory = map[string]storage.Claim{}, map[string]link{}
 }
 
-// resolve asks what became of a COMMIT.
 func (h *holder) resolve() {
 	s, r := h.s, h.doubt
 	applied, err := s.db.quiet.Resolve(s.ctx, storage.InDoubt{Claims: r.claims, Tx: r.tx})

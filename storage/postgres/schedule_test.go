@@ -75,7 +75,6 @@ func TestSchedules_LoseNoUpdate(t *testing.T) {
 	}
 }
 
-// rapidDefaults sets flags of rapid that the command line didn't.
 func rapidDefaults(t *testing.T, values map[string]string) {
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -159,7 +158,6 @@ func evenly(n int) *rapid.Generator[int] {
 	})
 }
 
-// run takes steps, and ends with all at rest and every outcome known.
 func (s *schedule) run() {
 	defer s.end()
 	for range 25 + s.upTo(25, "steps") {
@@ -176,7 +174,6 @@ func (s *schedule) run() {
 	s.check()
 }
 
-// end ends what is still open, also of a schedule that has failed.
 func (s *schedule) end() {
 	for _, h := range s.holders {
 		h.rollback()
@@ -220,7 +217,6 @@ func (s *schedule) goOn() {
 	s.turn.step()
 }
 
-// deliver lets a late COMMIT arrive.
 func (s *schedule) deliver() {
 	if len(s.late) == 0 {
 		return
@@ -237,7 +233,6 @@ func (s *schedule) deliver() {
 	}
 }
 
-// open are the backends that have a transaction open.
 func (s *schedule) open() (pids []int) {
 	for _, h := range s.holders {
 		if h.run != nil {
@@ -250,7 +245,6 @@ func (s *schedule) open() (pids []int) {
 	return pids
 }
 
-// restore puts the database back. No transaction or request survives.
 func (s *schedule) restore() {
 	if s.backup == nil || maps.Equal(s.backup.applied, s.world.applied) {
 		return // it would lose nothing
@@ -279,7 +273,6 @@ type link struct {
 	Digest string
 }
 
-// world is the expected content of the database: the committed writes, in their order.
 type world struct {
 	chains  map[string]link
 	claimed map[string]fence.Grant // the last that was
@@ -305,7 +298,6 @@ func next(r *run, resource string) link {
 	return link{r.rests[resource].Count + 1, fmt.Sprintf("%x", sha256.Sum256([]byte(text.String())))[:16]}
 }
 
-// hasClaimed requires that a claim raised the fence, or was where it stood.
 func (s *schedule) hasClaimed(c storage.Claim) {
 	before := s.world.claimed[c.Grant.Resource]
 	order := c.Grant.Compare(before)
@@ -343,7 +335,6 @@ func (s *schedule) hasCommitted(r *run) bool {
 	return true
 }
 
-// check requires that the data equals the committed writes.
 func (s *schedule) check() {
 	require.Equal(s, s.world.chains, s.db.chains(s), "the data isn't what committed")
 }
@@ -356,7 +347,6 @@ func (s *schedule) superseded(claims []storage.Claim) bool {
 	})
 }
 
-// scheduleDB is the database that all schedules use, each with resources of its own.
 type scheduleDB struct {
 	*faulty
 	stores          []*postgres.Store // of each level
@@ -387,7 +377,6 @@ func newScheduleDB(t *testing.T) *scheduleDB {
 	return db
 }
 
-// saved are the tables that go back together.
 var saved = []struct{ name, from, where string }{
 	{"history", "fence.history", "resource in (select id from fence.resource where name like $1)"},
 	{"resource", "fence.resource", "name like $1"},
@@ -404,7 +393,6 @@ func (db *scheduleDB) epoch(s *schedule) int64 {
 	return db.startEpoch
 }
 
-// lastLink returns the present data of a resource.
 func lastLink(ctx context.Context, tx pgx.Tx, resource string) (l link, err error) {
 	err = tx.QueryRow(ctx, "select count, digest from link where resource = $1 order by id desc limit 1", resource).Scan(&l.Count, &l.Digest)
 	return l, err
@@ -443,7 +431,6 @@ func (db *scheduleDB) deleteHistory(s *schedule, condition string) {
 	db.exec(s, s.filled("delete from fence.history where resource in (select id from fence.resource where name like $1) and "+condition))
 }
 
-// filled is SQL of several statements, which takes no arguments.
 func (s *schedule) filled(sql string) string { return strings.ReplaceAll(sql, "$1", "'"+s.prefix+"%'") }
 
 // kill ends backends, and waits until they have gone. Their clients don't hear of it
@@ -452,7 +439,6 @@ func (db *scheduleDB) kill(s *schedule, pids ...int) {
 	db.exec(s, "select pg_terminate_backend(unnest($1::int[]), 60000)", pids)
 }
 
-// commit commits with a fault, and reports whether it came to that.
 func (db *scheduleDB) commit(s *schedule, r *run, fault *pgproxy.Action) (moved []storage.Claim, faulty bool, err error) {
 	db.proxy.OnCommit(func(string) *pgproxy.Action {
 		faulty = fault != nil

@@ -18,14 +18,11 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// startServer starts a server of the test's own, with a migrated database, and
-// returns the DSN of that.
 func startServer(t testing.TB, settings map[string]string) (server *pgserver.Server, dsn string) {
 	t.Helper()
 	return startWith(t, &pgserver.Config{Settings: settings})
 }
 
-// startLocal is startServer for a server whose files are at hand.
 func startLocal(t testing.TB, settings map[string]string) (server *pgserver.Server, dsn string) {
 	t.Helper()
 	return startWith(t, &pgserver.Config{Local: true, Settings: settings})
@@ -42,7 +39,6 @@ func startWith(t testing.TB, cfg *pgserver.Config) (server *pgserver.Server, dsn
 	return server, dsn
 }
 
-// stopLater stops a server, or a pooler, when the test has ended.
 func stopLater(t testing.TB, server interface{ Stop(context.Context) error }) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -68,7 +64,6 @@ func newFaulty(t testing.TB, level pgx.TxIsoLevel, options ...func(*pgxpool.Conf
 	return newFaultyOn(t, migrated(t), level, options...)
 }
 
-// newFaultyOn is newFaulty on a database; options are those of the pool through the proxy.
 func newFaultyOn(t testing.TB, dsn string, level pgx.TxIsoLevel, options ...func(*pgxpool.Config)) *faulty {
 	t.Helper()
 	proxy, err := pgproxy.New(dsn)
@@ -80,7 +75,6 @@ func newFaultyOn(t testing.TB, dsn string, level pgx.TxIsoLevel, options ...func
 	return f
 }
 
-// onQuery has action act on the next message that contains part.
 func (f *faulty) onQuery(action *pgproxy.Action, part string) {
 	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
 		if strings.Contains(sql, part) {
@@ -90,7 +84,6 @@ func (f *faulty) onQuery(action *pgproxy.Action, part string) {
 	})
 }
 
-// conns collects the connections of a pool.
 type conns struct {
 	mu  sync.Mutex
 	all []*pgconn.PgConn
@@ -117,7 +110,6 @@ func (c *conns) settle() {
 	}
 }
 
-// eventually waits until sql selects true.
 func eventually(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -127,7 +119,6 @@ func eventually(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	}, time.Minute, 5*time.Millisecond, sql)
 }
 
-// waiting waits until a backend waits for event, and returns its process id.
 func waiting(t testing.TB, pool *pgxpool.Pool, event string) int {
 	t.Helper()
 	const backends = "from pg_stat_activity where datname = current_database() and wait_event = $1 and state = 'active' and backend_type = 'client backend'"
@@ -142,7 +133,6 @@ func noneInUse(t testing.TB, pool *pgxpool.Pool, msgAndArgs ...any) {
 	require.Eventually(t, func() bool { return pool.Stat().AcquiredConns() == 0 }, time.Minute, time.Millisecond, msgAndArgs...)
 }
 
-// background runs f and returns the channel of its result.
 func background[T any](f func() (T, error)) <-chan result[T] {
 	done := make(chan result[T], 1)
 	go func() {
@@ -152,7 +142,6 @@ func background[T any](f func() (T, error)) <-chan result[T] {
 	return done
 }
 
-// receive returns the next value of c.
 func receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	select {
@@ -169,7 +158,6 @@ type result[T any] struct {
 	err   error
 }
 
-// commit commits in the background.
 func commit(txn storage.Txn[pgx.Tx]) <-chan result[[]storage.Claim] {
 	return background(func() ([]storage.Claim, error) { return txn.Commit(context.Background(), nil) })
 }

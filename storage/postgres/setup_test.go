@@ -20,7 +20,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Concurrent calls wait for each other, and together apply each migration once.
 func TestMigrate_AppliesEachOnce(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, pgserver.Database(t))
@@ -51,7 +50,6 @@ func TestMigrate_AppliesEachOnce(t *testing.T) {
 	claim(t, newStore(t, pool, nil), grant(5, "a"))
 }
 
-// A migration that fails leaves nothing of itself, and can be repeated.
 func TestMigrate_WithoutRightsChangesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
@@ -123,7 +121,6 @@ func TestCheck_NamesMissingRights(t *testing.T) {
 	require.NoError(t, err, "the remedy in the message suffices")
 }
 
-// An error that a limit of Fencekit's causes names the setting.
 func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -154,18 +151,7 @@ func TestRun_NamesTheLimitThatWasReached(t *testing.T) {
 	}
 }
 
-func TestHistory_RejectsAnAbsurdLimit(t *testing.T) {
-	t.Parallel()
-	store := newStore(t, newPool(t), nil)
-	for _, limit := range []int{0, -1} {
-		_, err := store.Entries(t.Context(), resource, 0, limit)
-		require.ErrorIs(t, err, guard.ErrInvalid)
-		_, err = store.Rejections(t.Context(), resource, limit)
-		require.ErrorIs(t, err, guard.ErrInvalid)
-	}
-}
-
-func TestNewStore_RejectsBadConfig(t *testing.T) {
+func TestStore_RejectsBadArguments(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.NewStore(nil, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
@@ -183,6 +169,12 @@ func TestNewStore_RejectsBadConfig(t *testing.T) {
 			require.ErrorContains(t, err, "postgres.Config."+field)
 		}
 	}
+	for _, limit := range []int{0, -1} {
+		_, err := newStore(t, pool, nil).Entries(t.Context(), resource, 0, limit)
+		require.ErrorIs(t, err, guard.ErrInvalid)
+		_, err = newStore(t, pool, nil).Rejections(t.Context(), resource, limit)
+		require.ErrorIs(t, err, guard.ErrInvalid)
+	}
 	for _, schema := range []string{"A", "a b", `a"b`, "a;b", "a.b", "ä", "1a", "a-b", strings.Repeat("s", 41), "a\x00"} {
 		_, err := postgres.NewStore(pool, &postgres.Config{Schema: schema})
 		require.ErrorIs(t, err, guard.ErrInvalid, schema)
@@ -193,21 +185,6 @@ func TestNewStore_RejectsBadConfig(t *testing.T) {
 		_, err = postgres.Migrations(schema)
 		require.ErrorIs(t, err, guard.ErrInvalid, schema)
 	}
-}
-
-func TestCheck_OnAnEmptyDatabase(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, pgserver.Database(t))
-	store := newStore(t, pool, nil)
-	err := store.Check(t.Context())
-	requireNotReady(t, err, postgres.NotMigrated)
-	require.ErrorContains(t, err, `fencectl migrate up --schema fence`)
-	_, err = postgres.Migrate(t.Context(), pool, "")
-	require.NoError(t, err)
-	require.NoError(t, store.Check(t.Context()), "a failure is not remembered")
-	_, err = pool.Exec(t.Context(), "drop schema fence cascade")
-	require.NoError(t, err)
-	requireNotReady(t, store.Check(t.Context()), postgres.NotMigrated, "nor is a success")
 }
 
 // The error of a failed login says so once, on one line, with what to check.
@@ -258,7 +235,6 @@ func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 	}
 }
 
-// afterConnect makes a pool run sql on each connection that it has made.
 func afterConnect(sql string) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) {
 		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {

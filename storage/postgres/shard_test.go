@@ -15,7 +15,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// setShard makes the pool's database a shard.
 func setShard(t *testing.T, pool *pgxpool.Pool, shard postgres.Shard) error {
 	t.Helper()
 	return newStore(t, pool, &postgres.Config{Shard: shard}).SetShard(t.Context())
@@ -117,19 +116,13 @@ func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
 	mustExec(t, pool, `update "fence".setting set shard = '1 of 4, rule 1'`)
 	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}))
 
-	pool = newPool(t)
-	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}))
-	requireNotReady(t, setShard(t, pool, postgres.Shard{Index: 0, Count: 4}), postgres.OtherShard)
-}
-
-// An app role can check, and can't change what the database is.
-func TestSetShard_AsAnAppRole(t *testing.T) {
-	t.Parallel()
-	r := newRoles(t)
-	requireNotReady(t, setShard(t, r.app, postgres.Shard{Index: 1, Count: 4}), postgres.OtherShard)
-	require.NoError(t, setShard(t, r.admin, postgres.Shard{Index: 1, Count: 4}))
-	require.NoError(t, setShard(t, r.app, postgres.Shard{Index: 1, Count: 4}))
-	claim(t, newStore(t, r.app, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}}), grant(5, "a"))
+	// An app role can check, and can't change what the database is.
+	r, shard := newRoles(t), postgres.Shard{Index: 1, Count: 4}
+	requireNotReady(t, setShard(t, r.app, shard), postgres.OtherShard)
+	require.NoError(t, setShard(t, r.admin, shard))
+	require.NoError(t, setShard(t, r.app, shard))
+	requireNotReady(t, setShard(t, r.admin, postgres.Shard{Index: 0, Count: 4}), postgres.OtherShard)
+	claim(t, newStore(t, r.app, &postgres.Config{Shard: shard}), grant(5, "a"))
 }
 
 // The rule of storage.ShardOf, in SQL, as docs/sharding.md has it.

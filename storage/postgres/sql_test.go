@@ -79,7 +79,6 @@ func TestSealOne_DoesAllThatBelongsToASeal(t *testing.T) {
 	verifyChain(t, r.admin)
 }
 
-// Calls that can't be meant are rejected, and nothing moves.
 func TestContract_RejectsWhatCannotBeMeant(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -182,25 +181,11 @@ func TestClaimOne_TakesNoControlCharacters(t *testing.T) {
 	require.Equal(t, 3, query[int](t, pool, "select count(*) from fence.resource"))
 }
 
-// A claim in SQL ends what Go still runs under an earlier grant.
-func TestEvictOne_EndsEarlierTransactions(t *testing.T) {
-	t.Parallel()
-	for _, thorough := range []bool{false, true} {
-		pool, store := fresh(t, nil)
-		begin(t, store, claim(t, store, grant(5, "a")))
-		require.Zero(t, query[int](t, pool, "select evicted from fence.evict_one('sku/1', 1, 5, $1)", thorough))
-		mustExec(t, pool, "select fence.claim_one('sku/1', 1, 6, 'b')")
-		require.Equal(t, 1, query[int](t, pool, "select evicted from fence.evict_one('sku/1', 1, 6, $1)", thorough))
-	}
-}
-
-// malformedOps are JSON, and no array of operations.
 var malformedOps = []string{
 	`[1]`, `["x"]`, `[null]`, `[[]]`, `[[{}]]`, `[{"id":5}]`, `[{"id":null}]`, `[{"ID":"a"}]`, `[{"attrs":["x"]}]`, `[{"attrs":{"k":1}}]`, `[{"attrs":{"k":["x"]}}]`,
 	`[{"id":"\u0000"}]`, `[{"name":"\ud800"}]`, `[{"attrs":{"\u0000":"x"}}]`, `[{"id":"fine"},1e999999]`, `{}`, `null`, `"x"`,
 }
 
-// seal_one records operations that every reader can read, and nothing else.
 func TestSealOne_RecordsOperationsOnly(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -229,18 +214,15 @@ func sealCall(c storage.Claim, tx storage.TxID) string {
 		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
 }
 
-// beginCheckCall is the begin check of a transaction under c.
 func beginCheckCall(c storage.Claim) string {
 	return fmt.Sprintf("select fence.begin_check(%d, %d, %d, '3600000', '3600000', '3600000', '3600000', '0', true)", c.Resource, c.Grant.Epoch, c.Grant.Token)
 }
 
-// voidCall takes the next position of c as a void that has the name tx.
 func voidCall(c storage.Claim, tx storage.TxID) string {
 	return fmt.Sprintf("select fence.resolve(%d, %d, %d, '%s', %d, %d, 1, %d)",
 		c.Resource, c.Grant.Epoch, c.Grant.Token, c.Grant.Holder, c.Seq, c.Tx, tx)
 }
 
-// inOne executes statements as one transaction.
 func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), "begin; "+sql+"; commit")

@@ -20,7 +20,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// guarded runs op in a guarded transaction of its own, on a fresh database.
 func guarded(t *testing.T, op storage.Func[pgx.Tx]) (*pgxpool.Pool, error) {
 	t.Helper()
 	pool, store := fresh(t, nil)
@@ -33,6 +32,12 @@ func TestTx_CannotBeEndedByItsMethods(t *testing.T) {
 	pool, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
 		require.ErrorIs(t, tx.Commit(ctx), fence.ErrInvalid)
 		require.ErrorIs(t, tx.Rollback(ctx), fence.ErrInvalid)
+		batch := &pgx.Batch{}
+		batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.Serializable})
+		batch.Queue("insert into item values ('batch', 1)")
+		results := tx.SendBatch(ctx, batch)
+		require.ErrorIs(t, results.Tx().Commit(ctx), pgx.ErrTxClosed)
+		require.ErrorIs(t, results.Close(), fence.ErrInvalid)
 		return set("x", 1)(ctx, tx)
 	})
 	require.NoError(t, err)
@@ -80,7 +85,6 @@ func TestTx_HidesItsConnection(t *testing.T) {
 	}))
 }
 
-// Results and savepoints are those of pgx.
 func TestTx_TakesWhatPgxHas(t *testing.T) {
 	t.Parallel()
 	type item struct {
@@ -116,19 +120,6 @@ func TestTx_TakesWhatPgxHas(t *testing.T) {
 	for key, value := range map[string]int64{"copied": 1, "outer": 1, "inner": 0} {
 		holds(t, pool, key, value)
 	}
-}
-
-func TestTx_RejectsBeginInABatch(t *testing.T) {
-	t.Parallel()
-	_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-		batch := &pgx.Batch{}
-		batch.BeginTx(pgx.TxOptions{IsoLevel: pgx.Serializable})
-		batch.Queue("insert into item values ('x', 1)")
-		results := tx.SendBatch(ctx, batch)
-		require.ErrorIs(t, results.Tx().Commit(ctx), pgx.ErrTxClosed)
-		return results.Close()
-	})
-	require.ErrorIs(t, err, fence.ErrInvalid)
 }
 
 // methods send SQL in each way that a pgx.Tx has, and swallow all errors.
@@ -238,7 +229,6 @@ func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
 	}
 }
 
-// scanner is called with a value that is scanned.
 type scanner func()
 
 func (s scanner) Scan(any) error { s(); return nil }
@@ -323,32 +313,6 @@ func TestSavepoint_FailedRollbackCommitsNothing(t *testing.T) {
 	holds(t, pool, "x", 0)
 }
 
-// A savepoint that was neither released nor rolled back, as some mappers leave it, is
-// committed with the transaction around it: sealed, and kept by Once.
-func TestSavepoint_LeftOpenIsSealedAndKept(t *testing.T) {
-	t.Parallel()
-	for name, open := range map[string]storage.Func[pgx.Tx]{
-		"by SQL":   statement("savepoint s"),
-		"by Begin": func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err },
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool, store := fresh(t, nil)
-			txn := begin(t, store, claim(t, store, grant(5, "a")))
-			require.NoError(t, txn.Run(t.Context(), do(func(ctx context.Context, tx pgx.Tx) error {
-				return errors.Join(open(ctx, tx), set("x", 1)(ctx, tx))
-			})))
-			key := storage.OnceKey{Key: "k"}
-			moved, err := txn.Commit(t.Context(), keeping(key, []byte("1")))
-			require.NoError(t, err)
-			result, found, err := store.Recall(t.Context(), key, moved...)
-			require.NoError(t, err)
-			require.True(t, found)
-			require.Equal(t, "1", string(result))
-			holds(t, pool, "x", 1)
-		})
-	}
-}
-
 // pause blocks the first call that reaches it, until it is resumed.
 type pause struct {
 	reached, goOn chan struct{}
@@ -365,7 +329,6 @@ func newPause() *pause {
 	return p
 }
 
-// pausedConn blocks the next write at a pause, after all checks.
 type pausedConn struct {
 	net.Conn
 	pause *atomic.Pointer[pause]
@@ -442,7 +405,6 @@ func TestTx_IsForOneGoroutineAtATime(t *testing.T) {
 	holds(t, pool, "y", 0)
 }
 
-// An error of the operation's own that looks like one of ours is not taken for it.
 func TestRun_UsersOwnErrorIsNoRejection(t *testing.T) {
 	t.Parallel()
 	_, store := fresh(t, nil)
