@@ -28,7 +28,6 @@ type chain struct {
 	buffer     []byte
 }
 
-// chainClaim is a claim as later entries need it.
 type chainClaim struct {
 	seq      int64
 	lost     bool // it may be among entries that are missing

@@ -61,7 +61,6 @@ func (s *subject) pass(e *record.Entry) {
 	}
 }
 
-// settle reports what was not found, when the whole history was passed.
 func (s *subject) settle() {
 	for g, rejections := range s.rejections {
 		for _, r := range rejections {

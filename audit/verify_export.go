@@ -21,7 +21,6 @@ type exportFile struct {
 	at record.Time
 }
 
-// time returns the zero time if the file has no first line.
 func (f exportFile) time() time.Time {
 	if f.of == "" {
 		return time.Time{}

@@ -65,9 +65,8 @@ var (
 	ErrInUse = errors.New("anchor: the log is in use")
 )
 
-// Log is a log file that is open for appending and locked against other processes. Its last
-// checkpoint is in the file that CheckpointFile names. Its methods must not be called
-// concurrently. After Anchor or Continue fails, close the Log and open it again.
+// Log is a log file that is open for appending and locked against other processes. Its methods must
+// not be called concurrently. After Anchor or Continue fails, close the Log and open it again.
 type Log struct {
 	path   string
 	file   *os.File
@@ -188,7 +187,6 @@ func (l *Log) sign() error {
 	return nil
 }
 
-// replaceFile replaces a file atomically and durably.
 func replaceFile(path, text string) error {
 	file, err := os.Create(path + ".new")
 	if err != nil {

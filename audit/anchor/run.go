@@ -87,8 +87,7 @@ func (l *Log) unchanged() error {
 	return nil
 }
 
-// compare returns the heads that moved, and adds those that went back or are gone to
-// run.Violations.
+// compare returns the heads that moved, and adds those that went back or are gone to run.
 func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []audit.Head, err error) {
 	seen := make(map[string]bool, len(l.heads))
 	for head, err := range source.Heads(ctx) {
@@ -116,8 +115,7 @@ func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []aud
 	return moved, nil
 }
 
-// contradicted removes the heads of histories that were rewritten, or that don't prove the recorded
-// head, from moved, and adds these to run.Violations and run.Unproven.
+// contradicted moves the heads of histories that don't prove the recorded head from moved to run.
 func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved []audit.Head) ([]audit.Head, error) {
 	var before []audit.Head
 	for _, head := range moved {

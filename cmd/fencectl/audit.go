@@ -48,7 +48,6 @@ func (d *databaseFlags) withHistory(ctx context.Context, do func(context.Context
 	})
 }
 
-// matching says which pattern no resource matches, if there is one.
 func matching(pattern string) string {
 	if pattern == "" {
 		return ""

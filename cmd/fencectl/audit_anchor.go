@@ -307,11 +307,10 @@ func (a anchored) Columns() any {
 	}{a.Log, a.Records, a.Resources, a.Recorded, len(a.Violations)}
 }
 
-// violation is an element of anchored.Violations. Found is 0 if the resource is gone.
 type violation struct {
 	Resource string `json:"resource"`
 	Position int64  `json:"position"`
-	Found    int64  `json:"found"`
+	Found    int64  `json:"found"` // 0 if the resource is gone
 	Text     string `json:"text"`
 }
 

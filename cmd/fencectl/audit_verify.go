@@ -210,7 +210,6 @@ func (a *knownFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&a.key, "key", "", "the public key of log and proofs, a .pub file")
 }
 
-// heads returns the heads in log and proofs, once these are found to be what was signed.
 func (a *knownFlags) heads() ([]audit.Head, error) {
 	switch {
 	case a.log == "" && len(a.checkpoints) > 0:

@@ -51,7 +51,6 @@ func findChaos() (string, error) {
 		chaosProgram, filepath.Dir(self), chaosModule(build)))
 }
 
-// chaosModule is what to install: the version of this binary, if it is of a release.
 func chaosModule(build *debug.BuildInfo) string {
 	version := cli.ModuleVersion(build)
 	if !strings.HasPrefix(version, "v") || strings.Contains(version, "+") {

@@ -154,7 +154,6 @@ func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Contex
 	return d.explain(err)
 }
 
-// ping reports whether the database answers within reachTimeout.
 func ping(ctx context.Context, pool *pgxpool.Pool) error {
 	reach, stop := context.WithTimeout(ctx, reachTimeout)
 	defer stop()

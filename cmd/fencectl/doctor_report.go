@@ -157,7 +157,6 @@ func (e *etcdFlags) etcdctlVariables() (text string) {
 
 var passwordWord = regexp.MustCompile(`(?i)\b(ssl)?password\s*=\s*('(\\.|[^'\\])*'|(\\.|\S)*)\s*`)
 
-// withoutPassword returns a DSN, which is a valid one, without its passwords.
 func withoutPassword(dsn string) string {
 	u, err := url.Parse(dsn)
 	if err != nil || u.Scheme == "" {

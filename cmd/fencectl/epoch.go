@@ -172,7 +172,6 @@ func (r epochRow) Columns() any {
 	}{where, number, r.Token, r.RaisedAt, r.By, r.Reason, r.Drift}
 }
 
-// rows shows the state. etcd's tokens are bounded by its revision.
 func (e *epochFlags) rows(s epoch.State) []epochRow {
 	var rows []epochRow
 	for _, key := range s.Keys {

@@ -73,10 +73,8 @@ user needs readwrite on PREFIX/epoch.`,
 	return cmd
 }
 
-// maxBumps bounds how often a bump begins anew because another one was faster.
 const maxBumps = 10
 
-// errChanged says that an epoch has changed since it was read.
 var errChanged = errors.New("the epoch has changed since it was read, by another bump")
 
 func (b *epochBump) run(cmd *cobra.Command, out *cli.Output) error {

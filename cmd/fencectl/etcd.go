@@ -56,7 +56,6 @@ func (e *etcdFlags) inspector(client *clientv3.Client) (*inspect.Inspector, erro
 	return inspect.New(client, e.prefix, inspectTimeout)
 }
 
-// clientConfig returns the configuration of the client. Its errors are usage errors.
 func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 	config := etcd.ClientConfig(e.endpoints...)
 	if e.prefix == "" { // a script's unset variable, not a wish for the default

@@ -33,7 +33,6 @@ type locksFlags struct {
 	database databaseFlags
 }
 
-// inspect is withEtcd for what reads locks.
 func (l *locksFlags) inspect(ctx context.Context, do func(context.Context, *inspect.Inspector) error) error {
 	return l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		inspector, err := l.etcd.inspector(client)
@@ -44,7 +43,6 @@ func (l *locksFlags) inspect(ctx context.Context, do func(context.Context, *insp
 	})
 }
 
-// read is inspect within --timeout.
 func (l *locksFlags) read(ctx context.Context, do func(context.Context, *inspect.Inspector) error) error {
 	ctx, cancel := context.WithTimeout(ctx, l.database.timeout)
 	defer cancel()

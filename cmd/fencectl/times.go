@@ -25,7 +25,6 @@ func (a *age) String() string {
 	return strconv.Itoa(int(time.Duration(*a)/day)) + "d"
 }
 
-// shortest formats a duration without minutes and seconds that are 0, such as 12h.
 func shortest(d time.Duration) string {
 	text := d.String()
 	for _, end := range []string{"m0s", "h0m"} {

@@ -152,7 +152,6 @@ func (h *tokensHistory) parseKinds() error {
 	return nil
 }
 
-// parseTokens reads N, N..M, N.. or ..M.
 func parseTokens(text string) (low, high fence.Token, err error) {
 	if text == "" {
 		return 0, 0, nil
@@ -247,7 +246,6 @@ func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 	return nil
 }
 
-// newest returns the last n rows by time, the newest first.
 func newest(rows iter.Seq[historyRow], n int) iter.Seq[historyRow] {
 	return func(yield func(historyRow) bool) {
 		var kept []historyRow
@@ -280,7 +278,6 @@ func writeRows(w io.Writer, format cli.Format, rows []historyRow) error {
 	return cli.WriteList(w, format, lines)
 }
 
-// page is the beginning of rows, up to a limit if there is one.
 type page struct {
 	limit  int
 	more   bool   // rows follow

@@ -170,12 +170,10 @@ func (r *Report) run(ctx context.Context, s *target) {
 	}
 }
 
-// notChecked is the finding that something could not be examined.
 func (s *target) notChecked(about, cause, advice string) Finding {
 	return s.found("not-checked", facts{"about": about, "cause": cause, "advice": advice})
 }
 
-// advice says what to do about a check that failed.
 func (c check) advice(err error) string {
 	var answer *pgconn.PgError
 	switch {

@@ -76,7 +76,6 @@ func parse(text string) (kinds map[string]Finding, ids []string) {
 	return kinds, ids
 }
 
-// facts are what a check has seen, by the names that findings.txt has in braces.
 type facts map[string]any
 
 // finding returns a finding about a server. Commands among the facts ("run") take the place of those in the table.

@@ -13,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// minVersion is the oldest server that the functions work on.
 const minVersion = 140000
 
 // outOfMemory is the SQLSTATE of a full lock table, too.
@@ -61,7 +60,6 @@ func (d *database) refusal(err error) Finding {
 	return d.found(id, facts{"cause": cause, "database": d.Pool.Config().ConnConfig.Database})
 }
 
-// checkMigrations finds out whether the schema is the one that this package knows.
 func checkMigrations(ctx context.Context, s *target) ([]Finding, error) {
 	d := s.db
 	known, err := postgres.Migrations(d.Schema)

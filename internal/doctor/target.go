@@ -64,7 +64,6 @@ type target struct {
 
 const etcdName = "etcd"
 
-// found is a finding about the target's server.
 func (s *target) found(id string, f facts) Finding {
 	if s.db != nil {
 		return s.db.found(id, f)
@@ -72,7 +71,6 @@ func (s *target) found(id string, f facts) Finding {
 	return s.etcd.found(id, f)
 }
 
-// etcdServer is the etcd under examination, and what the checks have learned of it.
 type etcdServer struct {
 	Etcd
 	limits    Limits
@@ -86,12 +84,10 @@ type etcdServer struct {
 	examined  chan struct{}                       // closed when the checks of etcd alone were made
 }
 
-// within bounds one request.
 func (l *etcdServer) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, l.limits.Request)
 }
 
-// found is a finding about etcd.
 func (l *etcdServer) found(id string, f facts) Finding {
 	f["prefix"] = l.Prefix
 	if l.Client != nil {
@@ -118,7 +114,6 @@ type database struct {
 	shard    *string // which shard it is, "" if none; nil if that could not be read
 }
 
-// found is a finding about the database.
 func (d *database) found(id string, f facts) Finding {
 	f["schema"] = d.Schema
 	return f.finding(id, d.Name)

@@ -35,7 +35,6 @@ func (r Raise) Is(recorded *Raise) bool {
 	return recorded != nil && r.Epoch == recorded.Epoch && r.Token == recorded.Token && r.Reason == recorded.Reason && r.Operator == recorded.Operator
 }
 
-// errDryRun rolls a transaction back.
 var errDryRun = errors.New("dry run")
 
 // Apply raises the epoch of a schema and records it in the table epoch_raise. It reports false, and

@@ -125,7 +125,6 @@ func (s State) Next(trust Side) (int64, error) {
 	return next, nil
 }
 
-// highest returns the highest epoch of etcd and the one of the databases.
 func (s State) highest() (inEtcd, inDatabases int64) {
 	for _, key := range s.Keys {
 		inEtcd = max(inEtcd, key.Number)
@@ -161,7 +160,6 @@ func (s State) kept() int64 {
 	return kept
 }
 
-// unreadable reports whether a key of etcd holds no epoch.
 func (s State) unreadable() bool {
 	for _, key := range s.Keys {
 		if key.Number == 0 {

@@ -87,7 +87,6 @@ func tell(names []string, data any) ([]Fact, error) {
 
 func clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000") }
 
-// minutes writes a time without its seconds, if there are none.
 func minutes(at time.Time) string {
 	if at.Equal(at.Truncate(time.Minute)) {
 		return at.UTC().Format("2006-01-02 15:04")
@@ -95,7 +94,6 @@ func minutes(at time.Time) string {
 	return clock(at)
 }
 
-// lasting writes a duration with as much precision as people need.
 func lasting(d time.Duration) string {
 	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
 	switch {

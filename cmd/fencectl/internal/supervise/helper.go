@@ -82,5 +82,4 @@ func now() instant {
 
 func (t instant) add(d time.Duration) instant { return t + instant(d) }
 
-// until is the time from now to t; less than 0 if t has passed.
 func until(t instant) time.Duration { return time.Duration(t - now()) }
