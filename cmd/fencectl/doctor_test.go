@@ -125,7 +125,7 @@ func (i *installation) findsTroubles() {
 		{"protection-left", cli.ExitOK, []string{"drop table shop.stock"}, "table shop.stock, mode enforce: the table is gone", ""},
 		{"setting-missing", cli.ExitNotReady, []string{fmt.Sprintf(unprotected, "setting", "protect_fence", "delete from fence.setting")}, "fence.setting has 0 rows", ""},
 		{"role-may-write", cli.ExitViolated, []string{"create role intern", "grant update on fence.resource to intern"}, "intern may write to resource", ""},
-		{"role-may-write", cli.ExitViolated, []string{"grant execute on all functions in schema fence to public"}, "public may execute begin_check, begin_check_all, begin_one, ...", ""},
+		{"role-may-write", cli.ExitViolated, []string{"grant execute on all functions in schema fence to public"}, "public may execute begin_check, begin_one, check_fences, ...", ""},
 
 		{"role-lacks-rights", cli.ExitNotReady, []string{"revoke execute on function fence.read_xid from shop"}, "role shop lacks 1 right: execute on read_xid", ""},
 		{"timeline-unknown", cli.ExitOK, []string{"update fence.setting set tells_timeline = false"}, "the server refuses pg_walfile_name", "update fence.setting set tells_timeline = true"},

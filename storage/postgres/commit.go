@@ -20,9 +20,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Commit implements storage.Txn. It sends seal and COMMIT in one message, and the server
-// runs nothing of it before all of it has arrived. A read-only transaction has a read check
-// instead of a seal.
+// Commit implements storage.Txn. Seal and COMMIT are one message, of which the server runs nothing before all has
+// arrived. A read-only transaction has a read check instead.
 func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if t.conn == nil || t.failed { // mutant: commit-after-an-operation-that-failed
 		t.Rollback(ctx)
@@ -99,7 +98,6 @@ func (t *txn) inDoubt(ctx context.Context, err error) error {
 
 var errNoSeal = errors.New("the answer lacks that of the seal: a pooler in between may have made it up")
 
-// moved returns the claims at the positions to which the seals have moved their fences.
 func (t *txn) moved() []storage.Claim {
 	claims := slices.Clone(t.claims)
 	for i := range claims {
@@ -115,8 +113,7 @@ type seal struct {
 	ops []byte // as JSON; nil if there are none
 }
 
-// seals returns what t writes with moves, in the order in which the fences are locked: that
-// of the resources' numbers, so that transactions over the same resources can't deadlock.
+// seals returns what t writes with moves, in the order of the resources' numbers, in which all lock fences.
 func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 	seals := make([]seal, len(t.claims))
 	for i, c := range t.claims {
@@ -140,14 +137,12 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 const closeAll = "close all; "
 
 // sealSQL returns the message that seals and commits. Cursors are closed first: COMMIT would run the
-// queries of those WITH HOLD, without a timeout. If nothing of the user's can be deferred until
-// COMMIT, as far as the store knows, there is nothing else to do: see deferrable.
+// queries of those WITH HOLD, without a timeout.
 //
-// Otherwise deferred triggers run before the seal, under statement_timeout. After the seal they would
-// hold the fence for as long as they take. What they defer again, which is rare, runs after the
-// seal. COMMIT would run triggers that are still deferred without a timeout, and they could lower its
-// durability unnoticed. So then the transaction is made read only, in which nothing more can
-// be deferred, the triggers that are left run, and cursors are closed again.
+// If something may be deferred until COMMIT (see deferrable), it runs before the seal: after it, it would hold the
+// fence for as long as it takes. What that defers again, which is rare, runs after the seal. COMMIT would run what is
+// still deferred without a timeout, and its durability could be lowered unnoticed. So the transaction is
+// made read only, in which nothing more can be deferred, what is left runs, and cursors are closed again.
 func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	if t.readOnly {
 		return t.readSQL(), nil
@@ -210,10 +205,9 @@ func appendClaim(sql []byte, c storage.Claim) []byte {
 	return appendInteger(append(sql, ", "...), c.Tx)
 }
 
-// xidSQL returns the id of the transaction for the seal or read_xid; null if that is sent in
-// one write with the begin check, whose answer has the id. It is then taken from a setting where the begin
-// check has left it. The statements in between could change that setting, so Commit compares
-// the answers of the begin check and the seal.
+// xidSQL returns the id of the transaction for the seal or read_xid; null if that is sent in one write with the begin
+// check. It is then taken from the setting where that has left it. Statements in between could change the
+// setting, so Commit compares the answers of the begin check and the seal.
 func (t *txn) xidSQL() string {
 	if t.xid == "" {
 		return "null"
@@ -221,8 +215,7 @@ func (t *txn) xidSQL() string {
 	return "'" + t.xid + "'"
 }
 
-// keptSQL returns the arguments of the seal for what is kept, with a comma in front; "" if
-// that is nothing.
+// keptSQL returns the arguments of the seal for what is kept, if anything is.
 func keptSQL(seals []seal) string {
 	type kept struct {
 		resource int64
@@ -244,12 +237,10 @@ func keptSQL(seals []seal) string {
 		array(all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Result) }))
 }
 
-// A read-only transaction commits if what it has read is current: if each fence is where its grant left it. At READ
-// COMMITTED the check is its last statement, which has a snapshot of its own. At the stricter levels it
-// follows COMMIT, so it doesn't use the transaction's snapshot. It is sent in the same message, so
-// it runs on the same connection: data and fence come from the same server, which has not gone back
-// to an older state in between. Cursors are closed first, as in sealSQL: what COMMIT would run could
-// write large objects unchecked.
+// A read-only transaction commits if each fence is where its grant left it. At READ COMMITTED the check is its last
+// statement, which has a snapshot of its own. At the stricter levels it follows COMMIT, for the same reason, and in its
+// message, so that data and fence come from the same connection, to a server that has not gone back in between.
+// Cursors are closed first: what COMMIT would run for them could write large objects unchecked.
 
 // checksInside reports whether the transaction only reads, and the check is a part of it.
 func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
@@ -361,9 +352,8 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	return slices.Clone(t.claims), nil
 }
 
-// unchecked returns why the read check didn't pass. Nothing was written, so another run may succeed;
-// unless a text of several statements was sent, which may have held a COMMIT. If a fence has moved, the
-// grant was superseded or overtaken; if the server has ended the session, it may have been.
+// unchecked returns why the read check has no answer, or one that says that a fence has moved. Nothing was written, so
+// another run may succeed; unless a text of several statements was sent, which may have held a COMMIT.
 func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	ended := moved || t.conn.Conn().IsClosed()
 	t.Rollback(ctx)
@@ -379,10 +369,8 @@ func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	return &TransientError{err}
 }
 
-// Resolve implements storage.Store. It takes the transaction's position itself, so that a
-// COMMIT that comes later is rejected; or reads which transaction has that position. Any of
-// the transaction's resources decides, since the transaction moved the fences of all of
-// them or of none.
+// Resolve implements storage.Store. It takes the transaction's position itself, so that a COMMIT that comes later is
+// rejected; or reads which transaction has it. Any of the resources decides: the fences of all were moved or of none.
 func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	for _, claim := range d.Claims {
 		answer, err := s.resolveOne(ctx, claim, d.Tx)

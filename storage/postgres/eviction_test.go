@@ -213,17 +213,58 @@ func TestBeginCheck_HoldsItsKeyWhenItLooks(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	others, pool := openPool(t, dsn), openPool(t, dsn, single)
-	old := claimOnly(t, others, grant(5, "a"))
-	require.NoError(t, inOne(t, pool, beginCheckCall(old)), "which also loads what the session needs to know of the table")
+	store := newStore(t, pool, postgres.Config{StatementTimeout: time.Hour}.With(postgres.Times{Lock: time.Hour}))
+	c := claimOnly(t, others, grant(5, "a"))
+	for name, begin := range map[string]func() error{
+		"in SQL": func() error { return inOne(t, pool, beginCheckCall(c)) },
+		"write":  func() error { _, err := attempt(t.Context(), store, inserts(unique("")), c); return err },
+		"read":   func() error { return read(t.Context(), store, statement("select 1"), c) },
+	} {
+		if name == "write" {
+			c = write(t, store, c, inserts("x")) // prepares, and loads what the session needs to know of the table
+		} else {
+			require.NoError(t, begin())
+		}
+		successor := locked(t, others, "lock fence.resource in access exclusive mode")
+		begun := background(func() (struct{}, error) { return struct{}{}, begin() })
+		pid := waiting(t, others, "relation")
+		require.Equal(t, 1, query[int](t, others, "select count(*) from pg_locks where locktype = 'advisory' and pid = $1", pid), "keys that the begin check holds")
+		next := grant(c.Grant.Token+1, "b")
+		_, err := successor.Exec(t.Context(), "select fence.claim_one($1, 1, $2, 'b')", resource, int64(next.Token))
+		require.NoError(t, err)
+		require.NoError(t, successor.Commit(t.Context()))
+		if err = receive(t, begun).err; name == "in SQL" {
+			require.ErrorContains(t, err, "ZF001")
+		} else {
+			require.Equal(t, storage.StageBegin, requireRejected(t, err, storage.ReasonStale, name).Stage)
+		}
+		c = claimOnly(t, others, next)
+	}
+}
 
-	successor := locked(t, others, "lock fence.resource in access exclusive mode")
-	begun := background(func() (struct{}, error) { return struct{}{}, inOne(t, pool, beginCheckCall(old)) })
-	pid := waiting(t, others, "relation")
-	require.Equal(t, 1, query[int](t, others, "select count(*) from pg_locks where locktype = 'advisory' and pid = $1", pid), "keys that the begin check holds")
-	_, err := successor.Exec(t.Context(), "select fence.claim_one($1, 1, 6, 'b')", resource)
-	require.NoError(t, err)
-	require.NoError(t, successor.Commit(t.Context()))
-	require.ErrorContains(t, receive(t, begun).err, "ZF001")
+// Its limits are in force before it waits for anything, such as for the table of the fences.
+func TestBeginCheck_BoundsItsOwnWait(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	store := newStore(t, pool, postgres.Config{StatementTimeout: 10 * time.Minute}.With(postgres.Times{Lock: 50 * time.Millisecond}))
+	c := claim(t, store, grant(5, "a"))
+	begins := map[string]func(ctx context.Context) error{
+		"read": func(ctx context.Context) error { return read(ctx, store, statement("select 1"), c) },
+		"write": func(ctx context.Context) error {
+			_, err := attempt(ctx, store, statement("select 1"), c)
+			return err
+		},
+	}
+	require.NoError(t, begins["read"](t.Context()))
+	c = write(t, store, c, statement("select 1"))
+	locked(t, pool, "lock fence.resource in access exclusive mode")
+	for name, begin := range begins {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := begin(ctx)
+		cancel()
+		require.ErrorAs(t, err, new(*postgres.TransientError), name)
+		require.ErrorContains(t, err, "55P03", name)
+	}
 }
 
 // A restored etcd issues low tokens again, under a higher epoch. Grants are earlier or

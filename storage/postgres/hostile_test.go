@@ -41,9 +41,9 @@ var tricks = map[string]string{
 	"discard all":                                           "25001",
 	"reset all":                                             "",
 	"set local fencekit.xid = '1'":                          "",
-	"select fence.begin_check(id, epoch, token, '2000', '5000', '5000', '5000', '0', true) from fence.resource": "",
-	"update fence.resource set seq = seq + 1":     "ZF002",
-	"update fence.resource set token = token + 1": "ZF001",
+	"select fence.begin_check(id, epoch, token, '2000', '5000', '5000', '5000', '0') from fence.resource": "",
+	"update fence.resource set seq = seq + 1":                                                             "ZF002",
+	"update fence.resource set token = token + 1":                                                         "ZF001",
 }
 
 // Whatever an operation does to its session, it commits with its seal or fails with an

@@ -16,9 +16,9 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// opening begins the transaction t with the first statement of an operation. A goroutine that
-// the operation left behind may still be in one of its methods while t goes on. So opening keeps
-// what it learns in fields of its own, and txn.finish copies them once nothing uses the connection.
+// opening begins the transaction t with the first statement of an operation. A goroutine that the operation
+// left behind may still be in one of its methods, so it has fields of its own, which txn.finish copies once
+// nothing uses the connection.
 type opening struct {
 	t     *txn
 	conn  *pgx.Conn
@@ -32,24 +32,19 @@ type opening struct {
 
 var _ operation.Opening = (*opening)(nil)
 
-// headReader reads the answers to the head of a transaction: BEGIN and the begin check.
+// headReader reads the answers to the head of a transaction.
 type headReader struct {
 	n   int    // answers that were read and are no errors
 	xid string // as in txn
 	pid string // of the backend
 }
 
-// headLength is the number of statements in the head.
-const headLength = 2
-
-// whole reports whether all answers have been read, and have what they should.
 func (r *headReader) whole() bool { return r.n == headLength && r.xid != "" }
 
-// read reads the next answer.
 func (r *headReader) read(result *pgconn.ResultReader) error {
 	for result.NextRow() {
-		if values := result.Values(); r.n == 1 && len(values) > 0 {
-			r.xid, r.pid, _ = strings.Cut(string(values[0]), " ")
+		if r.n == headLength-1 {
+			r.xid, r.pid = readHead(result.Values())
 		}
 	}
 	_, err := result.Close()
@@ -59,9 +54,8 @@ func (r *headReader) read(result *pgconn.ResultReader) error {
 	return err
 }
 
-// Query implements operation.Opening. The head and the statement go out in one write. A pgx.Batch could carry
-// both, but pgx would prepare its statements without a bound on the wait for locks, and a tracer
-// would see a batch of three statements.
+// Query implements operation.Opening. The head and the statement go out in one write. Of a pgx.Batch pgx would
+// prepare the statements without a bound on the wait for locks, and a tracer would see a batch.
 func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	s, ok := o.encode(ctx, sql, args, exec)
 	if !ok {
@@ -123,9 +117,8 @@ func (r *firstRows) end(tag pgconn.CommandTag, err error) {
 
 // encode returns the statement as it is sent after the head. It reports false if pgx has to run the
 // statement after Begin: in other modes, with pgx's options among its arguments, or if it can't be prepared or
-// encoded, so that pgx reports why. A text of one word is left to pgx as well, since it may be the name of a
-// prepared statement. So is a text of several statements, which could hold a COMMIT: if the connection were
-// lost, they could not be sent again.
+// encoded, so that pgx reports why; a text of one word, which may be the name of a prepared statement; and a text
+// of several statements, which could hold a COMMIT, so that they can't be sent again.
 func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
 	plain := exec && len(args) == 0 // as pgx sends it, the server keeps nothing of such a text
 	if len(args) > 0 {
@@ -171,12 +164,11 @@ func hasOption(args []any) bool {
 	return false
 }
 
-// begin sends the head and the statement in one write, and reads the answers to the head. If the
-// transaction has begun, results have the answer to the statement, and the caller closes them. If
-// it has not, and err is nil, Begin should be tried.
+// begin sends the head and the statement in one write, and reads the answers to the head. results have the
+// answer to the statement, and the caller closes them. If they and err are nil, Begin should be tried.
 func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.MultiResultReader, err error) {
 	var batch pgconn.Batch
-	head := o.t.head(o.t.store.sql.queuedArgs)
+	head := o.t.head()
 	for i := range head {
 		head[i].Description, _ = o.t.store.prepare(ctx, o.conn, head[i].SQL)
 		queue(&batch, &head[i])
@@ -199,17 +191,16 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.
 	}
 	if err != nil || !read.whole() {
 		_ = results.Close()
-		outdateIfUnfit(o.conn, err, head[0].SQL, head[1].SQL, s.SQL)
+		outdateIfUnfit(o.conn, err, head[0].SQL, head[1].SQL, head[2].SQL, s.SQL)
 		return nil, o.headFailed(ctx, read.n, cause(ctx, err))
 	}
 	o.begun, o.head, o.prepared = true, read, isPrepared(head)
 	return results, nil
 }
 
-// headFailed is called if the head was not answered in full. n of its answers came, and then err,
-// or nil if those lack what they should have. The server has run no statement after the head.
-// headFailed returns nil if Begin should be tried instead, on another connection if it has closed
-// this one; otherwise why the transaction can't begin.
+// headFailed returns why the transaction can't begin if n answers to the head came, and then err, or nil if those
+// lack what they should have. The server has run no statement after the head. It returns nil if Begin should be tried
+// instead, on another connection if it has closed this one.
 func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	pg := o.conn.PgConn()
 	switch {
@@ -266,10 +257,9 @@ func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Co
 	}
 }
 
-// beginAlone begins the transaction in a message of its own.
 func (o *opening) beginAlone(ctx context.Context) error {
 	o.sending()
-	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL(o.t.store.sql.queuedArgs))
+	results := o.conn.PgConn().Exec(ctx, o.t.beginSQL())
 	var read headReader
 	for results.NextResult() {
 		_ = read.read(results.ResultReader())
@@ -286,7 +276,6 @@ func (o *opening) beginAlone(ctx context.Context) error {
 	return nil
 }
 
-// sending notes that BEGIN is about to be sent.
 func (o *opening) sending() {
 	if o.sent.IsZero() {
 		o.sent = time.Now()

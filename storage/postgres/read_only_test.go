@@ -341,6 +341,6 @@ func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
 	var rows []struct{ Value int64 }
 	require.NoError(t, value.Decode(&rows))
 	require.EqualValues(t, 7, rows[0].Value)
-	require.Len(t, writes, 6, "BEGIN, begin check, statement, cursors, read check, COMMIT")
-	require.Contains(t, writes[4], "read_xid")
+	require.Len(t, writes, 7, "BEGIN, begin check in two parts, statement, cursors, read check, COMMIT")
+	require.Contains(t, writes[5], "read_xid")
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,13 +58,12 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	return nil
 }
 
-// deliver sends in one write BEGIN and the begin check, if the transaction has not begun, what is queued, and what
-// ends the transaction: the statements last if it only reads at READ COMMITTED, else the message end. Both may be
-// empty. If nothing was sent, ahead is nil.
+// deliver sends in one write the head, if the transaction has not begun, what is queued, and what ends the
+// transaction: the statements last if it only reads at READ COMMITTED, else the message end. Both may be empty. If
+// nothing was sent, ahead is nil.
 //
 // Of a write that has BEGIN and was aborted nothing stays, so deliver repeats it: on another connection if the
-// server is away on this one, and once if a statement has to be prepared anew. Once the transaction has begun, the
-// latter is a transient error.
+// server is away on this one, and once if a statement has to be prepared anew.
 func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {
@@ -115,19 +113,14 @@ func (t *txn) beginAnew(ctx context.Context) error {
 }
 
 // encodeQueued returns the queued statements as they are to be sent, after the head if the transaction has not
-// begun: then those that pgx would prepare are prepared, before BEGIN, since one that fails there must not end the
-// transaction. The seal goes out in the same write, so the begin check leaves its answer for it in a setting.
+// begun: then they are prepared before BEGIN, since one that fails there must not end the transaction.
 //
-// If an argument panics, as its driver.Valuer may, and other calls share the transaction, encodeQueued returns an
+// If an argument panics, as its driver.Valuer may, and other calls share the transaction, it returns an
 // error: each of them then runs alone, and only the call with that argument panics.
 func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) {
 	ahead = &sentBatches{}
 	if !t.begun {
-		args := t.store.sql.aloneArgs
-		if t.group {
-			args = t.store.sql.groupArgs
-		}
-		ahead.sent = t.head(args)
+		ahead.sent = t.head()
 		ahead.head = len(ahead.sent)
 		for i := range ahead.sent {
 			s := &ahead.sent[i]
@@ -151,7 +144,6 @@ func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) 
 	return ahead, err
 }
 
-// encodeBatches adds the queued batches to ahead. It may prepare statements, and runs none.
 func (t *txn) encodeBatches(ctx context.Context, ahead *sentBatches) error {
 	for i, b := range t.queue.batches {
 		b.forget()
@@ -177,10 +169,9 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	if ahead.head == 0 {
 		return
 	}
-	t.begun = len(results) >= ahead.head
-	if len(results) > 1 && len(results[1].Row) > 0 {
+	if t.begun = len(results) >= ahead.head; t.begun {
 		var pid string
-		t.xid, pid, _ = strings.Cut(results[1].Row[0], " ")
+		t.xid, pid = readHead(results[ahead.head-1].Row)
 		t.noteBackend(pid)
 	}
 }
@@ -192,8 +183,7 @@ const (
 	maxQueuedReturning  = 16
 )
 
-// batchQueue holds the batches of a transaction for which Run has returned, and which have not
-// been sent.
+// batchQueue holds batches for which Run has returned, and which have not been sent.
 type batchQueue struct {
 	first      int // the number of the first one: see storage.OpError
 	batches    []*Batch
@@ -201,8 +191,7 @@ type batchQueue struct {
 	returning  int
 }
 
-// add queues b, the transaction's operation of this number. It returns false if the queued batches
-// have to be sent first.
+// add queues b, the transaction's operation of this number, unless the queued batches have to be sent first.
 func (q *batchQueue) add(b *Batch, number int) bool {
 	statements, returning := q.statements+len(b.statements), q.returning+b.returning()
 	if statements > maxQueuedStatements || returning > maxQueuedReturning {
@@ -215,13 +204,12 @@ func (q *batchQueue) add(b *Batch, number int) bool {
 	return true
 }
 
-// queuedStatement is a statement of a queued batch.
 type queuedStatement struct {
 	*Statement
 	batch int // the number of its batch: see storage.OpError
 }
 
-// sentBatches are the statements of batches in the form in which they are sent.
+// sentBatches are batches in the form in which they are sent.
 type sentBatches struct {
 	head       int               // the first of sent that are the transaction's own: BEGIN and the begin check, or none
 	sent       []wire.Statement  // those, one for each of statements, and those that end the transaction
@@ -232,8 +220,8 @@ type sentBatches struct {
 // length returns how many of sent come before those that end the transaction.
 func (q *sentBatches) length() int { return q.head + len(q.statements) }
 
-// encode returns a statement as it is to be sent. One that can't be prepared,
-// such as one on a table that an earlier statement creates, is sent as SQL, to be parsed in its turn.
+// encode returns a statement as it is to be sent: if it can't be prepared, as one on a table that an earlier one
+// creates, as SQL, to be parsed in its turn.
 func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement, err error) {
 	sql, args := s.checked(t.store.sql.schema), s.args
 	if len(args) > 0 {
@@ -343,9 +331,8 @@ const maxPrepared = 256
 // preparedKey is where a connection's custom data holds its preparedStatements.
 const preparedKey = "fencekit: prepared statements"
 
-// preparedStatements are the statements that the store has prepared on one connection, by their
-// SQL: those of batches, and the first ones of transactions. What an operation
-// runs after its first statement is in pgx's own cache.
+// preparedStatements are the statements that the store has prepared on one connection, by their SQL. What an
+// operation runs after its first statement is in pgx's own cache.
 type preparedStatements map[string]*preparedStatement
 
 type preparedStatement struct {
@@ -363,8 +350,7 @@ func preparedOn(conn *pgx.Conn) preparedStatements {
 	return statements
 }
 
-// preparedName is a name that no other SQL has: behind a pooler that exchanges connections
-// the name must not reach another statement.
+// preparedName is a name that no other SQL has: behind a pooler that exchanges connections it must reach no other.
 func preparedName(sql string) string {
 	digest := sha256.Sum256([]byte(sql))
 	return wire.PreparedPrefix + hex.EncodeToString(digest[:24])
@@ -380,10 +366,10 @@ func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {
 
 var errPrepare = errors.New("postgres: a statement was not prepared within the limit")
 
-// prepare returns the description of sql, and prepares it if conn has not. It does so only in the
-// modes in which pgx does, and with a name only where pgx uses one. It returns nil in other modes,
-// if conn has maxPrepared already, and if the server can't prepare sql. It fails only if the
-// connection is lost. Ahead of BEGIN no limit of the server's is in force, so the wait for a lock is bounded here.
+// prepare returns the description of sql, and prepares it if conn has not, in the modes in which pgx does, and with
+// a name only where pgx uses one. It returns nil in other modes, if conn has maxPrepared already, and if the server
+// can't prepare sql. It fails only if the connection is lost. Ahead of BEGIN the server has no limit, so the wait
+// for a lock is bounded here.
 func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, sql string) (*pgconn.StatementDescription, error) {
 	statements := preparedOn(conn)
 	if description := statements.usable(sql); description != nil {
@@ -462,7 +448,6 @@ func unfit(err error) bool {
 	return replanned(err)
 }
 
-// queue adds a statement to a batch.
 func queue(batch *pgconn.Batch, s *wire.Statement) {
 	switch d := s.Description; {
 	case d == nil:
@@ -474,7 +459,6 @@ func queue(batch *pgconn.Batch, s *wire.Statement) {
 	}
 }
 
-// next returns the next result. If there is none it reads the answer to its end.
 func next(results *pgconn.MultiResultReader) (*pgconn.ResultReader, error) {
 	if results.NextResult() {
 		return results.ResultReader(), nil

@@ -215,7 +215,7 @@ func sealCall(c storage.Claim, tx storage.TxID) string {
 }
 
 func beginCheckCall(c storage.Claim) string {
-	return fmt.Sprintf("select fence.begin_check(%d, %d, %d, '3600000', '3600000', '3600000', '3600000', '0', true)", c.Resource, c.Grant.Epoch, c.Grant.Token)
+	return fmt.Sprintf("select fence.begin_check(%d, %d, %d, '3600000', '3600000', '3600000', '3600000', '0')", c.Resource, c.Grant.Epoch, c.Grant.Token)
 }
 
 func voidCall(c storage.Claim, tx storage.TxID) string {
@@ -263,9 +263,8 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 	r := newRoles(t)
 	store := newStore(t, r.app, nil)
 	a, b := claim(t, store, grant(5, "a")), claim(t, store, grantOf("sku/2", 5))
-	const limits = "'3600000', '3600000', '3600000', '3600000', '0', true)"
 	ids := fmt.Sprintf("'{%d,%d}'", a.Resource, b.Resource)
-	begin := "select fence.begin_check_all(" + ids + ", '{1,1}', '{5,5}', " + limits
+	begin := "select fence.check_fences(" + ids + ", '{1,1}', '{5,5}'), set_config('fencekit.xid', pg_current_xact_id()::text, true)"
 	// resources, epochs, tokens, holders, seqs, prevs and operations
 	good := []string{ids, "'{1,1}'", "'{5,5}'", "'{61,61}'", "'{1,1}'", fmt.Sprintf("'{%d,%d}'", a.Tx, b.Tx), `'{5b5d,""}'`}
 	seal := func(args []string) error {
@@ -287,7 +286,7 @@ func TestFunctions_RejectMalformedArrays(t *testing.T) {
 	require.NoError(t, seal(good))
 	verifyChain(t, r.admin)
 	for _, call := range []string{
-		"begin_check_all(null, '{1}', '{5}', " + limits, "begin_check_all('{}', '{}', '{}', " + limits, "begin_check_all('{1}', '{}', '{5}', " + limits, "begin_check_all('{1}', '{1}', '{5,5}', " + limits,
+		"check_fences(null, '{1}', '{5}')", "check_fences('{}', '{}', '{}')", "check_fences('{1}', '{}', '{5}')", "check_fences('{1}', '{1}', '{5,5}')",
 		"claim(null, '{1}', '{5}', '{61}', 77)", "claim('{}', '{}', '{}', '{}', 77)", "claim('{61}', '{1}', '{5,6}', '{61}', 77)", "claim('{61}', '{1}', '{5}', null, 77)",
 		"claim('{62,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,61}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{61,null}', '{1,1}', '{5,5}', '{61,61}', 77)", "claim('{{61,62}}', '{1,1}', '{5,5}', '{61,61}', 77)",
 		"claim('{61}', '{1}', '{5}', '{61}', 77, '', null, '{1}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{1}', '{1,2}')", "claim('{61}', '{1}', '{5}', '{61}', 77, '', '{null}', '{1}')",

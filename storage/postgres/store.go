@@ -45,9 +45,8 @@ var (
 
 // unlisted is how long a transaction may have taken, from the sending of BEGIN to the answer to
 // COMMIT, so that no eviction can have listed it more than once: see evict in the migrations. Time
-// during which the whole machine was stopped doesn't count, which is why every transaction that
-// didn't commit is looked at, however short it seems: one that an eviction has listed for being
-// superseded can't commit.
+// during which the whole machine was stopped doesn't count, so every transaction that didn't commit is
+// looked at, however short: one that was listed for being superseded can't commit.
 const unlisted = 100 * time.Millisecond
 
 // NewStore returns a Store on pool, which stays the caller's: close it after the
@@ -68,7 +67,6 @@ func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 	}, nil
 }
 
-// newTxID returns a random number that no other transaction has.
 func newTxID() storage.TxID {
 	for {
 		var b [8]byte
@@ -84,16 +82,14 @@ func (s *Store) cleanup(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.times.Cleanup)
 }
 
-// tries bounds the attempts of a claim that finds a fence locked, with an eviction of
-// stale transactions before each new one; and the attempts of a BEGIN, or of a transaction
-// of the store's own, whose connection was terminated.
+// tries bounds the attempts of a claim that finds a fence locked, and evicts before each new one; and
+// those of a BEGIN, or of a transaction of the store's own, whose connection was terminated.
 const tries = 3
 
-// transact runs sql, one statement with a result of one row, in a transaction of its own at
-// READ COMMITTED. When it returns nil that has committed, and the first row of the answer
-// is the result. after, if not empty, runs after that, and may have failed. If the
-// connection was lost, at whatever point, or the server is away, sql is run again on another
-// one. It may have committed the first time: then at worst a rejection is counted twice.
+// transact runs sql, one statement, in a transaction of its own at READ COMMITTED. When it returns nil
+// that has committed. after, if not empty, runs after that, and may have failed. If the connection was
+// lost, at whatever point, or the server is away, sql is run again on another one, though it may have
+// committed: then at worst a rejection is counted twice.
 func (s *Store) transact(ctx context.Context, sql, after string) (a *wire.Answer, err error) {
 	for range tries {
 		var again bool
@@ -146,9 +142,8 @@ func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
 }
 
 // deferrable is what a Store knows about the constraints and triggers of its database that can be
-// deferred until COMMIT. Once a minute a transaction looks at the catalog, and so does each one that may
-// have made something deferrable. The look comes after its COMMIT, in the same message. Until it is
-// answered, others assume that something is deferrable.
+// deferred until COMMIT. Once a minute a transaction looks at the catalog, after its COMMIT and in its message,
+// and so does each one that may have made something deferrable. Until the answer others assume that something is.
 type deferrable struct {
 	mu       sync.Mutex
 	none     bool      // none were there
@@ -156,11 +151,10 @@ type deferrable struct {
 	looks    int       // how many have looked
 }
 
-// deferrableEvery is how often the catalog is looked at.
 const deferrableEvery = time.Minute
 
-// expect reports whether a transaction has to expect deferred triggers. made says that it may have made something
-// deferrable. look is the number of its look, or 0 if it isn't to look.
+// expect reports whether a transaction, which may have made something deferrable, has to expect deferred triggers.
+// look is the number of its look, or 0 if it isn't to look.
 func (d *deferrable) expect(made bool) (some bool, look int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,12 +199,8 @@ type queries struct {
 	// beginnings of their statements.
 	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
-	// The begin check: names of functions, and arguments. With queuedArgs its answer is read before the
-	// seal is sent. With the others it goes out in one write with the seal, for which it leaves the answer
-	// in a setting; groupArgs are for calls on several resources that share the transaction.
-	beginCheck, beginCheckAll, queuedArgs, aloneArgs, groupArgs string
-
-	readBegin, readCheck string // of a transaction that only reads, with parameters: see commitRead
+	limits, check, checkAll string // the begin check, with parameters: see head
+	readCheck               string // of a transaction that only reads, with parameters: see commitRead
 
 	after        string // begins what comes after COMMIT: a transaction that can't conflict with others
 	beforeCommit string // what is between the seal and COMMIT
@@ -219,20 +209,13 @@ type queries struct {
 }
 
 // groupLockTimeout is the highest lock_timeout of a transaction that calls on several resources
-// share. A call that runs into it runs again alone, with the whole time for a lock.
+// share. A call that runs into it runs again alone.
 const groupLockTimeout = 100 * time.Millisecond
 
-// beginRC begins a transaction at the level and mode that the protocol needs, regardless of
-// the defaults of database and role.
 const beginRC = "begin isolation level read committed read write"
 
 func newQueries(c Config) queries {
 	schema := schemaIdentifier(c.Schema)
-	args := func(lock int64, alone bool) string {
-		return fmt.Sprintf("($1, $2, $3, '%d', '%d', '%d', '%d', '%d', %t)",
-			lock, ms(c.StatementTimeout), ms(c.times.Idle), ms(c.times.Network), ms(max(c.times.Check, 0)), alone)
-	}
-	lock := ms(c.times.Lock)
 	return queries{
 		schema:          schema,
 		begin:           "begin isolation level " + string(c.Isolation) + " read write",
@@ -241,12 +224,9 @@ func newQueries(c Config) queries {
 		evict:           "select evicted, denied from " + schema + ".evict('%s', '%s', '%s', " + fmt.Sprintf("%d, ", ms(c.times.Evict)) + "%t)",
 		resolve:         "select " + schema + ".resolve(%d, %d, %d, %s, %d, %d, %d, %d)",
 		record:          "select " + schema + ".record_rejection(%s, %s, %s, %d, %d, %s, %d, %d, %s, %s)",
-		beginCheck:      "select " + schema + ".begin_check",
-		beginCheckAll:   "select " + schema + ".begin_check_all",
-		queuedArgs:      args(lock, false),
-		aloneArgs:       args(lock, true),
-		groupArgs:       args(min(lock, ms(groupLockTimeout)), true),
-		readBegin:       readBegin(c, schema),
+		limits:          limits(c),
+		check:           check(c, schema),
+		checkAll:        "select " + schema + ".check_fences($1, $2, $3)" + transactionID(c),
 		readCheck:       readCheck(c, schema),
 		after:           "set local transaction isolation level read committed, read only; ",
 		endIfSuperseded: "call " + schema + ".end_if_superseded('%s', '%s', '%s')",
@@ -272,20 +252,49 @@ func position(schema string) string {
 	return "f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema)
 }
 
-// readBegin returns the begin check of a transaction that only reads, at READ COMMITTED and under one grant. It does
-// what begin_check does for others; as a query it costs the server a third. A session prepares it once, so each
-// name is qualified. $4 is the id of the transaction.
-func readBegin(c Config, schema string) string {
+// limits returns the first part of the begin check: it takes the lock by which eviction finds the transaction, under the
+// token $2 of the resource $1, and bounds what it may wait for; $3 is for locks. None of this waits. A session prepares
+// each part once, so each name is qualified.
+func limits(c Config) string {
+	sql := "select pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($2::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4)"
+	sql += setting("lock_timeout", "$3")                                                           // mutant: begin-check-bounds-no-wait-for-locks
+	sql += setting("statement_timeout", strconv.FormatInt(ms(c.StatementTimeout), 10))             // mutant: begin-check-bounds-no-statement
+	sql += setting("idle_in_transaction_session_timeout", strconv.FormatInt(ms(c.times.Idle), 10)) // mutant: begin-check-bounds-no-pause
+	sql += setting("tcp_user_timeout", strconv.FormatInt(ms(c.times.Network), 10))
+	if c.times.Check > 0 {
+		sql += setting("client_connection_check_interval", strconv.FormatInt(ms(c.times.Check), 10))
+	}
+	return sql
+}
+
+// setting returns a column that sets a setting for the present transaction.
+func setting(name, value string) string {
+	return ", pg_catalog.set_config('" + name + "', " + value + "::pg_catalog.text, true)"
+}
+
+// check returns the second part of the begin check under one grant: it fails if the grant no longer has the fence, else it
+// selects transactionID. At READ COMMITTED its snapshot comes after the lock of the first part, so that a claim either
+// sees that lock or is seen here.
+func check(c Config, schema string) string {
 	return fmt.Sprintf("select case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
 		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
-		" else pg_catalog.set_config('fencekit.xid', $4::pg_catalog.text, true) operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text end,"+
-		" pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($3::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4),"+
-		" pg_catalog.set_config('lock_timeout', '%[4]d', true), pg_catalog.set_config('statement_timeout', '%[5]d', true),"+
-		" pg_catalog.set_config('idle_in_transaction_session_timeout', '%[6]d', true), pg_catalog.set_config('tcp_user_timeout', '%[7]d', true),"+
-		" case when %[8]d operator(pg_catalog.>) 0 then pg_catalog.set_config('client_connection_check_interval', '%[8]d', true) end"+
-		" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
+		" else pg_catalog.set_config('fencekit.guarded', E'\\n' operator(pg_catalog.||) f.name operator(pg_catalog.||) E'\\n', true) end"+ // for note_write
+		transactionID(c)+" from (select) one left join %[1]s.resource f on f.id operator(pg_catalog.=) $1::pg_catalog.int4"+
 		" and f.epoch operator(pg_catalog.=) $2::pg_catalog.int8 and f.token operator(pg_catalog.=) $3::pg_catalog.int8",
-		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver, ms(c.times.Lock), ms(c.StatementTimeout), ms(c.times.Idle), ms(c.times.Network), ms(max(c.times.Check, 0)))
+		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
+}
+
+// transactionID returns a column with the transaction's id and the backend's. The id is the server's, or $4 for a
+// transaction that only reads: one of the server's would cost write-ahead log. It is left in a setting that ends with the
+// transaction, for a seal that is sent before the answer is read, and for read_xid; at the stricter levels that of a read
+// also in one that stays only if this very transaction commits, and on this connection, for the read check after COMMIT.
+func transactionID(c Config) string {
+	sql := ", pg_catalog.set_config('fencekit.xid', coalesce($4::pg_catalog.text, pg_catalog.pg_current_xact_id()::pg_catalog.text), true)" +
+		" operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text"
+	if c.Isolation != pgx.ReadCommitted {
+		sql += ", case when $4::pg_catalog.text is not null then pg_catalog.set_config('fencekit.read', $4::pg_catalog.text, false) end"
+	}
+	return sql
 }
 
 // readCheck returns the read check of one fence, $1. At the stricter levels it selects the fence's position, and the id of
@@ -371,7 +380,6 @@ func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
 		array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Holder) })
 }
 
-// claimArrays returns the arrays of the resources' numbers, epochs and tokens.
 func claimArrays(claims []storage.Claim) (resources, epochs, tokens []byte) {
 	b := appendArray(make([]byte, 0, 64), claims, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Resource) })
 	second := len(b)

@@ -47,8 +47,7 @@ type txn struct {
 }
 
 // Begin implements storage.Store. It takes a connection and sends nothing: BEGIN and the
-// begin check go out with the first statement, or with the seal if there is none; see the
-// function begin_check in the migrations.
+// begin check go out with the first statement, or with the seal if there is none: see head.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
 	return s.begin(ctx, &txn{}, func() []storage.Claim { return claims })
 }
@@ -117,8 +116,8 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	return o.Verdict(err)
 }
 
-// finish ends an operation's use of the connection, and reports whether it is still in use.
-// If it is, finish cuts it: it can neither go back to the pool nor be closed cleanly.
+// finish ends an operation's use of the connection, and reports whether it is still in use. Then it cuts it: it can
+// neither go back to the pool nor be closed cleanly.
 func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	if o.Finish() {
 		if t.conn != nil {
@@ -138,43 +137,58 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	return false
 }
 
-// begin returns the statement that begins the transaction.
-func (t *txn) begin() string {
-	if t.readOnly {
-		return t.store.sql.beginReadOnly
+// headLength is the number of statements in the head.
+const headLength = 3
+
+// head returns the head of the transaction as statements of the extended protocol: BEGIN and the two parts of the begin
+// check. At SERIALIZABLE a function makes the second part, with settings of its own: a query could read the whole table,
+// and conflict with all that move a fence.
+func (t *txn) head() []wire.Statement {
+	lock := t.store.cfg.times.Lock
+	if t.group {
+		lock = min(lock, groupLockTimeout)
 	}
-	return t.store.sql.begin
+	c, q := t.claims[0], &t.store.sql
+	begin, id := q.begin, []byte(nil)
+	if t.readOnly {
+		begin, id = q.beginReadOnly, []byte(rand.Text())
+	}
+	resource, token := appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Token)
+	head := make([]wire.Statement, headLength, headLength+t.queue.statements)
+	head[0].SQL = begin
+	head[1].SQL, head[1].ParamValues = q.limits, [][]byte{resource, token, appendInteger(nil, ms(lock))}
+	if len(t.claims) == 1 && t.store.cfg.Isolation != pgx.Serializable {
+		head[2].SQL, head[2].ParamValues = q.check, [][]byte{resource, appendInteger(nil, c.Grant.Epoch), token, id}
+		return head
+	}
+	resources, epochs, tokens := claimArrays(t.claims)
+	head[2].SQL, head[2].ParamValues = q.checkAll, [][]byte{resources, epochs, tokens, id}
+	return head
 }
 
-// beginCheck returns the begin check as a statement with parameters. args is one of the arguments of queries.
-func (t *txn) beginCheck(args string) (sql string, params [][]byte) {
-	if len(t.claims) > 1 {
-		resources, epochs, tokens := claimArrays(t.claims)
-		return t.store.sql.beginCheckAll + args, [][]byte{resources, epochs, tokens}
+// readHead returns the ids of the transaction and of the backend, from the row that the head has answered.
+func readHead[T ~string | ~[]byte](row []T) (xid, pid string) {
+	if len(row) > 1 {
+		xid, pid, _ = strings.Cut(string(row[1]), " ")
 	}
-	c := t.claims[0]
-	params = [][]byte{appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Epoch), appendInteger(nil, c.Grant.Token)}
-	if t.checksInside() {
-		return t.store.sql.readBegin, append(params, []byte(rand.Text()))
-	}
-	return t.store.sql.beginCheck + args, params
+	return xid, pid
 }
 
 // beginSQL returns the head as a text for a simple message.
-func (t *txn) beginSQL(args string) string {
-	check, params := t.beginCheck(args)
-	for i, param := range params {
-		check = strings.ReplaceAll(check, "$"+strconv.Itoa(i+1), "'"+string(param)+"'")
+func (t *txn) beginSQL() string {
+	head := t.head()
+	texts := make([]string, len(head))
+	for i, s := range head {
+		for n, param := range s.ParamValues {
+			value := "null"
+			if param != nil {
+				value = "'" + string(param) + "'"
+			}
+			s.SQL = strings.ReplaceAll(s.SQL, "$"+strconv.Itoa(n+1), value)
+		}
+		texts[i] = s.SQL
 	}
-	return t.begin() + "; " + check
-}
-
-// head returns BEGIN and the begin check, as statements of the extended protocol.
-func (t *txn) head(args string) []wire.Statement {
-	head := make([]wire.Statement, headLength, headLength+t.queue.statements)
-	head[0].SQL = t.begin()
-	head[1].SQL, head[1].ParamValues = t.beginCheck(args)
-	return head
+	return strings.Join(texts, "; ")
 }
 
 // reconnect replaces the connection while no operation uses it.
@@ -185,15 +199,14 @@ func (t *txn) reconnect(ctx context.Context) (err error) {
 	return err
 }
 
-// exchange bounds the wait for the answer to a write. The server's own limits on statements don't:
-// they are in force only once it has the begin check, and an answer that is lost never comes.
+// exchange bounds the wait for the answer to a write. The server's own limits don't: they are in force only once
+// it has the begin check, and an answer that is lost never comes.
 type exchange struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 }
 
-// boundExchange begins an exchange of n statements. Its context is that of the write and of the
-// reads; the caller calls end.
+// boundExchange begins an exchange of n statements; the caller calls end.
 func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
 	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.times.Network
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -221,9 +234,8 @@ func cause(ctx context.Context, err error) error {
 }
 
 // fail ends the transaction after err, and returns what err means. After a lock timeout it
-// evicts: a stale transaction that began after the claim's own eviction may have the lock. The
-// calls of a group don't need that: each evicts when it runs alone. If the connection or ctx has
-// ended, the cause may be that the grant was superseded.
+// evicts: a stale transaction that began after the claim's own eviction may have the lock. Calls
+// of a group evict when they run alone. If the connection or ctx has ended, the grant may have been superseded.
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == ""
@@ -252,8 +264,7 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 // fit for that, which the server decides (endIfSupersededSQL), and closes it otherwise.
 func (t *txn) Rollback(ctx context.Context) { _ = t.rollback(ctx) }
 
-// rollback is Rollback, and returns the status of the transaction that the begin check has
-// seen, if the server was asked for it.
+// rollback is Rollback, and returns the transaction's status if the server was asked for it.
 func (t *txn) rollback(ctx context.Context) (status string) {
 	if t.conn == nil {
 		return ""
@@ -310,24 +321,21 @@ func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	return status
 }
 
-// endIfSupersededSQL makes the server end the session if an eviction may be about to terminate it.
-// It is sent after the end of the transaction, in the same message: a pooler in between gives the
-// server's connection to another client as soon as that message is answered. It runs in a
-// transaction that can't conflict with others, and whose end has no command tag that could be taken
-// for that of the guarded one.
+// endIfSupersededSQL makes the server end the session if an eviction may be about to terminate it. It is sent in
+// the message that ends the transaction: a pooler gives the server's connection to another client as soon as that is
+// answered. Its own transaction can't conflict with others, and its end has no command tag to be taken for the guarded one's.
 func (t *txn) endIfSupersededSQL() string {
 	resources, epochs, tokens := claimArrays(t.claims)
 	return fmt.Sprintf(t.store.sql.endIfSuperseded, resources, epochs, tokens)
 }
 
-// If a function's own SQL committed, the caller must learn of it whatever else failed: the writes
-// are durable, so the function must not run again. Neither a command tag nor the session's status
-// shows a `commit; begin` within one text. So after a failure the store asks for the status of the
-// transaction that the begin check saw: in the message that rolls back or, if that connection was
-// lost, on another one. A read-only transaction has no status.
+// If a function's own SQL committed, its writes are durable, and it must not run again. Neither a command tag nor the
+// session's status shows a `commit; begin` within one text. So after a failure the store asks for the status of the
+// transaction that the begin check saw: in the message that rolls back or, if that connection was lost, on another
+// one. A read-only transaction has none.
 
-// These are the answers to statusSQL. They can be wrong after a failover that lost the newest
-// transactions; at worst, a function that could run again then doesn't.
+// The answers to statusSQL. After a failover that lost the newest transactions they can be wrong: at worst a
+// function that could run again then doesn't.
 const (
 	statusCommitted  = "committed"
 	statusAborted    = "aborted"
@@ -338,12 +346,10 @@ func (t *txn) statusSQL() string {
 	return "select pg_catalog.pg_xact_status('" + t.xid + "'::pg_catalog.xid8)"
 }
 
-// statusEvery is how often the server is asked for the status of a transaction whose connection it has
-// not yet noticed to be lost.
 const statusEvery = 20 * time.Millisecond
 
-// status returns the answer to statusSQL on another connection; "" if there is none. If the connection of
-// the transaction was lost, it waits, unless ctx ends, until the server has noticed.
+// status returns the answer to statusSQL on another connection; "" if there is none. It waits, unless ctx ends,
+// until the server has noticed that the transaction's connection is lost.
 func (t *txn) status(ctx context.Context) string {
 	if t.xid == "" || t.readOnly {
 		return ""

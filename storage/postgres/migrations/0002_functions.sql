@@ -394,72 +394,40 @@ begin
     return v_name;
 end $$;
 
--- begin_check begins a guarded transaction. It bounds how long the transaction can stand in
--- the way of a newer claim, and checks the fence. That only saves work: safety rests on the seal.
---
--- It returns what the seal requires, the server's id of the transaction; and the number of the
--- backend, by which the client knows whether a pooler is in between. If p_alone it also leaves the
--- id in a setting that ends with the transaction, for one that is sent as a whole.
---
--- A read-only transaction has no id of the server's, since that would cost write-ahead log. It gets a
--- random one, in a setting that ends with the transaction, for read_xid. At the stricter levels the id
--- is in another setting as well, for the read check after COMMIT: that one stays only if this very
--- transaction commits, and on this connection.
-create function {{schema}}.begin_check(
-    p_resource integer, p_epoch bigint, p_token bigint,
-    p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text, p_alone boolean
-) returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
-declare
-    v_xid  text;
-    v_done text; -- an assignment costs less than PERFORM, which is a query
-begin
-    v_done := set_config('lock_timeout', p_lock_ms, true) || set_config('statement_timeout', p_statement_ms, true) -- mutant: begin-check-bounds-no-wait-for-locks, begin-check-bounds-no-statement
-           || set_config('idle_in_transaction_session_timeout', p_idle_ms, true) || set_config('tcp_user_timeout', p_network_ms, true); -- mutant: begin-check-bounds-no-pause
-    if p_check_ms <> '0' then
-        v_done := set_config('client_connection_check_interval', p_check_ms, true);
-    end if;
-    v_done := set_config('fencekit.guarded', E'\n' || {{schema}}.check_fence(p_resource, p_epoch, p_token) || E'\n', true); -- for note_write
-    if current_setting('transaction_read_only') = 'on' then
-        v_xid := gen_random_uuid();
-        v_done := set_config('fencekit.xid', v_xid, true);
-        if current_setting('transaction_isolation') <> 'read committed' then
-            v_done := set_config('fencekit.read', v_xid, false);
-        end if;
-    else
-        v_xid := pg_current_xact_id();
-        if p_alone then
-            v_done := set_config('fencekit.xid', v_xid, true);
-        end if;
-    end if;
-    return v_xid || ' ' || pg_backend_pid();
-end $$;
-
--- begin_check_all is begin_check under several grants.
-create function {{schema}}.begin_check_all(
-    p_resources integer[], p_epochs bigint[], p_tokens bigint[],
-    p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text, p_alone boolean
-) returns text
+-- check_fences is check_fence under several grants, of a transaction whose waits are bounded. It leaves the names of
+-- the resources for note_write.
+create function {{schema}}.check_fences(p_resources integer[], p_epochs bigint[], p_tokens bigint[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
     n         integer := cardinality(p_resources);
-    v_answer  text;
-    v_guarded text;
+    v_guarded text := E'\n';
 begin
     if (n > 0 and cardinality(p_epochs) = n and cardinality(p_tokens) = n) is not true then
-        raise exception 'fencekit: begin_check_all: arrays of different lengths, or null' using errcode = 'ZF007';
+        raise exception 'fencekit: check_fences: arrays of different lengths, or null' using errcode = 'ZF007';
     end if;
-    v_answer := {{schema}}.begin_check(p_resources[1], p_epochs[1], p_tokens[1], p_lock_ms, p_statement_ms, p_idle_ms, p_network_ms, p_check_ms, p_alone);
-    v_guarded := current_setting('fencekit.guarded');
-    for i in 2..n loop
+    for i in 1..n loop
         v_guarded := v_guarded || {{schema}}.check_fence(p_resources[i], p_epochs[i], p_tokens[i]) || E'\n';
     end loop;
     perform set_config('fencekit.guarded', v_guarded, true);
-    return v_answer;
 end $$;
 
--- refuse is reject as an expression, for the queries that begin and check a transaction that only reads. The holder
--- comes in hexadecimal.
+-- begin_check is the begin check as one function, for programs that follow the protocol in SQL. It returns what the seal
+-- requires, the server's id of the transaction, and leaves it in a setting that ends with the transaction. A Store
+-- begins by queries of its own, which cost the server less.
+create function {{schema}}.begin_check(
+    p_resource integer, p_epoch bigint, p_token bigint,
+    p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text
+) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
+begin
+    perform set_config('lock_timeout', p_lock_ms, true), set_config('statement_timeout', p_statement_ms, true),
+            set_config('idle_in_transaction_session_timeout', p_idle_ms, true), set_config('tcp_user_timeout', p_network_ms, true),
+            case when p_check_ms <> '0' then set_config('client_connection_check_interval', p_check_ms, true) end;
+    perform {{schema}}.check_fences(array[p_resource], array[p_epoch], array[p_token]);
+    return set_config('fencekit.xid', pg_current_xact_id()::text, true);
+end $$;
+
+-- refuse is reject as an expression, for the queries of a Store. The holder comes in hexadecimal.
 create function {{schema}}.refuse(
     p_state text, p_resource integer, p_epoch bigint, p_token bigint, p_holder text default '', p_seq bigint default 0
 ) returns text

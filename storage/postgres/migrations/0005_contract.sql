@@ -70,7 +70,7 @@ begin
     if current_setting('transaction_read_only') = 'on' then
         raise exception 'fencekit: begin_one needs a transaction that is READ WRITE' using errcode = '25006';
     end if;
-    xid := split_part({{schema}}.begin_check(fence, epoch, token, lock_ms::text, statement_ms::text, idle_ms::text, network_ms::text, check_ms::text, false), ' ', 1);
+    xid := {{schema}}.begin_check(fence, epoch, token, lock_ms::text, statement_ms::text, idle_ms::text, network_ms::text, check_ms::text);
     own_tx := {{schema}}.random_tx();
 end $$;
 
