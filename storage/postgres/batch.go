@@ -90,8 +90,7 @@ func (b *Batch) Run(ctx context.Context, tx pgx.Tx) error {
 	return results.Close()
 }
 
-// closeError closes the results of a batch that failed with err. It returns the error of Close,
-// unless err already wraps that.
+// closeError closes the results of a batch that failed with err, and returns an error that err doesn't wrap.
 func closeError(results pgx.BatchResults, err error) error {
 	if closing := results.Close(); !errors.Is(err, closing) {
 		return closing
@@ -118,7 +117,6 @@ func (b *Batch) validate() error {
 	return nil
 }
 
-// returning returns how many statements have Returning.
 func (b *Batch) returning() (n int) {
 	for _, s := range b.statements {
 		if s.returning {
@@ -152,7 +150,6 @@ func (b *Batch) SetResults(kept []byte) error {
 	return nil
 }
 
-// forget forgets the results of an earlier run.
 func (b *Batch) forget() {
 	for _, s := range b.statements {
 		s.result = nil
@@ -309,7 +306,6 @@ func (s *Statement) readFrom(results pgx.BatchResults) error {
 	return nil
 }
 
-// set sets what the statement did. rows is nil if it returned none.
 func (s *Statement) set(affected int64, rows *string) {
 	s.result = &statementResult{Affected: affected}
 	switch {

@@ -63,9 +63,8 @@ func Named(err error) error {
 		&NotReadyError{Unsupported}, err)
 }
 
-// Away reports whether the server itself says that it does no work on this connection: it stops,
-// starts or crashes, has ended the session, or has become a standby. Nothing of a message that
-// is answered so takes effect, and the connection can't be used again.
+// Away reports whether the server itself says that it does no work on this connection: it stops, starts or crashes,
+// has ended the session, or has become a standby. Nothing of a message that is answered so takes effect.
 func Away(err error) bool { return sqlstate.Ended(sqlstate.Of(err)) || inRecovery(err) }
 
 // inRecovery reports whether err says that the server is a standby, where BEGIN READ WRITE fails, and
@@ -137,7 +136,6 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	return nil, &noConnectionError{err: Named(err)}
 }
 
-// awaited says what a call that got no connection in time has waited for.
 func awaited(stat *pgxpool.Stat) string {
 	if stat.AcquiredConns() >= stat.MaxConns() {
 		return fmt.Sprintf("all of its connections (MaxConns is %d) are in use: ", stat.MaxConns())
@@ -145,7 +143,6 @@ func awaited(stat *pgxpool.Stat) string {
 	return fmt.Sprintf("the server did not answer (%d of at most %d connections are in use): ", stat.AcquiredConns(), stat.MaxConns())
 }
 
-// noConnectionError is the error when the pool has no connection.
 type noConnectionError struct {
 	why string
 	err error
@@ -194,9 +191,8 @@ const (
 	checkLog    = "the server or the pooler in front of it takes no work now; its log says why"
 )
 
-// unavailable returns the error for a connection that could not be made, or that a pooler in between can't
-// use. pgconn tries each host of the DSN, and with sslmode=prefer, the default, tries each twice. A failure
-// that may pass by itself decides, else the last one.
+// unavailable returns the error for a connection that could not be made, or that a pooler in between can't use. pgconn
+// tries each host of the DSN, with sslmode=prefer twice. A failure that may pass by itself decides, else the last one.
 func unavailable(err error) error {
 	tries := []error{err}
 	if connect := new(pgconn.ConnectError); errors.As(err, &connect) {
@@ -247,14 +243,12 @@ func isCertificate(err error) bool {
 		errors.As(err, &op) && op.Op == "remote error" // an alert: the server's side has ended the handshake
 }
 
-// isNetwork reports whether err is one of the network's own: the connection was refused, broke or timed out.
 func isNetwork(err error) bool {
 	return errors.As(err, new(net.Error)) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// passing are the classes of SQLSTATEs that may pass by themselves: broken connections (which is all
-// that PgBouncer says), conflicts, resources, objects in use, an operator's doing, and failures of the
-// system and of the server itself.
+// passing are the classes of SQLSTATEs that may pass by themselves: broken connections (which is all that PgBouncer
+// says), conflicts, resources, objects in use, an operator's doing, and failures of the system and the server.
 var passing = []string{"08", "40", "53", "57", "58", "XX"}
 
 // remedyForLogin is remedyFor a server, or a pooler, that has turned a login away.

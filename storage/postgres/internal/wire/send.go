@@ -24,20 +24,16 @@ const (
 	InDoubt                  // sent, and not answered clearly
 )
 
-// Send sends one simple-protocol message that ends a transaction, possibly with more
-// statements after that, and reads the answer message by message: a warning at COMMIT
-// matters as much as an error. If more of the answer may still arrive, Send closes the
-// connection: the rest would be taken for the answer to the next query.
+// Send sends one simple-protocol message that ends a transaction, possibly with more statements after that, and
+// reads the answer message by message: a warning at COMMIT matters as much as an error. If more of the answer may
+// still arrive, it closes the connection.
 //
-// The statements ahead go out in the same write, after a Sync of their own: the server
-// begins none of sql before all of sql has arrived. If one of them fails, so does sql, as
-// part of the failed transaction, and the error is a *StatementError.
+// The statements ahead go out in the same write, with a Sync of their own: the server begins none of sql before
+// all of sql has arrived. If one of them fails, so does sql, and the error is a *StatementError.
 //
-// If ctx ends, the server goes on with the message: what it has committed must not become visible
-// before its standbys have it, which cancelling the wait for them would do.
+// If ctx ends, the server goes on: cancelling the wait for standbys would make visible what they don't have yet.
 //
-// With an empty sql Send sends the statements ahead alone, and the outcome is Aborted. If ctx ends, the server
-// cancels them.
+// With an empty sql the statements ahead go out alone, the outcome is Aborted, and the server cancels them if ctx ends.
 func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement) (*Answer, Outcome, error) {
 	if sql == "" {
 		return send(ctx, pg, abandon, sql, ahead)
@@ -91,9 +87,9 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 	return &a, result, reason
 }
 
-// watch interrupts reads and writes of pg when ctx ends, once for a whole exchange: pgconn
-// would watch ctx for each message. The caller calls end after the exchange with its error.
-// If ctx has ended, end returns why, and has closed the connection with interrupted: its deadline has passed.
+// watch interrupts reads and writes of pg when ctx ends, once for a whole exchange: pgconn would watch ctx for
+// each message. The caller calls end with the exchange's error. If ctx has ended, end returns why, and closes the
+// connection with interrupted.
 func watch(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn)) (end func(error) error) {
 	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
 	return func(err error) error {
@@ -142,7 +138,6 @@ func (a *Answer) First() string {
 	return strings.Join(a.Rows[0], " ")
 }
 
-// read reads messages until the end of the answer.
 func (a *Answer) read(pg *pgconn.PgConn) error {
 	for a.status == 0 {
 		msg, err := pg.ReceiveMessage(context.Background())
@@ -154,7 +149,6 @@ func (a *Answer) read(pg *pgconn.PgConn) error {
 	return nil
 }
 
-// take handles one message.
 func (a *Answer) take(msg pgproto3.BackendMessage) {
 	switch msg := msg.(type) {
 	case *pgproto3.DataRow:
@@ -186,12 +180,10 @@ func (a *Answer) complete(tag []byte) {
 	}
 }
 
-// outcome judges the answer, which broke off with err if that is not nil. Only the server
-// itself knows the outcome: a pooler in between may make up an answer, or pass on one that
-// belongs to another statement. Whatever isn't proved is in doubt.
+// outcome judges the answer, which broke off with err if that is not nil. A pooler in between may make up an answer,
+// or pass on one that belongs to another statement. Whatever isn't proved is in doubt.
 //
-// By a warning at COMMIT the server says that it committed locally but not on its standbys
-// (the wait for them was cancelled): that is neither success nor failure.
+// By a warning at COMMIT the server says that it committed, but not on its standbys: the wait for them was cancelled.
 func (a *Answer) outcome(err error) (Outcome, error) {
 	if err == nil {
 		err = a.failure
@@ -211,9 +203,9 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 	return InDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag)) // mutant: answer-of-commit-that-is-lost-is-failure, answer-of-commit-that-is-lost-is-success
 }
 
-// failedInside reports whether err is the server's own and came at a point of the answer
-// that shows that the transaction failed. Before COMMIT a transaction that writes has a CALL last: after that has
-// completed, COMMIT is under way. One that only reads has a SELECT there, and is never in doubt.
+// failedInside reports whether err is the server's own and came at a point of the answer that shows that the
+// transaction failed. One that writes has a CALL last before COMMIT: after that has completed, COMMIT is under way.
+// One that only reads has a SELECT there, and is never in doubt.
 func (a *Answer) failedInside(err error) bool {
 	if !FromServer(err) {
 		return false
@@ -228,9 +220,8 @@ func (a *Answer) failedInside(err error) bool {
 	}
 }
 
-// abandon closes a connection in the middle of an exchange as pgx does when a context ends: a goroutine
-// of pgx's cancels what runs and waits for the server to end the session. Until then the pool opens
-// no other connection in its place, so the server never has more sessions than the pool may have connections.
+// abandon closes a connection in the middle of an exchange as pgx does when a context ends: a goroutine of pgx's
+// cancels what runs and waits for the server to end the session. Until then the pool opens no other in its place.
 func abandon(pg *pgconn.PgConn) {
 	pipeline := pg.StartPipeline(context.Background())
 	pipeline.SendFlushRequest()
