@@ -74,7 +74,7 @@ func TestImports_CoreNeedsTheStandardLibraryOnly(t *testing.T) {
 // tests need.
 func TestImports_AdaptersKeepApart(t *testing.T) {
 	t.Parallel()
-	tests := []string{"github.com/stretchr/testify", "pgregory.net/rapid", "go.uber.org/goleak", module + "internal/testenv", module + "guard/guardtest"}
+	tests := []string{"github.com/stretchr/testify", "github.com/ory/dockertest", "pgregory.net/rapid", "go.uber.org/goleak", module + "internal/testenv", module + "guard/guardtest"}
 	for pkg, forbidden := range map[string][]string{
 		"":                 append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
