@@ -141,8 +141,9 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 const headLength = 3
 
 // head returns the head of the transaction as statements of the extended protocol: BEGIN and the two parts of the begin
-// check. At SERIALIZABLE a function makes the second part, with settings of its own: a query could read the whole table,
-// and conflict with all that move a fence.
+// check. A query makes the second part where it can be prepared: then it costs the server less than a function, and
+// otherwise more, since it is planned each time. At SERIALIZABLE a query could read the whole table, and conflict with
+// all that move a fence; a function has settings of its own.
 func (t *txn) head() []wire.Statement {
 	lock := t.store.cfg.times.Lock
 	if t.group {
@@ -157,7 +158,7 @@ func (t *txn) head() []wire.Statement {
 	head := make([]wire.Statement, headLength, headLength+t.queue.statements)
 	head[0].SQL = begin
 	head[1].SQL, head[1].ParamValues = q.limits, [][]byte{resource, token, appendInteger(nil, ms(lock))}
-	if len(t.claims) == 1 && t.store.cfg.Isolation != pgx.Serializable {
+	if len(t.claims) == 1 && t.store.cfg.Isolation != pgx.Serializable && t.store.mode == pgx.QueryExecModeCacheStatement {
 		head[2].SQL, head[2].ParamValues = q.check, [][]byte{resource, appendInteger(nil, c.Grant.Epoch), token, id}
 		return head
 	}
