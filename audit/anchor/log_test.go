@@ -13,6 +13,7 @@ import (
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/testenv"
 )
 
 // What was anchored is read back, with each of the checkpoints and with all together.
@@ -288,3 +289,5 @@ func TestAnchor_ReportsWhatTheDatabaseContradicts(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, heads, 8)
 }
+
+func TestMain(m *testing.M) { testenv.Main(m) }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/internal/cli"
 )
 
 func TestInstant_TakesTheFormsThatPeopleWrite(t *testing.T) {
@@ -41,4 +43,35 @@ func TestInstant_TakesTheFormsThatPeopleWrite(t *testing.T) {
 		var i instant
 		require.ErrorContains(t, i.Set(text), "is not a time", text)
 	}
+}
+
+// A table is protected in audit mode first, then enforced, listed, and restored.
+func TestProtect_FromAuditToEnforce(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	conn := connect(t, dsn)
+	require.NoError(t, execute(t, conn, "create table stock (sku int primary key, qty int)"))
+	run := func(code int, stdout, stderr string, args ...string) {
+		t.Helper()
+		require.Equal(t, ended(code, stdout, stderr), fencectl(t, append(args, "--database-url", dsn, "-o", "csv")...))
+	}
+	const list = "table,mode,resource,problem,unguarded,last\n"
+	run(cli.ExitOK, list, "no table is protected\n", "protected")
+	run(cli.ExitOK, "table,mode,resource\nstock,audit,'sku/' || sku\n", "", "protect", "stock", "--resource", "'sku/' || sku")
+	require.NoError(t, execute(t, conn, "set application_name = 'nightly import'; insert into stock values (1, 1); update stock set qty = 2"))
+	require.NoError(t, execute(t, conn, "update fence.unguarded_write set at = '2026-01-02 03:04:05Z'"))
+	run(cli.ExitOK, list+"stock,audit,'sku/' || sku,,1,2026-01-02T03:04:05Z\n", "", "protected")
+	run(cli.ExitOK, "table,resource,kind,role,application,records,first,last\nstock,sku/1,insert,postgres,nightly import,1,2026-01-02T03:04:05Z,2026-01-02T03:04:05Z\n", "", "protected", "--writes")
+	run(cli.ExitOK, "table,mode,resource\nstock,enforce,'sku/' || sku\n", "", "protect", "stock", "--mode", "enforce")
+	require.ErrorContains(t, execute(t, conn, "update stock set qty = 3"), "ZF015")
+
+	run(cli.ExitOK, "table,unprotected\nstock,true\n", "", "unprotect", "stock")
+	run(cli.ExitOK, "table,unprotected\nstock,false\n", "nothing to do: stock is not protected; see \"fencectl protected\"\n", "unprotect", "stock")
+	for _, args := range [][]string{{"stock"}, {"stock", "--resource", "sku", "--mode", "warn"}, {"nostock", "--resource", "sku"}, {"stock", "--resource", "stock.sku"}} {
+		got := fencectl(t, append(append([]string{"protect"}, args...), "--database-url", dsn)...)
+		require.Equal(t, cli.ExitUsage, got.Code, args)
+		require.NotContains(t, got.Stderr, "migrate up", args)
+	}
+	require.Contains(t, fencectl(t, "protect", "stock", "--mode", "warn", "--database-url", dsn).Stderr, `--mode is "warn", want audit or enforce`)
+	require.Contains(t, fencectl(t, "protect", "stock", "--resource", "sku", "--schema", "fence_2", "--database-url", dsn).Stderr, "migrate up")
 }

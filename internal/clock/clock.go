@@ -12,7 +12,9 @@
 package clock
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,4 +27,17 @@ func Now() int64 {
 		panic(fmt.Sprintf("clock: CLOCK_MONOTONIC can't be read: %v", err)) // no system that Go runs on lacks it
 	}
 	return t.Nano()
+}
+
+// Sleep waits for the duration d and returns nil; if ctx ends first, it returns ctx's
+// cause.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

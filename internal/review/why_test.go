@@ -2,6 +2,7 @@ package review_test
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"os"
 	"path/filepath"
@@ -9,9 +10,13 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/review"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 var update = flag.Bool("update", false, "write the golden texts anew")
@@ -110,3 +115,15 @@ func TestWhy_DoesNotConcludeFromWhatWasPruned(t *testing.T) {
 	require.Equal(t, review.EffectNone, w.why(review.Question{Resource: "sku/42"}).Effect, "a rejection never takes effect")
 	require.Contains(t, w.why(review.Question{Resource: "sku/42", Rejection: 1}).Facts[1].Text, "or no longer")
 }
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+var template = pgserver.Template{Prepare: func(ctx context.Context, dsn string) error {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	_, err = postgres.Migrate(ctx, pool, "")
+	return err
+}}

@@ -1,7 +1,9 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
@@ -174,4 +177,31 @@ func startProxy(t *testing.T, cfg *Config) *pgproxy.Proxy {
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	cfg.Postgres = proxy.DSN()
 	return proxy
+}
+
+// What is there is left as it is, so each start of a deployment may run it.
+func TestInit_PreparesADatabaseOnce(t *testing.T) {
+	dsn := pgserver.Database(t)
+	require.NoError(t, Initialize(t.Context(), dsn, io.Discard))
+	require.Equal(t, http.StatusOK, startService(t, config(t, dsn)).get("/readyz").status)
+	var out bytes.Buffer
+	require.NoError(t, Initialize(t.Context(), dsn, &out))
+	require.Contains(t, out.String(), `100 units of "lamp-7"`)
+}
+
+func TestOpenAPI_NamesTheRoutesOfTheServer(t *testing.T) {
+	var file struct {
+		Paths map[string]map[string]any
+	}
+	require.NoError(t, yaml.Unmarshal(openAPIFile, &file))
+	var routes, operations []string
+	for route := range (&api{}).routes() {
+		routes = append(routes, route)
+	}
+	for path, item := range file.Paths {
+		for method := range item {
+			operations = append(operations, strings.ToUpper(method)+" "+path)
+		}
+	}
+	require.ElementsMatch(t, routes, operations)
 }
