@@ -283,7 +283,8 @@ func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*positi
 
 // claim writes the keys of all positions in one Txn if all their queues are empty, and tells each position the outcome.
 // Otherwise it writes nothing, and returns how many positions are before the first whose resource is taken, and the
-// holder there. If etcd can't take so many keys, it returns half their number.
+// holder there. If etcd can't take so many keys, it returns half their number. First it deletes keys of
+// the positions' own names.
 func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
@@ -302,22 +303,31 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 		}
 		return n, ""
 	}
-	tokens := make([]int64, n)
+	if resp.Succeeded {
+		for _, p := range ps {
+			p.written(fence.Token(resp.Header.Revision), epoch, 0)
+		}
+		return n, ""
+	}
+	var left []clientv3.Op
 	for i, p := range ps {
-		tokens[i] = resp.Header.Revision
-		if !resp.Succeeded {
-			kvs := resp.Responses[i].GetResponseRange().Kvs
-			if len(kvs) == 0 || string(kvs[0].Key) != p.Key() {
-				free = slices.IndexFunc(resp.Responses, isTaken)
-				return free, cluster.HolderIn(resp.Responses[free].GetResponseRange().Kvs[0].Value)
-			}
-			tokens[i] = kvs[0].CreateRevision // the client sent the Txn twice
+		kvs := resp.Responses[i].GetResponseRange().Kvs
+		if len(kvs) > 0 && string(kvs[0].Key) == p.Key() {
+			left = append(left, deleteCreated(p.Key(), kvs[0].CreateRevision))
 		}
 	}
-	for i, p := range ps {
-		p.written(fence.Token(tokens[i]), epoch, 0)
+	if len(left) == 0 {
+		free = slices.IndexFunc(resp.Responses, isTaken)
+		return free, cluster.HolderIn(resp.Responses[free].GetResponseRange().Kvs[0].Value)
 	}
-	return n, ""
+	// The client has sent this Txn twice, or that of an earlier position, whose key a late request of removeStray deletes.
+	if err := l.erase(ctx, left...); err != nil {
+		for _, p := range ps {
+			p.unwritten(err, false)
+		}
+		return n, ""
+	}
+	return l.claim(ctx, s, ps)
 }
 
 func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.Mark, ps []*position) (clientv3.Txn, error) {

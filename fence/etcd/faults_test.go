@@ -146,7 +146,7 @@ func TestUnknown_AnAcquireThatIsSentTwiceGetsNoWrongToken(t *testing.T) {
 		armed <- struct{}{}
 		le, err := get(patient(t), "r")
 		require.NoError(t, err)
-		require.EqualValues(t, 2, sent.Load(), "the client did send it twice")
+		require.GreaterOrEqual(t, sent.Load(), int64(2), "the client did send it twice")
 		require.EqualValues(t, awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 1)[0].CreateRevision, le.Grant().Token)
 		release(t, le)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -353,34 +352,65 @@ func TestReuse_NoCallWaitsForAKeyThatCameTwice(t *testing.T) {
 	}
 }
 
-// The request that removes such a key arrives late: a position has taken the key over.
-func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
-	t.Parallel()
-	var armed atomic.Bool
+// keepingStrays keeps the requests that remove keys which came twice.
+func keepingStrays() (grpc.DialOption, <-chan *pb.TxnRequest) {
 	removals := make(chan *pb.TxnRequest, 100)
-	late := etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
-		if armed.Load() && etcdtest.Deletes(txn) {
+	return etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
+		if etcdtest.Deletes(txn) && len(txn.Compare) == 1 && txn.Compare[0].Target == pb.Compare_MOD {
 			removals <- txn
 			return status.Error(codes.Unavailable, "connection lost")
 		}
 		return send()
-	})
+	}), removals
+}
+
+// The request that removes such a key arrives late: a position has taken the key over.
+func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
+	t.Parallel()
+	late, removals := keepingStrays()
 	option, copies := copying()
 	l, client := locker(t, option, late)
 	_, again := sentTwice(t, l, client, copies, 1)
-	armed.Store(true)
 	waits := acquiring(patient(t), l, "r")
 	removal := etcdtest.Receive(t, removals)
 	held := acquire(t, l, "r")
 	require.Equal(t, string(again.Key), held.Key())
 	require.EqualValues(t, again.CreateRevision, held.Grant().Token)
-	armed.Store(false)
-	_, err := pb.NewKVClient(client.ActiveConnection()).Txn(patient(t), removal)
+	_, err := pb.NewKVClient(etcdserver.Client(t).ActiveConnection()).Txn(patient(t), removal)
 	require.NoError(t, err)
 	awaitKeys(t, client, held.Key(), 1)
 	require.NoError(t, held.Err())
 	release(t, held)
 	release(t, granted(t, waits))
+}
+
+// TryAcquire puts nothing where a key is, so it can't take one over.
+func TestReuse_LateRemovalSparesTheKeyOfATryAcquire(t *testing.T) {
+	t.Parallel()
+	late, removals := keepingStrays()
+	option, copies := copying()
+	l, client := locker(t, option, late)
+	first := acquire(t, l, "r")
+	waits := acquiring(patient(t), l, "r")
+	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
+	release(t, first)
+	second := granted(t, waits)
+	awaitSettled(t, first)
+	second.AfterContended(func() {})
+	kv := pb.NewKVClient(etcdserver.Client(t).ActiveConnection())
+	_, err := kv.Txn(patient(t), copies()[0])
+	require.NoError(t, err)
+	removal := etcdtest.Receive(t, removals)
+	release(t, second)
+	le, err := l.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	require.Equal(t, first.Key(), keyOf(le), "or this shows nothing")
+	require.Greater(t, le.Grant().Token, second.Grant().Token)
+	_, err = kv.Txn(patient(t), removal)
+	require.NoError(t, err)
+	require.EqualValues(t, le.Grant().Token, awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)[0].CreateRevision)
+	require.NoError(t, le.Err())
+	release(t, le)
 }
 
 // The sender is asked twice to remove what an Acquire of unknown outcome may have left. By the time of the
