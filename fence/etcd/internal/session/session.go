@@ -60,10 +60,9 @@ func Start(
 	s := &Session{ID: id, service: service, requestTimeout: requestTimeout, onEnd: onEnd, wake: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
-	s.timer = time.AfterFunc(ttl, s.expire)
+	s.timer, s.due = time.AfterFunc(ttl, s.expire), sent.Add(ttl-ttl/margin)
 	s.mu.Unlock()
 	s.renewed(sent, ttl)
-	s.due = s.deadline
 	return s, nil
 }
 
@@ -74,8 +73,8 @@ const margin = 10
 // renewed moves the deadline after a renewal that was sent at that time. After the deadline the lease is lost, even if
 // the process was stopped and the timer could not run (F3).
 func (s *Session) renewed(sent time.Time, ttl time.Duration) {
-	now := time.Now()
 	s.mu.Lock()
+	now := time.Now() // not before Lock, which may wait
 	if s.ended {
 		s.mu.Unlock()
 		return

@@ -92,6 +92,35 @@ func TestSession_AnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 	})
 }
 
+// The process may stand still between the answer and what is done about it.
+func TestSession_AnAnswerThatIsTakenAfterTheDeadlineRevivesNothing(t *testing.T) {
+	f := &fakeLeases{granted: 200 * time.Millisecond}
+	s, err := Start(t.Context(), f, f.granted, time.Second, func(*Session, fence.LossReason) {})
+	require.NoError(t, err)
+	s.timer.Stop()
+	s.mu.Lock()
+	sent, renewed := time.Now(), make(chan struct{})
+	go func() {
+		defer close(renewed)
+		s.renewed(sent, time.Hour)
+	}()
+	time.Sleep(time.Until(s.deadline))
+	s.mu.Unlock()
+	<-renewed
+	require.Zero(t, s.Remaining())
+}
+
+// The timer runs at once then.
+func TestSession_OfAnAnswerAfterItsDeadlineIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLeases{granted: 10 * time.Second, latency: 20 * time.Second}
+		s, err := Start(t.Context(), f, f.granted, time.Second, func(*Session, fence.LossReason) {})
+		require.NoError(t, err)
+		<-s.ctx.Done()
+		require.Equal(t, 11*time.Second, s.Paused(), "since its deadline")
+	})
+}
+
 func TestSession_LivesThroughFailedRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeLeases{granted: 9 * time.Second}
