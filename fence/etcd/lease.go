@@ -112,7 +112,9 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	p.left, p.token, p.epoch, p.pred = leftKey, token, epoch, pred
 	ln.drop(p)
 	ln.add(p)
-	ln.follower.Wrote(p.gaps, p.name(), int64(token), pred == 0)
+	if p.session == ln.session { // see renew
+		ln.follower.Wrote(p.gaps, p.name(), int64(token), pred == 0)
+	}
 	ln.progress()
 	switch {
 	case !p.wanted():

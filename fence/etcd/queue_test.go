@@ -236,6 +236,17 @@ func TestLine_KnowsNothingFromBeforeItsSession(t *testing.T) {
 	require.False(t, s.at(120, 100).owns(), "behind another process's key of an old own token")
 }
 
+// An answer for an earlier session's key may come late.
+func TestLine_ALateAnswerOfAnEarlierSessionHidesNothing(t *testing.T) {
+	s := newScene(t)
+	before := s.position()
+	s.session = startSession(t)
+	p := s.at(60, 50)
+	before.written(100, 1, 90)
+	s.list(70, own(p))
+	require.True(t, p.owns())
+}
+
 // That a key of the own name exists doesn't make it the own key.
 func TestLine_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 	listed := newScene(t)
