@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
@@ -123,6 +124,10 @@ func (s *sender) takeDels(n int) []*position {
 	var taken []*position
 	for len(s.dels) > 0 {
 		p := s.dels[0]
+		if how, _ := p.state(); how >= removed { // so a put may have its name, and etcd refuses a key twice in a Txn
+			s.dels = s.dels[1:]
+			continue
+		}
 		ahead := append(p.line.overBefore(p), p) // mutant: key-goes-before-the-one-ahead
 		if len(ahead) > n && len(taken) == 0 {
 			s.dels = s.dels[1:]
@@ -244,7 +249,7 @@ const unknownPred = -1
 func (f *flight) fail(err error, certain bool) {
 	s, n := f.sender, len(f.puts)+len(f.dels)
 	s.shrink(err, n)
-	again := cluster.Rejected(err) && !errors.Is(err, cluster.ErrLeaseGone) && n > 1
+	again := (cluster.TooBig(err) || errors.Is(err, rpctypes.ErrPermissionDenied)) && n > 1
 	for _, p := range f.puts {
 		if again {
 			s.launch(&flight{puts: []*position{p}})

@@ -10,10 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
@@ -22,13 +21,14 @@ import (
 
 // txns sees the Txns of a client.
 type txns struct {
-	mu   sync.Mutex
-	seen []*pb.TxnRequest
-	hold chan struct{} // Txns that put wait for it before they are sent; nil lets them go
-	deny string        // a Txn that puts such a key is rejected
+	mu     sync.Mutex
+	seen   []*pb.TxnRequest
+	hold   chan struct{} // Txns that put wait for it before they are sent; nil lets them go
+	deny   string        // a Txn that puts such a key is rejected, with the denial
+	denial error
 }
 
-func newTxns() *txns { return &txns{} }
+func newTxns() *txns { return &txns{denial: rpctypes.ErrGRPCPermissionDenied} }
 
 // reset returns how many Txns there were since the last call.
 func (x *txns) reset() int {
@@ -53,7 +53,7 @@ func (x *txns) option() grpc.DialOption {
 			}
 		}
 		if denied {
-			return status.Error(codes.PermissionDenied, "etcdserver: permission denied")
+			return x.denial
 		}
 		return send()
 	})
@@ -313,6 +313,49 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 			i++
 		}
 	}
+}
+
+// A deletion that waits may be of a key that a later one took along. Its name serves again then.
+func TestSender_DeletesNothingThatIsGone(t *testing.T) {
+	t.Parallel()
+	l, client := locker(t)
+	l.sender.stuckAfter = time.Hour
+	first := acquire(t, l, "r")
+	waits := queued(t, l, "r", 2)
+	_, _ = first.release() // its deletion comes after the next one's
+	second := granted(t, waits)
+	release(t, second)
+	awaitSettled(t, first)
+	occupy(t, l.sender, maxKeys)
+	l.sender.del(first)
+	third := acquiring(patient(t), l, "r")
+	(&loaded{Locker: l}).awaitWaiting(t, 1, 1)
+	l.sender.mu.Lock()
+	l.sender.busy = 0
+	l.sender.next()
+	l.sender.mu.Unlock()
+	require.Equal(t, first.Key(), granted(t, third).Key(), "or this shows nothing")
+	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)
+}
+
+// etcd is overloaded: more requests would not help it.
+func TestSender_SendsNothingAgainToAnOverloadedEtcd(t *testing.T) {
+	t.Parallel()
+	ln := newLoaded(t)
+	var waiting []<-chan result
+	for i := range maxKeys / 4 {
+		waiting = append(waiting, acquiring(patient(t), ln.Locker, fmt.Sprint("sku/", i)))
+	}
+	ln.awaitWaiting(t, len(waiting), 0)
+	ln.reset()
+	ln.txns.mu.Lock()
+	ln.deny, ln.denial = "/sku", rpctypes.ErrGRPCRequestTooManyRequests
+	ln.txns.mu.Unlock()
+	ln.letGo()
+	for _, w := range waiting {
+		requireReason(t, etcdtest.Receive(t, w).err, fence.Unreachable)
+	}
+	require.Equal(t, 1, ln.reset())
 }
 
 // lowLimits are flags of etcd servers that take few keys in a Txn.

@@ -91,6 +91,8 @@ func (c *Cluster) diagnose(err error) (fence.UnavailableReason, error) {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return fence.NoSpace, fmt.Errorf("etcd: out of space: nothing can be acquired, what is held stays held: "+
 			"compact and defragment etcd, then run etcdctl alarm disarm: %w", err)
+	case errors.Is(err, rpctypes.ErrTooManyRequests):
+		return fence.Unreachable, fmt.Errorf("etcd: overloaded: it takes more requests than its disk and its other members keep up with: %w", err)
 	case TooBig(err):
 		return fence.Limited, fmt.Errorf("etcd: the server's limits are too low: one lock needs 3 for --max-txn-ops (128 by default), "+
 			"and --max-request-bytes for its key, its holder and the value that it proclaims: %w", err)
