@@ -7,35 +7,20 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// next is how a call with a storage.BatchOp and without Once goes on after a transaction that it shared. If that
-// failed, it has taken no effect, so its operations may run again: the one that failed alone, and the others
-// together; or each alone if the store doesn't know which one it was. Those of one resource run in the order of its
-// queue.
-type next struct {
-	how batchEnd
-	err error // what the call returns if it ends
-}
-
-type batchEnd int
-
-const (
-	ends       batchEnd = iota
-	runsAlone           // again, in a transaction of its own
-	runsShared          // again, and may share its transaction
-)
+// errRunsAgain: a transaction that calls with a storage.BatchOp and without Once shared has failed. It has taken no
+// effect, so its operations run again: the one that failed alone, and the others together; or each alone if the store
+// doesn't know which one it was. Those of one resource run in the order of its queue.
+var errRunsAgain = errors.New("guard: the operation runs again")
 
 // runBatch runs a batch once, as its caller sees it: in transactions that it shares, until it ends with one of
 // them or has to run alone.
 func (c *call[Tx]) runBatch() error {
-	for {
-		switch n := c.share(); n.how {
-		case ends:
-			return n.err
-		case runsAlone:
-			c.alone = true
-			return c.noteAlone(c.runOnce())
+	for !c.alone {
+		if err := c.share(); err != errRunsAgain {
+			return err
 		}
 	}
+	return c.noteAlone(c.runAlone())
 }
 
 func (c *call[Tx]) noteAlone(err error) error {
@@ -45,17 +30,16 @@ func (c *call[Tx]) noteAlone(err error) error {
 	return err
 }
 
-func (c *call[Tx]) share() next {
+func (c *call[Tx]) share() error {
 	g := c.guard
-	c.next, c.held.offer = next{}, c
-	switch err := g.take(c.ctx, &c.held); {
+	switch err := g.take(c.ctx, &c.held, c); {
 	case err == errTaken:
-		return c.next
+		return c.ended
 	case err != nil:
 		c.noteRun(c.held.states)
-		return next{err: err}
-	case c.next.how == runsAlone: // it was in a group that has failed
-		return c.next
+		return err
+	case c.alone: // it was in a group that has failed
+		return errRunsAgain
 	}
 	backoff := &c.held.states[0].backoff
 	shares, meets := !backoff.nextAlone(), false
@@ -63,12 +47,13 @@ func (c *call[Tx]) share() next {
 		switch w, waited := g.forming.join(c.ctx, c); {
 		case w == nil:
 		case w.got == theOffer:
-			return c.next
+			return c.ended
 		case w.got == nothing:
-			return next{err: cmp.Or(w.failure, endError(c.ctx))}
+			return cmp.Or(w.failure, endError(c.ctx))
 		case waited && !g.lines.usable(c.held.states[0]): // it has waited for too long
 			g.forming.leave(false)
-			return next{how: runsAlone}
+			c.alone = true
+			return errRunsAgain
 		default:
 			meets = true
 		}
@@ -78,9 +63,9 @@ func (c *call[Tx]) share() next {
 	t.shares, t.meets = shares, meets
 	err := t.runShared()
 	if t.calls > 1 {
-		return c.next
+		return c.ended
 	}
-	return next{err: c.noteAlone(err)}
+	return c.noteAlone(err)
 }
 
 // runShared is run, and tells the calls other than the leader what became of the transaction.
@@ -111,7 +96,7 @@ func (t *transaction[Tx]) gather() {
 		case err != nil:
 			w.wake(nothing, err)
 		case !g.lines.usable(c.held.states[0]):
-			c.next.how = runsAlone
+			c.alone, c.ended = true, errRunsAgain
 			w.wake(theOffer, nil)
 		default:
 			t.parts = append(t.parts, part[Tx]{calls: []*call[Tx]{c}, first: w})
@@ -167,7 +152,7 @@ func (t *transaction[Tx]) end(outcome error) {
 			s.backoff.noteEnd(failed, len(p.calls), blamed != nil)
 		}
 		for i, w := range p.taken {
-			if p.calls[i+1].next.how == runsAlone {
+			if p.calls[i+1].alone {
 				w.offer = nil
 			}
 		}
@@ -197,19 +182,15 @@ func (t *transaction[Tx]) blamed(outcome error) *call[Tx] {
 // setEnd notes how c goes on after its transaction has ended with outcome. blamed is the call
 // whose operation made it fail, or nil.
 func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {
-	switch {
-	case !tookNoEffect(outcome):
-		c.next = next{err: outcome}
-	case blamed == nil || blamed == c:
-		c.next = next{how: runsAlone}
-	default:
-		c.next = next{how: runsShared}
+	c.ended = outcome
+	if tookNoEffect(outcome) {
+		c.alone, c.ended = blamed == nil || blamed == c, errRunsAgain
 	}
 	var unknown *UnknownOutcomeError
 	if errors.As(outcome, &unknown) {
 		own := *unknown
 		own.Record, own.Grants = c.Record, c.Grants
-		c.next.err = &own
+		c.ended = &own
 	}
 }
 

@@ -148,6 +148,43 @@ func TestAcross_BacksOffAfterAFailure(t *testing.T) {
 	})
 }
 
+// It joins one again whichever way one on its resource has succeeded.
+func TestAcross_JoinsAgainAfterASuccess(t *testing.T) {
+	for how, succeeds := range map[string]func(t *testing.T, a *batches){
+		"in a shared transaction": func(t *testing.T, a *batches) {
+			require.ErrorIs(t, a.on("x", fails(put("x", "x")))(t.Context()), errShop)
+			release := make(chan struct{})
+			errs := a.begin(func(ctx context.Context) error {
+				return guard.Do(ctx, a.guard, "x", func(context.Context, *memory.Tx) error { <-release; return nil })
+			}, a.puts("x"), a.named("x", "x2", put("x", "2")))
+			close(release)
+			for range 3 {
+				require.NoError(t, <-errs)
+			}
+			require.Equal(t, "x x2", a.writes("x")[1].ops)
+		},
+		"when it ran alone again": func(t *testing.T, a *batches) {
+			runs := 0
+			failsTwice := a.named("x", "x", func(context.Context, *memory.Tx) error {
+				if runs++; runs < 3 {
+					return temporaryError{}
+				}
+				return nil
+			}, guard.Retryable())
+			require.Equal(t, make([]error, 2), a.meet(failsTwice, a.puts("y")))
+			require.Equal(t, 3, runs)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			inBatches(t, nil, func(t *testing.T, a *batches) {
+				succeeds(t, a)
+				require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
+				a.inOne("x", "y", "z")
+			})
+		})
+	}
+}
+
 // One of the grants was superseded: the others run, and so does that one, under another
 // grant.
 func TestAcross_OneStaleDoesNotRejectTheOthers(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
@@ -293,6 +294,68 @@ func TestBatch_RunsAgainIfItMay(t *testing.T) {
 		require.NoError(t, b.named(sku, "a", once, guard.Retryable())(t.Context()))
 		require.Equal(t, []string{"a", "a"}, b.ran)
 		require.Equal(t, "a", b.store.Read("k"))
+	})
+}
+
+// One that made a transaction fail runs alone, also if its next run fails before it begins.
+func TestBatch_ThatFailedRunsAloneAlsoIfItsClaimFails(t *testing.T) {
+	inBatches(t, nil, func(t *testing.T, b *batches) {
+		runs := map[string]int{}
+		first := func(ctx context.Context, tx *memory.Tx) error {
+			if runs["a"]++; runs["a"] == 2 {
+				b.locks.Lose(sku)
+				b.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error {
+					b.store.SetFaults(memory.Faults{})
+					return temporaryError{}
+				}})
+			}
+			return put("k", "a")(ctx, tx)
+		}
+		failsOnce := func(ctx context.Context, tx *memory.Tx) error {
+			if runs["b"]++; runs["b"] == 1 {
+				return errShop
+			}
+			return put("k", "b")(ctx, tx)
+		}
+		errs := b.meet(b.named(sku, "a", first), b.named(sku, "b", failsOnce, guard.Retryable()), b.adds("c"))
+		require.Equal(t, make([]error, 3), errs)
+		require.Equal(t, map[string]int{"a": 2, "b": 2}, runs)
+		require.Equal(t, []string{"a", "b", "c"}, b.history())
+	})
+}
+
+// The same if it has to queue again: nobody takes it along.
+func TestBatch_ThatFailedRunsAloneAlsoIfItLosesItsPlace(t *testing.T) {
+	inBatches(t, nil, func(t *testing.T, b *batches) {
+		away, later := false, make(chan error, 2)
+		b.guard = b.processWith(&hookedLocker{Locker: b.locks.NewLocker("a"), acquire: func(context.Context, ...string) error {
+			if !away {
+				return nil
+			}
+			away = false
+			time.AfterFunc(time.Millisecond, func() { // b's pause is longer
+				go func() { later <- guard.Do(t.Context(), b.guard, sku, sleeping(time.Minute), guard.Name("c")) }()
+				synctest.Wait()
+				later <- b.adds("d")(t.Context())
+			})
+			return &fence.UnavailableError{Reason: fence.Unreachable, Err: temporaryError{}}
+		}}, b.db, nil)
+		failed := false
+		failsOnce := func(ctx context.Context, tx *memory.Tx) error {
+			if !failed {
+				failed, away = true, true
+				b.locks.Lose(sku)
+				return errShop
+			}
+			return put("k", "b")(ctx, tx)
+		}
+		errs := b.meet(b.adds("a"), b.named(sku, "b", failsOnce, guard.Retryable()))
+		var unreachable *fence.UnavailableError
+		require.ErrorAs(t, errs[0], &unreachable)
+		require.NoError(t, errs[1])
+		require.NoError(t, <-later)
+		require.NoError(t, <-later)
+		require.Equal(t, []string{"c", "d", "b"}, b.history())
 	})
 }
 

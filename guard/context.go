@@ -66,6 +66,10 @@ type bounds struct {
 
 // bind makes c, the context of a function that begins now, end within b and with the leases of states.
 func (c *runContext) bind(states grantStates, b bounds) {
+	if b.hold != nil {
+		states = nil // the Hold's context is bound to them; mutant: a-transaction-takes-the-lease-from-its-hold
+		c.endWith(b.hold)
+	}
 	c.states = states
 	for _, s := range states {
 		switch {
@@ -77,9 +81,6 @@ func (c *runContext) bind(states grantStates, b bounds) {
 		case s.lease != nil:
 			c.endWith(s.lease.Context())
 		}
-	}
-	if b.hold != nil {
-		c.endWith(b.hold)
 	}
 	if b.limit > 0 {
 		c.stops = append(c.stops, c.endAfter(b.limit))

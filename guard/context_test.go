@@ -60,6 +60,29 @@ func TestContext_EndsWithTheLease(t *testing.T) {
 	})
 }
 
+// A transaction that has ended leaves the lease bound to the context of its Hold.
+func TestContext_OfAHoldEndsWithTheLeaseAfterATransaction(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		loses := func(context.Context, *memory.Tx) error {
+			w.locks.Lose(sku)
+			synctest.Wait()
+			return nil
+		}
+		g := w.process("a", nil)
+		for name, last := range map[string]func(context.Context, *memory.Tx) error{"after": set("k", "v"), "within": loses} {
+			require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+				require.NoError(t, guard.Do(context.Background(), h, sku, last))
+				if name == "after" {
+					require.NoError(t, ctx.Err())
+					_ = loses(ctx, nil)
+				}
+				require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost, name)
+				return ctx.Err()
+			}), fence.ErrLeaseLost, name)
+		}
+	})
+}
+
 // A retained context of a call that has ended says so, and hears nothing of later calls.
 func TestContext_EndsWhenTheFunctionHasReturned(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -159,6 +182,20 @@ func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}), context.DeadlineExceeded)
+	})
+}
+
+// A transaction that begins in a Hold that has overrun says why its context has ended, not that its lease was released.
+func TestMaxRun_OfAHoldIsTheCauseInItsTransactions(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.process("a", &guard.Config{MaxRun: time.Second})
+		require.NoError(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h held) error {
+			time.Sleep(2 * time.Second)
+			err := guard.Do(context.Background(), h, sku, func(ctx context.Context, _ *memory.Tx) error { return context.Cause(ctx) })
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "Config.MaxRun is 1s")
+			return nil
+		}))
 	})
 }
 

@@ -24,7 +24,7 @@ func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Run
 	h := held{lines: g.lines, resources: o.Resources, atOnce: o.releaseAtOnce}
 	defer h.passOn(ctx, 0)
 	return o.retryHold(ctx, retryableUnderNewGrants, func() error {
-		if err := g.take(ctx, &h); err != nil {
+		if err := g.take(ctx, &h, nil); err != nil {
 			return err
 		}
 		return g.runHold(ctx, h.states, fn)

@@ -22,7 +22,6 @@ type held struct {
 	lines     *lines
 	resources []string // in order, each once
 	atOnce    bool     // they are not kept after the call
-	offer     any      // what another call may take while the call waits for its turn; or nil
 
 	turns  []*line     // of the first resources
 	states grantStates // of the leases, once take has taken all
@@ -31,8 +30,9 @@ type held struct {
 }
 
 // take takes the turns that are missing, and sets states to those of usable leases. Before it acquires one
-// anew, it passes on the turns at all later resources. It may be called again.
-func (h *held) take(ctx context.Context) error {
+// anew, it passes on the turns at all later resources. It may be called again. It returns errTaken if another call has
+// taken offer, unless that is nil, while this one waited for its turn.
+func (h *held) take(ctx context.Context, offer any) error {
 	if h.turns == nil {
 		h.turns = h.turn[:0]
 	}
@@ -40,7 +40,7 @@ func (h *held) take(ctx context.Context) error {
 	states := grantStates(h.state[:0])
 	for i, resource := range h.resources {
 		if i == len(h.turns) {
-			l, err := h.lines.takeTurn(ctx, resource, h.offer)
+			l, err := h.lines.takeTurn(ctx, resource, offer)
 			if err != nil {
 				return err
 			}

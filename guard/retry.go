@@ -161,7 +161,7 @@ func (b *backoff) nextAlone() bool {
 func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
 	switch {
 	case !failed:
-		b.last = 0
+		b.last, b.aloneFailed = 0, false
 		return
 	case blamed && b.last == 0:
 		b.last = 1

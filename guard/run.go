@@ -20,8 +20,8 @@ type call[Tx any] struct {
 
 	// Of a call on a Guard:
 	held  held
-	alone bool // it shares no transaction with other calls
-	next  next // after a transaction that it shared
+	alone bool  // as a batch: it shares no further transaction
+	ended error // after a transaction that it shared: what it returns, or errRunsAgain
 }
 
 // observed calls run, which runs c on g in transactions that seal the fences of resources, and tells the Observers.
@@ -50,17 +50,16 @@ func (g *Guard[Tx]) run(ctx context.Context, c *call[Tx]) error {
 	return c.observed(ctx, g, c.Resources, func() error {
 		c.held.lines, c.held.resources, c.held.atOnce = g.lines, c.Resources, c.releaseAtOnce
 		defer c.held.passOn(c.ctx, 0)
-		batch, ok := c.op.(storage.BatchOp[Tx])
-		c.alone = !ok || len(c.Resources) > 1 || c.ReadOnly || !batch.Shares()
-		return c.retry(c.ctx, retryableUnderNewGrants, c.runOnce)
+		once := c.runAlone
+		if batch, ok := c.op.(storage.BatchOp[Tx]); ok && len(c.Resources) == 1 && !c.ReadOnly && batch.Shares() {
+			once = c.runBatch
+		}
+		return c.retry(c.ctx, retryableUnderNewGrants, once)
 	})
 }
 
-func (c *call[Tx]) runOnce() error {
-	if !c.alone {
-		return c.runBatch()
-	}
-	err := c.guard.take(c.ctx, &c.held)
+func (c *call[Tx]) runAlone() error {
+	err := c.guard.take(c.ctx, &c.held, nil)
 	c.noteRun(c.held.states)
 	if err != nil {
 		return err
@@ -87,10 +86,10 @@ func (c *call[Tx]) noteRun(states grantStates) {
 // take acquires what is missing in h, and claims it (G1). If an operator raised the lock service's epoch while the
 // call waited for a lock, the claim is rejected, and take acquires another grant. If that has the same epoch, the
 // lock service itself is behind. After an error h has its states if only the claim has failed.
-func (g *Guard[Tx]) take(ctx context.Context, h *held) error {
+func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 	var behind int64 // the highest epoch that was rejected
 	for {
-		if err := h.take(ctx); err != nil {
+		if err := h.take(ctx, offer); err != nil {
 			return err
 		}
 		err := g.ready(ctx, h.states, false)
@@ -343,7 +342,7 @@ func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err e
 			g.report.rejected(ctx, rejection)
 			s.claimed = false
 			s.rejected, s.unreported = rejection, false
-			s.dead = s.dead || rejection.Reason != storage.ReasonOvertaken // mutant: rejected-grant-goes-on
+			s.dead = s.dead || rejection.Reason != storage.ReasonOvertaken
 		}
 	}
 	return err
