@@ -251,8 +251,8 @@ func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Le
 
 // tryQueue makes a position for each resource, up to the first that this process has or waits for.
 func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*position, taken *fence.LockedError) {
-	most := min(l.sender.roomNow(), len(resources)) // etcd allows as many conditions as operations
-	if l.cluster.Keys.Mutex {                       // the queue of "a" has the keys of "a/b"
+	most := min(maxKeys, len(resources)) // etcd allows as many conditions as operations
+	if l.cluster.Keys.Mutex {            // the queue of "a" has the keys of "a/b"
 		most = 1
 	}
 	for _, r := range resources[:most] {
@@ -294,7 +294,6 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 	resp, epoch, certain, err := l.write(ctx, txn, taken)
 	n := len(ps)
 	if n > 1 && cluster.TooBig(err) {
-		l.sender.shrink(err, n)
 		return n / 2, ""
 	}
 	if err != nil {

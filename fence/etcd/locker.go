@@ -45,7 +45,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	l.cluster = cluster.New(client, cluster.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.requestTimeout, c.Logger)
 	l.sessions = session.NewManager(l.cluster, c.TTL, l.sessionEnded)
 	l.watcher = watch.New(l.cluster, c.pollInterval)
-	l.sender = &sender{locker: l, stuckAfter: 20 * time.Millisecond, room: maxKeys, most: maxKeys}
+	l.sender = &sender{locker: l, stuckAfter: 20 * time.Millisecond, most: maxKeys}
 	return l, nil
 }
 

@@ -456,7 +456,7 @@ func TestCleaner_AskedTwiceSparesTheNextKeyOfTheName(t *testing.T) {
 // A key that could not be deleted stays ahead of the later ones of its queue, and holds no other queue up.
 func TestCleaner_KeepsTheOrderOfEachQueue(t *testing.T) {
 	t.Parallel()
-	c := &sender{room: 3, most: maxKeys}
+	c := &sender{most: 3}
 	r, other := &line{}, &line{}
 	first, second, third, later := &position{line: r, left: leftKey}, &position{line: r, left: leftKey}, &position{line: r, left: leftKey}, &position{line: r, left: leftKey}
 	x, y := &position{line: other, left: leftKey}, &position{line: other, left: leftKey}

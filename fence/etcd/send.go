@@ -14,11 +14,11 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Bounds of one Txn, in keys that it writes or deletes. A fourth of them may be written: etcd allows
-// 128 operations by default, and a put needs two.
+// Bounds of one Txn, in keys that it writes or deletes, and in those that it writes: etcd allows 128 operations by
+// default, and a put needs two.
 const (
 	maxKeys = 100
-	minKeys = 2
+	maxPuts = maxKeys / 4
 )
 
 // maxFlights is how many Txns that take what waits are under way at a time.
@@ -33,7 +33,6 @@ type sender struct {
 	stuckAfter time.Duration // how long keys wait behind Txns that are under way
 
 	mu      sync.Mutex
-	room    int         // how many keys a Txn may have, from maxKeys to minKeys, see shrink
 	puts    []*position // at most one of each line
 	dels    []*position
 	busy    int  // Txns under way, of those that are counted
@@ -50,7 +49,7 @@ func (s *sender) put(p *position) {
 	defer s.mu.Unlock()
 	// With MutexKeys a key of "a/b" is in the queue of "a" too.
 	if p.line.unanswered() > 1 || s.locker.cluster.Keys.Mutex { // mutant: two-of-a-resource-share-a-txn
-		s.launch(&flight{puts: []*position{p}, dels: s.takeDels(s.room - 1)})
+		s.launch(&flight{puts: []*position{p}, dels: s.takeDels(maxKeys - 1)})
 		return
 	}
 	s.puts = append(s.puts, p)
@@ -101,7 +100,7 @@ func (s *sender) overtake() {
 // launchWaiting launches a Txn of what waits. Callers hold mu.
 func (s *sender) launchWaiting() {
 	f := &flight{counted: true, puts: s.takePuts()}
-	f.dels = s.takeDels(s.room - len(f.puts))
+	f.dels = s.takeDels(maxKeys - len(f.puts))
 	s.busy++
 	s.launch(f)
 }
@@ -109,7 +108,7 @@ func (s *sender) launchWaiting() {
 // takePuts takes puts of one session. Callers hold mu.
 func (s *sender) takePuts() []*position {
 	n := 0
-	for n < min(len(s.puts), max(1, s.room/4)) && s.puts[n].session == s.puts[0].session {
+	for n < min(len(s.puts), maxPuts) && s.puts[n].session == s.puts[0].session {
 		n++
 	}
 	taken := s.puts[:n:n]
@@ -145,26 +144,6 @@ func (s *sender) takeDels(n int) []*position {
 		}
 	}
 	return taken
-}
-
-// shrink takes the error of a Txn of n keys. If that was beyond a limit of etcd's, which nothing tells beforehand, later
-// Txns have half as many. It reports whether they can.
-func (s *sender) shrink(err error, n int) bool {
-	if n <= minKeys || !cluster.TooBig(err) {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n <= s.room {
-		s.room = max(minKeys, n/2)
-	}
-	return true
-}
-
-func (s *sender) roomNow() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.room
 }
 
 func (s *sender) launch(f *flight) {
@@ -247,9 +226,8 @@ const unknownPred = -1
 // fail takes an error of the Txn. certain means that it has changed nothing. If the error may be due to one key, and
 // there are others, each is sent again alone.
 func (f *flight) fail(err error, certain bool) {
-	s, n := f.sender, len(f.puts)+len(f.dels)
-	s.shrink(err, n)
-	again := (cluster.TooBig(err) || errors.Is(err, rpctypes.ErrPermissionDenied)) && n > 1
+	s := f.sender
+	again := (cluster.TooBig(err) || errors.Is(err, rpctypes.ErrPermissionDenied)) && len(f.puts)+len(f.dels) > 1
 	for _, p := range f.puts {
 		if again {
 			s.launch(&flight{puts: []*position{p}})
@@ -301,7 +279,7 @@ func (s *sender) clean(ctx context.Context) {
 		}
 		s.most = max(len(batch)/2, 1)
 		s.putBack(batch)
-		if !s.shrink(err, len(batch)) {
+		if len(batch) == 1 || !cluster.TooBig(err) {
 			s.notCleaned(batch, err)
 			cluster.Pause(ctx, failures)
 			failures++
@@ -322,7 +300,7 @@ func (s *sender) takeLeft() (batch []*position, doubt bool) {
 		case how >= removed: // its session is over, or it was added twice; mutant: what-was-removed-is-removed-again
 		case len(batch) == 0:
 			batch, doubt = append(batch, p), inDoubt
-		case len(batch) < min(s.room, s.most) && p.session == batch[0].session && inDoubt == doubt && !inLines(rest, p):
+		case len(batch) < s.most && p.session == batch[0].session && inDoubt == doubt && !inLines(rest, p):
 			batch = append(batch, p)
 		default:
 			rest = append(rest, p)

@@ -135,7 +135,6 @@ func TestSender_WhatComesMeanwhileGoesTogether(t *testing.T) {
 	t.Parallel()
 	ln := newLoaded(t)
 	var waiting []<-chan result
-	const maxPuts = maxKeys / 4
 	for i := range maxPuts {
 		waiting = append(waiting, acquiring(patient(t), ln.Locker, fmt.Sprint("sku/", i)))
 	}
@@ -235,7 +234,6 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
 	l := newTestLocker(t, client, cfg)
-	const maxPuts = maxKeys / 4
 	var free []string
 	for i := range maxKeys - maxPuts {
 		free = append(free, fmt.Sprint("held/", i))
@@ -260,7 +258,7 @@ func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
 }
 
 // occupy makes s wait as if Txns were under way, once none is: a key may be there before its Txn is over.
-func occupy(t *testing.T, s *sender, room int) {
+func occupy(t *testing.T, s *sender) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		s.mu.Lock()
@@ -268,7 +266,7 @@ func occupy(t *testing.T, s *sender, room int) {
 		if s.busy > 0 {
 			return false
 		}
-		s.room, s.busy = room, maxFlights
+		s.busy = maxFlights
 		return true
 	}, etcdtest.Patience, time.Millisecond)
 }
@@ -286,7 +284,7 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	}
 	kvs := awaitKeys(t, client, queue, 5)
 	changes := client.Watch(patient(t), queue, clientv3.WithPrefix(), clientv3.WithRev(kvs[4].ModRevision+1))
-	occupy(t, l.sender, minKeys) // nothing is deleted yet
+	occupy(t, l.sender) // nothing is deleted yet
 	released := make(chan error, 1)
 	for i, w := range waiting {
 		le := granted(t, w)
@@ -302,9 +300,10 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 		return len(l.sender.dels) == 5
 	}, etcdtest.Patience, time.Millisecond)
 	l.sender.mu.Lock()
-	l.sender.busy, l.sender.dels = 0, l.sender.dels[4:] // as if Txns that delete the others were late
-	l.sender.next()
+	l.sender.busy, l.sender.most, l.sender.dels = 0, 2, l.sender.dels[4:] // as if Txns that delete the others were late
+	taken := l.sender.takeDels(4)
 	l.sender.mu.Unlock()
+	require.Empty(t, taken)
 	require.NoError(t, etcdtest.Receive(t, released))
 	for i := 0; i < 5; {
 		for _, ev := range etcdtest.Receive(t, changes).Events {
@@ -326,7 +325,7 @@ func TestSender_DeletesNothingThatIsGone(t *testing.T) {
 	second := granted(t, waits)
 	release(t, second)
 	awaitSettled(t, first)
-	occupy(t, l.sender, maxKeys)
+	occupy(t, l.sender)
 	l.sender.del(first)
 	third := acquiring(patient(t), l, "r")
 	(&loaded{Locker: l}).awaitWaiting(t, 1, 1)
@@ -343,7 +342,7 @@ func TestSender_SendsNothingAgainToAnOverloadedEtcd(t *testing.T) {
 	t.Parallel()
 	ln := newLoaded(t)
 	var waiting []<-chan result
-	for i := range maxKeys / 4 {
+	for i := range maxPuts {
 		waiting = append(waiting, acquiring(patient(t), ln.Locker, fmt.Sprint("sku/", i)))
 	}
 	ln.awaitWaiting(t, len(waiting), 0)
@@ -378,7 +377,7 @@ func TestSender_KeepsToTheLimitsOfEtcd(t *testing.T) {
 				require.NotEmpty(t, some)
 				held = append(held, some...)
 			}
-			occupy(t, l.sender, maxKeys) // as if nothing were known yet
+			occupy(t, l.sender)
 			ln := &loaded{Locker: l, txns: x}
 			var waiting []<-chan result
 			for i := range 40 {
