@@ -245,22 +245,23 @@ func (s *Store) missingRights(ctx context.Context, what string) error {
 		notReady(MissingRights), what, s.cfg.Schema)
 }
 
-// checkTables rejects tables that a crash would empty, and the fence with them, and those whose rows are
-// hidden from their owner, as whom the functions read.
+// checkTables rejects tables that a crash would empty, and the fence with them, and those whose rows row-level
+// security hides: from their owner, as whom most functions read, or from the role, as which the begin check does.
 func (s *Store) checkTables(ctx context.Context) error {
 	var unlogged, hidden *string
 	err := s.pool.QueryRow(ctx, `
 		select string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relpersistence <> 'p' and c.relname <> 'pending_write'),
-		       string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (where c.relrowsecurity and c.relforcerowsecurity)
+		       string_agg(c.oid::regclass::text, ', ' order by c.oid) filter (
+		         where c.relrowsecurity and (c.relforcerowsecurity or c.relname = any($2) and row_security_active(c.oid)))
 		  from pg_catalog.pg_class c where c.relnamespace = $1::text::regnamespace and c.relkind in ('r', 'p')`,
-		s.sql.schema).Scan(&unlogged, &hidden)
+		s.sql.schema, appTables).Scan(&unlogged, &hidden)
 	switch {
 	case err != nil:
 		return asked(fmt.Sprintf("read the tables of schema %s", s.cfg.Schema), err)
 	case unlogged != nil:
 		return fmt.Errorf("%w: a crash would empty %s; as the owner run \"alter table ... set logged\" for each", notReady(Unsupported), *unlogged)
 	case hidden != nil:
-		return fmt.Errorf("%w: %w", notReady(Unsupported), &HiddenRowsError{Text: "it is forced on " + *hidden})
+		return fmt.Errorf("%w: %w", notReady(Unsupported), &HiddenRowsError{Text: "it is on for " + *hidden})
 	}
 	return nil
 }

@@ -224,3 +224,24 @@ func TestCheck_RejectsTablesThatDoNotKeepTheirRows(t *testing.T) {
 	require.ErrorAs(t, err, new(*postgres.HiddenRowsError))
 	require.ErrorContains(t, err, "fence.resource")
 }
+
+// Row-level security hides rows from a service's role before it is forced. What that role can't read anyway may have it.
+func TestCheck_RejectsTablesWhoseRowsAreHiddenFromTheRole(t *testing.T) {
+	t.Parallel()
+	r := newRoles(t)
+	change := func(table, to string) {
+		mustExec(t, r.admin, "alter table fence."+table+" "+to+" row level security")
+	}
+	change("setting", "enable")
+	c := claim(t, newStore(t, r.app, nil), grant(5, "a"))
+	for _, table := range []string{"resource", "operation", "history", "rejection"} {
+		change(table, "enable")
+		require.NoError(t, newStore(t, r.admin, nil).Check(t.Context()), "the owner sees all rows of %s", table)
+		err := newStore(t, r.app, nil).Check(t.Context())
+		requireNotReady(t, err, postgres.Unsupported)
+		require.ErrorAs(t, err, new(*postgres.HiddenRowsError))
+		require.ErrorContains(t, err, "fence."+table)
+		change(table, "disable")
+	}
+	write(t, newStore(t, r.app, nil), c, set("x", 1))
+}
