@@ -282,6 +282,19 @@ func TestRun_OutlivesAConnectionThatWasCut(t *testing.T) {
 			noneInUse(t, f.through)
 		})
 	}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe} {
+		t.Run("batch that is not prepared, "+mode.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, pgx.ReadCommitted, single, inMode(mode))
+			first, _ := batchOf("insert into item values ('x', 1)" + more)
+			c := write(t, f.store, claim(t, f.direct, grant(5, "a")), first)
+			f.proxy.CutAll()
+			second, _ := batchOf("insert into item values ($1, 1)"+more, "x")
+			write(t, f.store, c, second)
+			holds(t, f.pool, "x", 2)
+			noneInUse(t, f.through)
+		})
+	}
 }
 
 // A text of several statements may hold a COMMIT: it is not sent again if its answer is lost.

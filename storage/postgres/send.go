@@ -63,11 +63,17 @@ func (t *txn) sendQueued(ctx context.Context) error {
 // nothing was sent, ahead is nil.
 //
 // Of a write that has BEGIN and was aborted nothing stays, so deliver repeats it: on another connection if the
-// server is away on this one, and once if a statement has to be prepared anew.
+// server is away on this one, or was while statements were prepared, and once if one has to be prepared anew.
 func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {
 		if ahead, err = t.encodeQueued(ctx); err != nil {
+			away := !t.begun && t.conn.Conn().IsClosed() && ctx.Err() == nil && !errors.Is(err, errPrepare)
+			if away && n < tries {
+				if err = t.reconnect(ctx); err == nil {
+					continue
+				}
+			}
 			return nil, nil, wire.Aborted, err
 		}
 		conn := t.conn.Conn()
