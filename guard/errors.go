@@ -39,7 +39,7 @@ var (
 	// UnknownOutcomeError, which can ask again.
 	ErrUnknownOutcome = errors.New("guard: outcome of COMMIT is unknown")
 	// ErrTxEnded: the transaction was ended by SQL of the user's, or was used
-	// after its end. What a raw COMMIT of the user's wrote stays, without a seal:
+	// when or after the function returned. What a raw COMMIT of the user's wrote stays, without a seal:
 	// the second exception to G4.
 	ErrTxEnded = storage.ErrTxEnded
 	// ErrKeyReused: the key of Once was used before for another request. See

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -381,6 +382,33 @@ func TestRun_NoCallLeftBehindTakesEffect(t *testing.T) {
 				return nil
 			}))
 			holds(t, pool, "late", 0)
+		})
+	}
+}
+
+// What is left behind may have sent a COMMIT: an operation that ran again would take effect twice.
+func TestRun_WhatIsLeftBehindMayHaveCommitted(t *testing.T) {
+	t.Parallel()
+	const sql = "insert into item values ('x', 1); commit"
+	for name, leave := range map[string]func(pgx.Tx){
+		"goroutine": func(tx pgx.Tx) {
+			go func() { _, _ = tx.Exec(context.Background(), sql+"; select pg_advisory_xact_lock(1)") }()
+		},
+		"result": func(tx pgx.Tx) { _, _ = tx.Query(context.Background(), sql, pgx.QueryExecModeSimpleProtocol) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool, store := fresh(t, nil)
+			locked(t, pool, "select pg_advisory_xact_lock(1)")
+			_, err := attempt(t.Context(), store, do(func(_ context.Context, tx pgx.Tx) error {
+				leave(tx)
+				eventually(t, pool, "select value = 1 from item where key = 'x'")
+				return &postgres.TransientError{Err: errors.New("again")}
+			}), claim(t, store, grant(5, "a")))
+			require.ErrorContains(t, err, "again")
+			require.ErrorContains(t, err, "wait for goroutines")
+			require.ErrorIs(t, err, storage.ErrTxEnded)
+			require.False(t, guard.SafeToRetry(err))
 		})
 	}
 }

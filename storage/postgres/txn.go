@@ -105,15 +105,20 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 		t.opening = &opening{t: t, conn: t.conn.Conn()}
 		o = operation.New(t.conn.Conn(), t.opening)
 	}
-	defer t.finish(o) // also if op panics
-	err := op.Run(ctx, o.Tx())
-	if t.finish(o) {
-		if errors.Is(err, operation.ErrInUse) {
-			return err
-		}
-		return errors.Join(err, operation.ErrInUse)
+	inUse, err := t.call(ctx, op, o)
+	if !inUse {
+		return o.Verdict(err)
 	}
-	return o.Verdict(err)
+	if !errors.Is(err, operation.ErrInUse) {
+		err = errors.Join(err, operation.ErrInUse)
+	}
+	return fmt.Errorf("%w, perhaps, by SQL of a call that still runs: %w", storage.ErrTxEnded, err)
+}
+
+// call runs op, and reports also whether it has left the connection in use. What still runs may hold a COMMIT.
+func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], o *operation.Operation) (inUse bool, err error) {
+	defer func() { inUse = t.finish(o) }() // also if op panics
+	return false, op.Run(ctx, o.Tx())
 }
 
 // finish ends an operation's use of the connection, and reports whether it is still in use. Then it cuts it: it can
