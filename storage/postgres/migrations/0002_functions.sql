@@ -374,7 +374,7 @@ end $$;
 
 -- check_fence takes the lock by which eviction finds a transaction under a grant, and rejects the transaction
 -- if the grant no longer has the fence; else it returns the name of the resource. The fence is read after
--- the lock was taken: a claim either sees this lock or is seen here. Its callers pin the settings.
+-- the lock was taken: at READ COMMITTED a claim either sees this lock or is seen here. Its callers pin the settings.
 create function {{schema}}.check_fence(p_resource integer, p_epoch bigint, p_token bigint) returns text
 language plpgsql as $$
 declare
