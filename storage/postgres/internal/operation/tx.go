@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-var errManaged = fmt.Errorf("%w: the guard commits or rolls back this transaction, not the operation", fence.ErrInvalid)
+var errManaged = fmt.Errorf("%w: the guard commits or rolls back this transaction: return nil or an error from the function", fence.ErrInvalid)
 
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
 
