@@ -23,7 +23,7 @@ type position struct {
 	campaign *string // what a candidate proclaims at first, nil for a lock
 	queued   int64   // when it was made, see cluster.LockValue
 	number   int16   // of its key, see freeNumber
-	gaps     int     // of the follower, before the key was written
+	gaps     int32   // of the follower, before the key was written
 
 	// The rest is guarded by line.mu.
 	news     chan struct{} // holds one signal for the call that waits, to acquire or to release; nil if none does
@@ -37,7 +37,7 @@ type position struct {
 	removal  removal                 // of what is left
 	cause    error                   // why it is over; nil before
 	watchers []*func()               // that wait for contention
-	onLoss   []func()                // called when it is lost
+	onLoss   func()                  // called when it is lost; or nil
 	lifetime context.Context         // made when it is asked for: most never are
 	endLife  context.CancelCauseFunc // of lifetime
 }
@@ -194,10 +194,18 @@ func (p *position) Remaining() time.Duration {
 func (p *position) AfterLost(f func()) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
-	if p.wanted() {
-		p.onLoss = append(p.onLoss, f)
-	} else if errors.Is(p.cause, fence.ErrLeaseLost) {
-		go f()
+	switch earlier := p.onLoss; {
+	case !p.wanted():
+		if errors.Is(p.cause, fence.ErrLeaseLost) {
+			go f()
+		}
+	case earlier == nil:
+		p.onLoss = f // most have one: there are as many positions as held resources
+	default:
+		p.onLoss = func() {
+			go earlier()
+			f()
+		}
 	}
 }
 
@@ -220,10 +228,8 @@ func (p *position) finish(cause error) bool {
 	if p.endLife != nil {
 		p.endLife(cause)
 	}
-	if errors.Is(cause, fence.ErrLeaseLost) {
-		for _, f := range p.onLoss {
-			go f() // mutant: loss-is-not-told
-		}
+	if p.onLoss != nil && errors.Is(cause, fence.ErrLeaseLost) {
+		go p.onLoss() // mutant: loss-is-not-told
 	}
 	p.onLoss = nil
 	p.wake()

@@ -43,7 +43,7 @@ var lockMutants = []Mutant{
 	{"waiters-from-before-the-grant-are-not-contention", "L1", "fence/etcd", "TestAfterContended_SeesAWaiterThatCameBeforeTheGrant",
 		`	if false {`},
 	{"loss-is-not-told", "F3", "fence/etcd", "TestAfterLost_RunsWhenTheLeaseIsLost",
-		`			_ = f`},
+		`		`},
 	{"proclaim-of-a-deposed-leader", "F2", "fence/etcd", "TestProclaim_OfADeposedLeaderIsRejected",
 		`		if len(kvs) == 0 {`},
 	{"goroutines-share-the-key-of-the-session", "F1 F2", "fence/etcd", "TestAcquire_GoroutinesExcludeEachOther",

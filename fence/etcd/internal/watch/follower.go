@@ -26,7 +26,7 @@ type Follower struct {
 	rev   int64           // keys is complete as of this revision; 0: no list yet
 	keys  []Key           // in no order
 	early []*mvccpb.Event // that arrived before the first list
-	gaps  int             // how often events were missed
+	gaps  int32           // how often events were missed
 }
 
 // Listener is told what a Follower sees. Its methods must not block.
@@ -41,7 +41,7 @@ type Listener interface {
 
 // Wrote records that an own key was written, at the revision token. alone says that the queue had
 // no other key then; gaps is as for Listed.
-func (f *Follower) Wrote(gaps int, name string, token int64, alone bool) {
+func (f *Follower) Wrote(gaps int32, name string, token int64, alone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wrote = max(f.wrote, token)
@@ -93,7 +93,7 @@ func (f *Follower) has(kv *mvccpb.KeyValue) error {
 }
 
 // Gaps is how often events of the queue were missed so far. Take it before a request that shows the whole queue.
-func (f *Follower) Gaps() int {
+func (f *Follower) Gaps() int32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gaps
@@ -101,7 +101,7 @@ func (f *Follower) Gaps() int {
 
 // Listed applies a list of the whole queue as of rev, which was asked for at this number of gaps. It returns
 // false if the list is older than what is known, and an error if it is of something else.
-func (f *Follower) Listed(gaps int, rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
+func (f *Follower) Listed(gaps int32, rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {
 		if err := f.has(kv); err != nil {
@@ -149,7 +149,7 @@ func keyOf(name string, kv *mvccpb.KeyValue) Key {
 // may lack them: it changes nothing, and another one is under way. It returns false for a list that
 // is older than what is known, or older than an own key (etcd has had bugs that served such reads).
 // Callers hold mu.
-func (f *Follower) list(gaps int, rev int64, keys []Key) bool {
+func (f *Follower) list(gaps int32, rev int64, keys []Key) bool {
 	if gaps != f.gaps { // mutant: list-from-before-the-watch-counts
 		return true
 	}
