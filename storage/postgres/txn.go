@@ -112,10 +112,10 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	if !errors.Is(err, operation.ErrInUse) {
 		err = errors.Join(err, operation.ErrInUse)
 	}
-	return fmt.Errorf("%w, perhaps, by SQL of a call that still runs: %w", storage.ErrTxEnded, err)
+	return fmt.Errorf("%w, perhaps: what the function has left open may have sent COMMIT: %w", storage.ErrTxEnded, err)
 }
 
-// call runs op, and reports also whether it has left the connection in use. What still runs may hold a COMMIT.
+// call runs op, and reports also whether it has left the connection in use.
 func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], o *operation.Operation) (inUse bool, err error) {
 	defer func() { inUse = t.finish(o) }() // also if op panics
 	return false, op.Run(ctx, o.Tx())
