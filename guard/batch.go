@@ -7,9 +7,10 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// errRunsAgain: a transaction that calls with a storage.BatchOp and without Once shared has failed. It has taken no
-// effect, so its operations run again: the one that failed alone, and the others together; or each alone if the store
-// doesn't know which one it was. Those of one resource run in the order of its queue.
+// errRunsAgain tells a call that the transaction which it shared has taken no effect, so that it runs again. Calls with
+// a storage.BatchOp and without Once share transactions. After a failure the call that caused it runs alone, and the
+// others share again; if the store doesn't know which call it was, each runs alone. Those of one resource run in the
+// order of its queue.
 var errRunsAgain = errors.New("guard: the operation runs again")
 
 // runBatch runs a batch once, as its caller sees it: in transactions that it shares, until it ends with one of

@@ -54,8 +54,8 @@ func (r *headReader) read(result *pgconn.ResultReader) error {
 	return err
 }
 
-// Query implements operation.Opening. The head and the statement go out in one write. Of a pgx.Batch pgx would
-// prepare the statements without a bound on the wait for locks, and a tracer would see a batch.
+// Query implements operation.Opening. The head and the statement go out in one write. pgx would prepare the
+// statements of a pgx.Batch without a bound on the wait for locks, and a tracer would see a batch.
 func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	s, ok := o.encode(ctx, sql, args, exec)
 	if !ok {

@@ -62,8 +62,8 @@ func (t *txn) sendQueued(ctx context.Context) error {
 // transaction: the statements last if it only reads at READ COMMITTED, else the message end. Both may be empty. If
 // nothing was sent, ahead is nil.
 //
-// Of a write that has BEGIN and was aborted nothing stays, so deliver repeats it: on another connection if the
-// server is away on this one, or was while statements were prepared, and once if one has to be prepared anew.
+// A write that carries BEGIN and was aborted leaves nothing, so deliver repeats it: on another connection if this one
+// was lost, then or while statements were prepared, and once if a statement has to be prepared anew.
 func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {

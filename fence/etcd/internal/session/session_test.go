@@ -92,7 +92,8 @@ func TestSession_AnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 	})
 }
 
-// The process may stand still between the answer and what is done about it.
+// The process may stand still between the answer and what is done about it. It does for as long as this test has the
+// mutex, in real time: the clock of synctest doesn't go on while a goroutine waits for a mutex.
 func TestSession_AnAnswerThatIsTakenAfterTheDeadlineRevivesNothing(t *testing.T) {
 	f := &fakeLeases{granted: 200 * time.Millisecond}
 	s, err := Start(t.Context(), f, f.granted, time.Second, func(*Session, fence.LossReason) {})
