@@ -14,13 +14,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-var template = pgserver.Template{Prepare: func(ctx context.Context, dsn string) error {
-	pool, err := pgxpool.New(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	_, err = postgres.Migrate(ctx, pool, "")
+var template = pgserver.Template{Prepare: func(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := postgres.Migrate(ctx, pool, "")
 	return err
 }}
 

@@ -17,12 +17,7 @@ import (
 )
 
 // evidence is a database with a history of everything, which each kind of tampering changes in a copy.
-var evidence = pgserver.Template{Prepare: func(ctx context.Context, dsn string) (err error) {
-	pool, err := pgxpool.New(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+var evidence = pgserver.Template{Prepare: func(ctx context.Context, pool *pgxpool.Pool) (err error) {
 	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
 		return err
 	}

@@ -21,16 +21,11 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 const schema = postgres.DefaultSchema
 
-var template = pgserver.Template{Prepare: func(ctx context.Context, dsn string) error {
-	pool, err := pgxpool.New(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+var template = pgserver.Template{Prepare: func(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
 		return err
 	}
-	_, err = pool.Exec(ctx, "create table item (key text primary key, value bigint not null)")
+	_, err := pool.Exec(ctx, "create table item (key text primary key, value bigint not null)")
 	return err
 }}
 

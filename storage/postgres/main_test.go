@@ -51,16 +51,11 @@ func migrated(t testing.TB) (dsn string) {
 
 var template = pgserver.Template{Prepare: migrate}
 
-func migrate(ctx context.Context, dsn string) error {
-	pool, err := pgxpool.New(ctx, dsn)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+func migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
 		return err
 	}
-	_, err = pool.Exec(ctx, "create table item (key text primary key, value bigint not null)")
+	_, err := pool.Exec(ctx, "create table item (key text primary key, value bigint not null)")
 	return err
 }
 

@@ -35,7 +35,9 @@ func startWith(t testing.TB, cfg *pgserver.Config) (server *pgserver.Server, dsn
 	stopLater(t, server)
 	dsn, err = server.CreateDatabase(t.Context(), "app")
 	require.NoError(t, err)
-	require.NoError(t, migrate(t.Context(), dsn))
+	pool := openPool(t, dsn)
+	require.NoError(t, migrate(t.Context(), pool))
+	pool.Close()
 	return server, dsn
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
@@ -99,9 +100,10 @@ func TestWithDatabase_ChangesURLsAndKeywords(t *testing.T) {
 // Each test has a copy of its own of what was prepared once.
 func TestTemplate_IsPreparedOnceAndCopied(t *testing.T) {
 	prepared := 0
-	template := Template{Prepare: func(ctx context.Context, dsn string) error {
+	template := Template{Prepare: func(ctx context.Context, pool *pgxpool.Pool) error {
 		prepared++
-		return execIn(ctx, dsn, "create table item (); insert into item default values")
+		_, err := pool.Exec(ctx, "create table item (); insert into item default values")
+		return err
 	}}
 	one, two := template.Database(t), template.Database(t)
 	require.Equal(t, 1, prepared)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
@@ -73,8 +74,8 @@ func databaseName(test string) string {
 // Template is a database on the shared Postgres that is prepared once, and copied for
 // each test: a copy costs a fraction of a migration.
 type Template struct {
-	// Prepare fills an empty database, and closes its connections.
-	Prepare func(ctx context.Context, dsn string) error
+	// Prepare fills an empty database.
+	Prepare func(ctx context.Context, pool *pgxpool.Pool) error
 
 	once sync.Once
 	name string
@@ -99,7 +100,13 @@ func (tpl *Template) make(p *Server) error {
 	}
 	// The shared server may outlive this process.
 	process.AfterTests(func(ctx context.Context) error { return p.DropDatabase(ctx, tpl.name) })
-	if err := tpl.Prepare(ctx, dsn); err != nil {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	err = tpl.Prepare(ctx, pool)
+	pool.Close()
+	if err != nil {
 		return err
 	}
 	// What is still on its way out would be in the way of the copies.
