@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,29 +60,6 @@ func TestAcross_CallsOnDifferentResourcesShareATransaction(t *testing.T) {
 			require.Equal(t, r, a.writes(r)[0].ops, "each resource's entry has its own operations")
 			require.Equal(t, r, grants[r], "each operation sees its own grant")
 		}
-	})
-}
-
-func TestAcross_ALoneCallWaitsForNone(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		began := time.Now()
-		for _, r := range []string{"x", "y", "x"} {
-			require.NoError(t, a.puts(r)(t.Context()))
-		}
-		a.apart("x", "y")
-		require.Zero(t, time.Since(began))
-	})
-}
-
-// Those that wait in the queues of a group's resources run with it.
-func TestAcross_TakesFromTheQueues(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		require.Equal(t, make([]error, 5), a.meet(a.puts("x"), a.named("x", "x2", put("x", "2")), a.puts("y"),
-			a.named("x", "x3", put("x", "3")), a.named("y", "y2", put("y", "2"))))
-		a.inOne("x", "y")
-		require.Equal(t, "x x2 x3", a.writes("x")[0].ops)
-		require.Equal(t, "y y2", a.writes("y")[0].ops)
-		require.Equal(t, "x23 y2", a.store.Read("x")+" "+a.store.Read("y"))
 	})
 }
 
@@ -148,68 +124,6 @@ func TestAcross_BacksOffAfterAFailure(t *testing.T) {
 	})
 }
 
-// It joins one again whichever way one on its resource has succeeded.
-func TestAcross_JoinsAgainAfterASuccess(t *testing.T) {
-	for how, succeeds := range map[string]func(t *testing.T, a *batches){
-		"in a shared transaction": func(t *testing.T, a *batches) {
-			require.ErrorIs(t, a.on("x", fails(put("x", "x")))(t.Context()), errShop)
-			release := make(chan struct{})
-			errs := a.begin(func(ctx context.Context) error {
-				return guard.Do(ctx, a.guard, "x", func(context.Context, *memory.Tx) error { <-release; return nil })
-			}, a.puts("x"), a.named("x", "x2", put("x", "2")))
-			close(release)
-			for range 3 {
-				require.NoError(t, <-errs)
-			}
-			require.Equal(t, "x x2", a.writes("x")[1].ops)
-		},
-		"when it ran alone again": func(t *testing.T, a *batches) {
-			runs := 0
-			failsTwice := a.named("x", "x", func(context.Context, *memory.Tx) error {
-				if runs++; runs < 3 {
-					return temporaryError{}
-				}
-				return nil
-			}, guard.Retryable())
-			require.Equal(t, make([]error, 2), a.meet(failsTwice, a.puts("y")))
-			require.Equal(t, 3, runs)
-		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			inBatches(t, nil, func(t *testing.T, a *batches) {
-				succeeds(t, a)
-				require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
-				a.inOne("x", "y", "z")
-			})
-		})
-	}
-}
-
-// One of the grants was superseded: the others run, and so does that one, under another
-// grant.
-func TestAcross_OneStaleDoesNotRejectTheOthers(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
-		superseding := a.locks.Holder("y")
-		superseding.Token, superseding.Holder = 100, "b/1"
-		a.locks.SetToken(101)
-		_, err := a.store.Claim(t.Context(), storage.Claim{Grant: superseding})
-		require.NoError(t, err)
-		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
-		require.Equal(t, "xx yy zz", a.store.Read("x")+" "+a.store.Read("y")+" "+a.store.Read("z"))
-		require.Greater(t, a.locks.Holder("y").Token, superseding.Token)
-		rejections, err := a.store.Rejections(t.Context(), "y", 10)
-		require.NoError(t, err)
-		require.Len(t, rejections, 1)
-		require.EqualValues(t, 1, rejections[0].Count, "the grant is not used again")
-		for _, r := range []string{"x", "z"} {
-			rejections, err := a.store.Rejections(t.Context(), r, 10)
-			require.NoError(t, err)
-			require.Empty(t, rejections)
-		}
-	})
-}
-
 // Also one that is superseded while the group runs: then the seal rejects all.
 func TestAcross_SealsAllOrNone(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
@@ -229,31 +143,6 @@ func TestAcross_SealsAllOrNone(t *testing.T) {
 		require.Equal(t, make([]error, 2), errs)
 		require.Equal(t, "x y", a.store.Read("x")+" "+a.store.Read("y"), "each took effect once")
 		a.apart("x", "y")
-	})
-}
-
-// What was resolved as not applied may have been voided at any of the resources: each is
-// claimed again.
-func TestAcross_CommitThatWasNotApplied(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
-		asked := 0
-		var mu sync.Mutex // the calls claim side by side
-		claimed := map[string]int{}
-		a.store.SetFaults(memory.Faults{
-			Commit:  fates(memory.RequestLost),
-			Resolve: func(storage.InDoubt) error { asked++; return nil },
-			Claim: func(g fence.Grant) error {
-				mu.Lock()
-				defer mu.Unlock()
-				claimed[g.Resource]++
-				return nil
-			},
-		})
-		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
-		require.Equal(t, "xx yy", a.store.Read("x")+" "+a.store.Read("y"))
-		require.Equal(t, 1, asked)
-		require.Equal(t, map[string]int{"x": 1, "y": 1}, claimed)
 	})
 }
 
@@ -449,26 +338,6 @@ func TestForming_LeavesOutWhatIsToBePassedOn(t *testing.T) {
 	}
 }
 
-// A claim may take longer than a lock is held while others wait for it. The call that has claimed uses the lock
-// all the same: to pass it on at once would make work of two for nobody.
-func TestForming_UsesALockThatTookLongToClaim(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		guard.SetMaxHold(a.guard, time.Millisecond)
-		other := a.process("b", nil)
-		waits := make(chan error, 1)
-		a.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error {
-			a.store.SetFaults(memory.Faults{})
-			go func() { waits <- guard.Do(t.Context(), other, "x", put("k", "o")) }()
-			synctest.Wait()
-			time.Sleep(2 * time.Millisecond)
-			return nil
-		}})
-		require.NoError(t, a.on("x", put("k", "x"))(t.Context()))
-		require.NoError(t, <-waits)
-		require.Equal(t, "xo", a.store.Read("k"))
-	})
-}
-
 // busy begins groups on resources of their own until one more has to wait for them, and
 // returns what ends them.
 func (a *batches) busy() (end func()) {
@@ -499,11 +368,12 @@ func (a *batches) begin(calls ...call) <-chan error {
 	return errs
 }
 
-// While some groups are under way calls wait, and share the next transaction.
+// A call alone waits for none. While some groups are under way calls wait, and share the next transaction.
 func TestForming_GrowsWithTheLoad(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
-		end := a.busy()
 		began := time.Now()
+		require.NoError(t, a.puts("alone")(t.Context()))
+		end := a.busy()
 		errs := a.begin(a.puts("x"), a.puts("y"), a.puts("z"))
 		require.Empty(t, a.writes("x"))
 		end()
@@ -527,42 +397,6 @@ func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience(t *testing.T) {
 			a.inOne("x", "y")
 		}
 		require.Equal(t, 3*guard.Patience, time.Since(began))
-		end()
-	})
-}
-
-// The same while the store has no connection: each has to learn of it in time.
-func TestForming_CallsDontWaitForEachOthersConnections(t *testing.T) {
-	inBatches(t, &guard.Config{StoreTimeout: time.Second}, func(t *testing.T, a *batches) {
-		began := time.Now()
-		errs, open := a.arrive(a.puts("x"), a.puts("y"), a.puts("z"))
-		defer open()
-		time.Sleep(time.Second + 2*guard.Patience)
-		synctest.Wait()
-		for _, err := range errs {
-			require.ErrorIs(t, err, guard.ErrStoreUnavailable)
-		}
-		require.Equal(t, time.Second+2*guard.Patience, time.Since(began))
-	})
-}
-
-// A group that can't have more calls waits for no other.
-func TestForming_AFullGroupBeginsAtOnce(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		end := a.busy()
-		var calls []call
-		var names []string
-		for i := range guard.MaxBatchCalls {
-			names = append(names, fmt.Sprint("sku/", i))
-			calls = append(calls, a.puts(names[i]))
-		}
-		began := time.Now()
-		errs := a.begin(calls...)
-		for range calls {
-			require.NoError(t, <-errs)
-		}
-		a.inOne(names...)
-		require.Zero(t, time.Since(began))
 		end()
 	})
 }

@@ -196,21 +196,13 @@ func TestBatch_CallsThatWaitShareATransaction(t *testing.T) {
 		function := func(ctx context.Context) error {
 			return guard.Do(ctx, b.guard, sku, put("k", "f"), guard.Name("f"))
 		}
-		errs := b.meet(b.adds("a"), b.adds("b"), function, b.adds("c"), b.adds("d"))
-		require.Equal(t, make([]error, 5), errs)
-		require.Equal(t, "abfcd", b.store.Read("k"), "in the order of the queue")
-		require.Equal(t, []string{"a b", "f", "c d"}, b.history())
-	})
-}
-
-// Its result is kept before the transaction commits, so it has one of its own.
-func TestBatch_WithOnceHasATransactionOfItsOwn(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, b *batches) {
-		once := func(ctx context.Context) error {
+		once := func(ctx context.Context) error { // its result is kept before the transaction commits
 			return guard.Exec(ctx, b.guard, sku, &counting{}, guard.Once("k1", nil), guard.Name("once"))
 		}
-		require.Equal(t, make([]error, 3), b.meet(b.adds("a"), once, b.adds("b")))
-		require.Equal(t, []string{"a", "once", "b"}, b.history())
+		errs := b.meet(b.adds("a"), b.adds("b"), function, b.adds("c"), b.adds("d"), once, b.adds("e"))
+		require.Equal(t, make([]error, 7), errs)
+		require.Equal(t, "abfcde", b.store.Read("k"), "in the order of the queue")
+		require.Equal(t, []string{"a b", "f", "c d", "once", "e"}, b.history())
 	})
 }
 
@@ -280,23 +272,6 @@ func TestBatch_BacksOffWhereFailuresAreTheRule(t *testing.T) {
 	})
 }
 
-// A batch that failed alone runs again with the turn that it has.
-func TestBatch_RunsAgainIfItMay(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, b *batches) {
-		failed := false
-		once := func(ctx context.Context, tx *memory.Tx) error {
-			if !failed {
-				failed = true
-				return temporaryError{}
-			}
-			return put("k", "a")(ctx, tx)
-		}
-		require.NoError(t, b.named(sku, "a", once, guard.Retryable())(t.Context()))
-		require.Equal(t, []string{"a", "a"}, b.ran)
-		require.Equal(t, "a", b.store.Read("k"))
-	})
-}
-
 // One that made a transaction fail runs alone, also if its next run fails before it begins.
 func TestBatch_ThatFailedRunsAloneAlsoIfItsClaimFails(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, b *batches) {
@@ -321,53 +296,6 @@ func TestBatch_ThatFailedRunsAloneAlsoIfItsClaimFails(t *testing.T) {
 		require.Equal(t, make([]error, 3), errs)
 		require.Equal(t, map[string]int{"a": 2, "b": 2}, runs)
 		require.Equal(t, []string{"a", "b", "c"}, b.history())
-	})
-}
-
-// The same if it has to queue again: nobody takes it along.
-func TestBatch_ThatFailedRunsAloneAlsoIfItLosesItsPlace(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, b *batches) {
-		away, later := false, make(chan error, 2)
-		b.guard = b.processWith(&hookedLocker{Locker: b.locks.NewLocker("a"), acquire: func(context.Context, ...string) error {
-			if !away {
-				return nil
-			}
-			away = false
-			time.AfterFunc(time.Millisecond, func() { // b's pause is longer
-				go func() { later <- guard.Do(t.Context(), b.guard, sku, sleeping(time.Minute), guard.Name("c")) }()
-				synctest.Wait()
-				later <- b.adds("d")(t.Context())
-			})
-			return &fence.UnavailableError{Reason: fence.Unreachable, Err: temporaryError{}}
-		}}, b.db, nil)
-		failed := false
-		failsOnce := func(ctx context.Context, tx *memory.Tx) error {
-			if !failed {
-				failed, away = true, true
-				b.locks.Lose(sku)
-				return errShop
-			}
-			return put("k", "b")(ctx, tx)
-		}
-		errs := b.meet(b.adds("a"), b.named(sku, "b", failsOnce, guard.Retryable()))
-		var unreachable *fence.UnavailableError
-		require.ErrorAs(t, errs[0], &unreachable)
-		require.NoError(t, errs[1])
-		require.NoError(t, <-later)
-		require.NoError(t, <-later)
-		require.Equal(t, []string{"c", "d", "b"}, b.history())
-	})
-}
-
-// Close lets a transaction that is under way end, and fails those that would run again.
-func TestBatch_CloseFailsWhatWouldRunAgain(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, b *batches) {
-		closed := make(chan error, 1)
-		time.AfterFunc(time.Millisecond, func() { closed <- b.guard.Close(t.Context()) })
-		errs := b.meet(b.named(sku, "a", fails(sleeping(time.Second))), b.adds("b"))
-		require.NoError(t, <-closed)
-		require.True(t, errors.Is(errs[0], errShop) || errors.Is(errs[0], guard.ErrClosed), errs[0])
-		require.ErrorIs(t, errs[1], guard.ErrClosed)
 	})
 }
 

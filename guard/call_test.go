@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -71,22 +70,6 @@ func TestDo_ErrorRollsBackAndComesThrough(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, w.kinds(), "the claim stays good")
 }
 
-func TestDo_CommitsAfterALostLeaseUnlessANewerGrantHasClaimed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-		require.True(t, w.locks.Lose(sku))
-		<-ctx.Done()
-		require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
-		return tx.Set("k", "v")
-	}))
-	require.Equal(t, "v", w.store.Read("k"))
-	require.Zero(t, guard.Lines(g), "what was lost is not kept")
-	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
-	require.Equal(t, 2, w.locks.Grants(), "the next call acquires anew")
-}
-
 func TestDo_CancelledBeforeCommitRollsBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -113,27 +96,6 @@ func TestDo_CancellationDuringCommitHasNoEffect(t *testing.T) {
 	}})
 	require.NoError(t, guard.Do(ctx, g, sku, set("k", "v")))
 	require.Equal(t, "v", w.store.Read("k"))
-}
-
-func TestDo_PanicRollsBackAndPassesThrough(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	func() {
-		defer func() {
-			require.Equal(t, "boom", recover())
-			stack := make([]byte, 1<<16)
-			stack = stack[:runtime.Stack(stack, false)]
-			require.Contains(t, string(stack), "explode", "the stack of the panic is whole")
-		}()
-		_ = guard.Do(t.Context(), g, sku, func(_ context.Context, tx *memory.Tx) error {
-			require.NoError(t, tx.Set("k", "v"))
-			explode()
-			return nil
-		})
-	}()
-	require.Empty(t, w.store.Read("k"))
-	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "w")))
 }
 
 func explode() { panic("boom") }

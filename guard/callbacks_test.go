@@ -1,11 +1,9 @@
 package guard_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"runtime"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,18 +89,6 @@ func TestCallbacks_ThatDoNotReturnChangeNothing(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-func TestObserver_ThatDoesNotReturnIsLogged(t *testing.T) {
-	t.Parallel()
-	for end, want := range map[string]string{"panic": "panic=boom", "Goexit": "panic=runtime.Goexit"} {
-		w := newWorld(t)
-		var log bytes.Buffer
-		a := w.process("a", &guard.Config{Observers: []*guard.Observer{endingObserver(endings[end])}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		require.NoError(t, guard.Do(t.Context(), a, sku, increment("n")))
-		require.Equal(t, 6, strings.Count(log.String(), "guard: an Observer panicked"), "started, acquiring, acquired, claimed, finished")
-		require.Contains(t, log.String(), want)
 	}
 }
 

@@ -21,23 +21,6 @@ func grant(token fence.Token) fence.Grant {
 	return fence.Grant{Resource: sku, Epoch: 1, Token: token, Holder: "h-" + token.String()}
 }
 
-func TestUnderGrant_RejectsAStaleGrantAlsoWhenRetryable(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(2), increment("n")))
-	runs := 0
-	err := doUnderGrant(t.Context(), w.store, grant(1), func(context.Context, *memory.Tx) error {
-		runs++
-		return nil
-	}, guard.Retryable())
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.Zero(t, runs)
-	rejections, err := w.store.Rejections(t.Context(), sku, 10)
-	require.NoError(t, err)
-	require.Len(t, rejections, 1)
-	require.EqualValues(t, 1, rejections[0].Count)
-}
-
 // The owner of a rejected grant has to get another: that is the sender if the grant
 // travelled, and otherwise the process itself.
 func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
@@ -72,56 +55,6 @@ func TestRejection_SaysThatTheGrantTravelled(t *testing.T) {
 	for name, run := range under {
 		require.Equal(t, strings.HasPrefix(name, "travelled"), superseded(run).Travelled, name)
 	}
-}
-
-// What an Observer changes in its Operation doesn't reach the Runner.
-func TestUnderGrant_ObserverCannotChangeTheGrants(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", &guard.Config{Observers: []*guard.Observer{{Finished: func(_ context.Context, o guard.Operation) { o.Grants[0].Token += 77 }}}})
-	under := g.UnderGrant(grant(5))
-	for range 2 {
-		require.NoError(t, guard.Do(t.Context(), under, sku, func(ctx context.Context, tx *memory.Tx) error {
-			require.Equal(t, []fence.Grant{grant(5)}, guard.Grants(ctx))
-			return tx.Set("k", "v")
-		}))
-	}
-}
-
-func TestUnderGrant_ConcurrentCallsLoseNoUpdate(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	runs := 0
-	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(1), func(ctx context.Context, tx *memory.Tx) error {
-		if err := increment("n")(ctx, tx); err != nil {
-			return err
-		}
-		if runs++; runs == 1 {
-			require.NoError(t, doUnderGrant(ctx, w.store, grant(1), increment("n")))
-		}
-		return nil
-	}, guard.Retryable()))
-	require.Equal(t, 2, runs)
-	require.Equal(t, "2", w.store.Read("n"))
-}
-
-func TestGrants_AreThoseThatAFunctionRunsUnder(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	note := func(seen *[]fence.Grant) function {
-		return func(ctx context.Context, _ *memory.Tx) error { *seen = guard.Grants(ctx); return nil }
-	}
-	var seen []fence.Grant
-	require.NoError(t, guard.Do(t.Context(), g, []string{"b", "a"}, note(&seen)))
-	require.Equal(t, []fence.Grant{w.locks.Holder("a"), w.locks.Holder("b")}, seen)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
-		require.NoError(t, guard.Do(ctx, h, sku, note(&seen)))
-		require.Equal(t, seen, guard.Grants(ctx))
-		return nil
-	}))
-	require.Equal(t, []fence.Grant{w.locks.Holder(sku)}, seen)
-	require.Nil(t, guard.Grants(t.Context()))
 }
 
 // The error contains the command to type. Once that was done, a call whose grant is from before it takes another one.
@@ -270,6 +203,14 @@ func TestUnderLease_WritesUnderTheCallersLease(t *testing.T) {
 		require.ErrorIs(t, err, guard.ErrStaleToken)
 		require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, write), fence.ErrLeaseLost)
 		require.Equal(t, "3", w.store.Read("n"))
+
+		again, err := w.locks.NewLocker("leader").Acquire(t.Context(), "again")
+		require.NoError(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, guard.Hold(ended, g.UnderLease(again), "again", write), context.Canceled)
+		require.NoError(t, again.Release(t.Context()))
+		require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(again), "again", write), fence.ErrReleased)
 	})
 }
 
@@ -336,40 +277,4 @@ func TestUnderLease_ForgetsDoubtsThatNoLongerMatter(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestUnderLease_RejectsLeasesItCantUse(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
-	require.NoError(t, err)
-	nothing := func(context.Context, held) error { return nil }
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, guard.Hold(ctx, g.UnderLease(lease), lease.Grant().Resource, nothing), context.Canceled)
-	require.NoError(t, lease.Release(t.Context()))
-	require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, nothing), fence.ErrReleased)
-}
-
-func TestUnderLease_CloseWaitsForItsCalls(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), sku)
-		require.NoError(t, err)
-		running := make(chan error, 1)
-		go func() {
-			running <- guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(ctx context.Context, h held) error {
-				time.Sleep(time.Minute)
-				return guard.Do(ctx, h, sku, increment("n"))
-			})
-		}()
-		synctest.Wait()
-		start := time.Now()
-		require.NoError(t, g.Close(t.Context()))
-		require.Equal(t, time.Minute, time.Since(start))
-		require.NoError(t, <-running)
-		require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(lease), lease.Grant().Resource, func(context.Context, held) error { return nil }), guard.ErrClosed)
-		require.NotZero(t, w.locks.Holder(sku))
-	})
 }

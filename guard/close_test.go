@@ -74,22 +74,6 @@ func TestClose_EndsRunningFunctionsWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-// It would wait for the function that called it.
-func TestClose_InAFunctionIsRejected(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
-			require.ErrorIs(t, g.Close(ctx), guard.ErrInvalid)
-			return nil
-		}))
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
-			require.ErrorIs(t, g.Close(ctx), guard.ErrInvalid)
-			return guard.Do(ctx, h, sku, increment("n"))
-		}))
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")), "nothing was closed")
-	})
-}
-
 // A graceful stop closes with the context that the signal has ended.
 func TestClose_ReleasesAlsoWhenItsContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -115,22 +99,6 @@ func TestClose_ReleasesAlsoWhenItsContextHasEnded(t *testing.T) {
 	})
 }
 
-func TestClose_ReturnsReleaseErrors(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g, err := guard.New(failing(w.locks.NewLocker("a")), w.store, nil)
-		require.NoError(t, err)
-		for i := range 2 {
-			require.NoError(t, guard.Do(t.Context(), g, fmt.Sprint("sku/", i), increment("n")))
-		}
-		for range 2 {
-			err = g.Close(t.Context())
-			require.ErrorIs(t, err, errShop)
-			require.ErrorContains(t, err, "guard: release sku/0: out of stock")
-			require.ErrorContains(t, err, "guard: release sku/1: out of stock")
-		}
-	})
-}
-
 func TestClose_WaitsForReleasesWithinABound(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for name, ended := range map[string]bool{"open": false, "ended": true} {
@@ -146,21 +114,6 @@ func TestClose_WaitsForReleasesWithinABound(t *testing.T) {
 			require.Error(t, g.Close(ctx))
 			require.Equal(t, 5*time.Second, time.Since(start))
 		}
-	})
-}
-
-// A lock service is not flooded at the end: 100 leases, 32 at a time, 1 s each.
-func TestClose_ReleasesAFewAtATime(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		ctx, stop := context.WithCancel(t.Context())
-		g := w.processOn(slow(w.locks.NewLocker("a"), time.Second), nil)
-		for i := range 100 {
-			require.NoError(t, guard.Do(ctx, g, fmt.Sprint("sku/", i), increment("n")))
-		}
-		stop()
-		start := time.Now()
-		require.NoError(t, g.Close(ctx))
-		require.Equal(t, 4*time.Second, time.Since(start))
 	})
 }
 

@@ -3,7 +3,6 @@ package guard_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -100,31 +99,6 @@ func TestContext_EndsWhenTheFunctionHasReturned(t *testing.T) {
 	})
 }
 
-// When Close has given up waiting, what begins to wait for the database ends at once.
-func TestContext_OfAStepThatBeginsAfterCloseHasGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		step := make(chan error, 1)
-		w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { time.Sleep(time.Hour); return nil }})
-		store := &hookedStore{Store: w.store, before: func(ctx context.Context, at string, _ []storage.Claim) error {
-			if at == "begin" {
-				step <- context.Cause(ctx)
-				return errShop
-			}
-			return nil
-		}}
-		g := w.on(store, &guard.Config{StoreTimeout: 2 * time.Hour})
-		failed := make(chan error, 1)
-		go func() { failed <- guard.Do(t.Context(), g, sku, set("k", "v")) }()
-		synctest.Wait()
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		require.Error(t, g.Close(ended), "the claim is deaf")
-		require.ErrorIs(t, <-step, guard.ErrClosed)
-		require.ErrorIs(t, <-failed, errShop)
-		require.NoError(t, g.Close(t.Context()))
-	})
-}
-
 // A function hangs while the rest of its process is well and goes on renewing the
 // lease. Another process gets the resource all the same, and what the first one
 // writes when it wakes up is rejected.
@@ -166,22 +140,6 @@ func TestMaxRun_DoesNotCountTheDatabase(t *testing.T) {
 		done := func(ctx context.Context, _ *memory.Tx) error { return ctx.Err() }
 		require.NoError(t, guard.Do(t.Context(), g, sku, done))
 		require.NotZero(t, w.locks.Holder(sku), "it is kept")
-	})
-}
-
-// If no other holder has claimed, the fence lets it commit.
-func TestMaxRun_TheFenceDecidesAboutTheCommit(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", &guard.Config{MaxRun: time.Second})
-		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Hour)))
-		require.NoError(t, guard.Do(t.Context(), g, []string{sku, "b"}, sleeping(time.Hour)))
-		require.Zero(t, w.locks.Holder("b"))
-		require.NoError(t, guard.Do(t.Context(), g, sku, sleeping(time.Second-1)))
-		require.NotZero(t, w.locks.Holder(sku))
-		require.ErrorIs(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, _ held) error {
-			<-ctx.Done()
-			return ctx.Err()
-		}), context.DeadlineExceeded)
 	})
 }
 
@@ -236,19 +194,6 @@ func TestStoreTimeout_AHolderWithoutItsDatabaseGivesUp(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A group of a caller's may be cancelled because the database can't be reached: that is no timeout of this call.
-func TestStoreTimeout_IsDistinctFromTheCallersCancellation(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		err := guard.Do(ctx, w.process("a", nil), sku, func(ctx context.Context, _ *memory.Tx) error {
-			cancel(fmt.Errorf("another call: %w", guard.ErrStoreUnavailable))
-			return ctx.Err()
-		})
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, context.DeadlineExceeded)
-	})
 }
 
 func TestStoreTimeout_IsDistinctFromTheCallersDeadline(t *testing.T) {

@@ -37,8 +37,7 @@ func MaxUnderWay[Tx any](g *Guard[Tx]) int { return g.forming.limit }
 
 // Limits of groups of calls on different resources.
 const (
-	MaxBatchCalls = maxBatchCalls
-	Patience      = patience
+	Patience = patience
 )
 
 // TookNoEffect is the error of a call whose COMMIT was in doubt and took no effect.

@@ -22,42 +22,19 @@ func TestHold_ClaimsOnEntryAndKeepsOneGrant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.process("a", nil)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+	var kept held
+	require.Same(t, errShop, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+		kept = h
 		require.Equal(t, []storage.EntryKind{"claim"}, w.kinds())
 		require.Equal(t, w.locks.Holder(sku), guard.Grants(ctx)[0])
 		for range 3 {
 			require.NoError(t, guard.Do(ctx, h, sku, increment("n"), guard.OpID("1")))
 		}
-		return nil
+		return errShop
 	}))
-	require.Equal(t, "3", w.store.Read("n"))
+	require.ErrorIs(t, guard.Do(t.Context(), kept, sku, increment("n")), fence.ErrReleased)
+	require.Equal(t, "3", w.store.Read("n"), "the error has undone nothing")
 	require.Equal(t, []storage.EntryKind{"claim", "write", "write", "write"}, w.kinds())
-}
-
-func TestHold_ErrorComesThroughAndUndoesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	err := guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
-		require.NoError(t, guard.Do(ctx, h, sku, increment("n")))
-		return guard.Do(ctx, h, sku, func(context.Context, *memory.Tx) error { return errShop })
-	})
-	require.Same(t, errShop, err)
-	require.Equal(t, "1", w.store.Read("n"))
-}
-
-func TestHold_FailsIfTheClaimIsRejected(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	_, err := w.store.Claim(t.Context(), storage.Claim{Grant: fence.Grant{Resource: sku, Epoch: 1, Token: 5, Holder: "x"}})
-	require.NoError(t, err)
-	err = guard.Hold(t.Context(), g, sku, func(context.Context, held) error {
-		t.Error("ran without a claim")
-		return nil
-	})
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.Zero(t, w.locks.Holder(sku), "a rejected grant is released")
 }
 
 func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes(t *testing.T) {
@@ -120,52 +97,6 @@ func TestHold_GoesOnAfterADoubtThatIsSettledAsApplied(t *testing.T) {
 	})
 }
 
-func TestHold_GoesOnAfterACommitThatFailed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	failed := false
-	g := w.on(&hookedStore{Store: w.store, before: func(_ context.Context, step string, _ []storage.Claim) error {
-		if step == "commit" && !failed {
-			failed = true
-			return temporaryError{}
-		}
-		return nil
-	}}, nil)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
-		return guard.Do(ctx, h, sku, increment("n"), guard.Retryable())
-	}))
-	require.Equal(t, "1", w.store.Read("n"))
-	require.Equal(t, []storage.EntryKind{"claim", "write"}, w.kinds())
-}
-
-func TestHold_NeverTakesAnotherGrant(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	a, b := w.process("a", nil), w.process("b", nil)
-	require.NoError(t, guard.Hold(t.Context(), a, sku, func(ctx context.Context, h held) error {
-		require.True(t, w.locks.Lose(sku))
-		<-ctx.Done()
-		require.ErrorIs(t, context.Cause(ctx), fence.ErrLeaseLost)
-		require.ErrorIs(t, guard.Do(ctx, h, sku, increment("n")), fence.ErrLeaseLost)
-		require.NoError(t, guard.Do(t.Context(), b, sku, increment("n")))
-		for range 2 {
-			require.ErrorIs(t, guard.Do(t.Context(), h, sku, increment("n"), guard.Retryable()), guard.ErrStaleToken)
-		}
-		return nil
-	}))
-	require.Equal(t, "1", w.store.Read("n"))
-	require.Equal(t, 2, w.locks.Grants())
-}
-
-func TestHold_LateCallsAreErrors(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	var kept held
-	require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), sku, func(_ context.Context, h held) error { kept = h; return nil }))
-	require.ErrorIs(t, guard.Do(t.Context(), kept, sku, set("k", "v")), fence.ErrReleased)
-	require.Empty(t, w.store.Read("k"))
-}
-
 func TestHold_ConcurrentTransactionsAreSerial(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
@@ -204,47 +135,28 @@ func TestHold_WaitingTransactionLeavesAtOnceWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestHold_WaitsForATransactionOfAnotherGoroutine(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		errs := make(chan error, 1)
-		running := false
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
-			go func() {
-				errs <- guard.Do(ctx, h, sku, func(ctx context.Context, tx *memory.Tx) error {
-					running = true
-					defer func() { running = false }()
-					<-ctx.Done()
-					time.Sleep(time.Second)
-					return ctx.Err()
-				})
-			}()
-			synctest.Wait()
-			return nil
-		}))
-		require.False(t, running)
-		require.ErrorIs(t, <-errs, fence.ErrReleased)
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-	})
-}
-
-// Also one whose context has nothing to do with Hold's.
+// Hold ends the transactions of other goroutines, also one whose context has nothing to do with its own, and waits for
+// them.
 func TestHold_EndsTransactionsOfAnyContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
 		ended := make(chan error, 1)
+		running := true
 		require.NoError(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h held) error {
 			began := make(chan struct{})
 			go func() {
 				ended <- guard.Do(context.WithoutCancel(t.Context()), h, sku, func(ctx context.Context, _ *memory.Tx) error {
 					close(began)
 					<-ctx.Done()
+					time.Sleep(time.Second)
+					running = false
 					return ctx.Err()
 				})
 			}()
 			<-began
 			return nil
 		}))
+		require.False(t, running)
 		require.ErrorIs(t, <-ended, fence.ErrReleased)
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,19 +24,11 @@ import (
 type recorder struct {
 	events   []string
 	finishes []guard.Operation
-
-	mu     sync.Mutex
-	queued int
 }
 
 func (r *recorder) observer() *guard.Observer {
 	add := func(event string) { r.events = append(r.events, event) }
 	return &guard.Observer{
-		Queued: func(_ context.Context, _ string, delta int) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.queued += delta
-		},
 		Acquired:  func(context.Context, fence.Grant, time.Duration) { add("acquired") },
 		LeaseLost: func(*fence.LeaseLostError, bool) { add("lost") },
 		Released:  func(fence.Grant, error) { add("released") },
@@ -51,12 +42,6 @@ func (r *recorder) observer() *guard.Observer {
 			r.finishes = append(r.finishes, f)
 		},
 	}
-}
-
-func (r *recorder) waiting() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.queued
 }
 
 func TestObserver_SeesEventsInOrder(t *testing.T) {
@@ -212,52 +197,6 @@ func TestObserver_SeesHowManyCallsShareATransaction(t *testing.T) {
 	})
 }
 
-func TestObserver_SeesWaitsForTheLockService(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		var waiting atomic.Int64
-		a := w.process("a", nil)
-		b := w.process("b", &guard.Config{Observers: []*guard.Observer{{Acquiring: func(_ context.Context, _ string, delta int) { waiting.Add(int64(delta)) }}}})
-		go func() { _ = guard.Do(t.Context(), a, sku, sleeping(time.Second)) }()
-		synctest.Wait()
-		ended := make(chan error)
-		go func() { ended <- guard.Do(t.Context(), b, sku, increment("n")) }()
-		synctest.Wait()
-		require.EqualValues(t, 1, waiting.Load())
-		require.NoError(t, <-ended)
-		require.Zero(t, waiting.Load())
-		w.locks.Fail(errShop)
-		require.ErrorIs(t, guard.Do(t.Context(), b, "sku/43", increment("n")), errShop)
-		require.Zero(t, waiting.Load())
-	})
-}
-
-func TestObserver_CountsWaitingCalls(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		var r recorder
-		g := w.process("a", &guard.Config{Observers: []*guard.Observer{{Queued: r.observer().Queued}}})
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { _ = guard.Do(t.Context(), g, sku, sleeping(time.Second)) }()
-		synctest.Wait()
-		for i := range 4 {
-			go func() {
-				if i%2 == 0 {
-					_ = guard.Do(t.Context(), g, sku, increment("n"))
-				} else {
-					_ = guard.Do(ctx, g, sku, increment("n"))
-				}
-			}()
-			synctest.Wait()
-		}
-		require.Equal(t, 4, r.waiting())
-		cancel()
-		synctest.Wait()
-		require.Equal(t, 2, r.waiting())
-		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Zero(t, r.waiting())
-	})
-}
-
 func TestLog_DistinguishesAFailedReleaseFromAnUnconfirmedOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, test := range []struct {
@@ -277,7 +216,7 @@ func TestLog_DistinguishesAFailedReleaseFromAnUnconfirmedOne(t *testing.T) {
 			require.NoError(t, err)
 			_, resource, _ := strings.Cut(test.want, "resource=")
 			require.NoError(t, guard.Do(t.Context(), g, resource, set("k", "v")))
-			require.Error(t, g.Close(t.Context()))
+			require.ErrorContains(t, g.Close(t.Context()), "guard: release "+resource+": ")
 			require.ErrorIs(t, told, test.err)
 			require.Contains(t, log.String(), test.want)
 			require.Equal(t, 1, strings.Count(log.String(), "release"), log.String())

@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -65,16 +63,6 @@ func (c *counting) Run(ctx context.Context, tx *memory.Tx) error { return increm
 func (c *counting) Results() ([]byte, error)                     { return c.results, nil }
 func (c *counting) SetResults(results []byte) error              { c.kept = results; return nil }
 
-// What is not given back would look as if it had been zero.
-func TestOnce_NeedsAnOpWithResults(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	err := guard.Exec(t.Context(), w.process("a", nil), sku, storage.Func[*memory.Tx](increment("n")), guard.Once("k", nil))
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	require.ErrorContains(t, err, "Once needs an Op with results")
-	require.Empty(t, w.kinds())
-}
-
 func TestOnce_RejectsAnotherRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -113,19 +101,6 @@ func TestOnce_OverSeveralResources(t *testing.T) {
 	require.NoError(t, doOnce(t.Context(), g, "z", increment("n"), once))
 	require.NoError(t, doOnce(t.Context(), g, []string{"a", "b", "c d"}, increment("n"), once))
 	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrKeyReused)
-}
-
-func TestOnce_DoesNotKeepAFailedOperation(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	once := guard.Once("k", nil)
-	for _, failure := range []error{errShop, errors.New("other")} {
-		require.ErrorIs(t, doOnce(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return failure }, once), failure)
-	}
-	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), once))
-	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), once))
-	require.Equal(t, "1", w.store.Read("n"))
 }
 
 // After an unknown outcome the call is made again, from another process too.
@@ -212,7 +187,13 @@ func TestOnce_RejectsBadArguments(t *testing.T) {
 	for _, key := range []string{"", strings.Repeat("k", guard.MaxOpIDLen+1), "a\x00", "\xff"} {
 		require.ErrorIs(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once(key, nil)), guard.ErrInvalid)
 	}
-	_, err := guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (chan int, error) { return nil, nil }, guard.Once("k", nil))
+	for _, both := range [][]guard.ValueOption{{guard.ReadOnly(), guard.Once("k", nil)}, {guard.Once("k", nil), guard.ReadOnly()}} {
+		require.ErrorIs(t, doOnce(t.Context(), g, sku, increment("n"), both...), guard.ErrInvalid)
+	}
+	err := guard.Exec(t.Context(), g, sku, storage.Func[*memory.Tx](increment("n")), guard.Once("k", nil))
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorContains(t, err, "Once needs an Op with results")
+	_, err = guard.Value(t.Context(), g, sku, func(context.Context, *memory.Tx) (chan int, error) { return nil, nil }, guard.Once("k", nil))
 	require.ErrorIs(t, err, guard.ErrInvalid)
 	big := func(ctx context.Context, tx *memory.Tx) (string, error) {
 		return strings.Repeat("x", guard.MaxResultLen), increment("n")(ctx, tx)
@@ -241,80 +222,4 @@ func TestOnce_ResultThatDoesNotFitIsAnError(t *testing.T) {
 	_, err = guard.Value(t.Context(), g, "sku/43", counted, once)
 	require.EqualError(t, err, `guard: sku/43: the result that was kept under key "k" doesn't fit; call with the type that it was kept with, or take a new key for a new operation: the call that took effect was one without a result`)
 	require.Equal(t, "2", w.store.Read("n"))
-}
-
-// The call's first run took no effect, and left a value behind; another call with the
-// same key took effect meanwhile.
-func TestOnce_AnswerHasNothingOfAnEarlierRun(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.process("a", nil), w.process("b", nil)
-		by := func(name string) func(context.Context, *memory.Tx) (map[string]bool, error) {
-			return func(ctx context.Context, tx *memory.Tx) (map[string]bool, error) {
-				return map[string]bool{name: true}, increment("n")(ctx, tx)
-			}
-		}
-		once := guard.Once("k", nil)
-		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(storage.InDoubt) error {
-			w.store.SetFaults(memory.Faults{})
-			w.locks.Lose(sku)
-			_, err := guard.Value(t.Context(), b, sku, by("b"), once)
-			require.NoError(t, err)
-			return nil
-		}})
-		answer, err := guard.Value(t.Context(), a, sku, by("a"), once, guard.Retryable())
-		require.NoError(t, err)
-		require.Equal(t, map[string]bool{"b": true}, answer)
-		require.Equal(t, "1", w.store.Read("n"))
-	})
-}
-
-func TestOnce_InHoldAndUnderATravelledGrant(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	once := guard.Once("k", nil)
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
-		for range 2 {
-			require.NoError(t, doOnce(ctx, h, sku, increment("n"), once))
-		}
-		return nil
-	}))
-	require.NoError(t, doUnderGrant(t.Context(), w.store, w.locks.Holder(sku), increment("n"), once))
-	require.Equal(t, "1", w.store.Read("n"))
-}
-
-// Many callers, from two processes, each trying until it gets its answer.
-func TestOnce_ManyCallersGetOneAnswerPerKey(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		guards := []*guard.Guard[*memory.Tx]{w.process("a", nil), w.process("b", &guard.Config{KeepFor: -1})}
-		w.store.SetFaults(memory.Faults{Commit: func(d storage.InDoubt) memory.Fate { return memory.Fate(d.Tx % 4) }})
-		const keys = 8
-		answers := make([]chan int, keys)
-		for k := range answers {
-			answers[k] = make(chan int, 6)
-			for c := range cap(answers[k]) {
-				go func() {
-					for {
-						n, err := guard.Value(t.Context(), guards[c%2], sku, counted, guard.Once(strconv.Itoa(k), nil))
-						if err == nil {
-							answers[k] <- n
-							return
-						}
-					}
-				}()
-			}
-		}
-		seen := map[int]bool{}
-		for k := range answers {
-			first := <-answers[k]
-			require.False(t, seen[first])
-			seen[first] = true
-			for range cap(answers[k]) - 1 {
-				require.Equal(t, first, <-answers[k])
-			}
-		}
-		w.store.Deliver()
-		synctest.Wait()
-		require.Equal(t, strconv.Itoa(keys), w.store.Read("n"))
-	})
 }

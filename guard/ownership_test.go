@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -49,26 +48,6 @@ func TestKeepFor_OwnershipOutlastsTheCall(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, w.locks.Holder(sku))
 		require.Zero(t, guard.Lines(g))
-	})
-}
-
-func TestKeepFor_IsCountedFromTheLastCall(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		w.do(g, sku)
-		time.Sleep(4 * time.Second)
-		w.do(g, "another")
-		time.Sleep(4 * time.Second)
-		w.do(g, sku)
-		expires := func(resource string, after time.Duration) {
-			time.Sleep(after - time.Nanosecond)
-			require.NotZero(t, w.locks.Holder(resource))
-			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			require.Zero(t, w.locks.Holder(resource))
-		}
-		expires("another", 6*time.Second)
-		expires(sku, 4*time.Second)
 	})
 }
 
@@ -173,40 +152,6 @@ func TestQueue_WaitingCallLeavesAtOnceWhenItsContextEnds(t *testing.T) {
 	})
 }
 
-func TestQueue_CallLeavesAtOnceWhileItAcquires(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.process("a", nil), w.process("b", nil)
-		go func() { _ = guard.Do(t.Context(), a, sku, sleeping(time.Hour)) }()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		start := time.Now()
-		require.ErrorIs(t, guard.Do(ctx, b, sku, set("k", "v")), context.DeadlineExceeded)
-		require.Equal(t, time.Second, time.Since(start))
-		require.Zero(t, guard.Lines(b))
-		time.Sleep(time.Hour)
-	})
-}
-
-func TestLost_IdleOwnershipIsGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		var lost *fence.LeaseLostError
-		used := true
-		g := w.process("a", &guard.Config{Observers: []*guard.Observer{{
-			LeaseLost: func(err *fence.LeaseLostError, inUse bool) { lost, used = err, inUse },
-		}}})
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		require.True(t, w.locks.Lose(sku))
-		synctest.Wait()
-		require.NotNil(t, lost)
-		require.Equal(t, fence.LossExpired, lost.Reason)
-		require.False(t, used)
-		require.Zero(t, guard.Lines(g))
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		require.Equal(t, 2, w.locks.Grants())
-	})
-}
-
 func TestReleaseAtOnce_KeepsNothingAfterTheCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
@@ -301,18 +246,6 @@ func TestAcquire_FailureComesThrough(t *testing.T) {
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
 	w.locks.Fail(errShop)
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")), "who owns needs no lock service")
-}
-
-// This one isn't parallel, since it counts goroutines.
-func TestKeepFor_NeedsNoGoroutinePerResource(t *testing.T) {
-	w := newWorld(t)
-	g := w.process("a", &guard.Config{KeepFor: time.Hour}) // far longer than the calls take
-	before := runtime.NumGoroutine()
-	for i := range 1000 {
-		require.NoError(t, guard.Do(t.Context(), g, fmt.Sprintf("sku/%d", i), increment("n")))
-	}
-	require.Equal(t, 1000, guard.Lines(g))
-	require.LessOrEqual(t, runtime.NumGoroutine(), before)
 }
 
 // Resources that were used once, all at about the same time, expire together. Their

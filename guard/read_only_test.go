@@ -107,18 +107,3 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 		require.Equal(t, []storage.EntryKind{"claim", "write", "write"}, w.kinds())
 	}
 }
-
-func TestReadOnly_Options(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	events := &recorder{}
-	g := w.process("a", &guard.Config{Observers: []*guard.Observer{events.observer()}})
-	var n string
-	require.ErrorIs(t, doOnce(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Once("k", nil)), guard.ErrInvalid)
-	require.ErrorIs(t, doOnce(t.Context(), g, sku, reads("n", &n), guard.Once("k", nil), guard.ReadOnly()), guard.ErrInvalid)
-	require.NoError(t, guard.Do(t.Context(), g, sku, reads("n", &n), guard.ReadOnly(), guard.Name("look"), guard.OpID("1"), guard.Attr("a", "b")))
-	require.Equal(t, []storage.EntryKind{"claim"}, w.kinds())
-	last := events.finishes[len(events.finishes)-1]
-	require.Equal(t, storage.OpRecord{ID: "1", Name: "look", Attrs: map[string]string{"a": "b"}}, last.Record)
-	require.Equal(t, guard.OutcomeCommitted, last.Outcome)
-}

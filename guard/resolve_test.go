@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
@@ -276,17 +275,4 @@ func TestUnknown_CommitIsBoundedByItsOwnTimeout(t *testing.T) {
 		require.ErrorContains(t, err, "COMMIT took no effect: context deadline exceeded (guard.Config.StoreTimeout is 3s)")
 		require.Equal(t, 3*time.Second, time.Since(start))
 	})
-}
-
-func TestRejection_OfAnotherGrantSaysNothingOfThisOne(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	other := fence.Grant{Resource: "other", Epoch: 1, Token: 9, Holder: "x"}
-	foreign := &guard.RejectedError{Reason: storage.ReasonStale, Grant: other}
-	err := guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error { return foreign })
-	require.True(t, errors.Is(err, guard.ErrStaleToken))
-	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
-	require.Equal(t, 1, w.locks.Grants())
-	require.Equal(t, []storage.EntryKind{"claim", "write"}, w.kinds())
 }

@@ -39,6 +39,7 @@ func TestHold_OfSeveralCommitsUnderAllOfThem(t *testing.T) {
 	require.NoError(t, guard.Hold(t.Context(), w.process("a", nil), both, func(ctx context.Context, h held) error {
 		require.Len(t, guard.Grants(ctx), 2)
 		require.Equal(t, "x", guard.Grants(ctx)[0].Resource)
+		require.Nil(t, guard.Grants(t.Context()))
 		require.NoError(t, guard.Do(ctx, h, "x", increment("n")))
 		_, err := guard.Value(ctx, h, both, func(ctx context.Context, tx *memory.Tx) (int, error) {
 			require.Len(t, guard.Grants(ctx), 2)
@@ -59,7 +60,7 @@ func TestHold_OfSeveralOneStaleRejectsAll(t *testing.T) {
 			w.locks.Lose("y")
 			require.NoError(t, guard.Do(t.Context(), b, "y", increment("n")))
 			for range 2 { // x alone is as it was
-				err := guard.Do(context.WithoutCancel(t.Context()), h, "x", func(_ context.Context, tx *memory.Tx) error { return tx.Set("n", "9") })
+				err := guard.Do(context.WithoutCancel(t.Context()), h, "x", set("n", "9"), guard.Retryable())
 				require.ErrorIs(t, err, guard.ErrStaleToken)
 				require.ErrorContains(t, err, "guard: x, y: what was read may be out of date: this Hold is over, begin it anew: storage: y: token")
 			}
@@ -153,26 +154,6 @@ func TestOnce_InAHoldOfSeveralIsForTheResourceNamed(t *testing.T) {
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
-func TestUnderGrant_OfSeveralOneStaleRejectsAll(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	x, y := grant(1), grant(1)
-	x.Resource, y.Resource = "x", "y"
-	receiver := w.processWith(nil, w.store, nil)
-	on := receiver.UnderGrant(y, x)
-	require.NoError(t, guard.Do(t.Context(), on, "x", increment("n")))
-	require.Equal(t, 1, w.writes("y"))
-	newer := grant(2)
-	newer.Resource = "y"
-	err := guard.Do(t.Context(), on, "x", func(ctx context.Context, tx *memory.Tx) error {
-		require.NoError(t, doUnderGrant(t.Context(), w.store, newer, increment("n")))
-		return tx.Set("n", "9")
-	})
-	require.ErrorIs(t, err, guard.ErrStaleToken)
-	require.Equal(t, "2", w.store.Read("n"))
-	require.Equal(t, 1, w.writes("x"))
-}
-
 // What comes with a grant is the Guard's as all else: its bounds, its Observer, its
 // Close.
 func TestUnderGrant_IsObservedAndEndsWithTheGuard(t *testing.T) {
@@ -241,6 +222,8 @@ func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
 			"a lease of another resource": {guard.Do(ctx, g.UnderLease(lease), sku, write), "resource is lead, and the call is for sku/42: acquire its lease too, and pass both to UnderLease"},
 			"no grant":                    {guard.Do(ctx, receiver.UnderGrant(), sku, write), "UnderGrant without a grant"},
 			"a grant of another resource": {guard.Do(ctx, receiver.UnderGrant(other), sku, write), "resource is other, and the call is for sku/42: send a grant of it along too"},
+			"Close in a function":         {guard.Do(ctx, g, sku, func(ctx context.Context, _ *memory.Tx) error { return g.Close(ctx) }), "let it return first"},
+			"Close in a Hold":             {hold(func(ctx context.Context, _ held) error { return g.Close(ctx) }), "let it return first"},
 			"two grants of one resource":  {guard.Do(ctx, receiver.UnderGrant(grant(1), grant(2)), sku, write), "resource has two grants: sku/42"},
 			"a grant that is none":        {guard.Do(ctx, receiver.UnderGrant(fence.Grant{Resource: sku}), sku, write), "epoch"},
 			"a Hold under another one's":  {guard.Hold(ctx, receiver.UnderGrant(other), sku, func(context.Context, held) error { return nil }), "the call is for sku/42"},
@@ -270,8 +253,11 @@ func TestSafeToRetry_SaysWhenCallingAgainIsRight(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.NoError(t, doUnderGrant(t.Context(), w.store, grant(5), set("k", "v")))
-	staleGrant := doUnderGrant(t.Context(), w.store, grant(4), set("k", "v"))
+	staleGrant := doUnderGrant(t.Context(), w.store, grant(4), set("k", "v"), guard.Retryable())
 	require.ErrorIs(t, staleGrant, guard.ErrStaleToken)
+	rejections, err := w.store.Rejections(t.Context(), sku, 10)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, rejections[0].Count, "it was not tried again")
 	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), "lead")
 	require.NoError(t, err)
 	w.locks.Lose("lead")

@@ -46,33 +46,6 @@ func TestDo_OfSeveralMovesEveryFenceOrNone(t *testing.T) {
 	require.Equal(t, 3, w.locks.Grants(), "ownership is kept")
 }
 
-// One of the grants is superseded while fn runs: nothing takes effect, the others
-// stay good, and the next call acquires the one anew.
-func TestDo_OfSeveralOneStaleRejectsAll(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.process("a", nil), w.process("b", nil)
-		err := guard.Do(t.Context(), a, []string{"x", "y", "z"}, func(ctx context.Context, tx *memory.Tx) error {
-			require.NoError(t, tx.Set("n", "a"))
-			w.locks.Lose("y")
-			require.NoError(t, guard.Do(t.Context(), b, "y", set("n", "b")))
-			synctest.Wait()
-			require.Error(t, ctx.Err(), "the loss of one ends the function's context")
-			return nil
-		})
-		require.ErrorIs(t, err, guard.ErrStaleToken)
-		require.ErrorContains(t, err, "storage: y: token 2 was superseded by 4")
-		require.Equal(t, "b", w.store.Read("n"))
-		for _, resource := range []string{"x", "z"} {
-			rejections, err := w.store.Rejections(t.Context(), resource, 10)
-			require.NoError(t, err)
-			require.Empty(t, rejections)
-		}
-		grants := w.locks.Grants()
-		require.NoError(t, guard.Do(t.Context(), a, []string{"x", "y", "z"}, set("n", "c")))
-		require.Equal(t, grants+1, w.locks.Grants())
-	})
-}
-
 // Calls that have some resources and wait for others would wait for each other for ever,
 // if a call could wait for a resource that comes before one that it has. Here the calls meet in every order, lose leases
 // on the way and try again; in a bubble, waiting for each other is a failure.
@@ -123,43 +96,6 @@ func TestDo_OfSeveralInOppositeOrdersNeverDeadlocks(t *testing.T) {
 			})
 		})
 	}
-}
-
-// a has x and y and loses x, for which b has waited; b goes on to wait for y. When
-// a tries again it may not wait for x with y in its hand.
-func TestDo_OfSeveralReleasesTheLaterOnesWhenOneIsLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		a, b := w.process("a", nil), w.process("b", nil)
-		second := make(chan error, 1)
-		runs := 0
-		err := guard.Do(t.Context(), a, []string{"x", "y"}, func(ctx context.Context, tx *memory.Tx) error {
-			if runs++; runs > 1 {
-				return increment("n")(ctx, tx)
-			}
-			go func() { second <- guard.Do(t.Context(), b, []string{"y", "x"}, increment("n")) }()
-			synctest.Wait()
-			w.locks.Lose("x")
-			synctest.Wait()
-			return temporaryError{}
-		}, guard.Retryable())
-		require.NoError(t, err)
-		require.NoError(t, <-second)
-		require.Equal(t, "2", w.store.Read("n"))
-	})
-}
-
-// After an answer that was lost the positions are known again without asking.
-func TestDo_OfSeveralAppliedMovesEveryClaim(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
-	claims := 0
-	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Claim: func(fence.Grant) error { claims++; return nil }})
-	for range 2 {
-		require.NoError(t, guard.Do(t.Context(), g, []string{"x", "y", "z"}, increment("n")))
-	}
-	require.Equal(t, 3, claims)
-	require.Equal(t, "2", w.store.Read("n"))
 }
 
 func TestDo_OfSeveralSettlesADoubtForEveryResource(t *testing.T) {
@@ -274,19 +210,6 @@ func TestDo_OfSeveralClaimsAgainWhatHasNoVerdict(t *testing.T) {
 	require.Empty(t, w.store.Read("n"))
 	require.NoError(t, guard.Do(t.Context(), g, resources, increment("n")))
 	require.Equal(t, [][]string{{"b", "c"}}, claims)
-}
-
-func TestDo_OfSeveralAcquiresWhatIsFreeInOneStep(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	var asked [][]string
-	g := w.processOn(&hookedLocker{Locker: w.locks.NewLocker("a"), acquire: func(_ context.Context, resources ...string) error {
-		asked = append(asked, resources)
-		return nil
-	}}, nil)
-	require.NoError(t, guard.Do(t.Context(), g, "sku/3", increment("n")))
-	require.NoError(t, guard.Do(t.Context(), g, []string{"sku/1", "sku/2", "sku/3", "sku/4"}, increment("n")))
-	require.Equal(t, [][]string{{"sku/3"}, {"sku/1", "sku/2", "sku/4"}}, asked)
 }
 
 // A turn that was taken early must not be kept while the call waits for a lock ahead of it:

@@ -278,14 +278,6 @@ func TestRequireFenced_ReportsEachMistake(t *testing.T) {
 
 func sellGuarded(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sell) }
 
-// The function is right, and what it runs on is not.
-func TestRequireFenced_FlagsAStoreWithoutAFenceAtCOMMIT(t *testing.T) {
-	t.Parallel()
-	s := newShop()
-	failure := failureOf(t, &breakable{store: s.Store, begin: lax(storage.ReasonStale)}, sellGuarded, s.state)
-	require.Contains(t, failure, "before its transaction began: the state changed")
-}
-
 func TestRequireFenced_ReportsWhyATrialCouldNotRun(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no connection")
@@ -381,31 +373,6 @@ func TestRequireFenced_BeginsAboveTheFence(t *testing.T) {
 		guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)
 	}
 	require.Equal(t, "8", s.Read("sold"))
-}
-
-// In the bubble no time passes but what RequireFenced waits for.
-func TestRequireFenced_GuardsMadeLaterAreNotStale(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop()
-		open := func() *guard.Guard[tx] {
-			g, err := guard.New(guardtest.NewLocker(), s.Store, nil)
-			require.NoError(t, err)
-			return g
-		}
-		earlier := open()
-		require.NoError(t, guard.Do(t.Context(), earlier, sku, sell))
-		start := time.Now()
-		guardtest.RequireFenced(t, s, sku, sellGuarded, s.state)
-		require.Less(t, time.Since(start), 2*time.Millisecond)
-		later := open()
-		require.NoError(t, guard.Do(t.Context(), later, sku, sell))
-		require.ErrorIs(t, guard.Do(t.Context(), earlier, sku, sell), guard.ErrStaleToken)
-		require.NoError(t, guard.Do(t.Context(), earlier, "sku/43", sell), "another resource is left alone")
-		require.NoError(t, errors.Join(earlier.Close(t.Context()), later.Close(t.Context())))
-		require.Equal(t, "4", s.Read("sold"))
-		require.Zero(t, s.Open())
-	})
 }
 
 // doOnce is guard.Do for options that need a value.

@@ -203,20 +203,3 @@ func TestRequireIdempotent_ReportsEachMistake(t *testing.T) {
 		})
 	}
 }
-
-func TestRequireIdempotent_ReportsWhyATrialCouldNotRun(t *testing.T) {
-	t.Parallel()
-	broken := errors.New("no connection")
-	for failing := range 4 {
-		synctest.Test(t, func(t *testing.T) {
-			s, calls, r := newShop(), 0, &reporter{TB: t}
-			guardtest.RequireIdempotent(r, s, sku, noValue(buys), func(ctx context.Context) (shopState, error) {
-				if calls++; calls == failing+1 {
-					return shopState{}, broken
-				}
-				return s.state(ctx)
-			})
-			require.Equal(t, "guardtest: sku/42: state: no connection", r.failure)
-		})
-	}
-}

@@ -3,7 +3,6 @@ package guardtest_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -81,48 +80,6 @@ func TestLocker_ReleasesWhateverItsContext(t *testing.T) {
 	require.NoError(t, lost.Release(ended), "there is nothing to release")
 }
 
-func TestLocker_OneHolderAtATimeInOrderOfArrival(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := guardtest.NewLockService()
-		lockers := []*guardtest.Locker{s.NewLocker("a"), s.NewLocker("b")}
-		holding := 0
-		var order []int
-		var done sync.WaitGroup
-		for i := range 10 {
-			done.Go(func() {
-				lease := acquire(t, lockers[i%2])
-				holding++
-				require.Equal(t, 1, holding)
-				order = append(order, i)
-				time.Sleep(time.Millisecond)
-				holding--
-				require.NoError(t, lease.Release(t.Context()))
-			})
-			synctest.Wait()
-		}
-		done.Wait()
-		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, order)
-	})
-}
-
-func TestLocker_CancelledWaiterLeavesTheQueue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := guardtest.NewLocker()
-		lease := acquire(t, l)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		for range 2 {
-			_, err := l.Acquire(ctx, sku)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-		}
-		require.NoError(t, lease.Release(t.Context()))
-		require.Zero(t, l.Service().Holder(sku))
-		require.NotNil(t, acquire(t, l))
-	})
-}
-
 func TestLocker_TryAcquireDoesNotWait(t *testing.T) {
 	t.Parallel()
 	l := guardtest.NewLocker()
@@ -149,52 +106,6 @@ func TestLocker_FailsOnDemand(t *testing.T) {
 		_, err = acquire(t.Context(), "")
 		require.ErrorAs(t, err, new(*fence.InvalidGrantError))
 	}
-}
-
-func TestLocker_LostLeaseSaysSoAndTheNextIsGranted(t *testing.T) {
-	t.Parallel()
-	s := guardtest.NewLockService()
-	require.False(t, s.Lose(sku))
-	a := acquire(t, s.NewLocker("a"))
-	granted := make(chan fence.Lease)
-	go func() { granted <- acquire(t, s.NewLocker("b")) }()
-	contended := make(chan struct{})
-	a.AfterContended(func() { close(contended) })
-	<-contended
-	require.True(t, s.Lose(sku))
-	<-a.Done()
-	var lost *fence.LeaseLostError
-	require.ErrorAs(t, context.Cause(a.Context()), &lost)
-	require.Equal(t, fence.LeaseLostError{Grant: a.Grant(), Reason: fence.LossExpired}, *lost)
-	b := <-granted
-	require.NoError(t, a.Release(t.Context()))
-	require.Equal(t, b.Grant(), s.Holder(sku), "releasing a lost lease touches no later holder's")
-}
-
-func TestLocker_AfterLostCallsWhenTheLeaseIsLost(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := guardtest.NewLockService()
-		calls := make(chan error, 3)
-		for range 2 {
-			lease := acquire(t, s.NewLocker("a"))
-			require.NoError(t, lease.Err())
-			lease.AfterLost(func() { calls <- lease.Err() })
-			synctest.Wait()
-			require.Empty(t, calls)
-			require.True(t, s.Lose(sku))
-			require.ErrorIs(t, <-calls, fence.ErrLeaseLost)
-			lease.AfterLost(func() { calls <- lease.Err() })
-			require.ErrorIs(t, <-calls, fence.ErrLeaseLost)
-		}
-		lease := acquire(t, s.NewLocker("a"))
-		lease.AfterLost(func() { calls <- lease.Err() })
-		require.NoError(t, lease.Release(t.Context()))
-		require.ErrorIs(t, lease.Err(), fence.ErrReleased)
-		lease.AfterLost(func() { calls <- lease.Err() })
-		synctest.Wait()
-		require.Empty(t, calls, "a release is no loss")
-	})
 }
 
 func TestLocker_AfterContendedCallsOnceForOtherProcesses(t *testing.T) {
