@@ -2,9 +2,7 @@ package fence_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
@@ -184,23 +182,4 @@ func FuzzGrantJSON(f *testing.F) {
 		}
 		require.NoError(t, g.Validate())
 	})
-}
-
-func TestErrors_HaveAMessageAndMatchTheirSentinels(t *testing.T) {
-	for _, c := range []struct {
-		err      error
-		sentinel error
-		text     string
-	}{
-		{&fence.LockedError{Resource: "sku/42", Holder: "b-1"}, fence.ErrLocked, "fence: sku/42 is locked by b-1"},
-		{&fence.LockedError{Resource: "sku/42"}, fence.ErrLocked, "fence: sku/42 is locked"},
-		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossExpired}, fence.ErrLeaseLost, "fence: sku/42: token 118 of worker-b-9f lost: lease expired or revoked"},
-		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossDeadline, Err: io.EOF}, fence.ErrLeaseLost, "fence: sku/42: token 118 of worker-b-9f lost: deadline passed without a renewal: EOF"},
-		{&fence.LeaseLostError{Grant: valid(), Reason: fence.LossDeadline, Err: io.EOF}, io.EOF, "fence: sku/42: token 118 of worker-b-9f lost: deadline passed without a renewal: EOF"},
-		{fence.ValidateResource(""), fence.ErrInvalid, "fence: invalid grant: resource is empty"},
-		{&fence.UnavailableError{Op: "acquire sku/42", Err: errors.New("timed out")}, fence.ErrUnavailable, "fence: acquire sku/42: lock service unavailable: timed out"},
-	} {
-		require.ErrorIs(t, c.err, c.sentinel)
-		require.EqualError(t, c.err, c.text)
-	}
 }

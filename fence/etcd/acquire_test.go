@@ -5,23 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
-	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -98,66 +92,6 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	for i := range 5 {
 		require.Equal(t, i, etcdtest.Receive(t, order), "the number of the Locker whose turn is number %d", i)
 	}
-}
-
-func TestTryAcquire_NamesTheHolderAndWritesNothing(t *testing.T) {
-	t.Parallel()
-	etcd := ownEtcd(t) // of its own, so that nothing else moves the revision
-	client, cfg := dial(t, etcd.Endpoint()), fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	release(t, acquire(t, b, "warm"))
-	le, err := a.TryAcquire(patient(t), "r")
-	require.NoError(t, err)
-	before, err := client.Get(patient(t), "x")
-	require.NoError(t, err)
-	for _, l := range []*Locker{a, b} {
-		_, err = l.TryAcquire(patient(t), "r")
-		require.ErrorIs(t, err, fence.ErrLocked)
-		locked := new(fence.LockedError)
-		require.ErrorAs(t, err, &locked)
-		require.Equal(t, fence.LockedError{Resource: "r", Holder: le.Grant().Holder}, *locked)
-	}
-	after, err := client.Get(patient(t), "x")
-	require.NoError(t, err)
-	require.Equal(t, before.Header.Revision, after.Header.Revision)
-	release(t, le)
-	le, err = b.TryAcquire(patient(t), "r")
-	require.NoError(t, err)
-	release(t, le)
-}
-
-// The end of a session ends the Txn of a TryAcquire before the position hears of it, and its Txn's error says
-// less than that end.
-func TestAcquire_FailsAtOnceWhenTheSessionEndsWhileItsTxnIsUnderWay(t *testing.T) {
-	t.Parallel()
-	etcd := etcdserver.Shared(t)
-	p := newLink(t, etcd.Endpoint())
-	cfg := fresh(t)
-	cfg.requestTimeout = time.Hour
-	l, admin := newTestLocker(t, p.dial(t), cfg), dial(t, etcd.Endpoint())
-	release(t, acquire(t, l, "warm"))
-	unmute := p.Cut(netfault.ToClient)
-	waiting, tried := acquiring(patient(t), l, "r"), make(chan error, 1)
-	go func() {
-		_, err := l.TryAcquire(patient(t), "tried")
-		tried <- err
-	}()
-	awaitKeys(t, admin, cfg.Prefix+"/locks/", 2)
-	claim := current(l, "tried")
-	l.mu.Lock()
-	go claim.session.End(fence.LossDeadline)
-	require.Eventually(t, func() bool {
-		_, left := claim.state()
-		return left == leftDoubt
-	}, etcdtest.Patience, time.Millisecond)
-	l.mu.Unlock()
-	for _, err := range []error{(<-waiting).err, etcdtest.Receive(t, tried)} {
-		var lost lostError
-		require.ErrorAs(t, err, &lost, "while etcd's answers are held back")
-		require.Equal(t, fence.LossDeadline, lost.loss.Reason)
-		require.True(t, lost.Retryable(), "guard.Retryable queues anew")
-	}
-	unmute()
 }
 
 // requireGaveUp checks the error of an Acquire that waited for a holder.
@@ -268,24 +202,6 @@ func resources(n int) []string {
 	return all
 }
 
-func TestTryAcquireAll_TakesOneTxn(t *testing.T) {
-	t.Parallel()
-	count := newTxns()
-	l, client := locker(t, count.option())
-	release(t, acquire(t, l, "warm"))
-	count.reset()
-	held, err := l.TryAcquireAll(patient(t), resources(100)...)
-	require.NoError(t, err)
-	require.Len(t, held, 100)
-	require.Equal(t, 1, count.reset())
-	for i, kv := range awaitKeys(t, client, l.cluster.Keys.Prefix+"/locks/", 100) {
-		require.EqualValues(t, kv.CreateRevision, held[i].Grant().Token)
-	}
-	for _, le := range held {
-		release(t, le)
-	}
-}
-
 // The traps are to queue at several resources at once, and to take what is free behind one
 // that is taken: either way two calls can wait for each other.
 func TestTryAcquireAll_TakesNothingBehindWhatIsTaken(t *testing.T) {
@@ -305,83 +221,6 @@ func TestTryAcquireAll_TakesNothingBehindWhatIsTaken(t *testing.T) {
 		release(t, le)
 	}
 	release(t, taken)
-}
-
-func TestTryAcquireAll_InDoubtLeavesNothing(t *testing.T) {
-	t.Parallel()
-	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
-	l, client := locker(t, grpc.WithChainUnaryInterceptor(late.Intercept))
-	kept := acquire(t, l, "kept")
-	late.Arm()
-	failed := make(chan error, 1)
-	go func() {
-		_, err := l.TryAcquireAll(patient(t), resources(3)...)
-		failed <- err
-	}()
-	deliver := late.Kept(t)
-	require.ErrorIs(t, etcdtest.Receive(t, failed), fence.ErrUnavailable)
-	awaitKeys(t, client, l.cluster.Keys.Prefix+"/void/", 1)
-	require.False(t, deliver().Succeeded)
-	awaitKeys(t, client, l.cluster.Keys.Queue("sku/000"), 0)
-	require.NoError(t, kept.Context().Err())
-	release(t, acquire(t, l, "sku/000"))
-}
-
-// A service whose deadlines are shorter than etcd's answers must not fill etcd: the
-// answers to hundreds of acquisitions come after these were given up.
-func TestUnknown_ThousandsOfAcquiresInDoubtLeaveOneKey(t *testing.T) {
-	t.Parallel()
-	const many = 300
-	var written sync.WaitGroup
-	var muted atomic.Bool
-	lost := make(chan struct{})
-	var voids, most atomic.Int64 // under way
-	noAnswer := etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
-		if etcdtest.Puts(txn, "/void/") {
-			n := voids.Add(1)
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			defer voids.Add(-1)
-		}
-		err := send()
-		if !etcdtest.IsAcquire(txn) || !muted.Load() {
-			return err
-		}
-		for _, op := range txn.Success {
-			if op.GetRequestPut() != nil {
-				written.Done()
-			}
-		}
-		<-lost
-		return status.Error(codes.Unavailable, "connection lost")
-	})
-	endpoint, cfg := etcdserver.Shared(t).Endpoint(), fresh(t)
-	cfg.TTL, cfg.requestTimeout = time.Hour, time.Hour // no key goes because the session ends
-	l, admin := newTestLocker(t, dial(t, endpoint, noAnswer), cfg), dial(t, endpoint)
-	kept := acquire(t, l, "kept")
-
-	ctx, giveUp := context.WithTimeout(t.Context(), 10*etcdtest.Patience) // the first one waits for the last
-	defer giveUp()
-	var acquires sync.WaitGroup
-	muted.Store(true)
-	written.Add(many)
-	for i := range many {
-		acquires.Go(func() {
-			_, err := l.Acquire(ctx, fmt.Sprint("sku/", i))
-			if err == nil {
-				t.Errorf("acquired sku/%d although no answer came", i)
-			}
-		})
-	}
-	written.Wait()
-	muted.Store(false)
-	giveUp()
-	acquires.Wait()
-	close(lost)
-	awaitKeys(t, admin, cfg.Prefix, 2) // the lock that is held, and what voids all that may arrive late
-	require.NoError(t, kept.Context().Err())
-	require.EqualValues(t, 1, most.Load(), "requests at a time")
-	release(t, acquire(t, l, "sku/0"))
 }
 
 // The void of a later acquisition may overtake an earlier one's request on its way

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -220,32 +219,9 @@ func (m *mutexAuth) revoke(t testing.TB, name string) {
 	require.NoError(t, err)
 }
 
-// An observer without the right to read gets an error, and doesn't disturb other users of
-// its locker: their watches stay where they are.
-func TestDenied_AnObserverGetsTheErrorAndCostsOthersNothing(t *testing.T) {
-	t.Parallel()
-	m, calls := startMutexAuth(t, "mine"), newCalls()
-	l := newTestLocker(t, m.as(t, "app", calls.options()...), m.cfg)
-	held := acquire(t, l, "mine")
-	for range 3 {
-		seen := observe(t, election(t, l, "foreign"))
-		err := seen.next().err
-		requireReason(t, err, fence.Denied)
-		require.ErrorContains(t, err, "observe foreign")
-		seen.ended()
-	}
-	require.Equal(t, 1, calls.opened(pb.Watch_Watch_FullMethodName))
-	contended := make(chan struct{})
-	held.AfterContended(func() { close(contended) })
-	waiting := acquiring(patient(t), newTestLocker(t, m.as(t, "app"), m.cfg), "mine")
-	etcdtest.Receive(t, contended)
-	release(t, held)
-	require.NoError(t, (<-waiting).err)
-}
-
-// The right is revoked while one call waits and another holds, and then their streams
-// break: the waiter gets an error, and the holder assumes that others wait. Their other
-// locks are watched as before.
+// The right is revoked while one call waits and another holds, and then their streams break: the waiter gets an
+// error, as does who observes without the right, and the holder assumes that others wait. Their other locks are
+// watched as before.
 func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay(t *testing.T) {
 	t.Parallel()
 	m := startMutexAuth(t, "lost", "alone", "kept")
@@ -256,6 +232,9 @@ func TestDenied_AWaiterGetsTheErrorAndAHolderGivesWay(t *testing.T) {
 	waiting := acquiring(patient(t), b, "lost")
 	awaitKeys(t, m.root, "lost/", 2)
 	awaitWatching(t, b, "lost")
+	seen := observe(t, election(t, a, "foreign"))
+	requireReason(t, seen.next().err, fence.Denied)
+	seen.ended()
 	m.revoke(t, "lost")
 	m.revoke(t, "alone")
 	toB.Reset()

@@ -38,43 +38,19 @@ func TestClose_WithAnEndedContextFreesEverything(t *testing.T) {
 	l, client := locker(t)
 	released, held := acquire(t, l, "released"), acquire(t, l, "held")
 	id := l.sessions.Current().ID
+	require.Positive(t, l.GrantedTTL())
 	require.ErrorIs(t, released.Release(over(t)), context.Canceled)
+	_, err := l.Acquire(over(t), "new")
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, fence.ErrUnavailable)
 	require.NoError(t, l.Close(over(t)))
+	require.Zero(t, l.GrantedTTL())
 	require.Equal(t, fence.LossClosed, lossOf(t, held))
 	requireGone(t, client, id)
 	resp, err := client.Get(patient(t), l.cluster.Keys.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	require.NoError(t, err)
 	require.Zero(t, resp.Count)
 	require.NoError(t, l.Close(over(t)))
-}
-
-// The revocation of an earlier session is still under way.
-func TestClose_RevokesTheSessionsThatEndedBefore(t *testing.T) {
-	t.Parallel()
-	lost, seen := make(chan struct{}, 1), make(chan struct{})
-	lost <- struct{}{}
-	endpoint := etcdserver.Shared(t).Endpoint()
-	client := dial(t, endpoint, etcdtest.OnUnary(pb.Lease_LeaseRevoke_FullMethodName, func(ctx context.Context, _, _ any, send func() error) error {
-		select {
-		case <-lost:
-			close(seen)
-			<-ctx.Done()
-			return status.FromContextError(ctx.Err()).Err()
-		default:
-			return send()
-		}
-	}))
-	l, admin := newTestLocker(t, client, fresh(t)), dial(t, endpoint)
-	acquire(t, l, "r")
-	before := l.sessions.Current()
-	before.End(fence.LossDeadline)
-	<-seen
-	acquire(t, l, "other")
-	after := l.sessions.Current()
-	require.NotSame(t, before, after)
-	require.NoError(t, l.Close(over(t)))
-	requireGone(t, admin, before.ID)
-	requireGone(t, admin, after.ID)
 }
 
 // Close is called while a session is being made.

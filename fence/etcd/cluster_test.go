@@ -252,50 +252,6 @@ func TestSilentMember_AHolderLearnsThatOthersWait(t *testing.T) {
 	require.NoError(t, (<-waiting).err)
 }
 
-// stuckStream blocks in Send, as when a member stops reading and the window of the stream
-// is full.
-type stuckStream struct{ grpc.ClientStream }
-
-func (s stuckStream) SendMsg(any) error {
-	<-s.Context().Done()
-	return s.Context().Err()
-}
-
-// The first stream gets stuck as with a silent member: at its opening, for which the
-// client authenticates, or in a Send.
-func TestWatch_AStreamThatIsStuckIsReplaced(t *testing.T) {
-	t.Parallel()
-	for name, stuck := range map[string]func(context.Context, grpc.ClientStream) (grpc.ClientStream, error){
-		"opening": func(ctx context.Context, _ grpc.ClientStream) (grpc.ClientStream, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		},
-		"sending": func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
-			return stuckStream{stream}, nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cfg := fresh(t)
-			cfg.requestTimeout = 5 * time.Second
-			var opened atomic.Int32
-			intercept := etcdtest.OnWatch(func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
-				if opened.Add(1) == 1 {
-					return stuck(ctx, stream)
-				}
-				return stream, nil
-			})
-			endpoint := etcdserver.Shared(t).Endpoint()
-			l := newTestLocker(t, dial(t, endpoint, intercept), cfg)
-			contended := make(chan struct{})
-			acquireAtLast(t, l, "r").AfterContended(func() { close(contended) })
-			cfg.requestTimeout = etcdtest.Patience
-			acquiring(patient(t), newTestLocker(t, dial(t, endpoint), cfg), "r")
-			etcdtest.Receive(t, contended)
-		})
-	}
-}
-
 // A renewal whose stream leads to the silent member is answered by another one.
 func TestSilentMember_ARenewalIsAnsweredByAnother(t *testing.T) {
 	t.Parallel()

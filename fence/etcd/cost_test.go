@@ -2,19 +2,15 @@ package etcd
 
 import (
 	"context"
-	"fmt"
 	"maps"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
@@ -81,41 +77,4 @@ func TestCost_OneRoundTripEachForAcquireAndRelease(t *testing.T) {
 	require.Equal(t, 1, c.opened(pb.Lease_LeaseKeepAlive_FullMethodName), "over one stream")
 	release(t, le)
 	require.Equal(t, map[string]int{pb.KV_Txn_FullMethodName: 1}, c.since())
-}
-
-func TestCost_AThousandResourcesNeedOneLeaseOneStreamAndNoGoroutines(t *testing.T) {
-	c := newCalls()
-	endpoint := etcdserver.Shared(t).Endpoint()
-	client, admin := dial(t, endpoint, c.options()...), dial(t, endpoint)
-	l := newTestLocker(t, client, fresh(t))
-	held := make([]fence.Lease, 1000)
-	goroutines := func(from, to int) int {
-		for i := from; i < to; i++ {
-			held[i] = acquire(t, l, fmt.Sprint("sku/", i))
-			held[i].AfterContended(func() {})
-		}
-		return runtime.NumGoroutine()
-	}
-	few := goroutines(0, 10)
-	many := goroutines(10, 1000)
-	require.Less(t, many, few+100)
-	require.Equal(t, map[string]int{pb.Lease_LeaseGrant_FullMethodName: 1, pb.KV_Txn_FullMethodName: 1000}, c.since())
-	keys := awaitKeys(t, admin, l.cluster.Keys.Prefix+"/locks/", 1000)
-	for _, kv := range keys {
-		require.Equal(t, int64(l.sessions.Current().ID), kv.Lease)
-	}
-
-	for _, i := range []int{0, 500, 999} { // each of them is watched
-		_, err := admin.Delete(patient(t), keyOf(held[i]))
-		require.NoError(t, err)
-		require.Equal(t, fence.LossDeleted, lossOf(t, held[i]))
-	}
-	require.Equal(t, 1, c.opened(pb.Watch_Watch_FullMethodName))
-	require.NoError(t, l.Close(patient(t)))
-	for _, le := range held {
-		require.Error(t, le.Context().Err())
-	}
-	resp, err := admin.Get(patient(t), l.cluster.Keys.Prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
-	require.NoError(t, err)
-	require.Zero(t, resp.Count)
 }

@@ -101,29 +101,6 @@ func TestClose_EndsElections(t *testing.T) {
 	require.ErrorIs(t, led.Proclaim(patient(t), "x"), fence.ErrLeaseLost)
 }
 
-func TestProclaim_ReplacesTheValueAndNothingElse(t *testing.T) {
-	t.Parallel()
-	all := newElections(t, fresh(t), 2)
-	led := campaign(t, all[0], "one")
-	waiting := campaigning(patient(t), all[1], "")
-	client, queue := all[0].locker.cluster.Client, all[0].locker.cluster.Keys.Queue("leader")
-	before := awaitKeys(t, client, queue, 2)
-	for _, value := range []string{"two", "two", "", "three"} {
-		require.NoError(t, led.Proclaim(patient(t), value))
-		requireLeader(t, all[1], led, value)
-	}
-	after := awaitKeys(t, client, queue, 2)
-	require.Equal(t, before[0].Key, after[0].Key)
-	require.Equal(t, before[0].CreateRevision, after[0].CreateRevision)
-	require.Equal(t, before[0].Lease, after[0].Lease)
-	require.Equal(t, before[1], after[1])
-	require.Empty(t, waiting)
-	require.NoError(t, led.Context().Err())
-	require.NoError(t, led.Resign(patient(t)))
-	require.ErrorIs(t, led.Proclaim(patient(t), "four"), fence.ErrReleased)
-	require.NoError(t, (<-waiting).err)
-}
-
 // blind is a stream interceptor whose client gets no watch.
 func blind(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if method == pb.Watch_Watch_FullMethodName {

@@ -54,26 +54,6 @@ func TestPause_ACancelledWaiterReturnsAndLeavesNothing(t *testing.T) {
 	release(t, acquire(t, b, "r"))
 }
 
-func TestPause_AcquireAndReleaseReturnWhenTheirContextEnds(t *testing.T) {
-	t.Parallel()
-	e := ownEtcd(t)
-	l := newTestLocker(t, dial(t, e.Endpoint()), fresh(t))
-	admin := dial(t, e.Endpoint())
-	le, other := acquire(t, l, "r"), acquire(t, l, "other")
-	require.NoError(t, e.Pause())
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, le.Release(ctx), context.DeadlineExceeded)
-	_, err := l.Acquire(ctx, "new")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, fence.ErrUnavailable)
-	require.NoError(t, e.Resume())
-	awaitKeys(t, admin, l.cluster.Keys.Queue("r"), 0)
-	release(t, acquire(t, l, "new"))
-	awaitKeys(t, admin, l.cluster.Keys.Queue("new"), 0)
-	require.NoError(t, other.Context().Err())
-}
-
 func TestRestart_LeavesHoldersAndWaitersInPlace(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
@@ -271,34 +251,6 @@ func TestNoSpace_WhatIsHeldGoesOnAndNothingIsAcquired(t *testing.T) {
 	mend(t, admin)
 	release(t, acquire(t, a, "new"))
 	release(t, kept)
-}
-
-// etcd checks its quota before it applies a Txn, and answers "no space" after it: the key
-// has been written.
-func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted(t *testing.T) {
-	t.Parallel()
-	endpoint := etcdserver.Shared(t).Endpoint()
-	armed := make(chan struct{}, 1)
-	full := etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
-		err := send()
-		if !etcdtest.IsAcquire(txn) {
-			return err
-		}
-		select {
-		case <-armed:
-			return rpctypes.ErrGRPCNoSpace
-		default:
-			return err
-		}
-	})
-	l := newTestLocker(t, dial(t, endpoint, full), fresh(t))
-	kept := acquire(t, l, "kept")
-	armed <- struct{}{}
-	_, err := l.Acquire(patient(t), "r")
-	requireReason(t, err, fence.NoSpace)
-	awaitKeys(t, dial(t, endpoint), l.cluster.Keys.Queue("r"), 0)
-	release(t, acquire(t, l, "r"))
-	require.NoError(t, kept.Context().Err())
 }
 
 // The holder is cut off from etcd: its locks end by its own deadline, before another holder

@@ -108,6 +108,7 @@ func TestAcquire_FailsWhenItsQueuePositionIsLost(t *testing.T) {
 		var lost lostError
 		require.ErrorAs(t, err, &lost)
 		require.Equal(t, reason, lost.loss.Reason)
+		require.True(t, lost.Retryable(), "guard.Retryable queues anew")
 		release(t, held)
 		release(t, acquire(t, b, "r"))
 	}
@@ -151,31 +152,6 @@ func TestAfterContended_SeesAWaiterThatCameBeforeTheGrant(t *testing.T) {
 	require.NoError(t, (<-third).err)
 }
 
-func TestClose_EndsAndFreesEverything(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l, other := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	held, theirs := acquire(t, l, "r"), acquire(t, other, "theirs")
-	local := acquiring(patient(t), l, "r")
-	remote := queued(t, l, "theirs", 2)
-	id := l.sessions.Current().ID
-	require.NoError(t, l.Close(patient(t)))
-	require.Equal(t, fence.LossClosed, lossOf(t, held))
-	require.ErrorIs(t, (<-local).err, fence.ErrClosed)
-	require.ErrorIs(t, (<-remote).err, fence.ErrClosed)
-	ttl, err := client.TimeToLive(patient(t), id)
-	require.NoError(t, err)
-	require.EqualValues(t, -1, ttl.TTL, "the lease is revoked, the client still works")
-
-	_, err = l.Acquire(patient(t), "r")
-	require.ErrorIs(t, err, fence.ErrClosed)
-	_, err = l.TryAcquire(patient(t), "r")
-	require.ErrorIs(t, err, fence.ErrClosed)
-	require.NoError(t, l.Close(patient(t)))
-	require.NoError(t, theirs.Context().Err())
-	require.Zero(t, l.GrantedTTL())
-}
-
 // etcd-io/etcd issue 22082: a key of the same name may be another holder's.
 func TestRelease_NeverDeletesByNameAlone(t *testing.T) {
 	t.Parallel()
@@ -202,42 +178,6 @@ func TestRelease_InDoubtIsRepeated(t *testing.T) {
 	require.Empty(t, resp.Kvs)
 	require.NotNil(t, late.Kept(t)())
 	require.NoError(t, kept.Context().Err())
-}
-
-// etcd goes through a trace of each name that a queue ever had, until it compacts: a
-// resource that is acquired often must not become slow.
-func TestReuse_AcquisitionsThatFollowOneAnotherHaveOneKey(t *testing.T) {
-	t.Parallel()
-	l, client := locker(t)
-	began, err := client.Get(patient(t), l.cluster.Keys.Queue("r"))
-	require.NoError(t, err)
-	last := fence.Token(0)
-	for range 20 {
-		le := acquire(t, l, "r")
-		require.Greater(t, le.Grant().Token, last, "each is a new grant (F1)")
-		last = le.Grant().Token
-		release(t, le)
-	}
-	first := acquire(t, l, "r")
-	second := acquiring(patient(t), l, "r")
-	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
-	release(t, first)
-	awaitSettled(t, first)
-	third := acquiring(patient(t), l, "r")
-	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
-	held := granted(t, second)
-	require.NotEqual(t, first.Key(), held.Key(), "of two at a time each has its own (F2)")
-	release(t, held)
-	release(t, granted(t, third))
-
-	seen, put := map[string]bool{}, 0
-	for changes := client.Watch(patient(t), l.cluster.Keys.Queue("r"), clientv3.WithPrefix(), clientv3.WithRev(began.Header.Revision), clientv3.WithFilterDelete()); put < 23; {
-		for _, ev := range (<-changes).Events {
-			seen[string(ev.Kv.Key)] = true
-			put++
-		}
-	}
-	require.Len(t, seen, 2)
 }
 
 // The next acquisition has a key of the same name: late requests of the one before must not touch it.
@@ -382,35 +322,6 @@ func TestReuse_LateRemovalSparesAKeyThatWasTakenOver(t *testing.T) {
 	require.NoError(t, held.Err())
 	release(t, held)
 	release(t, granted(t, waits))
-}
-
-// TryAcquire puts nothing where a key is, so it can't take one over.
-func TestReuse_LateRemovalSparesTheKeyOfATryAcquire(t *testing.T) {
-	t.Parallel()
-	late, removals := keepingStrays()
-	option, copies := copying()
-	l, client := locker(t, option, late)
-	first := acquire(t, l, "r")
-	waits := acquiring(patient(t), l, "r")
-	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
-	release(t, first)
-	second := granted(t, waits)
-	awaitSettled(t, first)
-	second.AfterContended(func() {})
-	kv := pb.NewKVClient(etcdserver.Client(t).ActiveConnection())
-	_, err := kv.Txn(patient(t), copies()[0])
-	require.NoError(t, err)
-	removal := etcdtest.Receive(t, removals)
-	release(t, second)
-	le, err := l.TryAcquire(patient(t), "r")
-	require.NoError(t, err)
-	require.Equal(t, first.Key(), keyOf(le), "or this shows nothing")
-	require.Greater(t, le.Grant().Token, second.Grant().Token)
-	_, err = kv.Txn(patient(t), removal)
-	require.NoError(t, err)
-	require.EqualValues(t, le.Grant().Token, awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)[0].CreateRevision)
-	require.NoError(t, le.Err())
-	release(t, le)
 }
 
 // The sender is asked twice to remove what an Acquire of unknown outcome may have left. By the time of the

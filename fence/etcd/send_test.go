@@ -229,34 +229,6 @@ func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {
 	require.NotNil(t, deliver())
 }
 
-// etcd bounds the operations of a Txn, and counts those of Txns within it.
-func TestSender_EtcdTakesTheLargestTxn(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	l := newTestLocker(t, client, cfg)
-	var free []string
-	for i := range maxKeys - maxPuts {
-		free = append(free, fmt.Sprint("held/", i))
-	}
-	held, err := l.TryAcquireAll(patient(t), free...)
-	require.NoError(t, err)
-	f := &flight{sender: l.sender}
-	for _, le := range held {
-		f.dels = append(f.dels, le.(*position))
-	}
-	for i := range maxPuts {
-		f.puts = append(f.puts, inTurn(t, l, l.sessions.Current(), fmt.Sprint("r/", i)))
-	}
-	txn, err := f.txn(patient(t), l.cluster.Sending())
-	require.NoError(t, err)
-	resp, err := txn.Commit()
-	require.NoError(t, err)
-	require.True(t, resp.Succeeded)
-	awaitKeys(t, client, cfg.Prefix+"/locks/held", 0)
-	awaitKeys(t, client, cfg.Prefix+"/locks/r", maxPuts)
-	require.NoError(t, l.erase(patient(t), deletes(append(f.dels, f.puts...))...), "as clean does")
-}
-
 // occupy makes s wait as if Txns were under way, once none is: a key may be there before its Txn is over.
 func occupy(t *testing.T, s *sender) {
 	t.Helper()
@@ -271,7 +243,7 @@ func occupy(t *testing.T, s *sender) {
 	}, etcdtest.Patience, time.Millisecond)
 }
 
-// So also if there are more than go in one Txn.
+// Keys go in their order, also if there are more than go in one Txn.
 func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	t.Parallel()
 	l, client := locker(t)
@@ -312,29 +284,6 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 			i++
 		}
 	}
-}
-
-// A deletion that waits may be of a key that a later one took along. Its name serves again then.
-func TestSender_DeletesNothingThatIsGone(t *testing.T) {
-	t.Parallel()
-	l, client := locker(t)
-	l.sender.stuckAfter = time.Hour
-	first := acquire(t, l, "r")
-	waits := queued(t, l, "r", 2)
-	_, _ = first.release() // its deletion comes after the next one's
-	second := granted(t, waits)
-	release(t, second)
-	awaitSettled(t, first)
-	occupy(t, l.sender)
-	l.sender.del(first)
-	third := acquiring(patient(t), l, "r")
-	(&loaded{Locker: l}).awaitWaiting(t, 1, 1)
-	l.sender.mu.Lock()
-	l.sender.busy = 0
-	l.sender.next()
-	l.sender.mu.Unlock()
-	require.Equal(t, first.Key(), granted(t, third).Key(), "or this shows nothing")
-	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)
 }
 
 // etcd is overloaded: more requests would not help it.

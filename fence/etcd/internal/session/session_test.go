@@ -122,23 +122,6 @@ func TestSession_OfAnAnswerAfterItsDeadlineIsOver(t *testing.T) {
 	})
 }
 
-func TestSession_LivesThroughFailedRenewals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeLeases{granted: 9 * time.Second}
-		f.keepAlive = func(context.Context) (time.Duration, error) {
-			if len(f.renewals)%2 == 1 {
-				return 0, errors.New("no connection")
-			}
-			return 9 * time.Second, nil
-		}
-		s, ended := startFake(t, f)
-		time.Sleep(time.Hour)
-		require.NoError(t, s.ctx.Err())
-		require.Zero(t, ended.at)
-		s.End(fence.LossClosed)
-	})
-}
-
 func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two, none := errors.New("one"), errors.New("two"), context.DeadlineExceeded

@@ -1,23 +1,13 @@
 package watch
 
 import (
-	"context"
-	"crypto/rand"
-	"fmt"
-	"log/slog"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/grpc"
 
-	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -66,72 +56,6 @@ type signal chan struct{}
 func (s signal) Changed()     { s <- struct{}{} }
 func (s signal) Waits() bool  { return false }
 func (s signal) Denied(error) {}
-
-// countingWatch counts the requests for watches that have no answer yet.
-type countingWatch struct {
-	grpc.ClientStream
-	unanswered, most atomic.Int32
-}
-
-func (s *countingWatch) SendMsg(m any) error {
-	if m.(*pb.WatchRequest).GetCreateRequest() != nil {
-		if n := s.unanswered.Add(1); n > s.most.Load() {
-			s.most.Store(n)
-		}
-	}
-	return s.ClientStream.SendMsg(m)
-}
-
-func (s *countingWatch) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	if err == nil && m.(*pb.WatchResponse).Created {
-		s.unanswered.Add(-1)
-	}
-	return err
-}
-
-// The answers of etcd's grpc-proxy name no request, and one may overtake another.
-func TestWatch_AProxyIsAskedForOneWatchAtATime(t *testing.T) {
-	t.Parallel()
-	ctx := etcdtest.Patient(t)
-	proxy, err := etcdserver.StartProxy(ctx, etcdserver.Shared(t))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, proxy.Stop(context.Background())) }()
-	streams := make(chan *countingWatch, 1)
-	count := etcdtest.OnWatch(func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
-		counting := &countingWatch{ClientStream: stream}
-		streams <- counting
-		return counting, nil
-	})
-	client := etcdtest.Dial(t, proxy.Endpoint(), count)
-	c := cluster.New(client, cluster.Space{Prefix: t.Name()}, etcdtest.Patience, slog.New(slog.DiscardHandler))
-	defer c.Tasks.Stop()
-	w, prefix := New(c, time.Hour), t.Name()+"/"+rand.Text()+"/"
-	changed := make(signal, 1000)
-	var followers []*Follower
-	w.mu.Lock() // so that all are asked for on the first stream
-	for i := range 20 {
-		f := &Follower{Queue: fmt.Sprintf("%s%d/", prefix, i), Listener: changed}
-		followers = append(followers, f)
-		w.addLocked(f)
-	}
-	w.mu.Unlock()
-	all := func(is func(int, Key, bool) bool) {
-		t.Helper()
-		for i, f := range followers {
-			for first, known := f.First(); !is(i, first, known); first, known = f.First() {
-				etcdtest.Receive(t, changed)
-			}
-		}
-	}
-	all(func(_ int, _ Key, known bool) bool { return known })
-	for i, f := range followers {
-		_, err := client.Put(ctx, f.Queue+fmt.Sprint(i), "")
-		require.NoError(t, err)
-	}
-	all(func(i int, first Key, _ bool) bool { return first.Name == fmt.Sprint(i) })
-	require.EqualValues(t, 1, (<-streams).most.Load())
-}
 
 func keyAt(name string, created int64) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{Key: []byte(name), CreateRevision: created, ModRevision: created}
