@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 	}
 
 	return guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
-		return sell(ctx, tx, "42", 2) // read, decide, write: no earlier holder can commit any more
+		return sell(ctx, tx, "42", 2) // no earlier holder can commit any more
 	}, guard.Name("sell"))
 }
 
