@@ -33,7 +33,7 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster unit test test-docker chaos chaos-long soak bench mutants lint images setup setup-test clean
+.PHONY: help demo cluster unit test test-docker chaos chaos-long soak bench mutants nightly lint images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench: setup-test ## compare with bare transactions and other locks, interleaved
 mutants: setup-test ## break Fencekit in one place at a time, and show which test notices each; RUN=regexp for some
 	@scripts/build -o bin/ $(etcd)
 	FENCEKIT_ETCD_BINARY=$(CURDIR)/bin/etcd $(inmemory) go run ./internal/mutants/cmd $(if $(RUN),-run '$(RUN)')
+
+nightly: setup-test ## run all that takes long, and keep what it says in nightly/COMMIT; again goes on where it was interrupted
+	@scripts/nightly
 
 lint: check-go ## check the format, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
