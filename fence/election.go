@@ -9,39 +9,37 @@ import (
 // ErrNoLeader: the election has no leader at the moment.
 var ErrNoLeader = errors.New("fence: election has no leader")
 
-// Leader is the leader of an election, and what it proclaims. The zero Leader stands for none.
+// Leader is the leader of an election and the value that it proclaims. The zero Leader stands for none.
 type Leader struct {
-	Grant Grant  // the leader's, as the lock service names it
-	Value string // "" for a leader that got the lock by Acquire instead of Campaign
+	Grant Grant
+	Value string // "" if it got the lock by Acquire instead of Campaign
 }
 
-// Election elects one leader at a time among the candidates, in order of arrival. It is the queue of the resource of the
-// same name: the leader holds the lock, and the lock's holder leads. All methods may be called from several goroutines;
-// an Election needs no closing.
+// Election elects one leader at a time, in order of arrival. It is the queue of the resource of the same
+// name: the lock's holder leads. It is safe for concurrent use and needs no closing.
 type Election interface {
-	// Campaign waits until it is elected, and then proclaims value. It is Acquire otherwise: with the same errors, and
-	// in one queue with it.
+	// Campaign waits until it is elected and then proclaims value. It waits in one queue with Acquire and
+	// returns the same errors.
 	Campaign(ctx context.Context, value string) (Leadership, error)
 
-	// Leader returns the present leader, or ErrNoLeader. By the time it returns another one may lead: only a fence can
-	// decide that.
+	// Leader returns the present leader, or ErrNoLeader. Another one may lead by the time it returns: only
+	// a fence decides.
 	Leader(ctx context.Context) (Leader, error)
 
-	// Observe yields what Leader would return, now and whenever it changes: the leader and what it proclaims, or
-	// ErrNoLeader. It may skip intermediate changes, but always yields the latest state. It ends when ctx does. Each
-	// iteration begins with the present leader.
+	// Observe yields what Leader would return, at first and whenever that changes, until ctx ends. It may
+	// skip intermediate states, but always yields the latest one.
 	Observe(ctx context.Context) iter.Seq2[Leader, error]
 }
 
-// Leadership is the lease of an elected leader. What a leader writes under its grant (Guard.UnderGrant or
-// Guard.UnderLease of package guard) is rejected once a later leader has claimed. It excludes other leaders, and nobody
-// who writes the same rows under another resource. All methods may be called from several goroutines.
+// Leadership is the lease of an elected leader. What it writes under its grant (Guard.UnderGrant or
+// Guard.UnderLease of package guard) is rejected once a later leader has claimed. It excludes other
+// leaders, but nobody who writes the same rows under another resource. It is safe for concurrent use.
 type Leadership interface {
 	Lease
 
-	// Proclaim replaces the value. If the leadership is over its error is the cause of Context.
+	// Proclaim replaces the value. Once the leadership is over, it returns the cause of Context.
 	Proclaim(ctx context.Context, value string) error
 
-	// Resign gives the leadership up. It is Release.
+	// Resign is Release.
 	Resign(ctx context.Context) error
 }

@@ -6,29 +6,28 @@ import (
 	"time"
 )
 
-// Sentinels for errors.Is. The typed errors below carry the facts.
+// Sentinels for errors.Is. The typed errors below have the details.
 var (
-	// ErrLocked: TryAcquire found the resource taken; or Acquire gave up waiting, and then its error is ctx's as well.
-	// See LockedError.
+	// ErrLocked: TryAcquire found the resource taken, or Acquire gave up waiting because ctx ended, whose
+	// error is wrapped too. See LockedError.
 	ErrLocked = errors.New("fence: resource is locked")
 	// ErrLeaseLost: the lease ended without being released. See LeaseLostError.
 	ErrLeaseLost = errors.New("fence: lease lost")
-	// ErrReleased: the lease was released by its own holder.
+	// ErrReleased: the holder released the lease.
 	ErrReleased = errors.New("fence: lease released")
-	// ErrUnavailable: the lock service can't be reached, or can't serve the request. Nothing was acquired. Wrapped by
-	// ErrLeaseLost, it is why the lease wasn't renewed. See UnavailableError.
+	// ErrUnavailable: the lock service can't be reached or can't serve the request. Nothing was acquired.
+	// Within an ErrLeaseLost it is why the lease wasn't renewed. See UnavailableError.
 	ErrUnavailable = errors.New("fence: lock service unavailable")
-	// ErrClosed: the Guard or Locker was closed, because this process is stopping.
+	// ErrClosed: the Guard or Locker was closed.
 	ErrClosed = errors.New("fence: closed")
-	// ErrInvalid: an argument, a configuration or a grant is out of bounds, or the call isn't allowed where it was made.
-	// The text says how; of a grant, InvalidGrantError does.
+	// ErrInvalid: an argument, configuration or grant is out of bounds, or the call isn't allowed here.
 	ErrInvalid = errors.New("fence: invalid argument")
 )
 
 // LockedError says who holds a resource. It is ErrLocked.
 type LockedError struct {
 	Resource string
-	Holder   string // empty if it isn't known, as when another goroutine of this process is about to acquire
+	Holder   string // empty if unknown, for instance while another goroutine of this process is acquiring
 }
 
 func (e *LockedError) Error() string {
@@ -44,7 +43,6 @@ func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 // LossReason says how a lease was lost.
 type LossReason string
 
-// The ways to lose a lease.
 const (
 	// LossDeadline: no renewal succeeded until the conservative deadline.
 	LossDeadline LossReason = "deadline passed without a renewal"
@@ -52,9 +50,9 @@ const (
 	LossExpired LossReason = "lease expired or revoked"
 	// LossDeleted: the lock key was deleted, but not by its holder.
 	LossDeleted LossReason = "lock key deleted"
-	// LossClosed: the Locker was closed while the lease was held.
+	// LossClosed: the Locker was closed.
 	LossClosed LossReason = "locker closed"
-	// LossWentBack: the lock service shows an older state than it did before, as after a restore from a backup.
+	// LossWentBack: the lock service shows an older state than before, as after a restore from a backup.
 	LossWentBack LossReason = "lock service went back to an older state"
 )
 
@@ -62,9 +60,9 @@ const (
 type LeaseLostError struct {
 	Grant  Grant
 	Reason LossReason
-	Err    error // what kept the lease from being renewed, nil if that isn't known
+	Err    error // why the lease wasn't renewed; nil if unknown
 
-	// Paused is for how long, at least, this process did not run when it should have renewed the lease; 0 if it ran.
+	// Paused is the least time for which this process didn't run when it should have renewed; 0 if it ran.
 	Paused time.Duration
 }
 
@@ -79,13 +77,13 @@ func (e *LeaseLostError) Error() string {
 	return text
 }
 
-// Unwrap returns what kept the lease from being renewed.
+// Unwrap returns Err.
 func (e *LeaseLostError) Unwrap() error { return e.Err }
 
 // Is reports whether target is ErrLeaseLost.
 func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
 
-// InvalidGrantError says which part of a grant is out of its bounds. It is ErrInvalid.
+// InvalidGrantError says which part of a grant is out of bounds. It is ErrInvalid.
 type InvalidGrantError struct {
 	Part   string // resource, epoch, token, holder, text form or JSON form
 	Reason string
@@ -98,33 +96,32 @@ func (e *InvalidGrantError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalid }
 
-// UnavailableError says which call the lock service failed, and why. It is ErrUnavailable and wraps the cause.
+// UnavailableError says which call the lock service failed and why. It is ErrUnavailable.
 type UnavailableError struct {
-	Op      string            // what was tried, such as "acquire sku/42"
-	Reason  UnavailableReason // "" if the lock service doesn't say
-	InDoubt bool              // what was tried may still take effect, as a Proclaim may
+	Op      string            // such as "acquire sku/42"
+	Reason  UnavailableReason // "" if unknown
+	InDoubt bool              // the call may still take effect
 	Err     error
 }
 
 // UnavailableReason says what has to be fixed.
 type UnavailableReason string
 
-// The reasons.
 const (
-	// Unreachable: no answer came; the lock service is away, or the network is cut.
+	// Unreachable: no answer came. The lock service is away, or the network is cut.
 	Unreachable UnavailableReason = "no answer"
 	// NoSpace: the lock service is out of space and takes no writes.
 	NoSpace UnavailableReason = "out of space"
-	// Limited: a request for one lock alone is beyond a configured limit of the lock service.
+	// Limited: a request for a single lock exceeds a configured limit of the lock service.
 	Limited UnavailableReason = "limits too low"
 	// Denied: the client isn't authenticated, or lacks a right.
 	Denied UnavailableReason = "access denied"
-	// WentBack: the lock service shows an older state than it did before, and would issue tokens a second time.
+	// WentBack: the lock service shows an older state than before, and would issue tokens a second time.
 	WentBack UnavailableReason = "went back to an older state"
-	// InvalidEpoch: the epoch that operators set in the lock service is not a valid number.
+	// InvalidEpoch: the epoch that operators set in the lock service is no valid number.
 	InvalidEpoch UnavailableReason = "invalid epoch"
-	// Proxied: a proxy answers in place of the lock service. Locks exclude each other, but their holders may learn late
-	// that a lease has ended.
+	// Proxied: a proxy answers in place of the lock service. Locks exclude each other, but holders may
+	// learn late that a lease has ended.
 	Proxied UnavailableReason = "a proxy answers"
 	// QueueLost: the call lost its position in the queue. Acquire again.
 	QueueLost UnavailableReason = "queue position lost"
@@ -137,5 +134,5 @@ func (e *UnavailableError) Error() string {
 // Is reports whether target is ErrUnavailable.
 func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns the cause.
+// Unwrap returns Err.
 func (e *UnavailableError) Unwrap() error { return e.Err }

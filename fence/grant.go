@@ -13,52 +13,53 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of the parts of a grant, in bytes.
+// Limits of a grant's names, in bytes.
 const (
 	MaxResourceLen = 512
 	MaxHolderLen   = 256
 )
 
-// Token is a fencing token: a number that strictly increases with every grant of one resource, within one epoch (F1). The
-// term is Kleppmann's ("How to do distributed locking", 2016); the idea is Chubby's sequencer (Burrows, OSDI 2006).
+// Token is a fencing token: a number that strictly increases with every grant of one resource within one
+// epoch (F1). The term is Kleppmann's ("How to do distributed locking", 2016); the idea is Chubby's
+// sequencer (Burrows, OSDI 2006).
 type Token int64
 
-// MaxToken is the highest token that is accepted anywhere. It leaves room for arithmetic, and keeps one absurd number
-// from locking out a resource for good.
+// MaxToken is the highest token accepted anywhere. It leaves room for arithmetic, and keeps one absurd
+// number from locking out a resource for good.
 const MaxToken Token = 1<<62 - 1
 
-// MaxEpoch is the highest epoch that is accepted anywhere. Operators raise the epoch by one after the lock service was
-// restored.
+// MaxEpoch is the highest epoch accepted anywhere. Operators raise the epoch after a restore of the lock
+// service.
 const MaxEpoch int64 = 1<<31 - 1
 
 // String returns the token as a decimal number.
 func (t Token) String() string { return strconv.FormatInt(int64(t), 10) }
 
-// Grant says that a lock service gave a resource to a holder. It is a plain value: it may be copied, compared with ==
-// and sent to other processes ([Grant.MarshalText], [Grant.MarshalJSON]).
+// Grant says that a lock service gave a resource to a holder. It is a plain value, which can be copied,
+// compared with == and sent to other processes ([Grant.MarshalText], [Grant.MarshalJSON]).
 //
-// A Grant is no secret and proves nothing about who sent it. Authenticate the sender where a grant crosses a trust
+// A Grant is no secret and doesn't prove who sent it: authenticate the sender where it crosses a trust
 // boundary.
 type Grant struct {
-	// Resource is the name of what is locked, compared byte by byte: 1 to MaxResourceLen bytes of valid UTF-8 without
-	// control characters.
+	// Resource names what is locked: 1 to MaxResourceLen bytes of valid UTF-8 without control characters,
+	// compared byte by byte.
 	Resource string
-	// Epoch orders grants across restores of the lock service, from 1 to MaxEpoch.
+	// Epoch orders grants across restores of the lock service: 1 to MaxEpoch.
 	Epoch int64
-	// Token is the fencing token, from 1 to MaxToken.
+	// Token is the fencing token: 1 to MaxToken.
 	Token Token
-	// Holder names the acquisition: a label for people and a nonce. The same rules as for Resource hold, with
+	// Holder names the acquisition, by a label and a nonce. The rules are those of Resource, with
 	// MaxHolderLen.
 	Holder string
 }
 
-// Compare orders grants of one resource: negative if g was granted before other, positive if after, zero if both carry
-// the same epoch and token.
+// Compare orders grants of one resource by epoch and token: negative if g was granted before other,
+// positive if after, zero if both are equal.
 func (g Grant) Compare(other Grant) int {
 	return cmp.Or(cmp.Compare(g.Epoch, other.Epoch), cmp.Compare(g.Token, other.Token))
 }
 
-// Validate reports the first part of g that is out of its bounds, as an [*InvalidGrantError].
+// Validate returns an [*InvalidGrantError] for the first part of g that is out of bounds, or nil.
 func (g Grant) Validate() error {
 	if err := ValidateResource(g.Resource); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (g Grant) Validate() error {
 	return validateName("holder", g.Holder, MaxHolderLen)
 }
 
-// ValidateResource reports why name can't be the name of a resource, as an [*InvalidGrantError]; nil if it can.
+// ValidateResource returns an [*InvalidGrantError] if name can't name a resource, or nil.
 func ValidateResource(name string) error {
 	return validateName("resource", name, MaxResourceLen)
 }
@@ -94,23 +95,23 @@ func validateName(part, name string, limit int) error {
 	return &InvalidGrantError{Part: part, Reason: reason}
 }
 
-// textPrefix names the version of the text form.
+// textPrefix is the version of the text form.
 const textPrefix = "fence1"
 
-// String returns the text form of g, also when g is not valid: a version, the epoch, the token, the holder and the
-// resource, separated by colons, with the last two escaped as in a URL path. It is plain ASCII without spaces, so it can
-// be an HTTP header value.
+// String returns the text form of g, which need not be valid: version, epoch, token, holder and resource,
+// separated by colons, the last two escaped as in a URL path. It is ASCII without spaces and fits an HTTP
+// header.
 func (g Grant) String() string {
 	return fmt.Sprintf("%s:%d:%d:%s:%s", textPrefix, g.Epoch, g.Token, escape(g.Holder), escape(g.Resource))
 }
 
-// escape is url.PathEscape with the separator escaped too.
+// escape also escapes the separator.
 func escape(s string) string {
 	return strings.ReplaceAll(url.PathEscape(s), ":", "%3A")
 }
 
-// ParseGrant parses the text form of a grant, see [Grant.String]. A valid grant has exactly one, and everything else is
-// rejected with an [*InvalidGrantError].
+// ParseGrant parses the text form of a grant, see [Grant.String]. A valid grant has exactly one; everything
+// else is an [*InvalidGrantError].
 func ParseGrant(text string) (Grant, error) {
 	if len(text) > maxTextLen {
 		return Grant{}, &InvalidGrantError{Part: "text form", Reason: fmt.Sprintf("has %d bytes, at most %d are possible", len(text), maxTextLen)}
@@ -136,10 +137,10 @@ func ParseGrant(text string) (Grant, error) {
 	return g, nil
 }
 
-// maxTextLen bounds the text form: every byte of both names escaped.
+// maxTextLen is the text form with every byte of both names escaped.
 const maxTextLen = len(textPrefix) + 4 + 2*20 + 3*(MaxResourceLen+MaxHolderLen)
 
-// MarshalText returns the text form of g; it fails if g is not valid.
+// MarshalText returns the text form of g, or an error if g is invalid.
 func (g Grant) MarshalText() ([]byte, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func (g Grant) MarshalText() ([]byte, error) {
 	return []byte(g.String()), nil
 }
 
-// UnmarshalText is [ParseGrant]. When it fails, g is unchanged.
+// UnmarshalText is [ParseGrant]. If it fails, g is unchanged.
 func (g *Grant) UnmarshalText(text []byte) error {
 	parsed, err := ParseGrant(string(text))
 	if err != nil {
@@ -157,7 +158,8 @@ func (g *Grant) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// MarshalJSON returns g as an object with the members resource, epoch, token and holder; it fails if g is not valid.
+// MarshalJSON returns g as an object with the members resource, epoch, token and holder, or an error if g
+// is invalid.
 func (g Grant) MarshalJSON() ([]byte, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
@@ -170,8 +172,8 @@ func (g Grant) MarshalJSON() ([]byte, error) {
 	}(g))
 }
 
-// UnmarshalJSON parses the JSON form. All four members have to be there, once and in lower case, and no other. When it
-// fails, g is unchanged.
+// UnmarshalJSON parses the JSON form: exactly these four members, once each and in lower case. If it fails,
+// g is unchanged.
 func (g *Grant) UnmarshalJSON(data []byte) error {
 	parsed, err := parseJSON(data)
 	if err != nil {
@@ -184,8 +186,8 @@ func (g *Grant) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseJSON reads member by member, because json.Unmarshal accepts unknown members, names in another case, the same name
-// twice, and bytes that are not UTF-8. A member that is missing, or null, leaves a zero, which is not valid.
+// parseJSON reads member by member, because json.Unmarshal accepts unknown members, other cases, duplicates
+// and bytes that are not UTF-8. A missing or null member stays zero, which is invalid.
 func parseJSON(data []byte) (g Grant, err error) {
 	if !utf8.Valid(data) || !json.Valid(data) {
 		return g, errors.New("is not valid JSON in UTF-8")

@@ -14,16 +14,14 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// attempts bounds the tries of one Acquire, which tries again when its session is over, or the epoch has changed.
+// attempts bounds the tries of one Acquire, which tries again if its session ended or the epoch changed.
 const attempts = 4
 
-// Acquire implements fence.Locker. Its errors: the one of ctx, and its cause; it is a *fence.UnavailableError too if
-// ctx's deadline passed while a request to etcd was unanswered. A *fence.InvalidGrantError for a bad name;
-// fence.ErrClosed; else a *fence.UnavailableError, whose Reason says what has to be fixed. Each request to etcd is
-// bounded (see Config.TTL), also if ctx has no deadline.
-//
-// When ctx ends while another acquisition is ahead in the queue, the error is a *fence.LockedError (fence.ErrLocked)
-// as well as that of ctx, and names the holder if it is known.
+// Acquire implements fence.Locker. It returns ctx's error and cause; a *fence.InvalidGrantError for a bad
+// name; fence.ErrClosed; else a *fence.UnavailableError, whose Reason says what to fix. If ctx ends behind
+// another acquisition, the error is also a *fence.LockedError, with the holder if known; if its deadline
+// passes while a request to etcd is unanswered, also a *fence.UnavailableError. Each request is bounded,
+// also without a deadline: see Config.TTL.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
 	p, err := l.acquire(ctx, resource, nil)
 	if err != nil {
@@ -32,7 +30,8 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, err
 	return p, nil
 }
 
-// acquire returns a position that is first in its queue. campaign is what a candidate proclaims, nil for a lock.
+// acquire returns a position that is first in its queue. campaign is what a candidate proclaims; nil for a
+// lock.
 func (l *Locker) acquire(ctx context.Context, resource string, campaign *string) (p *position, err error) {
 	if err := l.cluster.Keys.Validate(resource); err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, campaign *string)
 	return p, err
 }
 
-// persist tries to acquire, and again when a session turns out to be over. It returns the error for the caller.
+// persist repeats try while sessions turn out to be over, and returns the error for the caller.
 func (l *Locker) persist(ctx context.Context, resource string, try func() error) error {
 	err := cluster.ErrLeaseGone
 	for n := 0; n < attempts && errors.Is(err, cluster.ErrLeaseGone); n++ {
@@ -63,7 +62,6 @@ func (l *Locker) persist(ctx context.Context, resource string, try func() error)
 	return l.cluster.Unavailable("acquire "+resource, err)
 }
 
-// attempt takes a place in the line, writes one key, and waits until that owns the resource.
 func (l *Locker) attempt(ctx context.Context, resource string, campaign *string) (*position, error) {
 	if err := l.ready(ctx); err != nil {
 		return nil, err
@@ -119,29 +117,29 @@ func (l *Locker) await(ctx context.Context, p *position) error {
 	}
 }
 
-// look reports whether p owns the resource, or why it never will. While neither is known, p signals its news.
+// look reports whether p owns the resource, or why it never will. Until either is known, wait for p.news.
 func (l *Locker) look(p *position) (owns bool, err error) {
 	p.line.mu.Lock()
 	over, first := p.cause, p.first
 	late := first && p.session.Remaining() == 0
 	if first && !late {
-		p.news = nil // which takes memory for as long as the lock is held
+		p.news = nil // takes memory for as long as the lock is held
 	}
 	p.line.mu.Unlock()
 	switch {
 	case over != nil: // mutant: turn-of-what-was-lost-is-a-grant
 		if errors.Is(over, cluster.ErrLeaseGone) {
-			p.session.End(fence.LossExpired) // so the next attempt has another
+			p.session.End(fence.LossExpired) // so that the next attempt has another
 		}
 		return false, l.lost(over)
 	case late: // mutant: turn-after-the-deadline-is-a-grant
 		p.session.End(fence.LossDeadline)
-		return false, l.lost(p.Err()) // nil if another goroutine has yet to end p, which wakes the wait
+		return false, l.lost(p.Err()) // nil until another goroutine has ended p, which wakes the wait
 	}
 	return first, nil
 }
 
-// waited is the error of a wait that ctx ended.
+// waited is the error after ctx ended.
 func (p *position) waited(ctx context.Context) error {
 	ln := p.line
 	ln.mu.Lock()
@@ -164,7 +162,7 @@ func (l *Locker) lost(over error) error {
 	}
 	switch loss.Reason {
 	case fence.LossExpired:
-		if loss.Grant.Token == 0 { // it had no place in the queue yet
+		if loss.Grant.Token == 0 { // not in the queue yet
 			return cluster.ErrLeaseGone
 		}
 	case fence.LossClosed:
@@ -177,7 +175,7 @@ func (l *Locker) lost(over error) error {
 	return lostError{loss}
 }
 
-// TryAcquire implements fence.Locker. It writes nothing when the resource is taken. Its other errors are those of
+// TryAcquire implements fence.Locker. It writes nothing if the resource is taken. Other errors are those of
 // Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
 	held, taken, err := l.tryAcquire(ctx, []string{resource})
@@ -190,16 +188,16 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 	return held[0], nil
 }
 
-// TryAcquireAll implements fence.Locker, for up to 100 resources at a time, or as many as etcd takes in a request: of
-// more it acquires the first ones. Each is named once. It takes one request to etcd, another if one of the resources is
-// taken, and rarely more. With Config.MutexKeys it acquires one resource at a time. The grants of one call have equal
-// tokens and different holders. Its errors are those of Acquire.
+// TryAcquireAll implements fence.Locker for up to 100 distinct resources, or as many as etcd takes in one
+// request; with Config.MutexKeys for one. Of more it acquires the first ones. It makes one request, another
+// one if a resource is taken, and rarely more. The grants of one call have equal tokens. Its errors are
+// those of Acquire.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
 	held, _, err := l.tryAcquire(ctx, resources)
 	return held, err
 }
 
-// tryAcquire is TryAcquireAll, and says what was taken.
+// tryAcquire is TryAcquireAll and returns which resource was taken.
 func (l *Locker) tryAcquire(ctx context.Context, resources []string) (held []fence.Lease, taken *fence.LockedError, err error) {
 	for _, r := range resources {
 		if err := l.cluster.Keys.Validate(r); err != nil {
@@ -249,7 +247,7 @@ func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Le
 	return held, taken, nil
 }
 
-// tryQueue makes a position for each resource, up to the first that this process has or waits for.
+// tryQueue makes a position for each resource, up to the first that this process has or awaits.
 func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*position, taken *fence.LockedError) {
 	most := min(maxKeys, len(resources)) // etcd allows as many conditions as operations
 	if l.cluster.Keys.Mutex {            // the queue of "a" has the keys of "a/b"
@@ -266,8 +264,8 @@ func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*positio
 	return ps, taken
 }
 
-// claimFree claims positions, in their order, up to the first whose resource is taken, and abandons the others. It
-// returns those that it has claimed, or tried to: each knows its outcome.
+// claimFree claims positions in order, up to the first whose resource is taken, and abandons the others.
+// Each of those returned knows its outcome.
 func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*position) (claimed []*position, taken *fence.LockedError) {
 	for len(ps) > 0 {
 		free, holder := l.claim(ctx, s, ps)
@@ -281,10 +279,9 @@ func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*positi
 	return ps, taken
 }
 
-// claim writes the keys of all positions in one Txn if all their queues are empty, and tells each position the outcome.
-// Otherwise it writes nothing, and returns how many positions are before the first whose resource is taken, and the
-// holder there. If etcd can't take so many keys, it returns half their number. First it deletes keys of
-// the positions' own names.
+// claim writes the keys of all positions in one Txn if all their queues are empty. Otherwise it writes
+// nothing, and returns how many positions precede the first taken resource, and the holder there; or half
+// their number if etcd can't take so many keys. It deletes leftover keys of the positions' own names first.
 func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
@@ -319,7 +316,7 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 		free = slices.IndexFunc(resp.Responses, isTaken)
 		return free, cluster.HolderIn(resp.Responses[free].GetResponseRange().Kvs[0].Value)
 	}
-	// The client has sent this Txn twice, or that of an earlier position, whose key a late request of removeStray deletes.
+	// The client sent this Txn twice, or an earlier one of the same name.
 	if err := l.erase(ctx, left...); err != nil {
 		for _, p := range ps {
 			p.unwritten(err, false)
@@ -338,7 +335,7 @@ func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.
 			return nil, err
 		}
 		queue := p.line.follower.Queue
-		// No existing key has create revision 0, so this holds for an empty range only.
+		// True for an empty range only: no existing key has create revision 0.
 		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(queue).WithPrefix(), "=", 0)) // mutant: try-queues-behind-another-key
 		puts, firsts = append(puts, put), append(firsts, clientv3.OpGet(queue, clientv3.WithFirstCreate()...))
 	}
@@ -347,7 +344,7 @@ func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.
 
 func isTaken(first *pb.ResponseOp) bool { return len(first.GetResponseRange().Kvs) > 0 }
 
-// lostError says that an Acquire lost its queue position before its turn came. Acquiring again queues at the end.
+// lostError says that an Acquire lost its queue position.
 type lostError struct{ loss *fence.LeaseLostError }
 
 func (e lostError) Error() string {
@@ -365,5 +362,5 @@ func (e lostError) Retryable() bool { return true }
 
 func (e lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
 
-// errAtItsTurn: ctx ended at the moment the key became first in its queue, or before anything was done.
+// errAtItsTurn: ctx ended when the key had just become first, or before anything was done.
 var errAtItsTurn = errors.New("etcd: gave up at its turn")

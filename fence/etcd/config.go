@@ -18,47 +18,46 @@ import (
 
 const defaultTTL = 10 * time.Second
 
-// requestTimeout bounds each request to etcd, and the TTL does if it is shorter. It is shorter than most callers'
-// patience, so that their error says that etcd is away.
+// requestTimeout, or the TTL if that is shorter, bounds each request to etcd. It is shorter than most
+// callers' patience, so that their error says that etcd is away.
 const requestTimeout = 5 * time.Second
 
 // Config configures a Locker. The zero value, and nil, mean the defaults.
 type Config struct {
-	// Prefix begins the keys in etcd: <prefix>/locks, <prefix>/void and <prefix>/epoch. Lockers exclude
-	// each other only if they have the same. One must not lie within another. Default: fencekit.
+	// Prefix begins the keys in etcd: <prefix>/locks, <prefix>/void and <prefix>/epoch. Only Lockers with
+	// the same Prefix exclude each other. One must not lie within another. Default: fencekit.
 	Prefix string
 
-	// MutexKeys gives lock keys the shape <resource>/<lease id>, which concurrency.Mutex,
-	// concurrency.Election, "etcdctl lock" and "etcdctl elect" use: a holder here and any of these exclude
-	// each other on the same name. A resource must not be Prefix, nor lie within it or around it. A locker
-	// with this switch and one without don't exclude each other. Default: off.
+	// MutexKeys gives lock keys the shape <resource>/<lease id>, as used by concurrency.Mutex,
+	// concurrency.Election, "etcdctl lock" and "etcdctl elect", so that they and this Locker exclude each
+	// other on the same name. A Locker with MutexKeys and one without don't. A resource must not be Prefix,
+	// nor lie within or around it. Default: off.
 	//
-	// Names are then used unescaped, as in etcd: a call for "a" waits for the holder of "a/b" and for all
-	// calls that wait for "a/b". So a holder of "a/b" must not acquire "a". It can't see whether others wait
-	// for "a", so it always counts as contended: package guard doesn't keep a name with a slash between
-	// calls.
+	// Names are then unescaped, as in etcd: a call for "a" also waits for all holders of and calls for
+	// "a/b". So a holder of "a/b" must not acquire "a". It can't see who waits for "a", so it always counts
+	// as contended, and package guard doesn't keep names with a slash between calls.
 	//
-	// The key of an election's candidate holds the value that it proclaims alone. So errors can't name its
-	// holder, nor that of a key of etcd's tools. Those have no fence: writes under their locks are never
-	// rejected.
+	// A candidate's key holds only the value that it proclaims, so errors can't name that holder, nor those
+	// of etcd's tools. Writes under locks of etcd's tools have no fence and are never rejected.
 	MutexKeys bool
 
-	// TTL is how long a lock outlives its holder's last renewal: whole seconds, at least one. etcd may grant
-	// more, see [Locker.GrantedTTL]. A request to etcd may take as long, up to 5 s. Default: 10 s.
+	// TTL is how long a lock outlives its holder's last renewal: whole seconds, at least one. etcd may
+	// grant more, see [Locker.GrantedTTL]. Requests to etcd are bounded by TTL, or 5 s if that is less.
+	// Default: 10 s.
 	TTL time.Duration
 
-	// Label begins the holder of every grant, for people to read. Default: host and process id.
+	// Label begins the holder of every grant. Default: host and process id.
 	Label string
 
-	// Logger logs lost sessions, and errors in the background. A Handler that panics is reported on
-	// standard error. Default: nothing is logged.
+	// Logger logs lost sessions and background errors. A panic of its Handler goes to standard error.
+	// Default: no log.
 	Logger *slog.Logger
 
-	pollInterval, requestTimeout time.Duration // tests set them
+	pollInterval, requestTimeout time.Duration // set by tests
 }
 
-// pollInterval is how often waiters and observers read the queue besides watching it, and how often the watch is
-// probed, in case a watch fails without an error. It costs etcd a read per queue.
+// pollInterval is how often waiters and observers also read their queue, and how often the watch is probed,
+// in case it fails without an error.
 const pollInterval = 5 * time.Second
 
 func (c *Config) withDefaults() Config {
@@ -107,18 +106,18 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// ClientConfig returns the configuration that is recommended for the client of a Locker: it leaves a member that has
-// fallen silent after 13 s, and reconnects to one that is back within 2 s. Give it the endpoints of all members. Set
-// TLS, Username and Password as needed; append to DialOptions. The fields that it sets, beside Endpoints:
+// ClientConfig returns the recommended configuration for the client of a Locker, which leaves a silent
+// member after 13 s and reconnects within 2 s to one that is back. Give it the endpoints of all members,
+// set TLS, Username and Password as needed, and append to DialOptions. Besides Endpoints it sets:
 //
-//   - DialKeepAliveTime, 10 s: a connection on which nothing has arrived for that long is probed. gRPC raises a
-//     shorter time to 10 s. The default, 0, means no probes: each request to a silent member fails then.
-//   - DialKeepAliveTimeout, 3 s: a connection is closed when a probe has no answer by then, or when what was sent
-//     is not acknowledged (TCP_USER_TIMEOUT, on Linux).
-//   - DialOptions, grpc.WithConnectParams: an attempt to connect takes up to 3 s, and the next one follows within
-//     2 s, where gRPC's default grows to two minutes.
+//   - DialKeepAliveTime, 10 s (gRPC's minimum): a connection on which nothing arrives for that long is
+//     probed. Without probes, the default, every request to a silent member fails.
+//   - DialKeepAliveTimeout, 3 s: a connection is closed if a probe isn't answered or sent data isn't
+//     acknowledged (TCP_USER_TIMEOUT, on Linux) by then.
+//   - DialOptions, grpc.WithConnectParams: an attempt to connect takes up to 3 s, and the next follows
+//     within 2 s; gRPC's default grows to two minutes.
 //   - DialTimeout, 5 s: how long the client waits for a token when it logs in.
-//   - Logger, none: the client would write a line of JSON to stderr for each attempt that fails.
+//   - Logger, none: the client would write a line of JSON to stderr for each failed attempt.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 2*time.Second

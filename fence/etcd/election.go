@@ -22,8 +22,8 @@ type Election struct {
 
 var _ fence.Election = (*Election)(nil)
 
-// Election returns the election of this name, to which the rules for names of resources apply: a bad one is a
-// *fence.InvalidGrantError. It makes no request.
+// Election returns the election of this name; a name that can't be a resource is a
+// *fence.InvalidGrantError.
 func (l *Locker) Election(name string) (*Election, error) {
 	if err := l.cluster.Keys.Validate(name); err != nil {
 		return nil, err
@@ -31,13 +31,13 @@ func (l *Locker) Election(name string) (*Election, error) {
 	return &Election{locker: l, name: name}, nil
 }
 
-// Campaign waits until it is elected, and then proclaims value, which may be empty and has at most 4096 bytes of valid
-// UTF-8. It is Acquire otherwise: with the same errors, and in one queue with it.
+// Campaign waits until it is elected and then proclaims value: at most 4096 bytes of valid UTF-8, or
+// fence.ErrInvalid. It waits in one queue with Acquire and returns the same errors.
 //
-// Proclaim of the Leadership has the same bounds on its value. Calls take effect one after another. Its errors: if the
-// leadership is over, the cause of Context, a *fence.LeaseLostError or fence.ErrReleased; an observer may have seen the
-// value all the same. Else the error of ctx, or a *fence.UnavailableError: if that is InDoubt, the value may or may not
-// be proclaimed until the next Proclaim that returns nil; if not, it isn't. A bad value is fence.ErrInvalid.
+// Proclaim of the Leadership has the same bounds; calls take effect one after another. It returns the cause
+// of Context if the leadership is over, though an observer may have seen the value; else the error of ctx,
+// or a *fence.UnavailableError. If that is InDoubt, the value may or may not be proclaimed until the next
+// Proclaim that returns nil.
 func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
 	if err := validateValue(value); err != nil {
 		return nil, err
@@ -49,9 +49,9 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 	return &leadership{position: p, turn: make(chan struct{}, 1), written: int64(p.Grant().Token)}, nil
 }
 
-// Leader returns the present leader, or fence.ErrNoLeader. With Config.MutexKeys its grant has no Epoch and Holder,
-// since the key holds the value alone. By the time it returns another one may lead: only a fence can decide that. Its
-// other errors: fence.ErrClosed; else a *fence.UnavailableError, which has that of ctx, and its cause, if ctx has ended.
+// Leader returns the present leader, or fence.ErrNoLeader. With Config.MutexKeys its grant has no Epoch and
+// Holder. Another one may lead by the time it returns: only a fence decides. Other errors are
+// fence.ErrClosed and *fence.UnavailableError, which wraps ctx's error and cause if ctx has ended.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l := e.locker
 	if l.isClosed() {
@@ -71,7 +71,7 @@ func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	return e.leader(0, nil)
 }
 
-// leader reads the first key of the queue, which was created at that revision; 0 if there is none.
+// leader parses the first key of the queue, with its create revision; 0 if there is none.
 func (e *Election) leader(created int64, value []byte) (fence.Leader, error) {
 	if created == 0 {
 		return fence.Leader{}, fence.ErrNoLeader
@@ -84,12 +84,12 @@ func (e *Election) leader(created int64, value []byte) (fence.Leader, error) {
 	return fence.Leader{Grant: grant, Value: v.Value}, nil
 }
 
-// Observe yields what Leader would return, now and whenever it changes: the leader and what it proclaims, or
-// fence.ErrNoLeader. It may skip intermediate changes, but always yields the latest state. While etcd can't be reached
-// it waits. Each iteration begins with the present leader.
+// Observe yields what Leader would return, at first and whenever that changes. It may skip intermediate
+// states, but always yields the latest one. While etcd can't be reached it waits.
 //
-// It ends when ctx does. It yields fence.ErrClosed and ends when the Locker is closed; and a *fence.UnavailableError
-// when the etcd client is closed, or when etcd denies its user the right to read the election (fence.Denied).
+// It ends with ctx. It yields fence.ErrClosed and ends when the Locker is closed, and a
+// *fence.UnavailableError when the etcd client is closed or its user may not read the election
+// (fence.Denied).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	return func(yield func(fence.Leader, error) bool) {
 		l := e.locker
@@ -130,7 +130,6 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	}
 }
 
-// observer is the watch.Listener of an iteration.
 type observer struct {
 	news   chan struct{} // holds one signal
 	denied chan error
@@ -147,11 +146,11 @@ func (o *observer) Waits() bool { return true }
 
 func (o *observer) Denied(err error) { o.denied <- err }
 
-// leadership is a position that is first in the queue of an election.
+// leadership is a position that is first in an election's queue.
 type leadership struct {
 	*position
 	turn    chan struct{} // has room while no Proclaim runs
-	written int64         // mod revision of the key as this process last wrote it
+	written int64         // mod revision of the key, as this process last wrote it
 }
 
 var _ fence.Leadership = (*leadership)(nil)
@@ -180,9 +179,9 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	}
 }
 
-// proclaim replaces the value if the key still has the mod revision that this process last wrote. If it has another
-// one, an earlier Proclaim of unknown outcome has arrived; proclaim replaces that, and any request that is still under
-// way finds its revision outdated.
+// proclaim replaces the value if the key has the mod revision that this process last wrote. Another one
+// comes from an earlier Proclaim of unknown outcome; proclaim replaces that too, and any request still
+// under way is then outdated.
 func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 	p := le.position
 	text, err := p.encode(p.Grant().Epoch, value)
@@ -216,7 +215,6 @@ func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 	return c.Unavailable(op, fmt.Errorf("etcd: the key %s changes all the time", p.Key()))
 }
 
-// notProclaimed is the error of a Proclaim whose request failed.
 func (le *leadership) notProclaimed(ctx context.Context, op string, err error) error {
 	p := le.position
 	if errors.Is(err, cluster.ErrLeaseGone) {
@@ -240,7 +238,7 @@ func (le *leadership) notProclaimed(ctx context.Context, op string, err error) e
 	return doubt
 }
 
-// deposed is the error of a Proclaim that found the key gone. It waits until the reason is known.
+// deposed waits until it is known why the key is gone.
 func (le *leadership) deposed(ctx context.Context, op string) error {
 	p := le.position
 	p.line.mu.Lock()
@@ -254,7 +252,6 @@ func (le *leadership) deposed(ctx context.Context, op string) error {
 	}
 }
 
-// maxValueLen is the longest value that a leader can proclaim, in bytes.
 const maxValueLen = 4096
 
 func validateValue(value string) error {

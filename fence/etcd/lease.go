@@ -13,33 +13,33 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// position is one acquisition: one key in the queue of a resource, from before it is written until it is known to be
-// gone. It is over when it is released, given up or lost, and settled when its key is gone and no request under way
-// can write it, or when its session has ended. To its caller it is a lease.
+// position is one acquisition, and to its caller a lease: one key in the queue of a resource, from before it is
+// written until it is known to be gone. It is over when it is released, given up or lost; and settled when its key
+// is gone and no request under way can write it, or when its session has ended.
 type position struct {
 	line     *line
 	session  *session.Session
 	holder   string
-	campaign *string // what a candidate proclaims at first, nil for a lock
-	queued   int64   // when it was made, see cluster.LockValue
-	number   int16   // of its key, see freeNumber
+	campaign *string // what a candidate proclaims at first; nil for a lock
+	queued   int64   // see cluster.LockValue
+	number   int16   // see freeNumber
 	gaps     int32   // of the follower, before the key was written
 
 	// The rest is guarded by line.mu.
-	news     chan struct{} // holds one signal for the call that waits, to acquire or to release; nil if none does
+	news     chan struct{} // holds one signal for the call that waits; nil if none does
 	token    fence.Token   // 0 until the key is known to be written
 	epoch    int64
-	pred     int64                   // create revision of the key that was directly ahead when this one was written; 0 if there was none
-	clear    bool                    // no other process's key is ahead
-	first    bool                    // it owns the resource
-	asked    bool                    // the key is gone; a renewal will tell why
-	left     leftover                // what there may be in etcd
-	removal  removal                 // of what is left
-	cause    error                   // why it is over; nil before
-	watchers []*func()               // that wait for contention
-	onLoss   func()                  // called when it is lost; or nil
-	lifetime context.Context         // made when it is asked for: most never are
-	endLife  context.CancelCauseFunc // of lifetime
+	pred     int64 // create revision of the key directly ahead when this one was written; 0 if there was none
+	clear    bool  // no other process's key is ahead
+	first    bool  // owns the resource
+	asked    bool  // the key is gone, and a renewal will tell why
+	left     leftover
+	removal  removal
+	cause    error           // why it is over; nil before
+	watchers []*func()       // wait for contention
+	onLoss   func()          // or nil
+	lifetime context.Context // made on demand: most are never asked for
+	endLife  context.CancelCauseFunc
 }
 
 var _ fence.Lease = (*position)(nil)
@@ -48,24 +48,24 @@ var _ fence.Lease = (*position)(nil)
 type leftover int8
 
 const (
-	leftUnknown leftover = iota // the Txn that writes the key has no outcome yet
+	leftUnknown leftover = iota // the outcome of the Txn that writes the key is open
 	leftNothing
-	leftKey   // its key, unless that was deleted; if etcd answered that it is out of space, perhaps none
-	leftDoubt // perhaps its key, and perhaps the Txn that writes it is still under way
+	leftKey   // its key, unless deleted; perhaps none if etcd is out of space
+	leftDoubt // perhaps its key, and perhaps that Txn is still under way
 )
 
-// removal is how far the removal of a leftover has come. A position is settled from removed on.
+// removal is how far the removal of a leftover has come. From removed on the position is settled.
 type removal int8
 
 const (
 	notRemoved removal = iota
 	removing
 	removed
-	sessionOver // so etcd removes it, with the lease
+	sessionOver // and etcd removes it with the lease
 )
 
-// newPosition returns a position under the session. It takes over the caller's place in the line. The caller has to
-// check whether the session ended before that: nothing else tells the position.
+// newPosition returns a position in the caller's place in the line. The caller has to check afterwards whether s
+// had ended before: nothing else tells the position.
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
 		line: ln, session: s, campaign: campaign, news: make(chan struct{}, 1),
@@ -81,18 +81,17 @@ func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	return p
 }
 
-// Key is the lock key in etcd.
 func (p *position) Key() string { return p.line.follower.Queue + p.name() }
 
-// name is the key without the prefix of the queue. The same few names serve in all lines, so each is in memory once.
+// name is the key without the queue's prefix. The same few names serve all lines, so each is in memory once.
 func (p *position) name() string {
 	return unique.Make(p.line.locker.cluster.Keys.Name(p.session.ID, int32(p.number))).Value()
 }
 
-// wanted reports whether p is not over. Callers hold the line's mu.
+// wanted reports whether p is not over. Callers hold line.mu.
 func (p *position) wanted() bool { return p.cause == nil }
 
-// wake wakes the call that waits. Callers hold the line's mu.
+// wake wakes the call that waits. Callers hold line.mu.
 func (p *position) wake() {
 	select {
 	case p.news <- struct{}{}:
@@ -100,8 +99,7 @@ func (p *position) wake() {
 	}
 }
 
-// written takes the result of the Txn that wrote the key: pred is the create revision of the key directly ahead, 0 if
-// there is none.
+// written takes the result of the Txn that wrote the key. For pred see position.
 func (p *position) written(token fence.Token, epoch, pred int64) {
 	ln := p.line
 	ln.mu.Lock()
@@ -125,7 +123,7 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	}
 }
 
-// unwritten takes the error of the Txn that writes the key. certain means that the Txn never writes it.
+// unwritten takes the error of the Txn that writes the key. If certain, it never writes it.
 func (p *position) unwritten(err error, certain bool) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -137,7 +135,7 @@ func (p *position) unwritten(err error, certain bool) {
 	default:
 		p.left = leftDoubt
 	}
-	// If the session has ended, which cancels a claim, it is about to tell p why.
+	// Else the session has ended, which cancels a claim, and is about to tell p why.
 	if errors.Is(err, cluster.ErrLeaseGone) || p.session.Context().Err() == nil {
 		p.finish(err)
 	}
@@ -150,8 +148,7 @@ func (p *position) Grant() fence.Grant {
 	return fence.Grant{Resource: p.line.resource, Epoch: p.epoch, Token: p.token, Holder: p.holder}
 }
 
-// encode returns the content of p's key, which proclaims value. With MutexKeys a candidate's key holds value alone:
-// etcd's own tools show it as it is.
+// encode returns the content of the key. With MutexKeys a candidate's key holds value alone, for etcd's own tools.
 func (p *position) encode(epoch int64, value string) (string, error) {
 	if p.campaign != nil && p.line.locker.cluster.Keys.Mutex {
 		return value, nil
@@ -200,7 +197,7 @@ func (p *position) AfterLost(f func()) {
 			go f()
 		}
 	case earlier == nil:
-		p.onLoss = f // most have one: there are as many positions as held resources
+		p.onLoss = f // most have one, and there are as many positions as held resources
 	default:
 		p.onLoss = func() {
 			go earlier()
@@ -209,7 +206,6 @@ func (p *position) AfterLost(f func()) {
 	}
 }
 
-// end makes p over. The next call of this process may have the resource.
 func (p *position) end(cause error) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -218,7 +214,7 @@ func (p *position) end(cause error) {
 	}
 }
 
-// finish makes p over, and reports whether it wasn't. Callers hold the line's mu.
+// finish makes p over, and reports whether it wasn't. Callers hold line.mu.
 func (p *position) finish(cause error) bool {
 	if !p.wanted() {
 		return false
@@ -242,7 +238,7 @@ func (p *position) lose(reason fence.LossReason) {
 		failure := p.session.LastFailure()
 		loss.Paused = p.session.Paused()
 		if loss.Paused > 0 && errors.Is(failure, context.DeadlineExceeded) {
-			failure = nil // etcd may have answered while the process didn't run
+			failure = nil // etcd may have answered in the meantime
 		}
 		loss.Err = p.line.locker.cluster.Diagnose("renew the session's lease", failure)
 	}
@@ -278,11 +274,9 @@ func (p *position) settle(how removal) {
 // errAbandoned ends a position whose Acquire failed. No caller has its context.
 var errAbandoned = errors.New("etcd: acquire failed")
 
-// Release deletes the key. With a ctx that has ended it returns the error of ctx at once, and deletes the key in the
-// background. A deletion that fails is repeated until etcd confirms it or the session is over.
-//
-// It doesn't wait if another call of this process has queued for the resource: whatever this process does with the
-// resource comes after that call.
+// Release implements fence.Lease. It doesn't wait if another call of this process has queued for the resource:
+// whatever this process does with the resource comes after that call. A deletion that fails is repeated until etcd
+// confirms it or the session is over.
 func (p *position) Release(ctx context.Context) error {
 	released, passedOn := p.release()
 	if !released {
@@ -297,7 +291,7 @@ func (p *position) Release(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case <-p.news: // it is settled
+	case <-p.news: // settled
 	case <-ctx.Done():
 	}
 	switch how, _ := p.state(); how {
@@ -309,8 +303,7 @@ func (p *position) Release(ctx context.Context) error {
 	return cluster.Ended(ctx, op)
 }
 
-// release ends p unless it is over, and lets one more call of this process queue. passedOn reports whether another
-// call of this process wants the resource.
+// release ends p, and reports whether another call of this process wants the resource.
 func (p *position) release() (released, passedOn bool) {
 	ln := p.line
 	ln.mu.Lock()
@@ -327,13 +320,12 @@ func (p *position) release() (released, passedOn bool) {
 	return true, passedOn
 }
 
-// keepsPlace reports whether p, which is over, has its place in the line until it is settled. With MutexKeys the next
-// call writes the same key, which has to be gone. Callers hold the line's mu.
+// keepsPlace reports whether p, which is over, keeps its place in the line until it is settled. With MutexKeys the
+// next call writes the same key, which has to be gone. Callers hold line.mu.
 func (p *position) keepsPlace() bool {
 	return p.cause != fence.ErrReleased || p.line.locker.cluster.Keys.Mutex // mutant: next-acquisition-does-not-wait-for-the-doubt
 }
 
-// abandon ends p, which is no longer wanted. What it has left in etcd is removed in the background.
 func (l *Locker) abandon(p *position) {
 	p.end(errAbandoned)
 	if l.sender.giveUp(p) {
@@ -349,8 +341,8 @@ func (l *Locker) abandonUnsent(err error, ps ...*position) {
 	}
 }
 
-// discard removes what p has left in etcd, if p is over and the Txn that writes its key has an outcome. It is called
-// when either happens, and acts when both have.
+// discard removes what p has left in etcd once p is over and the Txn that writes its key has an outcome. Call it
+// when either happens.
 func (l *Locker) discard(p *position) {
 	p.line.mu.Lock()
 	left, now := p.left, p.left != leftUnknown && !p.wanted() && p.removal == notRemoved

@@ -13,12 +13,12 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
-// Locker is a fence.Locker on etcd. Its methods may be called from several goroutines.
+// Locker is a fence.Locker on etcd. It is safe for concurrent use.
 type Locker struct {
 	cluster  *cluster.Cluster
 	sessions *session.Manager
 	watcher  *watch.Watcher
-	label    string // begins the holder of every grant
+	label    string
 	sender   *sender
 
 	closed   chan struct{} // closed when Close begins
@@ -30,9 +30,9 @@ type Locker struct {
 
 var _ fence.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker that uses the client, which it never closes. It makes no request. A nil cfg means the
-// defaults; cfg is copied. A bad cfg is rejected with fence.ErrInvalid, and so is a client that is closed, has a
-// malformed endpoint, or is wrapped by etcd's namespace package.
+// NewLocker returns a Locker that uses client, which it never closes. It makes no request. A nil cfg means
+// the defaults; cfg is copied. It fails with fence.ErrInvalid for a bad cfg, and for a client that is
+// closed, has a malformed endpoint, or is wrapped by etcd's namespace package.
 func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
@@ -49,8 +49,8 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	return l, nil
 }
 
-// GrantedTTL is the time to live that etcd granted for what is held now, which can be longer than the one asked for;
-// 0 if there is no session.
+// GrantedTTL is the time to live that etcd granted for what is held now, which can be longer than asked
+// for; 0 without a session.
 func (l *Locker) GrantedTTL() time.Duration {
 	s := l.sessions.Current()
 	if s == nil || s.Remaining() == 0 {
@@ -59,14 +59,14 @@ func (l *Locker) GrantedTTL() time.Duration {
 	return s.GrantedTTL()
 }
 
-// Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which deletes all lock keys, and
-// ends everything that runs in the background. Acquire and TryAcquire then return fence.ErrClosed, also calls that
-// are waiting.
+// Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which deletes all lock
+// keys, and stops everything in the background. Later and waiting calls of Acquire and TryAcquire return
+// fence.ErrClosed.
 //
-// If etcd can't be reached Close returns a *fence.UnavailableError when ctx ends, at the latest when the lease must
-// have expired by itself; everything is closed nevertheless. If ctx has ended already, as that of signal.NotifyContext
-// has when the program stops, Close takes up to the time of one request instead: nothing would revoke the lease later.
-// A second call waits for the first within the same bounds, and returns nil.
+// If etcd can't be reached, Close returns a *fence.UnavailableError when ctx ends, or when the lease must
+// have expired; everything is closed nevertheless. If ctx has ended already, as after signal.NotifyContext,
+// Close takes up to the time of one request instead. A second call waits for the first within the same
+// bounds, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
 	if ctx.Err() != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cluster.RequestTimeout)
@@ -87,7 +87,6 @@ func (l *Locker) Close(ctx context.Context) error {
 	return l.sessions.Close(ctx)
 }
 
-// beginClose ends the calls of Acquire. It reports whether this was the first call.
 func (l *Locker) beginClose() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,12 +106,13 @@ func (l *Locker) isClosed() bool {
 	}
 }
 
-// Check reports whether etcd would grant a lock now, by one request, which writes nothing: a majority answers, there
-// is space, the client's user has the rights (with Config.MutexKeys those to lock keys aren't looked at), and etcd has
-// not gone back to an older state. The errors are those of Acquire. It is for start-up and for readiness probes.
+// Check reports whether etcd would grant a lock now, for start-up and readiness probes. One request, which
+// writes nothing, shows that a majority answers, that there is space, that the client's user has the rights
+// (with Config.MutexKeys not those to lock keys), and that etcd has not gone back to an older state. The
+// errors are those of Acquire.
 //
-// Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers in place of a member,
-// which it asks by a watch. Acquire works there, but see the package comment.
+// Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers in place of
+// a member. Acquire works there, but see the package comment.
 func (l *Locker) Check(ctx context.Context) error {
 	if l.isClosed() {
 		return cluster.ErrLockerClosed

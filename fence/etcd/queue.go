@@ -18,26 +18,26 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
-// line is what this process has in the queue of one resource: its positions, and the calls that have none yet.
+// line is what this process has in the queue of one resource: its positions, and the calls that wait for one.
 type line struct {
 	locker   *Locker
 	resource string
 	follower watch.Follower
-	users    int32 // calls, and positions that aren't settled; guarded by Locker.mu
+	users    int32 // calls and unsettled positions; guarded by Locker.mu
 
 	mu        sync.Mutex
 	session   *session.Session // of the latest position
-	places    int32            // that are taken, see maxPlaces
+	places    int32            // taken, see maxPlaces
 	watched   bool
-	denied    bool            // etcd has denied the right to read the queue since it was watched last
-	waiting   []chan struct{} // of calls that wait for a place, in order of arrival
-	positions []*position     // not settled: those with a token, by token, then the others
-	passed    int64           // the highest token of one that is settled, with no other process's key ahead
+	denied    bool            // etcd has denied the right to read the queue since it was last watched
+	waiting   []chan struct{} // calls that wait for a place, in order of arrival
+	positions []*position     // not settled: by token, those without one last
+	passed    int64           // highest token of a settled one that had no other process's key ahead
 	stray     int64           // create revision of the latest key that removeStray has removed
-	soon      bool            // a timer will watch the queue
+	soon      bool            // a timer will follow
 }
 
-// enter returns the line of the resource for one more user.
+// enter returns the line of the resource, and counts a user.
 func (l *Locker) enter(resource string) *line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,6 @@ func (l *Locker) sessionEnded(s *session.Session, reason fence.LossReason) {
 	}
 }
 
-// add adds p. Callers hold mu.
 func (ln *line) add(p *position) {
 	i := len(ln.positions)
 	if p.token != 0 {
@@ -90,10 +89,10 @@ func (ln *line) add(p *position) {
 	ln.positions = slices.Insert(ln.positions, i, p)
 }
 
-// renew makes s the session of the positions to come. What is known from before it is forgotten: if
-// etcd was restored since, it uses revisions again. Callers hold mu.
+// renew makes s the session of later positions, and forgets what is known of the queue: a restored etcd uses
+// revisions again. Callers hold mu.
 func (ln *line) renew(s *session.Session) {
-	if ln.session == s || s.Remaining() == 0 { // one that has ended is not the latest any more
+	if ln.session == s || s.Remaining() == 0 { // not the latest any more
 		return
 	}
 	if ln.session != nil {
@@ -102,8 +101,8 @@ func (ln *line) renew(s *session.Session) {
 	ln.session, ln.passed, ln.stray = s, 0, 0
 }
 
-// freeNumber returns the lowest number that no position of the session has. So a few names serve again and again: each
-// read of a queue goes through all names that etcd has not compacted. Callers hold mu.
+// freeNumber returns the lowest number that no position of the session has. Names are few, because each read of a
+// queue goes through all names that etcd has not compacted. Callers hold mu.
 func (ln *line) freeNumber(s *session.Session) int16 {
 	n := int16(0)
 	for slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session == s && p.number == n }) {
@@ -112,7 +111,7 @@ func (ln *line) freeNumber(s *session.Session) int16 {
 	return n
 }
 
-// unanswered is how many positions wait for the outcome of their Txn.
+// unanswered counts positions whose Txn has no outcome.
 func (ln *line) unanswered() (n int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -124,14 +123,13 @@ func (ln *line) unanswered() (n int) {
 	return n
 }
 
-// drop removes p. Callers hold mu.
 func (ln *line) drop(p *position) {
 	if i := slices.Index(ln.positions, p); i >= 0 {
 		ln.positions = slices.Delete(ln.positions, i, i+1)
 	}
 }
 
-// firstWanted is the first position that is still wanted, nil if there is none. Callers hold mu.
+// firstWanted is the first position that is not over, or nil. Callers hold mu.
 func (ln *line) firstWanted() *position {
 	if i := slices.IndexFunc(ln.positions, (*position).wanted); i >= 0 {
 		return ln.positions[i]
@@ -139,7 +137,7 @@ func (ln *line) firstWanted() *position {
 	return nil
 }
 
-// lockedByOwn is the error of a call that finds another one of this process ahead. Callers hold mu.
+// lockedByOwn is the error of a call behind another one of this process. Callers hold mu.
 func (ln *line) lockedByOwn() *fence.LockedError {
 	locked := &fence.LockedError{Resource: ln.resource}
 	if p := ln.firstWanted(); p != nil {
@@ -148,8 +146,8 @@ func (ln *line) lockedByOwn() *fence.LockedError {
 	return locked
 }
 
-// own returns the position that has the key k; nil if k is another process's, or if no answer has shown yet that it
-// isn't. Callers hold mu.
+// own returns the position whose key is k; nil if k is another process's, or may be, since no answer has shown that
+// it is ours. Callers hold mu.
 func (ln *line) own(k watch.Key) *position {
 	i, found := slices.BinarySearchFunc(ln.positions, k.Created, (*position).compare) // mutant: another-key-of-the-name-is-the-own
 	if !found {
@@ -158,7 +156,6 @@ func (ln *line) own(k watch.Key) *position {
 	return ln.positions[i]
 }
 
-// compare orders p by its token; positions without one come last.
 func (p *position) compare(created int64) int {
 	if p.token == 0 {
 		return 1
@@ -166,7 +163,7 @@ func (p *position) compare(created int64) int {
 	return cmp.Compare(int64(p.token), created)
 }
 
-// overBefore returns the positions ahead of p that are over and whose keys may still be there.
+// overBefore returns the positions ahead of p that are over and whose keys may still exist.
 func (ln *line) overBefore(p *position) []*position {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -182,11 +179,11 @@ func (ln *line) overBefore(p *position) []*position {
 	return left
 }
 
-// quantum is how many keys a process may have in one queue. Further calls wait in the process, so a call elsewhere gets
-// its turn after at most that many of each process.
+// quantum bounds the keys of a process in one queue. Further calls wait in the process, so a call elsewhere waits
+// for at most that many of each process.
 const quantum = 32
 
-// maxPlaces is how many calls may have a position at a time. With MutexKeys a session's share one key.
+// maxPlaces bounds the positions at a time. With MutexKeys those of a session share one key.
 func (ln *line) maxPlaces() int32 {
 	if ln.locker.cluster.Keys.Mutex {
 		return 1 // mutant: goroutines-share-the-key-of-the-session
@@ -194,7 +191,8 @@ func (ln *line) maxPlaces() int32 {
 	return quantum // mutant: quantum-has-no-end
 }
 
-// tryTake takes a place if no other call of this process has or awaits one. Otherwise it names the holder, if known.
+// tryTake takes a place if no other call of this process has or awaits one. Otherwise it names the holder, if
+// known.
 func (ln *line) tryTake() *fence.LockedError {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -205,7 +203,6 @@ func (ln *line) tryTake() *fence.LockedError {
 	return nil
 }
 
-// wait waits for a place, in order of arrival.
 func (ln *line) wait(ctx context.Context) error {
 	ln.mu.Lock()
 	if ln.places < ln.maxPlaces() {
@@ -232,13 +229,13 @@ func (ln *line) wait(ctx context.Context) error {
 	return ln.lockedHere(ctx)
 }
 
-// lockedHere is the error of a call that ctx ended while it waited for other calls of this process. Callers hold mu.
+// lockedHere is the error of a call that ctx ended behind others of this process. Callers hold mu.
 func (ln *line) lockedHere(ctx context.Context) error {
 	return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds "+
 		"(a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), cluster.EndOf(ctx))
 }
 
-// giveUp leaves the queue for a place. If the place has just come it passes it on. Callers hold mu.
+// giveUp leaves the queue for a place, and passes on a place that has just come. Callers hold mu.
 func (ln *line) giveUp(mine chan struct{}) {
 	if i := slices.Index(ln.waiting, mine); i >= 0 {
 		ln.waiting = slices.Delete(ln.waiting, i, i+1)
@@ -247,7 +244,6 @@ func (ln *line) giveUp(mine chan struct{}) {
 	ln.passOn()
 }
 
-// passOn gives a place to the call that has waited longest. Callers hold mu.
 func (ln *line) passOn() {
 	if len(ln.waiting) == 0 {
 		ln.places--
@@ -257,7 +253,6 @@ func (ln *line) passOn() {
 	ln.waiting = ln.waiting[1:]
 }
 
-// abandonPlace gives up the place of a call that has no position.
 func (ln *line) abandonPlace() {
 	ln.mu.Lock()
 	ln.passOn()
@@ -272,15 +267,13 @@ func (ln *line) Changed() {
 	ln.progress()
 }
 
-// progress gives the resource to the first position that is still wanted, if that owns it by what is known of the
-// queue now. Callers hold mu.
-//
-// A position owns the resource when every key with a lower create revision is gone, or is one of this process whose
-// holder has given it up: until the later key goes too, no other process owns the resource (F2).
+// progress gives the resource to the first wanted position if it owns the resource by what is known now: if every
+// key with a lower create revision is gone, or belongs to a position of this process that has given up. Until that
+// later key goes too, no other process owns the resource (F2). Callers hold mu.
 func (ln *line) progress() {
 	ln.follower.Look(func(rev int64, queue []watch.Key) {
 		var room [quantum]*position
-		shown, lowest := room[:0], int64(math.MaxInt64) // own positions, and the first create revision of another key
+		shown, lowest := room[:0], int64(math.MaxInt64) // own positions, and the lowest create revision of other keys
 		for _, k := range queue {
 			if p := ln.own(k); p != nil {
 				shown = append(shown, p)
@@ -315,8 +308,8 @@ func (ln *line) progress() {
 	}
 }
 
-// follows reports whether no other process's key is ahead of p's, as far as the key directly ahead shows: there was
-// none, or it is this process's and no other process's is ahead of it.
+// follows reports whether no other process's key is ahead of p, judged by the key directly ahead: there was none,
+// or it is ours and clear.
 func (ln *line) follows(p *position) bool {
 	if p.pred == 0 || p.pred == ln.passed { // mutant: acquire-is-first-behind-another-key
 		return true
@@ -333,7 +326,7 @@ func (ln *line) firstHolder() string {
 	return cluster.HolderIn([]byte(first.Value))
 }
 
-// askWhyGone finds out by a renewal whether the key was deleted, or the session is over. Callers hold the line's mu.
+// askWhyGone finds out by a renewal whether the key was deleted or the session is over. Callers hold line.mu.
 func (p *position) askWhyGone() {
 	if p.asked {
 		return
@@ -345,7 +338,6 @@ func (p *position) askWhyGone() {
 	})
 }
 
-// follow watches the queue. Callers hold mu.
 func (ln *line) follow() {
 	if !ln.watched {
 		ln.watched, ln.denied = true, false
@@ -356,7 +348,7 @@ func (ln *line) follow() {
 // watchAfter is how long a resource is held before its queue is watched. AfterContended watches it at once.
 const watchAfter = 100 * time.Millisecond
 
-// followSoon is follow, unless the resource is given up soon: the watch would be more work than the lock. Callers hold
+// followSoon is follow after watchAfter: for a short lock the watch would be more work than the lock. Callers hold
 // mu.
 func (ln *line) followSoon() {
 	if ln.watched || ln.soon {
@@ -380,8 +372,8 @@ func (ln *line) Waits() bool {
 	return slices.ContainsFunc(ln.positions, func(p *position) bool { return p.wanted() && !p.first })
 }
 
-// Denied implements watch.Listener. It ends the positions that wait. A holder, which can't see others, assumes that
-// they wait.
+// Denied implements watch.Listener. It ends waiting positions; a holder can't see others, and assumes that they
+// wait.
 func (ln *line) Denied(err error) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -395,8 +387,8 @@ func (ln *line) Denied(err error) {
 	}
 }
 
-// AfterContended counts waiting goroutines of the same Locker too: they need the holder to release the lock, as other
-// processes do. With Config.MutexKeys it calls f at once for a name with a slash.
+// AfterContended implements fence.Lease. Waiting goroutines of the same Locker count too: they need the lock to be
+// released as other processes do. With Config.MutexKeys it calls f at once for a name with a slash.
 func (p *position) AfterContended(f func()) (stop func() bool) {
 	ln := p.line
 	ln.mu.Lock()
@@ -420,7 +412,7 @@ func (p *position) AfterContended(f func()) (stop func() bool) {
 	}
 }
 
-// callContended needs the line's mu.
+// callContended: callers hold line.mu.
 func (p *position) callContended() {
 	for _, f := range p.watchers {
 		go (*f)()
@@ -428,14 +420,14 @@ func (p *position) callContended() {
 	p.watchers = nil
 }
 
-// contend tells the holder that another call of this process waits, p if it has a position already. Callers hold mu.
+// contend tells the holder that another call of this process waits; p, if it has a position. Callers hold mu.
 func (ln *line) contend(p *position) {
 	if first := ln.firstWanted(); first != nil && first != p {
 		first.callContended()
 	}
 }
 
-// contended reports whether others wait for the resource that p holds, as far as is known. Callers hold mu.
+// contended reports whether others are known to wait for the resource that p holds. Callers hold mu.
 func (ln *line) contended(p *position) bool {
 	another := func(q *position) bool { return q != p && q.wanted() }
 	keys, others := ln.locker.cluster.Keys, false
@@ -451,11 +443,11 @@ func (ln *line) contended(p *position) bool {
 	return others
 }
 
-// removeStray deletes k if no position has it though it is a key of this process: a Txn that the client sent twice may
-// write the key again after that was deleted. All calls would wait behind it for ever. Callers hold mu.
+// removeStray deletes a key of this process that no position has: a Txn that the client sent twice may write a key
+// again after its deletion, and all calls would wait behind it for ever. Callers hold mu.
 //
-// A position that gets k's name meanwhile takes the key over, and its put gives the key another mod revision. The
-// deletion may arrive after that, so it requires that the mod revision is still the create revision.
+// A position that gets k's name meanwhile takes the key over, and its put changes the mod revision. The deletion
+// may arrive later, so it requires that the mod revision is still the create revision.
 func (ln *line) removeStray(k watch.Key) {
 	if k.Created <= ln.passed || k.Created == ln.stray || !ln.isStray(k) {
 		return
@@ -471,7 +463,7 @@ func (ln *line) removeStray(k watch.Key) {
 		}
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
-		ln.stray = 0 // the next look at the queue tries again
+		ln.stray = 0 // tried again at the next look
 	})
 }
 

@@ -14,36 +14,36 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Bounds of one Txn, in keys that it writes or deletes, and in those that it writes: etcd allows 128 operations by
+// Bounds of one Txn: keys that it writes or deletes, and keys that it writes. etcd allows 128 operations by
 // default, and a put needs two.
 const (
 	maxKeys = 100
 	maxPuts = maxKeys / 4
 )
 
-// maxFlights is how many Txns that take what waits are under way at a time.
+// maxFlights bounds the counted Txns under way.
 const maxFlights = 2
 
-// sender writes and deletes lock keys, in the background, so that no call ends what another waits for. A key
-// that comes alone goes out at once. Keys that come while Txns are under way go together in the next, which
-// etcd writes to disk once. Two keys of one queue never share a Txn: they would have equal tokens (F1).
+// sender writes and deletes lock keys in the background, so that no call ends what another waits for. A key that
+// comes alone goes out at once. Keys that come while Txns are under way share the next one, which etcd writes to
+// disk once. Two keys of one queue never share a Txn: they would have equal tokens (F1).
 type sender struct {
 	locker *Locker
 
-	stuckAfter time.Duration // how long keys wait behind Txns that are under way
+	stuckAfter time.Duration // how long keys wait for Txns under way
 
 	mu      sync.Mutex
 	puts    []*position // at most one of each line
 	dels    []*position
-	busy    int  // Txns under way, of those that are counted
+	busy    int  // counted Txns under way
 	waiting bool // a timer will call overtake
 
-	left     []*position // what they have left in etcd is to be removed, see clean
-	most     int         // how many of these go in a Txn: fewer after an error, so that one fails alone in the end
+	left     []*position // to be removed by clean
+	most     int         // how many of these go in a Txn: fewer after an error, to find the one that fails
 	cleaning bool
 }
 
-// put writes the key of p, and tells p the outcome.
+// put writes the key of p and tells p the outcome.
 func (s *sender) put(p *position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *sender) giveUp(p *position) bool {
 	return i >= 0
 }
 
-// next sends what waits, unless enough is under way. Callers hold mu.
+// next sends what waits unless enough is under way. Callers hold mu.
 func (s *sender) next() {
 	for s.busy < maxFlights && len(s.puts)+len(s.dels) > 0 {
 		s.launchWaiting()
@@ -86,7 +86,7 @@ func (s *sender) next() {
 	}
 }
 
-// overtake sends what waits, though others are under way: they may be stuck.
+// overtake sends what waits behind Txns that may be stuck.
 func (s *sender) overtake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,6 @@ func (s *sender) overtake() {
 	s.next()
 }
 
-// launchWaiting launches a Txn of what waits. Callers hold mu.
 func (s *sender) launchWaiting() {
 	f := &flight{counted: true, puts: s.takePuts()}
 	f.dels = s.takeDels(maxKeys - len(f.puts))
@@ -116,14 +115,14 @@ func (s *sender) takePuts() []*position {
 	return taken
 }
 
-// takeDels takes up to n keys to delete. Each takes along the keys of this process ahead of it that are over, also if an
-// earlier Txn is about to delete them: a grant that relied on their end must not lose its key before they lose theirs.
-// If they are too many, clean deletes them in order. Callers hold mu.
+// takeDels takes up to n keys to delete. Each takes along the keys ahead of it that are over, even if an earlier
+// Txn is about to delete them: a grant that relied on their end must not lose its key first. If they are too many,
+// clean deletes them in order. Callers hold mu.
 func (s *sender) takeDels(n int) []*position {
 	var taken []*position
 	for len(s.dels) > 0 {
 		p := s.dels[0]
-		if how, _ := p.state(); how >= removed { // so a put may have its name, and etcd refuses a key twice in a Txn
+		if how, _ := p.state(); how >= removed { // a put may have its name, and etcd refuses a key twice in a Txn
 			s.dels = s.dels[1:]
 			continue
 		}
@@ -151,7 +150,7 @@ func (s *sender) launch(f *flight) {
 	s.locker.cluster.Tasks.Start(f.run)
 }
 
-// flight is a Txn that puts and deletes keys of several positions.
+// flight is one Txn of a sender.
 type flight struct {
 	sender  *sender
 	puts    []*position // of one session
@@ -186,8 +185,8 @@ func (f *flight) run(ctx context.Context) {
 	}
 }
 
-// txn puts the keys of f.puts, before each of which it reads the last key of the queue, the one directly ahead, and
-// deletes those of f.dels.
+// txn puts the keys of f.puts, before each of which it reads the last key of its queue, and deletes those of
+// f.dels.
 func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, error) {
 	l := f.sender.locker
 	ops := make([]clientv3.Op, 0, 2*len(f.puts)+len(f.dels))
@@ -201,8 +200,8 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.puts[0].session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
 
-// done takes the answer to the Txn. The token is the key's create revision (F1): that of this Txn, or, if
-// the client sent the Txn twice, that of the first one, which the put of the second one finds the key to have.
+// done takes the answer. The token is the key's create revision (F1). If the client sent the Txn twice, that is the
+// revision of the first one, which the second put reports.
 func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 	for i, p := range f.puts {
 		token, pred := resp.Header.Revision, int64(0)
@@ -220,11 +219,11 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 	}
 }
 
-// unknownPred says that it isn't known which key is directly ahead.
+// unknownPred: it isn't known which key is directly ahead.
 const unknownPred = -1
 
-// fail takes an error of the Txn. certain means that it has changed nothing. If the error may be due to one key, and
-// there are others, each is sent again alone.
+// fail takes the error of the Txn. If certain, it has changed nothing. If one key may be at fault, each is sent
+// again alone.
 func (f *flight) fail(err error, certain bool) {
 	s := f.sender
 	again := (cluster.TooBig(err) || errors.Is(err, rpctypes.ErrPermissionDenied)) && len(f.puts)+len(f.dels) > 1
@@ -246,7 +245,7 @@ func (s *sender) remove(ps ...*position) {
 	s.addLeft(ps...)
 }
 
-// addLeft is remove. Callers hold mu.
+// addLeft is remove for callers that hold mu.
 func (s *sender) addLeft(ps ...*position) {
 	s.left = append(s.left, ps...)
 	if !s.cleaning && len(s.left) > 0 {
@@ -255,8 +254,8 @@ func (s *sender) addLeft(ps ...*position) {
 	}
 }
 
-// clean removes what is left, by one Txn at a time: after etcd was slow there may be thousands of keys, which must
-// not delay renewals. It repeats a Txn until it succeeds, the session is over, or the client is closed.
+// clean removes what is left, one Txn at a time: after etcd was slow there may be thousands of keys, which must not
+// delay renewals. It repeats a Txn until it succeeds, the session is over, or the client is closed.
 func (s *sender) clean(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		batch, doubt := s.takeLeft()
@@ -287,8 +286,8 @@ func (s *sender) clean(ctx context.Context) {
 	}
 }
 
-// takeLeft returns positions for one Txn: of one session, and all in doubt or none. None goes before an earlier
-// one of its line, see takeDels. If there are none, clean stops until it is started again.
+// takeLeft returns positions for one Txn: of one session, all in doubt or none, and none before an earlier one of
+// its line (see takeDels). Without any, clean stops.
 func (s *sender) takeLeft() (batch []*position, doubt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +309,6 @@ func (s *sender) takeLeft() (batch []*position, doubt bool) {
 	return batch, doubt
 }
 
-// putBack lets those of other lines go first.
 func (s *sender) putBack(batch []*position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

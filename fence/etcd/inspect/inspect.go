@@ -1,5 +1,5 @@
-// Package inspect reads the locks and the epoch that the Lockers of package etcd keep in etcd, and evicts holders: for
-// operators' tools such as fencectl.
+// Package inspect reads the locks and the epoch that the Lockers of package etcd keep in etcd, and evicts holders,
+// for tools such as fencectl.
 package inspect
 
 import (
@@ -22,14 +22,13 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Inspector reads the locks and the epoch under one prefix. Its methods may be called concurrently. They fail with a
-// *fence.UnavailableError, whose Reason names the cause, or with ctx's error.
+// Inspector reads the locks and the epoch under one prefix. It is safe for concurrent use. Its methods fail with
+// ctx's error or a *fence.UnavailableError, whose Reason names the cause.
 type Inspector struct{ cluster *cluster.Cluster }
 
-// New returns an Inspector of the Lockers whose Config.Prefix is prefix; "" means their default. Each of its requests to
-// etcd is bounded by requestTimeout. New makes no request, and the Inspector never closes client. It fails with
-// fence.ErrInvalid for what etcd.NewLocker rejects. Lockers with Config.MutexKeys can't be inspected: their keys may be
-// anywhere in etcd.
+// New returns an Inspector of the Lockers with this Config.Prefix; "" means their default. requestTimeout bounds
+// each request. New makes no request, and the Inspector never closes client. It fails with fence.ErrInvalid for
+// what etcd.NewLocker rejects. Lockers with Config.MutexKeys can't be inspected: their keys may be anywhere.
 func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (*Inspector, error) {
 	if prefix == "" {
 		prefix = cluster.DefaultPrefix
@@ -47,16 +46,17 @@ func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (
 	return &Inspector{cluster.New(client, space, requestTimeout, silent)}, nil
 }
 
-// Epoch is the state of the epoch key, and of the etcd that it is in.
+// Epoch is the state of the epoch key and of its etcd.
 type Epoch struct {
-	Number      int64  // the epoch of new grants; 1 without a key
-	Key         string // its name
-	KeyRevision int64  // the revision at which the key was put last; 0 without a key
-	Revision    int64  // of etcd: later tokens are higher
+	Number      int64 // of new grants; 1 without a key
+	Key         string
+	KeyRevision int64 // at which the key was last put; 0 without a key
+	Revision    int64 // etcd's; later tokens are higher
 	ClusterID   uint64
 }
 
-// Epoch reads the epoch key. If it holds no epoch the error's Reason is fence.InvalidEpoch; all but the Number is valid.
+// Epoch reads the epoch key. If it holds no epoch, the error's Reason is fence.InvalidEpoch, and all but Number is
+// valid.
 func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 	const op = "read the epoch"
 	key := i.cluster.Keys.Epoch()
@@ -74,10 +74,10 @@ func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 	return e, i.cluster.Diagnose(op, err)
 }
 
-// PutEpoch puts the epoch key if it hasn't changed since seen was read, and reports whether it did. Raise the epoch of
-// every database first. A lower number corrects a mistake: see "Epochs" in package etcd. With dryRun nothing is put, and
-// an error says that PutEpoch would fail for want of a right, of space or of an answer. After an error the key may have
-// been put; with the Reason fence.WentBack into another etcd than was seen, or one that was restored since.
+// PutEpoch puts the epoch key if it hasn't changed since seen was read, and reports whether it did. Raise the epoch
+// of every database first. A lower number corrects a mistake: see "Epochs" in package etcd. With dryRun nothing is
+// put, and PutEpoch only checks for the right, the space and an answer. After an error the key may have been put;
+// with the Reason fence.WentBack into another etcd than was seen, or one restored since.
 func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryRun bool) (put bool, err error) {
 	condition := clientv3.Compare(clientv3.ModRevision(seen.Key), "=", seen.KeyRevision)
 	if dryRun {
@@ -105,17 +105,17 @@ func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryR
 // Lock is the queue of a resource.
 type Lock struct {
 	Resource string
-	Queue    []Acquisition // the holder's, and then the waiters' in order; empty if the resource is free
+	Queue    []Acquisition // the holder, then the waiters in order; empty if the resource is free
 }
 
 // Acquisition is one key in the queue of a resource.
 type Acquisition struct {
-	// Grant is the holder's grant, or the one that a waiter will get. Epoch is 0 and Holder is empty if the key was not
-	// written by a Locker.
+	// Grant is the holder's grant, or what a waiter will get. Epoch is 0 and Holder empty if no Locker wrote the
+	// key.
 	Grant fence.Grant
-	// Queued is when the acquisition began, by the clock of its process; zero if the key was not written by a Locker.
+	// Queued is when the acquisition began, by its process's clock; zero if no Locker wrote the key.
 	Queued time.Time
-	// LeaseLeft is the time until the key is deleted unless its process renews its session, in whole seconds.
+	// LeaseLeft is the time until the key is deleted unless its session is renewed, in whole seconds.
 	LeaseLeft time.Duration
 
 	key   string
@@ -125,16 +125,16 @@ type Acquisition struct {
 // Locks is the state of all locks at one revision of etcd.
 type Locks struct {
 	Revision int64  // lower than the tokens of later grants
-	Epoch    int64  // the epoch of later grants
-	Queues   []Lock // the resources with a holder or waiters, in the order of their names
+	Epoch    int64  // of later grants
+	Queues   []Lock // with a holder or waiters, in the order of their names
 }
 
-// Locks reads all queues. It makes one request, and one more per session to read LeaseLeft.
+// Locks reads all queues, by one request and one per session for LeaseLeft.
 func (i *Inspector) Locks(ctx context.Context) (Locks, error) {
 	return i.locks(ctx, i.cluster.Keys.Locks())
 }
 
-// Lock reads the queue of one resource. It fails with a *fence.InvalidGrantError for a bad name.
+// Lock reads the queue of one resource. A bad name is a *fence.InvalidGrantError.
 func (i *Inspector) Lock(ctx context.Context, resource string) (Lock, error) {
 	if err := fence.ValidateResource(resource); err != nil {
 		return Lock{}, err
@@ -168,7 +168,7 @@ func (i *Inspector) queues(ctx context.Context, kvs []*mvccpb.KeyValue) ([]Lock,
 	for _, resource := range slices.Sorted(maps.Keys(byName)) {
 		queue := byName[resource]
 		for n, a := range queue {
-			if _, known := left[a.lease]; !known { // each is asked for once
+			if _, known := left[a.lease]; !known {
 				seconds, err := i.timeToLive(ctx, a.lease)
 				if err != nil {
 					return nil, err
@@ -224,16 +224,16 @@ func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (second
 
 func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
 
-// Eviction is the record of a lock that was taken from its holder.
+// Eviction records a lock that was taken from its holder.
 type Eviction struct {
-	Grant  fence.Grant // what the holder had; as in an Acquisition, Epoch and Holder may be missing
+	Grant  fence.Grant // what the holder had; Epoch and Holder may be missing
 	Reason string
-	By     string    // who evicted it
-	At     time.Time // by the clock of who did
+	By     string
+	At     time.Time // by the clock of By
 }
 
-// evictionRecord is an Eviction as etcd keeps it. The JSON of a fence.Grant has to be valid, but the holder may be a
-// client that is no locker.
+// evictionRecord is an Eviction in etcd. Unlike fence.Grant's JSON it allows an invalid grant, of a client that is
+// no Locker.
 type evictionRecord struct {
 	Grant      plainGrant
 	Reason, By string
@@ -242,17 +242,17 @@ type evictionRecord struct {
 
 type plainGrant fence.Grant
 
-// evictionKept is how long etcd keeps the record of an eviction.
+// evictionKept is how long etcd keeps an evictionRecord.
 const evictionKept = 90 * 24 * time.Hour
 
-// maxReason bounds the parts of an Eviction, in bytes.
+// maxReason bounds the texts of an Eviction, in bytes.
 const maxReason = 1000
 
-// NotHolderError says that an eviction was of a token that is not the holder's. Nothing was changed.
+// NotHolderError says that the token to evict is not the holder's. Nothing was changed.
 type NotHolderError struct {
 	Resource string
 	Expected fence.Token
-	Holder   fence.Grant // the zero Grant if there is no holder
+	Holder   fence.Grant // zero if there is no holder
 }
 
 func (e *NotHolderError) Error() string {
@@ -263,11 +263,11 @@ func (e *NotHolderError) Error() string {
 		e.Resource, e.Holder.Holder, e.Holder.Token, e.Expected)
 }
 
-// Evict deletes the key of a resource's holder if its token is still the expected one, and writes the record of it,
-// which etcd keeps for 90 days, in the same transaction. The holder's process learns of it as of any lock key that is
-// deleted ([fence.LossDeleted]), unless it is stopped. Its guarded writes commit until the next holder has claimed. The
-// error is a *NotHolderError if another holds the resource, or none; fence.ErrInvalid for an empty reason or one of more
-// than 1000 bytes. After any other error the eviction may have taken effect.
+// Evict deletes the key of a resource's holder if its token is the expected one, and writes a record, which etcd
+// keeps for 90 days, in the same transaction. A holder's process that runs learns of it by [fence.LossDeleted]. Its
+// guarded writes commit until the next holder has claimed. The error is a *NotHolderError if another or none holds
+// the resource; fence.ErrInvalid for a reason of 0 or over 1000 bytes. After any other error the eviction may have
+// taken effect.
 func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.Token, reason, by string) (Eviction, error) {
 	if reason == "" || len(reason) > maxReason || len(by) > maxReason {
 		return Eviction{}, fmt.Errorf("%w: an eviction needs a reason of 1 to %d bytes", fence.ErrInvalid, maxReason)
@@ -291,7 +291,7 @@ func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.T
 	return record, err
 }
 
-// evict deletes the holder's key, if it is the first of its queue still.
+// evict deletes the holder's key if it is still the first of its queue.
 func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Eviction) (evicted bool, err error) {
 	text, err := json.Marshal(evictionRecord{plainGrant(holder.Grant), record.Reason, record.By, record.At})
 	if err != nil {
@@ -321,7 +321,7 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 	return evicted, err
 }
 
-// Evictions reads the records of evictions that etcd still keeps, by time.
+// Evictions returns the records that etcd still keeps, by time.
 func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
 	resp, err := i.cluster.Read(ctx, "read the evictions", clientv3.OpGet(i.cluster.Keys.Evictions(), clientv3.WithPrefix()))
 	if err != nil {

@@ -20,21 +20,20 @@ type Change struct {
 	Grant fence.Grant
 }
 
-// ChangeKind says what a Change is.
+// ChangeKind says what became of a key.
 type ChangeKind string
 
-// The kinds of changes.
 const (
-	ChangeHolds      ChangeKind = "holds"       // it is the first of its queue now
-	ChangeWaits      ChangeKind = "waits"       // it has queued behind another
+	ChangeHolds      ChangeKind = "holds"       // the first of its queue now
+	ChangeWaits      ChangeKind = "waits"       // queued behind another
 	ChangeReleased   ChangeKind = "released"    // the holder's key was deleted, and its session lives
-	ChangeGaveUp     ChangeKind = "gave up"     // so was one that waited
-	ChangeLeaseEnded ChangeKind = "lease ended" // the session of the key ran out, or was closed
+	ChangeGaveUp     ChangeKind = "gave up"     // as released, but the key waited
+	ChangeLeaseEnded ChangeKind = "lease ended" // the session ran out or was closed
 )
 
-// Watch calls each for what is in the queues, and then for what changes there, in order, until ctx ends or each fails,
-// and returns that error. While etcd is away it waits. When etcd has compacted revisions that it has not seen, it reads
-// the queues and shows what differs: an acquisition that came and went meanwhile is not shown.
+// Watch calls each for what is in the queues, and then for what changes, in order, until ctx ends or each fails,
+// and returns that error. While etcd is away it waits. If etcd has compacted revisions that Watch has not seen, an
+// acquisition that came and went meanwhile is not shown.
 func (i *Inspector) Watch(ctx context.Context, each func(Change) error) error {
 	w := &queueWatch{Inspector: i, each: each, queues: map[string][]Acquisition{}}
 	for first := true; ; first = false {
@@ -51,7 +50,7 @@ func (i *Inspector) Watch(ctx context.Context, each func(Change) error) error {
 type queueWatch struct {
 	*Inspector
 	each   func(Change) error
-	queues map[string][]Acquisition // by resource
+	queues map[string][]Acquisition
 }
 
 // reread shows how the queues differ from what is known. After the first time it waits for an etcd that is away.
@@ -111,7 +110,7 @@ func (w *queueWatch) apply(ctx context.Context, ev *clientv3.Event) error {
 	return w.show(ctx, resource, queue)
 }
 
-// show replaces what is known of a queue, and shows how that differs.
+// show replaces what is known of a queue and shows the difference.
 func (w *queueWatch) show(ctx context.Context, resource string, now []Acquisition) error {
 	slices.SortFunc(now, byToken)
 	before := w.queues[resource]
@@ -145,7 +144,6 @@ func (w *queueWatch) show(ctx context.Context, resource string, now []Acquisitio
 	return nil
 }
 
-// place is the place of an acquisition in a queue; -1 if it isn't there.
 func place(queue []Acquisition, a Acquisition) int {
 	return slices.IndexFunc(queue, func(b Acquisition) bool { return b.key == a.key && b.Grant.Token == a.Grant.Token })
 }

@@ -1,5 +1,5 @@
-// Package cluster is etcd as one Locker sees it: its client, what is wrong with it when a request fails, and whether it
-// shows an older state than before, as after a restore from a backup.
+// Package cluster is etcd as one Locker sees it: its client, the reasons of failed requests, and whether it shows
+// an older state than before, as after a restore.
 package cluster
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Cluster is etcd as one Locker sees it. Its methods may be called from several goroutines.
+// Cluster is etcd as one Locker sees it. It is safe for concurrent use.
 type Cluster struct {
 	Client         *clientv3.Client
 	Keys           Space
-	RequestTimeout time.Duration // of each request
+	RequestTimeout time.Duration
 	Logger         *slog.Logger
-	OnWentBack     func() // called whenever an answer shows an older state; set before any request is made
+	OnWentBack     func() // called whenever an answer shows an older state; set before any request
 	Tasks          *Tasks
 
 	*watermark
@@ -47,23 +47,23 @@ func New(client *clientv3.Client, names Space, requestTimeout time.Duration, log
 	return c
 }
 
-// ErrClientClosed: the caller closed the client that it gave to NewLocker. No request is made then: the client would
-// retry each for seconds.
+// ErrClientClosed: the client was closed before the Locker. No request is made then, since the client would retry
+// each for seconds.
 var ErrClientClosed = errors.New("etcd: the etcd client was closed before the locker: close the guard first, then the locker, then the client")
 
 // ErrLockerClosed is fence.ErrClosed.
 var ErrLockerClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
-// Closed reports whether Close was called on the client.
+// Closed reports whether the client was closed.
 func (c *Cluster) Closed() bool { return ClientClosed(c.Client) }
 
-// ClientClosed reports whether Close was called on the client. Its Ctx also ends with clientv3.Config.Context, after
-// which the client goes on working.
+// ClientClosed reports whether Close was called on the client. Its Ctx also ends with clientv3.Config.Context,
+// after which the client still works.
 func ClientClosed(client *clientv3.Client) bool {
 	return client.ActiveConnection().GetState() == connectivity.Shutdown
 }
 
-// Commit runs a Txn that writes, and checks its answer against what was seen before.
+// Commit runs a Txn that writes, and compares its answer with what was seen before.
 func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
 	if c.Closed() {
 		return nil, ErrClientClosed
@@ -79,7 +79,7 @@ func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnRe
 	return resp, nil
 }
 
-// Ask makes a request by f, within the time for one. Its errors are those of Failed.
+// Ask makes a request by f, within RequestTimeout. Its errors are those of Failed.
 func (c *Cluster) Ask(ctx context.Context, op string, f func(context.Context) error) error {
 	if c.Closed() {
 		return c.Unavailable(op, ErrClientClosed)
@@ -99,12 +99,11 @@ func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (resp
 }
 
 // Check compares the header of an answer with the mark taken before its request. It returns a *WentBackError if the
-// answer is from an older state, and for every later answer until Recover has found that the epoch was raised.
+// answer is from an older state, and from then on until Recover finds that the epoch was raised.
 func (c *Cluster) Check(sent Mark, h *pb.ResponseHeader) error {
 	return c.report(c.check(sent, h))
 }
 
-// report acts on an error of the watermark.
 func (c *Cluster) report(err error) error {
 	if err != nil {
 		c.Logger.Error("etcd went back to an older state; no locks are granted", "error", err)
@@ -113,7 +112,7 @@ func (c *Cluster) report(err error) error {
 	return err
 }
 
-// Recover reads the epoch after etcd went back, and goes on if it was raised.
+// Recover, after etcd went back, reads the epoch and goes on if it was raised.
 func (c *Cluster) Recover(ctx context.Context) error {
 	if c.WentBack() == nil {
 		return nil
@@ -129,19 +128,19 @@ func (c *Cluster) Recover(ctx context.Context) error {
 	return c.restart(e)
 }
 
-// RefreshEpoch reads the epoch, for the acquisitions to come.
+// RefreshEpoch reads the epoch for later acquisitions.
 func (c *Cluster) RefreshEpoch(ctx context.Context) error {
-	// The delete is allowed to every locker, and when etcd is out of space.
+	// Every locker may delete this, also when etcd is out of space.
 	return c.readEpoch(ctx, clientv3.OpDelete(c.Keys.Void(clientv3.NoLease)))
 }
 
-// Never is the condition of a Txn that could write, but never does: it goes through raft, so that its answer can't be
-// older than what was seen before.
+// Never is a condition that is never true. It makes a Txn that doesn't write go through raft, so that its answer
+// isn't older than what was seen before.
 func (c *Cluster) Never() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(c.Keys.Void(clientv3.NoLease)), "<", 0)
 }
 
-// readEpoch reads the epoch, in a Txn that would run ops but never does.
+// readEpoch reads the epoch in a Txn that would run ops but never does.
 func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	sent := c.Sending()
 	resp, err := c.Commit(ctx, c.Client.Txn(ctx).If(c.Never()).Then(ops...).Else(clientv3.OpGet(c.Keys.Epoch())))
@@ -155,21 +154,21 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	return c.report(c.sawEpoch(sent, e))
 }
 
-// Probe asks whether etcd would take an acquisition. Its Txn, which never writes, needs the rights and the space of one.
+// Probe asks whether etcd would take an acquisition, by a Txn that needs its rights and space but never writes.
 func (c *Cluster) Probe(ctx context.Context) error {
 	if err := c.Recover(ctx); err != nil {
 		return err
 	}
 	acquisition := []clientv3.Op{clientv3.OpPut(c.Keys.Void(clientv3.NoLease), "")}
-	if !c.Keys.Mutex { // where the rights are those to each resource
+	if !c.Keys.Mutex { // else the rights are those to each resource
 		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Queue("probe")+c.Keys.Name(clientv3.NoLease, 0), ""))
 	}
-	acquisition = append(acquisition, clientv3.OpGet(c.Keys.Epoch())) // TryAcquire has three conditions
+	acquisition = append(acquisition, clientv3.OpGet(c.Keys.Epoch())) // as many conditions as TryAcquire has
 	return c.readEpoch(ctx, acquisition...)
 }
 
 // Recheck calls CheckNow in the background until etcd answers. Call it when a watch breaks: a restore breaks every
-// connection, and a holder that only renews its lease would not notice, since renewals don't go through raft.
+// connection, and a holder that only renews its lease would not notice it, since renewals don't go through raft.
 func (c *Cluster) Recheck() {
 	if !c.rechecking.CompareAndSwap(false, true) {
 		return
@@ -190,7 +189,7 @@ func (c *Cluster) CheckNow(ctx context.Context) bool {
 	return err == nil || errors.As(err, new(reasoned)) || errors.Is(err, ErrClientClosed)
 }
 
-// Tasks runs functions in the background, until Stop. Its methods may be called from several goroutines.
+// Tasks runs functions in the background, until Stop. It is safe for concurrent use.
 type Tasks struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -200,7 +199,7 @@ type Tasks struct {
 	running sync.WaitGroup
 }
 
-// Start runs f in a goroutine, with a context that Stop ends; not after Stop.
+// Start runs f in a goroutine, with a context that Stop ends. After Stop it does nothing.
 func (t *Tasks) Start(f func(context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -218,8 +217,7 @@ func (t *Tasks) Stop() {
 	t.running.Wait()
 }
 
-// Pause waits before the n-th repetition, from 0: longer each time, up to two seconds, and at random so that many
-// callers don't retry at once. It returns early when ctx ends.
+// Pause waits before repetition n, from 0: at random, up to 2 s, or until ctx ends.
 func Pause(ctx context.Context, n int) {
 	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
 	select {
@@ -252,7 +250,7 @@ func ValidateClient(client *clientv3.Client) error {
 			return badClient("has the endpoint %q with a space in it", endpoint)
 		}
 	}
-	// The watch doesn't use client.Watcher, so it would watch other keys than a namespaced KV writes.
+	// The watch doesn't use client.Watcher, so it would miss the keys of a namespaced KV.
 	plainKV, plainWatcher := clientv3.NewKVFromKVClient(nil, nil), clientv3.NewWatchFromWatchClient(nil, nil)
 	if reflect.TypeOf(client.KV) != reflect.TypeOf(plainKV) || reflect.TypeOf(client.Watcher) != reflect.TypeOf(plainWatcher) {
 		return badClient("has its KV or Watcher replaced, as by the namespace package; give a plain client and set Config.Prefix instead")

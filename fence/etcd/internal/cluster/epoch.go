@@ -15,14 +15,14 @@ import (
 // Epoch is the state of the epoch key. No key means epoch 1.
 type Epoch struct {
 	Number   int64
-	Text     string // the key's value, "" without a key
-	Revision int64  // at which the key was put, 0 without a key
+	Text     string // the key's value
+	Revision int64  // at which the key was put
 }
 
 // FirstEpoch is the epoch of a cluster without an epoch key.
 var FirstEpoch = Epoch{Number: 1}
 
-// ParseEpoch reads what a Get of the epoch key found: a decimal number without sign, spaces or leading zeros.
+// ParseEpoch parses the result of a Get: a decimal number without sign, spaces or leading zeros.
 func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	if len(kvs) == 0 {
 		return FirstEpoch, nil
@@ -43,21 +43,21 @@ func (e Epoch) Unchanged(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(key), "=", e.Text)
 }
 
-// Mark is the newest state of etcd that was seen at one time.
+// Mark is the newest state of etcd seen at some time.
 type Mark struct {
 	cluster  uint64
 	term     uint64
 	revision int64
 	Epoch    Epoch
-	restarts int // how often the watermark was restarted
+	restarts int // of the watermark
 }
 
-// Revision is the highest revision that was seen.
+// Revision is the highest revision seen.
 func (m Mark) Revision() int64 { return m.revision }
 
-// watermark notices that etcd went back to an older state. Answers overtake each other, so an answer is compared with
-// what had been seen when its request was *sent*. Only requests that go through raft count: answers to reads can be older
-// than that (etcd-io/etcd issue 20418).
+// watermark notices that etcd went back to an older state. Answers overtake each other, so an answer is compared
+// with what had been seen when its request was *sent*. Only requests that go through raft count: reads can be
+// answered with an older state (etcd-io/etcd issue 20418).
 type watermark struct {
 	epochKey string
 
@@ -70,20 +70,19 @@ func newWatermark(epochKey string) *watermark {
 	return &watermark{epochKey: epochKey, high: Mark{Epoch: FirstEpoch}}
 }
 
-// Sending is what has been seen so far. Take it before a request is sent, for check.
+// Sending is the present mark. Take it before a request is sent, for check.
 func (w *watermark) Sending() Mark {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.high
 }
 
-// check is Cluster.Check, until restart.
 func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.fault != nil:
-	case sent.restarts != w.high.restarts: // sent before the restart
+	case sent.restarts != w.high.restarts: // before the restart
 	case sent.cluster != 0 && h.ClusterId != sent.cluster:
 		w.fail("cluster id", sent.cluster, h.ClusterId)
 	case h.RaftTerm < sent.term:
@@ -98,8 +97,8 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	return w.err()
 }
 
-// sawEpoch records the epoch in the answer to a request that was sent at the mark. A lower epoch that was put later
-// corrects a mistake: etcd's revision has risen, so no token is issued twice.
+// sawEpoch records the epoch that a request sent at the mark found. A lower epoch that was put later corrects a
+// mistake: etcd's revision has risen, so no token is issued twice.
 func (w *watermark) sawEpoch(sent Mark, e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +117,6 @@ func (w *watermark) fail(what string, seen, got uint64) {
 	w.fault = &WentBackError{What: what, Seen: seen, Got: got, EpochKey: w.epochKey, Epoch: w.high.Epoch.Number}
 }
 
-// err is the fault as an error. Callers hold mu.
 func (w *watermark) err() error {
 	if w.fault == nil {
 		return nil
@@ -126,15 +124,15 @@ func (w *watermark) err() error {
 	return w.fault
 }
 
-// WentBack is the error of Check; nil if etcd has not gone back, or if the epoch was raised since.
+// WentBack is a *WentBackError from when etcd went back until the epoch was raised; else nil.
 func (w *watermark) WentBack() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err()
 }
 
-// restart forgets the old state once the epoch is above every one seen: grants of the new epoch order after all earlier
-// ones, whatever their tokens. Until then it returns the fault.
+// restart forgets the old state once the epoch is above every one seen: grants of the new epoch order after all
+// earlier ones.
 func (w *watermark) restart(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -144,14 +142,14 @@ func (w *watermark) restart(e Epoch) error {
 	return w.err()
 }
 
-// WentBackError says that etcd shows an older state than it did before, as after a restore from a backup: it would issue
-// tokens a second time. The locker grants nothing until the epoch key is above Epoch.
+// WentBackError says that etcd shows an older state than before, as after a restore, and would issue tokens a
+// second time. The locker grants nothing until the epoch key is above Epoch.
 type WentBackError struct {
-	What     string // what went back: "cluster id", "raft term", "revision" or "epoch"
-	Seen     uint64 // what was seen before
-	Got      uint64 // what the latest answer says
+	What     string // "cluster id", "raft term", "revision" or "epoch"
+	Seen     uint64 // before
+	Got      uint64 // now
 	EpochKey string
-	Epoch    int64 // the highest epoch seen
+	Epoch    int64 // the highest seen
 }
 
 func (e *WentBackError) Error() string {

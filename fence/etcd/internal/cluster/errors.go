@@ -18,11 +18,11 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// ErrLeaseGone: etcd says that the session's lease doesn't exist.
+// ErrLeaseGone: the session's lease doesn't exist.
 var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
 
-// rejections are errors that etcd returns before it changes anything. Every other error leaves the outcome of a write
-// open; so does "no space", which etcd may return after the write that used the space up.
+// rejections are errors that etcd returns before it changes anything. After any other the outcome of a write is
+// open; "no space" may even follow the write that used the space up.
 var rejections = []error{
 	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
@@ -41,7 +41,7 @@ func Ended(ctx context.Context, what string) error {
 	return fmt.Errorf("etcd: %s: %w", what, EndOf(ctx))
 }
 
-// EndOf is why ctx is done.
+// EndOf is ctx's error, with its cause.
 func EndOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -50,13 +50,12 @@ func EndOf(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// unauthenticated are the errors of etcd that mean that the client is not authenticated.
 var unauthenticated = []error{
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision,
 }
 
-// Diagnose is the error of op, which failed with err: it says what is wrong with etcd, and what to do about it. It makes
-// no request. It is nil if err is.
+// Diagnose returns the error of op: what is wrong with etcd, and what to do about it. It makes no request; nil
+// stays nil.
 func (c *Cluster) Diagnose(op string, err error) error {
 	if err == nil {
 		return nil
@@ -65,18 +64,16 @@ func (c *Cluster) Diagnose(op string, err error) error {
 	return &fence.UnavailableError{Op: op, Reason: reason, Err: text}
 }
 
-// reasoned is an error that knows its reason.
 type reasoned interface {
 	UnavailableReason() fence.UnavailableReason
 }
 
-// because is an error with a reason.
 type because struct {
 	error
 	reason fence.UnavailableReason
 }
 
-// Because is an error with this text, whose reason Diagnose takes.
+// Because returns an error whose reason Diagnose takes.
 func Because(reason fence.UnavailableReason, text string, args ...any) error {
 	return because{fmt.Errorf(text, args...), reason}
 }
@@ -111,7 +108,6 @@ func (c *Cluster) diagnose(err error) (fence.UnavailableReason, error) {
 
 func (c *Cluster) endpoints() string { return strings.Join(c.Client.Endpoints(), ", ") }
 
-// rights are what a role needs to use a locker of this prefix.
 func (c *Cluster) rights() string {
 	k := c.Keys
 	locks := k.Locks()
@@ -125,7 +121,6 @@ func isAny(err error, targets []error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-// codeOf is the gRPC code of an error of etcd's client.
 func codeOf(err error) codes.Code {
 	if known := (rpctypes.EtcdError{}); errors.As(err, &known) {
 		return known.Code()
@@ -133,11 +128,11 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Stream returns the connection for a stream, and what to call once the stream has ended.
+// Stream returns a connection for a stream, and what to call once the stream has ended.
 //
-// It is the client's own, on which gRPC takes the connected members in turn, for all requests together. So attempts with
-// a request beside each could all meet the same member, which may reject streams, as a learner does, or be silent. An
-// attempt after one that had no answer (again) has a connection of its own to the next endpoint.
+// The first attempt uses the client's own, on which gRPC takes the connected members in turn, for all requests
+// together. A retry (again) there could meet the same member, which may reject streams, as a learner does, or be
+// silent. So it has a connection of its own, to the next endpoint.
 func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
 	own := c.Client.ActiveConnection()
 	if !again {
@@ -152,7 +147,7 @@ func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
 		return nil, nil, err
 	}
 	ctx, done := context.WithCancel(context.Background())
-	go func() { // until the stream has ended, or the client is closed
+	go func() { // until the stream ends or the client is closed
 		state := own.GetState()
 		for state != connectivity.Shutdown && own.WaitForStateChange(ctx, state) {
 			state = own.GetState()
@@ -162,7 +157,7 @@ func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
 	return conn, done, nil
 }
 
-// Failed is the error of op, of which a request failed with err; nil if err is.
+// Failed is the error of op after a request failed with err; nil if err is nil.
 func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 	switch {
 	case err == nil:
@@ -173,7 +168,7 @@ func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 	return c.Unavailable(op, err)
 }
 
-// Unavailable is Diagnose. For a timeout it names the reason as far as the connection knows it.
+// Unavailable is Diagnose. For a timeout it adds what the connection knows.
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():
@@ -184,7 +179,7 @@ func (c *Cluster) Unavailable(op string, err error) error {
 	conn := c.Client.ActiveConnection()
 	why, limit := stateText(conn.GetState()), " within "+c.RequestTimeout.String()
 	if conn.GetState() == connectivity.TransientFailure {
-		// gRPC fails any request at once with the last connection error, which it shows in no other way.
+		// gRPC shows the last connection error only by failing a request with it.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if _, err := pb.NewMaintenanceClient(conn).Status(ctx, &pb.StatusRequest{}); err != nil {
@@ -195,8 +190,8 @@ func (c *Cluster) Unavailable(op string, err error) error {
 	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
 }
 
-// Unanswered is the error of op when ctx ended while etcd had not answered. If that was ctx's deadline it names the
-// endpoints: a caller whose deadlines are shorter than RequestTimeout would never learn that etcd is away otherwise.
+// Unanswered is the error of op when ctx ended before etcd answered. After a deadline it names the endpoints;
+// otherwise a caller with deadlines below RequestTimeout would never learn that etcd is away.
 func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	end := EndOf(ctx)
 	if !errors.Is(end, context.DeadlineExceeded) {
@@ -220,7 +215,7 @@ func stateText(state connectivity.State) string {
 	}
 }
 
-// plain strips gRPC's wrapping from the reason why there is no connection, as in
+// plain strips gRPC's wrapping from a connection error, as in
 //
 //	connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:2379: connect: connection refused"
 func plain(message string) string {
@@ -239,7 +234,6 @@ func plain(message string) string {
 	return strings.ReplaceAll(inner, `\"`, `"`)
 }
 
-// plainError is an error of the client without gRPC's wrapping.
 type plainError struct{ error }
 
 func (e plainError) Error() string { return plain(status.Convert(e.error).Message()) }

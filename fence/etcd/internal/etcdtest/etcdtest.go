@@ -1,4 +1,4 @@
-// Package etcdtest is what the tests of the lock service on etcd, and of its internal packages, share.
+// Package etcdtest helps the tests of the lock service on etcd.
 package etcdtest
 
 import (
@@ -18,17 +18,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Patience bounds waits for what has to happen; no test depends on its length.
+// Patience bounds waits for what has to happen.
 const Patience = 60 * time.Second
 
-// Patient returns a context that only ends when the test has failed anyhow.
+// Patient returns a context that ends only when the test has failed.
 func Patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Receive waits for c's next value, or for its end.
+// Receive waits for c's next value or its end.
 func Receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	select {
@@ -40,7 +40,7 @@ func Receive[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-// Dial returns a client that is closed with the test, if it isn't yet.
+// Dial returns a client that is closed with the test.
 func Dial(t testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
 	return Client(t, clientv3.Config{Endpoints: []string{endpoint}, DialOptions: opts})
@@ -56,7 +56,7 @@ func Client(t testing.TB, cfg clientv3.Config) *clientv3.Client {
 	return client
 }
 
-// AwaitKeys waits until there are n keys under the prefix, and returns them by create revision.
+// AwaitKeys waits for n keys under the prefix, and returns them by create revision.
 func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*mvccpb.KeyValue {
 	t.Helper()
 	ctx, cancel := context.WithCancel(Patient(t))
@@ -77,7 +77,7 @@ func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*m
 	}
 }
 
-// OnUnary is an option for a client whose requests by a method go through f, which sends them on by send.
+// OnUnary sends requests of a method through f, which sends them on by send.
 func OnUnary(method string, f func(ctx context.Context, req, reply any, send func() error) error) grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		send := func() error { return invoke(ctx, name, req, reply, cc, opts...) }
@@ -95,12 +95,12 @@ func OnTxn(f func(ctx context.Context, txn *pb.TxnRequest, send func() error) er
 	})
 }
 
-// OnWatch is an option for a client whose watch streams are replaced by what f makes of them.
+// OnWatch replaces watch streams by what f makes of them.
 func OnWatch(f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error)) grpc.DialOption {
 	return OnStream(pb.Watch_Watch_FullMethodName, f)
 }
 
-// OnStream is OnWatch for streams of another kind.
+// OnStream is OnWatch for another method.
 func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error)) grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, name string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		stream, err := open(ctx, desc, cc, name, opts...)
@@ -111,22 +111,22 @@ func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStrea
 	})
 }
 
-// LateTxn answers "connection lost" to a Txn that the test chooses, keeps the Txn, and delivers it when the test says.
+// LateTxn answers "connection lost" to a Txn, and delivers it when the test says.
 type LateTxn struct {
 	match func(*pb.TxnRequest) bool
 	armed chan struct{}
 	held  chan func() *pb.TxnResponse
 }
 
-// NewLateTxn returns one for Txns that match; its Intercept is for the client's connection.
+// NewLateTxn returns a LateTxn for Txns that match. Its Intercept is for the client.
 func NewLateTxn(match func(*pb.TxnRequest) bool) *LateTxn {
 	return &LateTxn{match, make(chan struct{}, 1), make(chan func() *pb.TxnResponse, 1)}
 }
 
-// Arm has the next Txn that matches be kept.
+// Arm keeps the next Txn that matches.
 func (l *LateTxn) Arm() { l.armed <- struct{}{} }
 
-// Kept waits for the Txn to come, and returns what delivers it and returns etcd's answer, nil if there is none.
+// Kept waits for the Txn. deliver delivers it and returns etcd's answer, or nil.
 func (l *LateTxn) Kept(t testing.TB) (deliver func() *pb.TxnResponse) {
 	t.Helper()
 	return Receive(t, l.held)
@@ -152,14 +152,14 @@ func (l *LateTxn) Intercept(ctx context.Context, method string, req, reply any, 
 	}
 }
 
-// Puts reports whether txn puts a key with this text in its name.
+// Puts reports whether txn puts a key with text in its name.
 func Puts(txn *pb.TxnRequest, text string) bool {
 	return slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
 		return bytes.Contains(op.GetRequestPut().GetKey(), []byte(text))
 	})
 }
 
-// Deletes reports whether txn deletes, and does nothing else.
+// Deletes reports whether txn only deletes.
 func Deletes(txn *pb.TxnRequest) bool {
 	return !slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
 		within := op.GetRequestTxn()

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Manager makes the sessions of one Locker, one at a time. Its methods may be called from several goroutines.
+// Manager makes the sessions of one Locker, one at a time. It is safe for concurrent use.
 type Manager struct {
 	cluster *cluster.Cluster
 	ttl     time.Duration
@@ -26,18 +26,18 @@ type Manager struct {
 	closed   bool
 	current  *Session
 	starting *starting
-	leased   map[*Session]bool // sessions whose lease may still be there in etcd
+	leased   map[*Session]bool // whose lease may still exist
 }
 
-// starting is a session that is being made, for all calls that need one.
+// starting is a session that calls wait for.
 type starting struct {
 	done    chan struct{}
-	session *Session // after done
+	session *Session // set with err before done is closed
 	err     error
 }
 
-// NewManager returns a Manager of sessions that ask for ttl. It makes no request. onEnd is told of the end of each
-// session, before its lease is revoked.
+// NewManager returns a Manager. It makes no request. onEnd is told of the end of each session, before its lease is
+// revoked.
 func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fence.LossReason)) *Manager {
 	m := &Manager{cluster: c, ttl: ttl, onEnd: onEnd, leases: &leases{cluster: c}, leased: map[*Session]bool{}}
 	c.OnWentBack = m.wentBack
@@ -51,8 +51,7 @@ func (m *Manager) Current() *Session {
 	return m.current
 }
 
-// Live returns the session, and starts one if there is none. When ctx ends it returns, and the start goes on for other
-// calls.
+// Live returns the session, and starts one if need be. If ctx ends, the start goes on for other calls.
 func (m *Manager) Live(ctx context.Context) (*Session, error) {
 	m.mu.Lock()
 	if m.closed {
@@ -87,7 +86,7 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 		s, err = Start(ctx, m.leases, m.ttl, m.cluster.RequestTimeout, m.ended)
 	}
 	m.mu.Lock()
-	late := m.closed && err == nil // Close may not have waited for it
+	late := m.closed && err == nil // Close may not have waited
 	if late {
 		err = cluster.ErrLockerClosed
 	}
@@ -100,7 +99,7 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 	m.mu.Unlock()
 	if late {
 		s.End(fence.LossClosed)
-		_ = m.revoke(ctx, s.ID) // or the lease expires by itself
+		_ = m.revoke(ctx, s.ID) // or it expires
 	}
 	close(st.done)
 	if err == nil {
@@ -108,14 +107,14 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 	}
 }
 
-// wentBack ends the session: a restored etcd may grant its locks to other holders, with the same tokens.
+// wentBack ends the session: a restored etcd may grant its locks to others, with the same tokens.
 func (m *Manager) wentBack() {
 	if s := m.Current(); s != nil {
 		s.End(fence.LossWentBack)
 	}
 }
 
-// ended revokes the lease in the background. If etcd can't be reached the keys are deleted when the lease expires.
+// ended revokes the lease in the background, or lets it expire.
 func (m *Manager) ended(s *Session, reason fence.LossReason) {
 	m.onEnd(s, reason) // mutant: lost-lease-is-not-reported
 	m.mu.Lock()
@@ -139,7 +138,7 @@ func (m *Manager) ended(s *Session, reason fence.LossReason) {
 	})
 }
 
-// revoke revokes a lease in etcd. It retries until ctx ends, or etcd denies this client the right.
+// revoke revokes a lease. It retries until ctx ends or etcd denies the right.
 func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	for n := 0; ; n++ {
 		if m.cluster.Closed() {
@@ -158,9 +157,8 @@ func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	}
 }
 
-// Close ends the session for good and waits until etcd has revoked its lease, and the leases of earlier sessions that
-// are being revoked in the background. It is called once. Live then returns fence.ErrClosed. The error is a
-// *fence.UnavailableError, when ctx ends, at the latest when the leases must have expired by themselves.
+// Close ends the session for good and waits until etcd has revoked all leases. It is called once; Live then returns
+// fence.ErrClosed. If ctx ends, or the leases must have expired, it returns a *fence.UnavailableError.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true

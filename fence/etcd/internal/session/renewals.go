@@ -12,15 +12,15 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// leases is the LeaseService of an etcd client. It renews through the raw protocol, because the client's own
-// KeepAliveOnce retries without a pause while etcd can't be reached. The stream is kept: the client authenticates for
-// each one that it opens, and etcd checks a password slowly, on purpose.
+// leases is the LeaseService of an etcd client. It uses the raw protocol, because KeepAliveOnce retries without a
+// pause while etcd can't be reached. It keeps its stream: the client authenticates for each one, and etcd checks
+// passwords slowly, on purpose.
 type leases struct {
 	cluster *cluster.Cluster
 
 	mu     sync.Mutex // one renewal at a time
 	kept   *renewalStream
-	failed bool // the last renewal did
+	failed bool
 }
 
 func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error) {
@@ -32,18 +32,17 @@ func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	return resp.ID, time.Duration(resp.TTL) * time.Second, r.cluster.Check(sent, resp.ResponseHeader)
 }
 
-// KeepAlive renews a lease once; ctx has a deadline. If the kept stream has died, or its token has expired, a new one is
-// opened at once. A member that has fallen silent returns no error: so another stream is opened beside it, to the next
-// member.
+// KeepAlive renews a lease once; ctx has a deadline. If the kept stream has died or its token has expired, it opens
+// a new one at once. A silent member returns no error, so it opens another stream beside it, to the next member.
 func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept := r.kept
 	r.kept = nil
 	end, _ := ctx.Deadline()
-	another := time.NewTicker(max(time.Until(end)/3, time.Millisecond)) // so that three streams are tried
+	another := time.NewTicker(max(time.Until(end)/3, time.Millisecond)) // three streams in all
 	defer another.Stop()
-	// Streams that haven't answered end here: a late answer must not be taken for that of a later renewal (F3).
+	// No stream outlives the call: a late answer must not be taken for that of a later renewal (F3).
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -109,7 +108,7 @@ type renewalAnswer struct {
 	err    error
 }
 
-// renewalStream is a stream that its first renewal opens. It ends when the ctx of a renewal ends before its answer.
+// renewalStream is opened by its first renewal, and ends if a renewal's ctx ends before the answer.
 type renewalStream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -117,7 +116,7 @@ type renewalStream struct {
 	stream pb.Lease_LeaseKeepAliveClient
 }
 
-// newStream returns a stream; again is as for cluster.Stream.
+// For again see cluster.Stream.
 func (r *leases) newStream(again bool) *renewalStream {
 	s := &renewalStream{}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

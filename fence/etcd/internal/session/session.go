@@ -1,5 +1,5 @@
-// Package session creates the lease in etcd under which all keys of a Locker live, renews it, and replaces it when it
-// was lost.
+// Package session has the lease in etcd under which all keys of a Locker live: it renews it, and replaces it when
+// it is lost.
 package session
 
 import (
@@ -16,13 +16,13 @@ import (
 
 // LeaseService is what a session needs of etcd.
 type LeaseService interface {
-	// Grant asks for a lease and returns the time to live that was granted.
+	// Grant returns the time to live that was granted.
 	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
-	// KeepAlive renews the lease once. Its error is cluster.ErrLeaseGone if etcd says that the lease doesn't exist.
+	// KeepAlive renews the lease once. Without the lease it returns cluster.ErrLeaseGone.
 	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
 }
 
-// Session is one lease in etcd and the time until which it can be relied upon.
+// Session is one lease in etcd and the deadline until which it is reliable.
 type Session struct {
 	ID clientv3.LeaseID
 
@@ -39,16 +39,16 @@ type Session struct {
 	timer        *time.Timer
 	failure      error         // of the last renewal
 	due          time.Time     // when Run acts next
-	paused       time.Duration // by how much it has missed that since the last renewal
+	paused       time.Duration // the longest time by which Run was late since the last renewal
 	ended        bool
-	needed       int      // by how many acquisitions
-	afterRenewal []func() // see RenewNow
+	needed       int // by so many acquisitions
+	afterRenewal []func()
 
 	wake chan struct{} // holds one signal for Run to renew now
 }
 
-// Start asks for a lease. The session ends by itself at its deadline; Run renews it, and gives each renewal no more than
-// requestTimeout. onEnd is called once, when the lease can't be relied upon any more.
+// Start asks for a lease. The session ends at its deadline; Run renews it, with requestTimeout for each renewal.
+// onEnd is called once, when the lease is not reliable any more.
 func Start(
 	ctx context.Context, service LeaseService, ttl, requestTimeout time.Duration, onEnd func(*Session, fence.LossReason),
 ) (*Session, error) {
@@ -66,15 +66,15 @@ func Start(
 	return s, nil
 }
 
-// margin is the part of the time to live by which the holder's own deadline comes before the lease's end. A tenth is far
-// more than the clocks of machines drift apart.
+// margin is the part of the time to live by which the deadline comes before the lease's end. A tenth is far more
+// than clocks drift apart.
 const margin = 10
 
-// renewed moves the deadline after a renewal that was sent at that time. After the deadline the lease is lost, even if
-// the process was stopped and the timer could not run (F3).
+// renewed moves the deadline after a renewal sent at sent. After the deadline the lease is lost, even if the
+// process was stopped and the timer could not run (F3).
 func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Lock()
-	now := time.Now() // not before Lock, which may wait
+	now := time.Now() // after Lock, which may wait
 	if s.ended {
 		s.mu.Unlock()
 		return
@@ -90,14 +90,14 @@ func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Unlock()
 }
 
-// expire is the timer's function. A renewal may have moved the deadline since the timer fired.
+// expire checks again, since a renewal may have moved the deadline.
 func (s *Session) expire() {
 	if s.Remaining() == 0 {
 		s.End(fence.LossDeadline)
 	}
 }
 
-// Remaining is the time until the deadline; 0 at the end.
+// Remaining is the time until the deadline; 0 after the end.
 func (s *Session) Remaining() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,6 @@ func (s *Session) Run() {
 	}
 }
 
-// next notes that Run acts after d, and returns d.
 func (s *Session) next(d time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,8 +137,8 @@ func (s *Session) next(d time.Duration) time.Duration {
 	return d
 }
 
-// Paused is for how long, at least, the process did not run when it should have renewed the lease; 0 if that was no
-// longer than the machine's load explains.
+// Paused is the least time for which the process didn't run when it should have renewed; 0 if the machine's load
+// explains it.
 func (s *Session) Paused() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +148,7 @@ func (s *Session) Paused() time.Duration {
 	return s.paused.Round(100 * time.Millisecond)
 }
 
-// RenewNow renews the lease at once and then calls f, unless that ended the session.
+// RenewNow renews the lease at once and then calls f, unless the session has ended by that.
 func (s *Session) RenewNow(f func()) {
 	s.mu.Lock()
 	s.afterRenewal = append(s.afterRenewal, f)
@@ -168,7 +167,6 @@ func (s *Session) takeAfterRenewal() []func() {
 	return after
 }
 
-// pause is the time until the next renewal.
 func (s *Session) pause(renewed bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +176,8 @@ func (s *Session) pause(renewed bool) time.Duration {
 	return time.Until(s.sent.Add(s.ttl / 3))
 }
 
-// renew sends one renewal, and reports whether it succeeded. It leaves time for another try before the deadline. In a
-// process that was stopped past the deadline it may run before the timer does.
+// renew sends one renewal and reports whether it succeeded. It leaves time for another try before the deadline.
+// After a stop of the process it may run before the timer does.
 func (s *Session) renew() bool {
 	left := s.Remaining()
 	if left == 0 {
@@ -202,8 +200,7 @@ func (s *Session) renew() bool {
 	return err == nil
 }
 
-// failed keeps why a renewal failed. "No answer" doesn't replace an earlier error from etcd: the last try before the
-// deadline has little time.
+// failed keeps an error of etcd rather than a later "no answer": the last try before the deadline has little time.
 func (s *Session) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,21 +209,21 @@ func (s *Session) failed(err error) {
 	}
 }
 
-// LastFailure is why renewals have failed since the last one that succeeded; nil if none has.
+// LastFailure is why renewals have failed since the last success; nil if none has.
 func (s *Session) LastFailure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
 }
 
-// Need says that n more acquisitions need the lease; below 0, that fewer do, though their keys may still be there.
+// Need says that n more acquisitions need the lease, or fewer if n is negative.
 func (s *Session) Need(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needed += n
 }
 
-// EndIfUnneeded ends the session if no acquisition needs its lease.
+// EndIfUnneeded ends the session if no acquisition needs it.
 func (s *Session) EndIfUnneeded() { s.end(fence.LossExpired, true) }
 
 // End ends the session. Later calls are no-ops.

@@ -8,39 +8,39 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Follower follows a queue over the watch: for the acquisitions of this process in it, or for an observer of an
-// election. Its methods may be called from several goroutines.
+// Follower follows a queue over the watch, for acquisitions of this process or an observer of an election. It is
+// safe for concurrent use.
 type Follower struct {
-	Queue    string // prefix of the queue's keys; never changes
+	Queue    string // prefix of its keys; never changes
 	Listener Listener
 
 	// Guarded by Watcher.mu:
-	id       int64 // of its watch; 0 if it isn't watched
-	created  bool  // the server has answered that the watch is there, on the present stream
-	serverID int64 // what the server calls the watch then
-	fromNow  bool  // the watch has no revision to start from
+	id       int64 // of its watch; 0 if unwatched
+	created  bool  // the server has confirmed the watch on the present stream
+	serverID int64 // the server's id of the watch
+	fromNow  bool  // the watch has no start revision
 
-	// What is known of the queue. Lists and events come in any order; the revision decides which is newer.
+	// Lists and events come in any order; the revision decides which is newer.
 	mu    sync.Mutex
 	wrote int64           // the highest create revision of an own key
-	rev   int64           // keys is complete as of this revision; 0: no list yet
+	rev   int64           // up to which keys is complete; 0 without a list
 	keys  []Key           // in no order
-	early []*mvccpb.Event // that arrived before the first list
+	early []*mvccpb.Event // before the first list
 	gaps  int32           // how often events were missed
 }
 
 // Listener is told what a Follower sees. Its methods must not block.
 type Listener interface {
-	// Changed is called when there may be something new to see.
+	// Changed: there may be something new to see.
 	Changed()
-	// Waits reports whether something waits in the queue, which is then also read, in case the watch misses an event.
+	// Waits reports whether something waits in the queue, which is then also polled.
 	Waits() bool
-	// Denied is called when etcd denies the right to read the queue. The Follower is no longer watched then.
+	// Denied: etcd denies the right to read the queue, which is no longer watched.
 	Denied(error)
 }
 
-// Wrote records that an own key was written, at the revision token. alone says that the queue had
-// no other key then; gaps is as for Listed.
+// Wrote records that an own key was written at revision token, alone if the queue had no other key. For gaps see
+// Listed.
 func (f *Follower) Wrote(gaps int32, name string, token int64, alone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,15 +50,14 @@ func (f *Follower) Wrote(gaps int32, name string, token int64, alone bool) {
 	}
 }
 
-// Look calls look with the keys of the queue, which are complete as of rev; rev is 0 if the queue isn't known. look
-// must not keep keys.
+// Look calls look with the keys, which are complete as of rev; rev is 0 if unknown. look must not keep keys.
 func (f *Follower) Look(look func(rev int64, keys []Key)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	look(f.rev, f.keys)
 }
 
-// First is the first key of the queue, the zero Key if there is none; false if the queue isn't known.
+// First is the first key of the queue, or the zero Key; false if the queue isn't known.
 func (f *Follower) First() (first Key, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +69,7 @@ func (f *Follower) First() (first Key, known bool) {
 	return first, f.rev != 0
 }
 
-// Events applies events of the watch. If one isn't of this queue it applies none and returns an error.
+// Events applies events of the watch, or returns an error if one isn't of this queue.
 func (f *Follower) Events(evs []*mvccpb.Event) error {
 	for _, ev := range evs {
 		if err := f.has(ev.Kv); err != nil {
@@ -84,7 +83,7 @@ func (f *Follower) Events(evs []*mvccpb.Event) error {
 	return nil
 }
 
-// has returns an error unless the key is in the queue: what answers is no etcd then.
+// has returns an error unless the key is in the queue: then no etcd answers.
 func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	if len(kv.Key) < len(f.Queue) || string(kv.Key[:len(f.Queue)]) != f.Queue {
 		return fmt.Errorf("etcd: an answer for %s shows the key %q", f.Queue, kv.Key)
@@ -92,15 +91,15 @@ func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	return nil
 }
 
-// Gaps is how often events of the queue were missed so far. Take it before a request that shows the whole queue.
+// Gaps is how often events were missed. Take it before a request that reads the whole queue.
 func (f *Follower) Gaps() int32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gaps
 }
 
-// Listed applies a list of the whole queue as of rev, which was asked for at this number of gaps. It returns
-// false if the list is older than what is known, and an error if it is of something else.
+// Listed applies a list of the whole queue as of rev, asked for at this number of gaps. It returns false if the
+// list is too old.
 func (f *Follower) Listed(gaps int32, rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {
@@ -116,7 +115,7 @@ func (f *Follower) Listed(gaps int32, rev int64, kvs []*mvccpb.KeyValue) (bool, 
 	return used, nil
 }
 
-// resume is the revision at which the watch has to start; 0 means from now on, and a list follows.
+// resume is the revision to start the watch at; 0 for now, with a list to follow.
 func (f *Follower) resume() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,19 +135,18 @@ func (f *Follower) missed() {
 
 // Key is a key of a queue.
 type Key struct {
-	Name    string // without the prefix of the queue
-	Created int64  // its create revision; 0 if there is none
-	Value   string // only for people, see cluster.LockValue; an own key may have none
+	Name    string // without the queue's prefix
+	Created int64  // create revision; 0 if there is none
+	Value   string // for people, see cluster.LockValue; own keys may have none
 }
 
 func keyOf(name string, kv *mvccpb.KeyValue) Key {
 	return Key{Name: name, Created: kv.CreateRevision, Value: string(kv.Value)}
 }
 
-// list applies a list of the whole queue as of rev. If events were missed since it was asked for, it
-// may lack them: it changes nothing, and another one is under way. It returns false for a list that
-// is older than what is known, or older than an own key (etcd has had bugs that served such reads).
-// Callers hold mu.
+// list applies a list. If events were missed since it was asked for, it changes nothing: another one is under way.
+// It returns false if the list is older than what is known or than an own key, since etcd has had bugs that served
+// such reads. Callers hold mu.
 func (f *Follower) list(gaps int32, rev int64, keys []Key) bool {
 	if gaps != f.gaps { // mutant: list-from-before-the-watch-counts
 		return true
@@ -163,7 +161,7 @@ func (f *Follower) list(gaps int32, rev int64, keys []Key) bool {
 	return true
 }
 
-// apply applies the events of a watch that has missed none since rev. Callers hold mu.
+// apply applies events that follow rev without a gap. Callers hold mu.
 func (f *Follower) apply(events []*mvccpb.Event) {
 	if f.rev == 0 {
 		f.early = append(f.early, events...)

@@ -19,16 +19,16 @@ type stream struct {
 	ctx context.Context // ends with the stream; its cause says why
 	end context.CancelCauseFunc
 
-	answers atomic.Bool // the server has answered, and hasn't fallen silent
+	answers atomic.Bool // false again when the server falls silent
 
 	// Guarded by Watcher.mu:
 
-	// Requests for watches in the order in which a member of etcd answers them: a rejection does not name its request.
+	// In the order in which etcd answers them: a rejection doesn't name its request.
 	unanswered []pendingRequest
-	// The server calls watches as they were asked for. One that makes ids up may answer in any order, and is asked for
-	// one watch at a time.
+	// The server uses our ids of watches. One that makes ids up may answer in any order, so it is asked for one
+	// watch at a time.
 	keepsIDs bool
-	ids      map[int64]int64 // our ids of watches, by the server's
+	ids      map[int64]int64 // our ids, by the server's
 }
 
 type pendingRequest struct {
@@ -36,8 +36,8 @@ type pendingRequest struct {
 	sent time.Time
 }
 
-// openStream opens a stream, watches everything over it, and returns why it ended, and whether the server answered
-// until then. again says that the last one didn't.
+// openStream watches everything over a stream. It returns why the stream ended, and whether the server answered
+// until then.
 func (w *Watcher) openStream(ctx context.Context, again bool) (answered bool, err error) {
 	conn, done, err := w.cluster.Stream(again)
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *Watcher) openStream(ctx context.Context, again bool) (answered bool, er
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
-		s.end(s.receive()) // so that a Send that blocks ends too
+		s.end(s.receive()) // so that a blocked Send ends
 	}()
 	go s.checkAll()
 	s.sendAll()
@@ -67,7 +67,6 @@ func (w *Watcher) openStream(ctx context.Context, again bool) (answered bool, er
 	return s.answers.Load(), context.Cause(s.ctx)
 }
 
-// restart queues a request for every watch.
 func (w *Watcher) restart() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +91,7 @@ func (s *stream) sendAll() {
 	}
 }
 
-// next takes the next request that can be sent now; nil if there is none.
+// next takes the next request that can be sent now, or nil.
 func (s *stream) next() *pb.WatchRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +111,7 @@ func (s *stream) next() *pb.WatchRequest {
 	return req
 }
 
-// checkAll checks the stream until it ends. It has a goroutine of its own, since a Send may block.
+// checkAll has a goroutine of its own, since a Send may block.
 func (s *stream) checkAll() {
 	ticker := time.NewTicker(min(s.pollInterval, s.cluster.RequestTimeout))
 	defer ticker.Stop()
@@ -126,8 +125,8 @@ func (s *stream) checkAll() {
 	}
 }
 
-// check ends a stream that has fallen silent: a holder would never learn that others wait. The probe is a request for a
-// watch, because etcd doesn't answer progress requests while nothing is written.
+// check ends a silent stream: a holder would never learn that others wait. The probe is a request for a watch,
+// because etcd doesn't answer progress requests while nothing is written.
 func (s *stream) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,8 +182,8 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	return nil
 }
 
-// answered takes the answer to the first request that has none. It returns the follower, nil if there is none any more,
-// and whether its watch is from now on.
+// answered takes the answer to the oldest request. The follower is nil if it was removed; fromNow is that of its
+// watch.
 func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +209,7 @@ func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, er
 	s.ids[resp.WatchId] = asked
 	f.created, f.serverID = true, resp.WatchId
 	if f.fromNow {
-		f.missed() // what changed between a list, or the write of an own key, and the watch
+		f.missed() // between the list, or the write of an own key, and the watch
 	}
 	return f, f.fromNow, nil
 }

@@ -1,4 +1,4 @@
-// Package watch watches the queues that one Locker has keys in or observes, all over one gRPC stream.
+// Package watch watches the queues of one Locker over one gRPC stream.
 package watch
 
 import (
@@ -20,16 +20,16 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Watcher watches all queues that are followed, over one gRPC stream. It uses the raw protocol because the client's
-// Watch keeps goroutines for each watch. Its methods may be called from several goroutines.
+// Watcher watches all followed queues. It uses the raw protocol, because the client's Watch keeps goroutines for
+// each watch. It is safe for concurrent use.
 type Watcher struct {
 	cluster      *cluster.Cluster
 	pollInterval time.Duration
 
-	wake         chan struct{} // holds one signal that there is something to send
-	clientClosed chan struct{} // closed when run found the client closed
+	wake         chan struct{} // holds one signal: there is something to send
+	clientClosed chan struct{}
 
-	member atomic.Bool // the last watch was answered as a member of etcd answers it
+	member atomic.Bool // the last watch was answered by a member of etcd
 
 	mu      sync.Mutex
 	lastID  int64
@@ -37,12 +37,12 @@ type Watcher struct {
 	outbox  []*pb.WatchRequest
 }
 
-// firstID is the first id that a watch is asked for under. A server that counts the watches of a stream instead, as
-// etcd's grpc-proxy does, never gets there.
+// firstID is the first id that a watch is asked for under. A server that counts watches itself, as etcd's
+// grpc-proxy does, never gets there.
 const firstID = 1 << 32
 
-// New returns a Watcher that follows nothing yet; the cluster's tasks run it. Every pollInterval the watch is probed,
-// and the queues in which something waits are read.
+// New returns a Watcher, run by c's tasks. Every pollInterval it probes the watch and reads queues in which
+// something waits.
 func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
 		cluster: c, pollInterval: pollInterval,
@@ -54,10 +54,10 @@ func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	return w
 }
 
-// ClientClosed is closed when the etcd client is found closed: nothing is watched any more.
+// ClientClosed is closed when the etcd client is found closed.
 func (w *Watcher) ClientClosed() <-chan struct{} { return w.clientClosed }
 
-// Add watches the queue of f, from what it knows on.
+// Add watches the queue of f, from what f knows on.
 func (w *Watcher) Add(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +71,6 @@ func (w *Watcher) addLocked(f *Follower) {
 	w.request(f)
 }
 
-// request asks for the watch of f. Callers hold mu.
 func (w *Watcher) request(f *Follower) {
 	f.created = false
 	start := f.resume()
@@ -81,7 +80,7 @@ func (w *Watcher) request(f *Follower) {
 	})
 }
 
-// Remove stops watching f, and reports whether it was watched.
+// Remove stops watching f and reports whether it was watched.
 func (w *Watcher) Remove(f *Follower) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +105,7 @@ func (w *Watcher) follows(f *Follower) bool {
 	return f.id != 0
 }
 
-// Forget forgets all that f knows, since etcd may have been restored.
+// Forget forgets what f knows: etcd may have been restored.
 func (w *Watcher) Forget(f *Follower) {
 	f.mu.Lock()
 	f.wrote = 0
@@ -114,7 +113,7 @@ func (w *Watcher) Forget(f *Follower) {
 	w.restartFollower(f)
 }
 
-// restartFollower forgets what f's watch has shown, and watches f from now on if it is watched.
+// restartFollower forgets what the watch has shown, and watches from now on.
 func (w *Watcher) restartFollower(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,13 +123,13 @@ func (w *Watcher) restartFollower(f *Follower) {
 	}
 }
 
-// create queues a request for a watch. Callers hold mu.
+// create asks for a watch. Callers hold mu.
 func (w *Watcher) create(req *pb.WatchCreateRequest) {
 	w.outbox = append(w.outbox, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: req}})
 	w.wakeUp()
 }
 
-// cancel queues a request to cancel what the server calls the watch id. Callers hold mu.
+// cancel cancels the server's watch id. Callers hold mu.
 func (w *Watcher) cancel(id int64) {
 	req := &pb.WatchCancelRequest{WatchId: id}
 	w.outbox = append(w.outbox, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: req}})
@@ -144,8 +143,8 @@ func (w *Watcher) wakeUp() {
 	}
 }
 
-// CheckMember fails with fence.Proxied if a proxy answers watches in place of a member of etcd. It asks by a watch, at
-// each endpoint until there is an answer, unless the last one came from a member.
+// CheckMember fails with fence.Proxied if a proxy answers watches in place of a member. Unless the last answer came
+// from a member, it asks each endpoint until there is an answer.
 func (w *Watcher) CheckMember(ctx context.Context) (err error) {
 	for n := 0; n <= len(w.cluster.Client.Endpoints()) && !w.member.Load(); n++ {
 		var id int64
@@ -162,7 +161,6 @@ func (w *Watcher) CheckMember(ctx context.Context) (err error) {
 	return err
 }
 
-// ask asks for a watch under firstID, and returns the id that it gets.
 func (w *Watcher) ask(ctx context.Context, again bool) (int64, error) {
 	conn, done, err := w.cluster.Stream(again)
 	if err != nil {
@@ -186,7 +184,7 @@ func (w *Watcher) ask(ctx context.Context, again bool) (int64, error) {
 	return resp.GetWatchId(), err
 }
 
-// run keeps a stream open while there is something to watch, until ctx ends or the client is closed.
+// run keeps a stream open while there is something to watch.
 func (w *Watcher) run(ctx context.Context) {
 	answered := true
 	for failures := 0; ctx.Err() == nil; {
@@ -227,7 +225,7 @@ func (w *Watcher) Idle() bool {
 
 var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
 
-// list reads the queue into f. It returns false if the list is older than what is known.
+// list reads the queue into f. It returns false if the list is too old.
 func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cluster.RequestTimeout)
 	defer cancel()
@@ -239,7 +237,7 @@ func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	return f.Listed(gaps, resp.Header.Revision, resp.Kvs)
 }
 
-// relist reads the queue in the background, until that succeeds or f is removed.
+// relist reads the queue in the background until that succeeds or f is removed.
 func (w *Watcher) relist(f *Follower) {
 	w.cluster.Tasks.Start(func(ctx context.Context) {
 		for n := 0; ctx.Err() == nil && w.follows(f); n++ {
@@ -251,9 +249,8 @@ func (w *Watcher) relist(f *Follower) {
 	})
 }
 
-// watchRejected handles etcd's rejection of the watch of f's queue. Either the user lacks the right to read the queue,
-// or the token that s was opened with has expired; some versions of etcd give the same error for both. A plain read of
-// the queue tells the two apart.
+// watchRejected handles a rejected watch. Either the user may not read the queue, or the stream's token has
+// expired; some versions of etcd give the same error for both. A plain read tells the two apart.
 func (s *stream) watchRejected(f *Follower) {
 	s.cluster.Tasks.Start(func(context.Context) {
 		for n := 0; s.ctx.Err() == nil && s.follows(f); n++ {
@@ -272,12 +269,11 @@ func (s *stream) watchRejected(f *Follower) {
 	})
 }
 
-// listsAtATime bounds the reads of a poll that are under way, so that renewals don't wait behind thousands.
+// listsAtATime bounds a poll's reads, so that renewals don't wait behind thousands.
 const listsAtATime = 16
 
-// poll reads each queue in which something waits, every poll interval. A list may be older than what is known because
-// events overtook it, or because etcd was restored and the known revision is far ahead of etcd's. Either way the
-// follower starts from scratch.
+// poll reads queues in which something waits. A list is too old if events overtook it, or if etcd was restored and
+// has yet to reach the known revision. Either way the follower starts from scratch.
 func (w *Watcher) poll(ctx context.Context) {
 	ticker := time.NewTicker(w.pollInterval)
 	defer ticker.Stop()
@@ -297,7 +293,7 @@ func (w *Watcher) poll(ctx context.Context) {
 				slots <- struct{}{}
 				lists.Go(func() {
 					defer func() { <-slots }()
-					// An error changes nothing: the next reading is due soon.
+					// After an error the next reading is due soon.
 					if used, err := w.list(ctx, f); err == nil && !used {
 						w.restartFollower(f)
 					}
