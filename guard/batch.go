@@ -7,14 +7,12 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// errRunsAgain tells a call that the transaction which it shared has taken no effect, so that it runs again. Calls with
-// a storage.BatchOp and without Once share transactions. After a failure the call that caused it runs alone, and the
-// others share again; if the store doesn't know which call it was, each runs alone. Those of one resource run in the
-// order of its queue.
+// errRunsAgain tells a call that the transaction it shared took no effect, and that it runs again. The call
+// whose operation failed runs alone, and the others share again; if the store doesn't know which one
+// failed, all run alone. Those of one resource run in the order of its queue.
 var errRunsAgain = errors.New("guard: the operation runs again")
 
-// runBatch runs a batch once, as its caller sees it: in transactions that it shares, until it ends with one of
-// them or has to run alone.
+// runBatch runs a batch in shared transactions, until one of them decides or c has to run alone.
 func (c *call[Tx]) runBatch() error {
 	for !c.alone {
 		if err := c.share(); err != errRunsAgain {
@@ -39,7 +37,7 @@ func (c *call[Tx]) share() error {
 	case err != nil:
 		c.noteRun(c.held.states)
 		return err
-	case c.alone: // it was in a group that has failed
+	case c.alone: // its group has failed
 		return errRunsAgain
 	}
 	backoff := &c.held.states[0].backoff
@@ -51,7 +49,7 @@ func (c *call[Tx]) share() error {
 			return c.ended
 		case w.got == nothing:
 			return cmp.Or(w.failure, endError(c.ctx))
-		case waited && !g.lines.usable(c.held.states[0]): // it has waited for too long
+		case waited && !g.lines.usable(c.held.states[0]):
 			g.forming.leave(false)
 			c.alone = true
 			return errRunsAgain
@@ -69,10 +67,10 @@ func (c *call[Tx]) share() error {
 	return c.noteAlone(err)
 }
 
-// runShared is run, and tells the calls other than the leader what became of the transaction.
+// runShared is run, and tells the other calls what became of the transaction.
 func (t *transaction[Tx]) runShared() (outcome error) {
 	outcome = errStoreGone
-	defer func() { // also if the store panics
+	defer func() {
 		if outcome == errStoreGone && t.sent {
 			outcome = &UnknownOutcomeError{Grants: t.states.grants(), Err: errStoreGone, AskErr: errStoreGone}
 		}
@@ -86,8 +84,8 @@ func (t *transaction[Tx]) runShared() (outcome error) {
 	return t.run()
 }
 
-// gather takes calls that wait in forming, but for those whose context has ended, and those whose lease no other
-// call may use any more.
+// gather takes calls from forming, except those whose context has ended or whose lease may not be used any
+// more.
 func (t *transaction[Tx]) gather() {
 	g := t.leader.guard
 	t.gathered = true
@@ -132,8 +130,8 @@ func (t *transaction[Tx]) notePlaces() {
 	}
 }
 
-// end tells each call how it goes on. Calls that were taken from a queue and run again get the first places in it,
-// where another transaction may take them unless they are to run alone.
+// end tells each call how it goes on. Calls from a queue that run again get their places back, at the
+// front, where another transaction may take them unless they are to run alone.
 func (t *transaction[Tx]) end(outcome error) {
 	g := t.leader.guard
 	failed := tookNoEffect(outcome)
@@ -180,8 +178,8 @@ func (t *transaction[Tx]) blamed(outcome error) *call[Tx] {
 	return nil
 }
 
-// setEnd notes how c goes on after its transaction has ended with outcome. blamed is the call
-// whose operation made it fail, or nil.
+// setEnd notes how c goes on after a transaction that ended with outcome because of blamed, which may be
+// nil.
 func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {
 	c.ended = outcome
 	if tookNoEffect(outcome) {

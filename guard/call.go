@@ -10,56 +10,49 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// maxResources is how many resources one call may name.
 const maxResources = 100
 
-// Resources names one resource, or several in any order, each once: 1 to 100.
+// Resources names one resource, or several, each once, in any order: 1 to 100.
 //
-// A [*Guard] acquires several in the order of their names, so calls that share some never wait
-// for each other in a circle. While it waits for one, it keeps those before it, and none after
-// it. Rows that functions lock have no such order: let each function lock them in the same
-// order, or give the option [Retryable].
+// A [*Guard] acquires several in the order of their names, so calls never wait for each other in a circle.
+// While it waits for one, it keeps those before it and none after it. Rows that functions lock have no such
+// order: lock them in the same order everywhere, or use [Retryable].
 type Resources interface{ ~string | ~[]string }
 
-// Runner runs transactions. A [*Guard] acquires the grants that a call needs; every other
-// Runner has its grants: that of a [Hold], [Guard.UnderGrant] and [Guard.UnderLease].
+// Runner runs transactions. A [*Guard] acquires the grants that a call needs; the Runners of a [Hold],
+// [Guard.UnderGrant] and [Guard.UnderLease] have theirs. All are safe for concurrent use.
 //
-// Only this package implements it. A fake is a Guard on a fake store, see package
-// guardtest. All calls on a Runner may be made from several goroutines.
+// Only this package implements it. For a fake, use a Guard on a fake store: see package guardtest.
 type Runner[Tx any] interface {
 	run(ctx context.Context, c *call[Tx]) error
 	hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error
 }
 
-// Do runs fn in a transaction under a grant of each resource, once those grants have
-// been claimed (G1), and commits. fn reads, decides and writes through tx: no earlier
-// holder can commit any more, and if it commits, no later one has claimed (G3). It runs on the
-// calling goroutine, at most once unless the option [Retryable] is given.
+// Do claims a grant of each resource (G1), runs fn in a transaction, and commits. fn reads, decides and
+// writes through tx: no earlier holder can commit any more, and if tx commits, no later one has claimed
+// (G3). fn runs on the calling goroutine, at most once unless the option [Retryable] is given.
 //
-// On a [*Guard] Do acquires and claims the grants first. Any other [Runner] must have
-// the resources, and the transaction commits under all of its grants, or not at all.
+// A [*Guard] acquires the grants first. Any other [Runner] must have them, and the transaction commits
+// under all of its grants or not at all.
 //
-// If Do returns nil, fn's work took effect. If it returns [ErrUnknownOutcome], that
-// could not be learned. After any other error fn's work took no effect and never will
-// (G4), but for what a COMMIT of fn's own wrote, which stays and makes Do return
-// [ErrTxEnded]. If fn returns an error, which Do returns, panics or ends its goroutine,
+// If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. After any
+// other error it took no effect and never will (G4), except that what fn itself commits stays and makes Do
+// return [ErrTxEnded]. If fn returns an error, which Do then returns, panics or ends its goroutine,
 // everything is rolled back.
 //
-// On storage/postgres fn runs up to its first statement before the database has
-// looked at the grant once more. If that was superseded meanwhile, the statement
-// fails, and Do returns the rejection whatever fn returns.
+// On storage/postgres the database looks at the grant again with fn's first statement. If the grant was
+// superseded meanwhile, that statement fails, and Do returns the rejection whatever fn returns.
 //
-// The end of ctx ends the waiting, and fn through its own context. Once COMMIT
-// was sent it has no effect: Do waits for the outcome, within Config.StoreTimeout
-// and Config.ResolveTimeout. fn's context also ends when a lease is lost, with
-// the [*fence.LeaseLostError] as its cause; if fn goes on, the fence decides about
-// its commit. A call of the same Guard with fn's context is [ErrInvalid].
+// fn's context ends with ctx, and when a lease is lost, with the [*fence.LeaseLostError] as its cause; if
+// fn goes on, the fence decides about its commit. Once COMMIT was sent the end of ctx has no effect: Do
+// waits for the outcome, within Config.StoreTimeout and Config.ResolveTimeout. A call of the same Guard
+// with fn's context is [ErrInvalid].
 func Do[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
 	return do(ctx, on, resources, storage.Func[Tx](fn), noResult, opts)
 }
 
-// Value is [Do] for a function that returns a value. It returns the zero value with
-// every error: what fn returned is right only if its transaction commits.
+// Value is [Do] for a function that returns a value. With every error it returns the zero value, since what
+// fn returned is right only if its transaction commits.
 func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) (V, error), opts ...ValueOption) (V, error) {
 	var value, zero V
 	var run storage.Func[Tx]
@@ -75,39 +68,34 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 	return value, nil
 }
 
-// Exec is [Do] for an operation of the store's own kind. Exec takes [Once] if op is a
-// [storage.ResultOp]: a repeated call gives the kept results back to op.
+// Exec is [Do] for an operation of the store's own kind. It takes [Once] if op is a [storage.ResultOp]: a
+// repeated call gives the kept results back to op.
 //
-// On a [*Guard], calls that name one resource each, with a [storage.BatchOp] whose method Shares
-// returns true, share transactions under load, also if their resources differ. If one takes no
-// effect, the operation that failed runs again alone, and the others share another. Where op
-// travels with COMMIT, as a postgres.Batch does, the end of ctx has no effect once op was sent.
+// On a [*Guard], calls that name one resource each share transactions under load, also across resources, if
+// their op is a [storage.BatchOp] whose method Shares returns true. If such a transaction takes no effect,
+// the operation that failed runs again alone, and the others share another one. If op travels with COMMIT,
+// as a postgres.Batch does, the end of ctx has no effect once op was sent.
 func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
 	return do(ctx, on, resources, op, opResult(op), opts)
 }
 
-// Hold runs fn while one grant of each resource is held, which has been claimed when
-// fn begins. fn runs any number of transactions on h, and carries [Grants] of its
-// context to other services in between. What it read in an earlier transaction still
-// holds in a later one that commits: that is rejected with [ErrStaleToken] if another
-// holder has claimed a resource under a later grant, and with [ErrOvertaken] if another
-// transaction has committed under one of these very grants. After that, and after
-// a COMMIT that was not applied, every call on h is rejected. Begin the Hold anew, or
-// give it the option [Retryable].
+// Hold runs fn while one claimed grant of each resource is held. fn runs any number of transactions on h,
+// and may send [Grants] of its context to other services in between. What it read in an earlier transaction
+// still holds in a later one that commits: that one is rejected with [ErrStaleToken] if another holder has
+// claimed, and with [ErrOvertaken] if another transaction has committed under one of these grants. After
+// that, and after a COMMIT that was not applied, every call on h is rejected: begin the Hold anew, or use
+// [Retryable].
 //
-// So the grants are for receivers that keep their fences in another database. One that
-// writes to this database under one of them ([Guard.UnderGrant]) moves the fence, and
-// the next call on h is rejected with ErrOvertaken.
+// So the grants are for receivers that keep their fences in another database. One that writes to this
+// database under one of them ([Guard.UnderGrant]) moves the fence, and the next call on h is rejected with
+// ErrOvertaken. What is read on other connections than h's is covered only as long as the database loses
+// nothing that it has committed.
 //
-// These promises are about what is read through h. What is read on another connection
-// they cover only as long as the database doesn't lose what it has committed.
-//
-// Calls on h run one after another, each under all grants of the Hold; the resources that
-// it names are a check. Each takes effect by itself: an error of fn undoes none that has
-// committed. fn's context ends as it does for [Do]; with it, a call on the Guard itself is
-// [ErrInvalid], as is a Hold on h. While fn runs, no other call of this Guard for the
-// resources does. When fn has returned, Hold ends the contexts of transactions that other
-// goroutines have begun on h, and waits for those; then every call on h is
+// Calls on h run one after another, each under all grants of the Hold; the resources that they name are
+// only checked. Each takes effect by itself: an error of fn undoes nothing that has committed. fn's context
+// ends as it does for [Do]; with it a call on the Guard itself, or a Hold on h, is [ErrInvalid]. While fn
+// runs, no other call of this Guard for the resources does. When fn has returned, Hold ends the contexts of
+// transactions that other goroutines have begun on h and waits for them; later calls on h fail with
 // [fence.ErrReleased].
 func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, h Runner[Tx]) error, opts ...HoldOption) error {
 	o := &options{}
@@ -127,12 +115,12 @@ func do[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], 
 			return fmt.Errorf("%w: Once needs an Op with results, a storage.ResultOp, or a function of Value", ErrInvalid)
 		}
 		c.result = result
-		c.op = storage.Func[Tx](op.Run) // results are kept before Commit: see storage.BatchOp
+		c.op = storage.Func[Tx](op.Run) // results are kept before Commit runs a batch: see storage.BatchOp
 	}
 	return on.run(ctx, c)
 }
 
-// prepare checks the arguments of a call, and sets o by them.
+// prepare checks the arguments of a call and sets o.
 func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], resources R, function any, opts []O) (err error) {
 	if isNil(on) {
 		return errNoGuard
@@ -160,7 +148,7 @@ func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], reso
 	return nil
 }
 
-// namesOf returns the names of resources in order: in names, which is empty, if it has room for them.
+// namesOf returns the names of resources in order, in the memory of names if they fit.
 func namesOf[R Resources](names []string, resources R) ([]string, error) {
 	if name, ok := any(resources).(string); ok {
 		names = append(names, name)

@@ -10,23 +10,22 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// runContext is a context that the Guard ends: that of a function and of the steps in the store before it, or
-// that of a claim. One value does what would take a chain of contexts and hooks for each call.
+// runContext is the context of a function and of the steps in the store before it, or that of a claim. One
+// value replaces the chain of contexts and hooks that each call would need.
 type runContext struct {
-	context.Context // can be cancelled
-	end             context.CancelCauseFunc
+	context.Context
+	end context.CancelCauseFunc
 	links[*runContext]
 
-	lines  *lines        // the Guard's, and the key under which it finds the context
-	grants []fence.Grant // that a function runs under
-	hold   any           // the Runner of the Hold that runs the function; nil if a transaction runs it
+	lines  *lines        // also the key under which the Guard finds this context
+	grants []fence.Grant // that the function runs under
+	hold   any           // the Runner of the Hold that the function is of; else nil
 
-	states grantStates   // from bind to finish: the loss of whose leases ends it
-	stops  []func() bool // undo the hooks that end it
+	states grantStates // from bind to finish: c ends when their leases are lost
+	stops  []func() bool
 }
 
-// newContext returns a context that ends with ctx, or when Close gives up waiting. The caller calls its
-// method finish.
+// newContext returns a context that ends with ctx, or when Close gives up waiting. Call finish on it.
 func (t *lines) newContext(ctx context.Context, grants []fence.Grant) *runContext {
 	c := &runContext{lines: t, grants: grants}
 	c.Context, c.end = context.WithCancelCause(ctx)
@@ -40,7 +39,6 @@ func (t *lines) newContext(ctx context.Context, grants []fence.Grant) *runContex
 	return c
 }
 
-// Value returns c itself for the keys of nested and Grants.
 func (c *runContext) Value(key any) any {
 	if key == c.lines || key == (grantsKey{}) {
 		return c
@@ -57,14 +55,13 @@ func (c *runContext) Err() error {
 	return err
 }
 
-// bounds say what ends the context of a function, besides the end of its caller's context
-// and Close.
+// bounds end the context of a function, besides its caller's context and Close.
 type bounds struct {
-	hold  context.Context // the end of this context, of the Hold in which the function's transaction runs; or nil
-	limit time.Duration   // Config.MaxRun, after which the Guard releases its leases; 0 for no bound
+	hold  context.Context // the Hold's context, for a transaction in a Hold; else nil
+	limit time.Duration   // Config.MaxRun; 0 for no bound
 }
 
-// bind makes c, the context of a function that begins now, end within b and with the leases of states.
+// bind makes c, whose function begins now, end within b and with the leases of states.
 func (c *runContext) bind(states grantStates, b bounds) {
 	if b.hold != nil {
 		states = nil // the Hold's context is bound to them; mutant: a-transaction-takes-the-lease-from-its-hold
@@ -75,7 +72,7 @@ func (c *runContext) bind(states grantStates, b bounds) {
 		switch {
 		case s.line != nil:
 			s.running.Store(c)
-			if err := s.lease.Err(); err != nil { // else lost ends c
+			if err := s.lease.Err(); err != nil { // lost before running was set, so nothing else ends c
 				c.end(err) // mutant: functions-begin-under-a-lost-lease
 			}
 		case s.lease != nil:
@@ -95,7 +92,7 @@ func (c *runContext) endWith(other context.Context) {
 	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
 }
 
-// endAfter ends c, and releases the leases that the Guard keeps, when limit has passed.
+// endAfter ends c after limit, and releases the leases that the Guard keeps.
 func (c *runContext) endAfter(limit time.Duration) (stop func() bool) {
 	states := c.states
 	overrun := sync.OnceFunc(func() {
@@ -117,7 +114,7 @@ func (c *runContext) endAfter(limit time.Duration) (stop func() bool) {
 	}
 }
 
-// finish ends c with cause, and undoes newContext and bind. It may be called again.
+// finish ends c with cause and undoes newContext and bind. It may be called again.
 func (c *runContext) finish(cause error) {
 	for _, s := range c.states {
 		s.running.Store(nil)
@@ -136,9 +133,9 @@ func (c *runContext) finish(cause error) {
 
 type grantsKey struct{}
 
-// Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs
-// under, in order of their resources' names. ctx is the function's own context; for any
-// other one Grants returns nil. A function uses it to send its grants along with requests.
+// Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs under, in order of
+// their resources' names, for instance to send them along with requests. ctx is the function's own context;
+// for any other, Grants returns nil.
 func Grants(ctx context.Context) []fence.Grant {
 	if run, ok := ctx.Value(grantsKey{}).(*runContext); ok {
 		return slices.Clone(run.grants)
@@ -160,7 +157,7 @@ func (c *runContext) nestedError(resources []string) error {
 	return fmt.Errorf("%w: nested call: the function runs under %s: use the function's own transaction", ErrInvalid, held)
 }
 
-// uncovered returns the first of resources without a grant; "" if each has one.
+// uncovered returns the first of resources that has no grant; "" if each has one.
 func uncovered(resources []string, grants []fence.Grant) (missing string) {
 	for _, resource := range resources {
 		if !slices.ContainsFunc(grants, func(g fence.Grant) bool { return g.Resource == resource }) {

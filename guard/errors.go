@@ -11,42 +11,36 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Sentinels for errors.Is. An error means that the operation took no effect and
-// never will (G4), with two exceptions: ErrUnknownOutcome, and ErrTxEnded after a
-// raw COMMIT in user code.
+// Sentinels for errors.Is. After an error the operation took no effect and never will (G4), except after
+// ErrUnknownOutcome, and after ErrTxEnded if user code sent COMMIT.
 var (
-	// ErrStaleToken: a higher grant has claimed the resource. Acquire anew, read
-	// anew and decide anew. See RejectedError.
+	// ErrStaleToken: a higher grant has claimed the resource. Acquire, read and decide anew. See
+	// RejectedError.
 	ErrStaleToken = storage.ErrStaleToken
-	// ErrOvertaken: another transaction of the same grant committed first, such as that of
-	// a receiver of a Hold's grant. Run the operation again. Inside a Hold, what earlier
-	// transactions read isn't read anew: begin the Hold anew.
+	// ErrOvertaken: another transaction of the same grant committed first, such as one of a receiver of a
+	// Hold's grant. Run the operation again; a Hold has to begin anew.
 	ErrOvertaken = storage.ErrOvertaken
-	// ErrWrongLockService: the grant doesn't fit what the database has seen: the lock
-	// service was restored from a backup, mixed up with another one, or the grant was
-	// forged. An operator has to act, as by raising the epoch; trying again doesn't help.
-	// RejectedError's Reason says which: collision, epoch behind, tokens went back, token jump.
+	// ErrWrongLockService: the grant doesn't fit what the database has seen. The lock service was restored
+	// from a backup or mixed up with another one, or the grant was forged. An operator has to act, for
+	// instance raise the epoch; trying again doesn't help. RejectedError.Reason says which: collision,
+	// epoch behind, tokens went back, token jump.
 	ErrWrongLockService = storage.ErrWrongLockService
-	// ErrFailedOver: the database failed over to another server, or was restored, since
-	// the grant was claimed, so what was read under the grant may be gone. RejectedError's
-	// Reason says which. Failed over: the fence misses nothing; acquire anew, read anew and
-	// decide anew. Went back: the fence has lost a move that this process has seen committed,
-	// under this grant or an earlier one, so writes are lost, and an operator has to act. A
-	// Guard remembers the positions of the 20,000 resources that it used last.
+	// ErrFailedOver: the database failed over or was restored since the grant was claimed, so what was read
+	// under the grant may be gone. RejectedError.Reason says which. Failed over: the fence misses nothing;
+	// acquire, read and decide anew. Went back: the fence has lost a move that this process saw committed,
+	// so writes are lost, and an operator has to act. A Guard remembers the positions of the 20,000
+	// resources that it used last.
 	ErrFailedOver = storage.ErrFailedOver
-	// ErrUnknownOutcome: COMMIT was sent, its reply was lost, and the database
-	// could not be asked in time. The operation took effect or it did not. See
-	// UnknownOutcomeError, which can ask again.
+	// ErrUnknownOutcome: COMMIT got no answer, and the database could not be asked in time. The operation
+	// took effect or it did not. See UnknownOutcomeError, which can ask again.
 	ErrUnknownOutcome = errors.New("guard: outcome of COMMIT is unknown")
-	// ErrTxEnded: the transaction was ended by SQL of the user's, or was used
-	// when or after the function returned. What a raw COMMIT of the user's wrote stays, without a seal:
-	// the second exception to G4.
+	// ErrTxEnded: the user's SQL ended the transaction, or it was used when or after the function returned.
+	// What a COMMIT of the user's own wrote stays, without a seal: the second exception to G4.
 	ErrTxEnded = storage.ErrTxEnded
-	// ErrKeyReused: the key of Once was used before for another request. See
-	// [storage.KeyReusedError].
+	// ErrKeyReused: the key of Once was used before for another request. See [storage.KeyReusedError].
 	ErrKeyReused = storage.ErrKeyReused
-	// ErrStoreUnavailable: the database can't be reached, or didn't answer within
-	// Config.StoreTimeout. Nothing was done.
+	// ErrStoreUnavailable: the database can't be reached or didn't answer within Config.StoreTimeout.
+	// Nothing was done.
 	ErrStoreUnavailable = storage.ErrStoreUnavailable
 	// ErrClosed: the Guard was closed.
 	ErrClosed = fence.ErrClosed
@@ -54,11 +48,10 @@ var (
 	ErrInvalid = fence.ErrInvalid
 )
 
-// RejectedError says which grant the fence rejected, why, and who held the fence since
-// when. Its Reason decides which of the sentinels it is.
+// RejectedError says which grant the fence rejected, why, and who held the fence since when. Its Reason
+// decides which sentinel it is.
 type RejectedError = storage.RejectedError
 
-// within reports whether is returns true for err or an error that it wraps.
 func within(err error, is func(error) bool) bool {
 	if err == nil || is(err) {
 		return err != nil
@@ -85,8 +78,8 @@ func rejectionOf(err error, grants ...fence.Grant) (rejection *RejectedError) {
 	return rejection
 }
 
-// wentBack reports whether a rejection in err says that the database went back: it has lost writes,
-// and the caller has to know before anything runs again.
+// wentBack reports whether err says that the database lost writes: the caller must know before anything
+// runs again.
 func wentBack(err error) bool {
 	return within(err, func(err error) bool {
 		e, ok := err.(*RejectedError)
@@ -94,7 +87,7 @@ func wentBack(err error) bool {
 	})
 }
 
-// verdict is an error that says whether another call may succeed, whatever the error in it says.
+// verdict overrides what its error says about whether another call may succeed.
 type verdict struct {
 	error
 	retryable bool
@@ -108,14 +101,14 @@ func final(err error) bool {
 func (v *verdict) Unwrap() error   { return v.error }
 func (v *verdict) Retryable() bool { return v.retryable }
 
-// UnknownOutcomeError says that COMMIT may or may not have taken effect, since
-// its reply was lost and the database could not be asked. It is ErrUnknownOutcome.
+// UnknownOutcomeError says that COMMIT may or may not have taken effect: its answer was lost and the
+// database could not be asked. It is ErrUnknownOutcome.
 type UnknownOutcomeError struct {
-	Record storage.OpRecord // what the caller's options say about the operation
-	Grants []fence.Grant    // that it ran under
-	Once   bool             // the call had the option Once: calling again takes effect at most once
-	Err    error            // why the outcome of COMMIT is in doubt
-	AskErr error            // why the database could not be asked
+	Record storage.OpRecord // from the call's options
+	Grants []fence.Grant
+	Once   bool  // the call had the option Once, so calling again is safe
+	Err    error // why COMMIT is in doubt
+	AskErr error // why the database could not be asked
 
 	inDoubt storage.InDoubt
 	resolve func(ctx context.Context, d storage.InDoubt) (bool, error) // nil if the store is gone
@@ -129,7 +122,6 @@ func (e *UnknownOutcomeError) Error() string {
 	return fmt.Sprintf("guard: %s: outcome of COMMIT%s is unknown: %v; asking the database failed: %v", names(e.Grants), of, e.Err, e.AskErr)
 }
 
-// label returns what the operation has of name and id.
 func label(r storage.OpRecord) string {
 	if r.Name == "" || r.ID == "" {
 		return r.Name + r.ID
@@ -140,13 +132,13 @@ func label(r storage.OpRecord) string {
 // Is reports whether target is ErrUnknownOutcome.
 func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknownOutcome }
 
-// Unwrap returns both reasons.
+// Unwrap returns Err and AskErr.
 func (e *UnknownOutcomeError) Unwrap() []error { return []error{e.Err, e.AskErr} }
 
-// Resolve asks the database once more. Its answer is final: an operation that was
-// not applied never will be (G4). It may be called again, from any goroutine, also after
-// Close. It fails with ErrTxEnded if the operation was not applied and has sent a COMMIT
-// or ROLLBACK itself: something else may have taken effect.
+// Resolve asks the database once more. Its answer is final: an operation that was not applied never will be
+// (G4). It may be called repeatedly, from any goroutine, also after Close. It fails with ErrTxEnded if the
+// operation was not applied and has sent a COMMIT or ROLLBACK itself, since something else may have taken
+// effect.
 func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err error) {
 	if e.resolve == nil {
 		return false, errStoreGone
@@ -154,7 +146,6 @@ func (e *UnknownOutcomeError) Resolve(ctx context.Context) (applied bool, err er
 	return e.resolve(ctx, e.inDoubt)
 }
 
-// errStoreGone is why the outcome of a COMMIT can't be learned.
 var errStoreGone = errors.New("guard: the store panicked, or ended its goroutine, at COMMIT")
 
 var errNoGuard = fmt.Errorf("%w: nil Guard or Runner", ErrInvalid)
@@ -169,8 +160,7 @@ func resourcesOf(grants []fence.Grant) []string {
 	return resources
 }
 
-// endError returns the error for an operation that doesn't begin, or doesn't commit, because ctx has
-// ended; nil if ctx has not ended.
+// endError returns the error for an operation that stops because ctx has ended; nil if it has not.
 func endError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return withCause(ctx, fmt.Errorf("guard: %w", err))
@@ -178,8 +168,8 @@ func endError(ctx context.Context) error {
 	return nil
 }
 
-// leftQueueError returns the error for a call whose ctx ended while it waited for its turn at resource. It
-// may have waited for the very function that made it, with a context from outside of that function.
+// leftQueueError is for a call whose ctx ended while it waited for its turn. It may have waited for the
+// very function that made it, with a context from outside of that function.
 func leftQueueError(ctx context.Context, resource string) error {
 	return withCause(ctx, fmt.Errorf("guard: %s: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): %w", resource, ctx.Err()))
 }

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// forming is where calls with batches on different resources meet, each with the turn at its resource and the
-// claim. A call that finds fewer than limit groups under way leads one at once; the others wait until one of
-// those has ended, and share the next. So groups grow with the load, and a call that no other meets never waits.
-// While calls wait they have no turn but their own, and a group takes only calls that are here (L2).
+// forming is where calls with batches on different resources meet, each with the turn at its resource and
+// the claim. A call that finds fewer than limit groups under way leads one at once; the others wait for one
+// of those to end and share the next. So groups grow with the load, and a call that meets no other never
+// waits. While calls wait they have no turn but their own, and a group takes only calls that are here (L2).
 type forming struct {
-	limit int // how many groups may be under way when a call begins another one
+	limit int // groups under way, below which a call leads at once
 
 	mu        sync.Mutex
 	waiting   queue
-	gathering int         // groups that will take calls once the store has a connection for them
+	gathering int         // groups that wait for a connection of the store
 	underWay  int         // groups that have taken their calls
-	overdue   *time.Timer // calls waitedLong; nil if no call waits
+	overdue   *time.Timer // runs waitedLong; nil if no call waits
 
 	backoff
 }
 
-// As many groups as there are processors, and at least two, keep client and server busy; with more, each has
-// fewer calls, at the same cost.
+// One group per processor, and at least two, keep client and server busy; more would only be smaller.
 func newForming() *forming { return &forming{limit: max(2, runtime.GOMAXPROCS(0))} }
 
-// patience is how long calls wait before one leads a group although limit groups are under way:
-// those may be waiting for a lock.
+// patience is how long calls wait before one leads regardless of limit: the groups may be waiting for a
+// lock.
 const patience = 20 * time.Millisecond
 
 const maxBatchCalls = 64
@@ -39,9 +38,9 @@ func (f *forming) noteEnd(failed bool, n int, blamed bool) {
 	f.backoff.noteEnd(failed, n, blamed)
 }
 
-// join waits until c leads a group (theTurn), or a group that took c has ended (theOffer), or its context has
-// ended. waited is false if c leads at once. The leader calls take when the transaction begins, and leave when it
-// has ended. w is nil if c is to meet no other calls, since groups of them failed.
+// join waits until c leads a group (theTurn), a group that took c has ended (theOffer), or ctx has ended.
+// waited is false if c leads at once. The leader calls take when its transaction begins, and leave when it
+// has ended. w is nil if c is to run alone, since groups have failed.
 func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	f.mu.Lock()
 	if f.nextAlone() {
@@ -56,8 +55,8 @@ func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	return w, waited
 }
 
-// appoint makes the first call that waits lead a group, if it is overdue, fewer than limit are under way, or
-// enough calls wait for a full one. The caller holds f.mu.
+// appoint makes the first waiting call lead a group if it is overdue, if fewer than limit are under way, or
+// if enough calls wait for a full one. The caller holds f.mu.
 func (f *forming) appoint(overdue bool) {
 	free := f.gathering == 0 && (f.underWay < f.limit || f.waiting.len >= maxBatchCalls)
 	if w := f.waiting.front(); w != nil && (overdue || free) {
@@ -81,7 +80,7 @@ func (f *forming) waitedLong() {
 	f.appoint(true)
 }
 
-// take takes up to n calls out of those that wait, for a group that is under way from now on.
+// take takes up to n waiting calls for a group, which is under way from now on.
 func (f *forming) take(n int) []*waiter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +91,7 @@ func (f *forming) take(n int) []*waiter {
 	return taken
 }
 
-// leave ends a group. taken says whether take was called for it.
+// leave ends a group, for which take was called or not.
 func (f *forming) leave(taken bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,29 +11,29 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// grantState is what this process knows about a grant, its lease and its fence. One goroutine at a time uses
-// it: the call that has the turn, or that has made it for a grant of its caller's.
+// grantState is what this process knows about a grant, its lease and its fence. One goroutine at a time
+// uses it: the call that has the turn, or that made it for a grant of its caller's.
 type grantState struct {
-	claim      storage.Claim        // its Grant is the grant, and never changes
-	superseder *fence.Grant         // known to have claimed before the lock service was asked for the grant; or nil
-	unresolved *UnknownOutcomeError // a transaction whose outcome could not be learned
-	rejected   *RejectedError       // the latest rejection; or nil
+	claim      storage.Claim        // Grant never changes
+	superseder *fence.Grant         // had claimed before this grant was asked for; or nil
+	unresolved *UnknownOutcomeError // a transaction whose outcome is not known
+	rejected   *RejectedError       // the latest one, or nil
 
 	lease   fence.Lease                // nil if the grant came from another process: see Guard.UnderGrant
-	line    *line                      // that keeps the lease; nil if the grant is a caller's: other calls may run under it too
-	running atomic.Pointer[runContext] // of the function that runs under the lease; or nil
+	line    *line                      // that keeps the lease; nil for a grant of the caller's, under which others may run too
+	running atomic.Pointer[runContext] // of the function that runs; or nil
 
-	claimed    bool    // claim has the fence's position, as far as is known
-	dead       bool    // no further call may begin under the grant
-	unreported bool    // no call has returned the latest rejection as its error
+	claimed    bool    // claim has the fence's position, as far as known
+	dead       bool    // no further call may begin
+	unreported bool    // no call has returned rejected yet
 	atOnce     bool    // the call that has the turn doesn't want the lease kept
-	backoff    backoff // after shared transactions of batches for the resource
+	backoff    backoff // of shared transactions
 
 	// Guarded by lines.mu.
 	overrun            bool          // released while a function still runs: no other call may begin
-	contended          time.Duration // when another process began to wait; 0 if none does; see now
-	idleSince          time.Duration // when the last call ended
-	links[*grantState]               // in lines.idle
+	contended          time.Duration // when another process began to wait, by lines.now; 0 if none does
+	idleSince          time.Duration
+	links[*grantState] // in lines.idle
 }
 
 func (s *grantState) applied(d storage.InDoubt) {
@@ -43,12 +43,11 @@ func (s *grantState) applied(d storage.InDoubt) {
 	s.moved(c)
 }
 
-// moved notes where the fence is. It doesn't write the grant, which other goroutines read.
+// moved notes where the fence is. It leaves the Grant alone, which other goroutines read.
 func (s *grantState) moved(c storage.Claim) {
 	s.claim.Resource, s.claim.Position, s.claimed = c.Resource, c.Position, true
 }
 
-// overtaken returns why what was read under the claim may be out of date.
 func (s *grantState) overtaken() error {
 	if s.rejected != nil {
 		return s.rejected
@@ -82,23 +81,23 @@ func (states grantStates) rejectedBy(err error) bool {
 	return rejectionOf(err, states.grants()...) != nil
 }
 
-// maxSeen is how many fences a Guard remembers at least, of the resources that it used last, and up to twice as
-// many: 4 MB, if the names have 40 bytes.
+// maxSeen is the least number of fences that a Guard remembers, of the resources used last. It remembers up
+// to twice as many, in 4 MB if names have 40 bytes.
 const maxSeen = 20_000
 
-// memory is what a Guard remembers of resources beyond the leases and the calls that taught it.
+// memory is what a Guard remembers of resources for longer than a lease or a call.
 type memory struct {
 	mu     sync.Mutex
 	seen   map[string]past  // by resource
-	before map[string]past  // what seen was before it was full
-	doubts map[string]doubt // by resource: left under grants of callers, see leaveDoubt
+	before map[string]past  // the full map that seen replaced
+	doubts map[string]doubt // by resource; see leaveDoubt
 }
 
-// past is what was seen of a resource. The next claim tells the store where the fence was, and so learns what the
-// database has lost since.
+// past is what was seen of a resource. The next claim compares it with the history, and so notices lost
+// writes.
 type past struct {
-	at         storage.Position // of the fence; zero if that is not known
-	superseder *fence.Grant     // that superseded the last grant that this process had; nil if none did
+	at         storage.Position // of the fence; zero if unknown
+	superseder *fence.Grant     // of this process's last grant; or nil
 }
 
 func newMemory() *memory {
@@ -111,7 +110,7 @@ func (m *memory) of(resource string) past {
 	return m.lookUp(resource)
 }
 
-// lookUp is memory.of for a caller that holds mu.
+// lookUp is of for callers that hold mu.
 func (m *memory) lookUp(resource string) past {
 	if p, ok := m.seen[resource]; ok {
 		return p
@@ -119,8 +118,8 @@ func (m *memory) lookUp(resource string) past {
 	return m.before[resource]
 }
 
-// note remembers what was learned under the grant of s. Once a call has returned that the database went back, where
-// the fence was is forgotten: later calls begin with what is there now. The caller holds mu.
+// note remembers what was learned under the grant of s. Once a call has returned that the database went
+// back, the position is forgotten, so that later calls start from what is there now. The caller holds mu.
 func (m *memory) note(s *grantState) {
 	resource := s.claim.Grant.Resource
 	p := m.lookUp(resource)
@@ -160,15 +159,15 @@ func (m *memory) endCallersCall(states grantStates) {
 	}
 }
 
-// doubt is a transaction that is in doubt, and a claim that it ran under.
+// doubt is a transaction in doubt, with one claim that it ran under.
 type doubt struct {
 	claim storage.Claim
 	err   *UnknownOutcomeError
 }
 
-// leaveDoubt keeps a transaction under callers' grants that is in doubt: no other call begins under one of these
-// grants before it is settled (G6). Of several for one resource the last is kept: once it is settled, the fence has
-// passed the positions of the others. They are few, so they need no bound.
+// leaveDoubt keeps a transaction in doubt under callers' grants: no other call begins under one of these
+// grants before it is settled (G6). For each resource the last one is enough: once it is settled, the fence
+// has passed the positions of the others. They are few, so they need no bound.
 func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,7 +179,6 @@ func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	}
 }
 
-// doubtUnder returns what another call has left in doubt under the grant of s, or nil.
 func (m *memory) doubtUnder(s *grantState) *UnknownOutcomeError {
 	m.mu.Lock()
 	defer m.mu.Unlock()

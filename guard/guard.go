@@ -1,21 +1,20 @@
-// Package guard runs database transactions under fencing tokens: a process that was
-// paused, cut off or is late can't change data after another has taken over.
+// Package guard runs database transactions under fencing tokens, so that a process that was paused, cut off
+// or is late can't change data after another one has taken over.
 //
-// A database keeps a fence for each resource: the grant that has it, and a position,
-// which each claim, commit or void of an unknown outcome moves by one.
+// The database keeps a fence for each resource: the grant that has it, and a position, which every claim,
+// commit and void of an unknown outcome moves by one.
 //
 //   - G1: no function runs under a grant before the grant's claim has committed.
 //   - G2: a transaction commits only if each fence is where its grant left it.
-//   - G3: after a claim no transaction of an earlier grant commits, and what is read
-//     under the claim includes all that earlier ones committed.
-//   - G4: an operation takes effect at most once; if [Do] returns nil, it did. After any
-//     error but [ErrUnknownOutcome] and [ErrTxEnded] it did not and never will.
+//   - G3: after a claim no transaction of an earlier grant commits, and what is read under the claim
+//     includes everything that earlier ones committed.
+//   - G4: an operation takes effect at most once. If [Do] returns nil, it did; after any error but
+//     [ErrUnknownOutcome] and [ErrTxEnded] it did not and never will.
 //   - G5: each rejection is recorded; a stale one has an earlier, higher claim.
 //   - G6: transactions of one grant are serial; none starts while one is in doubt.
 //
-// Not promised: exclusive effects outside the transaction, rejection of an older
-// holder's writes before the claim, recovery of what the database lost. Argument
-// and configurations: docs/protocol.md, docs/guarantees.md.
+// Not promised: exclusive effects outside the transaction, rejection of an older holder's writes before the
+// claim, recovery of what the database lost. See docs/guarantees.md and docs/protocol.md.
 package guard
 
 import (
@@ -29,35 +28,31 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Guard acquires grants from a lock service and runs transactions under them in a
-// store, so that no holder of an earlier grant can interfere. Use New. All methods,
-// and the functions that take a Guard, may be called from several goroutines.
+// Guard acquires grants from a lock service and runs transactions under them in a store. Use New. All
+// methods, and the functions that take a Guard, are safe for concurrent use.
 //
-// Calls for one resource run one after another, in order of arrival, also across
-// processes that share the lock service. Calls for different resources don't wait
-// for each other. Each call runs on its caller's goroutine. A resource stays with the
-// Guard from call to call ([Config].KeepFor) until another process waits for it
-// or, while calls wait here, for 100 ms more. If the lock service doesn't answer a call,
-// those that wait behind it in this process fail with its error.
+// Calls for one resource run one after another, in order of arrival, also across processes that share the
+// lock service; calls for different resources don't wait for each other. Each runs on its caller's
+// goroutine. The Guard keeps a resource from call to call ([Config].KeepFor) until another process waits
+// for it or, while calls wait here, for 100 ms more. If the lock service doesn't answer a call, the calls
+// that wait behind it in this process fail with its error.
 //
-// A function that calls its own Guard has to use the context that it was given: with it
-// the call fails with ErrInvalid, with another one it waits for itself until that context
-// ends. So does a leader that calls Do for the resource that it leads: see
-// [Guard.UnderLease].
+// A function that calls its own Guard must use the context that it was given: the call then fails with
+// ErrInvalid. With another context it waits for itself until that context ends. A leader that calls Do for
+// the resource that it leads waits in the same way: see [Guard.UnderLease].
 type Guard[Tx any] struct {
 	cfg     Config
 	store   storage.Store[Tx]
-	groups  storage.GroupStore[Tx] // the same store if several calls can share a transaction, else nil
+	groups  storage.GroupStore[Tx] // store, if several calls can share a transaction; else nil
 	forming *forming               // nil if groups is nil
 	lines   *lines
 	memory  *memory
 	report  *reporter
 }
 
-// New returns a Guard that locks with locker and writes through store. It closes
-// neither; close the Guard before them. If locker is nil, it runs only what comes with
-// a grant or a lease of the caller's: [Guard.UnderGrant], [Guard.UnderLease]. It fails
-// with ErrInvalid if store is nil, if either is a nil pointer, or if cfg is out of bounds.
+// New returns a Guard that locks with locker and writes through store. It closes neither; close the Guard
+// first. Without a locker only [Guard.UnderGrant] and [Guard.UnderLease] run. New fails with ErrInvalid if
+// store is nil, if either is a nil pointer, or if cfg is out of bounds.
 func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Guard[Tx], error) {
 	if isNil(store) || locker != nil && isNil(locker) {
 		return nil, fmt.Errorf("%w: New needs a store, and a locker that is no nil pointer", ErrInvalid)
@@ -74,18 +69,14 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	return g, nil
 }
 
-// Close ends the Guard. Calls that have not begun to run, and later ones, return
-// ErrClosed. Close releases what is owned, waits for the calls that run, and
-// returns the errors of releases that failed or could not be confirmed within 5 s;
-// such a resource is free when its lease has run out. When ctx ends first, the
-// contexts of running functions end with the cause ErrClosed, and so does the wait
-// for the database of calls whose functions have not begun.
+// Close ends the Guard. Calls that have not begun to run, and later ones, return ErrClosed. Close releases
+// what is owned, waits for running calls, and returns the errors of releases that failed or were not
+// confirmed within 5 s; such a resource is free when its lease has run out.
 //
-// Close waits until ctx ends, and for up to 5 s in any case: after a ctx that has ended
-// already, that is the time to release. If it was too short, Close returns ctx's error
-// while the functions finish in the background. It may be called again, to wait again,
-// and returns the same errors. With the context of a function that runs under the Guard
-// it would wait for itself: it returns ErrInvalid and closes nothing.
+// When ctx ends first, the contexts of running functions, and of calls that wait for the database, end with
+// the cause ErrClosed. Close waits for up to 5 s in any case, so that leases can be released; after that it
+// returns ctx's error while functions finish in the background. It may be called again, to wait again. With
+// the context of a function that runs under the Guard it returns ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
 	if g == nil || g.lines == nil {
 		return errNoGuard
@@ -97,39 +88,36 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 	return g.lines.close(ctx)
 }
 
-// ObserveElection returns e, the election of this name, such that the Guard's Observers and its Logger learn
-// of it as they do of locks: Acquiring while Campaign waits, Acquired when it is elected, LeaseLost, with
-// inUse, if it is deposed, and one Released at the end.
+// ObserveElection returns e, the election of this name, reporting to the Guard's Observers and Logger as
+// locks do: Acquiring while Campaign waits, Acquired when elected, LeaseLost with inUse when deposed, and
+// one Released at the end.
 func (g *Guard[Tx]) ObserveElection(name string, e fence.Election) fence.Election {
 	return &observedElection{e, name, g.report}
 }
 
-// Config configures a Guard. A nil *Config, and every zero field, means the
-// default.
+// Config configures a Guard. A nil *Config, and every zero field, means the default.
 type Config struct {
-	// KeepFor is how long a resource stays owned after the last call, so that the next
-	// call needs no lock service; default 10 s. When another process waits, the resource is
-	// released at once. Resources that expire together are released a few at a time, and can
-	// be used until then. A negative value releases after every call.
+	// KeepFor is how long a resource stays owned after the last call, so that the next one needs no lock
+	// service; default 10 s. It is released at once when another process waits. Many that expire together
+	// are released a few at a time. A negative value releases after every call.
 	KeepFor time.Duration
-	// MaxRun bounds one run of a function, or a whole Hold; default no bound. When it has
-	// passed, the function's context ends with [context.DeadlineExceeded] as its cause, and
-	// the resource is released, for which a function that hangs would keep others waiting.
-	// The fence decides whether it may still commit. Under grants and leases of the caller's
-	// MaxRun bounds each transaction, and nothing is released.
+	// MaxRun bounds one run of a function, or a whole Hold; default no bound. After it the function's
+	// context ends with [context.DeadlineExceeded] as its cause and the resource is released; the fence
+	// decides whether the function may still commit. Under grants and leases of the caller's it bounds each
+	// transaction, and nothing is released.
 	MaxRun time.Duration
-	// StoreTimeout bounds each wait for the database before a function runs, for a connection, the
-	// claim and what Once has kept, and one COMMIT, which the end of the caller's context doesn't
-	// interrupt; default 10 s. Then the call fails with ErrStoreUnavailable, and others may try.
-	// With a postgres.Batch, COMMIT includes its statements.
+	// StoreTimeout bounds each wait for the database before a function runs (for a connection, the claim, a
+	// result that Once kept) and each COMMIT, which the end of the caller's context doesn't interrupt;
+	// default 10 s. Then the call fails with ErrStoreUnavailable. With a postgres.Batch, COMMIT includes
+	// its statements.
 	StoreTimeout time.Duration
-	// ResolveTimeout bounds how long a call asks whether a COMMIT whose reply was lost took
-	// effect, also beyond the end of its context; default 10 s.
+	// ResolveTimeout bounds how long a call asks whether a COMMIT without an answer took effect, also
+	// beyond the end of its context; default 10 s.
 	ResolveTimeout time.Duration
 	// Observers are called in this order; default none. A nil one is skipped.
 	Observers []*Observer
-	// Logger gets what an operator should know; default nothing is logged. If its Handler
-	// panics or ends its goroutine, that is reported on standard error.
+	// Logger gets what an operator should know; default nothing is logged. If its Handler panics or ends
+	// its goroutine, that is reported on standard error.
 	Logger *slog.Logger
 }
 
@@ -156,7 +144,7 @@ func (c Config) validate() error {
 }
 
 func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
-	if g == nil || g.lines == nil { // New has not made it
+	if g == nil || g.lines == nil { // not made by New
 		return errNoGuard
 	}
 	if g.lines.locker == nil {
@@ -165,8 +153,8 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 	return g.nested(ctx, g, resources)
 }
 
-// nested rejects a call on runner, a Runner of g, with the context of a function that g
-// runs, unless that is of a Hold and runner is the Hold's.
+// nested rejects a call on runner with the context of a function that g runs, unless runner is the Hold of
+// that function.
 func (g *Guard[Tx]) nested(ctx context.Context, runner any, resources []string) error {
 	in, ok := ctx.Value(g.lines).(*runContext)
 	if !ok || in.hold != nil && in.hold == runner {

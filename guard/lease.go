@@ -15,23 +15,23 @@ import (
 
 // held is what a call has of its resources: turns, in the order of their names, and leases.
 //
-// A call waits, for a turn or for another process's lock, only for a resource whose name is greater than those of
-// all that it has. The order is the same in each process, so calls never wait for each other in a circle. An idle
-// lease blocks no other process: it is released as soon as one waits for it.
+// A call waits, for a turn or for another process's lock, only for a resource whose name is greater than
+// all that it has. Every process uses this order, so calls never wait in a circle. Idle leases block
+// nobody: they are released as soon as another process waits.
 type held struct {
 	lines     *lines
 	resources []string // in order, each once
-	atOnce    bool     // they are not kept after the call
+	atOnce    bool     // not kept after the call
 
-	turns  []*line     // of the first resources
-	states grantStates // of the leases, once take has taken all
-	turn   [1]*line    // what the slices point to if there is one resource: no further allocation
+	turns  []*line     // at the first of resources
+	states grantStates // all leases, after take
+	turn   [1]*line    // memory of the slices for one resource
 	state  [1]*grantState
 }
 
-// take takes the turns that are missing, and sets states to those of usable leases. Before it acquires one
-// anew, it passes on the turns at all later resources. It may be called again. It returns errTaken if another call has
-// taken offer, unless that is nil, while this one waited for its turn.
+// take takes the missing turns and sets states to usable leases. Before it acquires a lease anew, it passes
+// on the turns at all later resources. It may be called again. It returns errTaken if another call has
+// taken offer meanwhile.
 func (h *held) take(ctx context.Context, offer any) error {
 	if h.turns == nil {
 		h.turns = h.turn[:0]
@@ -71,11 +71,10 @@ func (h *held) take(ctx context.Context, offer any) error {
 	return nil
 }
 
-// errTaken: another call has taken what the call offered, and has dealt with it.
 var errTaken = errors.New("guard: another call has done it")
 
-// takeFree acquires in one step, from the last of turns on, the resources that are missing, up to the first
-// whose turn or lock isn't free. It keeps the turns that it took.
+// takeFree acquires in one step the resources from the last of turns on, up to the first whose turn or lock
+// isn't free. It keeps the turns that it took.
 func (h *held) takeFree(ctx context.Context) error {
 	missing := slices.Clone(h.turns[len(h.turns)-1:])
 	for _, resource := range h.resources[len(h.turns):] {
@@ -96,8 +95,8 @@ func (h *held) takeFree(ctx context.Context) error {
 	return h.lines.acquire(ctx, missing...)
 }
 
-// passOn passes on the turns from number n on, the last one first. If the leases aren't kept, it does so at the
-// same time: a lock service can release them in one step.
+// passOn passes on the turns from number n on, the last one first; all at once if the leases aren't kept,
+// since a lock service can release them in one step.
 func (h *held) passOn(ctx context.Context, n int) {
 	n = min(n, len(h.turns))
 	passed := h.turns[n:]
@@ -115,7 +114,7 @@ func (h *held) passOn(ctx context.Context, n int) {
 	}
 }
 
-// usable reports whether another call may begin under the lease of s. A nil s is not usable.
+// usable reports whether another call may begin under s, which may be nil.
 func (t *lines) usable(s *grantState) bool {
 	if s == nil || s.dead || s.lease.Err() != nil { // mutant: dead-grants-are-used
 		return false
@@ -125,8 +124,8 @@ func (t *lines) usable(s *grantState) bool {
 	return !s.overrun && (s.contended == 0 || t.now()-s.contended < t.maxHold) // mutant: calls-go-on-although-others-wait
 }
 
-// acquire acquires leases for lines that have none, and whose turns the caller has. For one line it waits for the
-// lock; of several it takes those before the first that isn't free. It gives up when Close begins.
+// acquire acquires leases for lines whose turns the caller has. It waits for the lock of a single line; of
+// several it takes those before the first that isn't free. It gives up when Close begins.
 func (t *lines) acquire(ctx context.Context, lines ...*line) error {
 	resources, superseders := make([]string, len(lines)), make([]*fence.Grant, len(lines))
 	for i, l := range lines {
@@ -149,7 +148,6 @@ func (t *lines) acquire(ctx context.Context, lines ...*line) error {
 	return nil
 }
 
-// ask asks the lock service for leases, and waits if it is one.
 func (t *lines) ask(ctx context.Context, resources []string) ([]fence.Lease, error) {
 	if len(resources) > 1 {
 		return t.locker.TryAcquireAll(ctx, resources...)
@@ -160,7 +158,7 @@ func (t *lines) ask(ctx context.Context, resources []string) ([]fence.Lease, err
 	return []fence.Lease{lease}, err
 }
 
-// keep gives lease to l, whose turn the caller has. See grantState for superseder.
+// keep gives lease to l, whose turn the caller has. For superseder see grantState.
 func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	grant := lease.Grant()
 	s := &grantState{claim: storage.Claim{Grant: grant, Position: t.memory.of(grant.Resource).at}, superseder: superseder, lease: lease, line: l}
@@ -178,7 +176,7 @@ func acquireError(resource string, err error) error {
 	return fmt.Errorf("guard: acquire %s: %w", resource, err)
 }
 
-// releaseTimeout bounds one release, and Close's wait for them after its context has ended.
+// releaseTimeout bounds one release, and Close's wait for releases after its context has ended.
 const releaseTimeout = 5 * time.Second
 
 // release releases the lease of l, whose turn the caller has. When ctx ends it returns, and the release
@@ -209,9 +207,9 @@ func (t *lines) release(ctx context.Context, l *line) {
 	}
 }
 
-// releaseLease releases a lease, with no call's context, whose end would keep the resource from the next process.
-// It returns a panic or a runtime.Goexit of the lock service as an error: the one would end the process, and after
-// the other Close would wait for ever.
+// releaseLease ignores the calls' contexts, whose end would keep the resource from the next process. It
+// returns a panic or a runtime.Goexit of the lock service as an error; otherwise the one would end the
+// process, and the other would make Close wait for ever.
 func releaseLease(lease fence.Lease) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
@@ -221,8 +219,8 @@ func releaseLease(lease fence.Lease) (err error) {
 	return err
 }
 
-// releaseEarly releases the lease of s while a function still runs under it. If that returns, the lease is
-// released as usual: a second Release does nothing.
+// releaseEarly releases the lease of s while a function still runs under it. The later release, when that
+// function returns, does nothing.
 func (t *lines) releaseEarly(s *grantState) {
 	t.mu.Lock()
 	s.overrun = true
@@ -235,8 +233,8 @@ func (t *lines) releaseAndPass(ctx context.Context, l *line) {
 	t.passTurn(ctx, l)
 }
 
-// contend is called when another process begins to wait. A lease in use is released when no more calls wait here,
-// or after maxHold between two calls.
+// contend is called when another process begins to wait. A lease in use is released when no more calls wait
+// here, or after maxHold between two calls.
 func (s *grantState) contend() {
 	t := s.line.lines
 	t.mu.Lock()
@@ -262,7 +260,6 @@ func (s *grantState) lost() {
 	s.releaseIfIdle()
 }
 
-// releaseIfIdle releases the lease unless a call uses it.
 func (s *grantState) releaseIfIdle() {
 	t := s.line.lines
 	t.mu.Lock()
@@ -273,7 +270,7 @@ func (s *grantState) releaseIfIdle() {
 	}
 }
 
-// takeIdle takes the turn at the line of s if no call has it and s is still its lease. The caller holds mu.
+// takeIdle takes the turn of s if no call has it and s is still the lease. The caller holds mu.
 func (t *lines) takeIdle(s *grantState) bool {
 	if s.line.busy || s.line.lease != s {
 		return false
@@ -282,11 +279,11 @@ func (t *lines) takeIdle(s *grantState) bool {
 	return true
 }
 
-// maxExpiryReleases bounds how many idle leases are released at a time: thousands may expire together, and the lock
+// maxExpiryReleases bounds the releases at a time: thousands of leases may expire together, and the lock
 // service has to answer renewals meanwhile.
 const maxExpiryReleases = 8
 
-// startExpiry makes s, which is idle from now on, expire after keepFor. The caller holds mu.
+// startExpiry makes s, idle from now on, expire after keepFor. The caller holds mu.
 func (t *lines) startExpiry(s *grantState) {
 	t.stopExpiry(s)
 	s.idleSince = t.now()
@@ -303,7 +300,7 @@ func (t *lines) stopExpiry(s *grantState) {
 	}
 }
 
-// releaseExpired releases what has been idle for keepFor, as many leases at a time as there are places.
+// releaseExpired releases what has been idle for keepFor, as many at a time as places has room for.
 func (t *lines) releaseExpired(places chan struct{}) {
 	for {
 		places <- struct{}{}
@@ -319,8 +316,8 @@ func (t *lines) releaseExpired(places chan struct{}) {
 	}
 }
 
-// takeExpired takes the turn at the line of the next expired lease. If there is none, it returns nil, and arms the
-// timer for the first that is to expire.
+// takeExpired takes the turn of the next expired lease. If there is none, it returns nil and arms the timer
+// for the first that is to expire.
 func (t *lines) takeExpired() *line {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,39 +11,39 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// lines has a line for each resource in use: it shares them among the calls of one process, and among processes
-// through the lock service.
+// lines shares resources among the calls of one process, with a line for each resource in use, and among
+// processes through the lock service.
 type lines struct {
 	locker  fence.Locker  // nil if the Guard has none
-	keepFor time.Duration // how long a lease is kept after the last call; negative: not at all
-	maxHold time.Duration // how long calls may still begin after another process has begun to wait
+	keepFor time.Duration // Config.KeepFor
+	maxHold time.Duration // maxHold, except in tests
 	memory  *memory
 	report  *reporter
-	timeout error     // why a step in the store ends after Config.StoreTimeout
-	made    time.Time // what now counts from
+	timeout error // cause of the end of a step after Config.StoreTimeout
+	made    time.Time
 
 	closing    context.Context // ends when Close begins
 	beginClose context.CancelCauseFunc
-	busy       sync.WaitGroup // lines, releases, and calls under grants of the caller's
-	done       chan struct{}  // closed when, after Close, none is left
+	busy       sync.WaitGroup // lines, releases, and calls under the caller's grants
+	done       chan struct{}  // closed when nothing is left after Close
 
 	mu         sync.Mutex
 	closed     bool
-	abandoned  bool              // Close has given up waiting
-	running    list[*runContext] // that have not ended
-	byResource map[string]*line  // those with a call or a lease
-	unreleased []error           // of releases that failed since Close began
+	abandoned  bool // Close has given up waiting
+	running    list[*runContext]
+	byResource map[string]*line // those with a call or a lease
+	unreleased []error          // errors of releases since Close began
 
-	// The leases that expire unless they are used, the first one next: one timer is enough. One that a call has
-	// begun to use may still be in it.
+	// Leases that expire unless they are used, the next one first, so one timer is enough. A lease in use
+	// may still be listed.
 	idle     list[*grantState]
 	timer    *time.Timer
-	expiring bool          // timer is armed, or has fired and releases some
-	places   chan struct{} // has room for those that it releases at a time
+	expiring bool // timer is armed or has fired
+	places   chan struct{}
 }
 
-// line is the queue of calls for one resource, and its lease. One call at a time has the turn; only it uses the
-// lease. What releases an idle lease takes the turn too.
+// line is the queue of calls for one resource, and its lease. Only the call that has the turn uses the
+// lease; what releases an idle lease takes the turn too.
 type line struct {
 	lines    *lines
 	resource string
@@ -51,9 +51,9 @@ type line struct {
 
 	// Guarded by lines.mu.
 	waiting   queue
-	busy      bool          // a call has the turn
-	shared    bool          // the call that has the turn has taken others from the queue
-	sharedEnd time.Duration // when such a call last ended; see now
+	busy      bool
+	shared    bool          // the call that has the turn took others from the queue
+	sharedEnd time.Duration // when such a call last ended
 }
 
 func newLines(locker fence.Locker, keepFor, storeTimeout time.Duration, memory *memory, report *reporter) *lines {
@@ -68,10 +68,10 @@ func newLines(locker fence.Locker, keepFor, storeTimeout time.Duration, memory *
 	return t
 }
 
-// now returns the time since t was made, which takes less room than a time.Time and is never 0.
+// now is smaller than a time.Time, and never 0.
 func (t *lines) now() time.Duration { return time.Since(t.made) + 1 }
 
-// turn returns the line of resource, and takes the turn if it is free. The caller holds mu.
+// turn returns the line of resource and takes the turn if it is free. The caller holds mu.
 func (t *lines) turn(resource string) (l *line, free bool) {
 	l, ok := t.byResource[resource]
 	if !ok {
@@ -96,7 +96,7 @@ func (t *lines) tryTurn(resource string) *line {
 	return nil
 }
 
-// takeTurn waits for the turn at resource. The line is nil if another call has done what this one offers.
+// takeTurn waits for the turn at resource. The line is nil if another call has dealt with offer.
 func (t *lines) takeTurn(ctx context.Context, resource string, offer any) (*line, error) {
 	if ctx.Err() != nil {
 		return nil, endError(ctx)
@@ -116,7 +116,6 @@ func (t *lines) takeTurn(ctx context.Context, resource string, offer any) (*line
 	return t.wait(ctx, l, w)
 }
 
-// wait is takeTurn for w, which is in the queue of l.
 func (t *lines) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	t.report.queued(ctx, l.resource, 1)
 	defer t.report.queued(ctx, l.resource, -1)
@@ -127,12 +126,12 @@ func (t *lines) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	case w.got == theTurn && !left:
 		return l, nil
 	case w.got == theTurn:
-		t.passTurn(ctx, l) // the call got the turn just when ctx ended
+		t.passTurn(ctx, l) // just when ctx ended
 	}
 	return nil, cmp.Or(w.failure, leftQueueError(ctx, l.resource))
 }
 
-// passTurn gives the turn to the next call. If none waits, the lease is kept for a while or released.
+// passTurn gives the turn to the next call. If none waits, it keeps the lease for a while or releases it.
 func (t *lines) passTurn(ctx context.Context, l *line) {
 	t.mu.Lock()
 	if l.shared {
@@ -163,23 +162,24 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 	}
 }
 
-// maxHold is how long calls that wait in this process may still begin after another process has begun to wait for
-// the resource. A change of hands costs an acquisition and a claim, a few milliseconds: so many calls share it.
+// maxHold is how long calls of this process may still begin after another process has begun to wait. A
+// change of hands costs a few milliseconds for the acquisition and the claim; this spreads them over many
+// calls.
 const maxHold = 100 * time.Millisecond
 
-// awaitNext is how long a lease for which another process waits is kept for the next call, after a call that took
-// others from the queue. They were all answered at once: under load their callers call again at once, and share the
-// next transaction. Without it the resource would change hands after each, which takes longer.
+// awaitNext is how long a contended lease is kept for the next call after one that took others from the
+// queue. Under load all of their callers call again at once and can share the next transaction; otherwise
+// the resource would change hands after each.
 const awaitNext = 500 * time.Microsecond
 
-// keeps returns for how long the lease of l is kept now that a call has ended; 0 if not at all. The caller holds mu.
+// keeps returns how long to keep the lease of l after a call; 0 for not at all. The caller holds mu.
 func (t *lines) keeps(l *line) time.Duration {
 	s := l.lease
 	switch {
 	case s == nil || t.keepFor < 0:
 		return 0
 	case l.waiting.len > 0:
-		return t.keepFor // the next call decides whether it can use the lease
+		return t.keepFor // the next call decides whether to use the lease
 	case t.closed || s.atOnce || s.dead || s.overrun || s.lease.Err() != nil:
 		return 0
 	case s.contended == 0:
@@ -190,9 +190,8 @@ func (t *lines) keeps(l *line) time.Duration {
 	return min(l.sharedEnd+awaitNext, s.contended+t.maxHold) - t.now()
 }
 
-// failWaiting gives err, of the call that has the turns at lines, to those behind it if the lock service gave no
-// answer: one after the other, each would wait as long. If ctx, that of the failed call, has ended, others may have
-// better luck.
+// failWaiting gives err to the calls that wait behind one whose lock service gave no answer: one after the
+// other, each would wait as long. If ctx, that of the failed call, has ended, others may have better luck.
 func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 	var away *fence.UnavailableError
 	if ctx.Err() != nil || !errors.As(err, &away) || away.Reason != fence.Unreachable {
@@ -205,8 +204,8 @@ func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 	}
 }
 
-// takeWaiting takes up to n waiters with an offer from the front of the queue of l, whose turn the caller has.
-// They wait on until endTaken.
+// takeWaiting takes up to n waiters with an offer from the front of the queue of l, whose turn the caller
+// has. They wait on until endTaken.
 func (t *lines) takeWaiting(l *line, n int) []*waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,12 +214,11 @@ func (t *lines) takeWaiting(l *line, n int) []*waiter {
 	return taken
 }
 
-// endTaken ends the waits of waiters that takeWaiting took; or puts them back to the front of the queue, in
-// their order, with what they offer now.
+// endTaken ends the waits of taken, or puts them back to the front of the queue in their order.
 func (t *lines) endTaken(l *line, taken []*waiter, back bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	first := l.waiting.ends.next // or the end
+	first := l.waiting.ends.next
 	for _, w := range taken {
 		switch {
 		case !back:
@@ -235,7 +233,7 @@ func (t *lines) endTaken(l *line, taken []*waiter, back bool) {
 	}
 }
 
-// enter counts a call that takes no turns, so that Close waits for it. It calls t.busy.Done at its end.
+// enter counts a call that takes no turns, so that Close waits for it. Call busy.Done at its end.
 func (t *lines) enter() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -281,7 +279,7 @@ func (t *lines) abandon() {
 	}
 }
 
-// beginClosing turns waiting calls away, and makes all idle leases expire.
+// beginClosing turns waiting calls away and makes all idle leases expire.
 func (t *lines) beginClosing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

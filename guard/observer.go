@@ -12,73 +12,66 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Observer has functions that a Guard calls when something happens, for metrics and traces.
-// Packages guardprometheus and guardotel make Observers. Any function may be nil. The Guard
-// waits for them, and calls them from several goroutines at a time, so they must be fast and
-// must not call the Guard. One Observer may serve several Guards. Don't change it after New.
-// [Guard.Close] doesn't wait for Started, Queued and Finished.
+// Observer has functions that a Guard calls when something happens, for metrics and traces; packages
+// guardprometheus and guardotel make Observers. Any function may be nil. The Guard waits for them and calls
+// them concurrently, so they must be fast and must not call the Guard. One Observer may serve several
+// Guards. Don't change it after New. [Guard.Close] doesn't wait for Started, Queued and Finished.
 //
-// Each runs on a goroutine of its own. If it panics, or ends its goroutine as t.FailNow does
-// in a test, that is logged, and the operation goes on.
+// Each call runs on a goroutine of its own. If it panics, or ends its goroutine as t.FailNow does, that is
+// logged, and the operation goes on.
 //
-// A ctx is that of the call in which it happened, with what Started has added; in a
-// transaction that calls share, that of one of them.
+// A ctx is that of the call, with what Started has added; in a shared transaction, that of one of the
+// calls.
 type Observer struct {
-	// Started: an operation began. The context that it returns, derived from ctx, is that of
-	// the operation and its function; nil changes nothing. Only the Resources, Record and
-	// ReadOnly of operation are set yet. Finished follows.
+	// Started: an operation began. The context that it returns, derived from ctx, becomes that of the
+	// operation and its function; nil changes nothing. Only Resources, Record and ReadOnly of operation are
+	// set. Finished follows.
 	Started func(ctx context.Context, operation Operation) context.Context
-	// Queued: a call began (delta is 1) or ceased (-1) to wait for its turn at resource in
-	// this process.
+	// Queued: a call began (delta is 1) or ceased (-1) to wait for its turn at resource in this process.
 	Queued func(ctx context.Context, resource string, delta int)
-	// Acquiring: a call began (delta is 1) or ceased (-1) to wait until the lock service
-	// grants resource.
+	// Acquiring: a call began (delta is 1) or ceased (-1) to wait until the lock service grants resource.
 	Acquiring func(ctx context.Context, resource string, delta int)
-	// Acquired: the lock service granted a resource after wait. Each Acquired is
-	// followed by one Released.
+	// Acquired: the lock service granted a resource after wait. One Released follows.
 	Acquired func(ctx context.Context, grant fence.Grant, wait time.Duration)
-	// LeaseLost: a lease ended without being released. Released follows. inUse says that a call used
-	// the resource; else it was merely kept for the next one.
+	// LeaseLost: a lease ended without being released. Released follows. inUse says that a call used the
+	// resource; else it was merely kept for the next one.
 	LeaseLost func(err *fence.LeaseLostError, inUse bool)
-	// Released: the Guard gave up a grant. err is the lock service's answer, or
-	// context.DeadlineExceeded if there was none within 5 s; the release then goes on in the
-	// background. The resource is free at the latest when the lease's time to live has
-	// passed.
+	// Released: the Guard gave up a grant. err is the lock service's answer, or context.DeadlineExceeded if
+	// there was none within 5 s; the release then goes on in the background. The resource is free at the
+	// latest when the lease's time to live has passed.
 	Released func(grant fence.Grant, err error)
 	// Claimed: a claim raised the fence to the grant.
 	Claimed func(ctx context.Context, grant fence.Grant, took time.Duration)
 	// Rejected: the fence rejected a grant.
 	Rejected func(ctx context.Context, rejection *RejectedError)
-	// Resolved: the store was asked about a COMMIT in doubt. If err is not nil, there is no
-	// answer yet.
+	// Resolved: the store was asked about a COMMIT in doubt. If err is not nil, there is no answer yet.
 	Resolved func(ctx context.Context, grants []fence.Grant, applied bool, err error, took time.Duration)
 	// Finished: an operation ended.
 	Finished func(ctx context.Context, operation Operation)
 }
 
-// Operation says how an operation of Do, Value or Exec ended.
+// Operation describes an operation of Do, Value or Exec, and how it ended.
 type Operation struct {
-	Resources []string // that the call named, in order of their names
+	Resources []string // that the call named, in order
 	Record    storage.OpRecord
-	ReadOnly  bool          // the call had the option ReadOnly
-	Grants    []fence.Grant // of the last run, one for each resource; nil if there was no run
+	ReadOnly  bool
+	Grants    []fence.Grant // of the last run, one for each resource; nil if none began
 	Outcome   Outcome
 	Err       error         // what the call returned
-	Runs      int           // how many runs began, also those that ended before the function
-	Took      time.Duration // the whole call, with all waiting
+	Runs      int           // including those that ended before the function
+	Took      time.Duration // with all waiting
 
-	BatchSize  int // how many calls shared its last transaction, this one included; 0 if none began
+	BatchSize  int // calls that shared its last transaction, with this one; 0 if none began
 	BatchPlace int // its place among them, from 0
 }
 
 // Outcome is how an operation ended.
 type Outcome string
 
-// The outcomes.
 const (
-	OutcomeCommitted Outcome = "committed" // it took effect; one with ReadOnly was answered
-	OutcomeRepeated  Outcome = "repeated"  // it had taken effect earlier: see Once
-	OutcomeFailed    Outcome = "failed"    // it took no effect
+	OutcomeCommitted Outcome = "committed" // took effect; with ReadOnly: was answered
+	OutcomeRepeated  Outcome = "repeated"  // had taken effect earlier: see Once
+	OutcomeFailed    Outcome = "failed"    // took no effect
 	OutcomeRejected  Outcome = "rejected"  // the fence kept it from taking effect
 	OutcomeUnknown   Outcome = "unknown"   // ErrUnknownOutcome
 	OutcomePanicked  Outcome = "panicked"  // the function panicked or ended its goroutine; no effect
@@ -99,7 +92,7 @@ func outcomeOf(err error, grants []fence.Grant) Outcome {
 type reporter struct {
 	observers []*Observer
 	logger    *slog.Logger
-	logs      bool // the Config has a Logger
+	logs      bool
 	losses    losses
 }
 
@@ -121,8 +114,8 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// call calls f, which calls a function of an Observer, if there is one. A panic or a runtime.Goexit
-// there must not keep the caller from passing on its turn and releasing its lease.
+// call calls f if there is an Observer's function to call. A panic or a runtime.Goexit there must not keep
+// the caller from passing on its turn and releasing its lease.
 func (r *reporter) call(there bool, f func()) {
 	if !there {
 		return
@@ -180,8 +173,7 @@ func (r *reporter) leaseLost(err *fence.LeaseLostError, inUse bool) {
 	}
 }
 
-// losses are the leases that were lost a moment ago: those of a session are lost together, and are one line
-// in the log.
+// losses gathers leases lost at about the same time, as those of one session are, into one line of the log.
 type losses struct {
 	mu       sync.Mutex
 	byReason map[fence.LossReason]*lossesOf
@@ -331,7 +323,6 @@ func (l *observedLeadership) released(err error) {
 
 func (l *observedLeadership) Resign(ctx context.Context) error { return l.Release(ctx) }
 
-// Release reports only what ends the leadership: if it was lost, lost does.
 func (l *observedLeadership) Release(ctx context.Context) error {
 	err := l.Leadership.Release(ctx)
 	if !errors.Is(l.Err(), fence.ErrLeaseLost) {

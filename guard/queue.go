@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// queue holds the calls that wait, in order of arrival. Callers of all methods but wait hold its lock.
+// queue holds waiting calls in order of arrival. All methods but wait need its lock.
 type queue struct{ list[*waiter] }
 
-// waiter is a call that waits, for its turn or for another call that takes what it offers.
+// waiter is a call that waits for its turn, or for a call that takes what it offers.
 type waiter struct {
 	links[*waiter]
-	offer   any           // what another call may take; or nil
-	leaving bool          // its context ended after another call had taken its offer
-	ready   chan struct{} // closed at the end of the wait, when got and failure are set
+	offer   any           // for another call to take; or nil
+	leaving bool          // its context ended after its offer was taken
+	ready   chan struct{} // closed when got and failure are set
 	got     waiterGot
 	failure error // why it got nothing; nil if its context had ended
 }
@@ -21,9 +21,9 @@ type waiter struct {
 type waiterGot int
 
 const (
-	nothing  waiterGot = iota
-	theTurn            // the call goes on itself
-	theOffer           // another call has dealt with the offer
+	nothing waiterGot = iota
+	theTurn
+	theOffer // another call has dealt with it
 )
 
 func (q *queue) join(offer any) *waiter {
@@ -47,8 +47,8 @@ func (w *waiter) wake(got waiterGot, failure error) {
 	close(w.ready)
 }
 
-// wait waits until w has got something. mu guards q. When ctx ends, w leaves q at once; if another call has taken
-// its offer, w waits for that call, and isn't put back. left reports whether ctx ended first.
+// wait waits until w is woken. mu guards q. When ctx ends, w leaves q at once, but if its offer was taken
+// it waits for the call that took it. left reports whether ctx ended first.
 func (q *queue) wait(ctx context.Context, mu *sync.Mutex, w *waiter) (left bool) {
 	select {
 	case <-w.ready:
@@ -74,14 +74,14 @@ func (q *queue) failAll(err error) {
 	}
 }
 
-// list is a ring whose elements embed their links, so that leaving it takes no search, and joining it no
-// allocation. The zero list is empty.
+// list is a ring whose elements embed their links: joining takes no allocation, leaving no search. The zero
+// list is empty.
 type list[T any] struct {
 	ends links[T] // next is the first one, prev the last
 	len  int
 }
 
-// links are those of an element, which is in one list at a time.
+// links are those of an element, which is in one list at most.
 type links[T any] struct {
 	prev, next *links[T]
 	of         T // the element
@@ -109,7 +109,6 @@ func (l *list[T]) insert(e *links[T], of T, before *links[T]) {
 	l.len++
 }
 
-// remove takes out the element whose links are e, which is in l.
 func (l *list[T]) remove(e *links[T]) {
 	e.prev.next, e.next.prev = e.next, e.prev
 	*e = links[T]{}

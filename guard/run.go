@@ -14,17 +14,17 @@ type call[Tx any] struct {
 	options
 	op     storage.Op[Tx]
 	guard  *Guard[Tx]
-	ctx    context.Context // with what Observers have added
-	states grantStates     // that the present run is under
+	ctx    context.Context // as Started returned it
+	states grantStates     // of the present run
 	own    transaction[Tx] // the one that it runs in, or leads
 
 	// Of a call on a Guard:
 	held  held
-	alone bool  // as a batch: it shares no further transaction
-	ended error // after a transaction that it shared: what it returns, or errRunsAgain
+	alone bool  // shares no further transaction
+	ended error // after a shared transaction: what the call returns, or errRunsAgain
 }
 
-// observed calls run, which runs c on g in transactions that seal the fences of resources, and tells the Observers.
+// observed calls run, whose transactions seal the fences of resources, and tells the Observers.
 func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], resources []string, run func() error) error {
 	if c.once != nil {
 		c.nameKey(resources)
@@ -32,7 +32,7 @@ func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], resources []strin
 	began := time.Now()
 	c.guard, c.ctx = g, g.report.started(ctx, &c.Operation)
 	c.Outcome = OutcomePanicked
-	defer func() { // also if the function panics
+	defer func() { // also after a panic
 		c.Took = time.Since(began)
 		g.report.finished(c.ctx, &c.Operation)
 	}()
@@ -75,7 +75,7 @@ func (c *call[Tx]) runUnder(states grantStates, b bounds) error {
 	return c.begins(b).run()
 }
 
-// noteRun notes that another run of c begins, under states. Nothing begins without states.
+// noteRun notes that another run of c begins under states; without states nothing begins.
 func (c *call[Tx]) noteRun(states grantStates) {
 	if len(states) > 0 {
 		c.states, c.Grants = states, states.grants()
@@ -83,9 +83,9 @@ func (c *call[Tx]) noteRun(states grantStates) {
 	}
 }
 
-// take acquires what is missing in h, and claims it (G1). If an operator raised the lock service's epoch while the
-// call waited for a lock, the claim is rejected, and take acquires another grant. If that has the same epoch, the
-// lock service itself is behind. After an error h has its states if only the claim has failed.
+// take acquires what is missing in h and claims it (G1). If an operator raised the lock service's epoch
+// while the call waited for a lock, the claim is rejected, and take acquires another grant; if that one has
+// the same epoch, the lock service itself is behind. If only the claim failed, h has its states.
 func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 	var behind int64 // the highest epoch that was rejected
 	for {
@@ -104,32 +104,32 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 	}
 }
 
-// transaction is that of one call, or one that calls with batches share: those of one resource's queue, and those
-// on other resources whose turns their calls had when it began. The call that leads it waits for nothing but the
-// database, and holds the turn at its own resource only. So when it has failed, no call waits with another one's
-// turn (L2).
+// transaction is that of one call, or of several with batches: those of one resource's queue, and those on
+// other resources whose calls had their turns when it began. Its leader waits for nothing but the database
+// and holds only the turn at its own resource, so a failure leaves no call waiting with another one's turn
+// (L2).
 type transaction[Tx any] struct {
 	leader *call[Tx]
-	bounds bounds // of its functions
-	shares bool   // it takes calls from the queues of its resources
-	meets  bool   // and calls that wait in forming
+	bounds bounds
+	shares bool // takes calls from the queues of its resources
+	meets  bool // takes calls that wait in forming
 
 	parts    []part[Tx]  // the leader's first
-	states   grantStates // of all parts, in their order
-	calls    int         // how many all parts have
-	gathered bool        // it has taken calls from forming, or none were there
-	sent     bool        // COMMIT may have been sent
+	states   grantStates // of all parts, in order
+	calls    int         // in all parts
+	gathered bool        // has taken calls from forming, or found none
+	sent     bool        // COMMIT may have been
 
-	// What the slices have if there is one call, without an allocation of their own.
+	// Memory of the slices for a single call.
 	onlyPart [1]part[Tx]
 	onlyCall [1]*call[Tx]
 }
 
-// part is what a transaction has of one resource, or of all resources of a call that shares it with none: the
-// call that has the turns and the claims, and behind it those that were taken from its queue.
+// part is a transaction's share of one resource, or of all resources of a call that shares it with none:
+// the call that has the turns and claims, and those taken from its queue.
 type part[Tx any] struct {
 	calls []*call[Tx]
-	first *waiter   // of the first call, which was in forming; nil for the leader
+	first *waiter   // of the first call, if it waited in forming
 	taken []*waiter // of the other calls
 }
 
@@ -155,7 +155,7 @@ func (t *transaction[Tx]) run() error {
 	if err != nil {
 		return err
 	}
-	defer txn.Rollback(c.ctx) // also if an operation panics or ends its goroutine; after a COMMIT it does nothing
+	defer txn.Rollback(c.ctx) // also after a panic; after a COMMIT it does nothing
 	if err := t.runOps(run, txn); err != nil {
 		return c.guard.noteRejection(c.ctx, t.states, err)
 	}
@@ -170,9 +170,8 @@ func (t *transaction[Tx]) run() error {
 	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
 }
 
-// recall reports whether an operation with Once has taken effect before, and if so decodes the result that was
-// kept. The store compares the claims' positions, which were acknowledged to their grants: so the answer is durable,
-// and not that of a superseded grant.
+// recall reports whether an operation with Once has taken effect before, and if so decodes its kept result.
+// The store compares the claims' positions, so the answer is durable and not that of a superseded grant.
 func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 	defer c.guard.bound(run).Stop()
 	result, found, err := c.guard.store.Recall(run, *c.once, c.states.claims()...)
@@ -191,8 +190,8 @@ func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 	return true, nil
 }
 
-// begin begins the transaction. It takes other calls once the store has a connection: until then more can come, and
-// those whose context ends can leave.
+// begin begins the transaction. It takes other calls only once the store has a connection: until then more
+// can come, and those whose context ends can leave.
 func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error) {
 	g := t.leader.guard
 	defer g.bound(run).Stop()
@@ -219,8 +218,8 @@ func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error
 	return txn, nil
 }
 
-// bound makes run, the context of a step in the store, end after Config.StoreTimeout, unless the timer is
-// stopped before.
+// bound ends run, the context of a step in the store, after Config.StoreTimeout, unless the timer is
+// stopped.
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 	limit := g.cfg.StoreTimeout // mutant: database-that-is-silent-keeps-the-lock
 	return time.AfterFunc(limit, func() { run.end(run.lines.timeout) })
@@ -232,7 +231,7 @@ func (t *transaction[Tx]) runOps(run *runContext, txn storage.Txn[Tx]) error {
 	defer run.finish(nil)
 	for i, p := range t.parts {
 		ctx := run
-		if i > 0 { // each operation sees the grant of its own resource
+		if i > 0 {
 			ctx = &runContext{Context: run, lines: run.lines, grants: p.calls[0].Grants}
 		}
 		for _, c := range p.calls {
@@ -244,8 +243,7 @@ func (t *transaction[Tx]) runOps(run *runContext, txn storage.Txn[Tx]) error {
 	return nil
 }
 
-// moves returns what is written for each resource: the records of its own calls, and the result of a call with
-// Once. One that only reads moves nothing.
+// moves returns for each resource the records of its own calls, and the result of a call with Once.
 func (t *transaction[Tx]) moves() ([]storage.Move, error) {
 	if t.leader.ReadOnly {
 		return nil, nil
@@ -271,8 +269,8 @@ func (t *transaction[Tx]) moves() ([]storage.Move, error) {
 	return moves, nil
 }
 
-// ready settles what is in doubt under the grants (G6), and claims those that need it, together (G1). In a Hold it
-// claims nothing: a second claim would return the present position, though the Hold has read at an earlier one.
+// ready settles what is in doubt under the grants (G6), and claims those that need it (G1). In a Hold it
+// claims nothing: the Hold has read at the position of its first claim.
 func (g *Guard[Tx]) ready(ctx context.Context, states grantStates, inHold bool) error {
 	var unclaimed grantStates
 	for _, s := range states {
@@ -294,7 +292,7 @@ func (g *Guard[Tx]) ready(ctx context.Context, states grantStates, inHold bool) 
 	return g.claim(ctx, unclaimed)
 }
 
-// claim claims the grants of states. If some are rejected, the others are claimed: the next call needs them.
+// claim claims the grants of states. If some are rejected, the others are claimed for the next call.
 func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	start := time.Now()
 	step := g.lines.newContext(ctx, nil)
@@ -317,9 +315,9 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	return nil
 }
 
-// nameWentBack corrects the reason in err if a claim was rejected as stale because the lock service went back: the
-// grant that has the fence had claimed before this one was asked for, and has the higher token. Times can't show
-// this: the machine may have been paused before the claim.
+// nameWentBack corrects the reason in err if the claim is stale because the lock service went back: the
+// grant that has the fence had claimed before this one was asked for, and has the higher token. Times can't
+// show this, since the machine may have been paused before the claim.
 func (s *grantState) nameWentBack(err error) {
 	rejection := rejectionOf(err, s.claim.Grant)
 	if rejection != nil && rejection.Reason == storage.ReasonStale && s.superseder != nil && s.superseder.Compare(s.claim.Grant) > 0 {
@@ -327,7 +325,7 @@ func (s *grantState) nameWentBack(err error) {
 	}
 }
 
-// stepFailed returns the error for a step that failed before a function ran. A rejection needs no further text.
+// stepFailed returns the error of a step before the function. A rejection needs no further text.
 func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
 	if !states.rejectedBy(err) {
 		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
@@ -348,14 +346,14 @@ func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err e
 	return err
 }
 
-// commit commits txn. COMMIT has three outcomes: it took effect, it did not, or its answer was lost; then commit
-// asks the store. The end of ctx must neither put a COMMIT in doubt nor keep it from being resolved.
+// commit commits txn. If the answer to COMMIT was lost, it asks the store. The end of ctx must neither put
+// a COMMIT in doubt nor keep it from being resolved.
 func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], moves []storage.Move, o *options) error {
 	detached := context.WithoutCancel(ctx)                                 // mutant: commit-ends-with-the-callers-context
 	commitCtx, cancel := context.WithTimeout(detached, g.cfg.StoreTimeout) // mutant: commit-without-a-bound
 	defer cancel()
 	for _, s := range states {
-		s.claimed = false // until the outcome is known, the position is not
+		s.claimed = false // unknown until the outcome is
 	}
 	claims, err := txn.Commit(commitCtx, moves)
 	if err == nil {
@@ -369,7 +367,7 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 		return g.resolve(detached, states, o, doubt) // mutant: doubt-is-taken-for-success
 	}
 	for _, s := range states {
-		s.claimed = true // nothing was committed, so the position is what it was
+		s.claimed = true // nothing was committed
 	}
 	return g.noteRejection(ctx, states, g.nameLimit(err))
 }
@@ -418,9 +416,9 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 	}
 }
 
-// settle asks once more about the transaction that an earlier call left in doubt; under a grant of the caller's also
-// about those that other calls have left. Without an answer the Guard gives up a grant of its own: once the next one
-// has claimed, the transaction has committed or never will.
+// settle asks once more about what an earlier call left in doubt; under a grant of the caller's also about
+// what other calls left. Without an answer the Guard gives up its own grant: once the next one has claimed,
+// the transaction has committed or never will.
 func (g *Guard[Tx]) settle(ctx context.Context, s *grantState) error {
 	for {
 		doubt := s.unresolved
@@ -442,7 +440,7 @@ func (g *Guard[Tx]) settleOne(ctx context.Context, s *grantState, doubt *Unknown
 	start := time.Now()
 	applied, err := doubt.Resolve(ctx)
 	if errors.Is(err, ErrTxEnded) {
-		err = nil // that is for the call that left it
+		err = nil // for the call that left it in doubt
 	}
 	g.report.resolved(ctx, doubt, applied, err, time.Since(start))
 	if err != nil {
@@ -450,7 +448,7 @@ func (g *Guard[Tx]) settleOne(ctx context.Context, s *grantState, doubt *Unknown
 		return g.stepFailed(ctx, grantStates{s}, "an earlier operation is unresolved", err)
 	}
 	g.memory.settled(doubt)
-	if applied && s.unresolved != nil { // else it was another call's: the claim says where the fence is
+	if applied && s.unresolved != nil { // else another call left it, and the claim returns the position
 		s.applied(doubt.inDoubt)
 	}
 	s.unresolved = nil

@@ -12,28 +12,26 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Store is what the contract is about: a storage.Store that keeps a history.
+// Store is a storage.Store that keeps a history.
 type Store[Tx any] interface {
 	storage.Store[Tx]
 	storage.History
 }
 
-// Harness is a store with a way to work in its transactions. Keys are short
-// plain names; what was never set is 0.
+// Harness is a store with a way to work in its transactions. Keys are short plain names; an unset key is 0.
 type Harness[Tx any] struct {
-	// Store is empty and shares nothing with another Harness. It can have three
-	// transactions open at a time, and more.
+	// Store is empty, shares nothing with another Harness, and can have three or more transactions open at
+	// a time.
 	Store Store[Tx]
-	// Get and Set read and write a number in a guarded transaction. Get takes no
-	// lock that would keep others from writing.
+	// Get and Set read and write a number in a guarded transaction. Get takes no lock that blocks writers.
 	Get func(ctx context.Context, tx Tx, key string) (int64, error)
 	Set func(ctx context.Context, tx Tx, key string, value int64) error
-	// Read returns the committed value, without any grant.
+	// Read returns the committed value, without a grant.
 	Read func(ctx context.Context, key string) (int64, error)
 }
 
-// TestStore runs the contract that every store has to pass, each part as a
-// parallel subtest with a Harness of its own from newHarness.
+// TestStore runs the contract that every store has to pass, each part as a parallel subtest with a Harness
+// of its own from newHarness.
 func TestStore[Tx any](t *testing.T, newHarness func(t *testing.T) Harness[Tx]) {
 	for _, p := range allParts[Tx]() {
 		t.Run(p.name, func(t *testing.T) {
@@ -52,7 +50,7 @@ func allParts[Tx any]() []part[Tx] {
 type part[Tx any] struct {
 	name string
 	run  func(r *run[Tx])
-	kind kind // of the transactions that begin and transact begin
+	kind kind // of the transactions that the part begins
 }
 
 type run[Tx any] struct {
@@ -62,20 +60,17 @@ type run[Tx any] struct {
 	kind kind
 }
 
-// resource is the one that parts use that need no other, and key its data.
 const (
 	resource = "sku/42"
 	key      = "stock"
 )
 
-// grant returns a valid grant of resource in epoch 1.
 func grant(token fence.Token) fence.Grant { return grantOf(resource, token) }
 
 func grantOf(resource string, token fence.Token) fence.Grant {
 	return fence.Grant{Resource: resource, Epoch: 1, Token: token, Holder: fmt.Sprintf("guardtest-%d", token)}
 }
 
-// claim claims g, which has to succeed.
 func (r *run[Tx]) claim(g fence.Grant) storage.Claim {
 	r.Helper()
 	return r.claimAll(g)[0]
@@ -89,7 +84,7 @@ func (r *run[Tx]) claimAll(grants ...fence.Grant) []storage.Claim {
 	return claims
 }
 
-// unseen returns what a process claims that has seen nothing of the fences.
+// unseen returns the claims of a process that has seen nothing of the fences.
 func unseen(grants ...fence.Grant) []storage.Claim {
 	seen := make([]storage.Claim, len(grants))
 	for i, g := range grants {
@@ -129,8 +124,8 @@ func (r *run[Tx]) get(key string) storage.Func[Tx] {
 	}
 }
 
-// transact runs op in a transaction of its own, and commits. Where the store finds a fault,
-// at Begin, in op or at Commit, is its own affair.
+// transact runs op in a transaction of its own and commits. A store may find a fault at Begin, in op or at
+// Commit.
 func (r *run[Tx]) transact(ctx context.Context, op storage.Func[Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := beginAs(ctx, r, claims)
 	if err != nil {
@@ -143,7 +138,7 @@ func (r *run[Tx]) transact(ctx context.Context, op storage.Func[Tx], claims ...s
 	return txn.Commit(ctx, nil)
 }
 
-// write is transact of an operation that writes and has to succeed. It returns the first claim.
+// write commits op, which has to succeed, and returns the first claim.
 func (r *run[Tx]) write(op storage.Func[Tx], claims ...storage.Claim) storage.Claim {
 	r.Helper()
 	writer := *r
@@ -171,7 +166,6 @@ func (r *run[Tx]) noError(err error) {
 	r.check(err == nil, "unexpected error: %v", err)
 }
 
-// rejected checks that err is a rejection of grant, and was recorded.
 func (r *run[Tx]) rejected(err error, grant fence.Grant, reason storage.Reason) *storage.RejectedError {
 	r.Helper()
 	var rejection *storage.RejectedError
@@ -203,7 +197,7 @@ func (r *run[Tx]) rejections(resource string) []storage.Rejection {
 	return rejections
 }
 
-// at checks where the fence of a resource is: at the last entry, which it returns.
+// at checks that the fence is where want says, by the last entry of its history, which it returns.
 func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) storage.Entry {
 	r.Helper()
 	entries := r.entries(want.Grant.Resource)
@@ -214,7 +208,7 @@ func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) storage.Entry {
 	return last
 }
 
-// untouched checks that nothing was written since c claimed, and that c is still good.
+// untouched checks that nothing was written since c claimed, and that c still works.
 func (r *run[Tx]) untouched(c storage.Claim) {
 	r.Helper()
 	r.holds(key, 0)

@@ -49,7 +49,7 @@ func claimLower[Tx any](r *run[Tx]) {
 	r.untouched(holder)
 }
 
-// claimHigherEpoch: the epoch is that of the database, whichever resource has raised it.
+// The epoch is that of the database, whichever resource has raised it.
 func claimHigherEpoch[Tx any](r *run[Tx]) {
 	old := r.claim(grant(100))
 	next, other := grant(5), grantOf("another resource", 1)
@@ -79,8 +79,8 @@ func claimCollision[Tx any](r *run[Tx]) {
 	r.untouched(holder)
 }
 
-// claimUnseen: the position that a claimant has seen is compared with the history, wherever the fence
-// is by then. A rejected claim leaves the fence where it is.
+// The position that a claimant has seen is compared with the history, wherever the fence is by then. A
+// rejected claim leaves the fence where it is.
 func claimUnseen[Tx any](r *run[Tx]) {
 	before := r.claim(grant(5))
 	seen := r.write(r.set(key, 1), before)
@@ -92,7 +92,7 @@ func claimUnseen[Tx any](r *run[Tx]) {
 		want     storage.Reason
 	}{
 		{another, 7, storage.ReasonWentBack}, {ahead, 7, storage.ReasonWentBack},
-		{another, 5, storage.ReasonWentBack}, // which has the fence
+		{another, 5, storage.ReasonWentBack},
 		{another, 4, storage.ReasonStale},
 	} {
 		_, err := r.Store.Claim(r.ctx, storage.Claim{Grant: grant(lost.token), Position: lost.position})
@@ -141,7 +141,7 @@ func claimOddNames[Tx any](r *run[Tx]) {
 		"a_b", "a-b", "$1", "?", "; --", strings.Repeat("x", fence.MaxResourceLen), strings.Repeat("x", fence.MaxResourceLen-1) + "y",
 	}
 	for i, name := range names {
-		g := grantOf(name, fence.Token(len(names)-i)) // lower than that of the one before
+		g := grantOf(name, fence.Token(len(names)-i))
 		if len(name) <= fence.MaxHolderLen {
 			g.Holder = name
 		}
@@ -158,7 +158,7 @@ func claimCancelled[Tx any](r *run[Tx]) {
 	r.check(len(r.entries(resource)) == 0, "a cancelled claim left an entry")
 }
 
-// claimSeveral: some are new, one was claimed before, one by this very grant; and some are rejected.
+// Some are new, one was claimed before, one by this very grant; some are rejected.
 func claimSeveral[Tx any](r *run[Tx]) {
 	r.claim(grantOf("d", 1))
 	mine := r.write(r.set(key, 1), r.claim(grantOf("b", 6)))
@@ -200,8 +200,8 @@ func wrapsRejection(err error, g fence.Grant) bool {
 	return false
 }
 
-// claimConcurrent: several processes claim the same resources, named in all orders, read and write
-// under ever newer grants. None waits for another for ever, and each is rejected as stale or commits.
+// Several processes claim the same resources in all orders, under ever newer grants. None waits for ever,
+// and each commits or is rejected as stale.
 func claimConcurrent[Tx any](r *run[Tx]) {
 	const workers, rounds = 6, 5
 	names := []string{"a", "b", "c"}

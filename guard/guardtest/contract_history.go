@@ -20,7 +20,6 @@ func historyParts[Tx any]() []part[Tx] {
 	}
 }
 
-// monotone checks that positions have no gaps and tokens never fall.
 func (r *run[Tx]) monotone(entries []storage.Entry) {
 	r.Helper()
 	hashes := map[string]bool{"": true}
@@ -74,7 +73,7 @@ func rejectionRecorded[Tx any](r *run[Tx]) {
 	r.check(err == nil && len(limited) == 1 && limited[0].Grant == grant(5), "the one latest rejection: %+v (%v)", limited, err)
 }
 
-// rejectionStorm: stale holders neither wait for the holder's transaction nor hold it up.
+// Stale holders neither wait for the holder's transaction nor hold it up.
 func rejectionStorm[Tx any](r *run[Tx]) {
 	const workers, each = 4, 10
 	errs := make([]error, workers*each)
@@ -110,7 +109,6 @@ func onceParts[Tx any]() []part[Tx] {
 	}
 }
 
-// once is a key with a request.
 func once(key string, request byte) storage.OnceKey {
 	return storage.OnceKey{Key: key, Request: [32]byte{request}}
 }
@@ -136,7 +134,6 @@ func (r *run[Tx]) recalls(k storage.OnceKey, want []byte, found bool, claims ...
 	r.check(ok == found && bytes.Equal(result, want) && (result == nil) == (want == nil), "recalled %q (%v), want %q (%v)", result, ok, want, found)
 }
 
-// reused checks that k was kept for another request.
 func (r *run[Tx]) reused(k storage.OnceKey, resource string, claims ...storage.Claim) {
 	r.Helper()
 	_, found, err := r.Store.Recall(r.ctx, k, claims...)
@@ -158,7 +155,7 @@ func keepRecalled[Tx any](r *run[Tx]) {
 		r.recalls(odd, []byte(`"'\\"`), true, c...)
 		r.recalls(once("A", 1), nil, false, c...)
 		r.reused(once("a", 2), resource, c...)
-		c = r.claimAll(grant(8)) // a newer holder recalls it as well
+		c = r.claimAll(grant(8)) // for a newer holder
 	}
 	r.holds(key, 3)
 }
@@ -173,8 +170,8 @@ func keepApart[Tx any](r *run[Tx]) {
 	r.reused(once("b", 2), "x", z, x)
 }
 
-// recallMoved: an answer would be a superseded grant's, or rest on a move that was not acknowledged
-// to it, and may be lost.
+// An answer would be that of a superseded grant, or depend on a move that was not acknowledged to the grant
+// and may be lost.
 func recallMoved[Tx any](r *run[Tx]) {
 	rejects := func(k storage.OnceKey, which int, want storage.Reason, claims ...storage.Claim) {
 		r.Helper()
@@ -195,5 +192,5 @@ func recallMoved[Tx any](r *run[Tx]) {
 	r.claim(grantOf("y", 3))
 	rejects(once("a", 1), 1, storage.ReasonStale, x, y)
 	rejects(once("a", 2), 1, storage.ReasonStale, x, y)
-	r.recalls(once("b", 1), nil, false, x, y) // that its transaction can't commit is its seal's to say
+	r.recalls(once("b", 1), nil, false, x, y) // whether its transaction can commit is up to the seal
 }

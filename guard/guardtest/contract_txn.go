@@ -11,17 +11,16 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// kind is a kind of transaction. Its text begins the names of its parts. Those of a part without one
-// are as those of seals.
+// kind is a kind of transaction, and the first part of its subtests' names. A part without one uses seals.
 type kind string
 
 const (
 	seals  kind = "Seal"  // Store.Begin
 	reads  kind = "Read"  // Store.BeginReadOnly
-	groups kind = "Group" // GroupStore.BeginGroup; a store that forms no groups passes
+	groups kind = "Group" // GroupStore.BeginGroup; skipped if the store forms no groups
 )
 
-// partsOfEachKind are what holds of all transactions, whatever they may do.
+// partsOfEachKind hold for all transactions.
 func partsOfEachKind[Tx any]() (parts []part[Tx]) {
 	for _, k := range []kind{seals, reads, groups} {
 		for _, p := range []part[Tx]{
@@ -48,7 +47,6 @@ func onKind[Tx any](test func(r *run[Tx])) func(r *run[Tx]) {
 	}
 }
 
-// beginAs begins a transaction of r's kind.
 func beginAs[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
 	switch r.kind {
 	case reads:
@@ -59,7 +57,7 @@ func beginAs[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (s
 	return r.Store.Begin(ctx, claims...)
 }
 
-// beginGroup begins a group. What members returned once it won't return again, since those calls no longer wait.
+// beginGroup begins a group. Members must be taken once only: those calls no longer wait.
 func beginGroup[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
 	taken := 0
 	txn, err := r.Store.(storage.GroupStore[Tx]).BeginGroup(ctx, func() []storage.Claim { taken++; return claims })
@@ -72,7 +70,7 @@ func beginGroup[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim)
 	return txn, err
 }
 
-// begin begins a transaction, and reads in it; both have to succeed.
+// begin begins a transaction and reads in it; both have to succeed.
 func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {
 	r.Helper()
 	txn, err := beginAs(r.ctx, r, claims)
@@ -82,7 +80,7 @@ func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {
 	return txn
 }
 
-// work is an operation that sets key, or reads it in a transaction that only reads.
+// work sets key, or reads it in a transaction that only reads.
 func (r *run[Tx]) work(value int64) storage.Func[Tx] {
 	if r.kind == reads {
 		return r.get(key)
@@ -90,7 +88,6 @@ func (r *run[Tx]) work(value int64) storage.Func[Tx] {
 	return r.set(key, value)
 }
 
-// end sets key in txn, unless that only reads, and commits.
 func (r *run[Tx]) end(txn storage.Txn[Tx], value int64) ([]storage.Claim, error) {
 	if r.kind != reads {
 		if err := txn.Run(r.ctx, r.set(key, value)); err != nil {
@@ -100,7 +97,7 @@ func (r *run[Tx]) end(txn storage.Txn[Tx], value int64) ([]storage.Claim, error)
 	return txn.Commit(r.ctx, nil)
 }
 
-// written is what key holds after value was set, which a transaction that only reads can't have done.
+// written is what key holds after value was set; 0 if the transaction only reads.
 func (r *run[Tx]) written(value int64) int64 {
 	if r.kind == reads {
 		return 0
@@ -108,8 +105,8 @@ func (r *run[Tx]) written(value int64) int64 {
 	return value
 }
 
-// commits: each history says what was done to its own resource, and that it was one transaction,
-// so that any of the resources can be asked for its outcome.
+// Each history says what was done to its own resource, and that it was one transaction, so that any of the
+// resources can be asked for the outcome.
 func commits[Tx any](r *run[Tx]) {
 	claims := r.claimAll(grantOf("c", 7), grantOf("a", 5), grantOf("b", 6))
 	moves := []storage.Move{record("c"), record("a"), record("b")}
@@ -165,7 +162,7 @@ func superseded[Tx any](r *run[Tx]) {
 	r.untouched(holder)
 }
 
-// overtaken: another transaction of the grant commits between a read and the end.
+// Another transaction of the grant commits between a read and the end.
 func overtaken[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	txn := r.begin(c)
@@ -177,8 +174,8 @@ func overtaken[Tx any](r *run[Tx]) {
 	r.holds(key, 2)
 }
 
-// elsewhere: the claim has seen a position that the fence isn't at, as when the database went back;
-// the position is right, and another transaction took it; the claim itself was lost.
+// The claim has seen a position that the fence isn't at, as after a restore; the position is right, but
+// another transaction took it; or the claim itself was lost.
 func elsewhere[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	ahead, other, lost := c, c, c
@@ -205,9 +202,8 @@ func oneSuperseded[Tx any](r *run[Tx]) {
 	r.holds(key, r.written(2))
 }
 
-// ruledOut: a transaction that stands before its COMMIT is as good as one whose COMMIT was sent and
-// has not arrived. The store's own id of it isn't known here, and needn't be: the position is
-// what is ruled out. Each resource is claimed again, and those that were not voided are where they were.
+// An open transaction stands for one whose COMMIT was sent and has not arrived. Its id isn't known here,
+// and needn't be: the position is ruled out. Resources that were not voided stay where they were.
 func ruledOut[Tx any](r *run[Tx]) {
 	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
 	for asked, c := range claims {
@@ -229,7 +225,7 @@ func ruledOut[Tx any](r *run[Tx]) {
 	r.holds(key, r.written(2))
 }
 
-// cancelled: what was not sent isn't in doubt, and what it was to keep isn't kept.
+// What was not sent isn't in doubt, and what it was to keep isn't kept.
 func cancelled[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	_, err := r.transact(r.ended(), r.work(5), c)
@@ -247,7 +243,7 @@ func cancelled[Tx any](r *run[Tx]) {
 	r.untouched(c)
 }
 
-// resolves checks what d resolves to, and that it goes on to.
+// resolves checks what d resolves to, twice.
 func (r *run[Tx]) resolves(d storage.InDoubt, want bool) {
 	r.Helper()
 	for range 2 {
@@ -257,7 +253,6 @@ func (r *run[Tx]) resolves(d storage.InDoubt, want bool) {
 	}
 }
 
-// txnParts are about transactions that write, and their outcomes.
 func txnParts[Tx any]() []part[Tx] {
 	return []part[Tx]{
 		{name: "Txn_SeesItsOwnWrites", run: txnOwnWrites[Tx]},
@@ -337,12 +332,12 @@ func rollbackUndoes[Tx any](r *run[Tx]) {
 
 var errOfRun = errors.New("out of stock")
 
-// leavesNothing: the caller of Run meets how the operation ended, and nothing can commit after it.
+// The caller of Run sees how the operation ended, and nothing can commit after it.
 func leavesNothing[Tx any](ends func() error) func(r *run[Tx]) {
 	return func(r *run[Tx]) {
 		c := r.claim(grant(7))
 		txn := r.begin(c)
-		var met any // "Goexit" unless Run returned or panicked
+		var met any
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -382,7 +377,7 @@ func resolveTaken[Tx any](r *run[Tx]) {
 		r.at(moved, storage.KindWrite)
 		c, moved = moved, r.write(r.set(key, 6), moved)
 	}
-	holder := r.claim(grant(8)) // a claim takes the position that a COMMIT was to take
+	holder := r.claim(grant(8)) // takes the position that a COMMIT was to take
 	r.resolves(storage.InDoubt{Claims: []storage.Claim{moved}, Tx: moved.Tx + 1}, false)
 	r.at(holder, storage.KindClaim)
 }

@@ -16,30 +16,28 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// maxSteps is how many transactions that change the state one run may take. More
-// are taken for repetitions.
+// maxSteps is how many transactions that change the state one run may take. If there are more, run is taken
+// to repeat its work.
 const maxSteps = 4
 
-// errCommitLost is the reason for the doubts that RequireIdempotent makes.
 var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 
-// RequireIdempotent fails t unless run takes effect once even if its caller didn't
-// learn the outcome of a call and calls it again. It doesn't show that run is fenced: see RequireFenced.
+// RequireIdempotent fails t unless run takes effect once even if its caller doesn't learn the outcome of a
+// call and calls again. Whether run is fenced is for RequireFenced.
 //
-// In the first call of run COMMIT is lost on its way to the database and takes no effect.
-// In later calls COMMIT takes effect and its answer is lost; the database can't be asked
-// then, so run gets guard.ErrUnknownOutcome. It calls run until a call changes nothing; a
-// run that takes effect each time fails t. That last call has to return nil, since the work
-// is done, and state something else than in the beginning. So prepare the data such that
-// run succeeds.
+// In the first call COMMIT is lost on its way to the database and takes no effect. In later calls it takes
+// effect, its answer is lost, and the database can't be asked, so run gets guard.ErrUnknownOutcome.
+// RequireIdempotent calls run until a call changes nothing; a run that takes effect each time fails t. That
+// last call has to return nil, since the work is done, and state something else than in the beginning. So
+// prepare the data such that run succeeds.
 //
-// run passes if it uses guard.Once with a key that is the same in each call, or if it looks
-// for a natural key in its transaction. The value of the last call may not be the zero
-// value: where guard.Once gives back a kept value, a function that leaves its result in a
-// captured variable leaves it unset. Return struct{}{} if there is none.
+// run passes if it uses guard.Once with the same key in each call, or looks for a natural key in its
+// transaction. The value of the last call may not be the zero value, to find functions that leave their
+// result in a captured variable, which stays unset when guard.Once gives back a kept value. Return
+// struct{}{} if there is no result.
 //
-// run may write in several transactions, up to 4, each of which is lost once. store, state, what
-// run works with, what stays in the database, and when a key has to be fresh: all as in RequireFenced.
+// run may write in up to 4 transactions, each of which is lost once. For store, state, what run works with,
+// what stays in the database and fresh keys see RequireFenced.
 func RequireIdempotent[Tx, V, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) (V, error), state func(ctx context.Context) (S, error)) {
 	t.Helper()
@@ -93,7 +91,6 @@ func requireIdempotent[Tx any](ctx context.Context, store storage.Store[Tx], nam
 	return fmt.Errorf("the state changed each of the %d times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once with a key that its caller chooses, or let it look for a natural key in its transaction%s", 1+maxSteps, diff(first, at, nil))
 }
 
-// judgeFirst says what is wrong with a call whose COMMIT was lost.
 func (c *lossyCall[Tx]) judgeFirst(err error, changed bool, diff string) error {
 	switch {
 	case !c.lost && errors.Is(err, guard.ErrTxEnded):
@@ -110,7 +107,7 @@ func (c *lossyCall[Tx]) judgeFirst(err error, changed bool, diff string) error {
 	return nil
 }
 
-// judgeLast says what is wrong with a call none of whose COMMITs changed anything.
+// judgeLast says what is wrong with a call whose COMMITs changed nothing.
 func judgeLast(err error, changed, done bool, diff string) error {
 	switch {
 	case changed:
@@ -125,16 +122,15 @@ func judgeLast(err error, changed, done bool, diff string) error {
 	return nil
 }
 
-// lossyCall is the store for one call of run.
 type lossyCall[Tx any] struct {
 	storage.Store[Tx]
 	state      func(ctx context.Context) (any, error)
-	loseCommit bool // the first COMMIT is lost; else the first answer to one that changes the state
+	loseCommit bool // the first COMMIT is lost; else the first answer after a change
 
 	mu        sync.Mutex
 	at        any   // the state after the latest COMMIT
-	lost      bool  // a COMMIT, or its answer
-	asked     bool  // what became of that
+	lost      bool  // a COMMIT or its answer
+	asked     bool  // for the outcome of that
 	committed bool  // a COMMIT took effect
 	failure   error // of state
 }
@@ -147,7 +143,7 @@ func (c *lossyCall[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (sto
 	return &lossyTxn[Tx]{Txn: txn, call: c, claims: claims}, nil
 }
 
-// Resolve fails at first, for as long as guard tries.
+// Resolve doesn't answer the first time, for as long as guard tries.
 func (c *lossyCall[Tx]) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
 	c.mu.Lock()
 	silent := c.lost && !c.asked
@@ -172,7 +168,7 @@ func (t *lossyTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]stor
 	c := t.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.loseCommit && !c.lost { // what is noted before COMMIT is there without it
+	if c.loseCommit && !c.lost { // what run noted before COMMIT stays
 		t.Rollback(ctx)
 		return nil, c.lose(t.claims, storage.TxID(1+rand.Int64N(1<<62)))
 	}
@@ -192,7 +188,6 @@ func (t *lossyTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]stor
 	return nil, c.lose(t.claims, claims[0].Tx)
 }
 
-// lose returns the error for a COMMIT whose outcome is in doubt.
 func (c *lossyCall[Tx]) lose(claims []storage.Claim, tx storage.TxID) error {
 	c.lost = true
 	return &storage.InDoubtError{InDoubt: storage.InDoubt{Claims: claims, Tx: tx}, Err: errCommitLost}

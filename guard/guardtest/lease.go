@@ -10,16 +10,16 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// lease is a fence.Lease, and the leadership of an election. Until it is granted, it waits in the queue of
-// its resource. What changes is guarded by the LockService's mutex.
+// lease is a fence.Lease and the leadership of an election. Until it is granted it waits in the queue of
+// its resource. The LockService's mutex guards what changes.
 type lease struct {
 	locker    *Locker
 	grant     fence.Grant
-	granted   chan struct{} // closed when grant is set
-	value     string        // proclaimed
+	granted   chan struct{}
+	value     string
 	ctx       context.Context
 	end       context.CancelCauseFunc
-	contended context.Context // ends when another process waits
+	contended context.Context
 	contend   context.CancelFunc
 }
 
@@ -38,7 +38,7 @@ func (e *lease) Done() <-chan struct{} { return e.ctx.Done() }
 
 func (e *lease) Err() error { return context.Cause(e.ctx) }
 
-// Remaining is that of a lease that has just been renewed: it is lost only by LockService.Lose.
+// Remaining is that of a lease just renewed: only LockService.Lose ends it.
 func (e *lease) Remaining() time.Duration {
 	if e.ctx.Err() != nil {
 		return 0
@@ -63,7 +63,6 @@ func (e *lease) AfterLost(f func()) {
 	})
 }
 
-// What goes on in the background when ctx has ended takes no time.
 func (e *lease) Release(ctx context.Context) error {
 	s := e.locker.service
 	s.mu.Lock()
@@ -95,8 +94,8 @@ func (e *lease) Proclaim(ctx context.Context, value string) error {
 
 func (e *lease) Resign(ctx context.Context) error { return e.Release(ctx) }
 
-// Election returns the election of a name, as that of package fence/etcd does: it
-// is the queue of the resource of the same name. It starts no goroutine.
+// Election returns the election of this name: as in package fence/etcd, the queue of the resource of the
+// same name. It starts no goroutine.
 func (l *Locker) Election(name string) (fence.Election, error) {
 	if err := fence.ValidateResource(name); err != nil {
 		return nil, err
@@ -144,7 +143,6 @@ func (e *election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	}
 }
 
-// look returns who leads, and a channel that is closed when that may have changed.
 func (e *election) look() (now fence.Leader, changed <-chan struct{}, err error) {
 	s := e.locker.service
 	s.mu.Lock()

@@ -12,10 +12,9 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// LockService is a lock service in memory, for tests. Several Lockers on one
-// LockService are like several processes. It starts no goroutine but for the
-// functions that are given to AfterContended and AfterLost, so it works in a bubble
-// of package testing/synctest.
+// LockService is a lock service in memory, for tests. Several Lockers on one are like several processes. It
+// starts goroutines only for functions given to AfterContended and AfterLost, so it works in a bubble of
+// testing/synctest.
 type LockService struct {
 	mu        sync.Mutex
 	epoch     int64
@@ -23,54 +22,52 @@ type LockService struct {
 	grants    int
 	err       error
 	resources map[string]*lock
-	changed   chan struct{} // closed when a leader or its value changes; nil while there is no observer
+	changed   chan struct{} // closed when a leader or its value changes; nil without observers
 }
 
-// lock is one resource: its owner, and the leases that wait, in order of arrival.
 type lock struct {
 	resource string
 	owner    *lease
 	waiting  []*lease
 }
 
-// NewLockService returns a LockService with epoch 1. Its first token is the time
-// since 1970 in units of 64 microseconds: those of a later run are higher, but for
-// two years not so much higher that a database takes them for a mistake.
+// NewLockService returns a LockService with epoch 1. Its first token is the time since 1970 in units of 64
+// µs, so later runs have higher ones, but for two years not so much higher that a database takes them for a
+// mistake.
 func NewLockService() *LockService {
 	return &LockService{epoch: 1, next: clock(), resources: map[string]*lock{}}
 }
 
-// tick is how long a token lasts: a LockService that grants no faster stays behind
-// the first token of one that is made later.
+// tick is the duration of a token: a LockService that grants no faster stays behind the first token of any
+// later one.
 const tick = 64 * time.Microsecond
 
 func clock() fence.Token { return fence.Token(time.Now().UnixMicro() / tick.Microseconds()) }
 
-// SetToken makes the next grant carry token, from 1, and later ones count on from
-// there.
+// SetToken sets the token of the next grant, from 1; later ones count on from there.
 func (s *LockService) SetToken(token fence.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next = token
 }
 
-// SetEpoch makes later grants carry epoch.
+// SetEpoch sets the epoch of later grants.
 func (s *LockService) SetEpoch(epoch int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.epoch = epoch
 }
 
-// Fail makes every acquisition that begins from now on fail with a
-// *fence.UnavailableError that wraps err, until it is called with nil.
+// Fail makes later acquisitions fail with a *fence.UnavailableError that wraps err, until it is called with
+// nil.
 func (s *LockService) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-// Lose ends the lease that is held on resource as if it had expired, and grants
-// the resource to the first caller that waits. It reports whether a lease was held.
+// Lose ends the lease on resource as if it had expired, and grants the resource to the first caller that
+// waits. It reports whether a lease was held.
 func (s *LockService) Lose(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +78,8 @@ func (s *LockService) Lose(resource string) bool {
 	return owner != nil
 }
 
-// Contend makes the lease that is held on resource see that another process
-// waits, though none does. It reports whether a lease was held.
+// Contend makes the lease on resource see that another process waits, though none does. It reports whether
+// a lease was held.
 func (s *LockService) Contend(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,14 +100,14 @@ func (s *LockService) Holder(resource string) fence.Grant {
 	return fence.Grant{}
 }
 
-// Grants returns how many leases were granted so far.
+// Grants returns how many leases were granted.
 func (s *LockService) Grants() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.grants
 }
 
-// Locker is one process's fence.Locker.
+// Locker is the fence.Locker of one process.
 type Locker struct {
 	service *LockService
 	label   string
@@ -118,15 +115,14 @@ type Locker struct {
 
 var _ fence.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker on a LockService of its own. Lockers that share a
-// database share a LockService: see LockService.NewLocker.
+// NewLocker returns a Locker on a LockService of its own. For Lockers that share a database use
+// LockService.NewLocker.
 func NewLocker() *Locker { return NewLockService().NewLocker("guardtest") }
 
-// NewLocker returns another Locker on s. Its holders are label and a random
-// number.
+// NewLocker returns another Locker on s. Its holders are label and a random number.
 func (s *LockService) NewLocker(label string) *Locker { return &Locker{service: s, label: label} }
 
-// Service returns the LockService that l is on.
+// Service returns the LockService of l.
 func (l *Locker) Service() *LockService { return l.service }
 
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
@@ -137,7 +133,6 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, err
 	return granted, nil
 }
 
-// acquire waits for the turn of a lease, which proclaims value.
 func (l *Locker) acquire(ctx context.Context, resource, value string) (*lease, error) {
 	e := newLease(l, value)
 	if err := l.enqueue(ctx, resource, e, true); err != nil {
@@ -178,8 +173,7 @@ func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fenc
 	return held, nil
 }
 
-// enqueue puts e into the queue. It is granted the resource at once if that is free; else it waits, or
-// enqueue fails.
+// enqueue grants the resource at once if it is free; else e waits, or enqueue fails.
 func (l *Locker) enqueue(ctx context.Context, resource string, e *lease, wait bool) error {
 	if err := fence.ValidateResource(resource); err != nil {
 		return err
@@ -225,7 +219,6 @@ func (s *LockService) lock(resource string) *lock {
 	return k
 }
 
-// end ends the lease of an owner, and grants the resource to the first in the queue.
 func (s *LockService) end(owner *lease, cause error) {
 	owner.end(cause)
 	k := s.lock(owner.grant.Resource)

@@ -16,7 +16,7 @@ import (
 // moment is when a grant is superseded.
 type moment string
 
-// The moments. Between the last two the function has made its reads and writes.
+// Between the last two the function has made its reads and writes.
 const (
 	beforeClaim moment = "superseded before its claim"
 	beforeBegin moment = "superseded before its transaction began"
@@ -25,12 +25,11 @@ const (
 	never       moment = "not superseded"
 )
 
-// patience bounds a claim of the successor's, and the end of the Guard. It is below the default of
-// guard.Config.StoreTimeout, so that the trial says why its claim failed.
+// patience bounds a claim of the successor's, and the Close of the Guard. It is shorter than the default
+// StoreTimeout, so that the trial says why its claim failed.
 const patience = 5 * time.Second
 
-// trial is the store that a function of RequireFenced works on, once: a successor
-// supersedes every grant of one resource at one moment.
+// trial is the store for one call of run: a successor supersedes every grant of one resource at one moment.
 type trial[Tx any] struct {
 	storage.Store[Tx]
 	service  *LockService
@@ -38,13 +37,12 @@ type trial[Tx any] struct {
 	moment   moment
 
 	mu         sync.Mutex
-	claimed    []string // the resources
-	superseded bool     // it came to the moment
-	failure    error    // of the trial itself
+	claimed    []string
+	superseded bool
+	failure    error
 }
 
-// asProcess calls f as a process of its own. leftBehind is what f began and did not
-// wait for.
+// asProcess calls f as a process of its own. leftBehind is an error if f didn't wait for what it began.
 func asProcess[Tx any](ctx context.Context, service *LockService, names []string, store storage.Store[Tx], cfg *guard.Config,
 	f func(ctx context.Context, p Process[Tx]) error) (err, leftBehind error) {
 	g, err := guard.New(service.NewLocker("guardtest-holder"), store, cfg)
@@ -101,8 +99,8 @@ func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	return t.Txn.Run(ctx, op)
 }
 
-// Commit resolves the outcome if the answer is lost, as a successor's claim cuts the connection. If nothing was
-// applied, it claims again, which returns the rejection for run.
+// Commit resolves the outcome if the answer is lost, since the successor's claim may cut the connection. If
+// nothing was applied, it claims again, which returns the rejection for run.
 func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if err := t.trial.at(ctx, beforeSeal, t.claims); err != nil {
 		t.Rollback(ctx)
@@ -122,7 +120,7 @@ func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]stor
 	return nil, err
 }
 
-// at lets a successor claim, if m is the moment for it and one of claims is of the resource.
+// at lets a successor claim, if m is the moment and one of claims is of the resource.
 func (t *trial[Tx]) at(ctx context.Context, m moment, claims []storage.Claim) error {
 	if m != t.moment || !slices.ContainsFunc(claims, func(c storage.Claim) bool { return c.Grant.Resource == t.resource }) {
 		return nil
@@ -139,10 +137,9 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, claims []storage.Claim) er
 	return nil
 }
 
-// overtake moves s's tokens above the fences of resources: a claim in its way says
-// where one is. Its epoch and its token may each need another try. A bound of the store's
-// is in the way where the tokens were those of another lock service, which tokens above
-// the fence would shut out.
+// overtake moves s's tokens above the fences of resources; a rejection says where a fence is. Epoch and
+// token may each need another try. Tokens of another lock service are too far away for the store: going
+// above them would shut that service out.
 func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[Tx], resources []string) error {
 	for _, resource := range resources {
 		var err error
@@ -166,18 +163,16 @@ func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[T
 	return nil
 }
 
-// grantAway issues a grant past the lock: the holder of resource keeps it, and doesn't see
-// that it is superseded.
+// grantAway issues a grant without the lock: the holder keeps the resource and doesn't see that it is
+// superseded.
 func (s *LockService) grantAway(resource, label string) fence.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.issue(resource, label)
 }
 
-// outlast returns when the clock has passed the tokens that s has issued, a
-// millisecond or so if they began there, so that a LockService that is made from
-// then on issues higher ones. Those that a store's fence has led far ahead of the
-// clock it can't outlast.
+// outlast waits until the clock has passed the tokens that s has issued, about a millisecond, so that later
+// LockServices issue higher ones. It gives up if a store's fence was far ahead of the clock.
 func (s *LockService) outlast() {
 	s.mu.Lock()
 	ahead := s.next - clock()
