@@ -9,8 +9,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Sentinels for errors.Is, for the errors that a store returns. Package guard has them
-// under the same names, and says what to do about each.
+// Sentinels for errors.Is. Package guard has them under the same names, and says what to do about each.
 var (
 	ErrStaleToken       = errors.New("storage: stale token")
 	ErrOvertaken        = errors.New("storage: overtaken by another transaction of the same grant")
@@ -21,8 +20,7 @@ var (
 	ErrStoreUnavailable = errors.New("storage: database unavailable")
 )
 
-// KeyReusedError says that a key of guard.Once was used before, for another request. It is
-// ErrKeyReused.
+// KeyReusedError says that a key of guard.Once was used before for another request. It is ErrKeyReused.
 type KeyReusedError struct {
 	Resource string
 	Key      string
@@ -38,7 +36,6 @@ func (e *KeyReusedError) Is(target error) bool { return target == ErrKeyReused }
 // Reason says why the fence rejected a grant. Each belongs to one sentinel.
 type Reason string
 
-// The reasons.
 const (
 	// ReasonStale: a higher grant has claimed the resource. ErrStaleToken.
 	ReasonStale Reason = "stale"
@@ -48,14 +45,13 @@ const (
 	ReasonCollision Reason = "collision"
 	// ReasonEpochBehind: the database has seen a higher epoch than the grant's. ErrWrongLockService.
 	ReasonEpochBehind Reason = "epoch behind"
-	// ReasonTokensWentBack: the grant is lower than one that was known to have claimed before
-	// this one was asked for. ErrWrongLockService. Only a Guard can tell; the store has recorded
-	// ReasonStale.
+	// ReasonTokensWentBack: the grant is lower than one known to have claimed before this one was asked for.
+	// ErrWrongLockService. Only a Guard can tell; the store records ReasonStale.
 	ReasonTokensWentBack Reason = "tokens went back"
 	// ReasonTokenJump: the token or the epoch is implausibly high. ErrWrongLockService.
 	ReasonTokenJump Reason = "token jump"
-	// ReasonWentBack: the fence has lost a position that the grant has seen committed, or, at a
-	// claim, that its process has seen under an earlier one. ErrFailedOver.
+	// ReasonWentBack: the fence has lost a position that the grant, or at a claim its process, has seen committed.
+	// ErrFailedOver.
 	ReasonWentBack Reason = "went back"
 	// ReasonFailedOver: the grant was claimed before the database failed over. ErrFailedOver.
 	ReasonFailedOver Reason = "failed over"
@@ -72,9 +68,8 @@ var reasonErrors = map[Reason]error{
 	ReasonFailedOver:     ErrFailedOver,
 }
 
-// Check returns why a transaction under c can't commit while grant current has the fence, at
-// position at; "" if it can. Safety rests on the store's own check, made while nothing else can
-// move the fence (G2).
+// Check returns why a transaction under c can't commit while current has the fence at position at; "" if it can.
+// The store must check again while nothing else can move the fence (G2).
 func (c Claim) Check(current fence.Grant, at Position) Reason {
 	switch order := current.Compare(c.Grant); {
 	case order > 0:
@@ -92,33 +87,32 @@ func (c Claim) Check(current fence.Grant, at Position) Reason {
 // Stage says where a grant was rejected.
 type Stage string
 
-// The stages.
 const (
 	StageClaim Stage = "claim" // before anything ran
-	StageBegin Stage = "begin" // at the beginning of the transaction
-	StageRun   Stage = "run"   // while the function ran: the database had ended the transaction
+	StageBegin Stage = "begin"
+	StageRun   Stage = "run"   // while the function ran, since the database had ended the transaction
 	StageSeal  Stage = "seal"  // at COMMIT
-	StageCheck Stage = "check" // at the end of a read-only operation, which moves no fence
+	StageCheck Stage = "check" // at the end of a read-only operation
 )
 
 // RejectedError says that the fence rejected a grant. Its Reason decides which sentinel it is.
 type RejectedError struct {
 	Reason  Reason
 	Stage   Stage
-	Grant   fence.Grant   // the grant that was rejected
-	Current fence.Grant   // the grant that had the fence
-	Since   time.Time     // when Current was claimed, by the database's clock
-	Age     time.Duration // how long before the rejection that was
-	Err     error         // the error of the rejected operation itself, if any
-	// Travelled: the grant came through guard.Guard's UnderGrant. Only its sender can get another.
+	Grant   fence.Grant
+	Current fence.Grant   // that had the fence
+	Since   time.Time     // when Current claimed it, by the database's clock
+	Age     time.Duration // from Since to the rejection
+	Err     error         // of the rejected operation itself; or nil
+	// Travelled: the grant came through guard.Guard's UnderGrant, so only its sender can get another.
 	Travelled bool
-	// RecordErr is why the rejection could not be recorded; nil if it was (G5).
+	// RecordErr is why the rejection was not recorded; nil if it was (G5).
 	RecordErr error
 }
 
 func (e *RejectedError) Error() string {
 	s := fmt.Sprintf("storage: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.explanation())
-	if e.Err != nil && !errors.Is(e.Err, context.Canceled) { // the rejection says why it was
+	if e.Err != nil && !errors.Is(e.Err, context.Canceled) { // the rejection is why
 		s += ": " + e.Err.Error()
 	}
 	if e.RecordErr != nil {
@@ -152,7 +146,7 @@ func (e *RejectedError) explanation() string {
 	return "was rejected: " + string(e.Reason)
 }
 
-// wentBack says who has seen more than the fence shows. At its claim a grant has seen nothing yet.
+// wentBack: at its claim a grant has seen nothing itself.
 func (e *RejectedError) wentBack() string {
 	who, fence := "has seen", "no claim"
 	if e.Stage == StageClaim {
@@ -167,5 +161,5 @@ func (e *RejectedError) wentBack() string {
 // Is reports whether target is the sentinel of e.Reason.
 func (e *RejectedError) Is(target error) bool { return target == reasonErrors[e.Reason] }
 
-// Unwrap returns the error of the rejected operation itself.
+// Unwrap returns Err.
 func (e *RejectedError) Unwrap() error { return e.Err }

@@ -1,26 +1,24 @@
-// Package memory is the reference [storage.Store]: fences, history and a small key-value
-// map in the memory of this process. It makes tests instant, and it is the protocol in its
-// shortest form.
+// Package memory is the reference [storage.Store]: fences, history and a small key-value map in memory. It makes
+// tests instant, and is the protocol in its shortest form.
 //
 // # Model
 //
-// A resource has one fence: the grant that it was raised to and a
-// [storage.Position]. Claims, seals and voids are the only moves. Each takes the
-// next position, under one lock, and writes the history entry of that position.
+// A resource has one fence: the grant that it was raised to, and a [storage.Position]. Claims, seals and voids are
+// the only moves. Each takes the next position, under one lock, and writes the history entry of that position.
 //
 //   - G1: [Store.Claim] has moved the fence when it returns.
-//   - G2: a seal moves the fences of all its claims, if each is exactly where its
-//     claim says: grant, sequence number and transaction. Otherwise none moves.
+//   - G2: a seal moves the fences of all its claims, if each is exactly where its claim says: grant, sequence
+//     number and transaction. Otherwise none moves.
 //   - G3 follows: a claim takes a position, so no earlier claim matches the fence any more.
-//   - G4: [Store.Resolve] takes the position that the seal in doubt was to take, or finds
-//     it taken and reads by which transaction. Of the two moves the later one is rejected.
-//   - G13: a read-only transaction moves nothing. Its Commit checks, when everything has been
-//     read, that each fence is exactly where its claim says.
+//   - G4: [Store.Resolve] takes the position that the seal in doubt was to take, or reads which transaction has it.
+//     Of the two moves the later one is rejected.
+//   - G13: a read-only transaction moves nothing. Its Commit checks after all reads that each fence is exactly
+//     where its claim says.
 //   - G5: a rejection is counted in a record of its own and never moves a fence.
 //
-// Transactions read what is committed at the moment of the read, and their own writes.
-// Nothing blocks: of two overlapping transactions of one resource, the later seal is
-// rejected. [Store.SetFaults] loses replies and delays COMMITs.
+// Transactions read what is committed at the moment of the read, and their own writes. Nothing blocks: if two
+// transactions of one resource overlap, the later seal is rejected. [Store.SetFaults] loses replies and delays
+// COMMITs.
 //
 // Nothing outlives the process, and processes don't share a Store.
 package memory
@@ -40,16 +38,15 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Store is a storage.Store and a storage.History. Use NewStore. All methods may be
-// called from several goroutines.
+// Store is a storage.Store and a storage.History. Use NewStore. It is safe for concurrent use.
 type Store struct {
-	mu        sync.Mutex // also guards the fields of its transactions
+	mu        sync.Mutex // also guards its transactions
 	data      map[string]string
 	resources []*resource // resources[i] has number i+1
 	byName    map[string]*resource
-	highest   fenceState // the first grant of the highest epoch seen
-	late      []*Txn     // COMMITs that are under way, see Deliver
-	open      int        // transactions that have not ended
+	highest   fenceState // first grant of the highest epoch seen
+	late      []*Txn     // see Deliver
+	open      int        // transactions under way
 	faults    Faults
 }
 
@@ -65,10 +62,9 @@ type resource struct {
 	fence      fenceState
 	entries    []storage.Entry // entries[i] has Seq i+1
 	rejections []*storage.Rejection
-	kept       map[string]storage.Kept // by key; for as long as the Store lasts
+	kept       map[string]storage.Kept // by key; never deleted
 }
 
-// fenceState is the grant that has a fence, the fence's position, and when the grant claimed it.
 type fenceState struct {
 	fence.Grant
 	storage.Position
@@ -80,15 +76,15 @@ func NewStore() *Store {
 	return &Store{data: map[string]string{}, byName: map[string]*resource{}}
 }
 
-// Read returns the committed value of key, and "" if there is none.
+// Read returns the committed value of key, or "".
 func (s *Store) Read(key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.data[key]
 }
 
-// Open returns how many transactions have neither been committed nor rolled back. In a
-// database each of these would keep a connection and its locks.
+// Open returns how many transactions were neither committed nor rolled back. In a database each would keep a
+// connection and its locks.
 func (s *Store) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,13 +141,13 @@ func (s *Store) claim(grant fence.Grant, seen storage.Position) (storage.Claim, 
 	return r.claim(), nil
 }
 
-// has reports whether the fence has made the move to a position; it has made that to the zero Position.
+// has reports whether the fence has made the move to p; always true of the zero Position.
 func (r *resource) has(p storage.Position) bool {
 	return p.Seq == 0 || p.Seq <= int64(len(r.entries)) && r.entries[p.Seq-1].Tx == p.Tx
 }
 
-// Begin implements storage.Store. Its begin check only saves work, by rejecting early a
-// transaction that can't commit any more; safety rests on the seal.
+// Begin implements storage.Store. Its begin check only saves work, by rejecting a transaction that can't commit any
+// more.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*Tx], error) {
 	return s.begin(ctx, claims, false)
 }
@@ -170,8 +166,8 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 	if err := s.validate(claims); err != nil {
 		return nil, err
 	}
-	// Positions are ignored, as by the begin check of a database, which takes no lock on the fence: a
-	// caller that handles overtaken claims must not rely on it.
+	// Positions are ignored, as in a database, where the begin check takes no lock on the fence: callers must not
+	// rely on it.
 	here := slices.Clone(claims)
 	for i, c := range here {
 		here[i].Position = s.resources[c.Resource-1].fence.Position
@@ -186,9 +182,9 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 // CanGroup implements storage.GroupStore.
 func (s *Store) CanGroup() bool { return true }
 
-// BeginGroup implements storage.GroupStore. Nothing here waits for a lock.
+// BeginGroup implements storage.GroupStore.
 func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*Tx], error) {
-	if err := ctx.Err(); err != nil { // a call that has ended takes no others along
+	if err := ctx.Err(); err != nil { // it takes no calls along
 		return nil, fmt.Errorf("memory: begin: %w", err)
 	}
 	return s.Begin(ctx, members()...)
@@ -224,8 +220,7 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 	return result, true, nil
 }
 
-// Resolve implements storage.Store. Any one of the claims decides, since a seal
-// moves the fences of all of them or of none.
+// Resolve implements storage.Store. Any one claim decides, since a seal moves all fences or none.
 func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
 	if err := before(ctx, s.currentFaults().Resolve, d); err != nil {
 		return false, fmt.Errorf("memory: resolve: %w", err)
@@ -248,8 +243,7 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, e
 	return false, d.Ended
 }
 
-// seal moves the fences of all of t's claims on and applies its writes, or does
-// nothing (G2). It returns the claims at their new positions.
+// seal moves the fences of all of t's claims and applies its writes, or does nothing (G2).
 func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
 	if err := s.check(t.claims, storage.StageSeal); err != nil {
 		return nil, err
@@ -272,7 +266,7 @@ func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
 	return moved, nil
 }
 
-// check rejects claims whose fence is not exactly where the claim says.
+// check rejects claims whose fence is elsewhere.
 func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 	for _, c := range claims {
 		r := s.resources[c.Resource-1]
@@ -293,7 +287,6 @@ func (s *Store) validate(claims []storage.Claim) error {
 	return storage.CheckClaims(claims)
 }
 
-// claim returns the claim of the grant that has the fence.
 func (r *resource) claim() storage.Claim {
 	return storage.Claim{Grant: r.fence.Grant, Resource: r.number, Position: r.fence.Position}
 }
@@ -314,7 +307,7 @@ func (r *resource) move(grant fence.Grant, tx storage.TxID, kind storage.EntryKi
 	r.entries = append(r.entries, e)
 }
 
-// newTxID returns a random number that is not zero.
+// newTxID returns a random number other than zero.
 func newTxID() storage.TxID {
 	return storage.TxID(1 + rand.Int64N(1<<63-1))
 }

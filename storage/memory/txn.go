@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Txn is a storage.Txn. Its writes are kept in it until Commit.
+// Txn is a storage.Txn. It keeps its writes until Commit.
 type Txn struct {
 	store    *Store
 	claims   []storage.Claim
@@ -18,17 +18,17 @@ type Txn struct {
 	readOnly bool
 
 	writes map[string]string
-	ran    int            // how often Run was called
-	failed bool           // an operation has not returned nil: nothing can commit
+	ran    int            // calls of Run
+	failed bool           // an operation has not returned nil, so nothing can commit
 	ended  bool           // by Commit or Rollback
-	moves  []storage.Move // of a COMMIT that is late
+	moves  []storage.Move // of a late COMMIT
 }
 
 // Run implements storage.Txn.
 func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
 	t.store.mu.Lock()
 	usable, number := !t.ended && !t.failed, t.ran
-	t.ran, t.failed = t.ran+1, true // until op has returned nil: it may panic
+	t.ran, t.failed = t.ran+1, true // until op returns nil: it may panic
 	t.store.mu.Unlock()
 	if !usable {
 		return storage.ErrTxEnded
@@ -47,8 +47,7 @@ func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
 	return nil
 }
 
-// Commit implements storage.Txn. A read-only transaction whose reply is lost is not in doubt: what
-// was read is not confirmed.
+// Commit implements storage.Txn. A read-only transaction whose reply is lost isn't in doubt, but unconfirmed.
 func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	switch {
 	case !t.end():
@@ -90,7 +89,7 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 // Rollback implements storage.Txn.
 func (t *Txn) Rollback(context.Context) { t.end() }
 
-// end ends t, and reports whether it had not ended yet.
+// end ends t and reports whether it was open.
 func (t *Txn) end() bool {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
@@ -102,15 +101,14 @@ func (t *Txn) end() bool {
 	return true
 }
 
-// Tx is the transaction of a guarded operation. It may be used from several goroutines
-// until the operation has returned; then it fails with storage.ErrTxEnded.
+// Tx is the transaction of a guarded operation. It is safe for concurrent use until the operation has returned;
+// then it fails with storage.ErrTxEnded.
 type Tx struct {
 	txn   *Txn
 	ended bool
 }
 
-// Get returns the value of key: what this transaction wrote, else what is
-// committed now, else "".
+// Get returns the value of key: what this transaction wrote, else what is committed now, else "".
 func (tx *Tx) Get(key string) (string, error) {
 	s := tx.txn.store
 	s.mu.Lock()
@@ -124,7 +122,7 @@ func (tx *Tx) Get(key string) (string, error) {
 	return s.data[key], nil
 }
 
-// Set gives key a value; "" is as good as none.
+// Set gives key a value; "" is the same as none.
 func (tx *Tx) Set(key, value string) error {
 	s := tx.txn.store
 	s.mu.Lock()
@@ -145,32 +143,30 @@ func (tx *Tx) end() {
 	tx.ended = true
 }
 
-// ErrReplyLost is the error that a storage.InDoubtError caused by a Fate wraps.
+// ErrReplyLost is the cause of a storage.InDoubtError that a Fate has made.
 var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
 
-// unconfirmedError is ErrReplyLost of a transaction that only reads.
+// unconfirmedError is ErrReplyLost for a read-only transaction.
 type unconfirmedError struct{}
 
 func (unconfirmedError) Error() string   { return "memory: the read check was not answered" }
 func (unconfirmedError) Unwrap() error   { return ErrReplyLost }
 func (unconfirmedError) Retryable() bool { return true }
 
-// Fate is what happens to one COMMIT.
+// Fate is what happens to a COMMIT.
 type Fate int
 
-// The fates. With each but Normal, Commit returns a *storage.InDoubtError, unless the seal
-// was rejected and the reply with the rejection arrived. A read-only transaction is never in
-// doubt: Commit then returns an error that wraps ErrReplyLost and says that it is retryable.
+// With each fate but Normal, Commit returns a *storage.InDoubtError, unless the reply is a rejection and arrives. A
+// read-only transaction gets a retryable error that wraps ErrReplyLost instead.
 const (
 	Normal      Fate = iota
-	ReplyLost        // it takes effect; the reply is lost
+	ReplyLost        // it takes effect, and the reply is lost
 	RequestLost      // it never arrives
 	Late             // it arrives at the next Store.Deliver
 )
 
-// Faults are called by the Store at its steps, with no lock held, by the
-// goroutine that takes the step; they may block. A nil function is no fault. An
-// error that one returns is what the step fails with.
+// Faults are functions that the Store calls at its steps, with no lock held, on the goroutine that takes the step;
+// they may block. A nil one is no fault. If one returns an error, the step fails with it.
 type Faults struct {
 	// Claim is called before a claim, which its error prevents.
 	Claim func(grant fence.Grant) error
@@ -184,7 +180,6 @@ type Faults struct {
 	Resolve func(d storage.InDoubt) error
 }
 
-// before runs at the beginning of every step.
 func before[T any](ctx context.Context, hook func(T) error, arg T) error {
 	if err := ctx.Err(); err != nil || hook == nil {
 		return err
@@ -205,8 +200,8 @@ func (s *Store) currentFaults() Faults {
 	return s.faults
 }
 
-// Deliver lets the COMMITs arrive that are late, in the order in which they were sent. It
-// returns an error for each: nil, or the rejection, which only Deliver's caller sees.
+// Deliver lets late COMMITs arrive, in the order in which they were sent, and returns an error for each: nil, or
+// the rejection, which only Deliver's caller sees.
 func (s *Store) Deliver() (errs []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,38 +19,34 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// The limits of one batch. They bound the server's answer, so that the server never waits for the
-// client to read while its transaction holds locks.
+// Limits of one batch. They bound the answer, so that the server never waits for the client to read while it holds
+// locks.
 const (
 	maxStatements  = 100
 	maxReturning   = 16
 	maxResultBytes = 4096
 )
 
-// Batch is an operation whose statements are all known before it runs, for guard.Exec. The
-// zero value is empty. BEGIN, the begin check, the statements, the seal and COMMIT travel in
-// one write and one round trip. A batch makes no decision between its statements: what has
-// to hold for it to take effect is said by conditions that the server checks, see
+// Batch is an operation whose statements are all known before it runs, for guard.Exec. The zero value is empty.
+// BEGIN, the begin check, the statements, the seal and COMMIT travel in one write and one round trip. A batch can't
+// decide anything between its statements; the server checks the conditions under which it takes effect, see
 // [Statement.MustAffect].
 //
 //	var b postgres.Batch
 //	b.Exec("update item set stock = stock - $2 where sku = $1 and stock >= $2", sku, n).MustAffect(1)
 //	err := guard.Exec(ctx, g, "sku/"+sku, &b)
 //
-// Under load batches share transactions. A batch has one of its own if a statement does anything but
-// read or change rows, such as SET, calls set_config, or has a pgx.QueryRewriter other than
-// pgx.NamedArgs. A function of the database's own that changes a setting can't be seen: run it
-// with guard.Do.
+// Under load batches share transactions. A batch has one of its own if a statement does anything but read or change
+// rows, such as SET, calls set_config, or has a pgx.QueryRewriter other than pgx.NamedArgs. A function in the
+// database that changes a setting can't be seen: call it with guard.Do.
 //
-// COMMIT travels with the batch: from sending on, the end of the call's context has no effect.
-// Config.StatementTimeout, for each statement, and StoreTimeout of
-// guard.Config, for all together, bound it then.
+// COMMIT travels with the batch, so the end of the call's context has no effect once it was sent.
+// Config.StatementTimeout bounds each statement then, and StoreTimeout of guard.Config all together.
 //
-// Its statements may run several times before one transaction with them takes effect. After the
-// call the batch may be given to another one, which runs it anew: after a call that has returned
-// nil it takes effect a second time, unless both have the same key of guard.Once. It has 1 to
-// 100 statements, at most 16 of them with [Statement.Returning]. One goroutine at a time uses
-// a Batch, and none while a call runs it.
+// Its statements may run several times before a transaction with them takes effect. A batch may be run again in
+// another call: after a call that returned nil it takes effect a second time, unless both have the same key of
+// guard.Once. It has 1 to 100 statements, at most 16 of them with [Statement.Returning]. It is not safe for
+// concurrent use.
 type Batch struct{ statements []*Statement }
 
 var (
@@ -58,21 +54,19 @@ var (
 	_ storage.ResultOp[pgx.Tx] = (*Batch)(nil)
 )
 
-// Exec adds one statement. args are those of pgx.Tx's Exec, with a pgx.QueryRewriter such as
-// pgx.NamedArgs as the only option. Rows that the statement returns are discarded unless it has
-// [Statement.Returning]. A batch with a statement that begins or ends a transaction, such as
-// COMMIT or ROLLBACK, is fence.ErrInvalid; ROLLBACK TO a savepoint is allowed. A semicolon at
-// the end is ignored.
+// Exec adds a statement. args are those of pgx.Tx's Exec, with a pgx.QueryRewriter such as pgx.NamedArgs as the
+// only option. Rows are discarded unless the statement has [Statement.Returning]. A statement that begins or ends a
+// transaction makes the batch fail with fence.ErrInvalid, except ROLLBACK TO a savepoint. A semicolon at the end is
+// ignored.
 func (b *Batch) Exec(sql string, args ...any) *Statement {
 	s := &Statement{number: len(b.statements) + 1, sql: strings.TrimRight(sql, sqlwords.WhiteSpace+";"), args: args}
 	b.statements = append(b.statements, s)
 	return s
 }
 
-// Run implements storage.Op. It runs the statements in tx, in a round trip of their own. A
-// function that calls it has to return its error: if it returns nil after an [*AffectedError],
-// the statements before that one, and the one itself, are committed. To go on without them run
-// the batch in a savepoint, tx.Begin.
+// Run implements storage.Op: it runs the statements in tx, in one round trip. A function that calls it must return
+// its error: after an [*AffectedError] the statements so far would be committed. To go on without them, run the
+// batch in a savepoint, tx.Begin.
 func (b *Batch) Run(ctx context.Context, tx pgx.Tx) error {
 	if err := b.validate(); err != nil {
 		return err
@@ -98,7 +92,6 @@ func closeError(results pgx.BatchResults, err error) error {
 	return nil
 }
 
-// validate checks what the batch was built from.
 func (b *Batch) validate() error {
 	if n := len(b.statements); n < 1 || n > maxStatements {
 		return fmt.Errorf("%w: postgres: a batch has 1 to %d statements, this one has %d", fence.ErrInvalid, maxStatements, n)
@@ -158,30 +151,26 @@ func (b *Batch) forget() {
 
 // Statement is one statement of a [Batch].
 type Statement struct {
-	number    int // in its batch, from 1
+	number    int // from 1
 	sql       string
 	args      []any
-	want      *int64 // rows; nil if any number will do
-	misuse    string // why the batch can't be sent; "" if it can
+	want      *int64 // rows; nil for any number
+	misuse    string // why the batch is invalid, or ""
 	returning bool
-	result    *statementResult // nil if it isn't known
+	result    *statementResult // nil if unknown
 }
 
-// statementResult is what a statement did.
 type statementResult struct {
 	Affected int64           `json:"affected"` // rows
 	Rows     json.RawMessage `json:"rows,omitempty"`
 }
 
-// errNoResult is the error of Decode when there is nothing to decode.
 var errNoResult = errors.New("postgres: the statement's rows are not known: no call with its batch has returned nil, or the batch took effect and the server's answer was lost")
 
-// MustAffect makes the batch fail with an [*AffectedError], without effect, unless the
-// statement inserts, updates or deletes exactly this many rows. It has to be an INSERT,
-// UPDATE or DELETE without a RETURNING clause. With [Statement.Returning] it is any
-// statement that returns rows, and they are counted. In neither case may the statement have a
-// WITH that changes rows. With a negative number, or two calls for one statement, the batch is
-// fence.ErrInvalid.
+// MustAffect makes the batch fail with an [*AffectedError], without effect, unless the statement inserts, updates
+// or deletes exactly this many rows. It has to be an INSERT, UPDATE or DELETE without a RETURNING clause, or any
+// statement with [Statement.Returning], whose rows are counted; and must have no WITH that changes rows. A negative
+// number, or a second call, makes the batch fail with fence.ErrInvalid.
 func (s *Statement) MustAffect(rows int64) *Statement {
 	switch {
 	case rows < 0:
@@ -193,18 +182,17 @@ func (s *Statement) MustAffect(rows int64) *Statement {
 	return s
 }
 
-// Returning keeps the rows that the statement returns for [Statement.Decode]. The statement
-// is a SELECT or has a RETURNING clause, and no WITH that changes rows. If the rows have more
-// than 4 KiB as JSON, the batch fails without effect.
+// Returning keeps the statement's rows for [Statement.Decode]. It is for a SELECT or a statement with a RETURNING
+// clause, without a WITH that changes rows. If the rows have more than 4 KiB as JSON, the batch fails without
+// effect.
 func (s *Statement) Returning() *Statement {
 	s.returning = true
 	return s
 }
 
-// RowsAffected returns how many rows the statement inserted, updated or deleted; or
-// returned, with [Statement.Returning]. It returns -1 if that isn't known: before a call
-// with the batch has returned nil, and if the batch took effect but the server's answer was
-// lost and there is no [Statement.MustAffect].
+// RowsAffected returns how many rows the statement inserted, updated or deleted, or with [Statement.Returning]
+// returned. It is -1 if unknown: before a call with the batch has returned nil, and if the server's answer was lost
+// and there is no [Statement.MustAffect].
 func (s *Statement) RowsAffected() int64 {
 	switch {
 	case s.result != nil:
@@ -215,10 +203,9 @@ func (s *Statement) RowsAffected() int64 {
 	return -1
 }
 
-// Decode decodes the rows that a statement with [Statement.Returning] has returned into dst,
-// as json.Unmarshal does: the rows are an array of objects, one member for each column. It
-// fails if they aren't known: before a call with the batch has returned nil, and if the
-// batch took effect but the server's answer was lost. Then read them with another call.
+// Decode decodes the rows of a statement with [Statement.Returning] into dst, as json.Unmarshal does: an array of
+// objects with a member for each column. It fails before a call with the batch has returned nil, and if the batch
+// took effect but the server's answer was lost; then read the rows with another call.
 func (s *Statement) Decode(dst any) error {
 	if s.result == nil || s.result.Rows == nil {
 		return errNoResult
@@ -229,18 +216,18 @@ func (s *Statement) Decode(dst any) error {
 	return nil
 }
 
-// AffectedError says that a statement of a [Batch] did not affect as many rows as
-// [Statement.MustAffect] wants. The batch took no effect.
+// AffectedError says that a statement of a [Batch] did not affect as many rows as [Statement.MustAffect] wants. The
+// batch took no effect.
 type AffectedError struct {
-	SQL      string // of the statement
-	Number   int    // of the statement in its batch, from 1
-	Affected int64  // rows
-	Want     int64  // rows
+	SQL      string
+	Number   int   // in its batch, from 1
+	Affected int64 // rows
+	Want     int64 // rows
 
-	err error // of the server, if that has counted
+	err error // of the server, if it has counted
 }
 
-// Unwrap returns the error of the server, if it has counted the rows.
+// Unwrap returns the server's error, if the server has counted the rows.
 func (e *AffectedError) Unwrap() error { return e.err }
 
 func (e *AffectedError) Error() string {
@@ -253,8 +240,7 @@ const (
 	wrapTail = "\n) select pg_catalog.count(*), pg_catalog.json_agg(fencekit_rows)::pg_catalog.text from fencekit_rows"
 )
 
-// wrapped returns the SQL of the statement as Batch.Run sends it: its rows are one JSON value if
-// they are wanted.
+// wrapped returns the SQL that Batch.Run sends. Wanted rows are one JSON value.
 func (s *Statement) wrapped() string {
 	if s.returning {
 		return wrapHead + s.sql + wrapTail
@@ -262,8 +248,7 @@ func (s *Statement) wrapped() string {
 	return s.sql
 }
 
-// checked returns the SQL of the statement as it is sent ahead of a seal: functions in schema
-// check its conditions on the server.
+// checked returns the SQL that is sent ahead of a seal: functions in schema check the statement's conditions.
 func (s *Statement) checked(schema string) string {
 	if s.want == nil && !s.returning {
 		return s.sql
@@ -280,8 +265,7 @@ func (s *Statement) checked(schema string) string {
 	return wrapHead + s.sql + wantTail + count + " from fencekit_rows"
 }
 
-// readFrom reads the result of the statement, which was sent as wrapped returns it, and checks
-// its conditions.
+// readFrom reads the result of wrapped, and checks the statement's conditions.
 func (s *Statement) readFrom(results pgx.BatchResults) error {
 	var affected int64
 	var rows *string
@@ -324,8 +308,7 @@ func (s *Statement) tooLarge() error {
 	return fmt.Errorf("%w: postgres: statement %d of the batch returns more than %d bytes: return less, or read in a function of guard.Do: %s", fence.ErrInvalid, s.number, maxResultBytes, s.sql)
 }
 
-// explain returns what err means. sent is the SQL with which the statement was sent: wrapped's or
-// checked's.
+// explain returns what err means for the statement, which was sent as sent.
 func (s *Statement) explain(err error, sent string) error {
 	var early pgx.ErrPreprocessingBatch
 	if errors.As(err, &early) {
@@ -351,8 +334,8 @@ func (s *Statement) explain(err error, sent string) error {
 	return s.failed(err)
 }
 
-// failed adds to err which statement it is of. If pgx fails before it sends any statement of a
-// batch, its error is not always that of the statement being read, so failed takes the SQL from it.
+// failed says which statement err is of. If pgx fails before it sends any statement, that may be another one than
+// the one being read, so failed takes its SQL from err.
 func (s *Statement) failed(err error) error {
 	if early := (pgx.ErrPreprocessingBatch{}); errors.As(err, &early) {
 		return fmt.Errorf("postgres: a statement of the batch: %w: %s", err, strings.TrimSuffix(strings.TrimPrefix(early.SQL(), wrapHead), wrapTail))
@@ -360,9 +343,8 @@ func (s *Statement) failed(err error) error {
 	return fmt.Errorf("postgres: statement %d of the batch: %w: %s", s.number, err, s.sql)
 }
 
-// hint adds to err which statements MustAffect and Returning are for, if the statement may not be
-// one of them: it was sent as part of another statement, body, and the server can't run it as a
-// part, or finds a syntax error at its first word or after its end.
+// hint says which statements MustAffect and Returning are for, if err suggests that this is none of them: the
+// server can't run it as a part of body, or finds a syntax error at its first word or after its end.
 func hint(err error, pgErr *pgconn.PgError, body string) error {
 	own, _, must := strings.Cut(body, wantTail)
 	inside := pgErr.Position != 1 && int(pgErr.Position) <= utf8.RuneCountInString(own)
@@ -377,9 +359,9 @@ func hint(err error, pgErr *pgconn.PgError, body string) error {
 	return fmt.Errorf("%w (MustAffect is for an INSERT, UPDATE or DELETE without a WITH that changes rows; a SELECT, or a statement with a RETURNING clause, needs Returning, too)", err)
 }
 
-// Shares implements storage.BatchOp. A setting that one batch makes is in force for the next one
-// too. So a batch shares its transaction only if all its statements read and change rows, as far
-// as their texts show. A batch that is not valid runs alone, so that it fails alone.
+// Shares implements storage.BatchOp. A setting made by one batch would be in force for the next one, so a batch
+// shares only if its statements read and change rows, as far as their texts show. An invalid batch runs alone, so
+// that it fails alone.
 func (b *Batch) Shares() bool {
 	return b.validate() == nil && !slices.ContainsFunc(b.statements, func(s *Statement) bool { return !s.shares() })
 }
@@ -397,7 +379,7 @@ func (b *Batch) mentionsDeferrable() bool {
 	return slices.ContainsFunc(b.statements, func(s *Statement) bool { return s.rewritesItself() || sqlwords.MentionsDeferrable(s.sql) })
 }
 
-// rewritesItself reports whether another rewriter than pgx's own makes the text: it isn't known yet.
+// rewritesItself reports whether the text isn't known yet, because a rewriter other than pgx's own makes it.
 func (s *Statement) rewritesItself() bool {
 	if len(s.args) == 0 {
 		return false
@@ -411,5 +393,5 @@ func (s *Statement) rewritesItself() bool {
 	return false
 }
 
-// rowCommands are the first words of statements that read and change rows.
+// rowCommands begin statements that read and change rows.
 var rowCommands = []string{"select", "insert", "update", "delete", "with", "values", "merge"}

@@ -15,19 +15,19 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// minVersion is the oldest server_version_num that the functions work on.
+// minVersion is the oldest server_version_num that works.
 const minVersion = 140000
 
 type serverFacts struct {
-	other       string // another product that speaks PostgreSQL's protocol; "" for PostgreSQL
+	other       string // a product other than PostgreSQL, or ""
 	version     int    // server_version_num
 	versionText string
 	recovery    bool
 	prepared    int  // max_prepared_transactions
-	kept        bool // the transaction that asked stayed on its connection
+	kept        bool // the asking transaction stayed on its connection
 }
 
-// readServer closes connections to standbys: the next one may be to the primary.
+// readServer closes connections to standbys: the next one may reach the primary.
 func readServer(ctx context.Context, pool *pgxpool.Pool) (f serverFacts, err error) {
 	for range tries {
 		conn, err := wire.Acquire(ctx, pool)
@@ -46,8 +46,7 @@ func readServer(ctx context.Context, pool *pgxpool.Pool) (f serverFacts, err err
 	return f, nil
 }
 
-// askServer asks in a transaction, since a pooler in statement mode rejects BEGIN. It only reads, and so
-// needs no COMMIT.
+// askServer asks in a transaction, since a pooler in statement mode rejects BEGIN.
 func askServer(ctx context.Context, conn *pgx.Conn) (f serverFacts, err error) {
 	tx, err := conn.Begin(ctx)
 	if err == nil {
@@ -82,9 +81,9 @@ func (f *serverFacts) ask(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// checkPooler rejects a pooler that ends a transaction before its COMMIT, or goes on with it on another
-// server connection; and one that takes statements which are sent together for separate ones: it would run
-// those behind a BEGIN that failed, which the server skips, and without a transaction there is no fence.
+// checkPooler rejects a pooler that ends a transaction before its COMMIT or moves it to another server connection,
+// and one that splits statements which are sent together: it would run those behind a failed BEGIN, which the
+// server skips, without a fence.
 func (f *serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
 	if !f.kept {
 		return fmt.Errorf("%w: a pooler in between does not keep a transaction on its server connection, so a statement could commit without a fence; set it to pool transactions or sessions, or connect without it",
@@ -103,7 +102,7 @@ func (f *serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// check says why the server can't be used. prepared says that it may have prepared transactions.
+// check says why the server can't be used. prepared allows prepared transactions.
 func (f serverFacts) check(prepared bool) error {
 	switch {
 	case f.other != "":
@@ -119,9 +118,9 @@ func (f serverFacts) check(prepared bool) error {
 	return nil
 }
 
-// Check reports whether the database can be used as it is now: whether the server is a primary of a
-// version that works, its settings, the schema, and the role's rights on it. Each claim does the same
-// until it has succeeded once; call Check at start-up to learn early, and in a readiness probe.
+// Check reports whether the database can be used now: the server's version, role and settings, the schema, and the
+// rights on it. Each claim does the same until it has succeeded once. Call Check at start-up and in readiness
+// probes.
 func (s *Store) Check(ctx context.Context) error {
 	facts, err := readServer(ctx, s.pool)
 	if err != nil {
@@ -145,9 +144,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// RenamedSchema returns what a schema was called when it was migrated, and is called now, if it was
-// renamed: its functions work under the old name alone. schema is one of both names. If it was not
-// renamed, both are empty.
+// RenamedSchema returns the old and the new name of a schema that was renamed after it was migrated, whose
+// functions therefore don't work; schema is one of the two. If it was not renamed, both are empty.
 func RenamedSchema(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, schema string) (was, is string, err error) {
@@ -202,7 +200,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// checkRights checks that the role has all rights that the store needs. Evictions would fail silently.
+// checkRights: without rights evictions would fail silently.
 func (s *Store) checkRights(ctx context.Context) error {
 	var lacking *string
 	err := s.pool.QueryRow(ctx, `
@@ -225,8 +223,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 	return nil
 }
 
-// missingRights returns the error for a role that lacks what. A member of an app role may lack it because
-// it doesn't inherit that role's rights.
+// missingRights says what a role lacks. A member of an app role may not inherit its rights.
 func (s *Store) missingRights(ctx context.Context, what string) error {
 	var role string
 	var member *string
@@ -245,8 +242,8 @@ func (s *Store) missingRights(ctx context.Context, what string) error {
 		notReady(MissingRights), what, s.cfg.Schema)
 }
 
-// checkTables rejects tables that a crash would empty, and the fence with them, and those whose rows row-level
-// security hides: from their owner, as whom most functions read, or from the role, as which the begin check does.
+// checkTables rejects tables that a crash would empty, and those whose rows row-level security hides: from their
+// owner, as whom most functions read, or from the role, as which the begin check does.
 func (s *Store) checkTables(ctx context.Context) error {
 	var unlogged, hidden *string
 	err := s.pool.QueryRow(ctx, `
@@ -266,7 +263,6 @@ func (s *Store) checkTables(ctx context.Context) error {
 	return nil
 }
 
-// checkTimeline finds out whether the server tells its timeline, and logs if it doesn't.
 func (s *Store) checkTimeline(ctx context.Context) error {
 	answer, err := s.transact(ctx, "select "+s.sql.schema+".note_timeline()", "")
 	if err != nil {
@@ -278,9 +274,8 @@ func (s *Store) checkTimeline(ctx context.Context) error {
 	return nil
 }
 
-// warnOfOthers logs which other schemas of the database hold fences. They may be another
-// application's; but processes that guard the same data in different schemas don't exclude each other,
-// and no error shows that.
+// warnOfOthers logs which other schemas hold fences. They may be another application's; but processes that guard
+// the same data in different schemas don't exclude each other, and no error shows that.
 func (s *Store) warnOfOthers(ctx context.Context) {
 	var others *string
 	err := s.pool.QueryRow(ctx, `
@@ -296,11 +291,11 @@ func (s *Store) warnOfOthers(ctx context.Context) {
 	}
 }
 
-// SetShard makes the database the shard that Config.Shard names, if it is none and holds no fences
-// yet. If it is that shard already SetShard does nothing, for which the rights of an app role are
-// enough. Otherwise the pool's role must own the schema, which has been migrated. A database that is
-// another shard, or holds fences, is a *NotReadyError with OtherShard, whose message has the statement
-// that makes it the shard all the same. SetShard waits for claims and seals under way; later ones wait for it.
+// SetShard makes the database the shard that Config.Shard names, if it is none and holds no fences yet. If it is
+// that shard already, SetShard does nothing, and the rights of an app role are enough; otherwise the pool's role
+// must own the migrated schema. A database that is another shard or holds fences is a *NotReadyError with
+// OtherShard, whose message has the statement that makes it the shard all the same. SetShard waits for claims and
+// seals under way, and later ones wait for it.
 func (s *Store) SetShard(ctx context.Context) error {
 	wrong := s.checkShard(ctx)
 	if sqlstate.Of(wrong) != sqlstate.OtherShard {
@@ -309,7 +304,7 @@ func (s *Store) SetShard(ctx context.Context) error {
 	set := false
 	err := record.WriteTx(ctx, s.pool, func(tx pgx.Tx) error {
 		schema := s.sql.schema
-		// In a statement of its own, so that the next one's snapshot has the fences of claims that were under way.
+		// First, so that the next statement's snapshot has the fences of claims under way.
 		if _, err := tx.Exec(ctx, "lock table "+schema+".resource in share mode"); err != nil {
 			return err
 		}
@@ -337,7 +332,7 @@ func (s *Store) checkShard(ctx context.Context) error {
 	return nil
 }
 
-// sessionState is what a transaction may leave behind in its session.
+// sessionState selects what a transaction may leave behind in its session.
 const sessionState = `
 	select 'the setting ' || name || ' = ' || setting from pg_catalog.pg_settings where source = 'session' and name !~ '^transaction_'
 	union all select 'the role ' || pg_catalog.current_setting('role')
@@ -352,10 +347,9 @@ const sessionState = `
 	  from pg_catalog.pg_locks where locktype = 'advisory' and pid = pg_catalog.pg_backend_pid()
 	union all select 'the prepared statement ' || name || ' of ' || statement from pg_catalog.pg_prepared_statements where from_sql`
 
-// SessionStates returns, for each idle connection of the pool, what its session has that a transaction may
-// have left behind: settings, but for those with a dot in their names, the role, temporary objects, channels
-// that it listens on, cursors WITH HOLD, advisory locks, and statements that were prepared by SQL. It is for
-// guardtest.RequireFenced.
+// SessionStates returns what transactions may have left behind in each idle connection's session: settings without
+// a dot in their names, the role, temporary objects, LISTEN, cursors WITH HOLD, advisory locks, and statements
+// prepared by SQL. It is for guardtest.RequireFenced.
 func (s *Store) SessionStates(ctx context.Context) (map[int64][]string, error) {
 	states := map[int64][]string{}
 	for _, conn := range s.pool.AcquireAllIdle(ctx) {

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Claim implements storage.Store: one round trip.
+// Claim implements storage.Store, in one round trip.
 func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	if err := storage.CheckClaims(seen); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 	return nil, s.explain(ctx, wire.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
 }
 
-// inOrderOf returns the claim of each grant in seen; the zero Claim where there is none.
+// inOrderOf returns the claim of each grant in seen, or the zero Claim.
 func inOrderOf(seen, claims []storage.Claim) []storage.Claim {
 	all := make([]storage.Claim, len(seen))
 	for i := range seen {
@@ -59,7 +59,6 @@ func inOrderOf(seen, claims []storage.Claim) []storage.Claim {
 	return all
 }
 
-// namesOf returns the names of the grants' resources, for a message.
 func namesOf(grants []fence.Grant) string {
 	names := make([]string, len(grants))
 	for i, g := range grants {
@@ -68,8 +67,7 @@ func namesOf(grants []fence.Grant) string {
 	return strings.Join(names, ", ")
 }
 
-// claimOnce claims and evicts, in one round trip: the eviction is a transaction
-// of its own, after the claim's has committed.
+// claimOnce claims and evicts in one round trip. The eviction is a transaction of its own, after the claim's.
 func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.Claim, []*storage.RejectedError, error) {
 	grants := grantsOf(seen)
 	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false)) // mutant: claim-does-not-evict
@@ -86,7 +84,7 @@ func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.
 
 var errClaimAnswer = errors.New("the answer lacks that of the claim: a pooler in between may have made it up")
 
-// readClaims reads what claimSQL selected: for each grant a claim, or its rejection.
+// readClaims reads the rows of claimSQL: for each grant a claim or its rejection.
 func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, rejections []*storage.RejectedError, err error) {
 	if len(a.Rows) < len(grants) {
 		return nil, nil, errClaimAnswer
@@ -111,7 +109,7 @@ func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, r
 	return claims, rejections, nil
 }
 
-// claimSQL claims the grants in seen, which are in the order of their names.
+// claimSQL claims the grants in seen, which are in order of their names.
 func (s *Store) claimSQL(seen []storage.Claim) string {
 	names, epochs, tokens, holders := grantArrays(grantsOf(seen))
 	seqs := array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
@@ -124,8 +122,7 @@ func (s *Store) evictSQL(grants []fence.Grant, thorough bool) string {
 	return fmt.Sprintf(s.sql.evict, names, epochs, tokens, thorough)
 }
 
-// evict ends transactions of all grants earlier than grants. It logs failures instead of
-// returning them, since eviction serves liveness only.
+// evict ends transactions of earlier grants. It only logs failures, since it serves liveness only.
 func (s *Store) evict(ctx context.Context, grants []fence.Grant) {
 	answer, err := s.transact(ctx, s.evictSQL(grants, true), "")
 	if err != nil {
@@ -134,7 +131,6 @@ func (s *Store) evict(ctx context.Context, grants []fence.Grant) {
 	s.reportEvicted(ctx, grants, answer.Rows, err)
 }
 
-// reportEvicted logs what an eviction has answered, or why it has not.
 func (s *Store) reportEvicted(ctx context.Context, grants []fence.Grant, rows [][]string, err error) {
 	var evicted, denied int
 	if len(rows) > 0 {

@@ -47,7 +47,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	}
 	t.reusable = answer.Committed && t.unlisted()
 	if answer.After != nil {
-		wire.CloseNow(t.conn.Conn().PgConn()) // whether it may be used again isn't known
+		wire.CloseNow(t.conn.Conn().PgConn()) // it isn't known whether it may be used again
 	}
 	if t.readOnly {
 		return t.readAnswer(ctx, ahead, answer, result, err)
@@ -55,11 +55,10 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	return t.sealAnswer(ctx, ahead, answer, result, err)
 }
 
-// unlisted reports whether no eviction can have listed the transaction, which has committed. Behind a pooler the server
-// was asked in the message of COMMIT.
+// unlisted reports whether no eviction can have listed the transaction, which has committed. Behind a pooler
+// COMMIT's message has asked the server.
 func (t *txn) unlisted() bool { return !t.direct() || time.Since(t.sent) <= t.store.unlisted }
 
-// sealAnswer judges the answer to the message of sealSQL.
 func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	switch result {
 	case wire.Committed:
@@ -80,15 +79,15 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	}
 }
 
-// inDoubt returns the error for a COMMIT whose outcome isn't known. If the seal has found the transaction
-// ended, a pooler may have sent a COMMIT before it, so that what was written stays.
+// inDoubt is for a COMMIT of unknown outcome. If the seal found the transaction ended, a pooler may have sent a
+// COMMIT before it, and what was written stays.
 func (t *txn) inDoubt(ctx context.Context, err error) error {
 	doubt := storage.InDoubt{Claims: t.claims, Tx: t.id}
 	switch {
 	case t.texts.Control:
 		doubt.Ended = t.judge(err, "", false)
 	case sqlstate.Of(err) == sqlstate.TxEnded:
-		t.Rollback(ctx) // to ask takes a connection
+		t.Rollback(ctx) // asking takes a connection
 		if t.status(ctx) != statusAborted {
 			doubt.Ended = t.judge(err, statusCommitted, false)
 		}
@@ -106,14 +105,13 @@ func (t *txn) moved() []storage.Claim {
 	return claims
 }
 
-// seal is what a transaction writes for one of its claims.
 type seal struct {
 	storage.Claim
 	storage.Move
-	ops []byte // as JSON; nil if there are none
+	ops []byte // as JSON, or nil
 }
 
-// seals returns what t writes with moves, in the order of the resources' numbers, in which all lock fences.
+// seals returns what t writes, in the order of the resources' numbers, in which fences are locked.
 func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 	seals := make([]seal, len(t.claims))
 	for i, c := range t.claims {
@@ -136,13 +134,13 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 // closeAll begins the messages that end transactions.
 const closeAll = "close all; "
 
-// sealSQL returns the message that seals and commits. Cursors are closed first: COMMIT would run the
-// queries of those WITH HOLD, without a timeout.
+// sealSQL returns the message that seals and commits. It closes cursors first: COMMIT would run the queries of
+// those WITH HOLD without a timeout.
 //
-// If something may be deferred until COMMIT (see deferrable), it runs before the seal: after it, it would hold the
-// fence for as long as it takes. What that defers again, which is rare, runs after the seal. COMMIT would run what is
-// still deferred without a timeout, and its durability could be lowered unnoticed. So the transaction is
-// made read only, in which nothing more can be deferred, what is left runs, and cursors are closed again.
+// What may be deferred until COMMIT (see deferrable) runs before the seal, since after it, it would hold the fence.
+// What that defers again, which is rare, runs after the seal: COMMIT would run it without a timeout, and durability
+// could be lowered unnoticed. So the transaction becomes read only, where nothing more can be deferred, what is
+// left runs, and cursors are closed again.
 func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	if t.readOnly {
 		return t.readSQL(), nil
@@ -174,8 +172,7 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	return string(sql), nil
 }
 
-// appendSeal appends the seal: of one resource with plain arguments, which costs the server less, or of
-// several, or with keys to keep.
+// appendSeal appends the seal. For one resource without keys it has plain arguments, which cost the server less.
 func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 	if kept := keptSQL(seals); len(seals) > 1 || kept != "" {
 		sql = appendArray(append(sql, t.store.sql.sealAll+"'"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
@@ -195,7 +192,6 @@ func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 	return append(append(append(sql, "', "...), t.xidSQL()...), ')')
 }
 
-// appendClaim appends a claim as arguments.
 func appendClaim(sql []byte, c storage.Claim) []byte {
 	sql = appendInteger(sql, c.Resource)
 	sql = appendInteger(append(sql, ", "...), c.Grant.Epoch)
@@ -205,9 +201,9 @@ func appendClaim(sql []byte, c storage.Claim) []byte {
 	return appendInteger(append(sql, ", "...), c.Tx)
 }
 
-// xidSQL returns the id of the transaction for the seal or read_xid; null if that is sent in one write with the begin
-// check. It is then taken from the setting where that has left it. Statements in between could change the
-// setting, so Commit compares the answers of the begin check and the seal.
+// xidSQL returns the transaction's id for the seal or read_xid. It is null if those go out in one write with the
+// begin check, which leaves the id in a setting. Statements in between could change that, so Commit compares both
+// answers.
 func (t *txn) xidSQL() string {
 	if t.xid == "" {
 		return "null"
@@ -215,7 +211,6 @@ func (t *txn) xidSQL() string {
 	return "'" + t.xid + "'"
 }
 
-// keptSQL returns the arguments of the seal for what is kept, if anything is.
 func keptSQL(seals []seal) string {
 	type kept struct {
 		resource int64
@@ -238,22 +233,22 @@ func keptSQL(seals []seal) string {
 }
 
 // A read-only transaction commits if each fence is where its grant left it. At READ COMMITTED the check is its last
-// statement, which has a snapshot of its own. At the stricter levels it follows COMMIT, for the same reason, and in its
-// message, so that data and fence come from the same connection, to a server that has not gone back in between.
+// statement, which has a snapshot of its own. At the stricter levels the check needs one too, so it follows COMMIT,
+// in the same message: data and fence come from one connection, to a server that has not gone back in between.
 // Cursors are closed first: what COMMIT would run for them could write large objects unchecked.
 
-// checksInside reports whether the transaction only reads, and the check is a part of it.
+// checksInside reports whether the read check is part of the transaction.
 func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
 
-// These end a read-only transaction at READ COMMITTED, around the read check. A connection prepares them once: to
-// parse and plan the check would cost the server more than the read. They needn't arrive as a whole: nothing
-// waits for them.
+// These end a read-only transaction at READ COMMITTED, around the read check. A connection prepares them once,
+// since parsing and planning the check would cost more than the read. They needn't arrive as a whole: nothing waits
+// for them.
 const (
 	endCursors = "close all"
 	endCommit  = "commit"
 )
 
-// prepareEnd prepares the statements that will end the transaction, before BEGIN.
+// prepareEnd prepares these statements, before BEGIN.
 func (t *txn) prepareEnd(ctx context.Context, conn *pgx.Conn) error {
 	for _, sql := range []string{endCursors, t.store.sql.readCheck, endCommit} {
 		if _, err := t.store.prepare(ctx, conn, sql); err != nil {
@@ -263,7 +258,7 @@ func (t *txn) prepareEnd(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// commitRead is Commit of a read-only transaction at READ COMMITTED.
+// commitRead is Commit if checksInside.
 func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	last := append(make([]wire.Statement, 0, len(t.claims)+5), wire.Statement{SQL: endCursors})
 	for _, c := range t.claims {
@@ -295,8 +290,7 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	return nil, t.unchecked(ctx, err, false)
 }
 
-// passed reports whether the results of the statements that end the transaction are those of this one's COMMIT, behind
-// a check of each fence that it has passed.
+// passed reports whether results end with this transaction's COMMIT behind a passed check of each fence.
 func (t *txn) passed(results []wire.Result) bool {
 	n := len(t.claims) + 2
 	if t.xid == "" || len(results) < n || results[n-1].Tag.String() != "COMMIT" {
@@ -305,7 +299,7 @@ func (t *txn) passed(results []wire.Result) bool {
 	return !slices.ContainsFunc(results[1:n-1], func(r wire.Result) bool { return len(r.Row) != 2 || r.Row[0] != t.xid })
 }
 
-// current reports whether the rows of the read check have each fence where its claim left it, and this transaction.
+// current reports whether rows have this transaction, and each fence where its claim left it.
 func (t *txn) current(rows [][]string) bool {
 	if t.xid == "" || len(rows) != len(t.claims) {
 		return false
@@ -333,8 +327,7 @@ func (t *txn) readSQL() string {
 
 var errUnchecked = errors.New("postgres: no answer to the read check: what was read may not be current")
 
-// readAnswer judges the answer to the message of readSQL. It has the id of this transaction from before its COMMIT
-// and from the checks after it.
+// readAnswer judges the answer to readSQL, which has the id from before the COMMIT and from the checks after it.
 func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	if result == wire.Aborted {
 		stage, err := ahead.explain(err)
@@ -352,8 +345,8 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	return slices.Clone(t.claims), nil
 }
 
-// unchecked returns why the read check has no answer, or one that says that a fence has moved. Nothing was written, so
-// another run may succeed; unless a text of several statements was sent, which may have held a COMMIT.
+// unchecked is for a read check without an answer, or with one that a fence has moved. Nothing was written, so
+// another run may succeed, unless a text of several statements was sent, which may have held a COMMIT.
 func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	ended := moved || t.conn.Conn().IsClosed()
 	t.Rollback(ctx)
@@ -369,8 +362,8 @@ func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	return &TransientError{err}
 }
 
-// Resolve implements storage.Store. It takes the transaction's position itself, so that a COMMIT that comes later is
-// rejected; or reads which transaction has it. Any of the resources decides: the fences of all were moved or of none.
+// Resolve implements storage.Store. It takes the transaction's position, so that a late COMMIT is rejected, or
+// reads which transaction has it. Any resource decides: the fences of all were moved or of none.
 func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	for _, claim := range d.Claims {
 		answer, err := s.resolveOne(ctx, claim, d.Tx)
@@ -388,8 +381,8 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	return false, ErrPruned // mutant: resolve-guesses-what-was-pruned
 }
 
-// recordLost records the rejection of a COMMIT whose answer was lost (G5): if a higher
-// grant has claimed, the answer was a rejection, or would have been one.
+// recordLost records the rejection of a COMMIT whose answer was lost (G5): if a higher grant has claimed, the
+// answer was or would have been one.
 func (s *Store) recordLost(ctx context.Context, claim storage.Claim) {
 	if rejected := s.currentRejection(ctx, claim); rejected != nil && rejected.Reason == storage.ReasonStale {
 		rejected.Stage = storage.StageSeal

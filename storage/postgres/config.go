@@ -15,71 +15,63 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// DefaultSchema is where the tables live unless Config.Schema says otherwise.
+// DefaultSchema is the default of Config.Schema.
 const DefaultSchema = "fence"
 
 // Config sets up a Store. The zero value of each field means its default.
 //
-// StatementTimeout bounds how long a transaction whose process has stopped can stand in the way
-// of its successor. Keep it below the lock service's time to live.
+// StatementTimeout bounds how long a transaction whose process has stopped can block its successor. Keep it below
+// the lock service's time to live.
 type Config struct {
-	// Schema holds the tables: lower-case letters, digits and underscores, at most 40.
-	// Default DefaultSchema. Holders under different schemas don't exclude each other; Check logs a
-	// warning if another schema of the database holds fences.
+	// Schema holds the tables: up to 40 lower-case letters, digits and underscores. Holders under different schemas
+	// don't exclude each other; Check logs a warning if another schema holds fences. Default DefaultSchema.
 	Schema string
-	// Shard is which one of several databases this is, if resources are spread over them. Check and
-	// every claim fail with OtherShard if Store.SetShard has recorded another one in the
-	// database; a claim of a resource that belongs to another shard is ErrInvalid. Default: the
-	// database has all resources, and must be no shard.
+	// Shard says which one of several databases this is. Check and every claim fail with OtherShard if
+	// Store.SetShard has recorded another one; a claim of another shard's resource is ErrInvalid. Default: the
+	// database has all resources and must be no shard.
 	Shard Shard
-	// Isolation is the level that guarded transactions run at: pgx.ReadCommitted,
-	// pgx.RepeatableRead or pgx.Serializable. Default pgx.ReadCommitted, at which all
-	// guarantees of the fence hold. The others say more about rows that unfenced code writes too,
-	// and fail with a *TransientError on a conflict.
+	// Isolation is the level of guarded transactions: pgx.ReadCommitted, the default, pgx.RepeatableRead or
+	// pgx.Serializable. The fence's guarantees hold at each. The stricter ones also isolate from unfenced code, and
+	// fail with a *TransientError on a conflict.
 	Isolation pgx.TxIsoLevel
-	// StatementTimeout bounds each statement in a guarded transaction, and each pause between two of
-	// them, after which the server ends it. A wait for a lock takes up to two fifths of it. Between
-	// 1 ms and 1 h. Default 5 s.
+	// StatementTimeout bounds each statement in a guarded transaction, and each pause between two, after which the
+	// server ends it. A wait for a lock takes up to two fifths of it. Between 1 ms and 1 h. Default 5 s.
 	StatementTimeout time.Duration
-	// AllowPreparedTransactions accepts a server with
-	// max_prepared_transactions > 0. A transaction that user code prepares
-	// (PREPARE TRANSACTION) escapes claim and eviction.
+	// AllowPreparedTransactions accepts a server with max_prepared_transactions > 0. A transaction prepared by user
+	// code (PREPARE TRANSACTION) escapes claim and eviction.
 	AllowPreparedTransactions bool
-	// Logger logs what no call returns as an error, such as a stale backend that this role
-	// may not evict. A Handler that panics is reported on standard error. Default: nothing is logged.
+	// Logger logs what no call returns, such as a stale backend that this role may not evict. A panic of its
+	// Handler goes to standard error. Default: no log.
 	Logger *slog.Logger
 
-	times times // tests set them
+	times times // set by tests
 }
 
-// times bound what StatementTimeout doesn't.
 type times struct {
-	// Lock bounds each wait for a lock: two fifths of StatementTimeout, so that a statement that
-	// waits for a row of a stale transaction fails by that, which evicts, and not by its own limit.
+	// Lock bounds each wait for a lock: two fifths of StatementTimeout, so that a statement behind a stale
+	// transaction's row fails by this limit, after which the store evicts, and not by its own.
 	Lock time.Duration
-	// Idle bounds each pause between two statements: StatementTimeout, since a holder that has stopped
-	// stands in the way as much between statements as in one.
+	// Idle bounds each pause between statements: StatementTimeout, since a stopped holder blocks as much there as
+	// in a statement.
 	Idle time.Duration
-	// Network is how long the server goes on sending to a client that acknowledges nothing
-	// (tcp_user_timeout; no effect on Unix sockets).
+	// Network is tcp_user_timeout: how long the server sends to a client that acknowledges nothing. Not for Unix
+	// sockets.
 	Network time.Duration
-	// Check is how often the server checks, during a long statement, whether the client is still
-	// connected. Negative: never.
+	// Check is how often the server checks for its client during a long statement. Negative: never.
 	Check time.Duration
-	// Evict bounds the wait for one evicted backend to be gone.
+	// Evict bounds the wait for an evicted backend to go.
 	Evict time.Duration
-	// Cleanup bounds the work after the caller's context has ended: rolling back, reading the fence
-	// to name a rejection, recording it.
+	// Cleanup bounds the work after the caller's context has ended: rolling back, and naming and recording a
+	// rejection.
 	Cleanup time.Duration
 }
 
 const (
-	networkTimeout = 5 * time.Second // a lost packet is sent again several times in that; half the default time to live
-	// A check costs the server one poll of a socket. Systems on which Postgres can't check reject it:
-	// those other than Linux, and from Postgres 15 on Windows alone.
+	networkTimeout = 5 * time.Second // lost packets are sent again meanwhile; half the default time to live
+	// Postgres rejects it where it can't check: on systems other than Linux, and from Postgres 15 on Windows alone.
 	checkInterval  = time.Second
 	evictTimeout   = time.Second     // a backend that can be ended is gone in milliseconds; the claim has its fence already
-	cleanupTimeout = 2 * time.Second // the caller waits for it, although its context has ended
+	cleanupTimeout = 2 * time.Second // the caller waits for it
 )
 
 func (c *Config) withDefaults() Config {
@@ -136,15 +128,15 @@ func schemaIdentifier(schema string) string { return pgx.Identifier{schema}.Sani
 
 func orDefault(schema string) string { return cmp.Or(schema, DefaultSchema) }
 
-// identifierOf returns a schema ("" means DefaultSchema) as an identifier.
+// identifierOf returns schema, or DefaultSchema, as an identifier.
 func identifierOf(schema string) (string, error) {
 	schema = orDefault(schema)
 	return schemaIdentifier(schema), validateSchema(schema)
 }
 
-// Shard is one of Count databases over which resources are spread: number Index, from 0 on, of
-// those that all processes have in the same order. It has the resources for which
-// storage.ShardOf(name, Count) is Index. The zero Shard is a database that has all resources.
+// Shard is number Index, from 0, of Count databases over which resources are spread, and which all processes have
+// in the same order. It has the resources for which storage.ShardOf(name, Count) is Index. The zero Shard has all
+// resources.
 type Shard struct{ Index, Count int }
 
 const maxShards = 1000 // a claim computes as many hashes
@@ -156,8 +148,7 @@ func (s Shard) validate() error {
 	return nil
 }
 
-// String returns the shard's name, such as "2 of 4, rule 1", or "" for the zero Shard. The rule is
-// that of storage.ShardOf.
+// String returns the shard's name, such as "2 of 4, rule 1", or "". The rule is storage.ShardOf's.
 func (s Shard) String() string {
 	if s.Count == 0 {
 		return ""
@@ -165,7 +156,7 @@ func (s Shard) String() string {
 	return fmt.Sprintf("%d of %d, rule 1", s.Index, s.Count)
 }
 
-// check rejects claims of resources of another shard, which would get a second fence here.
+// check rejects claims of another shard's resources, which would get a second fence here.
 func (s Shard) check(claims []storage.Claim) error {
 	if s.Count == 0 {
 		return nil

@@ -1,71 +1,61 @@
-// Package postgres is the storage.Store on PostgreSQL, from version 14 on: fences and history live
-// in the database that holds the data they guard, and a guarded transaction is a pgx.Tx.
+// Package postgres is the storage.Store on PostgreSQL, from version 14 on: fences and history live in the database
+// that holds the data they guard, and a guarded transaction is a pgx.Tx.
 //
 // # Protocol
 //
-// The fence of a resource is one row. A claim, the seal of a guarded transaction, and the void of one
-// whose COMMIT was in doubt move it, each by one position, and each writes the history entry of that
-// position. They compete for the row; the second one finds it at another position and is rejected.
-// Safety rests on the seal; the begin check and eviction serve liveness only. docs/protocol.md says
-// what each does, and why that is enough.
+// The fence of a resource is one row. A claim, the seal of a guarded transaction, and the void of one in doubt each
+// move it by one position, and write the history entry of that position. They compete for the row; the second one
+// finds it at another position and is rejected. Safety rests on the seal; the begin check and eviction serve
+// liveness only. See docs/protocol.md.
 //
 // # The transaction of an operation
 //
-// An operation gets a pgx.Tx that differs from pgx's own where that would let the
-// operation, or a goroutine that it left behind, use the connection without the guard:
+// The pgx.Tx of an operation differs from pgx's own where that would let the operation, or a goroutine that it left
+// behind, use the connection without the guard:
 //
-//   - Commit, Rollback and a pgx.Batch with BeginTx fail with guard.ErrInvalid. Begin
-//     makes a savepoint.
-//   - Conn returns a closed connection, with the types and the configuration of the real one.
-//     That of Rows returns nil, and a pgx.QueryRewriter is given nil, which pgx.NamedArgs and its
-//     kin don't need.
-//   - LargeObjects fails the operation with errors.ErrUnsupported. Call the server's
-//     functions: lo_from_bytea, lo_get and lo_put, or lo_open, loread and lowrite.
-//   - One goroutine at a time uses the transaction or one of its results. Code that a call
-//     calls back can't use it: a driver.Valuer, a sql.Scanner, a pgx.CopyFromSource, a
-//     callback of a batch.
-//   - The transaction and its results fail once the operation has returned, and a result
-//     fails once it is closed. The Rows of a batch close when its next result is asked for.
+//   - Commit, Rollback and a pgx.Batch with BeginTx fail with guard.ErrInvalid. Begin makes a savepoint.
+//   - Conn returns a closed connection, with the types and configuration of the real one. Conn of Rows returns nil,
+//     and a pgx.QueryRewriter is given nil, which pgx.NamedArgs and its kin don't need.
+//   - LargeObjects fails the operation with errors.ErrUnsupported. Call the server's functions: lo_from_bytea,
+//     lo_get and lo_put, or lo_open, loread and lowrite.
+//   - One goroutine at a time uses the transaction or one of its results. What a call calls back can't use it: a
+//     driver.Valuer, a sql.Scanner, a pgx.CopyFromSource, a callback of a batch.
+//   - The transaction and its results fail once the operation has returned, and a result once it is closed. The
+//     Rows of a batch close when its next result is asked for.
 //   - Rows.TypeMap, Rows.FieldDescriptions and what Prepare returns are copies.
-//   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until
-//     the next row only, as in pgx.
+//   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until the next row, as in pgx.
 //
-// A [Batch] gets no pgx.Tx: its statements are sent with the seal and COMMIT after them in the
-// same write. Under load batches share transactions, one seal for all of their resources.
+// A [Batch] gets no pgx.Tx: its statements, the seal and COMMIT are one write. Under load batches share
+// transactions.
 //
-// Tracers, hooks and codecs of the pool see the connection itself: they must not keep it.
+// Tracers, hooks and codecs of the pool see the connection itself, and must not keep it.
 //
 // # What is not promised
 //
-// docs/guarantees.md says what holds under which configuration. Besides:
+// Besides what docs/guarantees.md says:
 //
-//   - User code that sends COMMIT as SQL text commits its writes so far without a fence.
-//     This is detected and reported as storage.ErrTxEnded, not undone; if it has written to a
-//     table that [Protect] protects in enforce mode, such a COMMIT fails. Locks that it takes after
-//     that are neither bound by the limits nor ended by eviction.
-//   - COPY FROM STDIN is not bound by StatementTimeout, and the operation's own SQL
-//     can lift each limit of its transaction (set local statement_timeout = 0).
-//     Eviction ends those too.
-//   - Applications that share the database should not hold shared two-key advisory locks whose
-//     first key is a resource's number (the column id, from a random start above a million on):
-//     eviction could take their backend for a stale holder's if the second key is a token too.
+//   - User code that sends COMMIT as SQL text commits its writes so far without a fence. This is detected and
+//     reported as storage.ErrTxEnded, not undone; if it wrote to a table that [Protect] protects in enforce mode,
+//     the COMMIT fails. Locks that it takes afterwards are neither bounded nor ended by eviction.
+//   - COPY FROM STDIN is not bounded by StatementTimeout, and an operation's own SQL can lift each limit of its
+//     transaction (set local statement_timeout = 0). Eviction ends those too.
+//   - Other applications should not hold shared two-key advisory locks whose first key is a resource's number (the
+//     column id, from a random start above a million): if the second key is a token, eviction takes their backend
+//     for a stale holder's.
 //
 // # Roles
 //
-// The role that migrates owns the schema. Services need no more than the rights of Roles.App, which
-// GrantRoles gives: to read, and to call the functions of the protocol, which write with the owner's
-// rights. Such a role can't change a fence or history in any other way, and its claims are bounded by
-// what the database has seen (storage.ReasonTokenJump): an absurd token would lock out the resource
-// for good.
+// The role that migrates owns the schema. Services need only the rights of Roles.App, which GrantRoles gives: to
+// read, and to call the functions of the protocol, which write with the owner's rights. Such a role can't change
+// fences or history otherwise, and its claims are bounded by what the database has seen (storage.ReasonTokenJump):
+// an absurd token would lock out the resource for good.
 //
 // # Isolation levels
 //
-// Claims, resolutions and records of rejections run at READ COMMITTED, and so do guarded transactions
-// unless Config.Isolation says otherwise. All guarantees hold at every level. At the stricter ones a
-// seal fails with a serialization failure if the fence has moved since the begin check. Then the store
-// reads the fence: if the grant no longer has it, the error is the rejection, as at READ COMMITTED; if
-// it has, it is a *TransientError. At SERIALIZABLE transactions of different resources conflict on the
-// tables of the fence in two cases alone: if they are over more resources than
-// max_pred_locks_per_page (2 by default), and if a long transaction elsewhere has kept dead versions of
-// fences from being removed.
+// Claims, resolutions and records of rejections run at READ COMMITTED; guarded transactions run at
+// Config.Isolation. All guarantees hold at every level. At the stricter ones a seal fails with a serialization
+// failure if the fence has moved since the begin check. Then the store reads the fence: if the grant no longer has
+// it, the error is the rejection, else a *TransientError. At SERIALIZABLE transactions of different resources
+// conflict on the fences only if they are over more resources than max_pred_locks_per_page (2 by default), or if a
+// long transaction elsewhere has kept dead versions of fences from being removed.
 package postgres

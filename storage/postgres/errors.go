@@ -19,62 +19,58 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// ErrNotReady: the database can't be used before an operator has acted. See NotReadyError.
+// ErrNotReady: an operator has to act before the database can be used. See NotReadyError.
 var ErrNotReady = wire.ErrNotReady
 
-// NotReadyError says what an operator has to fix in the database, and how. It is ErrNotReady.
+// NotReadyError says what an operator has to fix, and how. It is ErrNotReady.
 type NotReadyError = wire.NotReadyError
 
 // NotReadyReason says what has to be fixed.
 type NotReadyReason = wire.NotReadyReason
 
-// The reasons.
 const (
 	// NotMigrated: the schema is missing or older than this code needs.
 	NotMigrated NotReadyReason = "schema is not up to date"
-	// Unsupported: the server's version or settings are not supported.
+	// Unsupported: the server's version or settings.
 	Unsupported = wire.Unsupported
-	// MissingRights: the role lacks rights that a Store needs.
+	// MissingRights: the role lacks rights that the Store needs.
 	MissingRights NotReadyReason = "rights are missing"
-	// FenceBehind: only a part of the schema's tables was restored, so a fence is behind its history.
-	// The message contains the statement that the owner of the schema runs.
+	// FenceBehind: a fence is behind its history, as when only some of the schema's tables were restored. The
+	// message has the statement that the schema's owner runs.
 	FenceBehind NotReadyReason = "fence is behind its history"
-	// ClockJumped: since the last call of Store.Prune the server's clock went back, or
-	// forward by more than a quarter of the retention. Once keys are kept for longer. If each call
-	// returns it, calls are too far apart.
+	// ClockJumped: since the last Store.Prune the server's clock went back, or forward by more than a quarter of
+	// the retention, so Once keys are kept for longer. If each call returns it, calls are too far apart.
 	ClockJumped NotReadyReason = "the server's clock jumped"
-	// HistoryGap: entries that a prune would have deleted are missing from the history of resources,
-	// which the message names. All their entries stay, as evidence, until the tables are restored.
+	// HistoryGap: entries that a prune would have deleted are missing. The message names the resources, whose
+	// entries all stay, as evidence, until the tables are restored.
 	HistoryGap NotReadyReason = "entries are missing from the history"
-	// OtherShard: the database is another shard than Config.Shard says. See Store.SetShard.
+	// OtherShard: the database is another shard than Config.Shard. See Store.SetShard.
 	OtherShard NotReadyReason = "database is another shard"
 )
 
-// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from a function of
-// this package, or of package audit. The text says what to do.
+// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from this package or package
+// audit. The text says what to do.
 type HiddenRowsError = record.HiddenRowsError
 
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
 
-// TransientError wraps an error after which the same operation may succeed if it runs again: a
-// serialization failure, a deadlock, a lock timeout, a server that ends the session, stops, starts or
-// is a standby, a prepared plan that no longer fits. guard.Retryable runs it again.
+// TransientError wraps an error after which the same operation may succeed: a serialization failure, a deadlock, a
+// lock timeout, a server that ends the session, stops, starts or is a standby, a prepared plan that no longer fits.
+// guard.Retryable runs it again.
 type TransientError struct{ Err error }
 
 func (e *TransientError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error itself.
+// Unwrap returns Err.
 func (e *TransientError) Unwrap() error { return e.Err }
 
 // Retryable returns true.
 func (e *TransientError) Retryable() bool { return true }
 
-// ErrPruned says that a transaction's outcome can no longer be found: the fence has moved
-// on, and the entry of its position is no longer in the history.
+// ErrPruned: the fence has moved on, and the entry that would tell a transaction's outcome was pruned.
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
-// asked returns the error of a question of the store's own: nothing else was done, so if the
-// connection was lost, or the server is away, it may be asked again.
+// asked is the error of a question of the store's own, which may be asked again if the server is away.
 func asked(what string, err error) error {
 	err = fmt.Errorf("postgres: can't %s: %w", what, wire.Asked(wire.Named(err)))
 	if wire.Away(err) {
@@ -98,10 +94,10 @@ var rejectionReasons = map[string]storage.Reason{
 	sqlstate.FailedOver:  storage.ReasonFailedOver,
 }
 
-// explain turns err into what it means for claims. It records and returns a rejection if the server
-// rejected a claim; or if it ended the transaction (ended, or a serialization failure, which is all that
-// the stricter levels report) and a claim no longer has its fence. Otherwise it returns err, marked if
-// it is transient. The caller must not hold a connection: a pool of one would deadlock.
+// explain turns err into what it means for claims. If the server rejected one, it records and returns the
+// rejection; also if the transaction has ended, or met a serialization failure, which is all that the stricter
+// levels report, and a claim has lost its fence. The caller must not hold a connection: a pool of one would
+// deadlock.
 func (s *Store) explain(ctx context.Context, err error, ended bool, stage storage.Stage, claims ...storage.Claim) error {
 	var pgErr *pgconn.PgError
 	state := ""
@@ -136,7 +132,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	return s.named(err)
 }
 
-// named adds to an error what it means, and marks it if another run may succeed.
+// named adds what an error means, and marks it if another run may succeed.
 func (s *Store) named(err error) error {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -149,7 +145,6 @@ func (s *Store) named(err error) error {
 	return err
 }
 
-// nameCode adds the setting of Fencekit that caused an error of the server, or the remedy.
 func (s *Store) nameCode(err error, pgErr *pgconn.PgError) error {
 	switch {
 	case pgErr.Code == sqlstate.LockTimeout:
@@ -186,14 +181,13 @@ func transient(pgErr *pgconn.PgError) bool {
 	return replanned(pgErr) || wire.Away(pgErr)
 }
 
-// replanned reports whether err says that a table has changed, and so the result types of a prepared
-// statement.
+// replanned reports whether a table has changed, and with it the result types of a prepared statement.
 func replanned(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == sqlstate.Unsupported && pgErr.Routine == "RevalidateCachedQuery"
 }
 
-// detailFromHex decodes the detail of a claim's rejection; what is malformed is nothing.
+// detailFromHex ignores what is malformed.
 func detailFromHex(text string) []byte {
 	detail, _ := hex.DecodeString(text)
 	return detail
@@ -230,7 +224,7 @@ func rejectionFromDetail(state string, detail []byte, claims []storage.Claim) *s
 	}
 }
 
-// reject records a rejection, in a transaction of its own, and returns its error.
+// reject records a rejection in a transaction of its own, and returns it.
 func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
@@ -243,8 +237,8 @@ func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	return r
 }
 
-// currentRejection reads the fence of a claim and returns the rejection that a transaction under the
-// claim would get now; nil if it would get none, or if the fence can't be read.
+// currentRejection returns the rejection that a transaction under claim would get now; nil for none, or if it can't
+// be read.
 func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *storage.RejectedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()

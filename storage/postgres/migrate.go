@@ -26,23 +26,21 @@ var migrationFiles embed.FS
 
 const schemaMark = "{{schema}}"
 
-// Migration is one step of the schema, forward only. Before the first release, steps that have
-// landed may still be edited. From then on a change of the schema is a new file, and a test has the
-// SHA-256 of each.
+// Migration is one step of the schema, forward only. Until the first release steps may be edited; afterwards a
+// change is a new file.
 type Migration struct {
 	Version int
-	Name    string // such as "schema"
-	SQL     string // with the schema filled in
-	// AppliedAt is when it was applied; zero if it wasn't.
+	Name    string
+	SQL     string // with the schema's name
+	// AppliedAt is zero if the migration was not applied.
 	AppliedAt time.Time
 }
 
 // Applied reports whether the migration was applied.
 func (m Migration) Applied() bool { return !m.AppliedAt.IsZero() }
 
-// Migrations returns all migrations for a schema ("" means DefaultSchema), in order, to be
-// applied with another tool, each in a transaction. Such a tool creates the schema first;
-// Migrate does so itself.
+// Migrations returns all migrations for a schema ("" means DefaultSchema), in order, for another tool, which
+// creates the schema and applies each in a transaction.
 func Migrations(schema string) ([]Migration, error) {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -74,10 +72,9 @@ func latestVersion() int {
 	return migrations[len(migrations)-1].Version
 }
 
-// Migrate brings a schema ("" means DefaultSchema) up to date, each migration in a transaction of its
-// own, and returns those that it applied. Concurrent calls wait for each other. The role owns the
-// schema, or has the right to create it and becomes the owner; where there is nothing to do the rights
-// of an app role are enough.
+// Migrate brings a schema ("" means DefaultSchema) up to date, each migration in a transaction of its own, and
+// returns those that it applied. Concurrent calls wait for each other. The role must own the schema, or may create
+// it and so become its owner; if there is nothing to do the rights of an app role are enough.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	schema = orDefault(schema)
 	migrations, err := Migrations(schema)
@@ -118,10 +115,10 @@ func nameMigrator(err error, schema string) error {
 	return err
 }
 
-// migrationLock is the key of the advisory lock that migrations run under.
-const migrationLock = 0x66656e63656b6974 // "fencekit"
+// migrationLock is the key of an advisory lock: "fencekit".
+const migrationLock = 0x66656e63656b6974
 
-// migrateOne applies m, whose SQL records that, unless it has been, and reports whether it did.
+// migrateOne applies m unless it was applied, and reports whether it did. m's SQL records that.
 func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migration) (bool, error) {
 	done := false
 	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
@@ -134,7 +131,7 @@ func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migrat
 				return err
 			}
 		}
-		// CREATE SCHEMA IF NOT EXISTS alone would need the right to create one even where it exists.
+		// Even where the schema exists, CREATE SCHEMA IF NOT EXISTS needs the right to create one.
 		table := schemaIdentifier(schema) + ".migration"
 		var begun, applied bool
 		err := tx.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1), to_regclass($2) is not null", schema, table).Scan(&begun, &applied)
@@ -156,9 +153,8 @@ func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migrat
 	return done && err == nil, err
 }
 
-// MigrationStatus returns all migrations of a schema ("" means DefaultSchema), with when they were
-// applied. A missing schema has none applied; one that was renamed is ErrNotReady. Migrations of a later
-// version of Fencekit come last, without SQL.
+// MigrationStatus returns all migrations of a schema ("" means DefaultSchema), and when they were applied. Those of
+// a later version of Fencekit come last, without SQL. A schema that was renamed is ErrNotReady.
 func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	schema = orDefault(schema)
 	migrations, err := Migrations(schema)
@@ -191,30 +187,27 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 	return migrations, nil
 }
 
-// The routines and tables that a Store needs. These routines call the others in the schema
-// with the owner's rights, and only routines write to the tables.
+// What a Store needs. These routines call others with the owner's rights, and only routines write to the tables.
 var (
 	appRoutines = []string{"claim", "timeline", "note_timeline", "check_shard", "begin_check", "check_fences", "refuse", "read_xid", "seal", "seal_all", "before_commit", "resolve", "evict", "stale_backends", "end_if_superseded", "record_rejection", "forget", "prune_by_policy", "must_affect", "must_fit",
 		"well_formed", "contract_version", "random_tx", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one"}
 	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
 )
 
-// readerTables are the tables and views that Entries, Rejections, package audit and "fencectl doctor"
-// read. The results of kept operations are the callers' own.
+// readerTables are what Entries, Rejections, package audit and "fencectl doctor" read. Results of kept operations
+// are the callers' own.
 var (
 	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded", "unguarded_write"}
-	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_source"} // of the views
+	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_source"}
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
 
-// Roles names the two kinds of roles beside the owner of a schema. An empty name
-// stands for none.
+// Roles names the two kinds of roles beside the schema's owner. An empty name stands for none.
 type Roles struct {
-	// App may run guarded transactions, and no more. Fencekit doesn't touch its rights on the
-	// user's own tables. Services log in as members of it; a member needs pg_signal_backend to
-	// evict backends that logged in as another role.
+	// App may run guarded transactions, and no more. Its rights on the user's tables are the user's affair.
+	// Services log in as members of it; a member needs pg_signal_backend to evict backends of other roles.
 	App string
-	// Reader may read fences, history and rejections: package audit, "fencectl doctor", and the views entry,
+	// Reader may read fences, history and rejections, for package audit, "fencectl doctor", and the views entry,
 	// entry_operation and current_fence.
 	Reader string
 }
@@ -238,10 +231,9 @@ func (r Roles) validate() error {
 	return nil
 }
 
-// GrantRoles gives the roles exactly the rights that they need in a schema ("" means
-// DefaultSchema), and revokes all others there. A missing role is created, without the right to log
-// in. Call it again after a migration that added functions: Store.Check says so. The pool's role owns
-// the schema; to create roles it needs CREATEROLE.
+// GrantRoles gives the roles exactly the rights that they need in a schema ("" means DefaultSchema), and revokes
+// all others there. It creates missing roles, which can't log in. Call it again after a migration that added
+// functions: Store.Check says so. The pool's role must own the schema, and have CREATEROLE to create roles.
 func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Roles) error {
 	sql, err := RolesSQL(schema, roles)
 	if err != nil {
@@ -262,7 +254,7 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 	return fmt.Errorf("postgres: granting roles: %w", err)
 }
 
-// RolesSQL returns the SQL that GrantRoles executes, to be run by other means in one transaction.
+// RolesSQL returns the SQL of GrantRoles, to be run by other means in one transaction.
 func RolesSQL(schema string, roles Roles) (string, error) {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -282,9 +274,8 @@ func RolesSQL(schema string, roles Roles) (string, error) {
 	return sql.String(), nil
 }
 
-// roleSQL returns the SQL that creates a role, if it is missing, and gives it these rights in a schema, an
-// identifier, and no others. Roles belong to the whole server, so a migration of another database may
-// be creating the same one.
+// roleSQL creates the role and gives it these rights in a schema, an identifier, and no others. Roles belong to the
+// whole server, so another database's migration may be creating the same one.
 func roleSQL(schema, role string, tables, routines []string) string {
 	r := pgx.Identifier{role}.Sanitize()
 	in := func(names []string) string { return schema + "." + strings.Join(names, ", "+schema+".") }

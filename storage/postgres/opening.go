@@ -16,27 +16,27 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// opening begins the transaction t with the first statement of an operation. A goroutine that the operation
-// left behind may still be in one of its methods, so it has fields of its own, which txn.finish copies once
-// nothing uses the connection.
+// opening begins the transaction t with an operation's first statement. A goroutine that the operation left behind
+// may still be in one of its methods, so it has fields of its own, which txn.finish copies once nothing uses the
+// connection.
 type opening struct {
 	t     *txn
 	conn  *pgx.Conn
-	sent  time.Time // when BEGIN was sent first
+	sent  time.Time // first
 	begun bool
 	head  headReader
-	err   error // why the transaction could not begin
+	err   error // why it failed
 
 	prepared bool // as in txn
 }
 
 var _ operation.Opening = (*opening)(nil)
 
-// headReader reads the answers to the head of a transaction.
+// headReader reads the answers to a transaction's head.
 type headReader struct {
-	n   int    // answers that were read and are no errors
+	n   int    // answers without an error
 	xid string // as in txn
-	pid string // of the backend
+	pid string // the backend's
 }
 
 func (r *headReader) whole() bool { return r.n == headLength && r.xid != "" }
@@ -54,8 +54,8 @@ func (r *headReader) read(result *pgconn.ResultReader) error {
 	return err
 }
 
-// Query implements operation.Opening. The head and the statement go out in one write. pgx would prepare the
-// statements of a pgx.Batch without a bound on the wait for locks, and a tracer would see a batch.
+// Query implements operation.Opening. Head and statement go out in one write. It isn't a pgx.Batch: pgx would
+// prepare its statements without a bound on waits for locks, and tracers would see a batch.
 func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	s, ok := o.encode(ctx, sql, args, exec)
 	if !ok {
@@ -73,7 +73,7 @@ func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) 
 	}
 	result, err := next(rows.results)
 	if !exec {
-		bound.timer.Stop() // the rows are read at the pace of the caller
+		bound.timer.Stop() // the caller reads at its own pace
 	}
 	if err = cause(ctx, err); err != nil {
 		rows.Rows, _ = pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
@@ -83,13 +83,13 @@ func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) 
 	return rows, err
 }
 
-// firstRows are the rows of the statement that the transaction began with.
+// firstRows are the rows of the statement in the first write.
 type firstRows struct {
 	pgx.Rows
 	o       *opening
-	sql     string // as it was sent
+	sql     string // as sent
 	ctx     context.Context
-	results *pgconn.MultiResultReader // nil once they are closed
+	results *pgconn.MultiResultReader // nil once closed
 	bound   exchange
 }
 
@@ -99,13 +99,13 @@ func (r *firstRows) Close() {
 	if r.results == nil {
 		return
 	}
-	_ = r.results.Close() // Err says what failed
+	_ = r.results.Close()
 	r.results = nil
 	outdateIfUnfit(r.o.conn, r.Err(), r.sql)
 	r.end(r.CommandTag(), r.Err())
 }
 
-// Err returns why the bound of the exchange has ended it, if it has.
+// Err says so if the exchange's bound has ended it.
 func (r *firstRows) Err() error { return cause(r.ctx, r.Rows.Err()) }
 
 func (r *firstRows) end(tag pgconn.CommandTag, err error) {
@@ -115,12 +115,12 @@ func (r *firstRows) end(tag pgconn.CommandTag, err error) {
 	r.bound.end()
 }
 
-// encode returns the statement as it is sent after the head. It reports false if pgx has to run the
-// statement after Begin: in other modes, with pgx's options among its arguments, or if it can't be prepared or
-// encoded, so that pgx reports why; a text of one word, which may be the name of a prepared statement; and a text
-// of several statements, which could hold a COMMIT, so that they can't be sent again.
+// encode returns the statement to send after the head. It reports false if pgx has to run the statement after
+// Begin: in other modes, with pgx's options, if it can't be prepared or encoded, so that pgx says why, if it has
+// one word, maybe a prepared statement's name, or if the text has several statements, maybe a COMMIT, so that it
+// can't be sent again.
 func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
-	plain := exec && len(args) == 0 // as pgx sends it, the server keeps nothing of such a text
+	plain := exec && len(args) == 0 // the server keeps nothing of such a text
 	if len(args) > 0 {
 		rewriter, rewrites := args[0].(pgx.QueryRewriter)
 		if hasOption(args) || rewrites && hasOption(args[1:]) {
@@ -141,7 +141,7 @@ func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool)
 		word, _ := sqlwords.Next(sql)
 		return s, word != "" && !strings.Contains(sql, ";")
 	}
-	// A statement that waits too long for a lock is prepared by pgx after Begin, where the server bounds it.
+	// If that waits too long for a lock, pgx prepares it after Begin, within the server's limits.
 	if s.Description, _ = o.t.store.prepare(ctx, o.conn, sql); s.Description == nil && o.t.store.mode != pgx.QueryExecModeExec {
 		return s, false
 	}
@@ -152,7 +152,7 @@ func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool)
 	return s, true
 }
 
-// hasOption reports whether args begin with an option of pgx's, which is no argument of the statement.
+// hasOption reports whether args begin with an option of pgx's.
 func hasOption(args []any) bool {
 	if len(args) == 0 {
 		return false
@@ -164,8 +164,8 @@ func hasOption(args []any) bool {
 	return false
 }
 
-// begin sends the head and the statement in one write, and reads the answers to the head. results have the
-// answer to the statement, and the caller closes them. If they and err are nil, Begin should be tried.
+// begin sends head and statement in one write and reads the answers to the head. The caller closes results, which
+// have the statement's answer. If results and err are nil, try Begin.
 func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.MultiResultReader, err error) {
 	var batch pgconn.Batch
 	head := o.t.head()
@@ -198,9 +198,8 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.
 	return results, nil
 }
 
-// headFailed returns why the transaction can't begin if n answers to the head came, and then err, or nil if those
-// lack what they should have. The server has run no statement after the head. It returns nil if Begin should be tried
-// instead, on another connection if it has closed this one.
+// headFailed returns why the transaction can't begin after n answers and then err, or nil if those lack something.
+// No statement has run. If it returns nil, try Begin, on another connection if this one is closed.
 func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	pg := o.conn.PgConn()
 	switch {
@@ -210,12 +209,12 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	case n == 0 && !pg.IsClosed() && pg.TxStatus() == 'I':
 		return nil // such as a BEGIN that has to be prepared anew
 	case err == nil, errors.Is(err, errLacksResult):
-		wire.CloseNow(pg) // the server's own answer may be yet to come
+		wire.CloseNow(pg) // the server's own answer may still come
 		err = errNoID
 	}
 	step := "begin"
 	if ctx.Err() != nil {
-		step = "begin, or the statement sent with it" // the server answers them together
+		step = "begin, or the statement sent with it" // the server answers both together
 	}
 	o.err = wire.FailedAt(step, wire.Reached(err))
 	return o.err
@@ -223,14 +222,12 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 
 var errNoID = errors.New("the answer lacks the id of the transaction: a pooler in between may have made it up")
 
-// unusable reports whether err shows that the server has closed the connection, perhaps while
-// it was still in the pool, or is away.
+// unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
 func (o *opening) unusable(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || wire.Away(err))
 }
 
-// Begin implements operation.Opening. If the server has closed the connection, Begin takes
-// another one from the pool, up to a fixed number of tries.
+// Begin implements operation.Opening. If the server has closed the connection, it tries another one, a few times.
 func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error) {
 	ctx, bound := o.t.boundExchange(ctx, 1)
 	defer bound.end()
@@ -269,7 +266,7 @@ func (o *opening) beginAlone(ctx context.Context) error {
 	case err != nil:
 		return cause(ctx, err)
 	case !read.whole():
-		wire.CloseNow(o.conn.PgConn()) // the server's own answer may be yet to come
+		wire.CloseNow(o.conn.PgConn()) // the server's own answer may still come
 		return errNoID
 	}
 	o.begun, o.head = true, read
@@ -282,8 +279,7 @@ func (o *opening) sending() {
 	}
 }
 
-// reconnect replaces the connection, which is closed. The old one goes first: the pool may
-// have no more than one.
+// reconnect replaces a closed connection. The old one goes first: the pool may have only one.
 func (o *opening) reconnect(ctx context.Context, change func(func()) error) error {
 	var old *pgxpool.Conn
 	if err := change(func() { old, o.t.conn = o.t.conn, nil }); err != nil {

@@ -14,12 +14,11 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// ProtectMode is what the triggers of a protected table do about an unguarded write.
+// ProtectMode says what the triggers of a protected table do about an unguarded write.
 type ProtectMode string
 
 const (
-	// ProtectAudit lets the write through, and records it once the transaction commits:
-	// see UnguardedWrites.
+	// ProtectAudit lets the write through, and records it when it commits: see UnguardedWrites.
 	ProtectAudit ProtectMode = "audit"
 	// ProtectEnforce rejects the write, with SQLSTATE ZF015.
 	ProtectEnforce ProtectMode = "enforce"
@@ -29,54 +28,52 @@ const (
 type Protection struct {
 	// Table is its name as SQL, with its schema unless that is in the search_path.
 	Table string
-	// ResourceExpr is an SQL expression over the columns of a row that gives the name of the row's
-	// resource, such as 'sku/' || sku. It names columns without the table.
+	// ResourceExpr is an SQL expression over a row's columns, without the table's name, for the name of the row's
+	// resource, such as 'sku/' || sku.
 	ResourceExpr string
 	Mode         ProtectMode
 }
 
-// ProtectedTable is a protected table, and the state of its protection.
+// ProtectedTable is a protected table and the state of its protection.
 type ProtectedTable struct {
 	Protection
-	// Problem says why the protection isn't intact, such as a disabled trigger or a new partition;
-	// "" if it is. Protect repairs it, except for the check at COMMIT, which belongs to the schema:
-	// "fencectl doctor" prints the SQL for that. A table that is gone is for Unprotect.
+	// Problem says why the protection isn't intact, such as a disabled trigger or a new partition, or is "".
+	// Protect repairs it, except for the check at COMMIT, which belongs to the schema: "fencectl doctor" prints the
+	// SQL. For a dropped table call Unprotect.
 	Problem string
-	// UnguardedWrites counts the records of audit mode: one for each transaction and resource; the
-	// last was at LastAt.
+	// UnguardedWrites counts records of audit mode, one for each transaction and resource; the last was at LastAt.
 	UnguardedWrites int64
-	LastAt          *time.Time // nil if there is none
+	LastAt          *time.Time // or nil
 }
 
-// UnguardedWrite says which unguarded writes were recorded in audit mode.
+// UnguardedWrite describes unguarded writes that audit mode has recorded.
 type UnguardedWrite struct {
 	Table string
-	// Resource is that of the rows; "" for TRUNCATE, for a row whose resource is null or can't be
-	// evaluated, and for all resources of a transaction after its first hundred (Kind "more").
+	// Resource is that of the rows; "" for TRUNCATE, for a row whose resource is null or can't be evaluated, and
+	// for all resources of a transaction after its first hundred (Kind "more").
 	Resource string
-	// Kind is insert, update, delete or truncate; commit if the transaction was guarded, and
-	// committed without a seal; error if the resource of the row couldn't be evaluated, or the
-	// write not be noted: the server's log has the error.
+	// Kind is insert, update, delete or truncate; commit if a guarded transaction committed without a seal; error
+	// if the row's resource couldn't be evaluated or the write not be noted, which the server's log explains.
 	Kind        string
 	Role        string // that logged in
-	Application string // application_name of the session
+	Application string // application_name
 	Records     int64  // one for each transaction and resource, under the kind of its first write
 	FirstAt     time.Time
 	LastAt      time.Time
 }
 
-// protectLockTimeout bounds how long Protect and Unprotect wait for the table's lock: other writers
-// queue behind them.
+// protectLockTimeout bounds the wait for the table's lock, behind which other writers queue.
 const protectLockTimeout = 5 * time.Second
 
-// Protect puts triggers on a table in the pool's database, so that a row is written only in a
-// guarded transaction of the row's own resource, and returns how the table is protected now. schema
-// is Fencekit's ("" means DefaultSchema). Other writers wait for it; it waits for them at most 5 s and
-// then fails with a *TransientError, with nothing changed. Call it again to change or repair a
-// protection, and after adding a partition or an inheriting table; then an empty ResourceExpr or Mode
-// leaves what is there. Otherwise an empty Mode is ProtectAudit. The pool's role must own the schema
-// and the table (*NotReadyError with MissingRights). A Protection that can't be used, as when its
-// expression fails for a row of the table, is fence.ErrInvalid.
+// Protect puts triggers on a table in the pool's database, so that a row is written only in a guarded transaction
+// of the row's own resource, and returns the protection. schema is Fencekit's ("" means DefaultSchema). Other
+// writers wait for it. It waits for them for at most 5 s, and then fails with a *TransientError and changes
+// nothing.
+//
+// Call it again to change or repair a protection, and after adding a partition or an inheriting table; an empty
+// ResourceExpr or Mode then leaves what is there. Otherwise an empty Mode is ProtectAudit. The pool's role must own
+// the schema and the table (*NotReadyError with MissingRights). A bad Protection, such as an expression that fails
+// for a row, is fence.ErrInvalid.
 func Protect(ctx context.Context, pool *pgxpool.Pool, schema string, p Protection) (Protection, error) {
 	if p.Table == "" || p.Mode != "" && p.Mode != ProtectAudit && p.Mode != ProtectEnforce {
 		return Protection{}, fmt.Errorf("%w: postgres.Protection needs a Table, and ProtectAudit, ProtectEnforce or nothing as its Mode", fence.ErrInvalid)
@@ -90,9 +87,8 @@ func Protect(ctx context.Context, pool *pgxpool.Pool, schema string, p Protectio
 	return now, err
 }
 
-// Unprotect removes what Protect has put on a table, and returns whether there was anything. The
-// table is as it was before. A table that was dropped goes by the name or the OID that it had. Rights
-// are as for Protect.
+// Unprotect removes what Protect has put on a table, and reports whether there was anything. A dropped table goes
+// by its former name or OID. Rights are as for Protect.
 func Unprotect(ctx context.Context, pool *pgxpool.Pool, schema, table string) (was bool, err error) {
 	err = changeProtection(ctx, pool, schema, "removing the protection of "+table, func(tx pgx.Tx, schema string) error {
 		return tx.QueryRow(ctx, "select "+schema+".unprotect_table(to_regclass($1), $1)", table).Scan(&was)
@@ -114,20 +110,18 @@ func changeProtection(ctx context.Context, pool *pgxpool.Pool, schema, what stri
 		return &TransientError{fmt.Errorf("%w (after %v, since other writers wait meanwhile; nothing was changed: try again when no long transaction uses the table)", err, protectLockTimeout)}
 	case state == sqlstate.NoFunction: // the schema is older than this package
 		return err
-	case state == sqlstate.BadArgument, state == sqlstate.Unsupported, strings.HasPrefix(state, "42"): // a wrong name, or expression
+	case state == sqlstate.BadArgument, state == sqlstate.Unsupported, strings.HasPrefix(state, "42"): // a wrong name or expression
 		return fmt.Errorf("%w: %w", fence.ErrInvalid, err)
 	}
 	return err
 }
 
-// ListProtected lists the protected tables of a schema ("" means DefaultSchema). The reader role is
-// enough.
+// ListProtected lists the protected tables of a schema ("" means DefaultSchema). The reader role may call it.
 func ListProtected(ctx context.Context, pool *pgxpool.Pool, schema string) ([]ProtectedTable, error) {
 	return readProtection[ProtectedTable](ctx, pool, schema, `select "table", resource, mode, coalesce(problem, ''), unguarded_writes, last_at from %s.protected_table order by 1`)
 }
 
-// UnguardedWrites returns what was recorded in audit mode, the latest first. The reader role is
-// enough.
+// UnguardedWrites returns what audit mode has recorded, the latest first. The reader role may call it.
 func UnguardedWrites(ctx context.Context, pool *pgxpool.Pool, schema string) ([]UnguardedWrite, error) {
 	return readProtection[UnguardedWrite](ctx, pool, schema, `select "table", coalesce(resource, ''), kind, role, application, records, first_at, last_at from %s.unguarded order by last_at desc, 1, 2, 3, 4, 5`)
 }

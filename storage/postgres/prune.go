@@ -19,17 +19,15 @@ import (
 	"github.com/fencekit/fencekit/internal/retention"
 )
 
-// Policy says for how long a schema keeps what Store.Prune deletes. It is a part of the schema's
-// settings, which only its owner can change.
+// Policy says how long a schema keeps what Store.Prune deletes. Only the schema's owner can change it.
 type Policy struct {
-	// Keep is the age from which entries of the history and rejections may be deleted: at least
-	// an hour. 0, the default, sets none: only Prune deletes then, what its PruneOptions ask for.
+	// Keep is the age from which entries of the history and rejections may be deleted: at least an hour. 0, the
+	// default: never, except by Prune with PruneOptions.
 	Keep time.Duration
-	// KeepEntries is how many entries of each resource are kept, however old: at least one.
-	// Default 1000.
+	// KeepEntries is how many entries of each resource are kept, however old: at least one. Default 1000.
 	KeepEntries int64
-	// KeepOnce is how long a key of guard.Once is kept: at least a minute. Default 7 days. Call
-	// Store.Prune at least four times in that period, or no key is deleted.
+	// KeepOnce is how long a key of guard.Once is kept: at least a minute. Default 7 days. Unless Store.Prune is
+	// called at least four times in that period, no key is deleted.
 	KeepOnce time.Duration
 }
 
@@ -41,13 +39,13 @@ func (p Policy) validate() error {
 	return nil
 }
 
-// ReadPolicy returns the policy of a schema ("" means DefaultSchema). The reader role is enough.
+// ReadPolicy returns the policy of a schema ("" means DefaultSchema). The reader role may call it.
 func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Policy, err error) {
 	schema, err = identifierOf(schema)
 	if err != nil {
 		return p, err
 	}
-	var keep, keepOnce int64 // in microseconds
+	var keep, keepOnce int64
 	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, "select coalesce("+micros("history_keep")+", 0), history_keep_entries, "+micros("once_retention")+
 			" from "+schema+".setting").Scan(&keep, &p.KeepEntries, &keepOnce)
@@ -59,15 +57,14 @@ func ReadPolicy(ctx context.Context, pool *pgxpool.Pool, schema string) (p Polic
 	return p, nil
 }
 
-// SetPolicy sets the policy of a schema ("" means DefaultSchema), which the next transaction of a
-// prune follows; it waits for the present one. The pool's role must own the schema. SetPolicy fails
-// with fence.ErrInvalid if a field is out of bounds.
+// SetPolicy sets the policy of a schema ("" means DefaultSchema), from the next transaction of a prune on. The
+// pool's role must own the schema. A field out of bounds is fence.ErrInvalid.
 func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy) error {
 	if err := p.validate(); err != nil {
 		return err
 	}
 	return asOwner(ctx, pool, schema, "setting the policy", func(tx pgx.Tx, schema string) error {
-		// Prunes lock the row FOR KEY SHARE, which an update alone wouldn't wait for.
+		// Prunes lock the row FOR KEY SHARE, for which an update alone wouldn't wait.
 		if _, err := tx.Exec(ctx, "select from "+schema+".setting where one for update"); err != nil {
 			return err
 		}
@@ -77,8 +74,7 @@ func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy)
 	})
 }
 
-// asOwner runs change in a transaction on a schema ("" means DefaultSchema), which change gets as an
-// identifier. The error says that what has failed.
+// asOwner runs change in a transaction on schema, which it passes as an identifier. what says what has failed.
 func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, change func(tx pgx.Tx, schema string) error) error {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -92,12 +88,10 @@ func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, chang
 
 const maxReason = 1000
 
-// HoldHistory keeps the history and the rejections of a resource from being pruned, until
-// ReleaseHistory. The resource is an exact name, and needn't exist yet: a misspelt one is no error.
-// HoldHistory waits for the present transaction of a prune. A second call replaces the reason and
-// the role of the hold, but not its time. The pool's role must own the schema ("" means
-// DefaultSchema). HoldHistory fails with fence.ErrInvalid if reason is empty or longer than 1,000
-// bytes. See audit.Database.Holds.
+// HoldHistory keeps the history and the rejections of a resource from being pruned until ReleaseHistory. It waits
+// for the present transaction of a prune. A second call replaces the reason and the role of the hold, but not its
+// time. The resource needn't exist, so a misspelt one is no error. The pool's role must own the schema ("" means
+// DefaultSchema). A reason that is empty or longer than 1,000 bytes is fence.ErrInvalid. See audit.Database.Holds.
 func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
 	if err := fence.ValidateResource(resource); err != nil {
 		return err
@@ -109,7 +103,7 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 		if _, err := tx.Exec(ctx, "lock table "+schema+".hold in row exclusive mode"); err != nil {
 			return err
 		}
-		// After the last prune, also if the clock was ahead then: verification compares the two.
+		// Verification compares this with the last prune, when the clock may have been ahead.
 		_, err := tx.Exec(ctx, "insert into "+schema+".hold (name, reason, at) values ($1::text, $2, greatest(clock_timestamp(), "+
 			"(select c.pruned_at from "+schema+".checkpoint c join "+schema+".resource r on r.id = c.resource where r.name = $1::text))) "+
 			"on conflict (name) do update set reason = excluded.reason, role = session_user", resource, reason)
@@ -117,8 +111,8 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 	})
 }
 
-// ReleaseHistory ends the hold on the history of a resource, and reports whether there was one. The
-// pool's role must own the schema ("" means DefaultSchema).
+// ReleaseHistory ends the hold on a resource's history, and reports whether there was one. The pool's role must own
+// the schema ("" means DefaultSchema).
 func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource string) (held bool, err error) {
 	err = asOwner(ctx, pool, schema, "releasing the history of "+resource, func(tx pgx.Tx, schema string) error {
 		tag, err := tx.Exec(ctx, "delete from "+schema+".hold where name = $1", resource)
@@ -128,12 +122,11 @@ func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource st
 	return held, err
 }
 
-// pruneAtATime is how many entries, and how many rejections or Once keys, one transaction of a
-// prune deletes at most.
+// pruneAtATime bounds the entries, and the rejections or Once keys, that one transaction deletes.
 const pruneAtATime = 1000
 
-// withPauses calls step until there is no more, and pauses after each call for as long as it took, so
-// that a prune takes half of one connection at most, also of a server under load.
+// withPauses repeats step while there is more. A pause as long as each step leaves half of a connection, and of a
+// loaded server's time.
 func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -151,33 +144,31 @@ func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 
 // Pruned says what a prune deleted.
 type Pruned struct {
-	Entries    int64 // of the history: claims, writes and voids
+	Entries    int64 // claims, writes and voids
 	Rejections int64
 	OnceKeys   int64
 }
 
-// Prune deletes what the policy of the schema's owner no longer keeps (Policy). By default these
-// are only keys of guard.Once that are older than 7 days.
+// Prune deletes what the owner's Policy no longer keeps: by default only keys of guard.Once that are older than 7
+// days.
 //
-// It may delete an entry that is older than Policy.Keep and not among the last Policy.KeepEntries of
-// its resource, and a rejection that is older than Policy.Keep, oldest first. It keeps the last entry
-// of each resource, the claim of the oldest remaining entry, claims that running transactions use,
-// what is younger than an hour, and resources on hold (HoldHistory). A checkpoint for each resource
-// lets the remaining entries be verified.
+// It deletes, oldest first, rejections older than Policy.Keep, and entries that are also not among the last
+// Policy.KeepEntries of their resource. It keeps the last entry of each resource, the claim of the oldest remaining
+// entry, claims that running transactions use, what is younger than an hour, and resources on hold (HoldHistory). A
+// checkpoint for each resource lets the rest be verified.
 //
 // Call it at least once a day, and at least four times per Policy.KeepOnce, from any process
-// (fencekit.Config.PruneEvery does). Of several calls at a time one prunes the history. Prune
-// deletes in small transactions, and after each pauses for as long as it took. It takes no lock
-// that a guarded transaction takes, and can be interrupted. It returns what it deleted, even if it
-// fails.
+// (fencekit.Config.PruneEvery does). Of concurrent calls one prunes the history. Prune deletes in small
+// transactions, each followed by a pause of the same length, and takes no lock that a guarded transaction takes. It
+// can be interrupted, and returns what it deleted even if it fails.
 //
-// An operation whose Once key was deleted can run again, so Prune doesn't trust a single reading of
-// the server's clock. It deletes no key until, for a whole Policy.KeepOnce, each call has followed
-// the previous one within a quarter of it. If the clock went back, or forward by more, the period
-// starts again, and Prune fails with ErrNotReady, reason ClockJumped, after pruning the history.
+// An operation whose Once key was deleted can run again, so Prune doesn't trust a single reading of the server's
+// clock. It deletes no key until, for a whole Policy.KeepOnce, each call has followed the previous one within a
+// quarter of it. If the clock went back, or forward by more, that period starts again, and Prune fails with
+// ErrNotReady, reason ClockJumped, after pruning the history.
 //
-// If entries that it may delete are missing, Prune deletes none of that resource, since the gap could
-// not be found afterwards, and after the others fails with ErrNotReady, reason HistoryGap.
+// If entries that it may delete are missing, Prune deletes none of that resource, to leave the gap visible, and
+// finally fails with ErrNotReady, reason HistoryGap.
 func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 	p := &pruner{pool: s.pool, schema: s.sql.schema}
 	return p.result(errors.Join(p.pruneByPolicy(ctx), p.forget(ctx)))
@@ -185,20 +176,16 @@ func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 
 // PruneOptions say what Prune keeps, and where it exports to.
 type PruneOptions struct {
-	// Keep is the age from which entries and rejections may be deleted, if it is higher than
-	// Policy.Keep, which counts otherwise. If both are 0, rejections are kept, and so are entries
-	// unless KeepEntries is set.
+	// Keep is the age from which entries and rejections may be deleted, if it is higher than Policy.Keep. If both
+	// are 0, rejections are kept, and entries too unless KeepEntries is set.
 	Keep time.Duration
-	// KeepEntries is how many entries of each resource are kept, however old, if it is higher than
-	// Policy.KeepEntries, which counts otherwise. If it is set, and Keep and Policy.Keep are 0,
-	// entries older than an hour may be deleted.
+	// KeepEntries is how many entries of each resource are kept, if it is higher than Policy.KeepEntries. If it is
+	// set, and Keep and Policy.Keep are 0, entries older than an hour may be deleted.
 	KeepEntries int64
-	// Resources is a pattern of names, as in audit.Filter; "" means all resources. With a pattern
-	// no Once keys are deleted.
+	// Resources is a pattern of names, as in audit.Filter; "" means all, and any other deletes no Once keys.
 	Resources string
-	// Export, if not nil, receives each entry before it is deleted, as JSON lines that
-	// audit.VerifyExports reads, and is synced before the deletion: an *os.File, for example. An
-	// entry may be exported twice: a claim before it is itself deleted, and any after a crash.
+	// Export, if not nil, receives each entry before its deletion, as JSON lines for audit.VerifyExports, and is
+	// synced first: an *os.File, for example. A claim may be exported more than once, and after a crash any entry.
 	Export interface {
 		io.Writer
 		Sync() error // returns when what was written is durable
@@ -207,10 +194,9 @@ type PruneOptions struct {
 	DryRun bool
 }
 
-// Prune deletes history of a schema ("" means DefaultSchema) as its owner asks: the pool's role must
-// own the schema. It keeps, pauses and deletes Once keys as Store.Prune does, but also works while
-// another prune is running. It returns what it deleted, or with DryRun what it would delete, even if it
-// fails. If Export fails, Prune deletes none of the entries that it was exporting.
+// Prune deletes history of a schema ("" means DefaultSchema) as its owner asks; the pool's role must be the owner.
+// It keeps and pauses as Store.Prune does, but also works while another prune runs. It returns what it deleted, or
+// with DryRun would delete, even if it fails. If Export fails, the entries being exported stay.
 func Prune(ctx context.Context, pool *pgxpool.Pool, schema string, o PruneOptions) (Pruned, error) {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -235,16 +221,15 @@ func (o PruneOptions) validate() error {
 
 type pruner struct {
 	pool   *pgxpool.Pool
-	schema string // as an identifier
+	schema string
 	PruneOptions
-	out  *record.Writer // nil before the first range that is exported
+	out  *record.Writer // nil before the first export
 	done Pruned
-	gaps []string // names of resources that were left as they are, since entries are missing
+	gaps []string // names of resources that keep all entries, since some are missing
 }
 
-// result returns what was deleted, and the error of that.
 func (p *pruner) result(err error) (Pruned, error) {
-	const most = 3 // names
+	const most = 3
 	if len(p.gaps) > 0 {
 		names := strings.Join(p.gaps[:min(len(p.gaps), most)], ", ")
 		if len(p.gaps) > most {
@@ -266,8 +251,7 @@ func (p *pruner) addGaps(names ...string) {
 	}
 }
 
-// each runs some in one transaction after another, while there is more, and adds up what those
-// deleted.
+// each runs transactions while there is more, and adds up what they deleted.
 func (p *pruner) each(ctx context.Context, some func(tx pgx.Tx, n *Pruned) (more bool, err error)) error {
 	return withPauses(ctx, func() (more bool, err error) {
 		var n Pruned
@@ -284,10 +268,10 @@ func (p *pruner) each(ctx context.Context, some func(tx pgx.Tx, n *Pruned) (more
 	})
 }
 
-// full reports whether there may be more rejections or Once keys. A dry run counts all at once.
+// full reports whether there may be more. A dry run counts all at once.
 func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
 
-// pruneByPolicy prunes entries and rejections as an app role may.
+// pruneByPolicy prunes as an app role may.
 func (p *pruner) pruneByPolicy(ctx context.Context) error {
 	from := new(string)
 	return p.each(ctx, func(tx pgx.Tx, n *Pruned) (more bool, err error) {
@@ -301,7 +285,6 @@ func (p *pruner) pruneByPolicy(ctx context.Context) error {
 	})
 }
 
-// forget deletes Once keys by the policy.
 func (p *pruner) forget(ctx context.Context) error {
 	jumpedFrom := ""
 	err := p.each(ctx, func(tx pgx.Tx, n *Pruned) (more bool, err error) {
@@ -340,23 +323,23 @@ func (p *pruner) run(ctx context.Context) error {
 	return p.forget(ctx)
 }
 
-// prunable is a range of entries of one resource that may go.
+// prunable is a range of entries of one resource.
 type prunable struct {
 	Resource   int32
 	Name       string
-	First, End int64 // the positions of the first, and after the last
+	First, End int64 // positions of the first, and after the last
 }
 
-// entries prunes, or counts, entries of resources whose names don't come before from. If there may be
-// more, it returns the name from which to go on.
+// entries prunes or counts entries of resources from the name from on. If there may be more, next is the name to go
+// on from.
 func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string, n *int64) (next string, more bool, err error) {
 	limit := int64(pruneAtATime)
-	if p.DryRun { // nothing is deleted, so it gets whole ranges
+	if p.DryRun { // whole ranges
 		limit = 1 << 40
 	}
 	keep := p.Keep
 	if p.KeepEntries > 0 {
-		keep = max(keep, time.Microsecond) // the policy, or what is the least
+		keep = max(keep, time.Microsecond) // to be allowed: the policy, or the minimum
 	}
 	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, coalesce(o_end, -1) from "+p.schema+".prunable($1, $2, $3, $4, $5)",
 		from, glob.Like(p.Resources), nullIfZero(keep), nullIfZero(p.KeepEntries), limit)
@@ -401,8 +384,7 @@ func nullIfZero[T int64 | time.Duration](value T) *T {
 	return &value
 }
 
-// export writes the entries of ranges, each with the claim that an earlier prune has left before
-// it, which may go too, and syncs.
+// export writes ranges, each after the claim that an earlier prune has left before it, and syncs.
 func (p *pruner) export(ctx context.Context, tx pgx.Tx, ranges []prunable) error {
 	if p.out == nil {
 		begin := record.Begin{Of: record.OfPrune, Resources: p.Resources}

@@ -21,8 +21,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// runBatch queues b. It is sent with the seal, or before the next operation that isn't a
-// Batch.
+// runBatch queues b, to be sent with the seal, or before the next operation that isn't a Batch.
 func (t *txn) runBatch(ctx context.Context, b *Batch) error {
 	if err := b.validate(); err != nil {
 		return t.fail(ctx, storage.StageRun, &storage.OpError{Number: t.ran - 1, Err: err})
@@ -38,7 +37,6 @@ func (t *txn) runBatch(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-// sendQueued sends the queued batches without the seal.
 func (t *txn) sendQueued(ctx context.Context) error {
 	if len(t.queue.batches) == 0 {
 		return nil
@@ -58,12 +56,11 @@ func (t *txn) sendQueued(ctx context.Context) error {
 	return nil
 }
 
-// deliver sends in one write the head, if the transaction has not begun, what is queued, and what ends the
-// transaction: the statements last if it only reads at READ COMMITTED, else the message end. Both may be empty. If
-// nothing was sent, ahead is nil.
+// deliver sends in one write the head, if the transaction has not begun, the queue, and what ends the transaction:
+// last, for a read at READ COMMITTED, else end. Either may be empty. If nothing was sent, ahead is nil.
 //
-// A write that carries BEGIN and was aborted leaves nothing, so deliver repeats it: on another connection if this one
-// was lost, then or while statements were prepared, and once if a statement has to be prepared anew.
+// If a write with BEGIN was aborted, deliver repeats it: on another connection if this one was lost, and once if a
+// statement has to be prepared anew.
 func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {
@@ -107,7 +104,7 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 	}
 }
 
-// beginAnew rolls back a transaction that its first write has begun.
+// beginAnew rolls back a transaction of the first write.
 func (t *txn) beginAnew(ctx context.Context) error {
 	t.begun, t.xid = false, ""
 	t.sent = t.sent.Add(-t.store.unlisted) // so that the end looks
@@ -118,11 +115,11 @@ func (t *txn) beginAnew(ctx context.Context) error {
 	return pg.Exec(ctx, "rollback").Close()
 }
 
-// encodeQueued returns the queued statements as they are to be sent, after the head if the transaction has not
-// begun: then they are prepared before BEGIN, since one that fails there must not end the transaction.
+// encodeQueued returns the queued statements, after the head if the transaction has not begun. Those are prepared
+// before BEGIN, since a failure after it would end the transaction.
 //
-// If an argument panics, as its driver.Valuer may, and other calls share the transaction, it returns an
-// error: each of them then runs alone, and only the call with that argument panics.
+// If an argument panics, as its driver.Valuer may, and other calls share the transaction, it returns an error, so
+// that each runs alone and only the call with that argument panics.
 func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) {
 	ahead = &sentBatches{}
 	if !t.begun {
@@ -164,8 +161,7 @@ func (t *txn) encodeBatches(ctx context.Context, ahead *sentBatches) error {
 	return nil
 }
 
-// note notes what the results of ahead show: that the transaction has begun with it, or that one
-// of its statements was a COMMIT.
+// note notes whether the transaction has begun, and whether a statement was a COMMIT.
 func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	for _, result := range results[:min(len(results), ahead.length())] {
 		if tag := result.Tag.String(); tag == "COMMIT" || tag == "PREPARE TRANSACTION" {
@@ -182,22 +178,21 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	}
 }
 
-// The limits of all batches that one write carries ahead of its seal: the server must not wait for the client to read
-// answers before it has read the seal.
+// Limits of all batches in a write: the server must not wait for the client to read before it has read the seal.
 const (
 	maxQueuedStatements = 200
 	maxQueuedReturning  = 16
 )
 
-// batchQueue holds batches for which Run has returned, and which have not been sent.
+// batchQueue holds batches that are yet to be sent.
 type batchQueue struct {
-	first      int // the number of the first one: see storage.OpError
+	first      int // storage.OpError.Number of the first
 	batches    []*Batch
 	statements int
 	returning  int
 }
 
-// add queues b, the transaction's operation of this number, unless the queued batches have to be sent first.
+// add queues b, operation number, unless the queue has to be sent first.
 func (q *batchQueue) add(b *Batch, number int) bool {
 	statements, returning := q.statements+len(b.statements), q.returning+b.returning()
 	if statements > maxQueuedStatements || returning > maxQueuedReturning {
@@ -212,22 +207,22 @@ func (q *batchQueue) add(b *Batch, number int) bool {
 
 type queuedStatement struct {
 	*Statement
-	batch int // the number of its batch: see storage.OpError
+	batch int // storage.OpError.Number
 }
 
-// sentBatches are batches in the form in which they are sent.
+// sentBatches are batches as they are sent.
 type sentBatches struct {
-	head       int               // the first of sent that are the transaction's own: BEGIN and the begin check, or none
-	sent       []wire.Statement  // those, one for each of statements, and those that end the transaction
-	statements []queuedStatement // of the batches
-	outdated   bool              // a statement failed that will be prepared anew
+	head       int              // how many of sent are BEGIN and the begin check
+	sent       []wire.Statement // those, the statements, and those that end the transaction
+	statements []queuedStatement
+	outdated   bool // a statement failed that will be prepared anew
 }
 
-// length returns how many of sent come before those that end the transaction.
+// length is how many of sent come before those that end the transaction.
 func (q *sentBatches) length() int { return q.head + len(q.statements) }
 
-// encode returns a statement as it is to be sent: if it can't be prepared, as one on a table that an earlier one
-// creates, as SQL, to be parsed in its turn.
+// encode returns a statement to send: to be parsed in its turn if it can't be prepared, as on a table made by an
+// earlier one.
 func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement, err error) {
 	sql, args := s.checked(t.store.sql.schema), s.args
 	if len(args) > 0 {
@@ -258,11 +253,11 @@ func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement,
 		if description == nil || !again {
 			return encoded, s.explain(err, sql)
 		}
-		preparedOn(conn).outdate(sql) // its parameters may have other types by now
+		preparedOn(conn).outdate(sql) // parameters may have other types by now
 	}
 }
 
-// read gives each statement its result. If results lack some, none gets one.
+// read gives each statement its result, or none if some are missing.
 func (q *sentBatches) read(results []wire.Result) {
 	if len(results) < q.length() {
 		return
@@ -272,7 +267,7 @@ func (q *sentBatches) read(results []wire.Result) {
 	}
 }
 
-// receive reads the result of the statement, which was sent as checked returns it.
+// receive reads the result of checked.
 func (s *Statement) receive(r wire.Result) {
 	if !s.returning && s.want == nil {
 		s.set(r.Tag.RowsAffected(), nil)
@@ -291,8 +286,8 @@ func (s *Statement) receive(r wire.Result) {
 	}
 }
 
-// outdate reports whether err shows that a prepared statement no longer fits. If so, all that were
-// sent are prepared anew before their next use: the same change may have made others unfit.
+// outdate reports whether a prepared statement no longer fits. Then all sent ones are prepared anew: the change may
+// concern others too.
 func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	if err == nil {
 		return false
@@ -309,8 +304,7 @@ func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	return q.outdated
 }
 
-// explain returns at which stage the write failed that began with these statements, and what its
-// error means: a batch's as a *storage.OpError.
+// explain returns at which stage the write failed, and its error: a batch's as a *storage.OpError.
 func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	var failed *wire.StatementError
 	switch {
@@ -331,19 +325,19 @@ func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	return storage.StageRun, &storage.OpError{Number: s.batch, Err: err}
 }
 
-// maxPrepared is how many statements the store keeps prepared on one connection, at most.
+// maxPrepared bounds the store's prepared statements on one connection.
 const maxPrepared = 256
 
-// preparedKey is where a connection's custom data holds its preparedStatements.
+// preparedKey is their key in a connection's custom data.
 const preparedKey = "fencekit: prepared statements"
 
-// preparedStatements are the statements that the store has prepared on one connection, by their SQL. What an
-// operation runs after its first statement is in pgx's own cache.
+// preparedStatements are those that the store has prepared on one connection, by their SQL. After its first
+// statement an operation uses pgx's own cache.
 type preparedStatements map[string]*preparedStatement
 
 type preparedStatement struct {
 	*pgconn.StatementDescription
-	outdated bool // an error has shown that it has to be prepared anew
+	outdated bool // has to be prepared anew
 }
 
 func preparedOn(conn *pgx.Conn) preparedStatements {
@@ -356,13 +350,13 @@ func preparedOn(conn *pgx.Conn) preparedStatements {
 	return statements
 }
 
-// preparedName is a name that no other SQL has: behind a pooler that exchanges connections it must reach no other.
+// preparedName has no other SQL: a pooler may exchange connections.
 func preparedName(sql string) string {
 	digest := sha256.Sum256([]byte(sql))
 	return wire.PreparedPrefix + hex.EncodeToString(digest[:24])
 }
 
-// usable returns the description of sql; nil if it has to be prepared.
+// usable returns the description of sql, or nil.
 func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {
 	if known := p[sql]; known != nil && !known.outdated {
 		return known.StatementDescription
@@ -372,10 +366,9 @@ func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {
 
 var errPrepare = errors.New("postgres: a statement was not prepared within the limit")
 
-// prepare returns the description of sql, and prepares it if conn has not, in the modes in which pgx does, and with
-// a name only where pgx uses one. It returns nil in other modes, if conn has maxPrepared already, and if the server
-// can't prepare sql. It fails only if the connection is lost. Ahead of BEGIN the server has no limit, so the wait
-// for a lock is bounded here.
+// prepare returns the description of sql, which it prepares if need be, in the modes in which pgx does. It returns
+// nil in other modes, beyond maxPrepared, and if the server can't prepare sql; an error means that the connection
+// is lost. The wait for a lock is bounded here: before BEGIN the server has no limit.
 func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, sql string) (*pgconn.StatementDescription, error) {
 	statements := preparedOn(conn)
 	if description := statements.usable(sql); description != nil {
@@ -413,14 +406,13 @@ func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, sql string) (*pgcon
 	return nil, err
 }
 
-// isPrepared reports whether all of these statements are sent by the names under which the server keeps them.
+// isPrepared reports whether all are sent by the names of prepared statements.
 func isPrepared(statements []wire.Statement) bool {
 	return !slices.ContainsFunc(statements, func(s wire.Statement) bool { return s.Description == nil || s.Description.Name == "" })
 }
 
-// outdateIfUnfit reports whether err shows that one of these statements no longer fits. If so, all
-// of them are prepared anew before their next use. If the server no longer has one, that goes for
-// each of the connection's: SQL such as DISCARD ALL removes them all.
+// outdateIfUnfit reports whether one of these statements no longer fits. Then all are prepared anew; if the server
+// has lost one, all of the connection's, as after DISCARD ALL.
 func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
 	if !unfit(err) {
 		return false
@@ -432,7 +424,7 @@ func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
 	return true
 }
 
-// outdate marks statements that have to be prepared anew before their next use.
+// outdate marks statements to be prepared anew.
 func (p preparedStatements) outdate(sql ...string) {
 	for _, sql := range sql {
 		if known := p[sql]; known != nil {
@@ -441,8 +433,8 @@ func (p preparedStatements) outdate(sql ...string) {
 	}
 }
 
-// unfit reports whether err may be due to what was true when the statement was prepared, such as
-// the types of its parameters and results, so that the same SQL may succeed if it is parsed anew.
+// unfit reports whether err may be due to what was true at preparation, such as types, so that the same SQL may
+// succeed if it is parsed anew.
 func unfit(err error) bool {
 	if err == nil {
 		return false

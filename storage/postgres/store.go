@@ -20,22 +20,21 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Store keeps fences in a PostgreSQL database and runs guarded transactions in
-// it. It is a storage.Store and a storage.History. Its methods may be called from
-// several goroutines.
+// Store keeps fences in a PostgreSQL database and runs guarded transactions in it. It is a storage.Store and a
+// storage.History, and safe for concurrent use.
 type Store struct {
 	pool  *pgxpool.Pool
 	cfg   Config
 	ready atomic.Bool
 	sql   queries
 
-	unlisted time.Duration // see the constant
+	unlisted time.Duration // the constant, except in tests
 
 	deferrable deferrable
 
-	// Of the pool's connections:
+	// The connections' own:
 	mode   pgx.QueryExecMode
-	tracer pgx.QueryTracer // nil if they have none
+	tracer pgx.QueryTracer // or nil
 }
 
 var (
@@ -43,15 +42,13 @@ var (
 	_ storage.History            = (*Store)(nil)
 )
 
-// unlisted is how long a transaction may have taken, from the sending of BEGIN to the answer to
-// COMMIT, so that no eviction can have listed it more than once: see evict in the migrations. Time
-// during which the whole machine was stopped doesn't count, so every transaction that didn't commit is
-// looked at, however short: one that was listed for being superseded can't commit.
+// unlisted is the longest time from sending BEGIN to the answer to COMMIT in which no eviction can have listed a
+// transaction more than once: see evict in the migrations. It doesn't count while the machine stands still, so a
+// transaction that didn't commit is always looked at: one that was listed is superseded, and can't commit.
 const unlisted = 100 * time.Millisecond
 
-// NewStore returns a Store on pool, which stays the caller's: close it after the
-// last use of the Store. cfg may be nil. NewStore doesn't contact the server;
-// see Store.Check.
+// NewStore returns a Store on pool, which the caller closes after the last use of the Store. cfg may be nil.
+// NewStore doesn't contact the server; see Store.Check.
 func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("%w: postgres.NewStore needs a pool", fence.ErrInvalid)
@@ -70,26 +67,25 @@ func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 func newTxID() storage.TxID {
 	for {
 		var b [8]byte
-		_, _ = rand.Read(b[:]) // never fails
+		_, _ = rand.Read(b[:])
 		if id := storage.TxID(binary.BigEndian.Uint64(b[:]) >> 1); id != 0 {
 			return id
 		}
 	}
 }
 
-// cleanup returns a context for what must be done although ctx may have ended.
+// cleanup returns a context for what must be done even if ctx has ended.
 func (s *Store) cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.times.Cleanup)
 }
 
-// tries bounds the attempts of a claim that finds a fence locked, and evicts before each new one; and
-// those of a BEGIN, or of a transaction of the store's own, whose connection was terminated.
+// tries bounds the attempts of a claim behind a lock, and of a BEGIN or a transaction of the store's own on lost
+// connections.
 const tries = 3
 
-// transact runs sql, one statement, in a transaction of its own at READ COMMITTED. When it returns nil
-// that has committed. after, if not empty, runs after that, and may have failed. If the connection was
-// lost, at whatever point, or the server is away, sql is run again on another one, though it may have
-// committed: then at worst a rejection is counted twice.
+// transact runs the statement sql in a transaction of its own at READ COMMITTED, and then after, if not empty,
+// which may fail. If the connection was lost or the server is away, it runs sql again, though it may have
+// committed: at worst a rejection is counted twice.
 func (s *Store) transact(ctx context.Context, sql, after string) (a *wire.Answer, err error) {
 	for range tries {
 		var again bool
@@ -100,7 +96,6 @@ func (s *Store) transact(ctx context.Context, sql, after string) (a *wire.Answer
 	return a, err
 }
 
-// transactOnce is transact on one connection. again reports that sql may succeed on another one.
 func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.Answer, again bool, err error) {
 	conn, err := wire.Acquire(ctx, s.pool)
 	if err != nil {
@@ -121,8 +116,8 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 	return a, false, wire.Reached(err)
 }
 
-// transactSQL lifts the statement_timeout of the session: that of a role may be shorter than the
-// wait for a lock, after which a claim evicts, or than the pauses of an eviction.
+// transactSQL lifts the session's statement_timeout, which may be shorter than the wait for a lock, after which a
+// claim evicts, or than an eviction's pauses.
 func (s *Store) transactSQL(sql, after string) string {
 	const patient = "set local statement_timeout = 0; "
 	if after != "" {
@@ -131,7 +126,6 @@ func (s *Store) transactSQL(sql, after string) string {
 	return fmt.Sprintf("%s; %sset local lock_timeout = %d; %s; commit; %s", beginRC, patient, ms(s.cfg.times.Lock), sql, after)
 }
 
-// release gives back the connection of a transaction of the store's own.
 func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
 	if pg := conn.Conn().PgConn(); !pg.IsClosed() && !pg.IsBusy() && pg.TxStatus() != 'I' {
 		ctx, cancel := s.cleanup(ctx)
@@ -141,20 +135,20 @@ func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
 	conn.Release()
 }
 
-// deferrable is what a Store knows about the constraints and triggers of its database that can be
-// deferred until COMMIT. Once a minute a transaction looks at the catalog, after its COMMIT and in its message,
-// and so does each one that may have made something deferrable. Until the answer others assume that something is.
+// deferrable knows whether the database has constraints or triggers that can be deferred until COMMIT. Once a
+// minute a transaction looks, in COMMIT's message, and so does each that may have made some. Until the answer
+// others assume that there are some.
 type deferrable struct {
 	mu       sync.Mutex
-	none     bool      // none were there
-	lastLook time.Time // when a transaction last was sent that looks; zero: never, or it had no answer
-	looks    int       // how many have looked
+	none     bool
+	lastLook time.Time // when a looking transaction was last sent; zero: no answer
+	looks    int       // so far
 }
 
 const deferrableEvery = time.Minute
 
-// expect reports whether a transaction, which may have made something deferrable, has to expect deferred triggers.
-// look is the number of its look, or 0 if it isn't to look.
+// expect reports whether a transaction has to expect deferred triggers. made says that it may have made some. look
+// is the number of its look, or 0.
 func (d *deferrable) expect(made bool) (some bool, look int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -166,12 +160,11 @@ func (d *deferrable) expect(made bool) (some bool, look int) {
 	return !d.none, look
 }
 
-// deferrableSQL selects whether anything of the user's can be deferred. Fencekit's own trigger on
-// pending_write needs no care: see check_writes in the migrations.
+// deferrableSQL ignores Fencekit's own trigger on pending_write: see check_writes in the migrations.
 const deferrableSQL = "select 'deferrable', exists (select from pg_catalog.pg_constraint where condeferrable and conname operator(pg_catalog.<>) 'pending_write_sealed'); "
 
-// note notes the answer to the look of this number; nil if it was not sent. Without an answer the next
-// transaction looks. If a later look has begun, that one counts.
+// note notes the answer to a look, or nil; a later look counts instead. Without an answer the next transaction
+// looks.
 func (d *deferrable) note(look int, answer *wire.Answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,27 +182,26 @@ func (d *deferrable) note(look int, answer *wire.Answer) {
 	d.lastLook = time.Time{}
 }
 
-// queries holds the SQL of a Store, with its schema and its limits filled in.
+// queries are the SQL of a Store, with its schema and limits.
 type queries struct {
 	schema string // as an identifier
 
 	begin, beginReadOnly string
 
-	// Formats of simple messages, where text goes in as an expression of text(). seal and sealAll are only the
-	// beginnings of their statements.
+	// Formats, where text goes in as an expression of text(). seal and sealAll are only beginnings.
 	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
-	limits, check, checkAll string // the begin check, with parameters: see head
-	readCheck               string // of a transaction that only reads, with parameters: see commitRead
+	limits, check, checkAll string // parts of the begin check: see head
+	readCheck               string // see commitRead
 
-	after        string // begins what comes after COMMIT: a transaction that can't conflict with others
-	beforeCommit string // what is between the seal and COMMIT
+	after        string // begins what follows COMMIT, in a transaction that can't conflict
+	beforeCommit string // between seal and COMMIT
 
-	entries, rejections string // statements with parameters
+	entries, rejections string
 }
 
-// groupLockTimeout is the highest lock_timeout of a transaction that calls on several resources
-// share. A call that runs into it runs again alone.
+// groupLockTimeout bounds lock_timeout in a transaction that calls on several resources share. A call that runs
+// into it runs again alone.
 const groupLockTimeout = 100 * time.Millisecond
 
 const beginRC = "begin isolation level read committed read write"
@@ -247,14 +239,14 @@ func newQueries(c Config) queries {
 	}
 }
 
-// position returns the columns of a fence f that whereLeft compares.
+// position selects what whereLeft compares of a fence f.
 func position(schema string) string {
 	return "f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema)
 }
 
-// limits returns the first part of the begin check: it takes the lock by which eviction finds the transaction, under the
-// token $2 of the resource $1, and bounds what it may wait for; $3 is for locks. None of this waits. A session prepares
-// each part once, so each name is qualified.
+// limits is the first part of the begin check: it takes the lock on (resource $1, token $2) by which eviction finds
+// the transaction, and bounds its waits; $3 is for locks. None of it waits. Sessions prepare it, so each name is
+// qualified.
 func limits(c Config) string {
 	sql := "select pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($2::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4)"
 	sql += setting("lock_timeout", "$3")                                                           // mutant: begin-check-bounds-no-wait-for-locks
@@ -267,14 +259,12 @@ func limits(c Config) string {
 	return sql
 }
 
-// setting returns a column that sets a setting for the present transaction.
 func setting(name, value string) string {
 	return ", pg_catalog.set_config('" + name + "', " + value + "::pg_catalog.text, true)"
 }
 
-// check returns the second part of the begin check under one grant: it fails if the grant no longer has the fence, else it
-// selects transactionID. At READ COMMITTED its snapshot comes after the lock of the first part, so that a claim either
-// sees that lock or is seen here.
+// check is the second part of the begin check under one grant: it fails unless the grant has the fence. At READ
+// COMMITTED its snapshot follows the lock of the first part, so that a claim sees that lock or is seen here.
 func check(c Config, schema string) string {
 	return fmt.Sprintf("select case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
 		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
@@ -284,10 +274,10 @@ func check(c Config, schema string) string {
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
 }
 
-// transactionID returns a column with the transaction's id and the backend's. The id is the server's, or $4 for a
-// transaction that only reads: one of the server's would cost write-ahead log. It is left in a setting that ends with the
-// transaction, for a seal that is sent before the answer is read, and for read_xid; at the stricter levels that of a read
-// also in one that stays only if this very transaction commits, and on this connection, for the read check after COMMIT.
+// transactionID selects the ids of the transaction and the backend. A read-only transaction has $4, since an id of
+// the server's would cost write-ahead log. The id is left in a setting that ends with the transaction, for
+// read_xid, and for a seal that is sent before the answer is read. At the stricter levels a read's is also in a
+// setting that stays only if this transaction commits, for the read check after COMMIT.
 func transactionID(c Config) string {
 	sql := ", pg_catalog.set_config('fencekit.xid', coalesce($4::pg_catalog.text, pg_catalog.pg_current_xact_id()::pg_catalog.text), true)" +
 		" operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text"
@@ -297,10 +287,10 @@ func transactionID(c Config) string {
 	return sql
 }
 
-// readCheck returns the read check of one fence, $1. At the stricter levels it selects the fence's position, and the id of
-// the last read-only transaction that committed on this connection. At READ COMMITTED it fails unless the fence is at
-// the position that the other parameters say, and this is the transaction that passed the begin check, only reads, and
-// has written nothing; its id is $2 (null: not known), and the answer.
+// readCheck is the read check of the fence $1. At the stricter levels it selects the fence's position and the id of
+// the connection's last committed read. At READ COMMITTED it fails unless the fence is where the parameters say,
+// and this is the transaction of the begin check, is read only, and has written nothing; its id is $2 (null:
+// unknown), and the answer.
 func readCheck(c Config, schema string) string {
 	if c.Isolation != pgx.ReadCommitted {
 		return "select " + position(schema) + ", pg_catalog.current_setting('fencekit.read', true) from (select) one left join " + schema + ".resource f on f.id operator(pg_catalog.=) $1"
@@ -317,25 +307,24 @@ func readCheck(c Config, schema string) string {
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
 }
 
-// onTimeline returns an SQL condition: a fence's timeline is the server's present one.
+// onTimeline is the condition that a fence's timeline is the server's.
 func onTimeline(timeline, schema string) string {
 	return "case when " + timeline + " operator(pg_catalog.>) 0 then pg_catalog.lpad(pg_catalog.to_hex(" + timeline + "), 8, '0') operator(pg_catalog.=) " +
 		"pg_catalog.lower(pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)) else " +
 		timeline + " operator(pg_catalog.=) " + schema + ".timeline() end"
 }
 
-// micros returns the SQL of a time as an integer, which doesn't depend on DateStyle.
+// micros is a time as an integer, whatever DateStyle is.
 func micros(sql string) string {
 	return "(extract(epoch from " + sql + ") operator(pg_catalog.*) 1000000)::pg_catalog.int8"
 }
 
-// text returns s as an SQL expression that doesn't depend on the settings of the session.
+// text is s as an expression, whatever the session's settings are.
 func text(s string) string {
 	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')", s)
 }
 
-// timestamp returns at as an SQL expression that doesn't depend on them either; the zero
-// time is null.
+// timestamp is at as such an expression; null for the zero time.
 func timestamp(at time.Time) string {
 	if at.IsZero() {
 		return "null"
@@ -343,11 +332,10 @@ func timestamp(at time.Time) string {
 	return at.UTC().Format("'2006-01-02T15:04:05.000000Z'::pg_catalog.timestamptz")
 }
 
-// ms rounds up, since the server takes 0 for no limit.
+// ms rounds up: for the server 0 means no limit.
 func ms(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// appendArray appends the text form of an SQL array whose elements need no quotes: integers,
-// and text in hexadecimal. An empty element is quoted, or it would be malformed.
+// appendArray appends an SQL array of integers or hexadecimal texts, which need no quotes unless they are empty.
 func appendArray[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {
 	b = append(b, '{')
 	for i, v := range all {
@@ -372,7 +360,7 @@ func appendInteger[T ~int32 | ~int64](b []byte, n T) []byte {
 	return strconv.AppendInt(b, int64(n), 10)
 }
 
-// grantArrays returns the arrays of epochs, tokens, and of names and holders in hexadecimal.
+// grantArrays returns names and holders in hexadecimal.
 func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
 	return array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Resource) }),
 		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Epoch) }),

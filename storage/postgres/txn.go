@@ -23,31 +23,30 @@ import (
 // txn is a guarded transaction on a connection of its own.
 type txn struct {
 	store    *Store
-	conn     *pgxpool.Conn // nil once the transaction has ended
+	conn     *pgxpool.Conn // nil after the end
 	claims   []storage.Claim
 	id       storage.TxID
-	sent     time.Time // when BEGIN was sent first
-	begun    bool      // BEGIN and the begin check have succeeded
-	xid      string    // the id of the transaction, which the begin check has returned; "" before it has begun
-	prepared bool      // its head was sent as statements that the server keeps prepared: so it has those that will end it
-	reusable bool      // no eviction has listed the transaction, or the server was asked to end the session if one may have
-	failed   bool      // an operation failed: nothing may commit
+	sent     time.Time // first
+	begun    bool      // with the begin check
+	xid      string    // its id, from the begin check
+	prepared bool      // by prepared statements, so the connection has those that end it
+	reusable bool      // no eviction has listed it, or the server was asked
+	failed   bool      // an operation failed, so nothing may commit
 	queue    batchQueue
-	ran      int  // how often Run was called
-	group    bool // calls on several resources share it: see BeginGroup
+	ran      int  // calls of Run
+	group    bool // of calls on several resources
 
 	readOnly bool
 
-	opening  *opening // of the operation that runs, if the transaction had not begun before
+	opening  *opening // of the present operation, if that begins the transaction
 	beginErr error    // why it could not begin
 
-	texts     operation.Texts // of all operations
-	look      int             // the number of deferrable's look that goes out with COMMIT; 0: none
-	committed bool            // by a statement of a batch, without a seal
+	texts     operation.Texts
+	look      int  // the look that goes out with COMMIT, see deferrable; or 0
+	committed bool // by a statement of a batch, without a seal
 }
 
-// Begin implements storage.Store. It takes a connection and sends nothing: BEGIN and the
-// begin check go out with the first statement, or with the seal if there is none: see head.
+// Begin implements storage.Store. It takes a connection and sends nothing: see head.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
 	return s.begin(ctx, &txn{}, func() []storage.Claim { return claims })
 }
@@ -57,8 +56,8 @@ func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (sto
 	return s.begin(ctx, &txn{readOnly: true}, func() []storage.Claim { return claims })
 }
 
-// CanGroup implements storage.GroupStore. It is false at SERIALIZABLE, where transactions of
-// several resources conflict because their rows share pages of an index.
+// CanGroup implements storage.GroupStore. It is false at SERIALIZABLE, where transactions of several resources
+// conflict because their rows share pages of an index.
 func (s *Store) CanGroup() bool { return s.cfg.Isolation != pgx.Serializable }
 
 // BeginGroup implements storage.GroupStore.
@@ -86,7 +85,7 @@ func (t *txn) Run(ctx context.Context, op storage.Op[pgx.Tx]) (err error) {
 	if t.conn == nil || t.failed {
 		return storage.ErrTxEnded
 	}
-	t.failed = true // until op has returned nil: it may panic
+	t.failed = true // until op returns nil: it may panic
 	t.ran++
 	if b, ok := op.(*Batch); ok {
 		err = t.runBatch(ctx, b)
@@ -115,14 +114,13 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 	return fmt.Errorf("%w, perhaps: what the function has left open may have sent COMMIT: %w", storage.ErrTxEnded, err)
 }
 
-// call runs op, and reports also whether it has left the connection in use.
 func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], o *operation.Operation) (inUse bool, err error) {
-	defer func() { inUse = t.finish(o) }() // also if op panics
+	defer func() { inUse = t.finish(o) }() // also after a panic
 	return false, op.Run(ctx, o.Tx())
 }
 
-// finish ends an operation's use of the connection, and reports whether it is still in use. Then it cuts it: it can
-// neither go back to the pool nor be closed cleanly.
+// finish ends an operation's use of the connection. If it is still in use, finish cuts it: it can neither go back
+// to the pool nor be closed cleanly.
 func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	if o.Finish() {
 		if t.conn != nil {
@@ -142,13 +140,11 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	return false
 }
 
-// headLength is the number of statements in the head.
 const headLength = 3
 
-// head returns the head of the transaction as statements of the extended protocol: BEGIN and the two parts of the begin
-// check. A query makes the second part where it can be prepared: then it costs the server less than a function, and
-// otherwise more, since it is planned each time. At SERIALIZABLE a query could read the whole table, and conflict with
-// all that move a fence; a function has settings of its own.
+// head returns BEGIN and the two parts of the begin check, as statements of the extended protocol. The second part
+// is a query where it can be prepared: then that costs the server less than a function. At SERIALIZABLE a query
+// could read the whole table and conflict with every move; a function has settings of its own.
 func (t *txn) head() []wire.Statement {
 	lock := t.store.cfg.times.Lock
 	if t.group {
@@ -172,7 +168,7 @@ func (t *txn) head() []wire.Statement {
 	return head
 }
 
-// readHead returns the ids of the transaction and of the backend, from the row that the head has answered.
+// readHead returns the ids in the head's answer.
 func readHead[T ~string | ~[]byte](row []T) (xid, pid string) {
 	if len(row) > 1 {
 		xid, pid, _ = strings.Cut(string(row[1]), " ")
@@ -180,7 +176,7 @@ func readHead[T ~string | ~[]byte](row []T) (xid, pid string) {
 	return xid, pid
 }
 
-// beginSQL returns the head as a text for a simple message.
+// beginSQL returns the head as one text.
 func (t *txn) beginSQL() string {
 	head := t.head()
 	texts := make([]string, len(head))
@@ -197,7 +193,6 @@ func (t *txn) beginSQL() string {
 	return strings.Join(texts, "; ")
 }
 
-// reconnect replaces the connection while no operation uses it.
 func (t *txn) reconnect(ctx context.Context) (err error) {
 	wire.CloseNow(t.conn.Conn().PgConn())
 	t.conn.Release()
@@ -205,14 +200,14 @@ func (t *txn) reconnect(ctx context.Context) (err error) {
 	return err
 }
 
-// exchange bounds the wait for the answer to a write. The server's own limits don't: they are in force only once
-// it has the begin check, and an answer that is lost never comes.
+// exchange bounds the wait for the answer to a write: the server's limits are not in force yet, and an answer may
+// be lost.
 type exchange struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 }
 
-// boundExchange begins an exchange of n statements; the caller calls end.
+// boundExchange begins an exchange of n statements. Call end.
 func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
 	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.times.Network
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -227,8 +222,7 @@ func (e exchange) end() {
 	e.cancel(nil)
 }
 
-// cause returns err. If the bound of the exchange has ended ctx, it returns that instead, as a
-// storage.ErrStoreUnavailable.
+// cause returns why the exchange's bound has ended ctx, or else err.
 func cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -239,9 +233,8 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// fail ends the transaction after err, and returns what err means. After a lock timeout it
-// evicts: a stale transaction that began after the claim's own eviction may have the lock. Calls
-// of a group evict when they run alone. If the connection or ctx has ended, the grant may have been superseded.
+// fail ends the transaction after err, and returns what err means. After a lock timeout it evicts: a stale
+// transaction that began after the claim's eviction may have the lock. Calls of a group evict when they run alone.
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == ""
@@ -266,11 +259,11 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)
 }
 
-// Rollback implements storage.Txn. It gives the connection back to the pool if it is
-// fit for that, which the server decides (endIfSupersededSQL), and closes it otherwise.
+// Rollback implements storage.Txn. The server decides whether the connection may go back to the pool
+// (endIfSupersededSQL).
 func (t *txn) Rollback(ctx context.Context) { _ = t.rollback(ctx) }
 
-// rollback is Rollback, and returns the transaction's status if the server was asked for it.
+// rollback is Rollback, and returns the transaction's status if it was asked for.
 func (t *txn) rollback(ctx context.Context) (status string) {
 	if t.conn == nil {
 		return ""
@@ -287,10 +280,10 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 	return t.end(ctx, pg)
 }
 
-// directKey marks, in a connection's custom data, those that end at a backend and not at a pooler.
+// directKey marks connections to a backend, not to a pooler, in their custom data.
 const directKey = "fencekit: direct"
 
-// noteBackend notes the id of the backend on which the transaction runs, as the begin check returned it.
+// noteBackend compares the connection's backend with that of the begin check.
 func (t *txn) noteBackend(pid string) {
 	if t.conn == nil {
 		return
@@ -299,13 +292,13 @@ func (t *txn) noteBackend(pid string) {
 	pg.CustomData()[directKey] = pid == strconv.FormatUint(uint64(pg.PID()), 10)
 }
 
-// direct reports whether the connection is known to end at a backend. If not, a pooler may give the
-// session to another client as soon as COMMIT is answered.
+// direct reports whether the connection is known to end at a backend. A pooler may give the session away as soon as
+// COMMIT is answered.
 func (t *txn) direct() bool {
 	return t.conn == nil || t.conn.Conn().PgConn().CustomData()[directKey] == true
 }
 
-// end ends the transaction, if it is open, and the session, if an eviction may have listed it.
+// end ends an open transaction, and the session if an eviction may have listed it.
 func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	sql := t.store.sql.after
 	if t.xid != "" && !t.readOnly {
@@ -327,21 +320,21 @@ func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	return status
 }
 
-// endIfSupersededSQL makes the server end the session if an eviction may be about to terminate it. It is sent in
-// the message that ends the transaction: a pooler gives the server's connection to another client as soon as that is
-// answered. Its own transaction can't conflict with others, and its end has no command tag to be taken for the guarded one's.
+// endIfSupersededSQL ends the session if an eviction may be about to. It is in the message that ends the
+// transaction, after whose answer a pooler may give the session away. Its own transaction can't conflict, and ends
+// without a command tag that could be taken for COMMIT's.
 func (t *txn) endIfSupersededSQL() string {
 	resources, epochs, tokens := claimArrays(t.claims)
 	return fmt.Sprintf(t.store.sql.endIfSuperseded, resources, epochs, tokens)
 }
 
-// If a function's own SQL committed, its writes are durable, and it must not run again. Neither a command tag nor the
-// session's status shows a `commit; begin` within one text. So after a failure the store asks for the status of the
-// transaction that the begin check saw: in the message that rolls back or, if that connection was lost, on another
-// one. A read-only transaction has none.
+// If a function's own SQL committed, it must not run again. Neither a command tag nor the session's status shows a
+// `commit; begin` within one text. So after a failure the store asks for the status of the begin check's
+// transaction: in the message that rolls back, or on another connection if that one was lost. A read-only
+// transaction has none.
 
-// The answers to statusSQL. After a failover that lost the newest transactions they can be wrong: at worst a
-// function that could run again then doesn't.
+// The answers to statusSQL. After a failover that lost transactions they can be wrong: at worst a function then
+// doesn't run again although it could.
 const (
 	statusCommitted  = "committed"
 	statusAborted    = "aborted"
@@ -354,8 +347,8 @@ func (t *txn) statusSQL() string {
 
 const statusEvery = 20 * time.Millisecond
 
-// status returns the answer to statusSQL on another connection; "" if there is none. It waits, unless ctx ends,
-// until the server has noticed that the transaction's connection is lost.
+// status asks on another connection, until the server has noticed the loss of the transaction's or ctx ends; ""
+// without an answer.
 func (t *txn) status(ctx context.Context) string {
 	if t.xid == "" || t.readOnly {
 		return ""
@@ -379,8 +372,7 @@ func (t *txn) status(ctx context.Context) string {
 	}
 }
 
-// judge adds to err, which ended the transaction, what its status says. lost says that the
-// connection was closed without an error of the server's.
+// judge adds to err what status says. lost says that the connection closed without an error of the server's.
 func (t *txn) judge(err error, status string, lost bool) error {
 	var again *TransientError
 	switch {
@@ -397,7 +389,7 @@ func (t *txn) judge(err error, status string, lost bool) error {
 		}
 		return fmt.Errorf("%w, perhaps, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
 	case status == "" && t.texts.Several && errors.As(err, &again) && sqlstate.Ended(sqlstate.Of(err)): // mutant: tx-that-may-have-committed-runs-again
-		return again.Err // a text of several statements may have held a COMMIT
+		return again.Err // it may have held a COMMIT
 	case status == statusAborted && lost:
 		return &TransientError{err}
 	}

@@ -1,5 +1,5 @@
-// Package operation implements the pgx.Tx that an operation gets: it hides the connection,
-// can't end the transaction, and fails once the operation has returned.
+// Package operation implements the pgx.Tx that an operation gets: it hides the connection, can't end the
+// transaction, and fails once the operation has returned.
 package operation
 
 import (
@@ -20,46 +20,45 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// Operation is one operation's use of a connection. It is shared by the transaction, the savepoints in
-// it, and their results. It lets one call at a time use the connection, of the result that is open or
-// of the transaction, and none after the operation has returned: a goroutine that the operation left
-// behind must not reach a connection that runs another transaction by then.
+// Operation is one operation's use of a connection, shared by its transaction, savepoints and results. One call at
+// a time uses the connection, of the open result if there is one, and none after the operation has returned: a
+// goroutine that it left behind must not reach the connection's next transaction.
 type Operation struct {
 	conn    *pgx.Conn
 	opening Opening // nil once the transaction has begun
-	unbegun error   // why it could not begin; nil if nothing was sent
+	unbegun error   // why it could not begin
 	texts   Texts
 
 	mu      sync.Mutex
-	calling bool      // a call runs
-	open    *result   // which alone may use the connection; nil if none is open
-	spoilt  bool      // a result was used while a call ran: it may seem to have ended
-	closed  bool      // the operation has returned
-	shown   *pgx.Conn // what Conn returns; nil before its first call
-	ended   bool      // SQL text ended the transaction
-	// conflict is the serialization failure that has aborted the transaction. The operation may
-	// return another error, or none.
+	calling bool
+	open    *result // the only user of the connection, if any
+	spoilt  bool    // a result was used while a call ran, so it may only seem to have ended
+	closed  bool
+	shown   *pgx.Conn // by Conn; nil before its first call
+	ended   bool      // by SQL text
+	// conflict is the serialization failure that aborted the transaction. The operation may return another error,
+	// or none.
 	conflict error
-	failure  error // the first error since a statement last went well
-	barred   error // why the transaction must not commit, whatever the operation returns
+	failure  error // the first since a statement last succeeded
+	barred   error // why the transaction must not commit
 }
 
 // Opening begins the transaction of an operation with its first statement.
 type Opening interface {
-	// Query begins the transaction in one write with that statement, and returns the statement's rows. If both
-	// results are nil, nothing has run, and Begin has to be called first. An error says why the transaction could
-	// not begin. exec says that no rows are wanted.
+	// Query begins the transaction in one write with sql, and returns its rows. If both results are nil, nothing
+	// has run, and Begin has to be called. An error says why the transaction could not begin. exec says that no
+	// rows are wanted.
 	Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error)
-	// Begin begins the transaction in a round trip of its own, and returns its connection. It may
-	// take another one, inside change, which fails if the operation has returned meanwhile.
+	// Begin begins the transaction in a round trip of its own and returns its connection, which may be another one.
+	// It replaces it within change, which fails if the operation has returned meanwhile.
 	Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error)
 }
 
-// Texts says what the texts that an operation has sent may have held.
+// Texts says what an operation's SQL texts may have held.
 type Texts struct {
-	Several    bool // several statements in one text, such as COMMIT
+	Several    bool // several statements
 	Control    bool // a statement that begins or ends a transaction
-	Deferrable bool // one that makes a constraint or a trigger that can be deferred until COMMIT
+	Deferrable bool // one that makes something that can be deferred until COMMIT
 	Forgets    bool // one that removes prepared statements
 }
 
@@ -68,27 +67,25 @@ func (t *Texts) Add(o Texts) {
 	t.Several, t.Control, t.Deferrable, t.Forgets = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable, t.Forgets || o.Forgets
 }
 
-// WhatStays says which writes stay, in whichever way SQL has ended the transaction, and the remedy.
+// WhatStays says which writes stay after SQL has ended the transaction, and the remedy.
 const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
 	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+WhatStays, storage.ErrTxEnded)
 	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", storage.ErrTxEnded)
-	// ErrInUse is why a call fails while another one, or an open result, has the
-	// connection.
+	// ErrInUse: another call or an open result has the connection.
 	ErrInUse = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
-// New begins the use of conn, whose transaction is open, or begins with opening if that is not nil.
+// New returns the use of conn, whose transaction is open, or begins with opening if that is not nil.
 func New(conn *pgx.Conn, opening Opening) *Operation {
 	return &Operation{conn: conn, opening: opening}
 }
 
-// Tx returns a transaction to give to the operation.
+// Tx returns the transaction for the operation.
 func (o *Operation) Tx() pgx.Tx { return &tx{o: o} }
 
-// Finish ends the operation: no further call begins. It reports whether the connection is still in
-// use. Then it must not be used for anything else.
+// Finish ends the operation. If the connection is still in use, it must not be used for anything else.
 func (o *Operation) Finish() (inUse bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,11 +93,10 @@ func (o *Operation) Finish() (inUse bool) {
 	return o.calling || o.open != nil || o.spoilt
 }
 
-// Texts returns what was noted of the texts that were sent. Finish has returned false before.
+// Texts returns what the sent texts may have held, after Finish.
 func (o *Operation) Texts() Texts { return o.texts }
 
-// Verdict returns why the transaction can't commit after the operation has returned err; nil if it
-// can. Finish has returned false before.
+// Verdict returns why the transaction can't commit after the operation returned err, or nil. Call Finish first.
 func (o *Operation) Verdict(err error) error {
 	err = o.note(err, pgconn.CommandTag{})
 	if o.conflict != nil && sqlstate.Of(err) != sqlstate.Serialization {
@@ -127,14 +123,12 @@ func (o *Operation) Verdict(err error) error {
 	return nil
 }
 
-// notReturned wraps the first failure, which decides whether another run may succeed, and the later
-// error that it caused.
+// notReturned wraps the first failure, which decides whether another run may succeed, and what it caused.
 func (o *Operation) notReturned(came error) error {
 	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", o.failure, came)
 }
 
-// enter takes the connection for one call, of the transaction (r is nil) or of a result. After nil the
-// caller calls leave, or lend.
+// enter takes the connection for a call of the transaction, or of r. If it succeeds, call leave or lend.
 func (o *Operation) enter(r *result) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,15 +157,14 @@ func (o *Operation) leave() {
 	o.calling = false
 }
 
-// lend ends the caller's call, and opens r.
+// lend ends the call and opens r.
 func (o *Operation) lend(r *result) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.open, o.calling = r, false
 }
 
-// takeBack goes on with the call of batch that had lent the connection to a part. It fails if a call
-// of that still runs.
+// takeBack ends the part to which a call of batch had lent the connection. It fails if a call of that still runs.
 func (o *Operation) takeBack(batch *result) (err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -182,7 +175,7 @@ func (o *Operation) takeBack(batch *result) (err error) {
 	return err
 }
 
-// first begins the transaction if it has not begun. It returns rows if the statement has gone out with BEGIN.
+// first begins the transaction if need be. It returns rows if the statement went out with BEGIN.
 func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	o.noteText(sql)
 	if o.opening == nil {
@@ -200,7 +193,6 @@ func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool
 	return rows, err
 }
 
-// begin begins the transaction in a round trip of its own, if it has not begun.
 func (o *Operation) begin(ctx context.Context) error {
 	if o.opening == nil {
 		return nil
@@ -235,14 +227,13 @@ func (o *Operation) noteText(sql string) {
 	t.Control = t.Control || sqlwords.AnyControlsTransaction(sql) || strings.Contains(sql, `\`) && o.otherEncoding()
 }
 
-// otherEncoding reports whether the server reads texts in another encoding than UTF-8. In some a
-// backslash is a part of a character.
+// otherEncoding: in some encodings other than UTF-8 a backslash is part of a character.
 func (o *Operation) otherEncoding() bool {
 	return o.conn.PgConn().ParameterStatus("client_encoding") != "UTF8"
 }
 
-// note records the state that a statement has left, and adds to its error. A message of several
-// statements shows only the last one's command tag; the seal finds what note misses.
+// note records the state after a statement, and adds to its error. Of several statements in a message it sees only
+// the last command tag; the seal finds the rest.
 func (o *Operation) note(err error, tag pgconn.CommandTag) error {
 	conflict, noted := sqlstate.Of(err) == sqlstate.Serialization, errors.Is(err, errEndedBySQL)
 	o.mu.Lock()
@@ -273,7 +264,7 @@ func (o *Operation) note(err error, tag pgconn.CommandTag) error {
 	return errors.Join(err, errEndedBySQL)
 }
 
-// bar keeps the transaction from committing, for the reason err.
+// bar keeps the transaction from committing.
 func (o *Operation) bar(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -282,8 +273,8 @@ func (o *Operation) bar(err error) {
 	}
 }
 
-// closedConn returns the closed connection that stands for the real one, whose types may be another's
-// to change once the operation has returned.
+// closedConn returns a closed connection in place of the real one, whose types another operation may change once
+// this one has returned.
 func (o *Operation) closedConn() *pgx.Conn {
 	o.mu.Lock()
 	defer o.mu.Unlock()

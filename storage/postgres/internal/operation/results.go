@@ -10,24 +10,23 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// result is the common part of an operation's results. A closed one never touches the connection
-// again, which by then may run another transaction.
+// result is common to an operation's results. Once closed it doesn't touch the connection, which may run another
+// transaction.
 type result struct {
 	o    *Operation
-	root *result // the batch that it is a part of; nil if it is none
+	root *result // the batch that it is part of, or nil
 
 	// Guarded by o.mu:
 	closed bool
-	err    error // that it ended with
+	err    error
 }
 
 var errResultClosed = errors.New("postgres: the result is closed")
 
-// enter begins a call. After nil the caller calls o.leave; after errResultClosed it may read
-// fields that no longer change.
+// enter begins a call. If it succeeds, call o.leave; after errResultClosed fields no longer change.
 func (r *result) enter() error { return r.o.enter(r) }
 
-// end closes the result in one of its calls, or of its batch's. It ended with err.
+// end closes the result in a call of its own or of its batch.
 func (r *result) end(err error) {
 	r.o.mu.Lock()
 	defer r.o.mu.Unlock()
@@ -37,8 +36,7 @@ func (r *result) end(err error) {
 	}
 }
 
-// rows hides the connection of a pgx.Rows and checks the result when it closes. It doesn't
-// embed pgx's type, so that a method which pgx adds later can't bypass it.
+// rows hides the connection and checks the result. It doesn't embed pgx.Rows, whose later methods would bypass it.
 type rows struct {
 	result
 	base   pgx.Rows
@@ -48,7 +46,7 @@ type rows struct {
 
 var _ pgx.Rows = (*rows)(nil)
 
-// Conn returns nil: the connection's own methods would bypass the guard.
+// Conn returns nil: the connection's methods would bypass the guard.
 func (r *rows) Conn() *pgx.Conn { return nil }
 
 func (r *rows) Close() {
@@ -58,7 +56,7 @@ func (r *rows) Close() {
 	}
 }
 
-// close closes the rows in a call, after err, if that is not nil.
+// close closes the rows in a call, after err or nil.
 func (r *rows) close(err error) {
 	r.base.Close()
 	if err == nil {
@@ -91,8 +89,7 @@ func (r *rows) Err() error {
 	}
 }
 
-// Scan scans as pgx does. A pgx.RowScanner gets these rows: pgx would give it its own, with their
-// connection.
+// Scan scans as pgx does. A pgx.RowScanner gets these rows, and not pgx's with their connection.
 func (r *rows) Scan(dest ...any) (err error) {
 	if len(dest) == 1 {
 		if target, ok := dest[0].(pgx.RowScanner); ok {
@@ -156,8 +153,7 @@ func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
 	return r.fields
 }
 
-// TypeMap returns a copy: a type that is registered in pgx's would stay for the
-// connection's next user.
+// TypeMap returns a copy: types registered in pgx's would stay for the connection's next user.
 func (r *rows) TypeMap() *pgtype.Map {
 	switch r.enter() {
 	case nil:
@@ -180,7 +176,6 @@ func copyTypes(m *pgtype.Map) *pgtype.Map {
 
 type row struct{ rows *rows }
 
-// Scan scans as pgx does, and closes the result.
 func (r row) Scan(dest ...any) error {
 	defer r.rows.Close()
 	for _, d := range dest {
@@ -198,14 +193,13 @@ func (r row) Scan(dest ...any) error {
 	return r.rows.Err()
 }
 
-// batchResults hides the connection of a batch's results and checks each result. Like rows, it
-// doesn't embed pgx's type.
+// batchResults hides the connection and checks each result. It doesn't embed pgx's type either.
 type batchResults struct {
 	result
 	base   pgx.BatchResults
-	last   *rows // that was given out
-	read   bool  // a result was asked for
-	failed error // of the first callback that failed
+	last   *rows // given out
+	read   bool
+	failed error // by the first callback that failed
 }
 
 var _ pgx.BatchResults = (*batchResults)(nil)
@@ -235,7 +229,6 @@ func (b *batchResults) QueryRow() pgx.Row {
 	return row{r}
 }
 
-// query returns nil rows if the next result can't be asked for.
 func (b *batchResults) query() (*rows, error) {
 	if err := b.enter(); err != nil {
 		return nil, err
@@ -256,8 +249,7 @@ func (b *batchResults) next() (*rows, error) {
 	return b.last, err
 }
 
-// closeLast closes the last result, as pgx does on the server's side only: its Rows would go on to
-// read what comes next on the connection.
+// closeLast closes the last result, as pgx's own Rows would read what comes next on the connection.
 func (b *batchResults) closeLast() {
 	if b.last != nil && !b.last.closed {
 		b.last.close(nil)
@@ -282,8 +274,8 @@ func (b *batchResults) Close() error {
 	return b.err
 }
 
-// hide returns a copy of batch whose callbacks and rewriters don't get the connection. Each query has
-// a callback, so that Close notes the results that were not read.
+// hide returns a copy of batch whose callbacks and rewriters don't get the connection. Each query has a callback,
+// so that Close notes results that were not read.
 func (b *batchResults) hide(batch *pgx.Batch) *pgx.Batch {
 	hidden := *batch
 	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(batch.QueuedQueries))
@@ -297,8 +289,7 @@ func (b *batchResults) hide(batch *pgx.Batch) *pgx.Batch {
 	return &hidden
 }
 
-// callback returns a callback that calls f, unless f is nil or a callback has failed before, and reads
-// the result if f didn't. Close returns the error of f: pgx would discard the results after it.
+// callback calls f, unless one has failed before, and reads the result if f didn't. Close returns f's error.
 func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchResults) error {
 	return func(base pgx.BatchResults) error {
 		part := &batchResults{result: result{o: b.o}, base: base}
@@ -312,7 +303,7 @@ func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchRe
 		case part.closed:
 			return errResultClosed // pgx would call back for ever
 		default:
-			_, _ = part.next() // which notes an error
+			_, _ = part.next() // to note an error
 		}
 		part.closeLast()
 		part.end(nil)

@@ -22,11 +22,11 @@ var errManaged = fmt.Errorf("%w: the guard commits or rolls back this transactio
 
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
 
-// tx is the pgx.Tx that an operation gets, or a savepoint in it.
+// tx is the pgx.Tx of an operation, or a savepoint in it.
 type tx struct {
 	o         *Operation
-	savepoint string      // its name, random, so that it can't clash with the operation's own; "" for the transaction
-	over      atomic.Bool // the savepoint was released
+	savepoint string // its random name; "" for the transaction
+	over      atomic.Bool
 }
 
 var _ pgx.Tx = (*tx)(nil)
@@ -63,7 +63,7 @@ func (t *tx) Commit(ctx context.Context) error {
 	return t.release(ctx, "")
 }
 
-// Rollback undoes what was done since a savepoint. If that fails, nothing of the transaction can commit.
+// Rollback undoes what was done since a savepoint. If that fails, the transaction can't commit.
 func (t *tx) Rollback(ctx context.Context) error {
 	switch {
 	case t.savepoint == "":
@@ -84,7 +84,7 @@ func (t *tx) release(ctx context.Context, undo string) error {
 	return err
 }
 
-// Conn returns a closed connection: the methods of the real one would bypass the guard.
+// Conn returns a closed connection: the real one's methods would bypass the guard.
 func (t *tx) Conn() *pgx.Conn { return t.o.closedConn() }
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
@@ -120,7 +120,6 @@ func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return row{r}
 }
 
-// query returns nil if the query can't be sent.
 func (t *tx) query(ctx context.Context, sql string, args []any) (*rows, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -170,9 +169,8 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return results
 }
 
-// Prepare returns a copy of the description that pgx goes on using. A statement that begins or ends a
-// transaction fails the operation: a later one on this connection could run it by its name, which shows
-// nothing of it.
+// Prepare returns a copy of pgx's description. It rejects statements that begin or end a transaction, which a later
+// operation on this connection could run by a name that doesn't show it.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if sqlwords.ControlsTransaction(sql) {
 		t.o.bar(errManaged)
@@ -196,8 +194,8 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return &description, nil
 }
 
-// LargeObjects fails the operation: pgx makes them for transactions of its own only, which would
-// use the connection whenever they like.
+// LargeObjects fails the operation: pgx makes them for its own transactions only, to use the connection at any
+// time.
 func (t *tx) LargeObjects() pgx.LargeObjects {
 	t.o.bar(errLargeObjects)
 	return closedTx.LargeObjects()
@@ -210,10 +208,9 @@ var closedTx = func() pgx.Tx {
 	return pgx.FailedBatchResults(b, pgx.ErrTxClosed).Tx()
 }()
 
-// failed returns results that all fail with err.
 func failed(err error) pgx.BatchResults { return pgx.FailedBatchResults(&pgx.Batch{}, err) }
 
-// rewriter is a pgx.QueryRewriter that doesn't get the connection, and whose text is noted.
+// rewriter notes the text and doesn't get the connection.
 type rewriter struct {
 	pgx.QueryRewriter
 	o *Operation
@@ -225,8 +222,8 @@ func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, arg
 	return sql, args, err
 }
 
-// hideFromRewriters returns args such that no rewriter gets the connection. pgx calls one only among
-// the options before the arguments; after them it is a value, such as pgx.NamedArgs for jsonb.
+// hideFromRewriters hides the connection from rewriters, which pgx calls only among the options before the
+// arguments; after them one is a value, such as pgx.NamedArgs for jsonb.
 func (o *Operation) hideFromRewriters(args []any) []any {
 	for i, arg := range args {
 		switch arg := arg.(type) {
@@ -241,8 +238,8 @@ func (o *Operation) hideFromRewriters(args []any) []any {
 	return args
 }
 
-// closedConn returns a closed connection of this configuration, with these types; nil if pgx makes none,
-// which it does only by connecting: here to a server that lets everyone in and goes.
+// closedConn returns a closed connection of this configuration, or nil. pgx makes one only by connecting: here to a
+// server that lets everyone in and goes.
 func closedConn(cfg *pgx.ConnConfig, types *pgtype.Map) *pgx.Conn {
 	client, server := net.Pipe()
 	go func() {

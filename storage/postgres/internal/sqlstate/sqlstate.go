@@ -33,12 +33,12 @@ const (
 	Deadlock        = "40P01"
 	LockTimeout     = "55P03"
 	InTransaction   = "25001"
-	Aborted         = "25P02" // a statement in a transaction that has failed
+	Aborted         = "25P02" // in a failed transaction
 	Idle            = "25P03"
 	Transaction     = "25P04" // transaction_timeout, from PostgreSQL 17 on
 	Canceled        = "57014"
 	NotInState      = "55000"
-	CantChange      = "55P02" // a parameter, now
+	CantChange      = "55P02"
 	TooMany         = "53300" // connections
 	DroppedDatabase = "57P04"
 	NoRights        = "42501"
@@ -60,19 +60,19 @@ const (
 	ObjectExists    = "42710" // such as a type
 	FunctionExists  = "42723"
 	NoFunction      = "42883" // or operator
-	BadText         = "22P02" // a parameter's value
+	BadText         = "22P02" // of a parameter
 	BadBinary       = "22P03"
-	Protocol        = "08P01" // such as formats for another number of columns
+	Protocol        = "08P01" // such as a wrong number of formats
 )
 
-// Ended reports whether a code says that the server has ended the session, or begins none: it stops,
-// has crashed or starts, or an operator or idle_session_timeout has ended it.
+// Ended reports whether the server has ended the session or begins none: it stops, crashed or starts, or a session
+// was ended.
 func Ended(code string) bool { return strings.HasPrefix(code, "57P") && code != DroppedDatabase }
 
-// Of returns the code of the server's error in err, or "" if there is none.
+// Of returns the code of the server's error in err, or "".
 func Of(err error) string {
 	if err == nil {
-		return "" // without an allocation
+		return "" // saves an allocation
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Next returns the first word of sql in lower case, and what follows it. It passes over white
-// space, comments, parentheses and semicolons; the word is "" if something else comes first.
+// Next returns the first word of sql in lower case, and the rest. It skips white space, comments, parentheses and
+// semicolons; the word is "" if something else comes first.
 func Next(sql string) (word, rest string) {
 	for {
 		sql = strings.TrimLeft(sql, WhiteSpace+"(;")
@@ -23,12 +23,12 @@ func Next(sql string) (word, rest string) {
 	}
 }
 
-// WhiteSpace are the characters that the server takes for white space.
+// WhiteSpace is what the server takes for white space.
 const WhiteSpace = " \t\r\n\f\v"
 
 const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// commentLength returns the length of the comment with which sql begins, in which there may be others.
+// commentLength returns the length of the comment at the start of sql, with those nested in it.
 func commentLength(sql string) int {
 	depth := 0
 	for i := 0; i < len(sql); i++ {
@@ -44,9 +44,9 @@ func commentLength(sql string) int {
 	return len(sql)
 }
 
-// AnyControlsTransaction reports whether a statement in a text of several begins or ends a
-// transaction, with standard_conforming_strings on or off. It reports true of a text that isn't in
-// UTF-8: in some other encodings a part of a character looks like a backslash.
+// AnyControlsTransaction reports whether a statement in text begins or ends a transaction, whatever
+// standard_conforming_strings is. It is true of a text that isn't UTF-8: in some encodings a part of a character
+// looks like a backslash.
 func AnyControlsTransaction(text string) bool {
 	return !utf8.ValidString(text) || anyControlsTransaction(text, false) || strings.Contains(text, `\`) && anyControlsTransaction(text, true)
 }
@@ -61,14 +61,14 @@ func anyControlsTransaction(text string, escapes bool) bool {
 	return false
 }
 
-// MentionsDeferrable reports whether a text names DEFERRABLE or DEFERRED, in whichever case: without them
-// it can't make a constraint or a trigger that runs at COMMIT, unless it puts the words together.
+// MentionsDeferrable reports whether text has DEFERRABLE or DEFERRED. Without them it can't make something that
+// runs at COMMIT, unless it puts the words together.
 func MentionsDeferrable(text string) bool { return Contains(text, "deferr") }
 
-// Forgets reports whether a text may remove prepared statements.
+// Forgets reports whether text may remove prepared statements.
 func Forgets(text string) bool { return Contains(text, "deallocate") || Contains(text, "discard") }
 
-// Contains reports whether a text has a word, in whichever case. The word is in lower case.
+// Contains reports whether text has word, which is in lower case, in any case.
 func Contains(text, word string) bool {
 	first := word[:1] + strings.ToUpper(word[:1])
 	for {
@@ -83,8 +83,8 @@ func Contains(text, word string) bool {
 	}
 }
 
-// ControlsTransaction reports whether the statement sql begins or ends a transaction. No other statement can: in
-// a transaction that BEGIN has begun the server refuses the COMMIT of a procedure or DO block.
+// ControlsTransaction reports whether sql begins or ends a transaction. A procedure or DO block can't: within BEGIN
+// the server refuses its COMMIT.
 func ControlsTransaction(sql string) bool {
 	word, rest := Next(sql)
 	switch word {
@@ -97,7 +97,7 @@ func ControlsTransaction(sql string) bool {
 		if word, rest = Next(rest); word == "work" || word == "transaction" {
 			word, _ = Next(rest)
 		}
-		return word != "to" // a savepoint
+		return word != "to"
 	}
 	return false
 }

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// statementLength returns the length of the first statement in text, with the semicolon that ends
-// it. Backslashes are escapes in E'...', and in '...' if standard_conforming_strings is off.
+// statementLength returns the length of the first statement with its semicolon. Backslashes are escapes in E'...',
+// and with escapes in '...' too.
 func statementLength(text string, escapes bool) int {
 	for i := 0; i < len(text); {
-		rest, before := text[i:], text[max(0, i-8):i] // 8 bytes have the last two characters
+		rest, before := text[i:], text[max(0, i-8):i] // at least two characters
 		switch {
 		case rest[0] == ';':
 			return i + 1
@@ -32,17 +32,16 @@ func statementLength(text string, escapes bool) int {
 
 func inLine(r rune) bool { return r != '\n' && r != '\r' }
 
-// Each byte from 0x80 on may be in a name or a tag, whatever character it belongs to.
+// Bytes from 0x80 on may be in names and tags.
 var (
 	escaped = regexp.MustCompile(`(^|[^0-9A-Za-z_$\x{80}-\x{10FFFF}])[eE]$`)
 	inWord  = regexp.MustCompile(`[0-9A-Za-z_$\x{80}-\x{10FFFF}]$`)
 	dollars = regexp.MustCompile(`^\$([A-Za-z_\x{80}-\x{10FFFF}][0-9A-Za-z_\x{80}-\x{10FFFF}]*)?\$`)
-	// continued is what continues a literal after a quote: another quote, there or on a later line.
+	// continued continues a literal after a quote: another quote, there or on a later line.
 	continued = regexp.MustCompile(`^'|^(?:[ \t\f\v]|--[^\r\n]*)*[\r\n](?:[ \t\r\n\f\v]|--[^\r\n]*[\r\n])*'`)
 )
 
-// quotedLength returns the length of what begins with a quote, up to the one that ends it. Without
-// escapes a quote that continues the literal may as well begin another one.
+// quotedLength returns the length of a quoted text. Without escapes a continuation may count as another one.
 func quotedLength(text string, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {
@@ -62,8 +61,7 @@ func quotedLength(text string, escapes bool) int {
 	return len(text)
 }
 
-// dollarQuotedLength returns the length of what begins with $$ or $TAG$, up to the same again; 1 if
-// text begins with neither.
+// dollarQuotedLength returns the length of what $$ or $TAG$ encloses; 1 if text begins with neither.
 func dollarQuotedLength(text string) int {
 	quote := dollars.FindString(text)
 	if quote == "" {

@@ -19,7 +19,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// ErrNotReady is a sentinel of package postgres.
+// ErrNotReady is postgres.ErrNotReady.
 var ErrNotReady = errors.New("postgres: database is not ready")
 
 // NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
@@ -30,20 +30,19 @@ func (e *NotReadyError) Error() string { return "postgres: " + string(e.Reason) 
 // Is reports whether target is ErrNotReady.
 func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
 
-// NotReadyReason says what has to be fixed. Package postgres has the others.
+// NotReadyReason says what has to be fixed. Package postgres has more.
 type NotReadyReason string
 
-// Unsupported is the reason if the server's version or settings are not supported.
+// Unsupported: the server's version or settings.
 const Unsupported NotReadyReason = "server is not supported"
 
-// ErrStandby is the NotReadyError of a server that is a standby.
+// ErrStandby is the NotReadyError of a standby.
 var ErrStandby = fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", &NotReadyError{Unsupported})
 
-// PreparedPrefix begins the names of the statements that the store prepares.
+// PreparedPrefix begins the names of the store's prepared statements.
 const PreparedPrefix = "fencekit_"
 
-// Named adds the remedy to an error that has one: of a standby, of a pool that was closed, of a prepared
-// statement that is missing or exists already.
+// Named adds the remedy to an error of a standby, a closed pool, or a prepared statement that is missing or exists.
 func Named(err error) error {
 	state := sqlstate.Of(err)
 	switch {
@@ -51,7 +50,7 @@ func Named(err error) error {
 		return nil
 	case inRecovery(err):
 		return fmt.Errorf("%w: %w", ErrStandby, err)
-	case err.Error() == "closed pool": // the pool says it by its text alone
+	case err.Error() == "closed pool": // the pool has no other sign
 		return fmt.Errorf("%w: close it after the last use of the Guard and the Store on it", err)
 	case state != sqlstate.NoStatement && state != sqlstate.StatementExists:
 		return err
@@ -63,13 +62,12 @@ func Named(err error) error {
 		&NotReadyError{Unsupported}, err)
 }
 
-// Away reports whether the server itself says that it does no work on this connection: it stops, starts or crashes,
-// has ended the session, or has become a standby. Nothing of a message that is answered so takes effect.
+// Away reports whether the server says that it does no work here: it stops, starts, crashed, ended the session, or
+// is a standby. Nothing of a message answered so takes effect.
 func Away(err error) bool { return sqlstate.Ended(sqlstate.Of(err)) || inRecovery(err) }
 
-// inRecovery reports whether err says that the server is a standby, where BEGIN READ WRITE fails, and
-// so does the begin check of a read-only transaction. The texts are translated, the names of the
-// server's functions are not.
+// inRecovery reports whether the server is a standby, where BEGIN READ WRITE and the begin check fail. Texts are
+// translated, the names of the server's functions are not.
 func inRecovery(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -78,7 +76,7 @@ func inRecovery(err error) bool {
 	switch pgErr.Code {
 	case sqlstate.Standby:
 		return true
-	case sqlstate.Unsupported: // as the check hooks of transaction_read_only and transaction_isolation say
+	case sqlstate.Unsupported: // from the check hooks of transaction_read_only and transaction_isolation
 		return strings.HasPrefix(pgErr.Routine, "call_") && strings.HasSuffix(pgErr.Routine, "_check_hook")
 	case sqlstate.NotInState:
 		return pgErr.Routine == "pg_current_wal_lsn"
@@ -88,15 +86,13 @@ func inRecovery(err error) bool {
 	return false
 }
 
-// FromServer reports whether err is an error that the server itself has written: a pooler's don't name a file and
-// line of the server's source.
+// FromServer reports whether the server wrote err: a pooler's errors don't name a routine of its source.
 func FromServer(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Routine != "" // mutant: answer-of-a-pooler-is-the-servers
 }
 
-// Reached turns an error of a pooler in between into storage.ErrStoreUnavailable, and returns the
-// server's errors unchanged.
+// Reached turns a pooler's error into storage.ErrStoreUnavailable, and returns others unchanged.
 func Reached(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
@@ -108,8 +104,7 @@ func Reached(err error) error {
 	return unavailable(err)
 }
 
-// Asked turns the error of a question that changes nothing into storage.ErrStoreUnavailable if a pooler
-// in between, or the network, has ended it.
+// Asked does so for a question that changes nothing, also if the network ended it.
 func Asked(err error) error {
 	if sqlstate.Of(err) == "" && isNetwork(err) && !errors.Is(err, context.DeadlineExceeded) {
 		return Lost(err)
@@ -130,7 +125,7 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 		return nil, unavailable(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
-	case isNetwork(err), sqlstate.Of(err) != "": // in a hook of the pool's, such as AfterConnect
+	case isNetwork(err), sqlstate.Of(err) != "": // in a hook of the pool, such as AfterConnect
 		return nil, unavailable(err)
 	}
 	return nil, &noConnectionError{err: Named(err)}
@@ -154,8 +149,7 @@ func (e *noConnectionError) Error() string {
 
 func (e *noConnectionError) Unwrap() error { return e.err }
 
-// FailedAt adds the failed step to err, unless err says that there was no connection: guard
-// names the step too.
+// FailedAt adds the failed step, unless there was no connection: guard names the step too.
 func FailedAt(step string, err error) error {
 	if errors.Is(err, storage.ErrStoreUnavailable) || errors.As(err, new(*noConnectionError)) {
 		return err
@@ -163,7 +157,6 @@ func FailedAt(step string, err error) error {
 	return fmt.Errorf("postgres: %s: %w", step, err)
 }
 
-// unavailableError is storage.ErrStoreUnavailable with the reason and the remedy, on one line.
 type unavailableError struct {
 	err    error
 	remedy string
@@ -176,14 +169,13 @@ func (e *unavailableError) Error() string {
 func (e *unavailableError) Is(target error) bool { return target == storage.ErrStoreUnavailable }
 func (e *unavailableError) Unwrap() error        { return e.err }
 
-// lastingError is an unavailableError that lasts until an operator corrects the DSN or the
-// server, so that trying again doesn't help.
+// lastingError lasts until an operator corrects the DSN or the server.
 type lastingError struct{ unavailableError }
 
 // Retryable returns false.
 func (e *lastingError) Retryable() bool { return false }
 
-// Lost returns the error for connections that broke, one after the other.
+// Lost is for connections that broke, one after the other.
 func Lost(err error) error { return &unavailableError{err, checkServer} }
 
 const (
@@ -191,8 +183,8 @@ const (
 	checkLog    = "the server or the pooler in front of it takes no work now; its log says why"
 )
 
-// unavailable returns the error for a connection that could not be made, or that a pooler in between can't use. pgconn
-// tries each host of the DSN, with sslmode=prefer twice. A failure that may pass by itself decides, else the last one.
+// unavailable is for a connection that could not be made or used. pgconn tries each host of the DSN, with
+// sslmode=prefer twice. A failure that may pass by itself decides, else the last one.
 func unavailable(err error) error {
 	tries := []error{err}
 	if connect := new(pgconn.ConnectError); errors.As(err, &connect) {
@@ -212,8 +204,8 @@ func unavailable(err error) error {
 	return &unavailableError{err, remedy}
 }
 
-// remedyFor returns what to do about an attempt to connect that has failed, and whether that lasts until it is
-// done. Only what the server or the network says can pass by itself: the rest are checks of the client's.
+// remedyFor returns what to do about a failed attempt to connect, and whether it lasts until then. Only what the
+// server or network says can pass by itself; the rest are checks of the client's.
 func remedyFor(err error) (remedy string, lasts bool) {
 	var pgErr *pgconn.PgError
 	switch text := err.Error(); {
@@ -223,7 +215,7 @@ func remedyFor(err error) (remedy string, lasts bool) {
 		return "check the host in the DSN", false
 	case errors.Is(err, pgconn.ErrReadOnlyConnection), errors.Is(err, pgconn.ErrStandbyConnection):
 		return "no server of the DSN takes writes: a failover is under way, or the primary is missing among its hosts", false
-	case strings.Contains(text, "server refused TLS connection"): // pgconn says it by its text alone
+	case strings.Contains(text, "server refused TLS connection"): // pgconn has no other sign
 		return "the server has no TLS: turn it on there, or set sslmode in the DSN", true
 	case strings.Contains(text, "channel binding"):
 		return "channel_binding=require needs TLS and scram-sha-256: set sslmode, or leave it out of the DSN", true
@@ -235,27 +227,26 @@ func remedyFor(err error) (remedy string, lasts bool) {
 	return "check the DSN, and that what answers there is PostgreSQL", true
 }
 
-// isCertificate reports whether TLS has failed by what one side has shown to the other.
+// isCertificate reports whether what one side of TLS showed to the other failed.
 func isCertificate(err error) bool {
 	var op *net.OpError
 	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(x509.UnknownAuthorityError)) ||
 		errors.As(err, new(x509.CertificateInvalidError)) || errors.As(err, new(x509.HostnameError)) ||
-		errors.As(err, &op) && op.Op == "remote error" // an alert: the server's side has ended the handshake
+		errors.As(err, &op) && op.Op == "remote error" // an alert: the server's side ended the handshake
 }
 
 func isNetwork(err error) bool {
 	return errors.As(err, new(net.Error)) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// passing are the classes of SQLSTATEs that may pass by themselves: broken connections (which is all that PgBouncer
-// says), conflicts, resources, objects in use, an operator's doing, and failures of the system and the server.
+// passing are classes of SQLSTATEs that may pass by themselves: broken connections (all that PgBouncer says),
+// conflicts, resources, objects in use, an operator's doing, and failures of the system and the server.
 var passing = []string{"08", "40", "53", "57", "58", "XX"}
 
-// remedyForLogin is remedyFor a server, or a pooler, that has turned a login away.
 func remedyForLogin(err *pgconn.PgError) (remedy string, lasts bool) {
 	switch code := err.Code; {
 	case !FromServer(err) && (strings.Contains(err.Message, "no such database") || strings.Contains(err.Message, "unsupported startup parameter")):
-		return "the pooler doesn't know it: correct the DSN, or the pooler's configuration", true // of PgBouncer, with 08P01
+		return "the pooler doesn't know it: correct the DSN, or the pooler's configuration", true // from PgBouncer
 	case code == sqlstate.BadPassword, code == sqlstate.BadLogin:
 		return "check user and password in the DSN, and the server's pg_hba.conf", true
 	case code == sqlstate.NoDatabase:

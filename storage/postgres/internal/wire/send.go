@@ -1,6 +1,5 @@
-// Package wire talks to the server for the store: it takes connections from the pool, sends
-// the messages that end transactions, and distinguishes the server's errors from those of a
-// pooler or a network in between.
+// Package wire takes connections from the pool, sends the messages that end transactions, and tells the server's
+// errors from those of a pooler or a network in between.
 package wire
 
 import (
@@ -19,21 +18,20 @@ import (
 type Outcome int
 
 const (
-	Aborted   Outcome = iota // the server said so, or never got to it, or none was sent
-	Committed                // the server said so
-	InDoubt                  // sent, and not answered clearly
+	Aborted Outcome = iota // the server said so, or never got to it, or none was sent
+	Committed
+	InDoubt // sent, and not clearly answered
 )
 
-// Send sends one simple-protocol message that ends a transaction, possibly with more statements after that, and
+// Send sends one simple-protocol message that ends a transaction, with more statements after that if need be, and
 // reads the answer message by message: a warning at COMMIT matters as much as an error. If more of the answer may
-// still arrive, it closes the connection.
+// come, it closes the connection.
 //
-// The statements ahead go out in the same write, with a Sync of their own: the server begins none of sql before
-// all of sql has arrived. If one of them fails, so does sql, and the error is a *StatementError.
+// The statements ahead go out in the same write, with a Sync of their own: the server begins none of sql before all
+// has arrived. If one fails, so does sql, and the error is a *StatementError.
 //
-// If ctx ends, the server goes on: cancelling the wait for standbys would make visible what they don't have yet.
-//
-// With an empty sql the statements ahead go out alone, the outcome is Aborted, and the server cancels them if ctx ends.
+// If ctx ends the server goes on: cancelling the wait for standbys would show what they don't have yet. But with an
+// empty sql, when only the statements ahead go out and the outcome is Aborted, it cancels them.
 func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement) (*Answer, Outcome, error) {
 	if sql == "" {
 		return send(ctx, pg, abandon, sql, ahead)
@@ -41,7 +39,7 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement
 	return send(ctx, pg, CloseNow, sql, ahead)
 }
 
-// SendOwn is Send for a transaction of the store's own. If ctx ends, the server cancels it.
+// SendOwn is Send for the store's own transactions, which the server cancels if ctx ends.
 func SendOwn(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outcome, error) {
 	return send(ctx, pg, abandon, sql, nil)
 }
@@ -87,9 +85,8 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 	return &a, result, reason
 }
 
-// watch interrupts reads and writes of pg when ctx ends, once for a whole exchange: pgconn would watch ctx for
-// each message. The caller calls end with the exchange's error. If ctx has ended, end returns why, and closes the
-// connection with interrupted.
+// watch interrupts reads and writes of pg when ctx ends, once for an exchange; pgconn would do so for each message.
+// Call end with the exchange's error: if ctx has ended, it says why, and closes the connection with interrupted.
 func watch(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn)) (end func(error) error) {
 	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
 	return func(err error) error {
@@ -104,33 +101,32 @@ func watch(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCo
 	}
 }
 
-// unansweredError is why the outcome of a COMMIT is in doubt.
 type unansweredError struct{ err error }
 
 func (e *unansweredError) Error() string { return e.err.Error() }
 func (e *unansweredError) Unwrap() error { return e.err }
 
-// SafeToRetry returns false, for pgconn.SafeToRetry: pgx marks every error of reading a
-// message as safe to retry, since it doesn't know that COMMIT was sent.
+// SafeToRetry returns false: pgx takes every failed read for safe to retry, since it doesn't know that COMMIT was
+// sent.
 func (e *unansweredError) SafeToRetry() bool { return false }
 
 // Answer is the server's answer to the message of Send.
 type Answer struct {
 	Ahead      []Result   // of the statements ahead
-	Rows       [][]string // of all statements of the message
-	tag        []byte     // of the last statement that completed, up to COMMIT's
-	Committed  bool       // COMMIT completed
-	warning    error      // met by COMMIT
-	failure    error      // met by COMMIT, or before it
-	After      error      // met after COMMIT
-	endedAhead bool       // the statements ahead have ended the transaction, or it never began
-	status     byte       // of the session at the end of the answer; 0 if it broke off
+	Rows       [][]string // of the message
+	tag        []byte     // of the last completed statement, up to COMMIT
+	Committed  bool
+	warning    error // at COMMIT
+	failure    error // at COMMIT, or before
+	After      error // after COMMIT
+	endedAhead bool  // the statements ahead ended the transaction, or it never began
+	status     byte  // of the session at the end; 0 if the answer broke off
 }
 
 // Whole reports whether all of the answer came.
 func (a *Answer) Whole() bool { return a.status != 0 }
 
-// First returns the first row, its values separated by spaces.
+// First returns the first row, separated by spaces.
 func (a *Answer) First() string {
 	if len(a.Rows) == 0 {
 		return ""
@@ -163,7 +159,7 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 		if err := pgconn.ErrorResponseToPgError(msg); a.Committed {
 			a.After = err
 		} else {
-			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets an error for each part after it
+			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets one for each later part
 		}
 	case *pgproto3.ReadyForQuery:
 		a.status = msg.TxStatus
@@ -172,18 +168,17 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 
 func (a *Answer) complete(tag []byte) {
 	if a.Committed || string(a.tag) == "ROLLBACK" {
-		return // statements after COMMIT are no part of the transaction
+		return // no part of the transaction
 	}
 	a.tag = append(a.tag[:0], tag...)
 	if a.Committed = string(tag) == "COMMIT"; !a.Committed {
-		a.warning = nil // it belonged to the statement that this tag completes
+		a.warning = nil // of the completed statement
 	}
 }
 
-// outcome judges the answer, which broke off with err if that is not nil. A pooler in between may make up an answer,
-// or pass on one that belongs to another statement. Whatever isn't proved is in doubt.
-//
-// By a warning at COMMIT the server says that it committed, but not on its standbys: the wait for them was cancelled.
+// outcome judges the answer, which broke off with err or nil. A pooler may make up an answer, or pass on another
+// statement's, so what isn't proved is in doubt. A warning at COMMIT means that the server committed, but the wait
+// for its standbys was cancelled.
 func (a *Answer) outcome(err error) (Outcome, error) {
 	if err == nil {
 		err = a.failure
@@ -196,39 +191,39 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 	case a.Committed:
 		return Committed, nil
 	case string(a.tag) == "ROLLBACK" && FromServer(a.failure):
-		return Aborted, err // the server answers so to the COMMIT of a transaction that has failed
+		return Aborted, err // as the server answers COMMIT after a failure
 	case a.failedInside(err):
 		return Aborted, err
 	}
 	return InDoubt, cmp.Or(err, fmt.Errorf("COMMIT was answered with %q", a.tag)) // mutant: answer-of-commit-that-is-lost-is-failure, answer-of-commit-that-is-lost-is-success
 }
 
-// failedInside reports whether err is the server's own and came at a point of the answer that shows that the
-// transaction failed. One that writes has a CALL last before COMMIT: after that has completed, COMMIT is under way.
-// One that only reads has a SELECT there, and is never in doubt.
+// failedInside reports whether err is the server's own, at a point that shows that the transaction failed. One that
+// writes has a CALL last before COMMIT; once that has completed, COMMIT is under way. One that reads has a SELECT
+// there, and is never in doubt.
 func (a *Answer) failedInside(err error) bool {
 	if !FromServer(err) {
 		return false
 	}
 	switch a.status {
-	case 0: // the server ended the session
+	case 0: // the session ended
 		return string(a.tag) != "CALL"
-	case 'E': // the transaction has failed, and waits for its end
+	case 'E': // failed, before its end
 		return true
 	default: // COMMIT failed; or a statement before it, without a transaction
 		return (string(a.tag) == "CALL") != a.endedAhead // mutant: answer-about-something-else-is-about-commit
 	}
 }
 
-// abandon closes a connection in the middle of an exchange as pgx does when a context ends: a goroutine of pgx's
-// cancels what runs and waits for the server to end the session. Until then the pool opens no other in its place.
+// abandon closes a connection within an exchange as pgx does: in the background it cancels what runs and waits
+// until the server ends the session. Until then the pool opens no other in its place.
 func abandon(pg *pgconn.PgConn) {
 	pipeline := pg.StartPipeline(context.Background())
 	pipeline.SendFlushRequest()
-	_ = pipeline.Close() // with a request that no Sync ends: pgx closes the connection
+	_ = pipeline.Close() // pgx closes on a request that no Sync ends
 }
 
-// CloseNow closes a connection whose state is unknown, without waiting.
+// CloseNow closes a connection of unknown state, without waiting.
 func CloseNow(pg *pgconn.PgConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

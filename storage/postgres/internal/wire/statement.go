@@ -13,30 +13,28 @@ import (
 // Statement is one statement of the extended protocol.
 type Statement struct {
 	SQL                      string
-	Description              *pgconn.StatementDescription // nil: the server parses SQL, and infers the types of the parameters
-	pgx.ExtendedQueryBuilder                              // the parameters, encoded
+	Description              *pgconn.StatementDescription // nil: the server parses SQL and infers the parameters' types
+	pgx.ExtendedQueryBuilder                              // encoded parameters
 }
 
-// Result is what a Statement has answered.
+// Result is the answer to a Statement.
 type Result struct {
-	Row []string // the first row; nil if there was none
+	Row []string // the first, or nil
 	Tag pgconn.CommandTag
 }
 
-// StatementError is the error of one of the statements that Send has sent ahead. Those
-// after it were not executed.
+// StatementError is the error of a statement ahead; later ones were not executed.
 type StatementError struct {
-	Number int // of the statement, from 0
+	Number int // from 0
 	Err    error
 }
 
 func (e *StatementError) Error() string { return e.Err.Error() }
 func (e *StatementError) Unwrap() error { return e.Err }
 
-// queue writes statements and a Sync into the buffer of fe. The server skips what follows a
-// statement that fails, up to the Sync.
+// queue writes statements and a Sync, up to which the server skips what follows a failure.
 func queue(fe *pgproto3.Frontend, statements []Statement) {
-	var parsed *Statement // the unnamed one
+	var parsed *Statement // unnamed
 	for i := range statements {
 		s, prepared := &statements[i], pgconn.StatementDescription{}
 		if s.Description != nil {
@@ -54,8 +52,7 @@ func queue(fe *pgproto3.Frontend, statements []Statement) {
 
 func isStatementError(err error) bool { _, ok := err.(*StatementError); return ok }
 
-// readResults reads the answers to statements and to the Sync after them. It returns the
-// transaction status that the latter has; 0 if it did not come.
+// readResults reads the answers up to the Sync, and returns the transaction status there; 0 if it did not come.
 func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure error) {
 	var row []string
 	for {
@@ -83,8 +80,7 @@ func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure erro
 	}
 }
 
-// closedAfter returns err, of reading a message, as a *StatementError if it is that of statement
-// n: the pool's OnPgError may have closed the connection because of it.
+// closedAfter: the pool's OnPgError may have closed the connection because of statement n's error.
 func closedAfter(err error, n int) error {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR" {
@@ -93,7 +89,6 @@ func closedAfter(err error, n int) error {
 	return err
 }
 
-// values returns the values of a row as text.
 func values(msg *pgproto3.DataRow) []string {
 	row := make([]string, len(msg.Values))
 	for i, value := range msg.Values {
