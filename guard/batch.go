@@ -7,12 +7,10 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// errRunsAgain tells a call that the transaction it shared took no effect, and that it runs again. The call
-// whose operation failed runs alone, and the others share again; if the store doesn't know which one
-// failed, all run alone. Those of one resource run in the order of its queue.
+// errRunsAgain tells a call that the transaction it shared took no effect. The call whose operation failed runs
+// alone, the others share again; if the store doesn't know which one failed, all run alone.
 var errRunsAgain = errors.New("guard: the operation runs again")
 
-// runBatch runs a batch in shared transactions, until one of them decides or c has to run alone.
 func (c *call[Tx]) runBatch() error {
 	for !c.alone {
 		if err := c.share(); err != errRunsAgain {
@@ -67,7 +65,6 @@ func (c *call[Tx]) share() error {
 	return c.noteAlone(err)
 }
 
-// runShared is run, and tells the other calls what became of the transaction.
 func (t *transaction[Tx]) runShared() (outcome error) {
 	outcome = errStoreGone
 	defer func() {
@@ -84,8 +81,7 @@ func (t *transaction[Tx]) runShared() (outcome error) {
 	return t.run()
 }
 
-// gather takes calls from forming, except those whose context has ended or whose lease may not be used any
-// more.
+// gather leaves out calls whose context has ended or whose lease may not be used any more.
 func (t *transaction[Tx]) gather() {
 	g := t.leader.guard
 	t.gathered = true
@@ -130,8 +126,7 @@ func (t *transaction[Tx]) notePlaces() {
 	}
 }
 
-// end tells each call how it goes on. Calls from a queue that run again get their places back, at the
-// front, where another transaction may take them unless they are to run alone.
+// end puts calls that run again back to the front of their queue, where another transaction may take them.
 func (t *transaction[Tx]) end(outcome error) {
 	g := t.leader.guard
 	failed := tookNoEffect(outcome)
@@ -162,7 +157,6 @@ func (t *transaction[Tx]) end(outcome error) {
 	}
 }
 
-// blamed returns the call whose operation made the transaction fail, if the store knows it.
 func (t *transaction[Tx]) blamed(outcome error) *call[Tx] {
 	var failed *storage.OpError
 	if !errors.As(outcome, &failed) {
@@ -178,8 +172,6 @@ func (t *transaction[Tx]) blamed(outcome error) *call[Tx] {
 	return nil
 }
 
-// setEnd notes how c goes on after a transaction that ended with outcome because of blamed, which may be
-// nil.
 func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {
 	c.ended = outcome
 	if tookNoEffect(outcome) {

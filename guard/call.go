@@ -12,47 +12,40 @@ import (
 
 const maxResources = 100
 
-// Resources names one resource, or several, each once, in any order: 1 to 100.
+// Resources names 1 to 100 resources, each once, in any order.
 //
-// A [*Guard] acquires several in the order of their names, so calls never wait for each other in a circle.
-// While it waits for one, it keeps those before it and none after it. Rows that functions lock have no such
-// order: lock them in the same order everywhere, or use [Retryable].
+// A [*Guard] acquires them in the order of their names, so calls never wait for each other in a circle. Rows that
+// functions lock have no such order: lock them in the same order everywhere, or use [Retryable].
 type Resources interface{ ~string | ~[]string }
 
 // Runner runs transactions. A [*Guard] acquires the grants that a call needs; the Runners of a [Hold],
-// [Guard.UnderGrant] and [Guard.UnderLease] have theirs. All are safe for concurrent use.
-//
-// Only this package implements it. For a fake, use a Guard on a fake store: see package guardtest.
+// [Guard.UnderGrant] and [Guard.UnderLease] have theirs. All are safe for concurrent use. Only this package
+// implements it: for a fake, use a Guard on a fake store, see package guardtest.
 type Runner[Tx any] interface {
 	run(ctx context.Context, c *call[Tx]) error
 	hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error
 }
 
-// Do claims a grant of each resource (G1), runs fn in a transaction, and commits. fn reads, decides and
-// writes through tx: no earlier holder can commit any more, and if tx commits, no later one has claimed
-// (G3). fn runs on the calling goroutine, at most once unless the option [Retryable] is given.
+// Do claims a grant of each resource (G1), runs fn in a transaction, and commits. fn reads, decides and writes
+// through tx: no earlier holder can commit any more, and if tx commits, no later one has claimed (G3). fn runs on
+// the calling goroutine, at most once unless [Retryable] is given. A [*Guard] acquires the grants; any other
+// [Runner] must have them, and the transaction commits under all of its grants or not at all.
 //
-// A [*Guard] acquires the grants first. Any other [Runner] must have them, and the transaction commits
-// under all of its grants or not at all.
+// If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. After any other
+// error it took no effect and never will (G4), except that what fn itself commits stays and makes Do return
+// [ErrTxEnded]. If fn returns an error, panics or ends its goroutine, everything is rolled back.
 //
-// If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. After any
-// other error it took no effect and never will (G4), except that what fn itself commits stays and makes Do
-// return [ErrTxEnded]. If fn returns an error, which Do then returns, panics or ends its goroutine,
-// everything is rolled back.
+// On storage/postgres the grant is checked again with fn's first statement, which fails if the grant was
+// superseded; Do then returns the rejection whatever fn returns.
 //
-// On storage/postgres the database looks at the grant again with fn's first statement. If the grant was
-// superseded meanwhile, that statement fails, and Do returns the rejection whatever fn returns.
-//
-// fn's context ends with ctx, and when a lease is lost, with the [*fence.LeaseLostError] as its cause; if
-// fn goes on, the fence decides about its commit. Once COMMIT was sent the end of ctx has no effect: Do
-// waits for the outcome, within Config.StoreTimeout and Config.ResolveTimeout. A call of the same Guard
-// with fn's context is [ErrInvalid].
+// fn's context ends with ctx, and when a lease is lost, with the [*fence.LeaseLostError] as its cause; the fence
+// decides whether fn may still commit. Once COMMIT was sent, Do waits for the outcome even if ctx ends, within
+// Config.StoreTimeout and Config.ResolveTimeout. A call of the same Guard with fn's context is [ErrInvalid].
 func Do[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) error, opts ...Option) error {
 	return do(ctx, on, resources, storage.Func[Tx](fn), noResult, opts)
 }
 
-// Value is [Do] for a function that returns a value. With every error it returns the zero value, since what
-// fn returned is right only if its transaction commits.
+// Value is [Do] for a function that returns a value. With every error it returns the zero value.
 func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, tx Tx) (V, error), opts ...ValueOption) (V, error) {
 	var value, zero V
 	var run storage.Func[Tx]
@@ -68,34 +61,30 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 	return value, nil
 }
 
-// Exec is [Do] for an operation of the store's own kind. It takes [Once] if op is a [storage.ResultOp]: a
-// repeated call gives the kept results back to op.
+// Exec is [Do] for an operation of the store's own kind. It takes [Once] if op is a [storage.ResultOp].
 //
-// On a [*Guard], calls that name one resource each share transactions under load, also across resources, if
-// their op is a [storage.BatchOp] whose method Shares returns true. If such a transaction takes no effect,
-// the operation that failed runs again alone, and the others share another one. If op travels with COMMIT,
-// as a postgres.Batch does, the end of ctx has no effect once op was sent.
+// On a [*Guard], calls that name one resource each share transactions under load if their op is a [storage.BatchOp]
+// whose method Shares returns true. If such a transaction takes no effect, the operation that failed runs again
+// alone, and the others share another one. If op travels with COMMIT, as a postgres.Batch does, the end of ctx has
+// no effect once it was sent.
 func Exec[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, op storage.Op[Tx], opts ...ValueOption) error {
 	return do(ctx, on, resources, op, opResult(op), opts)
 }
 
-// Hold runs fn while one claimed grant of each resource is held. fn runs any number of transactions on h,
-// and may send [Grants] of its context to other services in between. What it read in an earlier transaction
-// still holds in a later one that commits: that one is rejected with [ErrStaleToken] if another holder has
-// claimed, and with [ErrOvertaken] if another transaction has committed under one of these grants. After
-// that, and after a COMMIT that was not applied, every call on h is rejected: begin the Hold anew, or use
-// [Retryable].
+// Hold runs fn while one claimed grant of each resource is held. fn runs any number of transactions on h, and may
+// send [Grants] of its context to other services in between. What it read in an earlier transaction still holds in
+// a later one that commits: if another holder has claimed, that is rejected with [ErrStaleToken], and if another
+// transaction has committed under these grants, with [ErrOvertaken]. After that, and after a COMMIT that was not
+// applied, every call on h is rejected: begin the Hold anew, or use [Retryable].
 //
-// So the grants are for receivers that keep their fences in another database. One that writes to this
-// database under one of them ([Guard.UnderGrant]) moves the fence, and the next call on h is rejected with
-// ErrOvertaken. What is read on other connections than h's is covered only as long as the database loses
-// nothing that it has committed.
+// The grants are for receivers that keep their fences in another database. One that writes to this database under
+// them ([Guard.UnderGrant]) moves the fence, and the next call on h is rejected with ErrOvertaken. Reads on other
+// connections than h's are covered only as long as the database loses nothing that it has committed.
 //
-// Calls on h run one after another, each under all grants of the Hold; the resources that they name are
-// only checked. Each takes effect by itself: an error of fn undoes nothing that has committed. fn's context
-// ends as it does for [Do]; with it a call on the Guard itself, or a Hold on h, is [ErrInvalid]. While fn
-// runs, no other call of this Guard for the resources does. When fn has returned, Hold ends the contexts of
-// transactions that other goroutines have begun on h and waits for them; later calls on h fail with
+// Calls on h run one after another, each under all grants of the Hold; the resources that they name are only
+// checked. Each takes effect by itself: an error of fn undoes nothing that has committed. fn's context ends as for
+// [Do]; with it a call on the Guard itself, or a Hold on h, is [ErrInvalid]. When fn has returned, Hold ends the
+// contexts of transactions that other goroutines run on h and waits for them; later calls on h fail with
 // [fence.ErrReleased].
 func Hold[Tx any, R Resources](ctx context.Context, on Runner[Tx], resources R, fn func(ctx context.Context, h Runner[Tx]) error, opts ...HoldOption) error {
 	o := &options{}
@@ -120,7 +109,6 @@ func do[Tx any, R Resources, O ValueOption](ctx context.Context, on Runner[Tx], 
 	return on.run(ctx, c)
 }
 
-// prepare checks the arguments of a call and sets o.
 func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], resources R, function any, opts []O) (err error) {
 	if isNil(on) {
 		return errNoGuard
@@ -148,7 +136,7 @@ func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], reso
 	return nil
 }
 
-// namesOf returns the names of resources in order, in the memory of names if they fit.
+// namesOf returns the sorted names, in the memory of names if they fit.
 func namesOf[R Resources](names []string, resources R) ([]string, error) {
 	if name, ok := any(resources).(string); ok {
 		names = append(names, name)

@@ -11,19 +11,18 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// UnderGrant returns a Runner under grants that came from elsewhere, such as a request's header. Each call
-// claims them and acquires nothing; the fence rejects a grant if a later one has claimed its resource. A
-// call fails with a [*fence.InvalidGrantError] if there is no grant, if two are of one resource, or if the
-// call names a resource without a grant.
+// UnderGrant returns a Runner under grants that came from elsewhere, such as a request's header. Each call claims
+// them and acquires nothing; the fence rejects a grant if a later one has claimed its resource. A call fails with a
+// [*fence.InvalidGrantError] if there is no grant, if two are of one resource, or if the call names a resource
+// without a grant.
 //
-// Transactions of one grant don't wait for each other. If two overlap, the later one to commit is rejected
-// with [ErrOvertaken], and may run again. After an unknown outcome no call on this Guard begins under the
-// grant until the outcome is known; another process with the grant doesn't know of it. A transaction under
-// the grant of a Hold on the same database overtakes the Hold, which has to begin anew.
+// Transactions of one grant don't wait for each other. If two overlap, the later one to commit is rejected with
+// [ErrOvertaken], and may run again; so is a Hold under the same grant on the same database, which has to begin
+// anew. After an unknown outcome no call on this Guard begins under the grant until the outcome is known; other
+// processes don't know of it.
 //
-// With [Once], a rejection says nothing about earlier calls with the same key: one whose answer was lost
-// may have taken effect. A call with that key under a later grant returns its result, or runs the
-// operation.
+// With [Once], a rejection says nothing about earlier calls with the same key: one whose answer was lost may have
+// taken effect. A call with that key under a later grant returns its result, or runs the operation.
 func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
 	b := &callerRunner[Tx]{guard: g, grants: slices.Clone(grants), remedy: "send a grant of it along too"}
 	slices.SortFunc(b.grants, func(a, b fence.Grant) int { return cmp.Compare(a.Resource, b.Resource) })
@@ -31,17 +30,16 @@ func (g *Guard[Tx]) UnderGrant(grants ...fence.Grant) Runner[Tx] {
 	return b
 }
 
-// UnderLease returns a Runner under leases that the caller has acquired and still owns, such as a leader's.
-// Each call commits under all of them or not at all: to write rows that others write under a resource of
-// their own, a leader acquires that resource's lease too.
+// UnderLease returns a Runner under leases that the caller has acquired and still owns, such as a leader's. Each
+// call commits under all of them or not at all: to write rows that others write under a resource of their own, a
+// leader acquires that resource's lease too.
 //
-// The Guard never releases the leases, so a Hold may last as long as they do; to bound it, give ctx a
-// deadline. A function's context ends with the leases.
+// The Guard never releases the leases, so a Hold may last as long as they do; to bound it, give ctx a deadline. A
+// function's context ends with the leases.
 //
-// A deposed leader's writes are rejected once its successor's first call under its own lease has claimed.
-// If two transactions overlap, the later one to commit is rejected with [ErrOvertaken]. Each call claims,
-// except on the Runner of a Hold. In the leader's own process, a call on the Guard itself for the resource
-// waits until the lease is released.
+// A deposed leader's writes are rejected once its successor's first call has claimed. If two transactions overlap,
+// the later one to commit is rejected with [ErrOvertaken]. Each call claims, except on the Runner of a Hold. In the
+// leader's own process, a call on the Guard itself for the resource waits until the lease is released.
 func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
 	b := &callerRunner[Tx]{guard: g, leases: slices.Clone(leases), remedy: "acquire its lease too, and pass both to UnderLease"}
 	if len(leases) == 0 || slices.ContainsFunc(leases, func(l fence.Lease) bool { return isNil(l) }) {
@@ -56,7 +54,6 @@ func (g *Guard[Tx]) UnderLease(leases ...fence.Lease) Runner[Tx] {
 	return b
 }
 
-// check returns why no call can run under grants, which are in order.
 func (g *Guard[Tx]) check(grants []fence.Grant) error {
 	if g == nil || g.lines == nil {
 		return errNoGuard
@@ -77,10 +74,10 @@ func (g *Guard[Tx]) check(grants []fence.Grant) error {
 
 type callerRunner[Tx any] struct {
 	guard   *Guard[Tx]
-	grants  []fence.Grant // in order of their resources
+	grants  []fence.Grant
 	leases  []fence.Lease // in the order of grants; nil if they came without
-	remedy  string        // what to do if a call names a resource without a grant
-	invalid error         // the error of every call; or nil
+	remedy  string
+	invalid error // error of every call; or nil
 }
 
 func (b *callerRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
@@ -145,8 +142,7 @@ func (b *callerRunner[Tx]) under(ctx context.Context, do func(states grantStates
 	return asCallersGrantError(do(states), states)
 }
 
-// asCallersGrantError marks err as final if states are of the caller's grants and only other grants can
-// help.
+// asCallersGrantError marks err as final if only other grants of the caller's can help.
 func asCallersGrantError(err error, states grantStates) error {
 	if err == nil || states[0].line != nil {
 		return err

@@ -10,18 +10,18 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// runContext is the context of a function and of the steps in the store before it, or that of a claim. One
-// value replaces the chain of contexts and hooks that each call would need.
+// runContext is the context of a function and of the steps before it, or of a claim. It replaces the chain of
+// contexts and hooks that each call would need.
 type runContext struct {
 	context.Context
 	end context.CancelCauseFunc
 	links[*runContext]
 
-	lines  *lines        // also the key under which the Guard finds this context
-	grants []fence.Grant // that the function runs under
-	hold   any           // the Runner of the Hold that the function is of; else nil
+	lines  *lines // also the Guard's key for this context
+	grants []fence.Grant
+	hold   any // the Hold's Runner, in a function of a Hold
 
-	states grantStates // from bind to finish: c ends when their leases are lost
+	states grantStates // from bind to finish
 	stops  []func() bool
 }
 
@@ -46,7 +46,6 @@ func (c *runContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Err returns DeadlineExceeded if Config.StoreTimeout has ended c.
 func (c *runContext) Err() error {
 	err := c.Context.Err()
 	if err != nil && context.Cause(c.Context) == c.lines.timeout {
@@ -55,13 +54,12 @@ func (c *runContext) Err() error {
 	return err
 }
 
-// bounds end the context of a function, besides its caller's context and Close.
+// bounds also end the context of a function.
 type bounds struct {
-	hold  context.Context // the Hold's context, for a transaction in a Hold; else nil
+	hold  context.Context // of the Hold that the transaction is in; or nil
 	limit time.Duration   // Config.MaxRun; 0 for no bound
 }
 
-// bind makes c, whose function begins now, end within b and with the leases of states.
 func (c *runContext) bind(states grantStates, b bounds) {
 	if b.hold != nil {
 		states = nil // the Hold's context is bound to them; mutant: a-transaction-takes-the-lease-from-its-hold
@@ -92,7 +90,7 @@ func (c *runContext) endWith(other context.Context) {
 	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
 }
 
-// endAfter ends c after limit, and releases the leases that the Guard keeps.
+// endAfter also releases the leases that the Guard keeps.
 func (c *runContext) endAfter(limit time.Duration) (stop func() bool) {
 	states := c.states
 	overrun := sync.OnceFunc(func() {
@@ -114,7 +112,6 @@ func (c *runContext) endAfter(limit time.Duration) (stop func() bool) {
 	}
 }
 
-// finish ends c with cause and undoes newContext and bind. It may be called again.
 func (c *runContext) finish(cause error) {
 	for _, s := range c.states {
 		s.running.Store(nil)
@@ -133,9 +130,9 @@ func (c *runContext) finish(cause error) {
 
 type grantsKey struct{}
 
-// Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs under, in order of
-// their resources' names, for instance to send them along with requests. ctx is the function's own context;
-// for any other, Grants returns nil.
+// Grants returns the grants that a function of [Do], [Value], [Exec] or [Hold] runs under, in order of their
+// resources' names, for instance to send them along with requests. It needs the function's own ctx; for any other
+// it returns nil.
 func Grants(ctx context.Context) []fence.Grant {
 	if run, ok := ctx.Value(grantsKey{}).(*runContext); ok {
 		return slices.Clone(run.grants)
@@ -157,7 +154,6 @@ func (c *runContext) nestedError(resources []string) error {
 	return fmt.Errorf("%w: nested call: the function runs under %s: use the function's own transaction", ErrInvalid, held)
 }
 
-// uncovered returns the first of resources that has no grant; "" if each has one.
 func uncovered(resources []string, grants []fence.Grant) (missing string) {
 	for _, resource := range resources {
 		if !slices.ContainsFunc(grants, func(g fence.Grant) bool { return g.Resource == resource }) {

@@ -17,30 +17,28 @@ var (
 	// ErrStaleToken: a higher grant has claimed the resource. Acquire, read and decide anew. See
 	// RejectedError.
 	ErrStaleToken = storage.ErrStaleToken
-	// ErrOvertaken: another transaction of the same grant committed first, such as one of a receiver of a
-	// Hold's grant. Run the operation again; a Hold has to begin anew.
+	// ErrOvertaken: another transaction of the same grant committed first. Run the operation again; a Hold has to
+	// begin anew.
 	ErrOvertaken = storage.ErrOvertaken
-	// ErrWrongLockService: the grant doesn't fit what the database has seen. The lock service was restored
-	// from a backup or mixed up with another one, or the grant was forged. An operator has to act, for
-	// instance raise the epoch; trying again doesn't help. RejectedError.Reason says which: collision,
-	// epoch behind, tokens went back, token jump.
+	// ErrWrongLockService: the grant doesn't fit what the database has seen. The lock service was restored from a
+	// backup or mixed up with another one, or the grant was forged. An operator has to act, for instance raise the
+	// epoch. Reasons: collision, epoch behind, tokens went back, token jump.
 	ErrWrongLockService = storage.ErrWrongLockService
-	// ErrFailedOver: the database failed over or was restored since the grant was claimed, so what was read
-	// under the grant may be gone. RejectedError.Reason says which. Failed over: the fence misses nothing;
-	// acquire, read and decide anew. Went back: the fence has lost a move that this process saw committed,
-	// so writes are lost, and an operator has to act. A Guard remembers the positions of the 20,000
-	// resources that it used last.
+	// ErrFailedOver: the database failed over or was restored since the claim, so what was read may be gone. Reason
+	// failed over: the fence misses nothing; acquire, read and decide anew. Reason went back: the fence has lost a
+	// move that this process saw committed, so writes are lost, and an operator has to act. A Guard remembers the
+	// positions of the last 20,000 resources.
 	ErrFailedOver = storage.ErrFailedOver
-	// ErrUnknownOutcome: COMMIT got no answer, and the database could not be asked in time. The operation
-	// took effect or it did not. See UnknownOutcomeError, which can ask again.
+	// ErrUnknownOutcome: COMMIT got no answer, and the database could not be asked in time. The operation took
+	// effect or it did not. See UnknownOutcomeError.
 	ErrUnknownOutcome = errors.New("guard: outcome of COMMIT is unknown")
-	// ErrTxEnded: the user's SQL ended the transaction, or it was used when or after the function returned.
-	// What a COMMIT of the user's own wrote stays, without a seal: the second exception to G4.
+	// ErrTxEnded: the user's SQL ended the transaction, or it was used when or after the function returned. What a
+	// COMMIT of the user's wrote stays, without a seal.
 	ErrTxEnded = storage.ErrTxEnded
-	// ErrKeyReused: the key of Once was used before for another request. See [storage.KeyReusedError].
+	// ErrKeyReused: the key of Once was used for another request. See [storage.KeyReusedError].
 	ErrKeyReused = storage.ErrKeyReused
-	// ErrStoreUnavailable: the database can't be reached or didn't answer within Config.StoreTimeout.
-	// Nothing was done.
+	// ErrStoreUnavailable: the database can't be reached or didn't answer within Config.StoreTimeout. Nothing was
+	// done.
 	ErrStoreUnavailable = storage.ErrStoreUnavailable
 	// ErrClosed: the Guard was closed.
 	ErrClosed = fence.ErrClosed
@@ -48,8 +46,7 @@ var (
 	ErrInvalid = fence.ErrInvalid
 )
 
-// RejectedError says which grant the fence rejected, why, and who held the fence since when. Its Reason
-// decides which sentinel it is.
+// RejectedError says which grant the fence rejected, why, and who held the fence since when.
 type RejectedError = storage.RejectedError
 
 func within(err error, is func(error) bool) bool {
@@ -65,8 +62,8 @@ func within(err error, is func(error) bool) bool {
 	return false
 }
 
-// rejectionOf returns the first rejection of one of grants in err, or nil. A rejection of another grant
-// comes from a call that the operation made elsewhere.
+// rejectionOf returns the first rejection of one of grants in err, or nil. Other rejections come from calls that
+// the operation made elsewhere.
 func rejectionOf(err error, grants ...fence.Grant) (rejection *RejectedError) {
 	within(err, func(err error) bool {
 		e, ok := err.(*RejectedError)
@@ -101,14 +98,13 @@ func final(err error) bool {
 func (v *verdict) Unwrap() error   { return v.error }
 func (v *verdict) Retryable() bool { return v.retryable }
 
-// UnknownOutcomeError says that COMMIT may or may not have taken effect: its answer was lost and the
-// database could not be asked. It is ErrUnknownOutcome.
+// UnknownOutcomeError says that COMMIT may or may not have taken effect. It is ErrUnknownOutcome.
 type UnknownOutcomeError struct {
-	Record storage.OpRecord // from the call's options
+	Record storage.OpRecord
 	Grants []fence.Grant
-	Once   bool  // the call had the option Once, so calling again is safe
-	Err    error // why COMMIT is in doubt
-	AskErr error // why the database could not be asked
+	Once   bool // so calling again is safe
+	Err    error
+	AskErr error
 
 	inDoubt storage.InDoubt
 	resolve func(ctx context.Context, d storage.InDoubt) (bool, error) // nil if the store is gone

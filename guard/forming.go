@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// forming is where calls with batches on different resources meet, each with the turn at its resource and
-// the claim. A call that finds fewer than limit groups under way leads one at once; the others wait for one
-// of those to end and share the next. So groups grow with the load, and a call that meets no other never
-// waits. While calls wait they have no turn but their own, and a group takes only calls that are here (L2).
+// forming is where calls with batches on different resources meet, each with its turn and claim. A call that finds
+// fewer than limit groups under way leads one at once; the others wait for one of those to end and share the next.
+// So groups grow with the load, and a call that meets no other never waits. Waiting calls have only their own turn,
+// and a group takes only calls that are here (L2).
 type forming struct {
-	limit int // groups under way, below which a call leads at once
+	limit int
 
 	mu        sync.Mutex
 	waiting   queue
@@ -26,8 +26,7 @@ type forming struct {
 // One group per processor, and at least two, keep client and server busy; more would only be smaller.
 func newForming() *forming { return &forming{limit: max(2, runtime.GOMAXPROCS(0))} }
 
-// patience is how long calls wait before one leads regardless of limit: the groups may be waiting for a
-// lock.
+// patience is how long calls wait before one leads regardless of limit: the groups may be waiting for a lock.
 const patience = 20 * time.Millisecond
 
 const maxBatchCalls = 64
@@ -38,9 +37,9 @@ func (f *forming) noteEnd(failed bool, n int, blamed bool) {
 	f.backoff.noteEnd(failed, n, blamed)
 }
 
-// join waits until c leads a group (theTurn), a group that took c has ended (theOffer), or ctx has ended.
-// waited is false if c leads at once. The leader calls take when its transaction begins, and leave when it
-// has ended. w is nil if c is to run alone, since groups have failed.
+// join waits until c leads a group (theTurn), a group that took c has ended (theOffer), or ctx has ended. A leader
+// calls take when its transaction begins, and leave when that has ended. w is nil if c is to run alone, since
+// groups have failed.
 func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	f.mu.Lock()
 	if f.nextAlone() {
@@ -55,8 +54,7 @@ func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	return w, waited
 }
 
-// appoint makes the first waiting call lead a group if it is overdue, if fewer than limit are under way, or
-// if enough calls wait for a full one. The caller holds f.mu.
+// appoint makes the first waiting call lead if it is overdue, or a group is free or full. The caller holds f.mu.
 func (f *forming) appoint(overdue bool) {
 	free := f.gathering == 0 && (f.underWay < f.limit || f.waiting.len >= maxBatchCalls)
 	if w := f.waiting.front(); w != nil && (overdue || free) {
@@ -80,7 +78,6 @@ func (f *forming) waitedLong() {
 	f.appoint(true)
 }
 
-// take takes up to n waiting calls for a group, which is under way from now on.
 func (f *forming) take(n int) []*waiter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +88,6 @@ func (f *forming) take(n int) []*waiter {
 	return taken
 }
 
-// leave ends a group, for which take was called or not.
 func (f *forming) leave(taken bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,27 +11,27 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// grantState is what this process knows about a grant, its lease and its fence. One goroutine at a time
-// uses it: the call that has the turn, or that made it for a grant of its caller's.
+// grantState is what this process knows about a grant, its lease and its fence. One goroutine at a time uses it:
+// the call that has the turn, or that made it for a grant of its caller's.
 type grantState struct {
-	claim      storage.Claim        // Grant never changes
+	claim      storage.Claim        // the Grant never changes
 	superseder *fence.Grant         // had claimed before this grant was asked for; or nil
-	unresolved *UnknownOutcomeError // a transaction whose outcome is not known
-	rejected   *RejectedError       // the latest one, or nil
+	unresolved *UnknownOutcomeError // a transaction in doubt
+	rejected   *RejectedError       // latest, or nil
 
-	lease   fence.Lease                // nil if the grant came from another process: see Guard.UnderGrant
-	line    *line                      // that keeps the lease; nil for a grant of the caller's, under which others may run too
-	running atomic.Pointer[runContext] // of the function that runs; or nil
+	lease   fence.Lease // nil if the grant came from another process
+	line    *line       // that keeps the lease; nil for a grant of the caller's
+	running atomic.Pointer[runContext]
 
-	claimed    bool    // claim has the fence's position, as far as known
+	claimed    bool    // claim has the fence's position
 	dead       bool    // no further call may begin
-	unreported bool    // no call has returned rejected yet
-	atOnce     bool    // the call that has the turn doesn't want the lease kept
-	backoff    backoff // of shared transactions
+	unreported bool    // rejected was not returned yet
+	atOnce     bool    // not to be kept
+	backoff    backoff // for shared transactions
 
 	// Guarded by lines.mu.
 	overrun            bool          // released while a function still runs: no other call may begin
-	contended          time.Duration // when another process began to wait, by lines.now; 0 if none does
+	contended          time.Duration // when another process began to wait; 0 if none does
 	idleSince          time.Duration
 	links[*grantState] // in lines.idle
 }
@@ -43,7 +43,7 @@ func (s *grantState) applied(d storage.InDoubt) {
 	s.moved(c)
 }
 
-// moved notes where the fence is. It leaves the Grant alone, which other goroutines read.
+// moved leaves the Grant alone, which other goroutines read.
 func (s *grantState) moved(c storage.Claim) {
 	s.claim.Resource, s.claim.Position, s.claimed = c.Resource, c.Position, true
 }
@@ -81,20 +81,17 @@ func (states grantStates) rejectedBy(err error) bool {
 	return rejectionOf(err, states.grants()...) != nil
 }
 
-// maxSeen is the least number of fences that a Guard remembers, of the resources used last. It remembers up
-// to twice as many, in 4 MB if names have 40 bytes.
+// maxSeen fences, used last, are remembered at least, and up to twice as many: 4 MB with names of 40 bytes.
 const maxSeen = 20_000
 
-// memory is what a Guard remembers of resources for longer than a lease or a call.
 type memory struct {
 	mu     sync.Mutex
-	seen   map[string]past  // by resource
+	seen   map[string]past
 	before map[string]past  // the full map that seen replaced
 	doubts map[string]doubt // by resource; see leaveDoubt
 }
 
-// past is what was seen of a resource. The next claim compares it with the history, and so notices lost
-// writes.
+// past is what was seen of a resource, by which the next claim notices lost writes.
 type past struct {
 	at         storage.Position // of the fence; zero if unknown
 	superseder *fence.Grant     // of this process's last grant; or nil
@@ -110,7 +107,6 @@ func (m *memory) of(resource string) past {
 	return m.lookUp(resource)
 }
 
-// lookUp is of for callers that hold mu.
 func (m *memory) lookUp(resource string) past {
 	if p, ok := m.seen[resource]; ok {
 		return p
@@ -118,12 +114,12 @@ func (m *memory) lookUp(resource string) past {
 	return m.before[resource]
 }
 
-// note remembers what was learned under the grant of s. Once a call has returned that the database went
-// back, the position is forgotten, so that later calls start from what is there now. The caller holds mu.
+// note remembers what was learned under s. Once a call has returned that the database went back, the position is
+// forgotten, so that later calls start from what is there. The caller holds mu.
 func (m *memory) note(s *grantState) {
 	resource := s.claim.Grant.Resource
 	p := m.lookUp(resource)
-	if s.claim.Seq >= p.at.Seq { // else another call under the same grant has seen more
+	if s.claim.Seq >= p.at.Seq {
 		p.at = s.claim.Position
 	}
 	r := s.rejected
@@ -159,15 +155,14 @@ func (m *memory) endCallersCall(states grantStates) {
 	}
 }
 
-// doubt is a transaction in doubt, with one claim that it ran under.
 type doubt struct {
 	claim storage.Claim
 	err   *UnknownOutcomeError
 }
 
-// leaveDoubt keeps a transaction in doubt under callers' grants: no other call begins under one of these
-// grants before it is settled (G6). For each resource the last one is enough: once it is settled, the fence
-// has passed the positions of the others. They are few, so they need no bound.
+// leaveDoubt keeps a transaction in doubt: no other call begins under its grants before it is settled (G6). The
+// last one of each resource is enough: once it is settled, the fence has passed the others' positions. They are
+// few, so they need no bound.
 func (m *memory) leaveDoubt(err *UnknownOutcomeError) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -28,18 +28,18 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Guard acquires grants from a lock service and runs transactions under them in a store. Use New. All
-// methods, and the functions that take a Guard, are safe for concurrent use.
+// Guard acquires grants from a lock service and runs transactions under them in a store. Use New. All methods, and
+// the functions that take a Guard, are safe for concurrent use.
 //
-// Calls for one resource run one after another, in order of arrival, also across processes that share the
-// lock service; calls for different resources don't wait for each other. Each runs on its caller's
-// goroutine. The Guard keeps a resource from call to call ([Config].KeepFor) until another process waits
-// for it or, while calls wait here, for 100 ms more. If the lock service doesn't answer a call, the calls
-// that wait behind it in this process fail with its error.
+// Calls for one resource run one after another, in order of arrival, also across processes that share the lock
+// service; calls for different resources don't wait for each other. Each runs on its caller's goroutine. The Guard
+// keeps a resource from call to call ([Config].KeepFor) until another process waits for it or, while calls wait
+// here, for 100 ms more. If the lock service doesn't answer a call, the calls that wait behind it in this process
+// fail too.
 //
-// A function that calls its own Guard must use the context that it was given: the call then fails with
-// ErrInvalid. With another context it waits for itself until that context ends. A leader that calls Do for
-// the resource that it leads waits in the same way: see [Guard.UnderLease].
+// A function that calls its own Guard must use its own context: the call then fails with ErrInvalid. With another
+// context it waits for itself until that context ends, as does a leader that calls Do for the resource that it
+// leads: see [Guard.UnderLease].
 type Guard[Tx any] struct {
 	cfg     Config
 	store   storage.Store[Tx]
@@ -69,14 +69,14 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 	return g, nil
 }
 
-// Close ends the Guard. Calls that have not begun to run, and later ones, return ErrClosed. Close releases
-// what is owned, waits for running calls, and returns the errors of releases that failed or were not
-// confirmed within 5 s; such a resource is free when its lease has run out.
+// Close ends the Guard. Calls that have not begun to run, and later ones, return ErrClosed. Close releases what is
+// owned, waits for running calls, and returns the errors of releases that failed or were not confirmed within 5 s;
+// such a resource is free when its lease has run out.
 //
-// When ctx ends first, the contexts of running functions, and of calls that wait for the database, end with
-// the cause ErrClosed. Close waits for up to 5 s in any case, so that leases can be released; after that it
-// returns ctx's error while functions finish in the background. It may be called again, to wait again. With
-// the context of a function that runs under the Guard it returns ErrInvalid and closes nothing.
+// When ctx ends first, the contexts of running functions, and of calls that wait for the database, end with the
+// cause ErrClosed, and Close returns ctx's error while functions finish in the background; but it gives releases 5
+// s in any case. It may be called again, to wait again. With the context of a function that runs under the Guard it
+// returns ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
 	if g == nil || g.lines == nil {
 		return errNoGuard
@@ -88,36 +88,33 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 	return g.lines.close(ctx)
 }
 
-// ObserveElection returns e, the election of this name, reporting to the Guard's Observers and Logger as
-// locks do: Acquiring while Campaign waits, Acquired when elected, LeaseLost with inUse when deposed, and
-// one Released at the end.
+// ObserveElection returns e, the election of this name, such that the Guard's Observers and Logger learn of it as
+// of locks.
 func (g *Guard[Tx]) ObserveElection(name string, e fence.Election) fence.Election {
 	return &observedElection{e, name, g.report}
 }
 
 // Config configures a Guard. A nil *Config, and every zero field, means the default.
 type Config struct {
-	// KeepFor is how long a resource stays owned after the last call, so that the next one needs no lock
-	// service; default 10 s. It is released at once when another process waits. Many that expire together
-	// are released a few at a time. A negative value releases after every call.
+	// KeepFor is how long a resource stays owned after the last call, so that the next one needs no lock service;
+	// default 10 s. It is released at once when another process waits. A negative value releases after every call.
 	KeepFor time.Duration
-	// MaxRun bounds one run of a function, or a whole Hold; default no bound. After it the function's
-	// context ends with [context.DeadlineExceeded] as its cause and the resource is released; the fence
-	// decides whether the function may still commit. Under grants and leases of the caller's it bounds each
-	// transaction, and nothing is released.
+	// MaxRun bounds one run of a function, or a whole Hold; default no bound. After it the function's context ends
+	// with [context.DeadlineExceeded] as its cause, the resource is released, and the fence decides whether the
+	// function may still commit. Under the caller's grants and leases it bounds each transaction, and nothing is
+	// released.
 	MaxRun time.Duration
-	// StoreTimeout bounds each wait for the database before a function runs (for a connection, the claim, a
-	// result that Once kept) and each COMMIT, which the end of the caller's context doesn't interrupt;
-	// default 10 s. Then the call fails with ErrStoreUnavailable. With a postgres.Batch, COMMIT includes
-	// its statements.
+	// StoreTimeout bounds each wait for the database before a function runs, and each COMMIT, which the end of the
+	// caller's context doesn't interrupt; default 10 s. Then the call fails with ErrStoreUnavailable. With a
+	// postgres.Batch, COMMIT includes its statements.
 	StoreTimeout time.Duration
-	// ResolveTimeout bounds how long a call asks whether a COMMIT without an answer took effect, also
-	// beyond the end of its context; default 10 s.
+	// ResolveTimeout bounds how long a call asks what became of a COMMIT without an answer, also beyond the end of
+	// its context; default 10 s.
 	ResolveTimeout time.Duration
 	// Observers are called in this order; default none. A nil one is skipped.
 	Observers []*Observer
-	// Logger gets what an operator should know; default nothing is logged. If its Handler panics or ends
-	// its goroutine, that is reported on standard error.
+	// Logger gets what an operator should know; default nothing is logged. A panic of its Handler goes to standard
+	// error.
 	Logger *slog.Logger
 }
 
@@ -144,7 +141,7 @@ func (c Config) validate() error {
 }
 
 func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
-	if g == nil || g.lines == nil { // not made by New
+	if g == nil || g.lines == nil {
 		return errNoGuard
 	}
 	if g.lines.locker == nil {
@@ -153,8 +150,7 @@ func (g *Guard[Tx]) admit(ctx context.Context, resources []string) error {
 	return g.nested(ctx, g, resources)
 }
 
-// nested rejects a call on runner with the context of a function that g runs, unless runner is the Hold of
-// that function.
+// nested rejects a call with the context of a function that g runs, unless runner is the Hold of that function.
 func (g *Guard[Tx]) nested(ctx context.Context, runner any, resources []string) error {
 	in, ok := ctx.Value(g.lines).(*runContext)
 	if !ok || in.hold != nil && in.hold == runner {

@@ -12,9 +12,9 @@ type holdRunner[Tx any] struct {
 	guard  *Guard[Tx]
 	states grantStates
 	grants []fence.Grant
-	bounds bounds        // of each transaction
+	bounds bounds
 	turn   chan struct{} // has room while no transaction runs
-	over   bool          // Hold has returned; used only with the turn
+	over   bool          // used only with the turn
 }
 
 func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
@@ -78,8 +78,7 @@ func (h *holdRunner[Tx]) hold(context.Context, func(context.Context, Runner[Tx])
 	return fmt.Errorf("%w: a Hold in a Hold of %s: name all resources in one Hold", ErrInvalid, names(h.grants))
 }
 
-// again reports whether a transaction that failed with err may run again: not if a fence has moved, because
-// then what the Hold has read would be out of date.
+// again: once a fence has moved, what the Hold has read would be out of date.
 func (h *holdRunner[Tx]) again(err error) bool { return temporary(err) && h.states.allClaimed() }
 
 // spent adds to err that the Hold is over if a fence has moved since it read.
@@ -91,7 +90,6 @@ func (h *holdRunner[Tx]) spent(err error) error {
 	return fmt.Errorf("guard: %s: what was read may be out of date: this Hold is over, begin it anew: %w", names(h.grants), err)
 }
 
-// end waits for a transaction of another goroutine, and makes later ones fail.
 func (h *holdRunner[Tx]) end() {
 	h.turn <- struct{}{}
 	h.over = true

@@ -15,23 +15,22 @@ import (
 
 // held is what a call has of its resources: turns, in the order of their names, and leases.
 //
-// A call waits, for a turn or for another process's lock, only for a resource whose name is greater than
-// all that it has. Every process uses this order, so calls never wait in a circle. Idle leases block
-// nobody: they are released as soon as another process waits.
+// A call waits, for a turn or another process's lock, only for a name greater than all that it has. Every process
+// does so, and calls never wait in a circle. Idle leases block nobody: they are released as soon as another process
+// waits.
 type held struct {
 	lines     *lines
-	resources []string // in order, each once
-	atOnce    bool     // not kept after the call
+	resources []string
+	atOnce    bool
 
 	turns  []*line     // at the first of resources
 	states grantStates // all leases, after take
-	turn   [1]*line    // memory of the slices for one resource
+	turn   [1]*line    // memory for one resource
 	state  [1]*grantState
 }
 
-// take takes the missing turns and sets states to usable leases. Before it acquires a lease anew, it passes
-// on the turns at all later resources. It may be called again. It returns errTaken if another call has
-// taken offer meanwhile.
+// take takes the missing turns and sets states to usable leases. Before it acquires one anew, it passes on the
+// turns at later resources. It returns errTaken if another call has taken offer meanwhile.
 func (h *held) take(ctx context.Context, offer any) error {
 	if h.turns == nil {
 		h.turns = h.turn[:0]
@@ -73,8 +72,8 @@ func (h *held) take(ctx context.Context, offer any) error {
 
 var errTaken = errors.New("guard: another call has done it")
 
-// takeFree acquires in one step the resources from the last of turns on, up to the first whose turn or lock
-// isn't free. It keeps the turns that it took.
+// takeFree acquires, in one step, from the last turn on up to the first resource that isn't free. It keeps its
+// turns.
 func (h *held) takeFree(ctx context.Context) error {
 	missing := slices.Clone(h.turns[len(h.turns)-1:])
 	for _, resource := range h.resources[len(h.turns):] {
@@ -95,8 +94,8 @@ func (h *held) takeFree(ctx context.Context) error {
 	return h.lines.acquire(ctx, missing...)
 }
 
-// passOn passes on the turns from number n on, the last one first; all at once if the leases aren't kept,
-// since a lock service can release them in one step.
+// passOn passes on the turns from number n on; at once if no leases are kept: a lock service can release them in
+// one step.
 func (h *held) passOn(ctx context.Context, n int) {
 	n = min(n, len(h.turns))
 	passed := h.turns[n:]
@@ -114,7 +113,6 @@ func (h *held) passOn(ctx context.Context, n int) {
 	}
 }
 
-// usable reports whether another call may begin under s, which may be nil.
 func (t *lines) usable(s *grantState) bool {
 	if s == nil || s.dead || s.lease.Err() != nil { // mutant: dead-grants-are-used
 		return false
@@ -124,8 +122,7 @@ func (t *lines) usable(s *grantState) bool {
 	return !s.overrun && (s.contended == 0 || t.now()-s.contended < t.maxHold) // mutant: calls-go-on-although-others-wait
 }
 
-// acquire acquires leases for lines whose turns the caller has. It waits for the lock of a single line; of
-// several it takes those before the first that isn't free. It gives up when Close begins.
+// acquire waits for the lock of a single line; of several it takes those before the first that isn't free.
 func (t *lines) acquire(ctx context.Context, lines ...*line) error {
 	resources, superseders := make([]string, len(lines)), make([]*fence.Grant, len(lines))
 	for i, l := range lines {
@@ -158,7 +155,6 @@ func (t *lines) ask(ctx context.Context, resources []string) ([]fence.Lease, err
 	return []fence.Lease{lease}, err
 }
 
-// keep gives lease to l, whose turn the caller has. For superseder see grantState.
 func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	grant := lease.Grant()
 	s := &grantState{claim: storage.Claim{Grant: grant, Position: t.memory.of(grant.Resource).at}, superseder: superseder, lease: lease, line: l}
@@ -176,11 +172,10 @@ func acquireError(resource string, err error) error {
 	return fmt.Errorf("guard: acquire %s: %w", resource, err)
 }
 
-// releaseTimeout bounds one release, and Close's wait for releases after its context has ended.
+// releaseTimeout bounds one release, and Close's wait after its context has ended.
 const releaseTimeout = 5 * time.Second
 
-// release releases the lease of l, whose turn the caller has. When ctx ends it returns, and the release
-// goes on.
+// release releases the lease of l. When ctx ends it returns, and the release goes on.
 func (t *lines) release(ctx context.Context, l *line) {
 	s := l.lease
 	t.memory.givenUp(s)
@@ -207,9 +202,9 @@ func (t *lines) release(ctx context.Context, l *line) {
 	}
 }
 
-// releaseLease ignores the calls' contexts, whose end would keep the resource from the next process. It
-// returns a panic or a runtime.Goexit of the lock service as an error; otherwise the one would end the
-// process, and the other would make Close wait for ever.
+// releaseLease ignores the calls' contexts, whose end would keep the resource from the next process. It returns a
+// panic or a runtime.Goexit of the lock service as an error, which would end the process or make Close wait for
+// ever.
 func releaseLease(lease fence.Lease) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
@@ -219,13 +214,12 @@ func releaseLease(lease fence.Lease) (err error) {
 	return err
 }
 
-// releaseEarly releases the lease of s while a function still runs under it. The later release, when that
-// function returns, does nothing.
+// releaseEarly releases a lease under which a function still runs. The usual release then does nothing.
 func (t *lines) releaseEarly(s *grantState) {
 	t.mu.Lock()
 	s.overrun = true
 	t.mu.Unlock()
-	go releaseLease(s.lease) // the lock service goes on in the background
+	go releaseLease(s.lease)
 }
 
 func (t *lines) releaseAndPass(ctx context.Context, l *line) {
@@ -233,8 +227,7 @@ func (t *lines) releaseAndPass(ctx context.Context, l *line) {
 	t.passTurn(ctx, l)
 }
 
-// contend is called when another process begins to wait. A lease in use is released when no more calls wait
-// here, or after maxHold between two calls.
+// contend: a lease in use is released when no more calls wait here, or after maxHold between two calls.
 func (s *grantState) contend() {
 	t := s.line.lines
 	t.mu.Lock()
@@ -270,7 +263,6 @@ func (s *grantState) releaseIfIdle() {
 	}
 }
 
-// takeIdle takes the turn of s if no call has it and s is still the lease. The caller holds mu.
 func (t *lines) takeIdle(s *grantState) bool {
 	if s.line.busy || s.line.lease != s {
 		return false
@@ -279,11 +271,11 @@ func (t *lines) takeIdle(s *grantState) bool {
 	return true
 }
 
-// maxExpiryReleases bounds the releases at a time: thousands of leases may expire together, and the lock
-// service has to answer renewals meanwhile.
+// maxExpiryReleases: thousands of leases may expire together, and the lock service has to answer renewals
+// meanwhile.
 const maxExpiryReleases = 8
 
-// startExpiry makes s, idle from now on, expire after keepFor. The caller holds mu.
+// startExpiry makes s, which is idle, expire after keepFor. The caller holds mu.
 func (t *lines) startExpiry(s *grantState) {
 	t.stopExpiry(s)
 	s.idleSince = t.now()
@@ -300,7 +292,6 @@ func (t *lines) stopExpiry(s *grantState) {
 	}
 }
 
-// releaseExpired releases what has been idle for keepFor, as many at a time as places has room for.
 func (t *lines) releaseExpired(places chan struct{}) {
 	for {
 		places <- struct{}{}
@@ -316,8 +307,7 @@ func (t *lines) releaseExpired(places chan struct{}) {
 	}
 }
 
-// takeExpired takes the turn of the next expired lease. If there is none, it returns nil and arms the timer
-// for the first that is to expire.
+// takeExpired takes the turn of the next expired lease, or returns nil and arms the timer for the next one.
 func (t *lines) takeExpired() *line {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -11,39 +11,37 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// lines shares resources among the calls of one process, with a line for each resource in use, and among
-// processes through the lock service.
+// lines shares resources among the calls of one process, and through the lock service among processes.
 type lines struct {
-	locker  fence.Locker  // nil if the Guard has none
-	keepFor time.Duration // Config.KeepFor
-	maxHold time.Duration // maxHold, except in tests
+	locker  fence.Locker
+	keepFor time.Duration
+	maxHold time.Duration
 	memory  *memory
 	report  *reporter
 	timeout error // cause of the end of a step after Config.StoreTimeout
 	made    time.Time
 
-	closing    context.Context // ends when Close begins
+	closing    context.Context
 	beginClose context.CancelCauseFunc
-	busy       sync.WaitGroup // lines, releases, and calls under the caller's grants
+	busy       sync.WaitGroup // lines, releases, and callers' calls
 	done       chan struct{}  // closed when nothing is left after Close
 
 	mu         sync.Mutex
 	closed     bool
 	abandoned  bool // Close has given up waiting
 	running    list[*runContext]
-	byResource map[string]*line // those with a call or a lease
+	byResource map[string]*line // those in use
 	unreleased []error          // errors of releases since Close began
 
-	// Leases that expire unless they are used, the next one first, so one timer is enough. A lease in use
-	// may still be listed.
+	// The next to expire first, so one timer is enough. Some may be in use again.
 	idle     list[*grantState]
 	timer    *time.Timer
 	expiring bool // timer is armed or has fired
 	places   chan struct{}
 }
 
-// line is the queue of calls for one resource, and its lease. Only the call that has the turn uses the
-// lease; what releases an idle lease takes the turn too.
+// line is one resource: its queue of calls, and its lease, for the call that has the turn or for releasing it when
+// idle.
 type line struct {
 	lines    *lines
 	resource string
@@ -52,7 +50,7 @@ type line struct {
 	// Guarded by lines.mu.
 	waiting   queue
 	busy      bool
-	shared    bool          // the call that has the turn took others from the queue
+	shared    bool          // the running call took others from the queue
 	sharedEnd time.Duration // when such a call last ended
 }
 
@@ -71,7 +69,6 @@ func newLines(locker fence.Locker, keepFor, storeTimeout time.Duration, memory *
 // now is smaller than a time.Time, and never 0.
 func (t *lines) now() time.Duration { return time.Since(t.made) + 1 }
 
-// turn returns the line of resource and takes the turn if it is free. The caller holds mu.
 func (t *lines) turn(resource string) (l *line, free bool) {
 	l, ok := t.byResource[resource]
 	if !ok {
@@ -96,7 +93,7 @@ func (t *lines) tryTurn(resource string) *line {
 	return nil
 }
 
-// takeTurn waits for the turn at resource. The line is nil if another call has dealt with offer.
+// takeTurn returns no line if another call has dealt with offer.
 func (t *lines) takeTurn(ctx context.Context, resource string, offer any) (*line, error) {
 	if ctx.Err() != nil {
 		return nil, endError(ctx)
@@ -162,14 +159,12 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 	}
 }
 
-// maxHold is how long calls of this process may still begin after another process has begun to wait. A
-// change of hands costs a few milliseconds for the acquisition and the claim; this spreads them over many
-// calls.
+// maxHold is how long calls may still begin after another process has begun to wait: a change of hands costs a few
+// milliseconds, which this spreads over many calls.
 const maxHold = 100 * time.Millisecond
 
-// awaitNext is how long a contended lease is kept for the next call after one that took others from the
-// queue. Under load all of their callers call again at once and can share the next transaction; otherwise
-// the resource would change hands after each.
+// awaitNext is how long a contended lease is kept after a call that took others from the queue. Under load their
+// callers call again at once and share the next transaction; otherwise the resource would change hands after each.
 const awaitNext = 500 * time.Microsecond
 
 // keeps returns how long to keep the lease of l after a call; 0 for not at all. The caller holds mu.
@@ -179,7 +174,7 @@ func (t *lines) keeps(l *line) time.Duration {
 	case s == nil || t.keepFor < 0:
 		return 0
 	case l.waiting.len > 0:
-		return t.keepFor // the next call decides whether to use the lease
+		return t.keepFor
 	case t.closed || s.atOnce || s.dead || s.overrun || s.lease.Err() != nil:
 		return 0
 	case s.contended == 0:
@@ -190,8 +185,8 @@ func (t *lines) keeps(l *line) time.Duration {
 	return min(l.sharedEnd+awaitNext, s.contended+t.maxHold) - t.now()
 }
 
-// failWaiting gives err to the calls that wait behind one whose lock service gave no answer: one after the
-// other, each would wait as long. If ctx, that of the failed call, has ended, others may have better luck.
+// failWaiting fails the calls behind one whose lock service gave no answer: each would wait as long. If that call's
+// ctx has ended, others may have better luck.
 func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 	var away *fence.UnavailableError
 	if ctx.Err() != nil || !errors.As(err, &away) || away.Reason != fence.Unreachable {
@@ -204,8 +199,7 @@ func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 	}
 }
 
-// takeWaiting takes up to n waiters with an offer from the front of the queue of l, whose turn the caller
-// has. They wait on until endTaken.
+// takeWaiting takes up to n waiters with an offer from the front of l's queue. They wait on until endTaken.
 func (t *lines) takeWaiting(l *line, n int) []*waiter {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,7 +208,6 @@ func (t *lines) takeWaiting(l *line, n int) []*waiter {
 	return taken
 }
 
-// endTaken ends the waits of taken, or puts them back to the front of the queue in their order.
 func (t *lines) endTaken(l *line, taken []*waiter, back bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,7 +226,6 @@ func (t *lines) endTaken(l *line, taken []*waiter, back bool) {
 	}
 }
 
-// enter counts a call that takes no turns, so that Close waits for it. Call busy.Done at its end.
 func (t *lines) enter() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -279,7 +271,6 @@ func (t *lines) abandon() {
 	}
 }
 
-// beginClosing turns waiting calls away and makes all idle leases expire.
 func (t *lines) beginClosing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

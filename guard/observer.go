@@ -13,19 +13,15 @@ import (
 )
 
 // Observer has functions that a Guard calls when something happens, for metrics and traces; packages
-// guardprometheus and guardotel make Observers. Any function may be nil. The Guard waits for them and calls
-// them concurrently, so they must be fast and must not call the Guard. One Observer may serve several
-// Guards. Don't change it after New. [Guard.Close] doesn't wait for Started, Queued and Finished.
+// guardprometheus and guardotel make Observers. Any may be nil. The Guard waits for them and calls them
+// concurrently, so they must be fast and must not call the Guard. One Observer may serve several Guards. Don't
+// change it after New. [Guard.Close] doesn't wait for Started, Queued and Finished.
 //
-// Each call runs on a goroutine of its own. If it panics, or ends its goroutine as t.FailNow does, that is
-// logged, and the operation goes on.
-//
-// A ctx is that of the call, with what Started has added; in a shared transaction, that of one of the
-// calls.
+// Each call runs on a goroutine of its own; a panic or runtime.Goexit there is logged, and the operation goes on. A
+// ctx is that of the call, with what Started has added; in a shared transaction, that of one of the calls.
 type Observer struct {
-	// Started: an operation began. The context that it returns, derived from ctx, becomes that of the
-	// operation and its function; nil changes nothing. Only Resources, Record and ReadOnly of operation are
-	// set. Finished follows.
+	// Started: an operation began. The context that it returns, derived from ctx, becomes the operation's; nil
+	// changes nothing. Of operation only Resources, Record and ReadOnly are set. Finished follows.
 	Started func(ctx context.Context, operation Operation) context.Context
 	// Queued: a call began (delta is 1) or ceased (-1) to wait for its turn at resource in this process.
 	Queued func(ctx context.Context, resource string, delta int)
@@ -33,12 +29,10 @@ type Observer struct {
 	Acquiring func(ctx context.Context, resource string, delta int)
 	// Acquired: the lock service granted a resource after wait. One Released follows.
 	Acquired func(ctx context.Context, grant fence.Grant, wait time.Duration)
-	// LeaseLost: a lease ended without being released. Released follows. inUse says that a call used the
-	// resource; else it was merely kept for the next one.
+	// LeaseLost: a lease ended without being released. inUse: a call used the resource. Released follows.
 	LeaseLost func(err *fence.LeaseLostError, inUse bool)
-	// Released: the Guard gave up a grant. err is the lock service's answer, or context.DeadlineExceeded if
-	// there was none within 5 s; the release then goes on in the background. The resource is free at the
-	// latest when the lease's time to live has passed.
+	// Released: the Guard gave up a grant. err is the lock service's answer, or context.DeadlineExceeded if there
+	// was none within 5 s; the release then goes on in the background, and at the latest the lease runs out.
 	Released func(grant fence.Grant, err error)
 	// Claimed: a claim raised the fence to the grant.
 	Claimed func(ctx context.Context, grant fence.Grant, took time.Duration)
@@ -52,14 +46,14 @@ type Observer struct {
 
 // Operation describes an operation of Do, Value or Exec, and how it ended.
 type Operation struct {
-	Resources []string // that the call named, in order
+	Resources []string
 	Record    storage.OpRecord
 	ReadOnly  bool
 	Grants    []fence.Grant // of the last run, one for each resource; nil if none began
 	Outcome   Outcome
-	Err       error         // what the call returned
-	Runs      int           // including those that ended before the function
-	Took      time.Duration // with all waiting
+	Err       error
+	Runs      int // including those that ended before the function
+	Took      time.Duration
 
 	BatchSize  int // calls that shared its last transaction, with this one; 0 if none began
 	BatchPlace int // its place among them, from 0
@@ -71,10 +65,10 @@ type Outcome string
 const (
 	OutcomeCommitted Outcome = "committed" // took effect; with ReadOnly: was answered
 	OutcomeRepeated  Outcome = "repeated"  // had taken effect earlier: see Once
-	OutcomeFailed    Outcome = "failed"    // took no effect
-	OutcomeRejected  Outcome = "rejected"  // the fence kept it from taking effect
-	OutcomeUnknown   Outcome = "unknown"   // ErrUnknownOutcome
-	OutcomePanicked  Outcome = "panicked"  // the function panicked or ended its goroutine; no effect
+	OutcomeFailed    Outcome = "failed"
+	OutcomeRejected  Outcome = "rejected"
+	OutcomeUnknown   Outcome = "unknown"
+	OutcomePanicked  Outcome = "panicked" // the function panicked or ended its goroutine; no effect
 )
 
 func outcomeOf(err error, grants []fence.Grant) Outcome {
@@ -114,8 +108,7 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// call calls f if there is an Observer's function to call. A panic or a runtime.Goexit there must not keep
-// the caller from passing on its turn and releasing its lease.
+// call: a panic or runtime.Goexit of an Observer must not keep the caller from passing on its turn and its lease.
 func (r *reporter) call(there bool, f func()) {
 	if !there {
 		return
@@ -173,7 +166,7 @@ func (r *reporter) leaseLost(err *fence.LeaseLostError, inUse bool) {
 	}
 }
 
-// losses gathers leases lost at about the same time, as those of one session are, into one line of the log.
+// losses makes one line in the log of leases lost at about the same time, as those of a session are.
 type losses struct {
 	mu       sync.Mutex
 	byReason map[fence.LossReason]*lossesOf

@@ -12,7 +12,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Limits of options; lengths are in bytes.
 const (
 	maxOpIDLen      = 200
 	maxAttrs        = 16
@@ -39,12 +38,12 @@ type HoldOption interface {
 }
 
 type options struct {
-	Operation               // what the Observers are told; options set Resources, Record and ReadOnly
-	name          [1]string // backs Resources if there is one
+	Operation     // for the Observers
+	name          [1]string
 	retryable     bool
 	releaseAtOnce bool
 	once          *storage.OnceKey
-	result        result // only with once
+	result        result
 }
 
 type anyOption func(o *options) error
@@ -56,8 +55,7 @@ type holdOption struct{ anyOption }
 
 func (holdOption) forHold() {}
 
-// OpID gives the operation an id for the history: 1 to 200 bytes. It doesn't prevent a second effect: see
-// [Once].
+// OpID gives the operation an id for the history: 1 to 200 bytes. It doesn't prevent a second effect: see [Once].
 func OpID(id string) Option {
 	return anyOption(func(o *options) error {
 		if o.Record.ID != "" {
@@ -79,8 +77,8 @@ func Name(name string) Option {
 	})
 }
 
-// Attr adds a fact about the operation to the history. An operation has up to 16, with distinct keys of 1
-// to 64 bytes and values of up to 512 bytes, which may be empty.
+// Attr adds a fact about the operation to the history: up to 16, with distinct keys of 1 to 64 bytes and values of
+// up to 512 bytes.
 func Attr(key, value string) Option {
 	return anyOption(func(o *options) error {
 		if err := checkText("key of Attr", key, maxAttrKeyLen); err != nil {
@@ -107,16 +105,16 @@ func Attr(key, value string) Option {
 
 // Retryable lets the function run again when a run is known to have taken no effect:
 //
-//   - after an error in whose chain a method Retryable() bool returns true. Stores return such errors for
-//     deadlocks and serialization failures, lock services for a lost queue position, and guard for a COMMIT
-//     that was in doubt and was not applied;
+//   - after an error in whose chain a method Retryable() bool returns true. Stores return such errors for deadlocks
+//     and serialization failures, lock services for a lost queue position, and guard for a COMMIT that was not
+//     applied;
 //   - after ErrOvertaken, except on the Runner of a Hold, which would not repeat its earlier reads;
-//   - after ErrStaleToken, fence.ErrLeaseLost, and ErrFailedOver with the reason failed over, under new
-//     grants, where the Guard acquires them.
+//   - under new grants, where the Guard acquires them: after ErrStaleToken, fence.ErrLeaseLost, and ErrFailedOver
+//     with the reason failed over.
 //
-// It runs up to 8 times, with growing pauses. After other errors for which [SafeToRetry] is true, such as
-// those of a database that is away, the caller may call again. A Hold runs its whole function again, also
-// after ErrUnknownOutcome: use it there only if the function begins by reading what earlier runs committed.
+// It runs up to 8 times, with growing pauses. After other errors for which [SafeToRetry] is true the caller may
+// call again. A Hold runs its whole function again, also after ErrUnknownOutcome, so that must begin by reading
+// what earlier runs committed.
 func Retryable() HoldOption {
 	return holdOption{func(o *options) error {
 		o.retryable = true
@@ -124,10 +122,9 @@ func Retryable() HoldOption {
 	}}
 }
 
-// ReleaseAtOnce releases the call's resources at its end, whatever Config.KeepFor says, unless other calls
-// of the process wait for them: for resources that are used once, such as an order's. It has no effect on
-// the Runner of a Hold, under grants and leases of the caller's, and for a batch in another call's
-// transaction.
+// ReleaseAtOnce releases the call's resources at its end, whatever Config.KeepFor says, unless other calls of the
+// process wait: for resources that are used once, such as an order's. It has no effect on the Runner of a Hold,
+// under the caller's grants and leases, and for a batch in another call's transaction.
 func ReleaseAtOnce() HoldOption {
 	return holdOption{func(o *options) error {
 		o.releaseAtOnce = true
@@ -135,23 +132,21 @@ func ReleaseAtOnce() HoldOption {
 	}}
 }
 
-// ReadOnly makes the operation read-only: a write in it fails. A fence rejects it like any other operation,
-// but it moves no fence and has no entry in the history. Its Name, OpID and Attr go to Observers only. It
-// never shares its transaction. With [Once] it is ErrInvalid.
+// ReadOnly makes the operation read-only: a write in it fails. A fence rejects it like any other, but it moves no
+// fence and has no entry in the history; only Observers get its Name, OpID and Attr. It never shares its
+// transaction. With [Once] it is ErrInvalid.
 //
-// If the call returns nil, all guarded data was read at a single position of each fence, which was still
-// the present one after the function ended (G13). Data that isn't guarded may have changed between two
-// statements, as the isolation level allows. If the call returns an error, don't use what the function has
-// read. A rejection on the Runner of a Hold ends the Hold.
+// If the call returns nil, all guarded data was read at a single position of each fence, still the present one
+// after the function ended (G13). Other data may have changed between two statements, as the isolation level
+// allows. If the call returns an error, don't use what was read. A rejection ends a Hold.
 //
-// A read-only operation is never in doubt: if the database doesn't answer, the call fails with an error for
-// which [SafeToRetry] is true, unless the function sent several statements in one text. After a failover an
-// old primary that still runs may answer it; other operations have to wait for synchronous standbys, if
-// there are any.
+// A read-only operation is never in doubt: without an answer the call fails with an error for which [SafeToRetry]
+// is true, unless the function sent several statements in one text. After a failover an old primary that still runs
+// may answer it, since it doesn't wait for synchronous standbys.
 //
-// On storage/postgres, advisory locks and calls to other systems take effect before the check, and above
-// READ COMMITTED so does NOTIFY. A function that writes to temporary tables or large objects makes the call
-// fail at its end; one that runs RESET ALL, with [ErrTxEnded].
+// On storage/postgres, advisory locks, calls to other systems and, above READ COMMITTED, NOTIFY take effect before
+// the check. A function that writes to temporary tables or large objects makes the call fail; one that runs RESET
+// ALL, with [ErrTxEnded].
 func ReadOnly() Option {
 	return anyOption(func(o *options) error {
 		o.ReadOnly = true
@@ -177,29 +172,24 @@ func checkText(what, text string, limit int) error {
 	return nil
 }
 
-// maxResultLen bounds the result that Once keeps, in bytes of its JSON form.
 const maxResultLen = 64 << 10
 
-// Once makes an operation take effect at most once per key. The key (1 to 200 bytes) is the caller's own
-// name for the operation, such as an Idempotency-Key header, and belongs to the resources of the call. If a
-// call with the same key and request has taken effect, the function doesn't run: [Value] returns what it
-// returned then, and [Exec] gives the operation its results. With another request the call fails with
-// ErrKeyReused. So a caller without an answer may call again from any process, also after
-// ErrUnknownOutcome.
+// Once makes an operation take effect at most once per key. The key (1 to 200 bytes) is the caller's own name for
+// the operation, such as an Idempotency-Key header, and belongs to the resources of the call. If a call with the
+// same key and request has taken effect, the function doesn't run: [Value] returns what it returned then, and
+// [Exec] gives the operation its results. With another request the call fails with ErrKeyReused. So a caller
+// without an answer may call again from any process, also after ErrUnknownOutcome.
 //
-// request is what was asked for, such as a request's body; its hash is kept. The names of the resources (on
-// the Runner of a Hold, of all of the Hold's) are part of the request.
+// request is what was asked for, such as a request's body; its hash is kept. The names of the resources, on a
+// Hold's Runner of all of the Hold's, are part of it.
 //
-// Key, hash and result are written in the operation's transaction. The store decides how long they are
-// kept; after that the key names a new operation. A failed operation isn't kept, and an error of a repeated
-// call says nothing about the call that it repeats. Without OpID the key is the operation's id in the
-// history.
+// Key, hash and result are written in the operation's transaction. The store decides how long they are kept; after
+// that the key names a new operation. Failed operations are not kept. Without OpID the key is the operation's id in
+// the history.
 //
-// Value keeps what its function returns as JSON of up to 64 KiB, so the function must return all that its
-// caller uses; [Do], whose function returns nothing, doesn't take Once. A larger value, or one that can't
-// be encoded and decoded, fails the operation. Each call, the first one too, returns what that JSON decodes
-// to: in a Value[any] numbers are float64, and unexported fields are missing. A repeated Value fails if no
-// result was kept, or one that doesn't decode into its type.
+// Value keeps what its function returns as JSON of up to 64 KiB, so the function must return all that its caller
+// uses. A larger value, or one that can't be encoded and decoded, fails the operation. Each call returns what that
+// JSON decodes to, the first one too: in a Value[any] numbers are float64, and unexported fields are missing.
 func Once(key string, request []byte) ValueOption {
 	return onceOption(func(o *options) error {
 		if o.once != nil {
@@ -214,14 +204,14 @@ type onceOption func(o *options) error
 
 func (f onceOption) set(o *options) error { return f(o) }
 
-// nameKey makes the names of the resources, and of those that the transaction seals, part of Once's
-// request. The bytes hashed have one reading only: names in JSON, then a hash of fixed length.
+// nameKey makes the names of the resources, and of those that the transaction seals, part of Once's request. What
+// is hashed has one reading only: names in JSON, then a hash of fixed length.
 func (o *options) nameKey(sealed []string) {
 	named, _ := json.Marshal([][]string{sealed, o.Resources}) // names are valid UTF-8
 	o.once.Request = sha256.Sum256(append(named, o.once.Request[:]...))
 }
 
-// keep returns the result to be kept, and sets the call's own result to what a repeated call will get.
+// keep also sets the call's own result to what a repeated call will get.
 func (o *options) keep() ([]byte, error) {
 	data, err := o.result.encode()
 	switch {
@@ -241,7 +231,6 @@ type result struct {
 	decode func([]byte) error
 }
 
-// noResult is for operations that can't have Once.
 var noResult result
 
 var errNoResult = errors.New("the call that took effect was one without a result")
@@ -270,7 +259,6 @@ func valueResult[V any](value *V) result {
 	}
 }
 
-// isNil reports whether v is nil or holds a nil pointer or function.
 func isNil(v any) bool {
 	value := reflect.ValueOf(v)
 	return !value.IsValid() || (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()

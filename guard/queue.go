@@ -11,8 +11,8 @@ type queue struct{ list[*waiter] }
 // waiter is a call that waits for its turn, or for a call that takes what it offers.
 type waiter struct {
 	links[*waiter]
-	offer   any           // for another call to take; or nil
-	leaving bool          // its context ended after its offer was taken
+	offer   any
+	leaving bool          // ctx ended after its offer was taken
 	ready   chan struct{} // closed when got and failure are set
 	got     waiterGot
 	failure error // why it got nothing; nil if its context had ended
@@ -32,7 +32,6 @@ func (q *queue) join(offer any) *waiter {
 	return w
 }
 
-// take takes up to n waiters with an offer from the front. They wait on until wake.
 func (q *queue) take(n int) (taken []*waiter) {
 	for w := q.front(); w != nil && w.offer != nil && len(taken) < n; w = q.front() {
 		q.remove(&w.links)
@@ -41,14 +40,13 @@ func (q *queue) take(n int) (taken []*waiter) {
 	return taken
 }
 
-// wake ends the wait of w, which isn't in the queue.
 func (w *waiter) wake(got waiterGot, failure error) {
 	w.got, w.failure = got, failure
 	close(w.ready)
 }
 
-// wait waits until w is woken. mu guards q. When ctx ends, w leaves q at once, but if its offer was taken
-// it waits for the call that took it. left reports whether ctx ended first.
+// wait waits until w is woken. mu guards q. When ctx ends, w leaves q, but if its offer was taken it waits for that
+// call.
 func (q *queue) wait(ctx context.Context, mu *sync.Mutex, w *waiter) (left bool) {
 	select {
 	case <-w.ready:
@@ -74,17 +72,16 @@ func (q *queue) failAll(err error) {
 	}
 }
 
-// list is a ring whose elements embed their links: joining takes no allocation, leaving no search. The zero
-// list is empty.
+// list is a ring whose elements embed their links: joining takes no allocation, leaving no search. Zero is empty.
 type list[T any] struct {
-	ends links[T] // next is the first one, prev the last
+	ends links[T] // the first and the last
 	len  int
 }
 
 // links are those of an element, which is in one list at most.
 type links[T any] struct {
 	prev, next *links[T]
-	of         T // the element
+	of         T
 }
 
 func (e *links[T]) listed() bool { return e.next != nil }
@@ -96,7 +93,7 @@ func (l *list[T]) front() (first T) {
 	return first
 }
 
-// insert puts element of, whose links are e, before another one, or at the end if before is nil.
+// insert puts element of, whose links are e, before another one; nil is the end.
 func (l *list[T]) insert(e *links[T], of T, before *links[T]) {
 	if l.ends.next == nil {
 		l.ends.prev, l.ends.next = &l.ends, &l.ends

@@ -13,14 +13,13 @@ import (
 
 const maxRuns = 8
 
-// Pauses double from minPause to maxPause, less a random part of up to a half, so that calls that conflict
-// don't try again at the same time.
+// Pauses double from minPause to maxPause, less up to a half at random, so that calls that conflict don't meet
+// again.
 const (
 	minPause = 5 * time.Millisecond
 	maxPause = 500 * time.Millisecond
 )
 
-// pause waits before try number tries+1. It reports false if ctx has ended.
 func pause(ctx context.Context, tries int) bool {
 	d := min(maxPause, minPause<<min(tries-1, 16))
 	timer := time.NewTimer(d - rand.N(d/2))
@@ -33,8 +32,7 @@ func pause(ctx context.Context, tries int) bool {
 	}
 }
 
-// retry calls run until it succeeds or again returns false. It never runs again after ErrTxEnded: what a
-// raw COMMIT wrote stays.
+// retry never runs again after ErrTxEnded: what a raw COMMIT wrote stays.
 func (o *options) retry(ctx context.Context, again func(error) bool, run func() error) error {
 	for n := 1; ; n++ {
 		err := run()
@@ -47,8 +45,8 @@ func (o *options) retry(ctx context.Context, again func(error) bool, run func() 
 	}
 }
 
-// retryableUnderNewGrants is for calls that acquire their grants: new ones help if the old ones are stale,
-// lost, or from before a failover.
+// retryableUnderNewGrants is for calls that acquire grants: new ones help if the old ones are stale, lost, or too
+// old.
 func retryableUnderNewGrants(err error) bool {
 	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrWrongLockService)
 	over := stale || failedOver(err) || errors.Is(err, fence.ErrLeaseLost)
@@ -65,9 +63,9 @@ func retryableUnderSameGrants(err error) bool {
 	return temporary(err) || errors.Is(err, ErrOvertaken) && !errors.Is(err, ErrUnknownOutcome)
 }
 
-// retryHold is retry for a Hold. Its function begins by reading what its earlier runs committed, so it may
-// run again also when an outcome is unknown, but not if the database lost writes. The error still names an
-// earlier unknown outcome.
+// retryHold is retry for a Hold, whose function begins by reading what its earlier runs committed: it may run again
+// also when an outcome is unknown, but not if the database lost writes. The error still names an earlier unknown
+// outcome.
 func (o *options) retryHold(ctx context.Context, again func(error) bool, run func() error) error {
 	var unknown error
 	orUnknown := func(err error) bool {
@@ -83,16 +81,15 @@ func (o *options) retryHold(ctx context.Context, again func(error) bool, run fun
 	return err
 }
 
-// SafeToRetry reports whether the same call may succeed if it is made again, and can't take effect twice.
-// It is for callers with retries of their own, which need a limit and a pause.
+// SafeToRetry reports whether the same call may succeed if it is made again, and can't take effect twice. It is for
+// callers with retries of their own, which need a limit and a pause.
 //
-// An error of the function is safe if a method Retryable() bool in its chain returns true. Never safe: nil,
-// other errors of the function, the end of ctx, a closed Guard or Locker, a grant or lease of the caller's
-// that is over, what an operator or programmer has to fix, and [ErrUnknownOutcome] unless the call had
-// [Once].
+// An error of the function is safe if a method Retryable() bool in its chain returns true. Never safe: nil, other
+// errors of the function, the end of ctx, a closed Guard or Locker, a grant or lease of the caller's that is over,
+// what an operator or programmer has to fix, and [ErrUnknownOutcome] unless the call had [Once].
 //
-// The function of a [Hold] without [Retryable] may have committed transactions before its error: call it
-// again only if it begins by reading them.
+// The function of a [Hold] without [Retryable] may have committed before its error: call it again only if it begins
+// by reading that.
 func SafeToRetry(err error) bool {
 	var rejected *RejectedError
 	var away *fence.UnavailableError
@@ -116,8 +113,7 @@ func SafeToRetry(err error) bool {
 	return errors.As(err, &says) && says.Retryable()
 }
 
-// allOnce reports whether each unknown outcome in err, which may come from errors.Join, is that of a call
-// with Once.
+// allOnce looks at each unknown outcome in err, which may come from errors.Join.
 func allOnce(err error) bool {
 	return !within(err, func(err error) bool {
 		unknown, ok := err.(*UnknownOutcomeError)
@@ -125,7 +121,6 @@ func allOnce(err error) bool {
 	})
 }
 
-// temporary reports whether the run took no effect (G4) and another one may succeed.
 func temporary(err error) bool {
 	var t interface{ Retryable() bool }
 	return !errors.Is(err, ErrUnknownOutcome) && errors.As(err, &t) && t.Retryable() // mutant: unknown-commits-are-retried-as-temporary
@@ -133,13 +128,13 @@ func temporary(err error) bool {
 
 const maxAlone = 256
 
-// backoff makes calls run alone after groups have failed, more of them each time: one operation might make
-// every group fail.
+// backoff makes calls run alone after groups have failed, more each time: one operation might make every group
+// fail.
 type backoff struct {
-	alone int16 // calls that are still to run alone
-	last  int16 // what alone was last set to; 1 after a single blamed failure
+	alone int16 // calls still to run alone
+	last  int16 // last value of alone; 1 after a single blamed failure
 
-	aloneFailed bool // the latest call that ran alone failed
+	aloneFailed bool
 }
 
 func (b *backoff) nextAlone() bool {
@@ -150,8 +145,8 @@ func (b *backoff) nextAlone() bool {
 	return true
 }
 
-// noteEnd notes how a group of n calls has ended. Without the call to blame, if it is known (blamed), the
-// others should succeed, so only a second such failure in a row makes calls run alone.
+// noteEnd: without the call to blame, if it is known, the others should succeed, so only a second such failure in a
+// row makes calls run alone.
 func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
 	switch {
 	case !failed:

@@ -9,14 +9,13 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// call is one call of Do, Value or Exec.
 type call[Tx any] struct {
 	options
 	op     storage.Op[Tx]
 	guard  *Guard[Tx]
 	ctx    context.Context // as Started returned it
-	states grantStates     // of the present run
-	own    transaction[Tx] // the one that it runs in, or leads
+	states grantStates
+	own    transaction[Tx]
 
 	// Of a call on a Guard:
 	held  held
@@ -24,7 +23,6 @@ type call[Tx any] struct {
 	ended error // after a shared transaction: what the call returns, or errRunsAgain
 }
 
-// observed calls run, whose transactions seal the fences of resources, and tells the Observers.
 func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], resources []string, run func() error) error {
 	if c.once != nil {
 		c.nameKey(resources)
@@ -32,7 +30,7 @@ func (c *call[Tx]) observed(ctx context.Context, g *Guard[Tx], resources []strin
 	began := time.Now()
 	c.guard, c.ctx = g, g.report.started(ctx, &c.Operation)
 	c.Outcome = OutcomePanicked
-	defer func() { // also after a panic
+	defer func() {
 		c.Took = time.Since(began)
 		g.report.finished(c.ctx, &c.Operation)
 	}()
@@ -75,7 +73,6 @@ func (c *call[Tx]) runUnder(states grantStates, b bounds) error {
 	return c.begins(b).run()
 }
 
-// noteRun notes that another run of c begins under states; without states nothing begins.
 func (c *call[Tx]) noteRun(states grantStates) {
 	if len(states) > 0 {
 		c.states, c.Grants = states, states.grants()
@@ -83,11 +80,11 @@ func (c *call[Tx]) noteRun(states grantStates) {
 	}
 }
 
-// take acquires what is missing in h and claims it (G1). If an operator raised the lock service's epoch
-// while the call waited for a lock, the claim is rejected, and take acquires another grant; if that one has
-// the same epoch, the lock service itself is behind. If only the claim failed, h has its states.
+// take acquires what is missing in h and claims it (G1). If an operator raised the epoch while the call waited, the
+// claim is rejected, and take acquires another grant; if that has the same epoch, the lock service itself is
+// behind. If only the claim failed, h has its states.
 func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
-	var behind int64 // the highest epoch that was rejected
+	var behind int64 // highest rejected epoch
 	for {
 		if err := h.take(ctx, offer); err != nil {
 			return err
@@ -104,33 +101,32 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 	}
 }
 
-// transaction is that of one call, or of several with batches: those of one resource's queue, and those on
-// other resources whose calls had their turns when it began. Its leader waits for nothing but the database
-// and holds only the turn at its own resource, so a failure leaves no call waiting with another one's turn
-// (L2).
+// transaction is that of one call, or of several with batches: those of one resource's queue, and those on other
+// resources that had their turns when it began. Its leader waits for nothing but the database and holds only the
+// turn at its own resource (L2).
 type transaction[Tx any] struct {
 	leader *call[Tx]
 	bounds bounds
 	shares bool // takes calls from the queues of its resources
 	meets  bool // takes calls that wait in forming
 
-	parts    []part[Tx]  // the leader's first
-	states   grantStates // of all parts, in order
-	calls    int         // in all parts
-	gathered bool        // has taken calls from forming, or found none
-	sent     bool        // COMMIT may have been
+	parts    []part[Tx] // the leader's first
+	states   grantStates
+	calls    int
+	gathered bool // from forming
+	sent     bool
 
-	// Memory of the slices for a single call.
+	// Memory for a single call.
 	onlyPart [1]part[Tx]
 	onlyCall [1]*call[Tx]
 }
 
-// part is a transaction's share of one resource, or of all resources of a call that shares it with none:
-// the call that has the turns and claims, and those taken from its queue.
+// part is a transaction's share of one resource, or all resources of one call: the call that has the turns, and
+// those of its queue.
 type part[Tx any] struct {
 	calls []*call[Tx]
-	first *waiter   // of the first call, if it waited in forming
-	taken []*waiter // of the other calls
+	first *waiter // if the first call waited in forming
+	taken []*waiter
 }
 
 func (c *call[Tx]) begins(b bounds) *transaction[Tx] {
@@ -170,8 +166,7 @@ func (t *transaction[Tx]) run() error {
 	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
 }
 
-// recall reports whether an operation with Once has taken effect before, and if so decodes its kept result.
-// The store compares the claims' positions, so the answer is durable and not that of a superseded grant.
+// recall decodes a kept result. The store compares positions, so that is durable and not a superseded grant's.
 func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 	defer c.guard.bound(run).Stop()
 	result, found, err := c.guard.store.Recall(run, *c.once, c.states.claims()...)
@@ -190,8 +185,7 @@ func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 	return true, nil
 }
 
-// begin begins the transaction. It takes other calls only once the store has a connection: until then more
-// can come, and those whose context ends can leave.
+// begin takes other calls once the store has a connection: until then more can come, and others leave.
 func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error) {
 	g := t.leader.guard
 	defer g.bound(run).Stop()
@@ -218,14 +212,12 @@ func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error
 	return txn, nil
 }
 
-// bound ends run, the context of a step in the store, after Config.StoreTimeout, unless the timer is
-// stopped.
+// bound ends run after Config.StoreTimeout, unless the timer is stopped.
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 	limit := g.cfg.StoreTimeout // mutant: database-that-is-silent-keeps-the-lock
 	return time.AfterFunc(limit, func() { run.end(run.lines.timeout) })
 }
 
-// runOps runs the operations of all calls in txn. Their contexts end when the last one has returned.
 func (t *transaction[Tx]) runOps(run *runContext, txn storage.Txn[Tx]) error {
 	run.bind(t.states, t.bounds)
 	defer run.finish(nil)
@@ -243,7 +235,6 @@ func (t *transaction[Tx]) runOps(run *runContext, txn storage.Txn[Tx]) error {
 	return nil
 }
 
-// moves returns for each resource the records of its own calls, and the result of a call with Once.
 func (t *transaction[Tx]) moves() ([]storage.Move, error) {
 	if t.leader.ReadOnly {
 		return nil, nil
@@ -269,8 +260,8 @@ func (t *transaction[Tx]) moves() ([]storage.Move, error) {
 	return moves, nil
 }
 
-// ready settles what is in doubt under the grants (G6), and claims those that need it (G1). In a Hold it
-// claims nothing: the Hold has read at the position of its first claim.
+// ready settles what is in doubt under the grants (G6), and claims those that need it (G1), but not in a Hold,
+// which has read at the position of its first claim.
 func (g *Guard[Tx]) ready(ctx context.Context, states grantStates, inHold bool) error {
 	var unclaimed grantStates
 	for _, s := range states {
@@ -292,7 +283,6 @@ func (g *Guard[Tx]) ready(ctx context.Context, states grantStates, inHold bool) 
 	return g.claim(ctx, unclaimed)
 }
 
-// claim claims the grants of states. If some are rejected, the others are claimed for the next call.
 func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	start := time.Now()
 	step := g.lines.newContext(ctx, nil)
@@ -315,9 +305,9 @@ func (g *Guard[Tx]) claim(ctx context.Context, states grantStates) error {
 	return nil
 }
 
-// nameWentBack corrects the reason in err if the claim is stale because the lock service went back: the
-// grant that has the fence had claimed before this one was asked for, and has the higher token. Times can't
-// show this, since the machine may have been paused before the claim.
+// nameWentBack corrects the reason if the claim is stale because the lock service went back: the grant that has the
+// fence had claimed before this one was asked for, and has the higher token. Times can't show this, since the
+// machine may have been paused before the claim.
 func (s *grantState) nameWentBack(err error) {
 	rejection := rejectionOf(err, s.claim.Grant)
 	if rejection != nil && rejection.Reason == storage.ReasonStale && s.superseder != nil && s.superseder.Compare(s.claim.Grant) > 0 {
@@ -325,7 +315,7 @@ func (s *grantState) nameWentBack(err error) {
 	}
 }
 
-// stepFailed returns the error of a step before the function. A rejection needs no further text.
+// stepFailed: a rejection needs no further text.
 func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
 	if !states.rejectedBy(err) {
 		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
@@ -346,14 +336,13 @@ func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err e
 	return err
 }
 
-// commit commits txn. If the answer to COMMIT was lost, it asks the store. The end of ctx must neither put
-// a COMMIT in doubt nor keep it from being resolved.
+// commit: the end of ctx must neither put a COMMIT in doubt nor keep it from being resolved.
 func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], moves []storage.Move, o *options) error {
 	detached := context.WithoutCancel(ctx)                                 // mutant: commit-ends-with-the-callers-context
 	commitCtx, cancel := context.WithTimeout(detached, g.cfg.StoreTimeout) // mutant: commit-without-a-bound
 	defer cancel()
 	for _, s := range states {
-		s.claimed = false // unknown until the outcome is
+		s.claimed = false
 	}
 	claims, err := txn.Commit(commitCtx, moves)
 	if err == nil {
@@ -367,7 +356,7 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 		return g.resolve(detached, states, o, doubt) // mutant: doubt-is-taken-for-success
 	}
 	for _, s := range states {
-		s.claimed = true // nothing was committed
+		s.claimed = true
 	}
 	return g.noteRejection(ctx, states, g.nameLimit(err))
 }
@@ -416,9 +405,8 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 	}
 }
 
-// settle asks once more about what an earlier call left in doubt; under a grant of the caller's also about
-// what other calls left. Without an answer the Guard gives up its own grant: once the next one has claimed,
-// the transaction has committed or never will.
+// settle asks about what earlier calls left in doubt; under the caller's grants also other calls. Without an answer
+// the Guard gives up its own grant: once the next one has claimed, the transaction has committed or never will.
 func (g *Guard[Tx]) settle(ctx context.Context, s *grantState) error {
 	for {
 		doubt := s.unresolved
@@ -448,7 +436,7 @@ func (g *Guard[Tx]) settleOne(ctx context.Context, s *grantState, doubt *Unknown
 		return g.stepFailed(ctx, grantStates{s}, "an earlier operation is unresolved", err)
 	}
 	g.memory.settled(doubt)
-	if applied && s.unresolved != nil { // else another call left it, and the claim returns the position
+	if applied && s.unresolved != nil { // else the claim returns the position
 		s.applied(doubt.inDoubt)
 	}
 	s.unresolved = nil
