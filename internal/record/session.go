@@ -14,6 +14,10 @@ import (
 const settings = `; set local row_security = off; set local client_encoding = 'UTF8'; set local standard_conforming_strings = on;
 	set local datestyle = 'ISO, YMD'; set local intervalstyle = 'postgres'; set local timezone = 'UTC'; set local bytea_output = 'hex'; set local extra_float_digits = 1`
 
+// NoTimeouts are statements for a transaction that reads much: no limit of the role's ends it.
+const NoTimeouts = `set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0;
+	select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout'`
+
 // Beginner is a pool or a connection.
 type Beginner interface {
 	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)

@@ -130,17 +130,42 @@ func list(all []string) string {
 const footnote = "Times are those of the database's clock, in UTC; that of a write is from just before its commit. " +
 	"The record is reported as it is; \"fencectl audit verify\" shows whether anyone has changed it."
 
-// Text writes x as a page of text with lines of at most width characters, as far as words allow.
-func (x *Explanation) Text(w io.Writer, width int) error {
+// page is what both a text and a page of HTML have, as far as there is any.
+type page struct {
+	Title, Conclusion string
+	Facts             []Fact
+	Day               string // of all lines; or ""
+	Lines             []historyLine
+	Sections          []section
+	Footnote          string
+}
+
+// text writes p with lines of at most width characters, as far as words allow.
+func (p page) text(w io.Writer, width int) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n%s\n", visible(x.Title), wrap(x.Conclusion, width, ""))
-	writeFacts(&b, x.Facts, width)
-	if len(x.History) > 0 {
-		b.WriteString("\n")
-		x.writeHistory(&b, width)
+	if p.Title != "" {
+		fmt.Fprintf(&b, "%s\n\n", visible(p.Title))
 	}
-	fmt.Fprintf(&b, "\n%s\n", wrap(footnote, width, ""))
+	fmt.Fprintf(&b, "%s\n", wrap(p.Conclusion, width, ""))
+	writeFacts(&b, p.Facts, width)
+	p.writeHistory(&b, width)
+	for _, s := range p.Sections {
+		s.write(&b, width)
+	}
+	if p.Footnote != "" {
+		fmt.Fprintf(&b, "\n%s\n", wrap(p.Footnote, width, ""))
+	}
 	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// html writes p as a page that needs nothing else: no script, no other file.
+func (p page) html(w io.Writer) error {
+	var b bytes.Buffer
+	if err := pages.Execute(&b, p); err != nil {
+		return fmt.Errorf("review: %w", err)
+	}
+	_, err := w.Write(b.Bytes())
 	return err
 }
 
@@ -159,14 +184,17 @@ func writeFacts(b *strings.Builder, facts []Fact, width int) {
 
 const minText = 20
 
-func (x *Explanation) writeHistory(b *strings.Builder, width int) {
-	day, lines := x.day(), x.lines()
+func (p page) writeHistory(b *strings.Builder, width int) {
+	if len(p.Lines) == 0 {
+		return
+	}
 	row := func(mark, position, at, kind, text string) {
-		line := fmt.Sprintf("%-1s %8s  %-*s  %-9s  ", mark, position, len(clock(time.Time{}))-len(day), strings.TrimPrefix(at, day), kind)
+		line := fmt.Sprintf("%-1s %8s  %-*s  %-9s  ", mark, position, len(clock(time.Time{}))-len(p.Day), strings.TrimPrefix(at, p.Day), kind)
 		b.WriteString(strings.TrimRight(line+wrap(text, max(width-len(line), minText), strings.Repeat(" ", len(line))), " ") + "\n")
 	}
-	row("", "POSITION", strings.TrimSpace(cmp.Or(day, "TIME")), "WHAT", "BY WHOM")
-	for _, line := range lines {
+	b.WriteString("\n")
+	row("", "POSITION", strings.TrimSpace(cmp.Or(p.Day, "TIME")), "WHAT", "BY WHOM")
+	for _, line := range p.Lines {
 		mark := ""
 		if line.Asked {
 			mark = ">"
@@ -175,40 +203,10 @@ func (x *Explanation) writeHistory(b *strings.Builder, width int) {
 	}
 }
 
-func (x *Explanation) day() string {
-	day := ""
-	for _, e := range x.History {
-		date := e.At.UTC().Format(time.DateOnly) + " "
-		if day != "" && date != day {
-			return ""
-		}
-		day = date
-	}
-	return day
-}
-
 // historyLine is a row of the history; a gap has no kind.
 type historyLine struct {
 	Position, At, Kind, Text string
 	Asked                    bool
-}
-
-func (x *Explanation) lines() (lines []historyLine) {
-	last := int64(0)
-	for _, e := range x.History {
-		line := historyLine{At: clock(e.At), Kind: e.Kind, Text: e.Grant.String(), Asked: e.Asked}
-		if e.Position != 0 {
-			if last != 0 && e.Position > last+1 {
-				lines = append(lines, historyLine{Position: "...", Text: fmt.Sprintf("%d more", e.Position-last-1)})
-			}
-			last, line.Position = e.Position, fmt.Sprint(e.Position)
-		}
-		if did := e.Did(); len(did) > 0 {
-			line.Text += ": " + list(did)
-		}
-		lines = append(lines, line)
-	}
-	return lines
 }
 
 // wrap breaks text between words into lines of at most width characters. Each but the first
@@ -246,25 +244,3 @@ func visible(text string) string {
 }
 
 var pages = html.Must(html.New("").Funcs(html.FuncMap{"visible": visible, "clock": clock}).Parse(pageSource))
-
-// HTML writes x as a page that needs nothing else: no script, no other file.
-func (x *Explanation) HTML(w io.Writer) error {
-	return writePage(w, page{Title: x.Title, Conclusion: x.Conclusion, Facts: x.Facts, Lines: x.lines(), Footnote: footnote})
-}
-
-type page struct {
-	Title, Conclusion string
-	Facts             []Fact
-	Lines             []historyLine
-	Sections          []section
-	Footnote          string
-}
-
-func writePage(w io.Writer, p page) error {
-	var b bytes.Buffer
-	if err := pages.Execute(&b, p); err != nil {
-		return fmt.Errorf("review: %w", err)
-	}
-	_, err := w.Write(b.Bytes())
-	return err
-}

@@ -33,7 +33,7 @@ const (
 )
 
 // Report says who held what in a period, and whether anything was written without the lock.
-// Tenures has the longest; the other lists have the first maxRows. The counts cover everything.
+// Tenures has the ten longest; the other lists have the first 1,000. The counts cover everything.
 type Report struct {
 	From      time.Time `json:"from"`
 	To        time.Time `json:"to"`
@@ -41,7 +41,7 @@ type Report struct {
 	// Until is where what the report covers ends: at To, or when it was asked for, if that was
 	// earlier.
 	Until time.Time `json:"until"`
-	// Begins is when the record of the resources begins, nil if that was not read or there is none.
+	// Begins is when the record of the resources begins, nil if there is none.
 	Begins *time.Time `json:"record_begins_at,omitempty"`
 
 	Verdict    Verdict          `json:"verdict"`
@@ -62,8 +62,6 @@ type Report struct {
 	Lacks string `json:"-"`
 }
 
-const maxRows = 1000
-
 // Counts count what lies within the period.
 type Counts struct {
 	Resources        int64 `json:"resources"` // with an entry in the period
@@ -80,6 +78,14 @@ type Counts struct {
 	// Unguarded writes: one for each transaction and resource. UnguardedKinds are those of the list.
 	Unguarded      int64 `json:"unguarded_writes"`
 	UnguardedKinds int64 `json:"unguarded_kinds"`
+}
+
+// Pruned says where the history of a resource begins, if entries before that were pruned.
+type Pruned struct {
+	First int64     `json:"first_position"`
+	At    time.Time `json:"first_at"` // of the entry there
+	// Claim is the position of an earlier claim that the prune kept, since First is of its grant.
+	Claim int64 `json:"claim_position,omitempty"`
 }
 
 // PrunedResource is a resource of which an entry was pruned that is not from before the period.
@@ -111,81 +117,16 @@ type Void struct {
 	Grant    Grant     `json:"grant"`
 }
 
-// Report reads a period, and verifies the whole history of its resources.
-func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
-	report := &Report{
-		From: p.From.UTC(), To: p.To.UTC(), Resources: p.Resources,
-		Pruned: []PrunedResource{}, Claims: []Claim{}, Rejections: []Rejected{}, Tenures: []Tenure{}, Voids: []Void{}, Unguarded: []Unguarded{}, Unprotected: []string{},
-	}
-	if err := r.readUntil(ctx, report); err != nil {
-		return nil, err
-	}
-	if report.Begun() {
-		if err := r.readPeriod(ctx, report); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if report.Verified, err = r.history.Verify(ctx, audit.VerifyOptions{Resources: p.Resources}); err != nil {
-		return nil, err
-	}
-	report.conclude()
-	report.Answer, err = sentence("answer "+cmp.Or(report.Lacks, string(report.Verdict)), report)
-	return report, err
-}
-
-func (r *Reader) readPeriod(ctx context.Context, report *Report) error {
-	for _, read := range []func(context.Context, *Report) error{r.readEntries, r.readRejections, r.readRest} {
-		if err := read(ctx, report); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *Reader) readRejections(ctx context.Context, report *Report) error {
-	for rejection, err := range r.history.Rejections(ctx, audit.Filter{Resources: report.Resources, Since: report.From, Until: report.Until}) {
-		if err != nil {
-			return err
-		}
-		c := &report.Counts
-		c.Records++
-		c.AttemptsMax += rejection.Count
-		c.AttemptsMin += report.certain(rejection)
-		report.Rejections = appendUpTo(report.Rejections, Rejected{rejection.Grant.Resource, rejectionOf(rejection)})
-	}
-	return nil
-}
-
-// certain returns how many of a record's rejections lie within the period whatever the times
-// of those between its first and its last.
-func (report *Report) certain(r audit.Rejection) int64 {
-	first := !r.First.Before(report.From) && r.First.Before(report.Until)
-	last := !r.Last.Before(report.From) && r.Last.Before(report.Until)
-	switch {
-	case first && last:
-		return r.Count
-	case first || last:
-		return 1
-	}
-	return 0
-}
-
-func appendUpTo[T any](list []T, one T) []T {
-	if len(list) < maxRows {
-		list = append(list, one)
-	}
-	return list
-}
-
-func (r *Reader) readUntil(ctx context.Context, report *Report) error {
-	var asked time.Time
-	return r.query(ctx, record.ReadTx, "select now()", nil, []any{&asked}, func() {
-		report.Until = report.To
-		if asked.Before(report.Until) {
-			report.Until = asked.UTC()
-		}
-	})
+// Tenure is a grant's time with a resource. It may have been released at any time after the last write:
+// the record doesn't say.
+type Tenure struct {
+	Resource  string     `json:"resource"`
+	Grant     Grant      `json:"grant"`
+	ClaimedAt *time.Time `json:"claimed_at,omitempty"` // nil if the claim was pruned
+	EndedAt   *time.Time `json:"ended_at,omitempty"`   // by the next claim; nil if none came in the covered time
+	LastWrite *time.Time `json:"last_write_at,omitempty"`
+	Writes    int64      `json:"writes"`  // in the period
+	Seconds   float64    `json:"seconds"` // in the covered time, from the claim to the last write
 }
 
 // Unguarded are writes to a protected table that audit mode let through without a guard, all of
@@ -201,64 +142,25 @@ type Unguarded struct {
 	Last        time.Time `json:"last_at"`
 }
 
-// unguardedQuery reads unguarded writes. One whose resource isn't known counts whatever the pattern.
-const unguardedQuery = `
-	select relation::text, coalesce(resource, ''), kind, role, application, count(*), min(at), max(at)
-	  from @unguarded_write
-	 where at >= $1 and at < $2 and (resource is null or resource like $3)
-	 group by 1, 2, 3, 4, 5 order by min(at), 1, 2, 3, 4, 5`
-
-// unprotectedQuery lists the tables of the database that weren't protected from $1 on, or whose
-// unguarded writes aren't recorded since there is no room. It leaves out Fencekit's own, those of
-// extensions and partitions.
-const unprotectedQuery = `
-	select c.oid::regclass::text
-	  from pg_class c
-	  join pg_namespace n on n.oid = c.relnamespace
-	 where c.relkind in ('r', 'p') and c.relpersistence <> 't' and not c.relispartition
-	   and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
-	   and not exists (select from pg_class own where own.relnamespace = n.oid and own.relname = 'pending_write')
-	   and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e')
-	   and not exists (select from @protected_table t cross join lateral @protected_members(to_regclass(t."table")) m
-	                    where m.member = c.oid and t.problem is null and t.at <= $1
-	                      and (t.mode = 'enforce' or pg_relation_size('@unguarded_write') < 16777216))
-	 order by 1`
-
-const beginsQuery = `
-	select least((select min(e.at) from @resource f left join @checkpoint c on c.resource = f.id
-	                join @history e on e.resource = f.id and e.seq = coalesce(c.first, 1) where f.name like $1),
-	             (select min(first_at) from @rejection where resource like $1))`
-
-// readRest reads what was pruned that may be of the period, when the record begins, the unguarded writes, and in
-// which tables such writes may have left no trace.
-func (r *Reader) readRest(ctx context.Context, report *Report) error {
-	names := glob.Like(report.Resources)
-	err := r.pruned(ctx, "f.name like $1 and c.latest >= $2", []any{names, report.From}, func(p PrunedResource) {
-		report.Counts.Pruned++
-		report.Pruned = appendUpTo(report.Pruned, p)
-	})
-	if err != nil {
-		return err
+// Report reads a period, and verifies the whole history of its resources.
+func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
+	report := &Report{From: p.From.UTC(), To: p.To.UTC(), Resources: p.Resources}
+	names := glob.Like(p.Resources)
+	sql := "with all_rejections as (" + statement("rejection") + "), all_pruned as (" + statement("pruned") + "), " + statement("report")
+	if err := r.read(ctx, record.ReadTx, report, sql, report.From, report.To, names); err != nil {
+		return nil, err
 	}
-	if err := r.query(ctx, record.ReadTx, beginsQuery, []any{names}, []any{&report.Begins}, func() {}); err != nil {
-		return err
+	// Tables have the names by which the session knows them.
+	if err := r.read(ctx, record.ReadNamedTx, report, statement("tables"), report.From, report.Until, names); err != nil {
+		return nil, err
 	}
-	if report.Begins != nil {
-		*report.Begins = report.Begins.UTC()
+	var err error
+	if report.Verified, err = r.history.Verify(ctx, audit.VerifyOptions{Resources: p.Resources}); err != nil {
+		return nil, err
 	}
-	var u Unguarded
-	places := []any{&u.Table, &u.Resource, &u.Kind, &u.Role, &u.Application, &u.Records, &u.First, &u.Last}
-	err = r.query(ctx, record.ReadNamedTx, unguardedQuery, []any{report.From, report.Until, names}, places, func() {
-		u.First, u.Last = u.First.UTC(), u.Last.UTC()
-		report.Counts.Unguarded += u.Records
-		report.Counts.UnguardedKinds++
-		report.Unguarded = appendUpTo(report.Unguarded, u)
-	})
-	if err != nil {
-		return err
-	}
-	var table string
-	return r.query(ctx, record.ReadNamedTx, unprotectedQuery, []any{report.From}, []any{&table}, func() { report.Unprotected = append(report.Unprotected, table) })
+	report.conclude()
+	report.Answer, err = sentence("answer "+cmp.Or(report.Lacks, string(report.Verdict)), report)
+	return report, err
 }
 
 // What a Report can lack.

@@ -96,22 +96,32 @@ var reportFacts = []string{"Checked", "Rests on", "Not shown"}
 // Text writes the report with lines of at most width characters, as far as words allow. The
 // first line has the answer.
 func (report *Report) Text(w io.Writer, width int) error {
-	facts, err := tell(reportFacts, report)
+	p, err := report.page()
 	if err != nil {
 		return err
 	}
-	sections, err := report.sections()
+	return p.text(w, width)
+}
+
+// HTML writes the report as a page.
+func (report *Report) HTML(w io.Writer) error {
+	p, err := report.page()
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", wrap(report.Answer, width, ""))
-	writeFacts(&b, facts, width)
-	for _, s := range sections {
-		s.write(&b, width)
+	if p.Title, err = sentence("report title", report); err != nil {
+		return err
 	}
-	_, err = io.WriteString(w, b.String())
-	return err
+	p.Footnote = footnote
+	return p.html(w)
+}
+
+func (report *Report) page() (p page, err error) {
+	p.Conclusion = report.Answer
+	if p.Facts, err = tell(reportFacts, report); err == nil {
+		p.Sections, err = report.sections()
+	}
+	return p, err
 }
 
 const textRows = 20
@@ -138,20 +148,4 @@ func (s section) write(b *strings.Builder, width int) {
 	if more := s.total - int64(len(rows)); more > 0 {
 		fmt.Fprintf(b, "  and %d more; \"fencectl tokens history RESOURCE\" shows all\n", more)
 	}
-}
-
-// HTML writes the report as a page that needs nothing else: no script, no other file.
-func (report *Report) HTML(w io.Writer) error {
-	p := page{Conclusion: report.Answer, Footnote: footnote}
-	var err error
-	if p.Title, err = sentence("report title", report); err != nil {
-		return err
-	}
-	if p.Facts, err = tell(reportFacts, report); err != nil {
-		return err
-	}
-	if p.Sections, err = report.sections(); err != nil {
-		return err
-	}
-	return writePage(w, p)
 }

@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage"
 )
 
@@ -57,14 +60,43 @@ func (x *Explanation) Columns() any {
 	}{x.Resource, x.Title, x.Effect, x.Conclusion}
 }
 
+// Text writes x with lines of at most width characters, as far as words allow.
+func (x *Explanation) Text(w io.Writer, width int) error { return x.page().text(w, width) }
+
+// HTML writes x as a page.
+func (x *Explanation) HTML(w io.Writer) error { return x.page().html(w) }
+
+func (x *Explanation) page() page {
+	p := page{Title: x.Title, Conclusion: x.Conclusion, Facts: x.Facts, Footnote: footnote}
+	last, oneDay := int64(0), true
+	for i, e := range x.History {
+		day := e.At.UTC().Format(time.DateOnly) + " "
+		oneDay = oneDay && (i == 0 || day == p.Day)
+		p.Day = day
+		line := historyLine{At: clock(e.At), Kind: e.Kind, Text: e.Grant.String(), Asked: e.Asked}
+		if e.Position != 0 {
+			if last != 0 && e.Position > last+1 {
+				p.Lines = append(p.Lines, historyLine{Position: "...", Text: fmt.Sprintf("%d more", e.Position-last-1)})
+			}
+			last, line.Position = e.Position, fmt.Sprint(e.Position)
+		}
+		if did := e.Did(); len(did) > 0 {
+			line.Text += ": " + list(did)
+		}
+		p.Lines = append(p.Lines, line)
+	}
+	if !oneDay {
+		p.Day = ""
+	}
+	return p
+}
+
 // Grant is a grant without its resource.
 type Grant struct {
 	Epoch  int64       `json:"epoch"`
 	Token  fence.Token `json:"token"`
 	Holder string      `json:"holder"`
 }
-
-func grantOf(g fence.Grant) Grant { return Grant{g.Epoch, g.Token, g.Holder} }
 
 // String names the holder. Tokens rise within an epoch: one above the first is named too.
 func (g Grant) String() string {
@@ -87,36 +119,26 @@ type Rejection struct {
 	Last     time.Time      `json:"last_at"`
 }
 
-func rejectionOf(r audit.Rejection) Rejection {
-	rejection := Rejection{
-		ID: r.ID, Reason: r.Reason, Stage: r.Stage, Rejected: grantOf(r.Grant), Current: grantOf(r.Current),
-		Count: r.Count, First: r.First.UTC(), Last: r.Last.UTC(),
-	}
-	if since := r.Since.UTC(); !since.IsZero() {
-		rejection.Since = &since
-	}
-	return rejection
-}
-
 // Event is an entry, or a rejection, in the order of what happened.
 type Event struct {
-	Kind     string             `json:"kind"` // claim, write, void or rejection
-	Position int64              `json:"position,omitempty"`
-	At       time.Time          `json:"at"` // of a rejection, the first or the last
-	Grant    Grant              `json:"grant"`
-	Tx       storage.TxID       `json:"tx,string,omitempty"`
-	Ops      []storage.OpRecord `json:"ops,omitempty"`
-	Asked    bool               `json:"asked,omitempty"` // the explained event itself
-	Claim    int64              `json:"-"`               // the position of its claim
+	Kind     string       `json:"kind"` // claim, write, void or rejection
+	Position int64        `json:"position,omitempty"`
+	At       time.Time    `json:"at"` // of a rejection, the first or the last
+	Grant    Grant        `json:"grant"`
+	Tx       storage.TxID `json:"tx,string,omitempty"`
+	Ops      ops          `json:"ops,omitempty"`
+	Asked    bool         `json:"asked,omitempty"` // the explained event itself
+	Claim    int64        `json:"-"`               // the position of its claim
+}
 
-	xid uint64
+type ops []storage.OpRecord
+
+func (o *ops) UnmarshalJSON(text []byte) error {
+	*o = record.Ops(string(text))
+	return nil
 }
 
 const kindRejection = "rejection"
-
-func eventOf(e audit.Entry) Event {
-	return Event{Kind: string(e.Kind), Position: e.Seq, At: e.At.UTC(), Grant: grantOf(e.Grant), Tx: e.Tx, Ops: e.Ops, Claim: e.Claim, xid: e.XID}
-}
 
 // Did lists what the operations recorded.
 func (e Event) Did() (all []string) {
@@ -163,10 +185,10 @@ var facts = []string{"When", "Rejected", "Holder then", "Attempted", "Why it was
 // have removed it.
 func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
 	s := &story{Question: q, history: []Event{}}
-	if err := r.pruned(ctx, "f.name = $1", []any{q.Resource}, func(p PrunedResource) { s.Pruned = &p.Pruned }); err != nil {
-		return nil, err
+	err := r.read(ctx, record.ReadTx, &s.Pruned, "select to_json(p) from ("+statement("pruned")+") p where resource = $1", q.Resource)
+	if err == nil {
+		err = r.find(ctx, s)
 	}
-	err := r.find(ctx, s)
 	switch {
 	case err != nil:
 	case s.Rejected != nil:
@@ -174,7 +196,7 @@ func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
 	case s.Entry != nil:
 		err = r.readEntry(ctx, s)
 	default:
-		s.Last, err = r.last(ctx, q.Resource)
+		err = r.read(ctx, record.ReadTx, &s.Last, "select to_json(position) from @current_fence where resource = $1", q.Resource)
 	}
 	if err != nil {
 		return nil, err
@@ -190,60 +212,65 @@ func (r *Reader) Why(ctx context.Context, q Question) (*Explanation, error) {
 	return x, err
 }
 
-func (r *Reader) find(ctx context.Context, s *story) error {
+// events returns the entries of a resource, $1, to which a condition applies.
+func (r *Reader) events(ctx context.Context, resource, condition string, args ...any) ([]Event, error) {
+	var rows []struct {
+		Event
+		Of int64 `json:"claim_position"`
+	}
+	err := r.read(ctx, record.ReadTx, &rows, statement("events")+condition+") e", append([]any{resource}, args...)...)
+	found := make([]Event, len(rows))
+	for i, row := range rows {
+		found[i] = row.Event
+		found[i].Claim = row.Of
+	}
+	return found, err
+}
+
+func (r *Reader) event(ctx context.Context, resource, condition string, args ...any) (*Event, error) {
+	found, err := r.events(ctx, resource, condition, args...)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+const (
+	atPosition = "position = $2"
+	nearby     = "position between $2 - 2 and $2 + 2"
+)
+
+// claim is the condition of the first or the last claim, as the index on claims has it, to which another applies.
+func claim(which, condition string) string {
+	return "position = (select " + which + "(seq) from @history where kind = 'c' and name = $1 and " + condition + ")"
+}
+
+func (r *Reader) find(ctx context.Context, s *story) (err error) {
 	q := s.Question
-	switch {
-	case q.OpID != "":
+	position := q.Position
+	if q.OpID != "" {
 		for op, err := range r.history.Operations(ctx, audit.Filter{Resource: q.Resource, Op: storage.OpRecord{ID: q.OpID}}) {
 			if err != nil {
 				return err
 			}
 			s.Count++
-			s.explain(eventOf(op.Entry)) // the latest
-		}
-		return nil
-	case q.Position != 0:
-		e, err := r.entry(ctx, q.Resource, q.Position)
-		if e != nil {
-			s.explain(*e)
-		}
-		return err
-	}
-	f := audit.Filter{Resource: q.Resource, MinToken: q.Token, MaxToken: q.Token}
-	if q.Rejection != 0 {
-		f.After = audit.Cursor{Resource: q.Resource, Seq: q.Rejection - 1}
-	}
-	var rejection *audit.Rejection // without a number, the latest
-	for one, err := range r.history.Rejections(ctx, f) {
-		if err != nil {
-			return err
-		}
-		if q.Rejection != 0 && one.ID != q.Rejection {
-			break
-		}
-		if rejection == nil || !one.Last.Before(rejection.Last) {
-			rejection = &one
+			position = op.Entry.Seq // the latest
 		}
 	}
-	if rejection != nil {
-		rejected := rejectionOf(*rejection)
-		s.Rejected = &rejected
-	}
-	if rejection != nil || q.Token == 0 {
-		return nil
-	}
-	for claim, err := range r.history.Entries(ctx, claims(q.Resource, q.Token)) {
-		if err != nil {
-			return err
+	switch {
+	case position != 0:
+		s.Entry, err = r.event(ctx, q.Resource, atPosition, position)
+	case q.OpID == "":
+		latest := " where resource = $1 and $2::bigint in (0, id) and $3::bigint in (0, token) order by last_at desc, id desc limit 1"
+		err = r.read(ctx, record.ReadTx, &s.Rejected, "select to_json(r) from ("+statement("rejection")+latest+") r", q.Resource, q.Rejection, int64(q.Token))
+		if err == nil && s.Rejected == nil && q.Token != 0 {
+			s.Entry, err = r.event(ctx, q.Resource, claim("max", "token = $2"), int64(q.Token))
 		}
-		s.explain(eventOf(claim)) // the latest
 	}
-	return nil
-}
-
-func (s *story) explain(e Event) {
-	e.Asked = true
-	s.Entry = &e
+	if s.Entry != nil {
+		s.Entry.Asked = true
+	}
+	return err
 }
 
 func (s *story) effect() Effect {
@@ -258,108 +285,65 @@ func (s *story) effect() Effect {
 
 func (r *Reader) readEntry(ctx context.Context, s *story) (err error) {
 	e := s.Entry
-	if s.Own, err = r.tenure(ctx, s.Resource, func() (*Event, error) { return r.entry(ctx, s.Resource, e.Claim) }); err != nil {
+	if s.Own, err = r.tenure(ctx, s.Resource, atPosition, e.Claim); err != nil {
 		return err
 	}
-	if e.Kind == string(storage.KindClaim) {
-		if s.Before, err = r.entry(ctx, s.Resource, e.Position-1); err != nil {
-			return err
-		}
+	switch e.Kind {
+	case string(storage.KindClaim):
+		s.Before, err = r.event(ctx, s.Resource, atPosition, e.Position-1)
+	case string(storage.KindWrite):
+		err = r.read(ctx, record.ReadTx, &s.Others, statement("others"), s.Resource, e.Position, e.At)
 	}
-	if e.Kind == string(storage.KindWrite) {
-		if err := r.readOthers(ctx, s); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	s.history, err = r.entries(ctx, s.Resource, e.Position-nearby, e.Position+nearby)
+	s.history, err = r.events(ctx, s.Resource, nearby, e.Position)
 	for i := range s.history {
 		s.history[i].Asked = s.history[i].Position == e.Position
 	}
 	return err
 }
 
-const nearby = 2
-
-// readOthers reads which other resources the transaction of an entry wrote. Those entries are from
-// about the same time: a transaction seals all its resources with one statement.
-func (r *Reader) readOthers(ctx context.Context, s *story) error {
-	const within = time.Minute // far longer than a seal may wait for the locks of fences
-	f := audit.Filter{Since: s.Entry.At.Add(-within), Until: s.Entry.At.Add(within), Kinds: []storage.EntryKind{storage.KindWrite}}
-	for other, err := range r.history.Entries(ctx, f) {
-		if err != nil {
-			return err
-		}
-		if other.Tx == s.Entry.Tx && other.XID == s.Entry.xid && other.Grant.Resource != s.Resource {
-			s.Others = append(s.Others, fmt.Sprintf("%s (position %d)", other.Grant.Resource, other.Seq))
-		}
-	}
-	return nil
-}
-
-func (r *Reader) tenure(ctx context.Context, resource string, find func() (*Event, error)) (*tenure, error) {
-	claim, err := find()
-	if err != nil || claim == nil {
+// tenure returns that of the claim to which a condition applies.
+func (r *Reader) tenure(ctx context.Context, resource, condition string, args ...any) (*tenure, error) {
+	c, err := r.event(ctx, resource, condition, args...)
+	if err != nil || c == nil {
 		return nil, err
 	}
-	t := &tenure{Claim: *claim}
-	after := claims(resource, 0)
-	after.After = audit.Cursor{Resource: resource, Seq: claim.Position}
-	next, err := first(r.history.Entries(ctx, after))
-	if err != nil {
+	t := &tenure{Claim: *c}
+	if t.Next, err = r.event(ctx, resource, claim("min", "seq > $2"), c.Position); err != nil {
 		return nil, err
 	}
-	var last int64
-	if next != nil {
-		event := eventOf(*next)
-		t.Next, last = &event, next.Seq-1
-	} else if last, err = r.last(ctx, resource); err != nil {
-		return nil, err
+	end := int64(math.MaxInt64)
+	if t.Next != nil {
+		end = t.Next.Position
 	}
-	t.Last, err = r.entry(ctx, resource, last)
+	t.Last, err = r.event(ctx, resource, "position < $2 order by position desc limit 1", end)
 	return t, err
 }
 
 // readRejection reads what a rejection is to be seen among: the claims of both holders, and what came
 // just before and after the newer claim and the rejection.
 func (r *Reader) readRejection(ctx context.Context, s *story) (err error) {
-	of := func(g Grant) func() (*Event, error) {
-		return func() (*Event, error) {
-			for e, err := range r.history.Entries(ctx, claims(s.Resource, g.Token)) {
-				if event := eventOf(e); err != nil || event.Grant == g {
-					return &event, err
-				}
-			}
-			return nil, nil
-		}
+	of := func(g Grant) (*tenure, error) {
+		return r.tenure(ctx, s.Resource, claim("min", "(epoch, token, holder) = ($2, $3, $4)"), g.Epoch, int64(g.Token), g.Holder)
 	}
-	if s.Own, err = r.tenure(ctx, s.Resource, of(s.Rejected.Rejected)); err != nil {
+	if s.Own, err = of(s.Rejected.Rejected); err != nil {
 		return err
 	}
-	if s.Other, err = r.tenure(ctx, s.Resource, of(s.Rejected.Current)); err != nil {
+	if s.Other, err = of(s.Rejected.Current); err != nil {
 		return err
 	}
-	shown := map[int64]Event{}
+	var own, other *int64
 	if s.Own != nil {
-		shown[s.Own.Claim.Position] = s.Own.Claim
+		own = &s.Own.Claim.Position
 	}
-	before, err := r.lastBefore(ctx, s.Resource, s.Rejected.First)
-	if err != nil {
+	if s.Other != nil {
+		other = &s.Other.Claim.Position
+	}
+	if s.history, err = r.events(ctx, s.Resource, statement("beside"), own, other, s.Rejected.First); err != nil {
 		return err
 	}
-	around := []int64{before}
-	if s.Other != nil {
-		around = append(around, s.Other.Claim.Position)
-	}
-	for _, position := range around {
-		entries, err := r.entries(ctx, s.Resource, position-nearby, position+nearby)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			shown[e.Position] = e
-		}
-	}
-	s.history = slices.SortedFunc(maps.Values(shown), func(a, b Event) int { return int(a.Position - b.Position) })
 	s.addRejection(s.Rejected.First)
 	if s.Rejected.Last.After(s.Rejected.First) {
 		s.addRejection(s.Rejected.Last)
