@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -54,12 +55,16 @@ func Open(pool *pgxpool.Pool, schema string) (*Database, error) {
 	return &Database{pool: pool, schema: pgx.Identifier{schema}.Sanitize(), limits: usualLimits}, nil
 }
 
-// collect returns the rows of a query. It is planned for its arguments, and works behind a
-// pooler.
+func (d *Database) qualify(sql string) string {
+	return strings.NewReplacer("@>", "@>", "@", d.schema+".").Replace(sql)
+}
+
+// collect returns the rows of a query, in which @table stands for a table of the schema. It is planned for its
+// arguments, and works behind a pooler.
 func collect[T any](ctx context.Context, d *Database, sql string, args []any, scan pgx.RowToFunc[T]) ([]T, error) {
 	var found []T
 	err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+		rows, err := tx.Query(ctx, d.qualify(sql), append([]any{pgx.QueryExecModeExec}, args...)...)
 		if err != nil {
 			return err
 		}

@@ -33,46 +33,33 @@ func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error
 		if err := f.validate("entries", takesTimes|takesKinds|takesGrants|takesOps|takesAfter); err != nil {
 			return nil, err
 		}
-		r := &entryPages{spans: spans{Database: d, filter: f}}
+		r := &entryPages{spans: spans{Database: d, filter: f, after: f.After}}
 		return func() ([]Entry, error) { return r.page(ctx) }, nil
 	})
 }
 
 type entryPages struct {
 	spans
-	pending  []span
-	few      bool // entries of the last statement matched
-	narrowed bool // pending is, by the index on time
+	pending []span
 }
 
 func (r *entryPages) page(ctx context.Context) (entries []Entry, err error) {
-	for len(entries) == 0 {
+	for len(entries) == 0 && err == nil {
 		if len(r.pending) == 0 {
 			if r.pending, err = r.next(ctx); err != nil || len(r.pending) == 0 {
 				return nil, err
 			}
-			r.few, r.narrowed = false, !r.filter.byTime()
-		}
-		if r.few && !r.narrowed {
-			r.narrowed = true
-			if r.pending, err = r.narrow(ctx, r.pending); err != nil {
-				return nil, err
-			}
-			continue
 		}
 		within, rest := cut(r.pending, r.limits.entries)
 		var unread []span
-		if entries, unread, err = r.read(ctx, within); err != nil {
-			return nil, err
-		}
+		entries, unread, err = r.read(ctx, within)
 		r.pending = append(unread, rest...)
-		r.few = len(entries) < r.limits.sparse
 	}
-	return entries, nil
+	return entries, err
 }
 
 func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, unread []span, err error) {
-	ids, _, froms, tos := arrays(within)
+	ids, froms, tos := arrays(within)
 	where := conditions{args: []any{ids, froms, tos}}
 	where.addTimes(&r.filter, "at", "at")
 	if len(r.filter.Kinds) > 0 {
@@ -82,12 +69,12 @@ func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, 
 		}
 		where.add("kind = any ($%d)", kinds)
 	}
-	if err := where.addOp(&r.filter, r.schema); err != nil {
+	if err := where.addOp(&r.filter); err != nil {
 		return nil, nil, err
 	}
 	sql := "select s.n, e.kind, e.at, coalesce(e.epoch, 0), coalesce(e.token, 0), coalesce(e.holder, ''), e.position, e.claim_position, e.tx, e.xid, coalesce(e.ops, '[]')::text, e.hash" +
 		" from unnest($1::integer[], $2::bigint[], $3::bigint[]) with ordinality s (id, lo, hi, n)" +
-		" cross join lateral (select * from " + r.schema + ".entry where resource_id = s.id and position between s.lo and s.hi and " + where.where() +
+		" cross join lateral (select * from @entry where resource_id = s.id and position between s.lo and s.hi and " + where.where() +
 		fmt.Sprintf(" order by position limit %d) e order by s.n, e.position limit %[1]d", r.limits.rows)
 	var last int
 	entries, err = collect(ctx, r.Database, sql, where.args, func(row pgx.CollectableRow) (e Entry, err error) {

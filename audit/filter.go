@@ -176,7 +176,7 @@ func (c *conditions) addGrant(f *Filter) {
 // addOp requires an operation, in the column ops, unless they are malformed: the server may be unable
 // to read those. An id that JSON has as it is also has to occur in the text, which costs a tenth of
 // reading the JSON.
-func (c *conditions) addOp(f *Filter, schema string) error {
+func (c *conditions) addOp(f *Filter) error {
 	if !f.byOp() {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (c *conditions) addOp(f *Filter, schema string) error {
 	if err != nil {
 		return err
 	}
-	sql := "case " + schema + ".well_formed(ops) when true then ops::jsonb @> $%d::text::jsonb when false then true end"
+	sql := "case @well_formed(ops) when true then ops::jsonb @> $%d::text::jsonb when false then true end"
 	if literal(f.Op.ID) {
 		c.args = append(c.args, f.Op.ID)
 		sql = fmt.Sprintf("case when strpos(ops::text, $%d) > 0 then ", len(c.args)) + sql + " end"

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -84,7 +83,7 @@ func (d *Database) CompareHeads(ctx context.Context, known []Head) (rewritten, u
 				order by x.hash = k.hash limit 1) e on true
 			where e.hash is distinct from k.hash`
 		err := record.ReadTx(ctx, d.pool, "", func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, strings.ReplaceAll(query, "@", d.schema+"."), names, seqs, hashes)
+			rows, err := tx.Query(ctx, d.qualify(query), names, seqs, hashes)
 			if err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ func (t *table[T]) read(ctx context.Context, d *Database, f Filter) iter.Seq2[T,
 		return func() ([]T, error) {
 			where := conditions{args: []any{after.Resource, after.Seq}[:t.cursors]}
 			t.where(&where, &f)
-			sql := fmt.Sprintf("select %s from %s.%s where %s and %s order by %s limit %d", t.columns, d.schema, t.from, t.after, where.where(), t.order, d.limits.rows)
+			sql := fmt.Sprintf("select %s from @%s where %s and %s order by %s limit %d", t.columns, t.from, t.after, where.where(), t.order, d.limits.rows)
 			page, err := collect(ctx, d, sql, where.args, t.scan)
 			if len(page) > 0 {
 				after = t.cursor(page[len(page)-1])

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,16 +58,14 @@ type snapshot struct {
 	each func(query string, each func(*record.Columns) error) error
 }
 
-// settings keep a transaction from being ended by limits of the role's. All reads go along indexes, in
-// their order: a sort would fill the server's disk.
-const settings = `set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0; set local max_parallel_workers_per_gather = 0;
-	set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off; set local enable_hashjoin = off; set local enable_mergejoin = off;
-	select set_config(name, '0', true) from pg_settings where name = 'transaction_timeout'`
+// settings make all reads go along indexes, in their order: a sort would fill the server's disk.
+const settings = `set transaction isolation level repeatable read; set local max_parallel_workers_per_gather = 0; set local enable_seqscan = off;
+	set local enable_bitmapscan = off; set local enable_sort = off; set local enable_hashjoin = off; set local enable_mergejoin = off; ` + record.NoTimeouts
 
 func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error {
-	return record.ReadTx(ctx, d.pool, "set transaction isolation level repeatable read; "+settings, func(tx pgx.Tx) error {
+	return record.ReadTx(ctx, d.pool, settings, func(tx pgx.Tx) error {
 		s := &snapshot{together: d.limits.together, each: func(query string, each func(*record.Columns) error) error {
-			return record.Each(ctx, tx.Conn(), strings.ReplaceAll(query, "@", d.schema+"."), each)
+			return record.Each(ctx, tx.Conn(), d.qualify(query), each)
 		}}
 		if err := tx.QueryRow(ctx, "select now()").Scan(&s.at); err != nil {
 			return err

@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -10,20 +11,16 @@ import (
 
 // limits bound what one statement reads, so that each is short.
 type limits struct {
-	resources int
-	claims    int64 // positions whose claims are read
+	resources int   // that are looked up, or the spans in which entries may be
 	entries   int64 // positions whose entries are read
 	rows      int   // that are returned
-	// sparse is how few entries of a statement have to match for the times of what is left to be
-	// looked up in their index.
-	sparse int
-	// worth is how many entries of these times there may be for each position that is left.
+	// worth is for how many positions an entry of the filter's times is looked up in the index on time.
 	worth int64
 	// together is about how many entries Export and Verify read by one statement, but for those of one resource.
 	together int64
 }
 
-var usualLimits = limits{resources: 10_000, claims: 1_000_000, entries: 50_000, rows: 1_000, sparse: 100, worth: 1, together: 100_000}
+var usualLimits = limits{resources: 10_000, entries: 50_000, rows: 1_000, worth: 10, together: 100_000}
 
 type span struct {
 	resource int32
@@ -57,6 +54,10 @@ func following(spans []span, i int, position int64) []span {
 	return nonEmpty(rest)
 }
 
+func nonEmpty(spans []span) []span {
+	return slices.DeleteFunc(spans, func(s span) bool { return s.from > s.to })
+}
+
 func positions(spans []span) (n int64) {
 	for _, s := range spans {
 		n += s.to - s.from + 1
@@ -64,11 +65,11 @@ func positions(spans []span) (n int64) {
 	return n
 }
 
-func arrays(spans []span) (ids []int32, names []string, froms, tos []int64) {
+func arrays(spans []span) (ids []int32, froms, tos []int64) {
 	for _, s := range spans {
-		ids, names, froms, tos = append(ids, s.resource), append(names, s.name), append(froms, s.from), append(tos, s.to)
+		ids, froms, tos = append(ids, s.resource), append(froms, s.from), append(tos, s.to)
 	}
-	return ids, names, froms, tos
+	return ids, froms, tos
 }
 
 // spans finds where entries that match a filter can lie. They are in the order of the
@@ -76,24 +77,22 @@ func arrays(spans []span) (ids []int32, names []string, froms, tos []int64) {
 type spans struct {
 	*Database
 	filter Filter
-	last   string // the resource up to which left was read
-	left   []span // whose grants were not looked at yet, if the filter is by grant
+	after  Cursor // what comes up to it was found
 	timely int64  // about how many entries of all resources are of the filter's times; 0 before it was asked
 }
 
+// next returns the next spans; none after the last.
 func (s *spans) next(ctx context.Context) ([]span, error) {
 	for {
-		if len(s.left) == 0 {
-			more, err := s.resources(ctx)
-			if err != nil || !more {
-				return nil, err
-			}
+		found, err := s.find(ctx)
+		if err != nil || len(found) == 0 {
+			return nil, err
 		}
-		found, err := s.left, error(nil)
-		if s.filter.byGrant() || s.filter.onlyClaims() {
-			found, err = s.grants(ctx)
-		} else {
-			s.left = nil
+		last := found[len(found)-1]
+		s.after = Cursor{last.name, last.to}
+		found = slices.DeleteFunc(found, func(s span) bool { return s.from == none })
+		if s.filter.byTime() && len(found) > 0 {
+			found, err = s.narrow(ctx, found)
 		}
 		if err != nil || len(found) > 0 {
 			return found, err
@@ -101,78 +100,36 @@ func (s *spans) next(ctx context.Context) ([]span, error) {
 	}
 }
 
-func (s *spans) resources(ctx context.Context) (bool, error) {
-	where := conditions{}
+// none is where the span begins, and ends, of a resource that has no more.
+const none = math.MaxInt64
+
+// find returns the spans of some resources after s.after: the parts that are of the filter's grants, or their claims
+// alone if nothing else matches.
+func (s *spans) find(ctx context.Context) ([]span, error) {
+	where := conditions{args: []any{s.after.Resource, s.after.Seq}}
 	where.addResource(&s.filter, "name")
-	if s.last == "" {
-		where.add("name >= $%d", s.filter.After.Resource)
-	} else {
-		where.add("name > $%d", s.last)
-	}
-	sql := "select r.name, r.id, l.seq, h.seq from (select id, name from " + s.schema + ".resource where " + where.where() + fmt.Sprintf(" order by name limit %d) r", s.limits.resources) +
-		" left join lateral (select e.seq from " + s.schema + ".history e where e.resource = r.id order by e.seq limit 1) l on true" +
-		" left join lateral (select e.seq from " + s.schema + ".history e where e.resource = r.id order by e.seq desc limit 1) h on true order by r.name"
-	found, err := collect(ctx, s.Database, sql, where.args, func(row pgx.CollectableRow) (r span, err error) {
-		var from, to *int64 // null if it has no history
-		if err := row.Scan(&r.name, &r.resource, &from, &to); err != nil || from == nil || to == nil {
-			return span{name: r.name, from: 1}, err
-		}
-		r.from, r.to = *from, *to
-		if r.name == s.filter.After.Resource {
-			r.from = max(r.from, s.filter.After.Seq+1)
-		}
-		return r, nil
-	})
-	if err != nil || len(found) == 0 {
-		return false, err
-	}
-	s.last = found[len(found)-1].name
-	s.left = nonEmpty(found)
-	return true, nil
-}
-
-func nonEmpty(spans []span) []span {
-	return slices.DeleteFunc(spans, func(s span) bool { return s.from > s.to })
-}
-
-// grants takes spans from left, and returns the parts of them that are of the filter's
-// grants, or their claims alone if nothing else matches. There may be none.
-func (s *spans) grants(ctx context.Context) ([]span, error) {
-	among, rest := cut(s.left, s.limits.claims)
-	_, names, froms, tos := arrays(among)
-	where := conditions{args: []any{names, froms, tos}}
-	where.addGrant(&s.filter)
-	// The first grant of a span may have claimed before it.
-	sql := "select s.n, c.seq, coalesce(n.seq - 1, s.hi)" +
-		" from unnest($1::text[], $2::bigint[], $3::bigint[]) with ordinality s (name, lo, hi, n)" +
-		" cross join lateral (select seq from " + s.schema + ".history where kind = 'c' and name = s.name and seq <= s.hi and seq >= coalesce(" +
-		"(select p.seq from " + s.schema + ".history p where p.kind = 'c' and p.name = s.name and p.seq <= s.lo order by p.seq desc limit 1), s.lo)" +
-		" and " + where.where() + fmt.Sprintf(" order by seq limit %d) c", s.limits.rows) +
-		" left join lateral (select seq from " + s.schema + ".history where kind = 'c' and name = s.name and seq > c.seq order by seq limit 1) n on true" +
-		fmt.Sprintf(" order by s.n, c.seq limit %d", s.limits.rows)
-	type grant struct {
-		N         int
-		Claim, To int64
-	}
-	found, err := collect(ctx, s.Database, sql, where.args, pgx.RowToStructByPos[grant])
-	if err != nil {
-		return nil, err
-	}
-	s.left = rest
-	if len(found) == s.limits.rows {
-		last := found[len(found)-1]
-		s.left = append(following(among, last.N-1, last.To), rest...)
-	}
-	var parts []span
-	for _, g := range found {
-		part := among[g.N-1]
+	resources := "select id, name, case when name = $1 then $2::bigint else 0 end as past from @resource where name >= $1 and not (name = $1 and $2::bigint = " +
+		fmt.Sprint(none) + ") and " + where.where() + fmt.Sprintf(" order by name limit %d", s.limits.resources)
+	of := "select min(seq) as lo, max(seq) as hi from @history where resource = r.id and seq > past"
+	if s.filter.byGrant() || s.filter.onlyClaims() {
+		ends := `coalesce((select n.seq - 1 from @history n where n.kind = 'c' and n.name = r.name and n.seq > c.seq order by n.seq limit 1),
+			(select max(seq) from @history where resource = r.id))`
 		if s.filter.onlyClaims() {
-			g.To = g.Claim
+			ends = "c.seq"
 		}
-		part.from, part.to = max(part.from, g.Claim), min(part.to, g.To)
-		parts = append(parts, part)
+		grants := conditions{args: where.args}
+		grants.addGrant(&s.filter)
+		// The first grant may have claimed before what is past.
+		of = "select greatest(c.seq, past + 1) as lo, hi from @history c cross join lateral (select " + ends + ` as hi) e where c.kind = 'c' and c.name = r.name
+			and c.seq >= coalesce((select p.seq from @history p where p.kind = 'c' and p.name = r.name and p.seq <= past + 1 order by p.seq desc limit 1), past + 1)
+			and hi > past and ` + grants.where() + fmt.Sprintf(" order by c.seq limit %d", s.limits.resources)
+		where.args = grants.args
 	}
-	return nonEmpty(parts), nil
+	sql := fmt.Sprintf("select id, name, coalesce(lo, %d), coalesce(hi, %[1]d) from (%s) r left join lateral (%s) s on true order by name, lo limit %d", none, resources, of, s.limits.resources)
+	return collect(ctx, s.Database, sql, where.args, func(row pgx.CollectableRow) (found span, err error) {
+		err = row.Scan(&found.resource, &found.name, &found.from, &found.to)
+		return found, err
+	})
 }
 
 // narrow returns the parts of spans that may have entries within the filter's times: for each
@@ -184,10 +141,10 @@ func (s *spans) narrow(ctx context.Context, all []span) ([]span, error) {
 			return nil, err
 		}
 	}
-	if s.timely > s.limits.worth*positions(all) {
+	if s.timely*s.limits.worth > positions(all) {
 		return all, nil
 	}
-	ids, _, _, _ := arrays(all)
+	ids, _, _ := arrays(all)
 	where := conditions{}
 	where.add("resource = any ($%d)", ids)
 	where.addTimes(&s.filter, "at", "at")
@@ -197,7 +154,7 @@ func (s *spans) narrow(ctx context.Context, all []span) ([]span, error) {
 		where.add("seq <= $%d", all[0].to)
 	}
 	bounds := map[int32]span{}
-	_, err := collect(ctx, s.Database, "select resource, min(seq), max(seq) from "+s.schema+".history where "+where.where()+" group by resource", where.args,
+	_, err := collect(ctx, s.Database, "select resource, min(seq), max(seq) from @history where "+where.where()+" group by resource", where.args,
 		func(row pgx.CollectableRow) (b span, err error) {
 			err = row.Scan(&b.resource, &b.from, &b.to)
 			bounds[b.resource] = b
@@ -221,7 +178,7 @@ func (s *spans) estimate(ctx context.Context) error {
 			Rows int64 `json:"Plan Rows"`
 		}
 	}
-	plans, err := collect(ctx, s.Database, "explain (format json) select from "+s.schema+".history where "+where.where(), where.args, pgx.RowTo[[]plan])
+	plans, err := collect(ctx, s.Database, "explain (format json) select from @history where "+where.where(), where.args, pgx.RowTo[[]plan])
 	if err == nil {
 		s.timely = max(plans[0][0].Plan.Rows, 1)
 	}
