@@ -12,83 +12,77 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// walLog is a logical replication slot: from its creation on, the database's write-ahead log
+// wal is a logical replication slot: from its creation on, the database's write-ahead log
 // can be read, whatever crashes.
-type walLog struct {
+type wal struct {
 	dsn     string
 	slot    string
 	earlier []Commit // of servers that were replaced
 }
 
-// decode creates a slot with the plugin test_decoding. It waits for open transactions of the whole server
-// that have written. The caller must call close: while the slot exists the server keeps its log.
-func decode(ctx context.Context, dsn string) (*walLog, error) {
-	l := &walLog{dsn: dsn, slot: "fencekit_" + strings.ToLower(rand.Text())}
-	err := l.connected(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, "select pg_create_logical_replication_slot($1, 'test_decoding')", l.slot)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("observe: the write-ahead log can't be decoded: %w", err)
+// start creates a slot with the plugin test_decoding. It waits for open transactions of the whole server
+// that have written. The caller must call drop: while the slot exists the server keeps its log.
+func (l *wal) start(ctx context.Context) error {
+	l.slot = "fencekit_" + strings.ToLower(rand.Text())
+	if err := l.exec(ctx, "select pg_create_logical_replication_slot($1, 'test_decoding')", l.slot); err != nil {
+		return fmt.Errorf("observe: the write-ahead log can't be decoded: %w", err)
 	}
-	return l, nil
+	return nil
 }
 
-// connected runs f with a new connection: servers may have crashed since the last one.
-func (l *walLog) connected(ctx context.Context, f func(*pgx.Conn) error) error {
+// drop drops the slot.
+func (l *wal) drop(ctx context.Context) error {
+	if err := l.exec(ctx, "select pg_drop_replication_slot($1)", l.slot); err != nil {
+		return fmt.Errorf("replication slot %s can't be dropped, so the server keeps its log: %w", l.slot, err)
+	}
+	return nil
+}
+
+// exec uses a new connection: servers may have crashed since the last one.
+func (l *wal) exec(ctx context.Context, sql string, args ...any) error {
 	conn, err := pgx.Connect(ctx, l.dsn)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(conn), conn.Close(ctx))
+	_, err = conn.Exec(ctx, sql, args...)
+	return errors.Join(err, conn.Close(ctx))
 }
 
-// readCommits returns the transactions that have committed since the slot was created, in the order of the
-// log, without those that changed no guarded table. It first marks the end in the log, so it returns
-// everything that was acknowledged before the call.
-func (l *walLog) readCommits(ctx context.Context) (commits []Commit, err error) {
-	err = l.connected(ctx, func(conn *pgx.Conn) error {
-		end := rand.Text()
-		// When the mark's commit is on disk, so is everything before it.
-		_, err := conn.Exec(ctx, "set synchronous_commit = on")
-		if err == nil {
-			_, err = conn.Exec(ctx, "select pg_logical_emit_message(true, 'fencekit', $1)", end)
-		}
-		if err != nil {
-			return err
-		}
-		commits, err = l.read(ctx, conn, end)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("observe: reading the write-ahead log: %w", err)
-	}
-	return slices.Concat(l.earlier, commits), nil
-}
-
-// across goes on with a slot on the server by which replace replaces the present one. The old slot
-// is gone with the old server.
-func (l *walLog) across(ctx context.Context, replace func(context.Context) error) error {
-	earlier, err := l.readCommits(ctx)
-	if err != nil {
+// Across calls replace, which replaces the database's server by another one that has all that was
+// committed. Nothing may commit meanwhile: that would not be observed. The old slot is gone with its server.
+func (l *wal) Across(ctx context.Context, replace func(context.Context) error) (err error) {
+	if l.earlier, err = l.commits(ctx); err != nil {
 		return err
 	}
 	if err := replace(ctx); err != nil {
 		return err
 	}
-	next, err := decode(ctx, l.dsn)
-	if err == nil {
-		l.slot, l.earlier = next.slot, earlier
-	}
-	return err
+	return l.start(ctx)
 }
 
-// read decodes the log up to the mark. It only peeks, so it can be repeated.
-func (l *walLog) read(ctx context.Context, conn *pgx.Conn, end string) (commits []Commit, err error) {
-	rows, err := conn.Query(ctx, "select xid::text::bigint, data from pg_logical_slot_peek_changes($1, null, null)", l.slot)
+// commits returns the transactions that have committed since the slot was created, in the order of the
+// log, without those that changed no guarded table. It first marks the end in the log, so it returns
+// everything that was acknowledged before the call. It only peeks, so it can be repeated.
+func (l *wal) commits(ctx context.Context) (commits []Commit, err error) {
+	conn, err := pgx.Connect(ctx, l.dsn)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	mark := rand.Text()
+	// When the mark's commit is on disk, so is everything before it.
+	if _, err = conn.Exec(ctx, "set synchronous_commit = on"); err == nil {
+		_, err = conn.Exec(ctx, "select pg_logical_emit_message(true, 'fencekit', $1)", mark)
+	}
+	if err == nil {
+		commits, err = l.read(ctx, conn, mark)
+	}
+	return slices.Concat(l.earlier, commits), err
+}
+
+// read decodes the log up to a mark.
+func (l *wal) read(ctx context.Context, conn *pgx.Conn, mark string) (commits []Commit, err error) {
+	rows, _ := conn.Query(ctx, "select xid::text::bigint, data from pg_logical_slot_peek_changes($1, null, null)", l.slot)
 	var xid uint64
 	var line string
 	ended := false
@@ -97,34 +91,24 @@ func (l *walLog) read(ctx context.Context, conn *pgx.Conn, end string) (commits 
 		case "BEGIN", "COMMIT":
 			return nil
 		case "message:":
-			ended = ended || strings.HasSuffix(line, "content:"+end)
+			ended = ended || strings.HasSuffix(line, "content:"+mark)
 			return nil
 		}
 		changes, err := parse(line)
-		if n := len(commits); len(changes) > 0 && (n == 0 || commits[n-1].XID != xid) {
+		if len(changes) == 0 {
+			return err
+		}
+		if n := len(commits); n == 0 || commits[n-1].XID != xid {
 			commits = append(commits, Commit{XID: xid})
 		}
-		if n := len(commits); len(changes) > 0 {
-			commits[n-1].Changes = append(commits[n-1].Changes, changes...)
-		}
+		last := &commits[len(commits)-1]
+		last.Changes = append(last.Changes, changes...)
 		return err
 	})
 	if err == nil && !ended {
-		err = errors.New("the log ends before the mark at its end")
+		err = errors.New("the write-ahead log ends before the mark at its end")
 	}
 	return commits, err
-}
-
-// close drops the slot.
-func (l *walLog) close(ctx context.Context) error {
-	err := l.connected(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, "select pg_drop_replication_slot($1)", l.slot)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("observe: replication slot %s can't be dropped, so the server keeps its log: %w", l.slot, err)
-	}
-	return nil
 }
 
 // parse parses a change as PostgreSQL's test_decoding prints it, of one table, or of all tables

@@ -59,9 +59,9 @@ func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
 	a, b := connect(t, dsn), connect(t, dsn)
 	mustExec(t, a, "create schema chaos; create table chaos.orders (op text primary key, v int); create table other (op text)")
 	mustExec(t, a, "insert into chaos.orders values ('before', 0)")
-	l, err := decode(patient(t), dsn)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, l.close(context.Background())) }()
+	l := &wal{dsn: dsn}
+	require.NoError(t, l.start(patient(t)))
+	defer func() { require.NoError(t, l.drop(context.Background())) }()
 	begin := func(conn *pgx.Conn) (pgx.Tx, uint64) {
 		tx, err := conn.Begin(patient(t))
 		require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
 		return tx, xid
 	}
 	first, firstXID := begin(a)
-	_, err = first.Exec(patient(t), "insert into chaos.orders values ('first', 1); savepoint s; insert into chaos.orders values ('kept', 2); savepoint s2; insert into chaos.orders values ('undone', 3); rollback to s2")
+	_, err := first.Exec(patient(t), "insert into chaos.orders values ('first', 1); savepoint s; insert into chaos.orders values ('kept', 2); savepoint s2; insert into chaos.orders values ('undone', 3); rollback to s2")
 	require.NoError(t, err)
 	second, secondXID := begin(b)
 	_, err = second.Exec(patient(t), "insert into chaos.orders values ('second', 1)")
@@ -89,7 +89,7 @@ func TestCommits_AreInTheOrderOfTheLog(t *testing.T) {
 	mustExec(t, b, "truncate chaos.orders, other")
 
 	want := [][]string{{"INSERT second"}, {"INSERT first", "INSERT kept"}, {"UPDATE second"}, {"DELETE first"}, {"TRUNCATE "}}
-	all, err := l.readCommits(patient(t))
+	all, err := l.commits(patient(t))
 	require.NoError(t, err)
 	require.Equal(t, want, texts(all))
 	require.Equal(t, []uint64{secondXID, firstXID}, []uint64{all[0].XID, all[1].XID})
@@ -106,8 +106,8 @@ func TestWatch_SeesEachLockKey(t *testing.T) {
 		require.NoError(t, err)
 		return answer.Header.Revision
 	}
-	w, err := watch(patient(t), client, prefix)
-	require.NoError(t, err)
+	w := &watch{client: client, prefix: prefix}
+	require.NoError(t, w.start(patient(t)))
 	first := put("/locks/a%2Fb/1", `{"holder":"w0-1"}`)
 	second := put("/locks/a%2Fb/2", "no JSON")
 	put("/elsewhere/a/1", "")
@@ -138,13 +138,13 @@ func TestWatch_HasAGapIfItMissesSomething(t *testing.T) {
 		"compacted": {clientv3.WatchResponse{CompactRevision: 7}, "required revision has been compacted"},
 		"ended":     {clientv3.WatchResponse{Canceled: true}, "future revision"},
 	} {
-		w := &watcher{}
+		w := &watch{}
 		require.True(t, w.take(c.answer), name)
 		require.Contains(t, w.locks.Gap, c.says, name)
 	}
 	client := etcdserver.Client(t)
-	w, err := watch(patient(t), client, t.Name())
-	require.NoError(t, err)
+	w := &watch{client: client, prefix: t.Name()}
+	require.NoError(t, w.start(patient(t)))
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, "the watch did not reach its end", w.close(over).Gap)

@@ -161,31 +161,23 @@ func idsIn(ops string) (ids []string) {
 
 // Observer observes one run.
 type Observer struct {
-	dsn     string
-	watcher *watcher
-	log     *walLog
+	watch
+	wal
 }
 
-// Start begins to observe the locks under the prefix of a lock service's Config, and a
+// Start begins to observe the locks under the prefix of a lock service's Config, which has no keys yet, and a
 // database that has its tables. It returns when no later change can be missed. No fault of the
 // run may cut off client and dsn. The caller must call Finish, even if the run fails.
 func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*Observer, error) {
-	watcher, err := watch(ctx, client, prefix)
-	if err != nil {
+	o := &Observer{watch{client: client, prefix: prefix}, wal{dsn: dsn}}
+	if err := o.watch.start(ctx); err != nil {
 		return nil, err
 	}
-	log, err := decode(ctx, dsn)
-	if err != nil {
-		watcher.close(ctx)
+	if err := o.wal.start(ctx); err != nil {
+		o.close(ctx)
 		return nil, err
 	}
-	return &Observer{dsn, watcher, log}, nil
-}
-
-// Across calls replace, which replaces the database's server by another one that has all that was
-// committed. Nothing may commit meanwhile: that would not be observed.
-func (o *Observer) Across(ctx context.Context, replace func(context.Context) error) error {
-	return o.log.across(ctx, replace)
+	return o, nil
 }
 
 // Finish ends the observation and returns it. All servers must be up, and all workers must
@@ -193,14 +185,17 @@ func (o *Observer) Across(ctx context.Context, replace func(context.Context) err
 // error the Observation is incomplete. Finish leaves nothing running, and must be called
 // once.
 func (o *Observer) Finish(ctx context.Context) (Observation, error) {
-	seen := Observation{Locks: o.watcher.close(ctx)}
+	seen := Observation{Locks: o.close(ctx)}
 	var errs [4]error
-	seen.Left, errs[0] = o.watcher.left(ctx)
-	seen.Commits, errs[1] = o.log.readCommits(ctx)
-	errs[2] = o.log.close(ctx)
+	seen.Left, errs[0] = o.left(ctx)
+	seen.Commits, errs[1] = o.commits(ctx)
+	errs[2] = o.drop(ctx)
 	errs[3] = o.readTables(ctx, &seen)
 	seen.Read()
-	return seen, errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil {
+		return seen, fmt.Errorf("observe: %w", err)
+	}
+	return seen, nil
 }
 
 // readTables reads what the write-ahead log doesn't tell, and has audit.Database.Verify judge
@@ -208,17 +203,25 @@ func (o *Observer) Finish(ctx context.Context) (Observation, error) {
 func (o *Observer) readTables(ctx context.Context, seen *Observation) error {
 	pool, err := pgxpool.New(ctx, o.dsn)
 	if err != nil {
-		return fmt.Errorf("observe: %w", err)
-	}
-	defer pool.Close()
-	seen.Stocks, err = readTable[Stock](ctx, pool, TableStock, "select resource, initial, available from chaos.stock order by resource")
-	if err != nil {
 		return err
 	}
-	seen.Rejections, err = readTable[Rejection](ctx, pool, "fence.rejection",
-		"select resource, reason, stage, token, holder, current_token, count from fence.rejection order by resource, id")
-	if there, existsErr := exists(ctx, pool, TableHistory); !there || err != nil {
-		return errors.Join(err, existsErr)
+	defer pool.Close()
+	var stock, fenced bool
+	if err := pool.QueryRow(ctx, "select to_regclass($1) is not null, to_regclass($2) is not null", TableStock, TableHistory).Scan(&stock, &fenced); err != nil {
+		return err
+	}
+	if stock {
+		rows, _ := pool.Query(ctx, "select resource, initial, available from chaos.stock order by resource") // its error is that of the rows
+		if seen.Stocks, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Stock]); err != nil {
+			return err
+		}
+	}
+	if !fenced {
+		return nil
+	}
+	rows, _ := pool.Query(ctx, "select resource, reason, stage, token, holder, current_token, count from fence.rejection order by resource, id")
+	if seen.Rejections, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Rejection]); err != nil {
+		return err
 	}
 	database, err := audit.Open(pool, "")
 	if err != nil {
@@ -227,24 +230,4 @@ func (o *Observer) readTables(ctx context.Context, seen *Observation) error {
 	report, err := database.Verify(ctx, audit.VerifyOptions{})
 	seen.Verified = &report
 	return err
-}
-
-// readTable reads rows as structs with as many members; none if there is no such table.
-func readTable[T any](ctx context.Context, db *pgxpool.Pool, table, sql string) ([]T, error) {
-	if there, err := exists(ctx, db, table); !there {
-		return nil, err
-	}
-	rows, _ := db.Query(ctx, sql) // its error is that of the rows
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
-	if err != nil {
-		return nil, fmt.Errorf("observe: %s: %w", table, err)
-	}
-	return all, nil
-}
-
-func exists(ctx context.Context, db *pgxpool.Pool, table string) (there bool, err error) {
-	if err := db.QueryRow(ctx, "select to_regclass($1) is not null", table).Scan(&there); err != nil {
-		return false, fmt.Errorf("observe: %s: %w", table, err)
-	}
-	return there, nil
 }

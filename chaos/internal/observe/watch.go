@@ -21,10 +21,10 @@ const (
 	endInterval = 100 * time.Millisecond
 )
 
-// watcher records the creation and deletion of lock keys under a prefix. The client's watch
+// watch records the creation and deletion of lock keys under a prefix. The client's watch
 // survives pauses, crashes and changes of leader: it goes on at the revision after the last
 // one that it has shown, or fails if etcd has compacted that.
-type watcher struct {
+type watch struct {
 	client  *clientv3.Client
 	prefix  string
 	end     string           // key whose creation ends the watch
@@ -34,18 +34,17 @@ type watcher struct {
 	done    chan struct{} // closed when recording has ended
 }
 
-// watch watches the lock keys under prefix, which is that of the lock service's Config and has no
-// keys yet. When it returns, every later change is recorded. ctx bounds the start alone. The caller
+// start returns when every later change is recorded. ctx bounds the start alone. The caller
 // must call close, and close the client after that.
-func watch(ctx context.Context, client *clientv3.Client, prefix string) (*watcher, error) {
-	w := &watcher{client: client, prefix: prefix, end: prefix + "/observed/" + rand.Text(), created: map[string]int64{}, done: make(chan struct{})}
-	there, err := client.Get(ctx, w.end)
+func (w *watch) start(ctx context.Context) error {
+	w.end, w.created, w.done = w.prefix+"/observed/"+rand.Text(), map[string]int64{}, make(chan struct{})
+	there, err := w.client.Get(ctx, w.end)
 	if err != nil {
-		return nil, fmt.Errorf("observe: etcd's revision: %w", err)
+		return fmt.Errorf("observe: etcd's revision: %w", err)
 	}
 	var lasting context.Context
-	lasting, w.cancel = context.WithCancel(client.Ctx())
-	answers := client.Watch(lasting, prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(there.Header.Revision+1))
+	lasting, w.cancel = context.WithCancel(w.client.Ctx())
+	answers := w.client.Watch(lasting, w.prefix+"/", clientv3.WithPrefix(), clientv3.WithRev(there.Header.Revision+1))
 	go func() {
 		defer close(w.done)
 		for answer := range answers {
@@ -55,11 +54,11 @@ func watch(ctx context.Context, client *clientv3.Client, prefix string) (*watche
 		}
 		w.locks.Gap = "the watch was ended before it had shown all"
 	}()
-	return w, nil
+	return nil
 }
 
 // take takes an answer of the watch, and reports whether recording has ended.
-func (w *watcher) take(answer clientv3.WatchResponse) (ended bool) {
+func (w *watch) take(answer clientv3.WatchResponse) (ended bool) {
 	if err := answer.Err(); err != nil {
 		w.locks.Gap = err.Error()
 		return true
@@ -74,7 +73,7 @@ func (w *watcher) take(answer clientv3.WatchResponse) (ended bool) {
 }
 
 // record records an event of a lock key; it ignores other keys.
-func (w *watcher) record(event *clientv3.Event) {
+func (w *watch) record(event *clientv3.Event) {
 	key := string(event.Kv.Key)
 	name, ok := strings.CutPrefix(key, w.prefix+"/locks/")
 	if !ok {
@@ -107,7 +106,7 @@ func resourceOf(name string) string {
 
 // close ends the watch once it has shown everything written before the call, and returns what
 // it has shown. If ctx ends first there is a Gap.
-func (w *watcher) close(ctx context.Context) Locks {
+func (w *watch) close(ctx context.Context) Locks {
 	defer w.cancel()
 	for {
 		bounded, cancel := context.WithTimeout(ctx, endTimeout)
@@ -128,10 +127,10 @@ func (w *watcher) close(ctx context.Context) Locks {
 }
 
 // left returns the lock keys that exist, in order.
-func (w *watcher) left(ctx context.Context) (keys []string, err error) {
+func (w *watch) left(ctx context.Context) (keys []string, err error) {
 	there, err := w.client.Get(ctx, w.prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
-		return nil, fmt.Errorf("observe: lock keys under %q: %w", w.prefix, err)
+		return nil, fmt.Errorf("lock keys under %q: %w", w.prefix, err)
 	}
 	for _, kv := range there.Kvs {
 		keys = append(keys, string(kv.Key))
