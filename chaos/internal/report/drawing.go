@@ -114,10 +114,6 @@ func (s scale) at(value float64) float64 {
 // within is the pixel of a time, limited to the picture.
 func (s scale) within(at int64) float64 { return s.at(min(max(float64(at), s.fromValue), s.toValue)) }
 
-func (s scale) shows(b span) bool {
-	return float64(b.to) >= s.fromValue && float64(b.from) <= s.toValue
-}
-
 // box returns where a span begins, and its width: at least a pixel.
 func (s scale) box(b span) (from, width float64) {
 	from = s.within(b.from)

@@ -30,7 +30,7 @@ func drawTimeline(line *timeline, l level, marks []mark, x scale, label string) 
 	bottom := timelineTop + float64(len(tracks)*trackHeight)
 	d := newDrawing(timelineWidth, bottom+levelHeight+52, label)
 	free := 0.0 // from here on there is room for the next name
-	for _, b := range thinned(line.bands, x) {
+	for _, b := range shown(line.bands, x) {
 		from, width := x.box(b.span)
 		d.rect("shared", from, timelineTop-4, width, bottom-timelineTop+4, b.title())
 		if from >= free {
@@ -79,7 +79,7 @@ func (d *drawing) track(x scale, l *track, y float64) {
 	} {
 		d.spans(s.class, s.what, x, s.spans, y+top, height)
 	}
-	for _, b := range thinned(l.bands, x) {
+	for _, b := range shown(l.bands, x) {
 		from, width := x.box(b.span)
 		if !b.pauses() {
 			d.rect("cut", from, y+3, width, 4, b.title())
@@ -90,7 +90,7 @@ func (d *drawing) track(x scale, l *track, y float64) {
 			d.text("paused-name", from+width/2, y+22, middle, label)
 		}
 	}
-	for _, s := range slices.Concat(merged(l.holding, x), merged(l.fenced, x)) {
+	for _, s := range shown(slices.Concat(l.holding, l.fenced), x) {
 		from, width := x.box(s)
 		if label := fmt.Sprint(s.token); s.token != 0 && textWidth(label)+6 < width {
 			d.text("token", from+4, center+4, start, label)
@@ -108,7 +108,7 @@ func (d *drawing) track(x scale, l *track, y float64) {
 func (b band) title() string { return b.name + ", " + b.lasts() }
 
 func (d *drawing) spans(class, what string, x scale, spans []span, y, height float64) {
-	for _, s := range merged(spans, x) {
+	for _, s := range shown(spans, x) {
 		title := what + " for " + s.lasts()
 		if s.token != 0 {
 			title += fmt.Sprintf(", token %d", s.token)

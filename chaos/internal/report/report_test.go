@@ -185,7 +185,10 @@ func TestHTML_EscapesWhatComesFromRuns(t *testing.T) {
 
 func TestHTML_IsBoundedWithManyRuns(t *testing.T) {
 	t.Parallel()
-	s := &sample{suite: &check.Suite{}}
+	s := &sample{suite: &check.Suite{Groups: []check.Group{{Name: check.Fenced}}}}
+	for i := range 200 {
+		s.suite.Scenarios = append(s.suite.Scenarios, check.Scenario{Name: fmt.Sprintf("scenario %d", i)})
+	}
 	for i := range 2_600 {
 		run := check.Run{Scenario: fmt.Sprintf("scenario %d", i%200), Group: check.Fenced, Seed: uint64(i), Faults: true, Verdict: check.Violated, Reason: strings.Repeat("x", 5000), Dir: "a"}
 		for j := range 100 {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -54,16 +53,14 @@ func rowsOf(suite *check.Suite, load loader, first *example) (rows []sideBySide,
 	return rows, nil
 }
 
+// scenarios are those that ran.
 func scenarios(suite *check.Suite) (names []string) {
-	order := map[string]int{}
-	for i, s := range suite.Scenarios {
-		order[s.Name] = i
+	for _, s := range suite.Scenarios {
+		if slices.ContainsFunc(suite.Runs, func(r check.Run) bool { return r.Scenario == s.Name }) {
+			names = append(names, s.Name)
+		}
 	}
-	for _, r := range suite.Runs {
-		names = append(names, r.Scenario)
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(order[a], order[b]), cmp.Compare(a, b)) })
-	return slices.Compact(names)
+	return names
 }
 
 // oneSeed returns the runs of a scenario with faults and one seed, Fencekit's first: the seed of a
@@ -79,16 +76,13 @@ func oneSeed(suite *check.Suite, scenario string) (runs []*check.Run) {
 			seed = r.Seed
 		}
 	}
-	order := map[string]int{}
-	for i, g := range suite.Groups {
-		order[g.Name] = i
-	}
-	for i := range suite.Runs {
-		if r := &suite.Runs[i]; r.Scenario == scenario && r.Faults && r.Seed == seed {
-			runs = append(runs, r)
+	for _, g := range suite.Groups {
+		for i := range suite.Runs {
+			if r := &suite.Runs[i]; r.Scenario == scenario && r.Faults && r.Seed == seed && r.Group == g.Name {
+				runs = append(runs, r)
+			}
 		}
 	}
-	slices.SortStableFunc(runs, func(a, b *check.Run) int { return cmp.Compare(order[a.Group], order[b.Group]) })
 	return runs
 }
 

@@ -38,6 +38,8 @@ type track struct {
 // span is a time, and the token that it was under.
 type span struct{ from, to, token int64 }
 
+func (s span) times() (from, to float64) { return float64(s.from), float64(s.to) }
+
 func (s span) lasts() string { return seconds(time.Duration(s.to - s.from)) }
 
 // band is a fault, from its injection until it was reverted.
@@ -234,42 +236,12 @@ func (t *timeline) markBoth() {
 	}
 }
 
-// merged joins spans that are too small and too close together to be seen apart: at most one span
-// for each pixel is left. A joined span of several tokens has none.
-func merged(spans []span, x scale) (out []span) {
-	pixel := (x.toValue - x.fromValue) / (x.toPixel - x.fromPixel)
-	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	for _, s := range spans {
-		if !x.shows(s) {
-			continue
-		}
-		if n := len(out); n > 0 {
-			last := &out[n-1]
-			small := float64(min(s.to-s.from, last.to-last.from)) < 3*pixel || s.from <= last.to
-			if small && float64(s.from-last.to) < pixel {
-				last.to = max(last.to, s.to)
-				if last.token != s.token {
-					last.token = 0
-				}
-				continue
-			}
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// thinned leaves out faults outside of the picture, and keeps one of those of a kind that
-// begin at the same pixel.
-func thinned(bands []band, x scale) (out []band) {
-	slices.SortFunc(bands, func(a, b band) int { return cmp.Compare(a.from, b.from) })
-	last := map[string]float64{}
-	for _, b := range bands {
-		at := x.within(b.from)
-		if before, ok := last[b.kind()]; x.shows(b.span) && (!ok || at-before >= 1) {
-			last[b.kind()] = at
-			out = append(out, b)
+// shown are those within a picture, in order.
+func shown[T interface{ times() (from, to float64) }](all []T, x scale) (within []T) {
+	for _, one := range all {
+		if from, to := one.times(); to >= x.fromValue && from <= x.toValue {
+			within = append(within, one)
 		}
 	}
-	return out
+	return within
 }
