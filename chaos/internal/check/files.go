@@ -90,14 +90,11 @@ func Load(dir string, run *Run) (events []history.Event, observed observe.Observ
 		return nil, observed, err
 	}
 	defer func() { _ = file.Close() }()
-	err = history.Read(file, func(e history.Event) error {
-		events = append(events, e)
-		return nil
-	})
+	err = history.Read(file, func(e history.Event) { events = append(events, e) })
 	if err != nil {
 		return nil, observed, fmt.Errorf("%s: %w", run, err)
 	}
-	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.At, b.At) })
+	history.Sort(events)
 	err = readJSON(filepath.Join(at, observedFile), &observed)
 	observed.Read()
 	return events, observed, err

@@ -21,9 +21,9 @@ func save(t *testing.T, dir string, run *Run, observed observe.Observation, even
 	require.NoError(t, os.MkdirAll(at, 0o755))
 	file, err := os.Create(filepath.Join(at, HistoryFile))
 	require.NoError(t, err)
-	recorder := history.NewRecorder(file)
+	recorder := history.NewTrace(file)
 	for _, e := range events {
-		recorder.Record(e)
+		recorder.Add(e)
 	}
 	require.NoError(t, recorder.Err())
 	_, err = file.WriteString(`{"at":9,"kind":"inv`)

@@ -1,7 +1,7 @@
 package history
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,41 +13,50 @@ import (
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// Trace collects the events of a run's processes, writes them to the history, and lets the
-// run wait for events. Its methods may be called concurrently.
+// Trace collects events, writes them to a history, and lets a run wait for them. Each is written in one
+// piece: a process that is killed leaves only whole ones. Its methods may be called concurrently.
 type Trace struct {
-	recorder *Recorder
-
 	mu     sync.Mutex
+	out    io.Writer
+	err    error
 	events []Event
 	added  chan struct{} // closed when the next event is added
 }
 
-// NewTrace returns a Trace that writes to a history.
-func NewTrace(recorder *Recorder) *Trace {
-	return &Trace{recorder: recorder, added: make(chan struct{})}
-}
+// NewTrace returns a Trace that writes to out without a buffer.
+func NewTrace(out io.Writer) *Trace { return &Trace{out: out, added: make(chan struct{})} }
 
 // Err is why events are missing in the history; nil if none is.
-func (t *Trace) Err() error { return t.recorder.Err() }
+func (t *Trace) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
+}
 
-// Record adds an event of the run itself, with the present time.
+// Record adds an event with the present time, of the run itself unless it names another process.
 func (t *Trace) Record(e Event) {
-	if e.Process == "" {
-		e.Process = Runner
-	}
+	e.Process = cmp.Or(e.Process, Runner)
 	e.At = clock.Now()
 	t.Add(e)
 }
 
-// Add adds an event that has a time.
+// Add adds an event that has a time. Once it has failed to write one it writes no more.
 func (t *Trace) Add(e Event) {
-	t.recorder.Record(e)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.events = append(t.events, e)
 	close(t.added)
 	t.added = make(chan struct{})
+	if t.err != nil {
+		return
+	}
+	line, err := json.Marshal(e)
+	if err == nil {
+		_, err = t.out.Write(append(line, '\n'))
+	}
+	if err != nil {
+		t.err = fmt.Errorf("history: an event could not be written, so the history is incomplete: %w", err)
+	}
 }
 
 // Phase records that the run enters a phase.
@@ -92,66 +101,28 @@ func (t *Trace) Events() []Event {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	events := slices.Clone(t.events)
-	slices.SortStableFunc(events, func(a, b Event) int { return int(min(max(a.At-b.At, -1), 1)) })
+	Sort(events)
 	return events
 }
 
-// Recorder writes events, each in one piece: a process that is killed leaves only whole
-// ones. Its methods may be called concurrently.
-type Recorder struct {
-	mu  sync.Mutex
-	out io.Writer
-	err error
-}
-
-// NewRecorder returns a Recorder that writes to out without a buffer.
-func NewRecorder(out io.Writer) *Recorder { return &Recorder{out: out} }
-
-// Record gives an event a time if it has none, and writes it. Err returns the first
-// failure; nothing is written after it.
-func (r *Recorder) Record(e Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e.At == 0 {
-		e.At = clock.Now()
-	}
-	if r.err != nil {
-		return
-	}
-	line, err := json.Marshal(e)
-	if err == nil {
-		_, err = r.out.Write(append(line, '\n'))
-	}
-	if err != nil {
-		r.err = fmt.Errorf("history: an event could not be written, so the history is incomplete: %w", err)
-	}
-}
-
-// Err is why events are missing; nil if none is.
-func (r *Recorder) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
+// Sort sorts events by their times.
+func Sort(events []Event) {
+	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 }
 
 // Read calls take for each event, in order. It fails at the first line that is no event. A
 // last line without an end is ignored: its process was killed.
-func Read(in io.Reader, take func(Event) error) error {
-	lines := bufio.NewReaderSize(in, 64<<10)
+func Read(in io.Reader, take func(Event)) error {
+	lines := json.NewDecoder(in)
 	for number := 1; ; number++ {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
+		var e Event
+		err := lines.Decode(&e)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("history: line %d: %w", number, err)
-		}
-		var e Event
-		if err := json.Unmarshal(line, &e); err != nil {
 			return fmt.Errorf("history: line %d is no event: %w", number, err)
 		}
-		if err := take(e); err != nil {
-			return err
-		}
+		take(e)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func newTrace() *Trace { return NewTrace(NewRecorder(io.Discard)) }
+func newTrace() *Trace { return NewTrace(io.Discard) }
 
 // A listener gets each event that it wants, from Listen to Stop, once and in order.
 func TestListener_GetsEachEventOnce(t *testing.T) {

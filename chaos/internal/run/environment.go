@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +40,7 @@ type environment struct {
 	prefix   string
 	observer *observe.Observer
 	workers  []*seat
-	operated atomic.Int64
+	operated int       // operations that the run itself has asked for
 	over     sync.Once // records that the faults are over
 	checked  error     // what the workload's Check said
 	wrong    []error   // what else is wrong with the workload or its processes
@@ -83,7 +82,10 @@ func (s *environment) setUp(ctx context.Context, servers *Servers) (err error) {
 	if s.pool, err = pgxpool.New(context.WithoutCancel(ctx), s.dsn); err != nil {
 		return err
 	}
-	s.onTearDown(s.closePool)
+	s.onTearDown(func(context.Context) error {
+		go s.pool.Close() // which waits for connections that the workload has kept: they end with the database
+		return nil
+	})
 	if err := s.prepare(ctx); err != nil {
 		return err
 	}
@@ -119,40 +121,17 @@ func (s *environment) tearDown(ctx context.Context) (err error) {
 	return err
 }
 
-// closePool gives up waiting for a connection that the workload has kept: that ends with its database.
-func (s *environment) closePool(context.Context) error {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		s.pool.Close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(s.bounds.grace):
-	}
-	return nil
-}
-
 // onData calls Prepare or Check of the workload. A call that doesn't return when its context has ended is
 // abandoned.
 func (s *environment) onData(ctx context.Context, method string, do func(context.Context, *pgxpool.Pool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.bounds.data)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() {
-		err := fmt.Errorf("chaos: %s ended its goroutine (runtime.Goexit)", method)
-		defer func() { ended <- err }()
-		err = do(ctx, s.pool)
-	}()
+	go func() { ended <- do(ctx, s.pool) }()
 	select {
 	case err := <-ended:
 		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(s.bounds.grace):
+	case <-time.After(s.bounds.data + s.bounds.grace):
 		return fmt.Errorf("%w: %s has not returned %v after the end of its context", errHangs, method, s.bounds.grace)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -84,30 +85,55 @@ func at(point string) string {
 	return " at " + point
 }
 
-func pauseWorker(number int, point string) fault {
-	return fault{fmt.Sprintf("pause w%d%s", number, at(point)), func(ctx context.Context, s *environment) (reverted, error) {
+// onProcess is a fault of a worker's process, of which it has one at a time. It misses a process that has ended.
+func onProcess(name string, number int, do func(ctx context.Context, w *seat) (reverted, error)) fault {
+	return fault{name, func(ctx context.Context, s *environment) (reverted, error) {
 		w := s.seat(number)
-		if point == anywhere {
-			return w.resume, w.pause(ctx)
+		if !w.faulty.TryLock() {
+			return nil, missed(errors.New("another fault of the process is in effect"))
 		}
-		return w.resume, w.arm(ctx, point, history.ThenPause)
+		revert, err := reverted(nil), error(nil)
+		if w.gone() {
+			err = missed(errors.New("the process has ended"))
+		} else {
+			revert, err = do(ctx, w)
+		}
+		if err != nil {
+			w.faulty.Unlock()
+			return nil, err
+		}
+		return func(ctx context.Context) error {
+			defer w.faulty.Unlock()
+			return revert(ctx)
+		}, nil
 	}}
+}
+
+func pauseWorker(number int, point string) fault {
+	return onProcess(fmt.Sprintf("pause w%d%s", number, at(point)), number, func(ctx context.Context, w *seat) (reverted, error) {
+		if point != anywhere {
+			return w.resume, w.arm(ctx, point, history.ThenPause)
+		}
+		if err := w.child.Signal(syscall.SIGSTOP); err != nil {
+			return nil, err
+		}
+		return w.resume, w.awaitStopped()
+	})
 }
 
 func killWorker(number int, point string) fault {
-	return fault{fmt.Sprintf("kill w%d%s", number, at(point)), func(ctx context.Context, s *environment) (reverted, error) {
-		w := s.seat(number)
-		if point == anywhere {
-			return w.start, w.crash()
+	return onProcess(fmt.Sprintf("kill w%d%s", number, at(point)), number, func(ctx context.Context, w *seat) (reverted, error) {
+		if point != anywhere {
+			return w.start, w.arm(ctx, point, history.ThenKill)
 		}
-		return w.start, w.arm(ctx, point, history.ThenKill)
-	}}
+		return w.start, w.kill()
+	})
 }
 
 func stopTheWorld(number int) fault {
-	return fault{fmt.Sprintf("stop-the-world w%d", number), func(ctx context.Context, s *environment) (reverted, error) {
-		return s.seat(number).stopTheWorld(ctx)
-	}}
+	return onProcess(fmt.Sprintf("stop-the-world w%d", number), number, func(_ context.Context, w *seat) (reverted, error) {
+		return w.stopTheWorld()
+	})
 }
 
 // What a worker is linked to.

@@ -17,7 +17,7 @@ const loadTail = time.Second
 
 func (s *environment) underLoad(ctx context.Context, schedule []step) error {
 	for _, w := range s.workers {
-		if err := w.command(worker.Command{Load: true}); err != nil {
+		if err := w.send(worker.Command{Load: true}); err != nil {
 			return err
 		}
 	}
@@ -46,7 +46,7 @@ func (s *environment) endLoad(ctx context.Context) error {
 		return e.Kind == history.Note && e.Name == worker.NoteQuiet || e.Kind == history.Ends
 	})
 	for _, w := range s.workers {
-		if err := w.command(worker.Command{Quiet: true}); err != nil {
+		if err := w.send(worker.Command{Quiet: true}); err != nil {
 			return err
 		}
 	}
@@ -67,11 +67,7 @@ func (s *environment) endLoad(ctx context.Context) error {
 func (s *environment) finalOperations(ctx context.Context) error {
 	for number := range s.workers {
 		for _, resource := range s.Workload.Resources() {
-			op, err := s.ask(number, worker.Op{Resource: resource}, worker.Command{Within: worker.ProgressBound})
-			if err != nil {
-				return err
-			}
-			if _, err := op.wait(ctx); err != nil {
+			if _, err := s.finish(ctx, number, worker.Op{Resource: resource}, worker.Command{Within: worker.ProgressBound}); err != nil {
 				return err
 			}
 		}
@@ -119,17 +115,23 @@ func (s *environment) inject(ctx context.Context, f fault) (reverted, error) {
 	case err != nil:
 		return nil, fmt.Errorf("chaos: %s: %w", f.name, err)
 	}
-	s.trace.Record(history.Event{Kind: history.Injected, Name: f.name})
 	if revert == nil {
+		s.trace.Record(history.Event{Kind: history.Injected, Name: f.name})
 		return nil, nil
 	}
+	return s.injected(f.name, revert), nil
+}
+
+// injected records that a fault is in effect, and returns what reverts it and records that.
+func (s *environment) injected(name string, revert reverted) reverted {
+	s.trace.Record(history.Event{Kind: history.Injected, Name: name})
 	return func(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), revertBound)
 		defer cancel()
 		if err := revert(bounded); err != nil {
-			return fmt.Errorf("chaos: reverting %s: %w", f.name, err)
+			return fmt.Errorf("chaos: reverting %s: %w", name, err)
 		}
-		s.trace.Record(history.Event{Kind: history.Reverted, Name: f.name})
+		s.trace.Record(history.Event{Kind: history.Reverted, Name: name})
 		return nil
-	}, nil
+	}
 }

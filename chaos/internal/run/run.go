@@ -93,7 +93,7 @@ func (t Task) Do(ctx context.Context, servers *Servers, dir string) (_ *check.Ru
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	env := &environment{Task: t, dir: at, trace: history.NewTrace(history.NewRecorder(file))}
+	env := &environment{Task: t, dir: at, trace: history.NewTrace(file)}
 	observed, err := env.whole(ctx, servers)
 	if err := errors.Join(err, env.trace.Err(), context.Cause(ctx)); err != nil {
 		return nil, err

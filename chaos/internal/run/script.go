@@ -112,7 +112,7 @@ func (s *environment) sale(ctx context.Context, action string, meanwhile func(co
 	}
 	s.faultsOver()
 	for number := range 10 * saleStock {
-		if e, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}); err != nil || e.SoldOut {
+		if e, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}, worker.Command{}); err != nil || e.SoldOut {
 			return err
 		}
 	}
@@ -126,26 +126,25 @@ func (s *environment) stall(ctx context.Context, action, point string, meanwhile
 	if !s.Faults {
 		return s.inTurn(ctx)
 	}
-	first, err := s.operateTo(ctx, 0, action, point)
-	if err != nil || !first.stopped {
-		return errors.Join(err, first.over(ctx))
+	first, resume, err := s.pauseAt(ctx, 0, action, point)
+	if err != nil {
+		return err
 	}
 	if err := meanwhile(ctx); err != nil {
-		return errors.Join(err, s.resume(first))
+		return errors.Join(err, resume(ctx))
 	}
-	second, err := s.operateTo(ctx, 1, "do", worker.PointRead)
-	if err := errors.Join(err, s.resume(first)); err != nil {
+	bounded, cancel := context.WithTimeout(ctx, takeover)
+	defer cancel()
+	second, resumeSecond, err := s.pauseAt(bounded, 1, "do", worker.PointRead)
+	if err := errors.Join(err, resume(ctx)); err != nil {
 		return err
 	}
-	if err := first.over(ctx); err != nil {
+	_, err = first.wait(ctx)
+	if err := errors.Join(err, resumeSecond(ctx)); err != nil {
 		return err
 	}
-	if second.stopped {
-		if err := s.resume(second); err != nil {
-			return err
-		}
-	}
-	return second.over(ctx)
+	_, err = second.wait(ctx)
+	return err
 }
 
 func (s *environment) sku() string { return s.Workload.Resources()[0] }
@@ -153,57 +152,22 @@ func (s *environment) sku() string { return s.Workload.Resources()[0] }
 // inTurn is a script without its faults: one operation after the other.
 func (s *environment) inTurn(ctx context.Context) error {
 	for number := range 2 {
-		if _, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}); err != nil {
+		if _, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}, worker.Command{}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stopped is an operation that was to pause its worker at a point, and did if stopped is set: it may wait for
-// a lock.
-type stopped struct {
-	*operation
-	pause   history.Event
-	number  int
-	stopped bool
-}
-
-func (o stopped) over(ctx context.Context) error {
-	if o.operation == nil {
-		return nil
+// pauseAt pauses a worker at a point of an operation, unless that ends first, or waits for a lock until ctx
+// ends.
+func (s *environment) pauseAt(ctx context.Context, number int, action, point string) (_ *operation, resume reverted, err error) {
+	o, sprung, err := s.operateTo(ctx, number, worker.Op{Resource: s.sku(), Action: action}, point, 0, history.ThenPause)
+	if err != nil || !sprung {
+		return o, func(context.Context) error { return nil }, err
 	}
-	_, err := o.wait(ctx)
-	return err
-}
-
-func (s *environment) operateTo(ctx context.Context, number int, action, point string) (o stopped, err error) {
 	w := s.seat(number)
-	t, err := w.setTrap(point, 0, history.ThenPause)
-	if err != nil {
-		return o, err
-	}
-	o.number, o.pause = number, history.Event{Kind: history.Injected, Name: "pause " + w.name() + at(point), Process: w.name()}
-	if o.operation, err = s.operate(number, worker.Op{Resource: s.sku(), Action: action}); err != nil {
-		return o, err
-	}
-	bounded, cancel := context.WithTimeout(ctx, takeover)
-	defer cancel()
-	err = t.sprung(bounded, nil)
-	if o.stopped = err == nil; o.stopped {
-		s.trace.Record(o.pause)
-	}
-	if errors.Is(err, errMissed) {
-		err = nil
-	}
-	return o, err
-}
-
-// resume resumes the worker of an operation that has stopped it.
-func (s *environment) resume(o stopped) error {
-	o.pause.Kind = history.Reverted
-	s.trace.Record(o.pause)
-	return s.seat(o.number).resume(context.Background())
+	return o, s.injected("pause "+w.name()+at(point), w.resume), nil
 }
 
 // restartEtcd kills and restarts etcd, which keeps its leases.
@@ -274,31 +238,25 @@ func (s *environment) await(ctx context.Context, skip int, then string) (sprung 
 	if err := errors.Join(w.stop(), w.start(ctx)); err != nil {
 		return false, err
 	}
-	t, err := w.setTrap(worker.PointAwait, skip, then)
+	op, sprung, err := s.operateTo(ctx, 0, worker.Op{Resource: s.sku()}, worker.PointAwait, skip, then)
 	if err != nil {
 		return false, err
 	}
-	op, err := s.operate(0, worker.Op{Resource: s.sku()})
-	if err != nil {
+	if !sprung {
+		_, err = op.wait(ctx)
 		return false, err
 	}
-	if err := t.sprung(ctx, op); err != nil {
-		if errors.Is(err, errMissed) {
-			_, err = op.wait(ctx)
-		}
-		return false, err
-	}
-	e := history.Event{Kind: history.Injected, Name: fmt.Sprintf("%s %s at await %d", then, w.name(), skip), Process: w.name()}
-	s.trace.Record(e)
-	err = errors.Join(s.endLeases(ctx), s.succeed(ctx, 1))
-	e.Kind = history.Reverted
-	s.trace.Record(e)
+	goOn := w.resume
 	if then == history.ThenKill {
-		return true, errors.Join(err, w.start(ctx))
+		goOn = w.start
 	}
-	err = errors.Join(err, w.resume(ctx))
-	_, waitErr := op.wait(ctx)
-	return true, errors.Join(err, waitErr)
+	revert := s.injected(fmt.Sprintf("%s %s at await %d", then, w.name(), skip), goOn)
+	err = errors.Join(s.endLeases(ctx), s.succeed(ctx, 1), revert(ctx))
+	if then == history.ThenPause {
+		_, waitErr := op.wait(ctx)
+		err = errors.Join(err, waitErr)
+	}
+	return true, err
 }
 
 // endLeases ends all leases, as if they had expired.
@@ -325,7 +283,7 @@ func (s *environment) succeed(ctx context.Context, number int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("%w: no operation succeeded within %v of the end of the leases", errHangs, bound))
 	defer cancel()
 	for {
-		if e, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}); err != nil || e.Kind == history.OK {
+		if e, err := s.finish(ctx, number, worker.Op{Resource: s.sku()}, worker.Command{}); err != nil || e.Kind == history.OK {
 			return err
 		}
 	}
@@ -365,11 +323,7 @@ func (s *environment) lostAnswer(ctx context.Context) error {
 	if len(changed(before, once)) == 0 {
 		return fmt.Errorf("%w: the operation's COMMIT changed nothing, so calling it again proves nothing", errWrong)
 	}
-	second, err := s.ask(1, op, worker.Command{Again: true, Within: s.bounds.operation})
-	if err != nil {
-		return err
-	}
-	if _, err := second.wait(ctx); err != nil {
+	if _, err := s.finish(ctx, 1, op, worker.Command{Again: true}); err != nil {
 		return err
 	}
 	twice, err := s.data(ctx)
@@ -398,7 +352,7 @@ func (s *environment) unanswered(ctx context.Context, op worker.Op) (_ *operatio
 		return answer
 	})
 	defer postgres.OnCommit(nil)
-	asked, err := s.ask(0, op, worker.Command{Within: 3 * worker.TTL})
+	asked, err := s.operate(0, op, worker.Command{Within: 3 * worker.TTL})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -457,14 +411,19 @@ func (s *environment) lateCommit(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
 	}
-	op, err := s.operateTo(ctx, 0, worker.ActionHeedless, worker.PointWritten)
-	if err != nil || !op.stopped {
-		return errors.Join(err, op.over(ctx))
+	op, resume, err := s.pauseAt(ctx, 0, worker.ActionHeedless, worker.PointWritten)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-op.done: // it failed before
+		return nil
+	default:
 	}
 	held, postgres := pgproxy.HoldCommit(), s.seat(0).postgres
 	postgres.OnCommit(func(string) *pgproxy.Action { return held })
 	defer postgres.OnCommit(nil)
-	if err := s.resume(op); err != nil {
+	if err := resume(ctx); err != nil {
 		return err
 	}
 	if err := held.Wait(ctx); err != nil {

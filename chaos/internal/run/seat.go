@@ -1,12 +1,17 @@
 package run
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,9 +20,11 @@ import (
 	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pause"
 	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// seat is one worker across its successive processes. Its methods may be called concurrently.
+// seat is one worker across its successive processes. Only one goroutine at a time may use what concerns its
+// process: faults of a schedule see to that by lock.
 type seat struct {
 	spec     worker.Spec
 	log      string // file that gets the processes' standard error
@@ -26,12 +33,21 @@ type seat struct {
 	postgres *pgproxy.Proxy
 	trace    *history.Trace
 
-	stalling sync.Mutex // while the world is being stopped, or is stopped
-	trapping sync.Mutex // while a trap is set
+	faulty sync.Mutex // while a fault of its process is in effect
 
-	mu        sync.Mutex
-	processes []*process // the last one is the present one
-	loaded    bool       // it is under load, and so is a process that replaces it
+	*process       // the present one
+	loaded   bool  // it is under load, and so is a process that replaces it
+	crashed  error // why earlier processes ended by themselves
+}
+
+type process struct {
+	child *child.Process
+	world *pause.WorldStopper
+	in    *os.File
+	ended chan struct{} // closed when it has ended and all its events are in the trace
+	crash error         // why it ended, if the run neither stopped nor killed it; set before ended is closed
+
+	stopping, killed atomic.Bool // by the run
 }
 
 // newSeat makes a worker with links to the servers, without a process.
@@ -63,250 +79,281 @@ func (s *environment) newSeat(n int) (_ *seat, err error) {
 // name is the worker's, which its sessions in Postgres have too (application_name).
 func (w *seat) name() string { return w.spec.Worker }
 
-// start starts a process unless one runs, and returns when it is ready for commands. Until
-// then faults don't reach the process.
+// start starts a process unless one runs, and returns when it is ready for commands.
 func (w *seat) start(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n := len(w.processes); n > 0 && !w.processes[n-1].gone() {
-		return nil
+	if w.process != nil {
+		if !w.gone() {
+			return nil
+		}
+		w.crashed = errors.Join(w.crashed, w.crash)
 	}
 	ready := w.trace.Listen(func(e history.Event) bool {
 		return e.Process == w.name() && (e.Kind == history.Note && e.Name == worker.NoteReady || e.Kind == history.Ends)
 	})
-	p, err := w.startProcess()
-	if err != nil {
+	if err := w.startProcess(); err != nil {
 		return fmt.Errorf("chaos: starting %s: %w", w.name(), err)
 	}
-	w.processes = append(w.processes, p)
 	e, err := ready.Next(ctx)
 	if err == nil && e.Kind == history.Ends {
-		err = errors.New(p.lastOutput())
+		err = errors.New(w.lastOutput())
 	}
 	if err != nil {
-		return fmt.Errorf("chaos: %s did not start: %w", w.name(), errors.Join(err, p.kill()))
+		return fmt.Errorf("chaos: %s did not start: %w", w.name(), errors.Join(err, w.kill()))
 	}
 	if w.loaded {
-		return p.send(worker.Command{Load: true})
+		return w.send(worker.Command{Load: true})
 	}
 	return nil
 }
 
-// present is the present process, which may have ended.
-func (w *seat) present() *process {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.processes[len(w.processes)-1]
-}
-
-// running is the present process. It fails with errMissed if that has ended.
-func (w *seat) running() (*process, error) {
-	p := w.present()
-	if p.gone() {
-		return nil, fmt.Errorf("%w: %s has ended", errMissed, w.name())
-	}
-	return p, nil
-}
-
-func (w *seat) command(c worker.Command) error {
-	w.mu.Lock()
-	w.loaded = (w.loaded || c.Load) && !c.Quiet
-	p := w.processes[len(w.processes)-1]
-	w.mu.Unlock()
-	return p.send(c)
-}
-
-// pause stops the process by SIGSTOP. It fails with errMissed if the process has ended, or is
-// stopped already: one resume would end both stops.
-func (w *seat) pause(ctx context.Context) error {
-	p, err := w.running()
+// If startProcess fails the run does, and what it has opened is closed when it is collected.
+func (w *seat) startProcess() error {
+	spec, err := json.Marshal(w.spec)
 	if err != nil {
 		return err
 	}
-	if stopped, err := pause.Stopped(p.child.Pid()); stopped && err == nil {
-		return fmt.Errorf("%w: %s is stopped already", errMissed, w.name())
-	}
-	if err := p.child.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	if err := p.awaitStopped(ctx); err != nil {
-		return errors.Join(err, p.child.Resume())
-	}
-	return nil
-}
-
-// resume lets a stopped process go on.
-func (w *seat) resume(context.Context) error { return w.present().child.Resume() }
-
-func (w *seat) crash() error {
-	p, err := w.running()
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	return p.kill()
-}
-
-// stopTheWorld has the process's Go runtime stop the world. It fails with errMissed if that is stopped
-// already.
-func (w *seat) stopTheWorld(ctx context.Context) (resume func(context.Context) error, err error) {
-	if !w.stalling.TryLock() {
-		return nil, fmt.Errorf("%w: the world of %s is stopped already", errMissed, w.name())
-	}
-	p := w.present()
-	if err := p.send(worker.Command{Stall: true}); err != nil {
-		w.stalling.Unlock()
-		return nil, err
-	}
-	stop, err := p.world.Next(ctx)
+	log, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		go func() { // a stop that comes late is resumed at once; there is none if the process ends
-			defer w.stalling.Unlock()
-			if stop, err := p.world.Next(context.Background()); err == nil {
-				_ = stop.Resume()
-			}
-		}()
-		return nil, fmt.Errorf("%w: %s: %w", errMissed, w.name(), err)
+		return err
 	}
-	return func(context.Context) error {
-		defer w.stalling.Unlock()
-		return stop.Resume()
-	}, nil
-}
-
-// stop asks the present process to end, and kills it if that takes too long.
-func (w *seat) stop() error {
-	if p := w.present(); !p.gone() {
-		return p.close(w.bounds.close)
+	defer log.Close() // the child has its own, as of the other ends
+	world, err := pause.NewWorldStopper()
+	if err != nil {
+		return err
 	}
+	defer world.File().Close()
+	out, outEnd, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer outEnd.Close()
+	inEnd, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer inEnd.Close()
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), worker.SpecVariable+"="+string(spec))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inEnd, outEnd, log
+	cmd.ExtraFiles = []*os.File{world.File()}
+	child, err := child.Start(cmd)
+	if err != nil {
+		return err
+	}
+	w.process = &process{child: child, world: world, ended: make(chan struct{}), in: in}
+	w.trace.Record(history.Event{Kind: history.Starts, Process: w.name()})
+	go w.follow(w.process, out)
 	return nil
 }
 
-// kill kills the present process.
-func (w *seat) kill() error {
-	if p := w.present(); !p.gone() {
-		return p.kill()
-	}
-	return nil
-}
-
-// crashes returns why those processes ended that nobody had asked to or killed.
-func (w *seat) crashes() (err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.processes {
-		if p.gone() {
-			err = errors.Join(err, p.crash)
+func (w *seat) follow(p *process, out *os.File) {
+	defer close(p.ended)
+	defer p.in.Close()
+	defer p.world.Close()
+	err := history.Read(out, func(e history.Event) {
+		if e.Kind == history.Reached && e.Name == history.ThenKill {
+			p.killed.Store(true)
 		}
+		w.trace.Add(e)
+	})
+	_ = out.Close() // after a line that is no event, nothing more is read
+	state := p.child.Wait()
+	e := history.Event{Kind: history.Ends, Process: w.name(), Error: text(err)}
+	if e.Error == "" && !(state.Success() && p.stopping.Load()) {
+		e.Error = state.String()
+	}
+	status, _ := state.Sys().(syscall.WaitStatus)
+	wasKilled := p.killed.Load() && status.Signaled() && status.Signal() == syscall.SIGKILL
+	if e.Error != "" && !wasKilled {
+		p.crash = fmt.Errorf("chaos: %s ended by itself: %s; its last output: %s", w.name(), e.Error, w.lastOutput())
+	}
+	w.trace.Record(e)
+}
+
+func (w *seat) gone() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *seat) lastOutput() string {
+	text, err := os.ReadFile(w.log)
+	if err != nil {
+		return err.Error()
+	}
+	const most = 2000
+	text = bytes.TrimSpace(text)
+	return string(text[max(0, len(text)-most):])
+}
+
+// send fails with errProcessEnded if the process has ended. Its pipe has room for hundreds of commands, also
+// while it is stopped.
+func (w *seat) send(c worker.Command) error {
+	w.loaded = (w.loaded || c.Load) && !c.Quiet
+	line, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	_, err = w.in.Write(append(line, '\n'))
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("%w: %s", errProcessEnded, w.name())
 	}
 	return err
 }
 
-// trap is a point at which a process is to stop, or to die. A process has one at a time.
-type trap struct {
-	*seat
-	process *process
-	command worker.Command
-	events  *history.Listener
-}
-
-// setTrap has the process stop or die when it reaches a point; of awaits (worker.PointAwait) it skips the
-// first skip. The trap is set before any later command is read. The caller must call sprung.
-func (w *seat) setTrap(point string, skip int, then string) (*trap, error) {
-	if !w.trapping.TryLock() {
-		return nil, fmt.Errorf("%w: %s has a trap already", errMissed, w.name())
-	}
-	c := worker.Command{Arm: point, Skip: skip, Then: then}
-	t := &trap{w, w.present(), c, w.trace.Listen(func(e history.Event) bool {
-		return e.Process == w.name() && (e.Kind == history.Reached || e.Kind == history.Ends || e.Kind == history.Note && e.Name == worker.NoteDisarmed)
-	})}
-	if err := t.process.send(c); err != nil {
-		w.trapping.Unlock()
-		return nil, err
-	}
-	return t, nil
-}
-
-// sprung waits until the process has stopped, or died, at the point. If ctx, or the operation that is to
-// spring it (by, which may be nil), ends first, sprung removes the trap, and fails with errMissed unless the
-// point was reached before that.
-func (t *trap) sprung(ctx context.Context, by *operation) error {
-	defer t.trapping.Unlock()
-	late, cancelLate := context.WithTimeoutCause(context.WithoutCancel(ctx), revertBound, fmt.Errorf("%w: %s doesn't answer", errHangs, t.name()))
-	defer cancelLate()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if by != nil {
-		go func() {
-			defer cancel()
-			_, _ = by.wait(ctx)
-		}()
-	}
-	e, err := t.events.Next(ctx)
-	if err != nil { // which settles it: it is disarmed, or the point was reached first
-		if err := t.process.send(worker.Command{Disarm: true}); err != nil {
-			return err
-		}
-		e, err = t.events.Next(late)
-	}
-	switch {
-	case err != nil:
-		return err
-	case e.Kind != history.Reached:
-		return fmt.Errorf("%w: %s did not reach %q", errMissed, t.name(), t.command.Arm)
-	case t.command.Then == history.ThenKill:
-		<-t.process.ended
+// stop asks the process to end, and kills it if that takes too long.
+func (w *seat) stop() error {
+	if w.gone() {
 		return nil
 	}
-	return t.process.awaitStopped(late) // it is about to stop
+	w.stopping.Store(true)
+	if err := w.send(worker.Command{Close: true}); err != nil && !errors.Is(err, errProcessEnded) {
+		return err
+	}
+	select {
+	case <-w.ended:
+		return nil
+	case <-time.After(w.bounds.close):
+	}
+	return errors.Join(w.kill(), fmt.Errorf("%w: %s did not end within %v of being asked to, and was killed; its last output: %s",
+		errHangs, w.name(), w.bounds.close, w.lastOutput()))
+}
+
+// kill ends the process by SIGKILL, unless it has ended.
+func (w *seat) kill() error {
+	if w.gone() {
+		return nil
+	}
+	w.killed.Store(true)
+	err := w.child.Kill()
+	<-w.ended
+	return err
+}
+
+// crashes returns why those processes ended that nobody had asked to or killed.
+func (w *seat) crashes() error {
+	if w.gone() {
+		return errors.Join(w.crashed, w.crash)
+	}
+	return w.crashed
+}
+
+// awaitStopped returns once the kernel shows the process stopped by a signal that was sent. It fails with
+// errMissed if the process ends first.
+func (w *seat) awaitStopped() error {
+	for {
+		if stopped, err := pause.Stopped(w.child.Pid()); stopped && err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-w.ended:
+			return fmt.Errorf("%w: %s has ended", errMissed, w.name())
+		}
+	}
+}
+
+// resume lets a stopped process go on.
+func (w *seat) resume(context.Context) error { return w.child.Resume() }
+
+// stopTheWorld has the process's Go runtime stop the world. It fails only if the process ends.
+func (w *seat) stopTheWorld() (resume reverted, err error) {
+	if err := w.send(worker.Command{Stall: true}); err != nil {
+		return nil, err
+	}
+	stop, err := w.world.Next(context.Background())
+	if err != nil {
+		return nil, missed(err)
+	}
+	return func(context.Context) error { return stop.Resume() }, nil
+}
+
+// trap has the process stop or die when it reaches a point; of awaits (worker.PointAwait) it skips the first
+// skip. It is set before any later command is read. The caller must call sprung, which waits for that. If ctx
+// ends first sprung removes the trap, and fails with errMissed unless the point was reached before that.
+func (w *seat) trap(point string, skip int, then string) (sprung func(ctx context.Context) error, err error) {
+	events := w.trace.Listen(func(e history.Event) bool {
+		return e.Process == w.name() && (e.Kind == history.Reached || e.Kind == history.Ends || e.Kind == history.Note && e.Name == worker.NoteDisarmed)
+	})
+	if err := w.send(worker.Command{Arm: point, Skip: skip, Then: then}); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		e, err := events.Next(ctx)
+		if err != nil { // which settles it: it is disarmed, or the point was reached first
+			if err := w.send(worker.Command{Disarm: true}); err != nil {
+				return err
+			}
+			late, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), revertBound, fmt.Errorf("%w: %s doesn't answer", errHangs, w.name()))
+			defer cancel()
+			if e, err = events.Next(late); err != nil {
+				return err
+			}
+		}
+		switch {
+		case e.Kind != history.Reached:
+			return fmt.Errorf("%w: %s did not reach %q", errMissed, w.name(), point)
+		case then == history.ThenKill:
+			<-w.ended
+			return nil
+		}
+		return w.awaitStopped()
+	}, nil
 }
 
 // arm sets a trap, and returns once it has sprung.
 func (w *seat) arm(ctx context.Context, point, then string) error {
-	t, err := w.setTrap(point, 0, then)
+	sprung, err := w.trap(point, 0, then)
 	if err != nil {
 		return err
 	}
-	return t.sprung(ctx, nil)
+	return sprung(ctx)
 }
 
 // operation is an operation that a worker was asked for.
 type operation struct {
-	op     worker.Op
+	id     string
+	number int // of the worker
 	within time.Duration
 	done   chan struct{} // closed when it, or its process, has ended
 	end    history.Event // how it ended; set before done is closed
 }
 
-// operate asks a worker for an operation. An op without an id or a seed is given one.
-func (s *environment) operate(number int, op worker.Op) (*operation, error) {
-	return s.ask(number, op, worker.Command{Within: s.bounds.operation})
-}
-
-// ask is operate with another time within which the operation's context ends, or for an operation
-// that is called again.
-func (s *environment) ask(number int, op worker.Op, c worker.Command) (*operation, error) {
+// operate asks a worker for an operation: c may say within which time, or that it is called again. An op
+// without an id or a seed is given one.
+func (s *environment) operate(number int, op worker.Op, c worker.Command) (*operation, error) {
 	w := s.seat(number)
-	n := s.operated.Add(1)
+	s.operated++
 	if op.ID == "" {
-		op.ID = fmt.Sprintf("%s.op%d", w.name(), n)
+		op.ID = fmt.Sprintf("%s.op%d", w.name(), s.operated)
 	}
 	if op.Seed == 0 {
 		op.Seed = s.Seed
+	}
+	if c.Within == 0 {
+		c.Within = s.bounds.operation
 	}
 	events := s.trace.Listen(func(e history.Event) bool {
 		ends := e.Kind == history.OK || e.Kind == history.Fail || e.Kind == history.Unknown || e.Kind == history.Note && e.Name == worker.NoteCalledAgain
 		return ends && e.Op == op.ID || e.Kind == history.Ends && e.Process == w.name()
 	})
 	c.Operate = &op
-	if err := w.command(c); err != nil {
+	if err := w.send(c); err != nil {
 		return nil, err
 	}
-	asked := &operation{op: op, within: c.Within + s.bounds.grace, done: make(chan struct{})}
+	o := &operation{id: op.ID, number: number, within: c.Within + s.bounds.grace, done: make(chan struct{})}
 	go func() {
-		asked.end, _ = events.Next(context.Background()) // every process ends before its run does
-		close(asked.done)
+		o.end, _ = events.Next(context.Background()) // every process ends before its run does
+		close(o.done)
 	}()
-	return asked, nil
+	return o, nil
 }
 
 // wait waits for the end of the operation and returns how it ended. It fails if the
@@ -317,19 +364,43 @@ func (o *operation) wait(ctx context.Context) (history.Event, error) {
 	select {
 	case <-o.done:
 	case <-ctx.Done():
-		return history.Event{}, fmt.Errorf("chaos: waiting for operation %s: %w", o.op.ID, context.Cause(ctx))
+		return history.Event{}, fmt.Errorf("chaos: waiting for operation %s: %w", o.id, context.Cause(ctx))
 	}
 	if o.end.Kind == history.Ends {
-		return o.end, fmt.Errorf("%w before operation %s: %s", errProcessEnded, o.op.ID, o.end.Error)
+		return o.end, fmt.Errorf("%w before operation %s: %s", errProcessEnded, o.id, o.end.Error)
 	}
 	return o.end, nil
 }
 
 // finish has a worker do an operation, and returns how it ended.
-func (s *environment) finish(ctx context.Context, number int, op worker.Op) (history.Event, error) {
-	o, err := s.operate(number, op)
+func (s *environment) finish(ctx context.Context, number int, op worker.Op, c worker.Command) (history.Event, error) {
+	o, err := s.operate(number, op, c)
 	if err != nil {
 		return history.Event{}, err
 	}
 	return o.wait(ctx)
+}
+
+// operateTo has a worker do an operation until its process stops or dies at a point. If it doesn't before it
+// or ctx ends, it goes on, and sprung is false.
+func (s *environment) operateTo(ctx context.Context, number int, op worker.Op, point string, skip int, then string) (o *operation, sprung bool, err error) {
+	atPoint, err := s.seat(number).trap(point, skip, then)
+	if err != nil {
+		return nil, false, err
+	}
+	if o, err = s.operate(number, op, worker.Command{}); err != nil {
+		return nil, false, err
+	}
+	bounded, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		defer cancel()
+		_, _ = o.wait(bounded)
+	}()
+	if err := atPoint(bounded); errors.Is(err, errMissed) {
+		return o, false, nil
+	} else if err != nil {
+		return o, false, err
+	}
+	return o, true, nil
 }

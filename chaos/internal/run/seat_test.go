@@ -47,168 +47,107 @@ func brief(t testing.TB) context.Context {
 	return ctx
 }
 
-// newEnvironment makes an Environment with one worker and no servers.
+// newEnvironment makes an environment with one worker and no servers.
 func newEnvironment(t *testing.T) (*environment, *seat) {
 	t.Helper()
-	s := &environment{Task: Task{Faults: true, bounds: usualBounds}, trace: history.NewTrace(history.NewRecorder(io.Discard))}
+	s := &environment{Task: Task{Faults: true, bounds: usualBounds}, trace: history.NewTrace(io.Discard)}
 	p := &seat{trace: s.trace, bounds: usualBounds, log: filepath.Join(t.TempDir(), "w0.log"), spec: worker.Spec{
 		Worker: "w0", Workload: passer{}.Name(), Group: check.Fenced, Prefix: "test", Within: time.Minute,
 		Servers: worker.Servers{TTL: worker.TTL, Etcd: []string{"http://127.0.0.1:1"}, Postgres: "postgres://nobody@127.0.0.1:1/none"},
 	}}
 	s.workers = []*seat{p}
-	t.Cleanup(func() { require.NoError(t, p.kill()) })
 	require.NoError(t, p.start(patient(t)))
+	t.Cleanup(func() { require.NoError(t, p.kill()) })
 	return s, p
-}
-
-// pass sends the worker to a point.
-func pass(t *testing.T, s *environment, point string) *operation {
-	t.Helper()
-	op, err := s.operate(0, worker.Op{Resource: point})
-	require.NoError(t, err)
-	return op
 }
 
 func requirePasses(t *testing.T, s *environment, point string) {
 	t.Helper()
-	e, err := pass(t, s, point).wait(patient(t))
+	e, err := s.finish(patient(t), 0, worker.Op{Resource: point}, worker.Command{})
 	require.NoError(t, err)
 	require.Equal(t, history.OK, e.Kind, e.Error)
-}
-
-func TestProcess_WhatTheWorkloadPrintsIsNoEvent(t *testing.T) {
-	s, p := newEnvironment(t)
-	requirePasses(t, s, "print")
-	require.NoError(t, p.stop())
-	require.Contains(t, p.present().lastOutput(), "what a workload prints")
-	require.NoError(t, p.crashes())
 }
 
 // A process that has ended never answers: waiting for it would hang.
 func TestProcess_ThatHasEndedIsMissed(t *testing.T) {
 	s, p := newEnvironment(t)
-	require.NoError(t, p.crash())
-	require.ErrorIs(t, p.crash(), errMissed)
-	require.ErrorIs(t, p.pause(patient(t)), errMissed)
-	require.ErrorIs(t, p.present().awaitStopped(patient(t)), errMissed)
-	require.ErrorIs(t, p.arm(patient(t), "here", history.ThenPause), errMissed)
-	_, err := p.stopTheWorld(patient(t))
-	require.ErrorIs(t, err, errMissed)
-	_, err = s.operate(0, worker.Op{Resource: "here"})
-	require.ErrorIs(t, err, errProcessEnded)
-	require.ErrorIs(t, s.endLoad(patient(t)), errProcessEnded)
-
-	require.NoError(t, p.start(patient(t)))
-	requirePasses(t, s, "here")
+	requirePasses(t, s, "print") // what a workload prints is no event
+	require.Contains(t, p.lastOutput(), "what a workload prints")
 	revert, err := killWorker(0, anywhere).inject(patient(t), s)
 	require.NoError(t, err)
-	_, err = killWorker(0, anywhere).inject(patient(t), s)
-	require.ErrorIs(t, err, errMissed)
+	require.ErrorIs(t, p.awaitStopped(), errMissed)
+	_, err = s.finish(patient(t), 0, worker.Op{Resource: "here"}, worker.Command{})
+	require.ErrorIs(t, err, errProcessEnded)
+	require.ErrorIs(t, s.endLoad(patient(t)), errProcessEnded)
 	require.NoError(t, revert(patient(t)))
 	requirePasses(t, s, "here")
+	require.NoError(t, p.stop())
+	for _, f := range []fault{pauseWorker(0, anywhere), pauseWorker(0, "here"), killWorker(0, anywhere), stopTheWorld(0)} {
+		_, err = f.inject(patient(t), s)
+		require.ErrorIs(t, err, errMissed, f.name)
+	}
+	require.NoError(t, p.crashes())
 }
 
-func TestArm_StopsAtThePointUntilResumed(t *testing.T) {
+func TestOperateTo_StopsAtThePointUntilResumed(t *testing.T) {
 	s, p := newEnvironment(t)
-	armed := make(chan error)
-	go func() { armed <- p.arm(patient(t), "here", history.ThenPause) }()
-	var op *operation
-	for stopped := false; !stopped; { // until the trap is set before an operation begins
-		requirePasses(t, s, "elsewhere")
-		op = pass(t, s, "here")
-		select {
-		case err := <-armed:
-			require.NoError(t, err)
-			stopped = true
-		case <-op.done: // it passed before the trap was set
-		}
-	}
-	stopped, err := pause.Stopped(p.present().child.Pid())
+	op, sprung, err := s.operateTo(patient(t), 0, worker.Op{Resource: "here"}, "here", 0, history.ThenPause)
+	require.NoError(t, err)
+	require.True(t, sprung)
+	stopped, err := pause.Stopped(p.child.Pid())
 	require.NoError(t, err)
 	require.True(t, stopped)
-	require.ErrorIs(t, p.pause(patient(t)), errMissed, "one SIGCONT would end both stops")
 	require.NoError(t, p.resume(patient(t)))
 	_, err = op.wait(patient(t))
 	require.NoError(t, err)
 	requirePasses(t, s, "here")
-}
 
-func TestArm_IsDisarmedWhenItsTimeIsOver(t *testing.T) {
-	s, p := newEnvironment(t)
-	require.ErrorIs(t, p.arm(brief(t), "here", history.ThenKill), errMissed)
-	requirePasses(t, s, "here")
-}
-
-// Two traps in one process would each take the other's event for their own.
-func TestArm_OneTrapAtATime(t *testing.T) {
-	s, p := newEnvironment(t)
-	first, err := p.setTrap("here", 0, history.ThenKill)
+	// An operation that ends first, and a fault whose time is over, leave no trap.
+	_, sprung, err = s.operateTo(patient(t), 0, worker.Op{Resource: "elsewhere"}, "here", 0, history.ThenKill)
 	require.NoError(t, err)
-	require.ErrorIs(t, p.arm(patient(t), "there", history.ThenPause), errMissed)
-	requirePasses(t, s, "there")
-	op := pass(t, s, "here")
-	require.NoError(t, first.sprung(patient(t), nil))
+	require.False(t, sprung)
+	_, err = killWorker(0, "here").inject(brief(t), s)
+	require.ErrorIs(t, err, errMissed)
+	requirePasses(t, s, "here")
+
+	op, sprung, err = s.operateTo(patient(t), 0, worker.Op{Resource: "here"}, "here", 0, history.ThenKill)
+	require.NoError(t, err)
+	require.True(t, sprung)
 	_, err = op.wait(patient(t))
 	require.ErrorIs(t, err, errProcessEnded)
 	require.NoError(t, p.start(patient(t)))
 	require.NoError(t, p.crashes(), "the run killed it")
-	require.ErrorIs(t, p.arm(brief(t), "there", history.ThenPause), errMissed)
-}
-
-// The trap's process was killed; the present one has no trap.
-func TestArm_IsMissedWhenItsProcessIsKilled(t *testing.T) {
-	s, p := newEnvironment(t)
-	set, err := p.setTrap("here", 0, history.ThenKill)
-	require.NoError(t, err)
-	require.NoError(t, p.crash())
-	require.NoError(t, p.start(patient(t)))
-	require.ErrorIs(t, set.sprung(patient(t), nil), errMissed)
-	requirePasses(t, s, "here")
 }
 
 func TestProcess_CrashesDifferFromKills(t *testing.T) {
-	for _, how := range []string{"exit", "panic"} {
+	for how, says := range map[string]string{"exit": "w0 ended by itself", "panic": "at the disco", "": "signal: killed"} {
 		s, p := newEnvironment(t)
-		_, err := pass(t, s, how).wait(patient(t))
-		require.ErrorIs(t, err, errProcessEnded)
-		require.NoError(t, p.stop())
-		require.ErrorContains(t, p.crashes(), "w0 ended by itself")
-		if how == "panic" {
-			require.ErrorContains(t, p.crashes(), "at the disco")
+		if how == "" { // not the run's doing
+			require.NoError(t, syscall.Kill(p.child.Pid(), syscall.SIGKILL))
+			<-p.ended
+		} else {
+			_, err := s.finish(patient(t), 0, worker.Op{Resource: how}, worker.Command{})
+			require.ErrorIs(t, err, errProcessEnded)
 		}
+		require.NoError(t, p.stop())
+		require.NoError(t, p.start(patient(t)))
+		require.ErrorContains(t, p.crashes(), says, "of an earlier process")
 	}
-	_, p := newEnvironment(t)
-	require.NoError(t, p.crash())
-	require.NoError(t, p.start(patient(t)))
-	require.NoError(t, p.stop())
-	require.NoError(t, p.crashes())
-	require.NoError(t, p.start(patient(t)))
-	require.NoError(t, syscall.Kill(p.present().child.Pid(), syscall.SIGKILL)) // not the run's doing
-	<-p.present().ended
-	require.ErrorContains(t, p.crashes(), "signal: killed")
 }
 
-// Faults of one worker may overlap.
-func TestProcess_FaultsMayOverlap(t *testing.T) {
+// One resume would end two stops, and each of two traps would take the other's event for its own.
+func TestProcess_HasOneFaultAtATime(t *testing.T) {
 	s, p := newEnvironment(t)
-	resume, err := p.stopTheWorld(patient(t))
-	require.NoError(t, err)
-	_, err = p.stopTheWorld(patient(t))
-	require.ErrorIs(t, err, errMissed)
-	unpause, err := pauseWorker(0, anywhere).inject(patient(t), s)
-	require.NoError(t, err)
-	_, err = pauseWorker(0, anywhere).inject(patient(t), s)
-	require.ErrorIs(t, err, errMissed)
-	revert, err := killWorker(0, anywhere).inject(patient(t), s)
-	require.NoError(t, err, "it is stopped twice, and can be killed")
-	require.NoError(t, resume(patient(t)))
-	require.NoError(t, unpause(patient(t)))
-	require.NoError(t, revert(patient(t)))
-	requirePasses(t, s, "here")
-	resume, err = p.stopTheWorld(patient(t))
-	require.NoError(t, err)
-	require.NoError(t, resume(patient(t)))
-	requirePasses(t, s, "here")
+	for _, f := range []fault{pauseWorker(0, anywhere), stopTheWorld(0), killWorker(0, anywhere)} {
+		revert, err := f.inject(patient(t), s)
+		require.NoError(t, err)
+		for _, other := range []fault{pauseWorker(0, anywhere), stopTheWorld(0), killWorker(0, "here")} {
+			_, err = other.inject(patient(t), s)
+			require.ErrorIs(t, err, errMissed)
+		}
+		require.NoError(t, revert(patient(t)))
+		requirePasses(t, s, "here")
+	}
 	require.NoError(t, p.crashes())
 }
 
@@ -227,7 +166,7 @@ func TestPlay_RecordsInjectsAndRevertsEachFault(t *testing.T) {
 		"it stays":              {nil, broken, "chaos: reverting noted w0: broken", 1, []string{"injected noted w0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &environment{trace: history.NewTrace(history.NewRecorder(io.Discard))}
+			s := &environment{trace: history.NewTrace(io.Discard)}
 			injected, times := 0, 0
 			noted := fault{"noted w0", func(context.Context, *environment) (reverted, error) {
 				injected++

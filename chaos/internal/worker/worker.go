@@ -71,7 +71,7 @@ func Reexec(workloads ...Workload) {
 	if spec == "" {
 		return
 	}
-	w := &worker{history: history.NewRecorder(os.Stdout)}
+	w := &worker{history: history.NewTrace(os.Stdout)}
 	os.Stdout = os.Stderr // what a workload prints doesn't belong in the history
 	commands := os.Stdin
 	os.Stdin, _ = os.Open(os.DevNull) // a workload must not read commands
@@ -97,7 +97,7 @@ type worker struct {
 	workload Workload
 	env      *Env
 	points   *points
-	history  *history.Recorder
+	history  *history.Trace
 	close    func(context.Context) error // releases what Fencekit holds; nil for a control
 
 	ctx   context.Context
