@@ -10,8 +10,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// registered are the workloads that worker processes of this binary can run, the built-in one
-// first; nil before Reexec.
+// registered are the workloads that worker processes of this binary can run; nil before Reexec.
 var registered []Workload
 
 // Reexec must be the first call of every main() whose binary runs chaos, with all the
@@ -29,8 +28,6 @@ func Main(m *testing.M, workloads ...Workload) {
 	testenv.Main(m)
 }
 
-// isRegistered returns an error unless worker processes can run a workload; nil is the
-// built-in one.
 func isRegistered(w Workload) error {
 	if registered == nil {
 		return fmt.Errorf("%w: call chaos.Main in TestMain, or chaos.Reexec first in main: worker processes are this binary itself", ErrConfig)

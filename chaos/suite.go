@@ -27,7 +27,6 @@ import (
 // could not be reverted. It says nothing about the code under test.
 var ErrEnvironment = errors.New("chaos: environment is not ready")
 
-// suite is a Suite in the making. Its methods may be called concurrently.
 type suite struct {
 	*plan
 	began  time.Time
@@ -173,8 +172,7 @@ func versions(servers *runs.Servers, known map[string]string) map[string]string 
 	return all
 }
 
-// occupy creates a directory, and keeps other suites out of it until free is called or this
-// process ends. It fails with ErrConfig if another suite has it.
+// occupy keeps other suites out of a directory until free is called or this process ends.
 func occupy(dir string) (free func() error, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -222,8 +220,8 @@ func planOf(cfg Config) (*plan, error) {
 	return p, nil
 }
 
-// tasks are all scenarios with the first seed, then all with the next: a suite that ends early has done as
-// many seeds of each. With a Duration only those with the first seed begin after it.
+// tasks are all scenarios with the first seed, then all with the next: a suite that ends early has done as many
+// seeds of each.
 func (p *plan) tasks(yield func(runs.Task) bool) {
 	until := time.Now().Add(p.Duration)
 	for seed := p.Seed; p.Duration > 0 || seed < p.Seed+uint64(p.Seeds); seed++ {
@@ -299,8 +297,6 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// choose returns those of all of which a pattern matches a name. Each pattern has to match
-// something.
 func choose[T any](what string, patterns []string, all []T, names func(T) []string) (chosen []T, err error) {
 	if len(patterns) == 0 {
 		return all, nil

@@ -64,7 +64,6 @@ func judged(t *testing.T, r *Result) {
 	}
 }
 
-// complaints say why a run doesn't pass: a text for each property, with its examples.
 func complaints(r *Result) (all []string) {
 	for _, f := range r.Findings {
 		if f.Status == check.Held || f.Status == check.Irrelevant {

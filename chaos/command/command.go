@@ -94,10 +94,9 @@ them (Fencekit and its controls), or the kinds of faults that they inject.`,
 	}
 }
 
-// scenarioRow is a row of "chaos list".
 type scenarioRow struct{ check.Scenario }
 
-// Columns have the names of the controls in one word each.
+// Columns implements cli.WriteList's row.
 func (r scenarioRow) Columns() any {
 	return struct{ Name, Family, Controls, Summary string }{r.Name, r.Family, strings.Join(r.Controls, " "), r.Summary}
 }

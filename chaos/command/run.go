@@ -144,8 +144,8 @@ func progress(w io.Writer, c *chaos.Config) func(chaos.Progress) {
 	}
 }
 
-// runLine is a run that has ended, as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)".
-// A run that is not as it must be has its reason.
+// runLine is as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)", with the reason of a run that is not as it
+// must be.
 func runLine(now chaos.Progress) string {
 	r := now.Run
 	done := fmt.Sprintf("%d of %d", now.Done, now.Total)
@@ -168,10 +168,9 @@ func runLine(now chaos.Progress) string {
 	return line
 }
 
-// runRow is a run: a row of "chaos run".
 type runRow struct{ check.Run }
 
-// Columns are the counts and times of a run.
+// Columns implements cli.WriteList's row.
 func (r runRow) Columns() any {
 	c := r.Counts
 	return struct {
@@ -182,7 +181,6 @@ func (r runRow) Columns() any {
 	}{r.String(), r.Verdict, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost, p99(r.Latency), p99(r.HandOver)}
 }
 
-// p99 is "" if there was nothing to measure.
 func p99(q check.Quantiles) string {
 	if q.Count == 0 {
 		return ""

@@ -24,20 +24,15 @@
 //     was deleted before the granted one was.
 //   - I13: the history verifies (audit.Database.Verify).
 //
-// The data settle an operation without an answer: its effect is in them or it isn't. Times of the
-// history are only bounds: an event was recorded before or after another. A control is checked for
-// I2, I3, I9, run and workload alone. A workload other than the built-in one is not checked for I2,
-// I3 and I10: only the workload knows its data.
-//
-// A run is violated if a property was, inconclusive if it proves nothing, and passes otherwise. A suite is judged by its
-// runs under Fencekit, by whether the same faults break its controls, and by whether all runs that were asked for are
-// there.
+// The data settle an operation without an answer. Times of the history are only bounds. A control is checked
+// for I2, I3, I9, run and workload alone, and a workload other than the built-in one not for I2, I3 and I10:
+// only the workload knows its data.
 //
 // # What is not promised
 //
-// I5 accepts a rejection if a higher claim may have committed before it was recorded: the instant of a commit can't be
-// known from outside. I8 excuses a rejection that Fencekit reports it could not record. Quantiles of several runs are
-// the worst of each, not those of all operations.
+// I5 accepts a rejection if a higher claim may have committed before it was recorded: the instant of a commit
+// can't be known from outside. I8 excuses a rejection that Fencekit could not record. Quantiles of several
+// runs are the worst of each.
 package check
 
 import (
@@ -53,7 +48,6 @@ import (
 // Status is the result of a property's check.
 type Status string
 
-// The statuses.
 const (
 	Held       Status = "held"
 	Flagged    Status = "violated"
@@ -76,7 +70,6 @@ type property struct {
 	judge         func(v *view, t *tally)
 }
 
-// properties are in the order in which they are shown.
 var properties = []property{
 	{"I1", "accepted tokens never fall, and positions have no gaps", true, false, tokens},
 	{"I2", "nothing is sold twice, oversold or lost", false, true, conservation},
@@ -113,7 +106,6 @@ func (p property) find(v *view) Finding {
 	return f
 }
 
-// maxExamples bounds the counterexamples of a finding.
 const maxExamples = 5
 
 type tally struct {
@@ -157,7 +149,6 @@ func (t *tally) detail() string {
 	return t.looked
 }
 
-// said is violated if something else has said so already.
 func said(by func(*Run) string) func(*view, *tally) {
 	return func(v *view, t *tally) {
 		t.look("what the run itself found")
@@ -167,8 +158,7 @@ func said(by func(*Run) string) func(*view, *tally) {
 	}
 }
 
-// required checks I11. A run without everything that its scenario requires is inconclusive,
-// not violated.
+// required checks I11.
 func required(v *view, t *tally) {
 	for _, name := range slices.Sorted(slices.Values(v.Requires)) {
 		hit, text, _ := strings.Cut(name, atLeast)

@@ -9,7 +9,6 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/observe"
 )
 
-// conservation checks I2.
 func conservation(v *view, t *tally) {
 	t.look("%d effects on %d resources", len(v.observed.Effects), len(v.observed.Stocks))
 	if len(v.observed.Stocks) == 0 {
@@ -46,8 +45,7 @@ func sold(effects []observe.Effect) (sum int) {
 	return sum
 }
 
-// chainBreak is an effect that doesn't follow the one before it: it decided on the stock as
-// it was before the effects from number from on.
+// chainBreak is an effect that decided on the stock as it was before the effects from number from on.
 type chainBreak struct {
 	at   int // number of the effect
 	from int // number of the first one that it overwrote
@@ -84,7 +82,6 @@ func lost(initial int, effects []observe.Effect) int {
 	return len(overwritten)
 }
 
-// outcomes checks I3.
 func outcomes(v *view, t *tally) {
 	t.look("%d operations with %d effects", len(v.operations), len(v.observed.Effects))
 	if len(v.broken) > 0 {

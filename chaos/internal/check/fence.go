@@ -35,8 +35,7 @@ func tokens(v *view, t *tally) {
 	}
 }
 
-// register checks I5: each write is under the last claim, and what had ended before something else began
-// comes before it in the log.
+// register checks I5: each write is under the last claim, and the times of events don't contradict the log.
 func register(v *view, t *tally) {
 	if !v.logged(t) {
 		return
@@ -74,8 +73,7 @@ func register(v *view, t *tally) {
 	}
 }
 
-// span returns times before and after the commit of an entry; the lowest and the highest one if
-// no event gives them.
+// span bounds the commit of an entry by the times of events, if there are any.
 func (v *view) span(e observe.Entry) (began, ended int64) {
 	began, ended = math.MinInt64, math.MaxInt64
 	if e.Kind == "claim" {
@@ -110,7 +108,6 @@ type token struct {
 	number   int64
 }
 
-// provenance checks I7.
 func provenance(v *view, t *tally) {
 	v.logged(t)
 	if v.observed.Locks.Gap != "" {
@@ -142,8 +139,7 @@ func provenance(v *view, t *tally) {
 	}
 }
 
-// ownership checks I12, in the order of the lock service alone: no key that was created before a granted one
-// was deleted after it.
+// ownership checks I12: no key that was created before a granted one was deleted after it.
 func ownership(v *view, t *tally) {
 	if v.observed.Locks.Gap != "" {
 		t.lack("the watch of the lock keys has a gap: %s", v.observed.Locks.Gap)
@@ -178,7 +174,7 @@ func ownership(v *view, t *tally) {
 	t.look("%d granted locks", granted)
 }
 
-// agreement checks I8. The log is what the other checks go by.
+// agreement checks I8.
 func agreement(v *view, t *tally) {
 	v.logged(t)
 	for _, c := range v.observed.Commits {
@@ -198,8 +194,8 @@ func agreement(v *view, t *tally) {
 	v.compareRejections(t)
 }
 
-// compareOps compares the operations that entries name with the rows that were written in the same
-// transactions. An entry may name none, as those of a Hold do.
+// compareOps compares the operations that entries name with the rows of the same transactions. Those of a Hold
+// name none.
 func (v *view) compareOps(t *tally) {
 	for _, e := range v.observed.Entries {
 		unseen := slices.Clone(e.Ops)
@@ -236,8 +232,7 @@ func (v *view) compareClaims(t *tally) {
 	}
 }
 
-// compareRejections looks for the rejections that workers saw. Fencekit may have recorded more, of workers
-// that were killed.
+// compareRejections allows more than the workers saw: some were killed.
 func (v *view) compareRejections(t *tally) {
 	recorded := map[observe.Rejection]int64{} // by all but Count
 	for _, r := range v.observed.Rejections {
@@ -256,7 +251,6 @@ func (v *view) compareRejections(t *tally) {
 	}
 }
 
-// recorded checks I10.
 func recorded(v *view, t *tally) {
 	writes := map[written]bool{}
 	for _, e := range v.observed.Entries {
@@ -282,8 +276,7 @@ func recorded(v *view, t *tally) {
 	}
 }
 
-// verified checks I13, and that each record of rejections names a claim that is in the history: nothing here
-// prunes.
+// verified checks I13, and that the claim that each rejection names is in the history: nothing here prunes.
 func verified(v *view, t *tally) {
 	report := v.observed.Verified
 	if report == nil {

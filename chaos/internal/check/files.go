@@ -38,7 +38,6 @@ func SaveSuite(dir string, suite *Suite) error {
 	return writeJSON(filepath.Join(dir, ResultFile), suite)
 }
 
-// writeJSON writes a file in one step: it is there whole, or as it was.
 func writeJSON(path string, value any) error {
 	text, err := json.MarshalIndent(value, "", " ")
 	if err == nil {
@@ -53,8 +52,8 @@ func writeJSON(path string, value any) error {
 	return nil
 }
 
-// LoadSuite reads a suite's own file and its complete runs, in the order in which they started. Verdict and
-// Reason are as they were saved. It fails with fs.ErrNotExist if there is neither a file nor a run.
+// LoadSuite reads a suite's file and its complete runs, in the order in which they started. It fails with
+// fs.ErrNotExist if there is neither.
 func LoadSuite(dir string) (*Suite, error) {
 	suite := &Suite{}
 	err := readJSON(filepath.Join(dir, ResultFile), suite)
@@ -81,8 +80,7 @@ func LoadSuite(dir string) (*Suite, error) {
 	return suite, nil
 }
 
-// Load reads a run's history, in the order of its times, and what was observed. It fails with
-// fs.ErrNotExist if they were not kept.
+// Load reads what was kept of a run. It fails with fs.ErrNotExist if nothing was.
 func Load(dir string, run *Run) (events []history.Event, observed observe.Observation, err error) {
 	at := filepath.Join(dir, filepath.FromSlash(run.Dir))
 	file, err := os.Open(filepath.Join(at, HistoryFile))

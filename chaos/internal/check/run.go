@@ -50,7 +50,6 @@ type Step struct {
 // Verdict is the result of a run or of a suite.
 type Verdict string
 
-// The verdicts.
 const (
 	Pass         Verdict = "pass"         // every property held, and what the scenario requires happened
 	Violated     Verdict = "violated"     // a property was violated
@@ -66,8 +65,7 @@ func (r *Run) String() string {
 	return name
 }
 
-// Judge sets the results of the run by its history, in the order of its times, and by what
-// was observed.
+// Judge sets the results of the run.
 func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 	v := newView(r, events, observed)
 	r.Counts, r.Hits, r.Latency, r.HandOver = v.counts(), hitsOf(events), v.latency(), v.handOver()
@@ -92,8 +90,7 @@ func verdictOf(findings []Finding) (Verdict, string) {
 	return Pass, count(len(texts[Held]), "property", "properties") + " held"
 }
 
-// Red reports whether the run of a control has violated a property of the data. A violation of another
-// property alone does not count.
+// Red reports whether the run of a control has violated a property of the data.
 func (r *Run) Red() bool {
 	return r.Group != Fenced && slices.ContainsFunc(r.Broke(), func(property string) bool { return slices.Contains(OfData(), property) })
 }
@@ -147,8 +144,8 @@ func (v *view) latency() Quantiles {
 	return quantilesOf(times)
 }
 
-// handOver is how long resources had no holder while a process waited: from the observed deletion of a
-// grant's lock key until a waiting process had claimed the next grant.
+// handOver is how long resources had no holder while a process waited: from the deletion of a lock key to the next
+// claim.
 func (v *view) handOver() Quantiles {
 	gone := map[token]int64{}
 	for _, e := range v.observed.Locks.Events {

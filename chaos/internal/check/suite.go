@@ -39,9 +39,7 @@ type Group struct {
 	RedByDesign bool   `json:"red_by_design" column:"-"` // a control that breaks without faults too
 }
 
-// Judge sets Verdict and Reason. The suite is violated if a run under Fencekit is. It is inconclusive if one
-// of those is, if none ran with faults, if a run that was asked for is missing, or if the controls don't
-// prove that these faults break anything (ControlResult.Doubt).
+// Judge sets Verdict and Reason.
 func (s *Suite) Judge() {
 	scenarios := map[string]bool{}
 	var fenced []Run
@@ -95,8 +93,7 @@ func (s *Suite) doubts(fenced []Run, controls []ControlResult) (doubts []string)
 	return doubts
 }
 
-// Early says why the suite ended early, and what is missing unless Reason does; empty if it
-// did not.
+// Early says why the suite ended early; empty if it did not.
 func (s *Suite) Early() string {
 	if s.Ended == "" {
 		return ""

@@ -25,7 +25,6 @@ type written struct {
 	resource string
 }
 
-// grant is a grant as far as grants of one resource are ordered by it.
 type grant struct{ epoch, token int64 }
 
 func (g grant) compare(other grant) int {
@@ -70,7 +69,6 @@ func newView(r *Run, events []history.Event, observed observe.Observation) *view
 	return v
 }
 
-// phase returns when the run entered a phase; 0 if it didn't.
 func (v *view) phase(name string) int64 {
 	for _, e := range v.events {
 		if e.Kind == history.Phase && e.Name == name {
@@ -92,10 +90,8 @@ type operation struct {
 	effects             map[string]int  // rows in the data, by resource
 }
 
-// applied reports whether the data has an effect of it.
 func (op *operation) applied() bool { return len(op.effects) > 0 }
 
-// succeeded reports whether it took effect, or failed only because too little was in stock.
 func (op *operation) succeeded() bool { return op.end == history.OK || op.soldOut }
 
 // String names it in counterexamples.
@@ -103,7 +99,6 @@ func (op *operation) String() string {
 	return fmt.Sprintf("operation %s (%s on %s)", op.id, op.action, op.process)
 }
 
-// readOperation reads an event of an operation, or of the end of a process.
 func (v *view) readOperation(e history.Event) {
 	op := v.byID[e.Op]
 	switch e.Kind {

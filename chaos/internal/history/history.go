@@ -1,19 +1,17 @@
-// Package history is the record that the processes of a chaos run write, a file of JSON lines: operations and their
-// outcomes, what each worker's Guard reported, and the faults.
+// Package history is the record that the processes of a chaos run write, a file of JSON lines.
 //
-// An Event is one line. Its time is the machine's monotonic clock, which all processes of one machine share, so events
-// of different processes can be ordered. A worker stamps an event before it writes it: two events that are closer than
-// the time between have no order. An operation has an invoke event and at most one of ok, fail and unknown; an operation
-// without one was cut off with its process, and counts as unknown.
+// Its times are the machine's monotonic clock, which all processes share. A worker stamps an event before it
+// writes it. An operation has an invoke event and at most one of ok, fail and unknown; one without was cut
+// off with its process, and counts as unknown.
 //
-// What workers record of their Guards (acquired, claimed, rejected, …) is Fencekit's own word: it explains a run, and is
-// checked against what package observe saw. It is never taken for the truth.
+// What workers record of their Guards is Fencekit's own word: it explains a run, and is checked against what
+// package observe saw.
 package history
 
 // Kind says what an event is about.
 type Kind string
 
-// What workers record of their operations.
+// Of operations.
 const (
 	Invoke  Kind = "invoke"  // an operation begins
 	OK      Kind = "ok"      // it took effect
@@ -22,7 +20,7 @@ const (
 	Answer  Kind = "answer"  // how an unknown one was resolved later: Applied
 )
 
-// What workers record of their Guards, and of themselves.
+// Of a worker's Guard, and of the worker.
 const (
 	Acquired Kind = "acquired" // the lock service granted the resource
 	Claimed  Kind = "claimed"  // the grant has claimed in the database
@@ -33,7 +31,7 @@ const (
 	Reached  Kind = "reached"  // an armed Point was reached: the process is about to do as Name says
 )
 
-// What the run itself records.
+// Of the run itself.
 const (
 	Phase    Kind = "phase"    // the run enters Name: one of the phases below
 	Injected Kind = "injected" // the fault Name was injected into Process

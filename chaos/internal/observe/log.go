@@ -12,16 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// wal is a logical replication slot: from its creation on, the database's write-ahead log
-// can be read, whatever crashes.
+// wal is a logical replication slot: from its creation on, the write-ahead log can be read, whatever crashes.
 type wal struct {
 	dsn     string
 	slot    string
 	earlier []Commit // of servers that were replaced
 }
 
-// start creates a slot with the plugin test_decoding. It waits for open transactions of the whole server
-// that have written. The caller must call drop: while the slot exists the server keeps its log.
+// start creates the slot. It waits for open transactions of the whole server that have written. While the slot
+// exists the server keeps its log.
 func (l *wal) start(ctx context.Context) error {
 	l.slot = "fencekit_" + strings.ToLower(rand.Text())
 	if err := l.exec(ctx, "select pg_create_logical_replication_slot($1, 'test_decoding')", l.slot); err != nil {
@@ -30,7 +29,6 @@ func (l *wal) start(ctx context.Context) error {
 	return nil
 }
 
-// drop drops the slot.
 func (l *wal) drop(ctx context.Context) error {
 	if err := l.exec(ctx, "select pg_drop_replication_slot($1)", l.slot); err != nil {
 		return fmt.Errorf("replication slot %s can't be dropped, so the server keeps its log: %w", l.slot, err)
@@ -60,9 +58,8 @@ func (l *wal) Across(ctx context.Context, replace func(context.Context) error) (
 	return l.start(ctx)
 }
 
-// commits returns the transactions that have committed since the slot was created, in the order of the
-// log, without those that changed no guarded table. It first marks the end in the log, so it returns
-// everything that was acknowledged before the call. It only peeks, so it can be repeated.
+// commits returns all transactions that were acknowledged before the call, but for those that changed no guarded
+// table. It only peeks, so it can be repeated.
 func (l *wal) commits(ctx context.Context) (commits []Commit, err error) {
 	conn, err := pgx.Connect(ctx, l.dsn)
 	if err != nil {
@@ -80,7 +77,6 @@ func (l *wal) commits(ctx context.Context) (commits []Commit, err error) {
 	return slices.Concat(l.earlier, commits), err
 }
 
-// read decodes the log up to a mark.
 func (l *wal) read(ctx context.Context, conn *pgx.Conn, mark string) (commits []Commit, err error) {
 	rows, _ := conn.Query(ctx, "select xid::text::bigint, data from pg_logical_slot_peek_changes($1, null, null)", l.slot)
 	var xid uint64
@@ -140,7 +136,6 @@ func parse(line string) (changes []Change, err error) {
 	return changes, nil
 }
 
-// column is a column of a change: its name, its type in brackets, and its value.
 var column = regexp.MustCompile(`(?s)^ ([a-z_]+)\[[^\]]*\]:('(?:[^']|'')*'|[^' ][^ ]*)`)
 
 func parseRow(text string) (map[string]string, error) {

@@ -1,9 +1,8 @@
-// Package observe observes a chaos run without Fencekit under test: the holders of lock keys by a watch of etcd, the
-// order of commits by PostgreSQL's logical decoding, and at the end what only the tables tell.
+// Package observe observes a chaos run without Fencekit under test: lock keys by a watch of etcd, commits by
+// PostgreSQL's logical decoding, and at the end what only the tables tell.
 //
-// Locks has a gap if the watch missed anything, and then proves nothing. Commits come from the write-ahead log: their
-// order is the order in which transactions of one resource took effect, since the fence's row is locked until after the
-// commit record. Between resources it is not the order in which commits became visible.
+// The write-ahead log has the order in which transactions of one resource took effect, since the fence's row
+// is locked until after the commit record. Between resources it is not the order in which commits became visible.
 package observe
 
 import (
@@ -110,7 +109,6 @@ type Stock struct {
 	Available int    `json:"available"`
 }
 
-// kinds are those of entries, as the history abbreviates them.
 var kinds = map[string]string{"c": "claim", "w": "write", "v": "void"}
 
 // Read sets Entries and Effects by Commits.
@@ -141,13 +139,12 @@ func (o *Observation) Read() {
 	}
 }
 
-// number parses a number; it returns 0, which is never valid, for anything else.
+// number is 0, which is never valid, for what is no number.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
 }
 
-// idsIn are the ids of the operations that an entry names.
 func idsIn(ops string) (ids []string) {
 	var all []struct{ ID string }
 	_ = json.Unmarshal([]byte(ops), &all) // claims and voids have none
@@ -180,10 +177,8 @@ func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*O
 	return o, nil
 }
 
-// Finish ends the observation and returns it. All servers must be up, and all workers must
-// have ended. What a control doesn't have, such as Fencekit's history, is empty. With an
-// error the Observation is incomplete. Finish leaves nothing running, and must be called
-// once.
+// Finish ends the observation and returns it. All servers must be up, and all workers must have ended. It must be
+// called once.
 func (o *Observer) Finish(ctx context.Context) (Observation, error) {
 	seen := Observation{Locks: o.close(ctx)}
 	var errs [4]error
@@ -198,8 +193,6 @@ func (o *Observer) Finish(ctx context.Context) (Observation, error) {
 	return seen, nil
 }
 
-// readTables reads what the write-ahead log doesn't tell, and has audit.Database.Verify judge
-// Fencekit's history.
 func (o *Observer) readTables(ctx context.Context, seen *Observation) error {
 	pool, err := pgxpool.New(ctx, o.dsn)
 	if err != nil {

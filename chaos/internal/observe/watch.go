@@ -21,9 +21,8 @@ const (
 	endInterval = 100 * time.Millisecond
 )
 
-// watch records the creation and deletion of lock keys under a prefix. The client's watch
-// survives pauses, crashes and changes of leader: it goes on at the revision after the last
-// one that it has shown, or fails if etcd has compacted that.
+// watch records the creation and deletion of lock keys. The client's watch survives crashes and changes of leader,
+// or fails if etcd has compacted what it missed.
 type watch struct {
 	client  *clientv3.Client
 	prefix  string
@@ -34,8 +33,7 @@ type watch struct {
 	done    chan struct{} // closed when recording has ended
 }
 
-// start returns when every later change is recorded. ctx bounds the start alone. The caller
-// must call close, and close the client after that.
+// start returns when every later change is recorded.
 func (w *watch) start(ctx context.Context) error {
 	w.end, w.created, w.done = w.prefix+"/observed/"+rand.Text(), map[string]int64{}, make(chan struct{})
 	there, err := w.client.Get(ctx, w.end)
@@ -57,7 +55,7 @@ func (w *watch) start(ctx context.Context) error {
 	return nil
 }
 
-// take takes an answer of the watch, and reports whether recording has ended.
+// take reports whether recording has ended.
 func (w *watch) take(answer clientv3.WatchResponse) (ended bool) {
 	if err := answer.Err(); err != nil {
 		w.locks.Gap = err.Error()
@@ -72,7 +70,6 @@ func (w *watch) take(answer clientv3.WatchResponse) (ended bool) {
 	return false
 }
 
-// record records an event of a lock key; it ignores other keys.
 func (w *watch) record(event *clientv3.Event) {
 	key := string(event.Kv.Key)
 	name, ok := strings.CutPrefix(key, w.prefix+"/locks/")
@@ -92,8 +89,7 @@ func (w *watch) record(event *clientv3.Event) {
 	w.locks.Events = append(w.locks.Events, e)
 }
 
-// resourceOf is the resource in the name of a lock key: everything before the last slash,
-// unescaped if possible. It doesn't use the code that wrote the key.
+// resourceOf is the resource in the name of a lock key. It doesn't use the code that wrote the key.
 func resourceOf(name string) string {
 	if slash := strings.LastIndexByte(name, '/'); slash >= 0 {
 		name = name[:slash]
@@ -104,8 +100,7 @@ func resourceOf(name string) string {
 	return name
 }
 
-// close ends the watch once it has shown everything written before the call, and returns what
-// it has shown. If ctx ends first there is a Gap.
+// close ends the watch once it has shown everything written before the call. If ctx ends first there is a Gap.
 func (w *watch) close(ctx context.Context) Locks {
 	defer w.cancel()
 	for {
@@ -126,7 +121,6 @@ func (w *watch) close(ctx context.Context) Locks {
 	return w.locks
 }
 
-// left returns the lock keys that exist, in order.
 func (w *watch) left(ctx context.Context) (keys []string, err error) {
 	there, err := w.client.Get(ctx, w.prefix+"/locks/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {

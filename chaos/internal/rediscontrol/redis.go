@@ -22,11 +22,9 @@ import (
 // All returns the controls of this package, for worker.Register.
 func All() []worker.Control { return []worker.Control{redisSetnx, redisWatchdog, redlock} }
 
-// servers are the Redis servers of one run. Runs don't share them: faults make them lose
-// their data.
+// servers are the Redis servers of one run: faults make them lose their data.
 type servers []*redisserver.Server
 
-// serve starts so many servers, which know nothing of each other.
 func serve(number int) func(context.Context) (worker.Service, error) {
 	return func(ctx context.Context) (worker.Service, error) {
 		var all servers
@@ -49,7 +47,6 @@ func (all servers) Addresses() (addresses []string) {
 	return addresses
 }
 
-// minority is how many servers can be down while the others grant a lock.
 func (all servers) minority() int { return (len(all) - 1) / 2 }
 
 // Weaken implements worker.Service: it kills a minority, which is not enough to lose a lock.
@@ -60,8 +57,7 @@ func (all servers) Weaken(context.Context) (err error) {
 	return err
 }
 
-// Lose implements worker.Service: it restarts the minority and one more server, which has
-// nothing on disk: a majority without the lock.
+// Lose implements worker.Service: it restarts the minority and one more server: a majority without the lock.
 func (all servers) Lose(ctx context.Context) (err error) {
 	for _, s := range all[len(all)-all.minority()-1:] {
 		err = errors.Join(err, s.Restart(ctx))
@@ -77,10 +73,9 @@ func (all servers) Stop(ctx context.Context) (err error) {
 	return err
 }
 
-// pollInterval is how often acquiring a lock of Redis is tried: Redis can't wait for it.
 const pollInterval = 5 * time.Millisecond
 
-// acquire waits until there is no key, and sets one that expires.
+// acquire polls: Redis can't wait for a key to expire.
 func acquire(ctx context.Context, client *redis.Client, key, value string, ttl time.Duration) error {
 	for {
 		done, err := client.SetNX(ctx, key, value, ttl).Result()
@@ -117,7 +112,6 @@ func newClient(addr string) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 }
 
-// deleteOwn deletes a key if it still has the value, and extendOwn extends it then.
 var (
 	deleteOwn = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) end return 0`)
 	extendOwn = redis.NewScript(`if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) end return 0`)

@@ -10,18 +10,15 @@ import (
 	"time"
 )
 
-// drawing is an SVG in the making. Classes are constants of this package;
-// everything else that is text is escaped here.
+// drawing is an SVG in the making. Text is escaped here, but for classes.
 type drawing struct{ strings.Builder }
 
-// newDrawing begins a picture. Screen readers read its label.
 func newDrawing(width, height float64, label string) *drawing {
 	d := &drawing{}
 	fmt.Fprintf(d, `<svg viewBox="0 0 %.1f %.1f" role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`, width, height, html.EscapeString(cut(label)))
 	return d
 }
 
-// done ends the picture.
 func (d *drawing) done() template.HTML {
 	d.WriteString("</svg>")
 	return template.HTML(d.String())
@@ -37,42 +34,35 @@ func (d *drawing) shape(element, class, attributes, title string) {
 	fmt.Fprintf(d, `><title>%s</title></%s>`, html.EscapeString(cut(title)), element)
 }
 
-// rect draws a box.
 func (d *drawing) rect(class string, x, y, width, height float64, title string) {
 	d.shape("rect", class, fmt.Sprintf(`x="%.1f" y="%.1f" width="%.1f" height="%.1f"`, x, y, width, height), title)
 }
 
-// circle draws a disc.
 func (d *drawing) circle(class string, x, y, radius float64, title string) {
 	d.shape("circle", class, fmt.Sprintf(`cx="%.1f" cy="%.1f" r="%.1f"`, x, y, radius), title)
 }
 
-// path draws a path.
 func (d *drawing) path(class, data, title string) { d.shape("path", class, `d="`+data+`"`, title) }
 
-// line draws a straight line.
 func (d *drawing) line(class string, x1, y1, x2, y2 float64) {
 	d.path(class, fmt.Sprintf("M%.1f %.1fL%.1f %.1f", x1, y1, x2, y2), "")
 }
 
-// cross draws the mark of a rejection.
 func (d *drawing) cross(x, y, size float64, title string) {
 	d.path("rejected", fmt.Sprintf("M%.1f %.1fL%.1f %.1fM%.1f %.1fL%.1f %.1f", x-size, y-size, x+size, y+size, x-size, y+size, x+size, y-size), title)
 }
 
-// Anchors of a text at its x.
+// Anchors of a text.
 const (
 	start  = "start"
 	middle = "middle"
 	end    = "end"
 )
 
-// text writes a line of text.
 func (d *drawing) text(class string, x, y float64, anchor, text string) {
 	fmt.Fprintf(d, `<text class="%s" x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, class, x, y, anchor, html.EscapeString(cut(text)))
 }
 
-// timeAxis draws seconds from the beginning of the scale, along y.
 func (d *drawing) timeAxis(x scale, y float64) {
 	inSeconds := scale{0, (x.toValue - x.fromValue) / float64(time.Second), x.fromPixel, x.toPixel}
 	for _, tick := range inSeconds.ticks(8) {
@@ -100,7 +90,6 @@ func cut(text string) string {
 
 func textWidth(text string) float64 { return 6.2 * float64(len(text)) }
 
-// scale maps values to pixels.
 type scale struct{ fromValue, toValue, fromPixel, toPixel float64 }
 
 func timeScale(from, to int64, left, right float64) scale {
@@ -111,16 +100,14 @@ func (s scale) at(value float64) float64 {
 	return s.fromPixel + (value-s.fromValue)/(s.toValue-s.fromValue)*(s.toPixel-s.fromPixel)
 }
 
-// within is the pixel of a time, limited to the picture.
 func (s scale) within(at int64) float64 { return s.at(min(max(float64(at), s.fromValue), s.toValue)) }
 
-// box returns where a span begins, and its width: at least a pixel.
 func (s scale) box(b span) (from, width float64) {
 	from = s.within(b.from)
 	return from, max(1, s.within(b.to)-from)
 }
 
-// ticks are round values on the scale, about that many.
+// ticks are about so many round values on the scale.
 func (s scale) ticks(about float64) (ticks []float64) {
 	width := s.toValue - s.fromValue
 	step := math.Pow(10, math.Floor(math.Log10(width/about)))

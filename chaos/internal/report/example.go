@@ -12,8 +12,7 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
-// example is a run that shows what the fence does, and what a control did under the same
-// schedule.
+// example is a run, and what a control did under the same schedule.
 type example struct {
 	Scenario string
 	About    string
@@ -31,12 +30,10 @@ type panel struct {
 	Good    bool
 }
 
-// leadScenario is the best example: a holder that is paused between read and write. It is a
-// script, so a control's holder is paused for as long.
+// leadScenario is a script, so a control's holder is paused for as long.
 const leadScenario = "stalled-holder"
 
-// exampleOf returns an instructive run; nil if the files of no run under Fencekit
-// with faults were kept.
+// exampleOf is nil if the files of no run under Fencekit with faults were kept.
 func exampleOf(suite *check.Suite, load loader) (*example, error) {
 	fenced, shown, err := instructive(load, runsBy(suite, func(r *check.Run) int {
 		switch {
@@ -78,8 +75,7 @@ func exampleOf(suite *check.Suite, load loader) (*example, error) {
 	return e, nil
 }
 
-// runsBy returns the runs that have a worth, those with the greatest first, and shorter ones before
-// longer ones.
+// runsBy returns the runs that have a worth, those with the greatest first, and then the shortest.
 func runsBy(suite *check.Suite, worth func(*check.Run) int) (runs []*check.Run) {
 	for i := range suite.Runs {
 		if r := &suite.Runs[i]; worth(r) > 0 {
@@ -92,7 +88,6 @@ func runsBy(suite *check.Suite, worth func(*check.Run) int) (runs []*check.Run) 
 	return runs
 }
 
-// maxTried bounds how many runs are read in search of an example.
 const maxTried = 12
 
 func instructive(load loader, runs []*check.Run) (best *trace, shown takeover, err error) {
@@ -115,7 +110,6 @@ func instructive(load loader, runs []*check.Run) (best *trace, shown takeover, e
 	return best, shown, nil
 }
 
-// sameSchedule is equal for runs of one schedule.
 func sameSchedule(r *check.Run) string { return fmt.Sprintf("%s/%d/%t", r.Scenario, r.Seed, r.Faults) }
 
 func about(suite *check.Suite, scenario string) string {
@@ -127,7 +121,6 @@ func about(suite *check.Suite, scenario string) string {
 	return ""
 }
 
-// title is the title of a group, or its name.
 func title(suite *check.Suite, group string) string {
 	for _, g := range suite.Groups {
 		if g.Name == group && g.Title != "" {
@@ -137,8 +130,7 @@ func title(suite *check.Suite, group string) string {
 	return group
 }
 
-// wholeRun is the length up to which a run is shown whole; of a longer one the time around the
-// takeover is shown.
+// wholeRun is the length up to which a run is shown whole, and not only the time around the takeover.
 const wholeRun = 12 * time.Second
 
 func panelOf(t *trace, shown takeover, title string) panel {
@@ -176,8 +168,8 @@ func outcome(run *check.Run) string {
 	return "The run is " + string(run.Verdict) + "."
 }
 
-// takeover is what an example shows: a holder with a fault, another worker that takes
-// over meanwhile, and what the holder did later. Without one only resource is set.
+// takeover is a holder with a fault, another worker that takes over meanwhile, and what the holder did later.
+// Without one only resource is set.
 type takeover struct {
 	resource  string
 	holder    string
@@ -191,7 +183,7 @@ type takeover struct {
 	current   int64 // the fence's token then
 }
 
-// takeoverOf finds the first takeover of a run from a paused process, or else the first one.
+// takeoverOf prefers a paused process.
 func takeoverOf(t *trace) (best takeover, ok bool) {
 	var resources []string
 	for _, e := range t.events {
@@ -213,8 +205,6 @@ func takeoverOf(t *trace) (best takeover, ok bool) {
 	return best, best.holder != ""
 }
 
-// takeover reads what happened to a track's grant after a fault was injected. The events of
-// a paused process come after it goes on.
 func (line *timeline) takeover(t *trace, l *track, fault band) (out takeover, complete bool) {
 	out = takeover{resource: line.resource, holder: l.process, fault: fault}
 	for _, h := range l.holding {
@@ -246,8 +236,7 @@ func (line *timeline) takeover(t *trace, l *track, fault band) (out takeover, co
 	return out, out.endAt != 0
 }
 
-// lateWrite is when an operation took effect that had begun before another process got the lock; 0 if none
-// did.
+// lateWrite is when an operation took effect that had begun before another process got the lock; 0 if none did.
 func lateWrite(t *trace, process, resource string, overtaken int64) int64 {
 	open := map[string]bool{}
 	for _, e := range t.events {

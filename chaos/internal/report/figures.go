@@ -23,8 +23,6 @@ const (
 	maxTracks     = 8
 )
 
-// drawTimeline draws a track for each worker, faults as bands, a cross for each
-// rejection, and the level of the resource under it, over the times of x.
 func drawTimeline(line *timeline, l level, marks []mark, x scale, label string) template.HTML {
 	tracks := line.tracks[:min(len(line.tracks), maxTracks)]
 	bottom := timelineTop + float64(len(tracks)*trackHeight)
@@ -118,9 +116,8 @@ func (d *drawing) spans(class, what string, x scale, spans []span, y, height flo
 	}
 }
 
-// level is, over time, what orders leave of the stock of a resource minus its stock column: 0 as
-// long as every order was taken from stock, and lower by what was sold and then overwritten by an
-// operation that wrote late, or decided on an old value.
+// level is, over time, what orders leave of the stock of a resource minus its stock column: below zero by what was
+// sold and then overwritten.
 type level struct {
 	resource string
 	changes  []change // in the order of their times
@@ -138,8 +135,7 @@ func (l level) lowest() (low int) {
 	return low
 }
 
-// levelsOf returns the levels of all resources, by the orders as they were written. An order counts from its
-// operation's answer, or from its beginning if there was none.
+// levelsOf counts an order from its operation's answer, or from its beginning if there was none.
 func levelsOf(t *trace) (levels []level) {
 	when := answered(t)
 	for _, s := range t.observed.Stocks {
@@ -171,7 +167,6 @@ func levelOf(t *trace, resource string) level {
 	return level{resource: resource}
 }
 
-// answered returns when each operation was answered, or began if it never was.
 func answered(t *trace) map[string]int64 {
 	when := map[string]int64{}
 	for _, e := range t.events {
@@ -182,7 +177,7 @@ func answered(t *trace) map[string]int64 {
 	return when
 }
 
-// level draws a level, with at most two points for each pixel, and red below zero.
+// level draws at most two points for each pixel, and red below zero.
 func (d *drawing) level(x, y scale, l level) {
 	columns := map[float64]float64{} // the lowest pixel of each column
 	last := 0
@@ -235,8 +230,8 @@ const (
 	tokensLeft   = 52
 )
 
-// drawTokens draws the fence of a resource as a line of steps, a dot for each write and a cross
-// for each rejection, at most one of each for a pixel or three. It is empty if nothing claimed.
+// drawTokens draws the fence as a line of steps, a dot for each write and a cross for each rejection, at most one
+// for a pixel or three.
 func drawTokens(t *trace, resource string) template.HTML {
 	var claims []change
 	var rejections []history.Event
@@ -286,8 +281,7 @@ func drawTokens(t *trace, resource string) template.HTML {
 	return d.done()
 }
 
-// drawQuantiles draws a bar from p50 to p99 for latency and for hand-over, with a
-// mark at the maximum, from 0.1 ms to 100 s in powers of ten.
+// drawQuantiles draws bars from p50 to p99 with a mark at the maximum, from 0.1 ms to 100 s in powers of ten.
 func drawQuantiles(t timing) template.HTML {
 	const width, height = 300, 30
 	d := newDrawing(width, height, fmt.Sprintf("%s: latency p50 %s, p99 %s; hand-over p50 %s, p99 %s", t.Scenario,

@@ -1,12 +1,8 @@
-// Package report writes the results of chaos runs as one HTML file, for people.
+// Package report writes the results of chaos runs as one HTML file, for people. Its size is bounded.
 //
-// The page opens with the verdict in a sentence, shows the groups side by side under the same faults, shows one run as
-// an example, and then gives the figures. A figure is a pure function from data to SVG. Its data is reduced to what can
-// be seen before it is drawn, so the size of the page depends on the number of runs alone, and is bounded. Tracks are
-// drawn from the workers' own events, which the checks compare with what was observed; figures prove nothing.
-//
-// The page is self-contained: it has no script, loads nothing, and forbids the browser to. Text from runs (names of
-// resources, errors) is untrusted, and is escaped in two places only: html/template, and drawing.
+// The page is self-contained: it has no script, loads nothing, and forbids the browser to. Text from runs
+// is untrusted, and is escaped in two places only: html/template, and drawing. Tracks are drawn from the
+// workers' own events: figures prove nothing.
 package report
 
 import (
@@ -46,8 +42,7 @@ func Write(dir string, suite *check.Suite) error {
 	return nil
 }
 
-// loader reads the files of a run, as check.Load does. It is called for one run at a time, and not
-// for all. A run for which it returns fs.ErrNotExist is left out of the figures.
+// loader reads the files of a run, as check.Load does.
 type loader func(*check.Run) ([]history.Event, observe.Observation, error)
 
 type trace struct {
@@ -56,7 +51,7 @@ type trace struct {
 	observed observe.Observation
 }
 
-// trace reads a run; it returns nil if the files of the run were not kept.
+// trace is nil if the files of the run were not kept.
 func (load loader) trace(run *check.Run) (*trace, error) {
 	events, observed, err := load(run)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(events) == 0 {
@@ -114,8 +109,7 @@ func runsOf(suite *check.Suite, wanted func(check.Run) bool) (runs []check.Run) 
 	return runs
 }
 
-// visible replaces control characters, and those that reverse the direction of text. Invalid
-// bytes come as utf8.RuneError.
+// visible replaces control characters, and those that reverse the direction of text.
 func visible(r rune) rune {
 	switch {
 	case r < ' ' && r != '\n', r >= 0x7f && r < 0xa0, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
@@ -131,11 +125,9 @@ func (p *content) Broke() (n int) {
 	return n
 }
 
-// leastRuns is the least number of runs that bounds a share below 100%.
 const leastRuns = 4
 
-// Bound is what so many runs without a violation bound the share of violated runs to, with 95%
-// confidence; empty if there were too few, or one was violated.
+// Bound is what the runs bound the share of violated runs to, with 95% confidence; empty if it can't.
 func (p *content) Bound() string {
 	if p.Fenced.Runs < leastRuns || p.Fenced.Violated > 0 {
 		return ""
@@ -143,8 +135,7 @@ func (p *content) Bound() string {
 	return fmt.Sprintf("%.2g%%", 300/float64(p.Fenced.Runs))
 }
 
-// Weakest is the control, not red by design, that the faults break least often; nil if there
-// is none, or too few runs to compare it with.
+// Weakest is the control, not red by design, that the faults break least often; nil if there are too few runs.
 func (p *content) Weakest() (least *control) {
 	for i := range p.Controls {
 		c := &p.Controls[i]
@@ -155,8 +146,8 @@ func (p *content) Weakest() (least *control) {
 	return least
 }
 
-// Power is the probability that the runs under Fencekit show a failure that as large a share of
-// runs shows as the weakest control's.
+// Power is the probability that the runs under Fencekit show a failure that is as frequent as the weakest
+// control's.
 func (p *content) Power() float64 {
 	return 1 - math.Pow(1-p.Weakest().Faults.Rate(), float64(p.Fenced.Runs))
 }

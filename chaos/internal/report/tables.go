@@ -10,7 +10,6 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/check"
 )
 
-// sideBySide are the groups under the schedule of one scenario and seed.
 type sideBySide struct {
 	Scenario string
 	About    string
@@ -27,7 +26,7 @@ type cell struct {
 
 const maxRows = 60
 
-// rowsOf puts the groups of each scenario side by side, the example's scenario first.
+// rowsOf has the example's scenario first.
 func rowsOf(suite *check.Suite, load loader, first *example) (rows []sideBySide, err error) {
 	names := scenarios(suite)
 	if first != nil {
@@ -53,7 +52,6 @@ func rowsOf(suite *check.Suite, load loader, first *example) (rows []sideBySide,
 	return rows, nil
 }
 
-// scenarios are those that ran.
 func scenarios(suite *check.Suite) (names []string) {
 	for _, s := range suite.Scenarios {
 		if slices.ContainsFunc(suite.Runs, func(r check.Run) bool { return r.Scenario == s.Name }) {
@@ -63,8 +61,8 @@ func scenarios(suite *check.Suite) (names []string) {
 	return names
 }
 
-// oneSeed returns the runs of a scenario with faults and one seed, Fencekit's first: the seed of a
-// violation of Fencekit, or else the first one, with which all controls ran.
+// oneSeed returns the runs with the seed of a violation of Fencekit, or else with the first one, which all
+// controls ran with.
 func oneSeed(suite *check.Suite, scenario string) (runs []*check.Run) {
 	seed, violated := uint64(0), false
 	for _, r := range suite.Runs {
@@ -103,7 +101,7 @@ func summary(r *check.Run) string {
 	return fmt.Sprintf("%s oversold, %s", thousands(r.Counts.Oversold), count(r.Counts.Lost, "update lost", "updates lost"))
 }
 
-// class is the CSS class of a run: a control that breaks is as expected.
+// class is the CSS class of a run.
 func class(r *check.Run) string {
 	switch {
 	case r.Red():
@@ -144,7 +142,6 @@ func controlsOf(suite *check.Suite) (all []control) {
 	return all
 }
 
-// property is a property's findings in all runs under Fencekit.
 type property struct {
 	Name, Title string
 	Runs        map[string]int // by status
@@ -200,14 +197,12 @@ type runLine struct {
 	Title, Class, Figures string
 }
 
-// How many runs, and steps of a schedule, are listed at most.
 const (
 	maxRuns  = 2500
 	maxSteps = 40
 )
 
-// schedulesOf lists runs by schedule, those that are not as they must be first, and
-// returns how many runs are left out.
+// schedulesOf has those that are not as they must be first, and returns how many runs are left out.
 func schedulesOf(suite *check.Suite) (all []*schedule, more int) {
 	runs := runsBy(suite, func(r *check.Run) int {
 		if r.Group == check.Fenced && r.Verdict != check.Pass {

@@ -11,7 +11,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// timeline is what worker processes did with one resource, and the faults meanwhile.
 type timeline struct {
 	resource string
 	from, to int64 // ns of the run's clock: the load
@@ -35,20 +34,17 @@ type track struct {
 	gone  int64           // when it ended; 0 if it runs
 }
 
-// span is a time, and the token that it was under.
 type span struct{ from, to, token int64 }
 
 func (s span) times() (from, to float64) { return float64(s.from), float64(s.to) }
 
 func (s span) lasts() string { return seconds(time.Duration(s.to - s.from)) }
 
-// band is a fault, from its injection until it was reverted.
 type band struct {
 	span
 	name string
 }
 
-// kind is the first word of a fault's name.
 func (b band) kind() string {
 	kind, _, _ := strings.Cut(b.name, " ")
 	return kind
@@ -56,7 +52,6 @@ func (b band) kind() string {
 
 func (b band) pauses() bool { return b.kind() == "pause" || b.kind() == "stop-the-world" }
 
-// cross is a rejection as stale.
 type cross struct{ at, token, current int64 }
 
 func timelineOf(t *trace, resource string) *timeline {
@@ -102,7 +97,6 @@ func timelineOf(t *trace, resource string) *timeline {
 	return line
 }
 
-// bounds are the beginning of the load and the end of the run.
 func bounds(events []history.Event) (from, to int64) {
 	from, to = events[0].At, events[len(events)-1].At
 	for _, e := range events {
@@ -196,8 +190,7 @@ func (l *track) release(at int64) {
 	}
 }
 
-// markFenced moves the time after a newer holder had claimed the resource from holding to
-// fenced.
+// markFenced moves the time after a newer claim from holding to fenced.
 func (t *timeline) markFenced(events []history.Event) {
 	for _, l := range t.tracks {
 		var holding []span
@@ -236,7 +229,6 @@ func (t *timeline) markBoth() {
 	}
 }
 
-// shown are those within a picture, in order.
 func shown[T interface{ times() (from, to float64) }](all []T, x scale) (within []T) {
 	for _, one := range all {
 		if from, to := one.times(); to >= x.fromValue && from <= x.toValue {

@@ -24,8 +24,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// environment is what a run takes place in. Its methods may be called concurrently once startWorkers has
-// returned.
+// environment is what a run takes place in.
 type environment struct {
 	Task
 	dir      string         // gets the workers' logs
@@ -59,7 +58,7 @@ func (s *environment) seat(number int) *seat { return s.workers[number%len(s.wor
 
 func (s *environment) onTearDown(undo func(context.Context) error) { s.undo = append(s.undo, undo) }
 
-// setUp makes everything but the worker processes. tearDown undoes it, also after a failure.
+// setUp makes everything but the workers. tearDown undoes it, also after a failure.
 func (s *environment) setUp(ctx context.Context, servers *Servers) (err error) {
 	name := fmt.Sprintf("%016x", rand.Uint64())
 	s.prefix = "chaos/" + name
@@ -121,8 +120,7 @@ func (s *environment) tearDown(ctx context.Context) (err error) {
 	return err
 }
 
-// onData calls Prepare or Check of the workload. A call that doesn't return when its context has ended is
-// abandoned.
+// onData calls Prepare or Check. A call that doesn't return when its context has ended is abandoned.
 func (s *environment) onData(ctx context.Context, method string, do func(context.Context, *pgxpool.Pool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.bounds.data)
 	defer cancel()
@@ -153,8 +151,7 @@ end $$`)
 	return err
 }
 
-// startPatroni starts Postgres servers that are the run's alone. Patroni has an etcd of its own: faults of
-// the lock service are not its faults.
+// startPatroni gives Patroni an etcd of its own: faults of the lock service are not its faults.
 func (s *environment) startPatroni(ctx context.Context) error {
 	members, err := etcdserver.StartCluster(ctx, 1, nil)
 	if err != nil {
@@ -169,8 +166,8 @@ func (s *environment) startPatroni(ctx context.Context) error {
 	return nil
 }
 
-// failOver kills the primary of the Postgres servers under Patroni, and returns once another one
-// has taken over and all are back. No operation may commit meanwhile: see observe.Observer.Across.
+// failOver kills the primary, and returns once another one has taken over and all are back. No operation may
+// commit meanwhile.
 func (s *environment) failOver(ctx context.Context) error {
 	s.trace.Record(history.Event{Kind: history.Injected, Name: "failover"})
 	return s.observer.Across(ctx, func(ctx context.Context) error {
@@ -212,8 +209,7 @@ func (s *environment) startWorkers(ctx context.Context) error {
 	return nil
 }
 
-// ttl is the time to live of locks. Without faults it is so long that a stall of the machine takes no lock.
-// In scripts no operations race, so none would notice.
+// ttl is so long without faults that a stall of the machine takes no lock. In scripts no operations race.
 func (t Task) ttl() time.Duration {
 	if !t.Faults && t.Scenario.script == nil {
 		return 10 * worker.TTL

@@ -22,13 +22,11 @@ import (
 )
 
 type fault struct {
-	// name names the fault and its victim, as "pause w1". Its first word is the kind
-	// of fault.
+	// Its first word is the kind of fault.
 	name string
-	// inject injects the fault, and returns when it is in effect, not when it was asked for: the
-	// process has stopped, the connection is silent, the lease is gone. revert is nil if there
-	// is nothing to revert. It fails with errMissed if no victim was found before ctx
-	// ended; then the fault isn't injected later either.
+	// inject returns when the fault is in effect, not when it was asked for. revert is nil if there is nothing to
+	// revert. It fails with errMissed if no victim was found before ctx ended; then the fault isn't injected later
+	// either.
 	inject func(ctx context.Context, s *environment) (revert reverted, err error)
 }
 
@@ -43,7 +41,7 @@ type step struct {
 // errMissed: the fault found no victim, and was not injected.
 var errMissed = errors.New("chaos: no victim")
 
-// missed is errMissed with its reason. The server may still do what it was asked for.
+// missed is errMissed with its reason.
 func missed(err error) error { return fmt.Errorf("%w: %w", errMissed, err) }
 
 // Kind is a kind of fault.
@@ -77,7 +75,6 @@ var Kinds = []Kind{
 // anywhere, in place of a point, is where a process is when the fault is injected.
 const anywhere = ""
 
-// at names a point for a fault's name.
 func at(point string) string {
 	if point == anywhere {
 		return ""
@@ -85,7 +82,7 @@ func at(point string) string {
 	return " at " + point
 }
 
-// onProcess is a fault of a worker's process, of which it has one at a time. It misses a process that has ended.
+// onProcess is a fault of a worker's process, of which it has one at a time.
 func onProcess(name string, number int, do func(ctx context.Context, w *seat) (reverted, error)) fault {
 	return fault{name, func(ctx context.Context, s *environment) (reverted, error) {
 		w := s.seat(number)
@@ -136,7 +133,6 @@ func stopTheWorld(number int) fault {
 	})
 }
 
-// What a worker is linked to.
 const (
 	toEtcd     = "etcd"
 	toPostgres = "postgres"
@@ -177,8 +173,7 @@ var (
 	bothWays = way{"both ways", []netfault.Direction{netfault.ToServer, netfault.ToClient}}
 )
 
-// partition silences the links between a worker and a server. What is sent meanwhile arrives when the fault
-// is reverted, as TCP sends it again.
+// partition silences links. What is sent meanwhile arrives when the fault is reverted, as TCP sends it again.
 func partition(number int, from string, way way) fault {
 	return onLinks(fmt.Sprintf("partition w%d from %s, %s", number, from, way.name), number, from, func(l *netfault.Link) func() { return l.Cut(way.directions...) })
 }
@@ -189,8 +184,8 @@ func delay(number int, to string, latency, jitter time.Duration) fault {
 	})
 }
 
-// halfOpen does what happens when the server's machine is switched off: nothing arrives, and neither end sees
-// an error. New connections work. Reverting resets the old ones.
+// halfOpen does what happens when the server's machine is switched off: neither end sees an error. New connections
+// work. Reverting resets the old ones.
 func halfOpen(number int, to string) fault {
 	return onLinks(fmt.Sprintf("half-open w%d to %s", number, to), number, to, (*netfault.Link).HalfOpen)
 }
@@ -199,8 +194,7 @@ func reset(number int, to string) fault {
 	return onLinks(fmt.Sprintf("reset w%d to %s", number, to), number, to, func(l *netfault.Link) func() { l.Reset(); return func() {} })
 }
 
-// leader, in place of a member's number, is the member of etcd that leads when the fault is
-// injected.
+// leader, in place of a member's number, leads when the fault is injected.
 const leader = -1
 
 func onMember(kind string, number int, do func(m *etcdserver.Member) (reverted, error)) fault {
@@ -247,8 +241,7 @@ func etcdIsolate(number int) fault {
 	})
 }
 
-// onLock does something to a lock key of a holder, or of a waiter: the one with that number in
-// the order of keys, modulo their number.
+// onLock does something to one of the lock keys, of a holder or of a waiter.
 func onLock(kind string, index int, do func(ctx context.Context, client *clientv3.Client, key *mvccpb.KeyValue) error) fault {
 	return fault{fmt.Sprintf("%s %d", kind, index), func(ctx context.Context, s *environment) (reverted, error) {
 		prefix := s.prefix
@@ -367,9 +360,8 @@ func loseCommit(number int, loss string, ofOperation bool) fault {
 	}}
 }
 
-// wholeTransaction reports whether a message that ends with a COMMIT begins its
-// transaction as well, as a claim's does. An operation's never does, and reads of the store send
-// no COMMIT.
+// wholeTransaction reports whether a message that ends with a COMMIT begins its transaction as well, as a claim's
+// does and an operation's never does.
 func wholeTransaction(sql string) bool { return begins.MatchString(sql) }
 
 var begins = regexp.MustCompile(`(?i)^\s*(begin|start\s+transaction)\b`)

@@ -12,7 +12,6 @@ import (
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// loadTail is for how long the load goes on after the last fault is reverted.
 const loadTail = time.Second
 
 func (s *environment) underLoad(ctx context.Context, schedule []step) error {
@@ -62,8 +61,8 @@ func (s *environment) endLoad(ctx context.Context) error {
 	return nil
 }
 
-// finalOperations has every worker do one more operation on every resource. The checks judge whether each
-// succeeds in time.
+// finalOperations has every worker work on every resource once more. The checks judge whether that succeeds in
+// time.
 func (s *environment) finalOperations(ctx context.Context) error {
 	for number := range s.workers {
 		for _, resource := range s.Workload.Resources() {
@@ -75,13 +74,12 @@ func (s *environment) finalOperations(ctx context.Context) error {
 	return nil
 }
 
-// injectBound bounds how long a fault of a schedule waits for its victim.
 const (
 	injectBound = 10 * time.Second
 	revertBound = 30 * time.Second
 )
 
-// play injects the faults of a schedule, each at its time, and returns when the last one is reverted.
+// play returns when the last fault is reverted.
 func (s *environment) play(ctx context.Context, schedule []step) error {
 	errs := make([]error, len(schedule))
 	var playing sync.WaitGroup
@@ -122,7 +120,7 @@ func (s *environment) inject(ctx context.Context, f fault) (reverted, error) {
 	return s.injected(f.name, revert), nil
 }
 
-// injected records that a fault is in effect, and returns what reverts it and records that.
+// injected records that a fault is in effect; so does what it returns when it has reverted it.
 func (s *environment) injected(name string, revert reverted) reverted {
 	s.trace.Record(history.Event{Kind: history.Injected, Name: name})
 	return func(ctx context.Context) error {

@@ -42,7 +42,6 @@ type bounds struct {
 
 var usualBounds = bounds{operation: time.Minute, grace: 15 * time.Second, close: 2 * worker.CloseBound, run: 8 * time.Minute, data: 2 * time.Minute}
 
-// setUpBound bounds a run before its workers work, and checkBound after.
 const (
 	setUpBound = 3 * time.Minute
 	checkBound = 2 * time.Minute
@@ -75,9 +74,8 @@ func (t Task) Result() *check.Run {
 	return r
 }
 
-// Do does the run on servers, and writes its files below dir, in place of those of an unfinished run. It
-// fails if there is nothing to judge: a server did not start, a fault could not be reverted, or ctx has
-// ended.
+// Do does the run on servers, and writes its files below dir. It fails if there is nothing to judge: a server did
+// not start, a fault could not be reverted, or ctx has ended.
 func (t Task) Do(ctx context.Context, servers *Servers, dir string) (_ *check.Run, err error) {
 	t.bounds = cmp.Or(t.bounds, usualBounds)
 	bound := setUpBound + t.bounds.run + 2*checkBound
@@ -140,7 +138,7 @@ var (
 	errWrong        = errors.New("chaos: not as the script expects")
 )
 
-// act performs a scenario. That the code under test hangs or crashes is a failure of that code, and no error.
+// act performs a scenario. That the code under test hangs or crashes is no error.
 func (s *environment) act(ctx context.Context) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, s.bounds.run, fmt.Errorf("%w: the run was not over after %v", errHangs, s.bounds.run))
 	defer cancel()

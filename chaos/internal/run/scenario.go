@@ -14,23 +14,20 @@ type Scenario struct {
 	check.Scenario
 	// Requires are the hits (see package check) without which a run is inconclusive.
 	Requires []string
-	// Patroni makes Postgres the primary of three servers under Patroni, in synchronous mode, which
-	// are the run's alone. Such a scenario runs with the built-in workload, or if it is chosen.
+	// Patroni makes Postgres the primary of three servers in synchronous mode. Such a scenario runs with the
+	// built-in workload, or if it is chosen.
 	Patroni bool
 	// Stock is what the built-in workload has of each resource; default plenty.
 	Stock int
 
 	members int // of etcd; default 1
 	workers int // number of worker processes; default 3
-	// unhindered leaves only the fence to stop a late transaction: the transaction may be
-	// idle for longer than a lock's time to live, and no worker has the right to evict
-	// another.
+	// unhindered leaves only the fence to stop a late transaction: it may be idle for long, and no worker may
+	// evict another.
 	unhindered bool
-	// schedule makes the faults under load from a random source. A scenario has either
-	// schedule or script.
+	// A scenario has either schedule or script.
 	schedule func(random *rand.Rand) []step
-	// script has the workers do operations, and injects faults. It fails with errWrong if the code under test
-	// did not do what it must.
+	// script fails with errWrong if the code under test did not do what it must.
 	script func(s *environment, ctx context.Context) error
 }
 
@@ -44,9 +41,8 @@ func (s Scenario) faults(seed uint64) []step {
 	return s.schedule(worker.Rand(seed, s.Name))
 }
 
-// Scenarios are all scenarios, in the order in which they run. First come those with random faults
-// under load. Each of their schedules begins with a fault that every seed has, so that every run
-// has what the scenario requires; slow operations run by then.
+// Scenarios are all scenarios, in the order in which they run. Each schedule begins with a fault that every seed
+// has, so that every run has what the scenario requires; slow operations run by then.
 var Scenarios = []Scenario{
 	{
 		Scenario: check.Scenario{
@@ -113,12 +109,10 @@ func Describe() (all []check.Scenario) {
 	return all
 }
 
-// window is how long a schedule goes on, from the beginning of the load. A whole run takes
-// about 8 s.
+// window is how long a schedule goes on.
 const window = 5 * time.Second
 
-// spread returns a schedule that begins with first, soon after the beginning of the load,
-// and has others at random times, about every pace. The faults of one worker may overlap.
+// spread returns a schedule that begins with first, and has others at random times, about every pace.
 func spread(random *rand.Rand, first step, pace time.Duration, others func() step) []step {
 	first.at = 300 * time.Millisecond
 	steps := []step{first}
@@ -130,7 +124,7 @@ func spread(random *rand.Rand, first step, pace time.Duration, others func() ste
 	return steps
 }
 
-// pastTTL is a random time longer than the TTL, and aroundTTL one that may be shorter.
+// pastTTL is longer than the TTL, and aroundTTL may be shorter.
 func pastTTL(r *rand.Rand) time.Duration {
 	return worker.Between(r, worker.TTL+worker.TTL/4, 2*worker.TTL)
 }

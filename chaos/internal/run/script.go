@@ -94,16 +94,16 @@ var failover = Scenario{
 	},
 }
 
-// takeover bounds how long a script waits until another worker has the lock of a paused holder. A lock that
-// doesn't expire, as that of a connection, is not taken over.
+// takeover bounds how long a script waits until another worker has the lock of a paused holder: one of a
+// connection doesn't expire.
 const takeover = 3 * worker.TTL
 
 func nothing(context.Context) error { return nil }
 
 const saleStock = 24
 
-// sale stalls a worker at each of the points while stock is sold, and then has one worker after the other
-// sell until one finds too little in stock: what was sold twice is missing in the end.
+// sale stalls a worker at each of the points, and then has all sell until too little is in stock: what was sold
+// twice is missing then.
 func (s *environment) sale(ctx context.Context, action string, meanwhile func(context.Context) error, points ...string) error {
 	for _, point := range points {
 		if err := s.stall(ctx, action, point, meanwhile); err != nil {
@@ -119,9 +119,8 @@ func (s *environment) sale(ctx context.Context, action string, meanwhile func(co
 	return nil
 }
 
-// stall is the schedule that breaks locks without a fence: one worker is paused at a point, until another one
-// has the lock and has read; then the first goes on and writes, and then the second. meanwhile is called
-// while the first is paused.
+// stall is the schedule that breaks locks without a fence: one worker is paused, until another one has the lock
+// and has read; then the first goes on and writes, and then the second.
 func (s *environment) stall(ctx context.Context, action, point string, meanwhile func(context.Context) error) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
@@ -179,8 +178,6 @@ func (s *environment) restartEtcd(ctx context.Context) error {
 	return revert(ctx)
 }
 
-// cutLockConnections terminates the idle sessions of the first worker that hold advisory
-// locks.
 func (s *environment) cutLockConnections(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, `
 		select pg_terminate_backend(pid, 5000)
@@ -209,12 +206,10 @@ var killAtEveryAwait = Scenario{
 	script:   func(s *environment, ctx context.Context) error { return s.awaits(ctx, history.ThenKill) },
 }
 
-// maxAwaits is more than an operation has.
 const maxAwaits = 200
 
 // awaits pauses or kills a worker at the first await of an operation, which is where it sends or receives
-// something over the network, then at the second, and so on to the last. Each time its lease ends there, and
-// another worker takes over.
+// something, then at the second, and so on. Each time its lease ends there, and another worker takes over.
 func (s *environment) awaits(ctx context.Context, then string) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
@@ -259,7 +254,6 @@ func (s *environment) await(ctx context.Context, skip int, then string) (sprung 
 	return true, err
 }
 
-// endLeases ends all leases, as if they had expired.
 func (s *environment) endLeases(ctx context.Context) error {
 	leases, err := s.client.Leases(ctx)
 	if err != nil {
@@ -273,8 +267,7 @@ func (s *environment) endLeases(ctx context.Context) error {
 	return nil
 }
 
-// succeed has a worker do operations until one succeeds: the first may fail because the worker's lease is
-// gone.
+// succeed tries again: the worker's own lease is gone as well.
 func (s *environment) succeed(ctx context.Context, number int) error {
 	bound := worker.ProgressBound
 	if s.Group != check.Fenced { // which a paused transaction may keep waiting for ever
@@ -299,9 +292,8 @@ var lostAnswer = Scenario{
 	script:   (*environment).lostAnswer,
 }
 
-// lostAnswer loses the answer to an operation's COMMIT, and cuts its worker off until the operation has ended
-// with an unknown outcome. Then the same operation is called again, as by a caller without an answer: it must
-// not take effect a second time.
+// lostAnswer calls the operation again, as a caller does that got no answer: it must not take effect a second
+// time.
 func (s *environment) lostAnswer(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)
@@ -334,8 +326,8 @@ func (s *environment) lostAnswer(ctx context.Context) error {
 	return err
 }
 
-// unanswered asks the first worker for an operation, and returns when the server has answered its COMMIT: the
-// answer is lost, and the worker is cut off until mend is called.
+// unanswered returns when the server has answered the operation's COMMIT: the answer is lost, and the worker is
+// cut off until mend is called.
 func (s *environment) unanswered(ctx context.Context, op worker.Op) (_ *operation, mend reverted, err error) {
 	arrived, answer := make(chan struct{}), pgproxy.SwallowReply()
 	var once sync.Once
@@ -370,7 +362,7 @@ func (s *environment) unanswered(ctx context.Context, op worker.Op) (_ *operatio
 	return asked, mend, errors.Join(cutErr, answer.Wait(ctx))
 }
 
-// data is a digest of each table of the workload's own, by its name.
+// data is a digest of each table of the workload's own.
 func (s *environment) data(ctx context.Context) (map[string]string, error) {
 	rows, _ := s.pool.Query(ctx, `
 		select quote_ident(nspname) || '.' || quote_ident(relname) from pg_class c join pg_namespace n on n.oid = relnamespace
@@ -390,7 +382,6 @@ func (s *environment) data(ctx context.Context) (map[string]string, error) {
 	return digests, nil
 }
 
-// changed are the tables that differ.
 func changed(before, after map[string]string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(after)), func(table string) bool { return before[table] == after[table] })
 }
@@ -405,8 +396,7 @@ var lateCommit = Scenario{
 	script:   (*environment).lateCommit,
 }
 
-// lateCommit delivers a COMMIT after it was resolved as not applied: only the void by which it was resolved
-// rejects it.
+// lateCommit delivers a COMMIT after it was resolved as not applied: only the void rejects it.
 func (s *environment) lateCommit(ctx context.Context) error {
 	if !s.Faults {
 		return s.inTurn(ctx)

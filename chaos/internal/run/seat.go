@@ -23,8 +23,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// seat is one worker across its successive processes. Only one goroutine at a time may use what concerns its
-// process: faults of a schedule see to that by lock.
+// seat is one worker across its successive processes. What concerns its process is for one goroutine at a time, or
+// one fault (faulty).
 type seat struct {
 	spec     worker.Spec
 	log      string // file that gets the processes' standard error
@@ -50,7 +50,6 @@ type process struct {
 	stopping, killed atomic.Bool // by the run
 }
 
-// newSeat makes a worker with links to the servers, without a process.
 func (s *environment) newSeat(n int) (_ *seat, err error) {
 	name := fmt.Sprintf("w%d", n)
 	w := &seat{trace: s.trace, bounds: s.bounds, log: filepath.Join(s.dir, name+".log"), spec: worker.Spec{
@@ -193,8 +192,8 @@ func (w *seat) lastOutput() string {
 	return string(text[max(0, len(text)-most):])
 }
 
-// send fails with errProcessEnded if the process has ended. Its pipe has room for hundreds of commands, also
-// while it is stopped.
+// send fails with errProcessEnded if the process has ended. Its pipe has room for hundreds of commands, also while
+// it is stopped.
 func (w *seat) send(c worker.Command) error {
 	w.loaded = (w.loaded || c.Load) && !c.Quiet
 	line, err := json.Marshal(c)
@@ -226,7 +225,6 @@ func (w *seat) stop() error {
 		errHangs, w.name(), w.bounds.close, w.lastOutput()))
 }
 
-// kill ends the process by SIGKILL, unless it has ended.
 func (w *seat) kill() error {
 	if w.gone() {
 		return nil
@@ -245,8 +243,7 @@ func (w *seat) crashes() error {
 	return w.crashed
 }
 
-// awaitStopped returns once the kernel shows the process stopped by a signal that was sent. It fails with
-// errMissed if the process ends first.
+// awaitStopped returns once the kernel shows the process stopped by a signal that was sent.
 func (w *seat) awaitStopped() error {
 	for {
 		if stopped, err := pause.Stopped(w.child.Pid()); stopped && err == nil {
@@ -260,10 +257,9 @@ func (w *seat) awaitStopped() error {
 	}
 }
 
-// resume lets a stopped process go on.
 func (w *seat) resume(context.Context) error { return w.child.Resume() }
 
-// stopTheWorld has the process's Go runtime stop the world. It fails only if the process ends.
+// stopTheWorld fails only if the process ends.
 func (w *seat) stopTheWorld() (resume reverted, err error) {
 	if err := w.send(worker.Command{Stall: true}); err != nil {
 		return nil, err
@@ -275,9 +271,9 @@ func (w *seat) stopTheWorld() (resume reverted, err error) {
 	return func(context.Context) error { return stop.Resume() }, nil
 }
 
-// trap has the process stop or die when it reaches a point; of awaits (worker.PointAwait) it skips the first
-// skip. It is set before any later command is read. The caller must call sprung, which waits for that. If ctx
-// ends first sprung removes the trap, and fails with errMissed unless the point was reached before that.
+// trap has the process stop or die when it reaches a point; of awaits (worker.PointAwait) it skips the first skip.
+// sprung waits for that. If ctx ends first it removes the trap, and fails with errMissed unless the point was
+// reached before.
 func (w *seat) trap(point string, skip int, then string) (sprung func(ctx context.Context) error, err error) {
 	events := w.trace.Listen(func(e history.Event) bool {
 		return e.Process == w.name() && (e.Kind == history.Reached || e.Kind == history.Ends || e.Kind == history.Note && e.Name == worker.NoteDisarmed)
@@ -308,7 +304,6 @@ func (w *seat) trap(point string, skip int, then string) (sprung func(ctx contex
 	}, nil
 }
 
-// arm sets a trap, and returns once it has sprung.
 func (w *seat) arm(ctx context.Context, point, then string) error {
 	sprung, err := w.trap(point, 0, then)
 	if err != nil {
@@ -317,7 +312,6 @@ func (w *seat) arm(ctx context.Context, point, then string) error {
 	return sprung(ctx)
 }
 
-// operation is an operation that a worker was asked for.
 type operation struct {
 	id     string
 	number int // of the worker
@@ -326,8 +320,7 @@ type operation struct {
 	end    history.Event // how it ended; set before done is closed
 }
 
-// operate asks a worker for an operation: c may say within which time, or that it is called again. An op
-// without an id or a seed is given one.
+// operate asks a worker for an operation: c may say within which time, or that it is called again.
 func (s *environment) operate(number int, op worker.Op, c worker.Command) (*operation, error) {
 	w := s.seat(number)
 	s.operated++
@@ -356,8 +349,7 @@ func (s *environment) operate(number int, op worker.Op, c worker.Command) (*oper
 	return o, nil
 }
 
-// wait waits for the end of the operation and returns how it ended. It fails if the
-// process ended first, or if the operation hangs.
+// wait fails if the process ended first, or if the operation hangs.
 func (o *operation) wait(ctx context.Context) (history.Event, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.within, fmt.Errorf("%w: it still runs after %v", errHangs, o.within))
 	defer cancel()
@@ -372,7 +364,6 @@ func (o *operation) wait(ctx context.Context) (history.Event, error) {
 	return o.end, nil
 }
 
-// finish has a worker do an operation, and returns how it ended.
 func (s *environment) finish(ctx context.Context, number int, op worker.Op, c worker.Command) (history.Event, error) {
 	o, err := s.operate(number, op, c)
 	if err != nil {
@@ -381,8 +372,8 @@ func (s *environment) finish(ctx context.Context, number int, op worker.Op, c wo
 	return o.wait(ctx)
 }
 
-// operateTo has a worker do an operation until its process stops or dies at a point. If it doesn't before it
-// or ctx ends, it goes on, and sprung is false.
+// operateTo has a worker do an operation until its process stops or dies at a point. sprung is false if the
+// operation or ctx ends first.
 func (s *environment) operateTo(ctx context.Context, number int, op worker.Op, point string, skip int, then string) (o *operation, sprung bool, err error) {
 	atPoint, err := s.seat(number).trap(point, skip, then)
 	if err != nil {

@@ -16,10 +16,8 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// Control is a published locking recipe that loses updates under faults that Fencekit survives, as its
-// authors write it, with well-kept libraries. Group.Flaw names its flaw; carelessness that the flaw needs is
-// part of it. Without a fault all but no-lock exclude each other and lose no update. Recipes create keys
-// below ControlPrefix, and don't clean up after a process that was killed.
+// Control is a published locking recipe that loses updates under faults that Fencekit survives, as its authors
+// write it. Carelessness that its Flaw needs is part of it. Without a fault all but no-lock lose no update.
 type Control struct {
 	check.Group
 	// Serve starts the servers of one run that it needs beside etcd and Postgres. nil: none.
@@ -27,7 +25,7 @@ type Control struct {
 	// Open returns the lock of one process, with its own clients. The label names the
 	// process in the servers.
 	Open func(s Servers, label string) (Acquire, error)
-	// Tables is SQL that creates its tables; empty: it has none.
+	// Tables is SQL that creates its tables.
 	Tables string
 }
 
@@ -48,15 +46,13 @@ type Servers struct {
 	TTL      time.Duration // of locks that expire; etcd counts in seconds, and rounds up
 }
 
-// Acquire waits until no other has a resource. It fails when ctx ends first, or a server can't be
-// reached. It may be called concurrently. Its connections end with its process.
+// Acquire waits until no other has a resource. Its connections end with its process.
 type Acquire func(ctx context.Context, resource string) (Held, error)
 
 // Held is a lock that is held, as far as its holder knows.
 type Held struct {
 	Token int64 // 0 if it has none
-	// Check is what the recipe does in the transaction after the work, just before COMMIT. It
-	// fails if it finds the lock lost. nil: nothing.
+	// Check is what the recipe does in the transaction just before COMMIT; nil: nothing.
 	Check   func(ctx context.Context, tx pgx.Tx) error
 	Release func(ctx context.Context) error
 
@@ -137,8 +133,6 @@ var postgresAdvisory = Control{
 	},
 }
 
-// locked is a control as a protection: a lock, and transactions that check only what its
-// recipe checks.
 type locked struct {
 	acquire Acquire
 	pool    *pgxpool.Pool

@@ -27,14 +27,14 @@ var etcdMutex = Control{
 	},
 }
 
-// mutex is a locked Mutex. Each acquisition has a session of its own.
 type mutex struct {
 	*concurrency.Mutex
 	resource string
 	session  *concurrency.Session
 }
 
-// openMutex returns what acquires etcd's Mutex. complete adds what the recipe does with it.
+// openMutex returns what acquires etcd's Mutex, each time with a session of its own. complete adds what the recipe
+// does with it.
 func openMutex(s Servers, prefix string, complete func(context.Context, *mutex, *Held) error) (Acquire, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: s.Etcd, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 	if err != nil {
@@ -62,7 +62,6 @@ func openMutex(s Servers, prefix string, complete func(context.Context, *mutex, 
 	}, nil
 }
 
-// release revokes the lease, which deletes the key.
 func (m *mutex) release(ctx context.Context) error {
 	m.session.Orphan()
 	_, err := m.session.Client().Revoke(ctx, m.session.Lease())

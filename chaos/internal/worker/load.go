@@ -10,28 +10,26 @@ import (
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
-// The load: so many loops for quick operations, and how often each loop begins an operation.
 const (
 	quickLoops = 2
 	pace       = 25 * time.Millisecond
 )
 
-// visitsAfter is when a worker begins to work on the slow resources of other workers: after
-// those have acquired them, and before the first fault.
+// visitsAfter is when a worker begins to work on the slow resources of others: after those have acquired them, and
+// before the first fault.
 const visitsAfter = 150 * time.Millisecond
 
-// Quick operations of the built-in workload under load are batches in one of so many cases.
+// Of so many quick operations of the built-in workload one is a batch.
 const batches = 4
 
 type loop struct {
 	after time.Duration // it begins so long after the load
-	// next returns its n-th operation. over is closed at the end of the load.
+	// over is closed at the end of the load.
 	next func(n int, random *rand.Rand, over <-chan struct{}) Op
 }
 
-// loops are what this worker does under load, concurrently. Only the built-in workload has slow resources.
-// Each has its own loop: a loop for several would wait for the first of them. One of them is the worker's
-// own, on which it is slow from the beginning.
+// loops are what this worker does under load. Only the built-in workload has slow resources, each with a loop of
+// its own. On one of them the worker is slow from the beginning.
 func (w *worker) loops() (loops []loop) {
 	quick, slow := w.workload.Resources(), []string(nil)
 	_, builtIn := w.workload.(Stock)

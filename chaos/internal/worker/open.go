@@ -19,12 +19,9 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// AppRole is the role of the workers in scenarios in which none may evict another: it is not
-// allowed to terminate backends of the role that they logged in as.
+// AppRole is the role of workers that may not terminate each other's backends.
 const AppRole = "chaos_app"
 
-// storeBounds bounds a transaction, below the lease's time to live, as postgres.Config
-// asks for.
 var storeBounds = postgres.Config{StatementTimeout: 1500 * time.Millisecond}
 
 // guardBounds are short, so that a worker that is cut off doesn't wait for long.
@@ -105,8 +102,7 @@ func (f fenced) Hold(ctx context.Context, resource string, fn func(context.Conte
 	})
 }
 
-// transaction is work as Fencekit runs it. It has no value; with guard.Once the
-// database keeps that it was done.
+// transaction has no value; with guard.Once the database keeps that it was done.
 func (f fenced) transaction(work Work) func(context.Context, pgx.Tx) (struct{}, error) {
 	return func(ctx context.Context, tx pgx.Tx) (struct{}, error) {
 		tokens := map[string]int64{}
@@ -121,8 +117,7 @@ func (f fenced) transaction(work Work) func(context.Context, pgx.Tx) (struct{}, 
 	}
 }
 
-// observer records what a worker's Guard reports. Checks never take that for the truth: see
-// package history.
+// observer records what a worker's Guard reports, which checks never take for the truth.
 func (w *worker) observer() *guard.Observer {
 	return &guard.Observer{
 		Acquired: func(_ context.Context, g fence.Grant, _ time.Duration) {

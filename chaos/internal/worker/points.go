@@ -19,8 +19,8 @@ import (
 // PointAwait is the name of all points at which an operation waits for the network.
 const PointAwait = "await"
 
-// points are where operations of this process can be made to stop. One at a time is armed;
-// the next operation that reaches it triggers it.
+// points are where this process can be made to stop. One at a time is armed; the next operation that reaches it
+// triggers it.
 type points struct {
 	record func(history.Event)
 
@@ -30,14 +30,13 @@ type points struct {
 	skip  int // of awaits
 }
 
-// arm has the process stop or die when an operation next reaches the point; of awaits skip are skipped.
 func (p *points) arm(name string, skip int, then string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.armed, p.skip, p.then = name, skip, then
 }
 
-// disarm undoes arm, and reports whether the point had not been reached.
+// disarm reports whether the point had not been reached.
 func (p *points) disarm() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,11 +47,10 @@ func (p *points) disarm() bool {
 
 func (p *points) reach(name string) { p.pass(name, name) }
 
-// await is called whenever an operation has sent something over the network or received
-// something: while a process waits there, its locks may expire.
+// await is called whenever an operation has sent or received something: while it waits there, its locks may
+// expire.
 func (p *points) await(what string) { p.pass(PointAwait, PointAwait+": "+what) }
 
-// pass records the event, which has the longer name, before the process stops.
 func (p *points) pass(point, name string) {
 	p.mu.Lock()
 	if p.armed != point || p.skip > 0 {
@@ -76,7 +74,6 @@ func (p *points) pass(point, name string) {
 	}
 }
 
-// die ends this process as SIGKILL does: nothing after it runs.
 func die() error {
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGKILL); err != nil {
 		return err
@@ -117,8 +114,7 @@ func (c observedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// unary is a grpc.UnaryClientInterceptor for etcd. A request counts twice: before it is
-// sent, and when it is answered.
+// unary counts a request twice: before it is sent, and when it is answered.
 func (p *points) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := path.Base(method)
 	p.await("before " + name + " of etcd")

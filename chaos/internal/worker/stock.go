@@ -17,20 +17,17 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Stock is the built-in workload: it sells what is in stock, by every call that Fencekit has. It writes what
-// it decided whatever the row holds by then: so a late write, or one that decided on an old value, shows in
-// the data. Each order records what it saw and wrote.
+// Stock is the built-in workload. It writes what it decided whatever the row holds by then: so a late write, or
+// one that decided on an old value, shows in the data.
 type Stock struct {
 	Initial int // of each resource; default plenty
 }
 
-// plenty is more than any run sells.
 const plenty = 1_000_000
 
-// quickSKUs are sold by quick operations, and slowSKUs by slow ones, which take time between reading and
-// writing. A holder that loses its lock meanwhile writes after its successor has read, and perhaps written.
-// An operation on both locks the slow resources first, in the order of names, and so holds no quick resource
-// while it waits.
+// Slow operations think between reading and writing: a holder that loses its lock meanwhile writes after its
+// successor has read. An operation on both locks the slow resources first, in the order of names, and so holds no
+// quick one while it waits.
 var (
 	quickSKUs = []string{"sku/1", "sku/2", "sku/3"}
 	slowSKUs  = []string{"bulk/1", "bulk/2", "bulk/3"}
@@ -40,7 +37,7 @@ func (Stock) Name() string { return "stock" }
 
 func (Stock) Resources() []string { return slices.Concat(quickSKUs, slowSKUs) }
 
-// Orders have no unique constraint, so that an operation can take effect twice.
+// Prepare makes orders without a unique constraint, so that an operation can take effect twice.
 func (s Stock) Prepare(ctx context.Context, db *pgxpool.Pool) error {
 	_, err := db.Exec(ctx, `
 		create schema chaos;
@@ -68,8 +65,7 @@ type order struct {
 	again     bool // an operation with a Once key is called a second time
 }
 
-// order returns what an operation decides before it reads anything: always the same for the
-// same op.
+// order is what an operation decides before it reads anything.
 func (s Stock) order(op Op) order {
 	random := op.Rand()
 	o := order{action: "do", resources: []string{op.Resource}, quantity: 1 + random.IntN(3), retryable: random.IntN(2) == 0}
@@ -123,8 +119,7 @@ func (s Stock) Operate(ctx context.Context, env *Env, op Op) error {
 	return env.Do(ctx, o.resources, s.sell(env, op, o), opts...)
 }
 
-// once sells with a Once key and, some of the time, calls again after it has succeeded, which must change
-// nothing. A control has no keys.
+// once sells with a key and, some of the time, calls again after it has succeeded, which must change nothing.
 func (s Stock) once(ctx context.Context, env *Env, op Op, o order, opts []guard.ValueOption) error {
 	opts = append(opts, guard.Once(op.ID, []byte(op.ID)))
 	do := func() error { return env.Do(ctx, []string{op.Resource}, s.sell(env, op, o), opts...) }
@@ -141,8 +136,8 @@ func (s Stock) once(ctx context.Context, env *Env, op Op, o order, opts []guard.
 	return nil // the first call has succeeded, whatever the error of the second
 }
 
-// untilKnown calls again, with the same key, while the outcome is unknown. If a later attempt
-// fails, the outcome of the earlier one is still unknown.
+// untilKnown calls again while the outcome is unknown. If a later attempt fails, that of the earlier one is still
+// unknown.
 func untilKnown(ctx context.Context, do func() error) (doubt error) {
 	for {
 		err := do()
@@ -179,9 +174,8 @@ func (s Stock) sell(env *Env, op Op, o order) Work {
 	}
 }
 
-// batch sells in statements that decide nothing. The order's row has what the stock was before
-// it, and a token of the moment of its statement: if a later claim comes before the commit, that
-// shows.
+// batch decides nothing. An order's token is read by its own statement: if a later claim comes before the commit,
+// that shows.
 func (s Stock) batch(env *Env, op Op, o order) *postgres.Batch {
 	b := &postgres.Batch{}
 	b.Exec("update chaos.stock set available = available - $2 where resource = $1 and available >= $2", op.Resource, o.quantity).MustAffect(1)
@@ -191,7 +185,6 @@ func (s Stock) batch(env *Env, op Op, o order) *postgres.Batch {
 	return b
 }
 
-// hold reads in one transaction, and writes in a later one.
 func (s Stock) hold(ctx context.Context, env *Env, op Op, o order) error {
 	return env.Hold(ctx, op.Resource, func(ctx context.Context, do Transact) error {
 		var seen int
@@ -243,20 +236,17 @@ func (s Stock) Check(ctx context.Context, db *pgxpool.Pool) error {
 	return err
 }
 
-// longestInTx bounds how long an operation thinks in a transaction. A transaction that is
-// idle for longer is ended (storeBounds).
+// longestInTx is below the timeout of idle transactions (storeBounds).
 const longestInTx = TTL / 2
 
-// thinking is what a slow operation does between reading and writing.
 type thinking struct {
 	lasts time.Duration   // 0: the operation isn't slow
 	deaf  bool            // it ignores the end of its context, as a calculation does
 	over  <-chan struct{} // closed at the end of the load, which ends the thinking too
 }
 
-// thinkingOf returns how the n-th operation of a loop on a slow resource thinks. The first
-// one on the worker's own resource goes on after an early fault has taken its lock, so that
-// only the fence can reject it.
+// thinkingOf has the first operation on the worker's own resource go on after an early fault has taken its lock,
+// so that only the fence can reject it.
 func thinkingOf(n int, own bool, random *rand.Rand, over <-chan struct{}) thinking {
 	t := thinking{deaf: random.IntN(2) == 0, over: over}
 	switch {
@@ -268,8 +258,7 @@ func thinkingOf(n int, own bool, random *rand.Rand, over <-chan struct{}) thinki
 	return t
 }
 
-// pass waits, and returns the context under which the operation goes on. A deaf operation
-// goes on as if it still had its lock: the fence has to reject it.
+// pass waits. A deaf operation goes on as if it still had its lock: the fence has to reject it.
 func (t thinking) pass(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t.lasts == 0 {
 		return ctx, func() {}

@@ -17,11 +17,10 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 )
 
-// SpecVariable is the environment variable with the Spec of a worker. A child of this binary
-// that has it is a worker.
+// SpecVariable is the environment variable with the Spec of a worker.
 const SpecVariable = "FENCEKIT_CHAOS_WORKER"
 
-// Spec is the configuration of a worker process, set when it starts.
+// Spec is the configuration of a worker process.
 type Spec struct {
 	Worker     string
 	Number     int // of the worker, from 0
@@ -34,8 +33,7 @@ type Spec struct {
 	Within     time.Duration // for each operation under load
 }
 
-// Command is a command to a running worker, a line of JSON each. The first member that is
-// set says what to do.
+// Command is a command to a running worker. The first member that is set says what to do.
 type Command struct {
 	Operate *Op           `json:",omitempty"` // do this
 	Again   bool          `json:",omitempty"` // for Operate: it is called once more; recorded as NoteCalledAgain
@@ -91,7 +89,6 @@ func Reexec(workloads ...Workload) {
 	os.Exit(0)
 }
 
-// worker is a worker process, until a command says to close, or its run has ended.
 type worker struct {
 	spec     Spec
 	workload Workload
@@ -173,11 +170,10 @@ func (w *worker) stall() {
 	}
 }
 
-// stallFile is the file of the run's pause.WorldStopper, which this process inherits.
+// stallFile is that of the run's pause.WorldStopper, which this process inherits.
 var stallFile = sync.OnceValue(func() *os.File { return os.NewFile(3, "stall") })
 
-// operate does one operation and records how it ended. If Operate panics this process ends, which
-// its run reports with the stack.
+// operate records how the operation ended. If Operate panics this process ends, and its run reports the stack.
 func (w *worker) operate(op Op, within time.Duration) {
 	ctx, cancel := context.WithTimeout(w.ctx, within)
 	defer cancel()

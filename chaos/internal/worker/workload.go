@@ -1,6 +1,5 @@
-// Package worker is what runs in a run's worker processes: the code under test, what keeps its operations
-// apart (Fencekit, or a control), and the process itself, which takes commands as lines of JSON (Command) and
-// records events.
+// Package worker is what runs in a run's worker processes: the code under test, what keeps its operations apart,
+// and the process itself, which takes commands as lines of JSON and records events.
 package worker
 
 import (
@@ -36,8 +35,7 @@ type Op struct {
 	think thinking // of a slow operation
 }
 
-// Rand returns a source of the operation's random decisions: always the same for the same
-// ID and Seed.
+// Rand returns a source that is always the same for the same ID and Seed.
 func (op Op) Rand() *rand.Rand { return Rand(op.Seed, op.ID) }
 
 // Rand returns a source that is always the same for the same seed and text.
@@ -132,8 +130,8 @@ var ErrWorkload = errors.New("chaos: the workload can't be run")
 // TTL is the time to live of locks in a run: a process that is paused for longer loses them.
 const TTL = 2 * time.Second
 
-// ProgressBound is the time within which every resource has to make progress after the
-// faults: TTL, the bounds of transactions and eviction, and what a busy machine takes.
+// ProgressBound is the time within which every resource has to make progress after the faults, on a busy machine
+// too.
 const ProgressBound = 20 * time.Second
 
 // Between is a random time of whole milliseconds.
