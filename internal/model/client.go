@@ -2,10 +2,8 @@ package model
 
 var clientNames = [maxClients]string{"client 1", "client 2", "client 3"}
 
-// change yields a step of one client.
 type change = func(what string, n int8, change func(*state, *client))
 
-// client yields what client i can do.
 func (m Protocol) client(s state, i int, yield func(Step, state)) {
 	do := func(what string, n int8, change func(*state, *client)) {
 		next := s
@@ -40,9 +38,8 @@ func (m Protocol) client(s state, i int, yield func(Step, state)) {
 	}
 }
 
-// acquire gets grants of all resources, or of the second alone. Nothing here keeps two clients
-// from having grants at the same time: a lease can be lost at any moment, so mutual exclusion is
-// not assumed. All that the lock service gives is F1.
+// acquire gets grants of all resources, or of the second alone. A lease can be lost at any moment, so nothing
+// keeps two clients from having grants at the same time: all that the lock service gives is F1.
 func (m Protocol) acquire(s state, do change) {
 	all := only(m.Resources) - 1
 	if s.Holders < m.Grants {
@@ -67,7 +64,6 @@ func (m Protocol) acquire(s state, do change) {
 	}
 }
 
-// grant gives the client the newest tokens, and a new holder.
 func (m Protocol) grant(s *state, c *client, on set) {
 	s.Holders++
 	c.Stage, c.On = granted, on
@@ -76,7 +72,6 @@ func (m Protocol) grant(s *state, c *client, on set) {
 	}
 }
 
-// share lets the client work with the grants that another holds.
 func (m Protocol) share(s state, do change) {
 	var seen [16]bool
 	for _, other := range s.Clients {
@@ -94,7 +89,7 @@ func (m Protocol) share(s state, do change) {
 	}
 }
 
-// claimNext claims what the client has not claimed yet, one resource after another (G1).
+// claimNext claims one resource after another (G1).
 func (m Protocol) claimNext(s state, c client, do change) {
 	if m.Mutation.LookUp == LookUpEarly && c.Claimed == 0 && !c.Looked && s.Ops < m.Ops {
 		m.lookUp(s, c, do)
@@ -143,7 +138,6 @@ func (m Protocol) readFence(s state, n int8, g grant, do change) {
 	do("reads the fence of resource #", n+1, func(_ *state, c *client) { m.claimed(c, n, at) })
 }
 
-// claimed notes the position of resource n.
 func (m Protocol) claimed(c *client, n int8, at fence) {
 	if m.Mutation.KeepReads {
 		c.Parts[n].Expect = at
@@ -156,8 +150,8 @@ func (m Protocol) claimed(c *client, n int8, at fence) {
 	}
 }
 
-// begin runs user code: it reads, now or at any time before it commits. The client may also have
-// lost its lease and turn to another grant.
+// begin runs user code: it reads, now or at any time before it commits. Or the client has lost its lease and turns
+// to another grant.
 func (m Protocol) begin(s state, c client, do change) {
 	if s.Holders < m.Grants && c.Ops == 0 {
 		do("drops its grant", 0, func(_ *state, c *client) { *c = client{} })
@@ -187,7 +181,6 @@ func (m Protocol) begin(s state, c client, do change) {
 	}
 }
 
-// knows says whether the client knows what its grants left in the data.
 func (m Protocol) knows(c client) bool {
 	for _, n := range c.On.list() {
 		if !c.Parts[n].Knows {
@@ -197,8 +190,7 @@ func (m Protocol) knows(c client) bool {
 	return true
 }
 
-// beginCheck is the database's side of the beginning of a transaction. It reports whether it
-// rejects.
+// beginCheck reports whether the database rejects the beginning of a transaction.
 func (m Protocol) beginCheck(s state, c client, do change) bool {
 	on := c.On
 	if c.Ops != 0 {
@@ -214,7 +206,6 @@ func (m Protocol) beginCheck(s state, c client, do change) bool {
 	return false
 }
 
-// run starts user code, which reads all resources of its transaction.
 func (m Protocol) run(s *state, c *client, as stage) {
 	c.Stage = as
 	if c.Ops == 0 {
@@ -228,8 +219,7 @@ func (m Protocol) run(s *state, c *client, as stage) {
 	}
 }
 
-// form opens the calls of a transaction: one about all of the client's resources, several about
-// the only one, or one about each of several.
+// form opens the calls of a transaction: one about all resources, several about the only one, or one about each.
 func (m Protocol) form(s *state, c *client) {
 	for i := range m.Batch {
 		on := c.On
@@ -242,7 +232,6 @@ func (m Protocol) form(s *state, c *client) {
 	}
 }
 
-// open begins the next call, as an operation of the client's transaction.
 func (s *state) open(c *client, key int8, on set) {
 	s.Calls[s.Ops] = call{Key: key, On: on, From: s.Ops}
 	c.Calls |= only(s.Ops)
@@ -250,7 +239,7 @@ func (s *state) open(c *client, key int8, on set) {
 	s.Ops++
 }
 
-// decide lets an operation fail, or sends seal and COMMIT, in one message.
+// decide lets an operation fail, or sends seal and COMMIT in one message.
 func (m Protocol) decide(s state, c client, do change) {
 	if m.Faults.Aborts {
 		for _, op := range c.Ops.list() {
@@ -302,11 +291,9 @@ func freeMessage(s state) int8 {
 	return -1
 }
 
-// txNumber numbers the client's transactions: no operation is the first of two that have failed
-// equally often.
+// txNumber: no operation is the first of two transactions that have failed equally often.
 func (c client) txNumber() int8 { return c.Ops.list()[0] + 1 + maxOps*c.Try }
 
-// receive takes the reply to COMMIT, or gives up.
 func (m Protocol) receive(s state, c client, do change) {
 	msg := s.Messages[c.Message]
 	switch msg.Status {
@@ -325,5 +312,92 @@ func (m Protocol) receive(s state, c client, do change) {
 			}
 			c.Stage, c.Message = unknown, 0
 		})
+	}
+}
+
+// lookUp begins a call of any key (guard.Once).
+func (m Protocol) lookUp(s state, c client, do change) {
+	for key := int8(1); key <= m.Keys; key++ {
+		then := func(what string, change func(*state, *client)) {
+			do(what, key, func(s *state, c *client) {
+				s.open(c, key, c.On)
+				c.Looked = true
+				change(s, c)
+			})
+		}
+		from := m.kept(&s, c, key) - 1
+		switch {
+		case from < 0:
+			then("looks key # up: nothing", func(*state, *client) {})
+		case !m.answerable(&s, c):
+			then("looks key # up: the fence has moved", func(s *state, c *client) {
+				m.answer(s, c, answeredNotApplied)
+				c.unclaim(c.On)
+			})
+		case s.Calls[from].On != c.On:
+			then("looks key # up: used for another request", func(s *state, c *client) {
+				m.answerFound(s, c, answeredNotApplied)
+			})
+		default:
+			then("looks key # up: found, answered", func(s *state, c *client) {
+				s.Calls[c.Ops.list()[0]].From = from
+				m.answerFound(s, c, answeredApplied)
+			})
+		}
+	}
+}
+
+// answerFound answers a call without a transaction.
+func (m Protocol) answerFound(s *state, c *client, a answer) {
+	was := c.Stage
+	m.answer(s, c, a)
+	c.Stage = was
+}
+
+func (m Protocol) answerable(s *state, c client) bool {
+	for _, n := range c.On.list() {
+		at, expect := s.DB.Resources[n].Fence, c.Parts[n].Expect
+		switch m.Mutation.LookUp {
+		case LookUpPosition:
+			if at != expect || m.elsewhere(&s.DB, n) {
+				return false
+			}
+		case LookUpGrant:
+			if at.grant != expect.grant {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// kept returns the call, from 1, that key was kept for by any of the client's resources.
+func (m Protocol) kept(s *state, c client, key int8) (op int8) {
+	on := c.On
+	if m.Mutation.LookUp == LookUpFirst {
+		on = on.first()
+	}
+	for _, n := range on.list() {
+		r := &s.DB.Resources[n]
+		if m.Mutation.LookUp == LookUpHidden && r.Fence != c.Parts[n].Expect {
+			return 0
+		}
+		op = max(op, r.Kept[key-1])
+	}
+	return op
+}
+
+// keep writes a key that is there already over: the protocol doesn't rely on a constraint.
+func (m Protocol) keep(s *state, msg message) {
+	on := msg.On
+	if m.Mutation.KeepFirst {
+		on = on.first()
+	}
+	for _, op := range msg.Ops.list() {
+		for _, n := range on.list() {
+			if m.Keys > 0 {
+				s.DB.Resources[n].Kept[s.Calls[op].Key-1] = op + 1
+			}
+		}
 	}
 }

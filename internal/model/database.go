@@ -1,8 +1,7 @@
 package model
 
-// Numbers of transactions: one of these, plus the operation or the holder. No two have the same,
-// so that a lost transaction can be distinguished from the one that took its position, also a
-// claim or a void that is made again after the database went back; Mutation.TxCounter breaks that.
+// Numbers of transactions: one of these, plus the operation or the holder. No two are equal, so that a lost
+// transaction can be distinguished from the one that took its position; Mutation.TxCounter breaks that.
 const (
 	txVoid    = 20
 	txClaim   = 60
@@ -10,7 +9,6 @@ const (
 	txCounted = 100
 )
 
-// again tells the transactions after the database went back from those before.
 func (s *state) again() int8 {
 	if s.WentBack {
 		return txAgain
@@ -18,14 +16,12 @@ func (s *state) again() int8 {
 	return 0
 }
 
-// move takes position seq for g: the fence moves and the history gets its entry, in one
-// transaction.
 func (r *resource) move(g grant, seq, tx int8) {
 	r.Fence = fence{g, seq, tx}
 	r.History[seq] = tx
 }
 
-// claim is the database's side of a claim. barred says that the fence forbids it.
+// claim is the database's side of a claim.
 func (m Protocol) claim(db *database, n int8, g grant, again int8) (barred bool) {
 	r := &db.Resources[n]
 	if r.Fence.grant == g && m.Mutation.Claim != ClaimOnce {
@@ -48,13 +44,12 @@ func (m Protocol) claim(db *database, n int8, g grant, again int8) (barred bool)
 	return false
 }
 
-// elsewhere says that the fence of resource n was claimed on another timeline than the server is
-// on: before a failover.
+// elsewhere: the fence was claimed on another timeline than the server's: before a failover.
 func (m Protocol) elsewhere(db *database, n int8) bool {
 	return db.Resources[n].Timeline != db.Timeline && !m.Mutation.AnyTimeline
 }
 
-// passes is the comparison of the seal (G2), of one resource.
+// passes is the comparison of the seal (G2).
 func (m Protocol) passes(at, expect fence) bool {
 	switch m.Mutation.Seal {
 	case SealNothing:
@@ -68,9 +63,8 @@ func (m Protocol) passes(at, expect fence) bool {
 	}
 }
 
-// seal compares and moves the fences of all resources of a transaction, all or none, or says
-// which one rejected. They are locked in order until the end of the transaction, so that the
-// whole is one step.
+// seal moves the fences of all resources of a transaction, or says which one rejected. They are locked in order
+// until its end, so that the whole is one step.
 func (m Protocol) seal(db *database, msg message) (barred int8, ok bool) {
 	moves := msg.On
 	for _, n := range msg.On.list() {
@@ -95,9 +89,8 @@ func (m Protocol) seal(db *database, msg message) (barred int8, ok bool) {
 	return 0, true
 }
 
-// write makes a transaction's writes visible, and judges what an observer can judge at that
-// moment. The writes are blind, the reads may be as old as the grant's last word from the
-// database: less than any isolation level promises.
+// write makes a transaction's writes visible, and judges what can be judged at that moment. The writes are blind,
+// the reads may be as old as the grant's last word from the database: less than any isolation level promises.
 func (m Protocol) write(s *state, msg message) {
 	for _, n := range msg.On.list() {
 		r, p := &s.DB.Resources[n], msg.Parts[n]
@@ -116,7 +109,7 @@ func (m Protocol) write(s *state, msg message) {
 	}
 }
 
-// deliver lets COMMIT number i arrive, at any time after it was sent.
+// deliver lets a COMMIT arrive, at any time after it was sent.
 func (m Protocol) deliver(s state, i int, yield func(Step, state)) {
 	msg := s.Messages[i]
 	if msg.Status != inFlight && msg.Status != halfway {
@@ -131,7 +124,6 @@ func (m Protocol) deliver(s state, i int, yield func(Step, state)) {
 	yield(Step{"database", what, msg.Tx}, s)
 }
 
-// arrive is the next thing that the database does about a COMMIT.
 func (m Protocol) arrive(s *state, msg message) (what string, status commitStatus, barred int8) {
 	apart, second := m.Mutation.Apart, msg.Status == halfway
 	switch {
@@ -158,7 +150,6 @@ func (m Protocol) arrive(s *state, msg message) (what string, status commitStatu
 	return "COMMIT of tx # arrives: applied", committed, 0
 }
 
-// awaited says whether a client still waits for the reply of message i.
 func awaited(s state, i int) bool {
 	for _, c := range s.Clients {
 		if c.Stage == waiting && int(c.Message) == i {

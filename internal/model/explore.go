@@ -43,15 +43,13 @@ import (
 	"strings"
 )
 
-// Step is one atomic thing that happens. Who and what and about which number: a
-// "#" in What is replaced by N. In one state no two steps have the same name, so a
-// list of steps is a schedule that can be run again.
+// Step is one atomic thing that happens. A "#" in What is replaced by N. In one state no two steps have the same
+// name, so a list of steps is a schedule that can be run again.
 type Step struct {
 	Who, What string
 	N         int8
 }
 
-// String returns the step as a line of a schedule.
 func (s Step) String() string {
 	return fmt.Sprintf("%s: %s", s.Who, strings.ReplaceAll(s.What, "#", strconv.Itoa(int(s.N))))
 }
@@ -60,18 +58,15 @@ func (s Step) String() string {
 type Model[S comparable] interface {
 	// Start is the state in which everything begins.
 	Start() S
-	// Next yields each step that is possible in s with the state after it.
+	// Next yields each possible step with the state after it.
 	Next(s S, yield func(Step, S))
 	// Judge judges one state. final says that no step is possible in it.
 	Judge(s S, final bool) Violation
-	// Canonical maps states that differ only in the names of equal processes
-	// onto one of them; the explorer visits one state of each such class.
+	// Canonical maps states that differ only in the names of equal processes onto one of them.
 	Canonical(s S) S
-	// Show describes a state in one line, for a reader.
-	Show(s S) string
+	Show(s S) string // in one line
 }
 
-// Moment is a step of a schedule and the state after it, described.
 type Moment struct {
 	Step  Step
 	After string
@@ -79,30 +74,23 @@ type Moment struct {
 
 // Result is what an exploration found.
 type Result struct {
-	// Violation is Holds, or the first property found broken, breadth first.
-	Violation Violation
-	// Schedule is a shortest counter-example; nil if the model holds.
-	Schedule []Moment
-	// States is the number of distinct states that were visited.
-	States int
-	// Depth is the length of the longest shortest path to a visited state.
-	Depth int
-	// Taken counts the transitions by Step.What: a step that was never taken
-	// was not examined.
-	Taken map[string]int
+	Violation Violation      // Holds, or the first property found broken, breadth first
+	Schedule  []Moment       // a shortest counter-example
+	States    int            // distinct ones that were visited
+	Depth     int            // length of the longest shortest path to a visited state
+	Taken     map[string]int // transitions by Step.What: a step that was never taken was not examined
 }
 
-// node is a visited state with the way back to the start. It holds no pointers,
-// so that the garbage collector need not look at a million of them.
+// node is a visited state with the way back to the start. It holds no pointers: the garbage collector need not
+// look at a million of them.
 type node[S comparable] struct {
 	state  S
 	parent int32
 	depth  int32
 }
 
-// Explore visits every state that m can reach, breadth first, until one breaks a
-// property. It fails when there are more than limit states, because then
-// nothing is known.
+// Explore visits every state that m can reach, breadth first, until one breaks a property. It fails when there are
+// more than limit states.
 func Explore[S comparable](m Model[S], limit int) (Result, error) {
 	start := m.Start()
 	nodes := []node[S]{{state: start, parent: -1}}
@@ -133,7 +121,6 @@ func Explore[S comparable](m Model[S], limit int) (Result, error) {
 	return result, nil
 }
 
-// schedule walks back from node i to the start.
 func schedule[S comparable](m Model[S], nodes []node[S], i int) []Moment {
 	var moments []Moment
 	for ; nodes[i].parent >= 0; i = int(nodes[i].parent) {
@@ -143,7 +130,6 @@ func schedule[S comparable](m Model[S], nodes []node[S], i int) []Moment {
 	return moments
 }
 
-// stepTo finds a step that leads from one state to the next.
 func stepTo[S comparable](m Model[S], from, to S) Step {
 	var found Step
 	m.Next(from, func(step Step, next S) {
@@ -154,9 +140,8 @@ func stepTo[S comparable](m Model[S], from, to S) Step {
 	return found
 }
 
-// Replay runs a schedule from the start of m and returns the verdict after each
-// step. It fails at the first step that is not possible there, or whose name
-// two steps share.
+// Replay runs a schedule and returns the verdict after each step. It fails at the first step that is not possible,
+// or whose name two steps share.
 func Replay[S comparable](m Model[S], steps []Step) ([]Violation, error) {
 	state := m.Start()
 	verdicts := make([]Violation, 0, len(steps))
@@ -178,8 +163,7 @@ func Replay[S comparable](m Model[S], steps []Step) ([]Violation, error) {
 	return verdicts, nil
 }
 
-// Format prints a schedule, one numbered line per step, the state after it
-// below.
+// Format prints a schedule, one numbered line per step, the state after it below.
 func Format(moments []Moment) string {
 	var b strings.Builder
 	for i, m := range moments {
@@ -192,53 +176,37 @@ func Format(moments []Moment) string {
 type Violation uint8
 
 const (
-	// Holds: every reachable state keeps every property.
 	Holds Violation = iota
 
-	// LostUpdate (G2, G3, G6): the data is not what the operations that took effect would have
-	// made of them one after another. This is the data oracle: it counts what was written and
-	// never looks at the fence, tokens or the history.
+	// LostUpdate (G2, G3, G6): the data is not what the operations that took effect would have made of them one
+	// after another. The oracle counts what was written and never looks at the fence.
 	LostUpdate
-
-	// TokenOrder: a transaction of a lower token took effect after one of a higher token. This
-	// is all that a checker of token logs can see.
+	// TokenOrder: a transaction of a lower token took effect after one of a higher token: all that a checker of
+	// token logs can see.
 	TokenOrder
-
-	// AppliedTwice (G4): one operation took effect twice.
 	AppliedTwice
-
-	// AckedNotApplied (G4): the answer was that the operation took effect, and it did not. An
-	// acknowledgement that the database itself has lost is excused, but not where a synchronous
-	// standby took over.
+	// AckedNotApplied (G4): the answer was that the operation took effect, and it did not. What the database
+	// itself has lost is excused, but not where a synchronous standby took over.
 	AckedNotApplied
-
-	// DeniedButApplied (G4): the answer was that the operation did not take effect, and it did,
-	// before or after the answer.
+	// DeniedButApplied (G4): the answer was that the operation did not take effect, and it did, before or after.
 	DeniedButApplied
-
-	// OlderCommitted (G1, G3): a transaction of a lower token, or of another holder of the same
-	// token, took effect after a newer grant had claimed or after user code had run under it.
+	// OlderCommitted (G1, G3): a lower token, or another holder of the same one, committed after a newer grant had
+	// claimed or user code had run under it.
 	OlderCommitted
-
 	// UnjustifiedStale (G5): a client was rejected as stale and no higher claim had committed.
 	UnjustifiedStale
-
-	// UntrueReason (G5): a client was rejected as overtaken, and no other one had its grant; or
-	// because the database went back, and it had not.
+	// UntrueReason (G5): a client was rejected as overtaken, and no other one had its grant; or because the
+	// database went back, and it had not.
 	UntrueReason
-
 	// TornRead: a read-only operation was answered with data of two moments.
 	TornRead
-
-	// StaleRead: a read-only operation was answered with data that were not the present state
-	// when all had been read and checked, or that a synchronous standby lacked.
+	// StaleRead: a read-only operation was answered with data that were not the present state when all had been
+	// read and checked, or that a synchronous standby lacked.
 	StaleRead
-
 	// Stuck: nothing can happen any more, and a client has not been answered.
 	Stuck
 )
 
-// String returns the table's words for v.
 func (v Violation) String() string {
 	return [...]string{
 		Holds:            "HOLDS",

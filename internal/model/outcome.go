@@ -1,7 +1,6 @@
 package model
 
-// applied ends a transaction that is known to have committed: it took the next position of every
-// resource.
+// applied ends a transaction that took the next position of every resource.
 func (m Protocol) applied(s *state, c *client) {
 	m.durable(s)
 	for _, n := range s.about(c.Ops).list() {
@@ -14,9 +13,8 @@ func (m Protocol) applied(s *state, c *client) {
 	m.answer(s, c, answeredApplied)
 }
 
-// undone ends a transaction that did not take effect and never will. If it was shared, its
-// operations run again: those that failed alone, the others together; if it isn't known which
-// failed, each alone.
+// undone ends a transaction that never takes effect. If it was shared, its operations run again: those that failed
+// alone, the others together; if it isn't known which failed, each alone.
 func (m Protocol) undone(s *state, c *client, failed set) {
 	if c.Ops.size() <= 1 {
 		m.answer(s, c, answeredNotApplied)
@@ -30,14 +28,11 @@ func (m Protocol) undone(s *state, c *client, failed set) {
 	m.next(s, c)
 }
 
-// answer tells the callers of the transaction's operations how it ended, and goes on to the
-// client's other calls.
 func (m Protocol) answer(s *state, c *client, a answer) {
 	s.answer(c.Ops, a)
 	m.next(s, c)
 }
 
-// answer answers those of the operations that have no answer yet.
 func (s *state) answer(ops set, a answer) {
 	for _, op := range ops.list() {
 		if s.Answers[op] == pending {
@@ -63,8 +58,8 @@ func (m Protocol) next(s *state, c *client) {
 	}
 }
 
-// resolve settles a COMMIT without a reply, by any one of the resources that were sealed: void
-// the position it wanted, or read who took it (G4).
+// resolve settles a COMMIT without a reply, by any one of the resources that were sealed: void the position it
+// wanted, or read who took it (G4).
 func (m Protocol) resolve(s state, c client, do change) {
 	if m.Faults.Crashes {
 		do("leaves op # unknown", c.Ops.list()[0]+1, m.abandon)
@@ -114,8 +109,8 @@ func (m Protocol) void(s state, c client, n int8, do change) {
 	})
 }
 
-// neverApplied ends a transaction whose COMMIT is known to take no effect, ever. Its fences are
-// claimed again before they are used: the position of one may have been voided.
+// neverApplied ends a transaction whose COMMIT takes no effect, ever. Its fences are claimed again: the position
+// of one may have been voided.
 func (m Protocol) neverApplied(s *state, c *client) {
 	on := s.about(c.Ops)
 	m.undone(s, c, 0)
@@ -124,15 +119,13 @@ func (m Protocol) neverApplied(s *state, c *client) {
 	}
 }
 
-// abandon leaves the transaction unknown. The client's other calls were sent in none that can
-// still take effect.
+// abandon leaves the transaction unknown. The client's other calls were sent in none that can still take effect.
 func (m Protocol) abandon(s *state, c *client) {
 	s.answer(c.Ops, answeredUnknown)
 	s.answer(c.Calls, answeredNotApplied)
 	*c = client{}
 }
 
-// Names of rejections.
 const (
 	stale     = "stale"
 	collision = "collision"
@@ -141,8 +134,7 @@ const (
 	failed    = "database failed over"
 )
 
-// reject names a rejection by resource n from what the fence shows now (G5), and goes on
-// accordingly. What rejected is the claim, the begin check, the seal or the read check.
+// reject names a rejection by resource n from what the fence shows now (G5), and goes on accordingly.
 func (m Protocol) reject(s state, c client, n int8, by string, do change) {
 	g := c.Parts[n].Grant
 	named := m.name(&s.DB, n, g, by)
@@ -165,7 +157,6 @@ func (m Protocol) reject(s state, c client, n int8, by string, do change) {
 	})
 }
 
-// name tells what a rejection of g by resource n is.
 func (m Protocol) name(db *database, n int8, g grant, by string) string {
 	f := db.Resources[n].Fence
 	switch {
@@ -184,13 +175,12 @@ func (m Protocol) name(db *database, n int8, g grant, by string) string {
 	}
 }
 
-// unclaim forgets the positions of resources.
 func (c *client) unclaim(on set) {
 	c.Stage, c.Claimed = granted, c.Claimed.without(on)
 }
 
-// lose gives a grant up, and denies the client's calls that need it. With the other grants it
-// goes on as long as it has calls.
+// lose gives a grant up, and denies the calls that need it. With the other grants the client goes on as long as it
+// has calls.
 func (m Protocol) lose(s *state, c *client, n int8) {
 	for _, op := range c.Calls.list() {
 		if s.Calls[op].On.has(n) {

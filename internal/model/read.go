@@ -1,15 +1,12 @@
 package model
 
-// readState is that of a read-only operation. What it has read is in the client's parts.
 type readState struct {
 	Current bool // its fences were where they should be when it began
-	// Verdict judges by the data alone whether what it has read is the present state: when all
-	// has been read, and again when the protocol's read check passes.
+	// Verdict judges by the data alone whether what it has read is the present state.
 	Verdict Violation
 }
 
-// readFirst begins a read-only operation. At READ COMMITTED each of its reads sees what is
-// committed by then. If the begin check rejects it, that is the step of any transaction.
+// readFirst begins a read-only operation. At READ COMMITTED each of its reads sees what is committed by then.
 func (m Protocol) readFirst(s state, c client, do change) {
 	if c.Ops != 0 || s.Reads >= m.Reads {
 		return
@@ -29,7 +26,7 @@ func (m Protocol) readFirst(s state, c client, do change) {
 	})
 }
 
-// readSecond reads everything a second time, which stands for any number of statements.
+// readSecond stands for any number of statements.
 func (m Protocol) readSecond(s *state, c *client) {
 	c.Stage = readAll
 	for _, n := range c.On.list() {
@@ -53,9 +50,9 @@ func (c *client) judgeRead(s *state) {
 	}
 }
 
-// readCheck compares the fences with what the grants last saw. At READ COMMITTED it is the last
-// statement of the transaction, in a snapshot of its own. Where the reads have one snapshot it
-// would see no later move of a fence in that, so it follows COMMIT, and its reply is the answer.
+// readCheck compares the fences with what the grants last saw. At READ COMMITTED it is the last statement, in a
+// snapshot of its own. In the snapshot of the reads it would see no later move of a fence, so it follows COMMIT
+// then, and its reply is the answer.
 func (m Protocol) readCheck(s state, c client, do change) {
 	if m.Faults.LostReplies {
 		do("read-only: gets no answer", 0, func(_ *state, c *client) { c.reset() })
@@ -84,8 +81,7 @@ func (m Protocol) readChecked(s *state, c *client) {
 	}
 }
 
-// readCommit ends the transaction of a read-only operation after its read check. What moves a
-// fence in between comes after the read check, and so after everything that was read.
+// readCommit: what moves a fence after the read check comes after everything that was read.
 func (m Protocol) readCommit(do change) {
 	if m.Faults.LostReplies {
 		do("read-only: gets no answer", 0, func(_ *state, c *client) { c.reset() })
@@ -111,8 +107,7 @@ func (m Protocol) barring(s *state, c client) (n int8, ok bool) {
 	return 0, true
 }
 
-// readAnswer answers a read-only operation. In a Hold user code may rely on it later, without
-// reading again.
+// readAnswer answers a read-only operation. In a Hold user code may rely on it later.
 func (m Protocol) readAnswer(s *state, c *client) {
 	if c.Read.Verdict != Holds {
 		s.Bad = c.Read.Verdict
@@ -129,7 +124,6 @@ func (m Protocol) readAnswer(s *state, c *client) {
 	c.reset()
 }
 
-// readUnsettled is what Mutation.ReadUnsettled does about a COMMIT in doubt.
 func (m Protocol) readUnsettled(s state, c client, do change) {
 	if _, ok := m.barring(&s, c); m.Mutation.ReadUnsettled && s.Reads < m.Reads && ok {
 		do("read-only: reads that tx # is not there", c.Tx, func(s *state, c *client) {

@@ -20,7 +20,6 @@ const (
 // set is a set of resources, or of operations, counted from 0.
 type set uint8
 
-// setLists lists each set's elements in order.
 var setLists = func() (lists [1 << maxOps][]int8) {
 	for s := range lists {
 		for n := range int8(maxOps) {
@@ -38,22 +37,18 @@ func (s set) without(of set) set { return s &^ of }
 func (s set) list() []int8       { return setLists[s] }
 func (s set) size() int          { return len(setLists[s]) }
 
-// first is the set of the first element alone.
 func (s set) first() set { return s & -s }
 
-// grant is who may write. Token stands for the pair (epoch, token), which is only ever compared
-// as a whole; Holder is a nonce.
+// grant is who may write. Token stands for the pair (epoch, token); Holder is a nonce.
 type grant struct{ Token, Holder int8 }
 
-// fence is the row that claims, seals and voids compare and move: a grant, a position, and the
-// transaction that took it.
+// fence is the row that claims, seals and voids compare and move.
 type fence struct {
 	grant
 	Seq, Tx int8
 }
 
-// resource is one guarded resource: its fence, its history, its data, and what an observer of the
-// database notes about it.
+// resource is one guarded resource, and what an observer of the database notes about it.
 type resource struct {
 	Fence    fence
 	History  [maxPositions]int8 // by position: the transaction that took it; 0 is none
@@ -93,7 +88,6 @@ type message struct {
 	Parts  [maxResources]part
 }
 
-// commitStatus is what became of a message.
 type commitStatus uint8
 
 const (
@@ -104,7 +98,6 @@ const (
 	rejected
 )
 
-// stage is where a client is.
 type stage uint8
 
 const (
@@ -124,7 +117,6 @@ func (s stage) String() string {
 	return [...]string{"away", "granted", "ready", "has read", "running", "waiting", "in doubt", "reading", "has read all", "checked"}[s]
 }
 
-// client is one client.
 type client struct {
 	Stage   stage
 	On      set // the resources that it has grants of
@@ -157,7 +149,6 @@ type call struct {
 	From int8 // the call whose effect is answered, which is this one if it runs
 }
 
-// answer is the outcome that the caller of an operation got.
 type answer uint8
 
 const (
@@ -168,7 +159,6 @@ const (
 	excused // the database lost what the answer depends on
 )
 
-// state is the whole world.
 type state struct {
 	DB       database
 	Standby  database
@@ -191,7 +181,6 @@ type state struct {
 	Bad  Violation          // observer: a step that was wrong in itself
 }
 
-// about returns the resources of operations.
 func (s *state) about(ops set) (on set) {
 	for _, op := range ops.list() {
 		on |= s.Calls[op].On
@@ -199,7 +188,6 @@ func (s *state) about(ops set) (on set) {
 	return on
 }
 
-// writers counts the operations that write resource n.
 func (s *state) writers(ops set, n int8) (count int8) {
 	for _, op := range ops.list() {
 		if s.Calls[op].On.has(n) {
@@ -236,7 +224,6 @@ func (m Protocol) Judge(s state, final bool) Violation {
 	return Holds
 }
 
-// judgeCall judges what became of one call.
 func (m Protocol) judgeCall(s *state, op int8) Violation {
 	c, a, effects := s.Calls[op], s.Answers[op], int8(0)
 	for i, other := range s.Calls[:s.Ops] {
@@ -264,8 +251,7 @@ func (m Protocol) Canonical(s state) state {
 	return s
 }
 
-// key lists what tells clients apart. A key that is not fine enough costs states and nothing
-// else: sorting only ever permutes equal clients.
+// key lists what tells clients apart. One that is not fine enough costs states and nothing else.
 func (c client) key() [16]byte {
 	k := [16]byte{byte(c.Stage), byte(c.On)<<4 | byte(c.Claimed), byte(c.Calls)<<4 | byte(c.Ops), byte(c.Message)}
 	for i, p := range c.Parts {

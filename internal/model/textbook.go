@@ -10,44 +10,27 @@ import (
 type CheckAt uint8
 
 const (
-	// NoCheck: the token is never compared.
-	NoCheck CheckAt = iota
-	// AtBegin: compared, and the fence raised, when the transaction begins.
-	AtBegin
-	// AtCommit: compared, and the fence raised, together with COMMIT.
-	AtCommit
+	NoCheck  CheckAt = iota // the token is never compared
+	AtBegin                 // compared, and the fence raised, when the transaction begins
+	AtCommit                // compared, and the fence raised, together with COMMIT
 )
 
-// Textbook is the fence that articles describe: one number per resource, the
-// highest token seen; a lower one is rejected. It is what Fencekit does not rely
-// on, and shows why. Each field is a switch; the zero value is no fence at all.
+// Textbook is the fence that articles describe: the highest token seen; a lower one is rejected. It is what
+// Fencekit does not rely on, and shows why. The zero value is no fence at all.
 type Textbook struct {
 	Procs, Grants, Ops int8
 
-	// Check is where the token is compared.
-	Check CheckAt
-	// RowLock keeps the fence row locked from a check at BEGIN to the end.
-	RowLock bool
-	// Claim raises the fence in a transaction of its own after the lock is
-	// acquired, before anything is read.
-	Claim bool
-	// ReadOutside reads before the transaction that writes begins.
-	ReadOutside bool
-	// LostReplies lets COMMIT's reply be lost; the process then runs the
-	// operation again.
-	LostReplies bool
-	// Ledger looks the operation's id up, after the check, before it is run.
-	Ledger bool
-	// Failover lets an asynchronous standby take over, once.
-	Failover bool
-	// BindTimeline makes a claim worthless after a failover: the process claims
-	// and reads again.
-	BindTimeline bool
-	// JudgeTokens looks at the order of tokens alone, not at data.
-	JudgeTokens bool
+	Check        CheckAt
+	RowLock      bool // from a check at BEGIN to the end
+	Claim        bool // raise the fence in a transaction of its own, before anything is read
+	ReadOutside  bool // read before the transaction that writes begins
+	LostReplies  bool // COMMIT's reply may be lost; the process then runs the operation again
+	Ledger       bool // look the operation's id up, after the check
+	Failover     bool // an asynchronous standby may take over, once
+	BindTimeline bool // a claim is worthless after a failover: the process claims and reads again
+	JudgeTokens  bool // judge the order of tokens alone, not data
 }
 
-// phase is where a process of the textbook protocol is.
 type phase uint8
 
 const (
@@ -73,7 +56,7 @@ type process struct {
 	Read     int8
 }
 
-// table is what Postgres keeps, and with it what an observer counts.
+// table is what Postgres keeps, and what an observer counts.
 type table struct {
 	Fence    int8
 	Timeline int8
@@ -109,7 +92,6 @@ func (t Textbook) Next(s textbookState, yield func(Step, textbookState)) {
 	}
 }
 
-// process yields what process i can do.
 func (t Textbook) process(s textbookState, i int, yield func(Step, textbookState)) {
 	do := func(what string, n int8, change func(*textbookState, *process)) {
 		next := s
@@ -157,8 +139,6 @@ func (t Textbook) acquire(s *textbookState, p *process) {
 	}
 }
 
-// start begins an operation, or begins it again: by a read or by the
-// transaction.
 func (t Textbook) start(s textbookState, i int, do changeTextbook) {
 	if !t.ReadOutside {
 		t.enter(s, i, do)
@@ -177,7 +157,6 @@ func begun(s *textbookState, p *process) {
 	}
 }
 
-// enter begins the transaction and checks at BEGIN.
 func (t Textbook) enter(s textbookState, i int, do changeTextbook) {
 	p := s.Procs[i]
 	rejected := false
@@ -208,7 +187,6 @@ func (t Textbook) enter(s textbookState, i int, do changeTextbook) {
 	}
 }
 
-// commit ends the transaction, with its reply or without.
 func (t Textbook) commit(s textbookState, i int, do changeTextbook) {
 	p := s.Procs[i]
 	if t.Check == AtCommit && p.Token < s.DB.Fence {
@@ -241,7 +219,6 @@ func (t Textbook) apply(s *textbookState, p *process) {
 	p.Locks, p.Read = false, 0
 }
 
-// locked says whether another process than i holds the row lock.
 func locked(s textbookState, i int) bool {
 	for j, p := range s.Procs {
 		if j != i && p.Locks {
@@ -251,8 +228,7 @@ func locked(s textbookState, i int) bool {
 	return false
 }
 
-// failedOver replaces the database by its standby; open transactions are gone,
-// what a process has cached stays.
+// failedOver ends open transactions; what a process has cached stays.
 func failedOver(s textbookState) textbookState {
 	timeline := s.DB.Timeline + 1
 	s.DB, s.Standby, s.Moved = s.Standby, table{}, true
