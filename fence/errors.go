@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// Sentinels for errors.Is. The typed errors below have the details.
+// Sentinels for errors.Is.
 var (
-	// ErrLocked: TryAcquire found the resource taken, or Acquire gave up waiting because ctx ended, whose
-	// error is wrapped too. See LockedError.
+	// ErrLocked: TryAcquire found the resource taken, or ctx ended while Acquire waited. See LockedError.
 	ErrLocked = errors.New("fence: resource is locked")
 	// ErrLeaseLost: the lease ended without being released. See LeaseLostError.
 	ErrLeaseLost = errors.New("fence: lease lost")
 	// ErrReleased: the holder released the lease.
 	ErrReleased = errors.New("fence: lease released")
-	// ErrUnavailable: the lock service can't be reached or can't serve the request. Nothing was acquired.
-	// Within an ErrLeaseLost it is why the lease wasn't renewed. See UnavailableError.
+	// ErrUnavailable: the lock service can't be reached or can't serve the request. Nothing was acquired. Within an
+	// ErrLeaseLost it is why the lease wasn't renewed. See UnavailableError.
 	ErrUnavailable = errors.New("fence: lock service unavailable")
 	// ErrClosed: the Guard or Locker was closed.
 	ErrClosed = errors.New("fence: closed")
@@ -27,7 +26,7 @@ var (
 // LockedError says who holds a resource. It is ErrLocked.
 type LockedError struct {
 	Resource string
-	Holder   string // empty if unknown, for instance while another goroutine of this process is acquiring
+	Holder   string // empty if unknown, for instance while another goroutine is acquiring
 }
 
 func (e *LockedError) Error() string {
@@ -37,7 +36,6 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("fence: %s is locked by %s", e.Resource, e.Holder)
 }
 
-// Is reports whether target is ErrLocked.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
 // LossReason says how a lease was lost.
@@ -52,7 +50,7 @@ const (
 	LossDeleted LossReason = "lock key deleted"
 	// LossClosed: the Locker was closed.
 	LossClosed LossReason = "locker closed"
-	// LossWentBack: the lock service shows an older state than before, as after a restore from a backup.
+	// LossWentBack: the lock service shows an older state than before, as after a restore.
 	LossWentBack LossReason = "lock service went back to an older state"
 )
 
@@ -62,7 +60,7 @@ type LeaseLostError struct {
 	Reason LossReason
 	Err    error // why the lease wasn't renewed; nil if unknown
 
-	// Paused is the least time for which this process didn't run when it should have renewed; 0 if it ran.
+	// Paused is the least time for which this process didn't run when it should have renewed; or 0.
 	Paused time.Duration
 }
 
@@ -77,10 +75,8 @@ func (e *LeaseLostError) Error() string {
 	return text
 }
 
-// Unwrap returns Err.
 func (e *LeaseLostError) Unwrap() error { return e.Err }
 
-// Is reports whether target is ErrLeaseLost.
 func (e *LeaseLostError) Is(target error) bool { return target == ErrLeaseLost }
 
 // InvalidGrantError says which part of a grant is out of bounds. It is ErrInvalid.
@@ -93,7 +89,6 @@ func (e *InvalidGrantError) Error() string {
 	return fmt.Sprintf("fence: invalid grant: %s %s", e.Part, e.Reason)
 }
 
-// Is reports whether target is ErrInvalid.
 func (e *InvalidGrantError) Is(target error) bool { return target == ErrInvalid }
 
 // UnavailableError says which call the lock service failed and why. It is ErrUnavailable.
@@ -118,10 +113,9 @@ const (
 	Denied UnavailableReason = "access denied"
 	// WentBack: the lock service shows an older state than before, and would issue tokens a second time.
 	WentBack UnavailableReason = "went back to an older state"
-	// InvalidEpoch: the epoch that operators set in the lock service is no valid number.
+	// InvalidEpoch: the epoch in the lock service is no valid number.
 	InvalidEpoch UnavailableReason = "invalid epoch"
-	// Proxied: a proxy answers in place of the lock service. Locks exclude each other, but holders may
-	// learn late that a lease has ended.
+	// Proxied: a proxy answers in place of the lock service. Holders may learn late that a lease has ended.
 	Proxied UnavailableReason = "a proxy answers"
 	// QueueLost: the call lost its position in the queue. Acquire again.
 	QueueLost UnavailableReason = "queue position lost"
@@ -131,8 +125,6 @@ func (e *UnavailableError) Error() string {
 	return fmt.Sprintf("fence: %s: lock service unavailable: %v", e.Op, e.Err)
 }
 
-// Is reports whether target is ErrUnavailable.
 func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns Err.
 func (e *UnavailableError) Unwrap() error { return e.Err }

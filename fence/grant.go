@@ -13,33 +13,28 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a grant's names, in bytes.
+// Limits in bytes.
 const (
 	MaxResourceLen = 512
 	MaxHolderLen   = 256
 )
 
-// Token is a fencing token: a number that strictly increases with every grant of one resource within one
-// epoch (F1). The term is Kleppmann's ("How to do distributed locking", 2016); the idea is Chubby's
-// sequencer (Burrows, OSDI 2006).
+// Token is a fencing token: a number that strictly increases with every grant of one resource within one epoch
+// (F1). The term is Kleppmann's ("How to do distributed locking", 2016); the idea is Chubby's sequencer (Burrows,
+// OSDI 2006).
 type Token int64
 
-// MaxToken is the highest token accepted anywhere. It leaves room for arithmetic, and keeps one absurd
-// number from locking out a resource for good.
+// MaxToken is the highest token. It leaves room for arithmetic, and bounds the harm of an absurd number.
 const MaxToken Token = 1<<62 - 1
 
-// MaxEpoch is the highest epoch accepted anywhere. Operators raise the epoch after a restore of the lock
-// service.
+// MaxEpoch is the highest epoch. Operators raise the epoch after a restore of the lock service.
 const MaxEpoch int64 = 1<<31 - 1
 
-// String returns the token as a decimal number.
 func (t Token) String() string { return strconv.FormatInt(int64(t), 10) }
 
-// Grant says that a lock service gave a resource to a holder. It is a plain value, which can be copied,
-// compared with == and sent to other processes ([Grant.MarshalText], [Grant.MarshalJSON]).
-//
-// A Grant is no secret and doesn't prove who sent it: authenticate the sender where it crosses a trust
-// boundary.
+// Grant says that a lock service gave a resource to a holder. It is a plain value, which can be compared with ==
+// and sent to other processes ([Grant.MarshalText], [Grant.MarshalJSON]). It is no secret and doesn't prove who
+// sent it: authenticate the sender.
 type Grant struct {
 	// Resource names what is locked: 1 to MaxResourceLen bytes of valid UTF-8 without control characters,
 	// compared byte by byte.
@@ -48,13 +43,12 @@ type Grant struct {
 	Epoch int64
 	// Token is the fencing token: 1 to MaxToken.
 	Token Token
-	// Holder names the acquisition, by a label and a nonce. The rules are those of Resource, with
-	// MaxHolderLen.
+	// Holder is the acquisition's label and nonce, with the rules of Resource and MaxHolderLen.
 	Holder string
 }
 
-// Compare orders grants of one resource by epoch and token: negative if g was granted before other,
-// positive if after, zero if both are equal.
+// Compare orders grants of one resource by epoch and token: negative if g was granted before other, zero if they
+// are equal.
 func (g Grant) Compare(other Grant) int {
 	return cmp.Or(cmp.Compare(g.Epoch, other.Epoch), cmp.Compare(g.Token, other.Token))
 }
@@ -98,14 +92,12 @@ func validateName(part, name string, limit int) error {
 // textPrefix is the version of the text form.
 const textPrefix = "fence1"
 
-// String returns the text form of g, which need not be valid: version, epoch, token, holder and resource,
-// separated by colons, the last two escaped as in a URL path. It is ASCII without spaces and fits an HTTP
-// header.
+// String returns the text form of g, which need not be valid: version, epoch, token, holder and resource, separated
+// by colons, the last two escaped as in a URL path. It is ASCII without spaces and fits an HTTP header.
 func (g Grant) String() string {
 	return fmt.Sprintf("%s:%d:%d:%s:%s", textPrefix, g.Epoch, g.Token, escape(g.Holder), escape(g.Resource))
 }
 
-// escape also escapes the separator.
 func escape(s string) string {
 	return strings.ReplaceAll(url.PathEscape(s), ":", "%3A")
 }
@@ -137,7 +129,7 @@ func ParseGrant(text string) (Grant, error) {
 	return g, nil
 }
 
-// maxTextLen is the text form with every byte of both names escaped.
+// maxTextLen has every byte of both names escaped.
 const maxTextLen = len(textPrefix) + 4 + 2*20 + 3*(MaxResourceLen+MaxHolderLen)
 
 // MarshalText returns the text form of g, or an error if g is invalid.
@@ -186,8 +178,8 @@ func (g *Grant) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseJSON reads member by member, because json.Unmarshal accepts unknown members, other cases, duplicates
-// and bytes that are not UTF-8. A missing or null member stays zero, which is invalid.
+// parseJSON reads member by member, because json.Unmarshal accepts unknown members, other cases, duplicates and
+// bytes that are not UTF-8. A missing member stays zero, which is invalid.
 func parseJSON(data []byte) (g Grant, err error) {
 	if !utf8.Valid(data) || !json.Valid(data) {
 		return g, errors.New("is not valid JSON in UTF-8")

@@ -14,49 +14,43 @@ type Lease interface {
 	// derive from the context that the lease was acquired with.
 	Context() context.Context
 
-	// Done is Context().Done().
 	Done() <-chan struct{}
 
 	// Err is the cause of Context's end; nil while the lease is held.
 	Err() error
 
-	// Remaining is the time until the holder's own deadline, which renewals move on; 0 after the end. It is
-	// advice on whether to begin something long.
+	// Remaining is the time until the holder's own deadline, as advice on whether to begin something long; 0 after
+	// the end.
 	Remaining() time.Duration
 
-	// AfterContended calls f once, in a goroutine of its own, when another process waits for the resource,
-	// also if one waits already; never after the end of the lease. Waiting takes no goroutine. stop cancels
-	// the call and reports whether it did; it doesn't wait for a running f.
+	// AfterContended calls f once, in a goroutine of its own, when another process waits for the resource, or waits
+	// already; never after the end of the lease. stop cancels the call and reports whether it did; it doesn't wait
+	// for a running f.
 	AfterContended(f func()) (stop func() bool)
 
-	// AfterLost calls f in a goroutine of its own when the lease is lost, also if it has been already, but
-	// not after Release. Err has the loss by then. Waiting takes no goroutine, and less memory than
-	// Context.
+	// AfterLost calls f in a goroutine of its own when the lease is lost, or was lost already, with Err set; never
+	// after Release. It takes less memory than Context.
 	AfterLost(f func())
 
-	// Release gives the resource up; it never touches a later holder's lock. Context has ended when it
-	// returns. nil means that the resource is free, or that calls of this process are in its queue, which
-	// come before anything that this process does with the resource afterwards. Later calls, and calls
-	// after a loss, return nil. If ctx ends first, Release returns its error and goes on in the background;
-	// the resource is free at the latest when the lease's time to live has passed. A nil ctx is
-	// context.Background().
+	// Release gives the resource up, and ends Context; it never touches a later holder's lock. nil means that the
+	// resource is free, or that calls of this process are in its queue, which come before anything that this
+	// process does with it afterwards. After the end it returns nil. If ctx ends first, it returns ctx's error and
+	// goes on in the background; at the latest the lease runs out. A nil ctx is context.Background().
 	Release(ctx context.Context) error
 }
 
 // Locker is a lock service. It is safe for concurrent use.
 type Locker interface {
-	// Acquire waits for its turn, in order of arrival, until it owns the resource or ctx ends; it then
-	// returns without waiting for the network. Calls of one process exclude each other too.
+	// Acquire waits for its turn, in order of arrival, until it owns the resource or ctx ends; it then returns
+	// without waiting for the network. Calls of one process exclude each other too.
 	Acquire(ctx context.Context, resource string) (Lease, error)
 
 	// TryAcquire is Acquire without waiting: if another holder owns or awaits the resource, it returns a
 	// *LockedError (ErrLocked).
 	TryAcquire(ctx context.Context, resource string) (Lease, error)
 
-	// TryAcquireAll acquires several resources in one step, in the given order, up to the first that
-	// another holder owns or awaits, and returns their leases. After an error nothing is held.
-	//
-	// Callers that name resources in one order, and get what is missing by Acquire in that order, never
-	// wait for each other in a circle.
+	// TryAcquireAll acquires several resources in one step, in the given order, up to the first that another holder
+	// owns or awaits, and returns their leases. After an error nothing is held. Callers that name resources in one
+	// order, and get what is missing by Acquire in that order, never wait for each other in a circle.
 	TryAcquireAll(ctx context.Context, resources ...string) ([]Lease, error)
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// attempts bounds the tries of one Acquire, which tries again if its session ended or the epoch changed.
+// attempts bounds the tries of one Acquire, after the end of its session or a change of the epoch.
 const attempts = 4
 
-// Acquire implements fence.Locker. It returns ctx's error and cause; a *fence.InvalidGrantError for a bad
-// name; fence.ErrClosed; else a *fence.UnavailableError, whose Reason says what to fix. If ctx ends behind
-// another acquisition, the error is also a *fence.LockedError, with the holder if known; if its deadline
-// passes while a request to etcd is unanswered, also a *fence.UnavailableError. Each request is bounded,
-// also without a deadline: see Config.TTL.
+// Acquire implements fence.Locker. It returns ctx's error and cause; a *fence.InvalidGrantError for a bad name;
+// fence.ErrClosed; else a *fence.UnavailableError, whose Reason says what to fix. If ctx ends behind another
+// acquisition, the error is also a *fence.LockedError, with the holder if known; if its deadline passes while a
+// request is unanswered, a *fence.UnavailableError. Each request is bounded, also without a deadline: see
+// Config.TTL.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
 	p, err := l.acquire(ctx, resource, nil)
 	if err != nil {
@@ -30,8 +30,6 @@ func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, err
 	return p, nil
 }
 
-// acquire returns a position that is first in its queue. campaign is what a candidate proclaims; nil for a
-// lock.
 func (l *Locker) acquire(ctx context.Context, resource string, campaign *string) (p *position, err error) {
 	if err := l.cluster.Keys.Validate(resource); err != nil {
 		return nil, err
@@ -123,7 +121,7 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 	over, first := p.cause, p.first
 	late := first && p.session.Remaining() == 0
 	if first && !late {
-		p.news = nil // takes memory for as long as the lock is held
+		p.news = nil // not needed while the lock is held
 	}
 	p.line.mu.Unlock()
 	switch {
@@ -139,7 +137,6 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 	return first, nil
 }
 
-// waited is the error after ctx ended.
 func (p *position) waited(ctx context.Context) error {
 	ln := p.line
 	ln.mu.Lock()
@@ -162,7 +159,7 @@ func (l *Locker) lost(over error) error {
 	}
 	switch loss.Reason {
 	case fence.LossExpired:
-		if loss.Grant.Token == 0 { // not in the queue yet
+		if loss.Grant.Token == 0 {
 			return cluster.ErrLeaseGone
 		}
 	case fence.LossClosed:
@@ -188,16 +185,14 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 	return held[0], nil
 }
 
-// TryAcquireAll implements fence.Locker for up to 100 distinct resources, or as many as etcd takes in one
-// request; with Config.MutexKeys for one. Of more it acquires the first ones. It makes one request, another
-// one if a resource is taken, and rarely more. The grants of one call have equal tokens. Its errors are
-// those of Acquire.
+// TryAcquireAll implements fence.Locker for up to 100 distinct resources, or as many as etcd takes in one request;
+// with Config.MutexKeys for one. It makes one request, another one if a resource is taken, and rarely more. The
+// grants of one call have equal tokens. Its errors are those of Acquire.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
 	held, _, err := l.tryAcquire(ctx, resources)
 	return held, err
 }
 
-// tryAcquire is TryAcquireAll and returns which resource was taken.
 func (l *Locker) tryAcquire(ctx context.Context, resources []string) (held []fence.Lease, taken *fence.LockedError, err error) {
 	for _, r := range resources {
 		if err := l.cluster.Keys.Validate(r); err != nil {
@@ -247,10 +242,10 @@ func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Le
 	return held, taken, nil
 }
 
-// tryQueue makes a position for each resource, up to the first that this process has or awaits.
+// tryQueue stops at the first resource that this process has or awaits.
 func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*position, taken *fence.LockedError) {
-	most := min(maxKeys, len(resources)) // etcd allows as many conditions as operations
-	if l.cluster.Keys.Mutex {            // the queue of "a" has the keys of "a/b"
+	most := min(maxKeys, len(resources))
+	if l.cluster.Keys.Mutex { // the queue of "a" has the keys of "a/b"
 		most = 1
 	}
 	for _, r := range resources[:most] {
@@ -264,8 +259,6 @@ func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*positio
 	return ps, taken
 }
 
-// claimFree claims positions in order, up to the first whose resource is taken, and abandons the others.
-// Each of those returned knows its outcome.
 func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*position) (claimed []*position, taken *fence.LockedError) {
 	for len(ps) > 0 {
 		free, holder := l.claim(ctx, s, ps)
@@ -279,9 +272,9 @@ func (l *Locker) claimFree(ctx context.Context, s *session.Session, ps []*positi
 	return ps, taken
 }
 
-// claim writes the keys of all positions in one Txn if all their queues are empty. Otherwise it writes
-// nothing, and returns how many positions precede the first taken resource, and the holder there; or half
-// their number if etcd can't take so many keys. It deletes leftover keys of the positions' own names first.
+// claim writes all keys in one Txn if all queues are empty. Otherwise it writes nothing, and returns how many
+// positions precede the first taken resource, and its holder; or half their number if etcd can't take so many keys.
+// First it deletes leftover keys of the same names.
 func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) (free int, holder string) {
 	ctx, cancel := context.WithTimeout(ctx, l.cluster.RequestTimeout)
 	defer cancel()
@@ -344,7 +337,6 @@ func (l *Locker) claimTxn(ctx context.Context, s *session.Session, sent cluster.
 
 func isTaken(first *pb.ResponseOp) bool { return len(first.GetResponseRange().Kvs) > 0 }
 
-// lostError says that an Acquire lost its queue position.
 type lostError struct{ loss *fence.LeaseLostError }
 
 func (e lostError) Error() string {
@@ -357,7 +349,6 @@ func (e lostError) Error() string {
 
 func (e lostError) Unwrap() error { return e.loss.Err }
 
-// Retryable returns true: nothing was acquired.
 func (e lostError) Retryable() bool { return true }
 
 func (e lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }

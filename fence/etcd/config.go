@@ -18,8 +18,7 @@ import (
 
 const defaultTTL = 10 * time.Second
 
-// requestTimeout, or the TTL if that is shorter, bounds each request to etcd. It is shorter than most
-// callers' patience, so that their error says that etcd is away.
+// requestTimeout is shorter than most callers' patience, so that their error says that etcd is away.
 const requestTimeout = 5 * time.Second
 
 // Config configures a Locker. The zero value, and nil, mean the defaults.
@@ -29,35 +28,31 @@ type Config struct {
 	Prefix string
 
 	// MutexKeys gives lock keys the shape <resource>/<lease id>, as used by concurrency.Mutex,
-	// concurrency.Election, "etcdctl lock" and "etcdctl elect", so that they and this Locker exclude each
-	// other on the same name. A Locker with MutexKeys and one without don't. A resource must not be Prefix,
-	// nor lie within or around it. Default: off.
+	// concurrency.Election, "etcdctl lock" and "etcdctl elect", so that they and this Locker exclude each other on
+	// the same name. A Locker with MutexKeys and one without don't. A resource must not be Prefix, nor lie within
+	// or around it. Default: off.
 	//
-	// Names are then unescaped, as in etcd: a call for "a" also waits for all holders of and calls for
-	// "a/b". So a holder of "a/b" must not acquire "a". It can't see who waits for "a", so it always counts
-	// as contended, and package guard doesn't keep names with a slash between calls.
-	//
-	// A candidate's key holds only the value that it proclaims, so errors can't name that holder, nor those
-	// of etcd's tools. Writes under locks of etcd's tools have no fence and are never rejected.
+	// Names are then unescaped, as in etcd: a call for "a" also waits for all holders of and calls for "a/b". So a
+	// holder of "a/b" must not acquire "a". It can't see who waits for "a", so package guard doesn't keep names
+	// with a slash between calls. A candidate's key holds only the value that it proclaims, so errors don't name
+	// that holder. Writes under locks of etcd's tools have no fence and are never rejected.
 	MutexKeys bool
 
-	// TTL is how long a lock outlives its holder's last renewal: whole seconds, at least one. etcd may
-	// grant more, see [Locker.GrantedTTL]. Requests to etcd are bounded by TTL, or 5 s if that is less.
-	// Default: 10 s.
+	// TTL is how long a lock outlives its holder's last renewal: whole seconds, at least one. etcd may grant more,
+	// see [Locker.GrantedTTL]. It bounds each request to etcd, which may take at most 5 s. Default: 10 s.
 	TTL time.Duration
 
 	// Label begins the holder of every grant. Default: host and process id.
 	Label string
 
-	// Logger logs lost sessions and background errors. A panic of its Handler goes to standard error.
-	// Default: no log.
+	// Logger logs lost sessions and background errors. A panic of its Handler goes to standard error. Default: no
+	// log.
 	Logger *slog.Logger
 
 	pollInterval, requestTimeout time.Duration // set by tests
 }
 
-// pollInterval is how often waiters and observers also read their queue, and how often the watch is probed,
-// in case it fails without an error.
+// pollInterval is also how often the watch is probed, in case it fails without an error.
 const pollInterval = 5 * time.Second
 
 func (c *Config) withDefaults() Config {
@@ -106,18 +101,18 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// ClientConfig returns the recommended configuration for the client of a Locker, which leaves a silent
-// member after 13 s and reconnects within 2 s to one that is back. Give it the endpoints of all members,
-// set TLS, Username and Password as needed, and append to DialOptions. Besides Endpoints it sets:
+// ClientConfig returns the recommended configuration for a Locker's client, which leaves a silent member after 13 s
+// and reconnects within 2 s to one that is back. Give it the endpoints of all members, set TLS, Username and
+// Password as needed, and append to DialOptions. It sets:
 //
-//   - DialKeepAliveTime, 10 s (gRPC's minimum): a connection on which nothing arrives for that long is
-//     probed. Without probes, the default, every request to a silent member fails.
-//   - DialKeepAliveTimeout, 3 s: a connection is closed if a probe isn't answered or sent data isn't
-//     acknowledged (TCP_USER_TIMEOUT, on Linux) by then.
-//   - DialOptions, grpc.WithConnectParams: an attempt to connect takes up to 3 s, and the next follows
-//     within 2 s; gRPC's default grows to two minutes.
+//   - DialKeepAliveTime, 10 s (gRPC's minimum): a silent connection is probed. Without probes, the default, every
+//     request to a silent member fails.
+//   - DialKeepAliveTimeout, 3 s: a connection without an answer or an acknowledgement (TCP_USER_TIMEOUT, on Linux)
+//     is closed.
+//   - DialOptions, grpc.WithConnectParams: an attempt to connect takes up to 3 s, and the next follows within 2 s;
+//     gRPC's default grows to two minutes.
 //   - DialTimeout, 5 s: how long the client waits for a token when it logs in.
-//   - Logger, none: the client would write a line of JSON to stderr for each failed attempt.
+//   - Logger, none: the client would write a line to stderr for each failed attempt.
 func ClientConfig(endpoints ...string) clientv3.Config {
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = 100*time.Millisecond, 2*time.Second

@@ -31,13 +31,13 @@ func (l *Locker) Election(name string) (*Election, error) {
 	return &Election{locker: l, name: name}, nil
 }
 
-// Campaign waits until it is elected and then proclaims value: at most 4096 bytes of valid UTF-8, or
-// fence.ErrInvalid. It waits in one queue with Acquire and returns the same errors.
+// Campaign waits until it is elected, in one queue with Acquire and with its errors, and then proclaims value: at
+// most 4096 bytes of valid UTF-8, or fence.ErrInvalid.
 //
-// Proclaim of the Leadership has the same bounds; calls take effect one after another. It returns the cause
-// of Context if the leadership is over, though an observer may have seen the value; else the error of ctx,
-// or a *fence.UnavailableError. If that is InDoubt, the value may or may not be proclaimed until the next
-// Proclaim that returns nil.
+// Proclaim of the Leadership has the same bounds; calls take effect one after another. It returns the cause of
+// Context if the leadership is over, though an observer may have seen the value; else the error of ctx, or a
+// *fence.UnavailableError. If that is InDoubt, the value may or may not be proclaimed until the next Proclaim that
+// returns nil.
 func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
 	if err := validateValue(value); err != nil {
 		return nil, err
@@ -49,9 +49,8 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 	return &leadership{position: p, turn: make(chan struct{}, 1), written: int64(p.Grant().Token)}, nil
 }
 
-// Leader returns the present leader, or fence.ErrNoLeader. With Config.MutexKeys its grant has no Epoch and
-// Holder. Another one may lead by the time it returns: only a fence decides. Other errors are
-// fence.ErrClosed and *fence.UnavailableError, which wraps ctx's error and cause if ctx has ended.
+// Leader returns the present leader, or fence.ErrNoLeader. With Config.MutexKeys its grant has no Epoch and Holder.
+// Another one may lead by the time it returns. Other errors are fence.ErrClosed and *fence.UnavailableError.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l := e.locker
 	if l.isClosed() {
@@ -71,7 +70,6 @@ func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	return e.leader(0, nil)
 }
 
-// leader parses the first key of the queue, with its create revision; 0 if there is none.
 func (e *Election) leader(created int64, value []byte) (fence.Leader, error) {
 	if created == 0 {
 		return fence.Leader{}, fence.ErrNoLeader
@@ -84,12 +82,10 @@ func (e *Election) leader(created int64, value []byte) (fence.Leader, error) {
 	return fence.Leader{Grant: grant, Value: v.Value}, nil
 }
 
-// Observe yields what Leader would return, at first and whenever that changes. It may skip intermediate
-// states, but always yields the latest one. While etcd can't be reached it waits.
-//
-// It ends with ctx. It yields fence.ErrClosed and ends when the Locker is closed, and a
-// *fence.UnavailableError when the etcd client is closed or its user may not read the election
-// (fence.Denied).
+// Observe yields what Leader would return, at first and whenever that changes, until ctx ends. It may skip
+// intermediate states, but always yields the latest one. While etcd can't be reached it waits. It ends with
+// fence.ErrClosed when the Locker is closed, and with a *fence.UnavailableError when the etcd client is closed or
+// its user may not read the election (fence.Denied).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	return func(yield func(fence.Leader, error) bool) {
 		l := e.locker
@@ -131,7 +127,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 }
 
 type observer struct {
-	news   chan struct{} // holds one signal
+	news   chan struct{}
 	denied chan error
 }
 
@@ -146,16 +142,14 @@ func (o *observer) Waits() bool { return true }
 
 func (o *observer) Denied(err error) { o.denied <- err }
 
-// leadership is a position that is first in an election's queue.
 type leadership struct {
 	*position
-	turn    chan struct{} // has room while no Proclaim runs
-	written int64         // mod revision of the key, as this process last wrote it
+	turn    chan struct{}
+	written int64 // mod revision of the key as last written here
 }
 
 var _ fence.Leadership = (*leadership)(nil)
 
-// Resign implements fence.Leadership.
 func (le *leadership) Resign(ctx context.Context) error { return le.Release(ctx) }
 
 // Proclaim implements fence.Leadership: see etcd.Election.Campaign.
@@ -179,9 +173,9 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	}
 }
 
-// proclaim replaces the value if the key has the mod revision that this process last wrote. Another one
-// comes from an earlier Proclaim of unknown outcome; proclaim replaces that too, and any request still
-// under way is then outdated.
+// proclaim replaces the value if the key has the mod revision that this process last wrote. Another one comes from
+// an earlier Proclaim of unknown outcome; proclaim replaces that too, and any request still under way is then
+// outdated.
 func (le *leadership) proclaim(ctx context.Context, op, value string) error {
 	p := le.position
 	text, err := p.encode(p.Grant().Epoch, value)
@@ -238,7 +232,6 @@ func (le *leadership) notProclaimed(ctx context.Context, op string, err error) e
 	return doubt
 }
 
-// deposed waits until it is known why the key is gone.
 func (le *leadership) deposed(ctx context.Context, op string) error {
 	p := le.position
 	p.line.mu.Lock()

@@ -13,59 +13,59 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// position is one acquisition, and to its caller a lease: one key in the queue of a resource, from before it is
-// written until it is known to be gone. It is over when it is released, given up or lost; and settled when its key
-// is gone and no request under way can write it, or when its session has ended.
+// position is one acquisition, and to its caller a lease: one key in the queue of a resource. It is over when it is
+// released, given up or lost; and settled when its key is gone and no request under way can write it, or when its
+// session has ended.
 type position struct {
 	line     *line
 	session  *session.Session
 	holder   string
-	campaign *string // what a candidate proclaims at first; nil for a lock
-	queued   int64   // see cluster.LockValue
-	number   int16   // see freeNumber
-	gaps     int32   // of the follower, before the key was written
+	campaign *string
+	queued   int64
+	number   int16
+	gaps     int32 // before the key was written
 
 	// The rest is guarded by line.mu.
-	news     chan struct{} // holds one signal for the call that waits; nil if none does
-	token    fence.Token   // 0 until the key is known to be written
+	news     chan struct{}
+	token    fence.Token // 0 until known to be written
 	epoch    int64
-	pred     int64 // create revision of the key directly ahead when this one was written; 0 if there was none
+	pred     int64 // create revision of the key directly ahead; 0 if there was none
 	clear    bool  // no other process's key is ahead
 	first    bool  // owns the resource
-	asked    bool  // the key is gone, and a renewal will tell why
+	asked    bool  // gone: a renewal will tell why
 	left     leftover
 	removal  removal
-	cause    error           // why it is over; nil before
-	watchers []*func()       // wait for contention
-	onLoss   func()          // or nil
-	lifetime context.Context // made on demand: most are never asked for
+	cause    error // why it is over, or nil
+	watchers []*func()
+	onLoss   func()
+	lifetime context.Context // made on demand: rarely
 	endLife  context.CancelCauseFunc
 }
 
 var _ fence.Lease = (*position)(nil)
 
-// leftover is what a position has left in etcd.
+// leftover is what may be in etcd.
 type leftover int8
 
 const (
-	leftUnknown leftover = iota // the outcome of the Txn that writes the key is open
+	leftUnknown leftover = iota // the Txn that writes the key has no outcome
 	leftNothing
-	leftKey   // its key, unless deleted; perhaps none if etcd is out of space
-	leftDoubt // perhaps its key, and perhaps that Txn is still under way
+	leftKey   // its key, unless deleted or refused for want of space
+	leftDoubt // perhaps its key, or a Txn under way that writes it
 )
 
-// removal is how far the removal of a leftover has come. From removed on the position is settled.
+// removal is that of a leftover. From removed on the position is settled.
 type removal int8
 
 const (
 	notRemoved removal = iota
 	removing
 	removed
-	sessionOver // and etcd removes it with the lease
+	sessionOver // which removes it
 )
 
-// newPosition returns a position in the caller's place in the line. The caller has to check afterwards whether s
-// had ended before: nothing else tells the position.
+// newPosition takes the caller's place. The caller has to check afterwards whether s had ended: nothing else tells
+// the position.
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
 		line: ln, session: s, campaign: campaign, news: make(chan struct{}, 1),
@@ -83,15 +83,13 @@ func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 
 func (p *position) Key() string { return p.line.follower.Queue + p.name() }
 
-// name is the key without the queue's prefix. The same few names serve all lines, so each is in memory once.
+// name: the same few names serve all lines, so each is in memory once.
 func (p *position) name() string {
 	return unique.Make(p.line.locker.cluster.Keys.Name(p.session.ID, int32(p.number))).Value()
 }
 
-// wanted reports whether p is not over. Callers hold line.mu.
 func (p *position) wanted() bool { return p.cause == nil }
 
-// wake wakes the call that waits. Callers hold line.mu.
 func (p *position) wake() {
 	select {
 	case p.news <- struct{}{}:
@@ -99,7 +97,6 @@ func (p *position) wake() {
 	}
 }
 
-// written takes the result of the Txn that wrote the key. For pred see position.
 func (p *position) written(token fence.Token, epoch, pred int64) {
 	ln := p.line
 	ln.mu.Lock()
@@ -110,7 +107,7 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	p.left, p.token, p.epoch, p.pred = leftKey, token, epoch, pred
 	ln.drop(p)
 	ln.add(p)
-	if p.session == ln.session { // see renew
+	if p.session == ln.session {
 		ln.follower.Wrote(p.gaps, p.name(), int64(token), pred == 0)
 	}
 	ln.progress()
@@ -123,7 +120,7 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	}
 }
 
-// unwritten takes the error of the Txn that writes the key. If certain, it never writes it.
+// unwritten: if certain, the Txn never writes the key.
 func (p *position) unwritten(err error, certain bool) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -135,7 +132,7 @@ func (p *position) unwritten(err error, certain bool) {
 	default:
 		p.left = leftDoubt
 	}
-	// Else the session has ended, which cancels a claim, and is about to tell p why.
+	// Else the session has ended, which cancels a claim, and will tell p why.
 	if errors.Is(err, cluster.ErrLeaseGone) || p.session.Context().Err() == nil {
 		p.finish(err)
 	}
@@ -148,7 +145,7 @@ func (p *position) Grant() fence.Grant {
 	return fence.Grant{Resource: p.line.resource, Epoch: p.epoch, Token: p.token, Holder: p.holder}
 }
 
-// encode returns the content of the key. With MutexKeys a candidate's key holds value alone, for etcd's own tools.
+// encode: with MutexKeys a candidate's key holds value alone, for etcd's own tools.
 func (p *position) encode(epoch int64, value string) (string, error) {
 	if p.campaign != nil && p.line.locker.cluster.Keys.Mutex {
 		return value, nil
@@ -156,7 +153,6 @@ func (p *position) encode(epoch int64, value string) (string, error) {
 	return cluster.LockValue{Holder: p.holder, Epoch: epoch, Queued: p.queued, Value: value}.Encode()
 }
 
-// Context implements fence.Lease.
 func (p *position) Context() context.Context {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -169,17 +165,14 @@ func (p *position) Context() context.Context {
 	return p.lifetime
 }
 
-// Done implements fence.Lease.
 func (p *position) Done() <-chan struct{} { return p.Context().Done() }
 
-// Err implements fence.Lease.
 func (p *position) Err() error {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
 	return p.cause
 }
 
-// Remaining implements fence.Lease.
 func (p *position) Remaining() time.Duration {
 	if p.Err() != nil {
 		return 0
@@ -187,7 +180,6 @@ func (p *position) Remaining() time.Duration {
 	return p.session.Remaining()
 }
 
-// AfterLost implements fence.Lease.
 func (p *position) AfterLost(f func()) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -197,7 +189,7 @@ func (p *position) AfterLost(f func()) {
 			go f()
 		}
 	case earlier == nil:
-		p.onLoss = f // most have one, and there are as many positions as held resources
+		p.onLoss = f // enough for most
 	default:
 		p.onLoss = func() {
 			go earlier()
@@ -214,7 +206,7 @@ func (p *position) end(cause error) {
 	}
 }
 
-// finish makes p over, and reports whether it wasn't. Callers hold line.mu.
+// finish is false if p was over. Callers hold line.mu.
 func (p *position) finish(cause error) bool {
 	if !p.wanted() {
 		return false
@@ -238,14 +230,14 @@ func (p *position) lose(reason fence.LossReason) {
 		failure := p.session.LastFailure()
 		loss.Paused = p.session.Paused()
 		if loss.Paused > 0 && errors.Is(failure, context.DeadlineExceeded) {
-			failure = nil // etcd may have answered in the meantime
+			failure = nil // etcd may have answered meanwhile
 		}
 		loss.Err = p.line.locker.cluster.Diagnose("renew the session's lease", failure)
 	}
 	p.end(loss)
 }
 
-// sessionEnded ends p with its session: no request under the lease takes effect later.
+// sessionEnded: no request under the lease takes effect later.
 func (p *position) sessionEnded(reason fence.LossReason) {
 	p.lose(reason)
 	p.settle(sessionOver)
@@ -271,12 +263,10 @@ func (p *position) settle(how removal) {
 	ln.leave()
 }
 
-// errAbandoned ends a position whose Acquire failed. No caller has its context.
 var errAbandoned = errors.New("etcd: acquire failed")
 
-// Release implements fence.Lease. It doesn't wait if another call of this process has queued for the resource:
-// whatever this process does with the resource comes after that call. A deletion that fails is repeated until etcd
-// confirms it or the session is over.
+// Release implements fence.Lease. It doesn't wait if another call of this process has queued: whatever this process
+// does with the resource comes after that. A deletion is repeated until etcd confirms it or the session is over.
 func (p *position) Release(ctx context.Context) error {
 	released, passedOn := p.release()
 	if !released {
@@ -291,7 +281,7 @@ func (p *position) Release(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case <-p.news: // settled
+	case <-p.news:
 	case <-ctx.Done():
 	}
 	switch how, _ := p.state(); how {
@@ -303,7 +293,7 @@ func (p *position) Release(ctx context.Context) error {
 	return cluster.Ended(ctx, op)
 }
 
-// release ends p, and reports whether another call of this process wants the resource.
+// release reports whether another call of this process wants the resource.
 func (p *position) release() (released, passedOn bool) {
 	ln := p.line
 	ln.mu.Lock()
@@ -320,8 +310,7 @@ func (p *position) release() (released, passedOn bool) {
 	return true, passedOn
 }
 
-// keepsPlace reports whether p, which is over, keeps its place in the line until it is settled. With MutexKeys the
-// next call writes the same key, which has to be gone. Callers hold line.mu.
+// keepsPlace: with MutexKeys the next call writes the same key, which has to be gone. Callers hold line.mu.
 func (p *position) keepsPlace() bool {
 	return p.cause != fence.ErrReleased || p.line.locker.cluster.Keys.Mutex // mutant: next-acquisition-does-not-wait-for-the-doubt
 }
@@ -341,8 +330,7 @@ func (l *Locker) abandonUnsent(err error, ps ...*position) {
 	}
 }
 
-// discard removes what p has left in etcd once p is over and the Txn that writes its key has an outcome. Call it
-// when either happens.
+// discard removes leftovers once p is over and its Txn has an outcome. Call it when either happens.
 func (l *Locker) discard(p *position) {
 	p.line.mu.Lock()
 	left, now := p.left, p.left != leftUnknown && !p.wanted() && p.removal == notRemoved

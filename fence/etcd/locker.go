@@ -21,18 +21,18 @@ type Locker struct {
 	label    string
 	sender   *sender
 
-	closed   chan struct{} // closed when Close begins
-	finished chan struct{} // closed when Close has done all
+	closed   chan struct{}
+	finished chan struct{}
 
 	mu    sync.Mutex
-	lines map[string]*line // by resource
+	lines map[string]*line
 }
 
 var _ fence.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker that uses client, which it never closes. It makes no request. A nil cfg means
-// the defaults; cfg is copied. It fails with fence.ErrInvalid for a bad cfg, and for a client that is
-// closed, has a malformed endpoint, or is wrapped by etcd's namespace package.
+// NewLocker returns a Locker that uses client, which it never closes. It makes no request. A nil cfg means the
+// defaults; cfg is copied. It fails with fence.ErrInvalid for a bad cfg, and for a client that is closed, has a
+// malformed endpoint, or is wrapped by etcd's namespace package.
 func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	c := cfg.withDefaults()
 	if err := c.validate(); err != nil {
@@ -49,8 +49,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	return l, nil
 }
 
-// GrantedTTL is the time to live that etcd granted for what is held now, which can be longer than asked
-// for; 0 without a session.
+// GrantedTTL is the time to live that etcd granted, which can be longer than asked for; 0 without a session.
 func (l *Locker) GrantedTTL() time.Duration {
 	s := l.sessions.Current()
 	if s == nil || s.Remaining() == 0 {
@@ -59,14 +58,12 @@ func (l *Locker) GrantedTTL() time.Duration {
 	return s.GrantedTTL()
 }
 
-// Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which deletes all lock
-// keys, and stops everything in the background. Later and waiting calls of Acquire and TryAcquire return
-// fence.ErrClosed.
+// Close ends all leases with fence.LossClosed, revokes the session's lease in etcd, which deletes all lock keys,
+// and stops everything in the background. Later and waiting calls of Acquire and TryAcquire return fence.ErrClosed.
 //
-// If etcd can't be reached, Close returns a *fence.UnavailableError when ctx ends, or when the lease must
-// have expired; everything is closed nevertheless. If ctx has ended already, as after signal.NotifyContext,
-// Close takes up to the time of one request instead. A second call waits for the first within the same
-// bounds, and returns nil.
+// If etcd can't be reached, Close returns a *fence.UnavailableError when ctx ends, or when the lease must have
+// expired; everything is closed nevertheless. If ctx has ended already, as after signal.NotifyContext, Close takes
+// up to the time of one request. A second call waits for the first, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
 	if ctx.Err() != nil {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cluster.RequestTimeout)
@@ -106,13 +103,12 @@ func (l *Locker) isClosed() bool {
 	}
 }
 
-// Check reports whether etcd would grant a lock now, for start-up and readiness probes. One request, which
-// writes nothing, shows that a majority answers, that there is space, that the client's user has the rights
-// (with Config.MutexKeys not those to lock keys), and that etcd has not gone back to an older state. The
-// errors are those of Acquire.
+// Check reports whether etcd would grant a lock now, for start-up and readiness probes. One request, which writes
+// nothing, shows that a majority answers, that there is space, that the client's user has the rights (with
+// Config.MutexKeys not those to lock keys), and that etcd has not gone back. The errors are those of Acquire.
 //
-// Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers in place of
-// a member. Acquire works there, but see the package comment.
+// Check also fails, with the Reason fence.Proxied, if a proxy such as etcd's grpc-proxy answers. Acquire works
+// there, but see the package comment.
 func (l *Locker) Check(ctx context.Context) error {
 	if l.isClosed() {
 		return cluster.ErrLockerClosed

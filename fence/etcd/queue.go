@@ -18,7 +18,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
 )
 
-// line is what this process has in the queue of one resource: its positions, and the calls that wait for one.
+// line is what this process has in the queue of one resource: its positions, and calls that wait for one.
 type line struct {
 	locker   *Locker
 	resource string
@@ -26,18 +26,17 @@ type line struct {
 	users    int32 // calls and unsettled positions; guarded by Locker.mu
 
 	mu        sync.Mutex
-	session   *session.Session // of the latest position
-	places    int32            // taken, see maxPlaces
+	session   *session.Session
+	places    int32 // taken, see maxPlaces
 	watched   bool
-	denied    bool            // etcd has denied the right to read the queue since it was last watched
-	waiting   []chan struct{} // calls that wait for a place, in order of arrival
-	positions []*position     // not settled: by token, those without one last
-	passed    int64           // highest token of a settled one that had no other process's key ahead
-	stray     int64           // create revision of the latest key that removeStray has removed
-	soon      bool            // a timer will follow
+	denied    bool // etcd has denied the right to read the queue
+	waiting   []chan struct{}
+	positions []*position // not settled: by token, those without one last
+	passed    int64       // highest token of a settled one with no other process's key ahead
+	stray     int64       // create revision of the latest removed stray
+	soon      bool
 }
 
-// enter returns the line of the resource, and counts a user.
 func (l *Locker) enter(resource string) *line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,10 +88,9 @@ func (ln *line) add(p *position) {
 	ln.positions = slices.Insert(ln.positions, i, p)
 }
 
-// renew makes s the session of later positions, and forgets what is known of the queue: a restored etcd uses
-// revisions again. Callers hold mu.
+// renew forgets what is known of the queue: a restored etcd uses revisions again. Callers hold mu.
 func (ln *line) renew(s *session.Session) {
-	if ln.session == s || s.Remaining() == 0 { // not the latest any more
+	if ln.session == s || s.Remaining() == 0 {
 		return
 	}
 	if ln.session != nil {
@@ -101,8 +99,8 @@ func (ln *line) renew(s *session.Session) {
 	ln.session, ln.passed, ln.stray = s, 0, 0
 }
 
-// freeNumber returns the lowest number that no position of the session has. Names are few, because each read of a
-// queue goes through all names that etcd has not compacted. Callers hold mu.
+// freeNumber keeps names few, because a read of a queue goes through all names that etcd has not compacted. Callers
+// hold mu.
 func (ln *line) freeNumber(s *session.Session) int16 {
 	n := int16(0)
 	for slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session == s && p.number == n }) {
@@ -111,7 +109,6 @@ func (ln *line) freeNumber(s *session.Session) int16 {
 	return n
 }
 
-// unanswered counts positions whose Txn has no outcome.
 func (ln *line) unanswered() (n int) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -129,7 +126,7 @@ func (ln *line) drop(p *position) {
 	}
 }
 
-// firstWanted is the first position that is not over, or nil. Callers hold mu.
+// firstWanted is the first that is not over, or nil. Callers hold mu.
 func (ln *line) firstWanted() *position {
 	if i := slices.IndexFunc(ln.positions, (*position).wanted); i >= 0 {
 		return ln.positions[i]
@@ -137,7 +134,6 @@ func (ln *line) firstWanted() *position {
 	return nil
 }
 
-// lockedByOwn is the error of a call behind another one of this process. Callers hold mu.
 func (ln *line) lockedByOwn() *fence.LockedError {
 	locked := &fence.LockedError{Resource: ln.resource}
 	if p := ln.firstWanted(); p != nil {
@@ -146,8 +142,7 @@ func (ln *line) lockedByOwn() *fence.LockedError {
 	return locked
 }
 
-// own returns the position whose key is k; nil if k is another process's, or may be, since no answer has shown that
-// it is ours. Callers hold mu.
+// own returns the position whose key is k; nil if k is or may be another process's. Callers hold mu.
 func (ln *line) own(k watch.Key) *position {
 	i, found := slices.BinarySearchFunc(ln.positions, k.Created, (*position).compare) // mutant: another-key-of-the-name-is-the-own
 	if !found {
@@ -163,7 +158,6 @@ func (p *position) compare(created int64) int {
 	return cmp.Compare(int64(p.token), created)
 }
 
-// overBefore returns the positions ahead of p that are over and whose keys may still exist.
 func (ln *line) overBefore(p *position) []*position {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -179,11 +173,11 @@ func (ln *line) overBefore(p *position) []*position {
 	return left
 }
 
-// quantum bounds the keys of a process in one queue. Further calls wait in the process, so a call elsewhere waits
-// for at most that many of each process.
+// quantum bounds a process's keys in one queue, so that a call elsewhere waits for at most that many of each
+// process.
 const quantum = 32
 
-// maxPlaces bounds the positions at a time. With MutexKeys those of a session share one key.
+// maxPlaces: with MutexKeys those of a session share one key.
 func (ln *line) maxPlaces() int32 {
 	if ln.locker.cluster.Keys.Mutex {
 		return 1 // mutant: goroutines-share-the-key-of-the-session
@@ -191,8 +185,7 @@ func (ln *line) maxPlaces() int32 {
 	return quantum // mutant: quantum-has-no-end
 }
 
-// tryTake takes a place if no other call of this process has or awaits one. Otherwise it names the holder, if
-// known.
+// tryTake fails if another call of this process has or awaits a place.
 func (ln *line) tryTake() *fence.LockedError {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -229,13 +222,12 @@ func (ln *line) wait(ctx context.Context) error {
 	return ln.lockedHere(ctx)
 }
 
-// lockedHere is the error of a call that ctx ended behind others of this process. Callers hold mu.
 func (ln *line) lockedHere(ctx context.Context) error {
 	return fmt.Errorf("%w: waiting for another call of this process, or for a lease that it holds "+
 		"(a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), cluster.EndOf(ctx))
 }
 
-// giveUp leaves the queue for a place, and passes on a place that has just come. Callers hold mu.
+// giveUp passes on a place that has just come. Callers hold mu.
 func (ln *line) giveUp(mine chan struct{}) {
 	if i := slices.Index(ln.waiting, mine); i >= 0 {
 		ln.waiting = slices.Delete(ln.waiting, i, i+1)
@@ -260,20 +252,19 @@ func (ln *line) abandonPlace() {
 	ln.leave()
 }
 
-// Changed implements watch.Listener.
 func (ln *line) Changed() {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	ln.progress()
 }
 
-// progress gives the resource to the first wanted position if it owns the resource by what is known now: if every
-// key with a lower create revision is gone, or belongs to a position of this process that has given up. Until that
-// later key goes too, no other process owns the resource (F2). Callers hold mu.
+// progress gives the resource to the first wanted position if it owns that by what is known: if every key with a
+// lower create revision is gone, or belongs to a position of this process that has given up. Until that later key
+// goes too, no other process owns the resource (F2). Callers hold mu.
 func (ln *line) progress() {
 	ln.follower.Look(func(rev int64, queue []watch.Key) {
 		var room [quantum]*position
-		shown, lowest := room[:0], int64(math.MaxInt64) // own positions, and the lowest create revision of other keys
+		shown, lowest := room[:0], int64(math.MaxInt64)
 		for _, k := range queue {
 			if p := ln.own(k); p != nil {
 				shown = append(shown, p)
@@ -308,8 +299,7 @@ func (ln *line) progress() {
 	}
 }
 
-// follows reports whether no other process's key is ahead of p, judged by the key directly ahead: there was none,
-// or it is ours and clear.
+// follows: no other process's key is ahead, since there was none directly ahead, or it is ours and clear.
 func (ln *line) follows(p *position) bool {
 	if p.pred == 0 || p.pred == ln.passed { // mutant: acquire-is-first-behind-another-key
 		return true
@@ -326,7 +316,7 @@ func (ln *line) firstHolder() string {
 	return cluster.HolderIn([]byte(first.Value))
 }
 
-// askWhyGone finds out by a renewal whether the key was deleted or the session is over. Callers hold line.mu.
+// askWhyGone: by a renewal, whether the key was deleted or the session is over. Callers hold line.mu.
 func (p *position) askWhyGone() {
 	if p.asked {
 		return
@@ -345,11 +335,10 @@ func (ln *line) follow() {
 	}
 }
 
-// watchAfter is how long a resource is held before its queue is watched. AfterContended watches it at once.
+// watchAfter is how long a resource is held before its queue is watched; AfterContended doesn't wait.
 const watchAfter = 100 * time.Millisecond
 
-// followSoon is follow after watchAfter: for a short lock the watch would be more work than the lock. Callers hold
-// mu.
+// followSoon: for a short lock the watch would be more work than the lock. Callers hold mu.
 func (ln *line) followSoon() {
 	if ln.watched || ln.soon {
 		return
@@ -365,15 +354,13 @@ func (ln *line) followSoon() {
 	})
 }
 
-// Waits implements watch.Listener.
 func (ln *line) Waits() bool {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	return slices.ContainsFunc(ln.positions, func(p *position) bool { return p.wanted() && !p.first })
 }
 
-// Denied implements watch.Listener. It ends waiting positions; a holder can't see others, and assumes that they
-// wait.
+// Denied: waiting positions end; a holder can't see others, and assumes that they wait.
 func (ln *line) Denied(err error) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -387,8 +374,8 @@ func (ln *line) Denied(err error) {
 	}
 }
 
-// AfterContended implements fence.Lease. Waiting goroutines of the same Locker count too: they need the lock to be
-// released as other processes do. With Config.MutexKeys it calls f at once for a name with a slash.
+// AfterContended implements fence.Lease. Waiting goroutines of the same Locker count too. With Config.MutexKeys it
+// calls f at once for a name with a slash.
 func (p *position) AfterContended(f func()) (stop func() bool) {
 	ln := p.line
 	ln.mu.Lock()
@@ -412,7 +399,7 @@ func (p *position) AfterContended(f func()) (stop func() bool) {
 	}
 }
 
-// callContended: callers hold line.mu.
+// Callers hold line.mu.
 func (p *position) callContended() {
 	for _, f := range p.watchers {
 		go (*f)()
@@ -420,14 +407,13 @@ func (p *position) callContended() {
 	p.watchers = nil
 }
 
-// contend tells the holder that another call of this process waits; p, if it has a position. Callers hold mu.
+// contend tells the holder that another call of this process waits. Callers hold mu.
 func (ln *line) contend(p *position) {
 	if first := ln.firstWanted(); first != nil && first != p {
 		first.callContended()
 	}
 }
 
-// contended reports whether others are known to wait for the resource that p holds. Callers hold mu.
 func (ln *line) contended(p *position) bool {
 	another := func(q *position) bool { return q != p && q.wanted() }
 	keys, others := ln.locker.cluster.Keys, false
@@ -446,8 +432,8 @@ func (ln *line) contended(p *position) bool {
 // removeStray deletes a key of this process that no position has: a Txn that the client sent twice may write a key
 // again after its deletion, and all calls would wait behind it for ever. Callers hold mu.
 //
-// A position that gets k's name meanwhile takes the key over, and its put changes the mod revision. The deletion
-// may arrive later, so it requires that the mod revision is still the create revision.
+// A position that gets k's name meanwhile takes the key over, and its put changes the mod revision. So a late
+// deletion requires that the mod revision is still the create revision.
 func (ln *line) removeStray(k watch.Key) {
 	if k.Created <= ln.passed || k.Created == ln.stray || !ln.isStray(k) {
 		return
@@ -463,7 +449,7 @@ func (ln *line) removeStray(k watch.Key) {
 		}
 		ln.mu.Lock()
 		defer ln.mu.Unlock()
-		ln.stray = 0 // tried again at the next look
+		ln.stray = 0
 	})
 }
 

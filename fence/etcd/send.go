@@ -14,36 +14,33 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Bounds of one Txn: keys that it writes or deletes, and keys that it writes. etcd allows 128 operations by
-// default, and a put needs two.
+// Bounds of one Txn: all keys, and those it writes. etcd allows 128 operations by default, and a put needs two.
 const (
 	maxKeys = 100
 	maxPuts = maxKeys / 4
 )
 
-// maxFlights bounds the counted Txns under way.
 const maxFlights = 2
 
-// sender writes and deletes lock keys in the background, so that no call ends what another waits for. A key that
-// comes alone goes out at once. Keys that come while Txns are under way share the next one, which etcd writes to
-// disk once. Two keys of one queue never share a Txn: they would have equal tokens (F1).
+// sender writes and deletes lock keys in the background, so that no call ends what another waits for. Keys that
+// come while Txns are under way share the next one, which etcd writes to disk once; but not two keys of one queue,
+// which would have equal tokens (F1).
 type sender struct {
 	locker *Locker
 
-	stuckAfter time.Duration // how long keys wait for Txns under way
+	stuckAfter time.Duration
 
 	mu      sync.Mutex
 	puts    []*position // at most one of each line
 	dels    []*position
-	busy    int  // counted Txns under way
-	waiting bool // a timer will call overtake
+	busy    int
+	waiting bool
 
-	left     []*position // to be removed by clean
-	most     int         // how many of these go in a Txn: fewer after an error, to find the one that fails
+	left     []*position // for clean
+	most     int         // in a Txn of clean: fewer after an error, to find the one that fails
 	cleaning bool
 }
 
-// put writes the key of p and tells p the outcome.
 func (s *sender) put(p *position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +53,6 @@ func (s *sender) put(p *position) {
 	s.next()
 }
 
-// del deletes the key of p and settles p.
 func (s *sender) del(p *position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +60,6 @@ func (s *sender) del(p *position) {
 	s.next()
 }
 
-// giveUp drops p if its key still waits to be written, and reports whether it did.
 func (s *sender) giveUp(p *position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +81,6 @@ func (s *sender) next() {
 	}
 }
 
-// overtake sends what waits behind Txns that may be stuck.
 func (s *sender) overtake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +98,6 @@ func (s *sender) launchWaiting() {
 	s.launch(f)
 }
 
-// takePuts takes puts of one session. Callers hold mu.
 func (s *sender) takePuts() []*position {
 	n := 0
 	for n < min(len(s.puts), maxPuts) && s.puts[n].session == s.puts[0].session {
@@ -115,14 +108,14 @@ func (s *sender) takePuts() []*position {
 	return taken
 }
 
-// takeDels takes up to n keys to delete. Each takes along the keys ahead of it that are over, even if an earlier
-// Txn is about to delete them: a grant that relied on their end must not lose its key first. If they are too many,
-// clean deletes them in order. Callers hold mu.
+// takeDels takes along the keys ahead that are over, even if an earlier Txn is about to delete them: a grant that
+// relied on their end must not lose its key first. If they are too many, clean deletes them in order. Callers hold
+// mu.
 func (s *sender) takeDels(n int) []*position {
 	var taken []*position
 	for len(s.dels) > 0 {
 		p := s.dels[0]
-		if how, _ := p.state(); how >= removed { // a put may have its name, and etcd refuses a key twice in a Txn
+		if how, _ := p.state(); how >= removed { // a put may have its name, and etcd refuses a key twice
 			s.dels = s.dels[1:]
 			continue
 		}
@@ -150,12 +143,11 @@ func (s *sender) launch(f *flight) {
 	s.locker.cluster.Tasks.Start(f.run)
 }
 
-// flight is one Txn of a sender.
 type flight struct {
 	sender  *sender
-	puts    []*position // of one session
+	puts    []*position
 	dels    []*position
-	counted bool // in sender.busy
+	counted bool
 }
 
 func (f *flight) run(ctx context.Context) {
@@ -185,8 +177,7 @@ func (f *flight) run(ctx context.Context) {
 	}
 }
 
-// txn puts the keys of f.puts, before each of which it reads the last key of its queue, and deletes those of
-// f.dels.
+// txn reads the last key of the queue before each put.
 func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, error) {
 	l := f.sender.locker
 	ops := make([]clientv3.Op, 0, 2*len(f.puts)+len(f.dels))
@@ -200,8 +191,8 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.puts[0].session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
 
-// done takes the answer. The token is the key's create revision (F1). If the client sent the Txn twice, that is the
-// revision of the first one, which the second put reports.
+// done: the token is the key's create revision (F1), after a Txn that was sent twice that of the first, which the
+// second put reports.
 func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 	for i, p := range f.puts {
 		token, pred := resp.Header.Revision, int64(0)
@@ -219,11 +210,9 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 	}
 }
 
-// unknownPred: it isn't known which key is directly ahead.
 const unknownPred = -1
 
-// fail takes the error of the Txn. If certain, it has changed nothing. If one key may be at fault, each is sent
-// again alone.
+// fail: if one key may be at fault, each is sent again alone.
 func (f *flight) fail(err error, certain bool) {
 	s := f.sender
 	again := (cluster.TooBig(err) || errors.Is(err, rpctypes.ErrPermissionDenied)) && len(f.puts)+len(f.dels) > 1
@@ -238,14 +227,12 @@ func (f *flight) fail(err error, certain bool) {
 	s.remove(f.dels...)
 }
 
-// remove removes what positions that are over have left in etcd.
 func (s *sender) remove(ps ...*position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addLeft(ps...)
 }
 
-// addLeft is remove for callers that hold mu.
 func (s *sender) addLeft(ps ...*position) {
 	s.left = append(s.left, ps...)
 	if !s.cleaning && len(s.left) > 0 {
@@ -254,8 +241,8 @@ func (s *sender) addLeft(ps ...*position) {
 	}
 }
 
-// clean removes what is left, one Txn at a time: after etcd was slow there may be thousands of keys, which must not
-// delay renewals. It repeats a Txn until it succeeds, the session is over, or the client is closed.
+// clean removes what is left, one Txn at a time: there may be thousands of keys, which must not delay renewals. It
+// repeats a Txn until it succeeds, the session is over, or the client is closed.
 func (s *sender) clean(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		batch, doubt := s.takeLeft()
@@ -286,8 +273,8 @@ func (s *sender) clean(ctx context.Context) {
 	}
 }
 
-// takeLeft returns positions for one Txn: of one session, all in doubt or none, and none before an earlier one of
-// its line (see takeDels). Without any, clean stops.
+// takeLeft returns positions of one session, all in doubt or none, and none before an earlier one of its line (see
+// takeDels).
 func (s *sender) takeLeft() (batch []*position, doubt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,7 +314,7 @@ func inLines(ps []*position, p *position) bool {
 	return slices.ContainsFunc(ps, func(other *position) bool { return other.line == p.line })
 }
 
-// notCleaned ends the session if nothing else needs it, so that no renewal keeps the keys alive.
+// notCleaned ends a session that nothing else needs, so that no renewal keeps the keys alive.
 func (s *sender) notCleaned(batch []*position, err error) {
 	under := batch[0].session
 	if errors.Is(err, cluster.ErrLeaseGone) {

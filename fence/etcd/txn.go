@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// put writes the key of p, and returns the key that it replaces: p's own, if the client sends the Txn twice.
+// put returns the key that it replaces: p's own, if the client sends the Txn twice.
 func (p *position) put(epoch int64) (clientv3.Op, error) {
 	proclaimed := ""
 	if p.campaign != nil {
@@ -20,19 +20,18 @@ func (p *position) put(epoch int64) (clientv3.Op, error) {
 	return clientv3.OpPut(p.Key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
 }
 
-// mayWrite are the conditions of every Txn that writes lock keys of the session, sent at the mark: the epoch is
-// that of the mark, which the grants name, and no void rules the Txn out.
+// mayWrite: the epoch is that of the mark, which the grants name, and no void rules the Txn out.
 func (l *Locker) mayWrite(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
 	return []clientv3.Cmp{sent.Epoch.Unchanged(l.cluster.Keys.Epoch()), l.notVoid(s, sent)} // mutant: acquire-in-an-epoch-that-is-over
 }
 
-// notVoid: the revision of a void is above those that were seen when the Txns that it rules out were sent.
+// notVoid: a void's revision is above those seen when the Txns that it rules out were sent.
 func (l *Locker) notVoid(s *session.Session, sent cluster.Mark) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(l.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1) // mutant: first-void-of-a-session-is-the-only-one
 }
 
-// write commits a Txn that writes lock keys. If its conditions fail, it reads the epoch and tries anew, unless
-// final says that they failed for another reason. certain means that an error left nothing changed.
+// write tries anew in another epoch or after a void, unless final says that the conditions failed otherwise.
+// certain: nothing was changed.
 func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn, error), final func(*clientv3.TxnResponse) bool) (resp *clientv3.TxnResponse, epoch int64, certain bool, err error) {
 	for epochs := 0; epochs < attempts; {
 		sent := l.cluster.Sending()
@@ -57,7 +56,7 @@ func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn
 	return nil, 0, true, fmt.Errorf("etcd: the epoch key %s changes all the time", l.cluster.Keys.Epoch())
 }
 
-// erase runs ops, each a Txn that deletes a key. A single one isn't nested, which would cost etcd more.
+// erase doesn't nest a single Txn, which would cost etcd more.
 func (l *Locker) erase(ctx context.Context, ops ...clientv3.Op) error {
 	txn := l.cluster.Client.Txn(ctx)
 	switch len(ops) {
@@ -81,22 +80,18 @@ func deletes(ps []*position) []clientv3.Op {
 	return ops
 }
 
-// deleteCreated deletes a key with this create revision, so that a late request spares a later position's key of
-// the same name.
+// deleteCreated spares a later position's key of the same name.
 func deleteCreated(key string, revision int64) clientv3.Op {
 	created := clientv3.Compare(clientv3.CreateRevision(key), "=", revision)
 	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil) // mutant: release-by-name
 }
 
-// withdraw deletes the keys of ps, positions of one session, if they exist.
+// withdraw deletes the keys of ps, positions of one session.
 //
-// With void, the Txns that write them may be under way, and the void makes sure that they write nothing: whichever
-// etcd applies second sees the effect of the other. Each void writes the session's one void key again and rules out
-// all earlier Txns, so it does no harm if it is late. That key lives under the lease of the lock keys, without
-// which no lock key can be written either.
-//
-// Without void, etcd has answered. If it was out of space it may have written the key all the same, and a void key
-// would need space.
+// With void, the Txns that write them may be under way, and write nothing after the void: whichever etcd applies
+// second sees the effect of the other. Each void rules out all earlier Txns, so a late one does no harm. The void
+// key lives under the lease of the lock keys, without which no lock key can be written either. Without void, etcd
+// has answered; if it was out of space it may have written the key all the same, and a void key would need space.
 func (l *Locker) withdraw(ctx context.Context, void bool, ps ...*position) error {
 	id := ps[0].session.ID
 	var ops []clientv3.Op

@@ -23,7 +23,7 @@ import (
 )
 
 // Inspector reads the locks and the epoch under one prefix. It is safe for concurrent use. Its methods fail with
-// ctx's error or a *fence.UnavailableError, whose Reason names the cause.
+// ctx's error or a *fence.UnavailableError.
 type Inspector struct{ cluster *cluster.Cluster }
 
 // New returns an Inspector of the Lockers with this Config.Prefix; "" means their default. requestTimeout bounds
@@ -46,7 +46,7 @@ func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (
 	return &Inspector{cluster.New(client, space, requestTimeout, silent)}, nil
 }
 
-// Epoch is the state of the epoch key and of its etcd.
+// Epoch is the state of the epoch key.
 type Epoch struct {
 	Number      int64 // of new grants; 1 without a key
 	Key         string
@@ -77,7 +77,7 @@ func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 // PutEpoch puts the epoch key if it hasn't changed since seen was read, and reports whether it did. Raise the epoch
 // of every database first. A lower number corrects a mistake: see "Epochs" in package etcd. With dryRun nothing is
 // put, and PutEpoch only checks for the right, the space and an answer. After an error the key may have been put;
-// with the Reason fence.WentBack into another etcd than was seen, or one restored since.
+// with the Reason fence.WentBack into another or a restored etcd.
 func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryRun bool) (put bool, err error) {
 	condition := clientv3.Compare(clientv3.ModRevision(seen.Key), "=", seen.KeyRevision)
 	if dryRun {
@@ -102,7 +102,6 @@ func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryR
 	return put, err
 }
 
-// Lock is the queue of a resource.
 type Lock struct {
 	Resource string
 	Queue    []Acquisition // the holder, then the waiters in order; empty if the resource is free
@@ -110,23 +109,21 @@ type Lock struct {
 
 // Acquisition is one key in the queue of a resource.
 type Acquisition struct {
-	// Grant is the holder's grant, or what a waiter will get. Epoch is 0 and Holder empty if no Locker wrote the
-	// key.
+	// Grant is the holder's, or what a waiter will get. Without Epoch and Holder no Locker wrote the key.
 	Grant fence.Grant
-	// Queued is when the acquisition began, by its process's clock; zero if no Locker wrote the key.
+	// Queued is when the acquisition began, by its own clock; zero if no Locker wrote the key.
 	Queued time.Time
-	// LeaseLeft is the time until the key is deleted unless its session is renewed, in whole seconds.
+	// LeaseLeft is the time until the key is deleted unless renewed, in whole seconds.
 	LeaseLeft time.Duration
 
 	key   string
 	lease clientv3.LeaseID
 }
 
-// Locks is the state of all locks at one revision of etcd.
 type Locks struct {
-	Revision int64  // lower than the tokens of later grants
-	Epoch    int64  // of later grants
-	Queues   []Lock // with a holder or waiters, in the order of their names
+	Revision int64 // lower than the tokens of later grants
+	Epoch    int64 // of later grants
+	Queues   []Lock
 }
 
 // Locks reads all queues, by one request and one per session for LeaseLeft.
@@ -195,7 +192,6 @@ func (i *Inspector) byResource(kvs []*mvccpb.KeyValue) map[string][]Acquisition 
 	return queues
 }
 
-// acquisition parses a key; false if it can't be a Locker's.
 func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	resource, ok := i.cluster.Keys.ParseQueue(string(kv.Key))
 	if !ok {
@@ -210,7 +206,6 @@ func (i *Inspector) acquisition(kv *mvccpb.KeyValue) (Acquisition, bool) {
 	return a, true
 }
 
-// timeToLive is what a lease has left, in seconds; -1 if it is gone.
 func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (seconds int64, err error) {
 	err = i.cluster.Ask(ctx, readLocks, func(ctx context.Context) error {
 		resp, err := i.cluster.Client.TimeToLive(ctx, id)
@@ -224,16 +219,14 @@ func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (second
 
 func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
 
-// Eviction records a lock that was taken from its holder.
 type Eviction struct {
-	Grant  fence.Grant // what the holder had; Epoch and Holder may be missing
+	Grant  fence.Grant // Epoch and Holder may be missing
 	Reason string
 	By     string
 	At     time.Time // by the clock of By
 }
 
-// evictionRecord is an Eviction in etcd. Unlike fence.Grant's JSON it allows an invalid grant, of a client that is
-// no Locker.
+// evictionRecord allows, unlike fence.Grant's JSON, an invalid grant, of a client that is no Locker.
 type evictionRecord struct {
 	Grant      plainGrant
 	Reason, By string
@@ -242,10 +235,8 @@ type evictionRecord struct {
 
 type plainGrant fence.Grant
 
-// evictionKept is how long etcd keeps an evictionRecord.
 const evictionKept = 90 * 24 * time.Hour
 
-// maxReason bounds the texts of an Eviction, in bytes.
 const maxReason = 1000
 
 // NotHolderError says that the token to evict is not the holder's. Nothing was changed.
@@ -263,8 +254,8 @@ func (e *NotHolderError) Error() string {
 		e.Resource, e.Holder.Holder, e.Holder.Token, e.Expected)
 }
 
-// Evict deletes the key of a resource's holder if its token is the expected one, and writes a record, which etcd
-// keeps for 90 days, in the same transaction. A holder's process that runs learns of it by [fence.LossDeleted]. Its
+// Evict deletes the key of a resource's holder if its token is the expected one, and in the same transaction writes
+// a record, which etcd keeps for 90 days. A holder's process that runs learns of it by [fence.LossDeleted]. Its
 // guarded writes commit until the next holder has claimed. The error is a *NotHolderError if another or none holds
 // the resource; fence.ErrInvalid for a reason of 0 or over 1000 bytes. After any other error the eviction may have
 // taken effect.
@@ -291,7 +282,6 @@ func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.T
 	return record, err
 }
 
-// evict deletes the holder's key if it is still the first of its queue.
 func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Eviction) (evicted bool, err error) {
 	text, err := json.Marshal(evictionRecord{plainGrant(holder.Grant), record.Reason, record.By, record.At})
 	if err != nil {
@@ -321,7 +311,6 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 	return evicted, err
 }
 
-// Evictions returns the records that etcd still keeps, by time.
 func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
 	resp, err := i.cluster.Read(ctx, "read the evictions", clientv3.OpGet(i.cluster.Keys.Evictions(), clientv3.WithPrefix()))
 	if err != nil {

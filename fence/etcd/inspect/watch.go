@@ -20,7 +20,6 @@ type Change struct {
 	Grant fence.Grant
 }
 
-// ChangeKind says what became of a key.
 type ChangeKind string
 
 const (
@@ -32,8 +31,8 @@ const (
 )
 
 // Watch calls each for what is in the queues, and then for what changes, in order, until ctx ends or each fails,
-// and returns that error. While etcd is away it waits. If etcd has compacted revisions that Watch has not seen, an
-// acquisition that came and went meanwhile is not shown.
+// and returns that error. While etcd is away it waits. After a compaction an acquisition that came and went may not
+// be shown.
 func (i *Inspector) Watch(ctx context.Context, each func(Change) error) error {
 	w := &queueWatch{Inspector: i, each: each, queues: map[string][]Acquisition{}}
 	for first := true; ; first = false {
@@ -53,7 +52,7 @@ type queueWatch struct {
 	queues map[string][]Acquisition
 }
 
-// reread shows how the queues differ from what is known. After the first time it waits for an etcd that is away.
+// reread shows how the queues differ from what is known. After the first time it waits for etcd.
 func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, err error) {
 	locks := clientv3.OpGet(w.cluster.Keys.Locks(), clientv3.WithPrefix())
 	resp, err := w.cluster.Read(ctx, readLocks, locks)
@@ -78,7 +77,7 @@ func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, er
 	return resp.Header.Revision, nil
 }
 
-// follow shows changes from a revision on. It returns nil if some may have been missed.
+// follow shows changes until some may have been missed.
 func (w *queueWatch) follow(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -110,7 +109,6 @@ func (w *queueWatch) apply(ctx context.Context, ev *clientv3.Event) error {
 	return w.show(ctx, resource, queue)
 }
 
-// show replaces what is known of a queue and shows the difference.
 func (w *queueWatch) show(ctx context.Context, resource string, now []Acquisition) error {
 	slices.SortFunc(now, byToken)
 	before := w.queues[resource]

@@ -1,5 +1,4 @@
-// Package cluster is etcd as one Locker sees it: its client, the reasons of failed requests, and whether it shows
-// an older state than before, as after a restore.
+// Package cluster is etcd as one Locker sees it, with the reasons of failed requests, and whether it was restored.
 package cluster
 
 import (
@@ -22,21 +21,20 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Cluster is etcd as one Locker sees it. It is safe for concurrent use.
 type Cluster struct {
 	Client         *clientv3.Client
 	Keys           Space
 	RequestTimeout time.Duration
 	Logger         *slog.Logger
-	OnWentBack     func() // called whenever an answer shows an older state; set before any request
+	OnWentBack     func() // called for each answer that shows an older state; set before any request
 	Tasks          *Tasks
 
 	*watermark
-	turn       atomic.Uint32 // of the endpoints, see Stream
+	turn       atomic.Uint32
 	rechecking atomic.Bool
 }
 
-// New returns the cluster that client talks to. It makes no request.
+// New makes no request.
 func New(client *clientv3.Client, names Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
 	c := &Cluster{
 		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger, OnWentBack: func() {},
@@ -47,23 +45,20 @@ func New(client *clientv3.Client, names Space, requestTimeout time.Duration, log
 	return c
 }
 
-// ErrClientClosed: the client was closed before the Locker. No request is made then, since the client would retry
-// each for seconds.
+// ErrClientClosed: no request is made then, since the client would retry each for seconds.
 var ErrClientClosed = errors.New("etcd: the etcd client was closed before the locker: close the guard first, then the locker, then the client")
 
-// ErrLockerClosed is fence.ErrClosed.
 var ErrLockerClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
-// Closed reports whether the client was closed.
 func (c *Cluster) Closed() bool { return ClientClosed(c.Client) }
 
-// ClientClosed reports whether Close was called on the client. Its Ctx also ends with clientv3.Config.Context,
-// after which the client still works.
+// ClientClosed reports whether Close was called. The client's Ctx also ends with clientv3.Config.Context, which
+// isn't that.
 func ClientClosed(client *clientv3.Client) bool {
 	return client.ActiveConnection().GetState() == connectivity.Shutdown
 }
 
-// Commit runs a Txn that writes, and compares its answer with what was seen before.
+// Commit compares the answer of a Txn that writes with what was seen before.
 func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
 	if c.Closed() {
 		return nil, ErrClientClosed
@@ -89,7 +84,7 @@ func (c *Cluster) Ask(ctx context.Context, op string, f func(context.Context) er
 	return c.Failed(ctx, op, f(request))
 }
 
-// Read reads at one revision. Its errors are those of Failed.
+// Read reads at one revision.
 func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
 	err = c.Ask(ctx, op, func(ctx context.Context) (err error) {
 		resp, err = c.Client.Txn(ctx).Then(ops...).Commit()
@@ -98,8 +93,8 @@ func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (resp
 	return resp, err
 }
 
-// Check compares the header of an answer with the mark taken before its request. It returns a *WentBackError if the
-// answer is from an older state, and from then on until Recover finds that the epoch was raised.
+// Check returns a *WentBackError if an answer is older than the mark taken before its request, and then until
+// Recover succeeds.
 func (c *Cluster) Check(sent Mark, h *pb.ResponseHeader) error {
 	return c.report(c.check(sent, h))
 }
@@ -128,19 +123,17 @@ func (c *Cluster) Recover(ctx context.Context) error {
 	return c.restart(e)
 }
 
-// RefreshEpoch reads the epoch for later acquisitions.
 func (c *Cluster) RefreshEpoch(ctx context.Context) error {
 	// Every locker may delete this, also when etcd is out of space.
 	return c.readEpoch(ctx, clientv3.OpDelete(c.Keys.Void(clientv3.NoLease)))
 }
 
-// Never is a condition that is never true. It makes a Txn that doesn't write go through raft, so that its answer
-// isn't older than what was seen before.
+// Never is never true. It makes a Txn that doesn't write go through raft, so that its answer isn't older than what
+// was seen.
 func (c *Cluster) Never() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(c.Keys.Void(clientv3.NoLease)), "<", 0)
 }
 
-// readEpoch reads the epoch in a Txn that would run ops but never does.
 func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	sent := c.Sending()
 	resp, err := c.Commit(ctx, c.Client.Txn(ctx).If(c.Never()).Then(ops...).Else(clientv3.OpGet(c.Keys.Epoch())))
@@ -154,7 +147,7 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	return c.report(c.sawEpoch(sent, e))
 }
 
-// Probe asks whether etcd would take an acquisition, by a Txn that needs its rights and space but never writes.
+// Probe asks whether etcd would take an acquisition, by a Txn with its rights and space that never writes.
 func (c *Cluster) Probe(ctx context.Context) error {
 	if err := c.Recover(ctx); err != nil {
 		return err
@@ -167,8 +160,8 @@ func (c *Cluster) Probe(ctx context.Context) error {
 	return c.readEpoch(ctx, acquisition...)
 }
 
-// Recheck calls CheckNow in the background until etcd answers. Call it when a watch breaks: a restore breaks every
-// connection, and a holder that only renews its lease would not notice it, since renewals don't go through raft.
+// Recheck calls CheckNow in the background until etcd answers. A restore breaks every watch, and a holder that only
+// renews would not notice it, since renewals don't go through raft.
 func (c *Cluster) Recheck() {
 	if !c.rechecking.CompareAndSwap(false, true) {
 		return
@@ -181,7 +174,7 @@ func (c *Cluster) Recheck() {
 	})
 }
 
-// CheckNow checks etcd's present state, and reports whether etcd answered.
+// CheckNow reports whether etcd answered.
 func (c *Cluster) CheckNow(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout)
 	defer cancel()
@@ -189,7 +182,6 @@ func (c *Cluster) CheckNow(ctx context.Context) bool {
 	return err == nil || errors.As(err, new(reasoned)) || errors.Is(err, ErrClientClosed)
 }
 
-// Tasks runs functions in the background, until Stop. It is safe for concurrent use.
 type Tasks struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -199,7 +191,7 @@ type Tasks struct {
 	running sync.WaitGroup
 }
 
-// Start runs f in a goroutine, with a context that Stop ends. After Stop it does nothing.
+// Start runs f with a context that Stop ends; not after Stop.
 func (t *Tasks) Start(f func(context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,7 +200,6 @@ func (t *Tasks) Start(f func(context.Context)) {
 	}
 }
 
-// Stop ends all tasks and waits for them.
 func (t *Tasks) Stop() {
 	t.mu.Lock()
 	t.stopped = true
@@ -217,7 +208,7 @@ func (t *Tasks) Stop() {
 	t.running.Wait()
 }
 
-// Pause waits before repetition n, from 0: at random, up to 2 s, or until ctx ends.
+// Pause waits before repetition n, at random for up to 2 s.
 func Pause(ctx context.Context, n int) {
 	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
 	select {
@@ -230,7 +221,6 @@ func badClient(reason string, args ...any) error {
 	return fmt.Errorf("%w: the etcd client %s", fence.ErrInvalid, fmt.Sprintf(reason, args...))
 }
 
-// ValidateClient rejects a client that a Locker can't use.
 func ValidateClient(client *clientv3.Client) error {
 	switch {
 	case client == nil:

@@ -19,10 +19,9 @@ type Epoch struct {
 	Revision int64  // at which the key was put
 }
 
-// FirstEpoch is the epoch of a cluster without an epoch key.
 var FirstEpoch = Epoch{Number: 1}
 
-// ParseEpoch parses the result of a Get: a decimal number without sign, spaces or leading zeros.
+// ParseEpoch wants a decimal number without sign, spaces or leading zeros.
 func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	if len(kvs) == 0 {
 		return FirstEpoch, nil
@@ -35,7 +34,6 @@ func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	return Epoch{Number: n, Text: text, Revision: kvs[0].ModRevision}, nil
 }
 
-// Unchanged is the condition that the epoch key is still e.
 func (e Epoch) Unchanged(key string) clientv3.Cmp {
 	if e.Text == "" {
 		return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
@@ -43,7 +41,6 @@ func (e Epoch) Unchanged(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.Value(key), "=", e.Text)
 }
 
-// Mark is the newest state of etcd seen at some time.
 type Mark struct {
 	cluster  uint64
 	term     uint64
@@ -52,12 +49,11 @@ type Mark struct {
 	restarts int // of the watermark
 }
 
-// Revision is the highest revision seen.
 func (m Mark) Revision() int64 { return m.revision }
 
-// watermark notices that etcd went back to an older state. Answers overtake each other, so an answer is compared
-// with what had been seen when its request was *sent*. Only requests that go through raft count: reads can be
-// answered with an older state (etcd-io/etcd issue 20418).
+// watermark notices that etcd went back. Answers overtake each other, so one is compared with what had been seen
+// when its request was *sent*. Only requests that go through raft count: reads can be answered with an older state
+// (etcd-io/etcd issue 20418).
 type watermark struct {
 	epochKey string
 
@@ -70,7 +66,7 @@ func newWatermark(epochKey string) *watermark {
 	return &watermark{epochKey: epochKey, high: Mark{Epoch: FirstEpoch}}
 }
 
-// Sending is the present mark. Take it before a request is sent, for check.
+// Sending is the mark to take before a request.
 func (w *watermark) Sending() Mark {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +78,7 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	defer w.mu.Unlock()
 	switch {
 	case w.fault != nil:
-	case sent.restarts != w.high.restarts: // before the restart
+	case sent.restarts != w.high.restarts:
 	case sent.cluster != 0 && h.ClusterId != sent.cluster:
 		w.fail("cluster id", sent.cluster, h.ClusterId)
 	case h.RaftTerm < sent.term:
@@ -97,8 +93,8 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	return w.err()
 }
 
-// sawEpoch records the epoch that a request sent at the mark found. A lower epoch that was put later corrects a
-// mistake: etcd's revision has risen, so no token is issued twice.
+// sawEpoch allows a lower epoch that was put later, to correct a mistake: the revision has risen, so no token is
+// issued twice.
 func (w *watermark) sawEpoch(sent Mark, e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,15 +120,14 @@ func (w *watermark) err() error {
 	return w.fault
 }
 
-// WentBack is a *WentBackError from when etcd went back until the epoch was raised; else nil.
+// WentBack is the *WentBackError until the epoch was raised; else nil.
 func (w *watermark) WentBack() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err()
 }
 
-// restart forgets the old state once the epoch is above every one seen: grants of the new epoch order after all
-// earlier ones.
+// restart forgets the old state once the epoch is above every one seen: later grants order after all earlier ones.
 func (w *watermark) restart(e Epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,8 +137,7 @@ func (w *watermark) restart(e Epoch) error {
 	return w.err()
 }
 
-// WentBackError says that etcd shows an older state than before, as after a restore, and would issue tokens a
-// second time. The locker grants nothing until the epoch key is above Epoch.
+// WentBackError says that etcd shows an older state than before, and would issue tokens a second time.
 type WentBackError struct {
 	What     string // "cluster id", "raft term", "revision" or "epoch"
 	Seen     uint64 // before
@@ -161,5 +155,4 @@ func (e *WentBackError) Error() string {
 		"raise the epoch key %s above %d: fencectl epoch bump --reason TEXT", e.What, e.Seen, e.Got, e.EpochKey, e.Epoch)
 }
 
-// UnavailableReason is fence.WentBack.
 func (e *WentBackError) UnavailableReason() fence.UnavailableReason { return fence.WentBack }

@@ -21,27 +21,24 @@ import (
 // ErrLeaseGone: the session's lease doesn't exist.
 var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
 
-// rejections are errors that etcd returns before it changes anything. After any other the outcome of a write is
-// open; "no space" may even follow the write that used the space up.
+// rejections are returned before anything is changed. After other errors the outcome of a write is open; "no space"
+// may even follow the write that used the space up.
 var rejections = []error{
 	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
 }
 
-// Rejected reports whether err proves that a write had no effect.
 func Rejected(err error) bool { return isAny(err, rejections) }
 
-// TooBig reports whether err says that a Txn was beyond --max-txn-ops or --max-request-bytes.
+// TooBig: a Txn was beyond --max-txn-ops or --max-request-bytes.
 func TooBig(err error) bool {
 	return isAny(err, []error{rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge})
 }
 
-// Ended is the error of an operation that ctx ended.
 func Ended(ctx context.Context, what string) error {
 	return fmt.Errorf("etcd: %s: %w", what, EndOf(ctx))
 }
 
-// EndOf is ctx's error, with its cause.
 func EndOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -54,8 +51,7 @@ var unauthenticated = []error{
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthFailed, rpctypes.ErrAuthOldRevision,
 }
 
-// Diagnose returns the error of op: what is wrong with etcd, and what to do about it. It makes no request; nil
-// stays nil.
+// Diagnose says what is wrong with etcd, and what to do about it. It makes no request.
 func (c *Cluster) Diagnose(op string, err error) error {
 	if err == nil {
 		return nil
@@ -128,11 +124,10 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Stream returns a connection for a stream, and what to call once the stream has ended.
-//
-// The first attempt uses the client's own, on which gRPC takes the connected members in turn, for all requests
-// together. A retry (again) there could meet the same member, which may reject streams, as a learner does, or be
-// silent. So it has a connection of its own, to the next endpoint.
+// Stream returns a connection for a stream, and what to call at its end. The first attempt uses the client's, on
+// which gRPC takes the members in turn, for all requests together. A retry (again) there could meet the same
+// member, which may reject streams, as a learner does, or be silent. So it has a connection of its own, to the next
+// endpoint.
 func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
 	own := c.Client.ActiveConnection()
 	if !again {
@@ -157,7 +152,6 @@ func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
 	return conn, done, nil
 }
 
-// Failed is the error of op after a request failed with err; nil if err is nil.
 func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 	switch {
 	case err == nil:
@@ -168,7 +162,7 @@ func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 	return c.Unavailable(op, err)
 }
 
-// Unavailable is Diagnose. For a timeout it adds what the connection knows.
+// Unavailable is Diagnose, which for a timeout adds what the connection knows.
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():
@@ -190,8 +184,8 @@ func (c *Cluster) Unavailable(op string, err error) error {
 	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
 }
 
-// Unanswered is the error of op when ctx ended before etcd answered. After a deadline it names the endpoints;
-// otherwise a caller with deadlines below RequestTimeout would never learn that etcd is away.
+// Unanswered is for a ctx that ended before etcd answered. After a deadline it names the endpoints: a caller with
+// deadlines below RequestTimeout would never learn otherwise that etcd is away.
 func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	end := EndOf(ctx)
 	if !errors.Is(end, context.DeadlineExceeded) {

@@ -15,16 +15,13 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// Space names the keys of one Config.
 type Space struct {
 	Prefix string
-	Mutex  bool // lock keys as those of concurrency.Mutex
+	Mutex  bool
 }
 
-// DefaultPrefix is the default of Space.Prefix.
 const DefaultPrefix = "fencekit"
 
-// ValidatePrefix returns why prefix can't be one, as fence.ErrInvalid.
 func ValidatePrefix(prefix string) error {
 	switch {
 	case !utf8.ValidString(prefix) || strings.ContainsFunc(prefix, unicode.IsControl):
@@ -35,7 +32,7 @@ func ValidatePrefix(prefix string) error {
 	return nil
 }
 
-// Validate returns why resource can't be one here. With Mutex a queue must not overlap the keys under the prefix.
+// Validate: with Mutex a queue must not overlap the keys under the prefix.
 func (k Space) Validate(resource string) error {
 	if err := fence.ValidateResource(resource); err != nil || !k.Mutex {
 		return err
@@ -47,8 +44,7 @@ func (k Space) Validate(resource string) error {
 	return nil
 }
 
-// Queue is the prefix of the keys of one resource. The name is escaped as in a URL path, so that the queue of "a"
-// has no keys of "a/b"; with Mutex it isn't.
+// Queue escapes the name as in a URL path, so that the queue of "a" has no keys of "a/b"; not with Mutex.
 func (k Space) Queue(resource string) string {
 	if k.Mutex {
 		return resource + "/"
@@ -56,18 +52,15 @@ func (k Space) Queue(resource string) string {
 	return k.Locks() + url.PathEscape(resource) + "/"
 }
 
-// Locks is the prefix of all queues; not with Mutex.
 func (k Space) Locks() string { return k.Prefix + "/locks/" }
 
-// Evictions is the prefix of all records of evictions.
 func (k Space) Evictions() string { return k.Prefix + "/evicted/" }
 
-// Evicted is the key of such a record.
 func (k Space) Evicted(resource string, token fence.Token) string {
 	return k.Evictions() + token.String() + "/" + url.PathEscape(resource)
 }
 
-// ParseQueue returns the resource in whose queue a key is; false if in none, and with Mutex.
+// ParseQueue returns the resource in whose queue a key is; not with Mutex.
 func (k Space) ParseQueue(key string) (resource string, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.Locks())
 	escaped, _, inQueue := strings.Cut(rest, "/")
@@ -75,14 +68,12 @@ func (k Space) ParseQueue(key string) (resource string, ok bool) {
 	return resource, ok && inQueue && !k.Mutex && err == nil && fence.ValidateResource(resource) == nil
 }
 
-// HidesWaiters reports whether resource may have waiters that its queue doesn't show: with Mutex, those in the
-// queue of "a" wait for the holder of "a/b".
+// HidesWaiters: with Mutex, waiters in the queue of "a" wait for the holder of "a/b".
 func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Name is an acquisition's key within its queue. number tells apart those that a session has in the queue at a
-// time; with Mutex there is one.
+// Name is a key within its queue. number tells apart those of a session; with Mutex there is one.
 func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	name := strconv.FormatInt(int64(id), 16)
 	if k.Mutex {
@@ -91,7 +82,7 @@ func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	return name + "-" + strconv.Itoa(int(number))
 }
 
-// ParseName is the inverse of Name; false for other names, and with Mutex.
+// ParseName is the inverse of Name; not with Mutex.
 func (k Space) ParseName(name string) (id clientv3.LeaseID, number int32, ok bool) {
 	session, rest, ok := strings.Cut(name, "-")
 	if !ok || k.Mutex {
@@ -107,28 +98,25 @@ func (k Space) Void(id clientv3.LeaseID) string {
 	return k.Prefix + "/void/" + strconv.FormatInt(int64(id), 16)
 }
 
-// Epoch is the key of the epoch.
 func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 
 // NewHolder returns label and at least 128 random bits.
 func NewHolder(label string) string { return label + "-" + rand.Text() } // mutant: holder-is-the-label
 
-// LockValue is the value of a lock key, for people, for TryAcquire's error, and for observers of an election. No
-// decision depends on it.
+// LockValue is the value of a lock key, for people and observers. No decision depends on it.
 type LockValue struct {
 	Holder string `json:"holder"`
 	Epoch  int64  `json:"epoch"`
-	Queued int64  `json:"queued,omitempty"` // when the acquisition began by its own clock, in ms since 1970
+	Queued int64  `json:"queued,omitempty"` // by its own clock, in ms since 1970
 	Value  string `json:"value,omitempty"`
 }
 
-// Encode returns v as JSON.
 func (v LockValue) Encode() (string, error) {
 	data, err := json.Marshal(v)
 	return string(data), err
 }
 
-// ParseLockValue parses the value of a lock key; false if it names no holder.
+// ParseLockValue is false if text names no holder.
 func ParseLockValue(text []byte) (LockValue, bool) {
 	var v LockValue
 	if json.Unmarshal(text, &v) != nil || v.Holder == "" {
@@ -137,8 +125,8 @@ func ParseLockValue(text []byte) (LockValue, bool) {
 	return v, true
 }
 
-// Proclaimed reports whether text is only a proclaimed value, as for a candidate with Mutex. That may be JSON with
-// a holder too, so only what Encode writes is taken for a LockValue.
+// Proclaimed reports whether text is only a proclaimed value. That may look like a LockValue, so only what Encode
+// writes is one.
 func (k Space) Proclaimed(text []byte) bool {
 	v, ok := ParseLockValue(text)
 	if !ok || !k.Mutex {
@@ -148,7 +136,6 @@ func (k Space) Proclaimed(text []byte) bool {
 	return err != nil || lock != string(text)
 }
 
-// HolderIn returns the holder in the value of a lock key, or "".
 func HolderIn(value []byte) string {
 	v, _ := ParseLockValue(value)
 	return v.Holder

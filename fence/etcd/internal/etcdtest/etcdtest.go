@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Patience bounds waits for what has to happen.
 const Patience = 60 * time.Second
 
 // Patient returns a context that ends only when the test has failed.
@@ -28,7 +27,6 @@ func Patient(t testing.TB) context.Context {
 	return ctx
 }
 
-// Receive waits for c's next value or its end.
 func Receive[T any](t testing.TB, c <-chan T) T {
 	t.Helper()
 	select {
@@ -40,13 +38,11 @@ func Receive[T any](t testing.TB, c <-chan T) T {
 	}
 }
 
-// Dial returns a client that is closed with the test.
 func Dial(t testing.TB, endpoint string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
 	return Client(t, clientv3.Config{Endpoints: []string{endpoint}, DialOptions: opts})
 }
 
-// Client is Dial for other configurations.
 func Client(t testing.TB, cfg clientv3.Config) *clientv3.Client {
 	t.Helper()
 	cfg.Logger = zap.NewNop()
@@ -56,7 +52,7 @@ func Client(t testing.TB, cfg clientv3.Config) *clientv3.Client {
 	return client
 }
 
-// AwaitKeys waits for n keys under the prefix, and returns them by create revision.
+// AwaitKeys waits for n keys, and returns them by create revision.
 func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*mvccpb.KeyValue {
 	t.Helper()
 	ctx, cancel := context.WithCancel(Patient(t))
@@ -88,7 +84,6 @@ func OnUnary(method string, f func(ctx context.Context, req, reply any, send fun
 	})
 }
 
-// OnTxn is OnUnary for Txns.
 func OnTxn(f func(ctx context.Context, txn *pb.TxnRequest, send func() error) error) grpc.DialOption {
 	return OnUnary(pb.KV_Txn_FullMethodName, func(ctx context.Context, req, _ any, send func() error) error {
 		return f(ctx, req.(*pb.TxnRequest), send)
@@ -100,7 +95,6 @@ func OnWatch(f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientS
 	return OnStream(pb.Watch_Watch_FullMethodName, f)
 }
 
-// OnStream is OnWatch for another method.
 func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error)) grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, name string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		stream, err := open(ctx, desc, cc, name, opts...)
@@ -118,21 +112,18 @@ type LateTxn struct {
 	held  chan func() *pb.TxnResponse
 }
 
-// NewLateTxn returns a LateTxn for Txns that match. Its Intercept is for the client.
 func NewLateTxn(match func(*pb.TxnRequest) bool) *LateTxn {
 	return &LateTxn{match, make(chan struct{}, 1), make(chan func() *pb.TxnResponse, 1)}
 }
 
-// Arm keeps the next Txn that matches.
 func (l *LateTxn) Arm() { l.armed <- struct{}{} }
 
-// Kept waits for the Txn. deliver delivers it and returns etcd's answer, or nil.
+// Kept waits for the Txn, which deliver delivers.
 func (l *LateTxn) Kept(t testing.TB) (deliver func() *pb.TxnResponse) {
 	t.Helper()
 	return Receive(t, l.held)
 }
 
-// Intercept is a grpc.UnaryClientInterceptor.
 func (l *LateTxn) Intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if txn, ok := req.(*pb.TxnRequest); !ok || !l.match(txn) {
 		return invoke(ctx, method, req, reply, cc, opts...)
@@ -152,14 +143,12 @@ func (l *LateTxn) Intercept(ctx context.Context, method string, req, reply any, 
 	}
 }
 
-// Puts reports whether txn puts a key with text in its name.
 func Puts(txn *pb.TxnRequest, text string) bool {
 	return slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
 		return bytes.Contains(op.GetRequestPut().GetKey(), []byte(text))
 	})
 }
 
-// Deletes reports whether txn only deletes.
 func Deletes(txn *pb.TxnRequest) bool {
 	return !slices.ContainsFunc(txn.Success, func(op *pb.RequestOp) bool {
 		within := op.GetRequestTxn()
@@ -167,5 +156,4 @@ func Deletes(txn *pb.TxnRequest) bool {
 	})
 }
 
-// IsAcquire reports whether txn puts lock keys.
 func IsAcquire(txn *pb.TxnRequest) bool { return Puts(txn, "/locks/") }

@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Manager makes the sessions of one Locker, one at a time. It is safe for concurrent use.
+// Manager makes the sessions of one Locker, one at a time.
 type Manager struct {
 	cluster *cluster.Cluster
 	ttl     time.Duration
@@ -26,32 +26,30 @@ type Manager struct {
 	closed   bool
 	current  *Session
 	starting *starting
-	leased   map[*Session]bool // whose lease may still exist
+	leased   map[*Session]bool
 }
 
-// starting is a session that calls wait for.
 type starting struct {
 	done    chan struct{}
 	session *Session // set with err before done is closed
 	err     error
 }
 
-// NewManager returns a Manager. It makes no request. onEnd is told of the end of each session, before its lease is
-// revoked.
+// NewManager makes no request. onEnd is called at the end of each session, before its lease is revoked.
 func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fence.LossReason)) *Manager {
 	m := &Manager{cluster: c, ttl: ttl, onEnd: onEnd, leases: &leases{cluster: c}, leased: map[*Session]bool{}}
 	c.OnWentBack = m.wentBack
 	return m
 }
 
-// Current is the latest session, which may be over; nil before the first.
+// Current may be over; nil before the first.
 func (m *Manager) Current() *Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.current
 }
 
-// Live returns the session, and starts one if need be. If ctx ends, the start goes on for other calls.
+// Live starts a session if need be. If ctx ends, the start goes on for other calls.
 func (m *Manager) Live(ctx context.Context) (*Session, error) {
 	m.mu.Lock()
 	if m.closed {
@@ -121,14 +119,14 @@ func (m *Manager) ended(s *Session, reason fence.LossReason) {
 	closed := m.closed
 	m.mu.Unlock()
 	if closed {
-		return // Close revokes it
+		return
 	}
 	m.cluster.Tasks.Start(func(tasks context.Context) {
 		ctx, cancel := context.WithTimeout(tasks, s.GrantedTTL())
 		defer cancel()
 		if err := m.revoke(ctx, s.ID); err != nil {
 			if tasks.Err() != nil {
-				return // Close revokes it
+				return
 			}
 			m.cluster.Logger.Warn("a lease that is given up could not be revoked; etcd lets it expire", "error", err)
 		}
@@ -138,7 +136,6 @@ func (m *Manager) ended(s *Session, reason fence.LossReason) {
 	})
 }
 
-// revoke revokes a lease. It retries until ctx ends or etcd denies the right.
 func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	for n := 0; ; n++ {
 		if m.cluster.Closed() {
@@ -157,8 +154,8 @@ func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	}
 }
 
-// Close ends the session for good and waits until etcd has revoked all leases. It is called once; Live then returns
-// fence.ErrClosed. If ctx ends, or the leases must have expired, it returns a *fence.UnavailableError.
+// Close ends the session for good and waits until etcd has revoked all leases; if ctx ends, or the leases must have
+// expired, it returns a *fence.UnavailableError. It is called once.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -189,5 +186,4 @@ func (m *Manager) Close(ctx context.Context) error {
 	return m.cluster.Diagnose("close", failed)
 }
 
-// CloseStream ends the stream of renewals, when nothing is renewed any more.
 func (m *Manager) CloseStream() { m.leases.close() }

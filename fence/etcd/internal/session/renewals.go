@@ -12,13 +12,12 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// leases is the LeaseService of an etcd client. It uses the raw protocol, because KeepAliveOnce retries without a
-// pause while etcd can't be reached. It keeps its stream: the client authenticates for each one, and etcd checks
-// passwords slowly, on purpose.
+// leases uses the raw protocol, because KeepAliveOnce retries without a pause while etcd can't be reached. It keeps
+// its stream: the client authenticates for each one, and etcd checks passwords slowly, on purpose.
 type leases struct {
 	cluster *cluster.Cluster
 
-	mu     sync.Mutex // one renewal at a time
+	mu     sync.Mutex
 	kept   *renewalStream
 	failed bool
 }
@@ -32,8 +31,8 @@ func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 	return resp.ID, time.Duration(resp.TTL) * time.Second, r.cluster.Check(sent, resp.ResponseHeader)
 }
 
-// KeepAlive renews a lease once; ctx has a deadline. If the kept stream has died or its token has expired, it opens
-// a new one at once. A silent member returns no error, so it opens another stream beside it, to the next member.
+// KeepAlive opens a new stream at once if the kept one has died or its token has expired. A silent member returns
+// no error, so it opens another stream beside it, to the next member. ctx has a deadline.
 func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +115,6 @@ type renewalStream struct {
 	stream pb.Lease_LeaseKeepAliveClient
 }
 
-// For again see cluster.Stream.
 func (r *leases) newStream(again bool) *renewalStream {
 	s := &renewalStream{}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

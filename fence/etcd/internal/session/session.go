@@ -1,5 +1,4 @@
-// Package session has the lease in etcd under which all keys of a Locker live: it renews it, and replaces it when
-// it is lost.
+// Package session has the lease in etcd under which all keys of a Locker live.
 package session
 
 import (
@@ -14,11 +13,9 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// LeaseService is what a session needs of etcd.
 type LeaseService interface {
-	// Grant returns the time to live that was granted.
 	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
-	// KeepAlive renews the lease once. Without the lease it returns cluster.ErrLeaseGone.
+	// KeepAlive returns cluster.ErrLeaseGone without the lease.
 	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
 }
 
@@ -28,7 +25,7 @@ type Session struct {
 
 	service        LeaseService
 	requestTimeout time.Duration
-	ctx            context.Context // ends with the session
+	ctx            context.Context
 	cancel         context.CancelFunc
 	onEnd          func(*Session, fence.LossReason)
 
@@ -37,18 +34,17 @@ type Session struct {
 	sent         time.Time     // when the last successful renewal was sent
 	deadline     time.Time
 	timer        *time.Timer
-	failure      error         // of the last renewal
-	due          time.Time     // when Run acts next
-	paused       time.Duration // the longest time by which Run was late since the last renewal
+	failure      error
+	due          time.Time
+	paused       time.Duration // most by which Run was late since the last renewal
 	ended        bool
-	needed       int // by so many acquisitions
+	needed       int // by acquisitions
 	afterRenewal []func()
 
-	wake chan struct{} // holds one signal for Run to renew now
+	wake chan struct{}
 }
 
-// Start asks for a lease. The session ends at its deadline; Run renews it, with requestTimeout for each renewal.
-// onEnd is called once, when the lease is not reliable any more.
+// Start asks for a lease, which Run renews. onEnd is called once, when it isn't reliable any more.
 func Start(
 	ctx context.Context, service LeaseService, ttl, requestTimeout time.Duration, onEnd func(*Session, fence.LossReason),
 ) (*Session, error) {
@@ -66,12 +62,10 @@ func Start(
 	return s, nil
 }
 
-// margin is the part of the time to live by which the deadline comes before the lease's end. A tenth is far more
-// than clocks drift apart.
+// margin: the deadline comes a tenth of the time to live before the lease's end, far more than clocks drift apart.
 const margin = 10
 
-// renewed moves the deadline after a renewal sent at sent. After the deadline the lease is lost, even if the
-// process was stopped and the timer could not run (F3).
+// renewed: after the deadline the lease is lost, even if the process was stopped and the timer could not run (F3).
 func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Lock()
 	now := time.Now() // after Lock, which may wait
@@ -107,7 +101,6 @@ func (s *Session) Remaining() time.Duration {
 	return max(0, time.Until(s.deadline))
 }
 
-// Run renews the lease until the session is over.
 func (s *Session) Run() {
 	timer := time.NewTimer(s.next(s.pause(true)))
 	defer timer.Stop()
@@ -137,8 +130,7 @@ func (s *Session) next(d time.Duration) time.Duration {
 	return d
 }
 
-// Paused is the least time for which the process didn't run when it should have renewed; 0 if the machine's load
-// explains it.
+// Paused is the least time for which the process didn't run when it should have renewed; 0 if load explains it.
 func (s *Session) Paused() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +140,7 @@ func (s *Session) Paused() time.Duration {
 	return s.paused.Round(100 * time.Millisecond)
 }
 
-// RenewNow renews the lease at once and then calls f, unless the session has ended by that.
+// RenewNow renews at once and then calls f, unless that ends the session.
 func (s *Session) RenewNow(f func()) {
 	s.mu.Lock()
 	s.afterRenewal = append(s.afterRenewal, f)
@@ -176,8 +168,7 @@ func (s *Session) pause(renewed bool) time.Duration {
 	return time.Until(s.sent.Add(s.ttl / 3))
 }
 
-// renew sends one renewal and reports whether it succeeded. It leaves time for another try before the deadline.
-// After a stop of the process it may run before the timer does.
+// renew leaves time for another try. After a stop of the process it may run before the timer does.
 func (s *Session) renew() bool {
 	left := s.Remaining()
 	if left == 0 {
@@ -200,7 +191,7 @@ func (s *Session) renew() bool {
 	return err == nil
 }
 
-// failed keeps an error of etcd rather than a later "no answer": the last try before the deadline has little time.
+// failed prefers an error of etcd to a later "no answer": the last try has little time.
 func (s *Session) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,24 +200,22 @@ func (s *Session) failed(err error) {
 	}
 }
 
-// LastFailure is why renewals have failed since the last success; nil if none has.
+// LastFailure is why renewals have failed since the last success.
 func (s *Session) LastFailure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
 }
 
-// Need says that n more acquisitions need the lease, or fewer if n is negative.
+// Need counts acquisitions that need the lease.
 func (s *Session) Need(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needed += n
 }
 
-// EndIfUnneeded ends the session if no acquisition needs it.
 func (s *Session) EndIfUnneeded() { s.end(fence.LossExpired, true) }
 
-// End ends the session. Later calls are no-ops.
 func (s *Session) End(reason fence.LossReason) { s.end(reason, false) }
 
 func (s *Session) end(reason fence.LossReason, unlessNeeded bool) {
@@ -243,10 +232,8 @@ func (s *Session) end(reason fence.LossReason, unlessNeeded bool) {
 	s.onEnd(s, reason)
 }
 
-// Context ends with the session.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// GrantedTTL is the time to live that etcd granted last.
 func (s *Session) GrantedTTL() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,39 +8,37 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Follower follows a queue over the watch, for acquisitions of this process or an observer of an election. It is
-// safe for concurrent use.
+// Follower follows a queue, for acquisitions of this process or an observer of an election. It is safe for
+// concurrent use.
 type Follower struct {
 	Queue    string // prefix of its keys; never changes
 	Listener Listener
 
 	// Guarded by Watcher.mu:
 	id       int64 // of its watch; 0 if unwatched
-	created  bool  // the server has confirmed the watch on the present stream
+	created  bool  // the server has confirmed the watch on this stream
 	serverID int64 // the server's id of the watch
-	fromNow  bool  // the watch has no start revision
+	fromNow  bool  // without a start revision
 
 	// Lists and events come in any order; the revision decides which is newer.
 	mu    sync.Mutex
-	wrote int64           // the highest create revision of an own key
-	rev   int64           // up to which keys is complete; 0 without a list
-	keys  []Key           // in no order
+	wrote int64 // highest create revision of an own key
+	rev   int64 // up to which keys is complete; 0 without a list
+	keys  []Key
 	early []*mvccpb.Event // before the first list
-	gaps  int32           // how often events were missed
+	gaps  int32
 }
 
 // Listener is told what a Follower sees. Its methods must not block.
 type Listener interface {
-	// Changed: there may be something new to see.
 	Changed()
-	// Waits reports whether something waits in the queue, which is then also polled.
+	// Waits: if something waits, the queue is polled too.
 	Waits() bool
-	// Denied: etcd denies the right to read the queue, which is no longer watched.
+	// Denied: the queue may not be read, and is no longer watched.
 	Denied(error)
 }
 
-// Wrote records that an own key was written at revision token, alone if the queue had no other key. For gaps see
-// Listed.
+// Wrote: an own key was written at revision token, alone in the queue or not. For gaps see Listed.
 func (f *Follower) Wrote(gaps int32, name string, token int64, alone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,14 +48,14 @@ func (f *Follower) Wrote(gaps int32, name string, token int64, alone bool) {
 	}
 }
 
-// Look calls look with the keys, which are complete as of rev; rev is 0 if unknown. look must not keep keys.
+// Look: keys are complete as of rev, which is 0 if nothing is known. look must not keep keys.
 func (f *Follower) Look(look func(rev int64, keys []Key)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	look(f.rev, f.keys)
 }
 
-// First is the first key of the queue, or the zero Key; false if the queue isn't known.
+// First is the first key of the queue; false if the queue isn't known.
 func (f *Follower) First() (first Key, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +67,6 @@ func (f *Follower) First() (first Key, known bool) {
 	return first, f.rev != 0
 }
 
-// Events applies events of the watch, or returns an error if one isn't of this queue.
 func (f *Follower) Events(evs []*mvccpb.Event) error {
 	for _, ev := range evs {
 		if err := f.has(ev.Kv); err != nil {
@@ -83,7 +80,7 @@ func (f *Follower) Events(evs []*mvccpb.Event) error {
 	return nil
 }
 
-// has returns an error unless the key is in the queue: then no etcd answers.
+// has fails if what answers is no etcd.
 func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	if len(kv.Key) < len(f.Queue) || string(kv.Key[:len(f.Queue)]) != f.Queue {
 		return fmt.Errorf("etcd: an answer for %s shows the key %q", f.Queue, kv.Key)
@@ -91,15 +88,14 @@ func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	return nil
 }
 
-// Gaps is how often events were missed. Take it before a request that reads the whole queue.
+// Gaps is to be taken before a request that reads the whole queue.
 func (f *Follower) Gaps() int32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gaps
 }
 
-// Listed applies a list of the whole queue as of rev, asked for at this number of gaps. It returns false if the
-// list is too old.
+// Listed applies a list of the whole queue, asked for at this number of gaps; false if it is too old.
 func (f *Follower) Listed(gaps int32, rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {
@@ -115,7 +111,7 @@ func (f *Follower) Listed(gaps int32, rev int64, kvs []*mvccpb.KeyValue) (bool, 
 	return used, nil
 }
 
-// resume is the revision to start the watch at; 0 for now, with a list to follow.
+// resume is the revision to watch from; 0 for now, with a list to follow.
 func (f *Follower) resume() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,7 +121,7 @@ func (f *Follower) resume() int64 {
 	return f.rev + 1
 }
 
-// missed records that events were lost: nothing is known until the next list.
+// missed: nothing is known until the next list.
 func (f *Follower) missed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,20 +129,18 @@ func (f *Follower) missed() {
 	f.gaps++
 }
 
-// Key is a key of a queue.
 type Key struct {
 	Name    string // without the queue's prefix
-	Created int64  // create revision; 0 if there is none
-	Value   string // for people, see cluster.LockValue; own keys may have none
+	Created int64  // create revision, or 0
+	Value   string // for people; own keys may have none
 }
 
 func keyOf(name string, kv *mvccpb.KeyValue) Key {
 	return Key{Name: name, Created: kv.CreateRevision, Value: string(kv.Value)}
 }
 
-// list applies a list. If events were missed since it was asked for, it changes nothing: another one is under way.
-// It returns false if the list is older than what is known or than an own key, since etcd has had bugs that served
-// such reads. Callers hold mu.
+// list changes nothing if events were missed since it was asked for: another one is under way. It is false if the
+// list is older than what is known or than an own key; etcd has had bugs that served such reads. Callers hold mu.
 func (f *Follower) list(gaps int32, rev int64, keys []Key) bool {
 	if gaps != f.gaps { // mutant: list-from-before-the-watch-counts
 		return true
@@ -161,7 +155,7 @@ func (f *Follower) list(gaps int32, rev int64, keys []Key) bool {
 	return true
 }
 
-// apply applies events that follow rev without a gap. Callers hold mu.
+// apply: events follow rev without a gap. Callers hold mu.
 func (f *Follower) apply(events []*mvccpb.Event) {
 	if f.rev == 0 {
 		f.early = append(f.early, events...)

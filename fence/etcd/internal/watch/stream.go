@@ -12,23 +12,21 @@ import (
 	"google.golang.org/grpc"
 )
 
-// stream is one gRPC stream of a Watcher.
 type stream struct {
 	*Watcher
 	rpc pb.Watch_WatchClient
-	ctx context.Context // ends with the stream; its cause says why
+	ctx context.Context
 	end context.CancelCauseFunc
 
-	answers atomic.Bool // false again when the server falls silent
+	answers atomic.Bool // until the server falls silent
 
 	// Guarded by Watcher.mu:
 
 	// In the order in which etcd answers them: a rejection doesn't name its request.
 	unanswered []pendingRequest
-	// The server uses our ids of watches. One that makes ids up may answer in any order, so it is asked for one
-	// watch at a time.
+	// The server uses our ids. One that makes ids up may answer in any order, and is asked for one watch at a time.
 	keepsIDs bool
-	ids      map[int64]int64 // our ids, by the server's
+	ids      map[int64]int64
 }
 
 type pendingRequest struct {
@@ -36,8 +34,7 @@ type pendingRequest struct {
 	sent time.Time
 }
 
-// openStream watches everything over a stream. It returns why the stream ended, and whether the server answered
-// until then.
+// openStream returns why the stream ended, and whether the server answered until then.
 func (w *Watcher) openStream(ctx context.Context, again bool) (answered bool, err error) {
 	conn, done, err := w.cluster.Stream(again)
 	if err != nil {
@@ -80,7 +77,7 @@ func (s *stream) sendAll() {
 	for {
 		for req := s.next(); req != nil; req = s.next() {
 			if err := s.rpc.Send(req); err != nil {
-				return // receive returns the reason
+				return
 			}
 		}
 		select {
@@ -91,7 +88,6 @@ func (s *stream) sendAll() {
 	}
 }
 
-// next takes the next request that can be sent now, or nil.
 func (s *stream) next() *pb.WatchRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +102,7 @@ func (s *stream) next() *pb.WatchRequest {
 		s.unanswered = append(s.unanswered, pendingRequest{create.WatchId, time.Now()})
 	}
 	if s.outbox = s.outbox[1:]; len(s.outbox) == 0 {
-		s.outbox = nil // it may have been long
+		s.outbox = nil
 	}
 	return req
 }
@@ -125,8 +121,8 @@ func (s *stream) checkAll() {
 	}
 }
 
-// check ends a silent stream: a holder would never learn that others wait. The probe is a request for a watch,
-// because etcd doesn't answer progress requests while nothing is written.
+// check ends a silent stream. It probes by a request for a watch, because etcd doesn't answer progress requests
+// while nothing is written.
 func (s *stream) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +141,6 @@ func (s *stream) silent() {
 	s.end(fmt.Errorf("etcd: no answer to a watch within %v", s.cluster.RequestTimeout))
 }
 
-// probe asks for a watch of a key that every locker may read.
 func (w *Watcher) probe(id int64) *pb.WatchCreateRequest {
 	return &pb.WatchCreateRequest{WatchId: id, Key: []byte(w.cluster.Keys.Epoch())}
 }
@@ -182,8 +177,7 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	return nil
 }
 
-// answered takes the answer to the oldest request. The follower is nil if it was removed; fromNow is that of its
-// watch.
+// answered takes the answer to the oldest request. The follower is nil if it was removed.
 func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +216,7 @@ func (s *stream) dispatch(resp *pb.WatchResponse) error {
 	}
 	s.mu.Unlock()
 	switch {
-	case f == nil: // removed meanwhile
+	case f == nil:
 	case resp.CompactRevision != 0:
 		s.restartFollower(f)
 	case resp.Canceled:

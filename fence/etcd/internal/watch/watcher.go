@@ -20,29 +20,28 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Watcher watches all followed queues. It uses the raw protocol, because the client's Watch keeps goroutines for
-// each watch. It is safe for concurrent use.
+// Watcher uses the raw protocol, because the client's Watch keeps goroutines for each watch. It is safe for
+// concurrent use.
 type Watcher struct {
 	cluster      *cluster.Cluster
 	pollInterval time.Duration
 
-	wake         chan struct{} // holds one signal: there is something to send
+	wake         chan struct{}
 	clientClosed chan struct{}
 
 	member atomic.Bool // the last watch was answered by a member of etcd
 
 	mu      sync.Mutex
 	lastID  int64
-	watches map[int64]*Follower // by Follower.id
+	watches map[int64]*Follower
 	outbox  []*pb.WatchRequest
 }
 
-// firstID is the first id that a watch is asked for under. A server that counts watches itself, as etcd's
-// grpc-proxy does, never gets there.
+// firstID is the first id asked for. A server that counts watches itself, as etcd's grpc-proxy does, never gets
+// there.
 const firstID = 1 << 32
 
-// New returns a Watcher, run by c's tasks. Every pollInterval it probes the watch and reads queues in which
-// something waits.
+// New: every pollInterval the watch is probed, and queues in which something waits are read.
 func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
 		cluster: c, pollInterval: pollInterval,
@@ -54,10 +53,8 @@ func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	return w
 }
 
-// ClientClosed is closed when the etcd client is found closed.
 func (w *Watcher) ClientClosed() <-chan struct{} { return w.clientClosed }
 
-// Add watches the queue of f, from what f knows on.
 func (w *Watcher) Add(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +77,6 @@ func (w *Watcher) request(f *Follower) {
 	})
 }
 
-// Remove stops watching f and reports whether it was watched.
 func (w *Watcher) Remove(f *Follower) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,7 +101,6 @@ func (w *Watcher) follows(f *Follower) bool {
 	return f.id != 0
 }
 
-// Forget forgets what f knows: etcd may have been restored.
 func (w *Watcher) Forget(f *Follower) {
 	f.mu.Lock()
 	f.wrote = 0
@@ -113,7 +108,7 @@ func (w *Watcher) Forget(f *Follower) {
 	w.restartFollower(f)
 }
 
-// restartFollower forgets what the watch has shown, and watches from now on.
+// restartFollower forgets what the watch has shown.
 func (w *Watcher) restartFollower(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,13 +118,11 @@ func (w *Watcher) restartFollower(f *Follower) {
 	}
 }
 
-// create asks for a watch. Callers hold mu.
 func (w *Watcher) create(req *pb.WatchCreateRequest) {
 	w.outbox = append(w.outbox, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: req}})
 	w.wakeUp()
 }
 
-// cancel cancels the server's watch id. Callers hold mu.
 func (w *Watcher) cancel(id int64) {
 	req := &pb.WatchCancelRequest{WatchId: id}
 	w.outbox = append(w.outbox, &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: req}})
@@ -143,8 +136,8 @@ func (w *Watcher) wakeUp() {
 	}
 }
 
-// CheckMember fails with fence.Proxied if a proxy answers watches in place of a member. Unless the last answer came
-// from a member, it asks each endpoint until there is an answer.
+// CheckMember fails with fence.Proxied if a proxy answers watches. Unless the last answer came from a member, it
+// asks each endpoint.
 func (w *Watcher) CheckMember(ctx context.Context) (err error) {
 	for n := 0; n <= len(w.cluster.Client.Endpoints()) && !w.member.Load(); n++ {
 		var id int64
@@ -184,7 +177,6 @@ func (w *Watcher) ask(ctx context.Context, again bool) (int64, error) {
 	return resp.GetWatchId(), err
 }
 
-// run keeps a stream open while there is something to watch.
 func (w *Watcher) run(ctx context.Context) {
 	answered := true
 	for failures := 0; ctx.Err() == nil; {
@@ -216,7 +208,6 @@ func (w *Watcher) run(ctx context.Context) {
 	}
 }
 
-// Idle reports whether nothing is watched.
 func (w *Watcher) Idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -225,7 +216,7 @@ func (w *Watcher) Idle() bool {
 
 var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
 
-// list reads the queue into f. It returns false if the list is too old.
+// list is false if the list is too old.
 func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cluster.RequestTimeout)
 	defer cancel()
@@ -237,7 +228,6 @@ func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	return f.Listed(gaps, resp.Header.Revision, resp.Kvs)
 }
 
-// relist reads the queue in the background until that succeeds or f is removed.
 func (w *Watcher) relist(f *Follower) {
 	w.cluster.Tasks.Start(func(ctx context.Context) {
 		for n := 0; ctx.Err() == nil && w.follows(f); n++ {
@@ -249,8 +239,8 @@ func (w *Watcher) relist(f *Follower) {
 	})
 }
 
-// watchRejected handles a rejected watch. Either the user may not read the queue, or the stream's token has
-// expired; some versions of etcd give the same error for both. A plain read tells the two apart.
+// watchRejected: the user may not read the queue, or the stream's token has expired. Some versions of etcd give one
+// error for both; a plain read tells them apart.
 func (s *stream) watchRejected(f *Follower) {
 	s.cluster.Tasks.Start(func(context.Context) {
 		for n := 0; s.ctx.Err() == nil && s.follows(f); n++ {
@@ -269,11 +259,11 @@ func (s *stream) watchRejected(f *Follower) {
 	})
 }
 
-// listsAtATime bounds a poll's reads, so that renewals don't wait behind thousands.
+// listsAtATime bounds a poll, so that renewals don't wait behind thousands of reads.
 const listsAtATime = 16
 
-// poll reads queues in which something waits. A list is too old if events overtook it, or if etcd was restored and
-// has yet to reach the known revision. Either way the follower starts from scratch.
+// poll: a list is too old if events overtook it, or if etcd was restored. Either way the follower starts from
+// scratch.
 func (w *Watcher) poll(ctx context.Context) {
 	ticker := time.NewTicker(w.pollInterval)
 	defer ticker.Stop()
@@ -293,7 +283,6 @@ func (w *Watcher) poll(ctx context.Context) {
 				slots <- struct{}{}
 				lists.Go(func() {
 					defer func() { <-slots }()
-					// After an error the next reading is due soon.
 					if used, err := w.list(ctx, f); err == nil && !used {
 						w.restartFollower(f)
 					}
