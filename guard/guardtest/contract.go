@@ -20,18 +20,15 @@ type Store[Tx any] interface {
 
 // Harness is a store with a way to work in its transactions. Keys are short plain names; an unset key is 0.
 type Harness[Tx any] struct {
-	// Store is empty, shares nothing with another Harness, and can have three or more transactions open at
-	// a time.
+	// Store is empty, shares nothing with another Harness, and takes three or more transactions at a time.
 	Store Store[Tx]
-	// Get and Set read and write a number in a guarded transaction. Get takes no lock that blocks writers.
-	Get func(ctx context.Context, tx Tx, key string) (int64, error)
-	Set func(ctx context.Context, tx Tx, key string, value int64) error
-	// Read returns the committed value, without a grant.
+	// Get and Set work in a guarded transaction. Get takes no lock that blocks writers.
+	Get  func(ctx context.Context, tx Tx, key string) (int64, error)
+	Set  func(ctx context.Context, tx Tx, key string, value int64) error
 	Read func(ctx context.Context, key string) (int64, error)
 }
 
-// TestStore runs the contract that every store has to pass, each part as a parallel subtest with a Harness
-// of its own from newHarness.
+// TestStore runs the contract of a store, each part as a parallel subtest with a Harness of its own.
 func TestStore[Tx any](t *testing.T, newHarness func(t *testing.T) Harness[Tx]) {
 	for _, p := range allParts[Tx]() {
 		t.Run(p.name, func(t *testing.T) {
@@ -50,7 +47,7 @@ func allParts[Tx any]() []part[Tx] {
 type part[Tx any] struct {
 	name string
 	run  func(r *run[Tx])
-	kind kind // of the transactions that the part begins
+	kind kind
 }
 
 type run[Tx any] struct {
@@ -84,7 +81,6 @@ func (r *run[Tx]) claimAll(grants ...fence.Grant) []storage.Claim {
 	return claims
 }
 
-// unseen returns the claims of a process that has seen nothing of the fences.
 func unseen(grants ...fence.Grant) []storage.Claim {
 	seen := make([]storage.Claim, len(grants))
 	for i, g := range grants {
@@ -124,8 +120,7 @@ func (r *run[Tx]) get(key string) storage.Func[Tx] {
 	}
 }
 
-// transact runs op in a transaction of its own and commits. A store may find a fault at Begin, in op or at
-// Commit.
+// transact: a store may find a fault at Begin, in op or at Commit.
 func (r *run[Tx]) transact(ctx context.Context, op storage.Func[Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := beginAs(ctx, r, claims)
 	if err != nil {
@@ -138,7 +133,6 @@ func (r *run[Tx]) transact(ctx context.Context, op storage.Func[Tx], claims ...s
 	return txn.Commit(ctx, nil)
 }
 
-// write commits op, which has to succeed, and returns the first claim.
 func (r *run[Tx]) write(op storage.Func[Tx], claims ...storage.Claim) storage.Claim {
 	r.Helper()
 	writer := *r
@@ -197,7 +191,7 @@ func (r *run[Tx]) rejections(resource string) []storage.Rejection {
 	return rejections
 }
 
-// at checks that the fence is where want says, by the last entry of its history, which it returns.
+// at checks the fence by the last entry of its history, which it returns.
 func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) storage.Entry {
 	r.Helper()
 	entries := r.entries(want.Grant.Resource)
@@ -208,7 +202,6 @@ func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) storage.Entry {
 	return last
 }
 
-// untouched checks that nothing was written since c claimed, and that c still works.
 func (r *run[Tx]) untouched(c storage.Claim) {
 	r.Helper()
 	r.holds(key, 0)

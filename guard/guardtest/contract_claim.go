@@ -79,8 +79,7 @@ func claimCollision[Tx any](r *run[Tx]) {
 	r.untouched(holder)
 }
 
-// The position that a claimant has seen is compared with the history, wherever the fence is by then. A
-// rejected claim leaves the fence where it is.
+// The position that a claimant has seen is compared with the history, wherever the fence is.
 func claimUnseen[Tx any](r *run[Tx]) {
 	before := r.claim(grant(5))
 	seen := r.write(r.set(key, 1), before)
@@ -158,7 +157,6 @@ func claimCancelled[Tx any](r *run[Tx]) {
 	r.check(len(r.entries(resource)) == 0, "a cancelled claim left an entry")
 }
 
-// Some are new, one was claimed before, one by this very grant; some are rejected.
 func claimSeveral[Tx any](r *run[Tx]) {
 	r.claim(grantOf("d", 1))
 	mine := r.write(r.set(key, 1), r.claim(grantOf("b", 6)))
@@ -200,8 +198,7 @@ func wrapsRejection(err error, g fence.Grant) bool {
 	return false
 }
 
-// Several processes claim the same resources in all orders, under ever newer grants. None waits for ever,
-// and each commits or is rejected as stale.
+// Several processes claim in all orders, under ever newer grants. None waits for ever; each commits or is stale.
 func claimConcurrent[Tx any](r *run[Tx]) {
 	const workers, rounds = 6, 5
 	names := []string{"a", "b", "c"}

@@ -155,7 +155,7 @@ func keepRecalled[Tx any](r *run[Tx]) {
 		r.recalls(odd, []byte(`"'\\"`), true, c...)
 		r.recalls(once("A", 1), nil, false, c...)
 		r.reused(once("a", 2), resource, c...)
-		c = r.claimAll(grant(8)) // for a newer holder
+		c = r.claimAll(grant(8))
 	}
 	r.holds(key, 3)
 }
@@ -166,12 +166,11 @@ func keepApart[Tx any](r *run[Tx]) {
 	r.recalls(once("a", 1), []byte(`1`), true, y)
 	r.recalls(once("b", 1), nil, false, y)
 	r.recalls(once("a", 1), nil, false, x, z)
-	r.recalls(once("b", 1), []byte(`2`), true, z, x) // one of two suffices
+	r.recalls(once("b", 1), []byte(`2`), true, z, x)
 	r.reused(once("b", 2), "x", z, x)
 }
 
-// An answer would be that of a superseded grant, or depend on a move that was not acknowledged to the grant
-// and may be lost.
+// An answer would be a superseded grant's, or depend on a move that may be lost.
 func recallMoved[Tx any](r *run[Tx]) {
 	rejects := func(k storage.OnceKey, which int, want storage.Reason, claims ...storage.Claim) {
 		r.Helper()
@@ -192,5 +191,5 @@ func recallMoved[Tx any](r *run[Tx]) {
 	r.claim(grantOf("y", 3))
 	rejects(once("a", 1), 1, storage.ReasonStale, x, y)
 	rejects(once("a", 2), 1, storage.ReasonStale, x, y)
-	r.recalls(once("b", 1), nil, false, x, y) // whether its transaction can commit is up to the seal
+	r.recalls(once("b", 1), nil, false, x, y) // up to the seal
 }

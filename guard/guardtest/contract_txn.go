@@ -11,20 +11,19 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// kind is a kind of transaction, and the first part of its subtests' names. A part without one uses seals.
+// kind begins the names of its subtests; none means seals.
 type kind string
 
 const (
-	seals  kind = "Seal"  // Store.Begin
-	reads  kind = "Read"  // Store.BeginReadOnly
+	seals  kind = "Seal" // Store.Begin
+	reads  kind = "Read"
 	groups kind = "Group" // GroupStore.BeginGroup; skipped if the store forms no groups
 )
 
-// partsOfEachKind hold for all transactions.
 func partsOfEachKind[Tx any]() (parts []part[Tx]) {
 	for _, k := range []kind{seals, reads, groups} {
 		for _, p := range []part[Tx]{
-			{name: "MovesEachFence", run: commits[Tx]}, // or none, if it only reads
+			{name: "MovesEachFence", run: commits[Tx]},
 			{name: "RejectsBadClaims", run: badClaims[Tx]},
 			{name: "RejectsSupersededToken", run: superseded[Tx]},
 			{name: "RejectsOvertakenSibling", run: overtaken[Tx]},
@@ -57,7 +56,7 @@ func beginAs[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (s
 	return r.Store.Begin(ctx, claims...)
 }
 
-// beginGroup begins a group. Members must be taken once only: those calls no longer wait.
+// beginGroup: members must be taken once only.
 func beginGroup[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
 	taken := 0
 	txn, err := r.Store.(storage.GroupStore[Tx]).BeginGroup(ctx, func() []storage.Claim { taken++; return claims })
@@ -70,7 +69,6 @@ func beginGroup[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim)
 	return txn, err
 }
 
-// begin begins a transaction and reads in it; both have to succeed.
 func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {
 	r.Helper()
 	txn, err := beginAs(r.ctx, r, claims)
@@ -80,7 +78,6 @@ func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {
 	return txn
 }
 
-// work sets key, or reads it in a transaction that only reads.
 func (r *run[Tx]) work(value int64) storage.Func[Tx] {
 	if r.kind == reads {
 		return r.get(key)
@@ -97,7 +94,6 @@ func (r *run[Tx]) end(txn storage.Txn[Tx], value int64) ([]storage.Claim, error)
 	return txn.Commit(r.ctx, nil)
 }
 
-// written is what key holds after value was set; 0 if the transaction only reads.
 func (r *run[Tx]) written(value int64) int64 {
 	if r.kind == reads {
 		return 0
@@ -105,8 +101,7 @@ func (r *run[Tx]) written(value int64) int64 {
 	return value
 }
 
-// Each history says what was done to its own resource, and that it was one transaction, so that any of the
-// resources can be asked for the outcome.
+// Any of the resources can be asked for the outcome of the one transaction.
 func commits[Tx any](r *run[Tx]) {
 	claims := r.claimAll(grantOf("c", 7), grantOf("a", 5), grantOf("b", 6))
 	moves := []storage.Move{record("c"), record("a"), record("b")}
@@ -174,8 +169,8 @@ func overtaken[Tx any](r *run[Tx]) {
 	r.holds(key, 2)
 }
 
-// The claim has seen a position that the fence isn't at, as after a restore; the position is right, but
-// another transaction took it; or the claim itself was lost.
+// The claim has seen another position, as after a restore; or another transaction took the position; or the claim
+// was lost.
 func elsewhere[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	ahead, other, lost := c, c, c
@@ -202,8 +197,7 @@ func oneSuperseded[Tx any](r *run[Tx]) {
 	r.holds(key, r.written(2))
 }
 
-// An open transaction stands for one whose COMMIT was sent and has not arrived. Its id isn't known here,
-// and needn't be: the position is ruled out. Resources that were not voided stay where they were.
+// An open transaction stands for one whose COMMIT has not arrived. Its position is ruled out; other resources stay.
 func ruledOut[Tx any](r *run[Tx]) {
 	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
 	for asked, c := range claims {
@@ -243,7 +237,6 @@ func cancelled[Tx any](r *run[Tx]) {
 	r.untouched(c)
 }
 
-// resolves checks what d resolves to, twice.
 func (r *run[Tx]) resolves(d storage.InDoubt, want bool) {
 	r.Helper()
 	for range 2 {

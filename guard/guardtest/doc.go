@@ -1,27 +1,25 @@
-// Package guardtest has a lock service in memory and checks for tests of code that uses package guard, and
-// the contract of a storage.Store.
+// Package guardtest has a lock service in memory and checks for tests of code that uses package guard, and the
+// contract of a storage.Store.
 //
 // # Testing your own code
 //
-// Code that works on a *guard.Guard needs no etcd in its tests: take [NewLocker]. With package
-// storage/memory there is no database either:
+// Code that works on a *guard.Guard needs no etcd in its tests: take [NewLocker]. With package storage/memory there
+// is no database either:
 //
 //	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
 //
 // [StoreOf] is for code that is tested with a mock of its transaction. Code that works with pgx takes
-// postgres.NewStore on a migrated test database, which may hold what earlier runs left, since tokens rise
-// with the time. Never use that database with a real lock service: the tokens are far apart.
+// postgres.NewStore on a migrated test database, which may hold what earlier runs left, since tokens rise with the
+// time. Never use that database with a real lock service: the tokens are far apart.
 //
-// For several processes take several Lockers of one [LockService], and a Guard on each; [LockService.Lose]
-// takes a resource from its holder in the middle of its work. Don't use two LockServices on one database at
-// a time: the fence rejects the one with lower tokens. [Locker.Election] is for code that takes a
-// fence.Election.
+// For several processes take several Lockers of one [LockService], and a Guard on each; [LockService.Lose] takes a
+// resource from its holder. Don't use two LockServices on one database at a time: the fence rejects the one with
+// lower tokens. [Locker.Election] is for code that takes a fence.Election.
 //
-// [RequireFenced] shows that a function of yours writes through the fence, and [RequireIdempotent] that a
-// caller that didn't learn the outcome may call it again.
+// [RequireFenced] shows that a function of yours writes through the fence, and [RequireIdempotent] that a caller
+// that didn't learn the outcome may call it again.
 //
 // # The contract
 //
-// [TestStore] runs the contract on a store's [Harness], as subtests named for a behaviour. For each part
-// there is a broken store that it flags.
+// [TestStore] runs the contract on a store's [Harness]. For each part there is a broken store that it flags.
 package guardtest

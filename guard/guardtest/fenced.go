@@ -15,18 +15,17 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Process is what RequireFenced and RequireIdempotent give a function to work with, as one process of
-// several.
+// Process is what RequireFenced and RequireIdempotent give a function to work with.
 type Process[Tx any] struct {
 	// Guard is for code that acquires, or takes a Runner.
 	Guard *guard.Guard[Tx]
-	// Grants has one grant of each resource, in order of their names, for code that is handed grants:
-	// p.Guard.UnderGrant(p.Grants...). No other process has the same.
+	// Grants has one grant of each resource, in order of their names, for p.Guard.UnderGrant(p.Grants...). No other
+	// process has the same.
 	Grants []fence.Grant
 }
 
-// New returns a Guard on store and a lock service of its own, in memory, with the defaults of
-// [guard.Config]. It is closed when t ends.
+// New returns a Guard on store and a lock service in memory, with the default [guard.Config]. It is closed when t
+// ends.
 func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 	t.Helper()
 	g, err := guard.New(NewLocker(), store, nil)
@@ -43,33 +42,32 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 	return g
 }
 
-// RequireFenced fails t unless run writes through the fence of each of resources: one name, or several.
-// Name every resource whose data run writes.
+// RequireFenced fails t unless run writes through the fence of each of resources. Name every resource whose data
+// run writes.
 //
-// For each resource it calls run four times, and each time a successor supersedes run's grants of the
-// resource: before they are claimed, before the transaction begins, before the function in it runs, and
-// before it commits. Run has to return the rejection (guard.ErrStaleToken), and state the same as before.
-// The fifth time nothing is superseded: run has to succeed, and state to return something else. So prepare
-// the data such that run can take effect once for each resource. If run uses guard.Once, take a fresh key
-// for each resource and each run of the test.
+// For each resource it calls run four times, and each time a successor supersedes run's grants of the resource:
+// before they are claimed, before the transaction begins, before the function in it runs, and before it commits.
+// Run has to return the rejection (guard.ErrStaleToken), and state the same as before. The fifth time nothing is
+// superseded: run has to succeed, and state to return something else. So prepare the data such that run can take
+// effect once for each resource. If run uses guard.Once, take a fresh key for each resource and each run of the
+// test.
 //
-// run works with what its Process has. As for a holder that was paused, neither its lease nor its context
-// ends when it is superseded. state returns all that run may change, read without a grant; it is compared
-// with reflect.DeepEqual. ctx is t's.
+// run works with what its Process has. As for a paused holder, neither its lease nor its context ends when it is
+// superseded. state returns all that run may change, read without a grant; it is compared with reflect.DeepEqual.
+// ctx is t's.
 //
-// A pool behind store needs room for two connections: the successor claims while run has a transaction
-// open. The fences stay raised by some tokens, so earlier grants, and Guards on earlier LockServices, are
-// stale afterwards. Don't run it on a database that a real lock service serves: the higher tokens would
-// shut that out. On storage/postgres it fails, and raises no fence, if etcd's tokens have been claimed
-// there.
+// A pool behind store needs room for two connections. The fences stay raised by some tokens, so earlier grants, and
+// Guards on earlier LockServices, are stale afterwards. Don't run it on a database that a real lock service serves:
+// the higher tokens would shut that out. On storage/postgres it fails, and raises no fence, if etcd's tokens have
+// been claimed there.
 //
-// On storage/postgres it also fails if run leaves something on a connection of the pool for its next user:
-// a setting not made by SET LOCAL (unless its name has a dot), a role, temporary objects, LISTEN, cursors
-// WITH HOLD, advisory locks of the session, or statements prepared by SQL.
+// On storage/postgres it also fails if run leaves something on a connection of the pool for its next user: a
+// setting not made by SET LOCAL (unless its name has a dot), a role, temporary objects, LISTEN, cursors WITH HOLD,
+// advisory locks, or statements prepared by SQL.
 //
-// It doesn't see what run leaves to other goroutines, does where state doesn't look, or reads before it has
-// the lock: that is for chaos.Test. Operations with guard.ReadOnly are not superseded. With guard.Retryable
-// run tries again each time, which takes some seconds in all.
+// It doesn't see what run leaves to other goroutines, does where state doesn't look, or reads before it has the
+// lock: that is for chaos.Test. Operations with guard.ReadOnly are not superseded. With guard.Retryable run tries
+// again each time, which takes some seconds in all.
 func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()
@@ -142,8 +140,6 @@ func requireFenced[Tx any](ctx context.Context, store storage.Store[Tx], resourc
 	return nil
 }
 
-// sessionStates returns what a transaction may have left behind in each session of a store's pool, if the
-// store knows.
 func sessionStates(ctx context.Context, store any) (map[int64][]string, error) {
 	pool, ok := store.(interface {
 		SessionStates(ctx context.Context) (map[int64][]string, error)
@@ -158,8 +154,7 @@ func sessionStates(ctx context.Context, store any) (map[int64][]string, error) {
 	return states, nil
 }
 
-// leftBehind returns what sessions have now and didn't have before. A new one is compared with any earlier
-// one.
+// leftBehind compares a new session with any earlier one.
 func leftBehind(before, now map[int64][]string) (left []string) {
 	var another []string
 	for _, another = range before {
@@ -185,7 +180,6 @@ const (
 	endedBySQL = "run ended its transaction by SQL of its own, or used it after its end; leave COMMIT and ROLLBACK to guard, and return nil or an error: %w"
 )
 
-// judge says what is wrong with a run that returned err and found and left these states.
 func (t *trial[Tx]) judge(err error, before, after any) error {
 	t.mu.Lock() // run may have left a goroutine behind
 	defer t.mu.Unlock()

@@ -16,28 +16,25 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// maxSteps is how many transactions that change the state one run may take. If there are more, run is taken
-// to repeat its work.
+// maxSteps is how many transactions that change the state one run may take: more are taken for repetitions.
 const maxSteps = 4
 
 var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 
-// RequireIdempotent fails t unless run takes effect once even if its caller doesn't learn the outcome of a
-// call and calls again. Whether run is fenced is for RequireFenced.
+// RequireIdempotent fails t unless run takes effect once even if its caller doesn't learn the outcome of a call and
+// calls again.
 //
-// In the first call COMMIT is lost on its way to the database and takes no effect. In later calls it takes
-// effect, its answer is lost, and the database can't be asked, so run gets guard.ErrUnknownOutcome.
-// RequireIdempotent calls run until a call changes nothing; a run that takes effect each time fails t. That
-// last call has to return nil, since the work is done, and state something else than in the beginning. So
-// prepare the data such that run succeeds.
+// In the first call COMMIT is lost on its way to the database and takes no effect. In later calls it takes effect,
+// its answer is lost, and the database can't be asked, so run gets guard.ErrUnknownOutcome. RequireIdempotent calls
+// run until a call changes nothing; a run that takes effect each time fails t. That last call has to return nil,
+// since the work is done, and state something else than in the beginning. So prepare the data such that run
+// succeeds.
 //
-// run passes if it uses guard.Once with the same key in each call, or looks for a natural key in its
-// transaction. The value of the last call may not be the zero value, to find functions that leave their
-// result in a captured variable, which stays unset when guard.Once gives back a kept value. Return
-// struct{}{} if there is no result.
+// run passes if it uses guard.Once with the same key in each call, or looks for a natural key in its transaction.
+// The value of the last call may not be the zero value, to find functions that leave their result in a captured
+// variable, which stays unset when guard.Once gives back a kept value. Return struct{}{} if there is no result.
 //
-// run may write in up to 4 transactions, each of which is lost once. For store, state, what run works with,
-// what stays in the database and fresh keys see RequireFenced.
+// run may write in up to 4 transactions, each of which is lost once. For all else see RequireFenced.
 func RequireIdempotent[Tx, V, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) (V, error), state func(ctx context.Context) (S, error)) {
 	t.Helper()
@@ -107,7 +104,6 @@ func (c *lossyCall[Tx]) judgeFirst(err error, changed bool, diff string) error {
 	return nil
 }
 
-// judgeLast says what is wrong with a call whose COMMITs changed nothing.
 func judgeLast(err error, changed, done bool, diff string) error {
 	switch {
 	case changed:
@@ -125,13 +121,13 @@ func judgeLast(err error, changed, done bool, diff string) error {
 type lossyCall[Tx any] struct {
 	storage.Store[Tx]
 	state      func(ctx context.Context) (any, error)
-	loseCommit bool // the first COMMIT is lost; else the first answer after a change
+	loseCommit bool // the first COMMIT; else the first answer after a change
 
 	mu        sync.Mutex
-	at        any   // the state after the latest COMMIT
-	lost      bool  // a COMMIT or its answer
-	asked     bool  // for the outcome of that
-	committed bool  // a COMMIT took effect
+	at        any
+	lost      bool // COMMIT or its answer
+	asked     bool
+	committed bool
 	failure   error // of state
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// lease is a fence.Lease and the leadership of an election. Until it is granted it waits in the queue of
-// its resource. The LockService's mutex guards what changes.
+// lease is also the leadership of an election. Until it is granted it waits. The LockService's mutex guards what
+// changes.
 type lease struct {
 	locker    *Locker
 	grant     fence.Grant
@@ -38,7 +38,6 @@ func (e *lease) Done() <-chan struct{} { return e.ctx.Done() }
 
 func (e *lease) Err() error { return context.Cause(e.ctx) }
 
-// Remaining is that of a lease just renewed: only LockService.Lose ends it.
 func (e *lease) Remaining() time.Duration {
 	if e.ctx.Err() != nil {
 		return 0
@@ -94,8 +93,7 @@ func (e *lease) Proclaim(ctx context.Context, value string) error {
 
 func (e *lease) Resign(ctx context.Context) error { return e.Release(ctx) }
 
-// Election returns the election of this name: as in package fence/etcd, the queue of the resource of the
-// same name. It starts no goroutine.
+// Election returns the election of this name, as package fence/etcd does. It starts no goroutine.
 func (l *Locker) Election(name string) (fence.Election, error) {
 	if err := fence.ValidateResource(name); err != nil {
 		return nil, err

@@ -12,9 +12,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// LockService is a lock service in memory, for tests. Several Lockers on one are like several processes. It
-// starts goroutines only for functions given to AfterContended and AfterLost, so it works in a bubble of
-// testing/synctest.
+// LockService is a lock service in memory, for tests. Several Lockers on one are like several processes. It starts
+// goroutines only for AfterContended and AfterLost, so it works in a bubble of testing/synctest.
 type LockService struct {
 	mu        sync.Mutex
 	epoch     int64
@@ -22,7 +21,7 @@ type LockService struct {
 	grants    int
 	err       error
 	resources map[string]*lock
-	changed   chan struct{} // closed when a leader or its value changes; nil without observers
+	changed   chan struct{} // closed at a change of a leader or its value; nil without observers
 }
 
 type lock struct {
@@ -31,15 +30,13 @@ type lock struct {
 	waiting  []*lease
 }
 
-// NewLockService returns a LockService with epoch 1. Its first token is the time since 1970 in units of 64
-// µs, so later runs have higher ones, but for two years not so much higher that a database takes them for a
-// mistake.
+// NewLockService returns a LockService with epoch 1. Its first token is the time since 1970 in units of 64 µs, so
+// later runs have higher ones, but for two years not so much higher that a database takes them for a mistake.
 func NewLockService() *LockService {
 	return &LockService{epoch: 1, next: clock(), resources: map[string]*lock{}}
 }
 
-// tick is the duration of a token: a LockService that grants no faster stays behind the first token of any
-// later one.
+// tick: a LockService that grants no faster stays behind the first token of any later one.
 const tick = 64 * time.Microsecond
 
 func clock() fence.Token { return fence.Token(time.Now().UnixMicro() / tick.Microseconds()) }
@@ -66,8 +63,7 @@ func (s *LockService) Fail(err error) {
 	s.err = err
 }
 
-// Lose ends the lease on resource as if it had expired, and grants the resource to the first caller that
-// waits. It reports whether a lease was held.
+// Lose ends the lease on resource, if any, as if it had expired. It reports whether a lease was held.
 func (s *LockService) Lose(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +74,7 @@ func (s *LockService) Lose(resource string) bool {
 	return owner != nil
 }
 
-// Contend makes the lease on resource see that another process waits, though none does. It reports whether
-// a lease was held.
+// Contend makes the lease on resource, if any, see that another process waits. It reports whether a lease was held.
 func (s *LockService) Contend(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,8 +110,7 @@ type Locker struct {
 
 var _ fence.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker on a LockService of its own. For Lockers that share a database use
-// LockService.NewLocker.
+// NewLocker returns a Locker on a LockService of its own. Lockers that share a database need LockService.NewLocker.
 func NewLocker() *Locker { return NewLockService().NewLocker("guardtest") }
 
 // NewLocker returns another Locker on s. Its holders are label and a random number.
@@ -173,7 +167,6 @@ func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fenc
 	return held, nil
 }
 
-// enqueue grants the resource at once if it is free; else e waits, or enqueue fails.
 func (l *Locker) enqueue(ctx context.Context, resource string, e *lease, wait bool) error {
 	if err := fence.ValidateResource(resource); err != nil {
 		return err
@@ -198,7 +191,6 @@ func (l *Locker) enqueue(ctx context.Context, resource string, e *lease, wait bo
 	return nil
 }
 
-// cancel takes e out of the queue, or gives back what it was granted.
 func (s *LockService) cancel(resource string, e *lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

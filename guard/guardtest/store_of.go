@@ -7,9 +7,9 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// StoreOf returns a store whose transactions all give tx to the function that runs in them, for unit tests
-// with a mock of a transaction. Fences, history and what Once keeps are those of a memory.Store; what the
-// function does with tx is not part of the transaction, and no rollback undoes it.
+// StoreOf returns a store whose transactions all give tx to their functions, for unit tests with a mock of a
+// transaction. All else is as in a memory.Store; what a function does with tx is not part of the transaction, and
+// no rollback undoes it.
 func StoreOf[Tx any](tx Tx) storage.Store[Tx] {
 	return storeOf[Tx]{Store: memory.NewStore(), tx: tx}
 }

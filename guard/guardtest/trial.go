@@ -13,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// moment is when a grant is superseded.
 type moment string
 
 // Between the last two the function has made its reads and writes.
@@ -25,11 +24,9 @@ const (
 	never       moment = "not superseded"
 )
 
-// patience bounds a claim of the successor's, and the Close of the Guard. It is shorter than the default
-// StoreTimeout, so that the trial says why its claim failed.
+// patience is shorter than the default StoreTimeout, so that the trial says why its claim failed.
 const patience = 5 * time.Second
 
-// trial is the store for one call of run: a successor supersedes every grant of one resource at one moment.
 type trial[Tx any] struct {
 	storage.Store[Tx]
 	service  *LockService
@@ -42,7 +39,6 @@ type trial[Tx any] struct {
 	failure    error
 }
 
-// asProcess calls f as a process of its own. leftBehind is an error if f didn't wait for what it began.
 func asProcess[Tx any](ctx context.Context, service *LockService, names []string, store storage.Store[Tx], cfg *guard.Config,
 	f func(ctx context.Context, p Process[Tx]) error) (err, leftBehind error) {
 	g, err := guard.New(service.NewLocker("guardtest-holder"), store, cfg)
@@ -99,8 +95,8 @@ func (t *trialTxn[Tx]) Run(ctx context.Context, op storage.Op[Tx]) error {
 	return t.Txn.Run(ctx, op)
 }
 
-// Commit resolves the outcome if the answer is lost, since the successor's claim may cut the connection. If
-// nothing was applied, it claims again, which returns the rejection for run.
+// Commit asks for the outcome if the answer is lost, since the successor's claim may cut the connection. If nothing
+// was applied, another claim returns the rejection for run.
 func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim, error) {
 	if err := t.trial.at(ctx, beforeSeal, t.claims); err != nil {
 		t.Rollback(ctx)
@@ -120,7 +116,6 @@ func (t *trialTxn[Tx]) Commit(ctx context.Context, moves []storage.Move) ([]stor
 	return nil, err
 }
 
-// at lets a successor claim, if m is the moment and one of claims is of the resource.
 func (t *trial[Tx]) at(ctx context.Context, m moment, claims []storage.Claim) error {
 	if m != t.moment || !slices.ContainsFunc(claims, func(c storage.Claim) bool { return c.Grant.Resource == t.resource }) {
 		return nil
@@ -137,9 +132,9 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, claims []storage.Claim) er
 	return nil
 }
 
-// overtake moves s's tokens above the fences of resources; a rejection says where a fence is. Epoch and
-// token may each need another try. Tokens of another lock service are too far away for the store: going
-// above them would shut that service out.
+// overtake moves s's tokens above the fences of resources, by what rejections say; epoch and token may each need
+// another try. Those of another lock service are too far away for the store, and going above them would shut that
+// service out.
 func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[Tx], resources []string) error {
 	for _, resource := range resources {
 		var err error
@@ -163,16 +158,15 @@ func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[T
 	return nil
 }
 
-// grantAway issues a grant without the lock: the holder keeps the resource and doesn't see that it is
-// superseded.
+// grantAway grants without the lock: the holder doesn't see that it is superseded.
 func (s *LockService) grantAway(resource, label string) fence.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.issue(resource, label)
 }
 
-// outlast waits until the clock has passed the tokens that s has issued, about a millisecond, so that later
-// LockServices issue higher ones. It gives up if a store's fence was far ahead of the clock.
+// outlast waits until the clock has passed the tokens that s has issued, so that later LockServices issue higher
+// ones. It gives up if a fence was far ahead of the clock.
 func (s *LockService) outlast() {
 	s.mu.Lock()
 	ahead := s.next - clock()
