@@ -20,7 +20,7 @@ var (
 	ErrStoreUnavailable = errors.New("storage: database unavailable")
 )
 
-// KeyReusedError says that a key of guard.Once was used before for another request. It is ErrKeyReused.
+// KeyReusedError says that a key of guard.Once was used for another request. It is ErrKeyReused.
 type KeyReusedError struct {
 	Resource string
 	Key      string
@@ -30,7 +30,6 @@ func (e *KeyReusedError) Error() string {
 	return fmt.Sprintf("storage: %s: key %q was used for another request: use a new key for a new operation", e.Resource, e.Key)
 }
 
-// Is reports whether target is ErrKeyReused.
 func (e *KeyReusedError) Is(target error) bool { return target == ErrKeyReused }
 
 // Reason says why the fence rejected a grant. Each belongs to one sentinel.
@@ -50,7 +49,7 @@ const (
 	ReasonTokensWentBack Reason = "tokens went back"
 	// ReasonTokenJump: the token or the epoch is implausibly high. ErrWrongLockService.
 	ReasonTokenJump Reason = "token jump"
-	// ReasonWentBack: the fence has lost a position that the grant, or at a claim its process, has seen committed.
+	// ReasonWentBack: the fence has lost a position that the grant, or at a claim its process, saw committed.
 	// ErrFailedOver.
 	ReasonWentBack Reason = "went back"
 	// ReasonFailedOver: the grant was claimed before the database failed over. ErrFailedOver.
@@ -69,7 +68,7 @@ var reasonErrors = map[Reason]error{
 }
 
 // Check returns why a transaction under c can't commit while current has the fence at position at; "" if it can.
-// The store must check again while nothing else can move the fence (G2).
+// The store must check again while nothing can move the fence (G2).
 func (c Claim) Check(current fence.Grant, at Position) Reason {
 	switch order := current.Compare(c.Grant); {
 	case order > 0:
@@ -88,10 +87,10 @@ func (c Claim) Check(current fence.Grant, at Position) Reason {
 type Stage string
 
 const (
-	StageClaim Stage = "claim" // before anything ran
+	StageClaim Stage = "claim"
 	StageBegin Stage = "begin"
-	StageRun   Stage = "run"   // while the function ran, since the database had ended the transaction
-	StageSeal  Stage = "seal"  // at COMMIT
+	StageRun   Stage = "run" // while the function ran
+	StageSeal  Stage = "seal"
 	StageCheck Stage = "check" // at the end of a read-only operation
 )
 
@@ -101,10 +100,10 @@ type RejectedError struct {
 	Stage   Stage
 	Grant   fence.Grant
 	Current fence.Grant   // that had the fence
-	Since   time.Time     // when Current claimed it, by the database's clock
+	Since   time.Time     // by the database's clock
 	Age     time.Duration // from Since to the rejection
 	Err     error         // of the rejected operation itself; or nil
-	// Travelled: the grant came through guard.Guard's UnderGrant, so only its sender can get another.
+	// Travelled: the grant came through UnderGrant of a guard.Guard, so only its sender can get another.
 	Travelled bool
 	// RecordErr is why the rejection was not recorded; nil if it was (G5).
 	RecordErr error
@@ -112,7 +111,7 @@ type RejectedError struct {
 
 func (e *RejectedError) Error() string {
 	s := fmt.Sprintf("storage: %s: token %d %s", e.Grant.Resource, e.Grant.Token, e.explanation())
-	if e.Err != nil && !errors.Is(e.Err, context.Canceled) { // the rejection is why
+	if e.Err != nil && !errors.Is(e.Err, context.Canceled) {
 		s += ": " + e.Err.Error()
 	}
 	if e.RecordErr != nil {
@@ -146,7 +145,6 @@ func (e *RejectedError) explanation() string {
 	return "was rejected: " + string(e.Reason)
 }
 
-// wentBack: at its claim a grant has seen nothing itself.
 func (e *RejectedError) wentBack() string {
 	who, fence := "has seen", "no claim"
 	if e.Stage == StageClaim {
@@ -158,8 +156,6 @@ func (e *RejectedError) wentBack() string {
 	return fmt.Sprintf("%s more than the fence shows (%s): the database went back to an older state", who, fence)
 }
 
-// Is reports whether target is the sentinel of e.Reason.
 func (e *RejectedError) Is(target error) bool { return target == reasonErrors[e.Reason] }
 
-// Unwrap returns Err.
 func (e *RejectedError) Unwrap() error { return e.Err }

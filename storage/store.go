@@ -1,9 +1,6 @@
 // Package storage defines what a store implements and keeps: the fences of resources, the history of their moves,
 // and the rejections. Code that uses a Guard needs it only to read the history, to choose a shard or to name a
-// type.
-//
-// Package storage/postgres is the store for production, storage/memory the reference. Package guard/guardtest has
-// the contract that every store has to pass.
+// type. Package guard/guardtest has the contract that every store has to pass.
 package storage
 
 import (
@@ -19,29 +16,28 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// TxID identifies a guarded transaction: a random number, never zero. A database's own ids are issued again after a
-// failover that lost the newest ones.
+// TxID identifies a guarded transaction: a random number, never zero, since a database may issue its own ids again
+// after a failover.
 type TxID int64
 
-// Position is the position of a fence: the number of its moves, and the transaction that made the last one.
+// Position is how often a fence has moved, and by which transaction last.
 type Position struct {
 	Seq int64
 	Tx  TxID
 }
 
-// Claim is a grant to which the store has raised the fence, and the position at which the holder last saw it. A
-// transaction under it commits only while the fence is exactly there (G2).
+// Claim is a grant to which the store has raised the fence, and where the holder last saw it. A transaction under
+// it needs it there (G2).
 type Claim struct {
 	Grant    fence.Grant
-	Resource int64 // the store's number of the resource
+	Resource int64
 	Position
 }
 
 // Store keeps the fences of resources in the database that holds the data they guard, and runs transactions against
-// them. Tx is the type of transaction that user code gets.
-//
-// A Store is safe for concurrent use. If the fence rejects a grant, a method returns a *RejectedError after it has
-// recorded that in a transaction of its own (G5), with no connection or lock held.
+// them. Tx is what user code gets. A Store is safe for concurrent use. If the fence rejects a grant, a method
+// returns a *RejectedError after it has recorded that in a transaction of its own (G5), with no connection or lock
+// held.
 type Store[Tx any] interface {
 	// Claim raises the fences to the Grants in seen, each of a different resource, and returns once that has
 	// committed (G1). It rejects a lower (epoch, token) than the fence's, and an equal one of another holder. A
@@ -49,69 +45,62 @@ type Store[Tx any] interface {
 	// transaction of an earlier grant can commit (G3), and the store has ended those that hold locks, as far as it
 	// can.
 	//
-	// The Position in seen is one at which the caller has seen the fence, under any grant; zero if there is none.
-	// If the database has lost that move, the claim is rejected with ReasonWentBack; a move whose entry was pruned
-	// isn't lost. Resource is ignored.
+	// The Position in seen is one at which the caller has seen the fence, under any grant; or zero. If the database
+	// has lost that move, the claim is rejected with ReasonWentBack; a pruned move isn't lost. Resource is ignored.
 	//
 	// Rejected grants don't keep the others from claiming. If Claim fails, claims is nil, or has the zero Claim for
 	// each grant without one, and the error wraps a *RejectedError for each rejected grant.
 	Claim(ctx context.Context, seen ...Claim) (claims []Claim, err error)
 
 	// Begin starts a transaction under claims, each of a different resource. A store may send nothing before the
-	// first statement, or before Commit: then that Run, whatever op returns, or Commit returns a rejection with
-	// StageBegin.
+	// first statement or Commit: then that Run, whatever op returns, or Commit returns a rejection with StageBegin.
 	Begin(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
 	// BeginReadOnly is Begin for a transaction in which writes fail. Its Commit takes no moves, moves no fence, and
 	// returns the claims. It succeeds only if each fence was exactly where its claim says after everything had been
-	// read (G13); otherwise it is rejected with StageCheck. Without an answer it fails with a retryable error; it
-	// is never in doubt.
+	// read (G13); else it is rejected with StageCheck. It is never in doubt: without an answer it fails with a
+	// retryable error.
 	BeginReadOnly(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
-	// Recall returns the result that a committed transaction has kept (Move.Kept) under key for any of the claims'
-	// resources, or a *KeyReusedError if the key was kept for another request. It is rejected unless, when the key
-	// was read, each fence was exactly where its claim left it, on the claim's timeline. If there is no result,
-	// that stays true for a transaction under the same claims that commits (G2).
+	// Recall returns the result that was kept under key for any of the claims' resources (Move.Kept), or a
+	// *KeyReusedError for another request. It is rejected unless, when the key was read, each fence was where its
+	// claim left it, on the claim's timeline. If there is no result, that stays true for a transaction under the
+	// same claims that commits (G2).
 	Recall(ctx context.Context, key OnceKey, claims ...Claim) (result []byte, found bool, err error)
 
 	// Resolve finds out whether a transaction in doubt took effect, or makes sure that it never will (G4).
-	// ErrTxEnded: it never will, but its operation may have sent a COMMIT itself. After any other error, when the
-	// database could not be asked or no longer knows, Resolve may be called again.
+	// ErrTxEnded: it never will, but its operation may have sent a COMMIT. After any other error Resolve may be
+	// called again.
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
 }
 
-// GroupStore is a Store that can run several calls' operations, each a BatchOp about one resource, in one
-// transaction.
+// GroupStore can run several calls' operations, each a BatchOp about one resource, in one transaction.
 type GroupStore[Tx any] interface {
 	Store[Tx]
 
-	// CanGroup reports whether BeginGroup may be called. The answer never changes.
+	// CanGroup reports whether BeginGroup may be called. It never changes.
 	CanGroup() bool
 
-	// BeginGroup is Begin under the claims that members returns, at least one. The store calls members once it has
-	// a connection, so that more calls can join until then; if it fails before, it doesn't.
-	//
-	// A transaction under several claims must not wait long for a lock: its operations may lock other rows in an
-	// order that deadlocks.
+	// BeginGroup is Begin under the claims that members returns. The store calls members once, when it has a
+	// connection, so that more calls can join until then. A transaction under several claims must not wait long for
+	// a lock: its operations may lock other rows in an order that deadlocks.
 	BeginGroup(ctx context.Context, members func() []Claim) (Txn[Tx], error)
 }
 
-// Txn is a transaction under one or more claims. Its methods are called one after another, from any goroutine.
-// After Commit or Rollback every method but Rollback returns ErrTxEnded.
+// Txn is a transaction under one or more claims, for one goroutine at a time. After Commit or Rollback every method
+// but Rollback returns ErrTxEnded.
 type Txn[Tx any] interface {
 	// Run runs op on the calling goroutine, and may be called several times. If it fails nothing can commit, and
 	// the caller calls Rollback.
 	//
 	// If op failed because the database ended the transaction and a higher grant has the fence, Run returns the
-	// rejection, which wraps op's error. If one BatchOp of several failed, and the store knows which, the error of
-	// Run or Commit wraps an *OpError.
+	// rejection, which wraps op's error. If one BatchOp of several failed, and the store knows which, the error
+	// wraps an *OpError, also Commit's.
 	Run(ctx context.Context, op Op[Tx]) error
 
-	// Commit moves the fence of every claim by one position and commits, or does nothing (G2). moves has one Move
-	// per claim, in order; nil moves record and keep nothing. It returns the claims at their new positions.
-	//
-	// After an *InDoubtError, as when ctx ends, the outcome has to be resolved. After any other error nothing was
-	// or will be committed.
+	// Commit moves the fence of every claim by one position and commits, or does nothing (G2). moves is nil, or has
+	// a Move for each claim. It returns the claims at their new positions. After an *InDoubtError, as when ctx
+	// ends, the outcome has to be resolved. After any other error nothing was or will be committed.
 	Commit(ctx context.Context, moves []Move) ([]Claim, error)
 
 	// Rollback ends the transaction without effect, even if ctx has ended. After Commit or Rollback it does
@@ -121,8 +110,8 @@ type Txn[Tx any] interface {
 
 // Move is what Commit writes for one claim.
 type Move struct {
-	Ops  []OpRecord // for the entry of the new position
-	Kept []Kept     // for Recall
+	Ops  []OpRecord
+	Kept []Kept
 }
 
 // Kept is the result of an operation with guard.Once. Result may be nil.
@@ -147,12 +136,12 @@ func CheckClaims(claims []Claim) error {
 	return nil
 }
 
-// InDoubt identifies a transaction of unknown outcome. Its claims are at the positions that its seals expected.
+// InDoubt identifies a transaction of unknown outcome, by its claims before the COMMIT.
 type InDoubt struct {
 	Claims []Claim
 	Tx     TxID
-	// Ended is ErrTxEnded or nil. Resolve returns it if the transaction took no effect, because the operation may
-	// have committed something itself.
+	// Ended is nil or ErrTxEnded, which Resolve returns if the transaction took no effect but may have committed
+	// otherwise.
 	Ended error
 }
 
@@ -166,7 +155,6 @@ func (e *InDoubtError) Error() string {
 	return fmt.Sprintf("storage: transaction %d is in doubt: %v", e.InDoubt.Tx, e.Err)
 }
 
-// Unwrap returns Err.
 func (e *InDoubtError) Unwrap() error { return e.Err }
 
 // Op is one guarded operation. A Func is one; a store can have others.
@@ -175,44 +163,43 @@ type Op[Tx any] interface {
 	Run(ctx context.Context, tx Tx) error
 }
 
-// BatchOp is an Op that makes no decision between its statements. It may run any number of times until one of its
+// BatchOp is an Op that decides nothing between its statements. It may run any number of times until one of its
 // transactions takes effect, and a transaction may run several. Txn.Run may return nil before anything was sent;
 // then Commit sends it, and may return its error. Run as a Func, it has its results before Commit.
 type BatchOp[Tx any] interface {
 	Op[Tx]
-	// Shares reports whether others may run in the same transaction: not if they could meet what the operation
-	// leaves there, such as a setting. It is called before Run.
+	// Shares is false if others in the transaction could meet what it leaves there, such as a setting. It is called
+	// before Run.
 	Shares() bool
 }
 
-// OpError says which operation of a transaction has failed. The others may commit without it.
+// OpError says which operation of a transaction has failed, from 0. The others may commit without it.
 type OpError struct {
-	Number int // among the calls of Txn.Run, from 0
+	Number int
 	Err    error
 }
 
 func (e *OpError) Error() string { return e.Err.Error() }
 func (e *OpError) Unwrap() error { return e.Err }
 
-// ResultOp is an Op with results, which guard.Once can keep and give back to a repeated call.
+// ResultOp is an Op with results, which guard.Once can keep and give back.
 type ResultOp[Tx any] interface {
 	Op[Tx]
 	// Results returns the result of the latest Run, at most 64 KiB.
 	Results() ([]byte, error)
-	// SetResults sets the result of an earlier call, or of the Run itself, so that both calls get the same.
+	// SetResults sets the result of an earlier call, or of the Run itself.
 	SetResults(results []byte) error
 }
 
 // Func is an operation written as a function.
 type Func[Tx any] func(ctx context.Context, tx Tx) error
 
-// Run calls f.
 func (f Func[Tx]) Run(ctx context.Context, tx Tx) error { return f(ctx, tx) }
 
 // OnceKey names an operation that is to take effect once.
 type OnceKey struct {
-	Key     string   // unique within each resource
-	Request [32]byte // hash
+	Key     string
+	Request [32]byte
 }
 
 // OpRecord is what the history keeps of an operation's options OpID, Name and Attr.
@@ -227,17 +214,17 @@ type EntryKind string
 
 const (
 	KindClaim EntryKind = "claim"
-	KindWrite EntryKind = "write" // a guarded transaction committed
-	KindVoid  EntryKind = "void"  // a COMMIT in doubt was ruled out
+	KindWrite EntryKind = "write"
+	KindVoid  EntryKind = "void" // a COMMIT in doubt was ruled out
 )
 
 // Entry records one move of a fence. Positions have no gaps, and tokens never decrease.
 type Entry struct {
-	Grant fence.Grant // of the move
+	Grant fence.Grant
 	Position
 	Kind EntryKind
-	Ops  []OpRecord // of a write. One with only the attribute "malformed" has the stored text that is no operation
-	At   time.Time  // database's clock; only positions are ordered
+	Ops  []OpRecord // of a write. A malformed one has the attribute "malformed"
+	At   time.Time  // by the database's clock
 	Hash []byte     // over the entry and the Hash before
 }
 
@@ -246,7 +233,7 @@ type Rejection struct {
 	Reason  Reason
 	Stage   Stage
 	Grant   fence.Grant
-	Current fence.Grant // that had the fence
+	Current fence.Grant
 	Since   time.Time
 	Count   int64
 	First   time.Time

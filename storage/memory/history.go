@@ -52,7 +52,7 @@ func (s *Store) Rejections(ctx context.Context, name string, limit int) ([]stora
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
-// reject counts a rejection (G5), as the latest in the list, and returns its error.
+// reject counts a rejection (G5), as the latest in the list.
 func (r *resource) reject(reason storage.Reason, stage storage.Stage, grant fence.Grant, by fenceState) error {
 	now := time.Now()
 	record := &storage.Rejection{Reason: reason, Stage: stage, Grant: grant, Current: by.Grant, Since: by.since, First: now}
@@ -69,7 +69,7 @@ func (r *resource) reject(reason storage.Reason, stage storage.Stage, grant fenc
 	return &storage.RejectedError{Reason: reason, Stage: stage, Grant: grant, Current: by.Grant, Since: by.since, Age: now.Sub(by.since)}
 }
 
-// hashOf hashes e, whose Hash is that of the entry before.
+// hashOf: e.Hash is that of the entry before.
 func hashOf(e storage.Entry) []byte {
 	text, err := json.Marshal(e)
 	if err != nil {

@@ -1,26 +1,20 @@
 // Package memory is the reference [storage.Store]: fences, history and a small key-value map in memory. It makes
 // tests instant, and is the protocol in its shortest form.
 //
-// # Model
-//
 // A resource has one fence: the grant that it was raised to, and a [storage.Position]. Claims, seals and voids are
 // the only moves. Each takes the next position, under one lock, and writes the history entry of that position.
 //
 //   - G1: [Store.Claim] has moved the fence when it returns.
-//   - G2: a seal moves the fences of all its claims, if each is exactly where its claim says: grant, sequence
-//     number and transaction. Otherwise none moves.
+//   - G2: a seal moves the fences of all its claims, if each is exactly where its claim says. Otherwise none moves.
 //   - G3 follows: a claim takes a position, so no earlier claim matches the fence any more.
 //   - G4: [Store.Resolve] takes the position that the seal in doubt was to take, or reads which transaction has it.
 //     Of the two moves the later one is rejected.
-//   - G13: a read-only transaction moves nothing. Its Commit checks after all reads that each fence is exactly
-//     where its claim says.
+//   - G13: a read-only transaction moves nothing. Its Commit checks each fence after all reads.
 //   - G5: a rejection is counted in a record of its own and never moves a fence.
 //
 // Transactions read what is committed at the moment of the read, and their own writes. Nothing blocks: if two
 // transactions of one resource overlap, the later seal is rejected. [Store.SetFaults] loses replies and delays
-// COMMITs.
-//
-// Nothing outlives the process, and processes don't share a Store.
+// COMMITs. Nothing outlives the process, and processes don't share a Store.
 package memory
 
 import (
@@ -40,13 +34,13 @@ import (
 
 // Store is a storage.Store and a storage.History. Use NewStore. It is safe for concurrent use.
 type Store struct {
-	mu        sync.Mutex // also guards its transactions
+	mu        sync.Mutex // and its transactions
 	data      map[string]string
 	resources []*resource // resources[i] has number i+1
 	byName    map[string]*resource
-	highest   fenceState // first grant of the highest epoch seen
-	late      []*Txn     // see Deliver
-	open      int        // transactions under way
+	highest   fenceState // first of the highest epoch
+	late      []*Txn
+	open      int
 	faults    Faults
 }
 
@@ -55,14 +49,13 @@ var (
 	_ storage.History         = (*Store)(nil)
 )
 
-// resource is a fence with its history.
 type resource struct {
 	name       string
 	number     int64
 	fence      fenceState
 	entries    []storage.Entry // entries[i] has Seq i+1
 	rejections []*storage.Rejection
-	kept       map[string]storage.Kept // by key; never deleted
+	kept       map[string]storage.Kept
 }
 
 type fenceState struct {
@@ -83,8 +76,7 @@ func (s *Store) Read(key string) string {
 	return s.data[key]
 }
 
-// Open returns how many transactions were neither committed nor rolled back. In a database each would keep a
-// connection and its locks.
+// Open returns how many transactions are under way.
 func (s *Store) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,13 +133,12 @@ func (s *Store) claim(grant fence.Grant, seen storage.Position) (storage.Claim, 
 	return r.claim(), nil
 }
 
-// has reports whether the fence has made the move to p; always true of the zero Position.
+// has reports whether the fence has made the move to p, which may be zero.
 func (r *resource) has(p storage.Position) bool {
 	return p.Seq == 0 || p.Seq <= int64(len(r.entries)) && r.entries[p.Seq-1].Tx == p.Tx
 }
 
-// Begin implements storage.Store. Its begin check only saves work, by rejecting a transaction that can't commit any
-// more.
+// Begin implements storage.Store. It rejects early what can't commit any more.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[*Tx], error) {
 	return s.begin(ctx, claims, false)
 }
@@ -166,8 +157,7 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 	if err := s.validate(claims); err != nil {
 		return nil, err
 	}
-	// Positions are ignored, as in a database, where the begin check takes no lock on the fence: callers must not
-	// rely on it.
+	// Positions don't count, as in a database, where the begin check takes no lock on the fence.
 	here := slices.Clone(claims)
 	for i, c := range here {
 		here[i].Position = s.resources[c.Resource-1].fence.Position
@@ -220,7 +210,7 @@ func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...stora
 	return result, true, nil
 }
 
-// Resolve implements storage.Store. Any one claim decides, since a seal moves all fences or none.
+// Resolve implements storage.Store. Any claim decides: a seal moves all fences or none.
 func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, err error) {
 	if err := before(ctx, s.currentFaults().Resolve, d); err != nil {
 		return false, fmt.Errorf("memory: resolve: %w", err)
@@ -243,7 +233,6 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (applied bool, e
 	return false, d.Ended
 }
 
-// seal moves the fences of all of t's claims and applies its writes, or does nothing (G2).
 func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
 	if err := s.check(t.claims, storage.StageSeal); err != nil {
 		return nil, err
@@ -266,7 +255,6 @@ func (s *Store) seal(t *Txn, moves []storage.Move) ([]storage.Claim, error) {
 	return moved, nil
 }
 
-// check rejects claims whose fence is elsewhere.
 func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 	for _, c := range claims {
 		r := s.resources[c.Resource-1]
@@ -277,7 +265,6 @@ func (s *Store) check(claims []storage.Claim, stage storage.Stage) error {
 	return nil
 }
 
-// validate rejects claims that this store can't have made.
 func (s *Store) validate(claims []storage.Claim) error {
 	for _, c := range claims {
 		if r := s.byName[c.Grant.Resource]; r == nil || r.number != c.Resource {
@@ -291,7 +278,6 @@ func (r *resource) claim() storage.Claim {
 	return storage.Claim{Grant: r.fence.Grant, Resource: r.number, Position: r.fence.Position}
 }
 
-// move takes the next position and writes its entry.
 func (r *resource) move(grant fence.Grant, tx storage.TxID, kind storage.EntryKind, ops []storage.OpRecord) {
 	now := time.Now()
 	if kind == storage.KindClaim {
@@ -307,7 +293,7 @@ func (r *resource) move(grant fence.Grant, tx storage.TxID, kind storage.EntryKi
 	r.entries = append(r.entries, e)
 }
 
-// newTxID returns a random number other than zero.
+// newTxID is random, and never zero.
 func newTxID() storage.TxID {
 	return storage.TxID(1 + rand.Int64N(1<<63-1))
 }

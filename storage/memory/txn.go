@@ -18,10 +18,10 @@ type Txn struct {
 	readOnly bool
 
 	writes map[string]string
-	ran    int            // calls of Run
-	failed bool           // an operation has not returned nil, so nothing can commit
-	ended  bool           // by Commit or Rollback
-	moves  []storage.Move // of a late COMMIT
+	ran    int
+	failed bool // an operation has not returned nil
+	ended  bool
+	moves  []storage.Move
 }
 
 // Run implements storage.Txn.
@@ -89,7 +89,6 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 // Rollback implements storage.Txn.
 func (t *Txn) Rollback(context.Context) { t.end() }
 
-// end ends t and reports whether it was open.
 func (t *Txn) end() bool {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
@@ -101,14 +100,13 @@ func (t *Txn) end() bool {
 	return true
 }
 
-// Tx is the transaction of a guarded operation. It is safe for concurrent use until the operation has returned;
-// then it fails with storage.ErrTxEnded.
+// Tx is the transaction of an operation, safe for concurrent use. Afterwards it fails with storage.ErrTxEnded.
 type Tx struct {
 	txn   *Txn
 	ended bool
 }
 
-// Get returns the value of key: what this transaction wrote, else what is committed now, else "".
+// Get returns what this transaction wrote for key, else what is committed now, else "".
 func (tx *Tx) Get(key string) (string, error) {
 	s := tx.txn.store
 	s.mu.Lock()
@@ -143,7 +141,7 @@ func (tx *Tx) end() {
 	tx.ended = true
 }
 
-// ErrReplyLost is the cause of a storage.InDoubtError that a Fate has made.
+// ErrReplyLost is the cause of a storage.InDoubtError made by a Fate.
 var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
 
 // unconfirmedError is ErrReplyLost for a read-only transaction.
@@ -156,17 +154,17 @@ func (unconfirmedError) Retryable() bool { return true }
 // Fate is what happens to a COMMIT.
 type Fate int
 
-// With each fate but Normal, Commit returns a *storage.InDoubtError, unless the reply is a rejection and arrives. A
-// read-only transaction gets a retryable error that wraps ErrReplyLost instead.
+// Except with Normal, Commit returns a *storage.InDoubtError, unless it gets a rejection. A read-only transaction
+// gets a retryable error that wraps ErrReplyLost.
 const (
-	Normal      Fate = iota
-	ReplyLost        // it takes effect, and the reply is lost
-	RequestLost      // it never arrives
-	Late             // it arrives at the next Store.Deliver
+	Normal Fate = iota
+	ReplyLost
+	RequestLost
+	Late // it arrives at Store.Deliver
 )
 
 // Faults are functions that the Store calls at its steps, with no lock held, on the goroutine that takes the step;
-// they may block. A nil one is no fault. If one returns an error, the step fails with it.
+// they may block. If one returns an error, the step fails with it.
 type Faults struct {
 	// Claim is called before a claim, which its error prevents.
 	Claim func(grant fence.Grant) error
@@ -201,7 +199,7 @@ func (s *Store) currentFaults() Faults {
 }
 
 // Deliver lets late COMMITs arrive, in the order in which they were sent, and returns an error for each: nil, or
-// the rejection, which only Deliver's caller sees.
+// the rejection.
 func (s *Store) Deliver() (errs []error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// Limits of one batch. They bound the answer, so that the server never waits for the client to read while it holds
-// locks.
+// Limits of one batch, so that the server never waits for the client to read while it holds locks.
 const (
 	maxStatements  = 100
 	maxReturning   = 16
@@ -28,25 +27,24 @@ const (
 )
 
 // Batch is an operation whose statements are all known before it runs, for guard.Exec. The zero value is empty.
-// BEGIN, the begin check, the statements, the seal and COMMIT travel in one write and one round trip. A batch can't
-// decide anything between its statements; the server checks the conditions under which it takes effect, see
+// BEGIN, the begin check, the statements, the seal and COMMIT travel in one round trip. A batch can't decide
+// anything between its statements; the server checks the conditions under which it takes effect, see
 // [Statement.MustAffect].
 //
 //	var b postgres.Batch
 //	b.Exec("update item set stock = stock - $2 where sku = $1 and stock >= $2", sku, n).MustAffect(1)
 //	err := guard.Exec(ctx, g, "sku/"+sku, &b)
 //
-// Under load batches share transactions. A batch has one of its own if a statement does anything but read or change
-// rows, such as SET, calls set_config, or has a pgx.QueryRewriter other than pgx.NamedArgs. A function in the
-// database that changes a setting can't be seen: call it with guard.Do.
+// Under load batches share transactions, unless a statement does anything but read or change rows, such as SET,
+// calls set_config, or has a pgx.QueryRewriter other than pgx.NamedArgs. A function in the database that changes a
+// setting can't be seen: call it with guard.Do.
 //
 // COMMIT travels with the batch, so the end of the call's context has no effect once it was sent.
 // Config.StatementTimeout bounds each statement then, and StoreTimeout of guard.Config all together.
 //
-// Its statements may run several times before a transaction with them takes effect. A batch may be run again in
-// another call: after a call that returned nil it takes effect a second time, unless both have the same key of
-// guard.Once. It has 1 to 100 statements, at most 16 of them with [Statement.Returning]. It is not safe for
-// concurrent use.
+// Its statements may run several times before a transaction with them takes effect. Another call may run the batch
+// again: after nil it takes effect a second time, unless both calls have the same key of guard.Once. It has 1 to
+// 100 statements, at most 16 with [Statement.Returning]. It is not safe for concurrent use.
 type Batch struct{ statements []*Statement }
 
 var (
@@ -55,9 +53,8 @@ var (
 )
 
 // Exec adds a statement. args are those of pgx.Tx's Exec, with a pgx.QueryRewriter such as pgx.NamedArgs as the
-// only option. Rows are discarded unless the statement has [Statement.Returning]. A statement that begins or ends a
-// transaction makes the batch fail with fence.ErrInvalid, except ROLLBACK TO a savepoint. A semicolon at the end is
-// ignored.
+// only option. Rows are discarded without [Statement.Returning]. A statement that begins or ends a transaction
+// makes the batch fail with fence.ErrInvalid, except ROLLBACK TO a savepoint. A semicolon at the end is ignored.
 func (b *Batch) Exec(sql string, args ...any) *Statement {
 	s := &Statement{number: len(b.statements) + 1, sql: strings.TrimRight(sql, sqlwords.WhiteSpace+";"), args: args}
 	b.statements = append(b.statements, s)
@@ -65,8 +62,8 @@ func (b *Batch) Exec(sql string, args ...any) *Statement {
 }
 
 // Run implements storage.Op: it runs the statements in tx, in one round trip. A function that calls it must return
-// its error: after an [*AffectedError] the statements so far would be committed. To go on without them, run the
-// batch in a savepoint, tx.Begin.
+// its error: after an [*AffectedError] the statements so far would be committed. To go on without them, use a
+// savepoint, tx.Begin.
 func (b *Batch) Run(ctx context.Context, tx pgx.Tx) error {
 	if err := b.validate(); err != nil {
 		return err
@@ -84,7 +81,6 @@ func (b *Batch) Run(ctx context.Context, tx pgx.Tx) error {
 	return results.Close()
 }
 
-// closeError closes the results of a batch that failed with err, and returns an error that err doesn't wrap.
 func closeError(results pgx.BatchResults, err error) error {
 	if closing := results.Close(); !errors.Is(err, closing) {
 		return closing
@@ -151,26 +147,26 @@ func (b *Batch) forget() {
 
 // Statement is one statement of a [Batch].
 type Statement struct {
-	number    int // from 1
+	number    int
 	sql       string
 	args      []any
 	want      *int64 // rows; nil for any number
-	misuse    string // why the batch is invalid, or ""
+	misuse    string // why the batch is invalid
 	returning bool
 	result    *statementResult // nil if unknown
 }
 
 type statementResult struct {
-	Affected int64           `json:"affected"` // rows
+	Affected int64           `json:"affected"`
 	Rows     json.RawMessage `json:"rows,omitempty"`
 }
 
 var errNoResult = errors.New("postgres: the statement's rows are not known: no call with its batch has returned nil, or the batch took effect and the server's answer was lost")
 
-// MustAffect makes the batch fail with an [*AffectedError], without effect, unless the statement inserts, updates
-// or deletes exactly this many rows. It has to be an INSERT, UPDATE or DELETE without a RETURNING clause, or any
-// statement with [Statement.Returning], whose rows are counted; and must have no WITH that changes rows. A negative
-// number, or a second call, makes the batch fail with fence.ErrInvalid.
+// MustAffect makes the batch fail with an [*AffectedError], without effect, unless the statement affects exactly
+// this many rows. It has to be an INSERT, UPDATE or DELETE without a RETURNING clause, or any statement with
+// [Statement.Returning], whose rows are counted; and must have no WITH that changes rows. A negative number, or a
+// second call, makes the batch fail with fence.ErrInvalid.
 func (s *Statement) MustAffect(rows int64) *Statement {
 	switch {
 	case rows < 0:
@@ -182,17 +178,16 @@ func (s *Statement) MustAffect(rows int64) *Statement {
 	return s
 }
 
-// Returning keeps the statement's rows for [Statement.Decode]. It is for a SELECT or a statement with a RETURNING
-// clause, without a WITH that changes rows. If the rows have more than 4 KiB as JSON, the batch fails without
-// effect.
+// Returning keeps the rows for [Statement.Decode]. It is for a SELECT or a statement with a RETURNING clause,
+// without a WITH that changes rows. If the rows have more than 4 KiB as JSON, the batch fails without effect.
 func (s *Statement) Returning() *Statement {
 	s.returning = true
 	return s
 }
 
 // RowsAffected returns how many rows the statement inserted, updated or deleted, or with [Statement.Returning]
-// returned. It is -1 if unknown: before a call with the batch has returned nil, and if the server's answer was lost
-// and there is no [Statement.MustAffect].
+// returned; -1 if unknown: before a call with the batch has returned nil, and if the answer was lost and there is
+// no [Statement.MustAffect].
 func (s *Statement) RowsAffected() int64 {
 	switch {
 	case s.result != nil:
@@ -204,8 +199,8 @@ func (s *Statement) RowsAffected() int64 {
 }
 
 // Decode decodes the rows of a statement with [Statement.Returning] into dst, as json.Unmarshal does: an array of
-// objects with a member for each column. It fails before a call with the batch has returned nil, and if the batch
-// took effect but the server's answer was lost; then read the rows with another call.
+// objects with a member for each column. It fails before a call with the batch has returned nil, and if the answer
+// was lost; then read the rows with another call.
 func (s *Statement) Decode(dst any) error {
 	if s.result == nil || s.result.Rows == nil {
 		return errNoResult
@@ -216,18 +211,18 @@ func (s *Statement) Decode(dst any) error {
 	return nil
 }
 
-// AffectedError says that a statement of a [Batch] did not affect as many rows as [Statement.MustAffect] wants. The
-// batch took no effect.
+// AffectedError says that a statement of a [Batch] did not affect as many rows as [Statement.MustAffect] wants, so
+// the batch took no effect.
 type AffectedError struct {
 	SQL      string
-	Number   int   // in its batch, from 1
-	Affected int64 // rows
-	Want     int64 // rows
+	Number   int
+	Affected int64
+	Want     int64
 
 	err error // of the server, if it has counted
 }
 
-// Unwrap returns the server's error, if the server has counted the rows.
+// Unwrap returns the server's error, if there is one.
 func (e *AffectedError) Unwrap() error { return e.err }
 
 func (e *AffectedError) Error() string {
@@ -240,7 +235,6 @@ const (
 	wrapTail = "\n) select pg_catalog.count(*), pg_catalog.json_agg(fencekit_rows)::pg_catalog.text from fencekit_rows"
 )
 
-// wrapped returns the SQL that Batch.Run sends. Wanted rows are one JSON value.
 func (s *Statement) wrapped() string {
 	if s.returning {
 		return wrapHead + s.sql + wrapTail
@@ -248,7 +242,6 @@ func (s *Statement) wrapped() string {
 	return s.sql
 }
 
-// checked returns the SQL that is sent ahead of a seal: functions in schema check the statement's conditions.
 func (s *Statement) checked(schema string) string {
 	if s.want == nil && !s.returning {
 		return s.sql
@@ -265,7 +258,6 @@ func (s *Statement) checked(schema string) string {
 	return wrapHead + s.sql + wantTail + count + " from fencekit_rows"
 }
 
-// readFrom reads the result of wrapped, and checks the statement's conditions.
 func (s *Statement) readFrom(results pgx.BatchResults) error {
 	var affected int64
 	var rows *string
@@ -308,7 +300,6 @@ func (s *Statement) tooLarge() error {
 	return fmt.Errorf("%w: postgres: statement %d of the batch returns more than %d bytes: return less, or read in a function of guard.Do: %s", fence.ErrInvalid, s.number, maxResultBytes, s.sql)
 }
 
-// explain returns what err means for the statement, which was sent as sent.
 func (s *Statement) explain(err error, sent string) error {
 	var early pgx.ErrPreprocessingBatch
 	if errors.As(err, &early) {
@@ -334,8 +325,8 @@ func (s *Statement) explain(err error, sent string) error {
 	return s.failed(err)
 }
 
-// failed says which statement err is of. If pgx fails before it sends any statement, that may be another one than
-// the one being read, so failed takes its SQL from err.
+// failed: if pgx fails before it sends anything, err may be of another statement than the one being read, and has
+// its SQL.
 func (s *Statement) failed(err error) error {
 	if early := (pgx.ErrPreprocessingBatch{}); errors.As(err, &early) {
 		return fmt.Errorf("postgres: a statement of the batch: %w: %s", err, strings.TrimSuffix(strings.TrimPrefix(early.SQL(), wrapHead), wrapTail))
@@ -343,8 +334,7 @@ func (s *Statement) failed(err error) error {
 	return fmt.Errorf("postgres: statement %d of the batch: %w: %s", s.number, err, s.sql)
 }
 
-// hint says which statements MustAffect and Returning are for, if err suggests that this is none of them: the
-// server can't run it as a part of body, or finds a syntax error at its first word or after its end.
+// hint says what MustAffect and Returning are for, if err suggests that the statement can't run as a part of body.
 func hint(err error, pgErr *pgconn.PgError, body string) error {
 	own, _, must := strings.Cut(body, wantTail)
 	inside := pgErr.Position != 1 && int(pgErr.Position) <= utf8.RuneCountInString(own)
@@ -374,12 +364,12 @@ func (s *Statement) shares() bool {
 	return slices.Contains(rowCommands, command) && !sqlwords.Contains(s.sql, "set_config")
 }
 
-// mentionsDeferrable reports whether a statement may make something that can be deferred until COMMIT.
+// mentionsDeferrable: it may make something that can be deferred until COMMIT.
 func (b *Batch) mentionsDeferrable() bool {
 	return slices.ContainsFunc(b.statements, func(s *Statement) bool { return s.rewritesItself() || sqlwords.MentionsDeferrable(s.sql) })
 }
 
-// rewritesItself reports whether the text isn't known yet, because a rewriter other than pgx's own makes it.
+// rewritesItself: the text isn't known yet, because a rewriter other than pgx's own makes it.
 func (s *Statement) rewritesItself() bool {
 	if len(s.args) == 0 {
 		return false
@@ -393,5 +383,4 @@ func (s *Statement) rewritesItself() bool {
 	return false
 }
 
-// rowCommands begin statements that read and change rows.
 var rowCommands = []string{"select", "insert", "update", "delete", "with", "values", "merge"}

@@ -15,16 +15,15 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// minVersion is the oldest server_version_num that works.
 const minVersion = 140000
 
 type serverFacts struct {
-	other       string // a product other than PostgreSQL, or ""
-	version     int    // server_version_num
+	other       string // instead of PostgreSQL
+	version     int
 	versionText string
 	recovery    bool
-	prepared    int  // max_prepared_transactions
-	kept        bool // the asking transaction stayed on its connection
+	prepared    int
+	kept        bool // the transaction stayed on its connection
 }
 
 // readServer closes connections to standbys: the next one may reach the primary.
@@ -57,7 +56,7 @@ func askServer(ctx context.Context, conn *pgx.Conn) (f serverFacts, err error) {
 	case err != nil:
 		return f, asked("ask the server for its version", err)
 	case f.other != "":
-		return f, nil // check refuses it
+		return f, nil
 	}
 	return f, f.checkPooler(ctx, conn)
 }
@@ -81,9 +80,8 @@ func (f *serverFacts) ask(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// checkPooler rejects a pooler that ends a transaction before its COMMIT or moves it to another server connection,
-// and one that splits statements which are sent together: it would run those behind a failed BEGIN, which the
-// server skips, without a fence.
+// checkPooler rejects a pooler that ends a transaction early or moves it to another server connection, and one that
+// splits what is sent together: it would run what follows a failed BEGIN, without a fence.
 func (f *serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
 	if !f.kept {
 		return fmt.Errorf("%w: a pooler in between does not keep a transaction on its server connection, so a statement could commit without a fence; set it to pool transactions or sessions, or connect without it",
@@ -102,7 +100,6 @@ func (f *serverFacts) checkPooler(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// check says why the server can't be used. prepared allows prepared transactions.
 func (f serverFacts) check(prepared bool) error {
 	switch {
 	case f.other != "":
@@ -144,8 +141,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return nil
 }
 
-// RenamedSchema returns the old and the new name of a schema that was renamed after it was migrated, whose
-// functions therefore don't work; schema is one of the two. If it was not renamed, both are empty.
+// RenamedSchema returns the old and the new name of a schema that was renamed after it was migrated, so that its
+// functions don't work. schema is either. If it was not renamed, both are empty.
 func RenamedSchema(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }, schema string) (was, is string, err error) {
@@ -154,7 +151,7 @@ func RenamedSchema(ctx context.Context, q interface {
 			select n.nspname as is, replace(substring(p.prosrc from '"((?:[^"]|"")+)"[.]resource'), '""', '"') as was
 			  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace where p.proname = 'begin_check') s
 		 where s.was <> s.is and (s.is = $1 or s.was = $1 and not exists (select from pg_catalog.pg_namespace where nspname = $1))
-		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is) // asked once, so not worth preparing
+		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is) // not worth preparing
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = nil
 	}
@@ -223,7 +220,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 	return nil
 }
 
-// missingRights says what a role lacks. A member of an app role may not inherit its rights.
+// missingRights: a member of an app role may not inherit its rights.
 func (s *Store) missingRights(ctx context.Context, what string) error {
 	var role string
 	var member *string
@@ -242,7 +239,7 @@ func (s *Store) missingRights(ctx context.Context, what string) error {
 		notReady(MissingRights), what, s.cfg.Schema)
 }
 
-// checkTables rejects tables that a crash would empty, and those whose rows row-level security hides: from their
+// checkTables rejects tables that a crash would empty, and those whose rows row-level security hides from their
 // owner, as whom most functions read, or from the role, as which the begin check does.
 func (s *Store) checkTables(ctx context.Context) error {
 	var unlogged, hidden *string
@@ -274,8 +271,8 @@ func (s *Store) checkTimeline(ctx context.Context) error {
 	return nil
 }
 
-// warnOfOthers logs which other schemas hold fences. They may be another application's; but processes that guard
-// the same data in different schemas don't exclude each other, and no error shows that.
+// warnOfOthers: processes that guard the same data in different schemas don't exclude each other, and no error
+// shows that.
 func (s *Store) warnOfOthers(ctx context.Context) {
 	var others *string
 	err := s.pool.QueryRow(ctx, `
@@ -291,11 +288,10 @@ func (s *Store) warnOfOthers(ctx context.Context) {
 	}
 }
 
-// SetShard makes the database the shard that Config.Shard names, if it is none and holds no fences yet. If it is
-// that shard already, SetShard does nothing, and the rights of an app role are enough; otherwise the pool's role
-// must own the migrated schema. A database that is another shard or holds fences is a *NotReadyError with
-// OtherShard, whose message has the statement that makes it the shard all the same. SetShard waits for claims and
-// seals under way, and later ones wait for it.
+// SetShard makes the database the shard that Config.Shard names, if it is none and holds no fences yet. The pool's
+// role must own the migrated schema; if it is that shard already, the rights of an app role are enough. Otherwise
+// it fails with a *NotReadyError with OtherShard, whose message has the statement that makes it the shard all the
+// same. SetShard and claims and seals wait for each other.
 func (s *Store) SetShard(ctx context.Context) error {
 	wrong := s.checkShard(ctx)
 	if sqlstate.Of(wrong) != sqlstate.OtherShard {
@@ -304,7 +300,7 @@ func (s *Store) SetShard(ctx context.Context) error {
 	set := false
 	err := record.WriteTx(ctx, s.pool, func(tx pgx.Tx) error {
 		schema := s.sql.schema
-		// First, so that the next statement's snapshot has the fences of claims under way.
+		// So the next statement's snapshot has the fences of claims under way.
 		if _, err := tx.Exec(ctx, "lock table "+schema+".resource in share mode"); err != nil {
 			return err
 		}
@@ -332,7 +328,6 @@ func (s *Store) checkShard(ctx context.Context) error {
 	return nil
 }
 
-// sessionState selects what a transaction may leave behind in its session.
 const sessionState = `
 	select 'the setting ' || name || ' = ' || setting from pg_catalog.pg_settings where source = 'session' and name !~ '^transaction_'
 	union all select 'the role ' || pg_catalog.current_setting('role')
@@ -347,9 +342,9 @@ const sessionState = `
 	  from pg_catalog.pg_locks where locktype = 'advisory' and pid = pg_catalog.pg_backend_pid()
 	union all select 'the prepared statement ' || name || ' of ' || statement from pg_catalog.pg_prepared_statements where from_sql`
 
-// SessionStates returns what transactions may have left behind in each idle connection's session: settings without
-// a dot in their names, the role, temporary objects, LISTEN, cursors WITH HOLD, advisory locks, and statements
-// prepared by SQL. It is for guardtest.RequireFenced.
+// SessionStates returns what transactions may have left in each idle connection's session: settings without a dot,
+// the role, temporary objects, LISTEN, cursors WITH HOLD, advisory locks, and statements prepared by SQL. It is for
+// guardtest.RequireFenced.
 func (s *Store) SessionStates(ctx context.Context) (map[int64][]string, error) {
 	states := map[int64][]string{}
 	for _, conn := range s.pool.AcquireAllIdle(ctx) {

@@ -48,7 +48,6 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 	return nil, s.explain(ctx, wire.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
 }
 
-// inOrderOf returns the claim of each grant in seen, or the zero Claim.
 func inOrderOf(seen, claims []storage.Claim) []storage.Claim {
 	all := make([]storage.Claim, len(seen))
 	for i := range seen {
@@ -67,7 +66,7 @@ func namesOf(grants []fence.Grant) string {
 	return strings.Join(names, ", ")
 }
 
-// claimOnce claims and evicts in one round trip. The eviction is a transaction of its own, after the claim's.
+// claimOnce claims and evicts in one round trip, but two transactions.
 func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.Claim, []*storage.RejectedError, error) {
 	grants := grantsOf(seen)
 	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false)) // mutant: claim-does-not-evict
@@ -84,7 +83,6 @@ func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.
 
 var errClaimAnswer = errors.New("the answer lacks that of the claim: a pooler in between may have made it up")
 
-// readClaims reads the rows of claimSQL: for each grant a claim or its rejection.
 func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, rejections []*storage.RejectedError, err error) {
 	if len(a.Rows) < len(grants) {
 		return nil, nil, errClaimAnswer
@@ -109,7 +107,6 @@ func readClaims(grants []fence.Grant, a *wire.Answer) (claims []storage.Claim, r
 	return claims, rejections, nil
 }
 
-// claimSQL claims the grants in seen, which are in order of their names.
 func (s *Store) claimSQL(seen []storage.Claim) string {
 	names, epochs, tokens, holders := grantArrays(grantsOf(seen))
 	seqs := array(seen, func(b []byte, c storage.Claim) []byte { return appendInteger(b, c.Seq) })
@@ -122,7 +119,7 @@ func (s *Store) evictSQL(grants []fence.Grant, thorough bool) string {
 	return fmt.Sprintf(s.sql.evict, names, epochs, tokens, thorough)
 }
 
-// evict ends transactions of earlier grants. It only logs failures, since it serves liveness only.
+// evict only logs failures, since it serves liveness only.
 func (s *Store) evict(ctx context.Context, grants []fence.Grant) {
 	answer, err := s.transact(ctx, s.evictSQL(grants, true), "")
 	if err != nil {

@@ -47,7 +47,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	}
 	t.reusable = answer.Committed && t.unlisted()
 	if answer.After != nil {
-		wire.CloseNow(t.conn.Conn().PgConn()) // it isn't known whether it may be used again
+		wire.CloseNow(t.conn.Conn().PgConn()) // it may not be usable
 	}
 	if t.readOnly {
 		return t.readAnswer(ctx, ahead, answer, result, err)
@@ -55,8 +55,8 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	return t.sealAnswer(ctx, ahead, answer, result, err)
 }
 
-// unlisted reports whether no eviction can have listed the transaction, which has committed. Behind a pooler
-// COMMIT's message has asked the server.
+// unlisted: no eviction can have listed the transaction, which has committed. Behind a pooler COMMIT's message has
+// asked.
 func (t *txn) unlisted() bool { return !t.direct() || time.Since(t.sent) <= t.store.unlisted }
 
 func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
@@ -79,8 +79,8 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	}
 }
 
-// inDoubt is for a COMMIT of unknown outcome. If the seal found the transaction ended, a pooler may have sent a
-// COMMIT before it, and what was written stays.
+// inDoubt: if the seal found the transaction ended, a pooler may have sent a COMMIT before it, and what was written
+// stays.
 func (t *txn) inDoubt(ctx context.Context, err error) error {
 	doubt := storage.InDoubt{Claims: t.claims, Tx: t.id}
 	switch {
@@ -108,10 +108,10 @@ func (t *txn) moved() []storage.Claim {
 type seal struct {
 	storage.Claim
 	storage.Move
-	ops []byte // as JSON, or nil
+	ops []byte
 }
 
-// seals returns what t writes, in the order of the resources' numbers, in which fences are locked.
+// seals are in the order of the resources' numbers, in which fences are locked.
 func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 	seals := make([]seal, len(t.claims))
 	for i, c := range t.claims {
@@ -131,11 +131,9 @@ func (t *txn) seals(moves []storage.Move) ([]seal, error) {
 	return seals, nil
 }
 
-// closeAll begins the messages that end transactions.
 const closeAll = "close all; "
 
-// sealSQL returns the message that seals and commits. It closes cursors first: COMMIT would run the queries of
-// those WITH HOLD without a timeout.
+// sealSQL closes cursors first: COMMIT would run the queries of those WITH HOLD without a timeout.
 //
 // What may be deferred until COMMIT (see deferrable) runs before the seal, since after it, it would hold the fence.
 // What that defers again, which is rare, runs after the seal: COMMIT would run it without a timeout, and durability
@@ -172,7 +170,7 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	return string(sql), nil
 }
 
-// appendSeal appends the seal. For one resource without keys it has plain arguments, which cost the server less.
+// appendSeal: for one resource without keys, plain arguments cost the server less.
 func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 	if kept := keptSQL(seals); len(seals) > 1 || kept != "" {
 		sql = appendArray(append(sql, t.store.sql.sealAll+"'"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
@@ -201,9 +199,8 @@ func appendClaim(sql []byte, c storage.Claim) []byte {
 	return appendInteger(append(sql, ", "...), c.Tx)
 }
 
-// xidSQL returns the transaction's id for the seal or read_xid. It is null if those go out in one write with the
-// begin check, which leaves the id in a setting. Statements in between could change that, so Commit compares both
-// answers.
+// xidSQL is null if the seal or read_xid goes out in one write with the begin check, which leaves the id in a
+// setting. Statements in between could change that, so Commit compares both answers.
 func (t *txn) xidSQL() string {
 	if t.xid == "" {
 		return "null"
@@ -233,22 +230,20 @@ func keptSQL(seals []seal) string {
 }
 
 // A read-only transaction commits if each fence is where its grant left it. At READ COMMITTED the check is its last
-// statement, which has a snapshot of its own. At the stricter levels the check needs one too, so it follows COMMIT,
-// in the same message: data and fence come from one connection, to a server that has not gone back in between.
-// Cursors are closed first: what COMMIT would run for them could write large objects unchecked.
+// statement, which has a snapshot of its own. At the stricter levels it follows COMMIT, in the same message, to
+// have one too: data and fence come from one connection, to a server that has not gone back in between. Cursors are
+// closed first: what COMMIT would run for them could write large objects unchecked.
 
-// checksInside reports whether the read check is part of the transaction.
+// checksInside: the read check is part of the transaction.
 func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
 
-// These end a read-only transaction at READ COMMITTED, around the read check. A connection prepares them once,
-// since parsing and planning the check would cost more than the read. They needn't arrive as a whole: nothing waits
-// for them.
+// These end a read at READ COMMITTED, around the read check. A connection prepares them once, since planning the
+// check would cost more than the read. They needn't arrive as a whole: nothing waits for them.
 const (
 	endCursors = "close all"
 	endCommit  = "commit"
 )
 
-// prepareEnd prepares these statements, before BEGIN.
 func (t *txn) prepareEnd(ctx context.Context, conn *pgx.Conn) error {
 	for _, sql := range []string{endCursors, t.store.sql.readCheck, endCommit} {
 		if _, err := t.store.prepare(ctx, conn, sql); err != nil {
@@ -258,7 +253,6 @@ func (t *txn) prepareEnd(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// commitRead is Commit if checksInside.
 func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	last := append(make([]wire.Statement, 0, len(t.claims)+5), wire.Statement{SQL: endCursors})
 	for _, c := range t.claims {
@@ -290,7 +284,7 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	return nil, t.unchecked(ctx, err, false)
 }
 
-// passed reports whether results end with this transaction's COMMIT behind a passed check of each fence.
+// passed: results end with this transaction's COMMIT behind a passed check of each fence.
 func (t *txn) passed(results []wire.Result) bool {
 	n := len(t.claims) + 2
 	if t.xid == "" || len(results) < n || results[n-1].Tag.String() != "COMMIT" {
@@ -299,7 +293,6 @@ func (t *txn) passed(results []wire.Result) bool {
 	return !slices.ContainsFunc(results[1:n-1], func(r wire.Result) bool { return len(r.Row) != 2 || r.Row[0] != t.xid })
 }
 
-// current reports whether rows have this transaction, and each fence where its claim left it.
 func (t *txn) current(rows [][]string) bool {
 	if t.xid == "" || len(rows) != len(t.claims) {
 		return false
@@ -312,13 +305,12 @@ func (t *txn) current(rows [][]string) bool {
 	return true
 }
 
-// readSQL ends a read-only transaction at the stricter levels.
 func (t *txn) readSQL() string {
 	sql := closeAll + "select " + t.store.sql.schema + ".read_xid(" + t.xidSQL() + "); commit; " + t.store.sql.after
 	for _, c := range t.claims {
 		sql += strings.ReplaceAll(t.store.sql.readCheck, "$1", strconv.FormatInt(c.Resource, 10)) + "; "
 	}
-	sql += "set fencekit.read to ''; " // a pooler may give the session to another user next
+	sql += "set fencekit.read to ''; " // a pooler may give the session away
 	if !t.direct() {
 		sql += t.endIfSupersededSQL()
 	}
@@ -327,7 +319,7 @@ func (t *txn) readSQL() string {
 
 var errUnchecked = errors.New("postgres: no answer to the read check: what was read may not be current")
 
-// readAnswer judges the answer to readSQL, which has the id from before the COMMIT and from the checks after it.
+// readAnswer has the id from before the COMMIT and from the checks after it.
 func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	if result == wire.Aborted {
 		stage, err := ahead.explain(err)
@@ -345,8 +337,8 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	return slices.Clone(t.claims), nil
 }
 
-// unchecked is for a read check without an answer, or with one that a fence has moved. Nothing was written, so
-// another run may succeed, unless a text of several statements was sent, which may have held a COMMIT.
+// unchecked: nothing was written, so another run may succeed, unless a text of several statements was sent, which
+// may have held a COMMIT.
 func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	ended := moved || t.conn.Conn().IsClosed()
 	t.Rollback(ctx)
@@ -381,8 +373,7 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	return false, ErrPruned // mutant: resolve-guesses-what-was-pruned
 }
 
-// recordLost records the rejection of a COMMIT whose answer was lost (G5): if a higher grant has claimed, the
-// answer was or would have been one.
+// recordLost: if a higher grant has claimed, the lost answer to COMMIT was a rejection, or would have been (G5).
 func (s *Store) recordLost(ctx context.Context, claim storage.Claim) {
 	if rejected := s.currentRejection(ctx, claim); rejected != nil && rejected.Reason == storage.ReasonStale {
 		rejected.Stage = storage.StageSeal

@@ -24,11 +24,11 @@ const DefaultSchema = "fence"
 // the lock service's time to live.
 type Config struct {
 	// Schema holds the tables: up to 40 lower-case letters, digits and underscores. Holders under different schemas
-	// don't exclude each other; Check logs a warning if another schema holds fences. Default DefaultSchema.
+	// don't exclude each other. Default DefaultSchema.
 	Schema string
-	// Shard says which one of several databases this is. Check and every claim fail with OtherShard if
-	// Store.SetShard has recorded another one; a claim of another shard's resource is ErrInvalid. Default: the
-	// database has all resources and must be no shard.
+	// Shard says which one of several databases this is. Check and claims fail with OtherShard if Store.SetShard
+	// has recorded another one; a claim of another shard's resource is ErrInvalid. Default: the database has all
+	// resources and must be no shard.
 	Shard Shard
 	// Isolation is the level of guarded transactions: pgx.ReadCommitted, the default, pgx.RepeatableRead or
 	// pgx.Serializable. The fence's guarantees hold at each. The stricter ones also isolate from unfenced code, and
@@ -37,11 +37,11 @@ type Config struct {
 	// StatementTimeout bounds each statement in a guarded transaction, and each pause between two, after which the
 	// server ends it. A wait for a lock takes up to two fifths of it. Between 1 ms and 1 h. Default 5 s.
 	StatementTimeout time.Duration
-	// AllowPreparedTransactions accepts a server with max_prepared_transactions > 0. A transaction prepared by user
-	// code (PREPARE TRANSACTION) escapes claim and eviction.
+	// AllowPreparedTransactions accepts max_prepared_transactions > 0. What user code prepares (PREPARE
+	// TRANSACTION) escapes claim and eviction.
 	AllowPreparedTransactions bool
-	// Logger logs what no call returns, such as a stale backend that this role may not evict. A panic of its
-	// Handler goes to standard error. Default: no log.
+	// Logger logs what no call returns, such as a backend that can't be evicted. A panic of its Handler goes to
+	// standard error. Default: no log.
 	Logger *slog.Logger
 
 	times times // set by tests
@@ -51,27 +51,24 @@ type times struct {
 	// Lock bounds each wait for a lock: two fifths of StatementTimeout, so that a statement behind a stale
 	// transaction's row fails by this limit, after which the store evicts, and not by its own.
 	Lock time.Duration
-	// Idle bounds each pause between statements: StatementTimeout, since a stopped holder blocks as much there as
-	// in a statement.
+	// Idle bounds each pause: StatementTimeout, since a stopped holder blocks as much there as in a statement.
 	Idle time.Duration
-	// Network is tcp_user_timeout: how long the server sends to a client that acknowledges nothing. Not for Unix
-	// sockets.
+	// Network is tcp_user_timeout: how long the server sends to a silent client. Not for Unix sockets.
 	Network time.Duration
-	// Check is how often the server checks for its client during a long statement. Negative: never.
+	// Check is how often the server looks for its client during a long statement. Negative: never.
 	Check time.Duration
 	// Evict bounds the wait for an evicted backend to go.
 	Evict time.Duration
-	// Cleanup bounds the work after the caller's context has ended: rolling back, and naming and recording a
-	// rejection.
+	// Cleanup bounds the work after the caller's context has ended.
 	Cleanup time.Duration
 }
 
 const (
-	networkTimeout = 5 * time.Second // lost packets are sent again meanwhile; half the default time to live
-	// Postgres rejects it where it can't check: on systems other than Linux, and from Postgres 15 on Windows alone.
+	networkTimeout = 5 * time.Second // lost packets are sent again; half the default time to live
+	// Postgres rejects it on systems other than Linux, and from Postgres 15 on Windows alone.
 	checkInterval  = time.Second
-	evictTimeout   = time.Second     // a backend that can be ended is gone in milliseconds; the claim has its fence already
-	cleanupTimeout = 2 * time.Second // the caller waits for it
+	evictTimeout   = time.Second // backends are gone in milliseconds; the claim has its fence already
+	cleanupTimeout = 2 * time.Second
 )
 
 func (c *Config) withDefaults() Config {
@@ -128,7 +125,6 @@ func schemaIdentifier(schema string) string { return pgx.Identifier{schema}.Sani
 
 func orDefault(schema string) string { return cmp.Or(schema, DefaultSchema) }
 
-// identifierOf returns schema, or DefaultSchema, as an identifier.
 func identifierOf(schema string) (string, error) {
 	schema = orDefault(schema)
 	return schemaIdentifier(schema), validateSchema(schema)
@@ -139,7 +135,7 @@ func identifierOf(schema string) (string, error) {
 // resources.
 type Shard struct{ Index, Count int }
 
-const maxShards = 1000 // a claim computes as many hashes
+const maxShards = 1000
 
 func (s Shard) validate() error {
 	if s != (Shard{}) && (s.Index < 0 || s.Index >= s.Count || s.Count > maxShards) {
@@ -148,7 +144,7 @@ func (s Shard) validate() error {
 	return nil
 }
 
-// String returns the shard's name, such as "2 of 4, rule 1", or "". The rule is storage.ShardOf's.
+// String returns a name such as "2 of 4, rule 1", or "". The rule is storage.ShardOf's.
 func (s Shard) String() string {
 	if s.Count == 0 {
 		return ""
@@ -156,7 +152,7 @@ func (s Shard) String() string {
 	return fmt.Sprintf("%d of %d, rule 1", s.Index, s.Count)
 }
 
-// check rejects claims of another shard's resources, which would get a second fence here.
+// check: another shard's resources would get a second fence here.
 func (s Shard) check(claims []storage.Claim) error {
 	if s.Count == 0 {
 		return nil

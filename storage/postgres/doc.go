@@ -23,12 +23,9 @@
 //   - The transaction and its results fail once the operation has returned, and a result once it is closed. The
 //     Rows of a batch close when its next result is asked for.
 //   - Rows.TypeMap, Rows.FieldDescriptions and what Prepare returns are copies.
-//   - Rows.RawValues and what is scanned into a *pgtype.DriverBytes are valid until the next row, as in pgx.
 //
-// A [Batch] gets no pgx.Tx: its statements, the seal and COMMIT are one write. Under load batches share
-// transactions.
-//
-// Tracers, hooks and codecs of the pool see the connection itself, and must not keep it.
+// A [Batch] gets no pgx.Tx: its statements, the seal and COMMIT are one write. Tracers, hooks and codecs of the
+// pool see the connection itself, and must not keep it.
 //
 // # What is not promised
 //
@@ -53,9 +50,9 @@
 // # Isolation levels
 //
 // Claims, resolutions and records of rejections run at READ COMMITTED; guarded transactions run at
-// Config.Isolation. All guarantees hold at every level. At the stricter ones a seal fails with a serialization
-// failure if the fence has moved since the begin check. Then the store reads the fence: if the grant no longer has
-// it, the error is the rejection, else a *TransientError. At SERIALIZABLE transactions of different resources
-// conflict on the fences only if they are over more resources than max_pred_locks_per_page (2 by default), or if a
-// long transaction elsewhere has kept dead versions of fences from being removed.
+// Config.Isolation. All guarantees hold at every level. At the stricter ones a seal meets a serialization failure
+// if the fence has moved since the begin check. Then the store reads the fence: if the grant no longer has it, the
+// error is the rejection, else a *TransientError. At SERIALIZABLE transactions of different resources conflict on
+// the fences only if they are over more resources than max_pred_locks_per_page (2 by default), or if a long
+// transaction elsewhere has kept dead versions of fences from being removed.
 package postgres

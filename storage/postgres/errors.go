@@ -19,7 +19,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// ErrNotReady: an operator has to act before the database can be used. See NotReadyError.
+// ErrNotReady: an operator has to act first. See NotReadyError.
 var ErrNotReady = wire.ErrNotReady
 
 // NotReadyError says what an operator has to fix, and how. It is ErrNotReady.
@@ -33,23 +33,22 @@ const (
 	NotMigrated NotReadyReason = "schema is not up to date"
 	// Unsupported: the server's version or settings.
 	Unsupported = wire.Unsupported
-	// MissingRights: the role lacks rights that the Store needs.
+	// MissingRights: of the role.
 	MissingRights NotReadyReason = "rights are missing"
-	// FenceBehind: a fence is behind its history, as when only some of the schema's tables were restored. The
-	// message has the statement that the schema's owner runs.
+	// FenceBehind: a fence is behind its history, as after a partial restore. The message has the statement that
+	// the schema's owner runs.
 	FenceBehind NotReadyReason = "fence is behind its history"
 	// ClockJumped: since the last Store.Prune the server's clock went back, or forward by more than a quarter of
 	// the retention, so Once keys are kept for longer. If each call returns it, calls are too far apart.
 	ClockJumped NotReadyReason = "the server's clock jumped"
-	// HistoryGap: entries that a prune would have deleted are missing. The message names the resources, whose
-	// entries all stay, as evidence, until the tables are restored.
+	// HistoryGap: entries that a prune would have deleted are missing. The resources in the message keep all
+	// entries, as evidence.
 	HistoryGap NotReadyReason = "entries are missing from the history"
 	// OtherShard: the database is another shard than Config.Shard. See Store.SetShard.
 	OtherShard NotReadyReason = "database is another shard"
 )
 
-// HiddenRowsError means that row-level security would hide rows of Fencekit's tables from this package or package
-// audit. The text says what to do.
+// HiddenRowsError means that row-level security would hide rows of Fencekit's tables. The text says what to do.
 type HiddenRowsError = record.HiddenRowsError
 
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
@@ -61,16 +60,15 @@ type TransientError struct{ Err error }
 
 func (e *TransientError) Error() string { return e.Err.Error() }
 
-// Unwrap returns Err.
 func (e *TransientError) Unwrap() error { return e.Err }
 
 // Retryable returns true.
 func (e *TransientError) Retryable() bool { return true }
 
-// ErrPruned: the fence has moved on, and the entry that would tell a transaction's outcome was pruned.
+// ErrPruned: the entry that would tell a transaction's outcome was pruned.
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
-// asked is the error of a question of the store's own, which may be asked again if the server is away.
+// asked is for a question of the store's own, which may be asked again if the server is away.
 func asked(what string, err error) error {
 	err = fmt.Errorf("postgres: can't %s: %w", what, wire.Asked(wire.Named(err)))
 	if wire.Away(err) {
@@ -94,10 +92,9 @@ var rejectionReasons = map[string]storage.Reason{
 	sqlstate.FailedOver:  storage.ReasonFailedOver,
 }
 
-// explain turns err into what it means for claims. If the server rejected one, it records and returns the
-// rejection; also if the transaction has ended, or met a serialization failure, which is all that the stricter
-// levels report, and a claim has lost its fence. The caller must not hold a connection: a pool of one would
-// deadlock.
+// explain turns err into what it means for claims. It records and returns a rejection if the server made one; or if
+// the transaction has ended, or met a serialization failure, which is all that the stricter levels report, and a
+// claim has lost its fence. The caller must not hold a connection: a pool of one would deadlock.
 func (s *Store) explain(ctx context.Context, err error, ended bool, stage storage.Stage, claims ...storage.Claim) error {
 	var pgErr *pgconn.PgError
 	state := ""
@@ -132,7 +129,7 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	return s.named(err)
 }
 
-// named adds what an error means, and marks it if another run may succeed.
+// named says what an error means, and whether another run may succeed.
 func (s *Store) named(err error) error {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -176,18 +173,17 @@ func transient(pgErr *pgconn.PgError) bool {
 	case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.LockTimeout, sqlstate.Transaction:
 		return true
 	case sqlstate.NoStatement, sqlstate.StatementExists:
-		return true // something else has used the connection; pgx prepares anew after an error
+		return true // something else used the connection; pgx prepares anew after an error
 	}
 	return replanned(pgErr) || wire.Away(pgErr)
 }
 
-// replanned reports whether a table has changed, and with it the result types of a prepared statement.
+// replanned: a table has changed, and with it a prepared statement's result types.
 func replanned(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == sqlstate.Unsupported && pgErr.Routine == "RevalidateCachedQuery"
 }
 
-// detailFromHex ignores what is malformed.
 func detailFromHex(text string) []byte {
 	detail, _ := hex.DecodeString(text)
 	return detail
@@ -224,7 +220,6 @@ func rejectionFromDetail(state string, detail []byte, claims []storage.Claim) *s
 	}
 }
 
-// reject records a rejection in a transaction of its own, and returns it.
 func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()
@@ -237,8 +232,7 @@ func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	return r
 }
 
-// currentRejection returns the rejection that a transaction under claim would get now; nil for none, or if it can't
-// be read.
+// currentRejection is what a transaction under claim would get now; nil for none, or if it can't be read.
 func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *storage.RejectedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()

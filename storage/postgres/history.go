@@ -71,8 +71,8 @@ func collect[T any](ctx context.Context, s *Store, sql string, args []any, scan 
 	return all, err
 }
 
-// Recall implements storage.Store. One statement, so one snapshot, reads keys, fences and timeline. Its transaction
-// is not the guarded one, where under SERIALIZABLE the read would conflict with other resources' operations.
+// Recall implements storage.Store. One statement, so one snapshot, reads keys, fences and timeline, outside the
+// guarded transaction, where under SERIALIZABLE it would conflict with other resources' operations.
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	answer, err := s.transact(ctx, s.recallSQL(key, claims), "")
 	if err != nil {
@@ -93,8 +93,7 @@ func (s *Store) recallSQL(key storage.OnceKey, claims []storage.Claim) string {
 	return fmt.Sprintf(s.sql.recall, text(key.Key), strings.Join(ids, ", "))
 }
 
-// readKept reads the rows of recallSQL. It fails with a *TransientError if there is a key and a fence isn't where
-// its claim left it.
+// readKept fails with a *TransientError if there is a key and a fence isn't where its claim left it.
 func readKept(key storage.OnceKey, claims []storage.Claim, rows [][]string) (result []byte, found bool, err error) {
 	reused := ""
 	for _, row := range rows {
@@ -133,7 +132,6 @@ func readKept(key storage.OnceKey, claims []storage.Claim, rows [][]string) (res
 	return result, true, nil
 }
 
-// whereLeft is the row of recallSQL for a fence where its claim left it, on the present timeline.
 func whereLeft(c storage.Claim) []string {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return []string{number(c.Resource), number(c.Grant.Epoch), number(int64(c.Grant.Token)), hex.EncodeToString([]byte(c.Grant.Holder)), number(c.Seq), number(int64(c.Tx)), "t"}

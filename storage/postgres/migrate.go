@@ -26,21 +26,20 @@ var migrationFiles embed.FS
 
 const schemaMark = "{{schema}}"
 
-// Migration is one step of the schema, forward only. Until the first release steps may be edited; afterwards a
-// change is a new file.
+// Migration is one step of the schema. Until the first release steps may be edited; afterwards a change is a new
+// file.
 type Migration struct {
 	Version int
 	Name    string
-	SQL     string // with the schema's name
-	// AppliedAt is zero if the migration was not applied.
+	SQL     string
+	// AppliedAt is zero if it was not applied.
 	AppliedAt time.Time
 }
 
-// Applied reports whether the migration was applied.
 func (m Migration) Applied() bool { return !m.AppliedAt.IsZero() }
 
-// Migrations returns all migrations for a schema ("" means DefaultSchema), in order, for another tool, which
-// creates the schema and applies each in a transaction.
+// Migrations returns all migrations for a schema ("" means DefaultSchema), for another tool, which creates the
+// schema and applies each in a transaction.
 func Migrations(schema string) ([]Migration, error) {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -115,10 +114,9 @@ func nameMigrator(err error, schema string) error {
 	return err
 }
 
-// migrationLock is the key of an advisory lock: "fencekit".
+// "fencekit"
 const migrationLock = 0x66656e63656b6974
 
-// migrateOne applies m unless it was applied, and reports whether it did. m's SQL records that.
 func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migration) (bool, error) {
 	done := false
 	err := record.WriteTx(ctx, pool, func(tx pgx.Tx) error {
@@ -131,7 +129,7 @@ func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migrat
 				return err
 			}
 		}
-		// Even where the schema exists, CREATE SCHEMA IF NOT EXISTS needs the right to create one.
+		// CREATE SCHEMA IF NOT EXISTS needs the right to create even where the schema exists.
 		table := schemaIdentifier(schema) + ".migration"
 		var begun, applied bool
 		err := tx.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1), to_regclass($2) is not null", schema, table).Scan(&begun, &applied)
@@ -153,8 +151,8 @@ func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migrat
 	return done && err == nil, err
 }
 
-// MigrationStatus returns all migrations of a schema ("" means DefaultSchema), and when they were applied. Those of
-// a later version of Fencekit come last, without SQL. A schema that was renamed is ErrNotReady.
+// MigrationStatus returns all migrations of a schema ("" means DefaultSchema). Those of a later version of Fencekit
+// come last, without SQL. A schema that was renamed is ErrNotReady.
 func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]Migration, error) {
 	schema = orDefault(schema)
 	migrations, err := Migrations(schema)
@@ -187,28 +185,26 @@ func MigrationStatus(ctx context.Context, pool *pgxpool.Pool, schema string) ([]
 	return migrations, nil
 }
 
-// What a Store needs. These routines call others with the owner's rights, and only routines write to the tables.
+// These routines call others with the owner's rights, and only routines write to the tables.
 var (
 	appRoutines = []string{"claim", "timeline", "note_timeline", "check_shard", "begin_check", "check_fences", "refuse", "read_xid", "seal", "seal_all", "before_commit", "resolve", "evict", "stale_backends", "end_if_superseded", "record_rejection", "forget", "prune_by_policy", "must_affect", "must_fit",
 		"well_formed", "contract_version", "random_tx", "claim_one", "evict_one", "begin_one", "seal_one", "resolve_one", "record_one"}
 	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
 )
 
-// readerTables are what Entries, Rejections, package audit and "fencectl doctor" read. Results of kept operations
-// are the callers' own.
+// For Entries, Rejections, package audit and "fencectl doctor". Results of kept operations are the callers' own.
 var (
 	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded", "unguarded_write"}
 	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_source"}
 	readerColumns  = "(resource, key, request, tx, at) on %s.operation"
 )
 
-// Roles names the two kinds of roles beside the schema's owner. An empty name stands for none.
+// Roles names the roles beside the schema's owner. An empty name stands for none.
 type Roles struct {
-	// App may run guarded transactions, and no more. Its rights on the user's tables are the user's affair.
+	// App may run guarded transactions, and no more; its rights on the user's tables are the user's affair.
 	// Services log in as members of it; a member needs pg_signal_backend to evict backends of other roles.
 	App string
-	// Reader may read fences, history and rejections, for package audit, "fencectl doctor", and the views entry,
-	// entry_operation and current_fence.
+	// Reader may read fences, history and rejections, for package audit, "fencectl doctor", and the views.
 	Reader string
 }
 
@@ -254,7 +250,7 @@ func GrantRoles(ctx context.Context, pool *pgxpool.Pool, schema string, roles Ro
 	return fmt.Errorf("postgres: granting roles: %w", err)
 }
 
-// RolesSQL returns the SQL of GrantRoles, to be run by other means in one transaction.
+// RolesSQL returns the SQL of GrantRoles, for one transaction.
 func RolesSQL(schema string, roles Roles) (string, error) {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -274,8 +270,7 @@ func RolesSQL(schema string, roles Roles) (string, error) {
 	return sql.String(), nil
 }
 
-// roleSQL creates the role and gives it these rights in a schema, an identifier, and no others. Roles belong to the
-// whole server, so another database's migration may be creating the same one.
+// roleSQL: roles belong to the whole server, so another database's migration may be creating the same one.
 func roleSQL(schema, role string, tables, routines []string) string {
 	r := pgx.Identifier{role}.Sanitize()
 	in := func(names []string) string { return schema + "." + strings.Join(names, ", "+schema+".") }

@@ -17,26 +17,24 @@ import (
 )
 
 // opening begins the transaction t with an operation's first statement. A goroutine that the operation left behind
-// may still be in one of its methods, so it has fields of its own, which txn.finish copies once nothing uses the
-// connection.
+// may still be in one of its methods, so it has fields of its own, which txn.finish copies later.
 type opening struct {
 	t     *txn
 	conn  *pgx.Conn
 	sent  time.Time // first
 	begun bool
 	head  headReader
-	err   error // why it failed
+	err   error
 
 	prepared bool // as in txn
 }
 
 var _ operation.Opening = (*opening)(nil)
 
-// headReader reads the answers to a transaction's head.
 type headReader struct {
-	n   int    // answers without an error
-	xid string // as in txn
-	pid string // the backend's
+	n   int
+	xid string
+	pid string
 }
 
 func (r *headReader) whole() bool { return r.n == headLength && r.xid != "" }
@@ -54,8 +52,8 @@ func (r *headReader) read(result *pgconn.ResultReader) error {
 	return err
 }
 
-// Query implements operation.Opening. Head and statement go out in one write. It isn't a pgx.Batch: pgx would
-// prepare its statements without a bound on waits for locks, and tracers would see a batch.
+// Query implements operation.Opening. Head and statement go out in one write, not as a pgx.Batch: pgx would prepare
+// that without a bound on waits for locks, and tracers would see a batch.
 func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	s, ok := o.encode(ctx, sql, args, exec)
 	if !ok {
@@ -73,7 +71,7 @@ func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) 
 	}
 	result, err := next(rows.results)
 	if !exec {
-		bound.timer.Stop() // the caller reads at its own pace
+		bound.timer.Stop()
 	}
 	if err = cause(ctx, err); err != nil {
 		rows.Rows, _ = pgx.FailedBatchResults(&pgx.Batch{}, err).Query()
@@ -83,13 +81,12 @@ func (o *opening) Query(ctx context.Context, sql string, args []any, exec bool) 
 	return rows, err
 }
 
-// firstRows are the rows of the statement in the first write.
 type firstRows struct {
 	pgx.Rows
 	o       *opening
-	sql     string // as sent
+	sql     string
 	ctx     context.Context
-	results *pgconn.MultiResultReader // nil once closed
+	results *pgconn.MultiResultReader
 	bound   exchange
 }
 
@@ -105,7 +102,6 @@ func (r *firstRows) Close() {
 	r.end(r.CommandTag(), r.Err())
 }
 
-// Err says so if the exchange's bound has ended it.
 func (r *firstRows) Err() error { return cause(r.ctx, r.Rows.Err()) }
 
 func (r *firstRows) end(tag pgconn.CommandTag, err error) {
@@ -115,12 +111,11 @@ func (r *firstRows) end(tag pgconn.CommandTag, err error) {
 	r.bound.end()
 }
 
-// encode returns the statement to send after the head. It reports false if pgx has to run the statement after
-// Begin: in other modes, with pgx's options, if it can't be prepared or encoded, so that pgx says why, if it has
-// one word, maybe a prepared statement's name, or if the text has several statements, maybe a COMMIT, so that it
-// can't be sent again.
+// encode is false if pgx has to run the statement after Begin: in other modes, with pgx's options, if it can't be
+// prepared or encoded, so that pgx says why, and if the text has one word, maybe a prepared statement's name, or
+// several statements, maybe a COMMIT, so that it can't be sent again.
 func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
-	plain := exec && len(args) == 0 // the server keeps nothing of such a text
+	plain := exec && len(args) == 0 // the server keeps nothing of it
 	if len(args) > 0 {
 		rewriter, rewrites := args[0].(pgx.QueryRewriter)
 		if hasOption(args) || rewrites && hasOption(args[1:]) {
@@ -141,7 +136,7 @@ func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool)
 		word, _ := sqlwords.Next(sql)
 		return s, word != "" && !strings.Contains(sql, ";")
 	}
-	// If that waits too long for a lock, pgx prepares it after Begin, within the server's limits.
+	// Behind a long lock, pgx prepares it after Begin, within the server's limits.
 	if s.Description, _ = o.t.store.prepare(ctx, o.conn, sql); s.Description == nil && o.t.store.mode != pgx.QueryExecModeExec {
 		return s, false
 	}
@@ -152,7 +147,6 @@ func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool)
 	return s, true
 }
 
-// hasOption reports whether args begin with an option of pgx's.
 func hasOption(args []any) bool {
 	if len(args) == 0 {
 		return false
@@ -164,8 +158,7 @@ func hasOption(args []any) bool {
 	return false
 }
 
-// begin sends head and statement in one write and reads the answers to the head. The caller closes results, which
-// have the statement's answer. If results and err are nil, try Begin.
+// begin returns the statement's answer in results, which the caller closes. If results and err are nil, try Begin.
 func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.MultiResultReader, err error) {
 	var batch pgconn.Batch
 	head := o.t.head()
@@ -198,8 +191,7 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.
 	return results, nil
 }
 
-// headFailed returns why the transaction can't begin after n answers and then err, or nil if those lack something.
-// No statement has run. If it returns nil, try Begin, on another connection if this one is closed.
+// headFailed: no statement has run. If it returns nil, try Begin, on another connection if this one is closed.
 func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	pg := o.conn.PgConn()
 	switch {
@@ -214,7 +206,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	}
 	step := "begin"
 	if ctx.Err() != nil {
-		step = "begin, or the statement sent with it" // the server answers both together
+		step = "begin, or the statement sent with it" // both are answered together
 	}
 	o.err = wire.FailedAt(step, wire.Reached(err))
 	return o.err
@@ -222,12 +214,12 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 
 var errNoID = errors.New("the answer lacks the id of the transaction: a pooler in between may have made it up")
 
-// unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
+// unusable: the server is away or closed the connection, perhaps while that was in the pool.
 func (o *opening) unusable(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || wire.Away(err))
 }
 
-// Begin implements operation.Opening. If the server has closed the connection, it tries another one, a few times.
+// Begin implements operation.Opening. If the server has closed the connection, it tries another one.
 func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error) {
 	ctx, bound := o.t.boundExchange(ctx, 1)
 	defer bound.end()
@@ -266,7 +258,7 @@ func (o *opening) beginAlone(ctx context.Context) error {
 	case err != nil:
 		return cause(ctx, err)
 	case !read.whole():
-		wire.CloseNow(o.conn.PgConn()) // the server's own answer may still come
+		wire.CloseNow(o.conn.PgConn())
 		return errNoID
 	}
 	o.begun, o.head = true, read
@@ -279,7 +271,7 @@ func (o *opening) sending() {
 	}
 }
 
-// reconnect replaces a closed connection. The old one goes first: the pool may have only one.
+// reconnect returns the old connection first: the pool may have only one.
 func (o *opening) reconnect(ctx context.Context, change func(func()) error) error {
 	var old *pgxpool.Conn
 	if err := change(func() { old, o.t.conn = o.t.conn, nil }); err != nil {

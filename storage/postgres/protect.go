@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// ProtectMode says what the triggers of a protected table do about an unguarded write.
+// ProtectMode says what a protected table does about an unguarded write.
 type ProtectMode string
 
 const (
@@ -26,10 +26,10 @@ const (
 
 // Protection is how a table is protected.
 type Protection struct {
-	// Table is its name as SQL, with its schema unless that is in the search_path.
+	// Table is SQL, with a schema unless that is in the search_path.
 	Table string
-	// ResourceExpr is an SQL expression over a row's columns, without the table's name, for the name of the row's
-	// resource, such as 'sku/' || sku.
+	// ResourceExpr is an SQL expression over a row's columns, without the table's name, for the row's resource,
+	// such as 'sku/' || sku.
 	ResourceExpr string
 	Mode         ProtectMode
 }
@@ -38,31 +38,31 @@ type Protection struct {
 type ProtectedTable struct {
 	Protection
 	// Problem says why the protection isn't intact, such as a disabled trigger or a new partition, or is "".
-	// Protect repairs it, except for the check at COMMIT, which belongs to the schema: "fencectl doctor" prints the
-	// SQL. For a dropped table call Unprotect.
+	// Protect repairs it, except for the check at COMMIT, for which "fencectl doctor" prints the SQL. For a dropped
+	// table call Unprotect.
 	Problem string
-	// UnguardedWrites counts records of audit mode, one for each transaction and resource; the last was at LastAt.
+	// UnguardedWrites counts records of audit mode, one for each transaction and resource.
 	UnguardedWrites int64
-	LastAt          *time.Time // or nil
+	LastAt          *time.Time
 }
 
 // UnguardedWrite describes unguarded writes that audit mode has recorded.
 type UnguardedWrite struct {
 	Table string
-	// Resource is that of the rows; "" for TRUNCATE, for a row whose resource is null or can't be evaluated, and
-	// for all resources of a transaction after its first hundred (Kind "more").
+	// Resource is that of the rows; "" for TRUNCATE, for a row without a valid resource, and for all resources of a
+	// transaction after its first hundred (Kind "more").
 	Resource string
 	// Kind is insert, update, delete or truncate; commit if a guarded transaction committed without a seal; error
-	// if the row's resource couldn't be evaluated or the write not be noted, which the server's log explains.
+	// if the server's log has why the row's resource or the write could not be recorded.
 	Kind        string
 	Role        string // that logged in
-	Application string // application_name
-	Records     int64  // one for each transaction and resource, under the kind of its first write
+	Application string
+	Records     int64 // one for each transaction and resource, by its first write
 	FirstAt     time.Time
 	LastAt      time.Time
 }
 
-// protectLockTimeout bounds the wait for the table's lock, behind which other writers queue.
+// protectLockTimeout bounds the wait for the table's lock, behind which writers queue.
 const protectLockTimeout = 5 * time.Second
 
 // Protect puts triggers on a table in the pool's database, so that a row is written only in a guarded transaction
@@ -108,9 +108,9 @@ func changeProtection(ctx context.Context, pool *pgxpool.Pool, schema, what stri
 		return fmt.Errorf("%w: %w (connect as a role that owns schema %s and the table)", notReady(MissingRights), err, orDefault(schema))
 	case state == sqlstate.LockTimeout:
 		return &TransientError{fmt.Errorf("%w (after %v, since other writers wait meanwhile; nothing was changed: try again when no long transaction uses the table)", err, protectLockTimeout)}
-	case state == sqlstate.NoFunction: // the schema is older than this package
+	case state == sqlstate.NoFunction:
 		return err
-	case state == sqlstate.BadArgument, state == sqlstate.Unsupported, strings.HasPrefix(state, "42"): // a wrong name or expression
+	case state == sqlstate.BadArgument, state == sqlstate.Unsupported, strings.HasPrefix(state, "42"):
 		return fmt.Errorf("%w: %w", fence.ErrInvalid, err)
 	}
 	return err

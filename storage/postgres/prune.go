@@ -26,8 +26,8 @@ type Policy struct {
 	Keep time.Duration
 	// KeepEntries is how many entries of each resource are kept, however old: at least one. Default 1000.
 	KeepEntries int64
-	// KeepOnce is how long a key of guard.Once is kept: at least a minute. Default 7 days. Unless Store.Prune is
-	// called at least four times in that period, no key is deleted.
+	// KeepOnce is how long a key of guard.Once is kept: at least a minute. Default 7 days. Call Store.Prune four
+	// times in that period, or no key is deleted.
 	KeepOnce time.Duration
 }
 
@@ -74,7 +74,7 @@ func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy)
 	})
 }
 
-// asOwner runs change in a transaction on schema, which it passes as an identifier. what says what has failed.
+// asOwner: what says what has failed.
 func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, change func(tx pgx.Tx, schema string) error) error {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -88,10 +88,10 @@ func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, chang
 
 const maxReason = 1000
 
-// HoldHistory keeps the history and the rejections of a resource from being pruned until ReleaseHistory. It waits
-// for the present transaction of a prune. A second call replaces the reason and the role of the hold, but not its
-// time. The resource needn't exist, so a misspelt one is no error. The pool's role must own the schema ("" means
-// DefaultSchema). A reason that is empty or longer than 1,000 bytes is fence.ErrInvalid. See audit.Database.Holds.
+// HoldHistory keeps the history and the rejections of a resource from being pruned until ReleaseHistory. A second
+// call replaces the reason and the role of the hold, but not its time. The resource needn't exist. The pool's role
+// must own the schema ("" means DefaultSchema). A reason that is empty or longer than 1,000 bytes is
+// fence.ErrInvalid. See audit.Database.Holds.
 func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reason string) error {
 	if err := fence.ValidateResource(resource); err != nil {
 		return err
@@ -103,7 +103,7 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 		if _, err := tx.Exec(ctx, "lock table "+schema+".hold in row exclusive mode"); err != nil {
 			return err
 		}
-		// Verification compares this with the last prune, when the clock may have been ahead.
+		// Verification compares this with the last prune, and the clock may have gone back since.
 		_, err := tx.Exec(ctx, "insert into "+schema+".hold (name, reason, at) values ($1::text, $2, greatest(clock_timestamp(), "+
 			"(select c.pruned_at from "+schema+".checkpoint c join "+schema+".resource r on r.id = c.resource where r.name = $1::text))) "+
 			"on conflict (name) do update set reason = excluded.reason, role = session_user", resource, reason)
@@ -111,8 +111,8 @@ func HoldHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource, reas
 	})
 }
 
-// ReleaseHistory ends the hold on a resource's history, and reports whether there was one. The pool's role must own
-// the schema ("" means DefaultSchema).
+// ReleaseHistory ends a hold, and reports whether there was one. The pool's role must own the schema ("" means
+// DefaultSchema).
 func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource string) (held bool, err error) {
 	err = asOwner(ctx, pool, schema, "releasing the history of "+resource, func(tx pgx.Tx, schema string) error {
 		tag, err := tx.Exec(ctx, "delete from "+schema+".hold where name = $1", resource)
@@ -122,11 +122,10 @@ func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource st
 	return held, err
 }
 
-// pruneAtATime bounds the entries, and the rejections or Once keys, that one transaction deletes.
+// pruneAtATime bounds one transaction.
 const pruneAtATime = 1000
 
-// withPauses repeats step while there is more. A pause as long as each step leaves half of a connection, and of a
-// loaded server's time.
+// withPauses pauses for as long as each step takes, to leave a loaded server time.
 func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -144,7 +143,7 @@ func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 
 // Pruned says what a prune deleted.
 type Pruned struct {
-	Entries    int64 // claims, writes and voids
+	Entries    int64
 	Rejections int64
 	OnceKeys   int64
 }
@@ -162,10 +161,10 @@ type Pruned struct {
 // transactions, each followed by a pause of the same length, and takes no lock that a guarded transaction takes. It
 // can be interrupted, and returns what it deleted even if it fails.
 //
-// An operation whose Once key was deleted can run again, so Prune doesn't trust a single reading of the server's
-// clock. It deletes no key until, for a whole Policy.KeepOnce, each call has followed the previous one within a
-// quarter of it. If the clock went back, or forward by more, that period starts again, and Prune fails with
-// ErrNotReady, reason ClockJumped, after pruning the history.
+// An operation whose Once key was deleted can run again, so Prune deletes no key until, for a whole
+// Policy.KeepOnce, each call has followed the previous one within a quarter of it by the server's clock. If the
+// clock went back, or forward by more, that period starts again, and Prune fails with ErrNotReady, reason
+// ClockJumped, after pruning the history.
 //
 // If entries that it may delete are missing, Prune deletes none of that resource, to leave the gap visible, and
 // finally fails with ErrNotReady, reason HistoryGap.
@@ -180,7 +179,7 @@ type PruneOptions struct {
 	// are 0, rejections are kept, and entries too unless KeepEntries is set.
 	Keep time.Duration
 	// KeepEntries is how many entries of each resource are kept, if it is higher than Policy.KeepEntries. If it is
-	// set, and Keep and Policy.Keep are 0, entries older than an hour may be deleted.
+	// set, and Keep and Policy.Keep are 0, entries older than an hour may go.
 	KeepEntries int64
 	// Resources is a pattern of names, as in audit.Filter; "" means all, and any other deletes no Once keys.
 	Resources string
@@ -188,9 +187,8 @@ type PruneOptions struct {
 	// synced first: an *os.File, for example. A claim may be exported more than once, and after a crash any entry.
 	Export interface {
 		io.Writer
-		Sync() error // returns when what was written is durable
+		Sync() error
 	}
-	// DryRun only counts.
 	DryRun bool
 }
 
@@ -223,9 +221,9 @@ type pruner struct {
 	pool   *pgxpool.Pool
 	schema string
 	PruneOptions
-	out  *record.Writer // nil before the first export
+	out  *record.Writer
 	done Pruned
-	gaps []string // names of resources that keep all entries, since some are missing
+	gaps []string // of resources that keep all entries, since some are missing
 }
 
 func (p *pruner) result(err error) (Pruned, error) {
@@ -251,7 +249,6 @@ func (p *pruner) addGaps(names ...string) {
 	}
 }
 
-// each runs transactions while there is more, and adds up what they deleted.
 func (p *pruner) each(ctx context.Context, some func(tx pgx.Tx, n *Pruned) (more bool, err error)) error {
 	return withPauses(ctx, func() (more bool, err error) {
 		var n Pruned
@@ -268,10 +265,9 @@ func (p *pruner) each(ctx context.Context, some func(tx pgx.Tx, n *Pruned) (more
 	})
 }
 
-// full reports whether there may be more. A dry run counts all at once.
+// full: there may be more. A dry run counts all at once.
 func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
 
-// pruneByPolicy prunes as an app role may.
 func (p *pruner) pruneByPolicy(ctx context.Context) error {
 	from := new(string)
 	return p.each(ctx, func(tx pgx.Tx, n *Pruned) (more bool, err error) {
@@ -299,7 +295,6 @@ func (p *pruner) forget(ctx context.Context) error {
 		notReady(ClockJumped), jumpedFrom))
 }
 
-// run prunes as the owner may.
 func (p *pruner) run(ctx context.Context) error {
 	from := ""
 	err := p.each(ctx, func(tx pgx.Tx, n *Pruned) (more bool, err error) {
@@ -323,15 +318,13 @@ func (p *pruner) run(ctx context.Context) error {
 	return p.forget(ctx)
 }
 
-// prunable is a range of entries of one resource.
 type prunable struct {
 	Resource   int32
 	Name       string
 	First, End int64 // positions of the first, and after the last
 }
 
-// entries prunes or counts entries of resources from the name from on. If there may be more, next is the name to go
-// on from.
+// entries begins with the resource named from. If there may be more, it returns the name to go on from.
 func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string, n *int64) (next string, more bool, err error) {
 	limit := int64(pruneAtATime)
 	if p.DryRun { // whole ranges
@@ -339,7 +332,7 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string, n *int64) 
 	}
 	keep := p.Keep
 	if p.KeepEntries > 0 {
-		keep = max(keep, time.Microsecond) // to be allowed: the policy, or the minimum
+		keep = max(keep, time.Microsecond) // the policy, or the minimum
 	}
 	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, coalesce(o_end, -1) from "+p.schema+".prunable($1, $2, $3, $4, $5)",
 		from, glob.Like(p.Resources), nullIfZero(keep), nullIfZero(p.KeepEntries), limit)
@@ -352,7 +345,7 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string, n *int64) 
 	var r prunable
 	_, err = pgx.ForEachRow(rows, []any{&r.Resource, &r.Name, &r.First, &r.End}, func() error {
 		switch {
-		case r.End < r.First: // an entry is missing
+		case r.End < r.First:
 			p.addGaps(r.Name)
 		case r.End == r.First:
 			next, more = r.Name, true
@@ -384,7 +377,7 @@ func nullIfZero[T int64 | time.Duration](value T) *T {
 	return &value
 }
 
-// export writes ranges, each after the claim that an earlier prune has left before it, and syncs.
+// export writes each range after the claim that an earlier prune has left before it.
 func (p *pruner) export(ctx context.Context, tx pgx.Tx, ranges []prunable) error {
 	if p.out == nil {
 		begin := record.Begin{Of: record.OfPrune, Resources: p.Resources}

@@ -21,7 +21,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// runBatch queues b, to be sent with the seal, or before the next operation that isn't a Batch.
+// runBatch queues b for the write of the seal, or of the next operation that isn't a Batch.
 func (t *txn) runBatch(ctx context.Context, b *Batch) error {
 	if err := b.validate(); err != nil {
 		return t.fail(ctx, storage.StageRun, &storage.OpError{Number: t.ran - 1, Err: err})
@@ -57,10 +57,9 @@ func (t *txn) sendQueued(ctx context.Context) error {
 }
 
 // deliver sends in one write the head, if the transaction has not begun, the queue, and what ends the transaction:
-// last, for a read at READ COMMITTED, else end. Either may be empty. If nothing was sent, ahead is nil.
-//
-// If a write with BEGIN was aborted, deliver repeats it: on another connection if this one was lost, and once if a
-// statement has to be prepared anew.
+// last, for a read at READ COMMITTED, else end. Either may be empty. If nothing was sent, ahead is nil. If a write
+// with BEGIN was aborted, it tries again, on another connection if this one was lost, and once if a statement has
+// to be prepared anew.
 func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {
@@ -104,7 +103,6 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 	}
 }
 
-// beginAnew rolls back a transaction of the first write.
 func (t *txn) beginAnew(ctx context.Context) error {
 	t.begun, t.xid = false, ""
 	t.sent = t.sent.Add(-t.store.unlisted) // so that the end looks
@@ -115,11 +113,9 @@ func (t *txn) beginAnew(ctx context.Context) error {
 	return pg.Exec(ctx, "rollback").Close()
 }
 
-// encodeQueued returns the queued statements, after the head if the transaction has not begun. Those are prepared
-// before BEGIN, since a failure after it would end the transaction.
-//
-// If an argument panics, as its driver.Valuer may, and other calls share the transaction, it returns an error, so
-// that each runs alone and only the call with that argument panics.
+// encodeQueued returns the queue, after the head if the transaction has not begun; those statements are prepared
+// first, since a failure after BEGIN would end it. If an argument panics, as its driver.Valuer may, and other calls
+// share the transaction, it returns an error, so that only the call with that argument panics.
 func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) {
 	ahead = &sentBatches{}
 	if !t.begun {
@@ -161,7 +157,6 @@ func (t *txn) encodeBatches(ctx context.Context, ahead *sentBatches) error {
 	return nil
 }
 
-// note notes whether the transaction has begun, and whether a statement was a COMMIT.
 func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	for _, result := range results[:min(len(results), ahead.length())] {
 		if tag := result.Tag.String(); tag == "COMMIT" || tag == "PREPARE TRANSACTION" {
@@ -178,13 +173,12 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	}
 }
 
-// Limits of all batches in a write: the server must not wait for the client to read before it has read the seal.
+// Limits of a write: the server must not wait for the client to read before it has read the seal.
 const (
 	maxQueuedStatements = 200
 	maxQueuedReturning  = 16
 )
 
-// batchQueue holds batches that are yet to be sent.
 type batchQueue struct {
 	first      int // storage.OpError.Number of the first
 	batches    []*Batch
@@ -192,7 +186,6 @@ type batchQueue struct {
 	returning  int
 }
 
-// add queues b, operation number, unless the queue has to be sent first.
 func (q *batchQueue) add(b *Batch, number int) bool {
 	statements, returning := q.statements+len(b.statements), q.returning+b.returning()
 	if statements > maxQueuedStatements || returning > maxQueuedReturning {
@@ -210,19 +203,16 @@ type queuedStatement struct {
 	batch int // storage.OpError.Number
 }
 
-// sentBatches are batches as they are sent.
 type sentBatches struct {
-	head       int              // how many of sent are BEGIN and the begin check
-	sent       []wire.Statement // those, the statements, and those that end the transaction
+	head       int              // BEGIN and the begin check
+	sent       []wire.Statement // those, the statements, and the end
 	statements []queuedStatement
-	outdated   bool // a statement failed that will be prepared anew
+	outdated   bool // of a failed statement, to be prepared anew
 }
 
-// length is how many of sent come before those that end the transaction.
 func (q *sentBatches) length() int { return q.head + len(q.statements) }
 
-// encode returns a statement to send: to be parsed in its turn if it can't be prepared, as on a table made by an
-// earlier one.
+// encode: what can't be prepared, as on a table made by an earlier statement, is parsed in its turn.
 func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement, err error) {
 	sql, args := s.checked(t.store.sql.schema), s.args
 	if len(args) > 0 {
@@ -253,11 +243,10 @@ func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement,
 		if description == nil || !again {
 			return encoded, s.explain(err, sql)
 		}
-		preparedOn(conn).outdate(sql) // parameters may have other types by now
+		preparedOn(conn).outdate(sql)
 	}
 }
 
-// read gives each statement its result, or none if some are missing.
 func (q *sentBatches) read(results []wire.Result) {
 	if len(results) < q.length() {
 		return
@@ -267,7 +256,6 @@ func (q *sentBatches) read(results []wire.Result) {
 	}
 }
 
-// receive reads the result of checked.
 func (s *Statement) receive(r wire.Result) {
 	if !s.returning && s.want == nil {
 		s.set(r.Tag.RowsAffected(), nil)
@@ -286,8 +274,7 @@ func (s *Statement) receive(r wire.Result) {
 	}
 }
 
-// outdate reports whether a prepared statement no longer fits. Then all sent ones are prepared anew: the change may
-// concern others too.
+// outdate: if a prepared statement no longer fits, all are prepared anew, since the change may concern others too.
 func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	if err == nil {
 		return false
@@ -304,7 +291,7 @@ func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	return q.outdated
 }
 
-// explain returns at which stage the write failed, and its error: a batch's as a *storage.OpError.
+// explain also returns the stage. A batch's error is a *storage.OpError.
 func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	var failed *wire.StatementError
 	switch {
@@ -325,19 +312,17 @@ func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	return storage.StageRun, &storage.OpError{Number: s.batch, Err: err}
 }
 
-// maxPrepared bounds the store's prepared statements on one connection.
 const maxPrepared = 256
 
-// preparedKey is their key in a connection's custom data.
 const preparedKey = "fencekit: prepared statements"
 
-// preparedStatements are those that the store has prepared on one connection, by their SQL. After its first
-// statement an operation uses pgx's own cache.
+// preparedStatements are the store's on one connection, by their SQL. After its first statement an operation uses
+// pgx's own cache.
 type preparedStatements map[string]*preparedStatement
 
 type preparedStatement struct {
 	*pgconn.StatementDescription
-	outdated bool // has to be prepared anew
+	outdated bool
 }
 
 func preparedOn(conn *pgx.Conn) preparedStatements {
@@ -356,7 +341,6 @@ func preparedName(sql string) string {
 	return wire.PreparedPrefix + hex.EncodeToString(digest[:24])
 }
 
-// usable returns the description of sql, or nil.
 func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {
 	if known := p[sql]; known != nil && !known.outdated {
 		return known.StatementDescription
@@ -366,9 +350,9 @@ func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {
 
 var errPrepare = errors.New("postgres: a statement was not prepared within the limit")
 
-// prepare returns the description of sql, which it prepares if need be, in the modes in which pgx does. It returns
-// nil in other modes, beyond maxPrepared, and if the server can't prepare sql; an error means that the connection
-// is lost. The wait for a lock is bounded here: before BEGIN the server has no limit.
+// prepare works in the modes in which pgx prepares. It returns nil in other modes, beyond maxPrepared, and if the
+// server can't prepare sql; an error means that the connection is lost. It bounds the wait for a lock, for which
+// the server has no limit before BEGIN.
 func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, sql string) (*pgconn.StatementDescription, error) {
 	statements := preparedOn(conn)
 	if description := statements.usable(sql); description != nil {
@@ -406,13 +390,12 @@ func (s *Store) prepare(ctx context.Context, conn *pgx.Conn, sql string) (*pgcon
 	return nil, err
 }
 
-// isPrepared reports whether all are sent by the names of prepared statements.
 func isPrepared(statements []wire.Statement) bool {
 	return !slices.ContainsFunc(statements, func(s wire.Statement) bool { return s.Description == nil || s.Description.Name == "" })
 }
 
-// outdateIfUnfit reports whether one of these statements no longer fits. Then all are prepared anew; if the server
-// has lost one, all of the connection's, as after DISCARD ALL.
+// outdateIfUnfit: if one no longer fits, all are prepared anew; if the server has lost one, all of the
+// connection's, as after DISCARD ALL.
 func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
 	if !unfit(err) {
 		return false
@@ -424,7 +407,6 @@ func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
 	return true
 }
 
-// outdate marks statements to be prepared anew.
 func (p preparedStatements) outdate(sql ...string) {
 	for _, sql := range sql {
 		if known := p[sql]; known != nil {
@@ -433,8 +415,7 @@ func (p preparedStatements) outdate(sql ...string) {
 	}
 }
 
-// unfit reports whether err may be due to what was true at preparation, such as types, so that the same SQL may
-// succeed if it is parsed anew.
+// unfit: err may be due to what was true at preparation, such as types.
 func unfit(err error) bool {
 	if err == nil {
 		return false

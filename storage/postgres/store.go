@@ -20,21 +20,21 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Store keeps fences in a PostgreSQL database and runs guarded transactions in it. It is a storage.Store and a
-// storage.History, and safe for concurrent use.
+// Store keeps fences in a PostgreSQL database and runs guarded transactions in it. It is also a storage.History,
+// and safe for concurrent use.
 type Store struct {
 	pool  *pgxpool.Pool
 	cfg   Config
 	ready atomic.Bool
 	sql   queries
 
-	unlisted time.Duration // the constant, except in tests
+	unlisted time.Duration
 
 	deferrable deferrable
 
 	// The connections' own:
 	mode   pgx.QueryExecMode
-	tracer pgx.QueryTracer // or nil
+	tracer pgx.QueryTracer
 }
 
 var (
@@ -43,12 +43,12 @@ var (
 )
 
 // unlisted is the longest time from sending BEGIN to the answer to COMMIT in which no eviction can have listed a
-// transaction more than once: see evict in the migrations. It doesn't count while the machine stands still, so a
+// transaction more than once: see evict in the migrations. While the machine stands still it doesn't count, so a
 // transaction that didn't commit is always looked at: one that was listed is superseded, and can't commit.
 const unlisted = 100 * time.Millisecond
 
-// NewStore returns a Store on pool, which the caller closes after the last use of the Store. cfg may be nil.
-// NewStore doesn't contact the server; see Store.Check.
+// NewStore returns a Store on pool, which the caller closes after the Store's last use. cfg may be nil. The server
+// isn't contacted; see Store.Check.
 func NewStore(pool *pgxpool.Pool, cfg *Config) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("%w: postgres.NewStore needs a pool", fence.ErrInvalid)
@@ -74,18 +74,15 @@ func newTxID() storage.TxID {
 	}
 }
 
-// cleanup returns a context for what must be done even if ctx has ended.
 func (s *Store) cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.times.Cleanup)
 }
 
-// tries bounds the attempts of a claim behind a lock, and of a BEGIN or a transaction of the store's own on lost
-// connections.
+// tries bounds the attempts of a claim behind a lock, and on lost connections.
 const tries = 3
 
-// transact runs the statement sql in a transaction of its own at READ COMMITTED, and then after, if not empty,
-// which may fail. If the connection was lost or the server is away, it runs sql again, though it may have
-// committed: at worst a rejection is counted twice.
+// transact runs sql in a transaction of its own at READ COMMITTED, and then after, which may fail. On a lost
+// connection it runs sql again, though it may have committed: at worst a rejection is counted twice.
 func (s *Store) transact(ctx context.Context, sql, after string) (a *wire.Answer, err error) {
 	for range tries {
 		var again bool
@@ -117,7 +114,7 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 }
 
 // transactSQL lifts the session's statement_timeout, which may be shorter than the wait for a lock, after which a
-// claim evicts, or than an eviction's pauses.
+// claim evicts.
 func (s *Store) transactSQL(sql, after string) string {
 	const patient = "set local statement_timeout = 0; "
 	if after != "" {
@@ -130,25 +127,25 @@ func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
 	if pg := conn.Conn().PgConn(); !pg.IsClosed() && !pg.IsBusy() && pg.TxStatus() != 'I' {
 		ctx, cancel := s.cleanup(ctx)
 		defer cancel()
-		_, _ = conn.Exec(ctx, "rollback") // if it fails, the pool closes the connection
+		_, _ = conn.Exec(ctx, "rollback")
 	}
 	conn.Release()
 }
 
-// deferrable knows whether the database has constraints or triggers that can be deferred until COMMIT. Once a
-// minute a transaction looks, in COMMIT's message, and so does each that may have made some. Until the answer
-// others assume that there are some.
+// deferrable knows whether anything in the database can be deferred until COMMIT. Once a minute a transaction
+// looks, in COMMIT's message, and so does each that may have made some. Until the answer others assume that there
+// is.
 type deferrable struct {
 	mu       sync.Mutex
 	none     bool
-	lastLook time.Time // when a looking transaction was last sent; zero: no answer
-	looks    int       // so far
+	lastLook time.Time // of the last looking transaction; zero: no answer
+	looks    int
 }
 
 const deferrableEvery = time.Minute
 
-// expect reports whether a transaction has to expect deferred triggers. made says that it may have made some. look
-// is the number of its look, or 0.
+// expect reports whether to expect deferred triggers, and the number of the transaction's look, or 0. made: it may
+// have made some.
 func (d *deferrable) expect(made bool) (some bool, look int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,11 +157,10 @@ func (d *deferrable) expect(made bool) (some bool, look int) {
 	return !d.none, look
 }
 
-// deferrableSQL ignores Fencekit's own trigger on pending_write: see check_writes in the migrations.
+// deferrableSQL ignores the trigger on pending_write: see check_writes in the migrations.
 const deferrableSQL = "select 'deferrable', exists (select from pg_catalog.pg_constraint where condeferrable and conname operator(pg_catalog.<>) 'pending_write_sealed'); "
 
-// note notes the answer to a look, or nil; a later look counts instead. Without an answer the next transaction
-// looks.
+// note: a later look counts instead. Without an answer the next transaction looks.
 func (d *deferrable) note(look int, answer *wire.Answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -182,26 +178,24 @@ func (d *deferrable) note(look int, answer *wire.Answer) {
 	d.lastLook = time.Time{}
 }
 
-// queries are the SQL of a Store, with its schema and limits.
 type queries struct {
-	schema string // as an identifier
+	schema string
 
 	begin, beginReadOnly string
 
-	// Formats, where text goes in as an expression of text(). seal and sealAll are only beginnings.
+	// Formats, with text as an expression of text(). seal and sealAll are only beginnings.
 	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
-	limits, check, checkAll string // parts of the begin check: see head
+	limits, check, checkAll string
 	readCheck               string // see commitRead
 
-	after        string // begins what follows COMMIT, in a transaction that can't conflict
-	beforeCommit string // between seal and COMMIT
+	after        string // follows COMMIT, in a transaction that can't conflict
+	beforeCommit string
 
 	entries, rejections string
 }
 
-// groupLockTimeout bounds lock_timeout in a transaction that calls on several resources share. A call that runs
-// into it runs again alone.
+// groupLockTimeout bounds waits in a transaction that calls on several resources share. They then run again alone.
 const groupLockTimeout = 100 * time.Millisecond
 
 const beginRC = "begin isolation level read committed read write"
@@ -239,13 +233,12 @@ func newQueries(c Config) queries {
 	}
 }
 
-// position selects what whereLeft compares of a fence f.
 func position(schema string) string {
 	return "f.id, f.epoch, f.token, pg_catalog.encode(pg_catalog.convert_to(f.holder, 'UTF8'), 'hex'), f.seq, f.tx, " + onTimeline("f.timeline", schema)
 }
 
 // limits is the first part of the begin check: it takes the lock on (resource $1, token $2) by which eviction finds
-// the transaction, and bounds its waits; $3 is for locks. None of it waits. Sessions prepare it, so each name is
+// the transaction, and bounds its waits, for locks by $3. None of it waits. Sessions prepare it, so each name is
 // qualified.
 func limits(c Config) string {
 	sql := "select pg_catalog.pg_try_advisory_xact_lock_shared($1::pg_catalog.int4, ($2::pg_catalog.int8 operator(pg_catalog.&) 2147483647::pg_catalog.int8)::pg_catalog.int4)"
@@ -263,8 +256,8 @@ func setting(name, value string) string {
 	return ", pg_catalog.set_config('" + name + "', " + value + "::pg_catalog.text, true)"
 }
 
-// check is the second part of the begin check under one grant: it fails unless the grant has the fence. At READ
-// COMMITTED its snapshot follows the lock of the first part, so that a claim sees that lock or is seen here.
+// check is the second part of the begin check: it fails unless the grant has the fence. At READ COMMITTED its
+// snapshot follows the lock of the first part, so that a claim sees that lock or is seen here.
 func check(c Config, schema string) string {
 	return fmt.Sprintf("select case when f.id is null then %[1]s.refuse(null, $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
 		" when not %[2]s then %[1]s.refuse('%[3]s', $1::pg_catalog.int4, $2::pg_catalog.int8, $3::pg_catalog.int8)"+
@@ -275,9 +268,9 @@ func check(c Config, schema string) string {
 }
 
 // transactionID selects the ids of the transaction and the backend. A read-only transaction has $4, since an id of
-// the server's would cost write-ahead log. The id is left in a setting that ends with the transaction, for
-// read_xid, and for a seal that is sent before the answer is read. At the stricter levels a read's is also in a
-// setting that stays only if this transaction commits, for the read check after COMMIT.
+// the server's would cost write-ahead log. The id stays in a setting until the transaction ends, for read_xid, and
+// for a seal that is sent before the answer is read. At the stricter levels a read's is also in a setting that
+// outlives COMMIT, for the read check.
 func transactionID(c Config) string {
 	sql := ", pg_catalog.set_config('fencekit.xid', coalesce($4::pg_catalog.text, pg_catalog.pg_current_xact_id()::pg_catalog.text), true)" +
 		" operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text"
@@ -289,7 +282,7 @@ func transactionID(c Config) string {
 
 // readCheck is the read check of the fence $1. At the stricter levels it selects the fence's position and the id of
 // the connection's last committed read. At READ COMMITTED it fails unless the fence is where the parameters say,
-// and this is the transaction of the begin check, is read only, and has written nothing; its id is $2 (null:
+// and the transaction is that of the begin check, is read only, and has written nothing; its id is $2 (null:
 // unknown), and the answer.
 func readCheck(c Config, schema string) string {
 	if c.Isolation != pgx.ReadCommitted {
@@ -307,24 +300,24 @@ func readCheck(c Config, schema string) string {
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
 }
 
-// onTimeline is the condition that a fence's timeline is the server's.
+// onTimeline: a fence's timeline is the server's.
 func onTimeline(timeline, schema string) string {
 	return "case when " + timeline + " operator(pg_catalog.>) 0 then pg_catalog.lpad(pg_catalog.to_hex(" + timeline + "), 8, '0') operator(pg_catalog.=) " +
 		"pg_catalog.lower(pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)) else " +
 		timeline + " operator(pg_catalog.=) " + schema + ".timeline() end"
 }
 
-// micros is a time as an integer, whatever DateStyle is.
+// micros doesn't depend on DateStyle.
 func micros(sql string) string {
 	return "(extract(epoch from " + sql + ") operator(pg_catalog.*) 1000000)::pg_catalog.int8"
 }
 
-// text is s as an expression, whatever the session's settings are.
+// text doesn't depend on the session's settings.
 func text(s string) string {
 	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')", s)
 }
 
-// timestamp is at as such an expression; null for the zero time.
+// timestamp neither; the zero time is null.
 func timestamp(at time.Time) string {
 	if at.IsZero() {
 		return "null"
@@ -335,7 +328,7 @@ func timestamp(at time.Time) string {
 // ms rounds up: for the server 0 means no limit.
 func ms(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
-// appendArray appends an SQL array of integers or hexadecimal texts, which need no quotes unless they are empty.
+// appendArray appends an SQL array of integers or hexadecimal texts, which need quotes only if empty.
 func appendArray[T any](b []byte, all []T, element func([]byte, T) []byte) []byte {
 	b = append(b, '{')
 	for i, v := range all {

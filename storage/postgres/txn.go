@@ -20,30 +20,29 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// txn is a guarded transaction on a connection of its own.
 type txn struct {
 	store    *Store
-	conn     *pgxpool.Conn // nil after the end
+	conn     *pgxpool.Conn
 	claims   []storage.Claim
 	id       storage.TxID
-	sent     time.Time // first
-	begun    bool      // with the begin check
-	xid      string    // its id, from the begin check
-	prepared bool      // by prepared statements, so the connection has those that end it
-	reusable bool      // no eviction has listed it, or the server was asked
-	failed   bool      // an operation failed, so nothing may commit
+	sent     time.Time
+	begun    bool
+	xid      string // from the begin check
+	prepared bool   // so the connection has the statements that end it, too
+	reusable bool   // no eviction has listed it
+	failed   bool   // nothing may commit
 	queue    batchQueue
-	ran      int  // calls of Run
+	ran      int
 	group    bool // of calls on several resources
 
 	readOnly bool
 
-	opening  *opening // of the present operation, if that begins the transaction
-	beginErr error    // why it could not begin
+	opening  *opening // of the operation that begins the transaction
+	beginErr error
 
 	texts     operation.Texts
-	look      int  // the look that goes out with COMMIT, see deferrable; or 0
-	committed bool // by a statement of a batch, without a seal
+	look      int  // goes out with COMMIT: see deferrable
+	committed bool // by a batch, without a seal
 }
 
 // Begin implements storage.Store. It takes a connection and sends nothing: see head.
@@ -56,8 +55,7 @@ func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (sto
 	return s.begin(ctx, &txn{readOnly: true}, func() []storage.Claim { return claims })
 }
 
-// CanGroup implements storage.GroupStore. It is false at SERIALIZABLE, where transactions of several resources
-// conflict because their rows share pages of an index.
+// CanGroup implements storage.GroupStore. At SERIALIZABLE rows of several resources conflict on pages of an index.
 func (s *Store) CanGroup() bool { return s.cfg.Isolation != pgx.Serializable }
 
 // BeginGroup implements storage.GroupStore.
@@ -115,12 +113,11 @@ func (t *txn) run(ctx context.Context, op storage.Op[pgx.Tx]) error {
 }
 
 func (t *txn) call(ctx context.Context, op storage.Op[pgx.Tx], o *operation.Operation) (inUse bool, err error) {
-	defer func() { inUse = t.finish(o) }() // also after a panic
+	defer func() { inUse = t.finish(o) }()
 	return false, op.Run(ctx, o.Tx())
 }
 
-// finish ends an operation's use of the connection. If it is still in use, finish cuts it: it can neither go back
-// to the pool nor be closed cleanly.
+// finish cuts a connection that is still in use: it can neither go back to the pool nor be closed cleanly.
 func (t *txn) finish(o *operation.Operation) (inUse bool) {
 	if o.Finish() {
 		if t.conn != nil {
@@ -142,9 +139,9 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 
 const headLength = 3
 
-// head returns BEGIN and the two parts of the begin check, as statements of the extended protocol. The second part
-// is a query where it can be prepared: then that costs the server less than a function. At SERIALIZABLE a query
-// could read the whole table and conflict with every move; a function has settings of its own.
+// head returns BEGIN and the two parts of the begin check. The second part is a query where it can be prepared,
+// which costs the server less than a function. At SERIALIZABLE that could read the whole table and conflict with
+// every move; a function has settings of its own.
 func (t *txn) head() []wire.Statement {
 	lock := t.store.cfg.times.Lock
 	if t.group {
@@ -168,7 +165,6 @@ func (t *txn) head() []wire.Statement {
 	return head
 }
 
-// readHead returns the ids in the head's answer.
 func readHead[T ~string | ~[]byte](row []T) (xid, pid string) {
 	if len(row) > 1 {
 		xid, pid, _ = strings.Cut(string(row[1]), " ")
@@ -176,7 +172,6 @@ func readHead[T ~string | ~[]byte](row []T) (xid, pid string) {
 	return xid, pid
 }
 
-// beginSQL returns the head as one text.
 func (t *txn) beginSQL() string {
 	head := t.head()
 	texts := make([]string, len(head))
@@ -200,14 +195,12 @@ func (t *txn) reconnect(ctx context.Context) (err error) {
 	return err
 }
 
-// exchange bounds the wait for the answer to a write: the server's limits are not in force yet, and an answer may
-// be lost.
+// exchange bounds the wait for an answer, which may be lost: the server's limits are not in force yet.
 type exchange struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 }
 
-// boundExchange begins an exchange of n statements. Call end.
 func (t *txn) boundExchange(ctx context.Context, n int) (context.Context, exchange) {
 	limit := time.Duration(n)*t.store.cfg.StatementTimeout + t.store.cfg.times.Network
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -222,7 +215,6 @@ func (e exchange) end() {
 	e.cancel(nil)
 }
 
-// cause returns why the exchange's bound has ended ctx, or else err.
 func cause(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -233,8 +225,8 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// fail ends the transaction after err, and returns what err means. After a lock timeout it evicts: a stale
-// transaction that began after the claim's eviction may have the lock. Calls of a group evict when they run alone.
+// fail ends the transaction after err. After a lock timeout it evicts: a stale transaction that began after the
+// claim's eviction may have the lock. Calls of a group evict when they run alone.
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == ""
@@ -259,18 +251,16 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	return t.judge(t.store.explain(ctx, err, ended, stage, t.claims...), status, lost)
 }
 
-// Rollback implements storage.Txn. The server decides whether the connection may go back to the pool
-// (endIfSupersededSQL).
+// Rollback implements storage.Txn. The server decides whether the connection may be reused (endIfSupersededSQL).
 func (t *txn) Rollback(ctx context.Context) { _ = t.rollback(ctx) }
 
-// rollback is Rollback, and returns the transaction's status if it was asked for.
 func (t *txn) rollback(ctx context.Context) (status string) {
 	if t.conn == nil {
 		return ""
 	}
 	conn := t.conn
 	t.conn = nil
-	defer conn.Release() // closes what is busy or in a transaction
+	defer conn.Release() // closes what isn't idle
 	pg := conn.Conn().PgConn()
 	if t.sent.IsZero() || t.reusable || pg.IsClosed() || pg.IsBusy() {
 		return ""
@@ -280,10 +270,9 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 	return t.end(ctx, pg)
 }
 
-// directKey marks connections to a backend, not to a pooler, in their custom data.
+// directKey marks connections that end at a backend, not at a pooler.
 const directKey = "fencekit: direct"
 
-// noteBackend compares the connection's backend with that of the begin check.
 func (t *txn) noteBackend(pid string) {
 	if t.conn == nil {
 		return
@@ -292,13 +281,13 @@ func (t *txn) noteBackend(pid string) {
 	pg.CustomData()[directKey] = pid == strconv.FormatUint(uint64(pg.PID()), 10)
 }
 
-// direct reports whether the connection is known to end at a backend. A pooler may give the session away as soon as
-// COMMIT is answered.
+// direct: the connection is known to end at a backend. A pooler may give the session away as soon as COMMIT is
+// answered.
 func (t *txn) direct() bool {
 	return t.conn == nil || t.conn.Conn().PgConn().CustomData()[directKey] == true
 }
 
-// end ends an open transaction, and the session if an eviction may have listed it.
+// end also ends the session if an eviction may have listed it.
 func (t *txn) end(ctx context.Context, pg *pgconn.PgConn) (status string) {
 	sql := t.store.sql.after
 	if t.xid != "" && !t.readOnly {
@@ -333,8 +322,8 @@ func (t *txn) endIfSupersededSQL() string {
 // transaction: in the message that rolls back, or on another connection if that one was lost. A read-only
 // transaction has none.
 
-// The answers to statusSQL. After a failover that lost transactions they can be wrong: at worst a function then
-// doesn't run again although it could.
+// Answers to statusSQL. After a failover that lost transactions they can be wrong: at worst a function then doesn't
+// run again although it could.
 const (
 	statusCommitted  = "committed"
 	statusAborted    = "aborted"
@@ -347,8 +336,7 @@ func (t *txn) statusSQL() string {
 
 const statusEvery = 20 * time.Millisecond
 
-// status asks on another connection, until the server has noticed the loss of the transaction's or ctx ends; ""
-// without an answer.
+// status asks on another connection, until the server has noticed the loss of the transaction's or ctx ends.
 func (t *txn) status(ctx context.Context) string {
 	if t.xid == "" || t.readOnly {
 		return ""
@@ -372,7 +360,7 @@ func (t *txn) status(ctx context.Context) string {
 	}
 }
 
-// judge adds to err what status says. lost says that the connection closed without an error of the server's.
+// judge: lost says that the connection closed without an error of the server's.
 func (t *txn) judge(err error, status string, lost bool) error {
 	var again *TransientError
 	switch {

@@ -1,5 +1,5 @@
-// Package operation implements the pgx.Tx that an operation gets: it hides the connection, can't end the
-// transaction, and fails once the operation has returned.
+// Package operation implements an operation's pgx.Tx, which hides the connection, can't end the transaction, and
+// fails afterwards.
 package operation
 
 import (
@@ -20,37 +20,35 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// Operation is one operation's use of a connection, shared by its transaction, savepoints and results. One call at
-// a time uses the connection, of the open result if there is one, and none after the operation has returned: a
-// goroutine that it left behind must not reach the connection's next transaction.
+// Operation is one operation's use of a connection. One call at a time uses that, of the open result if there is
+// one, and none after the operation has returned: a goroutine that it left behind must not reach the connection's
+// next transaction.
 type Operation struct {
 	conn    *pgx.Conn
-	opening Opening // nil once the transaction has begun
-	unbegun error   // why it could not begin
+	opening Opening // nil once begun
+	unbegun error
 	texts   Texts
 
 	mu      sync.Mutex
 	calling bool
-	open    *result // the only user of the connection, if any
-	spoilt  bool    // a result was used while a call ran, so it may only seem to have ended
+	open    *result // the only user of the connection
+	spoilt  bool    // a result was used while a call ran, and may only seem to have ended
 	closed  bool
-	shown   *pgx.Conn // by Conn; nil before its first call
-	ended   bool      // by SQL text
-	// conflict is the serialization failure that aborted the transaction. The operation may return another error,
-	// or none.
+	shown   *pgx.Conn
+	ended   bool
+	// conflict has aborted the transaction. The operation may return another error, or none.
 	conflict error
-	failure  error // the first since a statement last succeeded
+	failure  error // first since the last success
 	barred   error // why the transaction must not commit
 }
 
-// Opening begins the transaction of an operation with its first statement.
 type Opening interface {
 	// Query begins the transaction in one write with sql, and returns its rows. If both results are nil, nothing
-	// has run, and Begin has to be called. An error says why the transaction could not begin. exec says that no
-	// rows are wanted.
+	// has run, and Begin has to be called. An error says why the transaction could not begin. exec: no rows are
+	// wanted.
 	Query(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error)
-	// Begin begins the transaction in a round trip of its own and returns its connection, which may be another one.
-	// It replaces it within change, which fails if the operation has returned meanwhile.
+	// Begin begins the transaction and returns its connection, which may be another one. It replaces it within
+	// change, which fails if the operation has returned.
 	Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error)
 }
 
@@ -58,34 +56,31 @@ type Opening interface {
 type Texts struct {
 	Several    bool // several statements
 	Control    bool // a statement that begins or ends a transaction
-	Deferrable bool // one that makes something that can be deferred until COMMIT
-	Forgets    bool // one that removes prepared statements
+	Deferrable bool // makes something that can be deferred until COMMIT
+	Forgets    bool // removes prepared statements
 }
 
-// Add adds what other texts may have held.
 func (t *Texts) Add(o Texts) {
 	t.Several, t.Control, t.Deferrable, t.Forgets = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable, t.Forgets || o.Forgets
 }
 
-// WhatStays says which writes stay after SQL has ended the transaction, and the remedy.
+// WhatStays also has the remedy.
 const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
 	errEndedBySQL = fmt.Errorf("%w by SQL in the operation: "+WhatStays, storage.ErrTxEnded)
 	errUsedLate   = fmt.Errorf("%w: it was used after the operation had returned", storage.ErrTxEnded)
-	// ErrInUse: another call or an open result has the connection.
-	ErrInUse = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
+	ErrInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
-// New returns the use of conn, whose transaction is open, or begins with opening if that is not nil.
+// New: conn's transaction is open, or begins with opening.
 func New(conn *pgx.Conn, opening Opening) *Operation {
 	return &Operation{conn: conn, opening: opening}
 }
 
-// Tx returns the transaction for the operation.
 func (o *Operation) Tx() pgx.Tx { return &tx{o: o} }
 
-// Finish ends the operation. If the connection is still in use, it must not be used for anything else.
+// Finish ends the operation. A connection that is still in use must not be used for anything else.
 func (o *Operation) Finish() (inUse bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,10 +88,9 @@ func (o *Operation) Finish() (inUse bool) {
 	return o.calling || o.open != nil || o.spoilt
 }
 
-// Texts returns what the sent texts may have held, after Finish.
 func (o *Operation) Texts() Texts { return o.texts }
 
-// Verdict returns why the transaction can't commit after the operation returned err, or nil. Call Finish first.
+// Verdict returns why the transaction can't commit after the operation returned err. Call Finish first.
 func (o *Operation) Verdict(err error) error {
 	err = o.note(err, pgconn.CommandTag{})
 	if o.conflict != nil && sqlstate.Of(err) != sqlstate.Serialization {
@@ -123,12 +117,12 @@ func (o *Operation) Verdict(err error) error {
 	return nil
 }
 
-// notReturned wraps the first failure, which decides whether another run may succeed, and what it caused.
+// notReturned wraps the first failure, which decides whether another run may succeed.
 func (o *Operation) notReturned(came error) error {
 	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", o.failure, came)
 }
 
-// enter takes the connection for a call of the transaction, or of r. If it succeeds, call leave or lend.
+// enter takes the connection for a call of the transaction, or of r. Then call leave or lend.
 func (o *Operation) enter(r *result) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -157,14 +151,13 @@ func (o *Operation) leave() {
 	o.calling = false
 }
 
-// lend ends the call and opens r.
 func (o *Operation) lend(r *result) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.open, o.calling = r, false
 }
 
-// takeBack ends the part to which a call of batch had lent the connection. It fails if a call of that still runs.
+// takeBack ends the part to which batch had lent the connection. It fails if a call of that still runs.
 func (o *Operation) takeBack(batch *result) (err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,7 +168,7 @@ func (o *Operation) takeBack(batch *result) (err error) {
 	return err
 }
 
-// first begins the transaction if need be. It returns rows if the statement went out with BEGIN.
+// first returns rows if the statement went out with BEGIN.
 func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	o.noteText(sql)
 	if o.opening == nil {
@@ -208,7 +201,7 @@ func (o *Operation) begin(ctx context.Context) error {
 	return nil
 }
 
-// change calls f unless the operation has returned, which it can't while f runs.
+// change: the operation can't return while f runs.
 func (o *Operation) change(f func()) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -232,8 +225,8 @@ func (o *Operation) otherEncoding() bool {
 	return o.conn.PgConn().ParameterStatus("client_encoding") != "UTF8"
 }
 
-// note records the state after a statement, and adds to its error. Of several statements in a message it sees only
-// the last command tag; the seal finds the rest.
+// note sees the state after a statement, but of several in a message only the last command tag; the seal finds the
+// rest.
 func (o *Operation) note(err error, tag pgconn.CommandTag) error {
 	conflict, noted := sqlstate.Of(err) == sqlstate.Serialization, errors.Is(err, errEndedBySQL)
 	o.mu.Lock()
@@ -264,7 +257,6 @@ func (o *Operation) note(err error, tag pgconn.CommandTag) error {
 	return errors.Join(err, errEndedBySQL)
 }
 
-// bar keeps the transaction from committing.
 func (o *Operation) bar(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -273,8 +265,7 @@ func (o *Operation) bar(err error) {
 	}
 }
 
-// closedConn returns a closed connection in place of the real one, whose types another operation may change once
-// this one has returned.
+// closedConn stands for the real one, whose types another operation may change once this one has returned.
 func (o *Operation) closedConn() *pgx.Conn {
 	o.mu.Lock()
 	defer o.mu.Unlock()

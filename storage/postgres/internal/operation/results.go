@@ -10,11 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// result is common to an operation's results. Once closed it doesn't touch the connection, which may run another
-// transaction.
+// result is closed for good: the connection may run another transaction.
 type result struct {
 	o    *Operation
-	root *result // the batch that it is part of, or nil
+	root *result
 
 	// Guarded by o.mu:
 	closed bool
@@ -23,10 +22,9 @@ type result struct {
 
 var errResultClosed = errors.New("postgres: the result is closed")
 
-// enter begins a call. If it succeeds, call o.leave; after errResultClosed fields no longer change.
+// enter begins a call. Then call o.leave; after errResultClosed fields no longer change.
 func (r *result) enter() error { return r.o.enter(r) }
 
-// end closes the result in a call of its own or of its batch.
 func (r *result) end(err error) {
 	r.o.mu.Lock()
 	defer r.o.mu.Unlock()
@@ -36,7 +34,7 @@ func (r *result) end(err error) {
 	}
 }
 
-// rows hides the connection and checks the result. It doesn't embed pgx.Rows, whose later methods would bypass it.
+// rows doesn't embed pgx.Rows, whose later methods would bypass it.
 type rows struct {
 	result
 	base   pgx.Rows
@@ -46,7 +44,7 @@ type rows struct {
 
 var _ pgx.Rows = (*rows)(nil)
 
-// Conn returns nil: the connection's methods would bypass the guard.
+// Conn returns nil: its methods would bypass the guard.
 func (r *rows) Conn() *pgx.Conn { return nil }
 
 func (r *rows) Close() {
@@ -56,7 +54,6 @@ func (r *rows) Close() {
 	}
 }
 
-// close closes the rows in a call, after err or nil.
 func (r *rows) close(err error) {
 	r.base.Close()
 	if err == nil {
@@ -89,7 +86,7 @@ func (r *rows) Err() error {
 	}
 }
 
-// Scan scans as pgx does. A pgx.RowScanner gets these rows, and not pgx's with their connection.
+// Scan: a pgx.RowScanner gets these rows, and not pgx's with their connection.
 func (r *rows) Scan(dest ...any) (err error) {
 	if len(dest) == 1 {
 		if target, ok := dest[0].(pgx.RowScanner); ok {
@@ -193,11 +190,11 @@ func (r row) Scan(dest ...any) error {
 	return r.rows.Err()
 }
 
-// batchResults hides the connection and checks each result. It doesn't embed pgx's type either.
+// batchResults doesn't embed pgx's type either.
 type batchResults struct {
 	result
 	base   pgx.BatchResults
-	last   *rows // given out
+	last   *rows
 	read   bool
 	failed error // by the first callback that failed
 }
@@ -237,7 +234,6 @@ func (b *batchResults) query() (*rows, error) {
 	return b.next()
 }
 
-// next asks for the next result, in a call.
 func (b *batchResults) next() (*rows, error) {
 	b.closeLast()
 	b.read = true
@@ -249,7 +245,7 @@ func (b *batchResults) next() (*rows, error) {
 	return b.last, err
 }
 
-// closeLast closes the last result, as pgx's own Rows would read what comes next on the connection.
+// closeLast: pgx's own Rows would read what comes next on the connection.
 func (b *batchResults) closeLast() {
 	if b.last != nil && !b.last.closed {
 		b.last.close(nil)
@@ -274,8 +270,8 @@ func (b *batchResults) Close() error {
 	return b.err
 }
 
-// hide returns a copy of batch whose callbacks and rewriters don't get the connection. Each query has a callback,
-// so that Close notes results that were not read.
+// hide keeps the connection from callbacks and rewriters. Each query has a callback, so that Close notes results
+// that were not read.
 func (b *batchResults) hide(batch *pgx.Batch) *pgx.Batch {
 	hidden := *batch
 	hidden.QueuedQueries = make([]*pgx.QueuedQuery, len(batch.QueuedQueries))
@@ -289,7 +285,7 @@ func (b *batchResults) hide(batch *pgx.Batch) *pgx.Batch {
 	return &hidden
 }
 
-// callback calls f, unless one has failed before, and reads the result if f didn't. Close returns f's error.
+// callback reads the result if f didn't. Close returns f's error.
 func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchResults) error {
 	return func(base pgx.BatchResults) error {
 		part := &batchResults{result: result{o: b.o}, base: base}

@@ -22,7 +22,6 @@ var errManaged = fmt.Errorf("%w: the guard commits or rolls back this transactio
 
 var errLargeObjects = fmt.Errorf(`postgres: LargeObjects is not available in a guarded transaction; call the server's functions, as in tx.QueryRow(ctx, "select lo_from_bytea(0, $1)", data): %w`, errors.ErrUnsupported)
 
-// tx is the pgx.Tx of an operation, or a savepoint in it.
 type tx struct {
 	o         *Operation
 	savepoint string // its random name; "" for the transaction
@@ -38,7 +37,6 @@ func (t *tx) enter() error {
 	return t.o.enter(nil)
 }
 
-// Begin begins a savepoint.
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	name := fmt.Sprintf("fencekit_%x", rand.Uint64())
 	if _, err := t.Exec(ctx, "savepoint "+name); err != nil {
@@ -169,8 +167,8 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return results
 }
 
-// Prepare returns a copy of pgx's description. It rejects statements that begin or end a transaction, which a later
-// operation on this connection could run by a name that doesn't show it.
+// Prepare rejects what begins or ends a transaction: a later operation could run it by a name that doesn't show it.
+// It returns a copy.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if sqlwords.ControlsTransaction(sql) {
 		t.o.bar(errManaged)
@@ -194,14 +192,12 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return &description, nil
 }
 
-// LargeObjects fails the operation: pgx makes them for its own transactions only, to use the connection at any
-// time.
+// LargeObjects fails the operation: pgx's would use the connection at any time.
 func (t *tx) LargeObjects() pgx.LargeObjects {
 	t.o.bar(errLargeObjects)
 	return closedTx.LargeObjects()
 }
 
-// closedTx is a transaction whose methods all fail with pgx.ErrTxClosed.
 var closedTx = func() pgx.Tx {
 	b := &pgx.Batch{}
 	b.BeginTx(pgx.TxOptions{})
@@ -210,7 +206,6 @@ var closedTx = func() pgx.Tx {
 
 func failed(err error) pgx.BatchResults { return pgx.FailedBatchResults(&pgx.Batch{}, err) }
 
-// rewriter notes the text and doesn't get the connection.
 type rewriter struct {
 	pgx.QueryRewriter
 	o *Operation
@@ -222,8 +217,7 @@ func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, arg
 	return sql, args, err
 }
 
-// hideFromRewriters hides the connection from rewriters, which pgx calls only among the options before the
-// arguments; after them one is a value, such as pgx.NamedArgs for jsonb.
+// hideFromRewriters: pgx calls rewriters only among the options before the arguments; after them one is a value.
 func (o *Operation) hideFromRewriters(args []any) []any {
 	for i, arg := range args {
 		switch arg := arg.(type) {
@@ -238,8 +232,7 @@ func (o *Operation) hideFromRewriters(args []any) []any {
 	return args
 }
 
-// closedConn returns a closed connection of this configuration, or nil. pgx makes one only by connecting: here to a
-// server that lets everyone in and goes.
+// closedConn: pgx makes a connection only by connecting, here to a server that lets everyone in and goes.
 func closedConn(cfg *pgx.ConnConfig, types *pgtype.Map) *pgx.Conn {
 	client, server := net.Pipe()
 	go func() {

@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Codes that the functions in the migrations raise.
 const (
 	Stale        = "ZF001"
 	Overtaken    = "ZF002"
@@ -27,7 +26,6 @@ const (
 	NoCreateRole = "ZF020"
 )
 
-// Codes of the server.
 const (
 	Serialization   = "40001"
 	Deadlock        = "40P01"
@@ -39,7 +37,7 @@ const (
 	Canceled        = "57014"
 	NotInState      = "55000"
 	CantChange      = "55P02"
-	TooMany         = "53300" // connections
+	TooMany         = "53300"
 	DroppedDatabase = "57P04"
 	NoRights        = "42501"
 	BadRole         = "0LP01"
@@ -56,23 +54,22 @@ const (
 	NoStatement     = "26000"
 	StatementExists = "42P05"
 	BadType         = "42804"
-	TableExists     = "42P07" // or another relation
-	ObjectExists    = "42710" // such as a type
+	TableExists     = "42P07"
+	ObjectExists    = "42710"
 	FunctionExists  = "42723"
-	NoFunction      = "42883" // or operator
-	BadText         = "22P02" // of a parameter
+	NoFunction      = "42883"
+	BadText         = "22P02"
 	BadBinary       = "22P03"
 	Protocol        = "08P01" // such as a wrong number of formats
 )
 
-// Ended reports whether the server has ended the session or begins none: it stops, crashed or starts, or a session
-// was ended.
+// Ended reports whether the server has ended the session or begins none.
 func Ended(code string) bool { return strings.HasPrefix(code, "57P") && code != DroppedDatabase }
 
 // Of returns the code of the server's error in err, or "".
 func Of(err error) string {
 	if err == nil {
-		return "" // saves an allocation
+		return ""
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {

@@ -7,7 +7,7 @@ import (
 )
 
 // Next returns the first word of sql in lower case, and the rest. It skips white space, comments, parentheses and
-// semicolons; the word is "" if something else comes first.
+// semicolons.
 func Next(sql string) (word, rest string) {
 	for {
 		sql = strings.TrimLeft(sql, WhiteSpace+"(;")
@@ -23,12 +23,10 @@ func Next(sql string) (word, rest string) {
 	}
 }
 
-// WhiteSpace is what the server takes for white space.
 const WhiteSpace = " \t\r\n\f\v"
 
 const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-// commentLength returns the length of the comment at the start of sql, with those nested in it.
 func commentLength(sql string) int {
 	depth := 0
 	for i := 0; i < len(sql); i++ {
@@ -61,14 +59,13 @@ func anyControlsTransaction(text string, escapes bool) bool {
 	return false
 }
 
-// MentionsDeferrable reports whether text has DEFERRABLE or DEFERRED. Without them it can't make something that
-// runs at COMMIT, unless it puts the words together.
+// MentionsDeferrable: without DEFERRABLE or DEFERRED text can't make something that runs at COMMIT, unless it puts
+// the words together.
 func MentionsDeferrable(text string) bool { return Contains(text, "deferr") }
 
-// Forgets reports whether text may remove prepared statements.
 func Forgets(text string) bool { return Contains(text, "deallocate") || Contains(text, "discard") }
 
-// Contains reports whether text has word, which is in lower case, in any case.
+// Contains reports whether text has word, given in lower case, in any case.
 func Contains(text, word string) bool {
 	first := word[:1] + strings.ToUpper(word[:1])
 	for {
@@ -83,8 +80,8 @@ func Contains(text, word string) bool {
 	}
 }
 
-// ControlsTransaction reports whether sql begins or ends a transaction. A procedure or DO block can't: within BEGIN
-// the server refuses its COMMIT.
+// ControlsTransaction reports whether sql begins or ends a transaction. A procedure or DO block can't: the server
+// refuses its COMMIT.
 func ControlsTransaction(sql string) bool {
 	word, rest := Next(sql)
 	switch word {

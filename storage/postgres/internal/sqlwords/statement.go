@@ -5,11 +5,10 @@ import (
 	"strings"
 )
 
-// statementLength returns the length of the first statement with its semicolon. Backslashes are escapes in E'...',
-// and with escapes in '...' too.
+// statementLength includes the semicolon. Backslashes are escapes in E'...', and with escapes in '...' too.
 func statementLength(text string, escapes bool) int {
 	for i := 0; i < len(text); {
-		rest, before := text[i:], text[max(0, i-8):i] // at least two characters
+		rest, before := text[i:], text[max(0, i-8):i]
 		switch {
 		case rest[0] == ';':
 			return i + 1
@@ -32,16 +31,16 @@ func statementLength(text string, escapes bool) int {
 
 func inLine(r rune) bool { return r != '\n' && r != '\r' }
 
-// Bytes from 0x80 on may be in names and tags.
+// From 0x80 on all bytes may be in names.
 var (
 	escaped = regexp.MustCompile(`(^|[^0-9A-Za-z_$\x{80}-\x{10FFFF}])[eE]$`)
 	inWord  = regexp.MustCompile(`[0-9A-Za-z_$\x{80}-\x{10FFFF}]$`)
 	dollars = regexp.MustCompile(`^\$([A-Za-z_\x{80}-\x{10FFFF}][0-9A-Za-z_\x{80}-\x{10FFFF}]*)?\$`)
-	// continued continues a literal after a quote: another quote, there or on a later line.
+	// another quote, there or on a later line
 	continued = regexp.MustCompile(`^'|^(?:[ \t\f\v]|--[^\r\n]*)*[\r\n](?:[ \t\r\n\f\v]|--[^\r\n]*[\r\n])*'`)
 )
 
-// quotedLength returns the length of a quoted text. Without escapes a continuation may count as another one.
+// quotedLength: without escapes a continuation may count as another literal.
 func quotedLength(text string, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {
@@ -61,7 +60,7 @@ func quotedLength(text string, escapes bool) int {
 	return len(text)
 }
 
-// dollarQuotedLength returns the length of what $$ or $TAG$ encloses; 1 if text begins with neither.
+// dollarQuotedLength is 1 if text doesn't begin with $$ or $TAG$.
 func dollarQuotedLength(text string) int {
 	quote := dollars.FindString(text)
 	if quote == "" {

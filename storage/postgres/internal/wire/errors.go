@@ -19,15 +19,12 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-// ErrNotReady is postgres.ErrNotReady.
 var ErrNotReady = errors.New("postgres: database is not ready")
 
-// NotReadyError says what an operator has to fix in the database. It is ErrNotReady.
 type NotReadyError struct{ Reason NotReadyReason }
 
 func (e *NotReadyError) Error() string { return "postgres: " + string(e.Reason) }
 
-// Is reports whether target is ErrNotReady.
 func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
 
 // NotReadyReason says what has to be fixed. Package postgres has more.
@@ -36,13 +33,11 @@ type NotReadyReason string
 // Unsupported: the server's version or settings.
 const Unsupported NotReadyReason = "server is not supported"
 
-// ErrStandby is the NotReadyError of a standby.
 var ErrStandby = fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", &NotReadyError{Unsupported})
 
-// PreparedPrefix begins the names of the store's prepared statements.
 const PreparedPrefix = "fencekit_"
 
-// Named adds the remedy to an error of a standby, a closed pool, or a prepared statement that is missing or exists.
+// Named adds a remedy.
 func Named(err error) error {
 	state := sqlstate.Of(err)
 	switch {
@@ -62,12 +57,10 @@ func Named(err error) error {
 		&NotReadyError{Unsupported}, err)
 }
 
-// Away reports whether the server says that it does no work here: it stops, starts, crashed, ended the session, or
-// is a standby. Nothing of a message answered so takes effect.
+// Away: the server does no work here, and nothing of a message answered so takes effect.
 func Away(err error) bool { return sqlstate.Ended(sqlstate.Of(err)) || inRecovery(err) }
 
-// inRecovery reports whether the server is a standby, where BEGIN READ WRITE and the begin check fail. Texts are
-// translated, the names of the server's functions are not.
+// inRecovery: the server is a standby. Texts are translated, names of the server's functions are not.
 func inRecovery(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -86,13 +79,13 @@ func inRecovery(err error) bool {
 	return false
 }
 
-// FromServer reports whether the server wrote err: a pooler's errors don't name a routine of its source.
+// FromServer: a pooler's errors don't name a routine of the server's source.
 func FromServer(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Routine != "" // mutant: answer-of-a-pooler-is-the-servers
 }
 
-// Reached turns a pooler's error into storage.ErrStoreUnavailable, and returns others unchanged.
+// Reached turns a pooler's error into storage.ErrStoreUnavailable.
 func Reached(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
@@ -112,7 +105,6 @@ func Asked(err error) error {
 	return Reached(err)
 }
 
-// Acquire takes a connection from the pool.
 func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &noConnectionError{err: err}
@@ -125,7 +117,7 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 		return nil, unavailable(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
-	case isNetwork(err), sqlstate.Of(err) != "": // in a hook of the pool, such as AfterConnect
+	case isNetwork(err), sqlstate.Of(err) != "": // in a hook such as AfterConnect
 		return nil, unavailable(err)
 	}
 	return nil, &noConnectionError{err: Named(err)}
@@ -149,7 +141,7 @@ func (e *noConnectionError) Error() string {
 
 func (e *noConnectionError) Unwrap() error { return e.err }
 
-// FailedAt adds the failed step, unless there was no connection: guard names the step too.
+// FailedAt adds the step, which guard does if there was no connection.
 func FailedAt(step string, err error) error {
 	if errors.Is(err, storage.ErrStoreUnavailable) || errors.As(err, new(*noConnectionError)) {
 		return err
@@ -169,13 +161,11 @@ func (e *unavailableError) Error() string {
 func (e *unavailableError) Is(target error) bool { return target == storage.ErrStoreUnavailable }
 func (e *unavailableError) Unwrap() error        { return e.err }
 
-// lastingError lasts until an operator corrects the DSN or the server.
 type lastingError struct{ unavailableError }
 
-// Retryable returns false.
 func (e *lastingError) Retryable() bool { return false }
 
-// Lost is for connections that broke, one after the other.
+// Lost is for several connections that broke.
 func Lost(err error) error { return &unavailableError{err, checkServer} }
 
 const (
@@ -183,8 +173,8 @@ const (
 	checkLog    = "the server or the pooler in front of it takes no work now; its log says why"
 )
 
-// unavailable is for a connection that could not be made or used. pgconn tries each host of the DSN, with
-// sslmode=prefer twice. A failure that may pass by itself decides, else the last one.
+// unavailable: pgconn tries each host of the DSN, with sslmode=prefer twice. A failure that may pass by itself
+// decides, else the last one.
 func unavailable(err error) error {
 	tries := []error{err}
 	if connect := new(pgconn.ConnectError); errors.As(err, &connect) {
@@ -204,8 +194,7 @@ func unavailable(err error) error {
 	return &unavailableError{err, remedy}
 }
 
-// remedyFor returns what to do about a failed attempt to connect, and whether it lasts until then. Only what the
-// server or network says can pass by itself; the rest are checks of the client's.
+// remedyFor: only what the server or network says can pass by itself; the rest are checks of the client's.
 func remedyFor(err error) (remedy string, lasts bool) {
 	var pgErr *pgconn.PgError
 	switch text := err.Error(); {
@@ -227,26 +216,25 @@ func remedyFor(err error) (remedy string, lasts bool) {
 	return "check the DSN, and that what answers there is PostgreSQL", true
 }
 
-// isCertificate reports whether what one side of TLS showed to the other failed.
 func isCertificate(err error) bool {
 	var op *net.OpError
 	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(x509.UnknownAuthorityError)) ||
 		errors.As(err, new(x509.CertificateInvalidError)) || errors.As(err, new(x509.HostnameError)) ||
-		errors.As(err, &op) && op.Op == "remote error" // an alert: the server's side ended the handshake
+		errors.As(err, &op) && op.Op == "remote error" // the server's side ended the handshake
 }
 
 func isNetwork(err error) bool {
 	return errors.As(err, new(net.Error)) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// passing are classes of SQLSTATEs that may pass by themselves: broken connections (all that PgBouncer says),
-// conflicts, resources, objects in use, an operator's doing, and failures of the system and the server.
+// passing may pass by themselves: broken connections (all that PgBouncer says), conflicts, resources, objects in
+// use, an operator's doing, and failures of the system and the server.
 var passing = []string{"08", "40", "53", "57", "58", "XX"}
 
 func remedyForLogin(err *pgconn.PgError) (remedy string, lasts bool) {
 	switch code := err.Code; {
 	case !FromServer(err) && (strings.Contains(err.Message, "no such database") || strings.Contains(err.Message, "unsupported startup parameter")):
-		return "the pooler doesn't know it: correct the DSN, or the pooler's configuration", true // from PgBouncer
+		return "the pooler doesn't know it: correct the DSN, or the pooler's configuration", true
 	case code == sqlstate.BadPassword, code == sqlstate.BadLogin:
 		return "check user and password in the DSN, and the server's pg_hba.conf", true
 	case code == sqlstate.NoDatabase:

@@ -1,5 +1,3 @@
-// Package wire takes connections from the pool, sends the messages that end transactions, and tells the server's
-// errors from those of a pooler or a network in between.
 package wire
 
 import (
@@ -18,7 +16,7 @@ import (
 type Outcome int
 
 const (
-	Aborted Outcome = iota // the server said so, or never got to it, or none was sent
+	Aborted Outcome = iota // the server said so, or never got to it
 	Committed
 	InDoubt // sent, and not clearly answered
 )
@@ -39,7 +37,7 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement
 	return send(ctx, pg, CloseNow, sql, ahead)
 }
 
-// SendOwn is Send for the store's own transactions, which the server cancels if ctx ends.
+// SendOwn is Send for the store's own transactions, which end with ctx.
 func SendOwn(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outcome, error) {
 	return send(ctx, pg, abandon, sql, nil)
 }
@@ -85,8 +83,8 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 	return &a, result, reason
 }
 
-// watch interrupts reads and writes of pg when ctx ends, once for an exchange; pgconn would do so for each message.
-// Call end with the exchange's error: if ctx has ended, it says why, and closes the connection with interrupted.
+// watch interrupts reads and writes of pg when ctx ends; pgconn would do so for each message. Call end with the
+// exchange's error: if ctx has ended, it closes the connection with interrupted.
 func watch(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn)) (end func(error) error) {
 	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
 	return func(err error) error {
@@ -106,27 +104,25 @@ type unansweredError struct{ err error }
 func (e *unansweredError) Error() string { return e.err.Error() }
 func (e *unansweredError) Unwrap() error { return e.err }
 
-// SafeToRetry returns false: pgx takes every failed read for safe to retry, since it doesn't know that COMMIT was
-// sent.
+// SafeToRetry returns false: pgx takes every failed read for safe, since it doesn't know that COMMIT was sent.
 func (e *unansweredError) SafeToRetry() bool { return false }
 
 // Answer is the server's answer to the message of Send.
 type Answer struct {
-	Ahead      []Result   // of the statements ahead
-	Rows       [][]string // of the message
-	tag        []byte     // of the last completed statement, up to COMMIT
+	Ahead      []Result
+	Rows       [][]string
+	tag        []byte
 	Committed  bool
-	warning    error // at COMMIT
-	failure    error // at COMMIT, or before
-	After      error // after COMMIT
-	endedAhead bool  // the statements ahead ended the transaction, or it never began
-	status     byte  // of the session at the end; 0 if the answer broke off
+	warning    error
+	failure    error
+	After      error
+	endedAhead bool // or the transaction never began
+	status     byte // of the session; 0 if the answer broke off
 }
 
-// Whole reports whether all of the answer came.
 func (a *Answer) Whole() bool { return a.status != 0 }
 
-// First returns the first row, separated by spaces.
+// First joins the first row.
 func (a *Answer) First() string {
 	if len(a.Rows) == 0 {
 		return ""
@@ -159,7 +155,7 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 		if err := pgconn.ErrorResponseToPgError(msg); a.Committed {
 			a.After = err
 		} else {
-			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets one for each later part
+			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets more
 		}
 	case *pgproto3.ReadyForQuery:
 		a.status = msg.TxStatus
@@ -168,11 +164,11 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 
 func (a *Answer) complete(tag []byte) {
 	if a.Committed || string(a.tag) == "ROLLBACK" {
-		return // no part of the transaction
+		return
 	}
 	a.tag = append(a.tag[:0], tag...)
 	if a.Committed = string(tag) == "COMMIT"; !a.Committed {
-		a.warning = nil // of the completed statement
+		a.warning = nil // it was of the completed statement
 	}
 }
 
@@ -191,7 +187,7 @@ func (a *Answer) outcome(err error) (Outcome, error) {
 	case a.Committed:
 		return Committed, nil
 	case string(a.tag) == "ROLLBACK" && FromServer(a.failure):
-		return Aborted, err // as the server answers COMMIT after a failure
+		return Aborted, err // as COMMIT is answered after a failure
 	case a.failedInside(err):
 		return Aborted, err
 	}
@@ -206,24 +202,24 @@ func (a *Answer) failedInside(err error) bool {
 		return false
 	}
 	switch a.status {
-	case 0: // the session ended
+	case 0:
 		return string(a.tag) != "CALL"
-	case 'E': // failed, before its end
+	case 'E': // before its end
 		return true
 	default: // COMMIT failed; or a statement before it, without a transaction
 		return (string(a.tag) == "CALL") != a.endedAhead // mutant: answer-about-something-else-is-about-commit
 	}
 }
 
-// abandon closes a connection within an exchange as pgx does: in the background it cancels what runs and waits
-// until the server ends the session. Until then the pool opens no other in its place.
+// abandon closes a connection as pgx does: in the background it cancels what runs and waits until the server ends
+// the session. Until then the pool opens no other in its place.
 func abandon(pg *pgconn.PgConn) {
 	pipeline := pg.StartPipeline(context.Background())
 	pipeline.SendFlushRequest()
 	_ = pipeline.Close() // pgx closes on a request that no Sync ends
 }
 
-// CloseNow closes a connection of unknown state, without waiting.
+// CloseNow doesn't wait.
 func CloseNow(pg *pgconn.PgConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -10,20 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Statement is one statement of the extended protocol.
 type Statement struct {
-	SQL                      string
-	Description              *pgconn.StatementDescription // nil: the server parses SQL and infers the parameters' types
-	pgx.ExtendedQueryBuilder                              // encoded parameters
+	SQL         string
+	Description *pgconn.StatementDescription // nil: the server infers the parameters' types
+	pgx.ExtendedQueryBuilder
 }
 
-// Result is the answer to a Statement.
 type Result struct {
-	Row []string // the first, or nil
+	Row []string
 	Tag pgconn.CommandTag
 }
 
-// StatementError is the error of a statement ahead; later ones were not executed.
+// StatementError: later statements were not executed.
 type StatementError struct {
 	Number int // from 0
 	Err    error
@@ -32,9 +30,9 @@ type StatementError struct {
 func (e *StatementError) Error() string { return e.Err.Error() }
 func (e *StatementError) Unwrap() error { return e.Err }
 
-// queue writes statements and a Sync, up to which the server skips what follows a failure.
+// queue: after a failure the server skips everything up to the Sync.
 func queue(fe *pgproto3.Frontend, statements []Statement) {
-	var parsed *Statement // unnamed
+	var parsed *Statement
 	for i := range statements {
 		s, prepared := &statements[i], pgconn.StatementDescription{}
 		if s.Description != nil {
@@ -52,7 +50,7 @@ func queue(fe *pgproto3.Frontend, statements []Statement) {
 
 func isStatementError(err error) bool { _, ok := err.(*StatementError); return ok }
 
-// readResults reads the answers up to the Sync, and returns the transaction status there; 0 if it did not come.
+// readResults returns the transaction status at the Sync; 0 if it did not come.
 func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure error) {
 	var row []string
 	for {
@@ -80,7 +78,7 @@ func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure erro
 	}
 }
 
-// closedAfter: the pool's OnPgError may have closed the connection because of statement n's error.
+// closedAfter: the pool's OnPgError may have closed the connection because of statement n.
 func closedAfter(err error, n int) error {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR" {
