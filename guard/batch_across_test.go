@@ -63,26 +63,6 @@ func TestAcross_CallsOnDifferentResourcesShareATransaction(t *testing.T) {
 	})
 }
 
-// A call that takes no batch, or waits for a turn, is no part of a group: the group waits for
-// neither.
-func TestAcross_WaitsForNoTurn(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		release, first := make(chan struct{}), make(chan error, 1)
-		go func() {
-			first <- guard.Do(t.Context(), a.guard, "y", func(context.Context, *memory.Tx) error { <-release; return nil })
-		}()
-		behind := make(chan error, 1)
-		synctest.Wait()
-		go func() { behind <- a.puts("y")(t.Context()) }()
-		synctest.Wait()
-		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("z")))
-		a.inOne("x", "z")
-		close(release)
-		require.NoError(t, <-first)
-		require.NoError(t, <-behind)
-	})
-}
-
 // If one fails, nothing has happened. It runs alone, so its error is its own, and the others run again: together,
 // since none of them is to blame, or each alone if the store doesn't know which one failed.
 func TestAcross_ThatFailsRunsAlone(t *testing.T) {
@@ -121,28 +101,6 @@ func TestAcross_BacksOffAfterAFailure(t *testing.T) {
 		a.apart("x", "bad")
 		a.meet(a.puts("x"), a.puts("bad"), a.puts("y"))
 		a.inOne("x", "bad", "y")
-	})
-}
-
-// Also one that is superseded while the group runs: then the seal rejects all.
-func TestAcross_SealsAllOrNone(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		superseded := false
-		errs := a.meet(a.puts("x"), a.on("y", func(ctx context.Context, tx *memory.Tx) error {
-			if !superseded {
-				superseded = true
-				grant := guard.Grants(ctx)[0]
-				grant.Token, grant.Holder = 100, "b/1"
-				a.locks.SetToken(101)
-				if _, err := a.store.Claim(ctx, storage.Claim{Grant: grant}); err != nil {
-					return err
-				}
-			}
-			return put("y", "y")(ctx, tx)
-		}))
-		require.Equal(t, make([]error, 2), errs)
-		require.Equal(t, "x y", a.store.Read("x")+" "+a.store.Read("y"), "each took effect once")
-		a.apart("x", "y")
 	})
 }
 
@@ -210,7 +168,6 @@ func TestAcross_StoreThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// An operation that panics does so again when it runs alone.
 func TestAcross_PanicTakesNoOtherCallAlong(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
 		explodes := a.on("x", func(context.Context, *memory.Tx) error { panic("boom") })
@@ -222,7 +179,6 @@ func TestAcross_PanicTakesNoOtherCallAlong(t *testing.T) {
 	})
 }
 
-// A store that can't have several calls on different resources in a transaction.
 func TestAcross_OnlyWhereTheStoreCan(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
 		a.guard = a.world.on(ungrouped{a.db}, nil)
@@ -235,8 +191,7 @@ type ungrouped struct{ *hookedStore }
 
 func (ungrouped) CanGroup() bool { return false }
 
-// An operation that leaves a setting, say, shares its transaction with none: neither on its
-// resource nor on others.
+// An operation that leaves a setting, say, shares its transaction with none: neither on its resource nor on others.
 func TestAcross_OperationsMayDecline(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
 		alone := func(resource, name string) call {
@@ -253,7 +208,6 @@ func TestAcross_OperationsMayDecline(t *testing.T) {
 	})
 }
 
-// A call whose context ends before a group has taken it leaves.
 func TestForming_CallsMayLeaveUntilTheyAreTaken(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
 		began := time.Now()
@@ -274,37 +228,6 @@ func TestForming_CallsMayLeaveUntilTheyAreTaken(t *testing.T) {
 		}
 		require.Equal(t, "xx yy zz", a.store.Read("x")+" "+a.store.Read("y")+" "+a.store.Read("z"))
 		require.Zero(t, time.Since(began))
-	})
-}
-
-// A call whose context ends just before a group takes it is left out.
-func TestForming_LeavesOutWhatHasEnded(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		ctx, cancel := context.WithCancel(t.Context())
-		late := a.puts("y")
-		a.taking = cancel
-		errs := a.meet(a.puts("x"), func(context.Context) error { return late(ctx) }, a.puts("z"))
-		require.ErrorIs(t, errs[1], context.Canceled)
-		require.NoError(t, errs[0])
-		require.NoError(t, errs[2])
-		a.inOne("x", "z")
-		require.Empty(t, a.store.Read("y"))
-	})
-}
-
-// The end of a context that comes when a group has taken the call has no effect.
-func TestForming_ContextOfOneThatWasTakenHasNoEffect(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		ctx, cancel := context.WithCancel(t.Context())
-		taken, queued := a.puts("y"), a.named("x", "x2", put("x", "2"))
-		errs := a.meet(a.on("x", func(c context.Context, tx *memory.Tx) error {
-			cancel()
-			synctest.Wait()
-			return put("x", "x")(c, tx)
-		}), func(context.Context) error { return taken(ctx) }, func(context.Context) error { return queued(ctx) })
-		require.Equal(t, make([]error, 3), errs)
-		a.inOne("x", "y")
-		require.Equal(t, "x2", a.store.Read("x"))
 	})
 }
 
@@ -338,8 +261,7 @@ func TestForming_LeavesOutWhatIsToBePassedOn(t *testing.T) {
 	}
 }
 
-// busy begins groups on resources of their own until one more has to wait for them, and
-// returns what ends them.
+// busy begins groups on resources of their own until one more has to wait for them, and returns what ends them.
 func (a *batches) busy() (end func()) {
 	release := make(chan struct{})
 	limit := guard.MaxUnderWay(a.guard)
@@ -358,7 +280,6 @@ func (a *batches) busy() (end func()) {
 	}
 }
 
-// begin begins calls and returns a channel of their errors.
 func (a *batches) begin(calls ...call) <-chan error {
 	errs := make(chan error, len(calls))
 	for _, c := range calls {
@@ -385,7 +306,6 @@ func TestForming_GrowsWithTheLoad(t *testing.T) {
 	})
 }
 
-// Groups that hang don't keep calls on other resources.
 func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
 		end := a.busy()
@@ -401,41 +321,6 @@ func TestForming_WaitsForGroupsThatHangNoLongerThanItsPatience(t *testing.T) {
 	})
 }
 
-// A group that failed because a lease was lost holds no turn while one of its calls waits for
-// that lock.
-func TestForming_GroupThatFailedWaitsWithNoTurn(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		other := a.process("b", nil)
-		require.Equal(t, make([]error, 2), a.meet(a.puts("x"), a.puts("y")))
-		release, entered, held := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		lost := false
-		errs, open := a.arrive(a.on("x", func(ctx context.Context, tx *memory.Tx) error {
-			if !lost {
-				lost = true
-				a.locks.Lose("x")
-				go func() {
-					held <- guard.Do(t.Context(), other, "x", func(context.Context, *memory.Tx) error { close(entered); <-release; return nil })
-				}()
-				<-entered
-				return errShop
-			}
-			return put("x", "x")(ctx, tx)
-		}), a.puts("y"))
-		ended := make(chan struct{})
-		go func() { open(); close(ended) }()
-		synctest.Wait()
-		require.NoError(t, errs[1], "y runs alone while x waits for its lock")
-		require.Equal(t, "yy", a.store.Read("y"))
-		require.NoError(t, guard.Do(t.Context(), a.guard, "y", put("y", "!")), "and its turn is free")
-		close(release)
-		<-ended
-		require.NoError(t, <-held)
-		require.Equal(t, make([]error, 2), errs)
-		require.Equal(t, "xx", a.store.Read("x"))
-	})
-}
-
-// Close ends what hangs, and fails what waits.
 func TestForming_Close(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
 		errs, open := a.arrive(a.puts("x"), a.puts("y"), a.puts("z"))

@@ -1,7 +1,6 @@
 package guard_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/memory"
@@ -27,7 +25,6 @@ type batches struct {
 	ran   []string // functions that began, in order; guarded by mu while any runs
 
 	gate   chan struct{} // a group has no connection until it is closed
-	taking func()        // called when a group has one; or nil
 	ending *endingOnce   // ends a goroutine at a step of the store; or nil
 	blind  bool          // the store doesn't say which operation has failed
 }
@@ -55,9 +52,6 @@ func (b *batches) before(ctx context.Context, step string, _ []storage.Claim) er
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if b.taking != nil {
-			b.taking()
-		}
 	}
 	if b.ending != nil {
 		b.ending.reach(step)
@@ -72,7 +66,6 @@ func (b *batches) after(step string, err error) error {
 	return err
 }
 
-// batchOp is a storage.BatchOp of the memory store.
 type batchOp struct {
 	run   function
 	alone bool
@@ -122,8 +115,7 @@ func fails(fn function) function {
 // errGone stands for a call that didn't return, as its function panicked or ended its goroutine.
 var errGone = errors.New("the call did not return")
 
-// meet begins calls, in their order, while the store has no connection, and returns their
-// errors.
+// meet begins calls, in their order, while the store has no connection, and returns their errors.
 func (b *batches) meet(calls ...call) []error {
 	b.Helper()
 	errs, open := b.arrive(calls...)
@@ -159,7 +151,6 @@ func (b *batches) arrive(calls ...call) (errs []error, open func()) {
 	}
 }
 
-// write is an entry of a resource's history.
 type write struct {
 	ops string
 	tx  storage.TxID
@@ -182,7 +173,6 @@ func (b *batches) writes(resource string) (writes []write) {
 	return writes
 }
 
-// history returns the names of the operations of each write of sku.
 func (b *batches) history() (names []string) {
 	b.Helper()
 	for _, w := range b.writes(sku) {
@@ -272,87 +262,6 @@ func TestBatch_BacksOffWhereFailuresAreTheRule(t *testing.T) {
 	})
 }
 
-// One that made a transaction fail runs alone, also if its next run fails before it begins.
-func TestBatch_ThatFailedRunsAloneAlsoIfItsClaimFails(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, b *batches) {
-		runs := map[string]int{}
-		first := func(ctx context.Context, tx *memory.Tx) error {
-			if runs["a"]++; runs["a"] == 2 {
-				b.locks.Lose(sku)
-				b.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error {
-					b.store.SetFaults(memory.Faults{})
-					return temporaryError{}
-				}})
-			}
-			return put("k", "a")(ctx, tx)
-		}
-		failsOnce := func(ctx context.Context, tx *memory.Tx) error {
-			if runs["b"]++; runs["b"] == 1 {
-				return errShop
-			}
-			return put("k", "b")(ctx, tx)
-		}
-		errs := b.meet(b.named(sku, "a", first), b.named(sku, "b", failsOnce, guard.Retryable()), b.adds("c"))
-		require.Equal(t, make([]error, 3), errs)
-		require.Equal(t, map[string]int{"a": 2, "b": 2}, runs)
-		require.Equal(t, []string{"a", "b", "c"}, b.history())
-	})
-}
-
-// Two batches share a transaction of 4 ms. After 1 ms another process waits for the resource.
-// Unless the callers call again, it gets the resource 0.5 ms after they are answered.
-func TestLinger_KeepsTheResourceForCallersThatWereAnsweredTogether(t *testing.T) {
-	const ms = time.Millisecond
-	for name, test := range map[string]struct {
-		hold   time.Duration // how long calls may still begin; 0: the default
-		calls  string        // "a b" unless it says otherwise
-		again  bool
-		close  bool
-		writes string        // in order; which calls of "again" share a transaction depends on when they run
-		at     time.Duration // when the other process is done
-	}{
-		"they call again":     {again: true, writes: "a b a b other", at: 4*ms + ms/2},
-		"they don't":          {writes: "a b other", at: 4*ms + ms/2},
-		"its time is over":    {hold: 2 * ms, writes: "a b other", at: 4 * ms},
-		"its time ends first": {hold: 3*ms + ms/5, writes: "a b other", at: 4*ms + ms/5},
-		"the Guard closes":    {close: true, writes: "a b other", at: 4 * ms},
-		"one call alone":      {calls: "a", writes: "a other", at: 4 * ms},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBatches(t, nil, func(t *testing.T, b *batches) {
-				if test.hold > 0 {
-					guard.SetMaxHold(b.guard, test.hold)
-				}
-				start, another := time.Now(), b.process("b", nil)
-				var at time.Duration
-				other := make(chan error, 1)
-				time.AfterFunc(ms, func() {
-					err := guard.Do(t.Context(), another, sku, put("k", "o"), guard.Name("other"))
-					at = time.Since(start)
-					other <- err
-				})
-				if test.close {
-					time.AfterFunc(2*ms, func() { _ = b.guard.Close(context.Background()) })
-				}
-				var calls []call
-				for _, name := range strings.Fields(cmp.Or(test.calls, "a b")) {
-					calls = append(calls, b.repeated(name, test.again))
-				}
-				require.Equal(t, make([]error, len(calls)), b.meet(calls...))
-				require.NoError(t, <-other)
-				require.Equal(t, test.at, at)
-				wrote := strings.Join(b.history(), " ")
-				if test.again {
-					wrote = strings.Replace(wrote, " b a other", " a b other", 1)
-				}
-				require.Equal(t, test.writes, wrote)
-				require.Equal(t, 2, b.locks.Grants())
-			})
-		})
-	}
-}
-
-// repeated is a call with a batch for sku that is made once, or twice. The first operation named a takes 4 ms.
 func (b *batches) repeated(name string, again bool) call {
 	slept := name != "a"
 	c := b.named(sku, name, func(context.Context, *memory.Tx) error {

@@ -15,9 +15,7 @@ import (
 )
 
 func TestDo_CommitsAndRecordsTheOperation(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v"), guard.OpID("1"), guard.Name("put"), guard.Attr("a", "b")))
 	require.Equal(t, "v", w.store.Read("k"))
 	entries, err := w.store.Entries(t.Context(), sku, 0, 10)
@@ -27,9 +25,7 @@ func TestDo_CommitsAndRecordsTheOperation(t *testing.T) {
 }
 
 func TestDo_RunsNothingBeforeTheClaimHasCommitted(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { return errShop }})
 	err := guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
 		t.Error("ran without a claim")
@@ -46,9 +42,7 @@ func TestDo_RunsNothingBeforeTheClaimHasCommitted(t *testing.T) {
 }
 
 func TestDo_RepeatsAClaimWhoseReplyWasLost(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	w.store.SetFaults(memory.Faults{ClaimReply: func(fence.Grant) error { return errShop }})
 	require.ErrorIs(t, guard.Do(t.Context(), g, sku, set("k", "v")), errShop)
 	w.store.SetFaults(memory.Faults{})
@@ -57,9 +51,7 @@ func TestDo_RepeatsAClaimWhoseReplyWasLost(t *testing.T) {
 }
 
 func TestDo_ErrorRollsBackAndComesThrough(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	err := guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
 		require.NoError(t, tx.Set("k", "v"))
 		return errShop
@@ -71,9 +63,7 @@ func TestDo_ErrorRollsBackAndComesThrough(t *testing.T) {
 }
 
 func TestDo_CancelledBeforeCommitRollsBack(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	err := guard.Do(ctx, g, sku, func(_ context.Context, tx *memory.Tx) error {
 		cancel(errShop)
@@ -86,9 +76,7 @@ func TestDo_CancelledBeforeCommitRollsBack(t *testing.T) {
 }
 
 func TestDo_CancellationDuringCommitHasNoEffect(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.store.SetFaults(memory.Faults{Commit: func(storage.InDoubt) memory.Fate {
 		cancel()
@@ -101,9 +89,7 @@ func TestDo_CancellationDuringCommitHasNoEffect(t *testing.T) {
 func explode() { panic("boom") }
 
 func TestValue_ReturnsZeroWithAnError(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	seven := func(context.Context, *memory.Tx) (int, error) { return 7, nil }
 	got, err := guard.Value(t.Context(), g, sku, seven)
 	require.NoError(t, err)
@@ -136,9 +122,7 @@ func TestNew_RejectsNilAndBadConfig(t *testing.T) {
 }
 
 func TestCalls_RejectBadArguments(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	ctx := t.Context()
 	grant := fence.Grant{Resource: sku, Epoch: 1, Token: 1, Holder: "h"}
 	long := strings.Repeat("x", 513)

@@ -16,11 +16,9 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// endings are the ways in which code can end without returning. A test's
-// require.FailNow is a Goexit.
+// endings are the ways in which code can end without returning. A test's require.FailNow is a Goexit.
 var endings = map[string]func(){"panic": explode, "Goexit": runtime.Goexit}
 
-// endingHandler is a slog.Handler that never returns from what it is asked.
 type endingHandler struct {
 	slog.Handler
 	end func()
@@ -31,7 +29,6 @@ func (h endingHandler) Handle(context.Context, slog.Record) error { h.end(); ret
 func (h endingHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h endingHandler) WithGroup(string) slog.Handler             { return h }
 
-// endingObserver is an Observer none of whose functions returns.
 func endingObserver(end func()) *guard.Observer {
 	return &guard.Observer{
 		Started:   func(ctx context.Context, _ guard.Operation) context.Context { end(); return ctx },
@@ -47,8 +44,7 @@ func endingObserver(end func()) *guard.Observer {
 	}
 }
 
-// An Observer or a Logger that doesn't return ends no call, keeps no turn and no lease,
-// and doesn't keep Close waiting.
+// An Observer or a Logger that doesn't return ends no call, keeps no turn and no lease, and doesn't keep Close waiting.
 func TestCallbacks_ThatDoNotReturnChangeNothing(t *testing.T) {
 	for name, end := range endings {
 		for what, cfg := range map[string]*guard.Config{
@@ -140,7 +136,6 @@ func TestUserCode_ThatDoesNotReturnLeaksNothing(t *testing.T) {
 	}
 }
 
-// endingOnce ends the first goroutine that reaches a step.
 type endingOnce struct {
 	at   string
 	end  func()
@@ -167,7 +162,6 @@ func (e *endingOnce) store(s *memory.Store) *hookedStore {
 	return &hookedStore{Store: s, before: func(_ context.Context, step string, _ []storage.Claim) error { e.reach(step); return nil }}
 }
 
-// endingValue is a result that can't be encoded.
 type endingValue struct{ *endingOnce }
 
 func (v endingValue) MarshalJSON() ([]byte, error) {

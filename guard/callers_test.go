@@ -119,34 +119,6 @@ func TestUnderGrant_SettlesWhatAnEarlierCallLeftInDoubt(t *testing.T) {
 	}
 }
 
-// Of several in doubt for one resource, the one at the last position settles them all.
-func TestUnderGrant_KeepsTheLastThatIsInDoubt(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.processWith(nil, w.store, nil)
-		on := g.UnderGrant(grant(7))
-		before := make(chan struct{})
-		early := make(chan error, 1)
-		go func() { // begins first, and is in doubt last
-			early <- guard.Do(t.Context(), on, sku, func(ctx context.Context, tx *memory.Tx) error {
-				<-before
-				return increment("n")(ctx, tx)
-			})
-		}()
-		synctest.Wait()
-		require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
-		w.store.SetFaults(memory.Faults{Commit: fates(memory.Late, memory.Late), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
-		require.ErrorIs(t, guard.Do(t.Context(), on, sku, increment("n")), guard.ErrUnknownOutcome)
-		close(before)
-		require.ErrorIs(t, <-early, guard.ErrUnknownOutcome)
-		w.store.SetFaults(memory.Faults{})
-		require.NoError(t, guard.Do(t.Context(), on, sku, func(context.Context, *memory.Tx) error {
-			w.store.Deliver()
-			return nil
-		}))
-		require.Equal(t, "1", w.store.Read("n"), "neither arrives later")
-	})
-}
-
 // A Hold that has one of its own in doubt settles what other calls under its grant have left since, too (G6).
 func TestUnderGrant_HoldSettlesWhatOthersLeftAfterItsOwnDoubt(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
@@ -206,6 +178,12 @@ func TestUnderLease_WritesUnderTheCallersLease(t *testing.T) {
 
 		again, err := w.locks.NewLocker("leader").Acquire(t.Context(), "again")
 		require.NoError(t, err)
+		another, err := w.locks.NewLocker("leader").Acquire(t.Context(), "a")
+		require.NoError(t, err)
+		require.NoError(t, guard.Do(t.Context(), g.UnderLease(again, another), "again", func(ctx context.Context, _ *memory.Tx) error {
+			require.Equal(t, []fence.Grant{another.Grant(), again.Grant()}, guard.Grants(ctx))
+			return nil
+		}))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.ErrorIs(t, guard.Hold(ended, g.UnderLease(again), "again", write), context.Canceled)
@@ -243,38 +221,4 @@ func TestUnderLease_MaxRunDoesNotBoundAHold(t *testing.T) {
 		require.NoError(t, lease.Context().Err())
 		require.Equal(t, "4", w.store.Read("n"))
 	})
-}
-
-// What is in doubt is kept for as long as it can matter: until it is settled, or a later grant
-// has claimed.
-func TestUnderLease_ForgetsDoubtsThatNoLongerMatter(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], one, two fence.Lease){
-		"settled": func(t *testing.T, w *world, g *guard.Guard[*memory.Tx], one, _ fence.Lease) {
-			w.store.SetFaults(memory.Faults{})
-			require.NoError(t, guard.Hold(t.Context(), g.UnderLease(one), sku, func(context.Context, held) error { return nil }))
-		},
-		"superseded": func(t *testing.T, _ *world, g *guard.Guard[*memory.Tx], one, two fence.Lease) { // which needs no answer
-			later, other := one.Grant(), two.Grant()
-			later.Token, other.Token = later.Token+2, other.Token+2
-			require.NoError(t, guard.Do(t.Context(), g.UnderGrant(later, other), sku, increment("n")))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				g := w.process("a", nil)
-				locker := w.locks.NewLocker("leader")
-				one, err := locker.Acquire(t.Context(), sku)
-				require.NoError(t, err)
-				two, err := locker.Acquire(t.Context(), "other")
-				require.NoError(t, err)
-				w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost), Resolve: func(storage.InDoubt) error { return errShop }})
-				require.ErrorIs(t, guard.Hold(t.Context(), g.UnderLease(one, two), sku, func(ctx context.Context, h held) error {
-					return guard.Do(ctx, h, sku, increment("n"))
-				}), guard.ErrUnknownOutcome)
-				require.Equal(t, 2, guard.Doubts(g))
-				end(t, w, g, one, two)
-				require.Zero(t, guard.Doubts(g))
-			})
-		})
-	}
 }

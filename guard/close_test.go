@@ -117,7 +117,6 @@ func TestClose_WaitsForReleasesWithinABound(t *testing.T) {
 	})
 }
 
-// The release goes on, and Close waits for it.
 func TestRelease_NeverDelaysACallWhoseContextHasEnded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.processOn(slow(w.locks.NewLocker("a"), 4*time.Second), &guard.Config{KeepFor: -1})

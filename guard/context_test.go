@@ -17,7 +17,6 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// A lease that was lost while the transaction began ends the function's context as well.
 func TestContext_EndsWithALeaseThatWasLostBeforeTheFunction(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
@@ -82,26 +81,8 @@ func TestContext_OfAHoldEndsWithTheLeaseAfterATransaction(t *testing.T) {
 	})
 }
 
-// A retained context of a call that has ended says so, and hears nothing of later calls.
-func TestContext_EndsWhenTheFunctionHasReturned(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		var kept context.Context
-		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, _ *memory.Tx) error {
-			kept = ctx
-			return ctx.Err()
-		}))
-		require.ErrorIs(t, kept.Err(), context.Canceled)
-		w.locks.Lose(sku)
-		synctest.Wait()
-		require.NotErrorIs(t, context.Cause(kept), fence.ErrLeaseLost)
-		require.Len(t, guard.Grants(kept), 1)
-	})
-}
-
-// A function hangs while the rest of its process is well and goes on renewing the
-// lease. Another process gets the resource all the same, and what the first one
-// writes when it wakes up is rejected.
+// A function hangs while the rest of its process is well and goes on renewing the lease. Another process gets the
+// resource all the same, and what the first one writes when it wakes up is rejected.
 func TestMaxRun_AHangingFunctionLosesItsResource(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var log bytes.Buffer
@@ -127,7 +108,6 @@ func TestMaxRun_AHangingFunctionLosesItsResource(t *testing.T) {
 	})
 }
 
-// It is the function's time: the database may take longer, before and after it.
 func TestMaxRun_DoesNotCountTheDatabase(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		slow := func() { time.Sleep(3 * time.Second) }
@@ -143,22 +123,7 @@ func TestMaxRun_DoesNotCountTheDatabase(t *testing.T) {
 	})
 }
 
-// A transaction that begins in a Hold that has overrun says why its context has ended, not that its lease was released.
-func TestMaxRun_OfAHoldIsTheCauseInItsTransactions(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", &guard.Config{MaxRun: time.Second})
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(_ context.Context, h held) error {
-			time.Sleep(2 * time.Second)
-			err := guard.Do(context.Background(), h, sku, func(ctx context.Context, _ *memory.Tx) error { return context.Cause(ctx) })
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, "Config.MaxRun is 1s")
-			return nil
-		}))
-	})
-}
-
-// What is released because a function overran is not the next call's any more, also
-// while the release is under way.
+// What is released because a function overran is not the next call's any more, also while the release is under way.
 func TestMaxRun_TheNextCallRunsUnderAnotherGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.processOn(slow(w.locks.NewLocker("a"), time.Second), &guard.Config{MaxRun: 3 * time.Second})
@@ -211,8 +176,6 @@ func TestStoreTimeout_IsDistinctFromTheCallersDeadline(t *testing.T) {
 	})
 }
 
-// Close waits for no database: what has not begun to run there ends with the
-// contexts of what has.
 func TestClose_EndsTheWaitForAnUnreachableDatabase(t *testing.T) {
 	for _, step := range []string{"claim", "begin", "recall"} {
 		t.Run(step, func(t *testing.T) {

@@ -2,11 +2,9 @@ package guard
 
 import "time"
 
-// SetMaxHold sets, before the first call on g, how long calls of a process may still begin while another
-// process waits.
+// SetMaxHold sets, before the first call on g, how long calls of a process may still begin while another process waits.
 func SetMaxHold[Tx any](g *Guard[Tx], d time.Duration) { g.lines.maxHold = d }
 
-// Lines returns for how many resources g keeps anything.
 func Lines[Tx any](g *Guard[Tx]) int {
 	g.lines.mu.Lock()
 	defer g.lines.mu.Unlock()
@@ -20,11 +18,9 @@ func Doubts[Tx any](g *Guard[Tx]) int {
 	return len(g.memory.doubts)
 }
 
-// ExpireLate is what a timer does that fired just before the latest call and was held up
-// until after it.
+// ExpireLate is what a timer does that fired just before the latest call and was held up until after it.
 func ExpireLate[Tx any](g *Guard[Tx]) { g.lines.releaseExpired(g.lines.places) }
 
-// Limits of what calls and options may hold.
 const (
 	MaxResources = maxResources
 	MaxResultLen = maxResultLen
@@ -35,7 +31,6 @@ const (
 // MaxUnderWay returns how many groups of g may be under way when a call begins another one.
 func MaxUnderWay[Tx any](g *Guard[Tx]) int { return g.forming.limit }
 
-// Limits of groups of calls on different resources.
 const (
 	Patience = patience
 )

@@ -158,7 +158,6 @@ func slow(l fence.Locker, release time.Duration) *hookedLocker {
 	}}
 }
 
-// failing returns a lock service whose leases fail to be released.
 func failing(l fence.Locker) *hookedLocker {
 	return &hookedLocker{Locker: l, release: func(context.Context, string) error { return errShop }}
 }

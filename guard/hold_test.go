@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,13 +14,10 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// held is the Runner of a Hold of the memory store.
 type held = guard.Runner[*memory.Tx]
 
 func TestHold_ClaimsOnEntryAndKeepsOneGrant(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	var kept held
 	require.Same(t, errShop, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		kept = h
@@ -38,9 +34,7 @@ func TestHold_ClaimsOnEntryAndKeepsOneGrant(t *testing.T) {
 }
 
 func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		var n string
 		require.NoError(t, guard.Do(ctx, h, sku, func(_ context.Context, tx *memory.Tx) (err error) {
@@ -63,9 +57,7 @@ func TestHold_ReadsOfEarlierTransactionsHoldInLaterOnes(t *testing.T) {
 // A COMMIT that was lost may have lost its position to another transaction of
 // the grant: then, too, what was read is out of date. One that was applied ends nothing.
 func TestHold_EndsWithACommitThatWasNotApplied(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost, memory.Normal, memory.RequestLost)})
 		require.NoError(t, guard.Do(ctx, h, sku, increment("n")))
@@ -113,25 +105,6 @@ func TestHold_ConcurrentTransactionsAreSerial(t *testing.T) {
 		}))
 		require.Equal(t, 5*time.Second, time.Since(start))
 		require.Equal(t, "5", w.store.Read("n"))
-	})
-}
-
-func TestHold_WaitingTransactionLeavesAtOnceWhenItsContextEnds(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
-			go func() { _ = guard.Do(ctx, h, sku, sleeping(time.Hour)) }()
-			synctest.Wait()
-			start := time.Now()
-			short, cancel := context.WithTimeout(ctx, time.Second)
-			defer cancel()
-			err := guard.Do(short, h, sku, set("k", "v"))
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, "guard: sku/42: gave up waiting behind another call of this process (a call made inside its function has to use that function's context): ")
-			require.Equal(t, time.Second, time.Since(start))
-			return nil
-		}))
-		require.Empty(t, w.store.Read("k"))
 	})
 }
 

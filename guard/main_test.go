@@ -35,20 +35,24 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// process returns a Guard that is like another process's. It is closed when the
-// test ends.
+// newProcess begins a parallel test with one process.
+func newProcess(t *testing.T) (*world, *guard.Guard[*memory.Tx]) {
+	t.Parallel()
+	w := newWorld(t)
+	return w, w.process("a", nil)
+}
+
+// process returns a Guard that is like another process's. It is closed when the test ends.
 func (w *world) process(label string, cfg *guard.Config) *guard.Guard[*memory.Tx] {
 	w.Helper()
 	return w.processOn(w.locks.NewLocker(label), cfg)
 }
 
-// processOn is process with a locker of the test's own.
 func (w *world) processOn(locker fence.Locker, cfg *guard.Config) *guard.Guard[*memory.Tx] {
 	w.Helper()
 	return w.processWith(locker, w.store, cfg)
 }
 
-// processWith is process with a locker and a store of the test's own.
 func (w *world) processWith(locker fence.Locker, store storage.Store[*memory.Tx], cfg *guard.Config) *guard.Guard[*memory.Tx] {
 	w.Helper()
 	g, err := guard.New(locker, store, cfg)
@@ -61,13 +65,11 @@ func (w *world) processWith(locker fence.Locker, store storage.Store[*memory.Tx]
 	return g
 }
 
-// on is process on a store of the test's own.
 func (w *world) on(store storage.Store[*memory.Tx], cfg *guard.Config) *guard.Guard[*memory.Tx] {
 	w.Helper()
 	return w.processWith(w.locks.NewLocker("a"), store, cfg)
 }
 
-// entries returns the kinds of the entries of sku's history.
 func (w *world) kinds() []storage.EntryKind {
 	w.Helper()
 	entries, err := w.store.Entries(context.Background(), sku, 0, 1000)
@@ -79,12 +81,10 @@ func (w *world) kinds() []storage.EntryKind {
 	return kinds
 }
 
-// set returns a function that sets key.
 func set(key, value string) func(context.Context, *memory.Tx) error {
 	return func(_ context.Context, tx *memory.Tx) error { return tx.Set(key, value) }
 }
 
-// increment adds one to key, by reading it and writing it.
 func increment(key string) func(context.Context, *memory.Tx) error {
 	return func(_ context.Context, tx *memory.Tx) error {
 		n, err := number(tx.Get(key))
@@ -124,7 +124,6 @@ func doOnce[R guard.Resources](ctx context.Context, on guard.Runner[*memory.Tx],
 	return err
 }
 
-// requireRejected requires that err is a rejection for a reason.
 func requireRejected(t testing.TB, err error, want storage.Reason) {
 	t.Helper()
 	rejected := new(storage.RejectedError)

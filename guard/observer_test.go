@@ -20,7 +20,6 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// recorder is an Observer that records its calls, in order.
 type recorder struct {
 	events   []string
 	finishes []guard.Operation
@@ -118,70 +117,7 @@ func TestObserveElection_SeesCampaignsAndLeaderships(t *testing.T) {
 	})
 }
 
-// tracer is an Observer that adds to a context, as a tracer adds a span.
-type tracer struct {
-	name string
-	seen []string
-}
-
-type tracerKey struct{}
-
-func (r *tracer) note(ctx context.Context, event string) {
-	of, _ := ctx.Value(tracerKey{}).(string)
-	r.seen = append(r.seen, event+" in "+of)
-}
-
-func (r *tracer) observer() *guard.Observer {
-	return &guard.Observer{
-		Started: func(ctx context.Context, operation guard.Operation) context.Context {
-			above, _ := ctx.Value(tracerKey{}).(string)
-			return context.WithValue(ctx, tracerKey{}, above+"/"+operation.Record.Name+" of "+r.name)
-		},
-		Acquired: func(ctx context.Context, _ fence.Grant, _ time.Duration) { r.note(ctx, "acquired") },
-		Claimed:  func(ctx context.Context, _ fence.Grant, _ time.Duration) { r.note(ctx, "claimed") },
-		Rejected: func(ctx context.Context, _ *guard.RejectedError) { r.note(ctx, "rejected") },
-		Resolved: func(ctx context.Context, _ []fence.Grant, _ bool, _ error, _ time.Duration) { r.note(ctx, "resolved") },
-		Finished: func(ctx context.Context, operation guard.Operation) {
-			r.note(ctx, "finished "+string(operation.Outcome))
-		},
-	}
-}
-
-// Events come with the context of their call, to which each Observer in turn has added. What is not
-// there, or adds nothing, changes nothing.
-func TestObserver_ContextReachesTheFunctionAndEveryEvent(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	r, silent := &tracer{name: "last"}, &guard.Observer{Started: func(context.Context, guard.Operation) context.Context { return nil }}
-	g := w.process("a", &guard.Config{Observers: []*guard.Observer{(&tracer{name: "first"}).observer(), nil, silent, r.observer()}})
-	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
-	within := func(fails bool) func(context.Context, *memory.Tx) error {
-		return func(ctx context.Context, tx *memory.Tx) error {
-			r.note(ctx, "runs")
-			if fails {
-				_, err := w.store.Claim(t.Context(), storage.Claim{Grant: grant(99)})
-				require.NoError(t, err)
-			}
-			return increment("n")(ctx, tx)
-		}
-	}
-	require.NoError(t, guard.Do(t.Context(), g, sku, within(false), guard.Name("sell")))
-	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
-		return guard.Do(ctx, h, sku, within(false), guard.Name("held"))
-	}))
-	require.ErrorIs(t, guard.Do(t.Context(), g, sku, within(true), guard.Name("late")), guard.ErrStaleToken)
-	require.Error(t, guard.Do(t.Context(), g.UnderGrant(grant(98)), sku, within(false), guard.Name("carried")))
-	sell, held, late, carried := "/sell of first/sell of last", "/held of first/held of last", "/late of first/late of last", "/carried of first/carried of last"
-	require.Equal(t, []string{
-		"acquired in " + sell, "claimed in " + sell, "runs in " + sell, "resolved in " + sell, "finished committed in " + sell,
-		"runs in " + held, "finished committed in " + held,
-		"runs in " + late, "rejected in " + late, "finished rejected in " + late,
-		"rejected in " + carried, "finished rejected in " + carried,
-	}, r.seen)
-}
-
-// Calls that share a transaction say how many they are, and each its place; a call alone is the
-// first of one.
+// Calls that share a transaction say how many they are, and each its place; a call alone is the first of one.
 func TestObserver_SeesHowManyCallsShareATransaction(t *testing.T) {
 	var mu sync.Mutex
 	places := map[string][2]int{}

@@ -15,7 +15,6 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// counted increments n and returns what it is then.
 func counted(ctx context.Context, tx *memory.Tx) (int, error) {
 	if err := increment("n")(ctx, tx); err != nil {
 		return 0, err
@@ -64,9 +63,7 @@ func (c *counting) Results() ([]byte, error)                     { return c.resu
 func (c *counting) SetResults(results []byte) error              { c.kept = results; return nil }
 
 func TestOnce_RejectsAnotherRequest(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	require.NoError(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("2"))))
 	err := doOnce(t.Context(), g, sku, increment("n"), guard.Once("k", []byte("3")), guard.Retryable())
 	require.ErrorIs(t, err, guard.ErrKeyReused)
@@ -81,9 +78,7 @@ func TestOnce_RejectsAnotherRequest(t *testing.T) {
 // Several resources have the key together: with others it is another request, and no request that a caller chooses
 // is that of a call over other resources.
 func TestOnce_OverSeveralResources(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	once, request := guard.Once("k", []byte("2")), sha256.Sum256([]byte("2"))
 	both := []string{"x", "y"}
 	require.NoError(t, doOnce(t.Context(), g, both, increment("n"), once))
@@ -103,7 +98,6 @@ func TestOnce_OverSeveralResources(t *testing.T) {
 	require.ErrorIs(t, doOnce(t.Context(), g, []string{"a", "b c", "d"}, increment("n"), once), guard.ErrKeyReused)
 }
 
-// After an unknown outcome the call is made again, from another process too.
 func TestOnce_SettlesAnUnknownOutcome(t *testing.T) {
 	for name, fate := range map[string]memory.Fate{"applied": memory.ReplyLost, "not applied": memory.RequestLost, "late": memory.Late} {
 		t.Run(name, func(t *testing.T) {
@@ -149,9 +143,7 @@ func TestOnce_TwoAtATimeUnderOneKey(t *testing.T) {
 
 // The first call returns what a repeated one can: what the kept JSON decodes to.
 func TestOnce_FirstAnswerIsWhatARepeatGets(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	for i, value := range []any{1 << 60, "a\xffb", struct{ A, b int }{1, 2}, []byte("x"), map[int]string{1: "a"}, struct{}{}, (*int)(nil), ""} {
 		var answers [2]any
 		for n := range answers {
@@ -181,9 +173,7 @@ func TestOnce_FirstAnswerIsWhatARepeatGets(t *testing.T) {
 }
 
 func TestOnce_RejectsBadArguments(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	for _, key := range []string{"", strings.Repeat("k", guard.MaxOpIDLen+1), "a\x00", "\xff"} {
 		require.ErrorIs(t, doOnce(t.Context(), g, sku, increment("n"), guard.Once(key, nil)), guard.ErrInvalid)
 	}
@@ -209,9 +199,7 @@ func TestOnce_RejectsBadArguments(t *testing.T) {
 // A result that was kept for another type can't be given back, nor one that wasn't
 // kept: the zero value would be taken for the answer.
 func TestOnce_ResultThatDoesNotFitIsAnError(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	once := guard.Once("k", nil)
 	_, err := guard.Value(t.Context(), g, sku, counted, once)
 	require.NoError(t, err)

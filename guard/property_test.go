@@ -20,9 +20,8 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// A plan is a schedule: who calls when, how long each takes, what goes wrong. On
-// a bubble's clock it is played the same way each time but for what happens in
-// the same instant.
+// A plan is a schedule: who calls when, how long each takes, what goes wrong. On a bubble's clock it is played the same
+// way each time but for what happens in the same instant.
 type plan struct {
 	Calls    []plannedCall
 	Waits    []time.Duration // for the connections of groups
@@ -90,10 +89,8 @@ func drawPlan(t *rapid.T) plan {
 	}
 }
 
-// seen counts what the schedules came to.
 type seen struct{ unknown, voids, stale, overtaken, shared, grouped, reads int }
 
-// play plays p in a bubble, and judges what it comes to.
 func (p plan) play(t *testing.T, rt *rapid.T, s *seen) {
 	var failed any // rapid shrinks what panics on its own goroutine only
 	defer func() {
@@ -114,8 +111,7 @@ func (p plan) play(t *testing.T, rt *rapid.T, s *seen) {
 		}}
 		var guards []*guard.Guard[*memory.Tx]
 		for i := range processes {
-			// A store that can't be asked is given up on soon, so that calls end
-			// without an answer.
+			// A store that can't be asked is given up on soon, so that calls end without an answer.
 			g := w.processWith(w.locks.NewLocker(fmt.Sprint("p", i)), store, &guard.Config{KeepFor: p.KeepFor, ResolveTimeout: 20 * time.Millisecond})
 			guard.SetMaxHold(g, p.MaxHold)
 			guards = append(guards, g)

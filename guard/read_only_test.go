@@ -11,7 +11,6 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// reads returns a function that reads key into value.
 func reads(key string, value *string) func(context.Context, *memory.Tx) error {
 	return func(_ context.Context, tx *memory.Tx) (err error) {
 		*value, err = tx.Get(key)
@@ -19,12 +18,8 @@ func reads(key string, value *string) func(context.Context, *memory.Tx) error {
 	}
 }
 
-// A read-only operation moves no fence, on every kind of Runner, and the next write goes on
-// from the position that it left.
 func TestReadOnly_MovesNothingUnderAnyRunner(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("n", "1")))
 	lease, err := w.locks.NewLocker("leader").Acquire(t.Context(), "leader")
 	require.NoError(t, err)
@@ -47,9 +42,7 @@ func TestReadOnly_MovesNothingUnderAnyRunner(t *testing.T) {
 // Another transaction of the grant commits between two reads. With Retryable the function runs
 // again, and reads all of it at one position.
 func TestReadOnly_RunsAgainAfterItWasOvertaken(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	runs := 0
 	var first, second string
 	torn := func(ctx context.Context, tx *memory.Tx) error {
@@ -67,11 +60,8 @@ func TestReadOnly_RunsAgainAfterItWasOvertaken(t *testing.T) {
 	require.ErrorIs(t, guard.Do(t.Context(), g, sku, torn, guard.ReadOnly()), guard.ErrOvertaken)
 }
 
-// A rejected read ends the Hold: what was read in it may be out of date.
 func TestReadOnly_RejectedEndsTheHold(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	var n string
 	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
 		require.NoError(t, guard.Do(ctx, h, sku, reads("n", &n), guard.ReadOnly()))

@@ -16,7 +16,6 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// temporaryError is an error that says that another run is right.
 type temporaryError struct{}
 
 func (temporaryError) Error() string   { return "deadlock detected" }
@@ -35,9 +34,7 @@ func fates(list ...memory.Fate) func(storage.InDoubt) memory.Fate {
 }
 
 func TestDoubt_AppliedIsSuccess(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	w.store.SetFaults(memory.Faults{Commit: fates(memory.ReplyLost)})
 	for range 2 {
 		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
@@ -90,7 +87,6 @@ func TestDoubt_IsAskedAboutUntilThereIsAnAnswer(t *testing.T) {
 	})
 }
 
-// unknown has a call end with an unknown outcome.
 func unknown(t *testing.T, w *world, g *guard.Guard[*memory.Tx], fate memory.Fate) *guard.UnknownOutcomeError {
 	t.Helper()
 	w.store.SetFaults(memory.Faults{Commit: fates(fate), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
@@ -134,8 +130,6 @@ func TestUnknown_StaysSoWhenTheCallersContextHasEnded(t *testing.T) {
 	}
 }
 
-// A database that says nothing keeps no call waiting for longer than ResolveTimeout,
-// in the call that is in doubt and in the one that comes after it.
 func TestUnknown_AskingIsBoundedByResolveTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.on(cutAt(w.store, "resolve"), &guard.Config{ResolveTimeout: time.Minute})

@@ -70,26 +70,6 @@ func TestRetryable_RunsAgainWhatTookNoEffect(t *testing.T) {
 	}
 }
 
-// What an operator has to act upon, and lost writes, come to the caller at once.
-func TestRetryable_LeavesToTheCallerWhatAnOperatorHasToMend(t *testing.T) {
-	for _, reason := range []storage.Reason{
-		storage.ReasonWentBack, storage.ReasonCollision, storage.ReasonTokensWentBack, storage.ReasonTokenJump, storage.ReasonEpochBehind,
-	} {
-		t.Run(string(reason), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				g := w.process("a", nil)
-				runs := 0
-				err := guard.Do(t.Context(), g, sku, func(context.Context, *memory.Tx) error {
-					runs++
-					return &guard.RejectedError{Reason: reason, Stage: storage.StageRun, Grant: w.locks.Holder(sku)}
-				}, guard.Retryable())
-				requireRejected(t, err, reason)
-				require.Equal(t, 1, runs)
-			})
-		})
-	}
-}
-
 // What a raw COMMIT wrote stays, so nothing runs again, whatever else the error says.
 func TestRetryable_NeverRunsAgainAfterARawCommit(t *testing.T) {
 	for name, beside := range map[string]error{
@@ -116,7 +96,6 @@ func TestRetryable_NeverRunsAgainAfterARawCommit(t *testing.T) {
 	}
 }
 
-// Nor does what asking for the outcome met make a reason to run again.
 func TestRetryable_NeverRunsAgainAfterAnUnknownOutcome(t *testing.T) {
 	rejected := func(reason storage.Reason) func(fence.Grant) error {
 		return func(grant fence.Grant) error {

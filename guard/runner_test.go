@@ -18,7 +18,6 @@ import (
 
 var both = []string{"y", "x"}
 
-// writes returns how many guarded transactions the history of resource has.
 func (w *world) writes(resource string) (n int) {
 	w.Helper()
 	entries, err := w.store.Entries(context.Background(), resource, 0, 1000)
@@ -73,8 +72,7 @@ func TestHold_OfSeveralOneStaleRejectsAll(t *testing.T) {
 	})
 }
 
-// A Hold that may run again begins with what its earlier runs, and others, have
-// committed.
+// A Hold that may run again begins with what its earlier runs, and others, have committed.
 func TestHold_RetryableRunsAllOfItAgain(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(t *testing.T, w *world, grants []fence.Grant){
@@ -120,7 +118,6 @@ func TestHold_RetryableRunsAllOfItAgain(t *testing.T) {
 	}
 }
 
-// The second run can't settle what the first has left: the caller hears of it.
 func TestHold_RetryableSaysWhatAnEarlierRunLeftUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(storage.InDoubt) error { return errShop }})
@@ -139,9 +136,7 @@ func TestHold_RetryableSaysWhatAnEarlierRunLeftUnknown(t *testing.T) {
 // A key is that of the resource that is named: with another one of the same Hold it
 // names another operation, which is not taken for done.
 func TestOnce_InAHoldOfSeveralIsForTheResourceNamed(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	once := guard.Once("k", nil)
 	for range 2 {
 		require.NoError(t, guard.Hold(t.Context(), g, both, func(ctx context.Context, h held) error {
@@ -154,8 +149,6 @@ func TestOnce_InAHoldOfSeveralIsForTheResourceNamed(t *testing.T) {
 	require.Equal(t, "1", w.store.Read("n"))
 }
 
-// What comes with a grant is the Guard's as all else: its bounds, its Observer, its
-// Close.
 func TestUnderGrant_IsObservedAndEndsWithTheGuard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		var finished []guard.Operation
@@ -179,7 +172,6 @@ func TestUnderGrant_IsObservedAndEndsWithTheGuard(t *testing.T) {
 	})
 }
 
-// Each misuse fails at once, before anything is acquired, and says what to use.
 func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)
@@ -243,7 +235,6 @@ func TestCalls_MisuseSaysWhatToUse(t *testing.T) {
 	})
 }
 
-// retryable is an error of a user's that says so.
 type retryable bool
 
 func (retryable) Error() string     { return "of the user's own" }

@@ -24,7 +24,6 @@ func (s *replacedStore) replace(t *testing.T) {
 	t.Cleanup(func() { require.Zero(t, standby.Open(), "transactions were left open") })
 }
 
-// newReplaced returns a Guard on a database that can be replaced.
 func newReplaced(t *testing.T, w *world, cfg *guard.Config) (*guard.Guard[*memory.Tx], *replacedStore) {
 	s := &replacedStore{&hookedStore{Store: w.store}}
 	return w.on(s, cfg), s
@@ -42,7 +41,6 @@ func requireNamedOnce(t *testing.T, g guard.Runner[*memory.Tx]) {
 	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
 }
 
-// releasing gives each resource up when its call has ended.
 var releasing = &guard.Config{KeepFor: -1}
 
 // The database loses what a process was told before: its next call is told, whatever comes in between.
@@ -119,71 +117,6 @@ func TestSeen_LossIsNamedWhereOthersHaveMovedTheFenceOn(t *testing.T) {
 	})
 }
 
-// A call of two resources is told of the loss of one, though the grant of the other is only stale, or
-// can't be claimed at the moment: it doesn't run again.
-func TestSeen_LossIsNamedBesideAnotherFailure(t *testing.T) {
-	for name, other := range map[string]func(s *replacedStore, stale fence.Grant) error{
-		"stale": func(s *replacedStore, stale fence.Grant) error {
-			stale.Token++
-			_, err := s.Store.Claim(context.Background(), storage.Claim{Grant: stale})
-			return err
-		},
-		"failed over": func(s *replacedStore, old fence.Grant) error {
-			s.after = func(_ string, err error) error {
-				s.after = nil
-				return errors.Join(&guard.RejectedError{Reason: storage.ReasonFailedOver, Stage: storage.StageClaim, Grant: old}, err)
-			}
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
-				g, s := newReplaced(t, w, releasing)
-				require.NoError(t, guard.Do(t.Context(), g, "b", increment("n")))
-				s.replace(t)
-				s.SetFaults(memory.Faults{Claim: func(g fence.Grant) error {
-					if g.Resource == "b" {
-						return nil
-					}
-					s.SetFaults(memory.Faults{})
-					return other(s, g)
-				}})
-				err := guard.Do(t.Context(), g, []string{"a", "b"}, notRun, guard.Retryable())
-				require.ErrorContains(t, err, "the database went back")
-				require.False(t, guard.SafeToRetry(err))
-				require.NoError(t, guard.Do(t.Context(), g, []string{"a", "b"}, increment("n"), guard.Retryable()))
-			})
-		})
-	}
-}
-
-// The function of a Hold returns what its calls were told: an unknown outcome, and then the loss. The
-// Hold, which would run again for the first, is told as well.
-func TestSeen_LossIsNamedBesideAnUnknownOutcomeInAHold(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g, s := newReplaced(t, w, nil)
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-		lost := true
-		s.SetFaults(wentBackInDoubt)
-		err := guard.Hold(t.Context(), g, sku, func(ctx context.Context, h guard.Runner[*memory.Tx]) error {
-			if !lost {
-				return guard.Do(ctx, h, sku, increment("n"))
-			}
-			lost = false
-			unknown := guard.Do(ctx, h, sku, increment("n"))
-			require.ErrorIs(t, unknown, guard.ErrUnknownOutcome)
-			told := guard.Do(ctx, h, sku, notRun)
-			requireRejected(t, told, storage.ReasonWentBack)
-			s.replace(t)
-			return errors.Join(unknown, told)
-		}, guard.Retryable())
-		require.ErrorContains(t, err, "the database went back")
-		require.Equal(t, "", s.Read("n"))
-		require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-	})
-}
-
-// A Guard that has no lock service remembers as well.
 func TestSeen_LossIsNamedUnderACallersGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := &replacedStore{&hookedStore{Store: w.store}}
@@ -199,7 +132,6 @@ func TestSeen_LossIsNamedUnderACallersGrant(t *testing.T) {
 	})
 }
 
-// A Guard remembers the resources that it used last, and a number of them that is bounded.
 func TestSeen_IsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -21,9 +21,7 @@ import (
 )
 
 func TestDo_OfSeveralMovesEveryFenceOrNone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	g := w.process("a", nil)
+	w, g := newProcess(t)
 	resources := []string{"sku/2", "sku/1", "sku/3"}
 	require.NoError(t, guard.Do(t.Context(), g, resources, increment("n"), guard.OpID("1")))
 	require.Equal(t, []string{"sku/2", "sku/1", "sku/3"}, resources, "the caller's slice stays as it was")
@@ -126,7 +124,6 @@ func TestDo_OfSeveralSettlesADoubtForEveryResource(t *testing.T) {
 	}
 }
 
-// A resource that can't be had keeps none of the others.
 func TestDo_OfSeveralReleasesAllWhenItGivesUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, b := w.process("a", nil), w.process("b", nil)
@@ -143,8 +140,7 @@ func TestDo_OfSeveralReleasesAllWhenItGivesUp(t *testing.T) {
 	})
 }
 
-// One round trip claims all that need it. Rejections of some don't cost the others their
-// claims, and each is reported.
+// One round trip claims all that need it. Rejections of some don't cost the others their claims, and each is reported.
 func TestDo_OfSeveralClaimsAllAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -169,7 +165,6 @@ func TestDo_OfSeveralClaimsAllAtOnce(t *testing.T) {
 	require.Equal(t, [][]string{{"d", "e", "f", "g"}}, claims)
 }
 
-// notingClaims notes the resources of each claim.
 func notingClaims(claims *[][]string) func(context.Context, string, []storage.Claim) error {
 	return func(_ context.Context, step string, seen []storage.Claim) error {
 		if step == "claim" {
@@ -198,8 +193,7 @@ func (s *partlyStore) Claim(ctx context.Context, seen ...storage.Claim) ([]stora
 	return append(claims, make([]storage.Claim, len(seen)-1)...), errors.Join(err, temporaryError{})
 }
 
-// A resource without a verdict is claimed again before a function runs, and those with one are
-// not.
+// A resource without a verdict is claimed again before a function runs, and those with one are not.
 func TestDo_OfSeveralClaimsAgainWhatHasNoVerdict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

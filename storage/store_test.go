@@ -32,15 +32,6 @@ func TestCheck_JudgesAsTheSealDoes(t *testing.T) {
 	}
 }
 
-// A rejection at the claim speaks of the process, whose grant is new; a fence may have lost all its claims.
-func TestRejectedError_SaysWhoHasSeenMore(t *testing.T) {
-	old, current := fence.Grant{Resource: "sku/1", Epoch: 1, Token: 5, Holder: "a"}, fence.Grant{Resource: "sku/1", Epoch: 1, Token: 4, Holder: "b"}
-	require.EqualError(t, &storage.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageSeal, Grant: old, Current: current},
-		"storage: sku/1: token 5 has seen more than the fence shows (token 4 of b): the database went back to an older state")
-	require.EqualError(t, &storage.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageClaim, Grant: old},
-		"storage: sku/1: token 5 can't claim: its process has seen more than the fence shows (no claim): the database went back to an older state")
-}
-
 // The answers are those of the first version: data lies where they say.
 func TestShardOf_NeverChanges(t *testing.T) {
 	t.Parallel()

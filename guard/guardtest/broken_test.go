@@ -196,7 +196,6 @@ var broken = map[string]struct {
 	},
 }
 
-// claimOne claims one grant, and has seen nothing of its fence.
 func claimOne(ctx context.Context, s store, g fence.Grant) (storage.Claim, error) {
 	claims, err := s.Claim(ctx, storage.Claim{Grant: g})
 	if len(claims) == 0 {
@@ -232,7 +231,6 @@ func isRejection(err error, reason storage.Reason) bool {
 	return errors.As(err, &rejection) && rejection.Reason == reason
 }
 
-// blind returns seen without positions.
 func blind(seen []storage.Claim) []storage.Claim {
 	seen = slices.Clone(seen)
 	for i := range seen {
@@ -245,7 +243,6 @@ func always(applied bool) func(context.Context, store, storage.InDoubt) (bool, e
 	return func(context.Context, store, storage.InDoubt) (bool, error) { return applied, nil }
 }
 
-// firstClaimOnly ignores all claims but the first.
 func firstClaimOnly(ctx context.Context, _ store, begin beginner, claims []storage.Claim) (txn, error) {
 	return begin(ctx, claims[:min(len(claims), 1)]...)
 }
@@ -299,7 +296,6 @@ func (t *laxTxn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Cl
 	return other.Commit(ctx, moves)
 }
 
-// change is what a changedTxn does wrong.
 type change struct {
 	commitAtRollback, hideFailures, neverEnds, runsTwo, dropAll, ignoreCtx, dropKeep bool
 }

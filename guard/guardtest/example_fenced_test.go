@@ -39,8 +39,7 @@ func cancel(ctx context.Context, on guard.Runner[*memory.Tx], order string) erro
 	return guard.Do(ctx, on, order, func(_ context.Context, tx *memory.Tx) error { return tx.Set(order, "cancelled") })
 }
 
-// printer stands for the *testing.T of a test, and prints the first line of what
-// that one would report.
+// printer stands for the *testing.T of a test, and prints the first line of what that one would report.
 type printer struct{ testing.TB }
 
 func (printer) Helper()                  {}

@@ -1,6 +1,5 @@
 package guardtest
 
-// Parts returns the names of the contract's parts.
 func Parts[Tx any]() []string {
 	var names []string
 	for _, p := range allParts[Tx]() {

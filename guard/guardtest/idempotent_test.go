@@ -13,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/guard/guardtest"
 )
 
-// repeatFailureOf returns how RequireIdempotent fails on run; "" if it doesn't.
 func repeatFailureOf(t *testing.T, s *shop, run func(ctx context.Context, h holder) error) string {
 	r := &reporter{TB: t}
 	guardtest.RequireIdempotent(r, s, sku, noValue(run), s.state)
@@ -28,7 +27,6 @@ func sellOrder(ctx context.Context, tx tx) error {
 	return errors.Join(tx.Set("order", "sold"), sell(ctx, tx))
 }
 
-// noValue is run as a function without a value.
 func noValue(run func(ctx context.Context, h holder) error) func(ctx context.Context, h holder) (struct{}, error) {
 	return func(ctx context.Context, h holder) (struct{}, error) { return struct{}{}, run(ctx, h) }
 }
@@ -86,7 +84,6 @@ func TestRequireIdempotent_PassesIdempotentFunctions(t *testing.T) {
 	}
 }
 
-// buys sells the order, unless it was sold.
 func buys(ctx context.Context, h holder) error { return guard.Do(ctx, h.Guard, sku, sellOrder) }
 
 // notes makes a function that notes that its work is done in memory, before or after it has done it.
@@ -104,7 +101,6 @@ func notes(before bool) func(*shop, context.Context, holder) error {
 
 const pays = "the state changed each of the 5 times that run was called after its answer was lost, so a second call after guard.ErrUnknownOutcome takes effect a second time; give it guard.Once"
 
-// repeated are the mistakes that RequireIdempotent reports.
 var repeated = map[string]mistake{
 	"pays each time": {after(func(err error) error { return err }), pays},
 	"pays each time under a grant": {

@@ -2,8 +2,6 @@ package guardtest_test
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,51 +90,4 @@ func TestLocker_TryAcquireDoesNotWait(t *testing.T) {
 	require.Equal(t, lease.Grant().Holder, locked.Holder)
 	require.NoError(t, lease.Release(t.Context()))
 	require.Zero(t, l.Service().Holder(sku), "the failed try left nothing in the queue")
-}
-
-func TestLocker_FailsOnDemand(t *testing.T) {
-	t.Parallel()
-	l := guardtest.NewLocker()
-	failure := errors.New("no leader")
-	l.Service().Fail(failure)
-	for _, acquire := range []func(context.Context, string) (fence.Lease, error){l.Acquire, l.TryAcquire} {
-		_, err := acquire(t.Context(), sku)
-		require.ErrorIs(t, err, fence.ErrUnavailable)
-		require.ErrorIs(t, err, failure)
-		_, err = acquire(t.Context(), "")
-		require.ErrorAs(t, err, new(*fence.InvalidGrantError))
-	}
-}
-
-func TestLocker_AfterContendedCallsOnceForOtherProcesses(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := guardtest.NewLockService()
-		l := s.NewLocker("a")
-		require.False(t, s.Contend(sku))
-		lease := acquire(t, l)
-		var calls atomic.Int32
-		count := func() { calls.Add(1) }
-		called := func(want int32, why string) {
-			synctest.Wait()
-			require.Equal(t, want, calls.Load(), why)
-		}
-		lease.AfterContended(count)
-		stop := lease.AfterContended(count)
-		require.True(t, stop())
-		require.False(t, stop())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := l.Acquire(ctx, sku)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		called(0, "waiters of the same process don't count")
-		require.True(t, s.Contend(sku))
-		require.True(t, s.Contend(sku))
-		called(1, "once")
-		require.False(t, lease.AfterContended(count)())
-		called(2, "at once if another waits already")
-		require.NoError(t, lease.Release(t.Context()))
-		require.False(t, lease.AfterContended(count)())
-		called(2, "not after the end")
-	})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/fencekit/fencekit/guard/guardtest"
 )
 
-// mockTx notes the statements that it was given.
 type mockTx struct{ statements []string }
 
 func (m *mockTx) exec(statement string) error {
