@@ -59,7 +59,6 @@ func TestAcquire_GoroutinesExcludeEachOther(t *testing.T) {
 	}
 }
 
-// holds may be called from any goroutine.
 func holds(t testing.TB, ok bool, format string, args ...any) bool {
 	t.Helper()
 	if !ok {
@@ -94,7 +93,6 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	}
 }
 
-// requireGaveUp checks the error of an Acquire that waited for a holder.
 func requireGaveUp(t testing.TB, err error, holder string) {
 	t.Helper()
 	require.ErrorIs(t, err, context.Canceled)
@@ -137,9 +135,8 @@ func (slowLeases) KeepAlive(context.Context, clientv3.LeaseID) (time.Duration, e
 	return 2 * time.Second, nil
 }
 
-// A process that stood still finds its turn and its deadline at once. Here the
-// renewal has moved the deadline into the past; the timer, which says so, has to
-// wait until the bubble is idle.
+// A process that stood still finds its turn and its deadline at once. Here the renewal has moved the deadline into the
+// past; the timer, which says so, has to wait until the bubble is idle.
 func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 	client, cfg := dial(t, "http://127.0.0.1:1"), fresh(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +157,6 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 	})
 }
 
-// Of two acquisitions that share a Txn the first may have ended the session before the second hears why.
 func TestAwait_TriesAgainIfTheSessionExpiredBeforeTheKeyWasWritten(t *testing.T) {
 	t.Parallel()
 	l, _ := locker(t)

@@ -14,7 +14,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// authEtcd is an etcd that requires authentication.
 type authEtcd struct {
 	*etcdserver.Server
 	log  *serverLog
@@ -62,7 +61,6 @@ func startAuthEtcd(t testing.TB, prefix string, flags ...string) *authEtcd {
 	return a
 }
 
-// as returns a client of a user, whose password is its name.
 func (a *authEtcd) as(t testing.TB, user string, opts ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
 	return dialAs(t, a.Endpoint(), user, opts...)
@@ -86,7 +84,6 @@ func (a *authEtcd) awaitNoToken(t testing.TB) {
 	}
 }
 
-// serverLog keeps what a server writes.
 type serverLog struct {
 	grown chan struct{} // holds one signal that there is more
 
@@ -112,8 +109,7 @@ func (l *serverLog) count(words string) int {
 	return bytes.Count(l.text.Bytes(), []byte(words))
 }
 
-// The role has the documented rights and no others: everything works, including the
-// clean-up after an unknown outcome.
+// The role has the documented rights and no others: everything works, including the clean-up after an unknown outcome.
 func TestAuth_TheDocumentedRightsSuffice(t *testing.T) {
 	t.Parallel()
 	cfg := fresh(t)
@@ -191,8 +187,7 @@ func requireNamesRights(t testing.TB, err error, l *Locker) {
 	}
 }
 
-// mutexAuth is an etcd with authentication, whose user "app" may use some names, with
-// etcd's own keys.
+// mutexAuth is an etcd with authentication, whose user "app" may use some names, with etcd's own keys.
 type mutexAuth struct {
 	*authEtcd
 	cfg *Config
@@ -211,7 +206,6 @@ func startMutexAuth(t testing.TB, names ...string) *mutexAuth {
 	return m
 }
 
-// revoke revokes the right to a name.
 func (m *mutexAuth) revoke(t testing.TB, name string) {
 	t.Helper()
 	key := name + "/"

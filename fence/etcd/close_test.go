@@ -16,8 +16,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// over returns a context that has ended, as that of signal.NotifyContext has
-// when a program stops.
+// over returns a context that has ended, as that of signal.NotifyContext has when a program stops.
 func over(t testing.TB) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -53,7 +52,6 @@ func TestClose_WithAnEndedContextFreesEverything(t *testing.T) {
 	require.NoError(t, l.Close(over(t)))
 }
 
-// Close is called while a session is being made.
 func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
 	t.Parallel()
 	asked, proceed := make(chan struct{}), make(chan struct{})

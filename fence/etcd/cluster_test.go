@@ -3,17 +3,13 @@ package etcd
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
@@ -34,14 +30,12 @@ func leaderAfter(t testing.TB, c *etcdserver.Cluster, old *etcdserver.Member) *e
 	return leader
 }
 
-// dialAll returns a client of several members that is closed with the test.
 func dialAll(t testing.TB, endpoints []string) *clientv3.Client {
 	t.Helper()
 	return etcdtest.Client(t, clientv3.Config{Endpoints: endpoints})
 }
 
-// persistently repeats a call that fails because a member is away, and fails the test on
-// other errors.
+// persistently repeats a call that fails because a member is away, and fails the test on other errors.
 func persistently(t testing.TB, f func(context.Context) error) {
 	t.Helper()
 	ctx := patient(t)
@@ -59,8 +53,7 @@ func clusterConfig(t testing.TB) *Config {
 	return cfg
 }
 
-// The leader is stopped for longer than an election, as by a disk that hangs, and comes back believing that it
-// leads.
+// The leader is stopped for longer than an election, as by a disk that hangs, and comes back believing that it leads.
 func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn(t *testing.T) {
 	t.Parallel()
 	c, cfg := startCluster(t), clusterConfig(t)
@@ -88,8 +81,6 @@ func TestLeaderLoss_WhatIsHeldStaysAndLocksGoOn(t *testing.T) {
 	persistently(t, a.Close)
 }
 
-// requireGoesOn requires that a session is renewed, that other locks are acquired
-// and released, and that the lease is not lost by all this.
 func requireGoesOn(t testing.TB, l *Locker, le fence.Lease) {
 	t.Helper()
 	for patient := patient(t); !renews(t, l); {
@@ -134,42 +125,6 @@ func anotherThan(c *etcdserver.Cluster, m *etcdserver.Member) *etcdserver.Member
 	return nil
 }
 
-// A learner rejects streams. Each client takes the members in turn, from one or the other on: with
-// a request beside each attempt to open a stream, all attempts would meet the same member.
-func TestLearner_IsLeftForAVoter(t *testing.T) {
-	t.Parallel()
-	voter := ownEtcd(t)
-	learner, err := etcdserver.StartLearner(patient(t), voter)
-	require.NoError(t, err)
-	stopAtEnd(t, learner)
-	cfg := fresh(t)
-	cfg.TTL = time.Hour // no renewal changes whose turn it is
-	a := newTestLocker(t, dial(t, voter.Endpoint()), cfg)
-	for i := range 4 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			t.Parallel()
-			client := dialAll(t, []string{voter.Endpoint(), learner.Endpoint()})
-			b, name := newTestLocker(t, client, cfg), fmt.Sprint(i)
-			held := acquire(t, a, name)
-			waiting := acquiring(patient(t), b, name)
-			awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue(name), 2)
-			awaitWatching(t, b, name)
-			release(t, held)
-			require.NoError(t, etcdtest.Receive(t, waiting).err)
-			for limit := patient(t); !renews(t, b); {
-				require.NoError(t, limit.Err(), "no renewal succeeds")
-			}
-			require.NoError(t, b.Check(patient(t)))
-
-			acquire(t, a, name+" for good")
-			waiting = acquiring(patient(t), b, name+" for good")
-			awaitKeys(t, a.cluster.Client, a.cluster.Keys.Queue(name+" for good"), 2)
-			require.NoError(t, client.Close())
-			require.ErrorIs(t, etcdtest.Receive(t, waiting).err, cluster.ErrClientClosed, "also on a connection of the stream's own")
-		})
-	}
-}
-
 // A holder that has died keeps its resource for the time to live after each election. Elections that come
 // faster than that keep it for as long as they come; evicting it helps.
 func TestElections_RestartTheTimeToLiveOfADeadHolder(t *testing.T) {
@@ -206,9 +161,8 @@ func TestElections_RestartTheTimeToLiveOfADeadHolder(t *testing.T) {
 	release(t, acquireAtLast(t, l, "r"))
 }
 
-// silence is a cluster with a follower that has stopped: its kernel acknowledges packets,
-// and the process never answers. Locker a, whose client knows all members, holds "r", and
-// its open streams lead to that follower.
+// silence is a cluster with a follower that has stopped: its kernel acknowledges packets, and the process never
+// answers. Locker a, whose client knows all members, holds "r", and its open streams lead to that follower.
 type silence struct {
 	a, b *Locker // b's client has only the leader
 	held fence.Lease
@@ -231,7 +185,6 @@ func fallSilent(t *testing.T, cfg *Config) *silence {
 	return s
 }
 
-// awaitWatch waits until etcd shows l what happens in the queue of a lock of its own.
 func awaitWatch(t testing.TB, l *Locker) {
 	t.Helper()
 	le := acquireAtLast(t, l, "watched")
@@ -252,7 +205,6 @@ func TestSilentMember_AHolderLearnsThatOthersWait(t *testing.T) {
 	require.NoError(t, (<-waiting).err)
 }
 
-// A renewal whose stream leads to the silent member is answered by another one.
 func TestSilentMember_ARenewalIsAnsweredByAnother(t *testing.T) {
 	t.Parallel()
 	cfg := clusterConfig(t)
@@ -261,7 +213,6 @@ func TestSilentMember_ARenewalIsAnsweredByAnother(t *testing.T) {
 	require.True(t, renews(t, s.a))
 }
 
-// startGRPCProxy starts etcd's grpc-proxy in front of e.
 func startGRPCProxy(t testing.TB, e *etcdserver.Server) *etcdserver.Server {
 	t.Helper()
 	p, err := etcdserver.StartProxy(patient(t), e)
@@ -270,73 +221,33 @@ func startGRPCProxy(t testing.TB, e *etcdserver.Server) *etcdserver.Server {
 	return p
 }
 
-// mixedUp is a watch stream whose first two watches get each other's events.
-type mixedUp struct {
-	grpc.ClientStream
-	ids []int64
-}
-
-func (s *mixedUp) RecvMsg(m any) error {
-	err := s.ClientStream.RecvMsg(m)
-	switch resp := m.(*pb.WatchResponse); {
-	case err != nil:
-	case resp.Created:
-		s.ids = append(s.ids, resp.WatchId)
-	case resp.WatchId == s.ids[0]:
-		resp.WatchId = s.ids[1]
-	case resp.WatchId == s.ids[1]:
-		resp.WatchId = s.ids[0]
-	}
-	return err
-}
-
-// mixUpFirst is an option for a client whose first watch stream is mixed up.
-func mixUpFirst() grpc.DialOption {
-	var opened atomic.Int32
-	return etcdtest.OnWatch(func(_ context.Context, stream grpc.ClientStream) (grpc.ClientStream, error) {
-		if opened.Add(1) == 1 {
-			return &mixedUp{ClientStream: stream}, nil
-		}
-		return stream, nil
-	})
-}
-
-// What happens in one queue must not be taken for what happens in another. The proxy numbers the
-// watches of a stream as it likes.
+// What happens in one queue must not be taken for what happens in another. The proxy numbers the watches of a stream
+// as it likes.
 func TestWatch_EventsOfOneQueueDoNotReachAnother(t *testing.T) {
 	t.Parallel()
-	proxied, shared := startGRPCProxy(t, ownEtcd(t)).Endpoint(), etcdserver.Shared(t).Endpoint()
-	for name, client := range map[string]*clientv3.Client{
-		"grpc-proxy":   dial(t, proxied),
-		"ids mixed up": dial(t, shared, mixUpFirst()),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cfg := fresh(t)
-			other := dial(t, client.Endpoints()[0])
-			a, b := newTestLocker(t, other, cfg), newTestLocker(t, client, cfg)
-			for _, names := range [][]string{{"1", "2"}, {"a longer name than a whole lock key of the other", "3"}} {
-				first, second := acquire(t, a, names[0]), acquire(t, a, names[1])
-				var waiting []<-chan result
-				for _, name := range names {
-					waiting = append(waiting, acquiring(patient(t), b, name))
-					awaitKeys(t, other, b.cluster.Keys.Queue(name), 2)
-					awaitWatching(t, b, name)
-				}
-				release(t, second)
-				select {
-				case got := <-waiting[1]:
-					require.NoError(t, got.err)
-					require.Greater(t, got.lease.Grant().Token, second.Grant().Token)
-				case got := <-waiting[0]:
-					require.NoError(t, got.err)
-					require.FailNow(t, "two hold a lock")
-				}
-				require.Empty(t, waiting[0])
-				release(t, first)
-				require.NoError(t, etcdtest.Receive(t, waiting[0]).err)
-			}
-		})
+	endpoint, cfg := startGRPCProxy(t, ownEtcd(t)).Endpoint(), fresh(t)
+	other := dial(t, endpoint)
+	a, b := newTestLocker(t, other, cfg), newTestLocker(t, dial(t, endpoint), cfg)
+	for _, names := range [][]string{{"1", "2"}, {"a longer name than a whole lock key of the other", "3"}} {
+		first, second := acquire(t, a, names[0]), acquire(t, a, names[1])
+		var waiting []<-chan result
+		for _, name := range names {
+			waiting = append(waiting, acquiring(patient(t), b, name))
+			awaitKeys(t, other, b.cluster.Keys.Queue(name), 2)
+			awaitWatching(t, b, name)
+		}
+		release(t, second)
+		select {
+		case got := <-waiting[1]:
+			require.NoError(t, got.err)
+			require.Greater(t, got.lease.Grant().Token, second.Grant().Token)
+		case got := <-waiting[0]:
+			require.NoError(t, got.err)
+			require.FailNow(t, "two hold a lock")
+		}
+		require.Empty(t, waiting[0])
+		release(t, first)
+		require.NoError(t, etcdtest.Receive(t, waiting[0]).err)
 	}
 }
 

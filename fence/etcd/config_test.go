@@ -65,28 +65,6 @@ func TestCheck_SaysThatEtcdTakesTooFewOperations(t *testing.T) {
 	}
 }
 
-// A probe that is called every second must not fill etcd's history, nor make a lease.
-func TestCheck_SucceedsAndWritesNothing(t *testing.T) {
-	t.Parallel()
-	e := ownEtcd(t)
-	admin := dial(t, e.Endpoint())
-	before, err := admin.Get(patient(t), "any")
-	require.NoError(t, err)
-	for _, mutexKeys := range []bool{false, true} {
-		cfg := fresh(t)
-		cfg.MutexKeys = mutexKeys
-		l := newTestLocker(t, dial(t, e.Endpoint()), cfg)
-		require.NoError(t, l.Check(patient(t)))
-		require.NoError(t, l.Check(patient(t)))
-	}
-	after, err := admin.Get(patient(t), "any")
-	require.NoError(t, err)
-	require.Equal(t, before.Header.Revision, after.Header.Revision)
-	leases, err := admin.Leases(patient(t))
-	require.NoError(t, err)
-	require.Empty(t, leases.Leases)
-}
-
 func TestCheck_FailsWithoutARightThatAnAcquisitionNeeds(t *testing.T) {
 	t.Parallel()
 	for _, r := range rights {

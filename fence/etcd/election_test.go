@@ -23,7 +23,6 @@ func election(t testing.TB, l *Locker, name string) *Election {
 	return e
 }
 
-// newElections returns the same election as several processes see it.
 func newElections(t testing.TB, cfg *Config, n int) []*Election {
 	t.Helper()
 	all := make([]*Election, n)
@@ -40,7 +39,6 @@ func campaign(t testing.TB, e *Election, value string) fence.Leadership {
 	return led
 }
 
-// campaigned is the result of a Campaign in another goroutine.
 type campaigned struct {
 	led fence.Leadership
 	err error
@@ -101,7 +99,6 @@ func TestClose_EndsElections(t *testing.T) {
 	require.ErrorIs(t, led.Proclaim(patient(t), "x"), fence.ErrLeaseLost)
 }
 
-// blind is a stream interceptor whose client gets no watch.
 func blind(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	if method == pb.Watch_Watch_FullMethodName {
 		return nil, errors.New("no watch today")
@@ -178,13 +175,11 @@ func TestProclaim_ThatArrivesLateTakesNoEffect(t *testing.T) {
 	require.NoError(t, led.Proclaim(patient(t), "3"))
 }
 
-// sight is what an observer has seen.
 type sight struct {
 	leader fence.Leader
 	err    error
 }
 
-// observation is an Observe in another goroutine, which ends with the test.
 type observation struct {
 	t      testing.TB
 	cancel context.CancelFunc
@@ -214,7 +209,6 @@ func (o *observation) next() sight {
 	return s
 }
 
-// until reads on until the expected last state comes.
 func (o *observation) until(want fence.Leader) {
 	o.t.Helper()
 	for o.next().leader != want {

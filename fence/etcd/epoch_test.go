@@ -103,8 +103,7 @@ func TestWentBack_AnotherClusterStopsTheLocker(t *testing.T) {
 	require.NoError(t, first.Kill())
 	_, err := l.Acquire(patient(t), "r")
 	require.ErrorIs(t, err, fence.ErrUnavailable)
-	// Either the Txn under a lease that doesn't exist is answered first, or the check of
-	// etcd's state.
+	// Either the Txn under a lease that doesn't exist is answered first, or the check of etcd's state.
 	require.Contains(t, []fence.LossReason{fence.LossExpired, fence.LossWentBack}, lossOf(t, held))
 	requireWentBack(t, l, "cluster id")
 }

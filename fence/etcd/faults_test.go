@@ -26,8 +26,7 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// A waiter that is cancelled while etcd doesn't answer returns at once,
-// and its key goes once etcd does.
+// A waiter that is cancelled while etcd doesn't answer returns at once, and its key goes once etcd does.
 func TestPause_ACancelledWaiterReturnsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := ownEtcd(t)
@@ -74,7 +73,6 @@ func TestRestart_LeavesHoldersAndWaitersInPlace(t *testing.T) {
 	require.Equal(t, fence.LossDeleted, lossOf(t, got), "and it still watches")
 }
 
-// The connection breaks after etcd wrote the key and before it could say so.
 func TestUnknown_AnAcquireWhoseAnswerIsLostLeavesNothing(t *testing.T) {
 	t.Parallel()
 	etcd := etcdserver.Shared(t)
@@ -167,7 +165,6 @@ func TestUnknown_GivesTheSessionUpWhenNothingElseIsHeld(t *testing.T) {
 	require.NotSame(t, session, l.sessions.Current())
 }
 
-// The queue is polled as well, since a watch may fail.
 func TestWatch_AWaiterGetsItsTurnWithoutOne(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
@@ -183,12 +180,10 @@ func TestWatch_AWaiterGetsItsTurnWithoutOne(t *testing.T) {
 	require.NoError(t, (<-waiting).err)
 }
 
-// smallEtcd starts an etcd of little space.
 func smallEtcd(t testing.TB) *etcdserver.Server {
 	return startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}})
 }
 
-// fill uses up the space of an etcd.
 func fill(t testing.TB, admin *clientv3.Client) {
 	t.Helper()
 	for n := range 10000 {
@@ -201,7 +196,6 @@ func fill(t testing.TB, admin *clientv3.Client) {
 	require.FailNow(t, "etcd has endless space")
 }
 
-// mend applies the remedy in the error.
 func mend(t testing.TB, admin *clientv3.Client) {
 	t.Helper()
 	deleted, err := admin.Delete(patient(t), "filler/", clientv3.WithPrefix())
@@ -286,8 +280,7 @@ func TestPartition_WhatIsKeptEndsByItsDeadline(t *testing.T) {
 	})
 }
 
-// Closing in the wrong order is an easy mistake. Every call fails at once, without a
-// request.
+// Closing in the wrong order is an easy mistake. Every call fails at once.
 func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
 	t.Parallel()
 	endpoint := etcdserver.Shared(t).Endpoint()
@@ -295,13 +288,11 @@ func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
 	acquire(t, newTestLocker(t, admin, cfg), "theirs")
 	var log bytes.Buffer // read after Close, which ends all writers
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	c := newCalls()
-	client := dial(t, endpoint, c.options()...)
+	client := dial(t, endpoint)
 	l := newTestLocker(t, client, cfg)
 	held, released := acquire(t, l, "held"), acquire(t, l, "released")
 	waiting := queued(t, l, "theirs", 2)
 	awaitWatching(t, l, "theirs")
-	c.since()
 	require.NoError(t, client.Close())
 
 	requireClosedClient(t, (<-waiting).err)
@@ -314,7 +305,6 @@ func TestClosedClient_EveryCallSaysSoAtOnce(t *testing.T) {
 	requireClosedClient(t, err)
 	requireClosedClient(t, l.Close(patient(t)))
 	require.Equal(t, fence.LossClosed, lossOf(t, held))
-	require.Empty(t, c.since())
 	require.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 	require.Contains(t, log.String(), "closed before the locker")
 }

@@ -37,7 +37,6 @@ func fresh(t testing.TB) *Config {
 	return &Config{Prefix: t.Name() + "-" + rand.Text(), TTL: etcdtest.Patience, requestTimeout: etcdtest.Patience, pollInterval: time.Hour}
 }
 
-// newTestLocker returns a locker that is closed with the test.
 func newTestLocker(t testing.TB, client *clientv3.Client, cfg *Config) *Locker {
 	t.Helper()
 	l, err := NewLocker(client, cfg)
@@ -50,7 +49,6 @@ func newTestLocker(t testing.TB, client *clientv3.Client, cfg *Config) *Locker {
 	return l
 }
 
-// locker returns a locker with a prefix of its own, and its client, which has these options.
 func locker(t testing.TB, opts ...grpc.DialOption) (*Locker, *clientv3.Client) {
 	t.Helper()
 	client := dial(t, etcdserver.Shared(t).Endpoint(), opts...)
@@ -104,7 +102,6 @@ func release(t testing.TB, le fence.Lease) {
 	require.NoError(t, le.Release(patient(t)))
 }
 
-// result is the result of an Acquire in another goroutine.
 type result struct {
 	lease *position
 	err   error
@@ -120,7 +117,6 @@ func acquiring(ctx context.Context, l *Locker, resource string) <-chan result {
 	return done
 }
 
-// granted waits for the lease of an Acquire in another goroutine.
 func granted(t testing.TB, acquiring <-chan result) *position {
 	t.Helper()
 	got := etcdtest.Receive(t, acquiring)
@@ -128,7 +124,6 @@ func granted(t testing.TB, acquiring <-chan result) *position {
 	return got.lease
 }
 
-// queued acquires in another goroutine, and returns when the queue has n keys.
 func queued(t testing.TB, l *Locker, resource string, n int) <-chan result {
 	t.Helper()
 	done := acquiring(patient(t), l, resource)
@@ -143,7 +138,6 @@ func requireContended(t testing.TB, le fence.Lease) {
 	etcdtest.Receive(t, contended)
 }
 
-// lossOf waits for the end of a lease and returns why it was lost.
 func lossOf(t testing.TB, le fence.Lease) fence.LossReason {
 	t.Helper()
 	etcdtest.Receive(t, le.Done())
@@ -162,8 +156,6 @@ func awaitWatching(t testing.TB, l *Locker, resource string) {
 	requireContended(t, current(l, resource)) // by the holder, which is the other one
 }
 
-// current is the position of this process that is ahead of its others in the queue of the resource; nil
-// if it has none.
 func current(l *Locker, resource string) *position {
 	l.mu.Lock()
 	ln := l.lines[resource]
@@ -176,10 +168,8 @@ func current(l *Locker, resource string) *position {
 	return ln.firstWanted()
 }
 
-// keyOf is the key of a lease.
 func keyOf(le fence.Lease) string { return le.(interface{ Key() string }).Key() }
 
-// renews renews the session of l now, and reports whether that succeeded.
 func renews(t testing.TB, l *Locker) bool {
 	t.Helper()
 	s, done := l.sessions.Current(), make(chan struct{})
@@ -188,7 +178,6 @@ func renews(t testing.TB, l *Locker) bool {
 	return s.LastFailure() == nil
 }
 
-// because reports whether an error, or one that it wraps, has a reason.
 func because(err error, reason fence.UnavailableReason) bool {
 	for away := (*fence.UnavailableError)(nil); errors.As(err, &away); err = away.Err {
 		if away.Reason == reason {
@@ -203,13 +192,11 @@ func requireReason(t testing.TB, err error, reason fence.UnavailableReason) {
 	require.True(t, because(err, reason), "%v, want %q", err, reason)
 }
 
-// isInDoubt reports whether an error says that the failed call may still take effect.
 func isInDoubt(err error) bool {
 	away := new(fence.UnavailableError)
 	return errors.As(err, &away) && away.InDoubt
 }
 
-// awaitSettled waits until the key of p is known to be gone.
 func awaitSettled(t testing.TB, p *position) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -228,7 +215,6 @@ func inTurn(t testing.TB, l *Locker, s *session.Session, resource string) *posit
 	return p
 }
 
-// link is a client's way to etcd, which the test breaks.
 type link struct {
 	*netfault.Link
 	down atomic.Bool // no connection is made
@@ -244,7 +230,6 @@ func newLink(t testing.TB, endpoint string) *link {
 
 func (l *link) endpoint() string { return "http://" + l.Addr() }
 
-// dial returns a client over the link that is closed with the test.
 func (l *link) dial(t testing.TB) *clientv3.Client {
 	t.Helper()
 	return dial(t, l.endpoint(), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -255,7 +240,6 @@ func (l *link) dial(t testing.TB) *clientv3.Client {
 	}))
 }
 
-// goDown breaks all connections, and lets none be made.
 func (l *link) goDown() {
 	l.down.Store(true)
 	l.Reset()

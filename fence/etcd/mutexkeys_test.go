@@ -15,8 +15,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// mutexKeys returns a config with etcd's own keys, and a name that no other test
-// uses.
 func mutexKeys(t testing.TB) (*Config, string) {
 	cfg := fresh(t)
 	cfg.MutexKeys = true

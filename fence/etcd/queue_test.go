@@ -15,7 +15,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// narrow returns a line with a single place.
 func narrow() *line {
 	l := &Locker{closed: make(chan struct{}), lines: map[string]*line{}}
 	l.cluster = &cluster.Cluster{Keys: cluster.Space{Prefix: "p", Mutex: true}}
@@ -61,7 +60,6 @@ func TestLine_GivesPlacesInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// The place may come at the moment when its waiter gives up.
 func TestLine_APlaceThatComesTooLateIsPassedOn(t *testing.T) {
 	ln := narrow()
 	require.NoError(t, ln.wait(t.Context()))
@@ -94,7 +92,6 @@ func startSession(t testing.TB) *session.Session {
 	return s
 }
 
-// position returns a position whose key isn't written yet.
 func (s scene) position() *position {
 	s.t.Helper()
 	s.mu.Lock()
@@ -104,8 +101,7 @@ func (s scene) position() *position {
 	return s.newPosition(s.session, nil)
 }
 
-// at returns a position whose key was written at a revision, directly behind the key with
-// the create revision pred.
+// at returns a position whose key was written at a revision, directly behind the key with the create revision pred.
 func (s scene) at(token fence.Token, pred int64) *position {
 	s.t.Helper()
 	p := s.position()
@@ -236,7 +232,6 @@ func TestLine_KnowsNothingFromBeforeItsSession(t *testing.T) {
 	require.False(t, s.at(120, 100).owns(), "behind another process's key of an old own token")
 }
 
-// An answer for an earlier session's key may come late.
 func TestLine_ALateAnswerOfAnEarlierSessionHidesNothing(t *testing.T) {
 	s := newScene(t)
 	before := s.position()
@@ -247,7 +242,6 @@ func TestLine_ALateAnswerOfAnEarlierSessionHidesNothing(t *testing.T) {
 	require.True(t, p.owns())
 }
 
-// That a key of the own name exists doesn't make it the own key.
 func TestLine_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 	listed := newScene(t)
 	p := listed.at(10, 5)
@@ -262,7 +256,6 @@ func TestLine_NoticesAnotherKeyOfTheSameName(t *testing.T) {
 	require.True(t, p.seenGone())
 }
 
-// A waiter of another process has at most a quantum of this one's ahead of it.
 func TestLine_HasAtMostAQuantumOfPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := narrow()

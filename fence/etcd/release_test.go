@@ -46,45 +46,6 @@ func TestLoss_OfTheKeyOrTheSession(t *testing.T) {
 	require.NoError(t, again.Err())
 }
 
-// A session that ends says so to one position after another. Until it comes to one whose turn has come, that
-// is neither granted nor told, and hears of it then.
-func TestLoss_ATurnBehindAnEndingSessionIsTold(t *testing.T) {
-	t.Parallel()
-	l, _ := locker(t)
-	p := acquire(t, l, "r")
-	p.news = make(chan struct{}, 1) // as if it hadn't been granted yet
-	l.mu.Lock()
-	unlock := sync.OnceFunc(l.mu.Unlock)
-	defer unlock()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		p.session.End(fence.LossExpired)
-	}()
-	require.Eventually(t, func() bool { return p.session.Remaining() == 0 }, etcdtest.Patience, time.Millisecond)
-	owns, err := l.look(p)
-	require.NoError(t, err)
-	require.False(t, owns)
-	unlock()
-	etcdtest.Receive(t, p.news)
-	etcdtest.Receive(t, ended)
-	_, err = l.look(p)
-	require.ErrorContains(t, err, "queue position of r lost")
-}
-
-// The Acquire itself may be what finds out that the lease is gone.
-func TestAcquire_MakesANewSessionWhenItFindsTheOldOneGone(t *testing.T) {
-	t.Parallel()
-	l, client := locker(t)
-	release(t, acquire(t, l, "r")) // now nothing is watched
-	old := l.sessions.Current().ID
-	_, err := client.Revoke(patient(t), old)
-	require.NoError(t, err)
-	le := acquire(t, l, "r")
-	require.NotEqual(t, old, l.sessions.Current().ID)
-	require.NoError(t, le.Context().Err())
-}
-
 func TestAcquire_FailsWhenItsQueuePositionIsLost(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
@@ -254,7 +215,6 @@ func sentTwice(t *testing.T, l *Locker, client *clientv3.Client, copies func() [
 	return second.Grant().Token, awaitKeys(t, client, queue, 1)[0]
 }
 
-// copying keeps the Txns that acquire.
 func copying() (grpc.DialOption, func() []*pb.TxnRequest) {
 	var mu sync.Mutex
 	var kept []*pb.TxnRequest
@@ -292,7 +252,6 @@ func TestReuse_NoCallWaitsForAKeyThatCameTwice(t *testing.T) {
 	}
 }
 
-// keepingStrays keeps the requests that remove keys which came twice.
 func keepingStrays() (grpc.DialOption, <-chan *pb.TxnRequest) {
 	removals := make(chan *pb.TxnRequest, 100)
 	return etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {

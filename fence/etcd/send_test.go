@@ -19,7 +19,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 
-// txns sees the Txns of a client.
 type txns struct {
 	mu     sync.Mutex
 	seen   []*pb.TxnRequest
@@ -30,7 +29,6 @@ type txns struct {
 
 func newTxns() *txns { return &txns{denial: rpctypes.ErrGRPCPermissionDenied} }
 
-// reset returns how many Txns there were since the last call.
 func (x *txns) reset() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -67,7 +65,6 @@ type loaded struct {
 	first []<-chan result // of the Txns under way
 }
 
-// newLoaded holds the resources of held.
 func newLoaded(t *testing.T, held ...string) *loaded {
 	x := newTxns()
 	cfg := fresh(t)
@@ -90,7 +87,6 @@ func newLoaded(t *testing.T, held ...string) *loaded {
 	return ln
 }
 
-// awaitSent waits until n Txns were seen.
 func (ln *loaded) awaitSent(t *testing.T, n int) {
 	require.Eventually(t, func() bool {
 		ln.txns.mu.Lock()
@@ -99,7 +95,6 @@ func (ln *loaded) awaitSent(t *testing.T, n int) {
 	}, etcdtest.Patience, time.Millisecond)
 }
 
-// awaitWaiting waits until so many puts and deletions wait for a Txn.
 func (ln *loaded) awaitWaiting(t *testing.T, puts, dels int) {
 	require.Eventually(t, func() bool {
 		ln.sender.mu.Lock()
@@ -108,7 +103,6 @@ func (ln *loaded) awaitWaiting(t *testing.T, puts, dels int) {
 	}, etcdtest.Patience, time.Millisecond)
 }
 
-// letGoAndHoldTheNext ends the hold for the Txns that have come.
 func (ln *loaded) letGoAndHoldTheNext() {
 	ln.txns.mu.Lock()
 	defer ln.txns.mu.Unlock()
@@ -116,7 +110,6 @@ func (ln *loaded) letGoAndHoldTheNext() {
 	ln.hold = make(chan struct{})
 }
 
-// letGo ends the hold.
 func (ln *loaded) letGo() {
 	ln.txns.mu.Lock()
 	defer ln.txns.mu.Unlock()
@@ -124,7 +117,6 @@ func (ln *loaded) letGo() {
 	ln.hold = nil
 }
 
-// releasing releases in another goroutine.
 func releasing(ctx context.Context, le *position) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- le.Release(ctx) }()
@@ -196,7 +188,6 @@ func TestSender_CallsThatGiveUpHarmNoOtherOfTheirTxn(t *testing.T) {
 	awaitKeys(t, ln.cluster.Client, ln.cluster.Keys.Prefix, 1+maxFlights) // no void key: nothing was in doubt
 }
 
-// etcd rejects a Txn as a whole.
 func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 	t.Parallel()
 	ln := newLoaded(t)
@@ -211,8 +202,7 @@ func TestSender_AnErrorOfOneIsNotThatOfOthers(t *testing.T) {
 	require.Nil(t, current(ln.Locker, "denied"), "its place is free")
 }
 
-// The key of a later holder must not go before that of an earlier one, whose holder it relied
-// on to be over.
+// The key of a later holder must not go before that of an earlier one, whose holder it relied on to be over.
 func TestSender_DeletesAKeyNoLaterThanTheNext(t *testing.T) {
 	t.Parallel()
 	late := etcdtest.NewLateTxn(etcdtest.Deletes)
@@ -286,27 +276,6 @@ func TestSender_DeletesManyInTheirOrder(t *testing.T) {
 	}
 }
 
-// etcd is overloaded: more requests would not help it.
-func TestSender_SendsNothingAgainToAnOverloadedEtcd(t *testing.T) {
-	t.Parallel()
-	ln := newLoaded(t)
-	var waiting []<-chan result
-	for i := range maxPuts {
-		waiting = append(waiting, acquiring(patient(t), ln.Locker, fmt.Sprint("sku/", i)))
-	}
-	ln.awaitWaiting(t, len(waiting), 0)
-	ln.reset()
-	ln.txns.mu.Lock()
-	ln.deny, ln.denial = "/sku", rpctypes.ErrGRPCRequestTooManyRequests
-	ln.txns.mu.Unlock()
-	ln.letGo()
-	for _, w := range waiting {
-		requireReason(t, etcdtest.Receive(t, w).err, fence.Unreachable)
-	}
-	require.Equal(t, 1, ln.reset())
-}
-
-// lowLimits are flags of etcd servers that take few keys in a Txn.
 var lowLimits = []string{"--max-txn-ops=32", "--max-txn-ops=3", "--max-request-bytes=1500"}
 
 // What is beyond a limit of etcd's goes in more Txns, each of which etcd takes.
@@ -365,7 +334,6 @@ func TestSender_TheEndOfTheSessionEndsCalls(t *testing.T) {
 	}
 }
 
-// What comes while Txns are stuck goes out without them.
 func TestSender_AStuckTxnHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	ln := newLoaded(t)

@@ -20,14 +20,12 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// Names that most lines of these tests need.
 var (
 	patient   = etcdtest.Patient
 	dial      = etcdtest.Dial
 	awaitKeys = etcdtest.AwaitKeys
 )
 
-// fresh is a config whose prefix is the test's own.
 func fresh(t testing.TB) *etcd.Config {
 	return &etcd.Config{Prefix: t.Name() + "-" + rand.Text(), TTL: 30 * time.Second}
 }
@@ -39,7 +37,6 @@ func newInspector(t testing.TB, client *clientv3.Client, cfg *etcd.Config) *Insp
 	return i
 }
 
-// newLocker returns a locker that is closed with the test.
 func newLocker(t testing.TB, client *clientv3.Client, cfg *etcd.Config) *etcd.Locker {
 	t.Helper()
 	l, err := etcd.NewLocker(client, cfg)
@@ -70,7 +67,6 @@ func release(t testing.TB, le fence.Lease) {
 	require.NoError(t, le.Release(patient(t)))
 }
 
-// keyOf is the key of a lease.
 func keyOf(le fence.Lease) string { return le.(interface{ Key() string }).Key() }
 
 func TestInspector_ShowsHoldersAndWaitersInOrder(t *testing.T) {
@@ -155,8 +151,7 @@ func TestInspector_ReadsTheEpoch(t *testing.T) {
 	}
 }
 
-// The key is put only if it is as it was seen: also one that holds the same number again, or
-// none that can be read.
+// The key is put only if it is as it was seen: also one that holds the same number again, or none that can be read.
 func TestPutEpoch_OnlyOverWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
@@ -242,7 +237,6 @@ func TestEvict_PassesTheLockOn(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, evictionKept.Seconds(), float64(left), 60)
 
-	// The evicted process acquires again, with a higher token.
 	release(t, next)
 	require.Greater(t, acquire(t, a, "sku/42").Grant().Token, next.Grant().Token)
 }
@@ -277,7 +271,6 @@ func TestEvict_OfAHolderThatHasGoneChangesNothing(t *testing.T) {
 	requireNotEvicted(waiter, 2)
 }
 
-// watchLocks watches until the test ends.
 func watchLocks(t testing.TB, client *clientv3.Client, cfg *etcd.Config) <-chan Change {
 	t.Helper()
 	changes := make(chan Change, 100)
@@ -334,7 +327,6 @@ func TestInspectorWatch_ShowsEachChange(t *testing.T) {
 	requireChange(t, changes, ChangeLeaseEnded, waits.Grant.Token)
 }
 
-// What happened while the watch was cut off is compacted when it is back.
 func TestInspectorWatch_GoesOnOverACompaction(t *testing.T) {
 	t.Parallel()
 	e, err := etcdserver.Start(patient(t), nil)

@@ -90,11 +90,7 @@ func OnTxn(f func(ctx context.Context, txn *pb.TxnRequest, send func() error) er
 	})
 }
 
-// OnWatch replaces watch streams by what f makes of them.
-func OnWatch(f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error)) grpc.DialOption {
-	return OnStream(pb.Watch_Watch_FullMethodName, f)
-}
-
+// OnStream replaces streams of a kind by what f makes of them.
 func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error)) grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, name string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		stream, err := open(ctx, desc, cc, name, opts...)

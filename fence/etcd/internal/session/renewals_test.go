@@ -23,7 +23,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// newTestManager returns a manager that is closed with the test.
 func newTestManager(t testing.TB, endpoint string, opts ...grpc.DialOption) *Manager {
 	t.Helper()
 	c := cluster.New(etcdtest.Dial(t, endpoint, opts...), cluster.Space{Prefix: t.Name()}, 20*time.Second, slog.New(slog.DiscardHandler))

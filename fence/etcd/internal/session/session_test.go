@@ -13,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// fakeLeases answers as the test configures it. Renewals are served one at a time.
 type fakeLeases struct {
 	granted   time.Duration
 	latency   time.Duration // of Grant
@@ -31,7 +30,6 @@ func (f *fakeLeases) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (time.Du
 	return f.keepAlive(ctx)
 }
 
-// end is when and why a session ended.
 type end struct {
 	at     time.Time
 	reason fence.LossReason
@@ -111,7 +109,6 @@ func TestSession_AnAnswerThatIsTakenAfterTheDeadlineRevivesNothing(t *testing.T)
 	require.Zero(t, s.Remaining())
 }
 
-// The timer runs at once then.
 func TestSession_OfAnAnswerAfterItsDeadlineIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeLeases{granted: 10 * time.Second, latency: 20 * time.Second}

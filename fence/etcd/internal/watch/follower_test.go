@@ -41,6 +41,7 @@ func TestWatch_ForgetsWhatWasListedBeforeIt(t *testing.T) {
 	f.Wrote(asked, "a", 5, true)
 	_, known = f.First()
 	require.False(t, known, "what was written before the watch")
+	require.Error(t, f.Events([]*mvccpb.Event{put("q/c", 9), put("other/c", 9)}), "of another queue")
 	require.NoError(t, f.Events([]*mvccpb.Event{put("q/c", 9)}))
 	_, known = f.First()
 	require.False(t, known, "events show what was added, not what was there")
@@ -50,7 +51,6 @@ func TestWatch_ForgetsWhatWasListedBeforeIt(t *testing.T) {
 	require.Equal(t, key("b", 7), first)
 }
 
-// signal is a Listener.
 type signal chan struct{}
 
 func (s signal) Changed()     { s <- struct{}{} }
