@@ -5,16 +5,27 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// chain verifies entries of one resource in the order of their positions, each against the one
-// before.
+// chain verifies what there is of one resource: its entries, in the order of their positions, each against the one
+// before, and what else they have to contain.
 type chain struct {
-	*subject
+	*section
+	number     int32
+	name       string        // "" if there is no fence, until a claim says it
+	fence      *record.Fence // nil if there is none
+	checkpoint *record.Checkpoint
+	held       *record.Hold
+	to         int64 // where the part of the history ends that a prune exported
+
+	rejections map[grant][]record.Rejection // whose claims weren't found yet, by the grant that had the fence
+	writes     map[int64][]record.Time      // of kept operations, by transaction, which weren't found yet
+
 	seq    int64 // of the entry before
 	hash   []byte
 	linked bool // the hash is that of the entry before, against which the next one can be verified
@@ -47,22 +58,29 @@ func (g grant) compare(other grant) int {
 
 func (g grant) String() string { return fmt.Sprintf("token %d of epoch %d", g.token, g.epoch) }
 
-func newChain(s *subject) *chain {
-	c := &chain{subject: s}
-	if s.checkpoint != nil {
-		c.seq, c.hash, c.linked = s.checkpoint.First-1, bytes.Clone(s.checkpoint.Hash), true
-	} else if s.name != "" {
-		before := record.Before(s.name)
-		c.hash, c.linked = before[:], true
+func newChain(s *section, r record.Resource) *chain {
+	c := &chain{section: s, number: r.Number, name: r.Name, fence: r.Fence, checkpoint: r.Checkpoint, held: r.Hold, to: r.To,
+		rejections: map[grant][]record.Rejection{}, writes: map[int64][]record.Time{}}
+	if r.Checkpoint != nil {
+		c.seq, c.hash, c.linked = r.Checkpoint.First-1, bytes.Clone(r.Checkpoint.Hash), true
+	} else if r.Name != "" {
+		c.linkFirst()
 	}
-	c.heads, c.pruned = s.knownAfter(s.name, c.seq)
+	c.heads, c.pruned = s.knownAfter(r.Name, c.seq)
 	return c
+}
+
+func (c *chain) linkFirst() {
+	before := record.Before(c.name)
+	c.hash, c.linked = before[:], true
 }
 
 // next verifies an entry. It keeps nothing of e.
 func (c *chain) next(e *record.Entry) {
-	if c.name == "" && e.Name != nil {
-		c.nameAfter(e)
+	if c.name == "" && e.Name != nil { // there is no fence: the first claim says it
+		if c.name = *e.Name; c.seq == 0 && c.checkpoint == nil {
+			c.linkFirst()
+		}
 	}
 	if c.checkpoint != nil && e.Seq < c.checkpoint.First && c.seq == c.checkpoint.First-1 {
 		c.beforeCheckpoint(e)
@@ -84,15 +102,6 @@ func (c *chain) next(e *record.Entry) {
 	c.hash = append(c.hash[:0], e.Hash...)
 	c.passHeads()
 	c.pass(e)
-}
-
-// nameAfter takes the name of a resource without a fence from its first claim.
-func (c *chain) nameAfter(e *record.Entry) {
-	c.name = *e.Name
-	if c.seq == 0 && c.checkpoint == nil {
-		before := record.Before(c.name)
-		c.hash, c.linked = before[:], true
-	}
 }
 
 func (c *chain) missing(first, last int64) {
@@ -306,6 +315,65 @@ func (c *chain) previousToken(f *record.Fence) []difference {
 		return []difference{{"token before", "0", number(f.PrevToken)}}
 	}
 	return nil
+}
+
+func (c *chain) title() string {
+	if c.name != "" {
+		return c.name
+	}
+	return fmt.Sprintf("number %d", c.number)
+}
+
+func (c *chain) find(kind FindingKind, seq int64, text, expected, found string) {
+	c.add(Finding{Kind: kind, Resource: c.title(), Seq: seq, Text: text, Expected: expected, Found: found})
+}
+
+// expect expects the claim that a rejection names, if one had the fence.
+func (c *chain) expect(r record.Rejection) {
+	c.report.Rejections++
+	if r.CurrentHolder != "" {
+		g := grant{r.CurrentEpoch, r.CurrentToken}
+		c.rejections[g] = append(c.rejections[g], r)
+	}
+}
+
+func (c *chain) pass(e *record.Entry) {
+	if e.Kind == record.Write {
+		delete(c.writes, e.Tx)
+	}
+	if e.Kind != record.Claim || len(c.rejections) == 0 || e.Epoch == nil || e.Token == nil || e.Holder == nil {
+		return
+	}
+	g := grant{*e.Epoch, *e.Token}
+	if left := slices.DeleteFunc(c.rejections[g], func(r record.Rejection) bool {
+		return r.CurrentHolder == *e.Holder && (r.CurrentSince == nil || *r.CurrentSince == e.At)
+	}); len(left) > 0 {
+		c.rejections[g] = left
+	} else {
+		delete(c.rejections, g)
+	}
+}
+
+func (c *chain) settle() {
+	for g, rejections := range c.rejections {
+		for _, r := range rejections {
+			expected := "a claim of " + g.String() + " by " + r.CurrentHolder
+			if r.CurrentSince != nil {
+				expected += " at " + r.CurrentSince.String()
+			}
+			c.addUnexplained(Finding{Kind: FindingUnexplainedRejection, Resource: c.title(), Expected: expected, Found: "none",
+				Text: fmt.Sprintf("The rejection of %s (%s) as %q names a claim that isn't in the history.", grant{r.Epoch, r.Token}, r.Holder, r.Reason)})
+		}
+	}
+	for tx, operations := range c.writes {
+		for _, at := range operations {
+			if c.checkpoint != nil && at < c.checkpoint.PrunedAt {
+				c.report.Unprovable.Operations++
+				continue
+			}
+			c.find(FindingUnfoundedOperation, 0, "An operation is kept as done whose write isn't in the history: it would not run again.", "a write of transaction "+number(tx), "none")
+		}
+	}
 }
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }

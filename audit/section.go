@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -24,11 +23,10 @@ type section struct {
 	setting record.Setting
 	highest grant // that has claimed
 
-	subjects map[int32]*subject
-	numbers  map[string]int32 // of subjects, by name
-	queue    []*subject       // that are yet to come, by number, once there are entries
-	entries  bool             // have begun
-	now      *chain           // of the last entry
+	chains  map[int32]*chain // that are yet to come
+	numbers map[string]int32 // of them, by name
+	entries bool             // have begun
+	now     *chain           // of the last entry
 }
 
 func newSection(run *verification, begin record.Begin, newest bool) *section {
@@ -43,7 +41,7 @@ func newSection(run *verification, begin record.Begin, newest bool) *section {
 func (s *section) ofPrune() bool { return s.begin.Of == record.OfPrune }
 
 func (s *section) next() {
-	s.subjects, s.numbers, s.entries = map[int32]*subject{}, map[string]int32{}, false
+	s.chains, s.numbers, s.entries = map[int32]*chain{}, map[string]int32{}, false
 }
 
 // line reports whether it could do something with a line. It keeps nothing of an entry.
@@ -75,7 +73,7 @@ func (s *section) resource(r *record.Resource) bool {
 	switch {
 	case s.ofPrune():
 	case r.Fence == nil: // the line of a deleted fence may be behind all others
-		if s.subjects[r.Number] != nil {
+		if s.chains[r.Number] != nil {
 			return false
 		}
 	case int64(r.Number) <= s.last || s.names[r.Name] || r.Fence.Number != r.Number || r.Fence.Name != r.Name:
@@ -92,27 +90,25 @@ func (s *section) resource(r *record.Resource) bool {
 		s.seen[r.Name] = true
 	}
 	s.numbers[r.Name] = r.Number
-	one := newSubject(s, r.Number, r.Name)
-	one.fence, one.checkpoint, one.held, one.to = r.Fence, r.Checkpoint, r.Hold, r.To
-	s.subjects[r.Number] = one
+	s.chains[r.Number] = newChain(s, *r)
 	return true
 }
 
 func (s *section) rejection(r *record.Rejection) {
 	if number, ok := s.numbers[r.Resource]; ok {
-		s.subjects[number].expect(*r)
+		s.chains[number].expect(*r)
 	} else if s.matches(r.Resource) { // it has no fence
-		stray := newSubject(s, 0, r.Resource)
+		stray := newChain(s, record.Resource{Name: r.Resource})
 		stray.expect(*r)
 		stray.settle()
 	}
 }
 
 func (s *section) operation(o *record.Operation) {
-	one := s.subjects[o.Resource]
+	one := s.chains[o.Resource]
 	if one == nil && s.orphans {
-		one = newSubject(s, o.Resource, "")
-		s.subjects[o.Resource] = one
+		one = newChain(s, record.Resource{Number: o.Resource})
+		s.chains[o.Resource] = one
 	}
 	if one != nil {
 		s.report.Operations++
@@ -121,50 +117,42 @@ func (s *section) operation(o *record.Operation) {
 }
 
 func (s *section) entry(e *record.Entry) {
-	s.beginEntries()
+	s.entries = true
 	s.countEntry()
 	if s.now == nil || s.now.number != e.Resource {
-		s.closeUpTo(int64(e.Resource))
-		switch {
-		case len(s.queue) > 0 && s.queue[0].number == e.Resource:
-			s.now, s.queue = newChain(s.queue[0]), s.queue[1:]
-		case s.orphans:
-			s.now = newChain(newSubject(s, e.Resource, ""))
-		default:
+		s.closeNow()
+		if s.now = s.chains[e.Resource]; s.now == nil && !s.orphans {
 			return
+		} else if s.now == nil {
+			s.now = newChain(s, record.Resource{Number: e.Resource})
 		}
+		delete(s.chains, e.Resource)
 	}
 	s.now.next(e)
 }
 
-func (s *section) beginEntries() {
-	if !s.entries {
-		s.queue = slices.SortedFunc(maps.Values(s.subjects), func(a, b *subject) int { return cmp.Compare(a.number, b.number) })
-		s.entries = true
-	}
-}
-
-// closeUpTo ends the present history, and those before a number, which have no entries.
-func (s *section) closeUpTo(number int64) {
+func (s *section) closeNow() {
 	if s.now != nil {
 		s.now.close()
 		s.now = nil
 	}
-	for len(s.queue) > 0 && int64(s.queue[0].number) < number {
-		newChain(s.queue[0]).close()
-		s.queue = s.queue[1:]
-	}
 }
 
+// closeResources ends the present history, and those that have no entries.
 func (s *section) closeResources() {
-	s.beginEntries()
-	s.closeUpTo(math.MaxInt64)
+	s.closeNow()
+	for _, number := range slices.Sorted(maps.Keys(s.chains)) {
+		s.chains[number].close()
+	}
 	s.next()
 }
 
 // forgiveLast is called if the export was interrupted: its last resource may lack entries.
 func (s *section) forgiveLast() {
-	for _, one := range s.subjects {
+	if s.now != nil {
+		s.now.to = 0
+	}
+	for _, one := range s.chains {
 		one.to = 0
 	}
 }

@@ -53,7 +53,7 @@ func (d *Database) Export(ctx context.Context, w io.Writer, resources string) (d
 
 type snapshot struct {
 	at       time.Time
-	together int64 // limits.together
+	together int // limits.together
 	// each is record.Each on a query in which a word @table stands for a table of the schema.
 	each func(query string, each func(*record.Columns) error) error
 }
@@ -74,13 +74,9 @@ func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error
 	})
 }
 
-// resourcesTogether is how many resources are read together at most: what belongs to them, but for their entries,
-// is held in memory.
-const resourcesTogether = 1000
-
 // lines calls each with the lines of an export, but for its first and its last. each must not keep a line.
 func (s *snapshot) lines(pattern string, each func(*record.Line) error) error {
-	r := &lineReader{snapshot: s, all: pattern == "", matches: glob.Matcher(pattern), line: each, next: math.MinInt32}
+	r := &lineReader{snapshot: s, all: pattern == "", matches: glob.Matcher(pattern), line: each}
 	err := s.each("select s.epoch, s.token, s.max_token_jump from @setting s where s.one", func(c *record.Columns) error {
 		return each(&record.Line{Setting: &record.Setting{Epoch: c.Int64(), Token: c.Int64(), MaxTokenJump: c.Int64()}})
 	})
@@ -104,9 +100,6 @@ type lineReader struct {
 	matches func(name string) bool
 	line    func(*record.Line) error
 	orphans []*record.Resource // checkpoints without a fence
-	next    int64              // the number from which on nothing was read yet
-	group   []*record.Resource // to be read together
-	planned int64              // entries of group, about
 }
 
 func (r *lineReader) resources() error {
@@ -114,29 +107,45 @@ func (r *lineReader) resources() error {
 		r.orphans = append(r.orphans, &record.Resource{Number: c.Int32(), Checkpoint: c.Checkpoint()})
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	for from := int64(math.MinInt32); ; {
-		page, err := r.page(from)
-		if err != nil {
+	for from := int64(math.MinInt32); err == nil && from <= math.MaxInt32; {
+		var page []*record.Resource
+		if page, err = r.page(from); err != nil {
 			return err
 		}
-		for _, one := range page {
-			if err := r.add(one); err != nil {
+		to := int64(math.MaxInt32)
+		if len(page) == r.together {
+			to = int64(page[len(page)-1].Number)
+		}
+		if r.all {
+			err = r.read(from, to, page, true)
+		} else {
+			err = r.readMatching(page)
+		}
+		from = to + 1
+	}
+	return err
+}
+
+// readMatching reads what belongs to the resources that match, as many together as follow each other.
+func (r *lineReader) readMatching(page []*record.Resource) error {
+	for len(page) > 0 {
+		n := slices.IndexFunc(page, func(one *record.Resource) bool { return !r.matches(one.Name) })
+		if n < 0 {
+			n = len(page)
+		}
+		if n > 0 {
+			if err := r.read(int64(page[0].Number), int64(page[n-1].Number), page[:n], false); err != nil {
 				return err
 			}
 		}
-		if len(page) < resourcesTogether {
-			return r.flush(math.MaxInt32)
-		}
-		from = int64(page[len(page)-1].Number) + 1
+		page = page[min(n+1, len(page)):]
 	}
+	return nil
 }
 
 func (r *lineReader) page(from int64) (page []*record.Resource, err error) {
 	query := fmt.Sprintf("select %s, %s, %s from @resource r left join @checkpoint c on c.resource = r.id left join @hold o on o.name = r.name where r.id >= %d order by r.id limit %d",
-		record.FenceColumns, record.CheckpointColumns, record.HoldColumns, from, resourcesTogether)
+		record.FenceColumns, record.CheckpointColumns, record.HoldColumns, from, r.together)
 	err = r.each(query, func(c *record.Columns) error {
 		f := c.Fence()
 		page = append(page, &record.Resource{Number: f.Number, Name: f.Name, Fence: f, Checkpoint: c.Checkpoint(), Hold: c.Hold()})
@@ -145,40 +154,11 @@ func (r *lineReader) page(from int64) (page []*record.Resource, err error) {
 	return page, err
 }
 
-func (r *lineReader) add(one *record.Resource) error {
-	if !r.matches(one.Name) {
-		err := r.flush(one.Number - 1)
-		r.next = int64(one.Number) + 1
-		return err
-	}
-	r.group = append(r.group, one)
-	r.planned += one.Fence.Seq
-	if one.Checkpoint != nil {
-		r.planned -= one.Checkpoint.First
-	}
-	if r.planned >= r.together || len(r.group) >= resourcesTogether {
-		return r.flush(one.Number)
-	}
-	return nil
-}
-
-// flush reads the group: up to a number if numbers without a fence are read too.
-func (r *lineReader) flush(hi int32) error {
-	lo, group := r.next, r.group
-	r.next, r.group, r.planned = int64(hi)+1, nil, 0
-	if len(group) > 0 && !r.all {
-		lo, hi = int64(group[0].Number), group[len(group)-1].Number
-	}
-	if lo > int64(hi) || len(group) == 0 && !r.all {
-		return nil
-	}
-	return r.read(int32(lo), hi, group, r.all)
-}
-
-// read reads what belongs to the numbers from lo to hi: to those of the group alone, or to all.
-func (r *lineReader) read(lo, hi int32, group []*record.Resource, all bool) error {
+// read reads what belongs to the numbers from lo to hi: to those of the group alone, or to all. All but the entries
+// is held in memory.
+func (r *lineReader) read(lo, hi int64, group []*record.Resource, all bool) error {
 	for _, orphan := range r.orphans {
-		if all && orphan.Number >= lo && orphan.Number <= hi {
+		if number := int64(orphan.Number); all && number >= lo && number <= hi {
 			group = append(group, orphan)
 		}
 	}
@@ -231,7 +211,7 @@ func (r *lineReader) named(prefix string) error {
 	})
 	for _, number := range slices.Sorted(maps.Keys(numbers)) {
 		if err == nil {
-			err = r.read(number, number, nil, true)
+			err = r.read(int64(number), int64(number), nil, true)
 		}
 	}
 	return err

@@ -15,12 +15,11 @@ type limits struct {
 	entries   int64 // positions whose entries are read
 	rows      int   // that are returned
 	// worth is for how many positions an entry of the filter's times is looked up in the index on time.
-	worth int64
-	// together is about how many entries Export and Verify read by one statement, but for those of one resource.
-	together int64
+	worth    int64
+	together int // resources that Export and Verify read together
 }
 
-var usualLimits = limits{resources: 10_000, entries: 50_000, rows: 1_000, worth: 10, together: 100_000}
+var usualLimits = limits{resources: 10_000, entries: 50_000, rows: 1_000, worth: 10, together: 1_000}
 
 type span struct {
 	resource int32
