@@ -55,7 +55,7 @@ type snapshot struct {
 	at       time.Time
 	together int // limits.together
 	// each is record.Each on a query in which a word @table stands for a table of the schema.
-	each func(query string, each func(*record.Columns) error) error
+	each func(query string, places []any, each func() error) error
 }
 
 // settings make all reads go along indexes, in their order: a sort would fill the server's disk.
@@ -64,8 +64,8 @@ const settings = `set transaction isolation level repeatable read; set local max
 
 func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error {
 	return record.ReadTx(ctx, d.pool, settings, func(tx pgx.Tx) error {
-		s := &snapshot{together: d.limits.together, each: func(query string, each func(*record.Columns) error) error {
-			return record.Each(ctx, tx.Conn(), d.qualify(query), each)
+		s := &snapshot{together: d.limits.together, each: func(query string, places []any, each func() error) error {
+			return record.Each(ctx, tx.Conn(), d.qualify(query), places, each)
 		}}
 		if err := tx.QueryRow(ctx, "select now()").Scan(&s.at); err != nil {
 			return err
@@ -77,8 +77,9 @@ func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error
 // lines calls each with the lines of an export, but for its first and its last. each must not keep a line.
 func (s *snapshot) lines(pattern string, each func(*record.Line) error) error {
 	r := &lineReader{snapshot: s, all: pattern == "", matches: glob.Matcher(pattern), line: each}
-	err := s.each("select s.epoch, s.token, s.max_token_jump from @setting s where s.one", func(c *record.Columns) error {
-		return each(&record.Line{Setting: &record.Setting{Epoch: c.Int64(), Token: c.Int64(), MaxTokenJump: c.Int64()}})
+	var setting record.Setting
+	err := s.each("select s.epoch, s.token, s.max_token_jump from @setting s where s.one", []any{&setting}, func() error {
+		return each(&record.Line{Setting: &setting})
 	})
 	if err != nil {
 		return err
@@ -103,8 +104,10 @@ type lineReader struct {
 }
 
 func (r *lineReader) resources() error {
-	err := r.each("select c.resource, "+record.CheckpointColumns+" from @checkpoint c where not exists (select from @resource r where r.id = c.resource) order by c.resource", func(c *record.Columns) error {
-		r.orphans = append(r.orphans, &record.Resource{Number: c.Int32(), Checkpoint: c.Checkpoint()})
+	var number int32
+	var checkpoint *record.Checkpoint
+	err := r.each("select c.resource, "+record.CheckpointColumns+" from @checkpoint c where not exists (select from @resource r where r.id = c.resource) order by c.resource", []any{&number, &checkpoint}, func() error {
+		r.orphans = append(r.orphans, &record.Resource{Number: number, Checkpoint: checkpoint})
 		return nil
 	})
 	for from := int64(math.MinInt32); err == nil && from <= math.MaxInt32; {
@@ -146,9 +149,9 @@ func (r *lineReader) readMatching(page []*record.Resource) error {
 func (r *lineReader) page(from int64) (page []*record.Resource, err error) {
 	query := fmt.Sprintf("select %s, %s, %s from @resource r left join @checkpoint c on c.resource = r.id left join @hold o on o.name = r.name where r.id >= %d order by r.id limit %d",
 		record.FenceColumns, record.CheckpointColumns, record.HoldColumns, from, r.together)
-	err = r.each(query, func(c *record.Columns) error {
-		f := c.Fence()
-		page = append(page, &record.Resource{Number: f.Number, Name: f.Name, Fence: f, Checkpoint: c.Checkpoint(), Hold: c.Hold()})
+	var one record.Resource
+	err = r.each(query, []any{&one.Fence, &one.Checkpoint, &one.Hold}, func() error {
+		page = append(page, &record.Resource{Number: one.Fence.Number, Name: one.Fence.Name, Fence: one.Fence, Checkpoint: one.Checkpoint, Hold: one.Hold})
 		return nil
 	})
 	return page, err
@@ -171,28 +174,27 @@ func (r *lineReader) read(lo, hi int64, group []*record.Resource, all bool) erro
 		}
 	}
 	rejections := fmt.Sprintf("select %s from @resource r join @rejection f on f.resource = r.name where r.id between %d and %d order by r.id", record.RejectionColumns, lo, hi)
-	err := r.each(rejections, func(c *record.Columns) error {
-		rejection := c.Rejection()
-		return r.line(&record.Line{Rejection: &rejection})
-	})
+	var rejection record.Rejection
+	err := r.each(rejections, []any{&rejection}, func() error { return r.line(&record.Line{Rejection: &rejection}) })
 	if err != nil {
 		return err
 	}
 	operations := fmt.Sprintf("select %s from @operation k where k.resource between %d and %d order by k.resource, k.key", record.OperationColumns, lo, hi)
-	err = r.each(operations, func(c *record.Columns) error {
-		if o := c.Operation(); all || known[o.Resource] {
-			return r.line(&record.Line{Operation: &o})
+	var operation record.Operation
+	err = r.each(operations, []any{&operation}, func() error {
+		if all || known[operation.Resource] {
+			return r.line(&record.Line{Operation: &operation})
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	var entry record.EntryReader
-	var line record.Line
+	var entry record.Entry
+	line := record.Line{Entry: &entry}
 	entries := fmt.Sprintf("select %s from @history h where h.resource between %d and %d order by h.resource, h.seq", record.EntryColumns, lo, hi)
-	return r.each(entries, func(c *record.Columns) error {
-		if line.Entry = entry.Read(c); all || known[line.Entry.Resource] {
+	return r.each(entries, []any{&entry}, func() error {
+		if all || known[entry.Resource] {
 			return r.line(&line)
 		}
 		return nil
@@ -203,8 +205,10 @@ func (r *lineReader) read(lo, hi int64, group []*record.Resource, all bool) erro
 func (r *lineReader) named(prefix string) error {
 	bound := fmt.Sprintf("convert_from(decode('%x', 'hex'), 'UTF8')", prefix)
 	numbers := map[int32]bool{}
-	err := r.each("select h.resource, h.name from @history h where h.kind = 'c' and h.name >= "+bound+" and h.name <= "+bound+" || chr(1114111) and not exists (select from @resource r where r.id = h.resource)", func(c *record.Columns) error {
-		if number := c.Int32(); r.matches(c.Text()) {
+	var number int32
+	var name string
+	err := r.each("select h.resource, h.name from @history h where h.kind = 'c' and h.name >= "+bound+" and h.name <= "+bound+" || chr(1114111) and not exists (select from @resource r where r.id = h.resource)", []any{&number, &name}, func() error {
+		if r.matches(name) {
 			numbers[number] = true
 		}
 		return nil
@@ -219,8 +223,10 @@ func (r *lineReader) named(prefix string) error {
 
 // stray reads the rejections and holds of resources that have no fence.
 func (r *lineReader) stray() error {
-	err := r.each("select "+record.RejectionColumns+" from @rejection f where not exists (select from @resource r where r.name = f.resource)", func(c *record.Columns) error {
-		if rejection := c.Rejection(); r.matches(rejection.Resource) {
+	var rejection record.Rejection
+	var hold record.Hold
+	err := r.each("select "+record.RejectionColumns+" from @rejection f where not exists (select from @resource r where r.name = f.resource)", []any{&rejection}, func() error {
+		if r.matches(rejection.Resource) {
 			return r.line(&record.Line{Rejection: &rejection})
 		}
 		return nil
@@ -228,9 +234,9 @@ func (r *lineReader) stray() error {
 	if err != nil {
 		return err
 	}
-	return r.each("select "+record.HoldColumns+" from @hold o where not exists (select from @resource r where r.name = o.name)", func(c *record.Columns) error {
-		if h := c.Hold(); h != nil && r.matches(h.Name) {
-			return r.line(&record.Line{Hold: h})
+	return r.each("select "+record.HoldColumns+" from @hold o where not exists (select from @resource r where r.name = o.name)", []any{&hold}, func() error {
+		if r.matches(hold.Name) {
+			return r.line(&record.Line{Hold: &hold})
 		}
 		return nil
 	})

@@ -25,10 +25,8 @@ func (d *Database) Verify(ctx context.Context, v VerifyOptions) (Report, error) 
 	var at time.Time
 	err = d.snapshot(ctx, func(s *snapshot) error {
 		at = s.at
-		if err := s.each("select least(sum(r.seq::numeric - coalesce(c.first, 1) + 1), 1e18)::bigint from @resource r left join @checkpoint c on c.resource = r.id", func(c *record.Columns) error {
-			run.estimate = c.Int64()
-			return nil
-		}); err != nil {
+		estimate := "select least(sum(r.seq::numeric - coalesce(c.first, 1) + 1), 1e18)::bigint from @resource r left join @checkpoint c on c.resource = r.id"
+		if err := s.each(estimate, []any{&run.estimate}, func() error { return nil }); err != nil {
 			return err
 		}
 		x := newSection(run, record.Begin{Of: record.OfDatabase, At: record.TimeOf(s.at), Resources: v.Resources}, true)
@@ -43,8 +41,9 @@ func (d *Database) Verify(ctx context.Context, v VerifyOptions) (Report, error) 
 			return err
 		}
 		x.close()
-		if err := s.each("select r.name from @resource r group by r.name having count(*) > 1", func(c *record.Columns) error {
-			if name := c.Text(); run.matches(name) {
+		var name string
+		if err := s.each("select r.name from @resource r group by r.name having count(*) > 1", []any{&name}, func() error {
+			if run.matches(name) {
 				run.severalFences(name)
 			}
 			return nil
@@ -65,8 +64,8 @@ func (v *verification) severalFences(name string) {
 
 func (v *verification) verifyTables(s *snapshot, schema string) error {
 	all, err := schemadef.Compare(strings.Trim(schema, `"`), func(sql string, each func(kind, name, table, found string)) error {
-		return s.each(sql, func(c *record.Columns) error {
-			kind, name, table, found := c.Text(), c.Text(), c.Text(), c.Text()
+		var kind, name, table, found string
+		return s.each(sql, []any{&kind, &name, &table, &found}, func() error {
 			each(kind, name, table, found)
 			return nil
 		})

@@ -381,10 +381,7 @@ func nullIfZero[T int64 | time.Duration](value T) *T {
 func (p *pruner) export(ctx context.Context, tx pgx.Tx, ranges []prunable) error {
 	if p.out == nil {
 		begin := record.Begin{Of: record.OfPrune, Resources: p.Resources}
-		err := record.Each(ctx, tx.Conn(), "select pg_catalog.clock_timestamp()", func(c *record.Columns) error {
-			begin.At = c.Time()
-			return nil
-		})
+		err := record.Each(ctx, tx.Conn(), "select pg_catalog.clock_timestamp()", []any{&begin.At}, func() error { return nil })
 		if err != nil {
 			return err
 		}
@@ -403,10 +400,7 @@ func (p *pruner) export(ctx context.Context, tx pgx.Tx, ranges []prunable) error
 func (p *pruner) exportRange(ctx context.Context, tx pgx.Tx, r prunable) error {
 	resource := record.Resource{Number: r.Resource, Name: r.Name, To: r.End - 1}
 	checkpoint := fmt.Sprintf("select %s from %s.checkpoint c where c.resource = %d", record.CheckpointColumns, p.schema, r.Resource)
-	err := record.Each(ctx, tx.Conn(), checkpoint, func(c *record.Columns) error {
-		resource.Checkpoint = c.Checkpoint()
-		return nil
-	})
+	err := record.Each(ctx, tx.Conn(), checkpoint, []any{&resource.Checkpoint}, func() error { return nil })
 	if err != nil {
 		return err
 	}
@@ -414,13 +408,9 @@ func (p *pruner) exportRange(ctx context.Context, tx pgx.Tx, r prunable) error {
 		return exportFailed(err)
 	}
 	entries := fmt.Sprintf("select %s from %s.entries_to_prune(%d, %d, %d) h", record.EntryColumns, p.schema, r.Resource, r.First, r.End)
-	var reader record.EntryReader
-	return record.Each(ctx, tx.Conn(), entries, func(c *record.Columns) error {
-		e := reader.Read(c)
-		if c.Err() != nil {
-			return c.Err()
-		}
-		return exportFailed(p.out.Write(&record.Line{Entry: e}))
+	var entry record.Entry
+	return record.Each(ctx, tx.Conn(), entries, []any{&entry}, func() error {
+		return exportFailed(p.out.Write(&record.Line{Entry: &entry}))
 	})
 }
 
