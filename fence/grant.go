@@ -43,7 +43,7 @@ type Grant struct {
 	Epoch int64
 	// Token is the fencing token: 1 to MaxToken.
 	Token Token
-	// Holder is the acquisition's label and nonce, with the rules of Resource and MaxHolderLen.
+	// Holder is a label and a nonce. The rules are those of Resource, with MaxHolderLen.
 	Holder string
 }
 
@@ -89,7 +89,7 @@ func validateName(part, name string, limit int) error {
 	return &InvalidGrantError{Part: part, Reason: reason}
 }
 
-// textPrefix is the version of the text form.
+// textPrefix begins the text form and names its version.
 const textPrefix = "fence1"
 
 // String returns the text form of g, which need not be valid: version, epoch, token, holder and resource, separated

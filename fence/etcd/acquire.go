@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// attempts bounds the tries of one Acquire, after the end of its session or a change of the epoch.
+// attempts bounds the tries of one Acquire. It tries again when its session has ended or the epoch has changed.
 const attempts = 4
 
 // Acquire implements fence.Locker. It returns ctx's error and cause; a *fence.InvalidGrantError for a bad name;
@@ -121,13 +121,13 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 	over, first := p.cause, p.first
 	late := first && p.session.Remaining() == 0
 	if first && !late {
-		p.news = nil // not needed while the lock is held
+		p.news = nil // drop it while the lock is held
 	}
 	p.line.mu.Unlock()
 	switch {
 	case over != nil: // mutant: turn-of-what-was-lost-is-a-grant
 		if errors.Is(over, cluster.ErrLeaseGone) {
-			p.session.End(fence.LossExpired) // so that the next attempt has another
+			p.session.End(fence.LossExpired) // so that the next attempt gets another
 		}
 		return false, l.lost(over)
 	case late: // mutant: turn-after-the-deadline-is-a-grant
@@ -309,7 +309,7 @@ func (l *Locker) claim(ctx context.Context, s *session.Session, ps []*position) 
 		free = slices.IndexFunc(resp.Responses, isTaken)
 		return free, cluster.HolderIn(resp.Responses[free].GetResponseRange().Kvs[0].Value)
 	}
-	// The client sent this Txn twice, or an earlier one of the same name.
+	// The client sent this Txn twice, or an earlier one with a key of the same name.
 	if err := l.erase(ctx, left...); err != nil {
 		for _, p := range ps {
 			p.unwritten(err, false)
@@ -353,5 +353,5 @@ func (e lostError) Retryable() bool { return true }
 
 func (e lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
 
-// errAtItsTurn: ctx ended when the key had just become first, or before anything was done.
+// errAtItsTurn means that ctx ended when the key had just become first, or before anything was done.
 var errAtItsTurn = errors.New("etcd: gave up at its turn")

@@ -27,45 +27,45 @@ type position struct {
 
 	// The rest is guarded by line.mu.
 	news     chan struct{}
-	token    fence.Token // 0 until known to be written
+	token    fence.Token // 0 until the key is known to be written
 	epoch    int64
 	pred     int64 // create revision of the key directly ahead; 0 if there was none
 	clear    bool  // no other process's key is ahead
 	first    bool  // owns the resource
-	asked    bool  // gone: a renewal will tell why
+	asked    bool  // the key is gone, and a renewal will tell why
 	left     leftover
 	removal  removal
 	cause    error // why it is over, or nil
 	watchers []*func()
 	onLoss   func()
-	lifetime context.Context // made on demand: rarely
+	lifetime context.Context // made on demand, since most are never asked for
 	endLife  context.CancelCauseFunc
 }
 
 var _ fence.Lease = (*position)(nil)
 
-// leftover is what may be in etcd.
+// leftover says what of a position may be in etcd.
 type leftover int8
 
 const (
-	leftUnknown leftover = iota // the Txn that writes the key has no outcome
+	leftUnknown leftover = iota // the Txn that writes the key has no outcome yet
 	leftNothing
-	leftKey   // its key, unless deleted or refused for want of space
+	leftKey   // its key, unless that was deleted, or refused for lack of space
 	leftDoubt // perhaps its key, or a Txn under way that writes it
 )
 
-// removal is that of a leftover. From removed on the position is settled.
+// removal is the state of a leftover. From removed on the position is settled.
 type removal int8
 
 const (
 	notRemoved removal = iota
 	removing
 	removed
-	sessionOver // which removes it
+	sessionOver // the end of the lease removes it
 )
 
-// newPosition takes the caller's place. The caller has to check afterwards whether s had ended: nothing else tells
-// the position.
+// newPosition takes the caller's place. Check afterwards whether s had ended before: nothing else tells the
+// position.
 func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 	p := &position{
 		line: ln, session: s, campaign: campaign, news: make(chan struct{}, 1),
@@ -83,7 +83,7 @@ func (ln *line) newPosition(s *session.Session, campaign *string) *position {
 
 func (p *position) Key() string { return p.line.follower.Queue + p.name() }
 
-// name: the same few names serve all lines, so each is in memory once.
+// name is interned, since the same few names serve all lines.
 func (p *position) name() string {
 	return unique.Make(p.line.locker.cluster.Keys.Name(p.session.ID, int32(p.number))).Value()
 }
@@ -120,7 +120,7 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	}
 }
 
-// unwritten: if certain, the Txn never writes the key.
+// unwritten notes that the Txn has failed. If certain, it never writes the key.
 func (p *position) unwritten(err error, certain bool) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -145,7 +145,8 @@ func (p *position) Grant() fence.Grant {
 	return fence.Grant{Resource: p.line.resource, Epoch: p.epoch, Token: p.token, Holder: p.holder}
 }
 
-// encode: with MutexKeys a candidate's key holds value alone, for etcd's own tools.
+// encode returns the key's value. With MutexKeys a candidate's key holds only the proclaimed value, for etcd's own
+// tools.
 func (p *position) encode(epoch int64, value string) (string, error) {
 	if p.campaign != nil && p.line.locker.cluster.Keys.Mutex {
 		return value, nil
@@ -189,7 +190,7 @@ func (p *position) AfterLost(f func()) {
 			go f()
 		}
 	case earlier == nil:
-		p.onLoss = f // enough for most
+		p.onLoss = f // most have one
 	default:
 		p.onLoss = func() {
 			go earlier()
@@ -206,7 +207,7 @@ func (p *position) end(cause error) {
 	}
 }
 
-// finish is false if p was over. Callers hold line.mu.
+// finish returns false if p was over already. Callers hold line.mu.
 func (p *position) finish(cause error) bool {
 	if !p.wanted() {
 		return false
@@ -237,7 +238,7 @@ func (p *position) lose(reason fence.LossReason) {
 	p.end(loss)
 }
 
-// sessionEnded: no request under the lease takes effect later.
+// sessionEnded settles p: no request under the lease takes effect any more.
 func (p *position) sessionEnded(reason fence.LossReason) {
 	p.lose(reason)
 	p.settle(sessionOver)
@@ -266,7 +267,8 @@ func (p *position) settle(how removal) {
 var errAbandoned = errors.New("etcd: acquire failed")
 
 // Release implements fence.Lease. It doesn't wait if another call of this process has queued: whatever this process
-// does with the resource comes after that. A deletion is repeated until etcd confirms it or the session is over.
+// does with the resource comes after that call. A deletion is repeated until etcd confirms it or the session is
+// over.
 func (p *position) Release(ctx context.Context) error {
 	released, passedOn := p.release()
 	if !released {
@@ -310,7 +312,8 @@ func (p *position) release() (released, passedOn bool) {
 	return true, passedOn
 }
 
-// keepsPlace: with MutexKeys the next call writes the same key, which has to be gone. Callers hold line.mu.
+// keepsPlace reports whether p keeps its place until it is settled. With MutexKeys it must, since the next call
+// writes the same key. Callers hold line.mu.
 func (p *position) keepsPlace() bool {
 	return p.cause != fence.ErrReleased || p.line.locker.cluster.Keys.Mutex // mutant: next-acquisition-does-not-wait-for-the-doubt
 }
@@ -330,7 +333,7 @@ func (l *Locker) abandonUnsent(err error, ps ...*position) {
 	}
 }
 
-// discard removes leftovers once p is over and its Txn has an outcome. Call it when either happens.
+// discard removes leftovers once p is over and its Txn has an outcome. It is called at either event.
 func (l *Locker) discard(p *position) {
 	p.line.mu.Lock()
 	left, now := p.left, p.left != leftUnknown && !p.wanted() && p.removal == notRemoved

@@ -27,12 +27,12 @@ type line struct {
 
 	mu        sync.Mutex
 	session   *session.Session
-	places    int32 // taken, see maxPlaces
+	places    int32 // taken places, see maxPlaces
 	watched   bool
 	denied    bool // etcd has denied the right to read the queue
 	waiting   []chan struct{}
-	positions []*position // not settled: by token, those without one last
-	passed    int64       // highest token of a settled one with no other process's key ahead
+	positions []*position // unsettled ones by token, those without one last
+	passed    int64       // highest token that was settled with no other process's key ahead
 	stray     int64       // create revision of the latest removed stray
 	soon      bool
 }
@@ -88,7 +88,7 @@ func (ln *line) add(p *position) {
 	ln.positions = slices.Insert(ln.positions, i, p)
 }
 
-// renew forgets what is known of the queue: a restored etcd uses revisions again. Callers hold mu.
+// renew forgets what is known of the queue, since a restored etcd uses revisions again. Callers hold mu.
 func (ln *line) renew(s *session.Session) {
 	if ln.session == s || s.Remaining() == 0 {
 		return
@@ -99,8 +99,8 @@ func (ln *line) renew(s *session.Session) {
 	ln.session, ln.passed, ln.stray = s, 0, 0
 }
 
-// freeNumber keeps names few, because a read of a queue goes through all names that etcd has not compacted. Callers
-// hold mu.
+// freeNumber reuses numbers to keep names few: a read of a queue goes through all names that etcd has not
+// compacted. Callers hold mu.
 func (ln *line) freeNumber(s *session.Session) int16 {
 	n := int16(0)
 	for slices.ContainsFunc(ln.positions, func(p *position) bool { return p.session == s && p.number == n }) {
@@ -126,7 +126,7 @@ func (ln *line) drop(p *position) {
 	}
 }
 
-// firstWanted is the first that is not over, or nil. Callers hold mu.
+// firstWanted returns the first position that is not over, or nil. Callers hold mu.
 func (ln *line) firstWanted() *position {
 	if i := slices.IndexFunc(ln.positions, (*position).wanted); i >= 0 {
 		return ln.positions[i]
@@ -177,7 +177,7 @@ func (ln *line) overBefore(p *position) []*position {
 // process.
 const quantum = 32
 
-// maxPlaces: with MutexKeys those of a session share one key.
+// maxPlaces is one with MutexKeys, since positions of a session share one key then.
 func (ln *line) maxPlaces() int32 {
 	if ln.locker.cluster.Keys.Mutex {
 		return 1 // mutant: goroutines-share-the-key-of-the-session
@@ -185,7 +185,7 @@ func (ln *line) maxPlaces() int32 {
 	return quantum // mutant: quantum-has-no-end
 }
 
-// tryTake fails if another call of this process has or awaits a place.
+// tryTake takes a place unless another call of this process has or awaits one.
 func (ln *line) tryTake() *fence.LockedError {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -227,7 +227,7 @@ func (ln *line) lockedHere(ctx context.Context) error {
 		"(a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), cluster.EndOf(ctx))
 }
 
-// giveUp passes on a place that has just come. Callers hold mu.
+// giveUp leaves the queue, or passes on a place that it has just got. Callers hold mu.
 func (ln *line) giveUp(mine chan struct{}) {
 	if i := slices.Index(ln.waiting, mine); i >= 0 {
 		ln.waiting = slices.Delete(ln.waiting, i, i+1)
@@ -258,9 +258,9 @@ func (ln *line) Changed() {
 	ln.progress()
 }
 
-// progress gives the resource to the first wanted position if it owns that by what is known: if every key with a
-// lower create revision is gone, or belongs to a position of this process that has given up. Until that later key
-// goes too, no other process owns the resource (F2). Callers hold mu.
+// progress gives the resource to the first wanted position once no other process can own it: every key with a lower
+// create revision is gone, or belongs to a position of this process that has given up. Until that later key goes
+// too, no other process owns the resource (F2). Callers hold mu.
 func (ln *line) progress() {
 	ln.follower.Look(func(rev int64, queue []watch.Key) {
 		var room [quantum]*position
@@ -299,7 +299,7 @@ func (ln *line) progress() {
 	}
 }
 
-// follows: no other process's key is ahead, since there was none directly ahead, or it is ours and clear.
+// follows reports whether the key directly ahead shows that no other process's key is ahead of p.
 func (ln *line) follows(p *position) bool {
 	if p.pred == 0 || p.pred == ln.passed { // mutant: acquire-is-first-behind-another-key
 		return true
@@ -316,7 +316,7 @@ func (ln *line) firstHolder() string {
 	return cluster.HolderIn([]byte(first.Value))
 }
 
-// askWhyGone: by a renewal, whether the key was deleted or the session is over. Callers hold line.mu.
+// askWhyGone learns by a renewal whether the key was deleted or the session is over. Callers hold line.mu.
 func (p *position) askWhyGone() {
 	if p.asked {
 		return
@@ -335,10 +335,10 @@ func (ln *line) follow() {
 	}
 }
 
-// watchAfter is how long a resource is held before its queue is watched; AfterContended doesn't wait.
+// watchAfter is how long a resource is held before its queue is watched, unless AfterContended is called.
 const watchAfter = 100 * time.Millisecond
 
-// followSoon: for a short lock the watch would be more work than the lock. Callers hold mu.
+// followSoon waits for watchAfter: for a short lock the watch would be more work than the lock. Callers hold mu.
 func (ln *line) followSoon() {
 	if ln.watched || ln.soon {
 		return
@@ -360,7 +360,7 @@ func (ln *line) Waits() bool {
 	return slices.ContainsFunc(ln.positions, func(p *position) bool { return p.wanted() && !p.first })
 }
 
-// Denied: waiting positions end; a holder can't see others, and assumes that they wait.
+// Denied ends waiting positions. A holder can't see others any more, and assumes that they wait.
 func (ln *line) Denied(err error) {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -399,7 +399,7 @@ func (p *position) AfterContended(f func()) (stop func() bool) {
 	}
 }
 
-// Callers hold line.mu.
+// callContended is for callers that hold line.mu.
 func (p *position) callContended() {
 	for _, f := range p.watchers {
 		go (*f)()

@@ -14,7 +14,8 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Bounds of one Txn: all keys, and those it writes. etcd allows 128 operations by default, and a put needs two.
+// Bounds of one Txn: of all keys, and of those that it writes. etcd allows 128 operations by default, and a put
+// needs two.
 const (
 	maxKeys = 100
 	maxPuts = maxKeys / 4
@@ -36,8 +37,8 @@ type sender struct {
 	busy    int
 	waiting bool
 
-	left     []*position // for clean
-	most     int         // in a Txn of clean: fewer after an error, to find the one that fails
+	left     []*position // what clean has yet to remove
+	most     int         // positions in one Txn of clean: fewer after an error, to find the one that fails
 	cleaning bool
 }
 
@@ -115,7 +116,7 @@ func (s *sender) takeDels(n int) []*position {
 	var taken []*position
 	for len(s.dels) > 0 {
 		p := s.dels[0]
-		if how, _ := p.state(); how >= removed { // a put may have its name, and etcd refuses a key twice
+		if how, _ := p.state(); how >= removed { // a put may use its name now, and etcd refuses a key twice
 			s.dels = s.dels[1:]
 			continue
 		}
@@ -191,8 +192,8 @@ func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, erro
 	return l.cluster.Client.Txn(ctx).If(l.mayWrite(f.puts[0].session, sent)...).Then(append(ops, deletes(f.dels)...)...), nil
 }
 
-// done: the token is the key's create revision (F1), after a Txn that was sent twice that of the first, which the
-// second put reports.
+// done takes the create revision of the key as the token (F1). If the client sent the Txn twice, that is the
+// revision of the first one, which the second put reports.
 func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 	for i, p := range f.puts {
 		token, pred := resp.Header.Revision, int64(0)
@@ -212,7 +213,7 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 
 const unknownPred = -1
 
-// fail: if one key may be at fault, each is sent again alone.
+// fail sends each key again alone if one of them may be at fault.
 func (f *flight) fail(err error, certain bool) {
 	s := f.sender
 	again := (cluster.TooBig(err) || errors.Is(err, rpctypes.ErrPermissionDenied)) && len(f.puts)+len(f.dels) > 1

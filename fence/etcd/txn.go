@@ -10,7 +10,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// put returns the key that it replaces: p's own, if the client sends the Txn twice.
+// put also asks for the key that it replaces: p's own, if the client sends the Txn twice.
 func (p *position) put(epoch int64) (clientv3.Op, error) {
 	proclaimed := ""
 	if p.campaign != nil {
@@ -20,18 +20,19 @@ func (p *position) put(epoch int64) (clientv3.Op, error) {
 	return clientv3.OpPut(p.Key(), value, clientv3.WithLease(p.session.ID), clientv3.WithPrevKV()), err // mutant: acquire-without-a-lease
 }
 
-// mayWrite: the epoch is that of the mark, which the grants name, and no void rules the Txn out.
+// mayWrite requires that the epoch is that of the mark, which the grants name, and that no void rules the Txn out.
 func (l *Locker) mayWrite(s *session.Session, sent cluster.Mark) []clientv3.Cmp {
 	return []clientv3.Cmp{sent.Epoch.Unchanged(l.cluster.Keys.Epoch()), l.notVoid(s, sent)} // mutant: acquire-in-an-epoch-that-is-over
 }
 
-// notVoid: a void's revision is above those seen when the Txns that it rules out were sent.
+// notVoid holds unless a void was written later: its revision is above those seen when the Txns that it rules out
+// were sent.
 func (l *Locker) notVoid(s *session.Session, sent cluster.Mark) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(l.cluster.Keys.Void(s.ID)), "<", sent.Revision()+1) // mutant: first-void-of-a-session-is-the-only-one
 }
 
-// write tries anew in another epoch or after a void, unless final says that the conditions failed otherwise.
-// certain: nothing was changed.
+// write tries again in another epoch or after a void, unless final says that the conditions failed otherwise. After
+// a certain error nothing was changed.
 func (l *Locker) write(ctx context.Context, txn func(cluster.Mark) (clientv3.Txn, error), final func(*clientv3.TxnResponse) bool) (resp *clientv3.TxnResponse, epoch int64, certain bool, err error) {
 	for epochs := 0; epochs < attempts; {
 		sent := l.cluster.Sending()
@@ -80,7 +81,7 @@ func deletes(ps []*position) []clientv3.Op {
 	return ops
 }
 
-// deleteCreated spares a later position's key of the same name.
+// deleteCreated requires this create revision, to spare a later position's key of the same name.
 func deleteCreated(key string, revision int64) clientv3.Op {
 	created := clientv3.Compare(clientv3.CreateRevision(key), "=", revision)
 	return clientv3.OpTxn([]clientv3.Cmp{created}, []clientv3.Op{clientv3.OpDelete(key)}, nil) // mutant: release-by-name

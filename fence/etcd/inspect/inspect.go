@@ -109,11 +109,12 @@ type Lock struct {
 
 // Acquisition is one key in the queue of a resource.
 type Acquisition struct {
-	// Grant is the holder's, or what a waiter will get. Without Epoch and Holder no Locker wrote the key.
+	// Grant is the holder's, or the one that a waiter will get. Epoch and Holder are zero if no Locker wrote the
+	// key.
 	Grant fence.Grant
-	// Queued is when the acquisition began, by its own clock; zero if no Locker wrote the key.
+	// Queued is when the acquisition began, by its process's clock; zero if no Locker wrote the key.
 	Queued time.Time
-	// LeaseLeft is the time until the key is deleted unless renewed, in whole seconds.
+	// LeaseLeft is the time until the key is deleted unless its session is renewed, in whole seconds.
 	LeaseLeft time.Duration
 
 	key   string
@@ -226,7 +227,8 @@ type Eviction struct {
 	At     time.Time // by the clock of By
 }
 
-// evictionRecord allows, unlike fence.Grant's JSON, an invalid grant, of a client that is no Locker.
+// evictionRecord is the JSON of an Eviction. Unlike a fence.Grant's it may have an invalid grant, of a client that
+// is no Locker.
 type evictionRecord struct {
 	Grant      plainGrant
 	Reason, By string
@@ -304,7 +306,7 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 			return err
 		}
 		if evicted = resp.Succeeded; !evicted {
-			_, _ = i.cluster.Client.Revoke(ctx, lease.ID) // or it runs out
+			_, _ = i.cluster.Client.Revoke(ctx, lease.ID) // if this fails, the lease runs out
 		}
 		return nil
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Change is what became of one key of a queue.
+// Change says what became of one key of a queue.
 type Change struct {
 	Kind  ChangeKind
 	Grant fence.Grant
@@ -26,7 +26,7 @@ const (
 	ChangeHolds      ChangeKind = "holds"       // the first of its queue now
 	ChangeWaits      ChangeKind = "waits"       // queued behind another
 	ChangeReleased   ChangeKind = "released"    // the holder's key was deleted, and its session lives
-	ChangeGaveUp     ChangeKind = "gave up"     // as released, but the key waited
+	ChangeGaveUp     ChangeKind = "gave up"     // a waiter's key was deleted, and its session lives
 	ChangeLeaseEnded ChangeKind = "lease ended" // the session ran out or was closed
 )
 
@@ -52,7 +52,7 @@ type queueWatch struct {
 	queues map[string][]Acquisition
 }
 
-// reread shows how the queues differ from what is known. After the first time it waits for etcd.
+// reread shows how the queues differ from what is known. After the first time it retries until etcd answers.
 func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, err error) {
 	locks := clientv3.OpGet(w.cluster.Keys.Locks(), clientv3.WithPrefix())
 	resp, err := w.cluster.Read(ctx, readLocks, locks)
@@ -77,7 +77,7 @@ func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, er
 	return resp.Header.Revision, nil
 }
 
-// follow shows changes until some may have been missed.
+// follow shows changes, and returns nil once it may have missed some.
 func (w *queueWatch) follow(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()

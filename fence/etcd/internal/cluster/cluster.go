@@ -1,4 +1,4 @@
-// Package cluster is etcd as one Locker sees it, with the reasons of failed requests, and whether it was restored.
+// Package cluster is etcd as one Locker sees it. It knows why requests fail, and whether etcd was restored.
 package cluster
 
 import (
@@ -45,15 +45,15 @@ func New(client *clientv3.Client, names Space, requestTimeout time.Duration, log
 	return c
 }
 
-// ErrClientClosed: no request is made then, since the client would retry each for seconds.
+// ErrClientClosed is returned without a request, since a closed client would retry each for seconds.
 var ErrClientClosed = errors.New("etcd: the etcd client was closed before the locker: close the guard first, then the locker, then the client")
 
 var ErrLockerClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
 func (c *Cluster) Closed() bool { return ClientClosed(c.Client) }
 
-// ClientClosed reports whether Close was called. The client's Ctx also ends with clientv3.Config.Context, which
-// isn't that.
+// ClientClosed reports whether Close was called. The end of the client's Ctx doesn't show that:
+// clientv3.Config.Context ends it too.
 func ClientClosed(client *clientv3.Client) bool {
 	return client.ActiveConnection().GetState() == connectivity.Shutdown
 }
@@ -74,7 +74,7 @@ func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnRe
 	return resp, nil
 }
 
-// Ask makes a request by f, within RequestTimeout. Its errors are those of Failed.
+// Ask calls f within RequestTimeout. Its errors are those of Failed.
 func (c *Cluster) Ask(ctx context.Context, op string, f func(context.Context) error) error {
 	if c.Closed() {
 		return c.Unavailable(op, ErrClientClosed)
@@ -93,8 +93,8 @@ func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (resp
 	return resp, err
 }
 
-// Check returns a *WentBackError if an answer is older than the mark taken before its request, and then until
-// Recover succeeds.
+// Check returns a *WentBackError if an answer shows an older state than the mark taken before its request, and from
+// then on until Recover succeeds.
 func (c *Cluster) Check(sent Mark, h *pb.ResponseHeader) error {
 	return c.report(c.check(sent, h))
 }
@@ -128,8 +128,8 @@ func (c *Cluster) RefreshEpoch(ctx context.Context) error {
 	return c.readEpoch(ctx, clientv3.OpDelete(c.Keys.Void(clientv3.NoLease)))
 }
 
-// Never is never true. It makes a Txn that doesn't write go through raft, so that its answer isn't older than what
-// was seen.
+// Never is a condition that never holds. It makes a Txn go through raft without writing, so that its answer isn't
+// older than what was seen.
 func (c *Cluster) Never() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(c.Keys.Void(clientv3.NoLease)), "<", 0)
 }
@@ -147,16 +147,16 @@ func (c *Cluster) readEpoch(ctx context.Context, ops ...clientv3.Op) error {
 	return c.report(c.sawEpoch(sent, e))
 }
 
-// Probe asks whether etcd would take an acquisition, by a Txn with its rights and space that never writes.
+// Probe asks whether etcd would take an acquisition. Its Txn needs the same rights and space, but never writes.
 func (c *Cluster) Probe(ctx context.Context) error {
 	if err := c.Recover(ctx); err != nil {
 		return err
 	}
 	acquisition := []clientv3.Op{clientv3.OpPut(c.Keys.Void(clientv3.NoLease), "")}
-	if !c.Keys.Mutex { // else the rights are those to each resource
+	if !c.Keys.Mutex { // with Mutex the rights are those to each resource
 		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Queue("probe")+c.Keys.Name(clientv3.NoLease, 0), ""))
 	}
-	acquisition = append(acquisition, clientv3.OpGet(c.Keys.Epoch())) // as many conditions as TryAcquire has
+	acquisition = append(acquisition, clientv3.OpGet(c.Keys.Epoch())) // as many conditions as in TryAcquire
 	return c.readEpoch(ctx, acquisition...)
 }
 
@@ -191,7 +191,7 @@ type Tasks struct {
 	running sync.WaitGroup
 }
 
-// Start runs f with a context that Stop ends; not after Stop.
+// Start runs f with a context that Stop ends. After Stop it does nothing.
 func (t *Tasks) Start(f func(context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,7 +208,7 @@ func (t *Tasks) Stop() {
 	t.running.Wait()
 }
 
-// Pause waits before repetition n, at random for up to 2 s.
+// Pause waits before repetition n for a random time of up to 2 s.
 func Pause(ctx context.Context, n int) {
 	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
 	select {

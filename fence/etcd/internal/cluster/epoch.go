@@ -21,7 +21,7 @@ type Epoch struct {
 
 var FirstEpoch = Epoch{Number: 1}
 
-// ParseEpoch wants a decimal number without sign, spaces or leading zeros.
+// ParseEpoch accepts a decimal number without sign, spaces or leading zeros.
 func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	if len(kvs) == 0 {
 		return FirstEpoch, nil
@@ -46,7 +46,7 @@ type Mark struct {
 	term     uint64
 	revision int64
 	Epoch    Epoch
-	restarts int // of the watermark
+	restarts int // how often the watermark was restarted
 }
 
 func (m Mark) Revision() int64 { return m.revision }
@@ -66,7 +66,7 @@ func newWatermark(epochKey string) *watermark {
 	return &watermark{epochKey: epochKey, high: Mark{Epoch: FirstEpoch}}
 }
 
-// Sending is the mark to take before a request.
+// Sending returns the mark that Check compares an answer with. Call it before the request.
 func (w *watermark) Sending() Mark {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *watermark) check(sent Mark, h *pb.ResponseHeader) error {
 	return w.err()
 }
 
-// sawEpoch allows a lower epoch that was put later, to correct a mistake: the revision has risen, so no token is
+// sawEpoch accepts a lower epoch if it was put later, to correct a mistake: the revision has risen, so no token is
 // issued twice.
 func (w *watermark) sawEpoch(sent Mark, e Epoch) error {
 	w.mu.Lock()
@@ -120,7 +120,7 @@ func (w *watermark) err() error {
 	return w.fault
 }
 
-// WentBack is the *WentBackError until the epoch was raised; else nil.
+// WentBack returns the *WentBackError, from when etcd went back until the epoch was raised.
 func (w *watermark) WentBack() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

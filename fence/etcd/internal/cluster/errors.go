@@ -21,8 +21,8 @@ import (
 // ErrLeaseGone: the session's lease doesn't exist.
 var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
 
-// rejections are returned before anything is changed. After other errors the outcome of a write is open; "no space"
-// may even follow the write that used the space up.
+// rejections are errors that etcd returns before it changes anything. After other errors the outcome of a write is
+// open; "no space" may even follow the write that used up the space.
 var rejections = []error{
 	rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyRequests, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrUserEmpty, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision, rpctypes.ErrAuthFailed,
@@ -30,7 +30,7 @@ var rejections = []error{
 
 func Rejected(err error) bool { return isAny(err, rejections) }
 
-// TooBig: a Txn was beyond --max-txn-ops or --max-request-bytes.
+// TooBig reports whether a Txn exceeded --max-txn-ops or --max-request-bytes.
 func TooBig(err error) bool {
 	return isAny(err, []error{rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge})
 }
@@ -69,7 +69,7 @@ type because struct {
 	reason fence.UnavailableReason
 }
 
-// Because returns an error whose reason Diagnose takes.
+// Because returns an error for which Diagnose gives this reason.
 func Because(reason fence.UnavailableReason, text string, args ...any) error {
 	return because{fmt.Errorf(text, args...), reason}
 }
@@ -162,7 +162,7 @@ func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 	return c.Unavailable(op, err)
 }
 
-// Unavailable is Diagnose, which for a timeout adds what the connection knows.
+// Unavailable is Diagnose, but for a timeout it adds the state of the connection.
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():
@@ -184,8 +184,8 @@ func (c *Cluster) Unavailable(op string, err error) error {
 	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: err}
 }
 
-// Unanswered is for a ctx that ended before etcd answered. After a deadline it names the endpoints: a caller with
-// deadlines below RequestTimeout would never learn otherwise that etcd is away.
+// Unanswered returns the error after ctx ended without an answer from etcd. After a deadline it names the
+// endpoints: a caller with deadlines below RequestTimeout would not learn otherwise that etcd is away.
 func (c *Cluster) Unanswered(ctx context.Context, op string) error {
 	end := EndOf(ctx)
 	if !errors.Is(end, context.DeadlineExceeded) {

@@ -32,7 +32,7 @@ func ValidatePrefix(prefix string) error {
 	return nil
 }
 
-// Validate: with Mutex a queue must not overlap the keys under the prefix.
+// Validate rejects bad names, and with Mutex those whose queue would overlap the keys under the prefix.
 func (k Space) Validate(resource string) error {
 	if err := fence.ValidateResource(resource); err != nil || !k.Mutex {
 		return err
@@ -44,7 +44,7 @@ func (k Space) Validate(resource string) error {
 	return nil
 }
 
-// Queue escapes the name as in a URL path, so that the queue of "a" has no keys of "a/b"; not with Mutex.
+// Queue escapes the name as in a URL path, so that the queue of "a" has no keys of "a/b". With Mutex it doesn't.
 func (k Space) Queue(resource string) string {
 	if k.Mutex {
 		return resource + "/"
@@ -60,7 +60,7 @@ func (k Space) Evicted(resource string, token fence.Token) string {
 	return k.Evictions() + token.String() + "/" + url.PathEscape(resource)
 }
 
-// ParseQueue returns the resource in whose queue a key is; not with Mutex.
+// ParseQueue returns the resource in whose queue a key is. It can't with Mutex.
 func (k Space) ParseQueue(key string) (resource string, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.Locks())
 	escaped, _, inQueue := strings.Cut(rest, "/")
@@ -68,12 +68,13 @@ func (k Space) ParseQueue(key string) (resource string, ok bool) {
 	return resource, ok && inQueue && !k.Mutex && err == nil && fence.ValidateResource(resource) == nil
 }
 
-// HidesWaiters: with Mutex, waiters in the queue of "a" wait for the holder of "a/b".
+// HidesWaiters reports whether resource may have waiters outside its queue: with Mutex, those in the queue of "a"
+// wait for the holder of "a/b".
 func (k Space) HidesWaiters(resource string) bool {
 	return k.Mutex && strings.Contains(resource, "/")
 }
 
-// Name is a key within its queue. number tells apart those of a session; with Mutex there is one.
+// Name is a key within its queue. number distinguishes the keys of one session; with Mutex there is only one.
 func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	name := strconv.FormatInt(int64(id), 16)
 	if k.Mutex {
@@ -82,7 +83,7 @@ func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	return name + "-" + strconv.Itoa(int(number))
 }
 
-// ParseName is the inverse of Name; not with Mutex.
+// ParseName is the inverse of Name. It can't parse names with Mutex.
 func (k Space) ParseName(name string) (id clientv3.LeaseID, number int32, ok bool) {
 	session, rest, ok := strings.Cut(name, "-")
 	if !ok || k.Mutex {
@@ -116,7 +117,7 @@ func (v LockValue) Encode() (string, error) {
 	return string(data), err
 }
 
-// ParseLockValue is false if text names no holder.
+// ParseLockValue returns false if text names no holder.
 func ParseLockValue(text []byte) (LockValue, bool) {
 	var v LockValue
 	if json.Unmarshal(text, &v) != nil || v.Holder == "" {
@@ -125,8 +126,8 @@ func ParseLockValue(text []byte) (LockValue, bool) {
 	return v, true
 }
 
-// Proclaimed reports whether text is only a proclaimed value. That may look like a LockValue, so only what Encode
-// writes is one.
+// Proclaimed reports whether text is only a proclaimed value. Such a value may look like a LockValue, so only what
+// Encode would write counts as one.
 func (k Space) Proclaimed(text []byte) bool {
 	v, ok := ParseLockValue(text)
 	if !ok || !k.Mutex {

@@ -73,7 +73,7 @@ func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*m
 	}
 }
 
-// OnUnary sends requests of a method through f, which sends them on by send.
+// OnUnary passes requests of a method to f, which forwards them with send.
 func OnUnary(method string, f func(ctx context.Context, req, reply any, send func() error) error) grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		send := func() error { return invoke(ctx, name, req, reply, cc, opts...) }
@@ -101,7 +101,7 @@ func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStrea
 	})
 }
 
-// LateTxn answers "connection lost" to a Txn, and delivers it when the test says.
+// LateTxn answers a Txn with "connection lost", and delivers it when the test says.
 type LateTxn struct {
 	match func(*pb.TxnRequest) bool
 	armed chan struct{}
@@ -114,7 +114,7 @@ func NewLateTxn(match func(*pb.TxnRequest) bool) *LateTxn {
 
 func (l *LateTxn) Arm() { l.armed <- struct{}{} }
 
-// Kept waits for the Txn, which deliver delivers.
+// Kept waits for the Txn. deliver sends it to etcd.
 func (l *LateTxn) Kept(t testing.TB) (deliver func() *pb.TxnResponse) {
 	t.Helper()
 	return Receive(t, l.held)

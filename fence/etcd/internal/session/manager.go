@@ -42,14 +42,14 @@ func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fenc
 	return m
 }
 
-// Current may be over; nil before the first.
+// Current returns the latest session, which may be over; nil before the first.
 func (m *Manager) Current() *Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.current
 }
 
-// Live starts a session if need be. If ctx ends, the start goes on for other calls.
+// Live returns the session, and starts one if need be. If ctx ends, the start goes on for other calls.
 func (m *Manager) Live(ctx context.Context) (*Session, error) {
 	m.mu.Lock()
 	if m.closed {
@@ -97,7 +97,7 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 	m.mu.Unlock()
 	if late {
 		s.End(fence.LossClosed)
-		_ = m.revoke(ctx, s.ID) // or it expires
+		_ = m.revoke(ctx, s.ID) // if this fails, the lease expires
 	}
 	close(st.done)
 	if err == nil {
@@ -112,7 +112,7 @@ func (m *Manager) wentBack() {
 	}
 }
 
-// ended revokes the lease in the background, or lets it expire.
+// ended revokes the lease in the background.
 func (m *Manager) ended(s *Session, reason fence.LossReason) {
 	m.onEnd(s, reason) // mutant: lost-lease-is-not-reported
 	m.mu.Lock()
@@ -154,8 +154,8 @@ func (m *Manager) revoke(ctx context.Context, id clientv3.LeaseID) error {
 	}
 }
 
-// Close ends the session for good and waits until etcd has revoked all leases; if ctx ends, or the leases must have
-// expired, it returns a *fence.UnavailableError. It is called once.
+// Close ends the session for good and waits until etcd has revoked all leases. If ctx ends or the leases must have
+// expired, it returns a *fence.UnavailableError. Call it once.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true

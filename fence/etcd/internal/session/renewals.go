@@ -32,7 +32,7 @@ func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID
 }
 
 // KeepAlive opens a new stream at once if the kept one has died or its token has expired. A silent member returns
-// no error, so it opens another stream beside it, to the next member. ctx has a deadline.
+// no error, so after a third of the time it opens another stream beside it, to the next member.
 func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 type LeaseService interface {
 	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
-	// KeepAlive returns cluster.ErrLeaseGone without the lease.
+	// KeepAlive returns cluster.ErrLeaseGone if the lease doesn't exist.
 	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
 }
 
@@ -36,15 +36,15 @@ type Session struct {
 	timer        *time.Timer
 	failure      error
 	due          time.Time
-	paused       time.Duration // most by which Run was late since the last renewal
+	paused       time.Duration // the most by which Run was late since the last renewal
 	ended        bool
-	needed       int // by acquisitions
+	needed       int // acquisitions that need the lease
 	afterRenewal []func()
 
 	wake chan struct{}
 }
 
-// Start asks for a lease, which Run renews. onEnd is called once, when it isn't reliable any more.
+// Start asks for a lease, which Run renews. onEnd is called once, when the lease isn't reliable any more.
 func Start(
 	ctx context.Context, service LeaseService, ttl, requestTimeout time.Duration, onEnd func(*Session, fence.LossReason),
 ) (*Session, error) {
@@ -62,13 +62,15 @@ func Start(
 	return s, nil
 }
 
-// margin: the deadline comes a tenth of the time to live before the lease's end, far more than clocks drift apart.
+// margin makes the deadline a tenth of the time to live earlier than the lease's end, far more than clocks drift
+// apart.
 const margin = 10
 
-// renewed: after the deadline the lease is lost, even if the process was stopped and the timer could not run (F3).
+// renewed moves the deadline. After the old deadline it ends the session instead, even if the process was stopped
+// and the timer could not run (F3).
 func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Lock()
-	now := time.Now() // after Lock, which may wait
+	now := time.Now() // taken after Lock, which may wait
 	if s.ended {
 		s.mu.Unlock()
 		return
@@ -140,7 +142,7 @@ func (s *Session) Paused() time.Duration {
 	return s.paused.Round(100 * time.Millisecond)
 }
 
-// RenewNow renews at once and then calls f, unless that ends the session.
+// RenewNow renews at once and then calls f, unless the session has ended.
 func (s *Session) RenewNow(f func()) {
 	s.mu.Lock()
 	s.afterRenewal = append(s.afterRenewal, f)
@@ -168,7 +170,8 @@ func (s *Session) pause(renewed bool) time.Duration {
 	return time.Until(s.sent.Add(s.ttl / 3))
 }
 
-// renew leaves time for another try. After a stop of the process it may run before the timer does.
+// renew leaves time for another try before the deadline. After a stop of the process it may run before the timer
+// does.
 func (s *Session) renew() bool {
 	left := s.Remaining()
 	if left == 0 {
@@ -191,7 +194,7 @@ func (s *Session) renew() bool {
 	return err == nil
 }
 
-// failed prefers an error of etcd to a later "no answer": the last try has little time.
+// failed keeps an error of etcd rather than a later "no answer": the last try has little time.
 func (s *Session) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +210,7 @@ func (s *Session) LastFailure() error {
 	return s.failure
 }
 
-// Need counts acquisitions that need the lease.
+// Need changes the number of acquisitions that need the lease.
 func (s *Session) Need(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

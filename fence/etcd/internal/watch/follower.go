@@ -18,27 +18,27 @@ type Follower struct {
 	id       int64 // of its watch; 0 if unwatched
 	created  bool  // the server has confirmed the watch on this stream
 	serverID int64 // the server's id of the watch
-	fromNow  bool  // without a start revision
+	fromNow  bool  // the watch begins now, without a start revision
 
 	// Lists and events come in any order; the revision decides which is newer.
 	mu    sync.Mutex
 	wrote int64 // highest create revision of an own key
-	rev   int64 // up to which keys is complete; 0 without a list
+	rev   int64 // keys is complete up to this revision; 0 without a list
 	keys  []Key
-	early []*mvccpb.Event // before the first list
+	early []*mvccpb.Event // events that came before the first list
 	gaps  int32
 }
 
 // Listener is told what a Follower sees. Its methods must not block.
 type Listener interface {
 	Changed()
-	// Waits: if something waits, the queue is polled too.
+	// Waits reports whether something waits in the queue, which is then polled too.
 	Waits() bool
-	// Denied: the queue may not be read, and is no longer watched.
+	// Denied tells that etcd denies the right to read the queue, which is no longer watched.
 	Denied(error)
 }
 
-// Wrote: an own key was written at revision token, alone in the queue or not. For gaps see Listed.
+// Wrote records an own key, written at revision token; alone says that the queue had no other. For gaps see Listed.
 func (f *Follower) Wrote(gaps int32, name string, token int64, alone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +48,7 @@ func (f *Follower) Wrote(gaps int32, name string, token int64, alone bool) {
 	}
 }
 
-// Look: keys are complete as of rev, which is 0 if nothing is known. look must not keep keys.
+// Look calls look with the keys as of rev, which is 0 if nothing is known. look must not keep keys.
 func (f *Follower) Look(look func(rev int64, keys []Key)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *Follower) Events(evs []*mvccpb.Event) error {
 	return nil
 }
 
-// has fails if what answers is no etcd.
+// has returns an error if a key isn't in the queue: then something other than etcd has answered.
 func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	if len(kv.Key) < len(f.Queue) || string(kv.Key[:len(f.Queue)]) != f.Queue {
 		return fmt.Errorf("etcd: an answer for %s shows the key %q", f.Queue, kv.Key)
@@ -88,14 +88,15 @@ func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	return nil
 }
 
-// Gaps is to be taken before a request that reads the whole queue.
+// Gaps counts missed events. Take it before a request that reads the whole queue.
 func (f *Follower) Gaps() int32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.gaps
 }
 
-// Listed applies a list of the whole queue, asked for at this number of gaps; false if it is too old.
+// Listed applies a list of the whole queue that was requested at this number of gaps. It returns false if the list
+// is too old.
 func (f *Follower) Listed(gaps int32, rev int64, kvs []*mvccpb.KeyValue) (bool, error) {
 	keys := make([]Key, len(kvs))
 	for i, kv := range kvs {
@@ -111,7 +112,7 @@ func (f *Follower) Listed(gaps int32, rev int64, kvs []*mvccpb.KeyValue) (bool, 
 	return used, nil
 }
 
-// resume is the revision to watch from; 0 for now, with a list to follow.
+// resume returns the revision to watch from; 0 means from now on, with a list to follow.
 func (f *Follower) resume() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +122,7 @@ func (f *Follower) resume() int64 {
 	return f.rev + 1
 }
 
-// missed: nothing is known until the next list.
+// missed forgets what is known, until the next list.
 func (f *Follower) missed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,8 +140,9 @@ func keyOf(name string, kv *mvccpb.KeyValue) Key {
 	return Key{Name: name, Created: kv.CreateRevision, Value: string(kv.Value)}
 }
 
-// list changes nothing if events were missed since it was asked for: another one is under way. It is false if the
-// list is older than what is known or than an own key; etcd has had bugs that served such reads. Callers hold mu.
+// list ignores a list if events were missed since it was requested: another one is under way. It returns false if
+// the list is older than what is known or than an own key; etcd has had bugs that served such reads. Callers hold
+// mu.
 func (f *Follower) list(gaps int32, rev int64, keys []Key) bool {
 	if gaps != f.gaps { // mutant: list-from-before-the-watch-counts
 		return true
@@ -155,7 +157,7 @@ func (f *Follower) list(gaps int32, rev int64, keys []Key) bool {
 	return true
 }
 
-// apply: events follow rev without a gap. Callers hold mu.
+// apply applies events that follow rev without a gap. Callers hold mu.
 func (f *Follower) apply(events []*mvccpb.Event) {
 	if f.rev == 0 {
 		f.early = append(f.early, events...)

@@ -18,13 +18,14 @@ type stream struct {
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	answers atomic.Bool // until the server falls silent
+	answers atomic.Bool // cleared when the server falls silent
 
 	// Guarded by Watcher.mu:
 
-	// In the order in which etcd answers them: a rejection doesn't name its request.
+	// In the order of etcd's answers: a rejection doesn't name its request.
 	unanswered []pendingRequest
-	// The server uses our ids. One that makes ids up may answer in any order, and is asked for one watch at a time.
+	// The server uses our ids for watches. One that makes up its own may answer in any order, so it is asked for
+	// one watch at a time.
 	keepsIDs bool
 	ids      map[int64]int64
 }
@@ -121,7 +122,7 @@ func (s *stream) checkAll() {
 	}
 }
 
-// check ends a silent stream. It probes by a request for a watch, because etcd doesn't answer progress requests
+// check ends a silent stream. Its probe is a request for a watch, because etcd doesn't answer progress requests
 // while nothing is written.
 func (s *stream) check() {
 	s.mu.Lock()
@@ -203,7 +204,7 @@ func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, er
 	s.ids[resp.WatchId] = asked
 	f.created, f.serverID = true, resp.WatchId
 	if f.fromNow {
-		f.missed() // between the list, or the write of an own key, and the watch
+		f.missed() // what changed between the list, or the write of an own key, and the watch
 	}
 	return f, f.fromNow, nil
 }

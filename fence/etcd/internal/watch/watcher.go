@@ -37,11 +37,11 @@ type Watcher struct {
 	outbox  []*pb.WatchRequest
 }
 
-// firstID is the first id asked for. A server that counts watches itself, as etcd's grpc-proxy does, never gets
-// there.
+// firstID is the first id that is requested. A server that counts watches itself, as etcd's grpc-proxy does, never
+// gets there.
 const firstID = 1 << 32
 
-// New: every pollInterval the watch is probed, and queues in which something waits are read.
+// New returns a Watcher. Every pollInterval it probes the watch, and reads queues in which something waits.
 func New(c *cluster.Cluster, pollInterval time.Duration) *Watcher {
 	w := &Watcher{
 		cluster: c, pollInterval: pollInterval,
@@ -87,7 +87,7 @@ func (w *Watcher) removeLocked(f *Follower) bool {
 	if f.id == 0 {
 		return false
 	}
-	if f.created { // else when the answer comes
+	if f.created { // else cancelled when the answer comes
 		w.cancel(f.serverID)
 	}
 	delete(w.watches, f.id)
@@ -136,8 +136,8 @@ func (w *Watcher) wakeUp() {
 	}
 }
 
-// CheckMember fails with fence.Proxied if a proxy answers watches. Unless the last answer came from a member, it
-// asks each endpoint.
+// CheckMember returns an error with the reason fence.Proxied if a proxy answers watches. It asks each endpoint,
+// unless the last answer came from a member.
 func (w *Watcher) CheckMember(ctx context.Context) (err error) {
 	for n := 0; n <= len(w.cluster.Client.Endpoints()) && !w.member.Load(); n++ {
 		var id int64
@@ -216,7 +216,7 @@ func (w *Watcher) Idle() bool {
 
 var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
 
-// list is false if the list is too old.
+// list returns false if the list is too old.
 func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cluster.RequestTimeout)
 	defer cancel()
@@ -239,8 +239,8 @@ func (w *Watcher) relist(f *Follower) {
 	})
 }
 
-// watchRejected: the user may not read the queue, or the stream's token has expired. Some versions of etcd give one
-// error for both; a plain read tells them apart.
+// watchRejected finds out whether the user may not read the queue, or the stream's token has expired. Some versions
+// of etcd give one error for both; a plain read tells them apart.
 func (s *stream) watchRejected(f *Follower) {
 	s.cluster.Tasks.Start(func(context.Context) {
 		for n := 0; s.ctx.Err() == nil && s.follows(f); n++ {
@@ -259,11 +259,10 @@ func (s *stream) watchRejected(f *Follower) {
 	})
 }
 
-// listsAtATime bounds a poll, so that renewals don't wait behind thousands of reads.
+// listsAtATime bounds the reads of a poll, so that renewals don't wait behind thousands.
 const listsAtATime = 16
 
-// poll: a list is too old if events overtook it, or if etcd was restored. Either way the follower starts from
-// scratch.
+// poll restarts a follower if a list is too old, because events overtook it or because etcd was restored.
 func (w *Watcher) poll(ctx context.Context) {
 	ticker := time.NewTicker(w.pollInterval)
 	defer ticker.Stop()
