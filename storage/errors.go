@@ -103,7 +103,7 @@ type RejectedError struct {
 	Since   time.Time     // by the database's clock
 	Age     time.Duration // from Since to the rejection
 	Err     error         // of the rejected operation itself; or nil
-	// Travelled: the grant came through UnderGrant of a guard.Guard, so only its sender can get another.
+	// Travelled means that the grant came through UnderGrant of a guard.Guard, so only its sender can get another.
 	Travelled bool
 	// RecordErr is why the rejection was not recorded; nil if it was (G5).
 	RecordErr error

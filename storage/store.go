@@ -16,8 +16,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// TxID identifies a guarded transaction: a random number, never zero, since a database may issue its own ids again
-// after a failover.
+// TxID identifies a guarded transaction: a random number, never zero. A database's own ids are no use, since it
+// issues the newest ones again after a failover.
 type TxID int64
 
 // Position is how often a fence has moved, and by which transaction last.
@@ -26,8 +26,8 @@ type Position struct {
 	Tx  TxID
 }
 
-// Claim is a grant to which the store has raised the fence, and where the holder last saw it. A transaction under
-// it needs it there (G2).
+// Claim is a grant to which the store has raised the fence, and the position at which the holder last saw it. A
+// transaction under it commits only while the fence is exactly there (G2).
 type Claim struct {
 	Grant    fence.Grant
 	Resource int64
@@ -53,7 +53,8 @@ type Store[Tx any] interface {
 	Claim(ctx context.Context, seen ...Claim) (claims []Claim, err error)
 
 	// Begin starts a transaction under claims, each of a different resource. A store may send nothing before the
-	// first statement or Commit: then that Run, whatever op returns, or Commit returns a rejection with StageBegin.
+	// first statement or Commit; a rejection with StageBegin then comes from that Run, whatever op returns, or from
+	// Commit.
 	Begin(ctx context.Context, claims ...Claim) (Txn[Tx], error)
 
 	// BeginReadOnly is Begin for a transaction in which writes fail. Its Commit takes no moves, moves no fence, and
@@ -82,8 +83,8 @@ type GroupStore[Tx any] interface {
 	CanGroup() bool
 
 	// BeginGroup is Begin under the claims that members returns. The store calls members once, when it has a
-	// connection, so that more calls can join until then. A transaction under several claims must not wait long for
-	// a lock: its operations may lock other rows in an order that deadlocks.
+	// connection: more calls can join until then. A transaction under several claims must not wait long for a lock,
+	// since its operations may lock other rows in an order that deadlocks.
 	BeginGroup(ctx context.Context, members func() []Claim) (Txn[Tx], error)
 }
 
@@ -94,8 +95,8 @@ type Txn[Tx any] interface {
 	// the caller calls Rollback.
 	//
 	// If op failed because the database ended the transaction and a higher grant has the fence, Run returns the
-	// rejection, which wraps op's error. If one BatchOp of several failed, and the store knows which, the error
-	// wraps an *OpError, also Commit's.
+	// rejection, which wraps op's error. If one BatchOp of several failed, and the store knows which, Run or Commit
+	// returns an error that wraps an *OpError.
 	Run(ctx context.Context, op Op[Tx]) error
 
 	// Commit moves the fence of every claim by one position and commits, or does nothing (G2). moves is nil, or has
@@ -136,12 +137,12 @@ func CheckClaims(claims []Claim) error {
 	return nil
 }
 
-// InDoubt identifies a transaction of unknown outcome, by its claims before the COMMIT.
+// InDoubt identifies a transaction of unknown outcome. Its claims have the positions from before the COMMIT.
 type InDoubt struct {
 	Claims []Claim
 	Tx     TxID
-	// Ended is nil or ErrTxEnded, which Resolve returns if the transaction took no effect but may have committed
-	// otherwise.
+	// Ended is nil, or the ErrTxEnded that Resolve returns if the transaction took no effect but other SQL of its
+	// operation may have.
 	Ended error
 }
 
@@ -159,21 +160,21 @@ func (e *InDoubtError) Unwrap() error { return e.Err }
 
 // Op is one guarded operation. A Func is one; a store can have others.
 type Op[Tx any] interface {
-	// Run works in tx, and neither ends it nor uses it after returning.
+	// Run works in tx. It doesn't end it, or use it after returning.
 	Run(ctx context.Context, tx Tx) error
 }
 
 // BatchOp is an Op that decides nothing between its statements. It may run any number of times until one of its
-// transactions takes effect, and a transaction may run several. Txn.Run may return nil before anything was sent;
-// then Commit sends it, and may return its error. Run as a Func, it has its results before Commit.
+// transactions takes effect, and a transaction may run several. Txn.Run may return nil before it has sent anything;
+// then Commit sends it, and may return its error. If it runs as a Func, it has its results before Commit.
 type BatchOp[Tx any] interface {
 	Op[Tx]
-	// Shares is false if others in the transaction could meet what it leaves there, such as a setting. It is called
-	// before Run.
+	// Shares returns false if other operations in its transaction could meet what it leaves there, such as a
+	// setting. It is called before Run.
 	Shares() bool
 }
 
-// OpError says which operation of a transaction has failed, from 0. The others may commit without it.
+// OpError says which operation of a transaction has failed; Number counts from 0. The others may commit without it.
 type OpError struct {
 	Number int
 	Err    error
@@ -187,7 +188,7 @@ type ResultOp[Tx any] interface {
 	Op[Tx]
 	// Results returns the result of the latest Run, at most 64 KiB.
 	Results() ([]byte, error)
-	// SetResults sets the result of an earlier call, or of the Run itself.
+	// SetResults sets the results of an earlier call. It is also called with the results of a Run.
 	SetResults(results []byte) error
 }
 
@@ -223,9 +224,9 @@ type Entry struct {
 	Grant fence.Grant
 	Position
 	Kind EntryKind
-	Ops  []OpRecord // of a write. A malformed one has the attribute "malformed"
+	Ops  []OpRecord // of a write; if the stored text isn't valid, one with the attribute "malformed"
 	At   time.Time  // by the database's clock
-	Hash []byte     // over the entry and the Hash before
+	Hash []byte     // of the entry and the Hash before it
 }
 
 // Rejection records equal rejections, with their count.

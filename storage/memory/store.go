@@ -34,11 +34,11 @@ import (
 
 // Store is a storage.Store and a storage.History. Use NewStore. It is safe for concurrent use.
 type Store struct {
-	mu        sync.Mutex // and its transactions
+	mu        sync.Mutex // also guards its transactions
 	data      map[string]string
 	resources []*resource // resources[i] has number i+1
 	byName    map[string]*resource
-	highest   fenceState // first of the highest epoch
+	highest   fenceState // first grant of the highest epoch
 	late      []*Txn
 	open      int
 	faults    Faults
@@ -157,7 +157,7 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 	if err := s.validate(claims); err != nil {
 		return nil, err
 	}
-	// Positions don't count, as in a database, where the begin check takes no lock on the fence.
+	// Positions don't count here. In a database the begin check takes no lock on the fence either.
 	here := slices.Clone(claims)
 	for i, c := range here {
 		here[i].Position = s.resources[c.Resource-1].fence.Position
@@ -174,7 +174,7 @@ func (s *Store) CanGroup() bool { return true }
 
 // BeginGroup implements storage.GroupStore.
 func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*Tx], error) {
-	if err := ctx.Err(); err != nil { // it takes no calls along
+	if err := ctx.Err(); err != nil { // don't call members
 		return nil, fmt.Errorf("memory: begin: %w", err)
 	}
 	return s.Begin(ctx, members()...)

@@ -19,7 +19,7 @@ type Txn struct {
 
 	writes map[string]string
 	ran    int
-	failed bool // an operation has not returned nil
+	failed bool // no operation may follow, and nothing can commit
 	ended  bool
 	moves  []storage.Move
 }
@@ -100,7 +100,8 @@ func (t *Txn) end() bool {
 	return true
 }
 
-// Tx is the transaction of an operation, safe for concurrent use. Afterwards it fails with storage.ErrTxEnded.
+// Tx is the transaction of an operation, and safe for concurrent use. It fails with storage.ErrTxEnded once the
+// operation has returned.
 type Tx struct {
 	txn   *Txn
 	ended bool

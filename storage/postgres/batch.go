@@ -19,7 +19,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// Limits of one batch, so that the server never waits for the client to read while it holds locks.
+// Limits of one batch. They keep the server from waiting for the client to read while it holds locks.
 const (
 	maxStatements  = 100
 	maxReturning   = 16
@@ -151,7 +151,7 @@ type Statement struct {
 	sql       string
 	args      []any
 	want      *int64 // rows; nil for any number
-	misuse    string // why the batch is invalid
+	misuse    string // makes the batch invalid
 	returning bool
 	result    *statementResult // nil if unknown
 }
@@ -325,8 +325,8 @@ func (s *Statement) explain(err error, sent string) error {
 	return s.failed(err)
 }
 
-// failed: if pgx fails before it sends anything, err may be of another statement than the one being read, and has
-// its SQL.
+// failed names the statement. If pgx fails before it sends anything, err may be about another statement, whose SQL
+// it has.
 func (s *Statement) failed(err error) error {
 	if early := (pgx.ErrPreprocessingBatch{}); errors.As(err, &early) {
 		return fmt.Errorf("postgres: a statement of the batch: %w: %s", err, strings.TrimSuffix(strings.TrimPrefix(early.SQL(), wrapHead), wrapTail))
@@ -364,12 +364,12 @@ func (s *Statement) shares() bool {
 	return slices.Contains(rowCommands, command) && !sqlwords.Contains(s.sql, "set_config")
 }
 
-// mentionsDeferrable: it may make something that can be deferred until COMMIT.
+// mentionsDeferrable reports whether the batch may make something that can be deferred until COMMIT.
 func (b *Batch) mentionsDeferrable() bool {
 	return slices.ContainsFunc(b.statements, func(s *Statement) bool { return s.rewritesItself() || sqlwords.MentionsDeferrable(s.sql) })
 }
 
-// rewritesItself: the text isn't known yet, because a rewriter other than pgx's own makes it.
+// rewritesItself reports whether a rewriter other than pgx's own makes the text, which isn't known yet then.
 func (s *Statement) rewritesItself() bool {
 	if len(s.args) == 0 {
 		return false

@@ -18,7 +18,7 @@ import (
 const minVersion = 140000
 
 type serverFacts struct {
-	other       string // instead of PostgreSQL
+	other       string // a product other than PostgreSQL
 	version     int
 	versionText string
 	recovery    bool
@@ -151,7 +151,7 @@ func RenamedSchema(ctx context.Context, q interface {
 			select n.nspname as is, replace(substring(p.prosrc from '"((?:[^"]|"")+)"[.]resource'), '""', '"') as was
 			  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace where p.proname = 'begin_check') s
 		 where s.was <> s.is and (s.is = $1 or s.was = $1 and not exists (select from pg_catalog.pg_namespace where nspname = $1))
-		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is) // not worth preparing
+		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is) // runs once, so not worth preparing
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = nil
 	}
@@ -197,7 +197,7 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// checkRights: without rights evictions would fail silently.
+// checkRights looks first, since without rights evictions would fail silently.
 func (s *Store) checkRights(ctx context.Context) error {
 	var lacking *string
 	err := s.pool.QueryRow(ctx, `
@@ -220,7 +220,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 	return nil
 }
 
-// missingRights: a member of an app role may not inherit its rights.
+// missingRights also finds a member of an app role that doesn't inherit its rights.
 func (s *Store) missingRights(ctx context.Context, what string) error {
 	var role string
 	var member *string
@@ -271,8 +271,8 @@ func (s *Store) checkTimeline(ctx context.Context) error {
 	return nil
 }
 
-// warnOfOthers: processes that guard the same data in different schemas don't exclude each other, and no error
-// shows that.
+// warnOfOthers logs other schemas with fences. Processes that guard the same data in different schemas don't
+// exclude each other, and no error shows that.
 func (s *Store) warnOfOthers(ctx context.Context) {
 	var others *string
 	err := s.pool.QueryRow(ctx, `

@@ -47,7 +47,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	}
 	t.reusable = answer.Committed && t.unlisted()
 	if answer.After != nil {
-		wire.CloseNow(t.conn.Conn().PgConn()) // it may not be usable
+		wire.CloseNow(t.conn.Conn().PgConn()) // another statement failed, so it may be unusable
 	}
 	if t.readOnly {
 		return t.readAnswer(ctx, ahead, answer, result, err)
@@ -55,8 +55,8 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	return t.sealAnswer(ctx, ahead, answer, result, err)
 }
 
-// unlisted: no eviction can have listed the transaction, which has committed. Behind a pooler COMMIT's message has
-// asked.
+// unlisted reports whether no eviction can have listed the transaction, which has committed. Behind a pooler the
+// message of COMMIT has asked the server.
 func (t *txn) unlisted() bool { return !t.direct() || time.Since(t.sent) <= t.store.unlisted }
 
 func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
@@ -79,15 +79,15 @@ func (t *txn) sealAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	}
 }
 
-// inDoubt: if the seal found the transaction ended, a pooler may have sent a COMMIT before it, and what was written
-// stays.
+// inDoubt returns the error of a COMMIT in doubt. If the seal found the transaction ended, a pooler may have sent a
+// COMMIT before it, and what was written stays.
 func (t *txn) inDoubt(ctx context.Context, err error) error {
 	doubt := storage.InDoubt{Claims: t.claims, Tx: t.id}
 	switch {
 	case t.texts.Control:
 		doubt.Ended = t.judge(err, "", false)
 	case sqlstate.Of(err) == sqlstate.TxEnded:
-		t.Rollback(ctx) // asking takes a connection
+		t.Rollback(ctx) // status needs a connection
 		if t.status(ctx) != statusAborted {
 			doubt.Ended = t.judge(err, statusCommitted, false)
 		}
@@ -170,7 +170,7 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	return string(sql), nil
 }
 
-// appendSeal: for one resource without keys, plain arguments cost the server less.
+// appendSeal uses plain arguments for one resource without keys, which costs the server less.
 func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 	if kept := keptSQL(seals); len(seals) > 1 || kept != "" {
 		sql = appendArray(append(sql, t.store.sql.sealAll+"'"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
@@ -200,7 +200,7 @@ func appendClaim(sql []byte, c storage.Claim) []byte {
 }
 
 // xidSQL is null if the seal or read_xid goes out in one write with the begin check, which leaves the id in a
-// setting. Statements in between could change that, so Commit compares both answers.
+// setting. Statements in between could change the setting, so Commit compares the answers of both.
 func (t *txn) xidSQL() string {
 	if t.xid == "" {
 		return "null"
@@ -234,7 +234,7 @@ func keptSQL(seals []seal) string {
 // have one too: data and fence come from one connection, to a server that has not gone back in between. Cursors are
 // closed first: what COMMIT would run for them could write large objects unchecked.
 
-// checksInside: the read check is part of the transaction.
+// checksInside reports whether the read check is part of the transaction.
 func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
 
 // These end a read at READ COMMITTED, around the read check. A connection prepares them once, since planning the
@@ -284,7 +284,7 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	return nil, t.unchecked(ctx, err, false)
 }
 
-// passed: results end with this transaction's COMMIT behind a passed check of each fence.
+// passed reports whether results end with this transaction's COMMIT, behind a passed check of each fence.
 func (t *txn) passed(results []wire.Result) bool {
 	n := len(t.claims) + 2
 	if t.xid == "" || len(results) < n || results[n-1].Tag.String() != "COMMIT" {
@@ -319,7 +319,7 @@ func (t *txn) readSQL() string {
 
 var errUnchecked = errors.New("postgres: no answer to the read check: what was read may not be current")
 
-// readAnswer has the id from before the COMMIT and from the checks after it.
+// readAnswer compares the ids from before the COMMIT and from the checks after it.
 func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	if result == wire.Aborted {
 		stage, err := ahead.explain(err)
@@ -337,8 +337,8 @@ func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.A
 	return slices.Clone(t.claims), nil
 }
 
-// unchecked: nothing was written, so another run may succeed, unless a text of several statements was sent, which
-// may have held a COMMIT.
+// unchecked returns the error of a read check without an answer. Nothing was written, so another run may succeed,
+// unless a text of several statements was sent, which may have held a COMMIT.
 func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	ended := moved || t.conn.Conn().IsClosed()
 	t.Rollback(ctx)
@@ -373,7 +373,8 @@ func (s *Store) Resolve(ctx context.Context, d storage.InDoubt) (bool, error) {
 	return false, ErrPruned // mutant: resolve-guesses-what-was-pruned
 }
 
-// recordLost: if a higher grant has claimed, the lost answer to COMMIT was a rejection, or would have been (G5).
+// recordLost records a rejection (G5) if a higher grant has claimed: then the lost answer to COMMIT was one, or
+// would have been.
 func (s *Store) recordLost(ctx context.Context, claim storage.Claim) {
 	if rejected := s.currentRejection(ctx, claim); rejected != nil && rejected.Reason == storage.ReasonStale {
 		rejected.Stage = storage.StageSeal

@@ -65,9 +65,9 @@ type times struct {
 
 const (
 	networkTimeout = 5 * time.Second // lost packets are sent again; half the default time to live
-	// Postgres rejects it on systems other than Linux, and from Postgres 15 on Windows alone.
+	// Postgres rejects it on Windows, and before version 15 on all systems but Linux.
 	checkInterval  = time.Second
-	evictTimeout   = time.Second // backends are gone in milliseconds; the claim has its fence already
+	evictTimeout   = time.Second // backends go within milliseconds, and the claim has its fence already
 	cleanupTimeout = 2 * time.Second
 )
 
@@ -152,7 +152,7 @@ func (s Shard) String() string {
 	return fmt.Sprintf("%d of %d, rule 1", s.Index, s.Count)
 }
 
-// check: another shard's resources would get a second fence here.
+// check rejects another shard's resources, which would get a second fence here.
 func (s Shard) check(claims []storage.Claim) error {
 	if s.Count == 0 {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// ErrNotReady: an operator has to act first. See NotReadyError.
+// ErrNotReady means that an operator has to act first. See NotReadyError.
 var ErrNotReady = wire.ErrNotReady
 
 // NotReadyError says what an operator has to fix, and how. It is ErrNotReady.
@@ -31,9 +31,9 @@ type NotReadyReason = wire.NotReadyReason
 const (
 	// NotMigrated: the schema is missing or older than this code needs.
 	NotMigrated NotReadyReason = "schema is not up to date"
-	// Unsupported: the server's version or settings.
+	// Unsupported: the server's version or a setting is not supported.
 	Unsupported = wire.Unsupported
-	// MissingRights: of the role.
+	// MissingRights: the role lacks rights.
 	MissingRights NotReadyReason = "rights are missing"
 	// FenceBehind: a fence is behind its history, as after a partial restore. The message has the statement that
 	// the schema's owner runs.
@@ -178,7 +178,7 @@ func transient(pgErr *pgconn.PgError) bool {
 	return replanned(pgErr) || wire.Away(pgErr)
 }
 
-// replanned: a table has changed, and with it a prepared statement's result types.
+// replanned reports whether a table has changed, and with it the result types of a prepared statement.
 func replanned(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Code == sqlstate.Unsupported && pgErr.Routine == "RevalidateCachedQuery"
@@ -232,7 +232,7 @@ func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	return r
 }
 
-// currentRejection is what a transaction under claim would get now; nil for none, or if it can't be read.
+// currentRejection returns the rejection of a transaction under claim; nil for none, or if the fence can't be read.
 func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *storage.RejectedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()

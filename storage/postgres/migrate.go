@@ -32,7 +32,7 @@ type Migration struct {
 	Version int
 	Name    string
 	SQL     string
-	// AppliedAt is zero if it was not applied.
+	// AppliedAt is zero if the migration was not applied.
 	AppliedAt time.Time
 }
 
@@ -114,7 +114,7 @@ func nameMigrator(err error, schema string) error {
 	return err
 }
 
-// "fencekit"
+// "fencekit" in ASCII
 const migrationLock = 0x66656e63656b6974
 
 func migrateOne(ctx context.Context, pool *pgxpool.Pool, schema string, m Migration) (bool, error) {
@@ -192,7 +192,7 @@ var (
 	appTables = []string{"migration", "resource", "history", "rejection", "operation", "entry", "entry_operation", "current_fence"}
 )
 
-// For Entries, Rejections, package audit and "fencectl doctor". Results of kept operations are the callers' own.
+// For Entries, Rejections, package audit and "fencectl doctor". The results of kept operations are not among them.
 var (
 	readerTables   = []string{"migration", "resource", "history", "rejection", "checkpoint", "hold", "setting", "epoch_raise", "entry", "entry_operation", "current_fence", "protected_table", "unguarded", "unguarded_write"}
 	readerRoutines = []string{"well_formed", "protected_members", "resource_block", "trigger_branch", "trigger_source"}
@@ -270,7 +270,8 @@ func RolesSQL(schema string, roles Roles) (string, error) {
 	return sql.String(), nil
 }
 
-// roleSQL: roles belong to the whole server, so another database's migration may be creating the same one.
+// roleSQL allows for another database's migration that creates the same role, since roles belong to the whole
+// server.
 func roleSQL(schema, role string, tables, routines []string) string {
 	r := pgx.Identifier{role}.Sanitize()
 	in := func(names []string) string { return schema + "." + strings.Join(names, ", "+schema+".") }

@@ -111,9 +111,9 @@ func (r *firstRows) end(tag pgconn.CommandTag, err error) {
 	r.bound.end()
 }
 
-// encode is false if pgx has to run the statement after Begin: in other modes, with pgx's options, if it can't be
-// prepared or encoded, so that pgx says why, and if the text has one word, maybe a prepared statement's name, or
-// several statements, maybe a COMMIT, so that it can't be sent again.
+// encode returns false if pgx has to run the statement after Begin: in other modes; with pgx's options; if it can't
+// be prepared or encoded, so that pgx says why; if the text is one word, which may name a prepared statement; or if
+// it has several statements, which may hold a COMMIT, so that it can't be sent again.
 func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
 	plain := exec && len(args) == 0 // the server keeps nothing of it
 	if len(args) > 0 {
@@ -136,7 +136,7 @@ func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool)
 		word, _ := sqlwords.Next(sql)
 		return s, word != "" && !strings.Contains(sql, ";")
 	}
-	// Behind a long lock, pgx prepares it after Begin, within the server's limits.
+	// Behind a long lock pgx prepares the statement after Begin, within the server's limits.
 	if s.Description, _ = o.t.store.prepare(ctx, o.conn, sql); s.Description == nil && o.t.store.mode != pgx.QueryExecModeExec {
 		return s, false
 	}
@@ -191,7 +191,8 @@ func (o *opening) begin(ctx context.Context, s wire.Statement) (results *pgconn.
 	return results, nil
 }
 
-// headFailed: no statement has run. If it returns nil, try Begin, on another connection if this one is closed.
+// headFailed returns nil if Begin is to be tried, on another connection if this one is closed. The statement has
+// not run.
 func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	pg := o.conn.PgConn()
 	switch {
@@ -214,7 +215,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 
 var errNoID = errors.New("the answer lacks the id of the transaction: a pooler in between may have made it up")
 
-// unusable: the server is away or closed the connection, perhaps while that was in the pool.
+// unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
 func (o *opening) unusable(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || wire.Away(err))
 }

@@ -26,7 +26,7 @@ const (
 
 // Protection is how a table is protected.
 type Protection struct {
-	// Table is SQL, with a schema unless that is in the search_path.
+	// Table is the table's name as SQL, with a schema unless that is in the search_path.
 	Table string
 	// ResourceExpr is an SQL expression over a row's columns, without the table's name, for the row's resource,
 	// such as 'sku/' || sku.
@@ -52,12 +52,12 @@ type UnguardedWrite struct {
 	// Resource is that of the rows; "" for TRUNCATE, for a row without a valid resource, and for all resources of a
 	// transaction after its first hundred (Kind "more").
 	Resource string
-	// Kind is insert, update, delete or truncate; commit if a guarded transaction committed without a seal; error
-	// if the server's log has why the row's resource or the write could not be recorded.
+	// Kind is insert, update, delete or truncate; commit if a guarded transaction committed without a seal; or
+	// error if the row's resource or the write could not be recorded, for reasons in the server's log.
 	Kind        string
 	Role        string // that logged in
 	Application string
-	Records     int64 // one for each transaction and resource, by its first write
+	Records     int64 // one for each transaction and resource, with the kind of its first write
 	FirstAt     time.Time
 	LastAt      time.Time
 }

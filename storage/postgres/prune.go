@@ -26,8 +26,8 @@ type Policy struct {
 	Keep time.Duration
 	// KeepEntries is how many entries of each resource are kept, however old: at least one. Default 1000.
 	KeepEntries int64
-	// KeepOnce is how long a key of guard.Once is kept: at least a minute. Default 7 days. Call Store.Prune four
-	// times in that period, or no key is deleted.
+	// KeepOnce is how long a key of guard.Once is kept: at least a minute. Default 7 days. Unless Store.Prune is
+	// called at least four times in that period, no key is deleted.
 	KeepOnce time.Duration
 }
 
@@ -74,7 +74,7 @@ func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy)
 	})
 }
 
-// asOwner: what says what has failed.
+// asOwner runs change in a transaction. what begins its errors.
 func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, change func(tx pgx.Tx, schema string) error) error {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -122,10 +122,10 @@ func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource st
 	return held, err
 }
 
-// pruneAtATime bounds one transaction.
+// pruneAtATime bounds what one transaction deletes.
 const pruneAtATime = 1000
 
-// withPauses pauses for as long as each step takes, to leave a loaded server time.
+// withPauses pauses for as long as each step took, to leave time for others.
 func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -223,7 +223,7 @@ type pruner struct {
 	PruneOptions
 	out  *record.Writer
 	done Pruned
-	gaps []string // of resources that keep all entries, since some are missing
+	gaps []string // resources that keep all entries, since some are missing
 }
 
 func (p *pruner) result(err error) (Pruned, error) {
@@ -265,7 +265,7 @@ func (p *pruner) each(ctx context.Context, some func(tx pgx.Tx, n *Pruned) (more
 	})
 }
 
-// full: there may be more. A dry run counts all at once.
+// full reports whether there may be more. A dry run counts all at once.
 func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
 
 func (p *pruner) pruneByPolicy(ctx context.Context) error {
@@ -324,7 +324,7 @@ type prunable struct {
 	First, End int64 // positions of the first, and after the last
 }
 
-// entries begins with the resource named from. If there may be more, it returns the name to go on from.
+// entries begins with the resource named from, and returns the name to go on from.
 func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string, n *int64) (next string, more bool, err error) {
 	limit := int64(pruneAtATime)
 	if p.DryRun { // whole ranges
@@ -332,7 +332,7 @@ func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string, n *int64) 
 	}
 	keep := p.Keep
 	if p.KeepEntries > 0 {
-		keep = max(keep, time.Microsecond) // the policy, or the minimum
+		keep = max(keep, time.Microsecond) // makes the policy, or the minimum, count
 	}
 	rows, err := tx.Query(ctx, "select o_resource, o_name, o_first, coalesce(o_end, -1) from "+p.schema+".prunable($1, $2, $3, $4, $5)",
 		from, glob.Like(p.Resources), nullIfZero(keep), nullIfZero(p.KeepEntries), limit)

@@ -21,7 +21,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// runBatch queues b for the write of the seal, or of the next operation that isn't a Batch.
+// runBatch queues b. It is sent with the seal, or before the next operation that isn't a Batch.
 func (t *txn) runBatch(ctx context.Context, b *Batch) error {
 	if err := b.validate(); err != nil {
 		return t.fail(ctx, storage.StageRun, &storage.OpError{Number: t.ran - 1, Err: err})
@@ -57,9 +57,9 @@ func (t *txn) sendQueued(ctx context.Context) error {
 }
 
 // deliver sends in one write the head, if the transaction has not begun, the queue, and what ends the transaction:
-// last, for a read at READ COMMITTED, else end. Either may be empty. If nothing was sent, ahead is nil. If a write
-// with BEGIN was aborted, it tries again, on another connection if this one was lost, and once if a statement has
-// to be prepared anew.
+// last, for a read at READ COMMITTED, else end. Either may be empty. If it sends nothing, ahead is nil. If a write
+// with BEGIN was aborted it tries again: on another connection if this one was lost, and once if a statement has to
+// be prepared anew.
 func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) {
 	prepared := false
 	for n := 1; ; n++ {
@@ -173,7 +173,7 @@ func (t *txn) note(ahead *sentBatches, results []wire.Result) {
 	}
 }
 
-// Limits of a write: the server must not wait for the client to read before it has read the seal.
+// Limits of a write. The server must not wait for the client to read before it has read the seal.
 const (
 	maxQueuedStatements = 200
 	maxQueuedReturning  = 16
@@ -204,15 +204,15 @@ type queuedStatement struct {
 }
 
 type sentBatches struct {
-	head       int              // BEGIN and the begin check
-	sent       []wire.Statement // those, the statements, and the end
+	head       int              // length of the head
+	sent       []wire.Statement // the head, the batches' statements, and those that end the transaction
 	statements []queuedStatement
-	outdated   bool // of a failed statement, to be prepared anew
+	outdated   bool // a statement failed that has to be prepared anew
 }
 
 func (q *sentBatches) length() int { return q.head + len(q.statements) }
 
-// encode: what can't be prepared, as on a table made by an earlier statement, is parsed in its turn.
+// encode leaves what can't be prepared, as on a table made by an earlier statement, to be parsed in its turn.
 func (t *txn) encode(ctx context.Context, s *Statement) (encoded wire.Statement, err error) {
 	sql, args := s.checked(t.store.sql.schema), s.args
 	if len(args) > 0 {
@@ -274,7 +274,7 @@ func (s *Statement) receive(r wire.Result) {
 	}
 }
 
-// outdate: if a prepared statement no longer fits, all are prepared anew, since the change may concern others too.
+// outdate has all statements prepared anew if one no longer fits, since the change may concern others too.
 func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	if err == nil {
 		return false
@@ -316,8 +316,8 @@ const maxPrepared = 256
 
 const preparedKey = "fencekit: prepared statements"
 
-// preparedStatements are the store's on one connection, by their SQL. After its first statement an operation uses
-// pgx's own cache.
+// preparedStatements are the store's on one connection, by their SQL. Those of an operation, after its first one,
+// are pgx's.
 type preparedStatements map[string]*preparedStatement
 
 type preparedStatement struct {
@@ -335,7 +335,7 @@ func preparedOn(conn *pgx.Conn) preparedStatements {
 	return statements
 }
 
-// preparedName has no other SQL: a pooler may exchange connections.
+// preparedName is different for each SQL, since a pooler may exchange connections.
 func preparedName(sql string) string {
 	digest := sha256.Sum256([]byte(sql))
 	return wire.PreparedPrefix + hex.EncodeToString(digest[:24])
@@ -394,8 +394,8 @@ func isPrepared(statements []wire.Statement) bool {
 	return !slices.ContainsFunc(statements, func(s wire.Statement) bool { return s.Description == nil || s.Description.Name == "" })
 }
 
-// outdateIfUnfit: if one no longer fits, all are prepared anew; if the server has lost one, all of the
-// connection's, as after DISCARD ALL.
+// outdateIfUnfit has all prepared anew if one no longer fits, and all of the connection's if the server has lost
+// one, as after DISCARD ALL.
 func outdateIfUnfit(conn *pgx.Conn, err error, sql ...string) bool {
 	if !unfit(err) {
 		return false
@@ -415,7 +415,7 @@ func (p preparedStatements) outdate(sql ...string) {
 	}
 }
 
-// unfit: err may be due to what was true at preparation, such as types.
+// unfit reports whether err may be due to what was true at preparation, such as types.
 func unfit(err error) bool {
 	if err == nil {
 		return false

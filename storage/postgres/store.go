@@ -43,8 +43,9 @@ var (
 )
 
 // unlisted is the longest time from sending BEGIN to the answer to COMMIT in which no eviction can have listed a
-// transaction more than once: see evict in the migrations. While the machine stands still it doesn't count, so a
-// transaction that didn't commit is always looked at: one that was listed is superseded, and can't commit.
+// transaction more than once: see evict in the migrations. Time in which the whole machine stands still isn't
+// counted, so a transaction that didn't commit is always looked at: one that was listed is superseded, and can't
+// commit.
 const unlisted = 100 * time.Millisecond
 
 // NewStore returns a Store on pool, which the caller closes after the Store's last use. cfg may be nil. The server
@@ -133,19 +134,19 @@ func (s *Store) release(ctx context.Context, conn *pgxpool.Conn) {
 }
 
 // deferrable knows whether anything in the database can be deferred until COMMIT. Once a minute a transaction
-// looks, in COMMIT's message, and so does each that may have made some. Until the answer others assume that there
-// is.
+// looks, in the message of COMMIT, and so does each one that may have made something deferrable. Until the answer,
+// others assume that there is something.
 type deferrable struct {
 	mu       sync.Mutex
 	none     bool
-	lastLook time.Time // of the last looking transaction; zero: no answer
+	lastLook time.Time // when the last transaction that looks was sent; zero without an answer
 	looks    int
 }
 
 const deferrableEvery = time.Minute
 
-// expect reports whether to expect deferred triggers, and the number of the transaction's look, or 0. made: it may
-// have made some.
+// expect reports whether to expect deferred triggers. made says that the transaction may have made some. look is
+// the number of its look, or 0.
 func (d *deferrable) expect(made bool) (some bool, look int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,7 +161,7 @@ func (d *deferrable) expect(made bool) (some bool, look int) {
 // deferrableSQL ignores the trigger on pending_write: see check_writes in the migrations.
 const deferrableSQL = "select 'deferrable', exists (select from pg_catalog.pg_constraint where condeferrable and conname operator(pg_catalog.<>) 'pending_write_sealed'); "
 
-// note: a later look counts instead. Without an answer the next transaction looks.
+// note takes the answer to the latest look. Without an answer the next transaction looks.
 func (d *deferrable) note(look int, answer *wire.Answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,19 +184,20 @@ type queries struct {
 
 	begin, beginReadOnly string
 
-	// Formats, with text as an expression of text(). seal and sealAll are only beginnings.
+	// Formats, with text as an expression of text(). Of seal and sealAll only the beginnings.
 	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
 	limits, check, checkAll string
 	readCheck               string // see commitRead
 
-	after        string // follows COMMIT, in a transaction that can't conflict
+	after        string // begins what follows COMMIT, in a transaction that can't conflict
 	beforeCommit string
 
 	entries, rejections string
 }
 
-// groupLockTimeout bounds waits in a transaction that calls on several resources share. They then run again alone.
+// groupLockTimeout bounds waits for locks in a transaction of calls on several resources. After it they run again
+// alone.
 const groupLockTimeout = 100 * time.Millisecond
 
 const beginRC = "begin isolation level read committed read write"
@@ -300,24 +302,24 @@ func readCheck(c Config, schema string) string {
 		schema, onTimeline("f.timeline", schema), sqlstate.FailedOver)
 }
 
-// onTimeline: a fence's timeline is the server's.
+// onTimeline is true if a fence's timeline is the server's present one.
 func onTimeline(timeline, schema string) string {
 	return "case when " + timeline + " operator(pg_catalog.>) 0 then pg_catalog.lpad(pg_catalog.to_hex(" + timeline + "), 8, '0') operator(pg_catalog.=) " +
 		"pg_catalog.lower(pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)) else " +
 		timeline + " operator(pg_catalog.=) " + schema + ".timeline() end"
 }
 
-// micros doesn't depend on DateStyle.
+// micros makes SQL whose result doesn't depend on DateStyle.
 func micros(sql string) string {
 	return "(extract(epoch from " + sql + ") operator(pg_catalog.*) 1000000)::pg_catalog.int8"
 }
 
-// text doesn't depend on the session's settings.
+// text makes SQL that doesn't depend on the session's settings.
 func text(s string) string {
 	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')", s)
 }
 
-// timestamp neither; the zero time is null.
+// timestamp makes such SQL too, and null of the zero time.
 func timestamp(at time.Time) string {
 	if at.IsZero() {
 		return "null"
@@ -325,7 +327,7 @@ func timestamp(at time.Time) string {
 	return at.UTC().Format("'2006-01-02T15:04:05.000000Z'::pg_catalog.timestamptz")
 }
 
-// ms rounds up: for the server 0 means no limit.
+// ms rounds up, since for the server 0 means no limit.
 func ms(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // appendArray appends an SQL array of integers or hexadecimal texts, which need quotes only if empty.

@@ -28,20 +28,20 @@ type txn struct {
 	sent     time.Time
 	begun    bool
 	xid      string // from the begin check
-	prepared bool   // so the connection has the statements that end it, too
+	prepared bool   // the connection has prepared the head, and so the statements that end the transaction
 	reusable bool   // no eviction has listed it
 	failed   bool   // nothing may commit
 	queue    batchQueue
 	ran      int
-	group    bool // of calls on several resources
+	group    bool // for calls on several resources
 
 	readOnly bool
 
-	opening  *opening // of the operation that begins the transaction
+	opening  *opening // of the running operation, if that begins the transaction
 	beginErr error
 
 	texts     operation.Texts
-	look      int  // goes out with COMMIT: see deferrable
+	look      int  // number of deferrable's look that goes out with COMMIT, or 0
 	committed bool // by a batch, without a seal
 }
 
@@ -55,7 +55,8 @@ func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (sto
 	return s.begin(ctx, &txn{readOnly: true}, func() []storage.Claim { return claims })
 }
 
-// CanGroup implements storage.GroupStore. At SERIALIZABLE rows of several resources conflict on pages of an index.
+// CanGroup implements storage.GroupStore. At SERIALIZABLE transactions of several resources would conflict on pages
+// of an index.
 func (s *Store) CanGroup() bool { return s.cfg.Isolation != pgx.Serializable }
 
 // BeginGroup implements storage.GroupStore.
@@ -140,8 +141,8 @@ func (t *txn) finish(o *operation.Operation) (inUse bool) {
 const headLength = 3
 
 // head returns BEGIN and the two parts of the begin check. The second part is a query where it can be prepared,
-// which costs the server less than a function. At SERIALIZABLE that could read the whole table and conflict with
-// every move; a function has settings of its own.
+// since that costs the server less than a function. At SERIALIZABLE a query could read the whole table and conflict
+// with every move; a function has settings of its own.
 func (t *txn) head() []wire.Statement {
 	lock := t.store.cfg.times.Lock
 	if t.group {
@@ -195,7 +196,8 @@ func (t *txn) reconnect(ctx context.Context) (err error) {
 	return err
 }
 
-// exchange bounds the wait for an answer, which may be lost: the server's limits are not in force yet.
+// exchange bounds the wait for an answer, because the server's limits are not in force yet and an answer may be
+// lost.
 type exchange struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
@@ -260,7 +262,7 @@ func (t *txn) rollback(ctx context.Context) (status string) {
 	}
 	conn := t.conn
 	t.conn = nil
-	defer conn.Release() // closes what isn't idle
+	defer conn.Release() // closes a connection that isn't idle
 	pg := conn.Conn().PgConn()
 	if t.sent.IsZero() || t.reusable || pg.IsClosed() || pg.IsBusy() {
 		return ""
@@ -281,8 +283,8 @@ func (t *txn) noteBackend(pid string) {
 	pg.CustomData()[directKey] = pid == strconv.FormatUint(uint64(pg.PID()), 10)
 }
 
-// direct: the connection is known to end at a backend. A pooler may give the session away as soon as COMMIT is
-// answered.
+// direct reports whether the connection is known to end at a backend. A pooler may give the session away as soon as
+// COMMIT is answered.
 func (t *txn) direct() bool {
 	return t.conn == nil || t.conn.Conn().PgConn().CustomData()[directKey] == true
 }
@@ -336,7 +338,7 @@ func (t *txn) statusSQL() string {
 
 const statusEvery = 20 * time.Millisecond
 
-// status asks on another connection, until the server has noticed the loss of the transaction's or ctx ends.
+// status asks on another connection, until the server has noticed that the transaction's was lost, or ctx ends.
 func (t *txn) status(ctx context.Context) string {
 	if t.xid == "" || t.readOnly {
 		return ""
@@ -360,13 +362,13 @@ func (t *txn) status(ctx context.Context) string {
 	}
 }
 
-// judge: lost says that the connection closed without an error of the server's.
+// judge adds to err what status says. lost means that the connection closed without an error of the server's.
 func (t *txn) judge(err error, status string, lost bool) error {
 	var again *TransientError
 	switch {
 	case status == statusCommitted && errors.Is(err, storage.ErrTxEnded):
 		return err
-	case status == statusCommitted && err == nil: // the operation did not return
+	case status == statusCommitted && err == nil: // the operation panicked or ended its goroutine
 		return fmt.Errorf("%w by SQL in the operation: %s", storage.ErrTxEnded, operation.WhatStays)
 	case status == statusCommitted:
 		return fmt.Errorf("%w by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)

@@ -1,5 +1,5 @@
-// Package operation implements an operation's pgx.Tx, which hides the connection, can't end the transaction, and
-// fails afterwards.
+// Package operation implements the pgx.Tx of an operation, which hides the connection, can't end the transaction,
+// and fails once the operation has returned.
 package operation
 
 import (
@@ -20,9 +20,9 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
 )
 
-// Operation is one operation's use of a connection. One call at a time uses that, of the open result if there is
-// one, and none after the operation has returned: a goroutine that it left behind must not reach the connection's
-// next transaction.
+// Operation is one operation's use of a connection. One call at a time may use it, only that of the open result if
+// there is one, and none after the operation has returned: a goroutine that it left behind must not reach the
+// connection's next transaction.
 type Operation struct {
 	conn    *pgx.Conn
 	opening Opening // nil once begun
@@ -31,14 +31,14 @@ type Operation struct {
 
 	mu      sync.Mutex
 	calling bool
-	open    *result // the only user of the connection
+	open    *result // the only user of the connection, if any
 	spoilt  bool    // a result was used while a call ran, and may only seem to have ended
 	closed  bool
 	shown   *pgx.Conn
 	ended   bool
-	// conflict has aborted the transaction. The operation may return another error, or none.
+	// conflict is the error that aborted the transaction. The operation may return another one, or none.
 	conflict error
-	failure  error // first since the last success
+	failure  error // the first since a statement succeeded
 	barred   error // why the transaction must not commit
 }
 
@@ -64,7 +64,7 @@ func (t *Texts) Add(o Texts) {
 	t.Several, t.Control, t.Deferrable, t.Forgets = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable, t.Forgets || o.Forgets
 }
 
-// WhatStays also has the remedy.
+// WhatStays says what SQL that ended the transaction leaves behind, and the remedy.
 const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
@@ -73,7 +73,7 @@ var (
 	ErrInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
-// New: conn's transaction is open, or begins with opening.
+// New returns the use of conn, whose transaction is open, or is begun by opening.
 func New(conn *pgx.Conn, opening Opening) *Operation {
 	return &Operation{conn: conn, opening: opening}
 }
@@ -122,7 +122,7 @@ func (o *Operation) notReturned(came error) error {
 	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", o.failure, came)
 }
 
-// enter takes the connection for a call of the transaction, or of r. Then call leave or lend.
+// enter takes the connection for a call of the transaction or of r. The caller then calls leave or lend.
 func (o *Operation) enter(r *result) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,7 +201,7 @@ func (o *Operation) begin(ctx context.Context) error {
 	return nil
 }
 
-// change: the operation can't return while f runs.
+// change calls f unless the operation has returned. It can't return while f runs.
 func (o *Operation) change(f func()) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -220,13 +220,13 @@ func (o *Operation) noteText(sql string) {
 	t.Control = t.Control || sqlwords.AnyControlsTransaction(sql) || strings.Contains(sql, `\`) && o.otherEncoding()
 }
 
-// otherEncoding: in some encodings other than UTF-8 a backslash is part of a character.
+// otherEncoding matters because in some encodings a backslash is part of a character.
 func (o *Operation) otherEncoding() bool {
 	return o.conn.PgConn().ParameterStatus("client_encoding") != "UTF8"
 }
 
-// note sees the state after a statement, but of several in a message only the last command tag; the seal finds the
-// rest.
+// note records the state after a statement. Of several statements in a message it sees only the last command tag;
+// the seal finds the rest.
 func (o *Operation) note(err error, tag pgconn.CommandTag) error {
 	conflict, noted := sqlstate.Of(err) == sqlstate.Serialization, errors.Is(err, errEndedBySQL)
 	o.mu.Lock()
@@ -265,7 +265,7 @@ func (o *Operation) bar(err error) {
 	}
 }
 
-// closedConn stands for the real one, whose types another operation may change once this one has returned.
+// closedConn stands for the real connection, whose types may change once this operation has returned.
 func (o *Operation) closedConn() *pgx.Conn {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// result is closed for good: the connection may run another transaction.
+// result never touches the connection again once it is closed: by then that may run another transaction.
 type result struct {
 	o    *Operation
 	root *result
@@ -22,7 +22,7 @@ type result struct {
 
 var errResultClosed = errors.New("postgres: the result is closed")
 
-// enter begins a call. Then call o.leave; after errResultClosed fields no longer change.
+// enter begins a call. The caller then calls o.leave. After errResultClosed fields no longer change.
 func (r *result) enter() error { return r.o.enter(r) }
 
 func (r *result) end(err error) {
@@ -44,7 +44,7 @@ type rows struct {
 
 var _ pgx.Rows = (*rows)(nil)
 
-// Conn returns nil: its methods would bypass the guard.
+// Conn returns nil, because the connection's methods would bypass the guard.
 func (r *rows) Conn() *pgx.Conn { return nil }
 
 func (r *rows) Close() {
@@ -86,7 +86,7 @@ func (r *rows) Err() error {
 	}
 }
 
-// Scan: a pgx.RowScanner gets these rows, and not pgx's with their connection.
+// Scan gives a pgx.RowScanner these rows. pgx would give it its own, with their connection.
 func (r *rows) Scan(dest ...any) (err error) {
 	if len(dest) == 1 {
 		if target, ok := dest[0].(pgx.RowScanner); ok {
@@ -245,7 +245,7 @@ func (b *batchResults) next() (*rows, error) {
 	return b.last, err
 }
 
-// closeLast: pgx's own Rows would read what comes next on the connection.
+// closeLast closes the last result, since pgx's own Rows would read what comes next on the connection.
 func (b *batchResults) closeLast() {
 	if b.last != nil && !b.last.closed {
 		b.last.close(nil)

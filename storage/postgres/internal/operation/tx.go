@@ -82,7 +82,7 @@ func (t *tx) release(ctx context.Context, undo string) error {
 	return err
 }
 
-// Conn returns a closed connection: the real one's methods would bypass the guard.
+// Conn returns a closed connection, because the real one's methods would bypass the guard.
 func (t *tx) Conn() *pgx.Conn { return t.o.closedConn() }
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
@@ -167,8 +167,8 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return results
 }
 
-// Prepare rejects what begins or ends a transaction: a later operation could run it by a name that doesn't show it.
-// It returns a copy.
+// Prepare rejects statements that begin or end a transaction, because a later operation could run them by a name
+// that doesn't show it. It returns a copy.
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if sqlwords.ControlsTransaction(sql) {
 		t.o.bar(errManaged)
@@ -192,7 +192,7 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	return &description, nil
 }
 
-// LargeObjects fails the operation: pgx's would use the connection at any time.
+// LargeObjects fails the operation, because pgx's large objects would use the connection at any time.
 func (t *tx) LargeObjects() pgx.LargeObjects {
 	t.o.bar(errLargeObjects)
 	return closedTx.LargeObjects()
@@ -217,7 +217,7 @@ func (r rewriter) RewriteQuery(ctx context.Context, _ *pgx.Conn, sql string, arg
 	return sql, args, err
 }
 
-// hideFromRewriters: pgx calls rewriters only among the options before the arguments; after them one is a value.
+// hideFromRewriters stops at the first argument: pgx calls a rewriter only among the options before it.
 func (o *Operation) hideFromRewriters(args []any) []any {
 	for i, arg := range args {
 		switch arg := arg.(type) {
@@ -232,7 +232,7 @@ func (o *Operation) hideFromRewriters(args []any) []any {
 	return args
 }
 
-// closedConn: pgx makes a connection only by connecting, here to a server that lets everyone in and goes.
+// closedConn connects to a server that lets everyone in and goes, since pgx makes a connection only by connecting.
 func closedConn(cfg *pgx.ConnConfig, types *pgtype.Map) *pgx.Conn {
 	client, server := net.Pipe()
 	go func() {

@@ -59,13 +59,13 @@ func anyControlsTransaction(text string, escapes bool) bool {
 	return false
 }
 
-// MentionsDeferrable: without DEFERRABLE or DEFERRED text can't make something that runs at COMMIT, unless it puts
-// the words together.
+// MentionsDeferrable reports whether text has DEFERRABLE or DEFERRED. Without them it makes nothing that runs at
+// COMMIT, unless it puts the words together.
 func MentionsDeferrable(text string) bool { return Contains(text, "deferr") }
 
 func Forgets(text string) bool { return Contains(text, "deallocate") || Contains(text, "discard") }
 
-// Contains reports whether text has word, given in lower case, in any case.
+// Contains reports whether text has word in any case. word is in lower case.
 func Contains(text, word string) bool {
 	first := word[:1] + strings.ToUpper(word[:1])
 	for {
@@ -80,8 +80,8 @@ func Contains(text, word string) bool {
 	}
 }
 
-// ControlsTransaction reports whether sql begins or ends a transaction. A procedure or DO block can't: the server
-// refuses its COMMIT.
+// ControlsTransaction reports whether sql begins or ends a transaction. For a procedure or DO block the server
+// refuses that.
 func ControlsTransaction(sql string) bool {
 	word, rest := Next(sql)
 	switch word {

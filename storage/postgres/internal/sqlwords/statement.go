@@ -31,7 +31,7 @@ func statementLength(text string, escapes bool) int {
 
 func inLine(r rune) bool { return r != '\n' && r != '\r' }
 
-// From 0x80 on all bytes may be in names.
+// Bytes from 0x80 on may be in names.
 var (
 	escaped = regexp.MustCompile(`(^|[^0-9A-Za-z_$\x{80}-\x{10FFFF}])[eE]$`)
 	inWord  = regexp.MustCompile(`[0-9A-Za-z_$\x{80}-\x{10FFFF}]$`)
@@ -40,7 +40,7 @@ var (
 	continued = regexp.MustCompile(`^'|^(?:[ \t\f\v]|--[^\r\n]*)*[\r\n](?:[ \t\r\n\f\v]|--[^\r\n]*[\r\n])*'`)
 )
 
-// quotedLength: without escapes a continuation may count as another literal.
+// quotedLength may count a continuation as another literal, except with escapes.
 func quotedLength(text string, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {

@@ -30,14 +30,14 @@ func (e *NotReadyError) Is(target error) bool { return target == ErrNotReady }
 // NotReadyReason says what has to be fixed. Package postgres has more.
 type NotReadyReason string
 
-// Unsupported: the server's version or settings.
+// Unsupported: the server's version or a setting is not supported.
 const Unsupported NotReadyReason = "server is not supported"
 
 var ErrStandby = fmt.Errorf("%w: it is a standby (in recovery); connect to the primary, as with target_session_attrs=read-write", &NotReadyError{Unsupported})
 
 const PreparedPrefix = "fencekit_"
 
-// Named adds a remedy.
+// Named adds a remedy to errors that have one.
 func Named(err error) error {
 	state := sqlstate.Of(err)
 	switch {
@@ -57,10 +57,11 @@ func Named(err error) error {
 		&NotReadyError{Unsupported}, err)
 }
 
-// Away: the server does no work here, and nothing of a message answered so takes effect.
+// Away reports whether the server does no work here. Then nothing of the message takes effect.
 func Away(err error) bool { return sqlstate.Ended(sqlstate.Of(err)) || inRecovery(err) }
 
-// inRecovery: the server is a standby. Texts are translated, names of the server's functions are not.
+// inRecovery reports whether the server is a standby. It looks at names of the server's functions, since texts are
+// translated.
 func inRecovery(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -79,7 +80,7 @@ func inRecovery(err error) bool {
 	return false
 }
 
-// FromServer: a pooler's errors don't name a routine of the server's source.
+// FromServer reports whether the server made err: errors of a pooler don't name a routine of the server's source.
 func FromServer(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.Routine != "" // mutant: answer-of-a-pooler-is-the-servers
@@ -97,7 +98,8 @@ func Reached(err error) error {
 	return unavailable(err)
 }
 
-// Asked does so for a question that changes nothing, also if the network ended it.
+// Asked is Reached for a question that changes nothing, and also turns an error of the network into
+// storage.ErrStoreUnavailable.
 func Asked(err error) error {
 	if sqlstate.Of(err) == "" && isNetwork(err) && !errors.Is(err, context.DeadlineExceeded) {
 		return Lost(err)
@@ -141,7 +143,7 @@ func (e *noConnectionError) Error() string {
 
 func (e *noConnectionError) Unwrap() error { return e.err }
 
-// FailedAt adds the step, which guard does if there was no connection.
+// FailedAt adds the step, unless there was no connection: then guard adds it.
 func FailedAt(step string, err error) error {
 	if errors.Is(err, storage.ErrStoreUnavailable) || errors.As(err, new(*noConnectionError)) {
 		return err
@@ -165,7 +167,7 @@ type lastingError struct{ unavailableError }
 
 func (e *lastingError) Retryable() bool { return false }
 
-// Lost is for several connections that broke.
+// Lost is for several connections that broke, one after the other.
 func Lost(err error) error { return &unavailableError{err, checkServer} }
 
 const (
@@ -173,8 +175,8 @@ const (
 	checkLog    = "the server or the pooler in front of it takes no work now; its log says why"
 )
 
-// unavailable: pgconn tries each host of the DSN, with sslmode=prefer twice. A failure that may pass by itself
-// decides, else the last one.
+// unavailable picks one of pgconn's attempts, one for each host of the DSN and mode of TLS: a failure that may pass
+// by itself, else the last one.
 func unavailable(err error) error {
 	tries := []error{err}
 	if connect := new(pgconn.ConnectError); errors.As(err, &connect) {
@@ -194,7 +196,8 @@ func unavailable(err error) error {
 	return &unavailableError{err, remedy}
 }
 
-// remedyFor: only what the server or network says can pass by itself; the rest are checks of the client's.
+// remedyFor expects only what the server or the network says to pass by itself; the rest are checks of the
+// client's.
 func remedyFor(err error) (remedy string, lasts bool) {
 	var pgErr *pgconn.PgError
 	switch text := err.Error(); {
@@ -227,8 +230,8 @@ func isNetwork(err error) bool {
 	return errors.As(err, new(net.Error)) || errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// passing may pass by themselves: broken connections (all that PgBouncer says), conflicts, resources, objects in
-// use, an operator's doing, and failures of the system and the server.
+// passing are classes of errors that may pass by themselves: broken connections (all that PgBouncer says),
+// conflicts, resources, objects in use, an operator's doing, and failures of the system and the server.
 var passing = []string{"08", "40", "53", "57", "58", "XX"}
 
 func remedyForLogin(err *pgconn.PgError) (remedy string, lasts bool) {

@@ -83,8 +83,8 @@ func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgCon
 	return &a, result, reason
 }
 
-// watch interrupts reads and writes of pg when ctx ends; pgconn would do so for each message. Call end with the
-// exchange's error: if ctx has ended, it closes the connection with interrupted.
+// watch interrupts reads and writes of pg when ctx ends; pgconn would set that up for each message. Call end with
+// the exchange's error: if ctx has ended, it closes the connection with interrupted.
 func watch(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn)) (end func(error) error) {
 	stop := context.AfterFunc(ctx, func() { _ = pg.Conn().SetDeadline(time.Unix(1, 0)) }) // mutant: send-without-an-end
 	return func(err error) error {
@@ -122,7 +122,7 @@ type Answer struct {
 
 func (a *Answer) Whole() bool { return a.status != 0 }
 
-// First joins the first row.
+// First returns the first row as one string.
 func (a *Answer) First() string {
 	if len(a.Rows) == 0 {
 		return ""
@@ -155,7 +155,7 @@ func (a *Answer) take(msg pgproto3.BackendMessage) {
 		if err := pgconn.ErrorResponseToPgError(msg); a.Committed {
 			a.After = err
 		} else {
-			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets more
+			a.failure = cmp.Or(a.failure, error(err)) // a pooler that splits the message gets an error for each later part
 		}
 	case *pgproto3.ReadyForQuery:
 		a.status = msg.TxStatus
@@ -168,7 +168,7 @@ func (a *Answer) complete(tag []byte) {
 	}
 	a.tag = append(a.tag[:0], tag...)
 	if a.Committed = string(tag) == "COMMIT"; !a.Committed {
-		a.warning = nil // it was of the completed statement
+		a.warning = nil // it belonged to the completed statement
 	}
 }
 
@@ -204,7 +204,7 @@ func (a *Answer) failedInside(err error) bool {
 	switch a.status {
 	case 0:
 		return string(a.tag) != "CALL"
-	case 'E': // before its end
+	case 'E': // the transaction has failed, and waits for its end
 		return true
 	default: // COMMIT failed; or a statement before it, without a transaction
 		return (string(a.tag) == "CALL") != a.endedAhead // mutant: answer-about-something-else-is-about-commit
@@ -216,10 +216,10 @@ func (a *Answer) failedInside(err error) bool {
 func abandon(pg *pgconn.PgConn) {
 	pipeline := pg.StartPipeline(context.Background())
 	pipeline.SendFlushRequest()
-	_ = pipeline.Close() // pgx closes on a request that no Sync ends
+	_ = pipeline.Close() // pgx closes the connection on a request without a Sync
 }
 
-// CloseNow doesn't wait.
+// CloseNow closes a connection without waiting.
 func CloseNow(pg *pgconn.PgConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

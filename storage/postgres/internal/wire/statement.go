@@ -12,7 +12,7 @@ import (
 
 type Statement struct {
 	SQL         string
-	Description *pgconn.StatementDescription // nil: the server infers the parameters' types
+	Description *pgconn.StatementDescription // nil if the server has to infer the parameters' types
 	pgx.ExtendedQueryBuilder
 }
 
@@ -21,7 +21,7 @@ type Result struct {
 	Tag pgconn.CommandTag
 }
 
-// StatementError: later statements were not executed.
+// StatementError is the error of a statement ahead. Later ones were not executed.
 type StatementError struct {
 	Number int // from 0
 	Err    error
@@ -30,7 +30,7 @@ type StatementError struct {
 func (e *StatementError) Error() string { return e.Err.Error() }
 func (e *StatementError) Unwrap() error { return e.Err }
 
-// queue: after a failure the server skips everything up to the Sync.
+// queue writes statements and a Sync. After a failure the server skips everything up to the Sync.
 func queue(fe *pgproto3.Frontend, statements []Statement) {
 	var parsed *Statement
 	for i := range statements {
@@ -50,7 +50,7 @@ func queue(fe *pgproto3.Frontend, statements []Statement) {
 
 func isStatementError(err error) bool { _, ok := err.(*StatementError); return ok }
 
-// readResults returns the transaction status at the Sync; 0 if it did not come.
+// readResults returns the transaction status at the Sync, or 0 if that did not come.
 func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure error) {
 	var row []string
 	for {
@@ -78,7 +78,7 @@ func readResults(pg *pgconn.PgConn) (results []Result, status byte, failure erro
 	}
 }
 
-// closedAfter: the pool's OnPgError may have closed the connection because of statement n.
+// closedAfter finds statement n's error if the pool's OnPgError closed the connection because of it.
 func closedAfter(err error, n int) error {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR" {
