@@ -126,7 +126,7 @@ func (t *transaction[Tx]) notePlaces() {
 	}
 }
 
-// end puts calls that run again back to the front of their queue, where another transaction may take them.
+// end puts calls that run again back to the front of their queue. Another transaction may take them there.
 func (t *transaction[Tx]) end(outcome error) {
 	g := t.leader.guard
 	failed := tookNoEffect(outcome)

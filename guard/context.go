@@ -17,11 +17,11 @@ type runContext struct {
 	end context.CancelCauseFunc
 	links[*runContext]
 
-	lines  *lines // also the Guard's key for this context
+	lines  *lines // also the key for c among a context's values
 	grants []fence.Grant
-	hold   any // the Hold's Runner, in a function of a Hold
+	hold   any // Runner of the Hold, in the function of a Hold
 
-	states grantStates // from bind to finish
+	states grantStates // whose leases end c; from bind to finish
 	stops  []func() bool
 }
 
@@ -54,7 +54,7 @@ func (c *runContext) Err() error {
 	return err
 }
 
-// bounds also end the context of a function.
+// bounds end the context of a function, besides its caller's context and Close.
 type bounds struct {
 	hold  context.Context // of the Hold that the transaction is in; or nil
 	limit time.Duration   // Config.MaxRun; 0 for no bound

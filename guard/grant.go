@@ -16,7 +16,7 @@ import (
 type grantState struct {
 	claim      storage.Claim        // the Grant never changes
 	superseder *fence.Grant         // had claimed before this grant was asked for; or nil
-	unresolved *UnknownOutcomeError // a transaction in doubt
+	unresolved *UnknownOutcomeError // transaction in doubt
 	rejected   *RejectedError       // latest, or nil
 
 	lease   fence.Lease // nil if the grant came from another process
@@ -26,7 +26,7 @@ type grantState struct {
 	claimed    bool    // claim has the fence's position
 	dead       bool    // no further call may begin
 	unreported bool    // rejected was not returned yet
-	atOnce     bool    // not to be kept
+	atOnce     bool    // the lease is not to be kept
 	backoff    backoff // for shared transactions
 
 	// Guarded by lines.mu.
@@ -81,7 +81,7 @@ func (states grantStates) rejectedBy(err error) bool {
 	return rejectionOf(err, states.grants()...) != nil
 }
 
-// maxSeen fences, used last, are remembered at least, and up to twice as many: 4 MB with names of 40 bytes.
+// maxSeen is how many fences are remembered at least, and half of the most: 4 MB if names have 40 bytes.
 const maxSeen = 20_000
 
 type memory struct {
@@ -91,7 +91,7 @@ type memory struct {
 	doubts map[string]doubt // by resource; see leaveDoubt
 }
 
-// past is what was seen of a resource, by which the next claim notices lost writes.
+// past is what was seen of a resource. It lets the next claim notice lost writes.
 type past struct {
 	at         storage.Position // of the fence; zero if unknown
 	superseder *fence.Grant     // of this process's last grant; or nil

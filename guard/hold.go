@@ -14,7 +14,7 @@ type holdRunner[Tx any] struct {
 	grants []fence.Grant
 	bounds bounds
 	turn   chan struct{} // has room while no transaction runs
-	over   bool          // used only with the turn
+	over   bool          // guarded by turn
 }
 
 func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {
@@ -78,7 +78,7 @@ func (h *holdRunner[Tx]) hold(context.Context, func(context.Context, Runner[Tx])
 	return fmt.Errorf("%w: a Hold in a Hold of %s: name all resources in one Hold", ErrInvalid, names(h.grants))
 }
 
-// again: once a fence has moved, what the Hold has read would be out of date.
+// again stops at a moved fence: what the Hold has read would be out of date.
 func (h *holdRunner[Tx]) again(err error) bool { return temporary(err) && h.states.allClaimed() }
 
 // spent adds to err that the Hold is over if a fence has moved since it read.

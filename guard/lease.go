@@ -23,9 +23,9 @@ type held struct {
 	resources []string
 	atOnce    bool
 
-	turns  []*line     // at the first of resources
-	states grantStates // all leases, after take
-	turn   [1]*line    // memory for one resource
+	turns  []*line     // of the first of resources
+	states grantStates // of all resources, after take
+	turn   [1]*line    // memory for a single resource
 	state  [1]*grantState
 }
 
@@ -72,8 +72,7 @@ func (h *held) take(ctx context.Context, offer any) error {
 
 var errTaken = errors.New("guard: another call has done it")
 
-// takeFree acquires, in one step, from the last turn on up to the first resource that isn't free. It keeps its
-// turns.
+// takeFree takes turns and leases, in one step, from the last turn on up to the first resource that isn't free.
 func (h *held) takeFree(ctx context.Context) error {
 	missing := slices.Clone(h.turns[len(h.turns)-1:])
 	for _, resource := range h.resources[len(h.turns):] {
@@ -94,8 +93,8 @@ func (h *held) takeFree(ctx context.Context) error {
 	return h.lines.acquire(ctx, missing...)
 }
 
-// passOn passes on the turns from number n on; at once if no leases are kept: a lock service can release them in
-// one step.
+// passOn passes on the turns from number n on. If their leases aren't kept it does so all at once, since a lock
+// service can release them in one step.
 func (h *held) passOn(ctx context.Context, n int) {
 	n = min(n, len(h.turns))
 	passed := h.turns[n:]
@@ -122,7 +121,7 @@ func (t *lines) usable(s *grantState) bool {
 	return !s.overrun && (s.contended == 0 || t.now()-s.contended < t.maxHold) // mutant: calls-go-on-although-others-wait
 }
 
-// acquire waits for the lock of a single line; of several it takes those before the first that isn't free.
+// acquire waits for the lock if there is one line. Of several it takes those before the first that isn't free.
 func (t *lines) acquire(ctx context.Context, lines ...*line) error {
 	resources, superseders := make([]string, len(lines)), make([]*fence.Grant, len(lines))
 	for i, l := range lines {
@@ -202,9 +201,8 @@ func (t *lines) release(ctx context.Context, l *line) {
 	}
 }
 
-// releaseLease ignores the calls' contexts, whose end would keep the resource from the next process. It returns a
-// panic or a runtime.Goexit of the lock service as an error, which would end the process or make Close wait for
-// ever.
+// releaseLease ignores the calls' contexts, whose end would keep the resource from the next process. A panic or a
+// runtime.Goexit of the lock service becomes an error: it must not end the process, or make Close wait for ever.
 func releaseLease(lease fence.Lease) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
@@ -227,7 +225,8 @@ func (t *lines) releaseAndPass(ctx context.Context, l *line) {
 	t.passTurn(ctx, l)
 }
 
-// contend: a lease in use is released when no more calls wait here, or after maxHold between two calls.
+// contend lets go of a lease. If it is in use, that is when no more calls wait here, or after maxHold between two
+// calls.
 func (s *grantState) contend() {
 	t := s.line.lines
 	t.mu.Lock()
@@ -271,8 +270,8 @@ func (t *lines) takeIdle(s *grantState) bool {
 	return true
 }
 
-// maxExpiryReleases: thousands of leases may expire together, and the lock service has to answer renewals
-// meanwhile.
+// maxExpiryReleases bounds releases at a time, because thousands of leases may expire together while others have to
+// be renewed.
 const maxExpiryReleases = 8
 
 // startExpiry makes s, which is idle, expire after keepFor. The caller holds mu.
@@ -307,7 +306,7 @@ func (t *lines) releaseExpired(places chan struct{}) {
 	}
 }
 
-// takeExpired takes the turn of the next expired lease, or returns nil and arms the timer for the next one.
+// takeExpired takes the turn of the next expired lease. If there is none, it returns nil and arms the timer.
 func (t *lines) takeExpired() *line {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,12 +18,12 @@ type lines struct {
 	maxHold time.Duration
 	memory  *memory
 	report  *reporter
-	timeout error // cause of the end of a step after Config.StoreTimeout
+	timeout error // ends a step after Config.StoreTimeout
 	made    time.Time
 
 	closing    context.Context
 	beginClose context.CancelCauseFunc
-	busy       sync.WaitGroup // lines, releases, and callers' calls
+	busy       sync.WaitGroup // lines, releases, and calls under callers' grants
 	done       chan struct{}  // closed when nothing is left after Close
 
 	mu         sync.Mutex
@@ -31,17 +31,16 @@ type lines struct {
 	abandoned  bool // Close has given up waiting
 	running    list[*runContext]
 	byResource map[string]*line // those in use
-	unreleased []error          // errors of releases since Close began
+	unreleased []error          // release errors since Close began
 
-	// The next to expire first, so one timer is enough. Some may be in use again.
+	// Those that expire first come first, so one timer is enough. Some may be in use again.
 	idle     list[*grantState]
 	timer    *time.Timer
 	expiring bool // timer is armed or has fired
 	places   chan struct{}
 }
 
-// line is one resource: its queue of calls, and its lease, for the call that has the turn or for releasing it when
-// idle.
+// line is a resource's queue and lease. Only the call that has the turn uses the lease, also to release it.
 type line struct {
 	lines    *lines
 	resource string
@@ -66,7 +65,7 @@ func newLines(locker fence.Locker, keepFor, storeTimeout time.Duration, memory *
 	return t
 }
 
-// now is smaller than a time.Time, and never 0.
+// now is like time.Now, but smaller, and never 0.
 func (t *lines) now() time.Duration { return time.Since(t.made) + 1 }
 
 func (t *lines) turn(resource string) (l *line, free bool) {
@@ -93,7 +92,7 @@ func (t *lines) tryTurn(resource string) *line {
 	return nil
 }
 
-// takeTurn returns no line if another call has dealt with offer.
+// takeTurn returns nil and no error if another call has dealt with offer.
 func (t *lines) takeTurn(ctx context.Context, resource string, offer any) (*line, error) {
 	if ctx.Err() != nil {
 		return nil, endError(ctx)
@@ -123,7 +122,7 @@ func (t *lines) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	case w.got == theTurn && !left:
 		return l, nil
 	case w.got == theTurn:
-		t.passTurn(ctx, l) // just when ctx ended
+		t.passTurn(ctx, l) // ctx ended just then
 	}
 	return nil, cmp.Or(w.failure, leftQueueError(ctx, l.resource))
 }
@@ -185,8 +184,8 @@ func (t *lines) keeps(l *line) time.Duration {
 	return min(l.sharedEnd+awaitNext, s.contended+t.maxHold) - t.now()
 }
 
-// failWaiting fails the calls behind one whose lock service gave no answer: each would wait as long. If that call's
-// ctx has ended, others may have better luck.
+// failWaiting fails the calls behind one whose lock service gave no answer, since each would wait as long. If that
+// call's ctx has ended, others may have better luck.
 func (t *lines) failWaiting(ctx context.Context, err error, lines []*line) {
 	var away *fence.UnavailableError
 	if ctx.Err() != nil || !errors.As(err, &away) || away.Reason != fence.Unreachable {

@@ -108,7 +108,7 @@ func (r *reporter) log(level slog.Level, msg string, g fence.Grant, args ...any)
 	r.logger.Log(context.Background(), level, msg, args...)
 }
 
-// call: a panic or runtime.Goexit of an Observer must not keep the caller from passing on its turn and its lease.
+// call keeps a panic or runtime.Goexit of an Observer from its caller, which has to pass on its turn and its lease.
 func (r *reporter) call(there bool, f func()) {
 	if !there {
 		return

@@ -74,7 +74,7 @@ func (q *queue) failAll(err error) {
 
 // list is a ring whose elements embed their links: joining takes no allocation, leaving no search. Zero is empty.
 type list[T any] struct {
-	ends links[T] // the first and the last
+	ends links[T] // next is the first, prev the last
 	len  int
 }
 
@@ -93,7 +93,7 @@ func (l *list[T]) front() (first T) {
 	return first
 }
 
-// insert puts element of, whose links are e, before another one; nil is the end.
+// insert puts of, whose links are e, before another element, or at the end if before is nil.
 func (l *list[T]) insert(e *links[T], of T, before *links[T]) {
 	if l.ends.next == nil {
 		l.ends.prev, l.ends.next = &l.ends, &l.ends

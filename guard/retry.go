@@ -32,7 +32,7 @@ func pause(ctx context.Context, tries int) bool {
 	}
 }
 
-// retry never runs again after ErrTxEnded: what a raw COMMIT wrote stays.
+// retry doesn't run again after ErrTxEnded, because what a raw COMMIT wrote stays.
 func (o *options) retry(ctx context.Context, again func(error) bool, run func() error) error {
 	for n := 1; ; n++ {
 		err := run()
@@ -45,8 +45,8 @@ func (o *options) retry(ctx context.Context, again func(error) bool, run func() 
 	}
 }
 
-// retryableUnderNewGrants is for calls that acquire grants: new ones help if the old ones are stale, lost, or too
-// old.
+// retryableUnderNewGrants is for calls that acquire grants. New ones help if the old ones are stale, lost, or from
+// before a failover.
 func retryableUnderNewGrants(err error) bool {
 	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrWrongLockService)
 	over := stale || failedOver(err) || errors.Is(err, fence.ErrLeaseLost)
@@ -63,9 +63,9 @@ func retryableUnderSameGrants(err error) bool {
 	return temporary(err) || errors.Is(err, ErrOvertaken) && !errors.Is(err, ErrUnknownOutcome)
 }
 
-// retryHold is retry for a Hold, whose function begins by reading what its earlier runs committed: it may run again
-// also when an outcome is unknown, but not if the database lost writes. The error still names an earlier unknown
-// outcome.
+// retryHold is retry for a Hold, whose function begins by reading what its earlier runs committed. So it may run
+// again also when an outcome is unknown, but not if the database lost writes. The error still names an earlier
+// unknown outcome.
 func (o *options) retryHold(ctx context.Context, again func(error) bool, run func() error) error {
 	var unknown error
 	orUnknown := func(err error) bool {
@@ -128,11 +128,11 @@ func temporary(err error) bool {
 
 const maxAlone = 256
 
-// backoff makes calls run alone after groups have failed, more each time: one operation might make every group
-// fail.
+// backoff makes calls run alone after groups have failed, more each time, since one operation might make every
+// group fail.
 type backoff struct {
 	alone int16 // calls still to run alone
-	last  int16 // last value of alone; 1 after a single blamed failure
+	last  int16 // the last value that alone was set to; 1 after a single blamed failure
 
 	aloneFailed bool
 }
@@ -145,8 +145,8 @@ func (b *backoff) nextAlone() bool {
 	return true
 }
 
-// noteEnd: without the call to blame, if it is known, the others should succeed, so only a second such failure in a
-// row makes calls run alone.
+// noteEnd notes how a group of n calls ended. Without the call to blame, if it is known, the others should succeed,
+// so only a second such failure in a row makes calls run alone.
 func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
 	switch {
 	case !failed:

@@ -113,7 +113,7 @@ type transaction[Tx any] struct {
 	parts    []part[Tx] // the leader's first
 	states   grantStates
 	calls    int
-	gathered bool // from forming
+	gathered bool // has taken calls from forming
 	sent     bool
 
 	// Memory for a single call.
@@ -125,7 +125,7 @@ type transaction[Tx any] struct {
 // those of its queue.
 type part[Tx any] struct {
 	calls []*call[Tx]
-	first *waiter // if the first call waited in forming
+	first *waiter // of the first call, if that waited in forming
 	taken []*waiter
 }
 
@@ -166,7 +166,8 @@ func (t *transaction[Tx]) run() error {
 	return c.guard.commit(c.ctx, t.states, txn, moves, &c.options)
 }
 
-// recall decodes a kept result. The store compares positions, so that is durable and not a superseded grant's.
+// recall decodes a kept result. The store has compared the positions, so the result is durable and not a superseded
+// grant's.
 func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 	defer c.guard.bound(run).Stop()
 	result, found, err := c.guard.store.Recall(run, *c.once, c.states.claims()...)
@@ -185,7 +186,7 @@ func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 	return true, nil
 }
 
-// begin takes other calls once the store has a connection: until then more can come, and others leave.
+// begin takes other calls only once the store has a connection. Until then more can come, and others can leave.
 func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error) {
 	g := t.leader.guard
 	defer g.bound(run).Stop()
@@ -212,7 +213,7 @@ func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error
 	return txn, nil
 }
 
-// bound ends run after Config.StoreTimeout, unless the timer is stopped.
+// bound ends run after Config.StoreTimeout, unless the returned timer is stopped.
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 	limit := g.cfg.StoreTimeout // mutant: database-that-is-silent-keeps-the-lock
 	return time.AfterFunc(limit, func() { run.end(run.lines.timeout) })
@@ -260,8 +261,8 @@ func (t *transaction[Tx]) moves() ([]storage.Move, error) {
 	return moves, nil
 }
 
-// ready settles what is in doubt under the grants (G6), and claims those that need it (G1), but not in a Hold,
-// which has read at the position of its first claim.
+// ready settles what is in doubt under the grants (G6), and claims those that need it (G1). In a Hold it doesn't
+// claim, because the Hold has read at the position of its first claim.
 func (g *Guard[Tx]) ready(ctx context.Context, states grantStates, inHold bool) error {
 	var unclaimed grantStates
 	for _, s := range states {
@@ -315,7 +316,7 @@ func (s *grantState) nameWentBack(err error) {
 	}
 }
 
-// stepFailed: a rejection needs no further text.
+// stepFailed leaves the text of a rejection as it is.
 func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
 	if !states.rejectedBy(err) {
 		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))
@@ -336,7 +337,7 @@ func (g *Guard[Tx]) noteRejection(ctx context.Context, states grantStates, err e
 	return err
 }
 
-// commit: the end of ctx must neither put a COMMIT in doubt nor keep it from being resolved.
+// commit isn't bound to ctx, whose end must neither put a COMMIT in doubt nor keep it from being resolved.
 func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.Txn[Tx], moves []storage.Move, o *options) error {
 	detached := context.WithoutCancel(ctx)                                 // mutant: commit-ends-with-the-callers-context
 	commitCtx, cancel := context.WithTimeout(detached, g.cfg.StoreTimeout) // mutant: commit-without-a-bound
@@ -405,8 +406,9 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 	}
 }
 
-// settle asks about what earlier calls left in doubt; under the caller's grants also other calls. Without an answer
-// the Guard gives up its own grant: once the next one has claimed, the transaction has committed or never will.
+// settle asks about what earlier calls left in doubt, and under the caller's grants also other calls. Without an
+// answer the Guard gives up its own grant: once the next one has claimed, the transaction has committed or never
+// will.
 func (g *Guard[Tx]) settle(ctx context.Context, s *grantState) error {
 	for {
 		doubt := s.unresolved

@@ -120,7 +120,7 @@ func (r *run[Tx]) get(key string) storage.Func[Tx] {
 	}
 }
 
-// transact: a store may find a fault at Begin, in op or at Commit.
+// transact runs op and commits. A store may find a fault at Begin, in op or at Commit.
 func (r *run[Tx]) transact(ctx context.Context, op storage.Func[Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := beginAs(ctx, r, claims)
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *run[Tx]) rejections(resource string) []storage.Rejection {
 	return rejections
 }
 
-// at checks the fence by the last entry of its history, which it returns.
+// at checks where the fence is, by the last entry of its history, which it returns.
 func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) storage.Entry {
 	r.Helper()
 	entries := r.entries(want.Grant.Resource)

@@ -191,5 +191,5 @@ func recallMoved[Tx any](r *run[Tx]) {
 	r.claim(grantOf("y", 3))
 	rejects(once("a", 1), 1, storage.ReasonStale, x, y)
 	rejects(once("a", 2), 1, storage.ReasonStale, x, y)
-	r.recalls(once("b", 1), nil, false, x, y) // up to the seal
+	r.recalls(once("b", 1), nil, false, x, y) // whether its transaction can commit is up to the seal
 }

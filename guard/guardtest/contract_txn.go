@@ -11,7 +11,7 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// kind begins the names of its subtests; none means seals.
+// kind begins the names of subtests. A part without one uses seals.
 type kind string
 
 const (
@@ -56,7 +56,7 @@ func beginAs[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (s
 	return r.Store.Begin(ctx, claims...)
 }
 
-// beginGroup: members must be taken once only.
+// beginGroup checks that members is called once.
 func beginGroup[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
 	taken := 0
 	txn, err := r.Store.(storage.GroupStore[Tx]).BeginGroup(ctx, func() []storage.Claim { taken++; return claims })
@@ -197,7 +197,8 @@ func oneSuperseded[Tx any](r *run[Tx]) {
 	r.holds(key, r.written(2))
 }
 
-// An open transaction stands for one whose COMMIT has not arrived. Its position is ruled out; other resources stay.
+// An open transaction stands for one whose COMMIT has not arrived. Its position is ruled out, and other resources
+// stay.
 func ruledOut[Tx any](r *run[Tx]) {
 	claims := r.claimAll(grantOf("a", 5), grantOf("b", 6), grantOf("c", 7))
 	for asked, c := range claims {

@@ -36,7 +36,7 @@ func NewLockService() *LockService {
 	return &LockService{epoch: 1, next: clock(), resources: map[string]*lock{}}
 }
 
-// tick: a LockService that grants no faster stays behind the first token of any later one.
+// tick is the time per token. A LockService that grants no faster stays behind the first token of any later one.
 const tick = 64 * time.Microsecond
 
 func clock() fence.Token { return fence.Token(time.Now().UnixMicro() / tick.Microseconds()) }

@@ -132,9 +132,8 @@ func (t *trial[Tx]) at(ctx context.Context, m moment, claims []storage.Claim) er
 	return nil
 }
 
-// overtake moves s's tokens above the fences of resources, by what rejections say; epoch and token may each need
-// another try. Those of another lock service are too far away for the store, and going above them would shut that
-// service out.
+// overtake moves s's tokens above the fences of resources, as rejections name them; epoch and token may each need
+// another try. The store rejects tokens above another lock service's, which would shut that service out.
 func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[Tx], resources []string) error {
 	for _, resource := range resources {
 		var err error
@@ -158,7 +157,7 @@ func overtake[Tx any](ctx context.Context, s *LockService, store storage.Store[T
 	return nil
 }
 
-// grantAway grants without the lock: the holder doesn't see that it is superseded.
+// grantAway grants without the lock, so that the holder doesn't see that it is superseded.
 func (s *LockService) grantAway(resource, label string) fence.Grant {
 	s.mu.Lock()
 	defer s.mu.Unlock()

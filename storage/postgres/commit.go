@@ -47,7 +47,7 @@ func (t *txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	}
 	t.reusable = answer.Committed && t.unlisted()
 	if answer.After != nil {
-		wire.CloseNow(t.conn.Conn().PgConn()) // another statement failed, so it may be unusable
+		wire.CloseNow(t.conn.Conn().PgConn()) // what followed COMMIT failed
 	}
 	if t.readOnly {
 		return t.readAnswer(ctx, ahead, answer, result, err)
