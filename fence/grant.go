@@ -89,7 +89,6 @@ func validateName(part, name string, limit int) error {
 	return &InvalidGrantError{Part: part, Reason: reason}
 }
 
-// textPrefix begins the text form and names its version.
 const textPrefix = "fence1"
 
 // String returns the text form of g, which need not be valid: version, epoch, token, holder and resource, separated
@@ -129,7 +128,6 @@ func ParseGrant(text string) (Grant, error) {
 	return g, nil
 }
 
-// maxTextLen has every byte of both names escaped.
 const maxTextLen = len(textPrefix) + 4 + 2*20 + 3*(MaxResourceLen+MaxHolderLen)
 
 // MarshalText returns the text form of g, or an error if g is invalid.

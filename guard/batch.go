@@ -81,7 +81,6 @@ func (t *transaction[Tx]) runShared() (outcome error) {
 	return t.run()
 }
 
-// gather leaves out calls whose context has ended or whose lease may not be used any more.
 func (t *transaction[Tx]) gather() {
 	g := t.leader.guard
 	t.gathered = true

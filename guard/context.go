@@ -90,7 +90,6 @@ func (c *runContext) endWith(other context.Context) {
 	c.stops = append(c.stops, context.AfterFunc(other, func() { c.end(context.Cause(other)) }))
 }
 
-// endAfter also releases the leases that the Guard keeps.
 func (c *runContext) endAfter(limit time.Duration) (stop func() bool) {
 	states := c.states
 	overrun := sync.OnceFunc(func() {

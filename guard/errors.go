@@ -156,7 +156,6 @@ func resourcesOf(grants []fence.Grant) []string {
 	return resources
 }
 
-// endError returns the error for an operation that stops because ctx has ended; nil if it has not.
 func endError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return withCause(ctx, fmt.Errorf("guard: %w", err))

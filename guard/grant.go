@@ -17,17 +17,17 @@ type grantState struct {
 	claim      storage.Claim        // the Grant never changes
 	superseder *fence.Grant         // had claimed before this grant was asked for; or nil
 	unresolved *UnknownOutcomeError // transaction in doubt
-	rejected   *RejectedError       // latest, or nil
+	rejected   *RejectedError
 
 	lease   fence.Lease // nil if the grant came from another process
 	line    *line       // that keeps the lease; nil for a grant of the caller's
 	running atomic.Pointer[runContext]
 
-	claimed    bool    // claim has the fence's position
-	dead       bool    // no further call may begin
-	unreported bool    // rejected was not returned yet
-	atOnce     bool    // the lease is not to be kept
-	backoff    backoff // for shared transactions
+	claimed    bool // claim has the fence's position
+	dead       bool // no further call may begin
+	unreported bool // rejected was not returned yet
+	atOnce     bool
+	backoff    backoff
 
 	// Guarded by lines.mu.
 	overrun            bool          // released while a function still runs: no other call may begin
@@ -87,8 +87,8 @@ const maxSeen = 20_000
 type memory struct {
 	mu     sync.Mutex
 	seen   map[string]past
-	before map[string]past  // the full map that seen replaced
-	doubts map[string]doubt // by resource; see leaveDoubt
+	before map[string]past // the full map that seen replaced
+	doubts map[string]doubt
 }
 
 // past is what was seen of a resource. It lets the next claim notice lost writes.

@@ -81,7 +81,6 @@ func (h *holdRunner[Tx]) hold(context.Context, func(context.Context, Runner[Tx])
 // again stops at a moved fence: what the Hold has read would be out of date.
 func (h *holdRunner[Tx]) again(err error) bool { return temporary(err) && h.states.allClaimed() }
 
-// spent adds to err that the Hold is over if a fence has moved since it read.
 func (h *holdRunner[Tx]) spent(err error) error {
 	inDoubt := slices.ContainsFunc(h.states, func(s *grantState) bool { return s.unresolved != nil })
 	if err == nil || inDoubt || h.states.allClaimed() {

@@ -23,9 +23,9 @@ type held struct {
 	resources []string
 	atOnce    bool
 
-	turns  []*line     // of the first of resources
-	states grantStates // of all resources, after take
-	turn   [1]*line    // memory for a single resource
+	turns  []*line // of the first of resources
+	states grantStates
+	turn   [1]*line // memory for a single resource
 	state  [1]*grantState
 }
 
@@ -174,7 +174,6 @@ func acquireError(resource string, err error) error {
 // releaseTimeout bounds one release, and Close's wait after its context has ended.
 const releaseTimeout = 5 * time.Second
 
-// release releases the lease of l. When ctx ends it returns, and the release goes on.
 func (t *lines) release(ctx context.Context, l *line) {
 	s := l.lease
 	t.memory.givenUp(s)
@@ -274,7 +273,6 @@ func (t *lines) takeIdle(s *grantState) bool {
 // be renewed.
 const maxExpiryReleases = 8
 
-// startExpiry makes s, which is idle, expire after keepFor. The caller holds mu.
 func (t *lines) startExpiry(s *grantState) {
 	t.stopExpiry(s)
 	s.idleSince = t.now()
@@ -306,7 +304,6 @@ func (t *lines) releaseExpired(places chan struct{}) {
 	}
 }
 
-// takeExpired takes the turn of the next expired lease. If there is none, it returns nil and arms the timer.
 func (t *lines) takeExpired() *line {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -28,10 +28,10 @@ type lines struct {
 
 	mu         sync.Mutex
 	closed     bool
-	abandoned  bool // Close has given up waiting
+	abandoned  bool
 	running    list[*runContext]
-	byResource map[string]*line // those in use
-	unreleased []error          // release errors since Close began
+	byResource map[string]*line
+	unreleased []error
 
 	// Those that expire first come first, so one timer is enough. Some may be in use again.
 	idle     list[*grantState]
@@ -122,12 +122,11 @@ func (t *lines) wait(ctx context.Context, l *line, w *waiter) (*line, error) {
 	case w.got == theTurn && !left:
 		return l, nil
 	case w.got == theTurn:
-		t.passTurn(ctx, l) // ctx ended just then
+		t.passTurn(ctx, l)
 	}
 	return nil, cmp.Or(w.failure, leftQueueError(ctx, l.resource))
 }
 
-// passTurn gives the turn to the next call. If none waits, it keeps the lease for a while or releases it.
 func (t *lines) passTurn(ctx context.Context, l *line) {
 	t.mu.Lock()
 	if l.shared {

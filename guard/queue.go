@@ -12,8 +12,8 @@ type queue struct{ list[*waiter] }
 type waiter struct {
 	links[*waiter]
 	offer   any
-	leaving bool          // ctx ended after its offer was taken
-	ready   chan struct{} // closed when got and failure are set
+	leaving bool // ctx ended after its offer was taken
+	ready   chan struct{}
 	got     waiterGot
 	failure error // why it got nothing; nil if its context had ended
 }
@@ -78,7 +78,6 @@ type list[T any] struct {
 	len  int
 }
 
-// links are those of an element, which is in one list at most.
 type links[T any] struct {
 	prev, next *links[T]
 	of         T

@@ -113,7 +113,6 @@ func SafeToRetry(err error) bool {
 	return errors.As(err, &says) && says.Retryable()
 }
 
-// allOnce looks at each unknown outcome in err, which may come from errors.Join.
 func allOnce(err error) bool {
 	return !within(err, func(err error) bool {
 		unknown, ok := err.(*UnknownOutcomeError)
@@ -131,7 +130,7 @@ const maxAlone = 256
 // backoff makes calls run alone after groups have failed, more each time, since one operation might make every
 // group fail.
 type backoff struct {
-	alone int16 // calls still to run alone
+	alone int16
 	last  int16 // the last value that alone was set to; 1 after a single blamed failure
 
 	aloneFailed bool

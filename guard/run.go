@@ -17,7 +17,6 @@ type call[Tx any] struct {
 	states grantStates
 	own    transaction[Tx]
 
-	// Of a call on a Guard:
 	held  held
 	alone bool  // shares no further transaction
 	ended error // after a shared transaction: what the call returns, or errRunsAgain
@@ -84,7 +83,7 @@ func (c *call[Tx]) noteRun(states grantStates) {
 // claim is rejected, and take acquires another grant; if that has the same epoch, the lock service itself is
 // behind. If only the claim failed, h has its states.
 func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
-	var behind int64 // highest rejected epoch
+	var behind int64
 	for {
 		if err := h.take(ctx, offer); err != nil {
 			return err
@@ -213,7 +212,6 @@ func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error
 	return txn, nil
 }
 
-// bound ends run after Config.StoreTimeout, unless the returned timer is stopped.
 func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 	limit := g.cfg.StoreTimeout // mutant: database-that-is-silent-keeps-the-lock
 	return time.AfterFunc(limit, func() { run.end(run.lines.timeout) })
@@ -316,7 +314,6 @@ func (s *grantState) nameWentBack(err error) {
 	}
 }
 
-// stepFailed leaves the text of a rejection as it is.
 func (g *Guard[Tx]) stepFailed(ctx context.Context, states grantStates, step string, err error) error {
 	if !states.rejectedBy(err) {
 		err = withCause(ctx, fmt.Errorf("guard: %s: %s: %w", names(states.grants()), step, err))

@@ -41,7 +41,6 @@ func (l *Locker) acquire(ctx context.Context, resource string, campaign *string)
 	return p, err
 }
 
-// persist repeats try while sessions turn out to be over, and returns the error for the caller.
 func (l *Locker) persist(ctx context.Context, resource string, try func() error) error {
 	err := cluster.ErrLeaseGone
 	for n := 0; n < attempts && errors.Is(err, cluster.ErrLeaseGone); n++ {
@@ -132,7 +131,7 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 		return false, l.lost(over)
 	case late: // mutant: turn-after-the-deadline-is-a-grant
 		p.session.End(fence.LossDeadline)
-		return false, l.lost(p.Err()) // nil until another goroutine has ended p, which wakes the wait
+		return false, l.lost(p.Err())
 	}
 	return first, nil
 }

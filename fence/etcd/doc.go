@@ -15,22 +15,21 @@
 //
 // Keys that come while two transactions are under way share the next one, but never two keys of one queue, which
 // would have equal tokens. One gRPC stream watches the queues in which this Locker waits or that it observes, and
-// those of resources that it holds, after 100 ms or once a caller asks for contention.
-//
-// An [Election] is the same queue: the owner of the resource leads, and proclaims a value in its lock key.
+// those of resources that it holds, after 100 ms or once a caller asks for contention. An [Election] is the same
+// queue: the owner of the resource leads, and proclaims a value in its lock key.
 //
 // # Invariants
 //
 //   - F1: the token is the key's create revision, also if the client sends the transaction twice.
 //   - F2: a session reuses a key's name only when no request under way can write it, and deletes by create
-//     revision. While a process passes a resource on, it deletes no key before the ones ahead of it. An Acquire
-//     whose outcome is unknown is settled by a void, see docs/protocol.md.
+//     revision. While a process passes a resource on, it deletes no key before the ones ahead of it. A void settles
+//     an Acquire of unknown outcome, see docs/protocol.md.
 //   - F3: every lease ends at the time at which the last successful renewal was sent, plus the time to live that
 //     etcd granted, minus a tenth of it. A later answer revives nothing.
 //
 // A release or an abandoned Acquire that etcd doesn't confirm is repeated in the background until it does, or until
-// the session is over. Until then TryAcquire finds the resource locked. If nothing else needs the session, it is
-// not renewed any more, so that leftover keys expire.
+// the session is over. Until then TryAcquire finds the resource locked. A session that nothing else needs is not
+// renewed any more, so that leftover keys expire.
 //
 // Close what uses the locker first, then the locker, then the client. Once the client is closed every call fails,
 // and held locks end at the session's deadline.
@@ -42,8 +41,8 @@
 //
 //   - It is away, silent, or without a majority: nothing is acquired. Held locks and queue positions last until
 //     their own deadline.
-//   - It elects another leader: all leases get their whole time to live again, also those of dead holders. If
-//     elections come faster than that, "fencectl locks evict" frees a dead holder's resource.
+//   - It elects another leader: all leases get their whole time to live again, also those of dead holders. If that
+//     happens too often, "fencectl locks evict" frees a dead holder's resource.
 //   - A member is cut off or silent: the watch, which is probed every 5 s, and renewals go to another member. Other
 //     requests fail after their timeout until the client closes the connection: see [ClientConfig].
 //   - It is out of space: nothing is acquired. Held locks are renewed and released, and waiting calls get their
@@ -71,20 +70,19 @@
 // id, or a lower raft term, revision or epoch than before, loses all leases and grants nothing, with the Reason
 // [fence.WentBack], until the epoch is raised. One that was started after the restore can't notice it.
 //
-// "fencectl epoch bump --reason TEXT" raises the epoch, in every database first: in etcd alone it would be lost by
-// the next restore, and issued again. Nothing has to be restarted. A call that waits meanwhile gets a grant of the
-// old epoch; package guard acquires another if the database has seen the new one.
-//
-// "fencectl epoch bump --reason TEXT --trust databases" lowers a mistyped number that is far above what any
-// database accepts. Never put a lower number that a database might accept: a grant of the higher one, on its way,
-// would outrank all later ones. Don't delete the key: that looks like a restore.
+// "fencectl epoch bump" raises the epoch, in every database first: in etcd alone it would be lost by the next
+// restore, and issued again. Nothing has to be restarted. A call that waits meanwhile gets a grant of the old
+// epoch; package guard acquires another if the database has seen the new one. With --trust databases it lowers a
+// mistyped number that is far above what any database accepts. Never put a lower number that a database might
+// accept: a grant of the higher one, on its way, would outrank all later ones. Don't delete the key: that looks
+// like a restore.
 //
 // # What is not promised
 //
 // Give the client the endpoints of etcd's members. Behind etcd's grpc-proxy locks exclude each other (F2), but
-// [Locker.Check] fails with the Reason [fence.Proxied], since the proxy answers renewals with the latest answer
-// that it has got: deadlines (F3) may be late, a holder that stops with its connection open keeps its locks for up
-// to twice the time to live, and if a member is cut off, waiters learn of a release from their polls only.
+// deadlines may be late (F3), and a holder that stops with its connection open keeps its locks for up to twice the
+// time to live, since the proxy answers renewals with the latest answer that it has got. [Locker.Check] fails then,
+// with the Reason [fence.Proxied].
 //
 // F3 is advisory, as package fence says. Go's clock, and with it the deadline, stands still while a machine is
 // suspended. A watch may show a deleted key late; on a silently dead connection not before the deadline.

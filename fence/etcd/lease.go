@@ -44,7 +44,6 @@ type position struct {
 
 var _ fence.Lease = (*position)(nil)
 
-// leftover says what of a position may be in etcd.
 type leftover int8
 
 const (
@@ -238,7 +237,6 @@ func (p *position) lose(reason fence.LossReason) {
 	p.end(loss)
 }
 
-// sessionEnded settles p: no request under the lease takes effect any more.
 func (p *position) sessionEnded(reason fence.LossReason) {
 	p.lose(reason)
 	p.settle(sessionOver)
@@ -295,7 +293,6 @@ func (p *position) Release(ctx context.Context) error {
 	return cluster.Ended(ctx, op)
 }
 
-// release reports whether another call of this process wants the resource.
 func (p *position) release() (released, passedOn bool) {
 	ln := p.line
 	ln.mu.Lock()

@@ -29,7 +29,7 @@ type line struct {
 	session   *session.Session
 	places    int32 // taken places, see maxPlaces
 	watched   bool
-	denied    bool // etcd has denied the right to read the queue
+	denied    bool
 	waiting   []chan struct{}
 	positions []*position // unsettled ones by token, those without one last
 	passed    int64       // highest token that was settled with no other process's key ahead
@@ -185,7 +185,6 @@ func (ln *line) maxPlaces() int32 {
 	return quantum // mutant: quantum-has-no-end
 }
 
-// tryTake takes a place unless another call of this process has or awaits one.
 func (ln *line) tryTake() *fence.LockedError {
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
@@ -227,7 +226,6 @@ func (ln *line) lockedHere(ctx context.Context) error {
 		"(a leader writes through Guard.UnderLease): %w", ln.lockedByOwn(), cluster.EndOf(ctx))
 }
 
-// giveUp leaves the queue, or passes on a place that it has just got. Callers hold mu.
 func (ln *line) giveUp(mine chan struct{}) {
 	if i := slices.Index(ln.waiting, mine); i >= 0 {
 		ln.waiting = slices.Delete(ln.waiting, i, i+1)
@@ -407,7 +405,6 @@ func (p *position) callContended() {
 	p.watchers = nil
 }
 
-// contend tells the holder that another call of this process waits. Callers hold mu.
 func (ln *line) contend(p *position) {
 	if first := ln.firstWanted(); first != nil && first != p {
 		first.callContended()

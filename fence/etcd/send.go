@@ -37,8 +37,8 @@ type sender struct {
 	busy    int
 	waiting bool
 
-	left     []*position // what clean has yet to remove
-	most     int         // positions in one Txn of clean: fewer after an error, to find the one that fails
+	left     []*position
+	most     int // positions in one Txn of clean: fewer after an error, to find the one that fails
 	cleaning bool
 }
 
@@ -71,7 +71,6 @@ func (s *sender) giveUp(p *position) bool {
 	return i >= 0
 }
 
-// next sends what waits unless enough is under way. Callers hold mu.
 func (s *sender) next() {
 	for s.busy < maxFlights && len(s.puts)+len(s.dels) > 0 {
 		s.launchWaiting()
@@ -178,7 +177,6 @@ func (f *flight) run(ctx context.Context) {
 	}
 }
 
-// txn reads the last key of the queue before each put.
 func (f *flight) txn(ctx context.Context, sent cluster.Mark) (clientv3.Txn, error) {
 	l := f.sender.locker
 	ops := make([]clientv3.Op, 0, 2*len(f.puts)+len(f.dels))

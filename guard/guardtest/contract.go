@@ -191,7 +191,6 @@ func (r *run[Tx]) rejections(resource string) []storage.Rejection {
 	return rejections
 }
 
-// at checks where the fence is, by the last entry of its history, which it returns.
 func (r *run[Tx]) at(want storage.Claim, kind storage.EntryKind) storage.Entry {
 	r.Helper()
 	entries := r.entries(want.Grant.Resource)

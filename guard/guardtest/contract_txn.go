@@ -15,7 +15,7 @@ import (
 type kind string
 
 const (
-	seals  kind = "Seal" // Store.Begin
+	seals  kind = "Seal"
 	reads  kind = "Read"
 	groups kind = "Group" // GroupStore.BeginGroup; skipped if the store forms no groups
 )
@@ -56,7 +56,6 @@ func beginAs[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (s
 	return r.Store.Begin(ctx, claims...)
 }
 
-// beginGroup checks that members is called once.
 func beginGroup[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
 	taken := 0
 	txn, err := r.Store.(storage.GroupStore[Tx]).BeginGroup(ctx, func() []storage.Claim { taken++; return claims })

@@ -48,13 +48,11 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // For each resource it calls run four times, and each time a successor supersedes run's grants of the resource:
 // before they are claimed, before the transaction begins, before the function in it runs, and before it commits.
 // Run has to return the rejection (guard.ErrStaleToken), and state the same as before. The fifth time nothing is
-// superseded: run has to succeed, and state to return something else. So prepare the data such that run can take
-// effect once for each resource. If run uses guard.Once, take a fresh key for each resource and each run of the
-// test.
+// superseded: run has to succeed, and state to return something else. So prepare data for one effect per resource.
+// If run uses guard.Once, take a fresh key for each resource and each run of the test.
 //
-// run works with what its Process has. As for a paused holder, neither its lease nor its context ends when it is
-// superseded. state returns all that run may change, read without a grant; it is compared with reflect.DeepEqual.
-// ctx is t's.
+// run works with what its Process has. Neither its lease nor its context ends when it is superseded. state returns
+// all that run may change, read without a grant; it is compared with reflect.DeepEqual. ctx is t's.
 //
 // A pool behind store needs room for two connections. The fences stay raised by some tokens, so earlier grants, and
 // Guards on earlier LockServices, are stale afterwards. Don't run it on a database that a real lock service serves:
@@ -66,8 +64,7 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // advisory locks, or statements prepared by SQL.
 //
 // It doesn't see what run leaves to other goroutines, does where state doesn't look, or reads before it has the
-// lock: that is for chaos.Test. Operations with guard.ReadOnly are not superseded. With guard.Retryable run tries
-// again each time, which takes some seconds in all.
+// lock: that is for chaos.Test. Operations with guard.ReadOnly are not superseded.
 func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()

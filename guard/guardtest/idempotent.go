@@ -128,7 +128,7 @@ type lossyCall[Tx any] struct {
 	lost      bool // COMMIT or its answer
 	asked     bool
 	committed bool
-	failure   error // of state
+	failure   error
 }
 
 func (c *lossyCall[Tx]) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[Tx], error) {

@@ -52,7 +52,6 @@ func (s *Store) Rejections(ctx context.Context, name string, limit int) ([]stora
 	return records[:min(len(records), max(limit, 0))], nil
 }
 
-// reject counts a rejection (G5), as the latest in the list.
 func (r *resource) reject(reason storage.Reason, stage storage.Stage, grant fence.Grant, by fenceState) error {
 	now := time.Now()
 	record := &storage.Rejection{Reason: reason, Stage: stage, Grant: grant, Current: by.Grant, Since: by.since, First: now}

@@ -133,7 +133,6 @@ func (s *Store) claim(grant fence.Grant, seen storage.Position) (storage.Claim, 
 	return r.claim(), nil
 }
 
-// has reports whether the fence has made the move to p, which may be zero.
 func (r *resource) has(p storage.Position) bool {
 	return p.Seq == 0 || p.Seq <= int64(len(r.entries)) && r.entries[p.Seq-1].Tx == p.Tx
 }

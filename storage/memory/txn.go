@@ -145,7 +145,6 @@ func (tx *Tx) end() {
 // ErrReplyLost is the cause of a storage.InDoubtError made by a Fate.
 var ErrReplyLost = errors.New("memory: reply to COMMIT was lost")
 
-// unconfirmedError is ErrReplyLost for a read-only transaction.
 type unconfirmedError struct{}
 
 func (unconfirmedError) Error() string   { return "memory: the read check was not answered" }

@@ -150,10 +150,10 @@ type Statement struct {
 	number    int
 	sql       string
 	args      []any
-	want      *int64 // rows; nil for any number
+	want      *int64
 	misuse    string // makes the batch invalid
 	returning bool
-	result    *statementResult // nil if unknown
+	result    *statementResult
 }
 
 type statementResult struct {
@@ -364,7 +364,6 @@ func (s *Statement) shares() bool {
 	return slices.Contains(rowCommands, command) && !sqlwords.Contains(s.sql, "set_config")
 }
 
-// mentionsDeferrable reports whether the batch may make something that can be deferred until COMMIT.
 func (b *Batch) mentionsDeferrable() bool {
 	return slices.ContainsFunc(b.statements, func(s *Statement) bool { return s.rewritesItself() || sqlwords.MentionsDeferrable(s.sql) })
 }

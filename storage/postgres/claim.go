@@ -66,7 +66,6 @@ func namesOf(grants []fence.Grant) string {
 	return strings.Join(names, ", ")
 }
 
-// claimOnce claims and evicts in one round trip, but two transactions.
 func (s *Store) claimOnce(ctx context.Context, seen []storage.Claim) ([]storage.Claim, []*storage.RejectedError, error) {
 	grants := grantsOf(seen)
 	answer, err := s.transact(ctx, s.claimSQL(seen), s.evictSQL(grants, false)) // mutant: claim-does-not-evict

@@ -170,7 +170,6 @@ func (t *txn) sealSQL(moves []storage.Move) (string, error) {
 	return string(sql), nil
 }
 
-// appendSeal uses plain arguments for one resource without keys, which costs the server less.
 func (t *txn) appendSeal(sql []byte, seals []seal) []byte {
 	if kept := keptSQL(seals); len(seals) > 1 || kept != "" {
 		sql = appendArray(append(sql, t.store.sql.sealAll+"'"...), seals, func(b []byte, s seal) []byte { return appendInteger(b, s.Resource) })
@@ -234,7 +233,6 @@ func keptSQL(seals []seal) string {
 // have one too: data and fence come from one connection, to a server that has not gone back in between. Cursors are
 // closed first: what COMMIT would run for them could write large objects unchecked.
 
-// checksInside reports whether the read check is part of the transaction.
 func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
 
 // These end a read at READ COMMITTED, around the read check. A connection prepares them once, since planning the
@@ -284,7 +282,6 @@ func (t *txn) commitRead(ctx context.Context) ([]storage.Claim, error) {
 	return nil, t.unchecked(ctx, err, false)
 }
 
-// passed reports whether results end with this transaction's COMMIT, behind a passed check of each fence.
 func (t *txn) passed(results []wire.Result) bool {
 	n := len(t.claims) + 2
 	if t.xid == "" || len(results) < n || results[n-1].Tag.String() != "COMMIT" {
@@ -319,7 +316,6 @@ func (t *txn) readSQL() string {
 
 var errUnchecked = errors.New("postgres: no answer to the read check: what was read may not be current")
 
-// readAnswer compares the ids from before the COMMIT and from the checks after it.
 func (t *txn) readAnswer(ctx context.Context, ahead *sentBatches, answer *wire.Answer, result wire.Outcome, err error) ([]storage.Claim, error) {
 	if result == wire.Aborted {
 		stage, err := ahead.explain(err)

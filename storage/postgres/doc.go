@@ -6,7 +6,7 @@
 // The fence of a resource is one row. A claim, the seal of a guarded transaction, and the void of one in doubt each
 // move it by one position, and write the history entry of that position. They compete for the row; the second one
 // finds it at another position and is rejected. Safety rests on the seal; the begin check and eviction serve
-// liveness only. See docs/protocol.md.
+// liveness only. docs/protocol.md has the argument.
 //
 // # The transaction of an operation
 //
@@ -14,8 +14,8 @@
 // behind, use the connection without the guard:
 //
 //   - Commit, Rollback and a pgx.Batch with BeginTx fail with guard.ErrInvalid. Begin makes a savepoint.
-//   - Conn returns a closed connection, with the types and configuration of the real one. Conn of Rows returns nil,
-//     and a pgx.QueryRewriter is given nil, which pgx.NamedArgs and its kin don't need.
+//   - Conn returns a closed connection. Conn of Rows returns nil, and a pgx.QueryRewriter is given nil, which
+//     pgx.NamedArgs doesn't need.
 //   - LargeObjects fails the operation with errors.ErrUnsupported. Call the server's functions: lo_from_bytea,
 //     lo_get and lo_put, or lo_open, loread and lowrite.
 //   - One goroutine at a time uses the transaction or one of its results. What a call calls back can't use it: a

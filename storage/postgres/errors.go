@@ -68,7 +68,6 @@ func (e *TransientError) Retryable() bool { return true }
 // ErrPruned: the entry that would tell a transaction's outcome was pruned.
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
-// asked is for a question of the store's own, which may be asked again if the server is away.
 func asked(what string, err error) error {
 	err = fmt.Errorf("postgres: can't %s: %w", what, wire.Asked(wire.Named(err)))
 	if wire.Away(err) {
@@ -129,7 +128,6 @@ func (s *Store) explain(ctx context.Context, err error, ended bool, stage storag
 	return s.named(err)
 }
 
-// named says what an error means, and whether another run may succeed.
 func (s *Store) named(err error) error {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
@@ -154,7 +152,7 @@ func (s *Store) nameCode(err error, pgErr *pgconn.PgError) error {
 		return fmt.Errorf("%w (transaction_timeout of the server, the database or the role: guarded transactions keep to it)", err)
 	case pgErr.Code == sqlstate.Canceled && strings.Contains(pgErr.Message, "statement timeout"):
 		return fmt.Errorf("%w (postgres.Config.StatementTimeout is %v)", err, s.cfg.StatementTimeout)
-	case pgErr.Code == sqlstate.Unique && pgErr.SchemaName == s.cfg.Schema && pgErr.ConstraintName == "history_pkey": // of a move
+	case pgErr.Code == sqlstate.Unique && pgErr.SchemaName == s.cfg.Schema && pgErr.ConstraintName == "history_pkey":
 		return fmt.Errorf("%w: its table was restored without the history, or changed by hand; the owner of the schema runs: select %s.repair(): %w",
 			notReady(FenceBehind), s.sql.schema, err)
 	case pgErr.Code == sqlstate.OtherShard:
@@ -199,7 +197,7 @@ func rejectionFromDetail(state string, detail []byte, claims []storage.Claim) *s
 		Age      float64
 		Hint     string
 	}
-	_ = json.Unmarshal(detail, &d) // what is missing stays zero
+	_ = json.Unmarshal(detail, &d)
 	grant := claims[0].Grant
 	for _, c := range claims {
 		if c.Grant.Resource == d.Resource {
@@ -232,7 +230,6 @@ func (s *Store) reject(ctx context.Context, r *storage.RejectedError) error {
 	return r
 }
 
-// currentRejection returns the rejection of a transaction under claim; nil for none, or if the fence can't be read.
 func (s *Store) currentRejection(ctx context.Context, claim storage.Claim) *storage.RejectedError {
 	ctx, cancel := s.cleanup(ctx)
 	defer cancel()

@@ -21,12 +21,12 @@ import (
 type opening struct {
 	t     *txn
 	conn  *pgx.Conn
-	sent  time.Time // first
+	sent  time.Time
 	begun bool
 	head  headReader
 	err   error
 
-	prepared bool // as in txn
+	prepared bool
 }
 
 var _ operation.Opening = (*opening)(nil)
@@ -207,7 +207,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	}
 	step := "begin"
 	if ctx.Err() != nil {
-		step = "begin, or the statement sent with it" // both are answered together
+		step = "begin, or the statement sent with it"
 	}
 	o.err = wire.FailedAt(step, wire.Reached(err))
 	return o.err

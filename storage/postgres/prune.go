@@ -74,7 +74,6 @@ func SetPolicy(ctx context.Context, pool *pgxpool.Pool, schema string, p Policy)
 	})
 }
 
-// asOwner runs change in a transaction. what begins its errors.
 func asOwner(ctx context.Context, pool *pgxpool.Pool, schema, what string, change func(tx pgx.Tx, schema string) error) error {
 	schema, err := identifierOf(schema)
 	if err != nil {
@@ -122,7 +121,6 @@ func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource st
 	return held, err
 }
 
-// pruneAtATime bounds what one transaction deletes.
 const pruneAtATime = 1000
 
 // withPauses pauses for as long as each step took, to leave time for others.
@@ -324,10 +322,9 @@ type prunable struct {
 	First, End int64 // positions of the first, and after the last
 }
 
-// entries begins with the resource named from, and returns the name to go on from.
 func (p *pruner) entries(ctx context.Context, tx pgx.Tx, from string, n *int64) (next string, more bool, err error) {
 	limit := int64(pruneAtATime)
-	if p.DryRun { // whole ranges
+	if p.DryRun {
 		limit = 1 << 40
 	}
 	keep := p.Keep

@@ -21,7 +21,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// runBatch queues b. It is sent with the seal, or before the next operation that isn't a Batch.
 func (t *txn) runBatch(ctx context.Context, b *Batch) error {
 	if err := b.validate(); err != nil {
 		return t.fail(ctx, storage.StageRun, &storage.OpError{Number: t.ran - 1, Err: err})
@@ -180,7 +179,7 @@ const (
 )
 
 type batchQueue struct {
-	first      int // storage.OpError.Number of the first
+	first      int
 	batches    []*Batch
 	statements int
 	returning  int
@@ -200,7 +199,7 @@ func (q *batchQueue) add(b *Batch, number int) bool {
 
 type queuedStatement struct {
 	*Statement
-	batch int // storage.OpError.Number
+	batch int
 }
 
 type sentBatches struct {
@@ -274,7 +273,6 @@ func (s *Statement) receive(r wire.Result) {
 	}
 }
 
-// outdate has all statements prepared anew if one no longer fits, since the change may concern others too.
 func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	if err == nil {
 		return false
@@ -291,7 +289,6 @@ func (q *sentBatches) outdate(conn *pgx.Conn, err error) bool {
 	return q.outdated
 }
 
-// explain also returns the stage. A batch's error is a *storage.OpError.
 func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	var failed *wire.StatementError
 	switch {
@@ -415,7 +412,6 @@ func (p preparedStatements) outdate(sql ...string) {
 	}
 }
 
-// unfit reports whether err may be due to what was true at preparation, such as types.
 func unfit(err error) bool {
 	if err == nil {
 		return false

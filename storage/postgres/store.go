@@ -79,7 +79,6 @@ func (s *Store) cleanup(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.times.Cleanup)
 }
 
-// tries bounds the attempts of a claim behind a lock, and on lost connections.
 const tries = 3
 
 // transact runs sql in a transaction of its own at READ COMMITTED, and then after, which may fail. On a lost
@@ -161,7 +160,6 @@ func (d *deferrable) expect(made bool) (some bool, look int) {
 // deferrableSQL ignores the trigger on pending_write: see check_writes in the migrations.
 const deferrableSQL = "select 'deferrable', exists (select from pg_catalog.pg_constraint where condeferrable and conname operator(pg_catalog.<>) 'pending_write_sealed'); "
 
-// note takes the answer to the latest look. Without an answer the next transaction looks.
 func (d *deferrable) note(look int, answer *wire.Answer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -48,7 +48,7 @@ func New(client *clientv3.Client, prefix string, requestTimeout time.Duration) (
 
 // Epoch is the state of the epoch key.
 type Epoch struct {
-	Number      int64 // of new grants; 1 without a key
+	Number      int64
 	Key         string
 	KeyRevision int64 // at which the key was last put; 0 without a key
 	Revision    int64 // etcd's; later tokens are higher
@@ -279,7 +279,7 @@ func (i *Inspector) Evict(ctx context.Context, resource string, expected fence.T
 	record := Eviction{Grant: holder.Grant, Reason: reason, By: by, At: time.Now().UTC().Truncate(time.Millisecond)}
 	evicted, err := i.evict(ctx, holder, record)
 	if err == nil && !evicted {
-		return i.Evict(ctx, resource, expected, reason, by) // the holder has gone meanwhile
+		return i.Evict(ctx, resource, expected, reason, by)
 	}
 	return record, err
 }

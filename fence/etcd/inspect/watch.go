@@ -52,7 +52,6 @@ type queueWatch struct {
 	queues map[string][]Acquisition
 }
 
-// reread shows how the queues differ from what is known. After the first time it retries until etcd answers.
 func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, err error) {
 	locks := clientv3.OpGet(w.cluster.Keys.Locks(), clientv3.WithPrefix())
 	resp, err := w.cluster.Read(ctx, readLocks, locks)
@@ -77,7 +76,6 @@ func (w *queueWatch) reread(ctx context.Context, first bool) (revision int64, er
 	return resp.Header.Revision, nil
 }
 
-// follow shows changes, and returns nil once it may have missed some.
 func (w *queueWatch) follow(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()

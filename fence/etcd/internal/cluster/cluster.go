@@ -34,7 +34,6 @@ type Cluster struct {
 	rechecking atomic.Bool
 }
 
-// New makes no request.
 func New(client *clientv3.Client, names Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
 	c := &Cluster{
 		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger, OnWentBack: func() {},
@@ -74,7 +73,6 @@ func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnRe
 	return resp, nil
 }
 
-// Ask calls f within RequestTimeout. Its errors are those of Failed.
 func (c *Cluster) Ask(ctx context.Context, op string, f func(context.Context) error) error {
 	if c.Closed() {
 		return c.Unavailable(op, ErrClientClosed)
@@ -84,7 +82,6 @@ func (c *Cluster) Ask(ctx context.Context, op string, f func(context.Context) er
 	return c.Failed(ctx, op, f(request))
 }
 
-// Read reads at one revision.
 func (c *Cluster) Read(ctx context.Context, op string, ops ...clientv3.Op) (resp *clientv3.TxnResponse, err error) {
 	err = c.Ask(ctx, op, func(ctx context.Context) (err error) {
 		resp, err = c.Client.Txn(ctx).Then(ops...).Commit()
@@ -107,7 +104,6 @@ func (c *Cluster) report(err error) error {
 	return err
 }
 
-// Recover, after etcd went back, reads the epoch and goes on if it was raised.
 func (c *Cluster) Recover(ctx context.Context) error {
 	if c.WentBack() == nil {
 		return nil
@@ -174,7 +170,6 @@ func (c *Cluster) Recheck() {
 	})
 }
 
-// CheckNow reports whether etcd answered.
 func (c *Cluster) CheckNow(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout)
 	defer cancel()
@@ -191,7 +186,6 @@ type Tasks struct {
 	running sync.WaitGroup
 }
 
-// Start runs f with a context that Stop ends. After Stop it does nothing.
 func (t *Tasks) Start(f func(context.Context)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // Epoch is the state of the epoch key. No key means epoch 1.
 type Epoch struct {
 	Number   int64
-	Text     string // the key's value
-	Revision int64  // at which the key was put
+	Text     string
+	Revision int64
 }
 
 var FirstEpoch = Epoch{Number: 1}
@@ -46,7 +46,7 @@ type Mark struct {
 	term     uint64
 	revision int64
 	Epoch    Epoch
-	restarts int // how often the watermark was restarted
+	restarts int
 }
 
 func (m Mark) Revision() int64 { return m.revision }
@@ -141,7 +141,7 @@ func (w *watermark) restart(e Epoch) error {
 type WentBackError struct {
 	What     string // "cluster id", "raft term", "revision" or "epoch"
 	Seen     uint64 // before
-	Got      uint64 // now
+	Got      uint64
 	EpochKey string
 	Epoch    int64 // the highest seen
 }

@@ -30,7 +30,6 @@ var rejections = []error{
 
 func Rejected(err error) bool { return isAny(err, rejections) }
 
-// TooBig reports whether a Txn exceeded --max-txn-ops or --max-request-bytes.
 func TooBig(err error) bool {
 	return isAny(err, []error{rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge})
 }
@@ -69,7 +68,6 @@ type because struct {
 	reason fence.UnavailableReason
 }
 
-// Because returns an error for which Diagnose gives this reason.
 func Because(reason fence.UnavailableReason, text string, args ...any) error {
 	return because{fmt.Errorf(text, args...), reason}
 }

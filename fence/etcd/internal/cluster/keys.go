@@ -32,7 +32,6 @@ func ValidatePrefix(prefix string) error {
 	return nil
 }
 
-// Validate rejects bad names, and with Mutex those whose queue would overlap the keys under the prefix.
 func (k Space) Validate(resource string) error {
 	if err := fence.ValidateResource(resource); err != nil || !k.Mutex {
 		return err
@@ -60,7 +59,6 @@ func (k Space) Evicted(resource string, token fence.Token) string {
 	return k.Evictions() + token.String() + "/" + url.PathEscape(resource)
 }
 
-// ParseQueue returns the resource in whose queue a key is. It can't with Mutex.
 func (k Space) ParseQueue(key string) (resource string, ok bool) {
 	rest, ok := strings.CutPrefix(key, k.Locks())
 	escaped, _, inQueue := strings.Cut(rest, "/")
@@ -83,7 +81,6 @@ func (k Space) Name(id clientv3.LeaseID, number int32) string {
 	return name + "-" + strconv.Itoa(int(number))
 }
 
-// ParseName is the inverse of Name. It can't parse names with Mutex.
 func (k Space) ParseName(name string) (id clientv3.LeaseID, number int32, ok bool) {
 	session, rest, ok := strings.Cut(name, "-")
 	if !ok || k.Mutex {
@@ -117,7 +114,6 @@ func (v LockValue) Encode() (string, error) {
 	return string(data), err
 }
 
-// ParseLockValue returns false if text names no holder.
 func ParseLockValue(text []byte) (LockValue, bool) {
 	var v LockValue
 	if json.Unmarshal(text, &v) != nil || v.Holder == "" {

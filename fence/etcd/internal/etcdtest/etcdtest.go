@@ -73,7 +73,6 @@ func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*m
 	}
 }
 
-// OnUnary passes requests of a method to f, which forwards them with send.
 func OnUnary(method string, f func(ctx context.Context, req, reply any, send func() error) error) grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		send := func() error { return invoke(ctx, name, req, reply, cc, opts...) }
@@ -114,7 +113,6 @@ func NewLateTxn(match func(*pb.TxnRequest) bool) *LateTxn {
 
 func (l *LateTxn) Arm() { l.armed <- struct{}{} }
 
-// Kept waits for the Txn. deliver sends it to etcd.
 func (l *LateTxn) Kept(t testing.TB) (deliver func() *pb.TxnResponse) {
 	t.Helper()
 	return Receive(t, l.held)

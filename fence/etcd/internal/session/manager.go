@@ -15,7 +15,6 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-// Manager makes the sessions of one Locker, one at a time.
 type Manager struct {
 	cluster *cluster.Cluster
 	ttl     time.Duration
@@ -42,7 +41,6 @@ func NewManager(c *cluster.Cluster, ttl time.Duration, onEnd func(*Session, fenc
 	return m
 }
 
-// Current returns the latest session, which may be over; nil before the first.
 func (m *Manager) Current() *Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +110,6 @@ func (m *Manager) wentBack() {
 	}
 }
 
-// ended revokes the lease in the background.
 func (m *Manager) ended(s *Session, reason fence.LossReason) {
 	m.onEnd(s, reason) // mutant: lost-lease-is-not-reported
 	m.mu.Lock()

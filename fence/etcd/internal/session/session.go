@@ -31,14 +31,14 @@ type Session struct {
 
 	mu           sync.Mutex
 	ttl          time.Duration // as granted last
-	sent         time.Time     // when the last successful renewal was sent
+	sent         time.Time
 	deadline     time.Time
 	timer        *time.Timer
 	failure      error
 	due          time.Time
 	paused       time.Duration // the most by which Run was late since the last renewal
 	ended        bool
-	needed       int // acquisitions that need the lease
+	needed       int
 	afterRenewal []func()
 
 	wake chan struct{}
@@ -86,14 +86,12 @@ func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Unlock()
 }
 
-// expire checks again, since a renewal may have moved the deadline.
 func (s *Session) expire() {
 	if s.Remaining() == 0 {
 		s.End(fence.LossDeadline)
 	}
 }
 
-// Remaining is the time until the deadline; 0 after the end.
 func (s *Session) Remaining() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,14 +201,12 @@ func (s *Session) failed(err error) {
 	}
 }
 
-// LastFailure is why renewals have failed since the last success.
 func (s *Session) LastFailure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
 }
 
-// Need changes the number of acquisitions that need the lease.
 func (s *Session) Need(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

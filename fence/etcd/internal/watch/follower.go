@@ -55,7 +55,6 @@ func (f *Follower) Look(look func(rev int64, keys []Key)) {
 	look(f.rev, f.keys)
 }
 
-// First is the first key of the queue; false if the queue isn't known.
 func (f *Follower) First() (first Key, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +111,6 @@ func (f *Follower) Listed(gaps int32, rev int64, kvs []*mvccpb.KeyValue) (bool, 
 	return used, nil
 }
 
-// resume returns the revision to watch from; 0 means from now on, with a list to follow.
 func (f *Follower) resume() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,7 +120,6 @@ func (f *Follower) resume() int64 {
 	return f.rev + 1
 }
 
-// missed forgets what is known, until the next list.
 func (f *Follower) missed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,9 +128,9 @@ func (f *Follower) missed() {
 }
 
 type Key struct {
-	Name    string // without the queue's prefix
-	Created int64  // create revision, or 0
-	Value   string // for people; own keys may have none
+	Name    string
+	Created int64 // create revision, or 0
+	Value   string
 }
 
 func keyOf(name string, kv *mvccpb.KeyValue) Key {

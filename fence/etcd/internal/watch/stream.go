@@ -108,7 +108,6 @@ func (s *stream) next() *pb.WatchRequest {
 	return req
 }
 
-// checkAll has a goroutine of its own, since a Send may block.
 func (s *stream) checkAll() {
 	ticker := time.NewTicker(min(s.pollInterval, s.cluster.RequestTimeout))
 	defer ticker.Stop()

@@ -108,7 +108,6 @@ func (w *Watcher) Forget(f *Follower) {
 	w.restartFollower(f)
 }
 
-// restartFollower forgets what the watch has shown.
 func (w *Watcher) restartFollower(f *Follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -216,7 +215,6 @@ func (w *Watcher) Idle() bool {
 
 var errStaleStream = errors.New("etcd: the token of the watch stream has expired")
 
-// list returns false if the list is too old.
 func (w *Watcher) list(ctx context.Context, f *Follower) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cluster.RequestTimeout)
 	defer cancel()

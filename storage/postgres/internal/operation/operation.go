@@ -52,10 +52,9 @@ type Opening interface {
 	Begin(ctx context.Context, change func(func()) error) (*pgx.Conn, error)
 }
 
-// Texts says what an operation's SQL texts may have held.
 type Texts struct {
-	Several    bool // several statements
-	Control    bool // a statement that begins or ends a transaction
+	Several    bool
+	Control    bool
 	Deferrable bool // makes something that can be deferred until COMMIT
 	Forgets    bool // removes prepared statements
 }
@@ -117,7 +116,6 @@ func (o *Operation) Verdict(err error) error {
 	return nil
 }
 
-// notReturned wraps the first failure, which decides whether another run may succeed.
 func (o *Operation) notReturned(came error) error {
 	return fmt.Errorf("postgres: a statement failed and the operation did not return its error: %w (%w)", o.failure, came)
 }
@@ -168,7 +166,6 @@ func (o *Operation) takeBack(batch *result) (err error) {
 	return err
 }
 
-// first returns rows if the statement went out with BEGIN.
 func (o *Operation) first(ctx context.Context, sql string, args []any, exec bool) (pgx.Rows, error) {
 	o.noteText(sql)
 	if o.opening == nil {

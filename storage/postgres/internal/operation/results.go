@@ -285,7 +285,6 @@ func (b *batchResults) hide(batch *pgx.Batch) *pgx.Batch {
 	return &hidden
 }
 
-// callback reads the result if f didn't. Close returns f's error.
 func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchResults) error {
 	return func(base pgx.BatchResults) error {
 		part := &batchResults{result: result{o: b.o}, base: base}
@@ -299,7 +298,7 @@ func (b *batchResults) callback(f func(pgx.BatchResults) error) func(pgx.BatchRe
 		case part.closed:
 			return errResultClosed // pgx would call back for ever
 		default:
-			_, _ = part.next() // to note an error
+			_, _ = part.next()
 		}
 		part.closeLast()
 		part.end(nil)

@@ -37,7 +37,6 @@ var ErrStandby = fmt.Errorf("%w: it is a standby (in recovery); connect to the p
 
 const PreparedPrefix = "fencekit_"
 
-// Named adds a remedy to errors that have one.
 func Named(err error) error {
 	state := sqlstate.Of(err)
 	switch {
@@ -119,7 +118,7 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 		return nil, unavailable(err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
-	case isNetwork(err), sqlstate.Of(err) != "": // in a hook such as AfterConnect
+	case isNetwork(err), sqlstate.Of(err) != "":
 		return nil, unavailable(err)
 	}
 	return nil, &noConnectionError{err: Named(err)}

@@ -12,13 +12,12 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Outcome is what is known about a COMMIT.
 type Outcome int
 
 const (
 	Aborted Outcome = iota // the server said so, or never got to it
 	Committed
-	InDoubt // sent, and not clearly answered
+	InDoubt
 )
 
 // Send sends one simple-protocol message that ends a transaction, with more statements after that if need be, and
@@ -107,7 +106,6 @@ func (e *unansweredError) Unwrap() error { return e.err }
 // SafeToRetry returns false: pgx takes every failed read for safe, since it doesn't know that COMMIT was sent.
 func (e *unansweredError) SafeToRetry() bool { return false }
 
-// Answer is the server's answer to the message of Send.
 type Answer struct {
 	Ahead      []Result
 	Rows       [][]string
@@ -122,7 +120,6 @@ type Answer struct {
 
 func (a *Answer) Whole() bool { return a.status != 0 }
 
-// First returns the first row as one string.
 func (a *Answer) First() string {
 	if len(a.Rows) == 0 {
 		return ""

@@ -23,14 +23,13 @@ type Result struct {
 
 // StatementError is the error of a statement ahead. Later ones were not executed.
 type StatementError struct {
-	Number int // from 0
+	Number int
 	Err    error
 }
 
 func (e *StatementError) Error() string { return e.Err.Error() }
 func (e *StatementError) Unwrap() error { return e.Err }
 
-// queue writes statements and a Sync. After a failure the server skips everything up to the Sync.
 func queue(fe *pgproto3.Frontend, statements []Statement) {
 	var parsed *Statement
 	for i := range statements {
