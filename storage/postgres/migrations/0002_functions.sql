@@ -16,9 +16,8 @@
 
 insert into {{schema}}.migration (version, name) values (2, 'functions');
 
--- raise_durability raises synchronous_commit to on for the present transaction, unless it is higher
--- already, and client_min_messages to warning: the server reports by a warning that the
--- wait for a standby was cancelled.
+-- raise_durability raises synchronous_commit to on, unless it is higher, and client_min_messages to warning: the
+-- server reports by a warning that the wait for a standby was cancelled.
 create function {{schema}}.raise_durability() returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -30,7 +29,7 @@ begin
     end if;
 end $$;
 
--- refuse_standby raises an error on a standby: its fences are those of a while ago.
+-- refuse_standby fails on a standby, whose fences may be old.
 create function {{schema}}.refuse_standby() returns void
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -39,9 +38,9 @@ begin
     end if;
 end $$;
 
--- timeline returns the server's timeline, by which a failover is noticed; 0 if the server doesn't tell
--- it. Where a fence has one, the caller asks the server itself, without a look at the setting: that
--- fails on a standby, as timeline does.
+-- timeline returns the server's timeline, by which a failover is noticed; 0 if the server doesn't tell it. Where a
+-- fence has one, the caller asks the server itself, without a look at the setting; like timeline, that fails on a
+-- standby.
 create function {{schema}}.timeline() returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
@@ -52,9 +51,9 @@ begin
     return 0;
 end $$;
 
--- note_timeline finds out whether the server tells its timeline, and notes and returns it. Amazon Aurora
--- raises an error. A dump may come from another kind of server, so each check compares anew: a fence that
--- was claimed where the timeline was not known is then rejected as failed over, until the next claim.
+-- note_timeline notes and returns whether the server tells its timeline. Amazon Aurora raises an error. A dump may
+-- come from another kind of server: a fence claimed where the timeline was unknown is then rejected as failed over,
+-- until the next claim.
 create function {{schema}}.note_timeline() returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -75,7 +74,7 @@ begin
     return v_tells;
 end $$;
 
--- detail says in a rejection which grant has the fence r.
+-- detail says which grant has the fence r.
 create function {{schema}}.detail(r {{schema}}.resource) returns json
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -95,10 +94,9 @@ begin
     end;
 end $$;
 
--- reject raises p_state, a rejection by the fence of a resource, in UTF-8 regardless of the
--- session's encoding: a name that can't be converted would replace the rejection by an
--- encoding error. If p_state is null it is the reason why a grant is not at position p_seq of
--- the fence.
+-- reject raises a rejection, by default the reason why a grant is not at position p_seq of the fence. It is in
+-- UTF-8 whatever the session's encoding is: a name that can't be converted would turn the rejection into an
+-- encoding error.
 create function {{schema}}.reject(
     p_state text, p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint
 ) returns void
@@ -118,9 +116,9 @@ begin
               errcode = coalesce(p_state, {{schema}}.reason(r, p_epoch, p_token, p_holder, p_seq));
 end $$;
 
--- append moves the fence on by one position and writes the entry of that position, if the
--- fence is exactly at p_seq and p_prev, and returns whether it was. Every move within a
--- grant is such a compare-and-move, so the later of two is rejected. Its callers pin the settings.
+-- append moves the fence by one position and writes the entry of that position, if the fence is at p_seq and
+-- p_prev, and returns whether it was. Of two moves within a grant the later one is so rejected. Callers pin the
+-- settings.
 create function {{schema}}.append(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint,
     p_kind "char", p_tx bigint, p_ops bytea
@@ -145,13 +143,13 @@ begin
     return found;
 end $$;
 
--- create_fence makes the fence of a resource that has none and returns its number. It
--- rebuilds a deleted one from the last entry of its history.
+-- create_fence makes a missing fence, or rebuilds a deleted one from the last entry of its history, and returns its
+-- number.
 create function {{schema}}.create_fence(p_name text) returns integer
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    c    {{schema}}.history; -- the last claim
-    e    {{schema}}.history; -- the last entry
+    c    {{schema}}.history;
+    e    {{schema}}.history;
     v_id integer;
 begin
     select * into c from {{schema}}.history where name = p_name and kind = 'c' order by seq desc limit 1;
@@ -169,7 +167,7 @@ begin
     return v_id;
 end $$;
 
--- jump_hint says what to do about a claim that is far above the database's mark.
+-- jump_hint says what to do about a claim far above the database's mark.
 create function {{schema}}.jump_hint(p_epoch bigint, p_token bigint, s {{schema}}.setting) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return case when p_epoch > s.epoch + s.max_epoch_jump then
@@ -181,9 +179,8 @@ else
            'with --bump-revision, the owner of the schema runs: update %s set epoch = %s, token = %s', '{{schema}}.setting', p_epoch, p_token)
 end;
 
--- pass_marks returns null if a claim may pass the database's marks, which it raises if it
--- has to, or why not, in o_state and o_detail. It waits only for another claim of a higher
--- epoch.
+-- pass_marks returns null if a claim may pass the database's marks, which it raises if need be, or why not. It
+-- waits only for another claim of a higher epoch.
 create function {{schema}}.pass_marks(p_epoch bigint, p_token bigint, out o_state text, out o_detail json)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -213,7 +210,7 @@ begin
     end if;
 end $$;
 
--- check_shard fails unless the caller takes the database for the shard that it is; '' stands for none.
+-- check_shard fails unless the database is the shard p_shard; '' stands for none.
 create function {{schema}}.check_shard(p_shard text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -225,9 +222,8 @@ begin
     end if;
 end $$;
 
--- lost reports whether a fence that a claimant has seen at p_seq, moved there by p_tx, has lost that
--- move. One that was pruned is not known to be lost. Positions have no gaps, so what has this move
--- has all before it.
+-- lost reports whether a fence seen at p_seq, moved there by p_tx, has lost that move. A pruned move isn't lost.
+-- Positions have no gaps, so what has this move has all before it.
 create function {{schema}}.lost(p_resource integer, p_seq bigint, p_tx bigint) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -240,24 +236,21 @@ begin
     return not exists (select from {{schema}}.checkpoint where resource = p_resource and first > p_seq);
 end $$;
 
--- claim raises the fences of resources, whose names come in ascending order, to grants. It
--- returns a row for each: its place among the names, and either the fence's number and
--- position or, if the grant is rejected, o_state and o_detail, in hexadecimal. A rejection
--- doesn't keep the others from claiming. A database that is another shard than p_shard fails
--- all of them. It stays that shard until the claim commits: before a claim reads the shard, it takes the
--- lock on the table that its writes need anyway, and protect_shard takes one that conflicts.
+-- claim raises the fences of resources, whose names come in ascending order, to grants. It returns a row for each:
+-- its place among the names, and the fence's number and position or, if the grant is rejected, o_state and
+-- o_detail, in hexadecimal. A rejection doesn't keep the others from claiming; a wrong shard fails all. The
+-- database stays that shard until the claim commits: before a claim reads the shard, it takes the lock that its
+-- writes need anyway, and protect_shard takes one that conflicts.
 --
--- p_seqs and p_txs are positions at which the claimants have seen the fences, 0 for none. Where the
--- history has another move at that position, or the fence hasn't got there, the database went
--- back: lost says so.
+-- p_seqs and p_txs are positions at which the claimants have seen the fences, 0 for none. If a fence has lost one,
+-- the database went back.
 --
--- Claims can't deadlock. The marks are in one row for the whole database, which a claim reads
--- without a lock and writes only for a higher epoch or a token far above the mark, before it
--- touches any fence. Then it creates missing fences, in the order of their names, before it
--- locks any that exists, and locks those in the order of their numbers, as seals do. A claim
--- that creates may wait for others, but none that holds the lock of a fence waits for it.
--- Rolling a claim back also rolls its mark back. A grant that its fence rejects may have
--- raised the mark, but no further than the grant that has the fence.
+-- Claims can't deadlock. A claim reads the marks, which are one row for the whole database, without a lock, and
+-- writes them only for a higher epoch or a token far above the mark, before it touches any fence. Then it creates
+-- missing fences, in the order of their names, and only then locks existing ones, in the order of their numbers, as
+-- seals do. A claim that creates may wait for others, but none that holds the lock of a fence waits for it. Rolling
+-- a claim back also rolls its mark back. A grant that its fence rejects may have raised the mark, but no further
+-- than the grant that has the fence.
 create function {{schema}}.claim(p_names text[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_tx bigint, p_shard text default '',
                                 p_seqs bigint[] default null, p_txs bigint[] default null)
 returns table (o_place integer, o_resource integer, o_seq bigint, o_tx bigint, o_state text, o_detail text)
@@ -287,7 +280,7 @@ begin
         if (p_epochs[i] between 1 and 2147483647 and p_tokens[i] between 1 and 4611686018427387903
             and octet_length(p_holders[i]) between 2 and 512 and octet_length(v_names[i]) between 1 and 512
             and (p_seqs is null or num_nulls(p_seqs[i], p_txs[i]) = 0)
-            -- Without control characters: those of ASCII, and U+0080 to U+009F. Lines are forged by them.
+            -- Control characters, of ASCII and U+0080 to U+009F, forge lines.
             and encode(decode(p_names[i] || p_holders[i], 'hex'), 'hex') !~ '^(..)*([01].|7f|c2[89].)'
             and (i = 1 or v_names[i] collate "C" > v_names[i - 1] collate "C")) is not true then
             raise exception 'fencekit: claim: argument out of bounds, or names not in ascending order' using errcode = 'ZF007';
@@ -351,7 +344,7 @@ begin
           from moved m
         returning seq, tx into o_seq, o_tx;
         if not found then
-            -- The fence never falls, so one that is higher needs no lock.
+            -- The fence never falls, so a higher one needs no lock.
             select * into strict r from {{schema}}.resource where id = o_resource;
             if (r.epoch, r.token) = (p_epochs[o_place], p_tokens[o_place]) then
                 select * into strict r from {{schema}}.resource where id = o_resource for no key update; -- a seal may be under way; and what a claim returns is durable mutant: claim-does-not-lock
@@ -372,9 +365,9 @@ begin
     end loop;
 end $$;
 
--- check_fence takes the lock by which eviction finds a transaction under a grant, and rejects the transaction
--- if the grant no longer has the fence; else it returns the name of the resource. The fence is read after
--- the lock was taken: at READ COMMITTED a claim either sees this lock or is seen here. Its callers pin the settings.
+-- check_fence takes the lock by which eviction finds a transaction, and rejects the transaction if the grant no
+-- longer has the fence; else it returns the name of the resource. It reads the fence after the lock: at READ
+-- COMMITTED a claim either sees this lock or is seen here. Callers pin the settings.
 create function {{schema}}.check_fence(p_resource integer, p_epoch bigint, p_token bigint) returns text
 language plpgsql as $$
 declare
@@ -382,8 +375,7 @@ declare
     v_name     text;
     v_locked   boolean;
 begin
-    -- Without waiting: any role can take the key. Then this transaction can't be evicted,
-    -- and nothing else is lost.
+    -- Without waiting, since any role can take the key. Then only eviction is lost.
     v_locked := pg_try_advisory_xact_lock_shared(p_resource, (p_token & 2147483647)::integer);
     select timeline, name into v_timeline, v_name from {{schema}}.resource where id = p_resource and epoch = p_epoch and token = p_token;
     if not found then
@@ -394,8 +386,7 @@ begin
     return v_name;
 end $$;
 
--- check_fences is check_fence under several grants, of a transaction whose waits are bounded. It leaves the names of
--- the resources for note_write.
+-- check_fences is check_fence under several grants. It leaves the names of the resources for note_write.
 create function {{schema}}.check_fences(p_resources integer[], p_epochs bigint[], p_tokens bigint[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off as $$
 declare
@@ -411,9 +402,9 @@ begin
     perform set_config('fencekit.guarded', v_guarded, true);
 end $$;
 
--- begin_check is the begin check as one function, for programs that follow the protocol in SQL. It returns what the seal
--- requires, the server's id of the transaction, and leaves it in a setting that ends with the transaction. A Store
--- begins by queries of its own, which cost the server less.
+-- begin_check is the begin check in one function, for programs that follow the protocol in SQL; a Store has cheaper
+-- queries of its own. It returns the server's id of the transaction, which the seal requires, and leaves it in a
+-- setting that ends with the transaction.
 create function {{schema}}.begin_check(
     p_resource integer, p_epoch bigint, p_token bigint,
     p_lock_ms text, p_statement_ms text, p_idle_ms text, p_network_ms text, p_check_ms text
@@ -427,7 +418,7 @@ begin
     return set_config('fencekit.xid', pg_current_xact_id()::text, true);
 end $$;
 
--- refuse is reject as an expression, for the queries of a Store. The holder comes in hexadecimal.
+-- refuse is reject as an expression. The holder comes in hexadecimal.
 create function {{schema}}.refuse(
     p_state text, p_resource integer, p_epoch bigint, p_token bigint, p_holder text default '', p_seq bigint default 0
 ) returns text
@@ -437,9 +428,8 @@ begin
     return null;
 end $$;
 
--- read_xid returns the id of a read-only transaction if it is the one that passed the begin check, and only
--- reads, so that it may commit. p_xid is what the begin check returned, or null: then the caller compares it with
--- the id that read_xid returns.
+-- read_xid returns the id of a read-only transaction if it is the one that passed the begin check, and only reads.
+-- p_xid is what the begin check returned, or null: then the caller compares.
 create function {{schema}}.read_xid(p_xid text) returns text
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -455,11 +445,9 @@ begin
     return v_xid;
 end $$;
 
--- seal lets the transaction that passed the begin check commit, if the fence is where its
--- grant left it (G2). p_xid is what the begin check returned, or null if the begin check left
--- it in the setting: then the caller compares it with the id that the seal returns. Text arrives in
--- hexadecimal, so that no setting of the session can change its meaning; ops are empty if
--- there is nothing to record.
+-- seal lets the transaction that passed the begin check commit, if the fence is where its grant left it (G2). p_xid
+-- is what the begin check returned, or null if it is in the setting: then the caller compares it with what the seal
+-- returns. Text is in hexadecimal, so that no setting can change its meaning; ops may be empty.
 create procedure {{schema}}.seal(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_ops text, inout p_xid xid8
 )
@@ -482,13 +470,12 @@ begin
     v_done := set_config('fencekit.sealed', v_xid::text, true); -- for check_writes
 end $$;
 
--- seal_all is seal under several grants, or with keys to keep. The resources come in ascending order,
--- which is the order of the locks.
+-- seal_all is seal under several grants, or with keys to keep. The resources come in ascending order, which is the
+-- order of the locks.
 --
--- p_kept are the resources, among those sealed, for which it keeps keys of guard.Once, with
--- the hash of the request and the result: a key is never kept without a move (see
--- storage.Store.Recall). Keys come after the moves: if another transaction has kept a key
--- meanwhile, the fence rejects this one by name, before the unique index would.
+-- p_kept are those of the resources for which it keeps keys of guard.Once, with the hash of the request and the
+-- result: no key without a move (see storage.Store.Recall). Keys come after the moves: if another transaction has
+-- kept one meanwhile, the fence rejects this one by name, before the unique index would.
 create procedure {{schema}}.seal_all(
     p_resources integer[], p_epochs bigint[], p_tokens bigint[], p_holders text[], p_seqs bigint[], p_prevs bigint[],
     p_tx bigint, p_ops text[], inout p_xid xid8,
@@ -521,8 +508,8 @@ begin
     end loop;
 end $$;
 
--- before_commit is the last statement before a guarded COMMIT. Deferred triggers may have changed
--- the settings that decide what COMMIT waits for.
+-- before_commit comes last before a guarded COMMIT. Deferred triggers may have changed the settings that decide
+-- what COMMIT waits for.
 create procedure {{schema}}.before_commit()
 language plpgsql security definer set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -531,10 +518,9 @@ begin
     end if;
 end $$;
 
--- resolve decides the outcome of a transaction that was to move the fence on from p_seq. It waits for that
--- transaction's seal if it is under way. Then it takes the position itself if it is still
--- free, or reads whether that transaction has it. It always writes, so its answer is as
--- durable as a commit.
+-- resolve decides the outcome of a transaction that was to move the fence on from p_seq. It waits for a seal under
+-- way. Then it takes the position itself, or reads whether that transaction has it. It always writes, so its answer
+-- is as durable as a commit.
 create function {{schema}}.resolve(
     p_resource integer, p_epoch bigint, p_token bigint, p_holder text, p_seq bigint, p_prev bigint, p_tx bigint, p_void bigint
 ) returns text
@@ -547,7 +533,7 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: resolve needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    -- With a null nothing would be voided, and the entry compared with nothing.
+    -- A null would void nothing, or compare with nothing.
     if num_nulls(p_resource, p_epoch, p_token, p_holder, p_seq, p_prev, p_tx, p_void) > 0 then
         raise exception 'fencekit: resolve: an argument is null' using errcode = 'ZF007';
     end if;
@@ -567,9 +553,8 @@ begin
     end;
 end $$;
 
--- stale_backends lists the backends that hold the begin check's lock of a claim earlier
--- than (p_epoch, p_token), each with the number of the transaction that it runs. A late caller must
--- not disturb later claims.
+-- stale_backends lists the backends that hold the begin check's lock of an earlier claim, with the transactions
+-- that they run. A late caller must not disturb later claims.
 create function {{schema}}.stale_backends(p_name text, p_epoch bigint, p_token bigint) returns table (o_pid integer, o_transaction text)
 language plpgsql volatile set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
@@ -586,18 +571,15 @@ begin
        and (p_token & 2147483647) <> l.objid::bigint;
 end $$;
 
--- evict terminates those backends for each claim and waits up to p_wait_ms for each to be
--- gone. A terminated transaction may have committed: only the claim decides. After a claim
--- (p_thorough is false) it looks only for transactions of the grant just superseded, by
--- trying to take their lock, which costs little; older ones were evicted by earlier claims,
--- and one that was not is when it stands in the way. It runs with the caller's rights, since
--- pg_terminate_backend checks those.
+-- evict terminates those backends and waits up to p_wait_ms for each. A terminated transaction may have committed:
+-- only the claim decides. After a claim (p_thorough is false) it looks only for transactions of the grant just
+-- superseded, by trying to take their lock, which costs little; older ones were evicted by earlier claims, or are
+-- when they stand in the way. It runs with the caller's rights, which pg_terminate_backend checks.
 --
--- The signal may arrive when the transaction has ended and its session serves another user. So evict
--- ends only transactions that it has seen three times, 200 ms apart, and a client whose
--- transaction took more than 100 ms, or didn't commit, looks whether it was superseded before it
--- gives its session to anyone else (end_if_superseded). Two pauses, since the clock by which they
--- are measured may be set forward during one of them.
+-- The signal may arrive when the session serves another user. So evict ends only transactions that it has seen
+-- three times, 200 ms apart, and a client whose transaction took more than 100 ms, or didn't commit, looks whether
+-- it was superseded before it gives its session to anyone else (end_if_superseded). There are two pauses, since the
+-- clock may be set forward during one of them.
 create function {{schema}}.evict(
     p_names text[], p_epochs bigint[], p_tokens bigint[], p_wait_ms bigint, p_thorough boolean, out evicted integer, out denied integer
 )
@@ -644,11 +626,10 @@ begin
     end loop;
 end $$;
 
--- end_if_superseded ends the session if an eviction may have listed its backend, since the signal
--- may still be on its way. It is called on the connection of a guarded transaction after that has
--- ended, before anything else uses the session. Eviction lists transactions whose grant was
--- superseded while they ran: if the grants still have their fences now, no eviction has listed this
--- one. It runs with the caller's rights, since pg_terminate_backend checks those.
+-- end_if_superseded ends the session if an eviction may have listed its backend. It is called on the connection of
+-- a guarded transaction after that has ended, before anything else uses the session. Eviction lists transactions
+-- whose grant was superseded while they ran: if the grants still have their fences, it has not listed this one. It
+-- runs with the caller's rights, which pg_terminate_backend checks.
 create procedure {{schema}}.end_if_superseded(p_resources integer[], p_epochs bigint[], p_tokens bigint[])
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
@@ -660,8 +641,7 @@ begin
     end loop;
 end $$;
 
--- must_affect returns p_count, the rows of a statement of a batch, if it is p_want or p_want
--- is null. The error's detail is p_count.
+-- must_affect returns p_count if it is p_want or p_want is null. The error's detail is p_count.
 create function {{schema}}.must_affect(p_count bigint, p_want bigint) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -672,8 +652,7 @@ begin
     return p_count;
 end $$;
 
--- must_fit returns p_rows, what a statement of a batch returned, if it has at most p_limit
--- bytes.
+-- must_fit returns p_rows if it has at most p_limit bytes.
 create function {{schema}}.must_fit(p_rows text, p_limit integer) returns text
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -696,11 +675,10 @@ begin atomic
     on conflict on constraint rejection_kind do update set count = f.count + 1, last_at = clock_timestamp();
 end;
 
--- forget removes up to p_limit operations that were kept for the retention, by a clock that
--- went steadily for as long: after a clock that was set forward all of them could run
--- again. It also removes what backends that have ended left in pending_write. It returns the
--- number of the operations, and the clock's last reading if the clock has jumped since. If p_dry
--- it only counts them, without a limit.
+-- forget removes up to p_limit operations that were kept for the retention, by a clock that went steadily for as
+-- long: after a jump of the clock all of them could run again. It also removes what ended backends left in
+-- pending_write. It returns the number of the operations, and the clock's last reading if the clock has jumped
+-- since. If p_dry it only counts them, without a limit.
 create function {{schema}}.forget(p_limit integer, p_dry boolean, out o_count bigint, out o_jumped_from timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
 declare
@@ -721,7 +699,7 @@ begin
     if not found then
         return; -- another call is running
     end if;
-    v_now := clock_timestamp(); -- not before the reading that a call left which has just ended
+    v_now := clock_timestamp(); -- not before the reading of a call that has just ended
     if (v_now between c.seen and c.seen + v_retention / 4) is not true then
         update {{schema}}.forget_clock set seen = v_now, steady = v_now where one;
         o_jumped_from := c.seen;
@@ -737,8 +715,8 @@ begin
     get diagnostics o_count = row_count;
 end $$;
 
--- repair moves each fence to the end of its history that is behind it, as after a restore of a part of the tables, or
--- isn't as its last entry left it, unless it has a higher grant. It returns their names. Only the owner can call it.
+-- repair moves each fence that is behind its history, as after a partial restore, or isn't as its last entry left
+-- it, to the history's end, unless it has a higher grant. It returns their names. Only the owner can call it.
 create function {{schema}}.repair() returns setof text
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic

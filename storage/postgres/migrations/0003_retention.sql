@@ -1,21 +1,21 @@
--- Pruning of the history. The remaining entries can always be verified: see checkpoint.
+-- Pruning of the history. What remains can always be verified: see checkpoint.
 
 insert into {{schema}}.migration (version, name) values (3, 'retention');
 
--- The position at which the history of a pruned resource begins. Of the entries before "first"
--- only one may remain: the claim of the grant that made the entry "first", so that each remaining
--- entry has its claim. With "hash" the entries from "first" on can be verified.
+-- Where the history of a pruned resource begins. Of the entries before "first" only the claim of the grant that
+-- made the entry "first" may remain, so that each remaining entry has its claim. With "hash" the entries from
+-- "first" on can be verified.
 create table {{schema}}.checkpoint (
     resource  integer primary key,
     first     {{schema}}.position not null,
-    hash      bytea   not null, -- of the entry at first - 1, which is gone
+    hash      bytea   not null, -- of the entry before first
     pruned_at timestamptz not null,
-    -- The latest time of an entry before "first", which need not be that of the last one: the
-    -- server's clock may have gone back. Without the entries it is what is given, or unknown.
+    -- The latest time of an entry before "first", not always that of the last one: the clock may have gone back.
+    -- Without the entries it is what is given, or unknown.
     latest    timestamptz not null default 'infinity'
 );
 
--- Resources whose history is kept as evidence, whatever the policy says.
+-- Resources whose history is kept as evidence.
 create table {{schema}}.hold (
     name   {{schema}}.resource_name primary key,
     reason text not null,
@@ -24,11 +24,10 @@ create table {{schema}}.hold (
     constraint hold_reason check (octet_length(reason) between 1 and 1000)
 );
 
--- Autovacuum makes the space of pruned rows reusable. By default it starts when a fifth of the
--- table is dead, which is a lot of a long history; a twentieth keeps the dead space small. Old
--- rows are close together, so each vacuum visits few pages. Vacuum doesn't truncate the tables:
--- that would block guarded transactions, and the space is reused anyway. Rows of the other tables
--- are updated within their pages (HOT), so their settings stay at the defaults.
+-- Autovacuum makes the space of pruned rows reusable. By default it starts when a fifth of the table is dead; a
+-- twentieth keeps the dead space of a long history small. Old rows are close together, so each vacuum visits few
+-- pages. It doesn't truncate the tables, which would block guarded transactions. Rows of the other tables are
+-- updated within their pages (HOT).
 alter table {{schema}}.history set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05, vacuum_truncate = off);
 alter table {{schema}}.operation set (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05, vacuum_truncate = off);
 
@@ -60,8 +59,8 @@ begin
     return (select claim from {{schema}}.history where resource = p_resource and seq = p_seq);
 end $$;
 
--- first_in_use returns the highest position up to p_end to which a prune may go without deleting
--- a claim under which a transaction runs. Eviction finds transactions by their claims.
+-- first_in_use returns the highest position up to p_end to which a prune may go without deleting a claim under
+-- which a transaction runs, by which eviction finds that.
 create function {{schema}}.first_in_use(p_resource integer, p_name text, p_first bigint, p_end bigint) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -87,9 +86,9 @@ begin
                     (select seq from {{schema}}.history where resource = p_resource order by seq limit 1));
 end $$;
 
--- has_gap reports whether one of the entries from p_first to p_end is missing, one before p_first
--- that no prune deleted, or the claim that a prune left there. p_first is where the history of the
--- resource was found to begin. It is null if another prune was at work since.
+-- has_gap reports whether an entry from p_first to p_end is missing, or one before p_first that no prune deleted,
+-- or the claim that a prune left there. p_first is where the history was found to begin. It is null if another
+-- prune was at work since.
 create function {{schema}}.has_gap(p_resource integer, p_first bigint, p_end bigint) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -102,13 +101,11 @@ begin
     return case when coalesce({{schema}}.first_position(p_resource), 0) = p_first then coalesce(v_gap, true) end;
 end $$;
 
--- prunable returns the ranges of entries that may be pruned, of resources whose names don't
--- come before p_from and match p_pattern (as LIKE does), in the order of their names: up to
--- p_limit entries. It looks at 10,000 resources at most. If there may be more, its last row is
--- an empty range, of the resource from which to go on. If p_keep or p_entries is null, or less
--- than the policy, the policy counts. A resource with a gap in what might be pruned has a row
--- without o_end: after a prune the gap could no longer be found. The policy stays as it is until
--- the transaction ends: SetPolicy waits.
+-- prunable returns ranges of entries that may be pruned, of resources whose names don't come before p_from and
+-- match p_pattern (as LIKE does), in the order of their names: up to p_limit entries of up to 10,000 resources. If
+-- there may be more, its last row is an empty range, of the resource to go on from. If p_keep or p_entries is null,
+-- or less than the policy, the policy counts. A resource with a gap has a row without o_end: after a prune the gap
+-- could no longer be found. The policy stays until the transaction ends: SetPolicy waits.
 create function {{schema}}.prunable(p_from text, p_pattern text, p_keep interval, p_entries bigint, p_limit bigint)
 returns table (o_resource integer, o_name text, o_first bigint, o_end bigint)
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
@@ -158,10 +155,9 @@ begin
     end if;
 end $$;
 
--- prune deletes the entries of each resource before p_ends, and returns the number of deleted
--- entries. It takes no lock that a guarded transaction takes. The triggers below decide whether it
--- may delete. Two prunes of one resource are serialized, and the second deletes nothing. Placing a
--- hold waits for a running prune; after that, prunes skip the resource.
+-- prune deletes the entries of each resource before p_ends, and returns their number. It takes no lock that a
+-- guarded transaction takes. The triggers below decide whether it may delete. Two prunes of one resource are
+-- serialized, and the second deletes nothing. A new hold waits for a running prune.
 create function {{schema}}.prune(p_resources integer[], p_ends bigint[]) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -180,19 +176,19 @@ begin
     return v_count;
 end $$;
 
--- prune_one is prune for one resource. It looks at no entry that an earlier prune has deleted:
--- while an old snapshot is held, as by pg_dump, each look would cost as much as the entry did.
+-- prune_one is prune for one resource. It looks at no entry that an earlier prune has deleted: while an old
+-- snapshot is held, as by pg_dump, each look would cost as much as the entry did.
 create function {{schema}}.prune_one(p_resource integer, p_end bigint) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_hash   bytea := (select hash from {{schema}}.history where resource = p_resource and seq = p_end - 1);
     v_claim  bigint := {{schema}}.claim_at(p_resource, p_end);
     v_first  bigint;
-    v_before bigint; -- the claim of the entry v_first, which may be all that is left before it
+    v_before bigint; -- the claim of the entry v_first, which may be all that is left before
     v_count  bigint;
     v_n      bigint;
 begin
-    -- One after another: before the first prune there is no checkpoint that could be locked.
+    -- One after another: before the first prune there is no checkpoint to lock.
     perform pg_advisory_xact_lock(('{{schema}}.checkpoint'::regclass::oid::bigint & 2147483647)::integer, p_resource);
     select first into v_first from {{schema}}.checkpoint where resource = p_resource;
     if found then
@@ -214,8 +210,8 @@ begin
     return v_count + coalesce(v_n, 0);
 end $$;
 
--- entries_to_prune returns the entries of a range in order, after the claim before it that an earlier
--- prune has left, if there is one.
+-- entries_to_prune returns the entries of a range in order, after the claim that an earlier prune may have left
+-- before it.
 create function {{schema}}.entries_to_prune(p_resource integer, p_first bigint, p_end bigint) returns setof {{schema}}.history
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -225,8 +221,8 @@ begin
     return query select * from {{schema}}.history where resource = p_resource and seq >= p_first and seq < p_end order by seq;
 end $$;
 
--- count_pruned returns how many entries a prune of ranges would delete: of each range, and the claim
--- before it, all but the claim of what is left.
+-- count_pruned returns how many entries a prune of ranges would delete, with the claims before them, but without
+-- the claim of what is left.
 create function {{schema}}.count_pruned(p_resources integer[], p_firsts bigint[], p_ends bigint[]) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
@@ -234,10 +230,9 @@ begin
               from unnest(p_resources, p_firsts, p_ends) r (p_resource, p_first, p_end));
 end $$;
 
--- prune_by_policy prunes up to p_limit entries, of resources whose names don't come before
--- p_from, by the owner's policy; after the last of them as many rejections. It returns how
--- many entries and rejections those were, the name from which to go on, null at the end, and the
--- names of resources that have gaps and were left as they are. A call that finds another one
+-- prune_by_policy prunes up to p_limit entries by the owner's policy, of resources whose names don't come before
+-- p_from; after the last of them as many rejections. It returns how many those were, the name to go on from, null
+-- at the end, and the names of resources with gaps, which it left as they are. A call that finds another one
 -- running prunes nothing.
 create function {{schema}}.prune_by_policy(p_from text, p_limit bigint, out o_entries bigint, out o_rejections bigint, out o_next text, out o_gaps text[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
@@ -267,10 +262,9 @@ begin
     end if;
 end $$;
 
--- prune_rejections deletes up to p_limit rejections that came last before p_keep ago, at least
--- an hour, of resources that match p_pattern and aren't on hold; null keeps all. It returns
--- how many those were; if p_dry it only counts them, without a limit. A rejection that is being
--- counted again at that moment stays.
+-- prune_rejections deletes up to p_limit rejections that last came before p_keep ago, at least an hour, of
+-- resources that match p_pattern and aren't on hold; null keeps all. It returns their number; if p_dry it only
+-- counts them, without a limit. A rejection that is just being counted again stays.
 create function {{schema}}.prune_rejections(p_pattern text, p_keep interval, p_limit bigint, p_dry boolean) returns bigint
 language plpgsql set search_path = pg_catalog, pg_temp set timezone = 'UTC' set jit = off as $$
 declare
@@ -290,10 +284,9 @@ begin
     return v_count;
 end $$;
 
--- A checkpoint only advances, and only over entries that the policy allows to be deleted; without
--- history_keep, over entries older than an hour. That binds the owner too. What it says of the
--- time of these entries is read from them. A new checkpoint without entries before it comes from a
--- restore.
+-- A checkpoint only advances, and only over entries that the policy allows to be deleted; without history_keep,
+-- over entries older than an hour. That binds the owner too. The time of these entries is read from them. A new
+-- checkpoint without entries before it comes from a restore.
 create function {{schema}}.protect_checkpoint() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -335,8 +328,7 @@ create trigger protect_checkpoint_rows before delete or truncate on {{schema}}.c
     for each statement execute function {{schema}}.protect_checkpoint();
 alter table {{schema}}.checkpoint enable always trigger protect_checkpoint_rows;
 
--- Only entries before a checkpoint are deleted, and never the claim of the first entry that is
--- kept.
+-- Only entries before a checkpoint are deleted, and never the claim of the first entry that is kept.
 create function {{schema}}.protect_kept_history() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin

@@ -1,14 +1,12 @@
--- Views for people and for package audit: the history, the fences and the recorded operations,
--- with names instead of numbers and words instead of letters.
+-- Views for people and for package audit, with names instead of numbers and words instead of letters.
 
 insert into {{schema}}.migration (version, name) values (4, 'views');
 
--- The history by time: BRIN, because entries are appended in roughly the order of their times.
--- The times are rounded to ten minutes: otherwise each entry that fills the space of a pruned one
--- would rewrite the summary of its page range.
+-- The history by time: BRIN, because entries come in roughly the order of their times. They are rounded to ten
+-- minutes, so that an entry in the space of a pruned one rarely rewrites the summary of its page range.
 create index history_at on {{schema}}.history using brin (date_bin('10 minutes', at, '2000-01-01 00:00:00Z')) with (autosummarize = on);
 
--- The grant of an entry is the grant of its claim. An entry whose claim is missing has no grant.
+-- An entry has the grant of its claim, or none if the claim is missing.
 create view {{schema}}.entry as
 select r.name as resource,
        e.seq as "position",
@@ -43,8 +41,8 @@ comment on column {{schema}}.entry.hash is 'SHA-256 over the entry and the hash 
 comment on column {{schema}}.entry.resource_id is 'the number of the resource in the tables';
 comment on column {{schema}}.entry.ten_minutes is 'the beginning of the ten minutes in which at lies: it has an index';
 
--- well_formed reports whether ops are an array of operations (null: there are none) whose texts
--- and numbers the server can represent: it can't represent \u0000, for example, which JSON allows.
+-- well_formed reports whether ops are null or an array of operations whose texts and numbers the server can
+-- represent: \u0000, for example, it can't.
 create function {{schema}}.well_formed(ops json) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp set jit = off as $$
 declare
@@ -105,7 +103,6 @@ comment on column {{schema}}.current_fence."position" is 'of the last move, whic
 comment on column {{schema}}.current_fence.claim_position is 'the position at which the present grant claimed the resource';
 comment on column {{schema}}.current_fence.hash is 'of the last entry, in hexadecimal';
 
--- Rejections in the order in which they are read.
 create index rejection_resource on {{schema}}.rejection (resource, id);
 
 comment on table {{schema}}.rejection is 'Grants that a fence rejected: one row for equal rejections, with their count.';

@@ -1,17 +1,14 @@
--- The protocol for one resource, with named parameters and plain types, to be called in SQL from
--- any language. docs/sql.md is its contract: what each function promises, and what its
--- caller has to do. They run with the caller's rights, and leave every decision to the functions
--- of migration 2.
+-- The protocol for one resource, with named parameters and plain types, for SQL from any language. docs/sql.md is
+-- its contract. These functions run with the caller's rights, and leave every decision to the functions of
+-- migration 2.
 
 insert into {{schema}}.migration (version, name) values (5, 'contract');
 
--- contract_version is raised when a function below changes its parameters, its result or its
--- meaning.
+-- contract_version is raised when a function below changes its parameters, result or meaning.
 create function {{schema}}.contract_version() returns integer
 language sql volatile set search_path = pg_catalog, pg_temp return 1;
 
--- random_tx returns a name for a transaction. It is for the functions below, and no part of the
--- contract.
+-- random_tx returns a name for a transaction. It is no part of the contract.
 create function {{schema}}.random_tx() returns bigint
 language sql volatile set search_path = pg_catalog, pg_temp
 return greatest(1, hashtextextended(gen_random_uuid()::text, 0) & 9223372036854775807);
@@ -74,11 +71,9 @@ begin
     own_tx := {{schema}}.random_tx();
 end $$;
 
--- seal_one does all that is due between the last write and COMMIT: it runs deferred triggers,
--- seals, and then runs what they deferred again, the last of it where nothing more can be deferred;
--- see sealSQL in package postgres. It returns the fence's new position.
---
--- Triggers run in here, so its search_path isn't pinned: they have that of the session.
+-- seal_one does all that is due between the last write and COMMIT: it runs deferred triggers, seals, and then runs
+-- what they deferred again; see sealSQL in package postgres. It returns the fence's new position. Its search_path
+-- isn't pinned, since triggers run in here: they have that of the session.
 create function {{schema}}.seal_one(
     fence integer, epoch bigint, token bigint, holder text, seq bigint, tx bigint,
     xid bigint, own_tx bigint, ops json default null
@@ -104,8 +99,7 @@ begin
     return seq operator(pg_catalog.+) 1;
 end $$;
 
--- resolve_one says what became of a transaction whose COMMIT was not answered: 'applied',
--- 'not applied', for ever, or 'unknown' if the history no longer tells.
+-- resolve_one returns 'applied', 'not applied', for ever, or 'unknown' if the history no longer tells.
 create function {{schema}}.resolve_one(
     fence integer, epoch bigint, token bigint, holder text, seq bigint, tx bigint, own_tx bigint, lock_ms bigint default 2000
 ) returns text
@@ -118,7 +112,7 @@ begin
     return {{schema}}.resolve(fence, epoch, token, holder, seq, tx, own_tx, {{schema}}.random_tx());
 end $$;
 
--- record_one records a rejection, as its error told it: state is the SQLSTATE, detail the DETAIL.
+-- record_one records a rejection: state is the SQLSTATE of its error, detail the DETAIL.
 create function {{schema}}.record_one(
     resource text, epoch bigint, token bigint, holder text, stage text, state text, detail text
 ) returns void

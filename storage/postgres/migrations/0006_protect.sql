@@ -1,38 +1,35 @@
--- Protected tables: triggers on tables of the user's that reject, or only record, writes outside
--- guarded transactions of the rows' own resources. docs/protocol.md, "Protected tables", says why
--- they are enough.
+-- Protected tables: triggers on the user's tables that reject, or only record, writes outside guarded transactions
+-- of the rows' own resources. See docs/protocol.md, "Protected tables".
 
 insert into {{schema}}.migration (version, name) values (6, 'protect');
 
--- One row for each protected table. The number is part of the name of the table's trigger
--- function: it survives a dump and restore, which an oid doesn't.
+-- Protected tables. The number is part of the name of the trigger function: it survives a dump and restore, which
+-- an oid doesn't.
 create table {{schema}}.protection (
     id       integer  generated always as identity primary key,
     relation regclass not null unique,
-    name     text     not null, -- of the table when it was protected, for when it is gone
+    name     text     not null, -- of the table when it was protected
     resource text     not null, -- the expression
     audit    boolean  not null, -- record, and don't reject
     at       timestamptz not null default clock_timestamp()
 );
 
--- What the present transaction of each backend has written to protected tables, and has to seal.
--- Nothing here is of use after its transaction. A backend has one row, which it updates in place: to
--- insert and delete one each time would cost more. A prune removes the rows of backends that have
--- ended. Rows that come from a dump belong to no transaction, and are ignored. With a fillfactor, the
--- room that it reserves would be taken all the time, and each access would prune the page.
+-- What the present transaction of each backend has written to protected tables, and has to seal; of no use after
+-- the transaction. A backend has one row, which it updates in place: to insert and delete one each time would cost
+-- more. A prune removes the rows of ended backends. Rows from a dump belong to no transaction, and are ignored.
+-- With a fillfactor, each access would prune the page.
 create unlogged table {{schema}}.pending_write (
     pid      integer primary key,
     xid      xid8    not null, -- the rest is of this transaction
     round    bigint  not null, -- each change of it queues the check again
-    fires    integer not null, -- how often the check has run within one message
+    fires    integer not null, -- how often the check has run in one message
     at       timestamptz not null, -- of that message
-    writes   text[]  collate "C" not null, -- what the seal has to cover: NUMBER RESOURCE, the number as for handle_unguarded
+    writes   text[]  collate "C" not null, -- what the seal has to cover: NUMBER RESOURCE, see handle_unguarded
     recorded text[]  collate "C" not null  -- what was recorded in unguarded_write
 );
 
--- forget_writes removes the rows of backends that have ended. It leaves one that a prepared
--- transaction has written. A new backend that has got the number of an ended one this very moment
--- waits for it, and at stricter levels than READ COMMITTED may get 40001.
+-- forget_writes removes the rows of ended backends, except one that a prepared transaction has written. A new
+-- backend with the number of an ended one waits for it, and at stricter levels than READ COMMITTED may get 40001.
 create function {{schema}}.forget_writes() returns void
 language sql volatile set search_path = pg_catalog, pg_temp
 begin atomic
@@ -41,8 +38,8 @@ begin atomic
          where not exists (select from pg_stat_get_activity(null) a where a.pid = w.pid) for update skip locked));
 end;
 
--- Writes that audit mode has let through. Rows are only appended, so that no transaction waits
--- for another: at most 101 by one transaction, and none when the table has 16 MB.
+-- Writes that audit mode has let through. Rows are only appended, so that no transaction waits for another: at most
+-- 101 by one transaction, and none when the table has 16 MB.
 create table {{schema}}.unguarded_write (
     id       bigint   generated always as identity primary key, -- so that a publication of all tables may delete
     relation regclass not null,
@@ -54,8 +51,7 @@ create table {{schema}}.unguarded_write (
     at       timestamptz not null default clock_timestamp()
 );
 
--- record_unguarded records a write. It never fails, but for a cancellation: what it can't record
--- it reports in the server's log.
+-- record_unguarded never fails, but for a cancellation: what it can't record it reports in the server's log.
 create function {{schema}}.record_unguarded(p_relation regclass, p_resource text, p_kind text, p_entry text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -77,7 +73,8 @@ begin
     if v_done is not null then
         update {{schema}}.pending_write set recorded = recorded || p_entry where pid = pg_backend_pid();
     else
-        -- A prepared transaction of this backend's may have the row. Then this one notes nothing, and may record a write twice.
+        -- A prepared transaction of this backend's may have the row. Then nothing is noted, and a write may be
+        -- recorded twice.
         update {{schema}}.pending_write set xid = pg_current_xact_id(), writes = '{}', recorded = array[p_entry]
          where pid = any (array(select pid from {{schema}}.pending_write where pid = pg_backend_pid() for no key update skip locked));
         if not found and not exists (select from pg_prepared_xact()) then
@@ -88,9 +85,8 @@ exception when others then
     raise log 'fencekit: % of % for resource % is not recorded: %', p_kind, p_relation, p_resource, sqlerrm;
 end $$;
 
--- handle_unguarded rejects a write, or in audit mode records it. The trigger function says by a
--- negative p_protection that the mode is audit: the transaction's snapshot may be too old to show the
--- mode, or the protection at all.
+-- handle_unguarded rejects a write, or in audit mode records it. A negative p_protection means audit mode: the
+-- transaction's snapshot may be too old to show the mode, or the protection at all.
 create function {{schema}}.handle_unguarded(p_protection integer, p_relation regclass, p_resource text, p_kind text, p_why text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
@@ -110,11 +106,10 @@ begin
         else 'Write the row in a guarded transaction (guard.Do) of its own resource, the value of: ' || p.resource end;
 end $$;
 
--- note_write notes that this transaction writes a row of a resource, so that it can commit only
--- with a seal for it. It rejects resources that the begin check has not named. A forged setting gets
--- past that, but not past the check at COMMIT. Its caller, a protected table's trigger function,
--- pins the settings. It returns something so that the call is an assignment, which PL/pgSQL
--- evaluates without a query.
+-- note_write notes that this transaction writes a row of a resource, so that it can commit only with a seal for it.
+-- It rejects resources that the begin check has not named. A forged setting gets past that, but not past the check
+-- at COMMIT. Its caller, a trigger function, pins the settings. It returns something so that the call is an
+-- assignment, which PL/pgSQL evaluates without a query.
 create function {{schema}}.note_write(p_protection integer, p_relation regclass, p_resource text, p_kind text) returns text
 language plpgsql as $$
 declare
@@ -143,18 +138,17 @@ begin
     return p_resource;
 end $$;
 
--- check_writes is a deferred trigger: a transaction commits only if it has sealed each resource
--- that it has noted. SET CONSTRAINTS may run it early, which it can't distinguish from COMMIT: so it
--- queues itself again until the fences are sealed, or until it has run a thousand times within one
--- message. Behind a seal it decides at once, since a transaction has one seal for all its resources:
--- guarded transactions then make themselves read only, and nothing can be recorded any more. In a
--- read-only transaction it decides at once too: that can't be sealed any more.
+-- check_writes is a deferred trigger: a transaction commits only if it has sealed each resource that it has noted.
+-- SET CONSTRAINTS may run it early, which it can't distinguish from COMMIT: so it queues itself again until the
+-- fences are sealed, or until it has run a thousand times within one message. Behind a seal it decides at once,
+-- since a transaction has one seal for all its resources, and makes itself read only. In a read-only transaction it
+-- decides at once too: that can't be sealed any more.
 --
--- A fence is sealed by this transaction if its row has this transaction's id and was written by it:
--- the id alone may come from a cluster that the row was restored from. If a seal is rolled back to a
--- savepoint, so is each run of this trigger that has seen it: the check is pending again.
+-- A fence is sealed by this transaction if its row has this transaction's id and was written by it: the id alone
+-- may come from a cluster that the row was restored from. If a seal is rolled back to a savepoint, so is each run
+-- of this trigger that has seen it: the check is pending again.
 --
--- Pinning its search_path would take a fifth of its time. So it names the schema of each operator.
+-- It names the schema of each operator, since pinning its search_path would take a fifth of its time.
 create function {{schema}}.check_writes() returns trigger
 language plpgsql security definer set enable_seqscan = off as $$
 declare
@@ -178,7 +172,7 @@ begin
                left join {{schema}}.protection on id operator(pg_catalog.=) pg_catalog.abs(n);
         elsif not found then
             set constraints {{schema}}.pending_write_sealed deferred;
-            -- If the round has changed since, a check of the later one is pending. A record changes the row alone.
+            -- If the round has changed since, a later check is pending. A record changes the row alone.
             update {{schema}}.pending_write
                set round = round operator(pg_catalog.+) 1, at = pg_catalog.statement_timestamp(),
                    fires = case when at operator(pg_catalog.=) pg_catalog.statement_timestamp() then fires operator(pg_catalog.+) 1 else 1 end
@@ -193,8 +187,7 @@ create constraint trigger pending_write_sealed after insert or update of round o
     deferrable initially deferred for each row execute function {{schema}}.check_writes();
 alter table {{schema}}.pending_write enable always trigger pending_write_sealed;
 
--- resource_block is the block of PL/pgSQL that evaluates the expression for a row, a variable. It
--- does so without a query: the columns that the expression may name are variables.
+-- resource_block is the block of PL/pgSQL that evaluates the expression for a row, a variable, without a query.
 create function {{schema}}.resource_block(p_relation regclass, p_resource text, p_row text) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return format($body$
@@ -219,7 +212,6 @@ return format($body$
         end if;
     end if;$body$, p_unless, {{schema}}.resource_block(p.relation, p.resource, p_row), p_if, '{{schema}}', case when p.audit then -p.id else p.id end);
 
--- trigger_source is the body of a protected table's trigger function.
 create function {{schema}}.trigger_source(p {{schema}}.protection) returns text
 language sql volatile set search_path = pg_catalog, pg_temp
 return format($body$
@@ -254,7 +246,6 @@ begin atomic
     select c.oid::regclass, c.oid = p_relation or not c.relispartition from tree join pg_class c on c.oid = tree.id order by c.oid;
 end;
 
--- drop_protection removes the triggers and the function of a protection.
 create function {{schema}}.drop_protection(p_protection integer) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -270,8 +261,8 @@ begin
     delete from {{schema}}.protection where id = p_protection;
 end $$;
 
--- try_resource evaluates an expression as the trigger function will: for a row of the table, or, if
--- it has none, for one of nulls, where only those errors count that any row would meet.
+-- try_resource evaluates an expression as the trigger function will: for a row of the table or, without any, for
+-- one of nulls, where only those errors count that any row would meet.
 create function {{schema}}.try_resource(p_relation regclass, p_resource text, p_owner regrole) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -291,10 +282,10 @@ exception when syntax_error_or_access_rule_violation or data_exception or integr
     end if;
 end $$;
 
--- protect_table protects a table, or changes how it is protected; null leaves the expression or the
--- mode as it is (audit for a new one). The expression gives the name of a row's resource. It is
--- evaluated with the rights of the schema's owner, and with pg_catalog as the search_path. The
--- caller owns the schema and the table, and is a member of the schema's owner.
+-- protect_table protects a table, or changes its protection; null leaves the expression or the mode as it is (audit
+-- for a new one). The expression gives the name of a row's resource. It is evaluated with the rights of the
+-- schema's owner, and with pg_catalog as the search_path. The caller owns the schema and the table, and is a member
+-- of the schema's owner.
 create function {{schema}}.protect_table(p_relation regclass, p_resource text, p_audit boolean) returns {{schema}}.protection
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -344,8 +335,8 @@ begin
     return p;
 end $$;
 
--- unprotect_table removes the protection of a table, and returns whether it had one. A table that
--- is gone (p_relation may be null) goes by its name or its OID.
+-- unprotect_table removes the protection of a table, and returns whether it had one. A table that is gone
+-- (p_relation may be null) goes by its name or its OID.
 create function {{schema}}.unprotect_table(p_relation regclass, p_name text) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
