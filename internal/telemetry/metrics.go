@@ -26,12 +26,17 @@ type Values [2]string
 
 // Metrics records what Guards do.
 type Metrics struct {
-	record  Record
-	classes classes
-
+	record    Record
+	limit     int // of classes
 	mu        sync.Mutex
+	classes   map[string]bool           // those that were met; otherClass is beyond the limit
 	requested map[fence.Grant]time.Time // when the lock was requested, until the grant is claimed or given up
 }
+
+const (
+	defaultClasses = 100
+	otherClass     = "other" // of the resources for whose own class there is no room
+)
 
 // New returns Metrics that tell up to maxClasses classes apart; 0 is the default. It
 // fails with guard.ErrInvalid if maxClasses is negative.
@@ -42,7 +47,7 @@ func New(maxClasses int, record Record) (*Metrics, error) {
 	if maxClasses == 0 {
 		maxClasses = defaultClasses
 	}
-	return &Metrics{record: record, classes: classes{limit: maxClasses, known: map[string]bool{}}, requested: map[fence.Grant]time.Time{}}, nil
+	return &Metrics{record: record, limit: maxClasses, classes: map[string]bool{}, requested: map[fence.Grant]time.Time{}}, nil
 }
 
 // Observer returns an Observer that records.
@@ -63,10 +68,24 @@ func (m *Metrics) Observer() *guard.Observer {
 	}
 }
 
-// Class returns the class of a resource. The counters and gauges of a new class begin at 0, so
-// that a first event is seen as a rise.
+// Class returns the class of a resource: the part of its name before the first slash, since there may be millions of
+// resources. Only the classes that are met first are told apart, so that names without a slash don't make a metric
+// each. The counters and gauges of a new class begin at 0: then a first event is seen as a rise.
 func (m *Metrics) Class(ctx context.Context, resource string) string {
-	class, fresh := m.classes.of(resource)
+	class, _, _ := strings.Cut(resource, "/")
+	if class == "" {
+		class = "/" // a label must not be empty
+	}
+	m.mu.Lock()
+	if !m.classes[class] && len(m.classes) >= m.limit {
+		class = otherClass
+	}
+	fresh := !m.classes[class]
+	if fresh {
+		class = strings.Clone(class) // it is part of a name, which it would keep
+		m.classes[class] = true
+	}
+	m.mu.Unlock()
 	if !fresh {
 		return class
 	}

@@ -2,13 +2,11 @@ package telemetry
 
 import (
 	"context"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,47 +68,45 @@ func TestLabels_AreThereForEveryConstant(t *testing.T) {
 	require.ElementsMatch(t, losses, append(of, unlisted))
 }
 
-func classesUpTo(limit int) *classes { return &classes{limit: limit, known: map[string]bool{}} }
-
-func TestClasses_AreThePartBeforeTheFirstSlash(t *testing.T) {
+// A class stays what it is, and its counters begin at 0 once, whoever asks.
+func TestClass_IsThePartBeforeTheFirstSlashUpToTheLimit(t *testing.T) {
 	t.Parallel()
-	s := classesUpTo(10)
-	for resource, want := range map[string]string{"sku/42": "sku", "sku/a/b": "sku", "nightly": "nightly", "/etc": "/", "/": "/"} {
-		got, _ := s.of(resource)
-		require.Equal(t, want, got, resource)
-	}
-}
-
-func TestClasses_AreNoMoreThanTheLimit(t *testing.T) {
-	t.Parallel()
-	s, met := classesUpTo(3), map[string]int{}
-	for i := range 100_000 {
-		of, _ := s.of(fmt.Sprint("job-", i))
-		met[of]++
-	}
-	require.Equal(t, map[string]int{"job-0": 1, "job-1": 1, "job-2": 1, otherClass: 99_997}, met)
-	known, fresh := s.of("job-1")
-	require.Equal(t, "job-1", known, "a class stays what it is")
-	require.False(t, fresh)
-}
-
-func TestClasses_AreFreshOnce(t *testing.T) {
-	t.Parallel()
-	resources := []string{"a/1", "other/1", "b/1", "c/1", "d/1"} // other is a class of resources, too
-	for limit, want := range map[int]int64{1: 2, 2: 2, 3: 3, 5: 5} {
-		s := classesUpTo(limit)
-		var fresh atomic.Int64
+	for limit, want := range map[int]map[string]string{
+		1: {"sku/42": "sku", "sku/a/b": "sku", "other/1": "other", "/etc": "other", "nightly": "other"},
+		2: {"sku/42": "sku", "sku/a/b": "sku", "other/1": "other", "/etc": "other", "nightly": "other"},
+		3: {"sku/42": "sku", "sku/a/b": "sku", "other/1": "other", "/etc": "/", "nightly": "other"},
+		9: {"sku/42": "sku", "sku/a/b": "sku", "other/1": "other", "/etc": "/", "nightly": "nightly"},
+	} {
+		var mu sync.Mutex
+		began := map[string]int{}
+		m, err := New(limit, func(_ context.Context, metric Metric, value float64, class string, _ Values) {
+			mu.Lock()
+			defer mu.Unlock()
+			if metric == Acquires && value == 0 {
+				began[class]++
+			}
+		})
+		require.NoError(t, err)
 		var asking sync.WaitGroup
-		for range 8 {
-			asking.Go(func() {
-				for _, resource := range resources {
-					if _, first := s.of(resource); first {
-						fresh.Add(1)
-					}
+		classes := make([]map[string]string, 8)
+		for i := range classes {
+			classes[i] = map[string]string{}
+			ask := func() {
+				for _, resource := range []string{"sku/42", "sku/a/b", "other/1", "/etc", "nightly"} {
+					classes[i][resource] = m.Class(t.Context(), resource)
 				}
-			})
+			}
+			if i == 0 {
+				ask() // which meets the classes in this order
+			}
+			asking.Go(ask)
 		}
 		asking.Wait()
-		require.Equal(t, want, fresh.Load(), "limit %d", limit)
+		for _, got := range classes {
+			require.Equal(t, want, got, limit)
+		}
+		for class, times := range began {
+			require.Equal(t, 1, times, class)
+		}
 	}
 }
