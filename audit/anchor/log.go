@@ -47,7 +47,9 @@ package anchor
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -74,13 +76,8 @@ type Log struct {
 	tree   *tree
 	length int64       // of the records, in bytes
 	signed *Checkpoint // the last one
-	heads  map[string]knownHead
-	link   *Checkpoint // the last checkpoint of the log to continue, until it is recorded; or nil
-}
-
-type knownHead struct {
-	audit.Head
-	elsewhere bool // recorded in the log that this one continues, and not yet in this one
+	heads  map[string]audit.Head
+	link   *Checkpoint // the last checkpoint of the log to continue, whose heads are those until it is recorded; or nil
 }
 
 // CheckpointFile returns the path of the file with the last checkpoint of the log at path.
@@ -113,7 +110,7 @@ func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("anchor: %w", err)
 	}
-	l := &Log{path: path, file: file, signer: signer, heads: map[string]knownHead{}}
+	l := &Log{path: path, file: file, signer: signer}
 	if err := l.load(published); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), l.Close())
 	}
@@ -140,14 +137,22 @@ func (l *Log) load(published []*Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	l.tree, l.length, err = replay(l.file, append(published, l.signed), func(_ int64, r record, _ []byte) {
-		l.heads[r.Resource] = knownHead{Head: r.head()}
-	})
-	if err != nil {
+	if err := l.read(l.file, math.MaxInt64, append(published, l.signed)...); err != nil {
 		return err
 	}
-	delete(l.heads, "") // the record that continues an older log has no resource
 	return l.file.Truncate(l.length)
+}
+
+// read reads the last heads among the first records of a log.
+func (l *Log) read(log io.Reader, size int64, checkpoints ...*Checkpoint) (err error) {
+	heads := map[string]audit.Head{}
+	l.tree, l.length, err = replay(log, checkpoints, func(n int64, r record, _ []byte) {
+		if n < size && r.Resource != "" { // the record that continues an older log has none
+			heads[r.Resource] = r.head()
+		}
+	})
+	l.heads = heads
+	return err
 }
 
 func (l *Log) begin() error {
@@ -230,19 +235,12 @@ func (l *Log) Continue(path string, key note.Verifier) error {
 		return err
 	}
 	defer file.Close()
-	heads := map[string]knownHead{}
-	_, _, err = replay(file, []*Checkpoint{last}, func(n int64, r record, _ []byte) {
-		if n < last.Size {
-			heads[r.Resource] = knownHead{Head: r.head(), elsewhere: true}
-		}
-	})
-	if err != nil {
+	if err := l.read(file, last.Size, last); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	delete(heads, "") // the record that continues an older log has no resource
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}
-	l.tree, l.length, l.heads, l.link = &tree{}, 0, heads, last
+	l.tree, l.length, l.link = &tree{}, 0, last
 	return nil
 }

@@ -102,14 +102,14 @@ func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []aud
 		last, known := l.heads[head.Resource]
 		switch {
 		case head.Seq < last.Seq, known && head.Seq == last.Seq && head.Hash != last.Hash:
-			run.Violations = append(run.Violations, Violation{last.Head, head})
-		case head.Seq > last.Seq, last.elsewhere:
+			run.Violations = append(run.Violations, Violation{last, head})
+		case head.Seq > last.Seq, l.link != nil:
 			moved = append(moved, head)
 		}
 	}
 	for name, last := range l.heads {
 		if !seen[name] {
-			run.Violations = append(run.Violations, Violation{Logged: last.Head})
+			run.Violations = append(run.Violations, Violation{Logged: last})
 		}
 	}
 	return moved, nil
@@ -120,7 +120,7 @@ func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved [
 	var before []audit.Head
 	for _, head := range moved {
 		if last, known := l.heads[head.Resource]; known {
-			before = append(before, last.Head)
+			before = append(before, last)
 		}
 	}
 	rewritten, unproven, err := source.CompareHeads(ctx, before)
@@ -134,7 +134,7 @@ func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved [
 	}
 	for _, head := range rewritten {
 		bad[head.Resource] = true
-		run.Violations = append(run.Violations, Violation{l.heads[head.Resource].Head, head})
+		run.Violations = append(run.Violations, Violation{l.heads[head.Resource], head})
 	}
 	return slices.DeleteFunc(moved, func(head audit.Head) bool { return bad[head.Resource] }), nil
 }
@@ -162,7 +162,7 @@ func (l *Log) append(heads []audit.Head) error {
 		l.tree.add(bytes.TrimSuffix(line, []byte("\n")))
 	}
 	for _, head := range heads {
-		l.heads[head.Resource] = knownHead{Head: head}
+		l.heads[head.Resource] = head
 	}
 	l.length += int64(len(text))
 	l.link = nil
