@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/retention"
+	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -178,10 +178,10 @@ flags, connect as the owner of the schema.`,
 
 func checkPolicy(p postgres.Policy, entries bool) error {
 	switch {
-	case p.Keep != 0 && p.Keep < retention.MinKeep:
-		return cli.UsageErrorf("--keep is %s, want at least %s", written(p.Keep), written(retention.MinKeep))
-	case p.KeepOnce != 0 && p.KeepOnce < retention.MinKeepOnce:
-		return cli.UsageErrorf("--keep-once is %s, want at least %s", written(p.KeepOnce), written(retention.MinKeepOnce))
+	case p.Keep != 0 && p.Keep < record.MinKeep:
+		return cli.UsageErrorf("--keep is %s, want at least %s", written(p.Keep), written(record.MinKeep))
+	case p.KeepOnce != 0 && p.KeepOnce < record.MinKeepOnce:
+		return cli.UsageErrorf("--keep-once is %s, want at least %s", written(p.KeepOnce), written(record.MinKeepOnce))
 	case entries && p.KeepEntries < 1:
 		return cli.UsageErrorf("--keep-entries is %d, want at least 1", p.KeepEntries)
 	}

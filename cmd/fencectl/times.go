@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencekit/fencekit/internal/retention"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
 const day = 24 * time.Hour
@@ -44,14 +44,14 @@ func (a *age) Set(text string) error {
 		var n int
 		n, err = strconv.Atoi(days)
 		d = time.Duration(n) * day
-		if n > int(retention.MaxKeep/day) {
+		if n > int(record.MaxKeep/day) {
 			err = errors.New("too long")
 		}
 	} else {
 		d, err = time.ParseDuration(text)
 	}
-	if err != nil || d <= 0 || d > retention.MaxKeep {
-		return fmt.Errorf("%q is not an age, want something like 90d or 12h, and at most %dd", text, retention.MaxKeep/day)
+	if err != nil || d <= 0 || d > record.MaxKeep {
+		return fmt.Errorf("%q is not an age, want something like 90d or 12h, and at most %dd", text, record.MaxKeep/day)
 	}
 	*a = age(d)
 	return nil

@@ -25,6 +25,14 @@ const (
 	Void  = 'v'
 )
 
+// The bounds of how long a policy keeps the history, which may also be 0, and Once keys, which MaxKeep bounds too. They
+// are also constraints of the table setting.
+const (
+	MinKeep     = time.Hour
+	MinKeepOnce = time.Minute
+	MaxKeep     = 100_000 * 24 * time.Hour
+)
+
 // Hash is a stored hash: 32 bytes, or any number of bytes after tampering.
 type Hash []byte
 

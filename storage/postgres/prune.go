@@ -16,7 +16,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/glob"
 	"github.com/fencekit/fencekit/internal/record"
-	"github.com/fencekit/fencekit/internal/retention"
 )
 
 // Policy says how long a schema keeps what Store.Prune deletes. Only the schema's owner can change it.
@@ -32,7 +31,7 @@ type Policy struct {
 }
 
 func (p Policy) validate() error {
-	if (p.Keep != 0 && p.Keep < retention.MinKeep) || p.Keep > retention.MaxKeep || p.KeepEntries < 1 || p.KeepOnce < retention.MinKeepOnce || p.KeepOnce > retention.MaxKeep {
+	if (p.Keep != 0 && p.Keep < record.MinKeep) || p.Keep > record.MaxKeep || p.KeepEntries < 1 || p.KeepOnce < record.MinKeepOnce || p.KeepOnce > record.MaxKeep {
 		return fmt.Errorf("%w: postgres.Policy keeps history for %v, %d entries of each resource, and Once keys for %v: "+
 			"want at least 1h, or 0 for good, 1 entry and 1m, and at most 100,000 days", fence.ErrInvalid, p.Keep, p.KeepEntries, p.KeepOnce)
 	}
