@@ -102,9 +102,9 @@ func (v *verdict) Retryable() bool { return v.retryable }
 type UnknownOutcomeError struct {
 	Record storage.OpRecord
 	Grants []fence.Grant
-	Once   bool // so calling again is safe
-	Err    error
-	AskErr error
+	Once   bool  // so calling again is safe
+	Err    error // why COMMIT is in doubt
+	AskErr error // why the database could not be asked
 
 	inDoubt storage.InDoubt
 	resolve func(ctx context.Context, d storage.InDoubt) (bool, error) // nil if the store is gone

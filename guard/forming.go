@@ -9,8 +9,8 @@ import (
 
 // forming is where calls with batches on different resources meet, each with its turn and claim. A call that finds
 // fewer than limit groups under way leads one at once; the others wait for one of those to end and share the next.
-// So groups grow with the load, and a call that meets no other never waits. Waiting calls have only their own turn,
-// and a group takes only calls that are here (L2).
+// So groups grow with the load. Waiting calls have only their own turn, and a group takes only calls that are here
+// (L2).
 type forming struct {
 	limit int
 
@@ -37,9 +37,9 @@ func (f *forming) noteEnd(failed bool, n int, blamed bool) {
 	f.backoff.noteEnd(failed, n, blamed)
 }
 
-// join waits until c leads a group (theTurn), a group that took c has ended (theOffer), or ctx has ended. A leader
-// calls take when its transaction begins, and leave when that has ended. w is nil if c is to run alone, since
-// groups have failed.
+// join waits until c leads a group (theTurn), its group has ended (theOffer), or ctx has ended. A leader calls take
+// when its transaction begins, and leave when that has ended. w is nil if c is to run alone, since groups have
+// failed.
 func (f *forming) join(ctx context.Context, c any) (w *waiter, waited bool) {
 	f.mu.Lock()
 	if f.nextAlone() {

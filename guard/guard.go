@@ -37,9 +37,9 @@ import (
 // here, for 100 ms more. If the lock service doesn't answer a call, the calls that wait behind it in this process
 // fail too.
 //
-// A function that calls its own Guard must use its own context: the call then fails with ErrInvalid. With another
-// context it waits for itself until that context ends, as does a leader that calls Do for the resource that it
-// leads: see [Guard.UnderLease].
+// A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with another
+// one it waits for itself until that context ends, as does a leader that calls Do for the resource that it leads
+// (see [Guard.UnderLease]).
 type Guard[Tx any] struct {
 	cfg     Config
 	store   storage.Store[Tx]
@@ -73,10 +73,10 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 // owned, waits for running calls, and returns the errors of releases that failed or were not confirmed within 5 s;
 // such a resource is free when its lease has run out.
 //
-// When ctx ends first, the contexts of running functions, and of calls that wait for the database, end with the
-// cause ErrClosed, and Close returns ctx's error while functions finish in the background; but it gives releases 5
-// s in any case. It may be called again, to wait again. With the context of a function that runs under the Guard it
-// returns ErrInvalid and closes nothing.
+// If ctx ends first, the contexts of running functions, and of calls that wait for the database, end with the cause
+// ErrClosed, and Close returns ctx's error while functions finish in the background. Releases get 5 s in any case.
+// Close may be called again, to wait again. With the context of a function that runs under the Guard it returns
+// ErrInvalid and closes nothing.
 func (g *Guard[Tx]) Close(ctx context.Context) error {
 	if g == nil || g.lines == nil {
 		return errNoGuard
@@ -88,8 +88,8 @@ func (g *Guard[Tx]) Close(ctx context.Context) error {
 	return g.lines.close(ctx)
 }
 
-// ObserveElection returns e, the election of this name, such that the Guard's Observers and Logger learn of it as
-// of locks.
+// ObserveElection returns e, such that the Guard's Observers and Logger learn of the election of this name as of a
+// lock: a deposed leader is a LeaseLost with inUse, and each end a Released.
 func (g *Guard[Tx]) ObserveElection(name string, e fence.Election) fence.Election {
 	return &observedElection{e, name, g.report}
 }

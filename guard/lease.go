@@ -13,11 +13,9 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// held is what a call has of its resources: turns, in the order of their names, and leases.
-//
-// A call waits, for a turn or another process's lock, only for a name greater than all that it has. Every process
-// does so, and calls never wait in a circle. Idle leases block nobody: they are released as soon as another process
-// waits.
+// held is what a call has of its resources: turns, in the order of their names, and leases. A call waits, for a
+// turn or another process's lock, only for a name greater than all that it has. Every process does so, and calls
+// never wait in a circle. Idle leases block nobody, since they are released as soon as another process waits.
 type held struct {
 	lines     *lines
 	resources []string

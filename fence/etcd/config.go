@@ -28,14 +28,14 @@ type Config struct {
 	Prefix string
 
 	// MutexKeys gives lock keys the shape <resource>/<lease id>, as used by concurrency.Mutex,
-	// concurrency.Election, "etcdctl lock" and "etcdctl elect", so that they and this Locker exclude each other on
-	// the same name. A Locker with MutexKeys and one without don't. A resource must not be Prefix, nor lie within
-	// or around it. Default: off.
+	// concurrency.Election, "etcdctl lock" and "etcdctl elect": they and this Locker exclude each other on the same
+	// name. A Locker with MutexKeys and one without don't. A resource must not be Prefix, nor lie within or around
+	// it. Default: off.
 	//
 	// Names are then unescaped, as in etcd: a call for "a" also waits for all holders of and calls for "a/b". So a
 	// holder of "a/b" must not acquire "a". It can't see who waits for "a", so package guard doesn't keep names
-	// with a slash between calls. A candidate's key holds only the value that it proclaims, so errors don't name
-	// that holder. Writes under locks of etcd's tools have no fence and are never rejected.
+	// with a slash between calls. A candidate's key holds only its value, so errors don't name that holder. Writes
+	// under locks of etcd's tools have no fence and are never rejected.
 	MutexKeys bool
 
 	// TTL is how long a lock outlives its holder's last renewal: whole seconds, at least one. etcd may grant more,
@@ -105,8 +105,7 @@ func (c *Config) validate() error {
 // and reconnects within 2 s to one that is back. Give it the endpoints of all members, set TLS, Username and
 // Password as needed, and append to DialOptions. It sets:
 //
-//   - DialKeepAliveTime, 10 s (gRPC's minimum): a silent connection is probed. Without probes, the default, every
-//     request to a silent member fails.
+//   - DialKeepAliveTime, 10 s (gRPC's minimum): a silent connection is probed. The default is no probes.
 //   - DialKeepAliveTimeout, 3 s: a connection without an answer or an acknowledgement (TCP_USER_TIMEOUT, on Linux)
 //     is closed.
 //   - DialOptions, grpc.WithConnectParams: an attempt to connect takes up to 3 s, and the next follows within 2 s;

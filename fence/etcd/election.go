@@ -31,8 +31,8 @@ func (l *Locker) Election(name string) (*Election, error) {
 	return &Election{locker: l, name: name}, nil
 }
 
-// Campaign waits until it is elected, in one queue with Acquire and with its errors, and then proclaims value: at
-// most 4096 bytes of valid UTF-8, or fence.ErrInvalid.
+// Campaign implements fence.Election. value has at most 4096 bytes of valid UTF-8; any other is fence.ErrInvalid.
+// Other errors are those of Acquire.
 //
 // Proclaim of the Leadership has the same bounds; calls take effect one after another. It returns the cause of
 // Context if the leadership is over, though an observer may have seen the value; else the error of ctx, or a
@@ -49,8 +49,8 @@ func (e *Election) Campaign(ctx context.Context, value string) (fence.Leadership
 	return &leadership{position: p, turn: make(chan struct{}, 1), written: int64(p.Grant().Token)}, nil
 }
 
-// Leader returns the present leader, or fence.ErrNoLeader. With Config.MutexKeys its grant has no Epoch and Holder.
-// Another one may lead by the time it returns. Other errors are fence.ErrClosed and *fence.UnavailableError.
+// Leader implements fence.Election. With Config.MutexKeys the grant has no Epoch and Holder. Besides
+// fence.ErrNoLeader it returns fence.ErrClosed and *fence.UnavailableError.
 func (e *Election) Leader(ctx context.Context) (fence.Leader, error) {
 	l := e.locker
 	if l.isClosed() {
@@ -82,10 +82,9 @@ func (e *Election) leader(created int64, value []byte) (fence.Leader, error) {
 	return fence.Leader{Grant: grant, Value: v.Value}, nil
 }
 
-// Observe yields what Leader would return, at first and whenever that changes, until ctx ends. It may skip
-// intermediate states, but always yields the latest one. While etcd can't be reached it waits. It ends with
-// fence.ErrClosed when the Locker is closed, and with a *fence.UnavailableError when the etcd client is closed or
-// its user may not read the election (fence.Denied).
+// Observe implements fence.Election. While etcd can't be reached it waits. It ends with fence.ErrClosed when the
+// Locker is closed, and with a *fence.UnavailableError when the etcd client is closed or its user may not read the
+// election (fence.Denied).
 func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 	return func(yield func(fence.Leader, error) bool) {
 		l := e.locker

@@ -91,8 +91,8 @@ func deleteCreated(key string, revision int64) clientv3.Op {
 //
 // With void, the Txns that write them may be under way, and write nothing after the void: whichever etcd applies
 // second sees the effect of the other. Each void rules out all earlier Txns, so a late one does no harm. The void
-// key lives under the lease of the lock keys, without which no lock key can be written either. Without void, etcd
-// has answered; if it was out of space it may have written the key all the same, and a void key would need space.
+// key lives under the lease of the lock keys. Without void, etcd has answered; if it was out of space it may have
+// written the key all the same, and a void key would need space.
 func (l *Locker) withdraw(ctx context.Context, void bool, ps ...*position) error {
 	id := ps[0].session.ID
 	var ops []clientv3.Op

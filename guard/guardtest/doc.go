@@ -9,12 +9,12 @@
 //	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
 //
 // [StoreOf] is for code that is tested with a mock of its transaction. Code that works with pgx takes
-// postgres.NewStore on a migrated test database, which may hold what earlier runs left, since tokens rise with the
-// time. Never use that database with a real lock service: the tokens are far apart.
+// postgres.NewStore on a migrated test database, which may hold what earlier runs left. Never use that database
+// with a real lock service: the tokens are far apart.
 //
 // For several processes take several Lockers of one [LockService], and a Guard on each; [LockService.Lose] takes a
-// resource from its holder. Don't use two LockServices on one database at a time: the fence rejects the one with
-// lower tokens. [Locker.Election] is for code that takes a fence.Election.
+// resource from its holder. Don't use two LockServices on one database at a time: the fence rejects the lower
+// tokens. [Locker.Election] is for code that takes a fence.Election.
 //
 // [RequireFenced] shows that a function of yours writes through the fence, and [RequireIdempotent] that a caller
 // that didn't learn the outcome may call it again.

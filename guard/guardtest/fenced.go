@@ -45,11 +45,11 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // RequireFenced fails t unless run writes through the fence of each of resources. Name every resource whose data
 // run writes.
 //
-// For each resource it calls run four times, and each time a successor supersedes run's grants of the resource:
-// before they are claimed, before the transaction begins, before the function in it runs, and before it commits.
-// Run has to return the rejection (guard.ErrStaleToken), and state the same as before. The fifth time nothing is
-// superseded: run has to succeed, and state to return something else. So prepare data for one effect per resource.
-// If run uses guard.Once, take a fresh key for each resource and each run of the test.
+// For each resource it calls run four times, and a successor supersedes run's grants of the resource: before they
+// are claimed, before the transaction begins, before the function in it runs, and before it commits. Run has to
+// return the rejection (guard.ErrStaleToken), and state the same as before. The fifth time nothing is superseded:
+// run has to succeed, and state to return something else. So prepare the data for one effect per resource. If run
+// uses guard.Once, take a fresh key for each resource and each run of the test.
 //
 // run works with what its Process has. Neither its lease nor its context ends when it is superseded. state returns
 // all that run may change, read without a grant; it is compared with reflect.DeepEqual. ctx is t's.

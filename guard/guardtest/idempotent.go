@@ -27,12 +27,11 @@ var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 // In the first call COMMIT is lost on its way to the database and takes no effect. In later calls it takes effect,
 // its answer is lost, and the database can't be asked, so run gets guard.ErrUnknownOutcome. RequireIdempotent calls
 // run until a call changes nothing; a run that takes effect each time fails t. That last call has to return nil,
-// since the work is done, and state something else than in the beginning. So prepare the data such that run
-// succeeds.
+// and state something else than in the beginning. So prepare the data such that run succeeds.
 //
 // run passes if it uses guard.Once with the same key in each call, or looks for a natural key in its transaction.
-// The value of the last call may not be the zero value, to find functions that leave their result in a captured
-// variable, which stays unset when guard.Once gives back a kept value. Return struct{}{} if there is no result.
+// The value of the last call may not be the zero value: so a result in a captured variable is found, which stays
+// unset when guard.Once gives back a kept value. Return struct{}{} if there is no result.
 //
 // run may write in up to 4 transactions, each of which is lost once. For all else see RequireFenced.
 func RequireIdempotent[Tx, V, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,

@@ -2,19 +2,18 @@
 // tests instant, and is the protocol in its shortest form.
 //
 // A resource has one fence: the grant that it was raised to, and a [storage.Position]. Claims, seals and voids are
-// the only moves. Each takes the next position, under one lock, and writes the history entry of that position.
+// the only moves. Each takes the next position, under one lock, and writes its history entry.
 //
 //   - G1: [Store.Claim] has moved the fence when it returns.
-//   - G2: a seal moves the fences of all its claims, if each is exactly where its claim says. Otherwise none moves.
+//   - G2: a seal moves the fences of all its claims if each is exactly where its claim says, else none.
 //   - G3 follows: a claim takes a position, so no earlier claim matches the fence any more.
 //   - G4: [Store.Resolve] takes the position that the seal in doubt was to take, or reads which transaction has it.
-//     Of the two moves the later one is rejected.
 //   - G13: a read-only transaction moves nothing. Its Commit checks each fence after all reads.
 //   - G5: a rejection is counted in a record of its own and never moves a fence.
 //
 // Transactions read what is committed at the moment of the read, and their own writes. Nothing blocks: if two
 // transactions of one resource overlap, the later seal is rejected. [Store.SetFaults] loses replies and delays
-// COMMITs. Nothing outlives the process, and processes don't share a Store.
+// COMMITs.
 package memory
 
 import (

@@ -135,8 +135,8 @@ const closeAll = "close all; "
 
 // sealSQL closes cursors first: COMMIT would run the queries of those WITH HOLD without a timeout.
 //
-// What may be deferred until COMMIT (see deferrable) runs before the seal, since after it, it would hold the fence.
-// What that defers again, which is rare, runs after the seal: COMMIT would run it without a timeout, and durability
+// What may be deferred until COMMIT (see deferrable) runs before the seal; after it, it would hold the fence. What
+// that defers again, which is rare, runs after the seal: COMMIT would run it without a timeout, and durability
 // could be lowered unnoticed. So the transaction becomes read only, where nothing more can be deferred, what is
 // left runs, and cursors are closed again.
 func (t *txn) sealSQL(moves []storage.Move) (string, error) {
@@ -228,10 +228,10 @@ func keptSQL(seals []seal) string {
 		array(all, func(b []byte, k kept) []byte { return hex.AppendEncode(b, k.Result) }))
 }
 
-// A read-only transaction commits if each fence is where its grant left it. At READ COMMITTED the check is its last
-// statement, which has a snapshot of its own. At the stricter levels it follows COMMIT, in the same message, to
-// have one too: data and fence come from one connection, to a server that has not gone back in between. Cursors are
-// closed first: what COMMIT would run for them could write large objects unchecked.
+// A read-only transaction commits if each fence is where its grant left it. The check needs a snapshot of its own:
+// at READ COMMITTED it is the last statement; at the stricter levels it follows COMMIT, in the same message, so
+// that data and fence come from one connection, to a server that has not gone back in between. Cursors are closed
+// first: what COMMIT would run for them could write large objects unchecked.
 
 func (t *txn) checksInside() bool { return t.readOnly && t.store.cfg.Isolation == pgx.ReadCommitted }
 

@@ -14,8 +14,8 @@
 // behind, use the connection without the guard:
 //
 //   - Commit, Rollback and a pgx.Batch with BeginTx fail with guard.ErrInvalid. Begin makes a savepoint.
-//   - Conn returns a closed connection. Conn of Rows returns nil, and a pgx.QueryRewriter is given nil, which
-//     pgx.NamedArgs doesn't need.
+//   - Conn returns a closed connection, with the types and configuration of the real one. Conn of Rows returns nil,
+//     and a pgx.QueryRewriter is given nil.
 //   - LargeObjects fails the operation with errors.ErrUnsupported. Call the server's functions: lo_from_bytea,
 //     lo_get and lo_put, or lo_open, loread and lowrite.
 //   - One goroutine at a time uses the transaction or one of its results. What a call calls back can't use it: a
@@ -31,9 +31,9 @@
 //
 // Besides what docs/guarantees.md says:
 //
-//   - User code that sends COMMIT as SQL text commits its writes so far without a fence. This is detected and
-//     reported as storage.ErrTxEnded, not undone; if it wrote to a table that [Protect] protects in enforce mode,
-//     the COMMIT fails. Locks that it takes afterwards are neither bounded nor ended by eviction.
+//   - User code that sends COMMIT as SQL text commits its writes so far without a fence. This is reported as
+//     storage.ErrTxEnded, not undone; if it wrote to a table that [Protect] protects in enforce mode, the COMMIT
+//     fails. Locks that it takes afterwards are neither bounded nor ended by eviction.
 //   - COPY FROM STDIN is not bounded by StatementTimeout, and an operation's own SQL can lift each limit of its
 //     transaction (set local statement_timeout = 0). Eviction ends those too.
 //   - Other applications should not hold shared two-key advisory locks whose first key is a resource's number (the
@@ -44,15 +44,14 @@
 //
 // The role that migrates owns the schema. Services need only the rights of Roles.App, which GrantRoles gives: to
 // read, and to call the functions of the protocol, which write with the owner's rights. Such a role can't change
-// fences or history otherwise, and its claims are bounded by what the database has seen (storage.ReasonTokenJump):
-// an absurd token would lock out the resource for good.
+// fences or history otherwise, and its claims are bounded by what the database has seen (storage.ReasonTokenJump).
 //
 // # Isolation levels
 //
 // Claims, resolutions and records of rejections run at READ COMMITTED; guarded transactions run at
 // Config.Isolation. All guarantees hold at every level. At the stricter ones a seal meets a serialization failure
-// if the fence has moved since the begin check. Then the store reads the fence: if the grant no longer has it, the
-// error is the rejection, else a *TransientError. At SERIALIZABLE transactions of different resources conflict on
-// the fences only if they are over more resources than max_pred_locks_per_page (2 by default), or if a long
-// transaction elsewhere has kept dead versions of fences from being removed.
+// if the fence has moved since the begin check. If the grant no longer has the fence, the store returns the
+// rejection, else a *TransientError. At SERIALIZABLE transactions of different resources conflict on the fences
+// only if they are over more resources than max_pred_locks_per_page (2 by default), or if a long transaction
+// elsewhere has kept dead versions of fences from being removed.
 package postgres

@@ -113,7 +113,7 @@ func (r *firstRows) end(tag pgconn.CommandTag, err error) {
 
 // encode returns false if pgx has to run the statement after Begin: in other modes; with pgx's options; if it can't
 // be prepared or encoded, so that pgx says why; if the text is one word, which may name a prepared statement; or if
-// it has several statements, which may hold a COMMIT, so that it can't be sent again.
+// it has several statements, and can't be sent again.
 func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
 	plain := exec && len(args) == 0 // the server keeps nothing of it
 	if len(args) > 0 {

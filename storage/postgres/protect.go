@@ -66,9 +66,8 @@ type UnguardedWrite struct {
 const protectLockTimeout = 5 * time.Second
 
 // Protect puts triggers on a table in the pool's database, so that a row is written only in a guarded transaction
-// of the row's own resource, and returns the protection. schema is Fencekit's ("" means DefaultSchema). Other
-// writers wait for it. It waits for them for at most 5 s, and then fails with a *TransientError and changes
-// nothing.
+// of the row's own resource, and returns the protection. schema is Fencekit's ("" means DefaultSchema). Writers and
+// Protect wait for each other; after 5 s it fails with a *TransientError and changes nothing.
 //
 // Call it again to change or repair a protection, and after adding a partition or an inheriting table; an empty
 // ResourceExpr or Mode then leaves what is there. Otherwise an empty Mode is ProtectAudit. The pool's role must own

@@ -161,10 +161,8 @@ type Pruned struct {
 // An operation whose Once key was deleted can run again, so Prune deletes no key until, for a whole
 // Policy.KeepOnce, each call has followed the previous one within a quarter of it by the server's clock. If the
 // clock went back, or forward by more, that period starts again, and Prune fails with ErrNotReady, reason
-// ClockJumped, after pruning the history.
-//
-// If entries that it may delete are missing, Prune deletes none of that resource, to leave the gap visible, and
-// finally fails with ErrNotReady, reason HistoryGap.
+// ClockJumped, after pruning the history. If entries that it may delete are missing, it keeps that resource as it
+// is, and fails with ErrNotReady, reason HistoryGap, in the end.
 func (s *Store) Prune(ctx context.Context) (Pruned, error) {
 	p := &pruner{pool: s.pool, schema: s.sql.schema}
 	return p.result(errors.Join(p.pruneByPolicy(ctx), p.forget(ctx)))

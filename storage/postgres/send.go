@@ -113,8 +113,8 @@ func (t *txn) beginAnew(ctx context.Context) error {
 }
 
 // encodeQueued returns the queue, after the head if the transaction has not begun; those statements are prepared
-// first, since a failure after BEGIN would end it. If an argument panics, as its driver.Valuer may, and other calls
-// share the transaction, it returns an error, so that only the call with that argument panics.
+// first, since a failure after BEGIN would end it. If an argument panics and other calls share the transaction, it
+// returns an error, so that only the call with that argument panics.
 func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) {
 	ahead = &sentBatches{}
 	if !t.begun {

@@ -270,7 +270,7 @@ func check(c Config, schema string) string {
 // transactionID selects the ids of the transaction and the backend. A read-only transaction has $4, since an id of
 // the server's would cost write-ahead log. The id stays in a setting until the transaction ends, for read_xid, and
 // for a seal that is sent before the answer is read. At the stricter levels a read's is also in a setting that
-// outlives COMMIT, for the read check.
+// outlives COMMIT.
 func transactionID(c Config) string {
 	sql := ", pg_catalog.set_config('fencekit.xid', coalesce($4::pg_catalog.text, pg_catalog.pg_current_xact_id()::pg_catalog.text), true)" +
 		" operator(pg_catalog.||) ' ' operator(pg_catalog.||) pg_catalog.pg_backend_pid()::pg_catalog.text"
@@ -282,8 +282,8 @@ func transactionID(c Config) string {
 
 // readCheck is the read check of the fence $1. At the stricter levels it selects the fence's position and the id of
 // the connection's last committed read. At READ COMMITTED it fails unless the fence is where the parameters say,
-// and the transaction is that of the begin check, is read only, and has written nothing; its id is $2 (null:
-// unknown), and the answer.
+// and the transaction is that of the begin check, is read only, and has written nothing. The transaction's id is
+// $2, or null if unknown, and the answer.
 func readCheck(c Config, schema string) string {
 	if c.Isolation != pgx.ReadCommitted {
 		return "select " + position(schema) + ", pg_catalog.current_setting('fencekit.read', true) from (select) one left join " + schema + ".resource f on f.id operator(pg_catalog.=) $1"

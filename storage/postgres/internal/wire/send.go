@@ -25,10 +25,11 @@ const (
 // come, it closes the connection.
 //
 // The statements ahead go out in the same write, with a Sync of their own: the server begins none of sql before all
-// has arrived. If one fails, so does sql, and the error is a *StatementError.
+// has arrived. If one fails, so does sql, and the error is a *StatementError. With an empty sql they go out alone,
+// and the outcome is Aborted.
 //
-// If ctx ends the server goes on: cancelling the wait for standbys would show what they don't have yet. But with an
-// empty sql, when only the statements ahead go out and the outcome is Aborted, it cancels them.
+// If ctx ends, the server cancels statements ahead that went out alone. Otherwise it goes on: cancelling the wait
+// for standbys would show what they don't have yet.
 func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement) (*Answer, Outcome, error) {
 	if sql == "" {
 		return send(ctx, pg, abandon, sql, ahead)
