@@ -14,7 +14,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -107,43 +106,6 @@ func TestPool_OfOneConnectionIsEnough(t *testing.T) {
 }
 
 func isSeal(sql string) bool { return strings.Contains(sql, ".seal") }
-
-// A holder whose way to Postgres is cut, and to it alone, gives the lock up after
-// its bound, long before its lease would end, and keeps no other from it afterwards: a
-// second process works. When the way is back, so does the first.
-func TestStoreTimeout_GivesTheLockToWhoReachesTheDatabase(t *testing.T) {
-	t.Parallel()
-	dsn, pool := counters(t, "a")
-	proxy, err := pgproxy.New(dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-	endpoint := etcdserver.Shared(t).Endpoint()
-	lockCfg := etcd.Config{TTL: 10 * time.Minute}
-	cut := newProcess(t, endpoint, proxy.DSN(), lockCfg, &guard.Config{KeepFor: time.Hour, StoreTimeout: 5 * time.Second})
-	other := newProcess(t, endpoint, dsn, lockCfg, nil)
-	ctx := patiently(t)
-	require.NoError(t, cut.pool.Ping(ctx)) // a first connection may take all of the timeout
-	require.NoError(t, guard.Do(ctx, cut.Guard, "a", increment("a")))
-
-	mend := proxy.Cut(netfault.ToServer, netfault.ToClient)
-	waits := make(chan error, 1)
-	go func() { waits <- guard.Do(ctx, cut.Guard, "a", increment("a")) }()
-	awaitBusy(t, cut)
-	require.NoError(t, guard.Do(ctx, other.Guard, "a", increment("a")))
-	require.ErrorIs(t, <-waits, guard.ErrStoreUnavailable)
-	require.EqualValues(t, 2, value(t, pool, "a"))
-
-	mend()
-	proxy.CutAll()
-	require.Eventually(t, func() bool { return guard.Do(ctx, cut.Guard, "a", increment("a")) == nil }, time.Minute, 10*time.Millisecond)
-	require.EqualValues(t, 3, value(t, pool, "a"))
-}
-
-// awaitBusy waits until a process uses a connection.
-func awaitBusy(t *testing.T, p *process) {
-	t.Helper()
-	require.Eventually(t, func() bool { return p.pool.Stat().AcquiredConns() > 0 }, time.Minute, time.Millisecond)
-}
 
 // awaitIdle waits until a process uses none: one that broke is closed in the background.
 func awaitIdle(t *testing.T, p *process) {

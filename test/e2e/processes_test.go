@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,24 +24,18 @@ import (
 )
 
 // process is what one process of a service has: clients, a locker and a guard
-// of its own. requests counts its unary requests to etcd.
+// of its own.
 type process struct {
 	*guard.Guard[pgx.Tx]
-	locker   *etcd.Locker
-	store    *postgres.Store
-	pool     *pgxpool.Pool
-	requests atomic.Int64
+	locker *etcd.Locker
+	pool   *pgxpool.Pool
 }
 
 func newProcess(t *testing.T, etcdEndpoints, dsn string, lockCfg etcd.Config, cfg *guard.Config, opts ...grpc.DialOption) *process {
 	t.Helper()
 	p := &process{}
-	count := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		p.requests.Add(1)
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}
 	clientCfg := etcd.ClientConfig(strings.Split(etcdEndpoints, ",")...)
-	clientCfg.DialOptions = append(append(clientCfg.DialOptions, opts...), grpc.WithChainUnaryInterceptor(count))
+	clientCfg.DialOptions = append(clientCfg.DialOptions, opts...)
 	client, err := clientv3.New(clientCfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -52,9 +45,9 @@ func newProcess(t *testing.T, etcdEndpoints, dsn string, lockCfg etcd.Config, cf
 	lockCfg.Prefix = t.Name()
 	p.locker, err = etcd.NewLocker(client, &lockCfg)
 	require.NoError(t, err)
-	p.store, err = postgres.NewStore(p.pool, nil)
+	store, err := postgres.NewStore(p.pool, nil)
 	require.NoError(t, err)
-	p.Guard, err = guard.New(p.locker, p.store, cfg)
+	p.Guard, err = guard.New(p.locker, store, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { closeProcess(t, p) })
 	return p
@@ -105,21 +98,6 @@ func value(t *testing.T, pool *pgxpool.Pool, key string) (v int64) {
 	t.Helper()
 	require.NoError(t, pool.QueryRow(t.Context(), "select value from counter where key = $1", key).Scan(&v))
 	return v
-}
-
-// A resource that its idle holder has kept costs no request to etcd at all.
-func TestKeptResource_CostsNoRequestToEtcd(t *testing.T) {
-	dsn, pool := counters(t, "a")
-	p := newProcess(t, etcdserver.Shared(t).Endpoint(), dsn, etcd.Config{}, nil)
-	ctx := t.Context()
-	require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
-	before := p.requests.Load()
-	require.Positive(t, before, "the first call has to ask etcd, or nothing is counted")
-	for range 50 {
-		require.NoError(t, guard.Do(ctx, p.Guard, "a", increment("a")))
-	}
-	require.Equal(t, before, p.requests.Load())
-	require.EqualValues(t, 51, value(t, pool, "a"))
 }
 
 // A thousand resources held by one process are one lease, and no goroutines.

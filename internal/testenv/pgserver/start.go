@@ -34,7 +34,7 @@ type Config struct {
 	Settings map[string]string
 	// Local asks for one of the binaries on this machine, whatever the
 	// environment says: a server whose files can be copied (CopyData), that can
-	// have a standby (StartStandby) and whose disk can be full (LimitFiles).
+	// have a standby (StartStandby).
 	Local bool
 }
 
