@@ -18,7 +18,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// Exit codes.
 const (
 	exitViolated    = 1
 	exitEnvironment = 3

@@ -13,14 +13,11 @@ import (
 	"github.com/fencekit/fencekit/examples/inventory/service"
 )
 
-// ledger is which orders were acknowledged, and when the last one was.
 type ledger struct {
 	mu     sync.Mutex
 	orders map[string]bool
 	last   time.Time
 }
-
-func newLedger() *ledger { return &ledger{orders: map[string]bool{}} }
 
 func (l *ledger) note(order string) {
 	l.mu.Lock()
@@ -28,22 +25,10 @@ func (l *ledger) note(order string) {
 	l.orders[order], l.last = true, time.Now()
 }
 
-func (l *ledger) copy() *ledger {
+func (l *ledger) known() map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &ledger{orders: maps.Clone(l.orders), last: l.last}
-}
-
-// missing returns the acknowledged orders that are not among these, and how many there are.
-func (l *ledger) missing(there map[string]bool) (lost []string, acknowledged int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for order := range l.orders {
-		if !there[order] {
-			lost = append(lost, order)
-		}
-	}
-	return lost, len(l.orders)
+	return maps.Clone(l.orders)
 }
 
 // seller is a server of the inventory and its customer, who asks again with the same key until

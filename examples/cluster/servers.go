@@ -19,7 +19,6 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 )
 
-// servers are all that runs.
 type servers struct {
 	synchronous bool
 	etcd        *etcdserver.Cluster
@@ -32,7 +31,7 @@ type servers struct {
 }
 
 func start(ctx context.Context, synchronous bool) (s *servers, err error) {
-	s = &servers{synchronous: synchronous, ledger: newLedger()}
+	s = &servers{synchronous: synchronous, ledger: &ledger{orders: map[string]bool{}}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.stop())
@@ -65,7 +64,7 @@ func start(ctx context.Context, synchronous bool) (s *servers, err error) {
 	return s, s.startSellers(ctx)
 }
 
-// startSellers starts three servers of the inventory, each with a customer; the last one behind PgBouncer.
+// The last seller is behind PgBouncer.
 func (s *servers) startSellers(ctx context.Context) error {
 	throughPooler, err := s.pooler.DSN(s.cluster.DSN())
 	if err != nil {

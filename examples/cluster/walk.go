@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -94,7 +95,7 @@ func (s *servers) awaitSale(ctx context.Context, since time.Time) error {
 
 func (s *servers) count(ctx context.Context) (f figures, err error) {
 	// First the ledger: what is acknowledged meanwhile can't be missed.
-	known := s.ledger.copy()
+	known := s.ledger.known()
 	rows, err := s.pool.Query(ctx, "select distinct order_id from reservation")
 	if err != nil {
 		return f, err
@@ -103,12 +104,11 @@ func (s *servers) count(ctx context.Context) (f figures, err error) {
 	if err != nil {
 		return f, err
 	}
-	there := map[string]bool{}
+	f.acknowledged = len(known)
 	for _, order := range orders {
-		there[order] = true
+		delete(known, order)
 	}
-	f.lost, f.acknowledged = known.missing(there)
-	slices.Sort(f.lost)
+	f.lost = slices.Sorted(maps.Keys(known))
 	if err := s.pool.QueryRow(ctx, "select coalesce(sum(count), 0) from fence.rejection").Scan(&f.rejections); err != nil {
 		return f, err
 	}
@@ -117,7 +117,6 @@ func (s *servers) count(ctx context.Context) (f figures, err error) {
 	return f, err
 }
 
-// figures are what was sold, and what is there.
 type figures struct {
 	acknowledged, rejections, oversold int
 	lost                               []string
@@ -134,7 +133,7 @@ func (f figures) String() string {
 	return fmt.Sprintf("sold %d, lost %d, rejected %d, oversold %d", f.acknowledged, len(f.lost), f.rejections, f.oversold)
 }
 
-// verdict says in a sentence what was shown, and whether that is what the mode promises.
+// verdict says whether what was shown is what the mode promises.
 func (f figures) verdict(synchronous bool) (string, error) {
 	text := fmt.Sprintf("of the %d sales that customers were told of, ", f.acknowledged)
 	switch {

@@ -33,7 +33,6 @@ const usage = `usage: inventory demo      run the demo: etcd, Postgres, three wo
 inventory COMMAND --help lists the flags of try, init, serve and worker.
 `
 
-// Exit codes.
 const (
 	exitOK           = 0
 	exitViolated     = 1
@@ -74,7 +73,6 @@ func run(args []string) int {
 	return exitUsage
 }
 
-// command runs a command that takes flags.
 func command[C any](args []string, parse func([]string) (C, error), run func(C) error) int {
 	cfg, err := parse(args[1:])
 	switch {

@@ -11,8 +11,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 )
 
-// ReadsEarly reads what it decides on before it has the locks: another transfer may
-// change that before this one writes.
+// ReadsEarly reads what it decides on before it has the locks.
 func (b *Bank) ReadsEarly(ctx context.Context, t Transfer) error {
 	from, to, err := balances(ctx, b.Pool, t)
 	if err != nil {
@@ -24,8 +23,7 @@ func (b *Bank) ReadsEarly(ctx context.Context, t Transfer) error {
 	return err
 }
 
-// WritesThroughPool writes on a connection of its own, whose transaction no seal
-// belongs to: a paused process still writes there after another one took over.
+// WritesThroughPool writes on a connection of its own, whose transaction no seal belongs to.
 func (b *Bank) WritesThroughPool(ctx context.Context, t Transfer) error {
 	_, err := guard.Value(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) (r Receipt, err error) {
 		from, to, err := balances(ctx, tx, t)
@@ -37,8 +35,7 @@ func (b *Bank) WritesThroughPool(ctx context.Context, t Transfer) error {
 	return err
 }
 
-// NamesOne names one account and writes two: a transfer under the other account's
-// lock runs beside it.
+// NamesOne names one account and writes two.
 func (b *Bank) NamesOne(ctx context.Context, t Transfer) error {
 	_, err := guard.Value(ctx, b.Guard, "account/"+t.From, func(ctx context.Context, tx pgx.Tx) (Receipt, error) {
 		from, to, err := balances(ctx, tx, t)
@@ -50,8 +47,7 @@ func (b *Bank) NamesOne(ctx context.Context, t Transfer) error {
 	return err
 }
 
-// RetriesByHand calls again when the outcome is unknown, without a key: the transfer
-// may have taken effect, and then it does so twice.
+// RetriesByHand calls again when the outcome is unknown, without a key: that may take effect twice.
 func (b *Bank) RetriesByHand(ctx context.Context, t Transfer) error {
 	for {
 		err := guard.Do(ctx, b.Guard, t.resources(), func(ctx context.Context, tx pgx.Tx) error {

@@ -48,7 +48,6 @@ func (b *Bank) Do(ctx context.Context, t Transfer) error {
 	return err
 }
 
-// querier is a transaction, or a pool.
 type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
@@ -62,7 +61,6 @@ func balances(ctx context.Context, db querier, t Transfer) (from, to int, err er
 	return from, to, err
 }
 
-// write writes what was decided by the balances that were read.
 func write(ctx context.Context, tx pgx.Tx, t Transfer, from, to int) (Receipt, error) {
 	b := &pgx.Batch{}
 	b.Queue("update account set balance = $2 where name = $1", t.From, from-t.Amount)

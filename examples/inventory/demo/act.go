@@ -20,13 +20,13 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	servers "github.com/fencekit/fencekit/internal/testenv/process"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// act is one run of the demo's schedule: three workers sell the product, the
-// first is stopped between its read and its write, the others sell what is left,
-// the first goes on.
+// act is one run of the demo's schedule: the first worker is stopped between its read and its write, the others
+// sell what is left, the first goes on.
 type act struct {
 	fenced   bool
 	etcd     *etcdserver.Server
@@ -34,7 +34,6 @@ type act struct {
 	story    *story
 }
 
-// result is what the database says after an act.
 type result struct {
 	stock      service.Stock
 	rejections []storage.Rejection
@@ -81,7 +80,12 @@ func (a *act) playOn(ctx context.Context, dsn string) (result, error) {
 func (a *act) schedule(ctx context.Context, dsn string, pool *pgxpool.Pool) error {
 	a.story.begin()
 	var workers []*process
-	defer func() { awaitAll(workers) }()
+	defer func() {
+		for _, w := range workers {
+			for range w.events { // until it has ended
+			}
+		}
+	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // kills the workers, a stopped one too
 	for i, name := range []string{"worker-a", "worker-b", "worker-c"} {
@@ -130,14 +134,10 @@ func (a *act) follow(w *process, until string) error {
 	met := false
 	for e := range w.events {
 		a.story.event(w.name, e)
-		if e.Event == until {
-			met = true
-			if until == eventPausing {
-				return nil
-			}
+		if met = met || e.Event == until; met && until == eventPausing {
+			return nil
 		}
 	}
-	<-w.done
 	switch {
 	case w.err != nil:
 		return fmt.Errorf("%s ended: %w", w.name, w.err)
@@ -145,14 +145,6 @@ func (a *act) follow(w *process, until string) error {
 		return fmt.Errorf("%s ended and never said %q", w.name, until)
 	}
 	return nil
-}
-
-func awaitAll(workers []*process) {
-	for _, w := range workers {
-		for range w.events { // a worker blocked on its output would not end
-		}
-		<-w.done
-	}
 }
 
 func (a *act) result(ctx context.Context, pool *pgxpool.Pool) (result, error) {
@@ -173,13 +165,11 @@ func (a *act) result(ctx context.Context, pool *pgxpool.Pool) (result, error) {
 // binary itself, executed again.
 func Reexec() { testenv.Reexec() }
 
-// process is a worker in a process of its own, so that stopping it is real.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
-	events chan event    // closed when the process has closed its output
-	done   chan struct{} // closed when it has ended
-	err    error         // why it ended, once done is closed
+	events chan event // closed when it has ended
+	err    error      // why it ended, once events is closed
 }
 
 func startProcess(ctx context.Context, cfg WorkerConfig) (*process, error) {
@@ -198,50 +188,37 @@ func startProcess(ctx context.Context, cfg WorkerConfig) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", cfg.name, err)
 	}
-	p := &process{name: cfg.name, cmd: cmd, events: make(chan event), done: make(chan struct{})}
+	p := &process{name: cfg.name, cmd: cmd, events: make(chan event)}
 	go func() {
-		defer close(p.done)
-		p.forward(ctx, bufio.NewScanner(out))
+		defer close(p.events)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var e event
+			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+				e = event{Event: eventFailed, Error: fmt.Sprintf("not an event: %q", lines.Text())}
+			}
+			select {
+			case p.events <- e:
+			case <-ctx.Done():
+			}
+		}
 		p.err = cmd.Wait()
 	}()
 	return p, nil
 }
 
-func (p *process) forward(ctx context.Context, lines *bufio.Scanner) {
-	defer close(p.events)
-	for lines.Scan() {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			e = event{Event: eventFailed, Error: fmt.Sprintf("not an event: %q", lines.Text())}
-		}
-		select {
-		case p.events <- e:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 func (p *process) awaitStopped(ctx context.Context) error {
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
+	return servers.Poll(ctx, func(context.Context) error {
 		stopped, err := pause.Stopped(p.cmd.Process.Pid)
-		if err != nil || stopped {
-			return err
+		if err == nil && !stopped {
+			err = fmt.Errorf("%s did not stop", p.name)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s did not stop: %w", p.name, context.Cause(ctx))
-		}
-	}
+		return err
+	})
 }
 
 func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
-// readSold returns what each worker has sold, by what the database has. What workers tell may
-// still be on its way.
+// readSold goes by the database: what workers tell may still be on its way.
 func readSold(ctx context.Context, pool *pgxpool.Pool) (map[string]int, error) {
 	rows, err := pool.Query(ctx, `select regexp_replace(order_id, '-[0-9]+$', ''), sum(quantity) from reservation group by 1`)
 	if err != nil {

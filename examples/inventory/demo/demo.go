@@ -18,10 +18,8 @@ import (
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
-// Run plays the schedule with and without the fence, on a real etcd and a real
-// Postgres, and prints the story with a verdict. It fails if the fence let
-// something through, and also if its control did not oversell: then the schedule
-// showed nothing.
+// Run plays the schedule with and without the fence, and prints the story with a verdict. It fails if the fence
+// let something through, or if its control did not oversell: then the schedule showed nothing.
 func Run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "Fencekit: three worker processes sell %d units of %q; one is stopped between its read and its write.\n\n", service.OnHand(), service.SKU)
 	return withServers(ctx, func(etcd *etcdserver.Server, pg *pgserver.Server) error {
@@ -51,7 +49,6 @@ func printResult(out io.Writer, r result) {
 	fmt.Fprintln(out)
 }
 
-// Verdicts that are not "shown".
 var (
 	ErrViolated     = errors.New("the fence let an oversell through")
 	ErrInconclusive = errors.New("the schedule showed nothing")
@@ -73,8 +70,7 @@ func verdict(out io.Writer, fenced, control result) error {
 	return nil
 }
 
-// Try serves on an etcd and a Postgres of its own, which end with it. On a Postgres
-// that was there before it has a database of its own.
+// Try serves on an etcd and a Postgres of its own, which end with it.
 func Try(ctx context.Context, cfg service.Config, out io.Writer, log *slog.Logger) error {
 	listener, err := service.Listen(cfg.Listen)
 	if err != nil {
@@ -132,7 +128,7 @@ func noMore(flags *flag.FlagSet) error {
 
 const serverTimeout = 30 * time.Second
 
-// withDatabase runs f on a new database, and drops that in the end: the server may have been there before.
+// withDatabase drops the database in the end: the server may have been there before.
 func withDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(dsn string) error) (err error) {
 	name = fmt.Sprintf("inventory_%s_%d", name, time.Now().UnixNano())
 	// A signal in the midst of making it would leave a database behind.

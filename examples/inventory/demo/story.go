@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// story prints what happens, in lines that begin with the time since its begin.
-// It may be told from several goroutines.
+// story prints what happens. It may be told from several goroutines.
 type story struct {
 	out io.Writer
 
@@ -85,7 +84,7 @@ func (s *story) event(worker string, e event) {
 	}
 }
 
-// label is the part of a holder that is for people, without the nonce.
+// label is a holder without its nonce.
 func label(holder string) string {
 	if i := strings.LastIndexByte(holder, '-'); i > 0 {
 		return holder[:i]

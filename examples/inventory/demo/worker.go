@@ -32,14 +32,10 @@ type WorkerConfig struct {
 }
 
 const (
-	// leaseTTL is short, so that the demo is.
-	leaseTTL = 2 * time.Second
-	// pace is how often a worker gets an order.
-	pace = 15 * time.Millisecond
-	// pausedQuantity is what the order asks for that a worker stops at.
-	pausedQuantity = 12
-	// closeTimeout bounds how long a worker takes to hand back what it holds.
-	closeTimeout = 5 * time.Second
+	leaseTTL       = 2 * time.Second       // short, so that the demo is
+	pace           = 15 * time.Millisecond // how often a worker gets an order
+	pausedQuantity = 12                    // what the order asks for that a worker stops at
+	closeTimeout   = 5 * time.Second       // how long a worker takes to hand back what it holds
 )
 
 // RunWorker sells until nothing is left or ctx ends, then hands back what it holds. out gets its events.
@@ -73,7 +69,6 @@ func runWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) (err error)
 		return err
 	}
 	defer func() {
-		// ctx may have ended: that is how a worker is told to stop.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		err = errors.Join(err, s.close(closing), locker.Close(closing))
@@ -154,8 +149,7 @@ func (w *worker) pauseNow(lots []service.Lot) bool {
 	return !w.paused && w.cfg.pauseAt > 0 && service.Available(lots) <= w.cfg.pauseAt
 }
 
-// pause stops this process until it is told to go on. It has the lock, so nothing is sold meanwhile
-// that it doesn't see.
+// pause stops this process until it is told to go on. It has the lock, so it sees all that was sold.
 func (w *worker) pause(ctx context.Context, order service.Order, available int) error {
 	w.paused = true
 	sold, err := readSold(ctx, w.pool)
@@ -185,8 +179,8 @@ func (s fencedSeller) sell(ctx context.Context, order service.Order, decide serv
 
 func (s fencedSeller) close(ctx context.Context) error { return s.guard.Close(ctx) }
 
-// lockedSeller is the control: the same lock and the same allocation, but the
-// database knows nothing of either. This is what most services do today.
+// lockedSeller is the control: the same lock and allocation, of which the database knows nothing. This is what
+// most services do today.
 type lockedSeller struct {
 	locker fence.Locker
 	pool   *pgxpool.Pool

@@ -89,7 +89,6 @@ func writeLines(ctx context.Context, tx pgx.Tx, order Order, lines []Line) error
 	return nil
 }
 
-// Available is how much there is in all lots.
 func Available(lots []Lot) int {
 	sum := 0
 	for _, lot := range lots {

@@ -34,15 +34,10 @@ type api struct {
 
 	metrics *prometheus.Registry
 
-	// requestTimeout is for how long a deduction waits for its turn and runs. Its
-	// COMMIT, once sent, has its own bounds (guard.Config).
-	requestTimeout time.Duration
-	// readTimeout bounds each read of the database, and each question whether a
-	// server is there.
-	readTimeout time.Duration
+	requestTimeout time.Duration // bounds the wait for a turn and the run; COMMIT has bounds of its own (guard.Config)
+	readTimeout    time.Duration // bounds each read of the database, and each question whether a server is there
 }
 
-// handler answers a request, or returns why it doesn't.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 func (a *api) routes() map[string]handler {
@@ -77,7 +72,6 @@ func (a *api) handler() http.Handler {
 //go:embed openapi.yaml
 var openAPIFile []byte
 
-// openAPI answers GET /openapi.yaml.
 func openAPI(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
 	_, _ = w.Write(openAPIFile)

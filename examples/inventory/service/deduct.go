@@ -1,20 +1,27 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guardhttp"
 )
 
-// errOutOfTime is why a deduction's context ends: its turn didn't come.
 var errOutOfTime = errors.New("inventory: no turn in time")
 
-// deduction is an order that was served.
 type deduction struct {
 	SKU       string    `json:"sku"`
 	Order     string    `json:"order"`
@@ -29,13 +36,9 @@ type lotLine struct {
 	Qty int   `json:"qty"`
 }
 
-// answer is what a key's request came to, and what guard.Once keeps: one of the
-// two.
-//
-// That there was too little is kept like a success. It is final for its key: a client
-// with this answer may go and sell something else, and no copy of the request that is
-// still under way, or sent again by a proxy, deducts after all when stock has come in. A
-// client that wants to try again uses a new key.
+// answer is what guard.Once keeps: one of the two. That there was too little is kept like a success: no copy of
+// the request that is still under way deducts after all when stock has come in. A client that wants to try again
+// uses a new key.
 type answer struct {
 	Deducted *deduction `json:"deducted,omitempty"`
 	SoldOut  *shortage  `json:"sold_out,omitempty"`
@@ -52,11 +55,8 @@ func (a answer) write(w http.ResponseWriter) error {
 	return nil
 }
 
-// deduct answers POST /v1/skus/{sku}/deduct.
-//
-// It doesn't stop when its client goes away: the request is bounded by its own
-// timeout, takes effect or doesn't, and what came of it is kept under its key for
-// when the client asks again.
+// deduct answers POST /v1/skus/{sku}/deduct. It doesn't stop when its client goes away: what came of it is kept
+// under its key.
 func (a *api) deduct(w http.ResponseWriter, r *http.Request) error {
 	order, err := readOrder(w, r)
 	if err != nil {
@@ -64,8 +64,7 @@ func (a *api) deduct(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(r.Context()), a.requestTimeout, errOutOfTime)
 	defer cancel()
-	// Without this a request for a product that doesn't exist would create a lock and
-	// a fence for it.
+	// A request for a product that doesn't exist must not create a lock and a fence for it.
 	if err := a.known(ctx, order.sku); err != nil {
 		return err
 	}
@@ -106,4 +105,100 @@ func (o orderRequest) run(ctx context.Context, tx pgx.Tx, decide Decision) (answ
 		d.Lots = append(d.Lots, lotLine{line.Lot, line.Quantity})
 	}
 	return answer{Deducted: d}, nil
+}
+
+const (
+	maxBody = 1 << 10 // bytes
+	maxQty  = 1000
+	maxSKU  = 100 // bytes
+
+	keyHeader = "Idempotency-Key"
+)
+
+type orderRequest struct {
+	sku string
+	qty int
+	key string // the client's own name for this request
+	// They prove nothing about who sent them: a service that others than its own can reach has to authenticate
+	// them, since a grant that was made up shuts the true holder out.
+	grants []fence.Grant
+}
+
+// identity is what makes two requests the same. The grant is not part of it: after a rejection the same request is
+// sent with a newer one.
+func (o orderRequest) identity() []byte { return fmt.Appendf(nil, "deduct %d", o.qty) }
+
+// newOrderID doesn't use the client's key, so that two orders for one key would show in the data.
+func newOrderID() string { return rand.Text() }
+
+func readOrder(w http.ResponseWriter, r *http.Request) (o orderRequest, err error) {
+	if o.sku, err = readSKU(r); err != nil {
+		return o, err
+	}
+	if o.key, err = readKey(r.Header); err != nil {
+		return o, err
+	}
+	if o.grants, err = guardhttp.Grants(r.Header); err != nil {
+		return o, err
+	}
+	o.qty, err = readQty(w, r)
+	return o, err
+}
+
+func readSKU(r *http.Request) (string, error) {
+	sku := r.PathValue("sku")
+	if len(sku) > maxSKU {
+		return "", badRequest("The sku has %d bytes, at most %d are allowed.", len(sku), maxSKU)
+	}
+	if err := fence.ValidateResource(Resource(sku)); err != nil {
+		return "", badRequest("The sku has to be UTF-8 without control characters.")
+	}
+	return sku, nil
+}
+
+const maxKeyLen = 200 // bytes, as guard.Once has it
+
+// readKey reads the key in quotes, as draft-ietf-httpapi-idempotency-key-header has it, or without.
+func readKey(h http.Header) (string, error) {
+	values := h.Values(keyHeader)
+	if len(values) != 1 {
+		return "", badRequest("The header %s is needed, once: a fresh random name for each new deduction, the same one when it is sent again.", keyHeader)
+	}
+	key := values[0]
+	if len(key) >= 2 && key[0] == '"' && key[len(key)-1] == '"' {
+		key = key[1 : len(key)-1]
+	}
+	outside := func(c rune) bool { return c <= ' ' || c > '~' || c == '"' || c == '\\' }
+	if len(key) < 1 || len(key) > maxKeyLen || strings.ContainsFunc(key, outside) {
+		return "", badRequest("%s has to be 1 to %d visible ASCII characters without quotes and backslashes.", keyHeader, maxKeyLen)
+	}
+	return key, nil
+}
+
+func readQty(w http.ResponseWriter, r *http.Request) (int, error) {
+	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
+		return 0, newProblem(http.StatusUnsupportedMediaType, "media-type", "The body has to be JSON", "Send Content-Type: application/json.")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return 0, newProblem(http.StatusRequestEntityTooLarge, "too-large", "The body is too large", fmt.Sprintf("At most %d bytes are read.", maxBody))
+	case err != nil:
+		return 0, badRequest("The body could not be read to its end.")
+	}
+	return parseQty(body)
+}
+
+func parseQty(body []byte) (int, error) {
+	var order struct{ Qty int }
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&order); err != nil || decoder.Decode(&struct{}{}) != io.EOF {
+		return 0, badRequest(`The body has to be {"qty": n} with a whole number, and nothing else.`)
+	}
+	if order.Qty < 1 || order.Qty > maxQty {
+		return 0, badRequest("qty has to be from 1 to %d.", maxQty)
+	}
+	return order.Qty, nil
 }

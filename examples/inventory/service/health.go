@@ -16,15 +16,13 @@ type health struct {
 	Status string `json:"status"`
 }
 
-// healthz answers GET /healthz: the process is alive. It asks no other
-// server, or one outage would have all of them restarted.
+// healthz answers GET /healthz. It asks no other server, or one outage would have all of them restarted.
 func healthz(w http.ResponseWriter, _ *http.Request) error {
 	writeJSON(w, http.StatusOK, "application/json", health{"alive"})
 	return nil
 }
 
-// readyz answers GET /readyz: whether requests can be served, and if not, what is
-// missing.
+// readyz answers GET /readyz: whether requests can be served, and if not, what is missing.
 func (a *api) readyz(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), a.readTimeout)
 	defer cancel()
@@ -58,26 +56,12 @@ func notReady(lockErr, databaseErr error) *problem {
 }
 
 func lockServiceAway(err error) string {
-	away := new(fence.UnavailableError)
-	errors.As(err, &away)
-	switch away.Reason {
-	case fence.WentBack:
-		return "The lock service went back to an older state. An operator has to raise its epoch."
-	case fence.InvalidEpoch:
-		return "The lock service's epoch can't be read. An operator has to correct it."
-	case fence.NoSpace:
-		return "The lock service is out of space. An operator has to make room in it."
-	case fence.Limited:
-		return "The lock service's limits are too low. An operator has to raise them."
-	case fence.Proxied:
-		return "A proxy answers in the lock service's place. An operator has to configure the endpoints of its members."
-	case fence.Denied:
-		return "The lock service denies this server access. An operator has to give it credentials and rights."
+	if away := new(fence.UnavailableError); errors.As(err, &away) && away.Reason != "" {
+		return fmt.Sprintf("The lock service can't be used (%s). An operator has to mend it.", away.Reason)
 	}
 	return "The lock service can't be reached."
 }
 
-// errNoTables: the tables are missing or out of date.
 var errNoTables = errors.New("inventory: tables are missing")
 
 func (a *api) askPostgres(ctx context.Context) error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -21,7 +19,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// skuStock is what there is of a product.
 type skuStock struct {
 	SKU       string `json:"sku"`
 	OnHand    int    `json:"on_hand"`
@@ -34,8 +31,7 @@ type skuPage struct {
 	Next string     `json:"next,omitempty"` // for ?after=; absent on the last page
 }
 
-// listSKUs answers GET /v1/skus. It reads without a grant: what it tells may be
-// out of date when it arrives, and nothing is decided by it.
+// listSKUs answers GET /v1/skus. It reads without a grant: nothing is decided by it.
 func (a *api) listSKUs(w http.ResponseWriter, r *http.Request) error {
 	limit, err := readLimit(r)
 	if err != nil {
@@ -88,9 +84,7 @@ func (a *api) known(ctx context.Context, sku string) error {
 	})
 }
 
-// historyPage has the changes of a product's stock, in the order in which they took
-// effect, and the grants that were rejected. Tokens are strings: they may exceed what a
-// number of JavaScript can hold.
+// historyPage has tokens as strings: they may exceed what a number of JavaScript can hold.
 type historyPage struct {
 	SKU        string         `json:"sku"`
 	Entries    []historyEntry `json:"entries"`
@@ -156,7 +150,6 @@ func (a *api) history(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// entries returns up to limit entries after a position.
 func (a *api) entries(ctx context.Context, resource string, after int64, limit int) (entries []audit.Entry, err error) {
 	history, err := audit.Open(a.pool, "")
 	if err != nil {
@@ -227,8 +220,7 @@ func readLimit(r *http.Request) (int, error) {
 	return limit, nil
 }
 
-// page cuts off what was read beyond limit, which is there to show that another
-// page follows.
+// page cuts off what was read beyond limit, which shows that another page follows.
 func page[T any](items []T, limit int) (cut []T, more bool) {
 	if len(items) > limit {
 		return items[:limit], true
@@ -236,38 +228,20 @@ func page[T any](items []T, limit int) (cut []T, more bool) {
 	return items, false
 }
 
-// errSlowDatabase is why a read's context ends.
 var errSlowDatabase = errors.New("inventory: database did not answer in time")
 
-// within bounds a read of the database that nothing guards, and says whether it is the
-// database that is away.
+// within bounds a read that nothing guards, and says whether it is the database that is away.
 func within(ctx context.Context, limit time.Duration, read func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlowDatabase)
 	defer cancel()
 	err := read(ctx)
+	var own *problem
+	var server *pgconn.PgError
 	switch {
+	case err == nil, errors.As(err, &own), errors.As(err, &server) && !slices.Contains([]string{"08", "53", "57"}, server.Code[:2]):
+		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-	case databaseAway(err):
-		return fmt.Errorf("%w: %w", guard.ErrStoreUnavailable, err)
 	}
-	return err
-}
-
-// databaseAway reports whether err says that the database can't be reached, or
-// not for now.
-func databaseAway(err error) bool {
-	var (
-		connect *pgconn.ConnectError
-		server  *pgconn.PgError
-		network *net.OpError
-	)
-	switch {
-	case errors.As(err, &connect), errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return true
-	case errors.As(err, &server):
-		// Connection exceptions, too many connections, shutting down.
-		return strings.HasPrefix(server.Code, "08") || strings.HasPrefix(server.Code, "53") || strings.HasPrefix(server.Code, "57P")
-	}
-	return false
+	return fmt.Errorf("%w: %w", guard.ErrStoreUnavailable, err) // no answer, or too many connections, or it shuts down
 }

@@ -113,23 +113,6 @@ func (s *service) withPath(r *http.Request, path string) *http.Request {
 	return r
 }
 
-func TestOutage_EtcdAwayIs503UntilItIsBack(t *testing.T) {
-	t.Parallel()
-	etcd, _, cfg := ownServers(t)
-	pool := stock100(t, cfg.Postgres)
-	s := startService(t, cfg)
-	require.NoError(t, etcd.Kill())
-	deduct := func() reply { return s.deduct("k", `{"qty":1}`) }
-	requireAway(t, deduct(), "unavailable")
-	requireNotReady(t, s.get("/readyz"), "etcd")
-	require.Equal(t, http.StatusOK, s.get("/v1/skus").status, "reading needs no lock")
-	require.Empty(t, reservedByOrder(t, pool))
-	require.NoError(t, etcd.Restart(patient(t)))
-	d := s.eventually(http.StatusOK, deduct).deduction(t)
-	require.Equal(t, map[string]int{d.Order: 1}, reservedByOrder(t, pool))
-	require.Equal(t, http.StatusOK, s.eventually(http.StatusOK, func() reply { return s.get("/readyz") }).status)
-}
-
 // COMMIT was sent, and the database can't be asked what became of it: the server
 // says so, and the same key finds out. Both ways: it had arrived, or it had not.
 func TestOutage_UnknownOutcomeIs503AndTheKeyFindsOut(t *testing.T) {

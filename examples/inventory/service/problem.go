@@ -10,9 +10,7 @@ import (
 	"github.com/fencekit/fencekit/guardhttp"
 )
 
-// problem is an answer of this service's own that is not the one hoped for, as RFC 9457
-// has it (application/problem+json). It is an error, so that whatever finds the problem
-// returns it. What guard returns is a problem of guardhttp's.
+// problem is an answer of this service's own (RFC 9457). What guard returns is a problem of guardhttp's.
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -22,7 +20,6 @@ type problem struct {
 	Away []string `json:"away,omitempty"` // what can't be used
 }
 
-// shortage says how much was asked for, and how much there was.
 type shortage struct {
 	SKU       string `json:"sku"`
 	Qty       int    `json:"qty"`
@@ -46,8 +43,7 @@ func (p *problem) write(w http.ResponseWriter) {
 	writeJSON(w, p.Status, "application/problem+json", p)
 }
 
-// fail answers with the problem that err is, and logs what is not the client's: its text
-// names servers, and stays here.
+// fail logs what is not the client's: its text names servers, and stays here.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var own *problem
 	if errors.As(err, &own) && !errors.Is(err, guard.ErrUnknownOutcome) {
@@ -60,8 +56,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	guardhttp.Error(w, r, err)
 }
 
-// writeJSON writes body whole. A client that no longer listens is not our concern:
-// what it asked for has an outcome already, and its key finds that.
+// writeJSON ignores a client that no longer listens: its key finds the outcome.
 func writeJSON(w http.ResponseWriter, status int, contentType string, body any) {
 	data, err := json.Marshal(body)
 	if err != nil { // none of the types here can fail
@@ -74,13 +69,11 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, body any) 
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// unmatched makes a problem of the mux's own answers: no such path, or another
-// method.
+// unmatched makes a problem of the mux's own answers: no such path, or another method.
 type unmatched struct{ http.ResponseWriter }
 
 func (u unmatched) WriteHeader(status int) {
 	(&problem{Type: "about:blank", Title: http.StatusText(status), Status: status}).write(u.ResponseWriter)
 }
 
-// Write drops the mux's text.
 func (u unmatched) Write(text []byte) (int, error) { return len(text), nil }

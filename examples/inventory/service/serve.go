@@ -31,7 +31,6 @@ type Config struct {
 	Request  time.Duration // bounds a deduction before its COMMIT
 	Read     time.Duration // bounds a read of the database
 	Stop     time.Duration // bounds what runs after a signal to stop
-	Pprof    string        // address of this machine to serve profiles on; "" for none
 
 	resolveTimeout time.Duration // guard.Config's
 }
@@ -49,12 +48,13 @@ func ParseServe(args []string) (Config, error) {
 	flags.DurationVar(&cfg.Request, "request-timeout", 10*time.Second, "for how long a deduction may wait and run before its COMMIT")
 	flags.DurationVar(&cfg.Read, "read-timeout", 3*time.Second, "for how long a read of the database may take")
 	flags.DurationVar(&cfg.Stop, "stop-timeout", 20*time.Second, "for how long requests may go on after a signal to stop")
-	flags.StringVar(&cfg.Pprof, "pprof", "", "address of this machine to serve /debug/pprof on (default none)")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
-	return cfg, errors.Join(noMore(flags), positive("request-timeout", cfg.Request), positive("read-timeout", cfg.Read),
-		positive("stop-timeout", cfg.Stop), given(cfg.Postgres))
+	if min(cfg.Request, cfg.Read, cfg.Stop) <= 0 {
+		return cfg, errors.New("each -…-timeout has to be more than 0")
+	}
+	return cfg, errors.Join(noMore(flags), given(cfg.Postgres))
 }
 
 func given(dsn string) error {
@@ -67,13 +67,6 @@ func given(dsn string) error {
 func noMore(flags *flag.FlagSet) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%s: what is %q?", flags.Name(), flags.Args())
-	}
-	return nil
-}
-
-func positive(name string, d time.Duration) error {
-	if d <= 0 {
-		return fmt.Errorf("-%s is %v, want more than 0", name, d)
 	}
 	return nil
 }
@@ -96,9 +89,8 @@ func Listen(address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// ServeOn answers HTTP requests until ctx ends. Then it accepts no more, lets those
-// finish that have begun, gives back what it has locked, and returns. It closes the
-// listener.
+// ServeOn answers HTTP requests until ctx ends. Then it lets those finish that have begun, gives back what it has
+// locked, and returns. It closes the listener.
 func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writer, log *slog.Logger) (err error) {
 	e, err := newExports(ctx)
 	if err != nil {
@@ -107,10 +99,6 @@ func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writ
 	c, err := connect(ctx, cfg, e.observers, log)
 	if err != nil {
 		return errors.Join(err, e.close(ctx), listener.Close())
-	}
-	endProfiles, err := serveProfiles(cfg.Pprof, log)
-	if err != nil {
-		return errors.Join(err, c.close(ctx), e.close(ctx), listener.Close())
 	}
 	a := &api{metrics: e.metrics, guard: c.guard.Guard, locker: c.guard.Locker, store: c.guard.Store, pool: c.pool, log: log, decide: OldestFirst, requestTimeout: cfg.Request, readTimeout: cfg.Read}
 	server := newServer(a.handler(), cfg.Request, log)
@@ -126,7 +114,7 @@ func ServeOn(ctx context.Context, listener net.Listener, cfg Config, out io.Writ
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Stop)
 	defer cancel()
 	err = errors.Join(err, stopServer(stopping, server))
-	return errors.Join(err, endProfiles(), c.close(stopping), e.close(stopping))
+	return errors.Join(err, c.close(stopping), e.close(stopping))
 }
 
 // newServer has a bound for everything that a client may be slow at.
@@ -135,12 +123,10 @@ func newServer(h http.Handler, requestTimeout time.Duration, log *slog.Logger) *
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		// An answer can take the request's time, then that of COMMIT and of asking
-		// what became of it (guard.Config: 10 s each).
-		WriteTimeout:   requestTimeout + 30*time.Second,
-		IdleTimeout:    time.Minute,
-		MaxHeaderBytes: 16 << 10,
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		WriteTimeout:      requestTimeout + 30*time.Second, // the request's, and COMMIT's and its resolution's of 10 s each
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }
 
@@ -162,8 +148,7 @@ func ParseInit(args []string) (dsn string, err error) {
 	return dsn, errors.Join(noMore(flags), given(dsn))
 }
 
-// Initialize makes the tables in a database, if they are missing, puts the product in stock then, and
-// says what there is.
+// Initialize makes the tables in a database if they are missing, and puts the product in stock then.
 func Initialize(ctx context.Context, dsn string, out io.Writer) error {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
@@ -181,17 +166,13 @@ func Initialize(ctx context.Context, dsn string, out io.Writer) error {
 	return nil
 }
 
-const closeTimeout = 5 * time.Second
-
-// connections are what a server works with, made in this order.
 type connections struct {
 	client *clientv3.Client
 	pool   *pgxpool.Pool
 	guard  *fencekit.Guard
 }
 
-// connect doesn't wait for the servers: one that comes up before they do is not
-// ready (/readyz), and will be.
+// connect doesn't wait for the servers: without them it is not ready (/readyz), and will be.
 func connect(ctx context.Context, cfg Config, observers []*guard.Observer, log *slog.Logger) (_ *connections, err error) {
 	c := &connections{}
 	defer func() {
@@ -221,32 +202,15 @@ func connect(ctx context.Context, cfg Config, observers []*guard.Observer, log *
 	return c, err
 }
 
-// close gives back what is locked, and closes what connect made, the last first.
 func (c *connections) close(ctx context.Context) (err error) {
 	if c.guard != nil {
 		err = c.guard.Close(ctx)
 	}
 	if c.pool != nil {
-		err = errors.Join(err, c.closePool())
+		c.pool.Close() // no request uses it any more: each is bounded
 	}
 	if c.client != nil {
 		err = errors.Join(err, c.client.Close())
 	}
 	return err
-}
-
-// closePool doesn't wait for ever for connections that requests, which were cut
-// off, still use.
-func (c *connections) closePool() error {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		c.pool.Close()
-	}()
-	select {
-	case <-closed:
-		return nil
-	case <-time.After(closeTimeout):
-		return fmt.Errorf("connections to Postgres were still in use after %v", closeTimeout)
-	}
 }

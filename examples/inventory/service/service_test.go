@@ -27,6 +27,9 @@ type service struct {
 	url  string
 	http *http.Client
 	log  *lockedBuffer
+
+	stop  context.CancelFunc
+	ended chan error // why it ended
 }
 
 // patience is far above what anything here takes.
@@ -66,22 +69,17 @@ func config(t testing.TB, dsn string) Config {
 // startService runs a server in this process. It is stopped when the test ends.
 func startService(t testing.TB, cfg Config) *service {
 	t.Helper()
-	return startRunning(t, func(ctx context.Context, out io.Writer, log *slog.Logger) error { return Serve(ctx, cfg, out, log) })
-}
-
-func startRunning(t testing.TB, run func(ctx context.Context, out io.Writer, log *slog.Logger) error) *service {
-	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	out, in := io.Pipe()
 	log := &lockedBuffer{}
 	done := make(chan error, 1)
 	go func() {
-		err := run(ctx, in, slog.New(slog.NewTextHandler(log, nil)))
+		err := Serve(ctx, cfg, in, slog.New(slog.NewTextHandler(log, nil)))
 		in.CloseWithError(io.EOF)
 		done <- err
 	}()
 	s := newService(t, out)
-	s.log = log
+	s.log, s.stop, s.ended = log, stop, done
 	t.Cleanup(func() {
 		s.http.CloseIdleConnections()
 		stop()

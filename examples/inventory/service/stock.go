@@ -28,8 +28,7 @@ func OnHand() int {
 	return sum
 }
 
-// SetUp makes the tables, Fencekit's included, and puts the product in stock. Where the tables are
-// it leaves them as they are.
+// SetUp makes the tables, Fencekit's included, and puts the product in stock, unless they are there.
 func SetUp(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := postgres.Migrate(ctx, pool, ""); err != nil {
 		return err

@@ -2,13 +2,9 @@ package service
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,58 +14,6 @@ import (
 
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
-
-// child is a server in a process of its own.
-type child struct {
-	*service
-	process *os.Process
-	exited  chan struct{}
-	state   *os.ProcessState // once exited is closed
-}
-
-// startChild starts "inventory serve" on the servers of cfg. It ends with the test,
-// also if the test is killed: then its input ends.
-func startChild(t testing.TB, cfg Config) *child {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(self, "serve", "-listen", "127.0.0.1:0", "-ttl", cfg.TTL.String(), "-prefix", cfg.Prefix,
-		"-etcd", cfg.Etcd, "-postgres", cfg.Postgres, "-stop-timeout", cfg.Stop.String(), "-request-timeout", cfg.Request.String(), "-read-timeout", cfg.Read.String())
-	log := &lockedBuffer{}
-	cmd.Stderr = log
-	input, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	output, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	p := &child{service: newService(t, output), process: cmd.Process, exited: make(chan struct{})}
-	p.log = log
-	go func() {
-		defer close(p.exited)
-		_, _ = io.Copy(io.Discard, output)
-		_ = cmd.Wait() // its error is in state
-		p.state = cmd.ProcessState
-	}()
-	t.Cleanup(func() {
-		_ = p.process.Kill()
-		<-p.exited
-		_ = input.Close()
-		if t.Failed() {
-			t.Log(log.String())
-		}
-	})
-	return p
-}
-
-// await waits for the process's end.
-func (c *child) await() {
-	c.Helper()
-	select {
-	case <-c.exited:
-	case <-patient(c).Done():
-		require.Fail(c, "the server doesn't end", c.log.String())
-	}
-}
 
 // blocked returns once a server waits for a lock of the test's, which makes its
 // request stay in flight.
@@ -110,36 +54,32 @@ func (s *service) inFlight(pool *pgxpool.Pool, r *http.Request) <-chan reply {
 // A server that is told to stop takes no new requests, finishes what it has begun,
 // and gives back its locks: no other server has to wait for them to run out.
 func TestServe_StopFinishesWhatRuns(t *testing.T) {
-	for name, sig := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGINT": syscall.SIGINT} {
-		t.Run(name, func(t *testing.T) {
-			dsn, pool := stocked(t)
-			cfg := config(t, dsn)
-			etcd := etcdserver.Client(t)
-			before, err := etcd.Leases(t.Context())
-			require.NoError(t, err)
-			s := startChild(t, cfg)
-			letGo := lockReservations(t, pool)
-			answer := s.inFlight(pool, s.order("k", `{"qty":2}`))
-			require.NoError(t, s.process.Signal(sig))
-			require.Eventually(t, func() bool {
-				conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-				if err == nil {
-					_ = conn.Close()
-				}
-				return err != nil
-			}, time.Minute, 10*time.Millisecond, "it takes new connections")
-			require.Empty(t, reservedByOrder(t, pool))
-			letGo()
-			d := (<-answer).deduction(t)
-			s.await()
-			require.True(t, s.state.Success(), "%v\n%s", s.state, s.log)
-			require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
-			keys, err := etcd.Get(t.Context(), cfg.Prefix, clientv3.WithPrefix())
-			require.NoError(t, err)
-			require.Empty(t, keys.Kvs)
-			after, err := etcd.Leases(t.Context())
-			require.NoError(t, err)
-			require.Subset(t, before.Leases, after.Leases, "its session is left")
-		})
-	}
+	dsn, pool := stocked(t)
+	cfg := config(t, dsn)
+	etcd := etcdserver.Client(t)
+	before, err := etcd.Leases(t.Context())
+	require.NoError(t, err)
+	s := startService(t, cfg)
+	letGo := lockReservations(t, pool)
+	answer := s.inFlight(pool, s.order("k", `{"qty":2}`))
+	s.stop()
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, time.Minute, 10*time.Millisecond, "it takes new connections")
+	require.Empty(t, reservedByOrder(t, pool))
+	letGo()
+	d := (<-answer).deduction(t)
+	require.NoError(t, <-s.ended)
+	s.ended <- nil // for the end of the test
+	require.Equal(t, map[string]int{d.Order: 2}, reservedByOrder(t, pool))
+	keys, err := etcd.Get(t.Context(), cfg.Prefix, clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.Empty(t, keys.Kvs)
+	after, err := etcd.Leases(t.Context())
+	require.NoError(t, err)
+	require.Subset(t, before.Leases, after.Leases, "its session is left")
 }

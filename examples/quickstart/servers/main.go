@@ -28,7 +28,6 @@ func main() {
 	}
 }
 
-// run runs the servers until ctx ends.
 func run(ctx context.Context, out io.Writer) (err error) {
 	etcd, err := etcdserver.Start(ctx, nil)
 	if err != nil {
