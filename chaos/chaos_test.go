@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/worker"
 )
 
@@ -74,13 +73,4 @@ func TestConfig_SaysWhatIsWrongWithAWorkload(t *testing.T) {
 	}
 	register(t, good)
 	require.NoError(t, isRegistered(named{"good", []string{"other"}}))
-}
-
-func TestComplaints_SayWhatIsWrongLineByLine(t *testing.T) {
-	r := &Result{Verdict: Violated, Reason: "why", Findings: []check.Finding{
-		{Property: "I1", Status: check.Held}, {Property: "I2", Status: check.Irrelevant},
-		{Property: "I11", Title: "it met", Status: check.Unchecked, Detail: "never met: x"},
-		{Property: "workload", Title: "passes", Status: check.Flagged, Detail: "2 of it", Examples: []string{"lot 1\nlot 2", "lot 3"}},
-	}}
-	require.Equal(t, []string{"I11 (it met): unchecked: never met: x", "workload (passes): violated: 2 of it\n    lot 1\n    lot 2\n    lot 3"}, complaints(r))
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strconv"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,9 +61,7 @@ func TestRun_ResumesWhatWasEnded(t *testing.T) {
 	require.NotContains(t, string(log), "half", "the log of an earlier process")
 }
 
-// Two suites in one directory would each take the other's runs for unfinished. A directory is
-// free once its suite has ended, also while a child process that is being started still has
-// its descriptor.
+// Two suites in one directory would each take the other's runs for unfinished.
 func TestRun_OneSuiteAtATimeInADirectory(t *testing.T) {
 	dir := t.TempDir()
 	free, err := occupy(dir)
@@ -73,36 +69,10 @@ func TestRun_OneSuiteAtATimeInADirectory(t *testing.T) {
 	_, err = run(t.Context(), twoRuns(dir))
 	require.ErrorIs(t, err, ErrConfig)
 	require.ErrorContains(t, err, "another suite is writing to "+dir)
-	inherit(t, dir)
 	require.NoError(t, free())
 	free, err = occupy(dir)
 	require.NoError(t, err)
 	require.NoError(t, free())
-}
-
-// inherit duplicates the descriptor of a file that this process has open, until the test ends: a
-// child process that is being started has such a one until it executes its program.
-func inherit(t testing.TB, path string) {
-	t.Helper()
-	fd, err := syscall.Dup(descriptor(t, path))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, syscall.Close(fd)) })
-}
-
-// descriptor returns the descriptor of an open file.
-func descriptor(t testing.TB, path string) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	require.NoError(t, err)
-	for _, entry := range entries {
-		if target, _ := os.Readlink(filepath.Join("/proc/self/fd", entry.Name())); target == path {
-			fd, err := strconv.Atoi(entry.Name())
-			require.NoError(t, err)
-			return fd
-		}
-	}
-	require.FailNow(t, path+" is not open")
-	return 0
 }
 
 // taken are the directories of the runs of a Config, in order.

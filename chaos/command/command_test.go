@@ -134,25 +134,6 @@ func TestChaosRun_AViolationStaysOneIfInterrupted(t *testing.T) {
 	}
 }
 
-func TestRunLine_TellsARedControlFromAViolation(t *testing.T) {
-	t.Parallel()
-	r := check.Run{Scenario: "stop", Group: chaos.Fenced, Seed: 7, Faults: true, Took: 1234 * time.Millisecond, Verdict: chaos.Violated, Reason: "I2: lost"}
-	line := func(begins string) {
-		t.Helper()
-		require.Contains(t, runLine(chaos.Progress{Run: &r, Done: 3, Total: 9}), begins)
-	}
-	line("run 3 of 9: violated: stop, fenced, seed 7 (1.2s): I2: lost")
-	r.Verdict = chaos.Pass
-	line("run 3 of 9: pass: stop, fenced, seed 7 (1.2s)")
-	r.Group = "redlock"
-	line("run 3 of 9: green (did not break): stop, redlock, seed 7 (1.2s)")
-	r.Verdict, r.Findings = chaos.Violated, lost
-	line("run 3 of 9: red (broke, as a control must): stop, redlock, seed 7 (1.2s)")
-	r.Verdict, r.Findings = chaos.Inconclusive, nil
-	line("run 3 of 9: inconclusive: stop, redlock, seed 7 (1.2s): I2: lost")
-	require.Contains(t, runLine(chaos.Progress{Run: &r, Done: 10, Total: 9}), "run 10: ")
-}
-
 func TestCommandLine_RepeatsWhatWasAsked(t *testing.T) {
 	t.Parallel()
 	root := newRoot()

@@ -37,8 +37,8 @@ package check
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fencekit/fencekit/chaos/internal/history"
@@ -158,12 +158,15 @@ func said(by func(*Run) string) func(*view, *tally) {
 	}
 }
 
-// required checks I11.
+// required checks I11. What is named twice has to happen twice.
 func required(v *view, t *tally) {
-	for _, name := range slices.Sorted(slices.Values(v.Requires)) {
-		hit, text, _ := strings.Cut(name, atLeast)
-		if least, _ := strconv.Atoi(text); v.Hits[hit] < max(1, least) {
-			t.lack("required and did not happen: %s", name)
+	times := map[string]int{}
+	for _, name := range v.Requires {
+		times[name]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(times)) {
+		if v.Hits[name] < times[name] {
+			t.lack("required and did not happen: %s, %d times", name, times[name])
 			t.examples = append(t.examples, "did not happen: "+name)
 		}
 	}
@@ -178,11 +181,6 @@ const (
 	HitResolvedApplied    = "resolved applied" // a Guard resolved a COMMIT in doubt as applied
 	HitResolvedNotApplied = "resolved not applied"
 )
-
-// AtLeast requires a hit that number of times.
-func AtLeast(number int, hit string) string { return fmt.Sprintf("%s%s%d", hit, atLeast, number) }
-
-const atLeast = ", at least "
 
 // hitsOf counts what happened in a run that a scenario may require.
 func hitsOf(events []history.Event) map[string]int {

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -158,37 +157,5 @@ func TestJudge_HoldsForAnyGoodRun(t *testing.T) {
 		}
 		counts := c.Counts
 		require.Zero(rt, counts.Lost+counts.Oversold)
-	})
-}
-
-// Without a fence a lost update is flagged whenever there is one, and only then.
-func TestConservation_FlagsEachLostUpdate(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		m := newMade(1000, "sku/1")
-		m.Group = "redlock"
-		read := map[string]int{} // what each process has read
-		stale := map[string]bool{}
-		lost := false
-		for i := range rapid.IntRange(0, 30).Draw(rt, "steps") {
-			p := rapid.SampledFrom([]string{"w1", "w2", "w3"}).Draw(rt, "process")
-			seen, ok := read[p]
-			if !ok {
-				read[p] = m.available["sku/1"]
-				continue
-			}
-			m.commit(m.sell(fmt.Sprint("op", i), seen, &lock{process: p, resource: "sku/1"})...)
-			lost = lost || stale[p]
-			delete(read, p)
-			delete(stale, p)
-			for other := range read {
-				stale[other] = true
-			}
-		}
-		want := Held
-		if lost {
-			want = Flagged
-		}
-		require.Equal(rt, want, m.judge()["I2"].Status)
-		require.Equal(rt, lost, m.Counts.Lost > 0)
 	})
 }

@@ -149,7 +149,13 @@ func panelOf(t *trace, shown takeover, title string) panel {
 			from, to = max(from, shown.fault.from-int64(time.Second)), min(to, shown.endAt+int64(1500*time.Millisecond))
 		}
 	}
-	p.Figure = drawTimeline(line, levelOf(t, shown.resource), marks, timeScale(from, to, timelineLeft, timelineWidth-8),
+	l := level{resource: shown.resource}
+	for _, other := range levelsOf(t) {
+		if other.resource == l.resource {
+			l = other
+		}
+	}
+	p.Figure = drawTimeline(line, l, marks, timeScale(from, to, timelineLeft, timelineWidth-8),
 		fmt.Sprintf("%s: %s %s", title, strings.Join(p.Points, " "), p.Outcome))
 	return p
 }

@@ -158,15 +158,6 @@ func levelsOf(t *trace) (levels []level) {
 	return levels
 }
 
-func levelOf(t *trace, resource string) level {
-	for _, l := range levelsOf(t) {
-		if l.resource == resource {
-			return l
-		}
-	}
-	return level{resource: resource}
-}
-
 func answered(t *trace) map[string]int64 {
 	when := map[string]int64{}
 	for _, e := range t.events {

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"time"
 
@@ -11,64 +10,37 @@ import (
 )
 
 const (
-	quickLoops = 2
-	pace       = 25 * time.Millisecond
+	quickLoops = 2                     // loops for quick operations
+	pace       = 25 * time.Millisecond // how often a loop begins an operation
+	batches    = 4                     // of so many quick operations of the built-in workload one is a batch
 )
 
 // visitsAfter is when a worker begins to work on the slow resources of others: after those have acquired them, and
 // before the first fault.
 const visitsAfter = 150 * time.Millisecond
 
-// Of so many quick operations of the built-in workload one is a batch.
-const batches = 4
-
-type loop struct {
-	after time.Duration // it begins so long after the load
-	// over is closed at the end of the load.
-	next func(n int, random *rand.Rand, over <-chan struct{}) Op
-}
-
-// loops are what this worker does under load. Only the built-in workload has slow resources, each with a loop of
-// its own. On one of them the worker is slow from the beginning.
-func (w *worker) loops() (loops []loop) {
-	quick, slow := w.workload.Resources(), []string(nil)
-	_, builtIn := w.workload.(Stock)
-	if builtIn {
-		quick, slow = quickSKUs, slowSKUs
-	}
-	for range quickLoops {
-		loops = append(loops, loop{0, func(_ int, random *rand.Rand, _ <-chan struct{}) Op {
-			op := Op{Resource: Pick(random, quick...), Seed: random.Uint64()}
-			if builtIn && random.IntN(batches) == 0 {
-				op.Action = ActionBatch
-			}
-			return op
-		}})
-	}
-	for i, resource := range slow {
-		own, after := i == w.spec.Number%len(slow), visitsAfter
-		if own {
-			after = 0
-		}
-		loops = append(loops, loop{after, func(n int, random *rand.Rand, over <-chan struct{}) Op {
-			return Op{Resource: resource, Seed: random.Uint64(), think: thinkingOf(n, own, random, over)}
-		}})
-	}
-	return loops
-}
-
+// startLoad starts loops for quick operations, and one for each slow resource, which only the built-in workload
+// has.
 func (w *worker) startLoad() {
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.quiet = cancel
-	for number, l := range w.loops() {
-		w.load.Go(func() { w.repeat(ctx, number, l) })
+	loops := quickLoops
+	if _, builtIn := w.workload.(Stock); builtIn {
+		loops += len(slowSKUs)
+	}
+	for number := range loops {
+		w.load.Go(func() { w.loop(ctx, number) })
 	}
 }
 
-func (w *worker) repeat(ctx context.Context, number int, l loop) {
-	if clock.Sleep(ctx, l.after) != nil {
+// loop does one operation after the other. On one slow resource the worker is slow from the beginning.
+func (w *worker) loop(ctx context.Context, number int) {
+	slow := number - quickLoops
+	own := slow == w.spec.Number%len(slowSKUs)
+	if slow >= 0 && !own && clock.Sleep(ctx, visitsAfter) != nil {
 		return
 	}
+	_, builtIn := w.workload.(Stock)
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -78,8 +50,19 @@ func (w *worker) repeat(ctx context.Context, number int, l loop) {
 		case <-tick.C:
 		}
 		// The number, not the process id, decides: the same seed has the same operations.
-		op := l.next(n, Rand(w.spec.Seed, fmt.Sprintf("%s.%d.%d", w.spec.Worker, number, n)), ctx.Done())
-		op.ID = fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), number, n)
+		random := Rand(w.spec.Seed, fmt.Sprintf("%s.%d.%d", w.spec.Worker, number, n))
+		op := Op{ID: fmt.Sprintf("%s.%d.%d.%d", w.spec.Worker, os.Getpid(), number, n), Seed: random.Uint64()}
+		switch {
+		case slow >= 0:
+			op.Resource, op.think = slowSKUs[slow], thinkingOf(n, own, random, ctx.Done())
+		case builtIn:
+			op.Resource = Pick(random, quickSKUs...)
+			if random.IntN(batches) == 0 {
+				op.Action = ActionBatch
+			}
+		default:
+			op.Resource = Pick(random, w.workload.Resources()...)
+		}
 		w.operate(op, w.spec.Within)
 	}
 }

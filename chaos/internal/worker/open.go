@@ -33,7 +33,7 @@ func (w *worker) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg.MaxConns = int32(len(w.loops()) + 4)
+	cfg.MaxConns = int32(quickLoops + len(slowSKUs) + 4)
 	cfg.ConnConfig.DialFunc = w.points.dial
 	cfg.ConnConfig.RuntimeParams["application_name"] = w.spec.Worker
 	if w.spec.Unhindered {

@@ -1,9 +1,6 @@
 package worker
 
 import (
-	"testing/synctest"
-	"time"
-
 	"context"
 	"errors"
 	"testing"
@@ -90,35 +87,4 @@ func TestStock_OnceIsDoneAgainAfterItHasSucceeded(t *testing.T) {
 		require.NoError(t, Stock{}.Operate(t.Context(), &Env{protection: control, at: func(string) {}}, op))
 	}
 	require.InDelta(t, 200, again, 80)
-}
-
-// An operation thinks in a transaction for less than the idle timeout, and a slow operation
-// locks no resource of quick operations.
-func TestStock_ThinksLongWithoutATransaction(t *testing.T) {
-	require.Less(t, longestInTx, storeBounds.StatementTimeout)
-	for seed := range uint64(200) {
-		op := Op{ID: "w0.1", Resource: slowSKUs[0], Seed: seed, think: thinking{lasts: longestInTx}}
-		require.NotEqual(t, "all", Stock{}.order(op).action)
-		op.think.lasts++
-		require.Equal(t, "hold", Stock{}.order(op).action)
-		op.Action = "do"
-		require.Equal(t, "do", Stock{}.order(op).action)
-	}
-}
-
-// A deaf operation goes on after the end of its context, but not for ever.
-func TestThinking_DeafIgnoresTheEndOfItsContext(t *testing.T) {
-	for deaf, lasts := range map[bool]time.Duration{false: 0, true: time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			cancel()
-			began := time.Now()
-			after, end := thinking{lasts: time.Minute, deaf: deaf}.pass(ctx)
-			defer end()
-			require.Equal(t, lasts, time.Since(began))
-			require.Equal(t, deaf, after.Err() == nil)
-			deadline, _ := after.Deadline()
-			require.Equal(t, began.Add(time.Hour), deadline)
-		})
-	}
 }
