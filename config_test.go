@@ -1,10 +1,7 @@
 package fencekit_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,10 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit"
-	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -84,34 +79,4 @@ func TestNew_RejectsLimitsThatDontFitAndSaysWhatToSet(t *testing.T) {
 	require.NoError(t, client.Close())
 	_, err = fencekit.New(client, pool, nil)
 	require.ErrorIs(t, err, guard.ErrInvalid)
-}
-
-// Each part logs to its own Logger, else to that of the whole.
-func TestNew_GivesItsLoggerToPartsWithoutOne(t *testing.T) {
-	t.Parallel()
-	var whole, own bytes.Buffer
-	client, pool := etcdserver.Client(t), migratedPool(t)
-	_, err := postgres.Migrate(t.Context(), pool, "other")
-	require.NoError(t, err)
-	other, err := fencekit.New(client, pool, &fencekit.Config{Lock: etcd.Config{Prefix: t.Name()}, Store: postgres.Config{Schema: "other"}})
-	require.NoError(t, err)
-	require.NoError(t, guard.Do(t.Context(), other, "a", nothing))
-	require.NoError(t, other.Close(t.Context()))
-
-	mine, err := etcdserver.Shared(t).Client(t.Context())
-	require.NoError(t, err)
-	g, err := fencekit.New(mine, pool, &fencekit.Config{
-		Lock:   etcd.Config{Prefix: t.Name()},
-		Guard:  guard.Config{Observers: []*guard.Observer{{Acquired: func(context.Context, fence.Grant, time.Duration) { panic("observer") }}}},
-		Store:  postgres.Config{Logger: slog.New(slog.NewTextHandler(&own, nil))},
-		Logger: slog.New(slog.NewTextHandler(&whole, nil)),
-	})
-	require.NoError(t, err)
-	require.NoError(t, guard.Do(t.Context(), g, "a", nothing))
-	require.NoError(t, mine.Close())
-	require.Error(t, g.Close(t.Context()), "the client was closed first")
-	require.Contains(t, whole.String(), "observer", "the Guard's")
-	require.Contains(t, whole.String(), "closed before the locker", "the Locker's")
-	require.NotContains(t, whole.String(), "other schemas")
-	require.Equal(t, 1, strings.Count(own.String(), "other schemas of this database hold fences too"))
 }

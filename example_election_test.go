@@ -5,16 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd"
-	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/guard"
 )
 
@@ -122,46 +118,4 @@ func Example_election() {
 	// 16 <nil>
 	// {14} <nil>
 	// 16 <nil>
-}
-
-// A sale that has read the stock is not undone by a leader, nor the leader's delivery by the sale.
-func TestRestock_BesideASaleLosesNothing(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	client, pool := connect(ctx)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	t.Cleanup(pool.Close)
-	lock := etcd.Config{Prefix: t.Name()}
-	process := func() *fencekit.Guard {
-		g, err := fencekit.New(client, pool, &fencekit.Config{Lock: lock})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, g.Close(context.Background())) })
-		return g
-	}
-	seller, restocker := process(), process()
-	_, err := pool.Exec(ctx, "insert into delivery values (1, '42', 15)")
-	require.NoError(t, err)
-	locks, err := inspect.New(client, lock.Prefix, time.Minute)
-	require.NoError(t, err)
-
-	restocked := make(chan error, 1)
-	require.NoError(t, guard.Do(ctx, seller, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
-		left, err := newQueries(tx).Stock(ctx, "42")
-		if err != nil {
-			return err
-		}
-		go func() { restocked <- restock(t.Context(), restocker, "b") }()
-		for waits := false; !waits && len(restocked) == 0; time.Sleep(time.Millisecond) {
-			lock, err := locks.Lock(ctx, "sku/42")
-			if err != nil {
-				return err
-			}
-			waits = len(lock.Queue) > 1
-		}
-		return newQueries(tx).SetStock(ctx, "42", left-2)
-	}))
-	require.NoError(t, <-restocked)
-	left, err := newQueries(pool).Stock(ctx, "42")
-	require.NoError(t, err)
-	require.EqualValues(t, 3+15-2, left)
 }

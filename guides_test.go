@@ -133,14 +133,7 @@ func Example_http() {
 	client, pool := connect(ctx)
 	defer client.Close()
 	defer pool.Close()
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	g := guardOn(pool)
 	defer g.Close(ctx)
 	mux := http.NewServeMux()
 	mux.Handle("POST /skus/{sku}/sell", sellHandler(g))
@@ -227,14 +220,7 @@ func Example_batch() {
 	client, pool := connect(ctx)
 	defer client.Close()
 	defer pool.Close()
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	g := guardOn(pool)
 	defer g.Close(ctx)
 	fmt.Println(sellAtOnce(ctx, g, 2))
 	fmt.Println(sellAtOnce(ctx, g, 2))
@@ -243,6 +229,19 @@ func Example_batch() {
 	// 1 <nil>
 	// 0 sold out
 	// 1 <nil>
+}
+
+// guardOn is a Guard without etcd.
+func guardOn(pool *pgxpool.Pool) *guard.Guard[pgx.Tx] {
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := guard.New(guardtest.NewLocker(), store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return g
 }
 
 func stockNow(ctx context.Context, g fencekit.Runner) (qty int, err error) {
@@ -289,14 +288,7 @@ func Example_sqlc() {
 	client, pool := connect(ctx)
 	defer client.Close()
 	defer pool.Close()
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	g := guardOn(pool)
 	defer g.Close(ctx)
 	if err := sellTwo(ctx, g); err != nil {
 		log.Fatal(err)
@@ -382,16 +374,9 @@ func Example_history() {
 	client, pool := connect(ctx)
 	defer client.Close()
 	defer pool.Close()
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	g := guardOn(pool)
 	defer g.Close(ctx)
-	err = guard.Do(ctx, g, "sku/42", func(context.Context, pgx.Tx) error { return nil }, guard.OpID("order-1"), guard.Name("sell"), guard.Attr("qty", "2"))
+	err := guard.Do(ctx, g, "sku/42", func(context.Context, pgx.Tx) error { return nil }, guard.OpID("order-1"), guard.Name("sell"), guard.Attr("qty", "2"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -132,32 +132,6 @@ func TestGrants_OfALateHolderAreRejected(t *testing.T) {
 	require.Equal(t, second.Grant().Holder, store.Read("holder"))
 }
 
-func TestGrants_ThatAreMissingOrHostileWriteNothing(t *testing.T) {
-	t.Parallel()
-	store := memory.NewStore()
-	sell := serve(t, store)
-	other := grant(5)
-	other.Resource = "sku/43"
-	for name, values := range map[string][]string{
-		"none":                 nil,
-		"not a grant":          {"1"},
-		"of another resource":  {other.String()},
-		"joined, and one more": {grant(5).String() + ", " + other.String() + ","},
-	} {
-		ctx := t.Context()
-		for _, value := range values {
-			ctx = metadata.AppendToOutgoingContext(ctx, "Fencekit-Grant", value)
-		}
-		err := sell(ctx)
-		require.Equal(t, codes.InvalidArgument, status.Code(err), name)
-		info, _ := detailsOf(t, status.Convert(err))
-		require.Equal(t, "INVALID_GRANT", info.Reason, name)
-	}
-	entries, err := store.Entries(t.Context(), resource, 0, 10)
-	require.NoError(t, err)
-	require.Empty(t, entries, "nothing was claimed")
-}
-
 func TestSignedGrants_AreThoseOfOneOfTheKeys(t *testing.T) {
 	t.Parallel()
 	key := []byte("0123456789abcdef")

@@ -264,29 +264,3 @@ func TestNewObserver_TakesTheGlobalProvidersAndSaysWhatIsWrong(t *testing.T) {
 	_, err = guardotel.NewObserver(&guardotel.Config{MeterProvider: noop.NewMeterProvider(), MaxClasses: -1})
 	require.ErrorIs(t, err, guard.ErrInvalid)
 }
-
-// What spans and metrics cost a call beside the store, with an SDK that samples all, or nothing.
-func BenchmarkDo(b *testing.B) {
-	for name, sampler := range map[string]sdktrace.Sampler{"without": nil, "sampled": sdktrace.AlwaysSample(), "unsampled": sdktrace.NeverSample()} {
-		b.Run(name, func(b *testing.B) {
-			var observers []*guard.Observer
-			if sampler != nil {
-				observer, err := guardotel.NewObserver(&guardotel.Config{
-					TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sampler)),
-					MeterProvider:  metric.NewMeterProvider(metric.WithReader(metric.NewManualReader())),
-				})
-				require.NoError(b, err)
-				observers = append(observers, observer)
-			}
-			g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), &guard.Config{Observers: observers})
-			require.NoError(b, err)
-			b.Cleanup(func() { require.NoError(b, g.Close(context.Background())) })
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := guard.Do(b.Context(), g, "sku/1", put); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -240,18 +240,3 @@ func TestNewObserver_SaysWhatIsWrong(t *testing.T) {
 	_, err = guardprometheus.NewObserver(registry, nil)
 	require.ErrorAs(t, err, new(prometheus.AlreadyRegisteredError))
 }
-
-// What the metrics cost a call beside the store.
-func BenchmarkDo(b *testing.B) {
-	w := newWorld(b, nil)
-	for name, g := range map[string]*guard.Guard[*memory.Tx]{"without": w.process("a"), "with": w.process("b", w.observer)} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := guard.Do(b.Context(), g, "sku/"+name, put); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

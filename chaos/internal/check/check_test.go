@@ -77,30 +77,6 @@ func TestConservation(t *testing.T) {
 	})
 }
 
-// An update is lost if another one that had not seen it overwrote it.
-func TestCounts_LostAndOversold(t *testing.T) {
-	for _, c := range []struct {
-		name           string
-		pairs          []int
-		lost, oversold int
-	}{
-		{"a chain", []int{10, 1, 9, 2, 7, 7}, 0, 0},
-		{"two read the same", []int{10, 1, 10, 1, 9, 1}, 1, 0},
-		{"one wrote over two", []int{10, 1, 9, 1, 10, 1}, 2, 0},
-		{"three read the same", []int{10, 1, 10, 1, 10, 1}, 2, 0},
-		{"one decided on a stock that never was", []int{10, 1, 33, 1, 32, 1}, 1, 0},
-		{"the first decided on a stock that never was", []int{33, 1, 32, 1}, 0, 0},
-		{"two sold the last one", []int{10, 10, 10, 10}, 1, 10},
-	} {
-		o := observe.Observation{Stocks: []observe.Stock{{Resource: "r", Initial: 10}}}
-		for i := 0; i < len(c.pairs); i += 2 {
-			o.Effects = append(o.Effects, observe.Effect{Resource: "r", Seen: c.pairs[i], Quantity: c.pairs[i+1]})
-		}
-		counts := newView(&Run{}, nil, o).counts()
-		require.Equal(t, []int{c.lost, c.oversold}, []int{counts.Lost, counts.Oversold}, c.name)
-	}
-}
-
 func TestOutcomes(t *testing.T) {
 	flags(t, "I3", []spoiled{
 		{"an operation twice", func(m *made) { m.again("op3") }, Flagged},

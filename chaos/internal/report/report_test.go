@@ -204,17 +204,3 @@ func TestHTML_IsBoundedWithManyRuns(t *testing.T) {
 	require.True(t, strings.Contains(textOf(root), "and 60 more: see the run's result.json"))
 	require.Len(t, find(root, withClass("row")), maxRows)
 }
-
-func TestHTML_DoesWithoutWhatWasNotKept(t *testing.T) {
-	t.Parallel()
-	s := &sample{suite: realistic().suite}
-	_, root := rendered(t, s)
-	require.True(t, strings.Contains(textOf(root), "There is no run under Fencekit with faults whose files were kept"))
-	require.Empty(t, find(root, withClass("panel")))
-	require.Len(t, find(root, withClass("cell")), 8)
-
-	_, root = rendered(t, &sample{suite: &check.Suite{}}) // nothing at all
-	require.True(t, strings.Contains(textOf(root), "There are no runs with faults."))
-	require.True(t, strings.Contains(textOf(root), "No control ran."))
-	require.True(t, strings.Contains(textOf(root), "Nothing was judged."))
-}
