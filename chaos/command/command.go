@@ -9,8 +9,13 @@
 package command
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -99,4 +104,177 @@ type scenarioRow struct{ check.Scenario }
 // Columns implements cli.WriteList's row.
 func (r scenarioRow) Columns() any {
 	return struct{ Name, Family, Controls, Summary string }{r.Name, r.Family, strings.Join(r.Controls, " "), r.Summary}
+}
+
+func newRun(out *cli.Output) *cobra.Command {
+	c := &chaos.Config{}
+	cmd := &cobra.Command{
+		Use:   "run [flags]",
+		Short: "Run scenarios, and judge them",
+		Long: `Run scenarios with Fencekit and with controls, on etcd, Postgres and Redis
+servers that the command starts, and judge what happened.
+
+The directory of --out gets result.json, report.html, and for each
+run its history and what was observed. A suite that was interrupted keeps its
+finished runs, and --resume goes on with it; without a suite there, --resume
+begins one.
+
+A run of a control is red if it violated a property that its recipe has to
+violate, as it must with faults, and green if it violated none.
+
+Exit codes:
+  0  no property was violated, and each control broke
+  1  a property was violated under Fencekit
+  2  the suite is inconclusive: it was interrupted, a run lacked a fault that
+     its scenario requires, a control survived, or none ran (--groups fenced)
+  3  a server can't be started`,
+		Args: cli.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSuite(cmd, out, c) },
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&c.Scenarios, "scenario", nil, "names, families or patterns of scenarios, such as stalls,pauses (default all)")
+	flags.StringSliceVar(&c.Groups, "groups", nil, "names or patterns of groups, such as fenced,redis-* (default all)")
+	flags.Uint64Var(&c.Seed, "seed", 1, "the first seed")
+	flags.IntVar(&c.Seeds, "seeds", 1, "how many seeds each scenario runs with")
+	flags.IntVar(&c.ScriptSeeds, "script-seeds", 1, "how many of these seeds controls and scripts run with")
+	flags.DurationVar(&c.Duration, "duration", 0, "begin new runs for this long, instead of --seeds; those with the first seed are all done, however long that takes")
+	flags.IntVar(&c.Parallel, "parallel", 1, "how many runs go on at the same time, each on its own servers")
+	flags.StringVar(&c.Dir, "out", "", "directory for the results (default chaos- and the time)")
+	flags.BoolVar(&c.Resume, "resume", false, "go on with the suite in --out")
+	return cmd
+}
+
+func validate(cmd *cobra.Command, c *chaos.Config) error {
+	switch changed := cmd.Flags().Changed; {
+	case changed("duration") && changed("seeds"):
+		return cli.UsageErrorf("--duration and --seeds exclude each other")
+	case changed("out") && c.Dir == "": // an unset variable of a script
+		return cli.UsageErrorf("--out is empty")
+	case changed("scenario") && len(c.Scenarios) == 0:
+		return cli.UsageErrorf("--scenario is empty")
+	case changed("groups") && len(c.Groups) == 0:
+		return cli.UsageErrorf("--groups is empty")
+	case c.Resume && c.Dir == "":
+		return cli.UsageErrorf("--resume needs --out: the directory of the suite to go on with")
+	case c.Dir == "":
+		c.Dir = "chaos-" + time.Now().UTC().Format("20060102-150405")
+	}
+	return nil
+}
+
+func runSuite(cmd *cobra.Command, out *cli.Output, c *chaos.Config) error {
+	if err := validate(cmd, c); err != nil {
+		return err
+	}
+	stderr := cmd.ErrOrStderr()
+	c.Progress, c.Command = progress(stderr, c), commandLine(cmd)
+	suite, err := chaos.Run(cmd.Context(), *c)
+	if suite == nil {
+		return runError(err)
+	}
+	rows := make([]runRow, len(suite.Runs))
+	for i, r := range suite.Runs {
+		rows[i] = runRow{r}
+	}
+	if writeErr := cli.WriteList(cmd.OutOrStdout(), out.Format, rows); writeErr != nil {
+		return errors.Join(outcome(suite, err), writeErr)
+	}
+	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, check.ReportFile))
+	if cmd.Context().Err() != nil {
+		fmt.Fprintf(stderr, "The same command with --resume --out %s goes on with it.\n", quoted(c.Dir))
+	}
+	if err := outcome(suite, err); err != nil {
+		return err
+	}
+	fmt.Fprintln(stderr, suite.Reason)
+	return nil
+}
+
+// outcome is nil for a suite that passed. A violation stays one, however the suite ended.
+func outcome(suite *chaos.Suite, err error) error {
+	switch {
+	case err != nil && suite.Verdict == chaos.Violated:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("%s The suite ended early: %w", suite.Reason, err)}
+	case err != nil:
+		return runError(err)
+	case suite.Verdict == chaos.Violated:
+		return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New(suite.Reason)}
+	case suite.Verdict == chaos.Inconclusive:
+		return &cli.ExitError{Code: cli.ExitInconclusive, Err: errors.New(suite.Reason)}
+	}
+	return nil
+}
+
+func runError(err error) error {
+	switch {
+	case errors.Is(err, chaos.ErrConfig):
+		return cli.UsageErrorf("%w", err)
+	case errors.Is(err, chaos.ErrEnvironment):
+		return cli.NotReady(err)
+	}
+	return err
+}
+
+func progress(w io.Writer, c *chaos.Config) func(chaos.Progress) {
+	begun := false
+	return func(now chaos.Progress) {
+		if !begun {
+			begun = true
+			left := now.Total - now.Done
+			parallel := max(c.Parallel, 1)
+			about := (time.Duration((left+parallel-1)/parallel) * run.Usual).Round(time.Second)
+			fmt.Fprintf(w, "%d runs of about %v, %d at a time: about %v.", left, run.Usual, parallel, about)
+			if c.Duration > 0 {
+				fmt.Fprintf(w, " These have the first seed and are all done, however long that takes; others begin until %v have passed.", c.Duration)
+			}
+			fmt.Fprintln(w)
+		}
+		if now.Ended {
+			fmt.Fprintln(w, runLine(now))
+		}
+	}
+}
+
+// runLine is as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)", with the reason of a run that is not as it
+// must be.
+func runLine(now chaos.Progress) string {
+	r := now.Run
+	done := fmt.Sprintf("%d of %d", now.Done, now.Total)
+	if now.Done > now.Total { // once a Duration alone decides
+		done = fmt.Sprint(now.Done)
+	}
+	word := string(r.Verdict)
+	switch {
+	case r.Red():
+		word = "red (broke, as a control must)"
+	case r.Group != chaos.Fenced && r.Verdict == chaos.Pass && r.Faults:
+		word = "green (did not break)"
+	case r.Group != chaos.Fenced && r.Verdict == chaos.Pass:
+		word = "green (held, as it must without faults)"
+	}
+	line := fmt.Sprintf("run %s: %s: %s (%v)", done, word, r, r.Took.Round(100*time.Millisecond))
+	if r.Verdict != chaos.Pass && !r.Red() {
+		line += ": " + r.Reason
+	}
+	return line
+}
+
+type runRow struct{ check.Run }
+
+// Columns implements cli.WriteList's row.
+func (r runRow) Columns() any {
+	c := r.Counts
+	return struct {
+		Run                                                       string
+		Verdict                                                   chaos.Verdict
+		Operations, Injected, Rejections, Unknown, Oversold, Lost int
+		P99, HandOverP99                                          string
+	}{r.String(), r.Verdict, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost, p99(r.Latency), p99(r.HandOver)}
+}
+
+func p99(q check.Quantiles) string {
+	if q.Count == 0 {
+		return ""
+	}
+	return q.P99.Round(100 * time.Microsecond).String()
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -170,4 +171,125 @@ func (v *view) handOver() Quantiles {
 		}
 	}
 	return quantilesOf(times)
+}
+
+type view struct {
+	*Run
+	events     []history.Event // in the order of their times
+	observed   observe.Observation
+	operations []*operation // in the order of their invocations
+	byID       map[string]*operation
+	broken     []string                       // why the history of operations is invalid
+	effects    map[string][]observe.Effect    // by resource, in order
+	wrote      map[written][]observe.Effect   // by transaction and resource
+	times      map[history.Kind]map[key]int64 // of the first events of each grant
+}
+
+type written struct {
+	commit   int
+	resource string
+}
+
+type grant struct{ epoch, token int64 }
+
+func (g grant) compare(other grant) int {
+	return cmp.Or(cmp.Compare(g.epoch, other.epoch), cmp.Compare(g.token, other.token))
+}
+
+func (g grant) String() string {
+	if g.epoch > 1 {
+		return fmt.Sprintf("token %d of epoch %d", g.token, g.epoch)
+	}
+	return fmt.Sprintf("token %d", g.token)
+}
+
+func grantOf(e observe.Entry) grant { return grant{e.Epoch, e.Token} }
+
+type key struct {
+	resource string
+	grant
+}
+
+func keyOf(e history.Event) key { return key{e.Resource, grant{e.Epoch, e.Token}} }
+
+func newView(r *Run, events []history.Event, observed observe.Observation) *view {
+	v := &view{
+		Run: r, events: events, observed: observed, byID: map[string]*operation{},
+		effects: map[string][]observe.Effect{}, wrote: map[written][]observe.Effect{},
+		times: map[history.Kind]map[key]int64{history.Acquired: {}, history.Claimed: {}},
+	}
+	for _, e := range events {
+		v.readOperation(e)
+		if times := v.times[e.Kind]; times != nil && times[keyOf(e)] == 0 {
+			times[keyOf(e)] = e.At
+		}
+	}
+	for _, e := range observed.Effects {
+		v.effects[e.Resource] = append(v.effects[e.Resource], e)
+		v.wrote[written{e.Commit, e.Resource}] = append(v.wrote[written{e.Commit, e.Resource}], e)
+		if op := v.byID[e.Op]; op != nil {
+			op.effects[e.Resource]++
+		}
+	}
+	return v
+}
+
+func (v *view) phase(name string) int64 {
+	for _, e := range v.events {
+		if e.Kind == history.Phase && e.Name == name {
+			return e.At
+		}
+	}
+	return 0
+}
+
+type operation struct {
+	id, process, action string
+	resources           []string
+	invoked             int64
+	end                 history.Kind    // ok, fail or unknown; empty if it was cut off
+	ended               int64           // when it ended or was cut off; 0 if it is open still
+	failure             string          // its error
+	soldOut             bool            // it failed only because too little was in stock
+	answers             []history.Event // about an unknown outcome, in order
+	effects             map[string]int  // rows in the data, by resource
+}
+
+func (op *operation) applied() bool { return len(op.effects) > 0 }
+
+func (op *operation) succeeded() bool { return op.end == history.OK || op.soldOut }
+
+// String names it in counterexamples.
+func (op *operation) String() string {
+	return fmt.Sprintf("operation %s (%s on %s)", op.id, op.action, op.process)
+}
+
+func (v *view) readOperation(e history.Event) {
+	op := v.byID[e.Op]
+	switch e.Kind {
+	case history.Ends: // it cuts off what it had open
+		for _, op := range v.operations {
+			if op.process == e.Process && op.ended == 0 {
+				op.ended = e.At
+			}
+		}
+	case history.Invoke:
+		if op != nil {
+			v.broken = append(v.broken, fmt.Sprintf("%s was invoked a second time, by %s", op, e.Process))
+			return
+		}
+		op = &operation{id: e.Op, process: e.Process, action: e.Action, resources: e.Resources, invoked: e.At, effects: map[string]int{}}
+		v.byID[e.Op] = op
+		v.operations = append(v.operations, op)
+	case history.OK, history.Fail, history.Unknown:
+		if op == nil || op.end != "" {
+			v.broken = append(v.broken, fmt.Sprintf("operation %s ended (%s) without being open", e.Op, e.Kind))
+			return
+		}
+		op.end, op.ended, op.failure, op.soldOut = e.Kind, e.At, e.Error, e.SoldOut
+	case history.Answer:
+		if op != nil {
+			op.answers = append(op.answers, e)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-// Package report writes the results of chaos runs as one HTML file, for people. Its size is bounded.
+// Package report writes the results of chaos runs as one HTML file, for people.
 //
 // The page is self-contained: it has no script, loads nothing, and forbids the browser to. Text from runs
 // is untrusted, and is escaped in two places only: html/template, and drawing. Tracks are drawn from the
@@ -71,7 +71,6 @@ type content struct {
 	Timings   []timing
 	Controls  []control
 	Schedules []*schedule
-	More      int // number of runs that are not listed
 }
 
 func render(w io.Writer, suite *check.Suite, load loader) error {
@@ -83,7 +82,7 @@ func render(w io.Writer, suite *check.Suite, load loader) error {
 	p := &content{
 		Style: template.CSS(style), Suite: suite, Fenced: check.Sum(fenced),
 		Damage: check.Sum(runsOf(suite, func(r check.Run) bool { return r.Group != check.Fenced && r.Faults })).Counts,
-		Props:  propertiesOf(fenced), Timings: timingsOf(suite), Controls: controlsOf(suite),
+		Props:  propertiesOf(fenced), Timings: timingsOf(suite), Controls: controlsOf(suite), Schedules: schedulesOf(suite),
 	}
 	if p.Example, err = exampleOf(suite, load); err != nil {
 		return err
@@ -91,7 +90,6 @@ func render(w io.Writer, suite *check.Suite, load loader) error {
 	if p.Rows, err = rowsOf(suite, load, p.Example); err != nil {
 		return err
 	}
-	p.Schedules, p.More = schedulesOf(suite)
 	var b bytes.Buffer
 	if err := page.Execute(&b, p); err != nil {
 		return err

@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -181,26 +180,4 @@ func TestHTML_EscapesWhatComesFromRuns(t *testing.T) {
 	}
 	require.True(t, strings.Contains(textOf(root), "<script>alert(1)</script>"), "it is there as text")
 	require.Len(t, find(root, withClass("panel")), 2)
-}
-
-func TestHTML_IsBoundedWithManyRuns(t *testing.T) {
-	t.Parallel()
-	s := &sample{suite: &check.Suite{Groups: []check.Group{{Name: check.Fenced}}}}
-	for i := range 200 {
-		s.suite.Scenarios = append(s.suite.Scenarios, check.Scenario{Name: fmt.Sprintf("scenario %d", i)})
-	}
-	for i := range 2_600 {
-		run := check.Run{Scenario: fmt.Sprintf("scenario %d", i%200), Group: check.Fenced, Seed: uint64(i), Faults: true, Verdict: check.Violated, Reason: strings.Repeat("x", 5000), Dir: "a"}
-		for j := range 100 {
-			run.Schedule = append(run.Schedule, check.Step{Fault: fmt.Sprint("pause w", j)})
-		}
-		run.Findings = []check.Finding{{Property: "I2", Status: check.Flagged, Detail: strings.Repeat("y", 5000), Examples: []string{strings.Repeat("z", 5000)}}}
-		s.suite.Runs = append(s.suite.Runs, run)
-	}
-	s.suite.Judge()
-	text, root := rendered(t, s)
-	require.Less(t, len(text), 6<<20)
-	require.True(t, strings.Contains(textOf(root), "100 more runs are in their directories."))
-	require.True(t, strings.Contains(textOf(root), "and 60 more: see the run's result.json"))
-	require.Len(t, find(root, withClass("row")), maxRows)
 }

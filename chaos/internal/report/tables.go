@@ -24,15 +24,13 @@ type cell struct {
 	Class   string        // ok, bad, broke, green, nothing
 }
 
-const maxRows = 60
-
 // rowsOf has the example's scenario first.
 func rowsOf(suite *check.Suite, load loader, first *example) (rows []sideBySide, err error) {
 	names := scenarios(suite)
 	if first != nil {
 		names = append([]string{first.Scenario}, slices.DeleteFunc(names, func(name string) bool { return name == first.Scenario })...)
 	}
-	for _, scenario := range names[:min(len(names), maxRows)] {
+	for _, scenario := range names {
 		row := sideBySide{Scenario: scenario, About: about(suite, scenario)}
 		for _, run := range oneSeed(suite, scenario) {
 			t, err := load.trace(run)
@@ -188,7 +186,6 @@ type schedule struct {
 	Seed     uint64
 	Faults   bool
 	Steps    []string
-	More     int // number of steps that are left out
 	Runs     []runLine
 }
 
@@ -197,13 +194,8 @@ type runLine struct {
 	Title, Class, Figures string
 }
 
-const (
-	maxRuns  = 2500
-	maxSteps = 40
-)
-
-// schedulesOf has those that are not as they must be first, and returns how many runs are left out.
-func schedulesOf(suite *check.Suite) (all []*schedule, more int) {
+// schedulesOf has those that are not as they must be first.
+func schedulesOf(suite *check.Suite) (all []*schedule) {
 	runs := runsBy(suite, func(r *check.Run) int {
 		if r.Group == check.Fenced && r.Verdict != check.Pass {
 			return 2
@@ -211,7 +203,7 @@ func schedulesOf(suite *check.Suite) (all []*schedule, more int) {
 		return 1
 	})
 	bySchedule := map[string]*schedule{}
-	for _, r := range runs[:min(len(runs), maxRuns)] {
+	for _, r := range runs {
 		s := bySchedule[sameSchedule(r)]
 		if s == nil {
 			s = scheduleOf(r)
@@ -230,19 +222,19 @@ func schedulesOf(suite *check.Suite) (all []*schedule, more int) {
 		}
 		s.Runs = append(s.Runs, runLine{r, title(suite, r.Group), class(r), figures})
 	}
-	return all, len(runs) - min(len(runs), maxRuns)
+	return all
 }
 
 func scheduleOf(r *check.Run) *schedule {
-	s := &schedule{Scenario: r.Scenario, Seed: r.Seed, Faults: r.Faults, More: max(0, len(r.Schedule)-maxSteps)}
+	s := &schedule{Scenario: r.Scenario, Seed: r.Seed, Faults: r.Faults}
 	switch {
 	case !r.Faults:
-		s.Steps, s.More = []string{"no faults"}, 0
+		s.Steps = []string{"no faults"}
 		return s
 	case len(r.Schedule) == 0:
 		s.Steps = []string{"a script: see the run's history"}
 	}
-	for _, step := range r.Schedule[:min(len(r.Schedule), maxSteps)] {
+	for _, step := range r.Schedule {
 		line := seconds(step.At) + " " + cut(step.Fault)
 		if step.For > 0 {
 			line += " for " + seconds(step.For)
