@@ -15,7 +15,7 @@ func valid() fence.Grant {
 	return fence.Grant{Resource: "sku/42", Epoch: 1, Token: 118, Holder: "worker-b-9f"}
 }
 
-func TestGrant_TextFormParsesBack(t *testing.T) {
+func TestGrant_TextAndJSONParseBack(t *testing.T) {
 	for _, g := range []fence.Grant{
 		valid(),
 		{Resource: "a", Epoch: fence.MaxEpoch, Token: fence.MaxToken, Holder: "h"},
@@ -32,9 +32,6 @@ func TestGrant_TextFormParsesBack(t *testing.T) {
 		}
 	}
 	require.Equal(t, "fence1:1:118:worker-b-9f:sku%2F42", valid().String())
-}
-
-func TestGrant_JSONParsesBack(t *testing.T) {
 	data, err := json.Marshal(valid())
 	require.NoError(t, err)
 	require.Equal(t, `{"resource":"sku/42","epoch":1,"token":118,"holder":"worker-b-9f"}`, string(data))

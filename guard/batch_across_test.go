@@ -162,29 +162,12 @@ func TestAcross_StoreThatDoesNotReturn(t *testing.T) {
 						require.NoError(t, err)
 					}
 				}
+				errs = a.meet(a.on("x", func(context.Context, *memory.Tx) error { panic("boom") }), a.puts("y"), a.puts("z"))
+				require.Equal(t, []error{errGone, nil, nil}, errs, "of an operation's own panic")
 				require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.puts("z")))
 			})
 		})
 	}
-}
-
-func TestAcross_PanicTakesNoOtherCallAlong(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		explodes := a.on("x", func(context.Context, *memory.Tx) error { panic("boom") })
-		errs := a.meet(explodes, a.puts("y"), a.puts("z"))
-		require.ErrorIs(t, errs[0], errGone)
-		require.NoError(t, errs[1])
-		require.NoError(t, errs[2])
-		require.NoError(t, a.puts("x")(t.Context()))
-	})
-}
-
-func TestAcross_OnlyWhereTheStoreCan(t *testing.T) {
-	inBatches(t, nil, func(t *testing.T, a *batches) {
-		a.guard = a.world.on(ungrouped{a.db}, nil)
-		require.Equal(t, make([]error, 3), a.meet(a.puts("x"), a.puts("y"), a.named("x", "x2", put("x", "2"))))
-		a.apart("x", "y")
-	})
 }
 
 type ungrouped struct{ *hookedStore }
@@ -205,6 +188,10 @@ func TestAcross_OperationsMayDecline(t *testing.T) {
 		require.Equal(t, a.writes("x")[0].tx, a.writes("z")[0].tx)
 		require.Equal(t, []string{"x2", "x3"}, []string{a.writes("x")[1].ops, a.writes("x")[2].ops})
 		a.apart("y", "z")
+
+		a.guard = a.world.on(ungrouped{a.db}, nil)
+		require.Equal(t, make([]error, 2), a.meet(a.puts("1"), a.puts("2")), "on a store that can't have several")
+		a.apart("1", "2")
 	})
 }
 

@@ -103,24 +103,6 @@ func TestValue_ReturnsZeroWithAnError(t *testing.T) {
 	require.Zero(t, got)
 }
 
-func TestNew_RejectsNilAndBadConfig(t *testing.T) {
-	t.Parallel()
-	store := memory.NewStore()
-	_, err := guard.New[*memory.Tx](guardtest.NewLocker(), nil, nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	var noStore *memory.Store
-	_, err = guard.New(guardtest.NewLocker(), noStore, nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	var noLocker *guardtest.Locker
-	_, err = guard.New(noLocker, store, nil)
-	require.ErrorIs(t, err, guard.ErrInvalid)
-	require.ErrorIs(t, doUnderGrant(t.Context(), noStore, grant(1), set("k", "v")), guard.ErrInvalid)
-	for _, cfg := range []guard.Config{{MaxRun: -1}, {StoreTimeout: -1}, {ResolveTimeout: -1}} {
-		_, err = guard.New(guardtest.NewLocker(), store, &cfg)
-		require.ErrorIs(t, err, guard.ErrInvalid)
-	}
-}
-
 func TestCalls_RejectBadArguments(t *testing.T) {
 	w, g := newProcess(t)
 	ctx := t.Context()
@@ -169,4 +151,19 @@ func TestCalls_RejectBadArguments(t *testing.T) {
 	}
 	require.Empty(t, w.kinds())
 	require.Zero(t, w.locks.Grants())
+
+	store := memory.NewStore()
+	_, err = guard.New[*memory.Tx](guardtest.NewLocker(), nil, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	var noStore *memory.Store
+	_, err = guard.New(guardtest.NewLocker(), noStore, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	var noLocker *guardtest.Locker
+	_, err = guard.New(noLocker, store, nil)
+	require.ErrorIs(t, err, guard.ErrInvalid)
+	require.ErrorIs(t, doUnderGrant(t.Context(), noStore, grant, set("k", "v")), guard.ErrInvalid)
+	for _, cfg := range []guard.Config{{MaxRun: -1}, {StoreTimeout: -1}, {ResolveTimeout: -1}} {
+		_, err = guard.New(guardtest.NewLocker(), store, &cfg)
+		require.ErrorIs(t, err, guard.ErrInvalid)
+	}
 }

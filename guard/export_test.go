@@ -18,9 +18,6 @@ func Doubts[Tx any](g *Guard[Tx]) int {
 	return len(g.memory.doubts)
 }
 
-// ExpireLate is what a timer does that fired just before the latest call and was held up until after it.
-func ExpireLate[Tx any](g *Guard[Tx]) { g.lines.releaseExpired(g.lines.places) }
-
 const (
 	MaxResources = maxResources
 	MaxResultLen = maxResultLen

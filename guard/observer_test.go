@@ -117,22 +117,6 @@ func TestObserveElection_SeesCampaignsAndLeaderships(t *testing.T) {
 	})
 }
 
-// Calls that share a transaction say how many they are, and each its place; a call alone is the first of one.
-func TestObserver_SeesHowManyCallsShareATransaction(t *testing.T) {
-	var mu sync.Mutex
-	places := map[string][2]int{}
-	finished := func(_ context.Context, o guard.Operation) {
-		mu.Lock()
-		defer mu.Unlock()
-		places[o.Record.Name] = [2]int{o.BatchSize, o.BatchPlace}
-	}
-	inBatches(t, &guard.Config{Observers: []*guard.Observer{{Finished: finished}}}, func(t *testing.T, b *batches) {
-		require.Equal(t, make([]error, 3), b.meet(b.adds("a"), b.adds("b"), b.adds("c")))
-		require.NoError(t, b.adds("alone")(t.Context()))
-		require.Equal(t, map[string][2]int{"a": {3, 0}, "b": {3, 1}, "c": {3, 2}, "alone": {1, 0}}, places)
-	})
-}
-
 func TestLog_DistinguishesAFailedReleaseFromAnUnconfirmedOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		for _, test := range []struct {

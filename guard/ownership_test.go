@@ -70,13 +70,6 @@ func TestKeepFor_NegativeReleasesAfterEveryCall(t *testing.T) {
 	})
 }
 
-func TestKeepFor_LateTimerDoesNotReleaseWhatWasJustUsed(t *testing.T) {
-	w, g := newProcess(t)
-	require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
-	guard.ExpireLate(g)
-	require.NotZero(t, w.locks.Holder(sku))
-}
-
 // Ten calls of 30 ms are queued here when another process comes at 15 ms. With
 // 100 ms to go on, the call that begins at 90 ms is the last of them.
 func TestMaxHold_QueuedCallsGoOnForAWhile(t *testing.T) {
@@ -189,45 +182,44 @@ func TestLost_TogetherIsOneLine(t *testing.T) {
 	})
 }
 
-// While one call runs and another is queued behind it, disturb happens.
-func behindADisturbedCall(t *testing.T, disturb func(w *world), want error) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		first, second := make(chan error, 1), make(chan error, 1)
-		go func() {
-			first <- guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-				time.Sleep(time.Second)
-				disturb(w)
-				return increment("n")(ctx, tx)
-			})
-		}()
-		synctest.Wait()
-		go func() {
-			second <- guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-				synctest.Wait()
-				require.NoError(t, ctx.Err())
-				return increment("n")(ctx, tx)
-			})
-		}()
-		require.ErrorIs(t, <-first, want)
-		require.NoError(t, <-second)
-		require.Equal(t, 2, w.locks.Grants())
-	})
-}
-
-func TestLost_QueuedCallAcquiresAnew(t *testing.T) {
-	behindADisturbedCall(t, func(w *world) { w.locks.Lose(sku) }, nil)
-}
-
+// While one call runs and another is queued behind it, the lease is lost, or its grant superseded.
 func TestStale_QueuedCallAcquiresAnew(t *testing.T) {
-	behindADisturbedCall(t, func(w *world) {
-		// A grant between the first and the second of the lock service.
-		_, err := w.store.Claim(context.Background(), storage.Claim{Grant: fence.Grant{Resource: sku, Epoch: 1, Token: 1, Holder: "x"}})
-		requireRejected(w, err, storage.ReasonCollision)
-		w.locks.SetToken(3)
-		_, err = w.store.Claim(context.Background(), storage.Claim{Grant: grant(2)})
-		require.NoError(w, err)
-	}, guard.ErrStaleToken)
+	for name, test := range map[string]struct {
+		disturb func(w *world)
+		want    error
+	}{
+		"lost": {func(w *world) { w.locks.Lose(sku) }, nil},
+		"stale": {func(w *world) { // by a grant between the first and the second of the lock service
+			w.locks.SetToken(3)
+			_, err := w.store.Claim(context.Background(), storage.Claim{Grant: grant(2)})
+			require.NoError(w, err)
+		}, guard.ErrStaleToken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				g := w.process("a", nil)
+				first, second := make(chan error, 1), make(chan error, 1)
+				go func() {
+					first <- guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+						time.Sleep(time.Second)
+						test.disturb(w)
+						return increment("n")(ctx, tx)
+					})
+				}()
+				synctest.Wait()
+				go func() {
+					second <- guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
+						synctest.Wait()
+						require.NoError(t, ctx.Err())
+						return increment("n")(ctx, tx)
+					})
+				}()
+				require.ErrorIs(t, <-first, test.want)
+				require.NoError(t, <-second)
+				require.Equal(t, 2, w.locks.Grants())
+			})
+		})
+	}
 }
 
 func TestAcquire_FailureComesThrough(t *testing.T) {

@@ -216,21 +216,6 @@ func TestUnknown_NamesTheOperationAndIsLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestUnknown_IsSettledBeforeTheNextCallRuns(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
-		g := w.process("a", nil)
-		unknown(t, w, g, memory.Late)
-		w.store.SetFaults(memory.Faults{})
-		require.NoError(t, guard.Do(t.Context(), g, sku, func(ctx context.Context, tx *memory.Tx) error {
-			require.Equal(t, []storage.EntryKind{"claim", "void"}, w.kinds())
-			return increment("n")(ctx, tx)
-		}))
-		require.ErrorIs(t, w.store.Deliver()[0], guard.ErrOvertaken)
-		require.Equal(t, "1", w.store.Read("n"))
-		require.Equal(t, 1, w.locks.Grants())
-	})
-}
-
 func TestUnknown_IsRuledOutByTheNextGrant(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		g := w.process("a", nil)

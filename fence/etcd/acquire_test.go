@@ -93,20 +93,6 @@ func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
 	}
 }
 
-func requireGaveUp(t testing.TB, err error, holder string) {
-	t.Helper()
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorIs(t, err, errTired)
-	require.NotErrorIs(t, err, fence.ErrUnavailable)
-	locked := new(fence.LockedError)
-	require.ErrorAs(t, err, &locked)
-	require.Equal(t, fence.LockedError{Resource: "r", Holder: holder}, *locked)
-	require.Contains(t, err.Error(), "fence: r is locked by "+holder)
-	require.NotContains(t, err.Error(), "acquire r", "the caller says so itself")
-}
-
-var errTired = errors.New("tired")
-
 func TestAcquire_ThatGivesUpNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)
@@ -117,8 +103,17 @@ func TestAcquire_ThatGivesUpNamesTheHolder(t *testing.T) {
 	third := acquiring(ctx, c, "r")
 	awaitKeys(t, client, a.cluster.Keys.Queue("r"), 3)
 	awaitWatching(t, c, "r")
-	cancel(errTired)
-	requireGaveUp(t, (<-third).err, held.Grant().Holder)
+	tired := errors.New("tired")
+	cancel(tired)
+	err := (<-third).err
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, tired)
+	require.NotErrorIs(t, err, fence.ErrUnavailable)
+	locked := new(fence.LockedError)
+	require.ErrorAs(t, err, &locked)
+	require.Equal(t, fence.LockedError{Resource: "r", Holder: held.Grant().Holder}, *locked)
+	require.Contains(t, err.Error(), "fence: r is locked by ")
+	require.NotContains(t, err.Error(), "acquire r", "the caller says so itself")
 	release(t, held)
 	require.NoError(t, (<-second).err)
 }
@@ -157,22 +152,18 @@ func TestAwait_ATurnAfterTheDeadlineIsNoGrant(t *testing.T) {
 	})
 }
 
-func TestAwait_TriesAgainIfTheSessionExpiredBeforeTheKeyWasWritten(t *testing.T) {
-	t.Parallel()
-	l, _ := locker(t)
-	release(t, acquire(t, l, "warm"))
-	p := inTurn(t, l, l.sessions.Current(), "r")
-	p.session.End(fence.LossExpired)
-	p.unwritten(cluster.ErrLeaseGone, true)
-	require.ErrorIs(t, l.await(patient(t), p), cluster.ErrLeaseGone, "which acquires anew")
-}
-
 func TestAwait_PrefersTheLossToTheTurn(t *testing.T) {
 	t.Parallel()
 	l, _ := locker(t)
 	p := acquire(t, l, "r")
 	p.lose(fence.LossDeleted)
 	require.Error(t, l.await(patient(t), p))
+
+	// Of two acquisitions that share a Txn the first may have ended the session before the second hears why.
+	p = inTurn(t, l, l.sessions.Current(), "unwritten")
+	p.session.End(fence.LossExpired)
+	p.unwritten(cluster.ErrLeaseGone, true)
+	require.ErrorIs(t, l.await(patient(t), p), cluster.ErrLeaseGone, "which acquires anew")
 }
 
 // Between the look and the write another may come: the write itself decides.

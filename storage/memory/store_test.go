@@ -27,16 +27,6 @@ func claim(t *testing.T, s *memory.Store, seq int64) storage.Claim {
 	return claims[0]
 }
 
-func write(t *testing.T, s *memory.Store, c storage.Claim, value string) ([]storage.Claim, error) {
-	t.Helper()
-	txn, err := s.Begin(t.Context(), c)
-	require.NoError(t, err)
-	require.NoError(t, txn.Run(t.Context(), storage.Func[*memory.Tx](func(_ context.Context, tx *memory.Tx) error {
-		return tx.Set("k", value)
-	})))
-	return txn.Commit(t.Context(), []storage.Move{{Ops: []storage.OpRecord{{ID: value}}}})
-}
-
 func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
 	t.Parallel()
 	s := memory.NewStore()
@@ -58,33 +48,6 @@ func TestTx_IsUnusableOnceItsOperationHasReturned(t *testing.T) {
 	_, err = txn.Commit(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, s.Read("k"))
-}
-
-func TestEntries_AreACopy(t *testing.T) {
-	t.Parallel()
-	s := memory.NewStore()
-	_, err := write(t, s, claim(t, s, 1), "a")
-	require.NoError(t, err)
-	for range 2 {
-		entries, err := s.Entries(t.Context(), sku, 1, 1)
-		require.NoError(t, err)
-		require.Equal(t, "a", entries[0].Ops[0].ID)
-		entries[0].Ops[0].ID = "forged"
-	}
-}
-
-func TestResolve_KnowsNothingOfPositionsAhead(t *testing.T) {
-	t.Parallel()
-	s := memory.NewStore()
-	c := claim(t, s, 1)
-	c.Seq++
-	_, err := s.Resolve(t.Context(), storage.InDoubt{Claims: []storage.Claim{c}, Tx: 1})
-	rejected := new(storage.RejectedError)
-	require.ErrorAs(t, err, &rejected)
-	require.Equal(t, storage.ReasonWentBack, rejected.Reason)
-	_, err = s.Resolve(t.Context(), storage.InDoubt{Tx: 1})
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	claim(t, s, 1)
 }
 
 func TestStore_PassesTheContract(t *testing.T) {

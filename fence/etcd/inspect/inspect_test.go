@@ -110,22 +110,6 @@ func TestInspector_ShowsHoldersAndWaitersInOrder(t *testing.T) {
 	}
 }
 
-func TestNewInspector_RejectsWhatItCantRead(t *testing.T) {
-	t.Parallel()
-	client := etcdserver.Client(t)
-	for prefix, timeout := range map[string]time.Duration{"a/": time.Second, "a": 0} {
-		_, err := New(client, prefix, timeout)
-		require.ErrorIs(t, err, fence.ErrInvalid)
-	}
-	_, err := New(nil, "", time.Second)
-	require.ErrorIs(t, err, fence.ErrInvalid)
-	closed := dial(t, etcdserver.Shared(t).Endpoint())
-	i := newInspector(t, closed, fresh(t))
-	require.NoError(t, closed.Close())
-	_, err = i.Locks(patient(t))
-	require.ErrorIs(t, err, fence.ErrUnavailable)
-}
-
 // An Inspector reads the number that grants get, and says of a key that holds none where it is.
 func TestInspector_ReadsTheEpoch(t *testing.T) {
 	t.Parallel()

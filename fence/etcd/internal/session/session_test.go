@@ -109,16 +109,6 @@ func TestSession_AnAnswerThatIsTakenAfterTheDeadlineRevivesNothing(t *testing.T)
 	require.Zero(t, s.Remaining())
 }
 
-func TestSession_OfAnAnswerAfterItsDeadlineIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fakeLeases{granted: 10 * time.Second, latency: 20 * time.Second}
-		s, err := Start(t.Context(), f, f.granted, time.Second, func(*Session, fence.LossReason) {})
-		require.NoError(t, err)
-		<-s.ctx.Done()
-		require.Equal(t, 11*time.Second, s.Paused(), "since its deadline")
-	})
-}
-
 func TestSession_KnowsWhyTheLastRenewalFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two, none := errors.New("one"), errors.New("two"), context.DeadlineExceeded
@@ -174,6 +164,11 @@ func TestSession_KnowsWhetherItsProcessWasStopped(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		stopped.expire()
 		require.Equal(t, 11*time.Second, stopped.Paused(), "since its deadline")
+
+		late, err := Start(t.Context(), &fakeLeases{granted: 10 * time.Second, latency: 20 * time.Second}, 10*time.Second, time.Second, func(*Session, fence.LossReason) {})
+		require.NoError(t, err)
+		<-late.ctx.Done()
+		require.Equal(t, 11*time.Second, late.Paused(), "since the deadline that was over when the lease was granted")
 
 		silent, _ := startFake(t, &fakeLeases{granted: 10 * time.Second, keepAlive: unreachable})
 		<-silent.ctx.Done()
