@@ -22,13 +22,13 @@ import (
 var benchEntries = flag.Int("entries", 10_000_000, "how long the history of BenchmarkRead is")
 
 // BenchmarkRead reads a resource with 10 million entries, one each 0.864 s for 100 days, of a grant
-// each 1,000; beside it there are 100,000 resources with 50 entries each in the last 10 days. It reports how long the
+// each 1,000. It reports how long the
 // first page takes, which is the first 1,000 entries, or all if there are fewer:
 //
 //	go test ./audit -run '^$' -bench Read -benchtime 3x
 func BenchmarkRead(b *testing.B) {
 	pool := openPool(b, template.Database(b))
-	for _, sql := range []string{fmt.Sprintf(longHistory, *benchEntries), manyHistories, "vacuum analyze fence.history", "vacuum analyze fence.resource", "checkpoint"} {
+	for _, sql := range []string{fmt.Sprintf(longHistory, *benchEntries), "vacuum analyze fence.history", "vacuum analyze fence.resource", "checkpoint"} {
 		_, err := pool.Exec(b.Context(), sql)
 		require.NoError(b, err)
 	}
@@ -59,16 +59,6 @@ func BenchmarkRead(b *testing.B) {
 		c.filter.Resources = "sku/long"
 		b.Run(c.name, func(b *testing.B) { benchFirstPage(b, d, c.filter) })
 	}
-	b.Run("an hour of all resources", func(b *testing.B) {
-		benchFirstPage(b, d, audit.Filter{Since: part(10).Add(-24 * time.Hour), Until: part(10).Add(-23 * time.Hour)})
-	})
-	b.Run("all of it", func(b *testing.B) {
-		n := 0
-		for b.Loop() {
-			n += len(list(b, d.Entries(b.Context(), audit.Filter{Resources: "sku/long", Until: part(1)})))
-		}
-		b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "entries/s")
-	})
 }
 
 func benchFirstPage(b *testing.B, d *audit.Database, f audit.Filter) {
@@ -96,17 +86,6 @@ const longHistory = `
 	       case when n %% 1000 = 1 then 1 end, case when n %% 1000 = 1 then n / 1000 + 1 end, case when n %% 1000 = 1 then 1 end,
 	       case when n %% 1000 = 1 then 'worker-' || n / 1000 %% 7 || '/' || n / 1000 end, case when n %% 1000 = 1 then 'sku/long' end
 	  from generate_series(1, %[1]d) n`
-
-const manyHistories = `
-	insert into fence.resource (id, timeline, epoch, token, prev_token, claim_seq, claimed_at, seq, tx, hash, holder, name)
-	select 2000000 + n, 1, 1, 5, 0, 1, now(), 50, 1, '', 'h', 'order/' || n from generate_series(0, 99999) n;
-	insert into fence.history (resource, kind, seq, claim, tx, xid, at, hash, ops, epoch, token, timeline, holder, name)
-	select 2000000 + n % 100000, case when n < 100000 then 'c' else 'w' end, n / 100000 + 1, 1, (random() * 9e18)::bigint, n::text::xid8,
-	       now() - (5000000 - n) * interval '0.1728 seconds', sha256(n::text::bytea),
-	       case when n >= 100000 then ('[{"id":"order-' || n || '","name":"sell","attrs":{"qty":"2"}}]')::json end,
-	       case when n < 100000 then 1 end, case when n < 100000 then 5 end, case when n < 100000 then 1 end,
-	       case when n < 100000 then 'worker-' || n % 7 || '/' || n end, case when n < 100000 then 'order/' || n end
-	  from generate_series(0, 4999999) n`
 
 var verifyEntries = flag.Int("verify-entries", 200_000, "how many entries the benchmarks of audit verify")
 

@@ -131,7 +131,7 @@ func TestFences_AreWhereTheyStand(t *testing.T) {
 	}
 }
 
-// The reader can read all of it, and so can the app role.
+// The reader can read and verify all of it, and the app role can read all but holds.
 func TestDatabase_IsReadByTheRoles(t *testing.T) {
 	t.Parallel()
 	w := newWritten(t)
@@ -153,6 +153,12 @@ func TestDatabase_IsReadByTheRoles(t *testing.T) {
 			require.ErrorContains(t, err, "permission denied")
 		} else {
 			require.NoError(t, err)
+			requireHonest(t, verify(t, pool, audit.VerifyOptions{}))
+			defer func() {
+				mustExec(t, w.pool, "alter table fence.rejection enable row level security")
+				_, err = d.Verify(t.Context(), audit.VerifyOptions{})
+				require.ErrorContains(t, err, "row-level security", "rows that a policy hides can't be verified")
+			}()
 		}
 	}
 }

@@ -2,13 +2,10 @@ package audit_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,32 +84,6 @@ func TestVerify_FindsNothingBesideWritersAndPrunes(t *testing.T) {
 			}
 		}
 	}
-}
-
-// A role that may read is enough.
-func TestVerify_NeedsTheReaderRoleAlone(t *testing.T) {
-	t.Parallel()
-	dsn := evidence.Database(t)
-	admin := openPool(t, dsn)
-	reader := fmt.Sprintf("reader_%016x", rand.Uint64())
-	require.NoError(t, postgres.GrantRoles(t.Context(), admin, "", postgres.Roles{Reader: reader}))
-	mustExec(t, admin, "alter role "+reader+" login")
-	t.Cleanup(func() {
-		mustExec(outsideTests{context.Background()}, admin, "drop owned by "+reader+"; drop role "+reader)
-	})
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
-	u.User = url.User(reader)
-	pool := openPool(t, u.String())
-	r := verify(t, pool, audit.VerifyOptions{})
-	requireHonest(t, r)
-	require.EqualValues(t, 6, r.Resources)
-
-	mustExec(t, admin, "alter table fence.rejection enable row level security")
-	d, err := audit.Open(pool, "")
-	require.NoError(t, err)
-	_, err = d.Verify(t.Context(), audit.VerifyOptions{})
-	require.ErrorContains(t, err, "row-level security", "rows that a policy hides can't be verified")
 }
 
 // Only what was asked for is verified, also if its fence is gone.

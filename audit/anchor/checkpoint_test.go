@@ -73,24 +73,8 @@ func flips(text string, check func(changed string)) {
 	}
 }
 
-// What the signature covers can't change. Of the signature itself only how it is written can:
-// base64 has unused bits at the end.
-func TestParseCheckpoint_FindsEachBitThatChanged(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	signed := s.last().Note
-	flips(signed, func(changed string) {
-		c, err := anchor.ParseCheckpoint(changed, s.key)
-		if err == nil {
-			require.Equal(t, signed[:len(signed)-3], changed[:len(changed)-3])
-			c.Note = signed
-			require.Equal(t, s.last(), c)
-			return
-		}
-		require.ErrorIs(t, err, anchor.ErrNotProven, changed)
-	})
-}
-
+// What the signature of the checkpoint in a proof covers can't change. Of the signature itself only how it is written
+// can: base64 has unused bits at the end.
 func TestParseProof_FindsEachBitThatChanged(t *testing.T) {
 	t.Parallel()
 	s := newSample(t)

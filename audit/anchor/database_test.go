@@ -140,41 +140,6 @@ func TestAnchor_OfADatabase(t *testing.T) {
 	require.ErrorContains(t, err, "audit: comparing heads with the history")
 }
 
-// rehash computes all hashes anew, which a superuser can do.
-const rehash = `
-	alter table fence.history disable trigger all;
-	do $$
-	declare
-		r record; e record; h bytea;
-	begin
-		for r in select * from fence.resource loop
-			h := sha256(convert_to('fencekit:' || r.name, 'UTF8'));
-			for e in select * from fence.history where resource = r.id order by seq loop
-				h := sha256(h || int4send(e.resource) || int8send(e.seq) || charsend(e.kind) || int8send(e.claim) || int8send(e.tx) || xid8send(e.xid) || timestamptz_send(e.at)
-					|| case e.kind when 'c' then int8send(e.epoch) || int8send(e.token) || int4send(e.timeline) || int4send(octet_length(convert_to(e.holder, 'UTF8'))) || convert_to(e.holder || e.name, 'UTF8')
-						when 'w' then convert_to(e.ops::text, 'UTF8') else '' end);
-				update fence.history set hash = h where resource = r.id and seq = e.seq;
-			end loop;
-			update fence.resource set hash = h where id = r.id;
-		end loop;
-	end $$`
-
-// A chain that a superuser wrote anew is consistent in itself, and is not the one that was
-// anchored.
-func TestAnchor_FindsAChainThatWasWrittenAnew(t *testing.T) {
-	t.Parallel()
-	d := newDatabase(t)
-	d.write(t, "sku/1")
-	require.Empty(t, d.violations(t))
-	d.exec(t, rehash)
-	require.Empty(t, d.violations(t), "that is how hashes are computed")
-	d.exec(t, "update fence.history set holder = 'someone-else' where seq = 1;"+rehash)
-	d.write(t, "sku/1")
-	found := d.violations(t)
-	require.Len(t, found, 1)
-	require.Contains(t, found[0], "sku/1 was rewritten: at position 2 the log has hash ")
-}
-
 // Of entries that were pruned up to the recorded one, its hash is left in the checkpoint.
 func TestAnchor_AfterAPrune(t *testing.T) {
 	t.Parallel()

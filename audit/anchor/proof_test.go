@@ -39,33 +39,6 @@ func TestProve_TheLastRecordThatTheCheckpointCovers(t *testing.T) {
 	require.ErrorIs(t, err, anchor.ErrNotProven)
 }
 
-// A proof is not one of another record, another place, or another tree.
-func TestParseProof_RefusesPartsOfOtherProofs(t *testing.T) {
-	t.Parallel()
-	s := newSample(t)
-	prove := func(i int, resource string) (parts []string) {
-		text, err := anchor.Prove(bytes.NewReader(s.log(t)), s.checkpoints[i], resource)
-		require.NoError(t, err)
-		head, signed, _ := strings.Cut(text, "\n\n")
-		return append(strings.SplitN(head, "\n", 4), signed)
-	}
-	ours := prove(2, "a")
-	for _, theirs := range [][]string{prove(2, "b"), prove(0, "a"), prove(2, "c")} {
-		for part := 1; part < len(ours); part++ {
-			mixed := append([]string{}, ours...)
-			mixed[part] = theirs[part]
-			if mixed[part] == ours[part] {
-				continue
-			}
-			_, err := anchor.ParseProof(strings.Join(mixed[:4], "\n")+"\n\n"+mixed[4], s.key)
-			require.ErrorIs(t, err, anchor.ErrNotProven)
-		}
-	}
-	_, other := newKey(t)
-	_, err := anchor.ParseProof(strings.Join(ours[:4], "\n")+"\n\n"+ours[4], other)
-	require.ErrorIs(t, err, anchor.ErrNotProven)
-}
-
 // A leaf that Fencekit never wrote is no head, also if it is signed.
 func TestParseProof_RefusesLeavesThatAreNoHeads(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/fencekit/fencekit/internal/clock"
 )
@@ -37,14 +36,4 @@ func TestNow_IsTheSameInAllProcesses(t *testing.T) {
 		require.Less(t, before, theirs)
 		require.Less(t, theirs, after)
 	}
-}
-
-// The clock of the day, which may be set back, is another one.
-func TestNow_IsTheMonotonicClock(t *testing.T) {
-	var low, high unix.Timespec
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &low))
-	now := clock.Now()
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &high))
-	require.LessOrEqual(t, low.Nano(), now)
-	require.LessOrEqual(t, now, high.Nano())
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/schemadef"
 )
 
@@ -49,20 +48,6 @@ func TestAhead_TellsAFalseGrantFromAnOlderEtcd(t *testing.T) {
 	both := d.judgeAhead([]state{at(1 << 40), at(101 + 1<<30), at(101)}, 100)
 	require.Equal(t, []string{"fence-token-absurd", "etcd-went-back"}, idsOf(both))
 	require.Contains(t, both[0].Seen, "2 fences: ")
-}
-
-func TestAhead_IsNotJudgedAcrossEpochs(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, sameEpoch(inspect.Epoch{Number: 2, Revision: 5}, inspect.Epoch{Number: 2, Revision: 9}))
-	require.ErrorContains(t, sameEpoch(inspect.Epoch{Number: 2}, inspect.Epoch{Number: 3}), "etcd's epoch changed from 2 to 3 meanwhile")
-}
-
-func TestAppRights_AreThoseOfTheRolesSQL(t *testing.T) {
-	t.Parallel()
-	of, err := rights()
-	require.NoError(t, err)
-	require.Subset(t, of["routines"], []string{"claim", "seal", "evict"})
-	require.Subset(t, of["tables"], []string{"resource", "history", "rejection"})
 }
 
 func TestTriggers_AreRestored(t *testing.T) {

@@ -54,13 +54,6 @@ func TestFinding_QuotesWhatItNames(t *testing.T) {
 	require.Equal(t, "''", ShellWord(""))
 }
 
-func TestFinding_NamesThree(t *testing.T) {
-	t.Parallel()
-	for want, names := range map[string][]string{"1 fence: a": {"a"}, "3 fences: a, b, c": {"a", "b", "c"}, "4 fences: a, b, c, ...": {"a", "b", "c", "d"}} {
-		require.Equal(t, want, facts{"n": len(names), "names": names}.fill("{n fence}: {names}"))
-	}
-}
-
 // No bump works without the row of settings, so that is mended first.
 func TestFindings_SettingComesBeforeABump(t *testing.T) {
 	t.Parallel()

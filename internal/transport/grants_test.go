@@ -72,33 +72,3 @@ func TestParseGrants_RejectsAllIfOneIsWrong(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, grants, 100)
 }
-
-// What is accepted is what the sender's own library would send, and nothing is added to it.
-func FuzzParseGrants(f *testing.F) {
-	f.Add(of("a").String(), of("b").String())
-	f.Add(of("a").String()+", "+of("c").String(), "")
-	f.Add(of("a").String(), of("a").String())
-	f.Add("fence1:1:1:%2C:%2C", ",")
-	f.Add("fence1:1:1:h:a%00", "fence1:1:1:h:%FF")
-	f.Add("fence1:9223372036854775807:9223372036854775807:h:r", strings.Repeat("%2C", 900))
-	f.Fuzz(func(t *testing.T, first, second string) {
-		grants, err := transport.ParseGrants([]string{first, second})
-		if err != nil {
-			require.ErrorAs(t, err, new(*fence.InvalidGrantError))
-			require.Empty(t, grants)
-			require.Less(t, len(err.Error()), 1<<14)
-			return
-		}
-		require.NotEmpty(t, grants)
-		seen := map[string]bool{}
-		texts := make([]string, len(grants))
-		for i, grant := range grants {
-			require.NoError(t, grant.Validate())
-			require.False(t, seen[grant.Resource])
-			seen[grant.Resource] = true
-			texts[i] = grant.String()
-		}
-		tidy := strings.NewReplacer(" ", "", "\t", "")
-		require.Equal(t, tidy.Replace(first+","+second), strings.Join(texts, ","))
-	})
-}
