@@ -98,9 +98,9 @@ const (
 // Finding is an inconsistency that Fencekit alone never causes.
 type Finding struct {
 	Kind     FindingKind `json:"kind"`
-	Resource string      `json:"resource,omitempty"` // its name, or its number if it has no name
-	Seq      int64       `json:"seq,omitempty"`      // the position, if the finding has one
-	Text     string      `json:"text"`               // one sentence for a reader who doesn't program
+	Resource string      `json:"resource,omitempty"`              // its name, or its number if it has no name
+	Seq      int64       `json:"seq,omitempty" column:"position"` // the position, if the finding has one
+	Text     string      `json:"text"`                            // one sentence for a reader who doesn't program
 	Expected string      `json:"expected,omitempty"`
 	Found    string      `json:"found,omitempty"`
 }

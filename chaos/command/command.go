@@ -37,9 +37,9 @@ func Main() {
 }
 
 func newRoot() *cobra.Command {
-	root, out := cli.NewRoot("fencectl chaos", "Run Fencekit under real faults, with controls that must fail",
+	root := cli.NewRoot("fencectl chaos", "Run Fencekit under real faults, with controls that must fail",
 		"Fencectl chaos runs Fencekit under real faults, with controls that must fail.")
-	root.AddCommand(newList(out), newRun(out))
+	root.AddCommand(newList(), newRun())
 	return root
 }
 
@@ -70,7 +70,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func newList(out *cli.Output) *cobra.Command {
+func newList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [scenarios|groups|faults] [flags]",
 		Short: "List scenarios, groups or kinds of faults",
@@ -83,18 +83,17 @@ them (Fencekit and its controls), or the kinds of faults that they inject.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			w := cmd.OutOrStdout()
 			switch strings.Join(args, "") {
 			case "groups":
-				return cli.WriteList(w, out.Format, worker.Groups())
+				return cli.Write(cmd, worker.Groups())
 			case "faults":
-				return cli.WriteList(w, out.Format, run.Kinds)
+				return cli.Write(cmd, run.Kinds)
 			}
 			var rows []scenarioRow
 			for _, s := range run.Describe() {
 				rows = append(rows, scenarioRow{s})
 			}
-			return cli.WriteList(w, out.Format, rows)
+			return cli.Write(cmd, rows)
 		},
 	}
 }
@@ -106,7 +105,7 @@ func (r scenarioRow) Columns() any {
 	return struct{ Name, Family, Controls, Summary string }{r.Name, r.Family, strings.Join(r.Controls, " "), r.Summary}
 }
 
-func newRun(out *cli.Output) *cobra.Command {
+func newRun() *cobra.Command {
 	c := &chaos.Config{}
 	cmd := &cobra.Command{
 		Use:   "run [flags]",
@@ -128,8 +127,8 @@ Exit codes:
   2  the suite is inconclusive: it was interrupted, a run lacked a fault that
      its scenario requires, a control survived, or none ran (--groups fenced)
   3  a server can't be started`,
-		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSuite(cmd, out, c) },
+		Args: cli.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSuite(cmd, c) },
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&c.Scenarios, "scenario", nil, "names, families or patterns of scenarios, such as stalls,pauses (default all)")
@@ -162,7 +161,7 @@ func validate(cmd *cobra.Command, c *chaos.Config) error {
 	return nil
 }
 
-func runSuite(cmd *cobra.Command, out *cli.Output, c *chaos.Config) error {
+func runSuite(cmd *cobra.Command, c *chaos.Config) error {
 	if err := validate(cmd, c); err != nil {
 		return err
 	}
@@ -176,7 +175,7 @@ func runSuite(cmd *cobra.Command, out *cli.Output, c *chaos.Config) error {
 	for i, r := range suite.Runs {
 		rows[i] = runRow{r}
 	}
-	if writeErr := cli.WriteList(cmd.OutOrStdout(), out.Format, rows); writeErr != nil {
+	if writeErr := cli.Write(cmd, rows); writeErr != nil {
 		return errors.Join(outcome(suite, err), writeErr)
 	}
 	fmt.Fprintf(stderr, "The report is %s\n", filepath.Join(c.Dir, check.ReportFile))

@@ -23,26 +23,9 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-func newAuditAnchor(d *databaseFlags, out *cli.Output) *cobra.Command {
-	a := &anchoring{database: d, out: out}
-	cmd := &cobra.Command{
-		Use:   "anchor --log FILE --key FILE [flags]",
-		Short: "Record the heads of all resources in a signed log elsewhere",
-		Long: `Append the head of each resource that moved since the last run to a log, and
-write a signed checkpoint of the log to FILE.checkpoint. Copy checkpoints out of
-reach of anyone who could tamper with the database and the log: with any copy,
-"audit verify" finds what was changed since. The command writes nothing to the
-database; the reader role is enough.
-
-If a resource is gone, went back to a lower position, or has another history
-than the recorded one, the command reports a violation (exit code 1). It records
-no head of that resource, and reports it again in each run. It still records the
-heads of the other resources. A resource is unproven (exit code 2), and treated
-in the same way, if a prune deleted everything that its recorded head could be
-compared with. Runs that are less than history_keep apart prevent that.`,
-		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.start(cmd) },
-	}
+func newAuditAnchor(d *databaseFlags) *cobra.Command {
+	a := &anchoring{database: d}
+	cmd := newCommand("audit anchor", func(cmd *cobra.Command, _ []string) error { return a.start(cmd) })
 	flags := cmd.Flags()
 	flags.StringVar(&a.path, "log", "", "the log file; required")
 	flags.BoolVar(&a.begin, "begin", false, "in the first run: create the log, which must not exist")
@@ -53,13 +36,14 @@ compared with. Runs that are less than history_keep apart prevent that.`,
 	flags.StringVar(&a.continuesKey, "continues-key", "", "file with the public key of the old log")
 	flags.BoolVar(&a.toEtcd, "etcd", false, "also keep the signed checkpoint in etcd, under PREFIX/anchors/NAME, where NAME is that of the key")
 	a.etcd.register(flags)
+	requireFlags(cmd, "log", "key")
+	cmd.MarkFlagsRequiredTogether("continues", "continues-key")
 	return cmd
 }
 
 type anchoring struct {
 	database *databaseFlags
 	etcd     etcdFlags
-	out      *cli.Output
 	toEtcd   bool
 	path     string
 	key      string
@@ -74,25 +58,15 @@ type anchoring struct {
 	last   *anchor.Checkpoint // of the last run
 }
 
-func (a *anchoring) start(cmd *cobra.Command) error {
+func (a *anchoring) start(cmd *cobra.Command) (err error) {
 	switch {
-	case a.path == "":
-		return cli.UsageErrorf("--log is missing: the file to append heads to")
-	case a.key == "":
-		return cli.UsageErrorf("--key is missing: the private key of the log; make one with \"fencectl audit keygen\"")
 	case a.every < 0:
 		return cli.UsageErrorf("--every is %v, want more than 0, such as 1m", a.every)
-	case (a.continues == "") != (a.continuesKey == ""):
-		return cli.UsageErrorf("--continues and --continues-key belong together: give both")
 	case (a.begin || a.continues != "") && a.every > 0:
 		return cli.UsageErrorf("--begin and --continues are for the first run of a log: run it once without --every")
 	}
-	text, err := os.ReadFile(a.key)
-	if err != nil {
-		return cli.UsageErrorf("--key: %w", err)
-	}
-	if a.signer, err = anchor.ParseSigner(string(text)); err != nil {
-		return cli.UsageErrorf("--key %s: %w", a.key, err)
+	if a.signer, err = readKey(a.key, anchor.ParseSigner); err != nil {
+		return err
 	}
 	if err := checkPrivate(a.key); err != nil {
 		return cli.UsageErrorf("--key: %w", err)
@@ -102,6 +76,20 @@ func (a *anchoring) start(cmd *cobra.Command) error {
 		return a.run(cmd)
 	}
 	return a.keepRunning(cmd)
+}
+
+func readKey[K any](path string, parse func(text string) (K, error)) (key K, err error) {
+	if path == "" {
+		return key, cli.UsageErrorf("--key is missing: the public key of the log, a .pub file")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return key, cli.UsageErrorf("--key: %w", err)
+	}
+	if key, err = parse(string(text)); err != nil {
+		return key, cli.UsageErrorf("--key %s: %w", path, err)
+	}
+	return key, nil
 }
 
 // checkPrivate rejects a private key that others on this machine can read, or its group can change: who has
@@ -150,13 +138,11 @@ func (a *anchoring) keepRunning(cmd *cobra.Command) error {
 func (a *anchoring) run(cmd *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), a.database.timeout)
 	defer cancel()
-	var done *anchor.Run
-	var err error
-	if a.toEtcd {
-		done, err = a.anchorWithEtcd(ctx)
-	} else {
-		done, err = a.anchor(ctx, nil)
+	anchorOnce := a.anchorWithEtcd
+	if !a.toEtcd {
+		anchorOnce = func(ctx context.Context) (*anchor.Run, error) { return a.anchor(ctx, nil) }
 	}
+	done, err := anchorOnce(ctx)
 	if err != nil {
 		a.close()
 		return explainAnchor(err)
@@ -174,13 +160,12 @@ func (a *anchoring) run(cmd *cobra.Command) error {
 }
 
 // anchor anchors once. The log has to match the published checkpoint, unless that is nil.
-func (a *anchoring) anchor(ctx context.Context, published *anchor.Checkpoint) (done *anchor.Run, err error) {
+func (a *anchoring) anchor(ctx context.Context, published *anchor.Checkpoint) (*anchor.Run, error) {
 	if err := a.open(published); err != nil {
 		return nil, err
 	}
-	err = a.database.withHistory(ctx, func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (err error) {
-		done, err = a.log.Anchor(ctx, history)
-		return err
+	done, err := askHistory(ctx, a.database, func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (*anchor.Run, error) {
+		return a.log.Anchor(ctx, history)
 	})
 	if err == nil {
 		a.last = done.Checkpoint
@@ -189,7 +174,7 @@ func (a *anchoring) anchor(ctx context.Context, published *anchor.Checkpoint) (d
 }
 
 // open opens the log, unless it is open and published is its own last checkpoint.
-func (a *anchoring) open(published *anchor.Checkpoint) error {
+func (a *anchoring) open(published *anchor.Checkpoint) (err error) {
 	if a.log != nil && (published == nil || published.Note == a.last.Note) {
 		return nil
 	}
@@ -202,21 +187,16 @@ func (a *anchoring) open(published *anchor.Checkpoint) error {
 	if a.begin {
 		open = anchor.Create
 	}
-	log, err := open(a.path, a.signer, others...)
-	if errors.Is(err, fs.ErrNotExist) && !a.begin {
-		return fmt.Errorf("%w\n%s", err, "Restore the log, or begin one with --begin.")
-	}
-	if errors.Is(err, fs.ErrExist) {
+	a.log, err = open(a.path, a.signer, others...)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !a.begin:
+		return fmt.Errorf("%w\nRestore the log, or begin one with --begin.", err)
+	case errors.Is(err, fs.ErrExist):
 		return cli.UsageErrorf("the log %s exists already: leave out --begin", a.path)
-	}
-	if err != nil {
+	case err != nil || a.continues == "":
 		return err
 	}
-	a.log = log
-	if a.continues == "" {
-		return nil
-	}
-	key, err := readPublicKey(a.continuesKey)
+	key, err := readKey(a.continuesKey, anchor.ParsePublicKey)
 	if err != nil {
 		return err
 	}
@@ -270,41 +250,30 @@ func publish(ctx context.Context, client *clientv3.Client, key string, revision 
 }
 
 func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
+	c := done.Checkpoint
 	if a.print {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), done.Checkpoint.Note)
+		_, err := fmt.Fprint(cmd.OutOrStdout(), c.Note)
 		return err
 	}
-	row := anchored{
-		Log: done.Checkpoint.Origin, Records: done.Checkpoint.Size, Root: done.Checkpoint.Root.String(),
-		Resources: done.Resources, Recorded: done.Recorded, Violations: []violation{}, Unproven: []string{}, Checkpoint: done.Checkpoint.Note,
-	}
+	row := anchored{c.Origin, c.Size, c.Root.String(), done.Resources, done.Recorded, []violation{}, []string{}, c.Note}
 	for _, v := range done.Violations {
 		row.Violations = append(row.Violations, violation{v.Logged.Resource, v.Logged.Seq, v.Found.Seq, v.String()})
 	}
 	for _, head := range done.Unproven {
 		row.Unproven = append(row.Unproven, head.Resource)
 	}
-	return cli.WriteOne(cmd.OutOrStdout(), a.out.Format, row)
+	return cli.WriteOne(cmd, row)
 }
 
 type anchored struct {
 	Log        string      `json:"log"`
 	Records    int64       `json:"records"` // in the log
-	Root       string      `json:"root"`
+	Root       string      `json:"root" column:"-"`
 	Resources  int         `json:"resources"` // in the database
 	Recorded   int         `json:"recorded"`  // by this run
-	Violations []violation `json:"violations"`
-	Unproven   []string    `json:"unproven"` // resources
-	Checkpoint string      `json:"checkpoint"`
-}
-
-// Columns are what a table and CSV have of it.
-func (a anchored) Columns() any {
-	return struct {
-		Log                             string
-		Records                         int64
-		Resources, Recorded, Violations int
-	}{a.Log, a.Records, a.Resources, a.Recorded, len(a.Violations)}
+	Violations []violation `json:"violations" column:",len"`
+	Unproven   []string    `json:"unproven" column:"-"` // resources
+	Checkpoint string      `json:"checkpoint" column:"-"`
 }
 
 type violation struct {
@@ -320,70 +289,54 @@ type violations struct{ *anchor.Run }
 const violationsShown = 20
 
 func (v *violations) Error() string {
-	var parts []string
-	if len(v.Violations) > 0 {
-		parts = append(parts, shownLines("the database contradicts the log in", v.Violations, anchor.Violation.String))
-	}
-	if len(v.Unproven) > 0 {
-		parts = append(parts, shownLines("the database has nothing to compare with the log in", v.Unproven, func(head audit.Head) string {
-			return fmt.Sprintf("%s is unproven: a prune deleted position %d, which the log has, or the history was replaced", head.Resource, head.Seq)
-		}))
-	}
-	return strings.Join(parts, "\n")
-}
-
-func shownLines[T any](title string, all []T, text func(T) string) string {
-	var b strings.Builder
-	b.WriteString(title + " " + cli.Counted(len(all), "resource") + ":")
-	for i, one := range all {
-		if i == violationsShown {
-			fmt.Fprintf(&b, "\nand %d more: see -o json", len(all)-i)
-			break
+	var lines []string
+	say := func(title string, n int, text func(i int) string) {
+		if n == 0 {
+			return
 		}
-		b.WriteString("\n" + text(one))
+		lines = append(lines, title+" "+cli.Counted(n, "resource")+":")
+		for i := range min(n, violationsShown) {
+			lines = append(lines, text(i))
+		}
+		if n > violationsShown {
+			lines = append(lines, fmt.Sprintf("and %d more: see -o json", n-violationsShown))
+		}
 	}
-	return b.String()
+	say("the database contradicts the log in", len(v.Violations), func(i int) string { return v.Violations[i].String() })
+	say("the database has nothing to compare with the log in", len(v.Unproven), func(i int) string {
+		return fmt.Sprintf("%s is unproven: a prune deleted position %d, which the log has, or the history was replaced", v.Unproven[i].Resource, v.Unproven[i].Seq)
+	})
+	return strings.Join(lines, "\n")
 }
 
-func newAuditKeygen(out *cli.Output) *cobra.Command {
-	var path string
-	cmd := &cobra.Command{
-		Use:   "keygen NAME --out FILE [flags]",
-		Short: "Generate the key pair of a log",
-		Long: `Generate the key pair that signs the checkpoints of one log, and print the
-public key. NAME becomes the log's origin. It has to be unique and free of
-spaces and plus signs, ideally a URL without its scheme, such as
-example.com/shop/2027.
-
-The private key goes to FILE, and only "audit anchor" needs it. The public key
-goes to FILE.pub. The command never overwrites a file. Each log needs a key pair
-and a name of its own.`,
-		Args: cli.OneArg("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if path == "" {
-				return cli.UsageErrorf("--out is missing: the file for the private key")
-			}
-			public, err := keygen(args[0], path)
-			if err != nil {
-				return explainAnchor(err)
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "the private key is in %s, the public key in %s.pub\n", path, path)
-			if out.Format == cli.FormatTable {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), public)
-				return err
-			}
-			return cli.WriteOne(cmd.OutOrStdout(), out.Format, keyPair{args[0], public, path, path + ".pub"})
-		},
+func newAuditKeygen() *cobra.Command {
+	type keyPair struct {
+		Name           string `json:"name"`
+		PublicKey      string `json:"public_key"`
+		PrivateKeyFile string `json:"private_key_file"`
+		PublicKeyFile  string `json:"public_key_file"`
 	}
+	var path string
+	cmd := newCommand("audit keygen", func(cmd *cobra.Command, args []string) error {
+		public, err := keygen(args[0], path)
+		if err != nil {
+			return explainAnchor(err)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "the private key is in %s, the public key in %s.pub\n", path, path)
+		return writeText(cmd, public+"\n", keyPair{args[0], public, path, path + ".pub"})
+	})
 	cmd.Flags().StringVar(&path, "out", "", "the file for the private key; required")
+	requireFlags(cmd, "out")
 	return cmd
 }
 
-type keyPair struct {
-	Name           string `json:"name"`
-	PublicKey      string `json:"public_key"`
-	PrivateKeyFile string `json:"private_key_file"`
-	PublicKeyFile  string `json:"public_key_file"`
+// writeText writes a text as it is, or a row that has it.
+func writeText[R any](cmd *cobra.Command, text string, row R) error {
+	if cli.FormatOf(cmd) != cli.FormatTable {
+		return cli.WriteOne(cmd, row)
+	}
+	_, err := fmt.Fprint(cmd.OutOrStdout(), text)
+	return err
 }
 
 func keygen(name, path string) (public string, err error) {
@@ -415,35 +368,19 @@ func writeNew(path, text string, mode os.FileMode) error {
 	return nil
 }
 
-func newAuditProve(out *cli.Output) *cobra.Command {
+func newAuditProve() *cobra.Command {
 	var log, key, checkpoint string
-	cmd := &cobra.Command{
-		Use:   "prove RESOURCE --log FILE --key FILE.pub [flags]",
-		Short: "Print an inclusion proof for the head of one resource",
-		Long: `Print a proof that a log contains the last head of a resource that a signed
-checkpoint covers. With the proof and the public key, "audit verify --proof"
-verifies the history of that resource up to the head. It needs no log, and the
-proof doesn't reveal the names of other resources. The format is a tlog-proof of
-C2SP with the log's record as its extra data.`,
-		Args: cli.OneArg("RESOURCE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if log == "" {
-				return cli.UsageErrorf("--log is missing: the file that \"audit anchor\" appends to")
-			}
-			proof, err := prove(args[0], log, key, cmp.Or(checkpoint, anchor.CheckpointFile(log)))
-			if err != nil {
-				return explainAnchor(err)
-			}
-			if out.Format == cli.FormatTable {
-				_, err = fmt.Fprint(cmd.OutOrStdout(), proof)
-				return err
-			}
-			return cli.WriteOne(cmd.OutOrStdout(), out.Format, resourceProof{args[0], proof})
-		},
-	}
+	cmd := newCommand("audit prove", func(cmd *cobra.Command, args []string) error {
+		proof, err := prove(args[0], log, key, cmp.Or(checkpoint, anchor.CheckpointFile(log)))
+		if err != nil {
+			return explainAnchor(err)
+		}
+		return writeText(cmd, proof, resourceProof{args[0], proof})
+	})
 	cmd.Flags().StringVar(&log, "log", "", "the log; required")
 	cmd.Flags().StringVar(&key, "key", "", "the log's public key; required")
 	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "the checkpoint that covers the record; if empty, the log's last one")
+	requireFlags(cmd, "log", "key")
 	return cmd
 }
 
@@ -453,11 +390,11 @@ type resourceProof struct {
 }
 
 func prove(resource, log, key, checkpoint string) (string, error) {
-	public, err := readPublicKey(key)
+	public, err := readKey(key, anchor.ParsePublicKey)
 	if err != nil {
 		return "", err
 	}
-	c, err := readCheckpoint(checkpoint, public)
+	c, err := readAnchored(checkpoint, public, anchor.ParseCheckpoint)
 	if err != nil {
 		return "", err
 	}
@@ -473,31 +410,16 @@ func prove(resource, log, key, checkpoint string) (string, error) {
 	return proof, err
 }
 
-func readPublicKey(path string) (note.Verifier, error) {
-	if path == "" {
-		return nil, cli.UsageErrorf("--key is missing: the public key of the log, a .pub file")
-	}
+// readAnchored reads a checkpoint or a proof.
+func readAnchored[T any](path string, key note.Verifier, parse func(string, note.Verifier) (T, error)) (signed T, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, cli.UsageErrorf("--key: %w", err)
+		return signed, explainAnchor(err)
 	}
-	key, err := anchor.ParsePublicKey(string(text))
-	if err != nil {
-		return nil, cli.UsageErrorf("--key %s: %w", path, err)
+	if signed, err = parse(string(text), key); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
 	}
-	return key, nil
-}
-
-func readCheckpoint(path string, key note.Verifier) (*anchor.Checkpoint, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	c, err := anchor.ParseCheckpoint(string(text), key)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
+	return signed, explainAnchor(err)
 }
 
 func explainAnchor(err error) error {

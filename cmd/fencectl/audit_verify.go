@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/fencekit/fencekit/audit"
@@ -20,60 +19,38 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-func newAuditVerify(d *databaseFlags, out *cli.Output) *cobra.Command {
-	a := &auditVerify{database: d, out: out}
-	cmd := &cobra.Command{
-		Use:   "verify [flags]",
-		Short: "Verify that the history is as Fencekit wrote it",
-		Long: `Verify one snapshot of the history in a database, without blocking writers, or
-verify exports without a database: hashes, positions, claims, fences,
-checkpoints and kept operations. Each finding is something that Fencekit alone
-never causes (exit code 1). The reader role is enough.
-
-Records of rejections that name a claim which isn't in the history are listed as
-well. They decide nothing: the claim may have been pruned, or lost in a failover
-or a restore, and any application may add such a record, without a hash.
-
-The owner of the tables could rewrite the whole history consistently. To detect
-that, compare it with the heads that "audit anchor" recorded: pass the log, or a
-copy of it, with --log, and checkpoints that were kept out of the owner's reach
-with --checkpoint. Without the log, pass proofs from "audit prove" with --proof.
-
-The exit code is 2 if there is nothing to verify, or if the last recorded head
-of a resource can no longer be compared because the entries were pruned.
-
-Findings go to stdout. With -o json they are part of a report that also counts
-what was verified. For what this proves, and what it doesn't, see
-docs/audit.md.`,
-		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
-	}
+func newAuditVerify(d *databaseFlags) *cobra.Command {
+	a := &auditVerify{database: d}
+	cmd := newCommand("audit verify", func(cmd *cobra.Command, _ []string) error { return a.run(cmd) })
 	flags := cmd.Flags()
 	flags.StringVar(&a.what.Resources, "resource", "", "only resources that match this, with * and ?")
 	flags.StringArrayVar(&a.exports, "export", nil, "verify this export instead of a database; - is stdin; may be given again, in any order")
-	a.known.register(flags)
+	flags.StringVar(&a.log, "log", "", "the history must contain what was recorded in this log of \"audit anchor\"")
+	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again; records after the last of them don't count (default the log's last)")
+	flags.StringArrayVar(&a.proofs, "proof", nil, "the history must contain what is in this proof of \"audit prove\"; may be given again")
+	flags.StringVar(&a.key, "key", "", "the public key of log and proofs, a .pub file")
 	flags.IntVar(&a.what.MaxFindings, "max-findings", 1000, "print at most so many findings")
 	return cmd
 }
 
 type auditVerify struct {
-	database *databaseFlags
-	out      *cli.Output
-	what     audit.VerifyOptions
-	exports  []string
-	known    knownFlags
+	database    *databaseFlags
+	what        audit.VerifyOptions
+	exports     []string
+	log         string
+	key         string
+	checkpoints []string
+	proofs      []string
 }
 
-func (a *auditVerify) run(cmd *cobra.Command) error {
+func (a *auditVerify) run(cmd *cobra.Command) (err error) {
 	if a.what.MaxFindings < 1 {
 		return cli.UsageErrorf("--max-findings has to be at least 1")
 	}
-	known, err := a.known.heads()
-	if err != nil {
+	if a.what.Known, err = a.known(); err != nil {
 		return err
 	}
-	a.what.Known = known
-	if n := len(a.known.checkpoints); n > 1 {
+	if n := len(a.checkpoints); n > 1 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d checkpoints agree: the log was only appended to between them\n", n)
 	}
 	a.what.Progress = showEntries(cmd.ErrOrStderr())
@@ -81,7 +58,7 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := a.write(cmd.OutOrStdout(), report); err != nil {
+	if err := writeFound(cmd, report); err != nil {
 		return err
 	}
 	if report.Resources == 0 && report.TotalFindings == 0 {
@@ -95,8 +72,8 @@ func (a *auditVerify) run(cmd *cobra.Command) error {
 		return &cli.ExitError{Code: cli.ExitViolated, Err: fmt.Errorf("the history is not as Fencekit wrote it: %s", cli.Counted(report.TotalFindings, "finding"))}
 	case len(report.Unproven) > 0:
 		some := report.Unproven[:min(len(report.Unproven), unprovenShown)]
-		return &cli.ExitError{Code: cli.ExitInconclusive, Err: fmt.Errorf("the entries of the last anchored heads of %s were pruned, such as %q: nothing proves their remaining entries\n"+
-			"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", cli.Counted(len(report.Unproven), "resource"), some)}
+		return fmt.Errorf("the entries of the last anchored heads of %s were pruned, such as %q: nothing proves their remaining entries\n"+
+			"verify exports of the database and of its prunes instead (--export), and anchor more often than history_keep", cli.Counted(len(report.Unproven), "resource"), some)
 	}
 	return nil
 }
@@ -144,15 +121,13 @@ func (a *auditVerify) nothing(r audit.Report) error {
 	return fmt.Errorf("there is nothing to verify: no resource%s", matching(a.what.Resources))
 }
 
-func (a *auditVerify) verify(cmd *cobra.Command) (report audit.Report, err error) {
+func (a *auditVerify) verify(cmd *cobra.Command) (audit.Report, error) {
 	if len(a.exports) > 0 {
 		return a.verifyExports(cmd.Context(), cmd.InOrStdin())
 	}
-	err = a.database.withHistory(cmd.Context(), func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (err error) {
-		report, err = history.Verify(ctx, a.what)
-		return err
+	return askHistory(cmd.Context(), a.database, func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (audit.Report, error) {
+		return history.Verify(ctx, a.what)
 	})
-	return report, err
 }
 
 func (a *auditVerify) verifyExports(ctx context.Context, stdin io.Reader) (audit.Report, error) {
@@ -172,45 +147,15 @@ func (a *auditVerify) verifyExports(ctx context.Context, stdin io.Reader) (audit
 	return audit.VerifyExports(ctx, a.what, readers...)
 }
 
-func (a *auditVerify) write(w io.Writer, r audit.Report) error {
-	if a.out.Format == cli.FormatJSON {
-		return cli.WriteOne(w, a.out.Format, r)
+func writeFound(cmd *cobra.Command, r audit.Report) error {
+	if cli.FormatOf(cmd) == cli.FormatJSON {
+		return cli.WriteOne(cmd, r)
 	}
-	var rows []finding
-	for _, f := range slices.Concat(r.Findings, r.Unexplained) {
-		rows = append(rows, finding{f})
-	}
-	return cli.WriteList(w, a.out.Format, rows)
+	return cli.Write(cmd, slices.Concat(r.Findings, r.Unexplained))
 }
 
-type finding struct{ audit.Finding }
-
-// Columns have another name for the position than JSON.
-func (f finding) Columns() any {
-	return struct {
-		Kind            audit.FindingKind
-		Resource        string
-		Position        int64 `json:",omitempty"`
-		Text            string
-		Expected, Found string
-	}{f.Kind, f.Resource, f.Seq, f.Text, f.Expected, f.Found}
-}
-
-type knownFlags struct {
-	log         string
-	key         string
-	checkpoints []string
-	proofs      []string
-}
-
-func (a *knownFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&a.log, "log", "", "the history must contain what was recorded in this log of \"audit anchor\"")
-	flags.StringArrayVar(&a.checkpoints, "checkpoint", nil, "a checkpoint of the log; may be given again; records after the last of them don't count (default the log's last)")
-	flags.StringArrayVar(&a.proofs, "proof", nil, "the history must contain what is in this proof of \"audit prove\"; may be given again")
-	flags.StringVar(&a.key, "key", "", "the public key of log and proofs, a .pub file")
-}
-
-func (a *knownFlags) heads() ([]audit.Head, error) {
+// known returns the heads that logs and proofs have.
+func (a *auditVerify) known() (heads []audit.Head, err error) {
 	switch {
 	case a.log == "" && len(a.checkpoints) > 0:
 		return nil, cli.UsageErrorf("--checkpoint belongs to a log: give --log as well")
@@ -219,27 +164,32 @@ func (a *knownFlags) heads() ([]audit.Head, error) {
 	case a.log == "" && len(a.proofs) == 0:
 		return nil, nil
 	}
-	key, err := readPublicKey(a.key)
+	key, err := readKey(a.key, anchor.ParsePublicKey)
 	if err != nil {
 		return nil, err
 	}
-	heads, err := a.provenHeads(key)
-	if err == nil && a.log != "" {
-		var logged []audit.Head
-		logged, err = a.loggedHeads(key)
-		heads = append(heads, logged...)
+	for _, path := range a.proofs {
+		head, err := readAnchored(path, key, anchor.ParseProof)
+		if err != nil {
+			return nil, err
+		}
+		heads = append(heads, head)
 	}
-	return heads, explainAnchor(err)
+	if a.log == "" {
+		return heads, nil
+	}
+	logged, err := a.loggedHeads(key)
+	return append(heads, logged...), explainAnchor(err)
 }
 
-func (a *knownFlags) loggedHeads(key note.Verifier) ([]audit.Head, error) {
+func (a *auditVerify) loggedHeads(key note.Verifier) ([]audit.Head, error) {
 	paths := a.checkpoints
 	if len(paths) == 0 {
 		paths = []string{anchor.CheckpointFile(a.log)}
 	}
 	var checkpoints []*anchor.Checkpoint
 	for _, path := range paths {
-		c, err := readCheckpoint(path, key)
+		c, err := readAnchored(path, key, anchor.ParseCheckpoint)
 		if err != nil {
 			return nil, err
 		}
@@ -253,21 +203,6 @@ func (a *knownFlags) loggedHeads(key note.Verifier) ([]audit.Head, error) {
 	heads, err := anchor.ReadHeads(file, checkpoints...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.log, err)
-	}
-	return heads, nil
-}
-
-func (a *knownFlags) provenHeads(key note.Verifier) (heads []audit.Head, err error) {
-	for _, path := range a.proofs {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		head, err := anchor.ParseProof(string(text), key)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		heads = append(heads, head)
 	}
 	return heads, nil
 }

@@ -69,11 +69,7 @@ func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	taken := filepath.Join(dir, "taken")
 	require.NoError(t, os.WriteFile(taken, []byte("hello\n"), 0o600))
-	for _, c := range []struct {
-		args []string
-		code int
-		says string
-	}{
+	requireEndings(t, []string{"audit", "--database-url", dsn}, []ending{
 		{[]string{"verify", "--max-findings", "0"}, cli.ExitUsage, "at least 1"},
 		{[]string{"verify", "--export", filepath.Join(dir, "none")}, cli.ExitUsage, "no such file"},
 		{[]string{"verify", "--export", taken}, cli.ExitViolated, "1 finding"},
@@ -82,16 +78,11 @@ func TestAuditVerify_SaysWhatIsWrong(t *testing.T) {
 		{[]string{"verify", "--proof", taken}, cli.ExitUsage, "--key is missing"},
 		{[]string{"verify", "--log", taken}, cli.ExitUsage, "--key is missing"},
 		{[]string{"verify", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
-		{[]string{"verify", "sku/1"}, cli.ExitUsage, "takes no arguments"},
 		{[]string{"export", "--out", taken}, cli.ExitUsage, "exists, and is never overwritten"},
 		{[]string{"export", "--out", filepath.Join(dir, "none", "x")}, cli.ExitUsage, "no such file"},
 		{[]string{"export", "--resource", "nosuch", "--out", filepath.Join(dir, "x")}, cli.ExitInconclusive, `no resource matches "nosuch"`},
 		{[]string{"export", "--schema", "other", "--out", filepath.Join(dir, "x")}, cli.ExitNotReady, "fencectl migrate up"},
-	} {
-		got := fencectl(t, append([]string{"audit", "--database-url", dsn}, c.args...)...)
-		require.Equal(t, c.code, got.Code, "%v: %s", c.args, got.Stderr)
-		require.Contains(t, got.Stderr, c.says)
-	}
+	})
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, files, 1, "an export that failed leaves nothing")
@@ -162,4 +153,43 @@ func TestAuditVerify_WithAProofAndWithoutTheLog(t *testing.T) {
 	got = f.verify(t, "--export", whole, "--proof", proofs["sku/1"])
 	require.Equal(t, cli.ExitViolated, got.Code)
 	require.Contains(t, got.Stderr, proofs["sku/1"]+": anchor: not what was signed")
+}
+
+func TestAuditReport_ExitCodes(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	write(t, dsn, "sku/42")
+	requireEndings(t, []string{"audit", "report", "--database-url", dsn}, []ending{
+		{[]string{"--since", "1h", "--until", "2999-01-01"}, cli.ExitOK, ""},
+		{[]string{"--since", "1h", "--until", "2999-01-01", "--resource", "skew/*"}, cli.ExitInconclusive, "fencectl: no resource matches"},
+		{[]string{"--since", "2998-01-01", "--until", "2999-01-01"}, cli.ExitInconclusive, "fencectl: the period had not begun"},
+		{[]string{"--since", "2h", "--until", "1h"}, cli.ExitInconclusive, "fencectl: the record begins after the period"},
+		{nil, cli.ExitUsage, `required flag(s) "since", "until" not set`},
+		{[]string{"--since", "1h", "--until", "2h"}, cli.ExitUsage, "want it after --since"},
+		{[]string{"--since", "3 March", "--until", "1h"}, cli.ExitUsage, "is not a time"},
+		{[]string{"--since", "2h", "--until", "1h", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+	})
+	require.NoError(t, execute(t, connect(t, dsn), "create table stock (sku int); select fence.protect_table('stock', '''sku/'' || sku', true); insert into stock values (42)"))
+	html := filepath.Join(t.TempDir(), "report.html")
+	got := fencectl(t, "audit", "report", "--database-url", dsn, "--since", "1h", "--until", "2999-01-01", "--html", html)
+	require.Contains(t, string(read(t, html)), "<h2>Writes without a guard</h2>")
+	require.Equal(t, cli.ExitViolated, got.Code)
+	require.Equal(t, "fencectl: 1 write without a guard: \"fencectl protected --writes\" shows them\n", got.Stderr)
+	require.Contains(t, got.Stdout, "Yes: 1 write was made without a guard")
+}
+
+func TestAuditWhy_ExitCodes(t *testing.T) {
+	t.Parallel()
+	requireEndings(t, []string{"audit", "why", "--database-url", sold(t)}, []ending{
+		{[]string{"sku/42"}, cli.ExitOK, ""},
+		{[]string{"sku/42", "--op-id", "order-3"}, cli.ExitOK, ""},
+		{[]string{"sku/99"}, cli.ExitInconclusive, "there is no record"},
+		{[]string{"sku/42", "--op-id", "none"}, cli.ExitInconclusive, "there is no record"},
+		{nil, cli.ExitUsage, "takes one argument, RESOURCE"},
+		{[]string{"sku/42", "--token", "0"}, cli.ExitUsage, `--token is "0"`},
+		{[]string{"sku/42", "--rejection", "-1"}, cli.ExitUsage, `--rejection is "-1"`},
+		{[]string{"sku/42", "--op-id="}, cli.ExitUsage, `--op-id is ""`},
+		{[]string{"sku/42", "--token", "1", "--op-id", "x"}, cli.ExitUsage, "[op-id token] were all set"},
+		{[]string{"sku/42", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
+	})
 }

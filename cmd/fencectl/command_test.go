@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,34 +30,41 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		hints string
 	}{
 		{"", "which command? fencectl has audit, chaos, completion, doctor, epoch, exec, history, locks, migrate, protect, protected, tokens, unprotect, version", "fencectl"},
-		{"migrate", "which command? fencectl migrate has get, status, up", "fencectl migrate"},
 		{"migrat up", `no command "migrat"; did you mean migrate?`, "fencectl"},
-		{"migrate staus", `no command "staus"; did you mean status?`, "fencectl migrate"},
-		{"migrate staus --nonsense", `no command "staus"`, "fencectl migrate"},
+		{"migrate staus --nonsense", `no command "staus"; did you mean status?`, "fencectl migrate"},
 		{"migrate drop", `no command "drop"` + "\n", "fencectl migrate"},
-		{"completion", "takes one argument, SHELL", "fencectl completion"},
-		{"completion tcsh", `SHELL is "tcsh", want bash`, "fencectl completion"},
+		{"completion tcsh", `no command "tcsh"`, "fencectl completion"},
 		{"help migrate drop", `no command "drop"`, "fencectl help"},
 		{"help nonsense", `no command "nonsense"`, "fencectl help"},
 		{"version extra", "no arguments", "fencectl version"},
-		{"migrate up extra", "no arguments", "fencectl migrate up"},
-		{"migrate status extra", "no arguments", "fencectl migrate status"},
-		{"migrate get 1", "no arguments", "fencectl migrate get"},
 		{"migrate up --dry", "unknown flag --dry", "fencectl migrate up"},
 		{"migrate up -x", "unknown flag -x", "fencectl migrate up"},
 		{"migrate up --schema", "flag needs an argument: --schema", "fencectl migrate up"},
 		{"migrate up --schema=", "--schema is empty", "fencectl migrate up"},
 		{"migrate up --schema Shop", `schema name "Shop": want lower-case letters`, "fencectl migrate up"},
-		{"migrate status -o xml", "want table, json, jsonl or csv", "fencectl migrate status"},
+		{"migrate status -o xml", "want one of table, json, jsonl, csv", "fencectl migrate status"},
 		{"migrate status --timeout soon", "--timeout", "fencectl migrate status"},
 		{"migrate status --timeout 0s", "want more than 0", "fencectl migrate status"},
-		{"migrate status --timeout -1s", "want more than 0", "fencectl migrate status"},
 		{"migrate get --version 999", "there is no migration 999: versions are 1 to ", "fencectl migrate get"},
-		{"migrate get --version 0", "there is no migration 0", "fencectl migrate get"},
-		{"migrate get --version 1 --all", "exclude each other", "fencectl migrate get"},
+		{"migrate get --version 1 --all", "none of the others can be", "fencectl migrate get"},
+		{"history hold sku/1", `required flag(s) "reason" not set`, "fencectl history hold"},
+		{"locks watch -o csv", "watch writes table, json or jsonl", "fencectl locks watch"},
+		{"locks evict --expected-token 5", "takes one argument, RESOURCE", "fencectl locks evict"},
 	} {
-		clitest.RequireUsageError(t, newRoot(), c.args, c.says, c.hints)
+		got := fencectl(t, strings.Fields(c.args)...)
+		require.Equal(t, cli.ExitUsage, got.Code, c.args)
+		require.Empty(t, got.Stdout, c.args)
+		require.Contains(t, got.Stderr, c.says)
+		require.True(t, strings.HasSuffix(got.Stderr, fmt.Sprintf("Run \"%s --help\" for usage.\n", c.hints)), got.Stderr)
 	}
+}
+
+func TestHelp_IsTheSameByFlagAndByCommand(t *testing.T) {
+	t.Parallel()
+	byFlag := fencectl(t, "audit", "why", "--help")
+	require.Equal(t, cli.ExitOK, byFlag.Code)
+	require.Contains(t, byFlag.Stdout, "--op-id")
+	require.Equal(t, byFlag, fencectl(t, "help", "audit", "why"))
 }
 
 // A password must not show, wherever in a malformed setting it ends up.
@@ -207,30 +215,20 @@ func awaitBlocked(t *testing.T, dsn string) {
 func TestCompletion_OfCommandLines(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"tok":                          "tokens :4",
-		"tokens history ":              ":4",
-		"tokens history sku/42 --kin":  "--kind :4",
-		"tokens history a --kind ":     "claim write void rejection :4",
-		"tokens history a --since ":    ":4",
-		"tokens history a --token ":    ":4",
-		"locks list -o ":               "table json jsonl csv :4",
-		"locks queue ":                 ":4",
-		"locks list --etcd-cacert ":    ":0",
-		"locks list --etcd-prefix ":    ":4",
-		"audit export --out ":          ":0",
-		"audit anchor --key ":          ":0",
-		"audit verify --log ":          ":0",
-		"audit verify --checkpoint ":   ":0",
-		"audit verify --export ":       ":0",
-		"audit verify ":                ":4",
-		"audit nosuch ":                ":4",
-		"history prune --export ":      ":0",
-		"protect stock --mode ":        "audit enforce :4",
-		"epoch bump --trust ":          "databases etcd :4",
-		"exec ":                        ":4",
-		"exec nightly -- ":             ":0",
-		"completion ":                  "bash zsh fish powershell :4",
-		"audit verify --database-url ": ":4",
+		"tok":                         "tokens :4",
+		"tokens history ":             ":4",
+		"tokens history sku/42 --kin": "--kind :4",
+		"tokens history a --kind ":    "claim write void rejection :4",
+		"locks list -o ":              "table json jsonl csv :4",
+		"locks list --etcd-cacert ":   ":0",
+		"locks list --etcd-prefix ":   ":4",
+		"audit verify --log ":         ":0",
+		"audit nosuch ":               ":4",
+		"protect stock --mode ":       "audit enforce :4",
+		"epoch bump --trust ":         "databases etcd :4",
+		"exec ":                       ":4",
+		"exec nightly -- ":            ":0",
+		"completion ":                 "bash fish powershell zsh :4",
 	} {
 		got := fencectl(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
 		require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
@@ -242,4 +240,59 @@ func TestCompletion_OfCommandLines(t *testing.T) {
 		require.Equal(t, want, strings.Join(words, " "), line)
 	}
 	require.Contains(t, fencectl(t, "__complete", "doctor", "--ignore", "").Stdout, "etcd-member-silent\n")
+}
+
+func TestChaos_IsTheCommandBesideOrOnThePath(t *testing.T) {
+	t.Parallel()
+	self, err := os.ReadFile(os.Args[0])
+	require.NoError(t, err)
+	dir, onPath := t.TempDir(), t.TempDir()
+	fencectl := filepath.Join(dir, "fencectl")
+	writeProgram(t, fencectl, self)
+	run := func(args ...string) (code int, stdout, stderr string) {
+		var out, errs bytes.Buffer
+		cmd := clitest.Child(t, []string{"PATH=" + onPath}, args...)
+		cmd.Path, cmd.Args[0] = fencectl, fencectl
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		return clitest.ExitCode(t, cmd.Run), out.String(), errs.String()
+	}
+
+	code, _, stderr := run("chaos", "run")
+	require.Equal(t, cli.ExitNotReady, code)
+	require.Contains(t, stderr, "fencectl: fencectl-chaos is not installed: it is neither in "+dir+" nor on the PATH. Install it with: go install github.com/fencekit/fencekit/cmd/fencectl-chaos@")
+
+	says := func(dir, word string) {
+		writeProgram(t, filepath.Join(dir, chaosProgram), []byte("#!/bin/sh\necho "+word+" \"$@\"\nexit 7\n"))
+	}
+	says(onPath, "path")
+	for args, want := range map[string]string{
+		"chaos run --seed 3 --help": "path run --seed 3 --help\n",
+		"chaos":                     "path\n",
+		"-o json chaos list":        "path -o json list\n",
+		"help chaos run":            "path run --help\n",
+	} {
+		code, stdout, stderr := run(strings.Fields(args)...)
+		require.Equal(t, 7, code, stderr)
+		require.Equal(t, want, stdout)
+	}
+	says(dir, "beside")
+	_, stdout, _ := run("chaos", "verify", "dir")
+	require.Equal(t, "beside verify dir\n", stdout)
+}
+
+// writeProgram writes a program. No child process is started meanwhile, by any other test: it would have the
+// file open for writing until it executes its own program, and what is open for writing can't be executed.
+func writeProgram(t *testing.T, path string, text []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(path, text, 0o755))
+}
+
+func TestChaos_IsInstalledInTheSameVersion(t *testing.T) {
+	t.Parallel()
+	const module = "github.com/fencekit/fencekit/cmd/fencectl-chaos@"
+	for version, want := range map[string]string{"v0.4.1": "v0.4.1", "v0.4.1+dirty": "latest", "(devel)": "latest", "unknown": "latest"} {
+		require.Equal(t, module+want, chaosModule(version))
+	}
 }

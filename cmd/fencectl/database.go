@@ -18,45 +18,38 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/oneline"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
+// databaseFlags are those of the commands on one database.
 type databaseFlags struct {
 	url     string
 	schema  string
-	timeout time.Duration
+	timeout time.Duration // before the flags are read: the default
 }
 
-func (d *databaseFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
+func (d *databaseFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
-	d.registerRest(flags, timeout)
+	d.registerRest(flags)
 }
 
-func (d *databaseFlags) registerRest(flags *pflag.FlagSet, timeout time.Duration) {
+func (d *databaseFlags) registerRest(flags *pflag.FlagSet) {
 	flags.StringVar(&d.schema, "schema", postgres.DefaultSchema, "the schema that Fencekit lives in")
-	flags.DurationVar(&d.timeout, "timeout", timeout, "give up after this long")
+	flags.DurationVar(&d.timeout, "timeout", d.timeout, "give up after this long")
 	cli.NameVariables(flags, "database-url", "schema", "timeout")
 }
 
 // given reports whether the flags or libpq's variables say where a database is, for commands
 // that can do without.
 func (d *databaseFlags) given() bool {
-	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
-		if os.Getenv(name) != "" {
-			return true
-		}
-	}
-	return d.url != ""
+	return d.url+os.Getenv("PGHOST")+os.Getenv("PGHOSTADDR")+os.Getenv("PGSERVICE")+os.Getenv("PGDATABASE") != ""
 }
 
-// prepare takes flags from their variables and validates them, before a command runs.
-func (d *databaseFlags) prepare(cmd *cobra.Command, _ []string) error {
-	if err := cli.FillFromVariables(cmd.Flags()); err != nil {
-		return err
-	}
+func (d *databaseFlags) validate(*cobra.Command, []string) error {
 	if d.schema == "" { // a script's unset variable, not a wish for the default
 		return cli.UsageErrorf("--schema is empty: give a name, or leave the flag out")
 	}
@@ -69,20 +62,21 @@ func (d *databaseFlags) prepare(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
+// databasesFlags are those of the commands on several databases, or on none.
 type databasesFlags struct {
 	databaseFlags // but for url
 	urls          []string
 	names         []string // of the databases, without passwords
 }
 
-func (d *databasesFlags) register(flags *pflag.FlagSet, timeout time.Duration) {
+func (d *databasesFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&d.urls, "database-url", nil, "Postgres as a URL or keywords; repeat it for each database; if not given, libpq's variables (PGHOST, PGDATABASE, ...) say where the only one is")
-	d.registerRest(flags, timeout)
+	d.registerRest(flags)
 }
 
-// prepare also names the databases: none if neither the flags nor libpq's variables say where one is.
-func (d *databasesFlags) prepare(cmd *cobra.Command, args []string) error {
-	if err := d.databaseFlags.prepare(cmd, args); err != nil {
+// validate also names the databases: none if neither the flags nor libpq's variables say where one is.
+func (d *databasesFlags) validate(cmd *cobra.Command, args []string) error {
+	if err := d.databaseFlags.validate(cmd, args); err != nil {
 		return err
 	}
 	if len(d.urls) == 0 && d.given() {
@@ -108,50 +102,57 @@ func distinct(flag string, names []string) error {
 	return nil
 }
 
+// each calls do for one database after another, until it fails.
 func (d *databasesFlags) each(ctx context.Context, do func(context.Context, int, *pgxpool.Pool) error) error {
-	var errs []error
-	for i := range d.urls {
-		errs = append(errs, d.with(ctx, i, func(ctx context.Context, pool *pgxpool.Pool) error { return do(ctx, i, pool) }))
-	}
-	return errors.Join(errs...)
-}
-
-func (d *databasesFlags) with(ctx context.Context, i int, do func(context.Context, *pgxpool.Pool) error) error {
-	one := d.databaseFlags
-	one.url = d.urls[i]
-	if err := one.withDatabase(ctx, do); err != nil {
-		return fmt.Errorf("database %s: %w", d.names[i], err)
+	for i, url := range d.urls {
+		one := d.databaseFlags
+		one.url = url
+		_, err := ask(ctx, &one, func(ctx context.Context, pool *pgxpool.Pool) (struct{}, error) { return struct{}{}, do(ctx, i, pool) })
+		if err != nil {
+			return fmt.Errorf("database %s: %w", d.names[i], err)
+		}
 	}
 	return nil
 }
 
-// withDatabase connects, calls do, and closes the connection. It treats an error of do as
-// the database's, so do returns what it read and prints nothing. fence.ErrInvalid is a usage error:
-// some arguments only the call can judge.
-func (d *databaseFlags) withDatabase(ctx context.Context, do func(context.Context, *pgxpool.Pool) error) error {
+// ask connects, calls question, and closes the connection. It treats an error of question as
+// the database's, unless it has an exit code already. fence.ErrInvalid is a usage error: some arguments only the call can judge.
+// The answer to a question that failed is returned as well.
+func ask[T any](ctx context.Context, d *databaseFlags, question func(context.Context, *pgxpool.Pool) (T, error)) (answer T, err error) {
 	config, err := databaseConfig(d.url)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return d.explain(err)
+		return answer, d.explain(err)
 	}
 	defer closeSoon(pool)
 	if err = ping(ctx, pool); err == nil {
-		err = do(ctx, pool)
+		answer, err = question(ctx, pool)
 	}
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.As(err, new(*cli.ExitError)):
+		return answer, err
 	case errors.Is(err, fence.ErrInvalid):
-		return cli.UsageErrorf("%w", err)
+		return answer, cli.UsageErrorf("%w", err)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
+		return answer, cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
 	}
-	return d.explain(err)
+	return answer, d.explain(err)
+}
+
+// askHistory is ask with the record of the schema.
+func askHistory[T any](ctx context.Context, d *databaseFlags, question func(context.Context, *pgxpool.Pool, *audit.Database) (T, error)) (T, error) {
+	return ask(ctx, d, func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
+		history, err := audit.Open(pool, d.schema)
+		if err != nil {
+			return answer, err
+		}
+		return question(ctx, pool, history)
+	})
 }
 
 func ping(ctx context.Context, pool *pgxpool.Pool) error {
@@ -164,23 +165,21 @@ func ping(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-const reachTimeout = 30 * time.Second
-
-const closeGrace = time.Second
+const (
+	reachTimeout = 30 * time.Second
+	closeGrace   = time.Second
+)
 
 // closeSoon closes the pool, but doesn't make a user wait after an interrupt: pgx takes
 // 15 s to close a connection to a server that no longer answers. The end of the process closes
 // it anyway.
 func closeSoon(pool *pgxpool.Pool) {
-	closed := make(chan struct{})
+	closed, done := context.WithTimeout(context.Background(), closeGrace)
 	go func() {
-		defer close(closed)
+		defer done()
 		pool.Close()
 	}()
-	select {
-	case <-closed:
-	case <-time.After(closeGrace):
-	}
+	<-closed.Done()
 }
 
 const urlAdvice = `give a URL (postgres://user@host:5432/database) or keywords (host=... dbname=...), ` +

@@ -1,15 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/doctor"
 	"github.com/fencekit/fencekit/internal/oneline"
@@ -25,80 +33,52 @@ type doctorFlags struct {
 	asksEtcd bool
 }
 
-func newDoctor(out *cli.Output) *cobra.Command {
-	d := &doctorFlags{}
-	cmd := &cobra.Command{
-		Use:   "doctor [flags]",
-		Short: "Examine etcd and databases, and say how to fix what is wrong",
-		Long: `Examine etcd, databases, and whether they fit together. Each finding has an ID,
-a severity, what was seen, why it matters, and the fix, with commands if it has
-any. SQL is for the owner of the schema, or for a superuser where it changes the
-server. The commands repeat the flags of this one that say where etcd, the
-databases and the schema are, without
-passwords: give those in PGPASSWORD or ~/.pgpass, or give the whole URL in
-FENCEKIT_DATABASE_URL instead of by flag. They read the same variables.
-
-  violated      a guarantee, of safety or of progress, doesn't hold, or won't
-                after the next failure
-  not-ready     guarded writes fail until it is fixed
-  inconclusive  something could not be examined
-  warning       guarded writes work, but the next failure costs more than it
-                has to
-
-Databases are examined if --database-url or libpq's variables say where they
-are; etcd if --etcd-endpoints does, or if no database is given. Comparing
-tokens, epochs and holders needs both. The last line names what is left out.
-
-It changes nothing. The one thing written is a lease in etcd, to see the time to
-live that etcd grants; it is revoked at once. No statement runs for longer than
-10 s, nor waits for a lock for longer than 1 s; fences are compared with their
-history until 20 s have passed, and the page that has begun is finished. A
---timeout above the default of 2 minutes raises the 10 s and the 20 s with it.
-What could not be examined is a finding.
-
-The reader role ("fencectl migrate up --reader-role") sees everything, but needs
-pg_monitor to see whether standbys are synchronous; the app role sees less. The
-etcd user needs the rights of a locker.
-
-The exit code is that of the worst finding: 1 for violated, then 3 for
-not-ready, then 2 for inconclusive. It is 0 with warnings or none.`,
-		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd, out) },
-	}
-	cmd.PreRunE = d.prepare
-	d.etcd.register(cmd.Flags())
-	d.databases.register(cmd.Flags(), 2*time.Minute)
+func newDoctor() *cobra.Command {
+	d := &doctorFlags{databases: databasesFlags{databaseFlags: databaseFlags{timeout: 2 * time.Minute}}}
+	cmd := newCommand("doctor", func(cmd *cobra.Command, _ []string) error { return d.run(cmd) })
 	cmd.Flags().DurationVar(&d.ttl, "ttl", 10*time.Second, "etcd.Config.TTL of the services, in whole seconds")
 	cmd.Flags().StringSliceVar(&d.ignore, "ignore", nil, "IDs of findings to leave out, separated by commas")
 	cmd.Flags().BoolVarP(&d.quiet, "quiet", "q", false, "print findings and nothing else")
-	return cmd
+	return connected(d, cmd)
 }
 
-func (d *doctorFlags) prepare(cmd *cobra.Command, args []string) error {
-	if err := d.databases.prepare(cmd, args); err != nil {
-		return err
+func (d *doctorFlags) register(flags *pflag.FlagSet) {
+	d.etcd.register(flags)
+	d.databases.register(flags)
+}
+
+func validateTTL(ttl time.Duration) error {
+	if ttl < time.Second || ttl%time.Second != 0 {
+		return cli.UsageErrorf("--ttl is %v, want whole seconds, from 1s", ttl)
 	}
-	if d.ttl < time.Second || d.ttl%time.Second != 0 {
-		return cli.UsageErrorf("--ttl is %v, want whole seconds, from 1s", d.ttl)
-	}
+	return nil
+}
+
+func (d *doctorFlags) validate(cmd *cobra.Command, args []string) error {
 	for _, id := range d.ignore {
 		if !slices.Contains(doctor.IDs(), id) {
 			return cli.UsageErrorf("--ignore: no finding has the ID %q", id)
 		}
 	}
+	err := cmp.Or(validateTTL(d.ttl), d.databases.validate(cmd, args))
 	d.asksEtcd = len(d.databases.urls) == 0 || cmd.Flags().Changed("etcd-endpoints")
-	return nil
+	return err
 }
 
-func (d *doctorFlags) run(cmd *cobra.Command, out *cli.Output) error {
+func (d *doctorFlags) run(cmd *cobra.Command) error {
 	report, err := d.examine(cmd.Context())
 	if err != nil {
 		return err
 	}
 	report.Ignore(d.ignore)
-	d.repeatFlags(cmd.Flags(), report.Findings)
+	d.repeatFlags(cmd, report.Findings)
 	report.Merge()
-	if err := writeFindings(cmd.OutOrStdout(), out.Format, report.Findings); err != nil {
+	if cli.FormatOf(cmd) == cli.FormatTable {
+		err = writeFindings(cmd.OutOrStdout(), report.Findings)
+	} else {
+		err = cli.Write(cmd, report.Findings)
+	}
+	if err != nil {
 		return err
 	}
 	if !d.quiet {
@@ -108,6 +88,17 @@ func (d *doctorFlags) run(cmd *cobra.Command, out *cli.Output) error {
 		return cli.Final(code, nil)
 	}
 	return nil
+}
+
+func exitOf(found []doctor.Finding) int {
+	codes := map[doctor.Severity]int{doctor.Violated: cli.ExitViolated, doctor.NotReady: cli.ExitNotReady, doctor.Inconclusive: cli.ExitInconclusive}
+	for _, severity := range doctor.Severities { // the worst first
+		code, decides := codes[severity]
+		if decides && len(ofSeverity(found, severity)) > 0 {
+			return code
+		}
+	}
+	return cli.ExitOK
 }
 
 // examine connects to all servers, and examines them. What can't be reached is a finding.
@@ -146,7 +137,7 @@ func (d *doctorFlags) openEtcd(ctx context.Context) (*doctor.Etcd, error) {
 	service := &doctor.Etcd{Prefix: d.etcd.prefix, TTL: d.ttl, CertificateAuth: d.etcd.cert != ""}
 	client, err := d.etcd.open(ctx, config)
 	if err == nil {
-		if _, err := d.etcd.inspector(client); err != nil {
+		if _, err := inspect.New(client, d.etcd.prefix, inspectTimeout); err != nil {
 			return nil, errors.Join(cli.UsageErrorf("%w", err), client.Close())
 		}
 		if err = refused(ctx, config.Endpoints); err != nil {
@@ -169,4 +160,157 @@ func openOne(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	config.MaxConns = 1
 	config.ConnConfig.ConnectTimeout = reachTimeout
 	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// writeFindings groups findings by severity. Commands are not wrapped, so that they can be copied.
+func writeFindings(w io.Writer, found []doctor.Finding) error {
+	width := cmp.Or(cli.TerminalWidth(w), cli.UsualWidth)
+	var b strings.Builder
+	for _, severity := range doctor.Severities {
+		of := ofSeverity(found, severity)
+		if len(of) > 0 {
+			fmt.Fprintf(&b, "%s\n\n", strings.ToUpper(string(severity)))
+		}
+		for _, f := range of {
+			fmt.Fprintf(&b, "  %s  %s\n", f.ID, f.Server)
+			for _, line := range [][2]string{{"seen", f.Seen}, {"why", f.Why}, {"fix", f.Fix}} {
+				fmt.Fprintf(&b, "    %-6s%s\n", line[0], wrapped(line[1], width-10, "\n          "))
+			}
+			for _, command := range f.Run {
+				fmt.Fprintf(&b, "          %s\n", command)
+			}
+			b.WriteString("\n")
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func ofSeverity(found []doctor.Finding, severity doctor.Severity) []doctor.Finding {
+	return slices.DeleteFunc(slices.Clone(found), func(f doctor.Finding) bool { return f.Severity != severity })
+}
+
+// wrapped breaks text between words into lines of at most width characters.
+func wrapped(text string, width int, lineBreak string) string {
+	var b strings.Builder
+	left := width
+	for i, word := range strings.Fields(text) {
+		length := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case length < left:
+			b.WriteString(" ")
+			left--
+		default:
+			b.WriteString(lineBreak)
+			left = width
+		}
+		b.WriteString(word)
+		left -= length
+	}
+	return b.String()
+}
+
+func (d *doctorFlags) summary(r doctor.Report) string {
+	servers := append([]string{"etcd was not examined"}, d.databases.names...)
+	if d.asksEtcd {
+		servers[0] = "etcd at " + strings.Join(d.etcd.endpoints, ",")
+	}
+	if len(servers) == 1 {
+		servers = append(servers, "no database was examined")
+	}
+	var found []string
+	for _, severity := range doctor.Severities {
+		if n := len(ofSeverity(r.Findings, severity)); n > 0 {
+			found = append(found, fmt.Sprintf("%d %s", n, severity))
+		}
+	}
+	if len(found) == 0 {
+		found = []string{"nothing found"}
+	}
+	return fmt.Sprintf("%s: %d checks, %s", strings.Join(servers, ", "), r.Checks, strings.Join(found, ", "))
+}
+
+// repeatedFlags are the flags of "doctor" that its findings' commands repeat, if they were given. Variables are
+// for the commands to read themselves.
+var repeatedFlags = []string{"etcd-endpoints", "etcd-prefix", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file", "database-url", "schema"}
+
+func (d *doctorFlags) repeatFlags(cmd *cobra.Command, found []doctor.Finding) {
+	for _, f := range found {
+		for i, command := range f.Run {
+			f.Run[i] = d.repeated(cmd, command, f.Server)
+		}
+	}
+}
+
+func (d *doctorFlags) repeated(doctorCmd *cobra.Command, command, server string) string {
+	if strings.HasPrefix(command, "ETCDCTL_") {
+		return d.etcd.etcdctlVariables() + command
+	}
+	before, _, _ := strings.Cut(command, " -")
+	words, root := strings.Fields(before), doctorCmd.Root()
+	if words[0] != root.Name() {
+		return command
+	}
+	cmd, _, err := root.Find(words[1:])
+	if err != nil {
+		return command
+	}
+	text := cmd.CommandPath()
+	rest := strings.TrimPrefix(command, text)
+	for _, name := range repeatedFlags {
+		own, given := cmd.Flag(name), doctorCmd.Flag(name)
+		if own == nil || !cli.IsGiven(given) || strings.Contains(command, " --"+name+" ") {
+			continue
+		}
+		values := []string{given.Value.String()}
+		switch name {
+		case "etcd-endpoints":
+			values = []string{strings.Join(d.etcd.endpoints, ",")}
+		case "database-url": // that of the finding's server, or all where the command takes several
+			values = nil
+			for i, url := range d.databases.urls {
+				if own.Value.Type() == "stringArray" || d.databases.names[i] == server {
+					values = append(values, withoutPassword(url))
+				}
+			}
+		}
+		for _, value := range values {
+			text += " --" + name + " " + doctor.ShellWord(value)
+		}
+	}
+	return text + rest
+}
+
+// etcdctlVariables are the variables with which etcdctl reaches the same etcd: it takes no flag of which there
+// is a variable. Where etcd has users, only root may do all that findings advise; etcdctl asks for the password.
+func (e *etcdFlags) etcdctlVariables() (text string) {
+	for _, f := range []struct{ name, value string }{{"CACERT", e.caCert}, {"CERT", e.cert}, {"KEY", e.key}} {
+		if f.value != "" {
+			text += "ETCDCTL_" + f.name + "=" + doctor.ShellWord(f.value) + " "
+		}
+	}
+	if e.user != "" {
+		text += "ETCDCTL_USER=root "
+	}
+	return text
+}
+
+var passwordWord = regexp.MustCompile(`(?i)\b(ssl)?password\s*=\s*('(\\.|[^'\\])*'|(\\.|\S)*)\s*`)
+
+func withoutPassword(dsn string) string {
+	u, err := url.Parse(dsn)
+	if err != nil || u.Scheme == "" {
+		return strings.TrimSpace(passwordWord.ReplaceAllString(dsn, ""))
+	}
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	query := u.Query()
+	if query.Has("password") || query.Has("sslpassword") {
+		query.Del("password")
+		query.Del("sslpassword")
+		u.RawQuery = query.Encode()
+	}
+	return u.String()
 }

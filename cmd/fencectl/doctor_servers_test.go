@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -207,22 +206,6 @@ func TestDoctor_MendsAnotherSchema(t *testing.T) {
 	}
 }
 
-func TestDoctor_FindsARolledBackEtcd(t *testing.T) {
-	t.Parallel()
-	i := onShared(t, startEtcd(t, nil))
-	snapshot := filepath.Join(t.TempDir(), "snapshot")
-	require.NoError(t, i.etcd.Snapshot(t.Context(), snapshot))
-	i.write("sku/1", "sku/2")
-	require.NoError(t, i.etcd.Restore(t.Context(), snapshot, 0))
-	found := i.finds(cli.ExitViolated, "etcd-went-back")
-	require.Regexp(t, `^2 fences: sku/\d \(token \d+ of \S+\), sku/\d \(token \d+ of \S+\); etcd is at revision \d+$`, found.Seen)
-	i.mend(found)
-	i.findsNothing()
-	i.connect()
-	i.write("sku/1", "sku/2")
-	i.findsNothing()
-}
-
 func TestDoctor_FindsAnAbsurdToken(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, nil)
@@ -266,37 +249,4 @@ func TestDoctor_FindsADriftOfEpochs(t *testing.T) {
 		i.mend(i.finds(c.code, c.id))
 		i.findsNothing()
 	}
-}
-
-// hold keeps sku/1 owned, writes, lets lose run, and writes again under the same grant: that write
-// is rejected, because the database no longer has the first one.
-func (i *installation) hold(lose func()) {
-	i.t.Helper()
-	nothing := func(context.Context, pgx.Tx) error { return nil }
-	err := guard.Hold(i.t.Context(), i.guard, "sku/1", func(ctx context.Context, r guard.Runner[pgx.Tx]) error {
-		if err := guard.Do(ctx, r, "sku/1", nothing); err != nil {
-			return err
-		}
-		lose()
-		return guard.Do(ctx, r, "sku/1", nothing)
-	})
-	require.ErrorIs(i.t, err, guard.ErrFailedOver)
-}
-
-func TestDoctor_FindsARolledBackPostgres(t *testing.T) {
-	t.Parallel()
-	i, pg := onOwn(t, nil)
-	volume, err := pg.CopyData(t.Context())
-	require.NoError(t, err)
-	i.pool.Reset()
-	i.hold(func() {
-		require.NoError(t, pg.PutBack(t.Context(), volume))
-		i.pool.Reset()
-	})
-	found := i.finds(cli.ExitViolated, "database-went-back")
-	require.Contains(t, found.Seen, "holders of 1 resource: sku/1 had seen more")
-	i.mend(found)
-	i.findsNothing()
-	i.write("sku/1")
-	i.findsNothing()
 }

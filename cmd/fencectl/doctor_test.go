@@ -11,7 +11,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/doctor"
 )
 
@@ -83,7 +82,6 @@ func TestDoctor_MistakesAreUsageErrors(t *testing.T) {
 		require.Equal(t, cli.ExitUsage, got.Code, args)
 		require.Contains(t, got.Stderr, says)
 	}
-	clitest.RequireHelp(t, newRoot, "doctor", "--ignore")
 }
 
 // trouble is something wrong with an installation. The commands of its finding mend it.

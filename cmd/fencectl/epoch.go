@@ -5,28 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/epoch"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
-func newEpoch(out *cli.Output) *cobra.Command {
-	e := &epochFlags{}
-	cmd := cli.NewGroup("epoch", "Compare or raise the epoch of etcd and databases")
-	flags := cmd.PersistentFlags()
-	flags.StringArrayVar(&e.prefixes, "etcd-prefix", []string{"fencekit"}, "Config.Prefix of the lockers; repeat it for all that use these databases")
-	e.etcd.registerRest(flags)
-	e.databases.register(flags, 5*time.Minute)
-	cmd.PersistentPreRunE = e.prepare
-	cmd.AddCommand(newEpochShow(e, out), newEpochBump(e, out))
-	return cmd
+func newEpoch() *cobra.Command {
+	e := &epochFlags{databases: databasesFlags{databaseFlags: databaseFlags{timeout: 5 * time.Minute}}}
+	show := newCommand("epoch show", func(cmd *cobra.Command, _ []string) error {
+		s, err := e.read(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return e.report(cmd, s)
+	})
+	return connected(e, newCommand("epoch", nil), show, newEpochBump(e))
 }
 
 type epochFlags struct {
@@ -35,8 +38,14 @@ type epochFlags struct {
 	prefixes  []string
 }
 
-func (e *epochFlags) prepare(cmd *cobra.Command, args []string) error {
-	if err := e.databases.prepare(cmd, args); err != nil {
+func (e *epochFlags) register(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&e.prefixes, "etcd-prefix", []string{"fencekit"}, "Config.Prefix of the lockers; repeat it for all that use these databases")
+	e.etcd.registerRest(flags)
+	e.databases.register(flags)
+}
+
+func (e *epochFlags) validate(cmd *cobra.Command, args []string) error {
+	if err := e.databases.validate(cmd, args); err != nil {
 		return err
 	}
 	if len(e.databases.urls) == 0 {
@@ -45,19 +54,13 @@ func (e *epochFlags) prepare(cmd *cobra.Command, args []string) error {
 	return distinct("--etcd-prefix", e.prefixes)
 }
 
-func (e *epochFlags) withPrefixes(ctx context.Context, do func(context.Context, int, *inspect.Inspector) error) error {
+func (e *epochFlags) eachPrefix(ctx context.Context, do func(context.Context, int, *inspect.Inspector) error) error {
 	ctx, cancel := context.WithTimeout(ctx, e.databases.timeout)
 	defer cancel()
 	for i, prefix := range e.prefixes {
 		flags := e.etcd
 		flags.prefix = prefix
-		err := flags.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-			inspector, err := flags.inspector(client)
-			if err != nil {
-				return err
-			}
-			return do(ctx, i, inspector)
-		})
+		err := flags.inspect(ctx, func(ctx context.Context, inspector *inspect.Inspector) error { return do(ctx, i, inspector) })
 		if err != nil {
 			return fmt.Errorf("etcd, prefix %s: %w", prefix, err)
 		}
@@ -65,39 +68,37 @@ func (e *epochFlags) withPrefixes(ctx context.Context, do func(context.Context, 
 	return nil
 }
 
-func newEpochShow(e *epochFlags, out *cli.Output) *cobra.Command {
-	return &cobra.Command{
-		Use:   "show [flags]",
-		Short: "Compare etcd's epoch with the databases'",
-		Long: `Show the epoch of etcd and of each database, and what keeps holders from
-claiming:
-
-  highest token  in etcd its revision, which no token that it issued exceeds; in
-                 a database the token of its highest fence
-  raised         when, by whom and why "epoch bump" last raised the database
-
-The exit code is 1 if etcd and a database disagree so that claims are rejected,
-as after a restore of etcd. Then stderr says what to run. Nothing is changed.
-
-The etcd user needs the right to read PREFIX/epoch; the database role that of
-the reader role ("fencectl migrate up --reader-role"). Every fence is read.`,
-		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := e.read(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return e.report(cmd, out, s)
-		},
+// read reads the databases before etcd.
+func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
+	s := epoch.State{Databases: make([]epoch.Database, len(e.databases.urls)), Keys: make([]inspect.Epoch, len(e.prefixes))}
+	err := e.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) (err error) {
+		s.Databases[i], err = e.readDatabase(ctx, pool)
+		return err
+	})
+	if err != nil {
+		return s, err
 	}
+	err = e.eachPrefix(ctx, func(ctx context.Context, i int, inspector *inspect.Inspector) (err error) {
+		s.Keys[i], err = inspector.Epoch(ctx)
+		if hasReason(err, fence.InvalidEpoch) {
+			return nil
+		}
+		return err
+	})
+	return s, err
 }
 
-func (e *epochFlags) report(cmd *cobra.Command, out *cli.Output, s epoch.State) error {
+func (e *epochFlags) readDatabase(ctx context.Context, pool *pgxpool.Pool) (d epoch.Database, err error) {
+	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) (err error) {
+		d, err = epoch.ReadIn(ctx, tx, e.databases.schema)
+		return err
+	})
+	return d, err
+}
+
+func (e *epochFlags) report(cmd *cobra.Command, s epoch.State) error {
 	rows := e.rows(s)
-	return errors.Join(cli.WriteList(cmd.OutOrStdout(), out.Format, rows), adviceOn(rows))
-}
-
-func adviceOn(rows []epochRow) error {
+	err := cli.Write(cmd, rows)
 	has := func(drift epoch.Drift) bool {
 		return slices.ContainsFunc(rows, func(r epochRow) bool { return r.Drift == drift })
 	}
@@ -112,29 +113,9 @@ func adviceOn(rows []epochRow) error {
 	case has(epoch.Behind), has(epoch.TokensLow):
 		advice = "etcd is behind a database: it was restored, or it is another one. If it is the right one, run \"fencectl epoch bump --reason TEXT\" with the same flags"
 	default:
-		return nil
-	}
-	return &cli.ExitError{Code: cli.ExitViolated, Err: errors.New(advice)}
-}
-
-// read reads the databases before etcd.
-func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
-	s := epoch.State{Databases: make([]epoch.Database, len(e.databases.urls)), Keys: make([]inspect.Epoch, len(e.prefixes))}
-	err := e.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) (err error) {
-		s.Databases[i], err = epoch.Read(ctx, pool, e.databases.schema)
 		return err
-	})
-	if err != nil {
-		return s, err
 	}
-	err = e.withPrefixes(ctx, func(ctx context.Context, i int, inspector *inspect.Inspector) (err error) {
-		s.Keys[i], err = inspector.Epoch(ctx)
-		if hasReason(err, fence.InvalidEpoch) {
-			return nil
-		}
-		return err
-	})
-	return s, err
+	return errors.Join(err, &cli.ExitError{Code: cli.ExitViolated, Err: errors.New(advice)})
 }
 
 type epochRow struct {
@@ -172,8 +153,7 @@ func (r epochRow) Columns() any {
 	}{where, number, r.Token, r.RaisedAt, r.By, r.Reason, r.Drift}
 }
 
-func (e *epochFlags) rows(s epoch.State) []epochRow {
-	var rows []epochRow
+func (e *epochFlags) rows(s epoch.State) (rows []epochRow) {
 	for _, key := range s.Keys {
 		row := epochRow{Where: "etcd " + key.Key, Epoch: key.Number, NoKey: key.KeyRevision == 0, Token: fence.Token(key.Revision), ClusterID: fmt.Sprintf("%x", key.ClusterID)}
 		if key.Number == 0 {
@@ -182,11 +162,119 @@ func (e *epochFlags) rows(s epoch.State) []epochRow {
 		rows = append(rows, row)
 	}
 	for i, d := range s.Databases {
-		row := epochRow{Where: "database " + e.databases.names[i], Epoch: d.Number, Token: d.Highest.Token, Resource: d.Highest.Resource, Drift: s.Drift(d)}
-		if d.Raised != nil {
-			row.RaisedAt, row.By, row.Reason = timeOrNil(d.Raised.At), d.Raised.Operator, d.Raised.Reason
-		}
-		rows = append(rows, row)
+		rows = append(rows, epochRow{
+			Where: "database " + e.databases.names[i], Epoch: d.Number, Token: d.Highest.Token, Resource: d.Highest.Resource,
+			RaisedAt: timeOrNil(d.Raised.At), By: d.Raised.Operator, Reason: d.Raised.Reason, Drift: s.Drift(d),
+		})
 	}
 	return rows
+}
+
+type epochBump struct {
+	*epochFlags
+	reason string
+	trust  epoch.Side
+	dryRun bool
+
+	begun bool     // this attempt has begun to write
+	done  []string // what it has written, after what attempts before it have
+}
+
+func newEpochBump(e *epochFlags) *cobra.Command {
+	b := &epochBump{epochFlags: e}
+	cmd := newCommand("epoch bump", func(cmd *cobra.Command, _ []string) error {
+		if b.reason == "" || len(b.reason) > epoch.MaxReason {
+			return cli.UsageErrorf("--reason is required: 1 to %d bytes", epoch.MaxReason)
+		}
+		return b.run(cmd)
+	})
+	cmd.Flags().StringVar(&b.reason, "reason", "", "why, at most 1000 bytes; required")
+	cmd.Flags().Var(&cli.Choice{To: (*string)(&b.trust), Of: []string{string(epoch.Databases), string(epoch.Etcd)}}, "trust", "which side is right if they disagree: databases or etcd")
+	cmd.Flags().BoolVar(&b.dryRun, "dry-run", false, "check everything and write nothing")
+	requireFlags(cmd, "reason")
+	return cmd
+}
+
+const maxBumps = 10
+
+var errChanged = errors.New("the epoch has changed since it was read, by another bump")
+
+func (b *epochBump) run(cmd *cobra.Command) error {
+	before, target, err := b.bump(cmd.Context())
+	for n := 1; errors.Is(err, errChanged) && n < maxBumps; n++ {
+		before, target, err = b.bump(cmd.Context())
+	}
+	switch {
+	case err != nil && !b.begun && len(b.done) == 0:
+		return fmt.Errorf("%w\nNothing was written", err)
+	case err != nil && !b.begun:
+		return fmt.Errorf("%w\nAnother bump interfered. Before, this one had set the epoch to %s. "+
+			"Until a bump succeeds, claims there may be rejected (epoch behind)", err, strings.Join(b.done, ", "))
+	case err != nil && len(b.done) == 0:
+		return fmt.Errorf("%w\nThis write may have taken effect, and no other was made: run the same command again", err)
+	case err != nil:
+		return fmt.Errorf("%w\nThe epoch is %s; this write may have taken effect, and no later one was made: run the same command again. "+
+			"Until then claims in these databases are rejected (epoch behind)", err, strings.Join(b.done, ", "))
+	case b.dryRun:
+		fmt.Fprintf(cmd.ErrOrStderr(), "would set the epoch to %d in %s and etcd; nothing was written\n", target, strings.Join(b.databases.names, ", "))
+		return cli.Write(cmd, b.rows(before))
+	}
+	after, err := b.read(cmd.Context())
+	if err != nil {
+		return fmt.Errorf("the epoch was set to %d everywhere, and then could not be read back: %w", target, err)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "the epoch is %d; running processes and waiting calls go on by themselves\n", target)
+	return b.report(cmd, after)
+}
+
+// bump writes nothing unless it may write everywhere.
+func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err error) {
+	b.begun = false
+	if s, err = b.read(ctx); err != nil {
+		return s, 0, err
+	}
+	if target, err = s.Next(b.trust); err != nil {
+		return s, 0, &cli.ExitError{Code: cli.ExitViolated, Err: err}
+	}
+	raise := epoch.Raise{Epoch: target, Token: fence.Token(s.Revision()), Reason: b.reason, Operator: operator()}
+	if err = b.write(ctx, s, raise, true); err != nil || b.dryRun {
+		return s, target, err
+	}
+	b.begun = true
+	return s, target, b.write(ctx, s, raise, false)
+}
+
+// write raises the databases before etcd: an epoch that is in etcd alone would be lost by the next
+// restore of etcd, and issued a second time.
+func (b *epochBump) write(ctx context.Context, s epoch.State, raise epoch.Raise, dry bool) error {
+	before := len(b.done)
+	err := b.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) error {
+		raised, err := raise.Apply(ctx, pool, b.databases.schema, dry)
+		if err == nil && !raised { // unless this attempt has raised it by another URL
+			var now epoch.Database
+			now, err = b.readDatabase(ctx, pool)
+			now.Raised.Role, now.Raised.At = "", time.Time{}
+			if err == nil && (len(b.done) == before || now.Raised != raise) {
+				err = errChanged
+			}
+		}
+		if err == nil && !dry {
+			b.done = append(b.done, fmt.Sprintf("%d in database %s", raise.Epoch, b.databases.names[i]))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.eachPrefix(ctx, func(ctx context.Context, i int, inspector *inspect.Inspector) error {
+		put, err := inspector.PutEpoch(ctx, s.Keys[i], raise.Epoch, dry)
+		switch {
+		case err != nil || dry:
+			return err
+		case !put:
+			return errChanged
+		}
+		b.done = append(b.done, fmt.Sprintf("%d in etcd %s", raise.Epoch, s.Keys[i].Key))
+		return nil
+	})
 }

@@ -52,10 +52,6 @@ func (e *etcdFlags) registerRest(flags *pflag.FlagSet) {
 
 const inspectTimeout = 5 * time.Second
 
-func (e *etcdFlags) inspector(client *clientv3.Client) (*inspect.Inspector, error) {
-	return inspect.New(client, e.prefix, inspectTimeout)
-}
-
 func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 	config := etcd.ClientConfig(e.endpoints...)
 	if e.prefix == "" { // a script's unset variable, not a wish for the default
@@ -68,8 +64,16 @@ func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 	if config.Username, config.Password, err = e.login(); err != nil {
 		return config, err
 	}
-	config.TLS, err = e.tls()
-	return config, err
+	// Without a file the endpoint's scheme decides, and https trusts the system's authorities.
+	files, err := clientv3.NewClientConfig(&clientv3.ConfigSpec{Secure: &clientv3.SecureConfig{Cert: e.cert, Key: e.key, Cacert: e.caCert, InsecureTransport: true}}, nil)
+	if err != nil {
+		return config, cli.UsageErrorf("--etcd-cacert, --etcd-cert, --etcd-key: %w", err)
+	}
+	if e.caCert != "" && files.TLS.RootCAs.Equal(x509.NewCertPool()) {
+		return config, cli.UsageErrorf("--etcd-cacert: %s has no certificate in PEM form", e.caCert)
+	}
+	config.TLS = files.TLS
+	return config, nil
 }
 
 // validateEndpoints rejects what the client would misunderstand: it takes the first endpoint's
@@ -96,14 +100,12 @@ func (e *etcdFlags) validateEndpoints() error {
 			return cli.UsageErrorf("%s: %q is neither http:// nor https://", named, endpoint)
 		case scheme != schemeOf(e.endpoints[0]):
 			return cli.UsageErrorf("%s: %q and %q differ in http or https", named, e.endpoints[0], endpoint)
-		case scheme == "http" && e.usesTLS():
+		case scheme == "http" && e.caCert+e.cert != "":
 			return cli.UsageErrorf("%s: %q speaks plain text; write https:// where --etcd-cacert or --etcd-cert is given", named, endpoint)
 		}
 	}
 	return nil
 }
-
-func (e *etcdFlags) usesTLS() bool { return e.caCert != "" || e.cert != "" || e.key != "" }
 
 // login returns user and password. The client would leave out a user without a password.
 func (e *etcdFlags) login() (user, password string, err error) {
@@ -124,38 +126,19 @@ func (e *etcdFlags) login() (user, password string, err error) {
 	return e.user, password, nil
 }
 
-// tls returns nil where no file is given: then the endpoint's scheme decides, and https trusts
-// the system's authorities.
-func (e *etcdFlags) tls() (*tls.Config, error) {
-	if !e.usesTLS() {
-		return nil, nil
-	}
-	if (e.cert == "") != (e.key == "") {
-		return nil, cli.UsageErrorf("--etcd-cert and --etcd-key belong together: give both")
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if e.caCert != "" {
-		pem, err := os.ReadFile(e.caCert)
+// inspect connects, calls do, and closes the client. It treats an error of do as etcd's,
+// unless it has an exit code already. fence.ErrInvalid is a usage error.
+func (e *etcdFlags) inspect(ctx context.Context, do func(context.Context, *inspect.Inspector) error) error {
+	return e.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		inspector, err := inspect.New(client, e.prefix, inspectTimeout)
 		if err != nil {
-			return nil, cli.UsageErrorf("--etcd-cacert: %w", err)
+			return err
 		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, cli.UsageErrorf("--etcd-cacert: %s has no certificate in PEM form", e.caCert)
-		}
-	}
-	if e.cert != "" {
-		pair, err := tls.LoadX509KeyPair(e.cert, e.key)
-		if err != nil {
-			return nil, cli.UsageErrorf("--etcd-cert and --etcd-key: %w", err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
+		return do(ctx, inspector)
+	})
 }
 
-// withEtcd connects, calls do, and closes the client. It treats an error of do as etcd's,
-// unless it has an exit code already. fence.ErrInvalid is a usage error.
+// withEtcd is inspect with the client.
 func (e *etcdFlags) withEtcd(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
 	config, err := e.clientConfig()
 	if err != nil {
@@ -213,7 +196,7 @@ func refused(ctx context.Context, endpoints []string) error {
 }
 
 func (e *etcdFlags) ping(ctx context.Context, client *clientv3.Client) error {
-	inspector, err := e.inspector(client)
+	inspector, err := inspect.New(client, e.prefix, inspectTimeout)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -51,79 +50,46 @@ type execFlags struct {
 	claim     bool
 }
 
-const execHelp = `Acquire the lock of a resource, run a command, and release the lock. When the
-lock is lost, or was not renewed until --kill-after before its end, the command
-and all others of its process group get SIGTERM, and SIGKILL --kill-after later,
-or when the lock ends, if that is earlier.
-
-So the command never outlives a lock that runs out: not if fencectl is stopped
-or killed, nor if etcd is away. If the lock is taken away (its lease revoked,
-its key deleted) the command outlives it by --kill-after and the moment until
-fencectl hears of it; if fencectl is stopped or cut off from etcd just then, by
---ttl at most. Only the database can reject what it writes in that time: let it
-pass FENCEKIT_GRANT to guarded writes.
-
-When the command has ended, fencectl ends what is left of its group, and only
-then releases the lock. It can't end processes that have left the group, such as
-daemons, nor those of a user that it may not signal, as under sudo.
-
-The command gets FENCEKIT_RESOURCE, FENCEKIT_EPOCH, FENCEKIT_TOKEN,
-FENCEKIT_HOLDER and FENCEKIT_GRANT (the grant's text form), the terminal if
-fencectl has it, and the signals that fencectl gets: SIGINT, SIGTERM, SIGHUP,
-SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP and SIGCONT. If the terminal stops
-it, fencectl stops as well, and the lock is lost unless both go on before it
-ends.
-
-The exit code is the command's, or 128 plus the number of the signal that ended
-it. Errors before the command runs have the exit codes of all commands, or:
-
-  124  the lock was not acquired within --wait
-  125  the lock was lost, and the command was ended
-  126  the command can't be run
-  127  the command is not found`
-
 func newExec() *cobra.Command {
-	x := &execFlags{}
-	cmd := &cobra.Command{
-		Use:   "exec RESOURCE [flags] -- COMMAND [ARGUMENT]...",
-		Short: "Run a command while a resource is locked",
-		Long:  execHelp,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return cli.UsageErrorf("%s takes RESOURCE -- COMMAND [ARGUMENT]...", cmd.CommandPath())
-			}
-			return nil
-		},
-		ValidArgsFunction: completeCommand,
-		PreRunE:           x.database.prepare,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := x.validate(cmd.Flags(), args[0]); err != nil {
-				return err
-			}
-			return x.run(cmd.Context(), args[0], args[1:], cmd.ErrOrStderr())
-		},
+	x := &execFlags{database: databaseFlags{timeout: 30 * time.Second}}
+	cmd := newCommand("exec", func(cmd *cobra.Command, args []string) error {
+		return x.run(cmd.Context(), args[0], args[1:], cmd.ErrOrStderr())
+	})
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+			return cli.UsageErrorf("%s takes RESOURCE -- COMMAND [ARGUMENT]...", cmd.CommandPath())
+		}
+		return nil
 	}
-	x.etcd.register(cmd.Flags())
-	x.database.register(cmd.Flags(), 30*time.Second)
-	timeout := cmd.Flags().Lookup("timeout")
-	timeout.Usage = strings.Replace(timeout.Usage, "give up", "give up the claim of --claim", 1)
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
 	cmd.Flags().DurationVar(&x.ttl, "ttl", 10*time.Second, "how long the lock outlives its last renewal, in whole seconds")
 	cmd.Flags().DurationVar(&x.wait, "wait", 0, "wait at most this long for the lock, 0s: not at all; if not given, without limit")
 	cmd.Flags().DurationVar(&x.killAfter, "kill-after", 0, "time between SIGTERM and SIGKILL, at most a third of --ttl; if not given, a fifth")
-	cmd.Flags().BoolVar(&x.claim, "claim", false, "claim the resource in the database before the command runs, so that earlier holders' guarded writes are rejected from then on")
-	return cmd
+	cmd.Flags().BoolVar(&x.claim, "claim", false, "claim the resource in the database before the command runs, within --timeout, so that earlier holders' guarded writes are rejected from then on")
+	return connected(x, cmd)
 }
 
-func (x *execFlags) validate(flags *pflag.FlagSet, resource string) error {
-	if !flags.Changed("wait") {
+func (x *execFlags) register(flags *pflag.FlagSet) {
+	x.etcd.register(flags)
+	x.database.register(flags)
+}
+
+func (x *execFlags) validate(cmd *cobra.Command, args []string) error {
+	changed := cmd.Flags().Changed
+	if !changed("wait") {
 		x.wait = -1
 	} else if x.wait < 0 {
 		return cli.UsageErrorf("--wait is %v, want 0s or more", x.wait)
 	}
-	if x.ttl < time.Second || x.ttl%time.Second != 0 {
-		return cli.UsageErrorf("--ttl is %v, want whole seconds, from 1s", x.ttl)
+	if err := validateTTL(x.ttl); err != nil {
+		return err
 	}
-	if !flags.Changed("kill-after") {
+	if !changed("kill-after") {
 		x.killAfter = x.ttl / 5
 	}
 	if x.killAfter < 0 || x.killAfter > x.ttl/3 {
@@ -132,10 +98,10 @@ func (x *execFlags) validate(flags *pflag.FlagSet, resource string) error {
 	if x.claim && !x.database.given() {
 		return cli.UsageErrorf("--claim needs a database: --database-url, or PGHOST and the like")
 	}
-	if err := fence.ValidateResource(resource); err != nil {
-		return cli.UsageErrorf("%w", err)
+	if err := fence.ValidateResource(args[0]); err != nil {
+		return err
 	}
-	return nil
+	return x.database.validate(cmd, args)
 }
 
 func (x *execFlags) run(ctx context.Context, resource string, argv []string, stderr io.Writer) error {
@@ -175,7 +141,7 @@ const noticeAfter = 2 * time.Second
 
 // acquire waits for the lock as --wait says. On a terminal it prints a line once it has waited for noticeAfter.
 func (x *execFlags) acquire(ctx context.Context, locker *etcd.Locker, resource string, stderr io.Writer) (fence.Lease, error) {
-	if cli.IsTerminal(stderr) {
+	if cli.TerminalWidth(stderr) > 0 {
 		defer time.AfterFunc(noticeAfter, func() {
 			fmt.Fprintf(stderr, "fencectl: waiting for the lock of %s; \"fencectl locks queue\" shows who has it\n", resource)
 		}).Stop()
@@ -223,14 +189,14 @@ func (x *execFlags) claimFence(ctx context.Context, grant fence.Grant) error {
 	if !x.claim {
 		return nil
 	}
-	return x.database.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+	_, err := ask(ctx, &x.database, func(ctx context.Context, pool *pgxpool.Pool) ([]storage.Claim, error) {
 		store, err := postgres.NewStore(pool, &postgres.Config{Schema: x.database.schema})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		_, err = store.Claim(ctx, storage.Claim{Grant: grant})
-		return err
+		return store.Claim(ctx, storage.Claim{Grant: grant})
 	})
+	return err
 }
 
 func grantVariables(g fence.Grant) []string {

@@ -12,14 +12,10 @@ import (
 
 func runHelper() {}
 
-// newExec stands for "exec" where there are no process groups and signals.
 func newExec() *cobra.Command {
-	return &cobra.Command{
-		Use:   "exec",
-		Short: "Run a command while a resource is locked (not on this system)",
-		Args:  cobra.ArbitraryArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return cli.NotReady(errors.New("exec needs process groups and signals, which this system lacks"))
-		},
-	}
+	cmd := newCommand("exec", func(*cobra.Command, []string) error {
+		return cli.NotReady(errors.New("exec needs process groups and signals, which this system lacks"))
+	})
+	cmd.Args = cobra.ArbitraryArgs
+	return cmd
 }

@@ -5,48 +5,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/user"
+	"io"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/glob"
+	"github.com/fencekit/fencekit/internal/record"
 )
 
-func newLocks(out *cli.Output) *cobra.Command {
-	l := &locksFlags{}
-	cmd := cli.NewGroup("locks", "Show holders and waiters in etcd")
-	l.etcd.register(cmd.PersistentFlags())
-	l.database.register(cmd.PersistentFlags(), 30*time.Second)
-	cmd.PersistentPreRunE = l.database.prepare
-	cmd.AddCommand(newLocksList(l, out), newLocksQueue(l, out), newLocksWatch(l, out), newLocksEvict(l, out), newLocksEvictions(l, out))
-	return cmd
+func newLocks() *cobra.Command {
+	l := &locksFlags{database: databaseFlags{timeout: 30 * time.Second}}
+	list := newCommand("locks list", func(cmd *cobra.Command, _ []string) error { return locksList(cmd, l) })
+	watch := newCommand("locks watch", func(cmd *cobra.Command, _ []string) error { return locksWatch(cmd, l) })
+	for _, cmd := range []*cobra.Command{list, watch} {
+		cmd.Flags().StringVar(&l.resources, "resource", "*", "only resources that match this, with * and ?")
+	}
+	queue := newCommand("locks queue", func(cmd *cobra.Command, args []string) error { return locksQueue(cmd, l, args[0]) })
+	evictions := newCommand("locks evictions", func(cmd *cobra.Command, _ []string) error { return locksEvictions(cmd, l) })
+	return connected(l, newCommand("locks", nil), list, queue, watch, newLocksEvict(l), evictions)
 }
 
 type locksFlags struct {
-	etcd     etcdFlags
-	database databaseFlags
+	etcd      etcdFlags
+	database  databaseFlags
+	resources string
 }
 
-func (l *locksFlags) inspect(ctx context.Context, do func(context.Context, *inspect.Inspector) error) error {
-	return l.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
-		inspector, err := l.etcd.inspector(client)
-		if err != nil {
-			return err
-		}
-		return do(ctx, inspector)
-	})
+func (l *locksFlags) register(flags *pflag.FlagSet) {
+	l.etcd.register(flags)
+	l.database.register(flags)
 }
 
-func (l *locksFlags) read(ctx context.Context, do func(context.Context, *inspect.Inspector) error) error {
-	ctx, cancel := context.WithTimeout(ctx, l.database.timeout)
+func (l *locksFlags) validate(cmd *cobra.Command, args []string) error {
+	return l.database.validate(cmd, args)
+}
+
+// askLocks returns what question reads in etcd within --timeout. The answer to a question that failed is returned as well.
+func askLocks[T any](cmd *cobra.Command, l *locksFlags, question func(context.Context, *inspect.Inspector) (T, error)) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), l.database.timeout)
 	defer cancel()
-	return l.inspect(ctx, do)
+	err = l.etcd.inspect(ctx, func(ctx context.Context, inspector *inspect.Inspector) (err error) {
+		answer, err = question(ctx, inspector)
+		return err
+	})
+	return answer, err
 }
 
 func nothingOf(resources string) string {
@@ -62,113 +73,44 @@ func (l *locksFlags) sayFree(cmd *cobra.Command, what string) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s is held or waited for under %s/locks/\n", what, l.etcd.prefix)
 }
 
-// ageOf is how long ago a time was, to the second; "" for nil. Clocks of other machines may be ahead.
-func ageOf(at *time.Time) string {
-	if at == nil {
-		return ""
-	}
-	return max(0, time.Since(*at)).Truncate(time.Second).String()
-}
-
-func wholeSeconds(seconds float64) time.Duration { return time.Duration(seconds) * time.Second }
-
-func timeOrNil(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	at = at.UTC()
-	return &at
-}
-
-func newLocksQueue(l *locksFlags, out *cli.Output) *cobra.Command {
-	return &cobra.Command{
-		Use:   "queue RESOURCE [flags]",
-		Short: "Show the holder and the waiters of a resource, in order",
-		Long: `Show the holder of a resource and its waiters in etcd, in order; place 0 is the
-holder. A process may have several places. The column queued is the time since
-the acquisition began, by the clock of its process. The column lease_left is the
-time until the place expires unless its process renews it. A free resource has
-no rows.`,
-		Args: cli.OneArg("RESOURCE"),
-		RunE: func(cmd *cobra.Command, args []string) error { return locksQueue(cmd, l, out, args[0]) },
-	}
-}
-
 type place struct {
 	Place     int         `json:"place"`
 	Holder    string      `json:"holder"`
 	Token     fence.Token `json:"token"`
 	Epoch     int64       `json:"epoch"`
-	QueuedAt  *time.Time  `json:"queued_at,omitempty"`
-	LeaseLeft float64     `json:"lease_left_seconds"`
+	QueuedAt  *time.Time  `json:"queued_at,omitempty" column:"queued,age"`
+	LeaseLeft float64     `json:"lease_left_seconds" column:"lease_left,seconds"`
 }
 
-// Columns have ages in place of times.
-func (p place) Columns() any {
-	return struct {
-		Place     int
-		Holder    string
-		Token     fence.Token
-		Epoch     int64
-		Queued    string
-		LeaseLeft time.Duration
-	}{p.Place, p.Holder, p.Token, p.Epoch, ageOf(p.QueuedAt), wholeSeconds(p.LeaseLeft)}
-}
-
-func locksQueue(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource string) error {
-	if err := fence.ValidateResource(resource); err != nil {
-		return cli.UsageErrorf("%w", err)
-	}
-	var lock inspect.Lock
-	err := l.read(cmd.Context(), func(ctx context.Context, inspector *inspect.Inspector) (err error) {
-		lock, err = inspector.Lock(ctx, resource)
-		return err
+func locksQueue(cmd *cobra.Command, l *locksFlags, resource string) error {
+	lock, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (inspect.Lock, error) {
+		return inspector.Lock(ctx, resource)
 	})
 	if err != nil {
 		return err
 	}
 	places := make([]place, len(lock.Queue))
 	for i, a := range lock.Queue {
-		places[i] = place{
-			Place: i, Holder: a.Grant.Holder, Token: a.Grant.Token, Epoch: a.Grant.Epoch,
-			QueuedAt: timeOrNil(a.Queued), LeaseLeft: a.LeaseLeft.Seconds(),
-		}
+		places[i] = place{i, a.Grant.Holder, a.Grant.Token, a.Grant.Epoch, timeOrNil(a.Queued), a.LeaseLeft.Seconds()}
 	}
 	if len(places) == 0 {
 		l.sayFree(cmd, "nothing named "+strconv.Quote(resource))
 	}
-	return cli.WriteList(cmd.OutOrStdout(), out.Format, places)
+	return cli.Write(cmd, places)
 }
 
-func newLocksEvict(l *locksFlags, out *cli.Output) *cobra.Command {
+func newLocksEvict(l *locksFlags) *cobra.Command {
 	var expected int64
 	var reason string
-	cmd := &cobra.Command{
-		Use:   "evict RESOURCE --expected-token N --reason TEXT [flags]",
-		Short: "Take the lock from a holder that hangs",
-		Long: `Delete the lock key of a resource's holder, if its token is still the expected
-one, and say who is next. With any other token the command changes nothing and
-exits with 1.
-
-The holder's process, if it is alive, notices that it lost the lock, and ends
-the function or command that runs under it. Nothing else stops the process, and
-its guarded writes commit until the next holder has claimed the resource. If no
-process waits, claim the resource yourself:
-
-  fencectl exec RESOURCE --claim -- true
-
-The transaction that deletes the key also records the holder, the reason, who
-evicted it and when, under PREFIX/evicted/ for 90 days; "fencectl locks
-evictions" shows these records. An eviction moves no fence, so the history in
-the database doesn't show it; it shows the next holder's claim. The etcd user
-needs readwrite on PREFIX/locks/ and PREFIX/evicted/.`,
-		Args: cli.OneArg("RESOURCE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return locksEvict(cmd, l, out, args[0], fence.Token(expected), reason)
-		},
-	}
+	cmd := newCommand("locks evict", func(cmd *cobra.Command, args []string) error {
+		if expected <= 0 {
+			return cli.UsageErrorf("--expected-token is %d: want the holder's, as \"locks list\" shows it", expected)
+		}
+		return locksEvict(cmd, l, args[0], fence.Token(expected), reason)
+	})
 	cmd.Flags().Int64Var(&expected, "expected-token", 0, "the holder's token, as \"locks list\" shows it; required")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, at most 1000 bytes; required")
+	requireFlags(cmd, "expected-token", "reason")
 	return cmd
 }
 
@@ -186,74 +128,254 @@ func evictionOf(e inspect.Eviction) eviction {
 	return eviction{e.Grant.Resource, e.Grant.Token, e.Grant.Epoch, e.Grant.Holder, e.At, e.By, e.Reason}
 }
 
-func locksEvict(cmd *cobra.Command, l *locksFlags, out *cli.Output, resource string, expected fence.Token, reason string) error {
-	switch {
-	case expected <= 0:
-		return cli.UsageErrorf("--expected-token is required: the holder's, as \"locks list\" shows it")
-	case reason == "":
-		return cli.UsageErrorf("--reason is required")
-	}
-	var done inspect.Eviction
+func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fence.Token, reason string) error {
 	var left inspect.Lock
-	err := l.read(cmd.Context(), func(ctx context.Context, inspector *inspect.Inspector) (err error) {
+	done, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (done inspect.Eviction, err error) {
 		done, err = inspector.Evict(ctx, resource, expected, reason, operator())
-		if other := (*inspect.NotHolderError)(nil); errors.As(err, &other) {
-			return &cli.ExitError{Code: cli.ExitViolated, Err: err}
+		if errors.As(err, new(*inspect.NotHolderError)) {
+			return done, &cli.ExitError{Code: cli.ExitViolated, Err: err}
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			left, err = inspector.Lock(ctx, resource)
 		}
-		left, err = inspector.Lock(ctx, resource)
-		return err
+		return done, err
 	})
 	if done.Grant.Token == 0 {
 		return err
 	}
 	if err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "evicted %s from %s; %s\n", cmp.Or(done.Grant.Holder, "a client that is no locker"), resource, successor(left))
+		next := "no process waits: guarded writes under earlier grants commit until a process claims the resource"
+		if len(left.Queue) > 0 {
+			next = fmt.Sprintf("next is %s with token %d", left.Queue[0].Grant.Holder, left.Queue[0].Grant.Token)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "evicted %s from %s; %s\n", cmp.Or(done.Grant.Holder, "a client that is no locker"), resource, next)
 	}
-	return errors.Join(err, cli.WriteOne(cmd.OutOrStdout(), out.Format, evictionOf(done)))
+	return errors.Join(err, cli.WriteOne(cmd, evictionOf(done)))
 }
 
-func successor(lock inspect.Lock) string {
-	if len(lock.Queue) == 0 {
-		return "no process waits: guarded writes under earlier grants commit until a process claims the resource"
+func locksEvictions(cmd *cobra.Command, l *locksFlags) error {
+	rows, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (rows []eviction, err error) {
+		all, err := inspector.Evictions(ctx)
+		for _, e := range all {
+			rows = append(rows, evictionOf(e))
+		}
+		return rows, err
+	})
+	if err != nil {
+		return err
 	}
-	return fmt.Sprintf("next is %s with token %d", lock.Queue[0].Grant.Holder, lock.Queue[0].Grant.Token)
+	return cli.Write(cmd, rows)
 }
 
-func operator() string {
-	name, host := "unknown", "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if h, err := os.Hostname(); err == nil {
-		host = h
-	}
-	return name + "@" + host
+type lockChange struct {
+	At       time.Time          `json:"at"` // when fencectl saw it
+	Change   inspect.ChangeKind `json:"change"`
+	Resource string             `json:"resource"`
+	Token    fence.Token        `json:"token"`
+	Epoch    int64              `json:"epoch"`
+	Holder   string             `json:"holder"`
 }
 
-func newLocksEvictions(l *locksFlags, out *cli.Output) *cobra.Command {
-	return &cobra.Command{
-		Use:   "evictions [flags]",
-		Short: "Show the evictions of the last 90 days",
-		Long: `Show who was evicted in the last 90 days, from what, by whom and why, by
-resource.`,
-		Args: cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var all []inspect.Eviction
-			err := l.read(cmd.Context(), func(ctx context.Context, inspector *inspect.Inspector) (err error) {
-				all, err = inspector.Evictions(ctx)
-				return err
-			})
+// locksWatch follows etcd alone. Claims could NOTIFY what the database says; but Postgres takes one
+// lock for its whole queue of notifications at commit, so all claims would commit one by one.
+func locksWatch(cmd *cobra.Command, l *locksFlags) error {
+	if cli.FormatOf(cmd) == cli.FormatCSV {
+		return cli.UsageErrorf("-o: watch writes table, json or jsonl")
+	}
+	ctx, matches := cmd.Context(), glob.Matcher(l.resources)
+	err := l.etcd.inspect(ctx, func(ctx context.Context, inspector *inspect.Inspector) error {
+		locks, err := inspector.Locks(ctx)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(locks.Queues, func(lock inspect.Lock) bool { return matches(lock.Resource) }) {
+			l.sayFree(cmd, nothingOf(l.resources))
+		}
+		return inspector.Watch(ctx, func(c inspect.Change) error {
+			if !matches(c.Grant.Resource) {
+				return nil
+			}
+			return writeChange(cmd.OutOrStdout(), cli.FormatOf(cmd), lockChange{time.Now().UTC(), c.Kind, c.Grant.Resource, c.Grant.Token, c.Grant.Epoch, c.Grant.Holder})
+		})
+	})
+	if ctx.Err() != nil {
+		return nil // it was interrupted, as it is meant to be
+	}
+	return err
+}
+
+// writeChange writes a line. One of a table can't know the width of those to come.
+func writeChange(to io.Writer, format cli.Format, c lockChange) error {
+	if format != cli.FormatTable {
+		return cli.WriteList(to, cli.FormatJSONL, []lockChange{c})
+	}
+	_, err := fmt.Fprintf(to, "%s  %-11s  %s  token %d  %s\n", c.At.Format(time.RFC3339), c.Change, c.Resource, c.Token, c.Holder)
+	return err
+}
+
+type lockState struct {
+	Resource     string      `json:"resource"`
+	Holder       string      `json:"holder,omitempty"`
+	Token        fence.Token `json:"token,omitempty"`
+	Epoch        int64       `json:"epoch,omitempty"`
+	QueuedAt     *time.Time  `json:"queued_at,omitempty" column:"queued,age"`
+	LeaseLeft    float64     `json:"lease_left_seconds" column:"lease_left,seconds"`
+	Waiters      int         `json:"waiters"`
+	OldestWaiter *time.Time  `json:"oldest_waiter_queued_at,omitempty" column:"oldest,age"`
+	Fence        *fenceState `json:"fence,omitempty"`
+	Drift        string      `json:"drift,omitempty"`
+}
+
+func locksList(cmd *cobra.Command, l *locksFlags) error {
+	matches := glob.Matcher(l.resources)
+	states, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) ([]lockState, error) {
+		locks, err := inspector.Locks(ctx)
+		if err != nil {
+			return nil, err
+		}
+		locks.Queues = slices.DeleteFunc(locks.Queues, func(lock inspect.Lock) bool { return !matches(lock.Resource) })
+		fences, err := l.database.fencesFor(ctx, locks)
+		if err != nil {
+			return nil, err
+		}
+		return confirmed(ctx, inspector, lockStates(locks, fences, matches))
+	})
+	if err != nil {
+		return err
+	}
+	if len(states) == 0 {
+		l.sayFree(cmd, nothingOf(l.resources))
+	}
+	return cli.Write(cmd, states)
+}
+
+// confirmed drops the drift of fences whose holders got the lock after the first read of etcd. If
+// a fence seems to be ahead, it reads etcd again.
+func confirmed(ctx context.Context, inspector *inspect.Inspector, states []lockState) ([]lockState, error) {
+	if !slices.ContainsFunc(states, func(s lockState) bool { return s.Drift == driftAhead }) {
+		return states, nil
+	}
+	now, err := inspector.Locks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var kept []lockState
+	for _, s := range states {
+		if s.Drift == driftAhead && !aheadOf(now, s.Resource, s.Fence) {
+			s.Drift = ""
+		}
+		if s.Token != 0 || s.Drift != "" {
+			kept = append(kept, s)
+		}
+	}
+	return kept, nil
+}
+
+func lockStates(locks inspect.Locks, fences map[string]fenceState, matches func(string) bool) []lockState {
+	var states []lockState
+	for _, lock := range locks.Queues {
+		state := stateOfLock(lock)
+		if fences != nil {
+			if f, ok := fences[lock.Resource]; ok {
+				state.Fence = &f
+			}
+			state.Drift = drift(lock.Queue, state.Fence)
+		}
+		states = append(states, state)
+	}
+	for name, f := range fences {
+		held := func(lock inspect.Lock) bool { return lock.Resource == name }
+		if matches(name) && !slices.ContainsFunc(locks.Queues, held) {
+			states = append(states, lockState{Resource: name, Fence: &f, Drift: driftAhead})
+		}
+	}
+	slices.SortFunc(states, func(a, b lockState) int { return cmp.Compare(a.Resource, b.Resource) })
+	return states
+}
+
+func stateOfLock(lock inspect.Lock) lockState {
+	holder, waiters := lock.Queue[0], lock.Queue[1:]
+	state := lockState{
+		Resource: lock.Resource, Holder: holder.Grant.Holder, Token: holder.Grant.Token, Epoch: holder.Grant.Epoch,
+		QueuedAt: timeOrNil(holder.Queued), LeaseLeft: holder.LeaseLeft.Seconds(), Waiters: len(waiters),
+	}
+	if len(waiters) > 0 {
+		oldest := slices.MinFunc(waiters, func(a, b inspect.Acquisition) int { return a.Queued.Compare(b.Queued) })
+		state.OldestWaiter = timeOrNil(oldest.Queued)
+	}
+	return state
+}
+
+type fenceState struct {
+	Token     fence.Token `json:"token" column:"-"`
+	Epoch     int64       `json:"epoch" column:"-"`
+	Holder    string      `json:"holder" column:"-"`
+	ClaimedAt time.Time   `json:"claimed_at" column:"claimed,age"` // by the database's clock
+}
+
+func (f *fenceState) grant() fence.Grant { return fence.Grant{Epoch: f.Epoch, Token: f.Token} }
+
+// fencesFor reads the fences of the resources that are locked in etcd, and the fences that are
+// ahead of etcd: their grants are higher than any that etcd can have issued. It returns nil
+// without a database.
+func (d *databaseFlags) fencesFor(ctx context.Context, locks inspect.Locks) (map[string]fenceState, error) {
+	if !d.given() {
+		return nil, nil
+	}
+	names := make([]string, len(locks.Queues))
+	for i, lock := range locks.Queues {
+		names[i] = lock.Resource
+	}
+	query := fmt.Sprintf("select name, token, epoch, holder, claimed_at from %s.resource where name = any($1) or (epoch, token) > ($2, $3)",
+		pgx.Identifier{d.schema}.Sanitize())
+	return ask(ctx, d, func(ctx context.Context, pool *pgxpool.Pool) (map[string]fenceState, error) {
+		fences := map[string]fenceState{}
+		return fences, record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, query, names, locks.Epoch, locks.Revision)
 			if err != nil {
 				return err
 			}
-			rows := make([]eviction, len(all))
-			for i, e := range all {
-				rows[i] = evictionOf(e)
-			}
-			return cli.WriteList(cmd.OutOrStdout(), out.Format, rows)
-		},
+			var name string
+			var f fenceState
+			_, err = pgx.ForEachRow(rows, []any{&name, &f.Token, &f.Epoch, &f.Holder, &f.ClaimedAt}, func() error {
+				fences[name] = f
+				return nil
+			})
+			return err
+		})
+	})
+}
+
+// The kinds of drift between etcd and the database.
+const (
+	driftUnclaimed = "not claimed yet"            // the holder has not written under its grant yet
+	driftAhead     = "the fence is ahead of etcd" // as after a restore of etcd
+	driftCollision = "the fence has another holder of this token"
+)
+
+// drift compares the queue of a resource in etcd with the fence; f is nil if there is no fence.
+// Two calls of one process may both have keys in front while the first one's is being
+// deleted, so the fence may have the grant of a later key.
+func drift(queue []inspect.Acquisition, f *fenceState) string {
+	if f == nil || f.grant().Compare(queue[0].Grant) < 0 {
+		return driftUnclaimed
 	}
+	for _, a := range queue {
+		if f.grant().Compare(a.Grant) == 0 && f.Holder == a.Grant.Holder {
+			return ""
+		}
+	}
+	if f.grant().Compare(queue[0].Grant) == 0 {
+		return driftCollision
+	}
+	return driftAhead
+}
+
+func aheadOf(locks inspect.Locks, resource string, f *fenceState) bool {
+	for _, lock := range locks.Queues {
+		if lock.Resource == resource {
+			return drift(lock.Queue, f) == driftAhead
+		}
+	}
+	return f.grant().Compare(fence.Grant{Epoch: locks.Epoch, Token: fence.Token(locks.Revision)}) > 0
 }

@@ -100,7 +100,6 @@ func TestLocks_ShowHoldersAndWaiters(t *testing.T) {
 	}
 	require.Empty(t, queued(t, "sku", flags))
 
-	require.Len(t, listed(t, append(flags, "--resource", "sku/*")...), 1)
 	require.Len(t, listed(t, append(flags, "--resource", "*4?")...), 1)
 	require.Empty(t, listed(t, append(flags, "--resource", "sku/4")...))
 	table := fencectl(t, append([]string{"locks", "list"}, flags...)...).Stdout
@@ -224,7 +223,6 @@ func TestLocksWatch_WritesALineForEachChange(t *testing.T) {
 	expect(inspect.ChangeReleased)
 	require.Equal(t, cli.ExitOK, endLines())
 	require.Equal(t, cli.ExitOK, endText())
-	clitest.RequireUsageError(t, newRoot(), "locks watch -o csv", "watch writes table, json or jsonl", "fencectl locks watch")
 }
 
 func TestLocksEvict_TakesTheLockFromItsHolderOnly(t *testing.T) {
@@ -263,8 +261,4 @@ func TestLocksEvict_TakesTheLockFromItsHolderOnly(t *testing.T) {
 	records := fencectl(t, append([]string{"locks", "evictions", "-o", "jsonl"}, flags...)...).Stdout
 	require.Equal(t, 2, strings.Count(records, "\n"))
 	require.Contains(t, records, `"reason":"it hangs"`)
-
-	clitest.RequireUsageError(t, newRoot(), "locks evict sku/42 --reason x", "--expected-token is required", "fencectl locks evict")
-	clitest.RequireUsageError(t, newRoot(), "locks evict sku/42 --expected-token 5", "--reason is required", "fencectl locks evict")
-	clitest.RequireUsageError(t, newRoot(), "locks evict --expected-token 5", "takes one argument, RESOURCE", "fencectl locks evict")
 }

@@ -6,17 +6,25 @@
 // property is violated, 2 inconclusive, 3 environment not ready, 64 usage. Passwords are
 // never printed: errors don't repeat arguments that may contain one.
 //
-// A command, or a group of them, has a file of its own. database.go and etcd.go hold what the commands on a database
-// and those on etcd share, and package internal/cli what all share with fencectl-chaos.
+// A command, or a group of them, has a file of its own, and a section in help.txt. database.go and etcd.go hold what
+// the commands on a database and those on etcd share, and package internal/cli what all share with fencectl-chaos.
 package main
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
-	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/internal/cli"
+	"github.com/fencekit/fencekit/internal/doctor"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -26,33 +34,88 @@ func main() {
 }
 
 func newRoot() *cobra.Command {
-	root, out := cli.NewRoot("fencectl", "Look after Fencekit in a database and in etcd", `Fencectl looks after Fencekit in a database and in etcd. "fencectl chaos" runs
+	root := cli.NewRoot("fencectl", "Look after Fencekit in a database and in etcd", `Fencectl looks after Fencekit in a database and in etcd. "fencectl chaos" runs
 Fencekit under real faults, by the command fencectl-chaos.`)
-	root.AddCommand(newMigrate(out), newHistory(out), newAudit(out), newTokens(out), newLocks(out), newEpoch(out), newDoctor(out), newExec(),
-		newProtect(out), newUnprotect(out), newProtected(out), newChaos(), newCompletion(), newVersion(out))
+	root.AddCommand(newMigrate(), newHistory(), newAudit(), newTokens(), newLocks(), newEpoch(), newDoctor(), newExec(),
+		newProtect(), newUnprotect(), newProtected(), newChaos(), newCommand("version", version))
 	completeFlags(root)
 	return root
 }
 
-func newVersion(out *cli.Output) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version [flags]",
-		Short: "Print the versions of fencectl, of Go and of the schema it needs",
-		Args:  cli.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			migrations, err := postgres.Migrations(postgres.DefaultSchema)
-			if err != nil {
-				return err
-			}
-			build, _ := debug.ReadBuildInfo()
-			v := versions{cli.ModuleVersion(build), runtime.Version(), migrations[len(migrations)-1].Version}
-			return cli.WriteOne(cmd.OutOrStdout(), out.Format, v)
-		},
+func version(cmd *cobra.Command, _ []string) error {
+	migrations, err := postgres.Migrations(postgres.DefaultSchema)
+	if err != nil {
+		return err
 	}
+	return cli.WriteOne(cmd, versions{cli.ModuleVersion(), runtime.Version(), migrations[len(migrations)-1].Version})
 }
 
 type versions struct {
 	Fencectl string `json:"fencectl"` // of the module
 	Go       string `json:"go"`       // that built it
 	Schema   int    `json:"schema"`   // the newest migration
+}
+
+var fileFlags = []string{"out", "key", "log", "checkpoint", "proof", "export", "html", "continues", "continues-key", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-password-file"}
+
+func completeFlags(cmd *cobra.Command) {
+	complete := func(f *pflag.Flag) {
+		words, directive := []string(nil), cobra.ShellCompDirectiveNoFileComp
+		choice, ok := f.Value.(*cli.Choice)
+		switch {
+		case ok:
+			words = choice.Of
+		case f.Name == "kind":
+			words = historyKinds
+		case f.Name == "ignore":
+			words = doctor.IDs()
+		case slices.Contains(fileFlags, f.Name):
+			directive = cobra.ShellCompDirectiveDefault
+		default:
+			return
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, directive)) // it fails for an unknown flag only
+	}
+	cmd.LocalFlags().VisitAll(complete)
+	for _, below := range cmd.Commands() {
+		completeFlags(below)
+	}
+}
+
+// chaosProgram is the program that "fencectl chaos" runs. It is separate because it
+// contains test code.
+const chaosProgram = "fencectl-chaos"
+
+func newChaos() *cobra.Command {
+	cmd := newCommand("chaos", func(_ *cobra.Command, args []string) error {
+		path, err := findChaos()
+		if err != nil {
+			return err
+		}
+		err = syscall.Exec(path, append([]string{path}, args...), os.Environ()) // replaces this process
+		return cli.NotReady(fmt.Errorf("%s can't be run: %w", path, err))
+	})
+	cmd.DisableFlagParsing, cmd.Args = true, cobra.ArbitraryArgs // the other program parses them
+	return cmd
+}
+
+func findChaos() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	for _, place := range []string{filepath.Join(filepath.Dir(self), chaosProgram), chaosProgram} {
+		if path, err := exec.LookPath(place); err == nil {
+			return path, nil
+		}
+	}
+	return "", cli.NotReady(fmt.Errorf("%s is not installed: it is neither in %s nor on the PATH. Install it with: go install %s",
+		chaosProgram, filepath.Dir(self), chaosModule(cli.ModuleVersion())))
+}
+
+func chaosModule(version string) string {
+	if !strings.HasPrefix(version, "v") || strings.Contains(version, "+") {
+		version = "latest"
+	}
+	return "github.com/fencekit/fencekit/cmd/" + chaosProgram + "@" + version
 }

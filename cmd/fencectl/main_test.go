@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,23 @@ func fencectl(t *testing.T, args ...string) clitest.Ending {
 // ended is how a command is expected to end.
 func ended(code int, stdout, stderr string) clitest.Ending {
 	return clitest.Ending{Code: code, Stdout: stdout, Stderr: stderr}
+}
+
+// ending is how a command line ends: with what code, and what it says on stderr.
+type ending struct {
+	args []string
+	code int
+	says string
+}
+
+// requireEndings requires it of command lines that begin with the same words.
+func requireEndings(t *testing.T, words []string, all []ending) {
+	t.Helper()
+	for _, c := range all {
+		got := fencectl(t, slices.Concat(words, c.args)...)
+		require.Equal(t, c.code, got.Code, "%v: %s", c.args, got.Stderr)
+		require.Contains(t, got.Stderr, c.says, c.args)
+	}
 }
 
 // with adds a setting to a DSN.

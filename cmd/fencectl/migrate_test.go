@@ -32,15 +32,9 @@ func TestMigrateUp_AppliesEachOnce(t *testing.T) {
 func TestMigrateStatus_MissingIsNotReadyAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := pgserver.Database(t)
-	for format, stdout := range map[string]string{
-		"table": fmt.Sprintf("VERSION  %-*s  APPLIED AT\n", nameWidth(t), "NAME") + each(t, func(m postgres.Migration) string {
-			return fmt.Sprintf("%-9d%-*s  -\n", m.Version, nameWidth(t), m.Name)
-		}),
-		"csv": "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) }),
-	} {
-		require.Equal(t, ended(cli.ExitNotReady, stdout, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))),
-			fencectl(t, "migrate", "status", "-o", format, "--schema", "shop", "--database-url", dsn))
-	}
+	csv := "version,name,applied_at\n" + each(t, func(m postgres.Migration) string { return fmt.Sprintf("%d,%s,\n", m.Version, m.Name) })
+	require.Equal(t, ended(cli.ExitNotReady, csv, fmt.Sprintf("fencectl: postgres: schema is not up to date: schema shop lacks %d migrations; run \"fencectl migrate up --schema shop\"\n", len(known(t)))),
+		fencectl(t, "migrate", "status", "-o", "csv", "--schema", "shop", "--database-url", dsn))
 	var schemas int
 	require.NoError(t, connect(t, dsn).QueryRow(t.Context(), "select count(*) from pg_namespace where nspname in ('fence', 'shop')").Scan(&schemas))
 	require.Zero(t, schemas)
@@ -61,14 +55,6 @@ func each(t *testing.T, line func(postgres.Migration) string) (text string) {
 		text += line(m)
 	}
 	return text
-}
-
-func nameWidth(t *testing.T) (width int) {
-	t.Helper()
-	for _, m := range known(t) {
-		width = max(width, len(m.Name))
-	}
-	return width
 }
 
 // get is the SQL that "migrate get" prints.
@@ -121,7 +107,7 @@ func TestMigrateGet_OneOrAll(t *testing.T) {
 	var texts []string
 	for _, m := range known(t) {
 		text := get(t, "--version", strconv.Itoa(m.Version), "--schema", "shop")
-		want, texts = append(want, script{m.Version, m.Name, text}), append(texts, text)
+		want, texts = append(want, script{migration{m.Version, m.Name}, text}), append(texts, text)
 	}
 	require.Equal(t, strings.Join(texts, "\n"), all)
 	require.Contains(t, texts[0], `create table "shop".resource (`)

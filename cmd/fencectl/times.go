@@ -1,8 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -15,40 +15,28 @@ const day = 24 * time.Hour
 // age is a duration that is written in days where it can be.
 type age time.Duration
 
-func (a *age) String() string {
-	switch d := time.Duration(*a); {
-	case d == 0: // not given: the help then shows no default
-		return ""
-	case d%day != 0:
-		return shortest(d)
-	}
-	return strconv.Itoa(int(time.Duration(*a)/day)) + "d"
-}
+var zeros = regexp.MustCompile("([hm])(0m)?0s$")
 
-func shortest(d time.Duration) string {
-	text := d.String()
-	for _, end := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, end) {
-			text = text[:len(text)-len("0s")]
-		}
+// String returns "" for 0, which is not given, and forever.
+func (a *age) String() string {
+	d := time.Duration(*a)
+	switch {
+	case d == 0:
+		return ""
+	case d%day == 0:
+		return strconv.Itoa(int(d/day)) + "d"
 	}
-	return text
+	return zeros.ReplaceAllString(d.String(), "$1")
 }
 
 func (*age) Type() string { return "age" }
 
 func (a *age) Set(text string) error {
-	var d time.Duration
-	var err error
+	d, err := time.ParseDuration(text)
 	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n int
-		n, err = strconv.Atoi(days)
-		d = time.Duration(n) * day
-		if n > int(record.MaxKeep/day) {
-			err = errors.New("too long")
-		}
-	} else {
-		d, err = time.ParseDuration(text)
+		var n int64
+		n, err = strconv.ParseInt(days, 10, 32)
+		d = time.Duration(min(n, int64(record.MaxKeep/day)+1)) * day
 	}
 	if err != nil || d <= 0 || d > record.MaxKeep {
 		return fmt.Errorf("%q is not an age, want something like 90d or 12h, and at most %dd", text, record.MaxKeep/day)
@@ -60,10 +48,6 @@ func (a *age) Set(text string) error {
 // instant is a time that may be given as a date, with a time of day or without, in UTC unless it
 // has an offset; as now; or as an age.
 type instant time.Time
-
-const instantHelp = `A time is 2026-03-03T10:00:00Z, "2026-03-03 10:00", 2026-03-03T10 or 2026-03-03,
-in UTC unless it has an offset such as +02:00; or now; or an age such as 90d or
-12h (12 hours ago).`
 
 var instantLayouts = []string{
 	time.DateOnly,
@@ -97,4 +81,12 @@ func (i *instant) Set(text string) error {
 	}
 	*i = instant(time.Now().Add(-time.Duration(ago)))
 	return nil
+}
+
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	at = at.UTC()
+	return &at
 }

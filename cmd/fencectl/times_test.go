@@ -72,6 +72,6 @@ func TestProtect_FromAuditToEnforce(t *testing.T) {
 		require.Equal(t, cli.ExitUsage, got.Code, args)
 		require.NotContains(t, got.Stderr, "migrate up", args)
 	}
-	require.Contains(t, fencectl(t, "protect", "stock", "--mode", "warn", "--database-url", dsn).Stderr, `--mode is "warn", want audit or enforce`)
+	require.Contains(t, fencectl(t, "protect", "stock", "--mode", "warn", "--database-url", dsn).Stderr, `want one of audit, enforce`)
 	require.Contains(t, fencectl(t, "protect", "stock", "--resource", "sku", "--schema", "fence_2", "--database-url", dsn).Stderr, "migrate up")
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 	"strconv"
@@ -22,18 +21,17 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-func newTokens(out *cli.Output) *cobra.Command {
-	return newHistoryGroup("tokens", "Show the history of resources", out, newTokensHistory)
+func newTokens() *cobra.Command {
+	d := &databaseFlags{timeout: time.Hour}
+	return connected(d, newCommand("tokens", nil), newTokensHistory(d))
 }
 
 type tokensHistory struct {
-	filter       audit.Filter
-	since, until instant
-	kinds        []string
-	attrs        []string
-	tokens       string
-	limit, last  int
-	after        string
+	filter      audit.Filter
+	kinds       []string
+	tokens      string
+	limit, last int
+	after       string
 
 	entries, rejections bool       // which of the two are read
 	from                historyEnd // the parsed after
@@ -41,71 +39,43 @@ type tokensHistory struct {
 
 const historyLimit = 100
 
-func newTokensHistory(d *databaseFlags, out *cli.Output) *cobra.Command {
+func newTokensHistory(d *databaseFlags) *cobra.Command {
 	h := &tokensHistory{}
-	cmd := &cobra.Command{
-		Use:   "history RESOURCE [flags]",
-		Short: "Show claims, writes, voids and rejections in order",
-		Long: `Show the history of a resource, or of all resources that match a pattern with *
-and ?:
-
-  claim      a grant raised the fence
-  write      a guarded transaction committed
-  void       a COMMIT of unknown outcome was ruled out
-  rejection  a grant was rejected, once or several times. The row stands at the
-             time of the first rejection; --since and --until omit it if all of
-             them were before or after
-
-Rows are in the order of resource and position; with --last, the newest come
-first. Times are those of the
-database's clock, in UTC. Tokens rise within an epoch. JSON lines and CSV are
-streamed. The reader role is enough.
-
-` + instantHelp,
-		Args: cli.OneArg("RESOURCE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h.filter.Resources = args[0]
-			if err := h.parse(cmd, out.Format); err != nil {
-				return err
-			}
-			return h.run(cmd, d, out)
-		},
-	}
+	cmd := newCommand("tokens history", func(cmd *cobra.Command, args []string) error {
+		h.filter.Resources = args[0]
+		if err := h.parse(cmd); err != nil {
+			return err
+		}
+		return h.run(cmd, d)
+	})
 	flags := cmd.Flags()
-	flags.Var(&h.since, "since", "not before this time")
-	flags.Var(&h.until, "until", "before this time")
+	flags.Var((*instant)(&h.filter.Since), "since", "not before this time")
+	flags.Var((*instant)(&h.filter.Until), "until", "before this time")
 	flags.StringSliceVar(&h.kinds, "kind", nil, "only these: claim, write, void, rejection")
 	flags.StringVar(&h.filter.Holder, "holder", "", "only holders that match this pattern with * and ?; of a rejection, the rejected holder")
 	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes that contain an operation with this id (guard.OpID)")
 	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes that contain an operation with this name (guard.Name)")
-	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes that contain an operation with this attribute, as key=value (guard.Attr)")
+	flags.StringToStringVar(&h.filter.Op.Attrs, "attr", nil, "only writes that contain an operation with this attribute, as `key=value` (guard.Attr)")
 	flags.StringVar(&h.tokens, "token", "", "only this token, or tokens in a range: N..M, N.. or ..M")
 	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table or JSON, and no limit for JSON lines or CSV", historyLimit))
 	flags.IntVar(&h.last, "last", 0, "only so many rows, the newest ones, the newest first")
 	flags.StringVar(&h.after, "after", "", "continue after this cursor, which an earlier call printed")
+	cmd.MarkFlagsMutuallyExclusive("last", "limit")
+	cmd.MarkFlagsMutuallyExclusive("last", "after")
 	return cmd
 }
 
-func (h *tokensHistory) parse(cmd *cobra.Command, format cli.Format) (err error) {
-	h.filter.Since, h.filter.Until = time.Time(h.since), time.Time(h.until)
-	if until := h.filter.Until; !until.IsZero() && !h.filter.Since.Before(until) {
-		return cli.UsageErrorf("--until is %v, want it after --since, %v", &h.until, &h.since)
-	}
-	if h.limit < 0 {
+func (h *tokensHistory) parse(cmd *cobra.Command) (err error) {
+	changed := cmd.Flags().Changed
+	switch {
+	case changed("until") && !h.filter.Since.Before(h.filter.Until):
+		return cli.UsageErrorf("--until is %v, want it after --since, %v", cmd.Flag("until").Value, cmd.Flag("since").Value)
+	case h.limit < 0:
 		return cli.UsageErrorf("--limit is %d, want at least 0", h.limit)
-	}
-	if changed := cmd.Flags().Changed; changed("last") {
-		switch {
-		case h.last < 1:
-			return cli.UsageErrorf("--last is %d, want at least 1", h.last)
-		case changed("limit") || changed("after"):
-			return cli.UsageErrorf("want either --last, or --limit and --after")
-		}
-	} else if h.limit == 0 && !format.Streams() {
+	case changed("last") && h.last < 1:
+		return cli.UsageErrorf("--last is %d, want at least 1", h.last)
+	case !changed("last") && h.limit == 0 && !cli.FormatOf(cmd).Streams():
 		h.limit = historyLimit
-	}
-	if err := h.parseOp(); err != nil {
-		return err
 	}
 	if err := h.parseKinds(); err != nil {
 		return err
@@ -113,102 +83,93 @@ func (h *tokensHistory) parse(cmd *cobra.Command, format cli.Format) (err error)
 	if h.filter.MinToken, h.filter.MaxToken, err = parseTokens(h.tokens); err != nil {
 		return err
 	}
-	if cmd.Flags().Changed("after") {
+	if changed("after") {
 		h.from, err = parseHistoryEnd(h.after)
 	}
 	return err
 }
 
-func (h *tokensHistory) parseOp() error {
-	for _, text := range h.attrs {
-		key, value, ok := strings.Cut(text, "=")
-		if !ok || key == "" {
-			return cli.UsageErrorf("--attr is %q, want key=value", text)
-		}
-		if h.filter.Op.Attrs == nil {
-			h.filter.Op.Attrs = map[string]string{}
-		}
-		h.filter.Op.Attrs[key] = value
-	}
-	return nil
-}
-
 const rejectionKind = "rejection"
+
+var historyKinds = []string{string(storage.KindClaim), string(storage.KindWrite), string(storage.KindVoid), rejectionKind}
 
 // parseKinds decides what is read. Only writes record operations.
 func (h *tokensHistory) parseKinds() error {
-	byOp := h.filter.Op.ID != "" || h.filter.Op.Name != "" || len(h.filter.Op.Attrs) > 0
 	for _, kind := range h.kinds {
-		switch kind := storage.EntryKind(kind); kind {
-		case storage.KindClaim, storage.KindWrite, storage.KindVoid:
-			h.filter.Kinds = append(h.filter.Kinds, kind)
-		case rejectionKind:
-		default:
+		switch {
+		case !slices.Contains(historyKinds, kind):
 			return cli.UsageErrorf("--kind is %q, want claim, write, void or rejection", kind)
+		case kind != rejectionKind:
+			h.filter.Kinds = append(h.filter.Kinds, storage.EntryKind(kind))
 		}
 	}
+	byOp := h.filter.Op.ID != "" || h.filter.Op.Name != "" || len(h.filter.Op.Attrs) > 0
 	h.entries = len(h.kinds) == 0 || len(h.filter.Kinds) > 0
 	h.rejections = len(h.kinds) == 0 && !byOp || slices.Contains(h.kinds, rejectionKind)
 	return nil
 }
 
 func parseTokens(text string) (low, high fence.Token, err error) {
-	if text == "" {
-		return 0, 0, nil
-	}
 	from, to, ranged := strings.Cut(text, "..")
 	if !ranged {
 		to = from
 	}
-	parse := func(text string) (token fence.Token) {
-		if text == "" && ranged {
-			return 0
+	for _, bound := range []struct {
+		text  string
+		token *fence.Token
+	}{{from, &low}, {to, &high}} {
+		n, bad := strconv.ParseInt(bound.text, 10, 64)
+		if bound.text != "" && (bad != nil || n < 1) {
+			return 0, 0, cli.UsageErrorf("--token has %q, want a number from 1, or N..M", bound.text)
 		}
-		n, bad := strconv.ParseInt(text, 10, 64)
-		if bad != nil || n < 1 {
-			err = cli.UsageErrorf("--token has %q, want a number from 1, or N..M", text)
-		}
-		return fence.Token(n)
+		*bound.token = fence.Token(n)
 	}
-	low, high = parse(from), parse(to)
-	if err == nil && high != 0 && low > high {
-		err = cli.UsageErrorf("--token is %s, want the lower token first", text)
+	if high != 0 && low > high {
+		return 0, 0, cli.UsageErrorf("--token is %s, want the lower token first", text)
 	}
-	return low, high, err
+	return low, high, nil
 }
 
-func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags, out *cli.Output) error {
-	var rows []historyRow
+func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
+	format, stderr := cli.FormatOf(cmd), cmd.ErrOrStderr()
 	var written error
 	p := page{limit: h.limit}
-	err := d.withHistory(cmd.Context(), func(ctx context.Context, _ *pgxpool.Pool, db *audit.Database) error {
+	rows, err := askHistory(cmd.Context(), d, func(ctx context.Context, _ *pgxpool.Pool, db *audit.Database) (rows []historyRow, err error) {
 		if h.last > 0 {
 			if err := h.skip(ctx, db); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		read := p.of(h.read(ctx, db))
 		if h.last > 0 {
 			read = newest(read, h.last)
 		}
-		if out.Format.Streams() {
-			written = cli.WriteEach(cmd.OutOrStdout(), out.Format, read)
+		if format.Streams() {
+			written = cli.WriteEach(cmd.OutOrStdout(), format, read)
 		} else {
 			rows = slices.Collect(read)
 		}
-		return p.failed
+		return rows, p.failed
 	})
-	if err == nil && !out.Format.Streams() {
-		written = writeRows(cmd.OutOrStdout(), out.Format, rows)
-	}
-	if err := cmp.Or(err, written); err != nil {
+	switch {
+	case err != nil:
 		return err
+	case format == cli.FormatTable:
+		lines := make([]historyLine, len(rows))
+		for i, row := range rows {
+			lines[i] = historyLine{row}
+		}
+		written = cli.Write(cmd, lines)
+	case format == cli.FormatJSON:
+		written = cli.Write(cmd, rows)
 	}
 	switch {
+	case written != nil:
+		return written
 	case p.more:
-		fmt.Fprintf(cmd.ErrOrStderr(), "there are more rows; continue with --after '%s'\n", strings.ReplaceAll(p.last, "'", `'\''`))
+		fmt.Fprintf(stderr, "there are more rows; continue with --after '%s'\n", strings.ReplaceAll(p.last, "'", `'\''`))
 	case p.last == "":
-		fmt.Fprintln(cmd.ErrOrStderr(), "nothing matches")
+		fmt.Fprintln(stderr, "nothing matches")
 	}
 	return nil
 }
@@ -233,7 +194,7 @@ func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[
 // skip makes read begin with the last entries of a resource, where all of its entries match.
 func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 	f := h.filter
-	narrowed := len(h.kinds)+len(h.attrs) > 0 || f.Holder+h.tokens+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
+	narrowed := len(h.kinds)+len(f.Op.Attrs) > 0 || f.Holder+h.tokens+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
 	if narrowed || f.Resources == "" || strings.ContainsAny(f.Resources, "*?") {
 		return nil
 	}
@@ -247,35 +208,18 @@ func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 }
 
 func newest(rows iter.Seq[historyRow], n int) iter.Seq[historyRow] {
-	return func(yield func(historyRow) bool) {
-		var kept []historyRow
-		cut := func() {
-			slices.SortStableFunc(kept, func(a, b historyRow) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Position, a.Position)) })
-			kept = kept[:min(len(kept), n)]
-		}
-		for row := range rows {
-			if kept = append(kept, row); len(kept) > 2*n {
-				cut()
-			}
-		}
-		cut()
-		for _, row := range kept {
-			if !yield(row) {
-				return
-			}
+	var kept []historyRow
+	cut := func() {
+		slices.SortStableFunc(kept, func(a, b historyRow) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Position, a.Position)) })
+		kept = kept[:min(len(kept), n)]
+	}
+	for row := range rows {
+		if kept = append(kept, row); len(kept) > 2*n {
+			cut()
 		}
 	}
-}
-
-func writeRows(w io.Writer, format cli.Format, rows []historyRow) error {
-	if format != cli.FormatTable {
-		return cli.WriteList(w, format, rows)
-	}
-	lines := make([]historyLine, len(rows))
-	for i, row := range rows {
-		lines[i] = historyLine{row}
-	}
-	return cli.WriteList(w, format, lines)
+	cut()
+	return slices.Values(kept)
 }
 
 type page struct {
@@ -312,16 +256,10 @@ type historyEnd struct {
 	entry, rejection int64
 }
 
-func (e historyEnd) String() string { return fmt.Sprintf("%d.%d@%s", e.entry, e.rejection, e.resource) }
-
 func parseHistoryEnd(text string) (e historyEnd, err error) {
-	numbers, resource, found := strings.Cut(text, "@")
-	entry, rejection, dotted := strings.Cut(numbers, ".")
+	numbers, resource, _ := strings.Cut(text, "@")
 	e.resource = resource
-	var bad, bad2 error
-	e.entry, bad = strconv.ParseInt(entry, 10, 64)
-	e.rejection, bad2 = strconv.ParseInt(rejection, 10, 64)
-	if !found || !dotted || resource == "" || bad != nil || bad2 != nil {
+	if _, err := fmt.Sscanf(numbers, "%d.%d", &e.entry, &e.rejection); err != nil || resource == "" {
 		return e, cli.UsageErrorf("--after is %q, want a cursor that an earlier call printed, such as 118.7@sku/42", text)
 	}
 	return e, nil
@@ -342,28 +280,30 @@ func merge(entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rej
 				yield(historyRow{}, err)
 				return
 			}
-			isEntry, resource := hasEntry && (!hasRejection || !before(r, e)), r.Grant.Resource
-			if isEntry {
-				resource = e.Grant.Resource
-			}
-			if resource != end.resource {
-				end = historyEnd{resource: resource}
-			}
 			var row historyRow
-			if isEntry {
+			if hasEntry && (!hasRejection || !before(r, e)) {
+				row, end = entryRow(e), end.at(e.Grant.Resource)
 				end.entry = e.Seq
-				row = entryRow(e, end)
 				e, noEntry, hasEntry = nextEntry()
 			} else {
+				row, end = rejectionRow(r), end.at(r.Grant.Resource)
 				end.rejection = r.ID
-				row = rejectionRow(r, end)
 				r, noRejection, hasRejection = nextRejection()
 			}
+			row.Cursor = fmt.Sprintf("%d.%d@%s", end.entry, end.rejection, end.resource)
 			if !yield(row, nil) {
 				return
 			}
 		}
 	}
+}
+
+// at is e, or the beginning of another resource.
+func (e historyEnd) at(resource string) historyEnd {
+	if resource != e.resource {
+		return historyEnd{resource: resource}
+	}
+	return e
 }
 
 func before(r audit.Rejection, e audit.Entry) bool {
@@ -403,16 +343,16 @@ type rejected struct {
 	Claimed *time.Time     `json:"current_since,omitempty"`
 }
 
-func entryRow(e audit.Entry, end historyEnd) historyRow {
+func entryRow(e audit.Entry) historyRow {
 	return historyRow{
 		Resource: e.Grant.Resource, Position: e.Seq, Kind: string(e.Kind), At: e.At.UTC(), Epoch: e.Grant.Epoch, Token: e.Grant.Token, Holder: e.Grant.Holder,
-		Claim: e.Claim, Tx: e.Tx, XID: e.XID, Ops: e.Ops, Hash: hex.EncodeToString(e.Hash), Cursor: end.String(),
+		Claim: e.Claim, Tx: e.Tx, XID: e.XID, Ops: e.Ops, Hash: hex.EncodeToString(e.Hash),
 	}
 }
 
-func rejectionRow(r audit.Rejection, end historyEnd) historyRow {
+func rejectionRow(r audit.Rejection) historyRow {
 	return historyRow{
-		Resource: r.Grant.Resource, Kind: rejectionKind, At: r.First.UTC(), Epoch: r.Grant.Epoch, Token: r.Grant.Token, Holder: r.Grant.Holder, Cursor: end.String(),
+		Resource: r.Grant.Resource, Kind: rejectionKind, At: r.First.UTC(), Epoch: r.Grant.Epoch, Token: r.Grant.Token, Holder: r.Grant.Holder,
 		Rejected: &rejected{
 			Reason: r.Reason, Stage: r.Stage, Count: r.Count, Last: r.Last.UTC(),
 			Epoch: r.Current.Epoch, Token: r.Current.Token, Holder: r.Current.Holder, Claimed: timeOrNil(r.Since),

@@ -2,23 +2,31 @@ package cli
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
-// Format is how data is written; it is a flag's value.
+// Format is how data is written.
 type Format string
 
+// The formats.
 const (
 	FormatTable Format = "table"
 	FormatJSON  Format = "json"
@@ -28,46 +36,38 @@ const (
 
 var formats = []string{string(FormatTable), string(FormatJSON), string(FormatJSONL), string(FormatCSV)}
 
-const formatNames = "table, json, jsonl or csv"
+// FormatOf returns what --output says.
+func FormatOf(cmd *cobra.Command) Format { return Format(cmd.Flag("output").Value.String()) }
 
-func (f *Format) String() string { return string(*f) }
-func (f *Format) Type() string   { return "format" }
+// Write is WriteList for a command's output.
+func Write[R any](cmd *cobra.Command, rows []R) error {
+	return WriteList(cmd.OutOrStdout(), FormatOf(cmd), rows)
+}
 
-func (f *Format) Set(s string) error {
-	if !slices.Contains(formats, s) {
-		return fmt.Errorf("want %s", formatNames)
+// WriteOne is Write for what there is exactly one of: JSON has no array around it.
+func WriteOne[R any](cmd *cobra.Command, row R) error {
+	if FormatOf(cmd) == FormatJSON {
+		return failed(encoder(cmd.OutOrStdout(), "  ").Encode(row))
 	}
-	*f = Format(s)
-	return nil
+	return Write(cmd, []R{row})
 }
 
 // WriteList writes rows in one piece: as a JSON array, as JSON lines, or as a
 // table or CSV with a heading. A table without rows is nothing at all.
 //
 // The columns of a table and of CSV are the fields of a row, which is a struct, under the names
-// that they have in JSON, or a tag "column" gives. The fields of a struct within it stand in its
+// that they have in JSON, or a tag "column" gives, which may also say that a time is shown as an "age", a number as
+// "seconds", and a list by its "len". The fields of a struct within it stand in its
 // place, with the tag before their names; "-" leaves a field out. A row whose columns are others
 // has a method Columns, which returns a struct of them.
 func WriteList[R any](w io.Writer, f Format, rows []R) error {
 	switch f {
 	case FormatTable:
-		var b bytes.Buffer
-		renderTable(&b, rows, isColorTerminal(w), TerminalWidth(w))
-		_, err := w.Write(b.Bytes())
-		return failed(err)
+		return failed(writeTable(w, rows))
 	case FormatJSON:
 		return failed(encoder(w, "  ").Encode(append([]R{}, rows...))) // no rows are [], not null
 	}
 	return WriteEach(w, f, slices.Values(rows))
-}
-
-// WriteOne is WriteList for what there is exactly one of: JSON has no array
-// around it.
-func WriteOne[R any](w io.Writer, f Format, row R) error {
-	if f == FormatJSON {
-		return failed(encoder(w, "  ").Encode(row))
-	}
-	return WriteList(w, f, []R{row})
 }
 
 func encoder(w io.Writer, indent string) *json.Encoder {
@@ -145,6 +145,80 @@ func plain(cell string) string {
 	return "'" + cell
 }
 
+// writeTable writes a table without lines, so that awk can read it. One that is too wide for a terminal becomes a block
+// of lines "heading: cell" for each row.
+func writeTable[R any](w io.Writer, rows []R) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	names, _ := columns(rows[0], time.RFC3339)
+	var table, blocks strings.Builder
+	for i, name := range names {
+		names[i] = strings.ReplaceAll(name, "_", " ")
+	}
+	table.WriteString(strings.ToUpper(strings.Join(names, "\t")) + "\n")
+	for n, row := range rows {
+		_, cells := columns(row, time.RFC3339)
+		if n > 0 {
+			blocks.WriteString("\n")
+		}
+		for i, cell := range cells {
+			cells[i] = shown(cell)
+			blocks.WriteString(names[i] + ":\t" + cells[i] + "\n")
+		}
+		table.WriteString(strings.Join(cells, "\t") + "\n")
+	}
+	width := TerminalWidth(w)
+	text := aligned(table.String())
+	if tooWide := func(line string) bool { return utf8.RuneCountInString(line) > width }; width > 0 && slices.ContainsFunc(strings.Split(text, "\n"), tooWide) {
+		text = aligned(blocks.String())
+	} else if width > 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" {
+		heading, rest, _ := strings.Cut(text, "\n")
+		text = "\x1b[1m" + heading + "\x1b[0m\n" + rest
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// aligned puts the cells of lines, which tabs separate, below each other.
+func aligned(lines string) string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = io.WriteString(t, lines)
+	_ = t.Flush() // to a Builder nothing fails
+	return b.String()
+}
+
+// shown returns a cell as a table shows it: what a terminal would obey instead of showing it is
+// escaped, such as line breaks, which would forge rows.
+func shown(cell string) string {
+	if cell == "" {
+		return "-"
+	}
+	var b strings.Builder
+	for _, r := range cell {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// UsualWidth is how many columns help has room for if stdout is no terminal.
+const UsualWidth = 80
+
+// TerminalWidth is how many columns the terminal w has; 0 if w is none.
+func TerminalWidth(w io.Writer) int {
+	file, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, _ := term.GetSize(int(file.Fd())) // 0 with an error
+	return width
+}
+
 // Counted writes a number with the noun of what it counts: "1 entry", "2 entries", "2 keys".
 func Counted[N int | int64](n N, noun string) string {
 	stem, y := strings.CutSuffix(noun, "y")
@@ -155,4 +229,74 @@ func Counted[N int | int64](n N, noun string) string {
 		return fmt.Sprintf("%d %sies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// columns returns the names of a row's columns, and its cells, with "" for what is absent.
+func columns(row any, times string) (names, cells []string) {
+	if other, ok := row.(interface{ Columns() any }); ok {
+		row = other.Columns()
+	}
+	r := reader{times: times}
+	r.read(reflect.ValueOf(row), "", false)
+	return r.names, r.cells
+}
+
+type reader struct {
+	times        string // their layout
+	names, cells []string
+}
+
+var hump = regexp.MustCompile("([a-z0-9])([A-Z])")
+
+// read reads the fields of a struct. Of one that is absent, all cells are "".
+func (r *reader) read(row reflect.Value, prefix string, absent bool) {
+	for field, value := range row.Fields() {
+		inJSON, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		tag, how, _ := strings.Cut(field.Tag.Get("column"), ",")
+		if tag == "-" || inJSON == "-" || !field.IsExported() && !field.Anonymous {
+			continue
+		}
+		absent := absent || strings.Contains(options, "omitempty") && isEmpty(value)
+		if value.Kind() == reflect.Pointer {
+			if value = value.Elem(); !value.IsValid() {
+				value, absent = reflect.Zero(field.Type.Elem()), true
+			}
+		}
+		if value.Kind() == reflect.Struct && value.Type() != reflect.TypeFor[time.Time]() {
+			r.read(value, prefix+tag, absent)
+			continue
+		}
+		r.names = append(r.names, prefix+cmp.Or(tag, inJSON, strings.ToLower(hump.ReplaceAllString(field.Name, "${1}_$2"))))
+		text := ""
+		if !absent {
+			text = r.text(value, how)
+		}
+		r.cells = append(r.cells, text)
+	}
+}
+
+func isEmpty(value reflect.Value) bool {
+	return value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0
+}
+
+func (r *reader) text(value reflect.Value, how string) string {
+	switch how {
+	case "age": // clocks of other machines may be ahead
+		return max(0, time.Since(value.Interface().(time.Time))).Truncate(time.Second).String()
+	case "seconds":
+		return (time.Duration(value.Float()) * time.Second).String()
+	case "len":
+		return strconv.Itoa(value.Len())
+	}
+	switch value := value.Interface().(type) {
+	case time.Time:
+		return value.UTC().Format(r.times)
+	case []string:
+		return strings.Join(value, "\n")
+	}
+	if value.Kind() != reflect.Slice {
+		return fmt.Sprint(value)
+	}
+	text, _ := json.Marshal(value.Interface())
+	return string(text)
 }

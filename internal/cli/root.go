@@ -4,63 +4,101 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/signal"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// NewRoot returns a root command with the global flag --output, and --version. What
-// its users type is name, which may be more than one word; about completes "NAME ...".
-func NewRoot(name, short, about string) (*cobra.Command, *Output) {
-	words := strings.Fields(name)
-	root := NewGroup(words[len(words)-1], short)
-	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
-	root.Long = about + `
+// The exit codes are a contract with scripts.
+const (
+	ExitOK           = 0
+	ExitViolated     = 1
+	ExitInconclusive = 2
+	ExitNotReady     = 3
+	ExitUsage        = 64
+)
+
+const preamble = `
 
 Data goes to stdout, everything else to stderr. A flag overrides its environment
 variable. Headings are bold on a terminal, unless NO_COLOR is set or TERM is
 dumb.
 
 Exit codes:
-` + exitCodes
-	root.SilenceErrors = true
-	root.SilenceUsage = true
-	root.CompletionOptions.DisableDefaultCmd = true // its help is long
+  0   ok
+  1   a property is violated
+  2   inconclusive: interrupted, or failed in a way that tells nothing
+  3   environment not ready: no answer, no rights, or migrations missing
+  64  usage
+`
+
+// ExitError is an error that ends the process with a code of the contract, or of a program that
+// the command ran. Any other error is inconclusive, or of the command line if no command has begun.
+type ExitError struct {
+	Code int
+	Err  error
+	// Final means that the code stands even if the command was interrupted. Then a nil Err
+	// means that there is nothing to say.
+	Final bool
+}
+
+func (e *ExitError) Error() string { return fmt.Sprint(e.Err) }
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// UsageErrorf says what is wrong with the command line or the variables that
+// stand for flags.
+func UsageErrorf(format string, args ...any) error {
+	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// NotReady says that err is due to the database and not to what was asked.
+func NotReady(err error) error { return &ExitError{Code: ExitNotReady, Err: err} }
+
+// Final ends the process with a code even if it was interrupted. A nil err prints nothing.
+func Final(code int, err error) error { return &ExitError{Code: code, Err: err, Final: true} }
+
+// NewRoot returns a root command with the global flag --output, and --version. What
+// its users type is name, which may be more than one word; about completes "NAME ...".
+func NewRoot(name, short, about string) *cobra.Command {
+	words := strings.Fields(name)
+	root := &cobra.Command{
+		Use: words[len(words)-1], Short: short, Long: about + preamble, Version: ModuleVersion(),
+		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs,
+		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fillFromVariables(cmd.Flags()) },
+	}
+	cobra.EnableTraverseRunHooks = true
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp(root))
-	o := &Output{Format: FormatTable}
-	root.PersistentFlags().VarP(&o.Format, "output", "o", "format of data on stdout: "+formatNames)
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)) // it fails for an unknown flag only
+	format := string(FormatTable)
+	root.PersistentFlags().VarP(&Choice{&format, formats}, "output", "o", "format of data on stdout: table, json, jsonl or csv")
 	NameVariables(root.PersistentFlags(), "output")
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return FillFromVariables(cmd.Flags()) }
-	build, _ := debug.ReadBuildInfo()
-	root.Version = ModuleVersion(build)
 	root.SetVersionTemplate(name + " {{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version of "+name)
-	return root, o
+	return root
 }
 
-// Output is how a command writes its data.
-type Output struct{ Format Format }
-
-// ModuleVersion is the version of the module that a binary was built of; "unknown"
-// for nil, as of a binary without module support.
-func ModuleVersion(build *debug.BuildInfo) string {
-	if build == nil {
+// ModuleVersion is the version of the module that this binary was built of.
+func ModuleVersion() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
 		return "unknown"
 	}
 	return build.Main.Version
-}
-
-func usageTemplate(width int) string {
-	return strings.ReplaceAll(usage, "WIDTH", strconv.Itoa(width))
 }
 
 const usage = `Usage:
@@ -76,31 +114,76 @@ Global flags:
 {{.InheritedFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}
 `
 
-// NewGroup returns a command that only has commands below it. It is runnable,
-// since cobra prints the help of one that isn't and reports success, even if it
-// was called with a misspelt command.
-func NewGroup(name, short string) *cobra.Command {
-	return &cobra.Command{
-		Use:   name,
-		Short: short,
-		Args:  cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
-			}
-			return UsageErrorf("which command? %s has %s", cmd.CommandPath(), strings.Join(commandNames(cmd), ", "))
-		},
+// Main runs a command line as its process's whole main: until it has ended or is
+// interrupted. A second signal ends the process at once. Main never returns.
+func Main(root *cobra.Command) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(Run(ctx, root, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// Run runs a command line with the given arguments, once for a root. It returns the exit code and ends
+// early when ctx is cancelled, with ExitInconclusive unless a violation was found.
+func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	begun := false
+	root.InitDefaultCompletionCmd()
+	prepare(root, &begun)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetUsageTemplate(strings.ReplaceAll(usage, "WIDTH", strconv.Itoa(cmp.Or(TerminalWidth(stdout), UsualWidth))))
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	coded := &ExitError{Code: ExitUsage, Err: err}
+	if begun {
+		coded.Code = ExitInconclusive
+	}
+	errors.As(err, &coded)
+	code := coded.Code
+	if ctx.Err() != nil && !coded.Final {
+		err = fmt.Errorf("interrupted: %w", err)
+		if code != ExitViolated {
+			code = ExitInconclusive
+		}
+	}
+	if coded.Err != nil {
+		fmt.Fprintf(stderr, "fencectl: %v\n", err)
+	}
+	if code == ExitUsage {
+		fmt.Fprintf(stderr, "Run \"%s --help\" for usage.\n", cmd.CommandPath())
+	}
+	return code
+}
+
+// prepare has a command say that it has begun. A group of commands gets a function: cobra prints the help of one that
+// has none, and reports success, even if it was called with a misspelt command.
+func prepare(cmd *cobra.Command, begun *bool) {
+	if !cmd.Runnable() {
+		cmd.Args, cmd.RunE = cobra.ArbitraryArgs, whichCommand
+	}
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		*begun = true
+		return run(cmd, args)
+	}
+	for _, below := range cmd.Commands() {
+		prepare(below, begun)
 	}
 }
 
-func commandNames(cmd *cobra.Command) []string {
+func whichCommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return unknownCommand(cmd, args[0])
+	}
 	var names []string
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())
 		}
 	}
-	return names
+	return UsageErrorf("which command? %s has %s", cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 var word = regexp.MustCompile(`^[a-z][a-z-]{0,19}$`)
@@ -118,21 +201,16 @@ func unknownCommand(cmd *cobra.Command, arg string) error {
 	return UsageErrorf("%s has no command %q", cmd.CommandPath(), arg)
 }
 
-// NoArgs is the Args of commands that take flags alone.
-func NoArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return UsageErrorf("%s takes no arguments besides flags, and got %d", cmd.CommandPath(), len(args))
-	}
-	return nil
-}
-
-// OneArg rejects a command line without exactly one argument, of this name.
-func OneArg(name string) cobra.PositionalArgs {
+// Args rejects a command line without exactly these arguments. It repeats none of them: one may be a database URL.
+func Args(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return UsageErrorf("%s takes one argument, %s", cmd.CommandPath(), name)
+		switch {
+		case len(args) == len(names):
+			return nil
+		case len(names) == 0:
+			return UsageErrorf("%s takes no arguments besides flags, and got %d", cmd.CommandPath(), len(args))
 		}
-		return nil
+		return UsageErrorf("%s takes one argument, %s", cmd.CommandPath(), strings.Join(names, " "))
 	}
 }
 
@@ -144,7 +222,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
-		return UsageErrorf("%w", err)
+		return err
 	}
 	name := unknown.GetSpecifiedName()
 	switch {
@@ -162,22 +240,38 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Print the help of a command",
-		Args:  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 && !cmd.DisableFlagParsing {
+				err = unknownCommand(cmd, rest[0])
+			}
 			if err != nil {
-				return UsageErrorf("%w", err)
+				return err
 			}
-			if cmd.DisableFlagParsing { // it stands for another program, which knows its own help
-				return cmd.RunE(cmd, append(rest, "--help"))
-			}
-			if len(rest) > 0 {
-				return unknownCommand(cmd, rest[0])
-			}
-			cmd.InitDefaultHelpFlag()
-			return cmd.Help()
+			root.SetArgs(append(args, "--help"))
+			return root.Execute()
 		},
 	}
+}
+
+// Choice is the value of a flag that has one of a few words, which completion offers.
+type Choice struct {
+	To *string
+	Of []string
+}
+
+func (c *Choice) String() string { return *c.To }
+
+// Type names a value in a command's help.
+func (c *Choice) Type() string { return "word" }
+
+// Set fails if s is none of the words.
+func (c *Choice) Set(s string) error {
+	if !slices.Contains(c.Of, s) {
+		return fmt.Errorf("want one of %s", strings.Join(c.Of, ", "))
+	}
+	*c.To = s
+	return nil
 }
 
 // hasVariable annotates a flag that an environment variable stands for; its value is taken once that was used.
@@ -196,9 +290,9 @@ func variable(f *pflag.Flag) string {
 	return "FENCEKIT_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// FillFromVariables takes the flags that were not given from their variables, if they have one, and
+// fillFromVariables takes the flags that were not given from their variables, if they have one, and
 // marks them as changed. An empty variable counts as unset.
-func FillFromVariables(flags *pflag.FlagSet) (err error) {
+func fillFromVariables(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
 		_, has := f.Annotations[hasVariable]
 		value := os.Getenv(variable(f))

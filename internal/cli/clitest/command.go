@@ -4,11 +4,8 @@ package clitest
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -62,31 +59,4 @@ func Run(t *testing.T, root *cobra.Command, args ...string) Ending {
 	var stdout, stderr bytes.Buffer
 	code := cli.Run(t.Context(), root, args, &stdout, &stderr)
 	return Ending{code, stdout.String(), stderr.String()}
-}
-
-// RequireUsageError requires that a command line, with arguments separated by blanks, fails as
-// a usage error with a text, and refers to the help of a command.
-func RequireUsageError(t *testing.T, root *cobra.Command, args, text, command string) {
-	t.Helper()
-	got := Run(t, root, strings.Fields(args)...)
-	require.Equal(t, cli.ExitUsage, got.Code, args)
-	require.Empty(t, got.Stdout, args)
-	require.Contains(t, got.Stderr, text)
-	require.True(t, strings.HasSuffix(got.Stderr, fmt.Sprintf("Run \"%s --help\" for usage.\n", command)), got.Stderr)
-}
-
-// RequireHelp requires that the help of a command, by --help and by "help", has a text and fits
-// the usual width, and returns it.
-func RequireHelp(t *testing.T, newRoot func() *cobra.Command, command, text string) string {
-	t.Helper()
-	words := strings.Fields(command)
-	help := Run(t, newRoot(), append(slices.Clone(words), "--help")...)
-	require.Equal(t, cli.ExitOK, help.Code)
-	require.Empty(t, help.Stderr)
-	require.Contains(t, help.Stdout, text)
-	for line := range strings.Lines(help.Stdout) {
-		require.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), cli.UsualWidth, line)
-	}
-	require.Equal(t, help, Run(t, newRoot(), append([]string{"help"}, words...)...))
-	return help.Stdout
 }

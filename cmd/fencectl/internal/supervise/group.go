@@ -63,12 +63,11 @@ func (g *group) wait() {
 	}
 }
 
-// signal sends a signal to all of the group. It reports whether there is a process left.
-func (g *group) signal(s syscall.Signal) bool { return isLeft(syscall.Kill(-g.id, s)) }
-
-// isLeft reports whether a group has a process left, by the error of a signal to it. One that
+// signal sends a signal to all of the group. It reports whether there is a process left: one that
 // has changed its user may not be signalled.
-func isLeft(err error) bool { return !errors.Is(err, syscall.ESRCH) }
+func (g *group) signal(s syscall.Signal) bool {
+	return !errors.Is(syscall.Kill(-g.id, s), syscall.ESRCH)
+}
 
 func (g *group) terminate() {
 	g.signal(syscall.SIGTERM)

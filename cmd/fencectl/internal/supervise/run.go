@@ -5,22 +5,19 @@
 // # Model
 //
 // Three processes: the supervisor, which holds the lock and calls [Run]; the command, which
-// leads a process group of its own; and the watchdog. The last two are this binary, executed
-// again ([RunHelper]).
+// leads a process group; and the watchdog. The last two are this binary, executed again ([RunHelper]).
 //
-// The supervisor sends the watchdog the lock's deadline as often as it changes, over a pipe, on
-// the clock that all processes of the machine share. The watchdog is in a session of its own,
-// where no signal of a terminal reaches it. It kills the group at the deadline, however the
-// supervisor fares, and at once when the pipe ends without a farewell.
+// The supervisor sends the watchdog the lock's deadline over a pipe, on the clock that all processes of the
+// machine share. The watchdog has a session of its own, where no signal of a terminal reaches it. It kills the
+// group at the deadline, and at once when the pipe ends without a farewell.
 //
 // # Invariants
 //
 //   - Nothing of the command runs before the watchdog has its group and a deadline.
 //   - A deadline that is sent is no later than the lock's: the clock is read first.
-//   - When the deadline comes near (by Grace), or the lock is lost earlier, the group gets
-//     SIGTERM, and SIGKILL when the deadline has come, or Grace after the loss, whichever is
-//     first.
-//   - Run returns when all of the group is gone, so what the lock guards can be given up.
+//   - Grace before the deadline, or when the lock is lost earlier, the group gets SIGTERM, and SIGKILL at the
+//     deadline, or Grace after the loss, whichever is first.
+//   - Run returns when all of the group is gone.
 //
 // # What is not promised
 //
@@ -28,8 +25,7 @@
 // killed; nor is the group if supervisor and watchdog are both stopped, or both killed, though on
 // Linux the kernel kills the command itself when the supervisor ends. A process that can't be
 // killed, in an uninterruptible system call or since it has changed its user, outlives the
-// deadline. Run waits for the command itself however long it lives, and for the rest of its group
-// a second beyond the deadline.
+// deadline. Run waits for the rest of such a group a second beyond the deadline.
 package supervise
 
 import (
@@ -210,9 +206,9 @@ func (j *job) tend() bool {
 	return j.watchdog.send(int64(j.deadline)) == nil
 }
 
-// stopped follows a command that the terminal has stopped: the shell that waits for this process
-// gets the terminal back. Meanwhile the lease isn't renewed, and the watchdog ends a command that stays
-// stopped for too long. Without a terminal of its own this process goes on, since no shell would continue it.
+// stopped follows a command that the terminal has stopped: the shell gets the terminal back. Meanwhile the lease isn't
+// renewed, and the watchdog ends a command that stays stopped for too long. Without a terminal of its own this process
+// goes on, since no shell would continue it.
 func (j *job) stopped(by syscall.Signal, signals <-chan os.Signal) {
 	if j.terminal == nil || by == syscall.SIGSTOP {
 		return

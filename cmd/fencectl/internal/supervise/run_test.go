@@ -95,10 +95,3 @@ func TestExtend_LeavesADeadlineThatHasPassed(t *testing.T) {
 	require.True(t, j.lost)
 	require.Equal(t, passed, j.deadline)
 }
-
-func TestIsLeft_AlsoWhatMayNotBeSignalled(t *testing.T) {
-	t.Parallel()
-	require.True(t, isLeft(nil))
-	require.True(t, isLeft(syscall.EPERM))
-	require.False(t, isLeft(syscall.ESRCH))
-}
