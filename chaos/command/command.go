@@ -1,11 +1,4 @@
-// Package command is the command line of fencectl-chaos, which "fencectl chaos" finds
-// and runs.
-//
-//	fencectl chaos list        list scenarios, groups and kinds of faults
-//	fencectl chaos run         run scenarios, and judge them
-//
-// The exit code is a contract: 0 ok, 1 a property is violated, 2 inconclusive, 3
-// environment not ready, 64 usage.
+// Package command is the command line of fencectl-chaos, which "fencectl chaos" finds and runs.
 package command
 
 import (

@@ -145,36 +145,28 @@ func (t *Trace) Add(e Event) {
 // Phase records that the run enters a phase.
 func (t *Trace) Phase(name string) { t.Record(Event{Kind: Phase, Name: name}) }
 
-// Listener finds certain events.
-type Listener struct {
-	trace *Trace
-	wants func(Event) bool
-	seen  int // number of events that it has looked at
-}
-
-// Listen returns a Listener for the events for which wants is true, from now on.
-func (t *Trace) Listen(wants func(Event) bool) *Listener {
+// Listen returns what returns the next event for which wants is true, one after another from now on, and waits
+// until there is one.
+func (t *Trace) Listen(wants func(Event) bool) (next func(context.Context) (Event, error)) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return &Listener{t, wants, len(t.events)}
-}
-
-// Next returns the next event, and waits until there is one.
-func (l *Listener) Next(ctx context.Context) (Event, error) {
-	for {
-		l.trace.mu.Lock()
-		events, added := l.trace.events, l.trace.added
-		l.trace.mu.Unlock()
-		for l.seen < len(events) {
-			l.seen++
-			if e := events[l.seen-1]; l.wants(e) {
-				return e, nil
+	seen := len(t.events)
+	t.mu.Unlock()
+	return func(ctx context.Context) (Event, error) {
+		for {
+			t.mu.Lock()
+			events, added := t.events, t.added
+			t.mu.Unlock()
+			for seen < len(events) {
+				seen++
+				if e := events[seen-1]; wants(e) {
+					return e, nil
+				}
 			}
-		}
-		select {
-		case <-added:
-		case <-ctx.Done():
-			return Event{}, context.Cause(ctx)
+			select {
+			case <-added:
+			case <-ctx.Done():
+				return Event{}, context.Cause(ctx)
+			}
 		}
 	}
 }
@@ -208,4 +200,12 @@ func Read(in io.Reader, take func(Event)) error {
 		}
 		take(e)
 	}
+}
+
+// Text is the text of an error for an Event; empty for nil.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

@@ -98,16 +98,9 @@ func (t Task) Do(ctx context.Context, servers *Servers, dir string) (_ *check.Ru
 	if err := errors.Join(err, env.trace.Err(), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
-	r.Took, r.Failed, r.Wrong = time.Since(r.Started), text(env.checked), text(errors.Join(env.wrong...))
+	r.Took, r.Failed, r.Wrong = time.Since(r.Started), history.Text(env.checked), history.Text(errors.Join(env.wrong...))
 	r.Judge(env.trace.Events(), observed)
 	return r, check.Save(dir, r, &observed)
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 func (s *environment) whole(ctx context.Context, servers *Servers) (_ observe.Observation, err error) {
@@ -225,7 +218,7 @@ func (s *environment) endLoad(ctx context.Context) error {
 		}
 	}
 	for range s.workers {
-		e, err := quiet.Next(ctx)
+		e, err := quiet(ctx)
 		if err != nil {
 			return fmt.Errorf("chaos: operations did not end: %w", err)
 		}

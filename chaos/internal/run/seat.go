@@ -92,7 +92,7 @@ func (w *seat) start(ctx context.Context) error {
 	if err := w.startProcess(); err != nil {
 		return fmt.Errorf("chaos: starting %s: %w", w.name(), err)
 	}
-	e, err := ready.Next(ctx)
+	e, err := ready(ctx)
 	if err == nil && e.Kind == history.Ends {
 		err = errors.New(w.lastOutput())
 	}
@@ -161,7 +161,7 @@ func (w *seat) follow(p *process, out *os.File) {
 	})
 	_ = out.Close() // after a line that is no event, nothing more is read
 	state := p.child.Wait()
-	e := history.Event{Kind: history.Ends, Process: w.name(), Error: text(err)}
+	e := history.Event{Kind: history.Ends, Process: w.name(), Error: history.Text(err)}
 	if e.Error == "" && !(state.Success() && p.stopping.Load()) {
 		e.Error = state.String()
 	}
@@ -282,14 +282,14 @@ func (w *seat) trap(point string, skip int, then string) (sprung func(ctx contex
 		return nil, err
 	}
 	return func(ctx context.Context) error {
-		e, err := events.Next(ctx)
+		e, err := events(ctx)
 		if err != nil { // which settles it: it is disarmed, or the point was reached first
 			if err := w.send(worker.Command{Disarm: true}); err != nil {
 				return err
 			}
 			late, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), revertBound, fmt.Errorf("%w: %s doesn't answer", errHangs, w.name()))
 			defer cancel()
-			if e, err = events.Next(late); err != nil {
+			if e, err = events(late); err != nil {
 				return err
 			}
 		}
@@ -343,7 +343,7 @@ func (s *environment) operate(number int, op worker.Op, c worker.Command) (*oper
 	}
 	o := &operation{id: op.ID, number: number, within: c.Within + s.bounds.grace, done: make(chan struct{})}
 	go func() {
-		o.end, _ = events.Next(context.Background()) // every process ends before its run does
+		o.end, _ = events(context.Background()) // every process ends before its run does
 		close(o.done)
 	}()
 	return o, nil

@@ -184,7 +184,7 @@ func (l *locked) release(ctx context.Context, held Held) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
 	defer cancel()
 	err := held.Release(ctx) // the operation's own outcome stays
-	l.record(history.Event{Kind: history.Released, Resource: held.resource, Token: held.Token, Error: text(err)})
+	l.record(history.Event{Kind: history.Released, Resource: held.resource, Token: held.Token, Error: history.Text(err)})
 }
 
 // errUnknown: the COMMIT was not answered. The work may have taken effect.

@@ -153,5 +153,5 @@ func rejection(r *guard.RejectedError) history.Event {
 }
 
 func eventOf(kind history.Kind, g fence.Grant, err error) history.Event {
-	return history.Event{Kind: kind, Resource: g.Resource, Epoch: g.Epoch, Token: int64(g.Token), Holder: g.Holder, Error: text(err)}
+	return history.Event{Kind: kind, Resource: g.Resource, Epoch: g.Epoch, Token: int64(g.Token), Holder: g.Holder, Error: history.Text(err)}
 }

@@ -30,18 +30,12 @@ type points struct {
 	skip  int // of awaits
 }
 
-func (p *points) arm(name string, skip int, then string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.armed, p.skip, p.then = name, skip, then
-}
-
-// disarm reports whether the point had not been reached.
-func (p *points) disarm() bool {
+// arm disarms if name is empty. It reports whether a point was armed, and had not been reached.
+func (p *points) arm(name string, skip int, then string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was := p.armed != ""
-	p.armed = ""
+	p.armed, p.skip, p.then = name, skip, then
 	return was
 }
 
@@ -64,21 +58,16 @@ func (p *points) pass(point, name string) {
 	then := p.then
 	p.mu.Unlock()
 	p.record(history.Event{Kind: history.Reached, Point: name, Name: then})
-	stop := pause.Self
-	if then == history.ThenKill {
-		stop = die
+	var err error
+	if then != history.ThenKill {
+		err = pause.Self()
+	} else if err = syscall.Kill(syscall.Getpid(), syscall.SIGKILL); err == nil {
+		select {} // the signal is on its way
 	}
-	if err := stop(); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos: stopping at", name, "failed:", err)
 		os.Exit(exitWorker)
 	}
-}
-
-func die() error {
-	if err := syscall.Kill(syscall.Getpid(), syscall.SIGKILL); err != nil {
-		return err
-	}
-	select {} // the signal is on its way
 }
 
 // commit matches the word in what is sent to Postgres, but not in a setting's name.

@@ -118,7 +118,7 @@ func (w *worker) work(commands io.Reader) error {
 	closing, done := context.WithTimeout(context.Background(), CloseBound)
 	defer done()
 	if w.close != nil {
-		w.record(history.Event{Kind: history.Note, Name: "closed", Error: text(w.close(closing))})
+		w.record(history.Event{Kind: history.Note, Name: "closed", Error: history.Text(w.close(closing))})
 	}
 	return errors.Join(err, w.history.Err())
 }
@@ -142,7 +142,7 @@ func (w *worker) follow(commands io.Reader) error {
 		case c.Quiet:
 			w.tasks.Go(w.endLoad)
 		case c.Disarm:
-			if w.points.disarm() {
+			if w.points.arm("", 0, "") {
 				w.note(NoteDisarmed)
 			}
 		case c.Arm != "":
@@ -202,7 +202,7 @@ func (w *worker) operate(op Op, within time.Duration) {
 func (w *worker) callAgain(op Op, within time.Duration) {
 	ctx, cancel := context.WithTimeout(w.ctx, within)
 	defer cancel()
-	w.record(history.Event{Kind: history.Note, Name: NoteCalledAgain, Op: op.ID, Error: text(w.workload.Operate(ctx, w.env, op))})
+	w.record(history.Event{Kind: history.Note, Name: NoteCalledAgain, Op: op.ID, Error: history.Text(w.workload.Operate(ctx, w.env, op))})
 }
 
 func (w *worker) resolve(ctx context.Context, op string, err error) {
@@ -222,11 +222,4 @@ func (w *worker) resolve(ctx context.Context, op string, err error) {
 		case <-ctx.Done():
 		}
 	}
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -65,14 +65,14 @@ func TestPoints_AnArmedPointTriggersOnce(t *testing.T) {
 	reached := func(name string) func(*points) { return func(p *points) { p.reach(name) } }
 	require.Equal(t, "here", stopsAt(0, "here", reached("here")))
 	require.Empty(t, stopsAt(0, "here", reached("there")))
-	require.Empty(t, stopsAt(0, "here", func(p *points) { p.disarm(); p.reach("here") }))
+	require.Empty(t, stopsAt(0, "here", func(p *points) { p.arm("", 0, ""); p.reach("here") }))
 	require.Empty(t, stopsAt(0, "here", func(p *points) { p.arm("there", 0, history.ThenPause); p.reach("here") }))
 	require.Empty(t, stopsAt(0, "here", func(p *points) { p.await("anything") }))
 	p := &points{}
-	require.False(t, p.disarm())
+	require.False(t, p.arm("", 0, ""))
 	p.arm("here", 0, history.ThenPause)
-	require.True(t, p.disarm())
-	require.False(t, p.disarm())
+	require.True(t, p.arm("", 0, ""))
+	require.False(t, p.arm("", 0, ""))
 }
 
 func TestCommit_IsFoundInWhatIsSent(t *testing.T) {

@@ -62,44 +62,69 @@ func runWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) (err error)
 	if err != nil {
 		return err
 	}
-	s, err := newSeller(cfg, locker, pool, func(g fence.Grant) {
-		tell(out, event{Event: eventHolds, Token: int64(g.Token)})
-	})
-	if err != nil {
-		return err
+	w := &worker{cfg: cfg, pool: pool, out: out}
+	closeGuard := func(context.Context) error { return nil }
+	if cfg.fenced {
+		store, err := postgres.NewStore(pool, nil)
+		if err != nil {
+			return err
+		}
+		g, err := guard.New(locker, store, &guard.Config{Observers: []*guard.Observer{{
+			Claimed: func(_ context.Context, g fence.Grant, _ time.Duration) { w.holds(g) },
+		}}})
+		if err != nil {
+			return err
+		}
+		closeGuard = g.Close
+		w.allocate = func(ctx context.Context, order service.Order, decide service.Decision) error {
+			return guard.Do(ctx, g, service.Resource(order.SKU), func(ctx context.Context, tx pgx.Tx) error {
+				_, err := service.Allocate(ctx, tx, order, decide)
+				return err
+			}, guard.OpID(order.ID), guard.Name("allocate"))
+		}
+	} else {
+		w.allocate = func(ctx context.Context, order service.Order, decide service.Decision) error {
+			return w.allocateUnderTheLock(ctx, locker, order, decide)
+		}
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		err = errors.Join(err, s.close(closing), locker.Close(closing))
+		err = errors.Join(err, closeGuard(closing), locker.Close(closing))
 	}()
-	return (&worker{cfg: cfg, seller: s, pool: pool, out: out}).sellAll(ctx)
+	return w.sellAll(ctx)
 }
 
-func newSeller(cfg WorkerConfig, locker *etcd.Locker, pool *pgxpool.Pool, holds func(fence.Grant)) (seller, error) {
-	if !cfg.fenced {
-		return lockedSeller{locker, pool, holds}, nil
-	}
-	store, err := postgres.NewStore(pool, nil)
+// allocateUnderTheLock is the control: the same lock and allocation, of which the database knows nothing. This is
+// what most services do today.
+func (w *worker) allocateUnderTheLock(
+	ctx context.Context, locker fence.Locker, order service.Order, decide service.Decision,
+) (err error) {
+	lease, err := locker.Acquire(ctx, service.Resource(order.SKU))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	g, err := guard.New(locker, store, &guard.Config{Observers: []*guard.Observer{{
-		Claimed: func(_ context.Context, g fence.Grant, _ time.Duration) { holds(g) },
-	}}})
-	if err != nil {
-		return nil, err
-	}
-	return fencedSeller{g}, nil
+	defer func() {
+		if released := lease.Release(ctx); !errors.Is(released, fence.ErrUnavailable) { // else it ends with its lease
+			err = errors.Join(err, released)
+		}
+	}()
+	w.holds(lease.Grant())
+	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		_, err := service.Allocate(ctx, tx, order, decide)
+		return err
+	})
 }
 
 type worker struct {
-	cfg    WorkerConfig
-	seller seller
-	pool   *pgxpool.Pool
-	out    io.Writer
-	paused bool
+	cfg      WorkerConfig
+	allocate func(context.Context, service.Order, service.Decision) error
+	pool     *pgxpool.Pool
+	out      io.Writer
+	paused   bool
 }
+
+func (w *worker) holds(g fence.Grant) { tell(w.out, event{Event: eventHolds, Token: int64(g.Token)}) }
 
 func (w *worker) sellAll(ctx context.Context) error {
 	for n := 0; ; n++ {
@@ -123,7 +148,7 @@ func (w *worker) sellAll(ctx context.Context) error {
 
 func (w *worker) sell(ctx context.Context, order service.Order) error {
 	decide := func(lots []service.Lot, quantity int) ([]service.Line, error) {
-		if !w.pauseNow(lots) {
+		if w.paused || service.Available(lots) > w.cfg.pauseAt {
 			return service.OldestFirst(lots, quantity)
 		}
 		order.Quantity = pausedQuantity
@@ -133,7 +158,7 @@ func (w *worker) sell(ctx context.Context, order service.Order) error {
 		}
 		return lines, w.pause(ctx, order, service.Available(lots))
 	}
-	err := w.seller.sell(ctx, order, decide)
+	err := w.allocate(ctx, order, decide)
 	var stale *guard.RejectedError
 	switch {
 	case errors.As(err, &stale):
@@ -143,10 +168,6 @@ func (w *worker) sell(ctx context.Context, order service.Order) error {
 		tell(w.out, event{Event: eventSold, Order: order.ID, Quantity: order.Quantity})
 	}
 	return err
-}
-
-func (w *worker) pauseNow(lots []service.Lot) bool {
-	return !w.paused && w.cfg.pauseAt > 0 && service.Available(lots) <= w.cfg.pauseAt
 }
 
 // pause stops this process until it is told to go on. It has the lock, so it sees all that was sold.
@@ -161,50 +182,6 @@ func (w *worker) pause(ctx context.Context, order service.Order, available int) 
 	tell(w.out, event{Event: eventResumed, Order: order.ID})
 	return err
 }
-
-type seller interface {
-	sell(ctx context.Context, order service.Order, decide service.Decision) error
-	close(ctx context.Context) error
-}
-
-// fencedSeller is the way to do it: lock, claim, transaction and seal.
-type fencedSeller struct{ guard *guard.Guard[pgx.Tx] }
-
-func (s fencedSeller) sell(ctx context.Context, order service.Order, decide service.Decision) error {
-	return guard.Do(ctx, s.guard, service.Resource(order.SKU), func(ctx context.Context, tx pgx.Tx) error {
-		_, err := service.Allocate(ctx, tx, order, decide)
-		return err
-	}, guard.OpID(order.ID), guard.Name("allocate"))
-}
-
-func (s fencedSeller) close(ctx context.Context) error { return s.guard.Close(ctx) }
-
-// lockedSeller is the control: the same lock and allocation, of which the database knows nothing. This is what
-// most services do today.
-type lockedSeller struct {
-	locker fence.Locker
-	pool   *pgxpool.Pool
-	holds  func(fence.Grant) // told of each lock
-}
-
-func (s lockedSeller) sell(ctx context.Context, order service.Order, decide service.Decision) (err error) {
-	lease, err := s.locker.Acquire(ctx, service.Resource(order.SKU))
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if released := lease.Release(ctx); !errors.Is(released, fence.ErrUnavailable) { // else it ends with its lease
-			err = errors.Join(err, released)
-		}
-	}()
-	s.holds(lease.Grant())
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		_, err := service.Allocate(ctx, tx, order, decide)
-		return err
-	})
-}
-
-func (s lockedSeller) close(context.Context) error { return nil }
 
 // What a worker tells its parent, one JSON line each.
 const (
