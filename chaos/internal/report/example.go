@@ -142,7 +142,7 @@ func panelOf(t *trace, shown takeover, title string) panel {
 	}
 	p := panel{Title: title, Outcome: outcome(t.run), Good: t.run.Verdict == check.Pass}
 	var marks []mark
-	from, to := line.from, line.to
+	from, to := bounds(t.events)
 	if shown.holder != "" {
 		p.Points, marks = shown.points(t.run.Group == check.Fenced)
 		if to-from > int64(wholeRun) {

@@ -13,7 +13,6 @@ import (
 
 type timeline struct {
 	resource string
-	from, to int64 // ns of the run's clock: the load
 	tracks   []*track
 	bands    []band // faults of servers that all use
 }
@@ -45,19 +44,15 @@ type band struct {
 	name string
 }
 
-func (b band) kind() string {
-	kind, _, _ := strings.Cut(b.name, " ")
-	return kind
+func (b band) pauses() bool {
+	return strings.HasPrefix(b.name, "pause ") || strings.HasPrefix(b.name, "stop-the-world ")
 }
-
-func (b band) pauses() bool { return b.kind() == "pause" || b.kind() == "stop-the-world" }
 
 type cross struct{ at, token, current int64 }
 
 func timelineOf(t *trace, resource string) *timeline {
 	last := t.events[len(t.events)-1].At
 	line := &timeline{resource: resource}
-	line.from, line.to = bounds(t.events)
 	tracks := map[string]*track{}
 	for _, e := range t.events {
 		if e.Process != history.Runner && (e.Kind == history.Invoke || e.Kind == history.Starts) {
