@@ -75,7 +75,7 @@ func (c *chain) linkFirst() {
 	c.hash, c.linked = before[:], true
 }
 
-// next verifies an entry. It keeps nothing of e.
+// next keeps nothing of e.
 func (c *chain) next(e *record.Entry) {
 	if c.name == "" && e.Name != nil { // there is no fence: the first claim says it
 		if c.name = *e.Name; c.seq == 0 && c.checkpoint == nil {
@@ -149,8 +149,7 @@ func (c *chain) verifyShape(e *record.Entry) {
 	}
 }
 
-// verifyClaim follows the claims: each is higher than the one before, and each other entry was
-// made under the latest.
+// verifyClaim: each claim is higher than the one before, and each other entry was made under the latest.
 func (c *chain) verifyClaim(e *record.Entry) {
 	if e.Kind == record.Claim {
 		if c.island != 0 && e.Seq == c.checkpoint.First {
@@ -264,8 +263,7 @@ func (c *chain) endCheckpoint() {
 	}
 }
 
-// holdGrace is how long after its statement a hold may have committed: until then a prune
-// doesn't see it.
+// holdGrace is how long after its statement a hold may have committed, unseen by a prune.
 const holdGrace record.Time = 60_000_000
 
 type difference struct{ what, expected, found string }
@@ -328,7 +326,6 @@ func (c *chain) find(kind FindingKind, seq int64, text, expected, found string) 
 	c.add(Finding{Kind: kind, Resource: c.title(), Seq: seq, Text: text, Expected: expected, Found: found})
 }
 
-// expect expects the claim that a rejection names, if one had the fence.
 func (c *chain) expect(r record.Rejection) {
 	c.report.Rejections++
 	if r.CurrentHolder != "" {

@@ -29,7 +29,7 @@ func newKnownHeads(heads []Head) knownHeads {
 
 func bySeq(a, b knownHead) int { return cmp.Compare(a.Seq, b.Seq) }
 
-// add adds the head of a verified history, which stands for those before it.
+// add replaces the heads before h, which it stands for.
 func (k knownHeads) add(h knownHead) {
 	later := slices.DeleteFunc(k[h.Resource], func(other knownHead) bool { return other.Seq <= h.Seq })
 	k[h.Resource] = slices.Insert(later, 0, h)
@@ -69,8 +69,8 @@ func (c *chain) rewritten(h knownHead, found string) {
 	c.find(FindingRewrittenHistory, h.Seq, "The history was rewritten: at this position it was known to have another entry, or another past.", "hash "+record.Hash(h.Hash[:]).String(), found)
 }
 
-// settlePruned compares known heads of before the checkpoint, of which only the last one and
-// that of the claim that is left can be compared.
+// settlePruned compares known heads of before the checkpoint: only the last one and the claim that is left can
+// be.
 func (c *chain) settlePruned() {
 	for _, h := range c.pruned {
 		switch hash := c.checkpoint.Hash; {
@@ -95,7 +95,7 @@ func (c *chain) endHeads() {
 	}
 }
 
-// comparedHead counts a head that was compared, unless an export before has shown it.
+// comparedHead counts h, unless it is of an export.
 func (v *verification) comparedHead(h knownHead) {
 	if h.at != 0 {
 		return
@@ -106,8 +106,7 @@ func (v *verification) comparedHead(h knownHead) {
 	}
 }
 
-// prunedHead counts a head that the history says nothing about, unless an export before has shown
-// it.
+// prunedHead counts h, of which the history says nothing, unless it is of an export.
 func (v *verification) prunedHead(h knownHead) {
 	if h.at != 0 {
 		return

@@ -1,18 +1,18 @@
-// Package audit reads, verifies and explains the history that storage/postgres keeps: one entry
-// for each move of each fence, in the transaction of the move, and the record of rejections.
+// Package audit reads and verifies the history that storage/postgres keeps: one entry for each move of each
+// fence, in the transaction of the move, and the record of rejections.
 //
-// It only reads; the reader role (postgres.Roles.Reader) is enough, and the app role for all of the
-// next section but Holds.
+// It only reads; the reader role (postgres.Roles.Reader) is enough, and the app role for all of the next
+// section but Holds.
 //
 // # Reading
 //
-// [Database.Entries], [Database.Operations], [Database.Rejections], [Database.Fences] and
-// [Database.Holds] return the rows that match a [Filter], in the order of resource and position.
-// They hold at most one page in memory, and no transaction while the caller works. A loop may stop
-// anywhere; a later one continues at the cursor of the last row.
+// [Database.Entries], [Database.Operations], [Database.Rejections], [Database.Fences] and [Database.Holds]
+// return the rows that match a [Filter], in the order of resource and position. They hold one page in memory,
+// and no transaction while the caller works. A loop may stop anywhere; a later one continues at the cursor of
+// the last row.
 //
-//   - Filters are exact. A filter by time compares the time of each entry, since the server's
-//     clock may have gone back.
+//   - Filters are exact. One by time compares the time of each entry, since the server's clock
+//     may have gone back.
 //   - The pages are not of one snapshot: rows that are written or pruned meanwhile may be seen or
 //     not. An entry never changes.
 //   - Rows are returned as they are in the tables. Only a verification finds tampering.
@@ -34,16 +34,15 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// Database is the history in one schema of a database. Its methods may be called
-// concurrently.
+// Database is the history in one schema of a database. Its methods may be called concurrently.
 type Database struct {
 	pool   *pgxpool.Pool
 	schema string // quoted
 	limits limits
 }
 
-// Open returns the history in a schema ("" means postgres.DefaultSchema). It doesn't connect. It
-// fails with fence.ErrInvalid if pool is nil or schema is not a valid name.
+// Open returns the history in a schema ("" means postgres.DefaultSchema). It doesn't connect. It fails with
+// fence.ErrInvalid if pool is nil or schema is no valid name.
 func Open(pool *pgxpool.Pool, schema string) (*Database, error) {
 	if pool == nil {
 		return nil, errors.Join(fence.ErrInvalid, errors.New("audit.Open without a pool"))
@@ -77,8 +76,7 @@ func collect[T any](ctx context.Context, d *Database, sql string, args []any, sc
 	return found, nil
 }
 
-// paged iterates over the items of the pages that next returns, up to the first empty page. Each
-// iteration starts over with first.
+// paged iterates over the pages that next returns, up to the first empty one. Each iteration begins with first.
 func paged[T any](first func() (next func() ([]T, error), err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

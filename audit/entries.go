@@ -25,9 +25,8 @@ type Entry struct {
 // Cursor returns the entry's cursor, for Filter.After.
 func (e Entry) Cursor() Cursor { return Cursor{e.Grant.Resource, e.Seq} }
 
-// Entries returns the entries that match f, in the order of resource and position. It accepts all
-// fields of the filter. An entry whose claim is missing has no token and no holder, and matches no
-// filter by them. If reading fails, the last pair has the error.
+// Entries returns the entries that match f, which may have any field. An entry whose claim is missing has no
+// token and no holder, and matches no filter by them. If reading fails, the last pair has the error.
 func (d *Database) Entries(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	return paged(func() (func() ([]Entry, error), error) {
 		if err := f.validate("entries", takesTimes|takesKinds|takesGrants|takesOps|takesAfter); err != nil {
@@ -111,10 +110,9 @@ type Operation struct {
 	Number int
 }
 
-// Operations returns the operations that match f, in the order of resource, position and Number.
-// It accepts all fields of the filter except Kinds, and omits operations that recorded nothing.
-// The cursor of an operation is its entry's: a reading that continues there skips the entry's
-// remaining operations.
+// Operations returns the operations that match f, in the order of resource, position and Number. It accepts all
+// fields but Kinds, and omits operations that recorded nothing. The cursor of an operation is its entry's: a
+// reading that continues there skips the entry's other operations.
 func (d *Database) Operations(ctx context.Context, f Filter) iter.Seq2[Operation, error] {
 	return func(yield func(Operation, error) bool) {
 		if err := f.validate("operations", takesTimes|takesGrants|takesOps|takesAfter); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Filter selects the rows to read. A row has to match all fields that aren't zero. Each method
-// documents the fields that it accepts, and fails with fence.ErrInvalid if another field is set.
+// Filter selects the rows to read: those that match all fields that aren't zero. A method that doesn't accept a
+// field fails with fence.ErrInvalid if that is set.
 type Filter struct {
 	// Resources is a pattern of names with * and ?; "" means all resources.
 	Resources string
@@ -27,19 +27,17 @@ type Filter struct {
 	Holder string
 	// MinToken and MaxToken are inclusive bounds of the grant's token, in every epoch.
 	MinToken, MaxToken fence.Token
-	// Op matches operations with this id, this name and at least these attributes. An entry
-	// matches if one of its operations does.
+	// Op matches operations with this id, this name and at least these attributes, and entries with such a one.
 	Op storage.OpRecord
 	// After continues an earlier reading with the same filter: only rows after it are read.
 	After Cursor
 }
 
-// Cursor is a place in the order in which rows are read: by the names of the resources, compared
-// bytewise, and then by Seq. It stays valid when rows are written or pruned.
+// Cursor is a place in the order of rows: by resources, compared bytewise, and then by Seq. It stays valid.
 type Cursor struct {
 	Resource string
-	// Seq is the position of an entry, also for what its operations recorded; the ID of a
-	// rejection; 0 for a fence or a hold.
+	// Seq is the position of an entry, or that of an operation's; the ID of a rejection; 0 for a fence or a
+	// hold.
 	Seq int64
 }
 
@@ -53,7 +51,6 @@ const (
 	takesAfter
 )
 
-// validate reports the first field of f that is malformed, or that is set and isn't in allowed.
 func (f *Filter) validate(call string, allowed fields) error {
 	for _, field := range []struct {
 		name string
@@ -173,9 +170,8 @@ func (c *conditions) addGrant(f *Filter) {
 	}
 }
 
-// addOp requires an operation, in the column ops, unless they are malformed: the server may be unable
-// to read those. An id that JSON has as it is also has to occur in the text, which costs a tenth of
-// reading the JSON.
+// addOp requires an operation, unless they are malformed: the server may be unable to read those. An id also
+// has to occur in the text as it is, which costs a tenth of reading the JSON.
 func (c *conditions) addOp(f *Filter) error {
 	if !f.byOp() {
 		return nil

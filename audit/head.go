@@ -11,17 +11,17 @@ import (
 	"github.com/fencekit/fencekit/internal/record"
 )
 
-// Head is the position and the hash of a resource's last entry at some time. Since each hash
-// covers the hash before it, a head stands for all entries up to it.
+// Head is the position and the hash of a resource's last entry at some time. It stands for all entries up to
+// it.
 type Head struct {
 	Resource string
 	Seq      int64
 	Hash     [32]byte
 }
 
-// Heads returns the heads of all resources, in the order of their names, from one snapshot of the
-// fences. A hash that isn't 32 bytes long, which only tampering causes, is returned as zeros. If
-// reading fails, the last pair has the error.
+// Heads returns the heads of all resources, in the order of their names, from one snapshot of the fences. A
+// hash that isn't 32 bytes long, which only tampering causes, is returned as zeros. If reading fails, the last
+// pair has the error.
 func (d *Database) Heads(ctx context.Context) iter.Seq2[Head, error] {
 	return func(yield func(Head, error) bool) {
 		stopped := false
@@ -56,15 +56,14 @@ func scanHead(row pgx.CollectableRow, more ...any) (Head, error) {
 	return h, err
 }
 
-// CompareHeads compares known heads with the history, and returns those that it doesn't prove, in no
-// particular order. Heads of resources without a fence are returned by neither.
+// CompareHeads compares known heads with the history, and returns those that it doesn't prove, in no particular
+// order. Heads of resources without a fence are returned by neither.
 //
-// For a head in rewritten the history has an entry at the position with another hash, which is
-// returned, or a prune's checkpoint directly after the position says another hash. Such a history
-// was rewritten, or the database went back to an older state and moved on from there.
+// For a head in rewritten the history has an entry at the position with another hash, which is returned, or a
+// prune's checkpoint directly after it says another: it was rewritten, or went back and moved on from there.
 //
-// For a head in unproven the history has neither that entry nor such a checkpoint. A prune keeps
-// what can be compared with a head that was the last one less than history_keep ago.
+// For a head in unproven it has neither. A prune keeps what can be compared with a head that was the last one
+// less than history_keep ago.
 func (d *Database) CompareHeads(ctx context.Context, known []Head) (rewritten, unproven []Head, err error) {
 	for some := range slices.Chunk(known, headsAtATime) {
 		names, seqs, hashes := make([]string, len(some)), make([]int64, len(some)), make([][]byte, len(some))

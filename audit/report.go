@@ -14,13 +14,12 @@ import (
 type VerifyOptions struct {
 	// Resources is a pattern of names with * and ?; "" means all resources.
 	Resources string
-	// Known are heads that were recorded earlier, out of reach of who can change the history. The
-	// history must still contain them.
+	// Known are heads that were recorded earlier, elsewhere. The history must still contain them.
 	Known []Head
 	// MaxFindings bounds Report.Findings. 0 means 1,000.
 	MaxFindings int
-	// Progress, if not nil, is called from time to time with the number of verified entries and
-	// an estimate of all entries, 0 if unknown. Verification waits for it.
+	// Progress, if not nil, is called now and then with the number of verified entries and an estimate of all,
+	// 0 if unknown.
 	Progress func(done, all int64)
 }
 
@@ -38,28 +37,28 @@ func (v VerifyOptions) begin() (*verification, error) {
 type Report struct {
 	// At is the time of the verified snapshot, by the database's clock; zero if no export says it.
 	At time.Time `json:"at"`
-	// Resources, Entries, Rejections, Operations and Heads say how many were verified: fences
-	// with their histories, entries, records of rejections, kept operations, and known heads.
+	// These say how many were verified: fences with their histories, entries, records of rejections, kept
+	// operations, and known heads.
 	Resources  int64 `json:"resources"`
 	Entries    int64 `json:"entries"`
 	Rejections int64 `json:"rejections"`
 	Operations int64 `json:"operations"`
 	Heads      int64 `json:"heads"`
-	// Unprovable counts what the pruned entries would have proved: operations, which Operations
-	// includes, and known heads, which Heads doesn't. That is no finding.
+	// Unprovable counts what pruned entries would have proved: operations, which Operations includes, and known
+	// heads, which Heads doesn't. That is no finding.
 	Unprovable Unprovable `json:"unprovable"`
-	// LeftOut counts the known heads of resources that the export leaves out by its pattern.
+	// LeftOut counts the known heads of resources that the export leaves out.
 	LeftOut int64 `json:"left_out"`
-	// Unproven names the resources whose last known head couldn't be compared because entries were
-	// pruned. Their remaining histories may have been replaced as a whole; VerifyExports with exports
-	// of the prunes can rule that out. That is no finding.
+	// Unproven names the resources whose last known head couldn't be compared because entries were pruned.
+	// Their remaining histories may have been replaced; VerifyExports with the prunes' exports can rule that
+	// out. That is no finding.
 	Unproven []string `json:"unproven"`
 	// TotalFindings is how many findings there are, of which Findings has the first.
 	TotalFindings int64     `json:"total_findings"`
 	Findings      []Finding `json:"findings"`
-	// TotalUnexplained is how many records of rejections name a claim that isn't in the history, of
-	// which Unexplained has the first. They are no findings: the claim may have been pruned, or lost in
-	// a failover or a restore; and any member of the app role may add such a record, without a hash.
+	// TotalUnexplained is how many records of rejections name a claim that isn't in the history; Unexplained
+	// has the first. They are no findings: the claim may have been pruned or lost, and any member of the app
+	// role may add a record.
 	TotalUnexplained int64     `json:"total_unexplained"`
 	Unexplained      []Finding `json:"unexplained"`
 }

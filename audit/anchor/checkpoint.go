@@ -23,8 +23,8 @@ type Checkpoint struct {
 	Note   string    // the signed text, a tlog-checkpoint of C2SP
 }
 
-// ParseCheckpoint reads a checkpoint and verifies key's signature. It fails with ErrNotProven if
-// text is not a checkpoint that key has signed. Signatures of other keys are ignored.
+// ParseCheckpoint reads a checkpoint. It fails with ErrNotProven if key has not signed it. Signatures of other
+// keys are ignored.
 func ParseCheckpoint(text string, key note.Verifier) (*Checkpoint, error) {
 	opened, err := note.Open([]byte(text), note.VerifierList(key))
 	if err != nil {
@@ -55,8 +55,6 @@ func (s *Signer) sign(t *tree) (*Checkpoint, error) {
 	return c, err
 }
 
-// matches fails with ErrNotProven if the root of t, a tree of c.Size records, is not the signed
-// one.
 func (c *Checkpoint) matches(t *tree) error {
 	if t.root() != c.Root {
 		return fmt.Errorf("%w: the first %d records of the log are not those that the checkpoint was signed for", ErrNotProven, c.Size)
@@ -64,10 +62,9 @@ func (c *Checkpoint) matches(t *tree) error {
 	return nil
 }
 
-// NewKey generates an Ed25519 key pair for a log, in the text form of signed-note. name becomes
-// the log's origin and has to be unique, ideally a URL without its scheme, such as
-// example.com/shop/2027. NewKey fails with fence.ErrInvalid if name is empty or contains spaces,
-// control characters or plus signs.
+// NewKey generates an Ed25519 key pair for a log, in the text form of signed-note. name is the log's origin and
+// has to be unique, ideally a URL without its scheme, such as example.com/shop/2027. NewKey fails with
+// fence.ErrInvalid if name is empty or has spaces, control characters or plus signs.
 func NewKey(name string) (private, public string, err error) {
 	private, public, err = note.GenerateKey(rand.Reader, name)
 	if err != nil {
@@ -88,8 +85,7 @@ type Signer struct {
 // Public returns the public key.
 func (s *Signer) Public() note.Verifier { return s.public }
 
-// ParseSigner reads a private key that NewKey made. It fails with fence.ErrInvalid if text is not
-// a private key; the error doesn't contain text.
+// ParseSigner reads a private key of NewKey. It fails with fence.ErrInvalid, without the text, if it is none.
 func ParseSigner(text string) (*Signer, error) {
 	text = strings.TrimSpace(text)
 	signer, err := note.NewSigner(text)
@@ -109,8 +105,7 @@ func ParseSigner(text string) (*Signer, error) {
 	return &Signer{signer, verifier}, err
 }
 
-// ParsePublicKey reads a public key that NewKey made. It fails with fence.ErrInvalid if text is
-// not a public key.
+// ParsePublicKey reads a public key of NewKey. It fails with fence.ErrInvalid if text is none.
 func ParsePublicKey(text string) (note.Verifier, error) {
 	key, err := note.NewVerifier(strings.TrimSpace(text))
 	if err != nil {

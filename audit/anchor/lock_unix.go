@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// lock locks the file until it is unlocked, or this process ends. It fails with ErrInUse if the
-// file is locked already.
+// lock fails with ErrInUse if the file is locked already. The end of this process unlocks it.
 func lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -18,6 +17,6 @@ func lock(file *os.File) error {
 	return err
 }
 
-// unlock releases the lock. Closing the file alone doesn't while a child process that is being
-// started, by any goroutine, still has the descriptor that it inherits until it executes its program.
+// unlock unlocks the file. Closing alone doesn't while a child process that is being started still has the
+// descriptor.
 func unlock(file *os.File) error { return syscall.Flock(int(file.Fd()), syscall.LOCK_UN) }

@@ -1,30 +1,27 @@
-// Package anchor records the heads of a history in a log outside the database, so that an auditor
-// can later prove that the history was not rewritten.
+// Package anchor records the heads of a history in a log outside the database, so that an auditor can later
+// prove that the history was not rewritten.
 //
 // # Model
 //
-// The hash chain of a history can't detect a rewrite by a role that may replace all of it: the
-// owner of the schema, a superuser, or an operator who restores an older dump. So an auditor
-// keeps a [Log], a file outside the database. Each run of [Log.Anchor] appends one record for each
-// resource whose head ([audit.Head]) has moved. The records are the leaves of a Merkle tree
-// (RFC 6962). Each run ends with a signed [Checkpoint]: the number of records and the root hash of
-// their tree. With a copy of it and the public key an auditor can check:
+// A hash chain can't reveal a rewrite by a role that may replace all of it: the owner of the schema, a
+// superuser, or who restores an older dump. So an auditor keeps a [Log], a file outside the database. Each run
+// of [Log.Anchor] appends a record for each resource whose head ([audit.Head]) has moved. The records are the
+// leaves of a Merkle tree (RFC 6962), and each run ends with a signed [Checkpoint]: their number and the tree's
+// root hash. With a copy of it and the public key an auditor can check:
 //
 //   - with the log, that no record was changed, removed or inserted since the checkpoint was
 //     signed ([ReadHeads]), and then that the history still contains the recorded heads;
 //   - with a proof and without the log, the head of one resource ([ParseProof]);
 //   - with the log and a later checkpoint, that the log was only appended to in between.
 //
-// A log covers one schema of one database, and has its own key, whose name is its origin.
-// [Log.Continue] starts a new log where another one ended. The checkpoints that pruning leaves in
-// the database (audit.FindingWrongCheckpoint) are something else.
+// A log covers one schema of one database, and has its own key, whose name is its origin. [Log.Continue] starts
+// a new log where another one ended.
 //
 // # Formats
 //
-// A log is a file of JSON lines; each line, without its newline, is a leaf. The other formats are
-// those of C2SP: a checkpoint is a tlog-checkpoint, a proof is a tlog-proof with the record as its
-// extra data, and keys and signatures are those of signed-note. Further signatures of a checkpoint,
-// such as those of witnesses, are kept and ignored.
+// A log is a file of JSON lines; each line, without its newline, is a leaf. The other formats are those of
+// C2SP: tlog-checkpoint, tlog-proof with the record as its extra data, and signed-note for keys and signatures.
+// Further signatures of a checkpoint, such as those of witnesses, are kept and ignored.
 //
 // # Invariants
 //
@@ -38,10 +35,9 @@
 //
 // # What is not promised
 //
-// An anchor doesn't prove that a history was true when it was anchored, and a change that was made
-// and undone between two runs goes unseen. The times of records are those of the anchoring
-// machine's clock. A person with both the log and its private key can forge another log; a
-// checkpoint that was copied out of that person's reach reveals it.
+// An anchor doesn't prove that a history was true when it was anchored, and a change that was made and undone
+// between two runs goes unseen. Times of records are of the anchoring machine's clock. A person with both the
+// log and its private key can forge another log; a checkpoint that was copied elsewhere reveals it.
 package anchor
 
 import (
@@ -60,15 +56,14 @@ import (
 )
 
 var (
-	// ErrNotProven means that a log, a checkpoint or a proof doesn't match its signature, or was
-	// signed with another key.
+	// ErrNotProven means that a log, a checkpoint or a proof isn't what was signed with the key.
 	ErrNotProven = errors.New("anchor: not what was signed")
 	// ErrInUse means that this or another process has the log open.
 	ErrInUse = errors.New("anchor: the log is in use")
 )
 
-// Log is a log file that is open for appending and locked against other processes. Its methods must
-// not be called concurrently. After Anchor or Continue fails, close the Log and open it again.
+// Log is an open log file, locked against other processes. It is not for concurrent use. After Anchor or
+// Continue fails, close it and open it again.
 type Log struct {
 	path   string
 	file   *os.File
@@ -80,11 +75,11 @@ type Log struct {
 	link   *Checkpoint // the last checkpoint of the log to continue, whose heads are those until it is recorded; or nil
 }
 
-// CheckpointFile returns the path of the file with the last checkpoint of the log at path.
+// CheckpointFile returns the path of the last checkpoint of the log at path.
 func CheckpointFile(path string) string { return path + ".checkpoint" }
 
-// Create creates the log at path and opens it as Open does. It fails with fs.ErrExist if path
-// exists. If opening fails, the empty log stays.
+// Create creates the log at path and opens it. It fails with fs.ErrExist if path exists. If opening fails, the
+// empty log stays.
 func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -103,8 +98,7 @@ func Create(path string, signer *Signer, published ...*Checkpoint) (*Log, error)
 //   - with fs.ErrNotExist if there is no log: a new one would have nothing to compare with,
 //   - with fence.ErrInvalid if path is a pipe or a device.
 //
-// If an interrupted run left records after the last checkpoint, Open keeps them, and truncates an
-// incomplete last line.
+// Records that an interrupted run left after the last checkpoint stay; an incomplete last line is removed.
 func Open(path string, signer *Signer, published ...*Checkpoint) (*Log, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -179,7 +173,7 @@ func readCheckpoint(path string, key note.Verifier) (*Checkpoint, error) {
 	return c, nil
 }
 
-// sign signs and stores a checkpoint over all records. The records must be durable.
+// sign signs and stores a checkpoint over all records, which must be durable.
 func (l *Log) sign() error {
 	c, err := l.signer.sign(l.tree)
 	if err != nil {
@@ -211,14 +205,14 @@ func replaceFile(path, text string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Continue makes l, a log without signed records, the successor of the old log at path, whose
-// public key is key. It removes unsigned records from l. The next run of Anchor compares the
-// database with the heads of the old log. If it finds a violation or an unproven head, it records
-// nothing; otherwise the last checkpoint of the old log, and then the heads of all resources.
+// Continue makes l, a log without signed records, the successor of the old log at path, whose public key is
+// key. The next run of Anchor compares the database with the heads of the old log. If it finds a violation or
+// an unproven head, it records nothing; otherwise the last checkpoint of the old log, and the heads of all
+// resources.
 //
-// Continue fails with fence.ErrInvalid if l has signed records or its key has the name of key, with
-// ErrNotProven if the old log doesn't match its last checkpoint, and with fs.ErrNotExist if the old
-// log or its checkpoint is missing.
+// It fails with fence.ErrInvalid if l has signed records or its key has the name of key, with ErrNotProven if
+// the old log doesn't match its last checkpoint, and with fs.ErrNotExist if the old log or its checkpoint is
+// missing.
 func (l *Log) Continue(path string, key note.Verifier) error {
 	if l.signed.Size > 0 {
 		return fmt.Errorf("%w: %s has records, and only a new log can continue another one", fence.ErrInvalid, l.path)

@@ -16,9 +16,9 @@ import (
 
 const proofVersion = "c2sp.org/tlog-proof@v1"
 
-// Prove returns an inclusion proof for the last record of resource that c covers: a tlog-proof of
-// C2SP with the record as its extra data. It fails with ErrNotProven if the log doesn't match c,
-// and with fence.ErrInvalid if c covers no record of resource. It takes 64 bytes of memory for each record.
+// Prove returns an inclusion proof, a tlog-proof of C2SP, for the last record of resource that c covers. It
+// fails with ErrNotProven if the log doesn't match c, and with fence.ErrInvalid if c covers no record of
+// resource. It takes 64 bytes of memory for each record.
 func Prove(log io.Reader, c *Checkpoint, resource string) (string, error) {
 	index := int64(-1)
 	var extra string
@@ -53,8 +53,8 @@ func Prove(log io.Reader, c *Checkpoint, resource string) (string, error) {
 	return b.String() + "\n" + c.Note, nil
 }
 
-// ParseProof verifies a proof that Prove returned with the public key of its log, and returns the
-// head that it proves. It fails with ErrNotProven if text is not a valid proof.
+// ParseProof verifies a proof of Prove with the public key of its log, and returns the head that it proves. It
+// fails with ErrNotProven if text is no valid proof.
 func ParseProof(text string, key note.Verifier) (audit.Head, error) {
 	proof, signed, _ := strings.Cut(text, "\n\n")
 	c, err := ParseCheckpoint(signed, key)

@@ -18,8 +18,8 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// record is a line of a log: the head of a resource or, as the first line of a log that continues
-// another log, the last checkpoint of that log.
+// record is a line of a log: the head of a resource or, as the first line, the last checkpoint of the log that
+// this one continues.
 type record struct {
 	At        time.Time `json:"at"` // to the second, in UTC
 	Resource  string    `json:"resource,omitempty"`
@@ -57,7 +57,7 @@ func (r record) line() []byte {
 	return b.Bytes()
 }
 
-// parseRecord is the inverse of line. It accepts no other text.
+// parseRecord accepts what line returns, and no other text.
 func parseRecord(line []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -73,9 +73,8 @@ func parseRecord(line []byte) (record, error) {
 
 var errNoRecord = errors.New("no record")
 
-// tree is the Merkle tree over the added records. It keeps only the last hash of each level: the
-// subtrees that a new record completes, and the subtrees that form the root, are the last ones of
-// their levels.
+// tree is the Merkle tree over the added records. It keeps the last hash of each level: no other is needed to
+// add a record, or for the root.
 type tree struct {
 	size int64
 	last [63]tlog.Hash
@@ -91,8 +90,7 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
-// add appends a record. It returns the hashes of the subtrees that the record completes, from
-// level 0 up. Their stored indexes begin at tlog.StoredHashIndex(0, index of the record).
+// add appends a record, and returns the hashes of the subtrees that it completes, from level 0 up.
 func (t *tree) add(line []byte) []tlog.Hash {
 	hashes, err := tlog.StoredHashes(t.size, line, t)
 	if err != nil {
@@ -111,14 +109,13 @@ func (t *tree) root() tlog.Hash {
 	return root
 }
 
-// maxLine bounds a line of a log, in bytes. The line of a head has less than 4 kB. That of a
-// checkpoint has up to 700 kB: note accepts at most 100 signatures, which are 7 kB at most.
+// maxLine bounds a line of a log, in bytes. A head takes less than 4 kB, a checkpoint with 100 signatures, the
+// most that note accepts, up to 700 kB.
 const maxLine = 1 << 20
 
-// replay reads a log and calls each for every record with its index; line is valid during the
-// call. It fails with ErrNotProven if the log doesn't match all checkpoints. After the last
-// checkpoint it stops at the first malformed line, which an interrupted run may have left. It
-// returns the tree over all records and their length in bytes.
+// replay reads a log and calls each for every record; line is valid during the call. It fails with ErrNotProven
+// if the log doesn't match all checkpoints. After the last one it stops at the first malformed line, which an
+// interrupted run may have left. It returns the tree over the records and their length in bytes.
 func replay(log io.Reader, checkpoints []*Checkpoint, each func(n int64, r record, line []byte)) (t *tree, length int64, err error) {
 	checkpoints = slices.SortedFunc(slices.Values(checkpoints), func(a, b *Checkpoint) int { return cmp.Compare(a.Size, b.Size) })
 	lines := bufio.NewScanner(log)
@@ -164,9 +161,8 @@ func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 	return 0, nil, nil
 }
 
-// ReadHeads returns all heads that the largest of the checkpoints covers, in the order of the
-// log. It fails with ErrNotProven if the log doesn't match each of the checkpoints, and with
-// fence.ErrInvalid without a checkpoint.
+// ReadHeads returns all heads that the largest of the checkpoints covers, in the order of the log. It fails
+// with ErrNotProven if the log doesn't match each checkpoint, and with fence.ErrInvalid without one.
 func ReadHeads(log io.Reader, checkpoints ...*Checkpoint) ([]audit.Head, error) {
 	if len(checkpoints) == 0 {
 		return nil, fmt.Errorf("%w: a log proves nothing without a signed checkpoint", fence.ErrInvalid)

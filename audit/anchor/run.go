@@ -29,17 +29,16 @@ type Run struct {
 	Checkpoint *Checkpoint  // over all records of the log
 }
 
-// Anchor compares the last recorded head of each resource with the database, records each head
-// that moved, and signs a checkpoint over the log.
+// Anchor compares the last recorded head of each resource with the database, records each head that moved, and
+// signs a checkpoint over the log.
 //
 //   - It is a violation if the resource is gone, if its fence is at a lower position, or if the
 //     entry at the recorded position, or a prune's checkpoint directly after it, has another hash.
 //   - It is unproven if the history has neither that entry nor such a checkpoint: more than
 //     history_keep passed between two runs and a prune deleted them, or the history was replaced.
 //
-// Anchor returns both in Run, not as errors, and records no head of such a resource, so that each
-// later run reports it again. It fails with ErrNotProven if the file was changed or replaced since
-// it was opened.
+// Such a resource gets no record, so that each later run reports it again. Anchor fails with ErrNotProven if
+// the file was changed or replaced since it was opened.
 func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
 	if err := l.unchanged(); err != nil {
 		return nil, err
@@ -70,8 +69,7 @@ func (l *Log) Anchor(ctx context.Context, source Source) (*Run, error) {
 	return run, nil
 }
 
-// unchanged fails with ErrNotProven if the file isn't the one that was read: tools such as
-// logrotate ignore the lock.
+// unchanged fails with ErrNotProven if the file isn't the one that was read: logrotate ignores the lock.
 func (l *Log) unchanged() error {
 	ours, err := l.file.Stat()
 	if err != nil {
@@ -115,7 +113,7 @@ func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []aud
 	return moved, nil
 }
 
-// contradicted moves the heads of histories that don't prove the recorded head from moved to run.
+// contradicted moves resources whose histories don't prove the recorded head from moved to run.
 func (l *Log) contradicted(ctx context.Context, source Source, run *Run, moved []audit.Head) ([]audit.Head, error) {
 	var before []audit.Head
 	for _, head := range moved {
@@ -175,7 +173,7 @@ type Violation struct {
 	Found  audit.Head // the head in the database; zero if the resource is gone
 }
 
-// String describes the violation in one line.
+// String describes v in one line.
 func (v Violation) String() string {
 	switch {
 	case v.Found.Resource == "":
