@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"iter"
 	"slices"
@@ -71,14 +70,15 @@ func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, 
 	if err := where.addOp(&r.filter); err != nil {
 		return nil, nil, err
 	}
-	sql := "select s.n, e.kind, e.at, coalesce(e.epoch, 0), coalesce(e.token, 0), coalesce(e.holder, ''), e.position, e.claim_position, e.tx, e.xid, coalesce(e.ops, '[]')::text, e.hash" +
+	sql := "select s.n, e.kind, e.at, coalesce(e.epoch, 0), coalesce(e.token, 0), coalesce(e.holder, ''), e.position, e.claim_position, e.tx, e.xid, coalesce(e.ops, '[]')::text, decode(e.hash, 'hex')" +
 		" from unnest($1::integer[], $2::bigint[], $3::bigint[]) with ordinality s (id, lo, hi, n)" +
 		" cross join lateral (select * from @entry where resource_id = s.id and position between s.lo and s.hi and " + where.where() +
 		fmt.Sprintf(" order by position limit %d) e order by s.n, e.position limit %[1]d", r.limits.rows)
-	var last int
+	last := 1
 	entries, err = collect(ctx, r.Database, sql, where.args, func(row pgx.CollectableRow) (e Entry, err error) {
-		e, last, err = scanEntry(row)
-		e.Grant.Resource = within[last-1].name
+		var ops string
+		err = row.Scan(&last, &e.Kind, &e.At, &e.Grant.Epoch, &e.Grant.Token, &e.Grant.Holder, &e.Seq, &e.Claim, &e.Tx, &e.XID, &ops, &e.Hash)
+		e.Grant.Resource, e.Ops = within[last-1].name, record.Ops(ops)
 		return e, err
 	})
 	if err == nil && len(entries) == r.limits.rows {
@@ -88,17 +88,6 @@ func (r *entryPages) read(ctx context.Context, within []span) (entries []Entry, 
 		entries = slices.DeleteFunc(entries, func(e Entry) bool { return !slices.ContainsFunc(e.Ops, r.filter.matches) })
 	}
 	return entries, unread, err
-}
-
-// scanEntry returns an entry, but for its resource, and the number of its span, from 1.
-func scanEntry(row pgx.CollectableRow) (e Entry, n int, err error) {
-	var ops, hash string
-	if err := row.Scan(&n, &e.Kind, &e.At, &e.Grant.Epoch, &e.Grant.Token, &e.Grant.Holder, &e.Seq, &e.Claim, &e.Tx, &e.XID, &ops, &hash); err != nil {
-		return e, 1, err
-	}
-	e.Ops = record.Ops(ops)
-	e.Hash, err = hex.DecodeString(hash)
-	return e, n, err
 }
 
 // Operation is the record of one operation of a write.

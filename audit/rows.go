@@ -2,9 +2,9 @@ package audit
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,11 +18,9 @@ type table[T any] struct {
 	allowed fields
 	columns string
 	from    string
-	order   string
-	after   string // the condition for rows after a Cursor
-	cursors int    // how many fields of a Cursor that takes
+	order   string // the columns that a Cursor has
 	where   func(*conditions, *Filter)
-	scan    pgx.RowToFunc[T]
+	places  func(*T) []any // of the columns
 	cursor  func(T) Cursor
 }
 
@@ -31,15 +29,22 @@ func (t *table[T]) read(ctx context.Context, d *Database, f Filter) iter.Seq2[T,
 		if err := f.validate(t.name, t.allowed|takesAfter); err != nil {
 			return nil, err
 		}
-		if t.cursors == 1 && f.After.Seq != 0 {
+		condition, cursors := fmt.Sprintf("(%s) > ($1, $2)", t.order), 2
+		if !strings.Contains(t.order, ",") {
+			condition, cursors = t.order+" > $1", 1
+		}
+		if cursors == 1 && f.After.Seq != 0 {
 			return nil, fmt.Errorf("%w: audit.Filter has the cursor %+v, which is of none of the %s", fence.ErrInvalid, f.After, t.name)
 		}
 		after := f.After
 		return func() ([]T, error) {
-			where := conditions{args: []any{after.Resource, after.Seq}[:t.cursors]}
+			where := conditions{args: []any{after.Resource, after.Seq}[:cursors]}
 			t.where(&where, &f)
-			sql := fmt.Sprintf("select %s from @%s where %s and %s order by %s limit %d", t.columns, t.from, t.after, where.where(), t.order, d.limits.rows)
-			page, err := collect(ctx, d, sql, where.args, t.scan)
+			sql := fmt.Sprintf("select %s from @%s where %s and %s order by %s limit %d", t.columns, t.from, condition, where.where(), t.order, d.limits.rows)
+			page, err := collect(ctx, d, sql, where.args, func(row pgx.CollectableRow) (one T, err error) {
+				err = row.Scan(t.places(&one)...)
+				return one, err
+			})
 			if len(page) > 0 {
 				after = t.cursor(page[len(page)-1])
 			}
@@ -68,20 +73,15 @@ func (d *Database) Fences(ctx context.Context, f Filter) iter.Seq2[Fence, error]
 }
 
 var fences = table[Fence]{
-	name: "fences", allowed: takesTimes | takesGrants, from: "current_fence", order: "resource", after: "resource > $1", cursors: 1, cursor: Fence.Cursor,
-	columns: "resource, epoch, token, holder, position, tx, claim_position, claimed_at, hash",
+	name: "fences", allowed: takesTimes | takesGrants, from: "current_fence", order: "resource", cursor: Fence.Cursor,
+	columns: "resource, epoch, token, holder, position, tx, claim_position, claimed_at, decode(hash, 'hex')",
 	where: func(c *conditions, f *Filter) {
 		c.addResource(f, "resource")
 		c.addTimes(f, "claimed_at", "claimed_at")
 		c.addGrant(f)
 	},
-	scan: func(row pgx.CollectableRow) (c Fence, err error) {
-		var hash string
-		if err := row.Scan(&c.Grant.Resource, &c.Grant.Epoch, &c.Grant.Token, &c.Grant.Holder, &c.Seq, &c.Tx, &c.Claim, &c.ClaimedAt, &hash); err != nil {
-			return c, err
-		}
-		c.Hash, err = hex.DecodeString(hash)
-		return c, err
+	places: func(f *Fence) []any {
+		return []any{&f.Grant.Resource, &f.Grant.Epoch, &f.Grant.Token, &f.Grant.Holder, &f.Seq, &f.Tx, &f.Claim, &f.ClaimedAt, &f.Hash}
 	},
 }
 
@@ -103,8 +103,9 @@ func (d *Database) Holds(ctx context.Context, f Filter) iter.Seq2[Hold, error] {
 }
 
 var holds = table[Hold]{
-	name: "holds", columns: "name, reason, role, at", from: "hold", order: "name", after: "name > $1", cursors: 1, cursor: Hold.Cursor, scan: pgx.RowToStructByPos[Hold],
-	where: func(c *conditions, f *Filter) { c.addResource(f, "name") },
+	name: "holds", columns: "name, reason, role, at", from: "hold", order: "name", cursor: Hold.Cursor,
+	where:  func(c *conditions, f *Filter) { c.addResource(f, "name") },
+	places: func(h *Hold) []any { return []any{&h.Resource, &h.Reason, &h.Role, &h.At} },
 }
 
 // Rejection is the record of one or more equal rejections.
@@ -126,21 +127,15 @@ func (d *Database) Rejections(ctx context.Context, f Filter) iter.Seq2[Rejection
 }
 
 var rejections = table[Rejection]{
-	name: "rejections", allowed: takesTimes | takesGrants, from: "rejection", order: "resource, id", after: "(resource, id) > ($1, $2)", cursors: 2, cursor: Rejection.Cursor,
-	columns: "id, resource, reason, stage, epoch, token, holder, current_epoch, current_token, current_holder, current_since, count, first_at, last_at",
+	name: "rejections", allowed: takesTimes | takesGrants, from: "rejection", order: "resource, id", cursor: Rejection.Cursor,
+	columns: "id, resource, reason, stage, epoch, token, holder, resource, current_epoch, current_token, current_holder, coalesce(current_since, '0001-01-01 00:00:00Z'), count, first_at, last_at",
 	where: func(c *conditions, f *Filter) {
 		c.addResource(f, "resource")
 		c.addTimes(f, "last_at", "first_at")
 		c.addGrant(f)
 	},
-	scan: func(row pgx.CollectableRow) (r Rejection, err error) {
-		var since *time.Time // null if no claim was known
-		err = row.Scan(&r.ID, &r.Grant.Resource, &r.Reason, &r.Stage, &r.Grant.Epoch, &r.Grant.Token, &r.Grant.Holder,
-			&r.Current.Epoch, &r.Current.Token, &r.Current.Holder, &since, &r.Count, &r.First, &r.Last)
-		r.Current.Resource = r.Grant.Resource
-		if since != nil {
-			r.Since = *since
-		}
-		return r, err
+	places: func(r *Rejection) []any {
+		return []any{&r.ID, &r.Grant.Resource, &r.Reason, &r.Stage, &r.Grant.Epoch, &r.Grant.Token, &r.Grant.Holder,
+			&r.Current.Resource, &r.Current.Epoch, &r.Current.Token, &r.Current.Holder, &r.Since, &r.Count, &r.First, &r.Last}
 	},
 }

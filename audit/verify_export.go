@@ -64,8 +64,12 @@ func (x *exportVerifier) file(ctx context.Context) error {
 				x.reportBad()
 			}
 			return nil
-		case errors.Is(err, record.ErrLine):
-			x.badLine(err)
+		case errors.Is(err, record.ErrLine): // it may be the last one of a prune that was interrupted
+			x.reportBad()
+			x.bad = x.finding("isn't as an export writes it: it was changed, or damaged.", err.Error())
+			if x.now != nil && !x.now.ofPrune() {
+				x.reportBad()
+			}
 		case err != nil:
 			return err
 		default:
@@ -81,16 +85,6 @@ func (x *exportVerifier) file(ctx context.Context) error {
 
 func (x *exportVerifier) finding(text, found string) *Finding {
 	return &Finding{Kind: FindingDamagedExport, Text: fmt.Sprintf("Line %d of an export %s", x.in.Number(), text), Found: found}
-}
-
-// badLine reports a line that can't be read, unless it may be the last one of a prune that was
-// interrupted.
-func (x *exportVerifier) badLine(err error) {
-	x.reportBad()
-	x.bad = x.finding("isn't as an export writes it: it was changed, or damaged.", err.Error())
-	if x.now != nil && !x.now.ofPrune() {
-		x.reportBad()
-	}
 }
 
 func (x *exportVerifier) reportBad() {
