@@ -132,21 +132,6 @@ func TestBatch_FailsAsAWhole(t *testing.T) {
 	})
 }
 
-func TestBatch_UsesWhatItCreates(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	b := &postgres.Batch{}
-	b.Exec("create temporary table step (n int) on commit drop")
-	b.Exec("insert into step values ($1)", 5).MustAffect(1)
-	b.Exec("insert into item select 'x', n from step").MustAffect(1)
-	c := claim(t, store, grant(5, "a"))
-	for range 2 {
-		mustExec(t, pool, "delete from item")
-		c = write(t, store, c, b)
-		holds(t, pool, "x", 5)
-	}
-}
-
 // sends is an argument that replaces the SQL of its statement, which is checked before.
 type sends string
 
@@ -203,8 +188,7 @@ func TestBatch_RunsInOrderWithOthers(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
 }
 
-// The error says which of a transaction's operations has failed, and so which may not run again
-// with the others.
+// The error says which of a transaction's operations has failed, and so which may not run again with the others.
 func TestBatch_SaysWhichFailed(t *testing.T) {
 	t.Parallel()
 	_, store := fresh(t, nil)
@@ -263,8 +247,7 @@ func TestBatch_ValidatesItsStatements(t *testing.T) {
 	require.ErrorContains(t, s.Decode(&[]struct{ One string }{}), "can't be decoded")
 }
 
-// A statement that begins or ends a transaction is refused before anything is sent, whatever
-// precedes its first word.
+// A statement that begins or ends a transaction is refused before anything is sent, whatever precedes its first word.
 func TestBatch_RefusesToEndItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -396,8 +379,7 @@ func inserts(key string) *postgres.Batch {
 	return b
 }
 
-// A group doesn't wait for a row's lock for as long as a batch that runs alone. That one
-// waits until it has the lock.
+// A group doesn't wait for a row's lock for as long as a batch that runs alone. That one waits until it has the lock.
 func TestGroupAcross_WaitsForALockBriefly(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)

@@ -3,8 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,98 +18,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-type countedConn struct {
-	net.Conn
-	writes *atomic.Int64
-}
-
-func (c countedConn) Write(b []byte) (int, error) {
-	c.writes.Add(1)
-	return c.Conn.Write(b)
-}
-
-// countWrites counts the writes of a pool with one connection, which doesn't ping it after a pause.
-func countWrites(writes *atomic.Int64) func(*pgxpool.Config) {
-	return func(cfg *pgxpool.Config) {
-		cfg.MaxConns = 1
-		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
-		wrapConn(cfg, func(conn net.Conn) net.Conn { return countedConn{conn, writes} })
-	}
-}
-
 func inMode(mode pgx.QueryExecMode) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode }
-}
-
-// BEGIN and the begin check cost no write of their own, except before the first use of a
-// statement on a connection. A batch and its transaction are one write.
-func TestRun_BeginsWithTheFirstStatement(t *testing.T) {
-	t.Parallel()
-	batch, _ := batchOf("update item set value = $1", 1)
-	firsts := map[string]storage.Op[pgx.Tx]{
-		"Exec":               set("x", 1),
-		"Exec, no arguments": statement("insert into item values ('x', 1) on conflict (key) do update set value = 1"),
-		"QueryRow":           get("x", new(int64)),
-		"named":              statement("update item set value = @value", pgx.NamedArgs{"value": 1}),
-		"savepoint": do(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Begin(ctx)
-			return err
-		}),
-		"nothing": do(func(context.Context, pgx.Tx) error { return nil }),
-		"batch":   batch,
-	}
-	dsn := migrated(t)
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
-		var writes atomic.Int64
-		store := newStore(t, openPool(t, dsn, countWrites(&writes), inMode(mode)), nil)
-		store.TakeForUnlisted(time.Hour)
-		c := claim(t, store, grantOf(mode.String(), 5))
-		for name, op := range firsts {
-			t.Run(mode.String()+", "+name, func(t *testing.T) {
-				for range 2 {
-					c = write(t, store, c, op)
-				}
-				before := writes.Load()
-				c = write(t, store, c, op)
-				want := int64(2)
-				if name == "nothing" || name == "batch" {
-					want = 1
-				}
-				require.Equal(t, want, writes.Load()-before)
-			})
-		}
-		store.TakeForUnlisted(-1)
-		before := writes.Load()
-		write(t, store, c, batch)
-		require.EqualValues(t, 2, writes.Load()-before, "one that an eviction may have listed is looked at")
-	}
-}
-
-// A transaction that a statement begins is the same as one that BEGIN began by itself,
-// whichever method the statement is sent by.
-func TestRun_BeginsWithAnyMethod(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	mustExec(t, openPool(t, dsn), createRun)
-	for _, mode := range execModes {
-		pool := openPool(t, dsn, single, inMode(mode))
-		store := newStore(t, pool, nil)
-		c := claim(t, store, grantOf(mode.String(), 5))
-		for name, send := range methods {
-			t.Run(mode.String()+", "+name, func(t *testing.T) {
-				for range 3 {
-					mustExec(t, pool, "delete from item")
-					c = write(t, store, c, do(func(ctx context.Context, tx pgx.Tx) error {
-						send(ctx, tx, "insert into item values ('x', 1) returning value")
-						require.Equal(t, 1, query[int](t, tx, "select count(*)::int from item"))
-						require.Equal(t, "2s", query[string](t, tx, "select current_setting('lock_timeout')"))
-						return nil
-					}))
-					holds(t, pool, "x", 1)
-				}
-			})
-		}
-	}
 }
 
 type tracer struct{ begun, ended []string }
@@ -162,17 +70,6 @@ func TestRun_ReturnsTheBeginChecksRejection(t *testing.T) {
 	}
 }
 
-// A transaction without a statement runs its begin check in the message of its seal.
-func TestCommit_OfNothingIsRejectedByTheBeginCheck(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	c := claim(t, store, grant(5, "a"))
-	claimOnly(t, pool, grant(6, "b"))
-	_, err := attempt(t.Context(), store, do(func(context.Context, pgx.Tx) error { return nil }), c)
-	require.Equal(t, storage.StageBegin, requireRejected(t, err, storage.ReasonStale).Stage)
-	noneInUse(t, pool)
-}
-
 // The first statement fails as it would in a transaction that had begun before it: with the
 // server's own error at its own position, and so that nothing can commit.
 func TestRun_FirstStatementFails(t *testing.T) {
@@ -213,26 +110,6 @@ func TestRun_FirstStatementFails(t *testing.T) {
 	}
 }
 
-func TestRun_FirstStatementKeepsToTheLimits(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, postgres.Config{StatementTimeout: 10 * time.Minute}.With(postgres.Times{Lock: 50 * time.Millisecond}))
-	c := claim(t, store, grant(5, "a"))
-	for range 3 {
-		c = write(t, store, c, set("x", 1)) // pgx has prepared it on one connection
-	}
-	locked(t, pool, "lock table item in access exclusive mode")
-	for name, op := range map[string]storage.Op[pgx.Tx]{
-		"text": statement("delete from item"), "arguments": statement("delete from item where key = $1", "x"),
-		"query": get("y", new(int64)), "prepared": set("x", 1),
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		_, err := attempt(ctx, store, op, c)
-		cancel()
-		require.ErrorAs(t, err, new(*postgres.TransientError), name)
-		require.ErrorContains(t, err, "55P03", name)
-	}
-}
-
 // The wait for a silent server at the first statement is bounded, although the server can't
 // apply its own limits before that statement has arrived.
 func TestRun_FirstStatementOnASilentServer(t *testing.T) {
@@ -269,6 +146,7 @@ func TestRun_OutlivesAConnectionThatWasCut(t *testing.T) {
 		"query": func(ctx context.Context, tx pgx.Tx) error {
 			return tx.QueryRow(ctx, "insert into item values ($1, 1)"+more+" returning value", "x").Scan(new(int))
 		},
+		"named":   statement("insert into item values (@key, 1)"+more, pgx.NamedArgs{"key": "x"}),
 		"several": statement("select 1; insert into item values ('x', 1)" + more),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -308,9 +186,8 @@ func TestRun_SeveralFirstStatementsAreSentOnce(t *testing.T) {
 	holds(t, f.pool, "x", 1)
 }
 
-// A statement that a connection has prepared runs on after the server has forgotten it, or a change of
-// its table has made it unusable. The first statement of a function fails at most once, as pgx's own do; a
-// batch doesn't.
+// A statement that a connection has prepared runs on after the server has forgotten it, or a change of its table has
+// made it unusable. The first statement of a function fails at most once, as pgx's own do; a batch doesn't.
 func TestRun_OutlivesAPreparedStatement(t *testing.T) {
 	t.Parallel()
 	const set, read = "update thing set value = $1 where key = 'x'", "select * from thing where value = $1"

@@ -2,11 +2,8 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +17,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A claim locks the fence exclusively: the state that it has read is still the same when it
-// writes.
+// A claim locks the fence exclusively: the state that it has read is still the same when it writes.
 func TestClaim_IsAloneWithTheFence(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
@@ -151,8 +147,7 @@ func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
 	}
 }
 
-// A grant of an earlier epoch is behind, whatever its token; and no hint, nor an update by
-// hand, takes an epoch back.
+// A grant of an earlier epoch is behind, whatever its token; and no hint, nor an update by hand, takes an epoch back.
 func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -168,28 +163,6 @@ func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
 	require.Equal(t, 3, query[int](t, pool, "select epoch from fence.setting"))
 }
 
-func TestClaim_TheMarkFollowsTheTokens(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	token := fence.Token(1790000000000000) // the first may be any
-	claim(t, store, epochGrant(1, token))
-	for range 5 {
-		token += jump
-		claim(t, store, epochGrant(1, token))
-		require.EqualValues(t, token, query[int64](t, pool, "select token from fence.setting"))
-	}
-	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, token+jump+1)})
-	requireRejected(t, err, storage.ReasonTokenJump)
-	mustExec(t, pool, "update fence.setting set max_token_jump = 2 * max_token_jump")
-	claim(t, store, epochGrant(1, token+jump+1))
-
-	// Another epoch begins with a mark of its own.
-	claim(t, store, epochGrant(11, 5))
-	require.Equal(t, "11 5", query[string](t, pool, "select epoch || ' ' || token from fence.setting"))
-	_, err = store.Claim(t.Context(), storage.Claim{Grant: epochGrant(11, 5+2*jump+1)})
-	requireRejected(t, err, storage.ReasonTokenJump)
-}
-
 func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, postgres.Config{}.With(postgres.Times{Lock: 1e6}))
@@ -199,60 +172,7 @@ func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
 }
 
-func TestClaim_MarksNeverDeadlock(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
-	var wg sync.WaitGroup
-	failures := make(chan error, 8*40)
-	for w := range 8 {
-		wg.Go(func() {
-			for i := range 40 {
-				g := epochGrant(int64(1+i/10), fence.Token((i*8+w+1)*2*stride))
-				g.Resource = fmt.Sprintf("sku/%d", rand.IntN(3))
-				_, err := store.Claim(t.Context(), storage.Claim{Grant: g})
-				rejected := new(storage.RejectedError)
-				errors.As(err, &rejected)
-				if err != nil && rejected.Reason != storage.ReasonStale && rejected.Reason != storage.ReasonEpochBehind {
-					failures <- err
-				}
-			}
-		})
-	}
-	wg.Wait()
-	close(failures)
-	for err := range failures {
-		require.NoError(t, err)
-	}
-	require.Equal(t, 4, query[int](t, pool, "select epoch from fence.setting"))
-}
-
-// A rejected client may stop at that moment: its locks are free as soon as the server has
-// rejected it, without a ROLLBACK from the client.
-func TestRejection_ReleasesItsLocksAtOnce(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	old := claim(t, store, grant(5, "a"))
-	stale, other := old, old
-	stale.Grant.Token, other.Grant.Holder = 4, "another holder"
-	for name, sql := range map[string]string{
-		"claim":       "select fence.claim_one('sku/1', 1, 4, 'late')",
-		"begin check": beginCheckCall(stale),
-		"seal":        beginCheckCall(old) + "; insert into item values ('late', 1); " + sealCall(other, 99),
-	} {
-		t.Run(name, func(t *testing.T) {
-			stopped := locked(t, pool, "select") // and never heard of again
-			_, err := stopped.Exec(t.Context(), sql)
-			require.ErrorContains(t, err, "rejected")
-			other := locked(t, pool, "select from fence.resource where name = $1 for update nowait", resource)
-			_, err = other.Exec(t.Context(), "set local lock_timeout = '1ms'; insert into item values ('late', 2)")
-			require.NoError(t, err, "the data")
-			require.NoError(t, other.Rollback(t.Context()))
-		})
-	}
-}
-
-// The server rejects a seal, and its answer is lost: the rejection is recorded when
-// the outcome is resolved.
+// The server rejects a seal, and its answer is lost: the rejection is recorded when the outcome is resolved.
 func TestResolve_RecordsTheRejectionWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted)

@@ -6,7 +6,6 @@ import (
 	"net"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -88,8 +86,7 @@ func TestResolve_LateCommitIsRejected(t *testing.T) {
 	}
 }
 
-// Resolve has no answer while the seal is under way: it waits, and its error says so when
-// its timeout has passed.
+// Resolve has no answer while the seal is under way: it waits, and its error says so when its timeout has passed.
 func TestResolve_WaitsForASealUnderWay(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted)
@@ -132,8 +129,7 @@ func TestSeal_TruncatedMessageLocksNothing(t *testing.T) {
 	}
 }
 
-// If the server ended the session before the seal had completed, it never ran COMMIT: that
-// leaves no doubt.
+// If the server ended the session before the seal had completed, it never ran COMMIT: that leaves no doubt.
 func TestCommit_EndedBeforeTheSealIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -151,9 +147,8 @@ func TestCommit_EndedBeforeTheSealIsNotInDoubt(t *testing.T) {
 	})
 }
 
-// sleepInCommit makes COMMIT itself run a trigger: of a temporary table, which may be
-// written to when the transaction is read only, and deferred once more each time that
-// deferred triggers are run.
+// sleepInCommit makes COMMIT itself run a trigger: of a temporary table, which may be written to when the transaction
+// is read only, and deferred once more each time that deferred triggers are run.
 const sleepInCommit = `create temporary table late (left_over int);
 	create function pg_temp.late() returns trigger language plpgsql as $$
 	begin
@@ -167,7 +162,6 @@ const sleepInCommit = `create temporary table late (left_over int);
 	create constraint trigger late after insert on late deferrable initially deferred for each row execute function pg_temp.late();
 	insert into late values (3)`
 
-// Once COMMIT has begun, the end of the session proves nothing.
 func TestCommit_EndedBehindTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted)
@@ -195,59 +189,6 @@ func wrapConn(cfg *pgxpool.Config, wrap func(net.Conn) net.Conn) {
 		}
 		return wrap(conn), nil
 	}
-}
-
-type readingConn struct {
-	net.Conn
-	sent  bool
-	reads chan struct{}
-}
-
-func (c *readingConn) Write(b []byte) (int, error) {
-	c.sent = c.sent || bytes.Contains(b, []byte(".seal"))
-	return c.Conn.Write(b)
-}
-
-func (c *readingConn) Read(b []byte) (int, error) {
-	if c.sent {
-		c.sent = false
-		close(c.reads)
-	}
-	return c.Conn.Read(b)
-}
-
-// The context ends while the answer to COMMIT is under way. It comes later, and the
-// next user of the pool doesn't get it.
-func TestCommit_LateAnswerReachesNoOtherUser(t *testing.T) {
-	t.Parallel()
-	reads, rolledBack := make(chan struct{}), make(chan struct{})
-	f := newFaulty(t, pgx.ReadCommitted, single, func(cfg *pgxpool.Config) {
-		wrapConn(cfg, func(conn net.Conn) net.Conn { return &readingConn{Conn: conn, reads: reads} })
-	})
-	txn := begin(t, f.store, claim(t, f.store, grant(5, "a")))
-
-	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if strings.HasPrefix(sql, "rollback") { // after the message of the seal: it would get the answer to that
-			close(rolledBack)
-		}
-		return nil
-	})
-	mend := f.proxy.Cut(netfault.ToClient)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	commit := background(func() ([]storage.Claim, error) { return txn.Commit(ctx, nil) })
-	<-reads
-	cancel()
-	var late result[[]storage.Claim]
-	select {
-	case late = <-commit:
-		mend()
-	case <-rolledBack:
-		mend()
-		late = <-commit
-	}
-	require.ErrorAs(t, late.err, new(*storage.InDoubtError))
-	getsItsOwnAnswers(t, f.through)
 }
 
 type stuckConn struct {
@@ -287,14 +228,16 @@ func TestCommit_SendingEndsWithItsContext(t *testing.T) {
 	<-stuck
 	cancel()
 	require.ErrorAs(t, receive(t, commit).err, new(*storage.InDoubtError))
+	getsItsOwnAnswers(t, pool)
 }
 
-// Severities are in the server's language. The store reads a warning at COMMIT from the
-// field that isn't translated.
+// Severities are in the server's language. The store reads a warning at COMMIT from the field that isn't translated.
 func TestCommit_WarningInAnotherLanguageIsInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted, single)
-	c := claim(t, f.store, grant(5, "a"))
+	mustExec(t, f.pool, `create function warn() returns trigger language plpgsql as $$ begin raise warning 'careful'; return null; end $$;
+		create constraint trigger warn after insert on item deferrable initially deferred for each row execute function warn()`)
+	c := write(t, f.store, claim(t, f.store, grant(5, "a")), set("warns before COMMIT", 1))
 	f.onSeal(func(ask pgproxy.Ask, sql string) words {
 		answer := ask(sql)
 		commit := slices.IndexFunc(answer, func(m pgproto3.BackendMessage) bool { return reflect.DeepEqual(m, done("COMMIT")) })
@@ -304,12 +247,4 @@ func TestCommit_WarningInAnotherLanguageIsInDoubt(t *testing.T) {
 	_, err := attempt(t.Context(), f.store, set("x", 1), c)
 	require.ErrorAs(t, err, new(*storage.InDoubtError))
 	require.ErrorContains(t, err, "01000")
-}
-
-func TestCommit_WarningBeforeItIsNotInDoubt(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	mustExec(t, pool, `create function warn() returns trigger language plpgsql as $$ begin raise warning 'careful'; return null; end $$;
-		create constraint trigger warn after insert on item deferrable initially deferred for each row execute function warn()`)
-	write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
 }

@@ -17,10 +17,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// alone are the settings of a server on which nothing but the test commits, and waits for a standby.
 var alone = map[string]string{"autovacuum": "off"}
 
-// standby makes commits of a server wait for a standby that doesn't exist.
 type standby struct {
 	t    *testing.T
 	pool *pgxpool.Pool
@@ -107,8 +105,7 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt(t *testing.T) {
 	}
 }
 
-// A claim that a failover could still undo doesn't succeed, and a repeated one waits as the
-// first did.
+// A claim that a failover could still undo doesn't succeed, and a repeated one waits as the first did.
 func TestClaim_NotConfirmedByTheStandbyFails(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, alone)
@@ -197,7 +194,7 @@ func TestSeal_DeferredTriggersAreBounded(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, postgres.Config{StatementTimeout: time.Second}.With(postgres.Times{Lock: time.Millisecond, Network: time.Minute}))
 	mustExec(t, pool, slowTrigger)
-	_, err := attempt(t.Context(), store, set("x", 1), claim(t, store, grant(5, "a")))
+	_, err := attempt(t.Context(), store, set("x", 1), claim(t, newStore(t, pool, nil), grant(5, "a")))
 	require.ErrorContains(t, err, "statement timeout")
 	require.NotErrorAs(t, err, new(*storage.InDoubtError))
 	holds(t, pool, "x", 0)
@@ -263,8 +260,7 @@ const heldCursor = "declare c cursor with hold for select set_config('synchronou
 
 const laxly = "perform set_config('synchronous_commit', 'off', true)"
 
-// However late an operation's own code runs, COMMIT isn't acknowledged before it is
-// durable.
+// However late an operation's own code runs, COMMIT isn't acknowledged before it is durable.
 func TestCommit_NothingLiftsDurabilityBehindTheSeal(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, nil)

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -15,13 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// patient is a config whose timeouts are longer than a test, so that only eviction ends a
-// transaction.
 func patient() *postgres.Config {
 	return postgres.Config{StatementTimeout: time.Hour}.With(postgres.Times{Lock: time.Second, Idle: time.Hour, Network: time.Hour, Check: -1, Evict: 5 * time.Second})
 }
@@ -73,9 +69,7 @@ func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 				rows.Close()
 				return err
 			}, c.ready)
-			began := time.Now()
 			write(t, store, claim(t, successor, grant(6, "b")), set("x", 2))
-			require.Less(t, time.Since(began), time.Minute, "far less than what the predecessor may take")
 			goOn()
 			require.Error(t, receive(t, old).err)
 			holds(t, pool, "x", 2)
@@ -107,24 +101,6 @@ func TestRun_EvictsAStaleTransactionThatBlocksIt(t *testing.T) {
 	_, err := attempt(t.Context(), store, set("x", 2), successor)
 	require.ErrorAs(t, err, new(*postgres.TransientError))
 	write(t, store, successor, set("x", 2))
-	holds(t, pool, "x", 2)
-}
-
-// Any role that may connect can take the begin check's advisory locks. Then the holder's
-// transaction can't be evicted, and nothing else changes.
-func TestBeginCheck_GoesOnWhereItsKeyIsTaken(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	pool := openPool(t, dsn)
-	store := newStore(t, pool, patient())
-	c := claim(t, store, grant(5, "a"))
-	thief, err := openPool(t, dsn, as(newRole(t, pool, "thief"))).Acquire(t.Context())
-	require.NoError(t, err)
-	defer thief.Release()
-	_, err = thief.Exec(t.Context(), "select pg_advisory_lock($1::int, token) from generate_series(0, 50) token", c.Resource)
-	require.NoError(t, err)
-	write(t, store, c, set("x", 1))
-	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
 	holds(t, pool, "x", 2)
 }
 
@@ -181,10 +157,9 @@ func TestEvict_EndsTheTransactionThatItHasListed(t *testing.T) {
 	require.NoError(t, stale.Ping(t.Context()), "it was terminated")
 }
 
-// The eviction has seen a transaction for the last time and is about to terminate its backend when
-// the transaction ends, and the connection goes back to the pool. The pool's next user isn't struck: the
-// store looks first, and has the server end the session, in whichever way the transaction ends
-// (TestPool_GetsNoConnectionThatAnEvictionMayHaveListed).
+// The eviction has seen a transaction for the last time and is about to terminate its backend when the transaction
+// ends, and the connection goes back to the pool. The pool's next user isn't struck: the store looks first, and has the
+// server end the session, in whichever way the transaction ends (TestPool_GetsNoConnectionThatAnEvictionMayHaveListed).
 func TestEvict_StrikesNoLaterUserOfTheConnection(t *testing.T) {
 	t.Parallel()
 	const innocent = "select pg_advisory_lock_shared(43)"
@@ -206,9 +181,8 @@ func TestEvict_StrikesNoLaterUserOfTheConnection(t *testing.T) {
 	require.NoError(t, receive(t, next).err)
 }
 
-// A claim evicts the transactions that hold their keys when it has committed. So the
-// begin check looks at the fence while it holds its key: otherwise a claim that commits
-// between the two would neither evict it nor be seen by it.
+// A claim evicts the transactions that hold their keys when it has committed. So the begin check looks at the fence
+// while it holds its key: otherwise a claim that commits between the two would neither evict it nor be seen by it.
 func TestBeginCheck_HoldsItsKeyWhenItLooks(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -267,8 +241,7 @@ func TestBeginCheck_BoundsItsOwnWait(t *testing.T) {
 	}
 }
 
-// A restored etcd issues low tokens again, under a higher epoch. Grants are earlier or
-// later by both.
+// A restored etcd issues low tokens again, under a higher epoch. Grants are earlier or later by both.
 func TestEvict_ComparesEpochs(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, patient())
@@ -300,7 +273,6 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	open("own", claimOnly(t, pool, grant(6, "b")))
 	open("newer", claimOnly(t, pool, grant(7, "c")))
 
-	// The very same keys in another database.
 	elsewhere := newPool(t)
 	mustExec(t, elsewhere, "select setval(pg_get_serial_sequence('fence.resource', 'id'), $1, false)",
 		query[int64](t, pool, "select id from fence.resource where name = $1", other.Resource))
@@ -310,7 +282,6 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 	txn := begin(t, newStore(t, elsewhere, patient()), c)
 	require.NoError(t, txn.Run(t.Context(), set("x", 1)))
 
-	// The first resource and its first token in another schema.
 	cfg := patient()
 	cfg.Schema = strings.Repeat("s", 40)
 	_, err := postgres.Migrate(t.Context(), pool, cfg.Schema)
@@ -340,8 +311,7 @@ func TestEvict_SparesAllOtherBackends(t *testing.T) {
 		require.NoError(t, err)
 	}
 
-	// A token whose low bits, the only ones in the lock's key, equal those of an earlier
-	// token.
+	// A token whose low bits, the only ones in the lock's key, equal those of an earlier token.
 	open("same low bits", claimOnly(t, pool, grant(5+1<<31, "d")))
 	require.NotContains(t, listed(5+1<<31), pids["same low bits"])
 }
@@ -361,30 +331,4 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-// A process is killed while the server runs a long statement for it. The server notices
-// that the client is gone, instead of keeping its locks until the statement ends.
-func TestRun_StatementOfADeadClientIsEnded(t *testing.T) {
-	t.Parallel()
-	const sleeping = "select count(*) = 1 from pg_stat_activity where query = 'select pg_sleep(3600)' and state = 'active' and datname = current_database()"
-	dsn := migrated(t)
-	pool := openPool(t, dsn)
-	mustExec(t, pool, "create table a_row (n integer); insert into a_row values (0)")
-	network, err := pgproxy.New(dsn)
-	require.NoError(t, err)
-	store := newStore(t, openPool(t, network.DSN()), postgres.Config{StatementTimeout: time.Hour}.With(postgres.Times{Check: 100 * time.Millisecond}))
-	txn := begin(t, store, claim(t, store, grant(5, "a")))
-	ended := make(chan error, 1)
-	go func() {
-		ended <- txn.Run(context.Background(), do(func(ctx context.Context, tx pgx.Tx) error {
-			return errors.Join(statement("update a_row set n = 1")(ctx, tx), statement("select pg_sleep(3600)")(ctx, tx))
-		}))
-	}()
-	eventually(t, pool, sleeping)
-	require.NoError(t, network.Close()) // so no cancel request can arrive either
-	require.Error(t, <-ended)
-	eventually(t, pool, "select not ("+sleeping+")")
-	mustExec(t, pool, "update a_row set n = 2")
-	require.Equal(t, 2, query[int](t, pool, "select n from a_row"))
 }

@@ -12,11 +12,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// TakeForUnlisted sets how long a transaction may take that no eviction can have listed.
-func (s *Store) TakeForUnlisted(limit time.Duration) { s.unlisted = limit }
-
-// TakeForNoneDeferrable sets that nothing in the database can be deferred until COMMIT, as a look has
-// found just now.
+// TakeForNoneDeferrable sets that nothing in the database can be deferred until COMMIT, as a look has found just now.
 func (s *Store) TakeForNoneDeferrable() {
 	s.deferrable.none, s.deferrable.lastLook = true, time.Now()
 }
@@ -34,20 +30,9 @@ func (c *Config) Times() *Times { return &c.times }
 
 func (c Config) With(t Times) *Config { c.times = t; return &c }
 
-var InTurns = withPauses
-
-func TestServerFacts_SayWhatIsNotSupported(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, serverFacts{version: 140000}.check(false))
-	err := serverFacts{version: 130999, versionText: "13.9"}.check(false)
-	require.ErrorIs(t, err, ErrNotReady)
-	require.ErrorContains(t, err, "not supported")
-	require.ErrorContains(t, err, "13.9")
-}
-
 // PostgreSQL 17 ends a session with this FATAL error when transaction_timeout has
 // passed. That is from its documentation: these tests run on servers without it.
-func TestExplain_TransactionTimeoutIsTransientAndNamed(t *testing.T) {
+func TestTransient_IsWhatPassesByItself(t *testing.T) {
 	t.Parallel()
 	fatal := &pgconn.PgError{Severity: "FATAL", Code: "25P04", Message: "terminating connection due to transaction timeout", Routine: "ProcessInterrupts"}
 	for _, stage := range []storage.Stage{storage.StageClaim, storage.StageBegin, storage.StageRun, storage.StageSeal} {
@@ -56,10 +41,6 @@ func TestExplain_TransactionTimeoutIsTransientAndNamed(t *testing.T) {
 		require.ErrorContains(t, err, "transaction_timeout", stage)
 		require.True(t, errors.Is(err, fatal), stage)
 	}
-}
-
-func TestTransient_IsWhatPassesByItself(t *testing.T) {
-	t.Parallel()
 	for want, all := range map[bool][]pgconn.PgError{
 		true: {
 			{Code: "40001"}, {Code: "40P01"}, {Code: "55P03"}, {Code: "57P01", Severity: "FATAL"},

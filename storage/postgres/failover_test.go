@@ -18,8 +18,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// replicated is a primary with a standby that streams from it, and clients that
-// look for the one of both that takes writes.
 type replicated struct {
 	primary, standby *pgserver.Server
 	direct           *pgxpool.Pool // to the primary alone
@@ -48,16 +46,12 @@ func eitherOf(t *testing.T, dsn, other string) string {
 	return u.String()
 }
 
-// cutOff lets the standby receive everything that the primary has committed so far, and
-// nothing from now on.
 func (r *replicated) cutOff(t *testing.T) {
 	t.Helper()
 	eventually(t, r.direct, "select flush_lsn >= pg_current_wal_lsn() from pg_stat_replication")
 	require.NoError(t, r.standby.StopStreaming(t.Context()))
 }
 
-// failOver loses the primary and goes on with the standby. The pool forgets its
-// broken connections.
 func (r *replicated) failOver(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.primary.Kill())
@@ -65,11 +59,10 @@ func (r *replicated) failOver(t *testing.T) {
 	r.pool.Reset()
 }
 
-// An asynchronous standby takes over without the primary's last commits. A holder that claimed on the primary
-// is rejected, whether it has seen more than the standby has or not, and at whatever it asks: what was read
-// under its grant may be gone. Tokens lower than those that the standby knows stay rejected; and a transaction
-// in doubt turns out not applied, which the server's own transaction ids would get wrong once they are issued
-// again.
+// An asynchronous standby takes over without the primary's last commits. A holder that claimed on the primary is
+// rejected, whether it has seen more than the standby has or not, and at whatever it asks: what was read under its
+// grant may be gone. Tokens lower than those that the standby knows stay rejected; and a transaction in doubt turns out
+// not applied, which the server's own transaction ids would get wrong once they are issued again.
 func TestFailover_AsynchronousIsNoticedByEveryHolder(t *testing.T) {
 	t.Parallel()
 	r := newReplicated(t)
@@ -155,7 +148,6 @@ func TestFailover_SynchronousLosesNothingAcknowledged(t *testing.T) {
 	}
 }
 
-// delayApply has the standby receive what the primary commits and not apply it.
 func (r *replicated) delayApply(t *testing.T) {
 	t.Helper()
 	standby := openPool(t, r.standby.DSN())

@@ -14,9 +14,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A holder that is superseded while it works changes nothing, and the successor reads the
-// data as it was before. The successor claims without evicting, so that the fence rejects
-// the holder.
+// A holder that is superseded while it works changes nothing, and the successor reads the data as it was before. The
+// successor claims without evicting, so that the fence rejects the holder.
 func TestFence_RejectsTheSuperseded(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -33,7 +32,6 @@ func TestFence_RejectsTheSuperseded(t *testing.T) {
 	})
 }
 
-// unprotected runs sql with the triggers that protect history and fences disabled.
 func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	triggers := map[string]string{"protect_history": "history", "protect_kept_history": "history", "protect_fence": "resource"}
@@ -46,9 +44,8 @@ func unprotected(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 	}
 }
 
-// A guarded transaction runs at the level of the Config, and a claim at READ COMMITTED,
-// regardless of the session's default. None is deferrable: it would wait for others before any limit is in
-// force.
+// A guarded transaction runs at the level of the Config, and a claim at READ COMMITTED, regardless of the session's
+// default. None is deferrable: it would wait for others before any limit is in force.
 func TestIsolation_IsWhatTheConfigSays(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), with(map[string]string{"default_transaction_isolation": "repeatable read", "default_transaction_deferrable": "on"}))
@@ -69,9 +66,8 @@ func TestIsolation_IsWhatTheConfigSays(t *testing.T) {
 	}
 }
 
-// At the stricter levels a late write fails with a serialization failure, already in the
-// operation. It is reported and recorded as the rejection that caused it, whatever error
-// the operation returns.
+// At the stricter levels a late write fails with a serialization failure, already in the operation. It is reported and
+// recorded as the rejection that caused it, whatever error the operation returns.
 func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 	t.Parallel()
 	mine := errors.New("the operation's own error")
@@ -107,9 +103,8 @@ func TestIsolation_ConflictIsNamedAndRecorded(t *testing.T) {
 	}
 }
 
-// A conflict with an unfenced writer is not a rejection. At READ COMMITTED the operation
-// goes on with the other's data; at the stricter levels it may run again, and then
-// succeeds.
+// A conflict with an unfenced writer is not a rejection. At READ COMMITTED the operation goes on with the other's data;
+// at the stricter levels it may run again, and then succeeds.
 func TestIsolation_ConflictWithOthersIsTransient(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {

@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
-	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -19,8 +17,7 @@ func steadyFor(t testing.TB, pool *pgxpool.Pool, interval string) {
 	mustExec(t, pool, "update fence.forget_clock set seen = clock_timestamp(), steady = clock_timestamp() - $1::text::interval", interval)
 }
 
-// setForward has the effect of setting the clock forward: everything that was written
-// before is older by that much.
+// setForward has the effect of setting the clock forward: everything that was written before is older by that much.
 func setForward(t testing.TB, pool *pgxpool.Pool, interval string) {
 	t.Helper()
 	mustExec(t, pool, "update fence.operation set at = at - $1::text::interval", interval)
@@ -56,39 +53,6 @@ func TestPrune_IsNotMisledByAClockThatJumped(t *testing.T) {
 	prunes(t, store, postgres.Pruned{})
 	steadyFor(t, pool, "7 days 1 hour")
 	prunes(t, store, postgres.Pruned{OnceKeys: 1})
-}
-
-// A clock that is set back between two calls, and forward again, doesn't make young
-// operations old; if a call finds the clock set back, the retention begins anew.
-func TestPrune_IsNotMisledByAClockThatWasSetBack(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	_, err := store.Prune(t.Context())
-	require.NoError(t, err)
-	mustExec(t, pool, "update fence.forget_clock set seen = seen + interval '10 days'")
-	c := claim(t, store, grant(5, "a"))
-	txn := begin(t, store, c)
-	_, err = txn.Commit(t.Context(), keeping(storage.OnceKey{Key: "k"}, nil))
-	require.NoError(t, err)
-	require.True(t, query[bool](t, pool, "select o.at >= c.seen from fence.operation o, fence.forget_clock c"), "as old as the clock was known to be")
-	_, err = store.Prune(t.Context())
-	requireNotReady(t, err, postgres.ClockJumped)
-	require.True(t, query[bool](t, pool, "select seen = steady and seen <= clock_timestamp() from fence.forget_clock"))
-}
-
-func TestPrune_NeverWaitsForALock(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	steadyFor(t, pool, "8 days")
-	mustExec(t, pool, `insert into fence.operation (resource, key, request, tx, at)
-		select 1, 'k' || i, decode(repeat('00', 32), 'hex'), 1, now() - interval '7 days 1 hour' from generate_series(1, 3) i`)
-	for _, lock := range []string{"select from fence.forget_clock for update", "select from fence.operation where key = 'k1' for update"} {
-		other := locked(t, pool, lock)
-		_, err := store.Prune(t.Context())
-		require.NoError(t, err, lock)
-		require.NoError(t, other.Rollback(context.Background()))
-	}
-	require.Equal(t, "k1", query[string](t, pool, "select string_agg(key, ' ') from fence.operation"))
 }
 
 // The bounds of the call lie within those of the table, which no SQL passes.

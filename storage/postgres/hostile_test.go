@@ -94,50 +94,6 @@ func TestHostile_CommitsSealedOrFailsClearly(t *testing.T) {
 	verifyChain(t, plain)
 }
 
-func TestHostile_EncodingHidesNoRejection(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	old, successor := grant(5, "鍵"), grant(6, "錠")
-	old.Resource, successor.Resource = "倉庫/1", "倉庫/1"
-	c := claim(t, store, old)
-	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-		claimOnly(t, pool, successor)
-		_, err := tx.Exec(ctx, "set local client_encoding = 'LATIN1'")
-		return err
-	}), c)
-	require.Equal(t, successor, requireRejected(t, err, storage.ReasonStale).Current)
-}
-
-// An operation can't bypass the fence by a seal or begin check of its own, rolled back or
-// not.
-func TestHostile_OwnSealInASavepoint(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	c := claim(t, store, grant(5, "a"))
-	seal := func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, beginCheckCall(c)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
-		return err
-	}
-	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
-		require.NoError(t, set("x", 1)(ctx, tx))
-		return seal(ctx, tx)
-	}), c)
-	require.ErrorIs(t, err, storage.ErrOvertaken, "by itself")
-	holds(t, pool, "x", 0)
-
-	c = write(t, store, claim(t, store, c.Grant), do(func(ctx context.Context, tx pgx.Tx) error {
-		savepoint, err := tx.Begin(ctx)
-		require.NoError(t, err)
-		require.NoError(t, set("undone", 1)(ctx, savepoint))
-		require.NoError(t, seal(ctx, savepoint))
-		require.NoError(t, savepoint.Rollback(ctx))
-		return set("y", 1)(ctx, tx)
-	}))
-	holds(t, pool, "undone", 0)
-	holds(t, pool, "y", 1)
-	require.Equal(t, c, claim(t, store, c.Grant))
-}
-
 // hostile is a schema that shadows the operators and functions of the protocol, and of protected tables, for
 // sessions whose search_path has it first. They return null, or what is wrong: a comparison that finds one of
 // these doesn't know that a seal is missing.
@@ -245,9 +201,8 @@ const refuseTimeline = `alter function pg_catalog.pg_walfile_name(pg_lsn) rename
 		raise exception 'not supported' using errcode = '0A000';
 	end $$`
 
-// Where the server refuses to say which timeline it is on, as Amazon Aurora does, everything works
-// without it, and the log says so. On a server that tells it, as after a dump and restore, each fence has to be
-// claimed anew.
+// Where the server refuses to say which timeline it is on, as Amazon Aurora does, everything works without it, and the
+// log says so. On a server that tells it, as after a dump and restore, each fence has to be claimed anew.
 func TestCheck_GoesOnWithoutTheTimeline(t *testing.T) {
 	t.Parallel()
 	const tell = `drop function pg_catalog.pg_walfile_name(pg_lsn); alter function pg_catalog.walfile_name_of_postgres(pg_lsn) rename to pg_walfile_name`

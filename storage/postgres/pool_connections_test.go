@@ -15,15 +15,13 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// single gives a pool one connection: the next call gets the connection as the last one
-// left it.
+// single gives a pool one connection: the next call gets the connection as the last one left it.
 func single(cfg *pgxpool.Config) { cfg.MaxConns = 1 }
 
 const backend = "select pg_backend_pid()"
 
-// An eviction terminates a listed backend whatever it is doing by then. So the connection
-// of a superseded transaction that didn't commit is closed, however it ended; any other
-// connection is used again.
+// An eviction terminates a listed backend whatever it is doing by then. So the connection of a superseded transaction
+// that didn't commit is closed, however it ended; any other connection is used again.
 func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 	t.Parallel()
 	type use func(t *testing.T, store *postgres.Store, c storage.Claim, meanwhile func())
@@ -74,31 +72,6 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) { atEachLevel(t, test) })
 	}
-}
-
-// A transaction that was rolled back to prepare a statement anew may have been listed, too.
-func TestPool_GetsNoConnectionOfATransactionThatCouldNotBeginAnew(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	others, pool := openPool(t, dsn), openPool(t, dsn, single)
-	store := newStore(t, pool, patient())
-	mustExec(t, others, "create table part (n int); insert into item values ('x', 0)")
-	batch := func() storage.Op[pgx.Tx] {
-		var b postgres.Batch
-		b.Exec("update item set value = value + $1 where key = 'x'", 1)
-		b.Exec("insert into part values ($1)", 1)
-		return &b
-	}
-	c := write(t, store, claim(t, store, grant(5, "a")), batch())
-	before := query[int](t, pool, backend)
-	mustExec(t, others, "alter table part alter n type date using null")
-	blocker := locked(t, others, "select from item for update")
-	done := background(func() ([]storage.Claim, error) { return attempt(t.Context(), store, batch(), c) })
-	waiting(t, others, "transactionid")
-	claimOnly(t, others, grant(6, "b"))
-	require.NoError(t, blocker.Rollback(t.Context()))
-	require.ErrorContains(t, receive(t, done).err, "unable to encode")
-	require.NotEqual(t, before, query[int](t, pool, backend))
 }
 
 // If a pooled connection was terminated while it was idle, the store repeats its request on

@@ -126,8 +126,7 @@ func (f *faulty) onSeal(pooler func(ask pgproxy.Ask, sql string) words) {
 	f.onQuery(pgproxy.Instead(pooler), ".seal")
 }
 
-// getsItsOwnAnswers requires that the connections of a pool deliver no answers to earlier
-// requests.
+// getsItsOwnAnswers requires that the connections of a pool deliver no answers to earlier requests.
 func getsItsOwnAnswers(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	for i := range 3 {
@@ -198,8 +197,7 @@ func TestCommit_RejectedThroughAPoolerIsNotInDoubt(t *testing.T) {
 	}
 }
 
-// A pooler that loses its server between seal and COMMIT can't know: the seal's own
-// answer is no answer to COMMIT.
+// A pooler that loses its server between seal and COMMIT can't know: the seal's own answer is no answer to COMMIT.
 func TestCommit_LostByAPoolerBehindTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted, single)
@@ -215,27 +213,7 @@ func TestCommit_LostByAPoolerBehindTheSealIsInDoubt(t *testing.T) {
 	holds(t, f.pool, "x", 0)
 }
 
-// A claim that committed and was answered by a pooler is no rejection, and none is
-// recorded: it is claimed again.
-func TestClaim_AnsweredByAPoolerIsNoRejection(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t, pgx.ReadCommitted, single)
-	require.NoError(t, f.store.Check(t.Context()))
-	f.onQuery(pgproxy.Instead(func(ask pgproxy.Ask, sql string) words {
-		ask(sql)
-		return words{poolerError("ERROR", "ZF001"), ready('I')}
-	}), ".claim(")
-	_, err := claimOne(t.Context(), f.store, grant(5, "a"))
-	if err != nil {
-		require.NotErrorAs(t, err, new(*storage.RejectedError))
-		require.ErrorIs(t, err, storage.ErrStoreUnavailable)
-	}
-	write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 1))
-	require.Empty(t, recorded(t, f.direct))
-}
-
-// Under such a pooler a statement of the operation could commit by itself, without a fence. So no
-// operation begins.
+// Under such a pooler a statement of the operation could commit by itself, without a fence. So no operation begins.
 func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -346,9 +324,8 @@ func moves(ctx context.Context, store *postgres.Store, op storage.Op[pgx.Tx], c 
 	return err
 }
 
-// The next client of the server connection finds it unchanged: every setting of Fencekit's
-// was local, and the lock that marks a holder ended with the transaction. A connection that
-// an eviction may be about to terminate is closed.
+// The next client of the server connection finds it unchanged: every setting of Fencekit's was local, and the lock that
+// marks a holder ended with the transaction. A connection that an eviction may be about to terminate is closed.
 func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -370,40 +347,6 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
 		server = now
 	}
 	holds(t, other, "x", 1)
-}
-
-// Behind a pooler the message of COMMIT also ends the session, if the fence has left its grant. What the batch has
-// read is its result all the same.
-func TestPooler_AnAnswerIsWholeThoughItsSessionEnds(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	mustExec(t, openPool(t, dsn), "create or replace procedure fence.end_if_superseded(p_resources integer[], p_epochs bigint[], p_tokens bigint[]) "+
-		"language plpgsql as 'begin perform pg_terminate_backend(pg_backend_pid()); end'")
-	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
-	store := newStore(t, openPooled(t, pooler, dsn), nil)
-	c := claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a"))
-	b := &postgres.Batch{}
-	value := b.Exec("select 7 as value").Returning()
-	require.NoError(t, read(t.Context(), store, b, c))
-	var rows []struct{ Value int64 }
-	require.NoError(t, value.Decode(&rows))
-	require.EqualValues(t, 7, rows[0].Value)
-}
-
-// Without a pooler nothing follows COMMIT, also behind a function that has run no statement.
-func TestPooler_IsNotTakenForThereWithoutAStatement(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t, pgx.ReadCommitted, single)
-	c := write(t, f.store, claim(t, f.store, grant(5, "a")), set("x", 1))
-	f.store.TakeForNoneDeferrable()
-	var seal string
-	f.proxy.OnCommit(func(sql string) *pgproxy.Action {
-		seal = sql
-		return nil
-	})
-	write(t, f.store, c, do(func(context.Context, pgx.Tx) error { return nil }))
-	require.Contains(t, seal, ".seal")
-	require.NotContains(t, seal, "end_if_superseded")
 }
 
 // lax makes settings the default of a database that the store can't leave as they are.

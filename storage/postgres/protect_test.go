@@ -239,20 +239,6 @@ func findProtected(t testing.TB, pool *pgxpool.Pool, name string) postgres.Prote
 	return postgres.ProtectedTable{}
 }
 
-// Transactions of different resources don't conflict in what the triggers read and write, though the
-// tables are so small that the server would rather read all of them.
-func TestProtect_DifferentResourcesDoNotConflict(t *testing.T) {
-	t.Parallel()
-	p := newPair(t, migrated(t))
-	protect(t, p.pool, "a", "'a'", postgres.ProtectEnforce)
-	protect(t, p.pool, "b", "'b'", postgres.ProtectEnforce)
-	require.NoError(t, p.overlap(), "the first write of a connection inserts")
-	mustExec(t, p.pool, "vacuum analyze fence.pending_write, fence.resource")
-	for i := range 20 {
-		require.NoError(t, p.overlap(), "time %d", i)
-	}
-}
-
 // A record says which application wrote, and that the expression failed, if it did.
 func TestProtect_AuditRecordsWhoAndWhatFailed(t *testing.T) {
 	t.Parallel()

@@ -81,13 +81,12 @@ type way struct {
 	logged bool   // audit mode can only log it
 }
 
-// runAs says who runs the SQL of a way.
+// runAs says who runs the SQL of a way: an app role unless it says otherwise.
 type runAs int
 
 const (
-	asApp runAs = iota
-	asOwner
-	asOp // a guarded operation on sku/1
+	asOwner runAs = iota + 1
+	asOp          // a guarded operation on sku/1
 )
 
 const sell = "update stock set qty = qty - 1 where sku = 1"
@@ -227,8 +226,7 @@ func (db *protectedDB) start(t *testing.T, w way) {
 	db.fresh = !own
 }
 
-// A client in another language, which makes its transaction by hand and not read only behind the
-// seal, commits as well.
+// A client in another language, which makes its transaction by hand and not read only behind the seal, commits as well.
 func TestProtect_LetsAHandMadeGuardedTransactionThrough(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []postgres.ProtectMode{postgres.ProtectEnforce, postgres.ProtectAudit} {

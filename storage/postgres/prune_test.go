@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -62,8 +61,7 @@ func prunes(t *testing.T, store *postgres.Store, want postgres.Pruned, msgAndArg
 	require.Equal(t, want, pruned, msgAndArgs...)
 }
 
-// What goes is old and not among the last entries. What is left has the claim of its oldest
-// entry, and verifies.
+// What goes is old and not among the last entries. What is left has the claim of its oldest entry, and verifies.
 func TestPrune_KeepsWhatThePolicyKeeps(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -259,8 +257,6 @@ func TestHistory_IsOnlyPruned(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// export is an export that calls a function when it is synced: after the entries were exported, and before
-// they are deleted.
 type export struct {
 	strings.Builder
 	sync func() error
@@ -302,7 +298,6 @@ func TestPrune_ExportsBeforeItDeletes(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// holdsLock makes a session hold the lock by which eviction finds a transaction under a token.
 func holdsLock(t *testing.T, pool *pgxpool.Pool, id int64, token fence.Token) {
 	t.Helper()
 	locked(t, pool, "select pg_advisory_xact_lock_shared($1, $2)", int32(id), int32(token&(1<<31-1)))
@@ -373,42 +368,6 @@ func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 	require.NoError(t, <-held)
 }
 
-// A rejection that is counted again while it is old enough to go stays (G5), and isn't waited
-// for.
-func TestPrune_KeepsARejectionThatIsCountedAgain(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	old := written(t, store, grant(5, "a"), 1)
-	claim(t, store, grant(6, "b"))
-	reject := func() {
-		_, err := attempt(t.Context(), store, set("x", 99), old)
-		requireRejected(t, err, storage.ReasonStale)
-	}
-	reject()
-	outdated(t, pool, 1000)
-	counting := locked(t, pool, "update fence.rejection set count = count + 1, last_at = clock_timestamp()")
-	prunes(t, store, postgres.Pruned{})
-	require.NoError(t, counting.Commit(t.Context()))
-	require.EqualValues(t, 2, query[int64](t, pool, "select count from fence.rejection"))
-}
-
-// A prune rests for as long as each transaction took, but for the last, and the end of its context ends that.
-func TestPrune_Rests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began, n := time.Now(), 0
-		require.NoError(t, postgres.InTurns(t.Context(), func() (more bool, err error) {
-			time.Sleep(time.Second)
-			n++
-			return n < 3, nil
-		}))
-		require.Equal(t, 5*time.Second, time.Since(began))
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second/2)
-		defer cancel()
-		require.ErrorIs(t, postgres.InTurns(ctx, func() (bool, error) { time.Sleep(time.Second); return true, nil }), context.DeadlineExceeded)
-		require.Equal(t, 13*time.Second/2, time.Since(began))
-	})
-}
-
 // A prune of a history with a gap would hide the gap. It leaves that history as it is, says
 // so each time, and prunes what comes after it.
 func TestPrune_LeavesAHistoryWithAGap(t *testing.T) {
@@ -442,7 +401,6 @@ func TestPrune_LeavesAHistoryWithAGap(t *testing.T) {
 	require.Equal(t, postgres.Pruned{Entries: 2}, pruned)
 	require.Len(t, seqs(t, pool), before-6)
 
-	// The claim that a prune has left is missing.
 	unprotected(t, pool, "delete from fence.history where seq = 1 and resource = (select id from fence.resource where name = 'sku/5')")
 	policy(t, pool, "90 days", 1)
 	pruned, err = postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{Resources: "sku/5"})

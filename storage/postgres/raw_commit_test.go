@@ -29,7 +29,6 @@ var enders = []string{
 	"commit; begin; select set_config('fencekit.xid', pg_current_xact_id()::text, true)",
 }
 
-// forgers end a read-only transaction too, and make another one look like it.
 var forgers = []string{
 	"commit; begin; select set_config('fencekit.xid', 'forged', true)",
 	"commit; begin; select set_config('fencekit.xid', current_setting('fencekit.read'), true)",
@@ -38,9 +37,8 @@ var forgers = []string{
 	"reset all",
 }
 
-// However an operation ends its transaction, and whichever errors it ignores, Commit
-// doesn't return nil for an unsealed transaction, and the fence stays where it was. What one
-// that only reads writes in another transaction doesn't commit.
+// However an operation ends its transaction, and whichever errors it ignores, Commit doesn't return nil for an unsealed
+// transaction, and the fence stays where it was. What one that only reads writes in another transaction doesn't commit.
 func TestRawCommit_IsNeverSuccess(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
@@ -83,7 +81,6 @@ func TestRawCommit_IsNeverSuccess(t *testing.T) {
 	}
 }
 
-// A prepared transaction outlives its session, and so claim and eviction.
 func TestPrepareTransaction_IsRejectedAndNeverSuccess(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_prepared_transactions": "4"})
@@ -110,21 +107,6 @@ func TestPrepareTransaction_IsRejectedAndNeverSuccess(t *testing.T) {
 	require.ErrorIs(t, err, storage.ErrTxEnded)
 	claim(t, store, grant(6, "b"))
 	mustExec(t, pool, "rollback prepared 'p'")
-}
-
-// A connection that is lost in a function is a transient error, once the server has said
-// that nothing was committed: it says so when it has noticed.
-func TestRun_ALostConnectionIsTransient(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t, pgx.ReadCommitted, single)
-	f.onQuery(pgproxy.SwallowReply(), "select 'cut'")
-	c := claim(t, f.store, grant(5, "a"))
-	_, err := attempt(t.Context(), f.store, do(func(ctx context.Context, tx pgx.Tx) error {
-		return errors.Join(set("x", 1)(ctx, tx), statement("select 'cut'")(ctx, tx))
-	}), c)
-	require.ErrorAs(t, err, new(*postgres.TransientError))
-	require.NotErrorIs(t, err, storage.ErrTxEnded)
-	write(t, f.store, c, set("x", 1))
 }
 
 // Where the server can't be asked, a text of several statements may have committed: the
@@ -225,7 +207,6 @@ func TestRun_ACommitOfItsOwnBeforeALostSeal(t *testing.T) {
 	}
 }
 
-// own leaves the guarded transaction and commits another one.
 const own = "rollback; begin read write; " + addOne + "; commit; begin"
 
 const addOne = "insert into item values ('x', 1) on conflict (key) do update set value = item.value + 1"
@@ -278,24 +259,6 @@ func TestRun_ARollbackBeforeAFailureIsReported(t *testing.T) {
 			holds(t, pool, "x", 1)
 		})
 	}
-}
-
-// A text without COMMIT and ROLLBACK leaves an error what it is, also if it has several statements.
-func TestRun_SeveralStatementsLeaveAFailureTransient(t *testing.T) {
-	t.Parallel()
-	pool, g := guardOn(t)
-	runs := 0
-	require.NoError(t, guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
-		if err := statement("savepoint a; "+addOne+"; rollback to a; "+addOne+"; select case when true then 1 end")(ctx, tx); err != nil {
-			return err
-		}
-		if runs++; runs == 1 {
-			return statement("do $$ begin raise exception 'again' using errcode = '40001'; end $$")(ctx, tx)
-		}
-		return nil
-	}, guard.Retryable()))
-	require.Equal(t, 2, runs)
-	holds(t, pool, "x", 1)
 }
 
 // A batch ends its transaction, and has the next one take the place of that for the seal and the read

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -40,35 +39,8 @@ func beginRead(t testing.TB, store *postgres.Store, claims ...storage.Claim) sto
 	return txn
 }
 
-// No transaction id, no entry, no new version of the fence: on a server with nothing else to
-// do, the next transaction id is the same before and after.
-func TestReadOnly_WritesNothing(t *testing.T) {
-	t.Parallel()
-	_, dsn := startServer(t, map[string]string{"autovacuum": "off"})
-	pool := openPool(t, dsn)
-	store := newStore(t, pool, nil)
-	c := write(t, store, claim(t, store, grant(5, "a")), set("x", 1))
-	nextID := func() string { return query[string](t, pool, "select pg_snapshot_xmax(pg_current_snapshot())::text") }
-	fence := func() string { return query[string](t, pool, "select r.ctid || ' ' || r::text from fence.resource r") }
-
-	id, before := nextID(), fence()
-	for range 3 {
-		var value int64
-		require.NoError(t, read(t.Context(), store, get("x", &value), c))
-		require.EqualValues(t, 1, value)
-		require.NoError(t, read(t.Context(), store, do(func(context.Context, pgx.Tx) error { return nil }), c))
-	}
-	require.Equal(t, id, nextID())
-	require.Equal(t, before, fence())
-	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
-
-	write(t, store, c, set("x", 2))
-	require.NotEqual(t, id, nextID(), "a write shows")
-}
-
-// A claim comes after the read. At READ COMMITTED the check is the last statement of the transaction, with a
-// snapshot of its own. Inside the transaction the stricter levels don't show the claim: there the check
-// stands after COMMIT.
+// A claim comes after the read. At READ COMMITTED the check is the last statement of the transaction, with a snapshot
+// of its own. Inside the transaction the stricter levels don't show the claim: there the check stands after COMMIT.
 func TestReadOnly_IsCheckedBehindItsSnapshot(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -89,8 +61,7 @@ func TestReadOnly_IsCheckedBehindItsSnapshot(t *testing.T) {
 	})
 }
 
-// Everything that identifies the position is compared, and the timeline too, whatever the begin
-// check has seen.
+// Everything that identifies the position is compared, and the timeline too, whatever the begin check has seen.
 func TestReadOnly_ComparesAllOfThePosition(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -143,18 +114,10 @@ func TestReadOnly_CannotWrite(t *testing.T) {
 			require.ErrorContains(t, err, "guard.ReadOnly", sql)
 		}
 	}
+	// COMMIT runs the queries of cursors that are to outlive it, after the check that nothing was written.
+	require.NoError(t, guard.Do(t.Context(), g, resource, statement("declare c cursor with hold for select lo_from_bytea(0, 'x')"), guard.ReadOnly()))
+	require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
 	holds(t, pool, "x", 0)
-}
-
-// COMMIT runs the queries of cursors that are to outlive it, after the check that nothing was written.
-func TestReadOnly_RunsNoCursorInItsCommit(t *testing.T) {
-	t.Parallel()
-	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
-		pool := newPool(t)
-		g := newGuard(t, newStore(t, pool, at(level)))
-		require.NoError(t, guard.Do(t.Context(), g, resource, statement("declare c cursor with hold for select lo_from_bytea(0, 'x')"), guard.ReadOnly()))
-		require.Zero(t, query[int](t, pool, "select count(*) from pg_largeobject_metadata"))
-	})
 }
 
 // The last message, or its answer, is lost. Nothing is in doubt: the call may be made again, and
@@ -209,81 +172,6 @@ func TestReadOnly_AnsweredByAPoolerIsNoSuccess(t *testing.T) {
 	}
 }
 
-// At READ COMMITTED the check is one of the statements of a write. If a pooler answers them, the operation may run again.
-func TestReadOnly_CheckAnsweredByAPoolerIsSafeToRetry(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	for name, answer := range map[string]words{
-		"an error": {poolerError("ERROR", "XX000"), ready('E')},
-		"COMMIT":   {done("CLOSE CURSOR ALL"), done("SELECT 1"), done("COMMIT"), ready('I')},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFaultyOn(t, dsn, pgx.ReadCommitted, single)
-			txn := beginRead(t, f.store, claim(t, f.direct, grantOf(name, 5)))
-			f.onQuery(pgproxy.Instead(func(pgproxy.Ask, string) words { return answer }), "close all")
-			_, err := txn.Commit(t.Context(), nil)
-			require.ErrorContains(t, err, "no answer to the read check")
-			require.ErrorAs(t, err, new(*postgres.TransientError))
-			getsItsOwnAnswers(t, f.through)
-		})
-	}
-}
-
-// What a function sends to others, and leaves in its session, takes effect at COMMIT, which isn't run behind a read
-// check that fails.
-func TestReadOnly_RejectedHasNoEffect(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	listener, err := pool.Acquire(t.Context())
-	require.NoError(t, err)
-	defer listener.Release()
-	_, err = listener.Exec(t.Context(), "listen reads")
-	require.NoError(t, err)
-	txn := beginRead(t, store, claim(t, store, grant(5, "a")))
-	require.NoError(t, txn.Run(t.Context(), statement("notify reads, 'rejected'")))
-	claimOnly(t, pool, grant(6, "b"))
-	_, err = txn.Commit(t.Context(), nil)
-	requireRejected(t, err, storage.ReasonStale)
-	mustExec(t, pool, "notify reads, 'later'")
-	got, err := listener.Conn().WaitForNotification(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, "later", got.Payload)
-}
-
-// The statements that check and end a read are prepared. The server may have lost them before the transaction, or
-// by its own SQL.
-func TestReadOnly_OutlivesPreparedStatements(t *testing.T) {
-	t.Parallel()
-	const forget = "deallocate all"
-	pool := openPool(t, migrated(t), single)
-	store := newStore(t, pool, nil)
-	c := claim(t, store, grant(5, "a"))
-	inBatch := &postgres.Batch{}
-	inBatch.Exec(forget)
-	for name, op := range map[string]storage.Op[pgx.Tx]{
-		"first": statement(forget),
-		"later": do(func(ctx context.Context, tx pgx.Tx) error {
-			return errors.Join(get("x", new(int64))(ctx, tx), statement("discard plans; "+forget)(ctx, tx))
-		}),
-		"a batch": inBatch,
-		"before it all": do(func(ctx context.Context, tx pgx.Tx) error {
-			return tx.SendBatch(ctx, queued("select '"+unique("")+"'")).Close()
-		}),
-	} {
-		for range 3 {
-			for range 2 {
-				require.NoError(t, read(t.Context(), store, get("x", new(int64)), c), name) // prepares
-			}
-			if name == "before it all" {
-				mustExec(t, pool, forget)
-			}
-			require.NoError(t, read(t.Context(), store, op, c), name)
-			_ = read(t.Context(), store, get("x", new(int64)), c) // pgx has prepared its statement
-		}
-	}
-}
-
 // At the stricter levels the check follows COMMIT. A pooler runs it on another connection, where it passes. The database could have gone back
 // since the read.
 func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
@@ -316,31 +204,4 @@ func TestReadOnly_CheckedOnAnotherConnectionIsNoSuccess(t *testing.T) {
 		}
 		require.NoError(t, other.Close(t.Context()))
 	}
-}
-
-func TestReadOnly_BatchIsCheckedInItsWrite(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t, pgx.ReadCommitted, single)
-	g := newGuard(t, f.store)
-	require.NoError(t, guard.Do(t.Context(), g, resource, set("x", 7)))
-	var writes []string
-	get := func() (*postgres.Batch, *postgres.Statement) {
-		var b postgres.Batch
-		return &b, b.Exec("select value from item where key = $1", "x").Returning()
-	}
-	b, _ := get()
-	require.NoError(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly())) // prepares
-	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
-		if sql != "-- ping" { // the pool's, to a connection that it has not used for a second
-			writes = append(writes, sql)
-		}
-		return nil
-	})
-	b, value := get()
-	require.NoError(t, guard.Exec(t.Context(), g, resource, b, guard.ReadOnly()))
-	var rows []struct{ Value int64 }
-	require.NoError(t, value.Decode(&rows))
-	require.EqualValues(t, 7, rows[0].Value)
-	require.Len(t, writes, 7, "BEGIN, begin check in two parts, statement, cursors, read check, COMMIT")
-	require.Contains(t, writes[5], "read_xid")
 }

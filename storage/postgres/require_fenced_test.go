@@ -24,23 +24,6 @@ func (*verdict) Helper() {}
 
 func (v *verdict) Fatalf(format string, args ...any) { v.failure = fmt.Sprintf(format, args...) }
 
-// Its tokens are far above etcd's: a claim above the fence would lock the real service out.
-func TestRequireFenced_LeavesTheDatabaseOfALockServiceAlone(t *testing.T) {
-	t.Parallel()
-	pool := openPool(t, migrated(t))
-	store := newStore(t, pool, nil)
-	claim(t, store, grant(86, "etcd"))
-	v := &verdict{TB: t}
-	guardtest.RequireFenced(v, store, resource,
-		func(ctx context.Context, h guardtest.Process[pgx.Tx]) error {
-			return guard.Do(ctx, h.Guard, resource, set("stock", 1))
-		},
-		func(context.Context) (int, error) { return 0, nil })
-	require.Contains(t, v.failure, "the fence of sku/1 can't be claimed: a lock service with other tokens, such as etcd, has used this database; give the test one of its own: ")
-	claim(t, store, grant(87, "etcd"))
-}
-
-// What a function leaves on its connection is reported by name.
 func TestRequireFenced_NamesWhatIsLeftOnTheConnection(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)

@@ -94,7 +94,6 @@ func TestRoles_AppCannotTouchFencesAndHistory(t *testing.T) {
 		"select fence.prune('{1}', '{1}')", "select fence.prunable('', '%', '1 hour', 1, 1)", "select fence.prune_rejections('%', '1 hour', 1, false)", "select fence.first_kept(1, 1, 1, null, 1)",
 		"create domain fence.mine as int", "alter domain fence.token drop constraint token_bounds", "drop domain fence.token",
 		"select nextval('fence.resource_id_seq')", "set role postgres")
-	// The functions that it may call keep their bounds.
 	_, err := store.Claim(t.Context(), storage.Claim{Grant: epochGrant(1, 1<<62-1)})
 	requireRejected(t, err, storage.ReasonTokenJump)
 	write(t, store, c, set("x", 2))

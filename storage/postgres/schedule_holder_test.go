@@ -16,9 +16,8 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// holder does what a Guard does: it claims, runs transactions under its claims, and
-// resolves what is in doubt before it goes on. It remembers what it read and wrote, as
-// a Hold does.
+// holder does what a Guard does: it claims, runs transactions under its claims, and resolves what is in doubt before it
+// goes on. It remembers what it read and wrote, as a Hold does.
 type holder struct {
 	s      *schedule
 	name   string

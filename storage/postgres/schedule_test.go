@@ -49,9 +49,8 @@ type schedule struct {
 	late    []*run // COMMITs under way
 }
 
-// TestSchedules_LoseNoUpdate checks random schedules against what
-// the data has to be. The same seed makes the same schedules: 100 of seed 1, unless
-// -rapid.checks and -rapid.seed say otherwise (a seed of 0 chooses one).
+// TestSchedules_LoseNoUpdate checks random schedules against what the data has to be. The same seed makes the same
+// schedules: 100 of seed 1, unless -rapid.checks and -rapid.seed say otherwise (a seed of 0 chooses one).
 func TestSchedules_LoseNoUpdate(t *testing.T) {
 	t.Parallel()
 	rapidDefaults(t, map[string]string{"checks": "100", "seed": "1", "shrinktime": "10s", "nofailfile": "true"})
@@ -141,11 +140,9 @@ func (s *schedule) issue(h *holder, resource string) fence.Grant {
 	return fence.Grant{Resource: resource, Epoch: s.epoch, Token: s.token, Holder: h.name}
 }
 
-// upTo draws a number from 0, the usual one, to n.
 func (s *schedule) upTo(n int, what string) int { return evenly(n+1).Draw(s.T, what) }
 
-// evenly makes the numbers below n, all about equally likely: those of rapid itself are
-// mostly small.
+// evenly makes the numbers below n, all about equally likely: those of rapid itself are mostly small.
 func evenly(n int) *rapid.Generator[int] {
 	return rapid.Custom(func(t *rapid.T) (number int) {
 		for range bits.Len(uint(n)) + 4 {
@@ -207,8 +204,7 @@ func (s *schedule) step() {
 	}
 }
 
-// goOn takes a step of one holder, which goes on for a while: else few transactions
-// would get to their end.
+// goOn takes a step of one holder, which goes on for a while: else few transactions would get to their end.
 func (s *schedule) goOn() {
 	if s.left == 0 {
 		s.turn, s.left = s.holders[s.upTo(len(s.holders)-1, "holder")], 1+s.upTo(5, "steps of the holder")
@@ -433,8 +429,6 @@ func (db *scheduleDB) deleteHistory(s *schedule, condition string) {
 
 func (s *schedule) filled(sql string) string { return strings.ReplaceAll(sql, "$1", "'"+s.prefix+"%'") }
 
-// kill ends backends, and waits until they have gone. Their clients don't hear of it
-// before they use them.
 func (db *scheduleDB) kill(s *schedule, pids ...int) {
 	db.exec(s, "select pg_terminate_backend(unnest($1::int[]), 60000)", pids)
 }

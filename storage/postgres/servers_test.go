@@ -49,7 +49,6 @@ func stopLater(t testing.TB, server interface{ Stop(context.Context) error }) {
 	})
 }
 
-// faulty is a database behind a proxy, with a pool and a store on each side of that.
 type faulty struct {
 	dsn    string
 	proxy  *pgproxy.Proxy

@@ -244,8 +244,7 @@ func afterConnect(sql string) func(*pgxpool.Config) {
 	}
 }
 
-// A pooler in statement mode has no transactions. The first check says so, instead of
-// calling the database unreachable.
+// A pooler in statement mode has no transactions. The first check says so, instead of calling the database unreachable.
 func TestPooler_InStatementModeIsNamed(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

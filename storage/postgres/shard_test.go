@@ -61,8 +61,7 @@ func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 	holds(t, pool, "x", 1)
 }
 
-// A Guard that is asked for another shard's resource makes no second fence of it, whatever else the
-// call names.
+// A Guard that is asked for another shard's resource makes no second fence of it, whatever else the call names.
 func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}})
@@ -116,7 +115,6 @@ func TestSetShard_NeedsADatabaseThatHoldsNothing(t *testing.T) {
 	mustExec(t, pool, `update "fence".setting set shard = '1 of 4, rule 1'`)
 	require.NoError(t, setShard(t, pool, postgres.Shard{Index: 1, Count: 4}))
 
-	// An app role can check, and can't change what the database is.
 	r, shard := newRoles(t), postgres.Shard{Index: 1, Count: 4}
 	requireNotReady(t, setShard(t, r.app, shard), postgres.OtherShard)
 	require.NoError(t, setShard(t, r.admin, shard))

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"sync"
@@ -102,11 +101,6 @@ func TestTx_TakesWhatPgxHas(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []item{{"copied", 1}, {"copied too", 2}}, items)
 		require.EqualValues(t, 2, rows.CommandTag().RowsAffected())
-		rows, err = tx.Query(ctx, "select key, value from item order by key")
-		require.NoError(t, err)
-		maps, err := pgx.CollectRows(rows, pgx.RowToMap)
-		require.NoError(t, err)
-		require.Equal(t, map[string]any{"key": "copied", "value": int64(1)}, maps[0])
 		require.ErrorIs(t, tx.QueryRow(ctx, "select value from item where key = 'no'").Scan(&n), pgx.ErrNoRows)
 
 		return pgx.BeginFunc(ctx, tx, func(outer pgx.Tx) error {
@@ -210,23 +204,6 @@ func TestRun_SwallowedFailureDoesNotCommit(t *testing.T) {
 			require.NotContains(t, err.Error(), "25P02")
 			holds(t, pool, "x", 0)
 		})
-	}
-}
-
-// After a failed statement the server's error for the next one says only that it is
-// ignored.
-func TestRun_NamesTheFailureBeforeIgnoredStatements(t *testing.T) {
-	t.Parallel()
-	for state, transient := range map[string]bool{"23505": false, "40P01": true} {
-		_, err := guarded(t, func(ctx context.Context, tx pgx.Tx) error {
-			_, _ = tx.Exec(ctx, "do $$ begin raise exception 'as if' using errcode = '"+state+"'; end $$")
-			if err := set("x", 1)(ctx, tx); err != nil {
-				return fmt.Errorf("set: %w", err)
-			}
-			return nil
-		})
-		require.Regexp(t, `^postgres: a statement failed and the operation did not return its error: ERROR: as if \(SQLSTATE `+state+`\) \(set: ERROR: .* \(SQLSTATE 25P02\)\)$`, err.Error())
-		require.Equal(t, transient, errors.As(err, new(*postgres.TransientError)), state)
 	}
 }
 
@@ -342,7 +319,6 @@ func (c pausedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// pausing gives a pool one connection whose next write is blocked once pause is set.
 func pausing(pause *atomic.Pointer[pause]) func(*pgxpool.Config) {
 	return func(cfg *pgxpool.Config) {
 		cfg.MaxConns = 1
@@ -444,21 +420,4 @@ func TestRun_UsersOwnErrorIsNoRejection(t *testing.T) {
 		require.NotErrorIs(t, err, storage.ErrTxEnded)
 	}
 	require.Empty(t, recorded(t, store))
-}
-
-// If the rejection is why the context ended, its error doesn't mention the context. It is recorded all the same.
-func TestRun_RejectionIsNotTiedToTheEndOfTheContext(t *testing.T) {
-	t.Parallel()
-	pool, store := fresh(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	_, err := attempt(ctx, store, do(func(ctx context.Context, tx pgx.Tx) error {
-		claimOnly(t, pool, grant(6, "b"))
-		cancel()
-		return set("x", 1)(ctx, tx)
-	}), claim(t, store, grant(5, "a")))
-	require.ErrorIs(t, err, storage.ErrStaleToken)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Regexp(t, `token 5 was superseded by 6 \(b, claimed .* s ago\)$`, err.Error())
-	require.Len(t, recorded(t, store), 1)
 }
