@@ -188,7 +188,6 @@ func TestBatch_RunsInOrderWithOthers(t *testing.T) {
 	require.Equal(t, []storage.EntryKind{storage.KindClaim, storage.KindWrite}, kinds(t, store))
 }
 
-// The error says which of a transaction's operations has failed, and so which may not run again with the others.
 func TestBatch_SaysWhichFailed(t *testing.T) {
 	t.Parallel()
 	_, store := fresh(t, nil)
@@ -247,7 +246,6 @@ func TestBatch_ValidatesItsStatements(t *testing.T) {
 	require.ErrorContains(t, s.Decode(&[]struct{ One string }{}), "can't be decoded")
 }
 
-// A statement that begins or ends a transaction is refused before anything is sent, whatever precedes its first word.
 func TestBatch_RefusesToEndItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

@@ -17,7 +17,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// A claim locks the fence exclusively: the state that it has read is still the same when it writes.
 func TestClaim_IsAloneWithTheFence(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, &postgres.Config{StatementTimeout: time.Hour})
@@ -113,8 +112,6 @@ func epochGrant(epoch int64, token fence.Token) fence.Grant {
 	return g
 }
 
-// A token or an epoch that would lock all other holders out is rejected, recorded, and
-// changes nothing; the owner of the schema can admit it.
 func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
 	t.Parallel()
 	for name, absurd := range map[string]fence.Grant{
@@ -147,7 +144,6 @@ func TestClaim_AbsurdTokenIsRejected(t *testing.T) {
 	}
 }
 
-// A grant of an earlier epoch is behind, whatever its token; and no hint, nor an update by hand, takes an epoch back.
 func TestClaim_EpochBehindComesBeforeAnAbsurdToken(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -172,7 +168,6 @@ func TestClaim_NeverWaitsForTheMarks(t *testing.T) {
 	require.Zero(t, query[int64](t, pool, "select token from fence.setting"))
 }
 
-// The server rejects a seal, and its answer is lost: the rejection is recorded when the outcome is resolved.
 func TestResolve_RecordsTheRejectionWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted)

@@ -86,7 +86,6 @@ func TestResolve_LateCommitIsRejected(t *testing.T) {
 	}
 }
 
-// Resolve has no answer while the seal is under way: it waits, and its error says so when its timeout has passed.
 func TestResolve_WaitsForASealUnderWay(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted)
@@ -129,7 +128,6 @@ func TestSeal_TruncatedMessageLocksNothing(t *testing.T) {
 	}
 }
 
-// If the server ended the session before the seal had completed, it never ran COMMIT: that leaves no doubt.
 func TestCommit_EndedBeforeTheSealIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {

@@ -105,7 +105,6 @@ func TestCommit_NotConfirmedByTheStandbyIsInDoubt(t *testing.T) {
 	}
 }
 
-// A claim that a failover could still undo doesn't succeed, and a repeated one waits as the first did.
 func TestClaim_NotConfirmedByTheStandbyFails(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, alone)
@@ -153,8 +152,6 @@ func asleep(t testing.TB, pool *pgxpool.Pool) {
 	eventually(t, pool, "select count(*) = 1 from pg_stat_activity where backend_type = 'walwriter' and wait_event = 'WalWriterMain'")
 }
 
-// A transaction that was acknowledged to the guard survives a crash of the server, even if
-// role, database or operation ask for asynchronous commits.
 func TestCrash_LosesNothingThatWasAcknowledged(t *testing.T) {
 	t.Parallel()
 	server, dsn := startServer(t, lazy)
@@ -260,7 +257,6 @@ const heldCursor = "declare c cursor with hold for select set_config('synchronou
 
 const laxly = "perform set_config('synchronous_commit', 'off', true)"
 
-// However late an operation's own code runs, COMMIT isn't acknowledged before it is durable.
 func TestCommit_NothingLiftsDurabilityBehindTheSeal(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, nil)

@@ -30,8 +30,6 @@ func stuck(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, c storage.Cl
 	return done
 }
 
-// A predecessor that has stopped while it holds a lock that its successor needs is gone
-// once the successor has claimed, wherever it got stuck.
 func TestClaim_EvictsAStuckPredecessor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

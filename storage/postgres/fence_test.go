@@ -168,8 +168,6 @@ func (p *pair) overlap() error {
 	return err
 }
 
-// Transactions of different resources don't conflict at SERIALIZABLE in the tables of the fence, small or
-// large, if they don't conflict in the user's data.
 func TestIsolation_DifferentResourcesDoNotConflict(t *testing.T) {
 	t.Parallel()
 	for name, others := range map[string]int{"small": 0, "large": 10000} {
@@ -238,8 +236,6 @@ func TestFence_IsRebuiltFromItsHistory(t *testing.T) {
 	holds(t, pool, "x", 3)
 }
 
-// The row of a fence was restored to an older state, and its history was not: every move
-// fails with an error that says so, and the remedy in the message works.
 func TestFence_BehindItsHistoryIsNamedAndRepaired(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

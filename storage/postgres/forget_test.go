@@ -24,8 +24,6 @@ func setForward(t testing.TB, pool *pgxpool.Pool, interval string) {
 	mustExec(t, pool, "update fence.forget_clock set seen = seen - $1::text::interval, steady = steady - $1::text::interval", interval)
 }
 
-// The clock is set forward by 10 days: what was kept a moment ago is not forgotten, and
-// doesn't run again, however often Prune is called.
 func TestPrune_IsNotMisledByAClockThatJumped(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

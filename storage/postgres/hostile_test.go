@@ -46,8 +46,6 @@ var tricks = map[string]string{
 	"update fence.resource set token = token + 1":                                                         "ZF001",
 }
 
-// Whatever an operation does to its session, it commits with its seal or fails with an
-// error that says why, and the connection works for the next one.
 func TestHostile_CommitsSealedOrFailsClearly(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
@@ -123,8 +121,6 @@ const hostile = `
 	create function hostile.pg_terminate_backend(integer, bigint) returns boolean language sql as 'select false';
 	create function hostile.clock_timestamp() returns timestamptz language sql as 'select ''epoch''::timestamptz'`
 
-// The protocol works, and rejections are detected and recorded, regardless of the defaults
-// of session, role or database. A second resource exists, so that a mix-up would show.
 func TestStore_WorksUnderAnySettings(t *testing.T) {
 	t.Parallel()
 	for name, params := range map[string]map[string]string{

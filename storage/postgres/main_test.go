@@ -292,7 +292,6 @@ func TestStore_PassesTheContract(t *testing.T) {
 	guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] { return harness(t, newPool(t), nil) })
 }
 
-// So it does at each isolation level, and behind a pooler in transaction mode.
 func TestStore_PassesTheContractEverywhere(t *testing.T) {
 	t.Parallel()
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {

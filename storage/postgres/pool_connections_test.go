@@ -74,8 +74,6 @@ func TestPool_GetsNoConnectionThatAnEvictionMayHaveListed(t *testing.T) {
 	}
 }
 
-// If a pooled connection was terminated while it was idle, the store repeats its request on
-// another one: the answer and the record of a rejection arrive.
 func TestStore_AsksAgainOnAnotherConnection(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

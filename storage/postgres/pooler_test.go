@@ -181,8 +181,6 @@ func TestCommit_EndedByAPoolerBeforeTheSealIsNamed(t *testing.T) {
 	}
 }
 
-// A pooler that splits messages reports a rejection as the server does, whether it then
-// sends COMMIT or not: that leaves no doubt.
 func TestCommit_RejectedThroughAPoolerIsNotInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]bool{"it stops there": true, "it sends COMMIT all the same": false} {
@@ -197,7 +195,6 @@ func TestCommit_RejectedThroughAPoolerIsNotInDoubt(t *testing.T) {
 	}
 }
 
-// A pooler that loses its server between seal and COMMIT can't know: the seal's own answer is no answer to COMMIT.
 func TestCommit_LostByAPoolerBehindTheSealIsInDoubt(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, pgx.ReadCommitted, single)

@@ -239,7 +239,6 @@ func findProtected(t testing.TB, pool *pgxpool.Pool, name string) postgres.Prote
 	return postgres.ProtectedTable{}
 }
 
-// A record says which application wrote, and that the expression failed, if it did.
 func TestProtect_AuditRecordsWhoAndWhatFailed(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -349,7 +348,6 @@ func TestProtect_PreparedTransactionHasBeenSealed(t *testing.T) {
 	require.Equal(t, 6, query[int](t, pool, "select count(distinct xid) from fence.unguarded_write"))
 }
 
-// What the session's search_path finds first has no part in the check at COMMIT.
 func TestProtect_UsesNoOperatorOfTheSession(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)

@@ -105,7 +105,6 @@ func TestPrune_KeepsWhatThePolicyKeeps(t *testing.T) {
 	verifyChain(t, pool)
 }
 
-// Several resources, more entries than one transaction deletes, and the last resource again.
 func TestPrune_GoesThroughAllResources(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)
@@ -303,8 +302,6 @@ func holdsLock(t *testing.T, pool *pgxpool.Pool, id int64, token fence.Token) {
 	locked(t, pool, "select pg_advisory_xact_lock_shared($1, $2)", int32(id), int32(token&(1<<31-1)))
 }
 
-// Transactions run under several superseded claims: the oldest of these claims stays, and what
-// is older than its last entry goes.
 func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 	t.Parallel()
 	const large = 1<<33 + 1<<31 - 1 // a token whose lock has a key above 1<<30
@@ -337,8 +334,6 @@ func TestPrune_KeepsTheOldestClaimInUse(t *testing.T) {
 	}
 }
 
-// When HoldHistory has returned nothing of the resource goes any more: it waits for a prune that
-// is under way. A prune waits for a hold that is being placed.
 func TestHoldHistory_WaitsForAPruneThatRuns(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

@@ -37,8 +37,6 @@ var forgers = []string{
 	"reset all",
 }
 
-// However an operation ends its transaction, and whichever errors it ignores, Commit doesn't return nil for an unsealed
-// transaction, and the fence stays where it was. What one that only reads writes in another transaction doesn't commit.
 func TestRawCommit_IsNeverSuccess(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {

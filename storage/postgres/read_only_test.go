@@ -61,7 +61,6 @@ func TestReadOnly_IsCheckedBehindItsSnapshot(t *testing.T) {
 	})
 }
 
-// Everything that identifies the position is compared, and the timeline too, whatever the begin check has seen.
 func TestReadOnly_ComparesAllOfThePosition(t *testing.T) {
 	t.Parallel()
 	atEachLevel(t, func(t *testing.T, level pgx.TxIsoLevel) {
@@ -154,7 +153,6 @@ func TestReadOnly_WithoutAnAnswerIsSafeToRetry(t *testing.T) {
 	}
 }
 
-// Whatever a pooler makes of the answer, an operation whose grant was superseded is no success.
 func TestReadOnly_AnsweredByAPoolerIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)

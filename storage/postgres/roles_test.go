@@ -206,8 +206,6 @@ func TestGrantRoles_RejectsBadRoles(t *testing.T) {
 	require.ErrorContains(t, postgres.GrantRoles(t.Context(), openPool(t, pgserver.Database(t)), "", postgres.Roles{App: unique("a")}), "3F000")
 }
 
-// A table that a crash would empty is rejected, and one whose rows are hidden from its owner, as whom the
-// functions read.
 func TestCheck_RejectsTablesThatDoNotKeepTheirRows(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, nil)

@@ -187,7 +187,6 @@ func TestStore_RejectsBadArguments(t *testing.T) {
 	}
 }
 
-// The error of a failed login says so once, on one line, with what to check.
 func TestCheck_SaysWhyNoConnectionWasMade(t *testing.T) {
 	t.Parallel()
 	_, dsn := startServer(t, map[string]string{"max_connections": "20"})

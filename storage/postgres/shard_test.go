@@ -20,8 +20,6 @@ func setShard(t *testing.T, pool *pgxpool.Pool, shard postgres.Shard) error {
 	return newStore(t, pool, &postgres.Config{Shard: shard}).SetShard(t.Context())
 }
 
-// A database says which shard it is: each claim of a process that takes it for another one fails,
-// also of a process that was right when it began.
 func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
@@ -61,7 +59,6 @@ func TestShard_ClaimsForAnotherAreRejected(t *testing.T) {
 	holds(t, pool, "x", 1)
 }
 
-// A Guard that is asked for another shard's resource makes no second fence of it, whatever else the call names.
 func TestShard_ClaimsOfResourcesElsewhereAreRejected(t *testing.T) {
 	t.Parallel()
 	pool, store := fresh(t, &postgres.Config{Shard: postgres.Shard{Index: 1, Count: 4}})

@@ -203,7 +203,6 @@ func inOne(t testing.TB, pool *pgxpool.Pool, sql string) error {
 	return err
 }
 
-// A seal belongs to one transaction of the server. In another one it fails, however that came to be.
 func TestSeal_OnlyInTheTransactionThatWasChecked(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)
@@ -300,7 +299,6 @@ func TestForge_WhatAnAppRoleIsTrustedFor(t *testing.T) {
 	verifyChain(t, r.admin)
 }
 
-// A void or a claim under the name of a transaction in doubt doesn't make that transaction's COMMIT count as applied.
 func TestForge_OnlyAWriteIsACommit(t *testing.T) {
 	t.Parallel()
 	r := newRoles(t)

@@ -249,7 +249,6 @@ func TestRun_OpenResultsDoNotCommit(t *testing.T) {
 	}
 }
 
-// A transaction that is kept can't reach the connection, which by then may run another one.
 func TestTx_IsUselessAfterTheOperation(t *testing.T) {
 	t.Parallel()
 	pool := openPool(t, migrated(t), single)
