@@ -1,8 +1,10 @@
 package pgproxy
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 
@@ -24,61 +26,92 @@ type Answer struct {
 	Errors []string // the SQLSTATEs, in order
 }
 
-type actionKind int
-
-const (
-	swallowCommit actionKind = iota
-	swallowReply
-	holdCommit
-	truncate
-	instead
-)
-
 // Action is what happens to one statement. A rule may return the same Action again: it acts on the
-// first statement and passes all later ones. A statement that a client sends ahead, while an
-// earlier one's Action still awaits the server's answer on that connection, passes too. Its methods
-// may be called concurrently.
+// first statement and passes all later ones. Before it acts the client gets the answers to what it has
+// sent earlier. Its methods may be called concurrently.
 type Action struct {
-	kind    actionKind
-	forward int                                                 // bytes, of truncate
-	act     func(ask Ask, sql string) []pgproto3.BackendMessage // of instead
-	used    atomic.Bool
+	// act does it to the message m, which runs sql; r has those after it. An error ends the connection.
+	act  func(c *conn, r *bufio.Reader, m message, sql string) error
+	used atomic.Bool
 
 	done    chan struct{} // closed when it has happened
 	deliver chan bool     // whether the rest is to be forwarded
 	decided sync.Once
 
-	words    []pgproto3.BackendMessage // the server's answer so far
-	answered chan struct{}             // closed when words and err are final
-	finished sync.Once
+	answered chan struct{} // closed when words and err are final
+	words    []pgproto3.BackendMessage
 	err      error
 }
 
-func newAction(kind actionKind) *Action {
-	return &Action{kind: kind, done: make(chan struct{}), deliver: make(chan bool, 1), answered: make(chan struct{})}
+func newAction() *Action {
+	return &Action{done: make(chan struct{}), deliver: make(chan bool, 1), answered: make(chan struct{})}
 }
 
 // SwallowCommit never forwards the statement and cuts both connections: the client gets no outcome,
 // and the server rolls back. It has happened when both are cut.
-func SwallowCommit() *Action { return newAction(swallowCommit) }
+func SwallowCommit() *Action {
+	a := newAction()
+	a.act = func(c *conn, _ *bufio.Reader, _ message, _ string) error {
+		c.close()
+		close(a.done)
+		return a.finish(nil, ErrNotForwarded)
+	}
+	return a
+}
 
 // SwallowReply forwards the statement, drops the server's answer when it has fully arrived, and
 // then cuts both connections: then it has happened. Answers to earlier statements still reach the
 // client.
-func SwallowReply() *Action { return newAction(swallowReply) }
+func SwallowReply() *Action {
+	a := newAction()
+	a.act = func(c *conn, r *bufio.Reader, m message, _ string) error {
+		words, err := c.ask(throughSync(r, m)...)
+		c.close()
+		close(a.done)
+		return errors.Join(a.finish(words, err), net.ErrClosed)
+	}
+	return a
+}
 
 // HoldCommit keeps the statement and cuts the client's connection, while the server's stays open in
 // its transaction: a COMMIT that is under way. Then it has happened; Deliver lets the statement
 // arrive, Drop lets it be lost.
-func HoldCommit() *Action { return newAction(holdCommit) }
+func HoldCommit() *Action {
+	a := newAction()
+	a.act = func(c *conn, r *bufio.Reader, m message, _ string) error {
+		kept := throughSync(r, m)
+		_ = c.client.Close()
+		close(a.done)
+		if !a.awaitDelivery(c) {
+			return net.ErrClosed
+		}
+		words, err := c.ask(kept...)
+		return errors.Join(a.finish(words, err), net.ErrClosed)
+	}
+	return a
+}
 
 // Truncate forwards only the first bytes of the message that carries the statement, header
 // included, and keeps the rest, at least one byte; both connections stay open. It has happened when
 // those bytes have been sent. Deliver sends the rest, and the client gets the answer; Drop cuts both
 // connections. A bytes below 0 counts as 0.
 func Truncate(bytes int) *Action {
-	a := newAction(truncate)
-	a.forward = max(0, bytes)
+	a := newAction()
+	a.act = func(c *conn, r *bufio.Reader, m message, _ string) error {
+		whole := throughSync(r, m)
+		first := min(max(0, bytes), len(m)-1)
+		_, err := c.server.Write(m[:first])
+		close(a.done)
+		if err != nil {
+			return a.finish(nil, ErrNotForwarded)
+		}
+		if !a.awaitDelivery(c) {
+			return net.ErrClosed
+		}
+		whole[0] = m[first:]
+		words, err := c.ask(whole...)
+		return errors.Join(a.finish(words, err), c.answer(words))
+	}
 	return a
 }
 
@@ -92,9 +125,39 @@ type Ask func(sql string) []pgproto3.BackendMessage
 // The client gets what act returns, and then it has happened; if that is nothing, both connections
 // are cut.
 func Instead(act func(ask Ask, sql string) []pgproto3.BackendMessage) *Action {
-	a := newAction(instead)
-	a.act = act
+	a := newAction()
+	a.act = func(c *conn, r *bufio.Reader, m message, sql string) error {
+		throughSync(r, m)
+		words := act(func(sql string) []pgproto3.BackendMessage {
+			m, err := (&pgproto3.Query{String: sql}).Encode(nil)
+			if err != nil {
+				return nil
+			}
+			words, _ := c.ask(m)
+			return words
+		}, sql)
+		err := c.answer(words)
+		if len(words) == 0 {
+			c.close()
+			err = net.ErrClosed
+		}
+		close(a.done)
+		return errors.Join(a.finish(nil, nil), err)
+	}
 	return a
+}
+
+// throughSync returns m and all that the client sends with it; less if it sends no more.
+func throughSync(r *bufio.Reader, m message) []message {
+	all := []message{m}
+	for !m.awaitsReady() {
+		var err error
+		if m, err = readMessage(r); err != nil {
+			break
+		}
+		all = append(all, m)
+	}
+	return all
 }
 
 // Wait waits until what the Action describes has happened, or can't happen any more, as when the
@@ -156,10 +219,23 @@ func (a *Action) decide(ctx context.Context, deliver bool) error {
 	return err
 }
 
-// finish makes the answer final; only the first call counts.
-func (a *Action) finish(err error) {
-	a.finished.Do(func() {
-		a.err = err
-		close(a.answered)
-	})
+// awaitDelivery reports whether the rest is to be forwarded; if not, the connections are cut.
+func (a *Action) awaitDelivery(c *conn) bool {
+	select {
+	case deliver := <-a.deliver:
+		if deliver {
+			return true
+		}
+	case <-c.open.Done():
+	}
+	c.close()
+	_ = a.finish(nil, ErrNotForwarded)
+	return false
+}
+
+// finish makes the answer final, and returns err.
+func (a *Action) finish(words []pgproto3.BackendMessage, err error) error {
+	a.words, a.err = words, err
+	close(a.answered)
+	return err
 }

@@ -30,11 +30,8 @@ const (
 	gssRequest    = 80877104
 )
 
-const (
-	headerLen = 5 // type and length
-	// maxMessage is Postgres's own limit of a message, in bytes.
-	maxMessage = 1 << 30
-)
+// maxMessage is Postgres's own limit of a message, in bytes.
+const maxMessage = 1 << 30
 
 // message is one message as it is on the wire, header included.
 type message []byte
@@ -50,7 +47,7 @@ func (m message) awaitsReady() bool {
 }
 
 // readMessage reads a message that has a type.
-func readMessage(r io.Reader) (message, error) { return readFrom(r, headerLen, 1) }
+func readMessage(r io.Reader) (message, error) { return readFrom(r, 5, 1) }
 
 // readStartup reads a message without a type, as a connection begins with: length, and protocol
 // version or request code.
@@ -73,30 +70,24 @@ func readFrom(r io.Reader, header, lengthAt int) (message, error) {
 }
 
 // conn is one client's connection and the one to the server for it.
-//
-// The server's messages are matched to the client's by counting: answers end with ReadyForQuery,
-// one for the startup and one for each message that awaits it. So an answer is known by the number
-// of its ReadyForQuery, also when the client has sent ahead.
 type conn struct {
 	proxy  *Proxy
 	client net.Conn
+	server net.Conn        // nil until dialled
 	open   context.Context // ends when both connections are closed
 	end    context.CancelFunc
 
-	mu      sync.Mutex
-	server  net.Conn     // nil until dialled
-	asked   int          // messages forwarded whose answer ends with ReadyForQuery
-	ready   int          // ReadyForQuery received
-	dropped map[int]bool // numbers of ReadyForQuery that are not the client's
-	catch   *Action      // whose answer is the one that ends with ReadyForQuery number catchAt
-	catchAt int
-	lost    bool // the server's side has ended
+	mu       sync.Mutex
+	changed  *sync.Cond                 // of pending and lost
+	pending  int                        // messages whose answer, which ends with ReadyForQuery, has yet to come
+	collects *[]pgproto3.BackendMessage // gets the next answer in the client's place, unless nil
+	lost     bool                       // the server's side has ended
 }
 
-// newConn is called with p.mu locked.
 func newConn(p *Proxy, client net.Conn) *conn {
-	c := &conn{proxy: p, client: client, dropped: map[int]bool{}}
-	c.open, c.end = context.WithCancel(p.present)
+	c := &conn{proxy: p, client: client}
+	c.changed = sync.NewCond(&c.mu)
+	c.open, c.end = context.WithCancel(p.open)
 	context.AfterFunc(c.open, c.close)
 	return c
 }
@@ -119,7 +110,7 @@ func (c *conn) serve() {
 	if err != nil || c.dial() != nil {
 		return
 	}
-	c.asked = 1
+	c.pending = 1
 	if _, err := c.server.Write(startup); err != nil {
 		return
 	}
@@ -180,19 +171,17 @@ func (c *conn) toServer() {
 			return
 		}
 		var a *Action
-		if runs && !c.expecting() {
+		if runs {
 			a = c.proxy.decide(sql)
 		}
-		if a == nil {
+		switch {
+		case a != nil:
+			c.settle()
+			err = a.act(c, r, m, sql)
+		case m.kind() == typeExecute && c.proxy.splits.Load():
+			err = c.split(m)
+		default:
 			err = c.forward(m)
-		} else {
-			err = c.apply(a, r, m, sql)
-		}
-		if err == nil && m.kind() == typeExecute && c.proxy.splits.Load() {
-			c.mu.Lock()
-			c.dropped[c.asked+1] = true
-			c.mu.Unlock()
-			err = c.forward(message{typeSync, 0, 0, 0, 4})
 		}
 		if err != nil {
 			return
@@ -202,141 +191,66 @@ func (c *conn) toServer() {
 
 // forward sends a message to the server.
 func (c *conn) forward(m message) error {
-	c.count(m)
+	if m.awaitsReady() {
+		c.mu.Lock()
+		c.pending++
+		c.mu.Unlock()
+	}
 	_, err := c.server.Write(m)
 	return err
 }
 
-// count notes that the server is about to be asked.
-func (c *conn) count(m message) {
-	if m.awaitsReady() {
-		c.mu.Lock()
-		c.asked++
-		c.mu.Unlock()
+// settle waits until the client has all answers to what was forwarded.
+func (c *conn) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.pending > 0 && !c.lost {
+		c.changed.Wait()
 	}
 }
 
-// apply does what the Action says to the message m, which runs sql; r has those after it. It returns
-// an error when the connection is not to go on.
-func (c *conn) apply(a *Action, r *bufio.Reader, m message, sql string) error {
-	switch a.kind {
-	case swallowCommit:
-		c.close()
-		a.finish(ErrNotForwarded)
-		close(a.done)
-		return net.ErrClosed
-	case swallowReply:
-		c.expect(a)
-		return c.forward(m)
-	case holdCommit:
-		return c.hold(a, r, m)
-	case instead:
-		throughSync(r, m)
-		return c.replace(a, sql)
-	default:
-		return c.truncate(a, m)
+// ask has the server answer messages, of which the last one awaits it, and keeps the answer from the client, who has all
+// earlier ones. It fails with ErrServerGone and what had arrived if the server's side ends first.
+func (c *conn) ask(messages ...message) (words []pgproto3.BackendMessage, err error) {
+	c.settle()
+	c.mu.Lock()
+	c.collects = &words
+	c.pending++
+	c.mu.Unlock()
+	for _, m := range messages {
+		_, _ = c.server.Write(m) // a dead server is noticed where it is read from
 	}
+	c.settle()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending > 0 {
+		err = ErrServerGone
+	}
+	return words, err
 }
 
-// hold keeps a statement, with all that belongs to it through Sync, until it is to be delivered,
-// and the connection until the server has answered.
-func (c *conn) hold(a *Action, r *bufio.Reader, m message) error {
-	kept := throughSync(r, m)
-	_ = c.client.Close()
-	close(a.done)
-	if !c.awaitDelivery(a) {
-		return net.ErrClosed
-	}
-	c.expect(a)
-	for _, m := range kept {
-		if err := c.forward(m); err != nil {
-			c.lose()
-			return err
-		}
-	}
-	<-a.answered
-	return net.ErrClosed
-}
-
-// throughSync returns m and all that the client sends with it; less if it sends no more.
-func throughSync(r *bufio.Reader, m message) []message {
-	all := []message{m}
-	for !m.awaitsReady() {
-		var err error
-		if m, err = readMessage(r); err != nil {
-			break
-		}
-		all = append(all, m)
-	}
-	return all
-}
-
-// truncate sends the first bytes of a message, and the rest when it is to be delivered.
-func (c *conn) truncate(a *Action, m message) error {
-	first := min(a.forward, len(m)-1)
-	_, err := c.server.Write(m[:first])
-	close(a.done)
-	if err != nil || !c.awaitDelivery(a) {
-		a.finish(ErrNotForwarded)
-		return net.ErrClosed
-	}
-	c.expect(a)
-	c.count(m)
-	_, err = c.server.Write(m[first:])
-	return err
-}
-
-// awaitDelivery reports whether the rest is to be forwarded; if not, the connections are cut.
-func (c *conn) awaitDelivery(a *Action) bool {
-	select {
-	case deliver := <-a.deliver:
-		if deliver {
-			return true
-		}
-	case <-c.open.Done():
-	}
-	c.close()
-	a.finish(ErrNotForwarded)
-	return false
-}
-
-// replace answers a statement as a says.
-func (c *conn) replace(a *Action, sql string) error {
-	words := a.act(c.ask, sql)
-	defer close(a.done)
-	defer a.finish(nil)
-	var answer []byte
+// answer sends the client words in the server's place.
+func (c *conn) answer(words []pgproto3.BackendMessage) (err error) {
+	var text []byte
 	for _, word := range words {
-		var err error
-		if answer, err = word.Encode(answer); err != nil {
+		if text, err = word.Encode(text); err != nil {
 			return err
 		}
 	}
-	if len(answer) == 0 {
-		c.close()
-		return net.ErrClosed
-	}
-	_, err := c.client.Write(answer)
+	_, err = c.client.Write(text)
 	return err
 }
 
-// ask has the server answer sql, and keeps the answer from the client.
-func (c *conn) ask(sql string) []pgproto3.BackendMessage {
-	m, err := (&pgproto3.Query{String: sql}).Encode(nil)
+// split sends a Sync after an Execute, and drops the ReadyForQuery that answers it.
+func (c *conn) split(execute message) error {
+	words, err := c.ask(execute, message{typeSync, 0, 0, 0, 4})
 	if err != nil {
-		return nil
+		return err
 	}
-	a := newAction(instead)
-	c.expect(a)
-	if c.forward(m) != nil {
-		c.lose()
-	}
-	<-a.answered
-	return a.words
+	return c.answer(words[:len(words)-1])
 }
 
-// toClient forwards the server's messages, and collects those that an Action waits for, until the
-// server's connection ends.
+// toClient forwards the server's messages, but for those that ask collects, until the server's connection ends.
 func (c *conn) toClient() {
 	defer c.lose()
 	r := bufio.NewReader(c.server)
@@ -345,79 +259,41 @@ func (c *conn) toClient() {
 		if err != nil {
 			return
 		}
-		a, last, ours, err := c.observe(m)
+		collected, err := c.collect(m)
 		if err != nil {
 			return
 		}
-		if !ours && (a == nil || a.kind == truncate) {
+		if !collected {
 			_, _ = c.client.Write(m) // a dead client is noticed where it is read from
 		}
-		if last {
-			c.answered(a, nil)
+		if m.kind() == typeReadyForQuery {
+			c.mu.Lock()
+			c.pending--
+			c.changed.Broadcast()
+			c.mu.Unlock()
 		}
 	}
 }
 
-// expect has the answer to the next message that awaits one collected for a.
-func (c *conn) expect(a *Action) {
-	c.mu.Lock()
-	lost := c.lost
-	if !lost {
-		c.catch, c.catchAt = a, c.asked+1
-	}
-	c.mu.Unlock()
-	if lost {
-		c.answered(a, ErrServerGone)
-	}
-}
-
-// expecting reports whether an Action of this connection awaits its answer.
-func (c *conn) expecting() bool {
+// collect notes a message of an answer that ask awaits, and reports whether it is of one.
+func (c *conn) collect(m message) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.catch != nil
+	if c.collects == nil {
+		return false, nil
+	}
+	word, err := pgproto3.NewFrontend(bytes.NewReader(m), nil).Receive() // shares no memory with another
+	*c.collects = append(*c.collects, word)
+	if m.kind() == typeReadyForQuery {
+		c.collects = nil
+	}
+	return true, err
 }
 
-// observe counts a message of the server. If it belongs to an answer that an Action waits for, it is
-// noted there; last says that the answer is complete. ours says that the message is none of the
-// client's.
-func (c *conn) observe(m message) (a *Action, last, ours bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.catch != nil && c.ready+1 == c.catchAt {
-		a = c.catch
-		var word pgproto3.BackendMessage // shares no memory with another
-		word, err = pgproto3.NewFrontend(bytes.NewReader(m), nil).Receive()
-		a.words = append(a.words, word)
-	}
-	if m.kind() != typeReadyForQuery {
-		return a, false, false, err
-	}
-	c.ready++
-	if a == nil {
-		return nil, false, c.dropped[c.ready], err
-	}
-	c.catch = nil
-	return a, true, false, err
-}
-
-// lose ends the wait for an answer that can't come any more.
+// lose ends the wait for answers that can't come any more.
 func (c *conn) lose() {
 	c.mu.Lock()
-	c.lost = true
-	a := c.catch
-	c.catch = nil
-	c.mu.Unlock()
-	if a != nil {
-		c.answered(a, ErrServerGone)
-	}
-}
-
-// answered completes an Action whose answer has come, or never will.
-func (c *conn) answered(a *Action, err error) {
-	if a.kind == swallowReply {
-		c.close()
-		close(a.done)
-	}
-	a.finish(err)
+	defer c.mu.Unlock()
+	c.lost, c.collects = true, nil
+	c.changed.Broadcast()
 }

@@ -36,8 +36,8 @@ import (
 )
 
 // Proxy is between clients and one Postgres server. The methods of its Link break the network
-// between clients and proxy: a rule doesn't see what a Cut holds back. Its methods may be called
-// concurrently.
+// between clients and proxy: a rule doesn't see what a Cut holds back, and Reset ends the sessions that no Action
+// holds. Its methods may be called concurrently.
 type Proxy struct {
 	*netfault.Link
 	listener net.Listener
@@ -50,10 +50,9 @@ type Proxy struct {
 	ruleMu   sync.Mutex
 	rule     func(sql string) *Action
 
-	mu      sync.Mutex
-	present context.Context // of the connections there are
-	cut     context.CancelFunc
-	wg      sync.WaitGroup
+	open context.Context // ends at Close
+	end  context.CancelFunc
+	wg   sync.WaitGroup
 }
 
 // New starts a proxy to the server of a DSN. It doesn't contact the server. It fails if the DSN
@@ -65,7 +64,7 @@ func New(upstream string) (*Proxy, error) {
 	}
 	p := &Proxy{reserved: make(chan struct{}, 1)}
 	p.network, p.address = pgconn.NetworkAddress(cfg.Host, cfg.Port)
-	p.present, p.cut = context.WithCancel(context.Background())
+	p.open, p.end = context.WithCancel(context.Background())
 	if p.listener, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("pgproxy: %w", err)
 	}
@@ -101,16 +100,6 @@ func redirect(dsn, address string) (string, error) {
 // DSN is the server's DSN with the proxy's address.
 func (p *Proxy) DSN() string { return p.dsn }
 
-// CutAll closes every connection now, to clients and to the server, those that an Action holds
-// included. New ones are accepted.
-func (p *Proxy) CutAll() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.Reset()
-	p.cut()
-	p.present, p.cut = context.WithCancel(context.Background())
-}
-
 // Close stops listening, cuts all connections and returns when nothing of the proxy runs any more.
 // A second call does nothing.
 func (p *Proxy) Close() error {
@@ -118,9 +107,7 @@ func (p *Proxy) Close() error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
-	p.mu.Lock()
-	p.cut()
-	p.mu.Unlock()
+	p.end()
 	p.wg.Wait()
 	return err
 }
@@ -131,10 +118,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return // closed
 		}
-		p.mu.Lock()
-		c := newConn(p, client)
-		p.mu.Unlock()
-		p.wg.Go(c.serve)
+		p.wg.Go(newConn(p, client).serve)
 	}
 }
 

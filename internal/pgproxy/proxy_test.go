@@ -154,10 +154,10 @@ func TestNew_TakesEveryFormOfDSN(t *testing.T) {
 	}
 }
 
-func TestCutAll_EndsSessionsAndAcceptsNewOnes(t *testing.T) {
+func TestReset_EndsSessionsAndAcceptsNewOnes(t *testing.T) {
 	f := newFixture(t)
 	conn := f.begin()
-	f.proxy.CutAll()
+	f.proxy.Reset()
 	_, err := conn.Exec(f.ctx, "commit")
 	require.Error(t, err)
 	f.sessions(0)
