@@ -23,11 +23,9 @@ import (
 	"github.com/fencekit/fencekit/bench/internal/result"
 	benchrun "github.com/fencekit/fencekit/bench/internal/run"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
-	"github.com/fencekit/fencekit/internal/testenv"
 )
 
 func main() {
-	testenv.Reexec()
 	benchrun.PlayRole()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -15,7 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testenv.Reexec()
 	benchrun.PlayRole()
 	testenv.Main(m)
 }

@@ -99,8 +99,8 @@ func ownDir(t *testing.T) string {
 var registered []Workload
 
 // Reexec must be the first call of every main() whose binary runs chaos, with all the
-// workloads that it runs beside the built-in one. In a child that was started as a worker,
-// or as a server, it runs that and never returns.
+// workloads that it runs beside the built-in one. In a child that was started as a worker
+// it runs that and never returns.
 func Reexec(workloads ...Workload) {
 	registered = append([]Workload{worker.Stock{}}, workloads...)
 	worker.Reexec(registered...)

@@ -193,7 +193,7 @@ func (i *installation) shell(command string) {
 	require.NoError(i.t, err)
 	require.NoError(i.t, os.Symlink(self, filepath.Join(bin, "fencectl")))
 	if strings.Contains(command, " etcdctl ") {
-		require.NoError(i.t, os.Symlink(etcdserver.Etcdctl(i.t, i.etcd).Path, filepath.Join(bin, "etcdctl")))
+		require.NoError(i.t, os.Symlink(etcdserver.Etcdctl(i.t), filepath.Join(bin, "etcdctl")))
 	}
 	cmd := exec.CommandContext(i.t.Context(), "sh", "-c", command)
 	cmd.Env = append(os.Environ(), "FENCEKIT_TEST_BE_COMMAND=1", "PATH="+bin+":"+os.Getenv("PATH"))

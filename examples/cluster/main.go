@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/patroni"
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
@@ -28,7 +27,6 @@ const (
 var errViolated = errors.New("a guarantee was violated")
 
 func main() {
-	testenv.Reexec()
 	asynchronous := flag.Bool("asynchronous", false, "let a standby become the primary that lacks acknowledged sales")
 	end := flag.Bool("end", false, "end after the faults instead of running on")
 	flag.Parse()

@@ -46,7 +46,7 @@ func start(ctx context.Context, synchronous bool) (s *servers, err error) {
 	}
 	s.onStop(func() error { return bounded(s.cluster.Stop) })
 	// It asks HAProxy again a second after the primary was lost, not after 15.
-	s.pooler, err = pgbouncer.StartBefore(ctx, s.cluster.DSN(), &pgbouncer.Config{Settings: map[string]string{"server_login_retry": "1"}})
+	s.pooler, err = pgbouncer.Start(ctx, s.cluster.DSN(), map[string]string{"server_login_retry": "1"})
 	if err != nil {
 		return s, err
 	}
@@ -100,7 +100,7 @@ func (s *servers) startSellers(ctx context.Context) error {
 func (s *servers) describe() {
 	fmt.Printf("etcd         %s\n", strings.Join(s.etcd.Endpoints(), ","))
 	for _, n := range s.cluster.Nodes() {
-		fmt.Printf("%-12s %s\n             Patroni: curl -s %s/cluster\n", n.Name(), n.DSN(), n.URL())
+		fmt.Printf("%-12s %s\n             Patroni: curl -s %s/cluster\n", n.Name, n.DSN(), n.URL())
 	}
 	fmt.Printf("HAProxy      %s\n", s.cluster.DSN())
 	for _, one := range s.sellers {

@@ -28,7 +28,7 @@ func (s *servers) walk(ctx context.Context, faults []patroni.Fault) error {
 	if err != nil {
 		return err
 	}
-	say("%s is the primary, timeline %d; %d servers sell through HAProxy, one of them behind PgBouncer", primary.Name(), timeline, len(s.sellers))
+	say("%s is the primary, timeline %d; %d servers sell through HAProxy, one of them behind PgBouncer", primary.Name, timeline, len(s.sellers))
 	fmt.Print(legend, "\n")
 	var gaps []time.Duration
 	for _, fault := range faults {
@@ -49,20 +49,20 @@ func (s *servers) lose(ctx context.Context, fault patroni.Fault) (time.Duration,
 	}
 	if !s.synchronous && fault.Name != patroni.SwitchedOver.Name {
 		old.StopStreaming()
-		say("the standbys receive nothing more from %s, which goes on selling", old.Name())
+		say("the standbys receive nothing more from %s, which goes on selling", old.Name)
 		pause(ctx, time.Second)
 	}
 	begun := time.Now()
 	if err := fault.Inject(ctx, s.cluster, old); err != nil {
 		return 0, err
 	}
-	say("%s was %s", old.Name(), fault.Name)
+	say("%s was %s", old.Name, fault.Name)
 	leader, timeline, err := s.cluster.LeaderAfter(ctx, old)
 	if err != nil {
 		return 0, err
 	}
 	promoted := time.Now()
-	say("%s is the primary after %.1f s, timeline %d", leader.Name(), promoted.Sub(begun).Seconds(), timeline)
+	say("%s is the primary after %.1f s, timeline %d", leader.Name, promoted.Sub(begun).Seconds(), timeline)
 	if err := s.awaitSale(ctx, promoted); err != nil {
 		return 0, err
 	}
@@ -78,7 +78,7 @@ func (s *servers) lose(ctx context.Context, fault patroni.Fault) (time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	say("%s is back as a standby after %.1f s. So far: %s", old.Name(), time.Since(begun).Seconds(), f)
+	say("%s is back as a standby after %.1f s. So far: %s", old.Name, time.Since(begun).Seconds(), f)
 	return gap, nil
 }
 

@@ -42,7 +42,6 @@ const (
 )
 
 func main() {
-	demo.Reexec()
 	os.Exit(run(os.Args[1:]))
 }
 

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -30,8 +29,7 @@ var interpreter = process.Installed{
 		"/usr/local/bin/python3",
 		"/opt/homebrew/bin/python3",
 	},
-	Arguments: []string{"-c", "import psycopg; print('psycopg', psycopg.__version__)"},
-	Version:   regexp.MustCompile(`^psycopg (3\.[1-9]\S*)`),
+	Arguments: []string{"-c", "import psycopg; assert psycopg.__version__ >= '3.1'; print(psycopg.__version__)"},
 	Advice:    "sudo apt-get install python3-psycopg | sudo dnf install python3-psycopg3 | pip install 'psycopg[binary]'",
 }
 

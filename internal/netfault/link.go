@@ -110,8 +110,11 @@ func (l *Link) HalfOpen() (revert func()) {
 func (l *Link) Reset() { reset(l.present()) }
 
 // Close stops listening, resets all connections and returns when they have ended. A second
-// call is a no-op.
+// call is a no-op, and so is one of a nil Link.
 func (l *Link) Close() error {
+	if l == nil {
+		return nil
+	}
 	l.mu.Lock()
 	again := l.closed
 	l.closed = true

@@ -14,14 +14,13 @@
 //   - Stop, and Main for shared servers, end servers and remove directories.
 //   - When the owner dies without that, Linux kills its children at once: each is started from a thread that stays
 //     until the child has ended, because the kernel's death signal follows the thread.
-//   - A child of the owner, the janitor, sees the end of a pipe when the owner dies. It kills what is left in the
-//     directories (Postgres's own children outlive their parent while they compute, or are stopped), removes
-//     containers and shared memory, and the directories.
-//   - If the janitor was killed too, the next start of a server by this user does the same for all directories whose
-//     owner has died. A lock that the kernel drops with the owner shows that; a pid could be another process's by then.
+//   - Each directory has a janitor, a child that sees the end of a pipe when the owner dies. It kills what is left in
+//     the directory (Postgres's own children outlive their parent while they compute, or are stopped), removes the
+//     container and shared memory, and the directory. Stop has it do the same.
 //
 // # What is not promised
 //
-// Servers speak plain text without passwords on 127.0.0.1, unless a test makes etcd do otherwise: any local user can
-// connect. Other systems than Linux and macOS are not supported; on macOS the janitor does what the death signal does.
+// Who kills the janitors too keeps what they would have removed. Servers speak plain text without passwords on
+// 127.0.0.1, unless a test makes etcd do otherwise: any local user can connect. Other systems than Linux and macOS are
+// not supported; on macOS the janitor does what the death signal does.
 package testenv

@@ -15,14 +15,9 @@ import (
 // leakGrace bounds how long Main waits for goroutines that are about to end.
 const leakGrace = 30 * time.Second
 
-// Reexec must be the first call of every main() and TestMain whose binary starts servers; without it no
-// server starts. In a child that was started to clean up behind its owner it does that and never returns.
-func Reexec() { process.Reexec() }
-
-// Main is a package's whole TestMain: it calls Reexec, runs the tests, stops the shared servers and ends the
+// Main is a package's whole TestMain: it runs the tests, stops the shared servers and ends the
 // process: with 1 if a server didn't stop or a goroutine leaked.
 func Main(m *testing.M) {
-	Reexec()
 	code := m.Run()
 	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
 	defer cancel()

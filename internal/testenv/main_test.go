@@ -9,7 +9,6 @@ import (
 const orphanVar = "FENCEKIT_TESTENV_ORPHAN"
 
 func TestMain(m *testing.M) {
-	Reexec()
 	if os.Getenv(orphanVar) != "" {
 		beOrphaned()
 	}

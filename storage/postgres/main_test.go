@@ -16,7 +16,6 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv"
-	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -304,7 +303,7 @@ func TestStore_PassesTheContractEverywhere(t *testing.T) {
 	}
 	t.Run("pooler", func(t *testing.T) {
 		t.Parallel()
-		pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 20})
+		pooler := startPooler(t, pgserver.Shared(t), map[string]string{"default_pool_size": "20"})
 		guardtest.TestStore(t, func(t *testing.T) guardtest.Harness[pgx.Tx] {
 			dsn := migrated(t)
 			lax(t, openPool(t, dsn))

@@ -253,9 +253,9 @@ func onBegin(pooler func(ask pgproxy.Ask, sql string) words) func(*pgproxy.Proxy
 	}
 }
 
-func startPooler(t testing.TB, server *pgserver.Server, cfg pgbouncer.Config) *pgbouncer.Pooler {
+func startPooler(t testing.TB, server *pgserver.Server, settings map[string]string) *pgbouncer.Pooler {
 	t.Helper()
-	pooler, err := pgbouncer.Start(t.Context(), server, &cfg)
+	pooler, err := pgbouncer.Start(t.Context(), server.DSN(), settings)
 	require.NoError(t, err)
 	stopLater(t, pooler)
 	return pooler
@@ -327,7 +327,7 @@ func TestPooler_NothingOfOursStaysOnTheServersConnection(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
 	lax(t, openPool(t, dsn))
-	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{PoolSize: 1})
+	pooler := startPooler(t, pgserver.Shared(t), map[string]string{"default_pool_size": "1"})
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
 	other := openPooled(t, pooler, dsn)
 	const left = `select coalesce(string_agg(name || '=' || setting, ' ' order by name), '')

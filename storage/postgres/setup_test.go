@@ -14,7 +14,6 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guardhttp"
-	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -247,7 +246,7 @@ func afterConnect(sql string) func(*pgxpool.Config) {
 func TestPooler_InStatementModeIsNamed(t *testing.T) {
 	t.Parallel()
 	dsn := migrated(t)
-	pooler := startPooler(t, pgserver.Shared(t), pgbouncer.Config{Settings: map[string]string{"pool_mode": "statement"}})
+	pooler := startPooler(t, pgserver.Shared(t), map[string]string{"pool_mode": "statement"})
 	store := newStore(t, openPooled(t, pooler, dsn), nil)
 	_, claimErr := store.Claim(t.Context(), storage.Claim{Grant: grant(5, "a")})
 	_, beginErr := attempt(t.Context(), store, statement("select 1"), claim(t, newStore(t, openPool(t, dsn), nil), grant(5, "a")))

@@ -15,12 +15,8 @@ import (
 	testserver "github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// tool is the program fencectl, built in a directory of its own.
-type tool struct{ dir *testserver.Dir }
-
-func (f *tool) Stop(context.Context) error { return f.dir.Remove() }
-
-var sharedFencectl = testserver.NewShared(func(ctx context.Context) (*tool, error) {
+// sharedFencectl is a directory that has the program fencectl.
+var sharedFencectl = testserver.Shared(func(ctx context.Context) (*testserver.Dir, error) {
 	dir, err := testserver.NewDir()
 	if err != nil {
 		return nil, err
@@ -29,7 +25,7 @@ var sharedFencectl = testserver.NewShared(func(ctx context.Context) (*tool, erro
 	if err != nil {
 		return nil, fmt.Errorf("building fencectl: %w\n%s", err, out)
 	}
-	return &tool{dir}, nil
+	return dir, nil
 })
 
 // runbook is the commands of the sections of docs/operate.md, which a test runs one after
@@ -46,10 +42,10 @@ type runbook struct {
 // anchor.
 func newRunbook(t *testing.T, etcd, dsn string) *runbook {
 	t.Helper()
-	built, err := sharedFencectl.Get()
+	built, err := sharedFencectl()
 	require.NoError(t, err)
 	b := &runbook{t: t, dir: t.TempDir(), env: append(testserver.Environ("FENCEKIT_", "PG"),
-		"PATH="+built.dir.Path("")+":"+os.Getenv("PATH"), "FENCEKIT_ETCD_PREFIX="+t.Name(), "FENCEKIT_ETCD_ENDPOINTS="+etcd, "FENCEKIT_DATABASE_URL="+dsn)}
+		"PATH="+built.Path("")+":"+os.Getenv("PATH"), "FENCEKIT_ETCD_PREFIX="+t.Name(), "FENCEKIT_ETCD_ENDPOINTS="+etcd, "FENCEKIT_DATABASE_URL="+dsn)}
 	b.open("Before anything happens")
 	b.next("export FENCEKIT_ETCD_ENDPOINTS=")
 	b.next("export FENCEKIT_DATABASE_URL=")

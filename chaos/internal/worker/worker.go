@@ -14,7 +14,6 @@ import (
 	"github.com/fencekit/fencekit/chaos/internal/history"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pause"
-	"github.com/fencekit/fencekit/internal/testenv"
 )
 
 // SpecVariable is the environment variable with the Spec of a worker.
@@ -62,9 +61,8 @@ const CloseBound = 10 * time.Second
 const exitWorker = 3
 
 // Reexec must be the first call of every main() whose binary runs workloads. In a child that was started as a
-// worker of one of these, or as a server, it runs that and never returns.
+// worker of one of these, it runs that and never returns.
 func Reexec(workloads ...Workload) {
-	testenv.Reexec()
 	spec := os.Getenv(SpecVariable)
 	if spec == "" {
 		return

@@ -22,7 +22,6 @@ import (
 
 	"github.com/fencekit/fencekit/examples/inventory/service"
 	"github.com/fencekit/fencekit/internal/pause"
-	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	servers "github.com/fencekit/fencekit/internal/testenv/process"
@@ -166,10 +165,7 @@ func (a *act) result(ctx context.Context, pool *pgxpool.Pool) (result, error) {
 	return r, err
 }
 
-// Reexec must be the first call of main: the servers that the demo starts are this
-// binary itself, executed again.
-func Reexec() { testenv.Reexec() }
-
+// process is a worker in a process of its own, so that stopping it is real.
 type process struct {
 	name   string
 	cmd    *exec.Cmd

@@ -9,13 +9,9 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
-	"time"
 
 	"github.com/fencekit/fencekit/internal/pause"
 )
-
-// SignalBound is how long a stop signal may take before the next one.
-const SignalBound = 20 * time.Second
 
 // ErrNotRunning: what was asked for can be done to a running process only.
 var ErrNotRunning = errors.New("testenv: server is not running")
@@ -34,7 +30,11 @@ type Process struct {
 // child has a goroutine that keeps its thread from fork to wait.
 func Start(cmd *exec.Cmd) (*Process, error) {
 	p := &Process{cmd: cmd, done: make(chan struct{})}
-	dieWithParent(cmd)
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	dieWithParent(cmd.SysProcAttr)
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -84,21 +84,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 }
 
 // Kill ends the child by SIGKILL and waits for its end.
-func (p *Process) Kill() error { return p.End() }
-
-// End sends the signals in turn, giving each until SignalBound to work, then SIGKILL, and waits for the
-// child, also a stopped one.
-func (p *Process) End(signals ...syscall.Signal) error {
-	for _, sig := range signals {
-		if err := errors.Join(p.Signal(sig), p.Signal(syscall.SIGCONT)); err != nil {
-			return err
-		}
-		select {
-		case <-p.done:
-			return nil
-		case <-time.After(SignalBound):
-		}
-	}
+func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}

@@ -2,16 +2,7 @@
 
 package child
 
-import (
-	"os/exec"
-	"syscall"
-)
+import "syscall"
 
-// dieWithParent keeps the terminal's Ctrl-C from the child. There is no death signal here: the janitor of
-// package process ends it.
-func dieWithParent(cmd *exec.Cmd) {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Setpgid = true
-}
+// There is no death signal here: the janitor of package process ends servers.
+func dieWithParent(*syscall.SysProcAttr) {}

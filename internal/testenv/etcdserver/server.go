@@ -40,8 +40,6 @@ type Config struct {
 	// Certificates make etcd speak TLS, and only with clients whose certificate
 	// is one of these. Default: plain text.
 	Certificates *Certificates
-	// SlowDisk is whether Server.SlowDisk can be called. It needs Linux and a child process.
-	SlowDisk bool
 	// ExtraFlags are passed to etcd after its other flags, as
 	// --quota-backend-bytes=16777216 or --auth-token-ttl=2. Default: none.
 	ExtraFlags []string
@@ -49,30 +47,15 @@ type Config struct {
 	Log io.Writer
 }
 
-func (c *Config) withDefaults() (Config, error) {
-	cfg := *cmp.Or(c, &Config{})
-	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, 50*time.Millisecond)
-	cfg.Election = cmp.Or(cfg.Election, 500*time.Millisecond)
-	if cfg.Heartbeat < time.Millisecond || cfg.Election < 5*cfg.Heartbeat {
-		return cfg, fmt.Errorf("testenv: etcd: election timeout %v must be at least 5 heartbeats of %v, and that 1 ms", cfg.Election, cfg.Heartbeat)
-	}
-	return cfg, nil
-}
-
 // Server is an etcd of one node, or one member of a Cluster: a child process, or what FENCEKIT_ETCD_ENDPOINTS
 // names. Its methods may be called concurrently.
 type Server struct {
-	process.Controller
-	endpoints    []string
-	certificates *Certificates
-	data         string // "" if it isn't on this machine's disk
-	seat         seat
-}
+	*process.Server
+	cfg       Config
+	endpoints []string
 
-// seat is what a member of a cluster is known by to the others.
-type seat struct {
 	name    string
-	peerURL string // where the others reach it
+	peerURL string // where the other members reach it
 	cluster string // all names and peer URLs, as --initial-cluster wants them
 	proxy   string // the HTTP proxy through which it reaches the others, "" for none
 }
@@ -80,92 +63,79 @@ type seat struct {
 // Start starts a node and returns once it answers; it must be stopped by Stop. With FENCEKIT_ETCD_ENDPOINTS
 // set it starts nothing and fails unless that etcd answers. ctx bounds the start alone.
 func Start(ctx context.Context, cfg *Config) (*Server, error) {
-	c, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
 	if list := os.Getenv(EndpointsVar); list != "" {
-		e := &Server{endpoints: strings.Split(list, ","), Controller: process.External(EndpointsVar)}
+		e := &Server{endpoints: strings.Split(list, ","), Server: process.External(EndpointsVar)}
 		if err := e.ping(ctx); err != nil {
 			return nil, fmt.Errorf("testenv: etcd at %s=%s: %w", EndpointsVar, list, err)
 		}
-		process.Announce("etcd", EndpointsVar+"="+list)
+		e.Announce("etcd", EndpointsVar+"="+list)
 		return e, nil
 	}
-	return startLocal(ctx, c)
-}
-
-func startLocal(ctx context.Context, cfg Config) (*Server, error) {
-	s, err := process.NewServer("etcd", cfg.Log, 2)
+	e, err := newServer("node", cfg)
 	if err != nil {
 		return nil, err
 	}
-	peer := "http://" + s.Address(1)
-	e, program := newServer(s, cfg, seat{name: "node", peerURL: peer, cluster: "node=" + peer})
-	if err := s.Start(ctx, program); err != nil {
-		return nil, err
-	}
-	return e, nil
+	e.cluster = e.name + "=" + e.peerURL
+	return e, e.start(ctx)
 }
 
-func newServer(s *process.Server, cfg Config, at seat) (*Server, process.Program) {
-	if cfg.Dir == "" {
-		cfg.Dir = s.Dir().Path("etcd")
+func newServer(name string, cfg *Config) (*Server, error) {
+	c := *cmp.Or(cfg, &Config{})
+	c.Heartbeat = cmp.Or(c.Heartbeat, 50*time.Millisecond)
+	c.Election = cmp.Or(c.Election, 500*time.Millisecond)
+	s, err := process.NewServer("etcd-"+name, c.Log, 2)
+	if err != nil {
+		return nil, err
 	}
-	client := s.Address(0)
-	e := &Server{endpoints: []string{cfg.scheme() + client}, certificates: cfg.Certificates, Controller: s, data: cfg.Dir, seat: at}
-	return e, process.Program{
-		Command: func() (*exec.Cmd, error) {
-			flags := flagsOf(cfg, e.seat, e.Endpoint(), client, s.Address(1))
-			if cfg.SlowDisk {
-				flags = append([]string{"slow-disk", e.delay()}, flags...)
-			}
-			return command(s.Dir(), e.seat.proxy, flags...)
-		},
+	c.Dir = cmp.Or(c.Dir, s.Dir().Path("etcd"))
+	scheme := "http://"
+	if c.Certificates != nil {
+		scheme = "https://"
+	}
+	return &Server{Server: s, cfg: c, endpoints: []string{scheme + s.Address(0)}, name: name, peerURL: "http://" + s.Address(1)}, nil
+}
+
+func (e *Server) start(ctx context.Context) error {
+	return e.Server.Start(ctx, process.Program{
+		Command: func() (*exec.Cmd, error) { return e.command(e.flags()...) },
 		Ready: func(ctx context.Context) error {
 			// A client that dials too early backs off for a second.
-			if err := process.Poll(ctx, process.Listening(client)); err != nil {
+			if err := process.Listening(ctx, e.Address(0)); err != nil {
 				return err
 			}
 			return e.ping(ctx)
 		},
-	}
+	})
 }
 
-func (c *Config) scheme() string {
-	if c.Certificates != nil {
-		return "https://"
+func (e *Server) command(args ...string) (*exec.Cmd, error) {
+	binary, err := findBinary()
+	if err != nil {
+		return nil, err
 	}
-	return "http://"
+	cmd := exec.Command(binary, args...)
+	cmd.Env = process.Environ("ETCD_")
+	cmd.Dir = e.Dir().Path("")
+	if e.proxy != "" {
+		cmd.Env = append(cmd.Env, "HTTP_PROXY="+e.proxy, "http_proxy="+e.proxy, "NO_PROXY=", "no_proxy=")
+	}
+	return cmd, nil
 }
 
-// flagsOf are the flags of a member, which listens for clients and for its peers.
-func flagsOf(cfg Config, at seat, endpoint, client, peer string) []string {
+func (e *Server) flags() []string {
+	millis := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	flags := []string{
-		"--name=" + at.name, "--data-dir=" + cfg.Dir, "--log-level=warn",
-		"--listen-client-urls=" + cfg.scheme() + client, "--advertise-client-urls=" + endpoint,
-		"--listen-peer-urls=http://" + peer, "--initial-advertise-peer-urls=" + at.peerURL,
-		"--initial-cluster=" + at.cluster,
-		"--heartbeat-interval=" + millis(cfg.Heartbeat), "--election-timeout=" + millis(cfg.Election),
+		"--name=" + e.name, "--data-dir=" + e.cfg.Dir, "--log-level=warn",
+		"--listen-client-urls=" + e.Endpoint(), "--advertise-client-urls=" + e.Endpoint(),
+		"--listen-peer-urls=http://" + e.Address(1), "--initial-advertise-peer-urls=" + e.peerURL,
+		"--initial-cluster=" + e.cluster,
+		"--heartbeat-interval=" + millis(e.cfg.Heartbeat), "--election-timeout=" + millis(e.cfg.Election),
 	}
-	if cfg.Certificates != nil {
-		flags = append(flags, cfg.Certificates.serverFlags()...)
+	if e.cfg.Certificates != nil {
+		flags = append(flags, e.cfg.Certificates.serverFlags()...)
 	}
-	return append(flags, cfg.ExtraFlags...)
+	return append(flags, e.cfg.ExtraFlags...)
 }
-
-// SlowDisk makes each fdatasync of the server take that much longer, until it is called with 0.
-func (e *Server) SlowDisk(delay time.Duration) error {
-	next := e.delay() + ".next"
-	if err := os.WriteFile(next, []byte(delay.String()), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, e.delay())
-}
-
-func (e *Server) delay() string { return e.data + ".fdatasync" }
-
-func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // ping returns once a linearizable read has been answered, if only by denying it: an etcd
 // may require authentication.
@@ -189,7 +159,7 @@ func (e *Server) Endpoint() string { return e.endpoints[0] }
 // Client returns a new client without a log; the caller closes it. It doesn't contact the server. Ending ctx
 // ends the client's requests.
 func (e *Server) Client(ctx context.Context) (*clientv3.Client, error) {
-	return newClient(ctx, e.certificates, e.endpoints)
+	return newClient(ctx, e.cfg.Certificates, e.endpoints)
 }
 
 func newClient(ctx context.Context, certificates *Certificates, endpoints []string) (*clientv3.Client, error) {
@@ -227,15 +197,11 @@ func (e *Server) Snapshot(ctx context.Context, file string) (err error) {
 // ports. With a bump above 0 revisions begin that much higher than in the snapshot, and all before are marked
 // as compacted.
 func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
-	s, ok := e.Controller.(*process.Server)
-	if !ok {
-		return process.NotOurs("restore", EndpointsVar)
-	}
-	return s.WhileKilled(ctx, func() error {
-		if err := os.RemoveAll(e.data); err != nil {
+	return e.WhileKilled(ctx, func() error {
+		if err := os.RemoveAll(e.cfg.Dir); err != nil {
 			return err
 		}
-		cmd, err := command(s.Dir(), "", "restore", file, e.data, e.seat.name, e.seat.peerURL, e.seat.cluster, strconv.FormatUint(bump, 10))
+		cmd, err := e.command("restore", file, e.cfg.Dir, e.name, e.peerURL, e.cluster, strconv.FormatUint(bump, 10))
 		if err != nil {
 			return err
 		}
@@ -247,33 +213,28 @@ func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
 }
 
 // StartProxy starts etcd's own "grpc-proxy" in front of e. It must be stopped by Stop, before e is.
-func StartProxy(ctx context.Context, e *Server, extraFlags ...string) (*Server, error) {
+func StartProxy(ctx context.Context, e *Server) (*Server, error) {
 	s, err := process.NewServer("etcd-grpc-proxy", nil, 1)
 	if err != nil {
 		return nil, err
 	}
-	p := &Server{Controller: s, endpoints: []string{"http://" + s.Address(0)}}
-	flags := append([]string{
-		"grpc-proxy", "start", "--endpoints=" + strings.Join(e.endpoints, ","),
-		"--listen-addr=" + s.Address(0), "--advertise-client-url=" + s.Address(0), "--data-dir=" + s.Dir().Path("proxy"),
-	}, extraFlags...)
-	err = s.Start(ctx, process.Program{
-		Command: func() (*exec.Cmd, error) { return command(s.Dir(), "", flags...) },
-		Ready:   func(ctx context.Context) error { return process.Poll(ctx, p.ping) },
+	p := &Server{Server: s, endpoints: []string{"http://" + s.Address(0)}}
+	return p, s.Start(ctx, process.Program{
+		Command: func() (*exec.Cmd, error) {
+			return p.command("grpc-proxy", "start", "--endpoints="+strings.Join(e.endpoints, ","),
+				"--listen-addr="+s.Address(0), "--advertise-client-url="+s.Address(0), "--data-dir="+s.Dir().Path("proxy"))
+		},
+		Ready: p.ping,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
 }
 
-var shared = process.NewShared(func(ctx context.Context) (*Server, error) { return Start(ctx, nil) })
+var shared = process.Shared(func(ctx context.Context) (*Server, error) { return Start(ctx, nil) })
 
 // Shared returns the etcd that the tests of this binary share. Start is for a test that kills, pauses or
 // restarts one.
 func Shared(t testing.TB) *Server {
 	t.Helper()
-	e, err := shared.Get()
+	e, err := shared()
 	require.NoError(t, err)
 	return e
 }

@@ -3,7 +3,6 @@ package etcdserver
 import (
 	"bytes"
 	"context"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,7 +47,7 @@ func TestServer_KeepsDataAndEndpointOverKillAndRestart(t *testing.T) {
 
 	require.NoError(t, e.Kill())
 	require.NoError(t, e.Kill())
-	require.Error(t, process.Listening(strings.TrimPrefix(e.Endpoint(), "http://"))(ctx))
+	require.Error(t, process.Listening(ctx, e.Address(0)))
 	require.NoError(t, e.Restart(ctx))
 	require.NoError(t, e.Restart(ctx)) // of one that runs
 
@@ -62,7 +61,7 @@ func TestServer_StopIsForGood(t *testing.T) {
 	ctx := testContext(t)
 	var log lockedBuffer
 	e := startEtcd(t, &Config{Log: &log, ExtraFlags: []string{"--log-level=info"}})
-	root := e.Controller.(*process.Server).Dir().Path("")
+	root := e.Dir().Path("")
 	require.DirExists(t, root)
 	require.NoError(t, e.Pause()) // Stop also ends what is paused
 	require.NoError(t, e.Stop(ctx))
@@ -81,12 +80,12 @@ func TestServer_PauseIsSilent(t *testing.T) {
 	ctx := testContext(t)
 	e := startEtcd(t, nil)
 	require.NoError(t, e.Pause())
-	require.NoError(t, e.Controller.(*process.Server).EachProcess(func(pid int) error {
+	require.NoError(t, e.EachProcess(func(pid int) error {
 		stopped, err := pause.Stopped(pid)
 		require.True(t, stopped)
 		return err
 	}))
-	require.NoError(t, process.Listening(strings.TrimPrefix(e.Endpoint(), "http://"))(ctx))
+	require.NoError(t, process.Listening(ctx, e.Address(0)))
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	_, err := etcdClient(t, e).Get(short, "k")
@@ -99,8 +98,6 @@ func TestStart_SaysWhatIsWrong(t *testing.T) {
 	ctx := testContext(t)
 	_, err := Start(ctx, &Config{ExtraFlags: []string{"--no-such-flag"}})
 	require.ErrorContains(t, err, "no-such-flag")
-	_, err = Start(ctx, &Config{Heartbeat: time.Second})
-	require.ErrorContains(t, err, "5 heartbeats")
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	_, err = Start(ended, nil)

@@ -18,25 +18,29 @@ package patroni
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
-	"os/exec"
-	"regexp"
+	"os"
+	"slices"
 	"strings"
 	"sync"
-	"time"
+	"text/template"
 
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-const (
-	// size is how many nodes a cluster has.
-	size = 3
-	// askEvery is how often nodes are asked how they are.
-	askEvery = 50 * time.Millisecond
-)
+// size is how many nodes a cluster has.
+const size = 3
+
+// Config says how to run a cluster. nil means all defaults.
+type Config struct {
+	// Synchronous makes a COMMIT wait for a standby, and only that one may become the
+	// primary: Patroni's synchronous_mode and synchronous_mode_strict. Default: a standby
+	// becomes the primary without what it hasn't received.
+	Synchronous bool
+}
 
 // Cluster is three nodes and the HAProxy before them. Its methods may be called concurrently.
 type Cluster struct {
@@ -47,28 +51,42 @@ type Cluster struct {
 	stopped  error
 }
 
+// installedHAProxy is HAProxy where packages put it: Debian's place is not on an ordinary
+// user's PATH.
+var installedHAProxy = process.Installed{
+	Server:    "HAProxy",
+	Places:    []string{"haproxy", "/usr/sbin/haproxy", "/opt/homebrew/bin/haproxy"},
+	Arguments: []string{"-v"},
+	Run:       []string{"-db", "-f"},
+	Advice:    "sudo apt-get install haproxy | sudo dnf install haproxy | brew install haproxy",
+}
+
+var (
+	//go:embed haproxy.cfg
+	haproxyText     string
+	haproxyTemplate = template.Must(template.New("haproxy.cfg").Parse(haproxyText))
+)
+
 // Start starts a cluster that keeps its leader key in the etcd at these endpoints, which
 // must be no other cluster's. It returns once all nodes run, as Settled says; the cluster
 // must be stopped by Stop. It fails with *process.NotFoundError if Patroni, HAProxy or
 // Postgres isn't installed. ctx bounds the start alone.
 func Start(ctx context.Context, etcd []string, cfg *Config) (*Cluster, error) {
-	programs, err := findPrograms(ctx)
-	if err != nil {
-		return nil, err
-	}
 	c := &Cluster{cfg: *cmp.Or(cfg, &Config{})}
-	if err := c.start(ctx, etcd, programs); err != nil {
+	if err := c.start(ctx, etcd); err != nil {
 		return nil, errors.Join(err, c.Stop(context.Background()))
 	}
-	process.Announce("Patroni", fmt.Sprintf("local %s (%s), HAProxy %s, Postgres %s", programs.patroni, programs.versions[0], programs.versions[1], programs.versions[2]))
 	return c, nil
 }
 
-func (c *Cluster) start(ctx context.Context, etcd []string, programs programs) (err error) {
+func (c *Cluster) start(ctx context.Context, etcd []string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, process.StartBound)
 	defer cancel()
+	if _, _, err := installedHAProxy.Find(ctx); err != nil {
+		return err
+	}
 	for i := range size {
-		n, err := newNode(fmt.Sprintf("pg%d", i+1), etcd, programs, c.cfg)
+		n, err := newNode(ctx, fmt.Sprintf("pg%d", i+1), etcd, c.cfg)
 		if err != nil {
 			return err
 		}
@@ -83,19 +101,22 @@ func (c *Cluster) start(ctx context.Context, etcd []string, programs programs) (
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if c.proxy, err = startProxy(ctx, programs, c.nodes); err != nil {
+	c.proxy, err = installedHAProxy.Start(ctx, func(s *process.Server, _ string) string {
+		return rendered(haproxyTemplate, map[string]any{"Address": s.Address(0), "Nodes": c.nodes})
+	}, func(ctx context.Context, s *process.Server) error { return process.Listening(ctx, s.Address(0)) })
+	if err != nil {
 		return err
 	}
 	return c.Settled(ctx)
 }
 
-// logs is the end of each node's log, as an error.
-func (c *Cluster) logs() error {
-	var errs []error
-	for _, n := range c.nodes {
-		errs = append(errs, fmt.Errorf("%s:\n%s", n.name, process.TailOf(n.Dir().Path(n.name+".log"))))
+// rendered panics if a template doesn't fit its data.
+func rendered(t *template.Template, data any) string {
+	var text strings.Builder
+	if err := t.Execute(&text, data); err != nil {
+		panic(err)
 	}
-	return errors.Join(errs...)
+	return text.String()
 }
 
 // Nodes are the nodes, always in the same order.
@@ -107,27 +128,18 @@ func (c *Cluster) DSN() string {
 	return "postgres://postgres@" + c.proxy.Address(0) + "/postgres?sslmode=disable"
 }
 
-// DirectDSN names all nodes, and leaves it to the client to find the primary.
-func (c *Cluster) DirectDSN() string {
-	var hosts []string
-	for _, n := range c.nodes {
-		hosts = append(hosts, n.Address(postgresPort))
-	}
-	return "postgres://postgres@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable&target_session_attrs=read-write"
-}
-
 // Leader returns the primary, and its timeline. It asks until a node says that it is the
 // primary, or ctx ends.
 func (c *Cluster) Leader(ctx context.Context) (*Node, int, error) { return c.LeaderAfter(ctx, nil) }
 
 // LeaderAfter is Leader, but waits for another one than old.
 func (c *Cluster) LeaderAfter(ctx context.Context, old *Node) (leader *Node, timeline int, err error) {
-	err = process.PollEvery(ctx, askEvery, func(ctx context.Context) error {
+	err = process.Poll(ctx, func(ctx context.Context) error {
 		for _, n := range c.nodes {
 			if n == old {
 				continue
 			}
-			if s, err := n.leads(ctx); err == nil && s.Primary() {
+			if s, err := n.ask(ctx, http.MethodGet, "/primary", nil); err == nil && s.primary() {
 				leader, timeline = n, s.Timeline
 				return nil
 			}
@@ -140,60 +152,47 @@ func (c *Cluster) LeaderAfter(ctx context.Context, old *Node) (leader *Node, tim
 // Settled returns once one node is the primary, the others follow it on its timeline, and,
 // in synchronous mode, it has a synchronous standby. Its error has the end of each node's log.
 func (c *Cluster) Settled(ctx context.Context) error {
-	if err := process.PollEvery(ctx, askEvery, c.settled); err != nil {
-		return errors.Join(err, c.logs())
+	err := process.Poll(ctx, c.settled)
+	if err != nil {
+		for _, n := range c.nodes {
+			err = fmt.Errorf("%w\n%s:\n%s", err, n.Name, process.TailOf(n.Dir().Path(n.Name+".log")))
+		}
 	}
-	return nil
+	return err
 }
 
 func (c *Cluster) settled(ctx context.Context) error {
-	var primary Status
+	var primary status
 	var leader *Node
 	timelines := map[int]int{}
 	for _, n := range c.nodes {
-		s, err := n.Status(ctx)
+		s, err := n.ask(ctx, http.MethodGet, "/patroni", nil)
 		if err != nil {
 			return err
 		}
 		if s.State != "running" {
-			return fmt.Errorf("testenv: Patroni: %s is %s", n.name, s.State)
+			return fmt.Errorf("testenv: Patroni: %s is %s", n.Name, s.State)
 		}
 		timelines[s.Timeline]++
-		if s.Primary() {
+		if s.primary() {
 			primary, leader = s, n
 		}
 	}
 	if timelines[primary.Timeline] != size {
 		return fmt.Errorf("testenv: Patroni: the nodes' timelines differ, or none is the primary: %v", timelines)
 	}
-	streaming := 0
-	for _, standby := range primary.Replication {
-		if standby.State == "streaming" {
-			streaming++
-		}
+	lags := func(standby member) bool { return standby.State != "streaming" }
+	if len(primary.Replication) != size-1 || slices.ContainsFunc(primary.Replication, lags) {
+		return fmt.Errorf("testenv: Patroni: not all standbys stream: %v", primary.Replication)
 	}
-	if streaming != size-1 {
-		return fmt.Errorf("testenv: Patroni: %d standbys stream", streaming)
+	if !c.cfg.Synchronous {
+		return nil
 	}
-	if c.cfg.Synchronous {
-		return leader.hasSynchronousStandby(ctx)
+	// Postgres may name a synchronous standby before etcd does, and only the latter may become the primary.
+	s, err := leader.ask(ctx, http.MethodGet, "/cluster", nil)
+	if err == nil && !slices.ContainsFunc(s.Members, func(m member) bool { return m.Role == "sync_standby" }) {
+		err = errors.New("testenv: Patroni: no synchronous standby")
 	}
-	return nil
-}
-
-// Switchover makes another node the primary, which in synchronous mode has to be a
-// synchronous standby; with a nil node Patroni chooses. It is what patronictl switchover
-// does. It returns once the old primary has stopped and the new one leads.
-func (c *Cluster) Switchover(ctx context.Context, to *Node) error {
-	leader, _, err := c.Leader(ctx)
-	if err != nil {
-		return err
-	}
-	request := map[string]string{"leader": leader.name}
-	if to != nil {
-		request["candidate"] = to.name
-	}
-	_, err = leader.ask(ctx, http.MethodPost, "/switchover", request)
 	return err
 }
 
@@ -213,80 +212,38 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	return c.stopped
 }
 
-// proxyConfig sends connections to the primary: the node that answers OPTIONS /primary with
-// 200, which Patroni does while the node has the leader key.
-func proxyConfig(address string, nodes []*Node) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, `global
-    maxconn 1000
-defaults
-    mode tcp
-    retries 2
-    timeout connect 1s
-    timeout check 1s
-    timeout client 1h
-    timeout server 1h
-listen primary
-    bind %s
-    option httpchk OPTIONS /primary
-    http-check expect status 200
-    default-server inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
-`, address)
-	for _, n := range nodes {
-		fmt.Fprintf(&text, "    server %s %s check port %d\n", n.name, n.Address(postgresPort), n.Port(restPort))
-	}
-	return text.String()
+// Fault takes the primary away, and brings it back.
+type Fault struct {
+	// Name is what has happened to the primary, as "killed".
+	Name string
+	// Inject does it to the primary. After it, another node becomes the primary.
+	Inject func(ctx context.Context, c *Cluster, primary *Node) error
+	// Revert lets the old primary come back, as a standby.
+	Revert func(ctx context.Context, old *Node) error
 }
 
-func startProxy(ctx context.Context, programs programs, nodes []*Node) (*process.Server, error) {
-	s, err := process.NewServer("haproxy", nil, 1)
-	if err != nil {
-		return nil, err
-	}
-	dir, config := s.Dir().Path("haproxy"), proxyConfig(s.Address(0), nodes)
-	return s, s.Start(ctx, process.Program{
-		Command: func() (*exec.Cmd, error) {
-			return programs.account.Command(dir, programs.haproxy, "-db", "-f", "haproxy.cfg"),
-				programs.account.WriteFile(dir, "haproxy.cfg", []byte(config))
-		},
-		Ready: func(ctx context.Context) error { return process.Poll(ctx, process.Listening(s.Address(0))) },
-	})
-}
+// The ways in which a primary is lost. Only SwitchedOver, which is what patronictl switchover does, lets it send the
+// rest of its log first; it returns once the old primary has stopped and the new one leads.
+var (
+	Killed       = Fault{"killed", func(_ context.Context, _ *Cluster, primary *Node) error { return primary.Kill() }, reset}
+	Paused       = Fault{"paused", func(_ context.Context, _ *Cluster, primary *Node) error { return primary.Pause() }, reset}
+	CutOff       = Fault{"cut off", func(_ context.Context, _ *Cluster, primary *Node) error { primary.CutOff(); return nil }, reset}
+	SwitchedOver = Fault{"switched over", func(ctx context.Context, _ *Cluster, primary *Node) error {
+		_, err := primary.ask(ctx, http.MethodPost, "/switchover", map[string]string{"leader": primary.Name})
+		return err
+	}, func(context.Context, *Node) error { return nil }}
+)
 
-var installedPatroni = process.Installed{
-	Server:  "Patroni",
-	Places:  []string{"patroni", "/usr/bin/patroni", "/usr/local/bin/patroni"},
-	Version: regexp.MustCompile(`^patroni (\d\S*)`),
-	Advice:  "sudo apt-get install patroni | sudo dnf install patroni patroni-etcd | pipx install 'patroni[etcd3,psycopg3]'",
-}
+// Faults are all of them.
+var Faults = []Fault{Killed, Paused, CutOff, SwitchedOver}
 
-// installedHAProxy is HAProxy where packages put it: Debian's place is not on an ordinary
-// user's PATH.
-var installedHAProxy = process.Installed{
-	Server:    "HAProxy",
-	Places:    []string{"haproxy", "/usr/sbin/haproxy", "/opt/homebrew/bin/haproxy"},
-	Arguments: []string{"-v"},
-	Version:   regexp.MustCompile(`^HAProxy version (\d[^\s-]*)`),
-	Advice:    "sudo apt-get install haproxy | sudo dnf install haproxy | brew install haproxy",
-}
-
-// programs are what a cluster runs.
-type programs struct {
-	account                    *process.Account
-	patroni, haproxy, postgres string // of Postgres, the directory
-	versions                   [3]string
-}
-
-func findPrograms(ctx context.Context) (p programs, err error) {
-	if p.patroni, p.versions[0], err = installedPatroni.Find(ctx); err != nil {
-		return p, err
-	}
-	if p.haproxy, p.versions[1], err = installedHAProxy.Find(ctx); err != nil {
-		return p, err
-	}
-	if p.postgres, p.versions[2], err = pgserver.FindBinaries(ctx); err != nil {
-		return p, err
-	}
-	p.account, err = process.ServerAccount() // Patroni runs as the user that Postgres runs as
-	return p, err
+// reset starts a node anew, as an operator does, without its cuts and with a copy of the new
+// primary's data. Patroni 3.0.2 that runs on after a pause may take the leader key back from its
+// successor (patroni/patroni#2689); after a cut it may remove the data of a Postgres that it hasn't
+// stopped yet; and it doesn't always rewind data that have more than the new primary's, so that
+// the node never follows.
+func reset(ctx context.Context, old *Node) error {
+	err := errors.Join(old.Kill(), os.RemoveAll(old.Dir().Path("data")))
+	old.reconnect()
+	return errors.Join(err, old.Restart(ctx))
 }

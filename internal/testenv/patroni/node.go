@@ -1,19 +1,26 @@
 package patroni
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/url"
 	"os/exec"
 	"sync"
 	"syscall"
+	"text/template"
+	"time"
 
 	"github.com/fencekit/fencekit/internal/netfault"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// The ports of a node.
+// The ports of a node, as haproxy.cfg knows them.
 const (
 	postgresPort = iota
 	restPort
@@ -23,78 +30,98 @@ const (
 // Node is a Postgres and its Patroni. Its methods may be called concurrently.
 type Node struct {
 	*process.Server
-	name     string
-	cfg      Config
-	programs programs
+	// Name is what Patroni calls it.
+	Name    string
+	command func() (*exec.Cmd, error)
 
-	etcdLinks []*netfault.Link // its own to the members of etcd
-	pgLink    *netfault.Link   // of the other nodes to its Postgres
-	restLink  *netfault.Link   // of the other nodes to its Patroni
+	pgLink, restLink *netfault.Link   // of the other nodes to its Postgres and its Patroni
+	links            []*netfault.Link // these and its own to the members of etcd
 
 	mu      sync.Mutex
 	reverts []func() // of its links' cuts
 }
 
-func newNode(name string, etcd []string, programs programs, cfg Config) (n *Node, err error) {
+var installed = process.Installed{
+	Server: "Patroni",
+	Places: []string{"patroni", "/usr/bin/patroni", "/usr/local/bin/patroni"},
+	Advice: "sudo apt-get install patroni | sudo dnf install patroni patroni-etcd | pipx install 'patroni[etcd3,psycopg3]'",
+}
+
+var (
+	//go:embed patroni.yml
+	configurationText     string
+	configurationTemplate = template.Must(template.New("patroni.yml").Parse(configurationText))
+)
+
+func newNode(ctx context.Context, name string, etcd []string, cfg Config) (n *Node, err error) {
+	path, version, err := installed.Find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	binaries, _, err := pgserver.FindBinaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	account, err := process.ServerAccount() // Patroni runs as the user that Postgres runs as
+	if err != nil {
+		return nil, err
+	}
 	s, err := process.NewServer(name, nil, portCount)
 	if err != nil {
 		return nil, err
 	}
-	n = &Node{Server: s, name: name, cfg: cfg, programs: programs}
-	if err := n.prepare(etcd); err != nil {
-		return nil, errors.Join(err, n.stop(context.Background()))
+	n = &Node{Server: s, Name: name}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.stop(context.Background()))
+		}
+	}()
+	if n.pgLink, err = n.link(s.Address(postgresPort)); err != nil {
+		return nil, err
 	}
-	return n, nil
-}
-
-func (n *Node) prepare(etcd []string) (err error) {
+	if n.restLink, err = n.link(s.Address(restPort)); err != nil {
+		return nil, err
+	}
+	var etcdLinks []string
 	for _, endpoint := range etcd {
 		u, err := url.Parse(endpoint)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		link, err := netfault.New(u.Host)
+		l, err := n.link(u.Host)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		n.etcdLinks = append(n.etcdLinks, link)
+		etcdLinks = append(etcdLinks, l.Addr())
 	}
-	if n.pgLink, err = netfault.New(n.Address(postgresPort)); err != nil {
-		return err
+	text := rendered(configurationTemplate, map[string]any{
+		"Name": name, "Dir": s.Dir().Path(""), "Binaries": binaries, "Synchronous": cfg.Synchronous, "Etcd": etcdLinks,
+		"Postgres": s.Address(postgresPort), "PostgresLink": n.pgLink.Addr(), "REST": s.Address(restPort), "RESTLink": n.restLink.Addr(),
+	})
+	n.command = func() (*exec.Cmd, error) {
+		dir := s.Dir().Path("patroni")
+		cmd := account.Command(dir, path, "patroni.yml")
+		cmd.Env = append(process.Without(cmd.Env, "PATRONI_"), "PYTHONDONTWRITEBYTECODE=1")
+		return cmd, account.WriteFile(dir, "patroni.yml", []byte(text))
 	}
-	if n.restLink, err = netfault.New(n.Address(restPort)); err != nil {
-		return err
-	}
+	s.Announce("Patroni", fmt.Sprintf("local %s (%s)", path, version))
 	// Patroni makes a new data directory when it clones the primary, beside the old one.
-	return n.programs.account.Own(n.Dir().Path(""))
+	return n, account.Own(s.Dir().Path(""))
+}
+
+func (n *Node) link(to string) (*netfault.Link, error) {
+	l, err := netfault.New(to)
+	if err == nil {
+		n.links = append(n.links, l)
+	}
+	return l, err
 }
 
 func (n *Node) start(ctx context.Context) error {
 	return n.Start(ctx, process.Program{
-		Command: func() (*exec.Cmd, error) {
-			text, err := n.configuration()
-			if err != nil {
-				return nil, err
-			}
-			dir := n.Dir().Path("patroni")
-			cmd := n.programs.account.Command(dir, n.programs.patroni, "patroni.yml")
-			cmd.Env = append(process.Without(cmd.Env, "PATRONI_"), "PYTHONDONTWRITEBYTECODE=1")
-			return cmd, n.programs.account.WriteFile(dir, "patroni.yml", text)
-		},
-		Ready: func(ctx context.Context) error { return process.Poll(ctx, process.Listening(n.Address(restPort))) },
+		Command: n.command,
+		Ready:   func(ctx context.Context) error { return process.Listening(ctx, n.Address(restPort)) },
 	})
-}
-
-// Name is what Patroni calls it.
-func (n *Node) Name() string { return n.name }
-
-func (n *Node) data() string { return n.Dir().Path("data") }
-
-func (n *Node) etcdAddresses() (all []string) {
-	for _, link := range n.etcdLinks {
-		all = append(all, link.Addr())
-	}
-	return all
 }
 
 // DSN is the URL of this node's database "postgres", as a superuser, whether it is the
@@ -114,42 +141,32 @@ func (n *Node) Kill() error { return errors.Join(n.Server.Kill(), n.Dir().EndInh
 
 // Pause freezes all processes of the node, Patroni first.
 func (n *Node) Pause() error {
+	stop := func(pid int) error { return syscall.Kill(pid, syscall.SIGSTOP) }
 	// A postmaster that wasn't frozen yet may have started others meanwhile.
-	return errors.Join(n.signal(syscall.SIGSTOP), n.signal(syscall.SIGSTOP))
-}
-
-// Resume lets a paused node go on.
-func (n *Node) Resume() error { return n.signal(syscall.SIGCONT) }
-
-func (n *Node) signal(sig syscall.Signal) error {
-	return n.EachProcess(func(pid int) error { return syscall.Kill(pid, sig) })
+	return errors.Join(n.EachProcess(stop), n.EachProcess(stop))
 }
 
 // CutOff cuts the node off from etcd and from the other nodes, silently; clients still reach
 // it. Patroni then stops being the primary, if it runs.
-func (n *Node) CutOff() {
-	n.cut(n.restLink)
-	for _, link := range n.etcdLinks {
-		n.cut(link)
-	}
-	n.StopStreaming()
-}
+func (n *Node) CutOff() { n.cut(n.links...) }
 
 // StopStreaming cuts the other nodes off from the node's Postgres.
 func (n *Node) StopStreaming() { n.cut(n.pgLink) }
 
-func (n *Node) cut(link *netfault.Link) {
+func (n *Node) cut(links ...*netfault.Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.reverts = append(n.reverts, link.Cut(netfault.ToServer, netfault.ToClient))
+	for _, l := range links {
+		n.reverts = append(n.reverts, l.Cut(netfault.ToServer, netfault.ToClient))
+	}
 }
 
-// Reconnect ends what CutOff and StopStreaming have done. What was held back is lost.
-func (n *Node) Reconnect() {
+// reconnect ends what CutOff and StopStreaming have done. What was held back is lost.
+func (n *Node) reconnect() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, link := range append([]*netfault.Link{n.pgLink, n.restLink}, n.etcdLinks...) {
-		link.Reset()
+	for _, l := range n.links {
+		l.Reset()
 	}
 	for _, revert := range n.reverts {
 		revert()
@@ -159,77 +176,56 @@ func (n *Node) Reconnect() {
 
 // stop ends the node for good, which has no need of a clean shutdown.
 func (n *Node) stop(ctx context.Context) error {
-	errs := []error{n.Kill(), n.Stop(ctx)}
-	for _, link := range append([]*netfault.Link{n.pgLink, n.restLink}, n.etcdLinks...) {
-		if link != nil {
-			errs = append(errs, link.Close())
+	err := errors.Join(n.Kill(), n.Stop(ctx))
+	for _, l := range n.links {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+// status is what a node's Patroni says of it, or of its cluster.
+type status struct {
+	member
+	Timeline             int
+	Replication, Members []member
+}
+
+type member struct{ State, Role string }
+
+// primary reports whether the node is a running primary.
+func (s status) primary() bool {
+	return s.State == "running" && (s.Role == "master" || s.Role == "primary")
+}
+
+// ask fails if Patroni doesn't answer within a second, as when it is paused; a request with a body is answered at its
+// end.
+func (n *Node) ask(ctx context.Context, method, path string, body any) (s status, err error) {
+	bound := time.Second
+	var in bytes.Buffer
+	if body != nil {
+		bound = time.Minute
+		if err := json.NewEncoder(&in).Encode(body); err != nil {
+			return s, err
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// Config says how to run a cluster. nil means all defaults.
-type Config struct {
-	// Synchronous makes a COMMIT wait for a standby, and only that one may become the
-	// primary: Patroni's synchronous_mode and synchronous_mode_strict. Default: a standby
-	// becomes the primary without what it hasn't received.
-	Synchronous bool
-}
-
-// Patroni's times, in seconds.
-const (
-	loopWait = 1
-	// Patroni 3.0.2 never takes over the leader key with a retryTimeout of 1.
-	retryTimeout = 2
-	// ttl is how long a silent primary remains the primary. Patroni takes no shorter one.
-	ttl = loopWait + 2*retryTimeout
-)
-
-const scope = "fencekit"
-
-type section = map[string]any
-
-// configuration is a node's configuration, in JSON, which is YAML as well.
-func (n *Node) configuration() ([]byte, error) {
-	settings := map[string]string{
-		"max_connections": "200", "wal_level": "logical", "timezone": "UTC", "unix_socket_directories": "",
-		"dynamic_shared_memory_type": "mmap",                             // a killed server leaves nothing in /dev/shm
-		"wal_log_hints":              "on",                               // for pg_rewind
-		"wal_sender_timeout":         "5s", "wal_receiver_timeout": "5s", // so that a link that was cut is noticed
-		"wal_retrieve_retry_interval": "500ms", // no write is acknowledged before a standby follows the new primary
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, n.URL()+path, &in)
+	if err != nil {
+		return s, err
 	}
-	user := section{"username": "postgres"}
-	everyone := []string{"host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"}
-	return json.MarshalIndent(section{
-		"scope": scope,
-		"name":  n.name,
-		"restapi": section{
-			"listen": n.Address(restPort), "connect_address": n.restLink.Addr(),
-		},
-		// As proxies they are not replaced by the addresses that etcd itself announces.
-		"etcd3": section{"hosts": n.etcdAddresses(), "protocol": "http", "use_proxies": true},
-		"bootstrap": section{
-			"dcs": section{
-				"ttl":                     ttl,
-				"loop_wait":               loopWait,
-				"retry_timeout":           retryTimeout,
-				"primary_start_timeout":   0,
-				"maximum_lag_on_failover": 64 << 20,
-				"synchronous_mode":        n.cfg.Synchronous,
-				"synchronous_mode_strict": n.cfg.Synchronous,
-				"ignore_slots":            []any{section{"type": "logical", "plugin": "test_decoding"}}, // else Patroni drops those of others
-				"postgresql":              section{"use_pg_rewind": true, "parameters": settings},
-			},
-			"initdb": []any{section{"encoding": "UTF8"}, section{"locale": "C"}, section{"auth": "trust"}},
-		},
-		"postgresql": section{
-			"listen": n.Address(postgresPort), "connect_address": n.pgLink.Addr(),
-			"data_dir": n.data(), "bin_dir": n.programs.postgres, "pgpass": n.Dir().Path("patroni/pgpass"),
-			"authentication": section{"superuser": user, "replication": user, "rewind": user},
-			"pg_hba":         everyone,
-			"remove_data_directory_on_rewind_failure":     true,
-			"remove_data_directory_on_diverged_timelines": true,
-		},
-		"watchdog": section{"mode": "off"},
-	}, "", "  ")
+	req.Close = true // no connection outlives the answer
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	if method != http.MethodGet && resp.StatusCode == http.StatusOK {
+		return s, nil
+	}
+	// A node that doesn't run answers /patroni with 503, and says why.
+	if resp.StatusCode != http.StatusOK && path != "/patroni" {
+		return s, fmt.Errorf("testenv: Patroni of %s answers %s %s with %s", n.Name, method, path, resp.Status)
+	}
+	return s, json.NewDecoder(resp.Body).Decode(&s)
 }

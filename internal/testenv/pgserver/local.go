@@ -9,27 +9,28 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 
-	"github.com/fencekit/fencekit/internal/testenv/child"
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// errNotLocal: what was asked for needs a server whose files are here. See
-// Config.Local.
-var errNotLocal = errors.New("testenv: not a Postgres of this machine's own binaries: set Config.Local")
+// StandbyName is the application_name of a standby, as for
+// synchronous_standby_names.
+const StandbyName = "standby"
 
-// local is what is known of a Postgres that runs from this machine's binaries, and of no other.
+// local is a data directory, and the binaries and the user that work on it.
 type local struct {
-	*process.Server
-	bin     binaries
+	bin     string
 	account *process.Account
 	data    string
 }
 
 // startLocal runs an installed server on a data directory of its own, which fill fills.
-func startLocal(ctx context.Context, bin binaries, cfg Config, fill func(context.Context, *local) error) (*Server, error) {
+func startLocal(ctx context.Context, cfg *Config, fill func(context.Context, *local) error) (*Server, error) {
+	bin, version, err := FindBinaries(ctx)
+	if err != nil {
+		return nil, err
+	}
 	account, err := process.ServerAccount()
 	if err != nil {
 		return nil, err
@@ -38,158 +39,172 @@ func startLocal(ctx context.Context, bin binaries, cfg Config, fill func(context
 	if err != nil {
 		return nil, err
 	}
-	l := &local{s, bin, account, s.Dir().Path("data")}
-	p := &Server{
-		Controller: s,
-		local:      l,
-		dsn:        "postgres://postgres@" + s.Address(0) + "/postgres?sslmode=disable",
-		source:     fmt.Sprintf("local %s (%s)", bin.dir, bin.version),
-	}
-	if err := errors.Join(account.Mkdir(l.data), fill(ctx, l)); err != nil {
+	p := newServer(s)
+	p.local = local{bin, account, s.Dir().Path("data")}
+	if err := errors.Join(account.Mkdir(p.data), fill(ctx, &p.local)); err != nil {
 		return nil, errors.Join(err, s.Stop(ctx))
 	}
+	arguments := append([]string{"-D", p.data}, cfg.arguments()...)
+	arguments = append(arguments, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-p", strconv.Itoa(s.Port(0)))
 	err = s.Start(ctx, process.Program{
 		Command: func() (*exec.Cmd, error) {
-			return account.Command(l.data, filepath.Join(bin.dir, "postgres"), arguments(l.data, s.Port(0), cfg)...), nil
+			return account.Command(p.data, filepath.Join(bin, "postgres"), arguments...), nil
 		},
-		Ready:       func(ctx context.Context) error { return process.Poll(ctx, p.ping) },
+		Ready:       p.ping,
 		StopSignals: []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT},
 		KillSignals: []syscall.Signal{syscall.SIGQUIT},
 	})
 	if err != nil {
 		return nil, err
 	}
+	p.Announce("Postgres", fmt.Sprintf("local %s (%s)", bin, version))
 	return p, nil
 }
 
-func arguments(data string, port int, cfg Config) []string {
-	return append([]string{"-D", data}, settingArgs(cfg.Settings, map[string]string{
-		"listen_addresses":        "127.0.0.1",
-		"port":                    strconv.Itoa(port),
-		"unix_socket_directories": "",
-	})...)
-}
-
-func (l *local) tool(ctx context.Context, name string, args ...string) error {
-	cmd := l.account.Command(l.data, filepath.Join(l.bin.dir, name), args...)
-	out, err := os.CreateTemp(filepath.Dir(l.data), name+".log")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(out.Name())
-	defer out.Close()
-	cmd.Stdout, cmd.Stderr = out, out
-	proc, err := child.Start(cmd)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-proc.Done():
-	case <-ctx.Done():
-		return errors.Join(ctx.Err(), proc.Kill())
-	}
-	if !cmd.ProcessState.Success() {
-		return fmt.Errorf("testenv: %s as %s: %v\n%s", name, l.account, cmd.ProcessState, process.TailOf(out.Name()))
+func (l *local) tool(name string, args ...string) error {
+	cmd := l.account.Command(l.data, filepath.Join(l.bin, name), args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("testenv: %s as %s: %w\n%s", name, l.account, err, out)
 	}
 	return nil
 }
 
-// emptyClusters are the empty data directories that this process has made, by their installation. Servers
-// start on copies: initdb takes ten times as long. So the servers of one process have the same system
-// identifier.
-var emptyClusters = struct {
-	mu   sync.Mutex
-	dirs map[string]*process.Dir
-}{dirs: map[string]*process.Dir{}}
-
-func initData(ctx context.Context, l *local) error {
-	emptyClusters.mu.Lock()
-	defer emptyClusters.mu.Unlock()
-	dir := emptyClusters.dirs[l.bin.dir]
-	if dir == nil {
-		var err error
-		if dir, err = makeEmptyCluster(ctx, l); err != nil {
-			return err
-		}
-		if len(emptyClusters.dirs) == 0 {
-			process.AfterTests(removeEmptyClusters)
-		}
-		emptyClusters.dirs[l.bin.dir] = dir
+// emptyCluster has an empty data directory. Servers start on copies: initdb takes ten times as long. So the
+// servers of one process have the same system identifier. It doesn't sync: nothing in it is worth a crash of the
+// machine.
+var emptyCluster = process.Shared(func(ctx context.Context) (*process.Dir, error) {
+	bin, _, err := FindBinaries(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if err := os.Remove(l.data); err != nil {
-		return err
+	account, err := process.ServerAccount()
+	if err != nil {
+		return nil, err
 	}
-	return copyTree(ctx, dir.Path("data"), l.data)
-}
-
-// makeEmptyCluster doesn't sync: nothing in the cluster is worth a crash of the machine.
-func makeEmptyCluster(ctx context.Context, l *local) (*process.Dir, error) {
 	dir, err := process.NewDir()
 	if err != nil {
 		return nil, err
 	}
-	empty := &local{bin: l.bin, account: l.account, data: dir.Path("data")}
-	err = errors.Join(l.account.Mkdir(empty.data),
-		empty.tool(ctx, "initdb", "-D", empty.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C"))
+	l := &local{bin, account, dir.Path("data")}
+	err = errors.Join(account.Mkdir(l.data),
+		l.tool("initdb", "-D", l.data, "-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C"))
 	if err != nil {
-		return nil, errors.Join(err, dir.Remove())
+		return nil, errors.Join(err, dir.Stop(ctx))
 	}
 	return dir, nil
-}
+})
 
-func removeEmptyClusters(context.Context) error {
-	emptyClusters.mu.Lock()
-	defer emptyClusters.mu.Unlock()
-	var failed []error
-	for _, dir := range emptyClusters.dirs {
-		failed = append(failed, dir.Remove())
+func copyEmptyCluster(ctx context.Context, l *local) error {
+	dir, err := emptyCluster()
+	if err != nil {
+		return err
 	}
-	clear(emptyClusters.dirs)
-	return errors.Join(failed...)
+	return replace(ctx, l.data, dir.Path("data"))
 }
 
-// Volume is a server's data as it was once. It goes with its server.
-type Volume struct {
-	server *local
-	dir    string
-}
-
-// CopyData stops the server orderly, copies its data and starts it again.
-func (p *Server) CopyData(ctx context.Context) (*Volume, error) {
-	if p.local == nil {
-		return nil, errNotLocal
+// replace puts a copy of a directory in the place of another.
+func replace(ctx context.Context, dir, by string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
 	}
-	v := &Volume{p.local, p.local.Dir().Path(fmt.Sprintf("copy-%016x", rand.Uint64()))}
-	return v, p.local.WhileStopped(ctx, func() error { return copyTree(ctx, p.local.data, v.dir) })
+	if out, err := exec.CommandContext(ctx, "cp", "-a", by, dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("testenv: cp -a %s %s: %w: %s", by, dir, err, out)
+	}
+	return nil
+}
+
+// CopyData stops the server orderly, copies its data and starts it again. The copy goes with the server.
+func (p *Server) CopyData(ctx context.Context) (dir string, err error) {
+	dir = p.Dir().Path(fmt.Sprintf("copy-%016x", rand.Uint64()))
+	return dir, p.WhileStopped(ctx, func() error { return replace(ctx, dir, p.data) })
 }
 
 // PutBack stops the server orderly, puts a copy of its data in the place of the present one and starts it
 // again.
-func (p *Server) PutBack(ctx context.Context, v *Volume) error {
-	return p.putBack(ctx, v, func() error { return nil })
+func (p *Server) PutBack(ctx context.Context, dir string) error {
+	return p.WhileStopped(ctx, func() error { return replace(ctx, p.data, dir) })
 }
 
-func (p *Server) putBack(ctx context.Context, v *Volume, change func() error) error {
-	if p.local == nil {
-		return errNotLocal
-	}
-	if p.local != v.server {
-		return errors.New("testenv: this is a copy of another server's data")
-	}
-	return p.local.WhileStopped(ctx, func() error {
-		if err := os.RemoveAll(p.local.data); err != nil {
-			return err
-		}
-		if err := copyTree(ctx, v.dir, p.local.data); err != nil {
-			return err
-		}
-		return change()
+// StartStandby starts a standby that streams from primary, which was started with Config.Local, and returns
+// once it answers queries; it must be stopped by Stop. It follows asynchronously unless primary's settings
+// say otherwise.
+func StartStandby(ctx context.Context, primary *Server, cfg *Config) (*Server, error) {
+	return startLocal(ctx, cfg, func(_ context.Context, l *local) error {
+		return l.baseBackup(primary, "--write-recovery-conf")
 	})
 }
 
-func copyTree(ctx context.Context, from, to string) error {
-	if out, err := exec.CommandContext(ctx, "cp", "-a", from, to).CombinedOutput(); err != nil {
-		return fmt.Errorf("testenv: cp -a %s %s: %w: %s", from, to, err, out)
+func (l *local) baseBackup(of *Server, args ...string) error {
+	from := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres application_name=%s", of.Port(0), StandbyName)
+	return l.tool("pg_basebackup", append(args, "-D", l.data, "-d", from, "--checkpoint=fast", "--no-sync")...)
+}
+
+// AwaitStandby makes each commit of a primary wait for its standby from now on.
+func (p *Server) AwaitStandby(ctx context.Context) error {
+	if err := p.set(ctx, "synchronous_standby_names", StandbyName); err != nil {
+		return err
 	}
-	return nil
+	// Commits heed the setting once the checkpointer has read it, which a checkpoint does that is asked
+	// for after the postmaster has told its processes, and so after a new session has it.
+	return process.Poll(ctx, func(ctx context.Context) error {
+		return p.exec(ctx, unless("current_setting('synchronous_standby_names') = ''")+"; checkpoint; "+
+			unless("not exists (select from pg_stat_replication where sync_state = 'sync')"))
+	})
+}
+
+// StopStreaming cuts a standby off from its primary and returns once it receives nothing more.
+func (p *Server) StopStreaming(ctx context.Context) error {
+	if err := p.set(ctx, "primary_conninfo", ""); err != nil {
+		return err
+	}
+	return process.Poll(ctx, func(ctx context.Context) error {
+		return p.exec(ctx, unless("exists (select from pg_stat_wal_receiver)"))
+	})
+}
+
+// Promote makes a standby a primary, on the next timeline, and returns once it
+// takes writes.
+func (p *Server) Promote(ctx context.Context) error { return p.exec(ctx, unless("not pg_promote()")) }
+
+// unless is a statement that fails if a condition holds.
+func unless(condition string) string {
+	return "do $$ begin if " + condition + " then raise $m$" + condition + "$m$; end if; end $$"
+}
+
+// Archive has the server, started with archive_mode=on, keep its write-ahead log in a directory beside its
+// data, from now on, for RecoverTo.
+func (p *Server) Archive(ctx context.Context) error {
+	if err := p.account.Mkdir(p.archive()); err != nil {
+		return err
+	}
+	return p.set(ctx, "archive_command", `cp %p "`+p.archive()+`/%f"`)
+}
+
+func (p *Server) archive() string { return p.Dir().Path("archive") }
+
+// BaseBackup copies the data of the running server, as pg_basebackup does.
+func (p *Server) BaseBackup(context.Context) (dir string, err error) {
+	l := &local{p.bin, p.account, p.Dir().Path("base")}
+	return l.data, errors.Join(p.account.Mkdir(l.data), l.baseBackup(p))
+}
+
+// RecoverTo stops the server orderly, puts a base backup in the place of its data, and starts it again with
+// the settings of a recovery, and a restore_command that reads what Archive has kept. It returns once the
+// server takes writes, so recovery_target_action has to be promote.
+func (p *Server) RecoverTo(ctx context.Context, base, settings string) error {
+	err := p.WhileStopped(ctx, func() error {
+		if err := replace(ctx, p.data, base); err != nil {
+			return err
+		}
+		conf, err := os.OpenFile(filepath.Join(p.data, "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(conf, "\nrestore_command = 'cp \"%s/%%f\" \"%%p\"'\n%s\n", p.archive(), settings)
+		return errors.Join(err, conf.Close(), p.account.WriteFile(p.data, "recovery.signal", nil))
+	})
+	if err != nil {
+		return err
+	}
+	return process.Poll(ctx, func(ctx context.Context) error { return p.exec(ctx, unless("pg_is_in_recovery()")) })
 }

@@ -1,50 +1,28 @@
 // Package pgserver runs Postgres for tests, and makes databases on it. See package testenv.
 //
 // The server is found on the machine or run in Docker, in the order that Start documents. Only one from this
-// machine's own binaries (Config.Local) can have its data copied, a standby, or a full disk.
+// machine's own binaries (Config.Local) can have its data copied, or a standby.
 package pgserver
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"math/rand/v2"
 	"net/url"
-	"slices"
 	"strings"
+	"sync"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
-// testSettings are the parameters of every server that this package starts. fsync stays on, as in
-// production, except on the shared server (unsynced), and a killed server leaves no
-// shared memory in /dev/shm.
-var testSettings = map[string]string{
-	"max_connections":            "200",
-	"wal_level":                  "logical",
-	"dynamic_shared_memory_type": "mmap",
-	"log_line_prefix":            "%m [%p] %q%d ",
-	"timezone":                   "UTC",
-}
-
-// settingArgs are the arguments for testSettings and others, which are stronger.
-func settingArgs(others ...map[string]string) []string {
-	settings := maps.Clone(testSettings)
-	for _, s := range others {
-		maps.Copy(settings, s)
-	}
-	var args []string
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		args = append(args, "-c", name+"="+settings[name])
-	}
-	return args
-}
-
-// Server is a Postgres server for tests. It is stopped, killed, paused and started again by
-// the methods of process.Controller. Its methods may be called concurrently.
+// Server is a Postgres server for tests. Its methods may be called concurrently.
 //
 //   - Stop and Restart end it orderly ("fast": transactions are rolled back).
 //   - Kill ends it at once and without a checkpoint ("immediate"): the next start
@@ -53,19 +31,18 @@ func settingArgs(others ...map[string]string) []string {
 //     ones go on*. To stop one of those, stop its backend (pg_backend_pid) or put a
 //     pgproxy in between. In Docker the whole container is paused, backends included.
 type Server struct {
-	process.Controller
-	local  *local // nil if it isn't one
-	dsn    string
-	source string
+	*process.Server
+	local // zero unless it is one
+	dsn   string
+}
+
+func newServer(s *process.Server) *Server {
+	return &Server{Server: s, dsn: "postgres://postgres@" + s.Address(0) + "/postgres?sslmode=disable"}
 }
 
 // DSN is the URL of the database "postgres", as a superuser, or what FENCEKIT_POSTGRES_DSN says. It is the
 // same after Restart.
 func (p *Server) DSN() string { return p.dsn }
-
-// Source says which Postgres this is, as "local /usr/lib/postgresql/15/bin
-// (15.18)", "docker postgres:17" or "FENCEKIT_POSTGRES_DSN".
-func (p *Server) Source() string { return p.source }
 
 // CreateDatabase makes an empty database and returns its DSN. It fails if the
 // name is taken.
@@ -86,19 +63,19 @@ func (p *Server) endConnections(ctx context.Context, database string) error {
 }
 
 func (p *Server) createDatabase(ctx context.Context, name, template string) (dsn string, err error) {
-	if err := p.create(ctx, name, template); err != nil {
-		return "", fmt.Errorf("testenv: create database %s: %w%s", name, err, p.createAdvice(err))
+	err = p.withConn(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, createSQL(conn, name, template))
+		var answer *pgconn.PgError
+		if errors.As(err, &answer) && answer.Code == "42501" {
+			role := pgx.Identifier{conn.Config().User}.Sanitize()
+			return fmt.Errorf("%w; the role needs the right to create databases: alter role %s createdb", err, role)
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("testenv: create database %s: %w", name, err)
 	}
 	return withDatabase(p.dsn, name)
-}
-
-func (p *Server) create(ctx context.Context, name, template string) error {
-	conn, err := pgx.Connect(ctx, p.dsn)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, createSQL(conn, name, template))
-	return errors.Join(err, conn.Close(ctx))
 }
 
 // createSQL copies files where the server leaves the choice: by default Postgres 15
@@ -108,20 +85,10 @@ func createSQL(conn *pgx.Conn, name, template string) string {
 	if template != "" {
 		sql += " template " + pgx.Identifier{template}.Sanitize()
 	}
-	var major int
-	if _, err := fmt.Sscan(conn.PgConn().ParameterStatus("server_version"), &major); err == nil && major >= 15 {
+	if major(conn.PgConn().ParameterStatus("server_version")) >= 15 {
 		sql += " strategy file_copy"
 	}
 	return sql
-}
-
-func (p *Server) createAdvice(err error) string {
-	var answer *pgconn.PgError
-	cfg, parseErr := pgx.ParseConfig(p.dsn)
-	if parseErr != nil || !errors.As(err, &answer) || answer.Code != "42501" {
-		return ""
-	}
-	return fmt.Sprintf("; the role needs the right to create databases: alter role %s createdb", pgx.Identifier{cfg.User}.Sanitize())
 }
 
 // DropDatabase drops a database, ending its connections.
@@ -132,13 +99,27 @@ func (p *Server) DropDatabase(ctx context.Context, name string) error {
 	return nil
 }
 
-func (p *Server) exec(ctx context.Context, sql string) error {
+func (p *Server) withConn(ctx context.Context, do func(*pgx.Conn) error) error {
 	conn, err := pgx.Connect(ctx, p.dsn)
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, sql)
-	return errors.Join(err, conn.Close(ctx))
+	return errors.Join(do(conn), conn.Close(ctx))
+}
+
+func (p *Server) exec(ctx context.Context, sql string) error {
+	return p.withConn(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	})
+}
+
+// set changes a parameter of the running server.
+func (p *Server) set(ctx context.Context, name, value string) error {
+	if err := p.exec(ctx, "alter system set "+name+" = '"+value+"'"); err != nil {
+		return err
+	}
+	return p.exec(ctx, "select pg_reload_conf()")
 }
 
 func (p *Server) ping(ctx context.Context) error { return p.exec(ctx, "select 1") }
@@ -156,4 +137,103 @@ func withDatabase(dsn, name string) (string, error) {
 	}
 	u.Path = "/" + name
 	return u.String(), nil
+}
+
+var shared = process.Shared(func(ctx context.Context) (*Server, error) {
+	return Start(ctx, &Config{Settings: unsynced})
+})
+
+// unsynced are the settings of a server that no test crashes: otherwise making and dropping databases mostly
+// waits for the disk. The locks of a vacuum would be in the way of tests that look at locks, and the planner
+// takes the queries of a few views for worth compiling.
+var unsynced = map[string]string{"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "jit": "off"}
+
+// Shared returns the Postgres that the tests of this binary share. Start is for a test that kills, pauses or
+// restarts one.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	p, err := shared()
+	require.NoError(t, err)
+	return p
+}
+
+// Database makes a fresh database on the shared Postgres and returns its DSN. It is dropped when the test
+// passes; when the test fails it is kept, while the server lives, and named in the log.
+func Database(t testing.TB) (dsn string) {
+	t.Helper()
+	return database(t, "")
+}
+
+func database(t testing.TB, template string) (dsn string) {
+	t.Helper()
+	p := Shared(t)
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
+	defer cancel()
+	name := databaseName(t.Name())
+	dsn, err := p.createDatabase(ctx, name, template)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("testenv: database kept: %s", dsn)
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
+		defer cancel()
+		require.NoError(t, p.DropDatabase(ctx, name))
+	})
+	return dsn
+}
+
+// databaseName is a test's name as an identifier, with a random end: a server that went on after earlier
+// tests may keep theirs.
+func databaseName(test string) string {
+	word := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower(test))
+	return fmt.Sprintf("%.46s_%016x", word, rand.Uint64())
+}
+
+// Template is a database on the shared Postgres that is prepared once, and copied for
+// each test: a copy costs a fraction of a migration.
+type Template struct {
+	// Prepare fills an empty database.
+	Prepare func(ctx context.Context, pool *pgxpool.Pool) error
+
+	once sync.Once
+	name string
+	err  error
+}
+
+// Database makes a copy and returns its DSN; see the function Database.
+func (tpl *Template) Database(t testing.TB) (dsn string) {
+	t.Helper()
+	tpl.once.Do(func() { tpl.err = tpl.make(Shared(t)) })
+	require.NoError(t, tpl.err)
+	return database(t, tpl.name)
+}
+
+func (tpl *Template) make(p *Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), process.StartBound)
+	defer cancel()
+	tpl.name = databaseName("template")
+	dsn, err := p.CreateDatabase(ctx, tpl.name)
+	if err != nil {
+		return err
+	}
+	// The shared server may outlive this process.
+	process.AfterTests(func(ctx context.Context) error { return p.DropDatabase(ctx, tpl.name) })
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	err = tpl.Prepare(ctx, pool)
+	pool.Close()
+	if err != nil {
+		return err
+	}
+	// What is still on its way out would be in the way of the copies.
+	return p.endConnections(ctx, tpl.name)
 }

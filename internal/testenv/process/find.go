@@ -9,21 +9,16 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 )
 
-// Attempt is one place where a program was looked for in vain.
-type Attempt struct {
-	Where string
-	Err   error
-}
-
 // NotFoundError says where a server's program was looked for and what was wrong there, in order.
 type NotFoundError struct {
-	Server   string
-	Attempts []Attempt
+	Server string
+	Tried  []error
 	// Advice is the command that installs it, and what else may help.
 	Advice string
 }
@@ -31,20 +26,14 @@ type NotFoundError struct {
 func (e *NotFoundError) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "testenv: found no %s to run:", e.Server)
-	for _, a := range e.Attempts {
-		fmt.Fprintf(&text, "\n  %s: %v", a.Where, a.Err)
+	for _, err := range e.Tried {
+		fmt.Fprintf(&text, "\n  %v", err)
 	}
 	return text.String() + "\ninstall one: " + e.Advice
 }
 
 // Unwrap gives the reason of each attempt.
-func (e *NotFoundError) Unwrap() []error {
-	errs := make([]error, len(e.Attempts))
-	for i, a := range e.Attempts {
-		errs[i] = a.Err
-	}
-	return errs
-}
+func (e *NotFoundError) Unwrap() []error { return e.Tried }
 
 // Installed is a program that packages install.
 type Installed struct {
@@ -53,25 +42,27 @@ type Installed struct {
 	Places []string
 	// Arguments make it print its version. Default: --version.
 	Arguments []string
-	// Version matches what it prints then; its first group is the version.
-	Version *regexp.Regexp
+	// Run are what Start has it run with, before the configuration file. Default: none.
+	Run []string
 	// Usable says what is wrong with one that was found. Default: nothing.
 	Usable func(path, version string) error
 	Advice string
 }
 
-// Find returns the path and the version of the first program that is there. It fails with
+var versionNumber = regexp.MustCompile(`\d[\w.]*`)
+
+// Find returns the path and the version, as "15.18", of the first program that is there. It fails with
 // *NotFoundError if there is none.
 func (p *Installed) Find(ctx context.Context) (path, version string, err error) {
-	var attempts []Attempt
+	none := &NotFoundError{Server: p.Server, Advice: p.Advice}
 	for _, place := range p.Places {
 		path, version, err := p.inspect(ctx, place)
 		if err == nil {
 			return path, version, nil
 		}
-		attempts = append(attempts, Attempt{place, err})
+		none.Tried = append(none.Tried, fmt.Errorf("%s: %w", place, err))
 	}
-	return "", "", &NotFoundError{Server: p.Server, Attempts: attempts, Advice: p.Advice}
+	return "", "", none
 }
 
 func (p *Installed) inspect(ctx context.Context, place string) (path, version string, err error) {
@@ -86,18 +77,44 @@ func (p *Installed) inspect(ctx context.Context, place string) (path, version st
 	if err != nil {
 		return "", "", err
 	}
-	match := p.Version.FindStringSubmatch(string(out))
-	if match == nil {
-		return "", "", fmt.Errorf("%s %s says %q", path, strings.Join(arguments, " "), strings.TrimSpace(string(out)))
-	}
+	version = versionNumber.FindString(string(out))
 	if p.Usable != nil {
-		err = p.Usable(path, match[1])
+		err = p.Usable(path, version)
 	}
-	return path, match[1], err
+	return path, version, err
 }
 
-// Account is the user that Postgres and PgBouncer run as: that of this process, or
-// another if that is root, as which they don't run.
+// Start starts the program on one port, with a configuration file, and returns once it is ready. It must be stopped by
+// Stop. It fails with *NotFoundError if none is installed. ctx bounds the start alone.
+func (p *Installed) Start(ctx context.Context, configuration func(s *Server, version string) string, ready func(context.Context, *Server) error) (*Server, error) {
+	path, version, err := p.Find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	account, err := ServerAccount()
+	if err != nil {
+		return nil, err
+	}
+	s, err := NewServer(p.Places[0], nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	dir, file := s.Dir().Path("home"), p.Places[0]+".conf"
+	text := []byte(configuration(s, version))
+	err = s.Start(ctx, Program{
+		Command: func() (*exec.Cmd, error) {
+			return account.Command(dir, path, append(slices.Clone(p.Run), file)...), account.WriteFile(dir, file, text)
+		},
+		Ready: func(ctx context.Context) error { return ready(ctx, s) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Announce(p.Server, fmt.Sprintf("local %s (%s)", path, version))
+	return s, nil
+}
+
+// Account is the user that servers run as.
 type Account struct {
 	name       string
 	credential *syscall.Credential // nil: the user of this process
@@ -105,8 +122,8 @@ type Account struct {
 
 func (a *Account) String() string { return a.name }
 
-// ServerAccount is the user of this process; for root it is the user postgres, or else
-// the user nobody.
+// ServerAccount is the user of this process; for root, as which Postgres and PgBouncer don't run, it is the user
+// postgres, or else the user nobody.
 func ServerAccount() (*Account, error) {
 	if os.Getuid() != 0 {
 		return &Account{name: "user " + strconv.Itoa(os.Getuid())}, nil
@@ -118,10 +135,7 @@ func ServerAccount() (*Account, error) {
 		}
 		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, err
-		}
-		return &Account{"user " + name, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+		return &Account{"user " + name, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, errors.Join(err1, err2)
 	}
 	return nil, errors.New("testenv: Postgres does not run as root, and there is no user postgres or nobody: run as an ordinary user")
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,38 +24,32 @@ import (
 const (
 	// StartBound bounds a start, for callers without a deadline of their own.
 	StartBound = 2 * time.Minute
+	// signalBound is how long a signal may take before the next one.
+	signalBound = 20 * time.Second
+	// pollInterval is how often a starting server is asked whether it is there.
+	pollInterval = 20 * time.Millisecond
 	// logTail is how much of a server's log an error carries, in bytes.
 	logTail = 2048
 )
 
-// ErrStopped: the server was stopped for good and its data removed.
-var ErrStopped = errors.New("testenv: server is stopped")
+var (
+	// ErrStopped: the server was stopped for good and its data removed.
+	ErrStopped = errors.New("testenv: server is stopped")
+	// ErrNotOurs: the server was given by an environment variable; these packages
+	// didn't start it and don't stop, kill or pause it.
+	ErrNotOurs = errors.New("testenv: not a server of ours")
+)
 
-// Controller is what can be done to a server, wherever it runs. Its methods may be called concurrently.
-type Controller interface {
-	// Stop ends the server orderly, or by force if that takes too long, and removes its
-	// data. A second call does nothing.
-	Stop(ctx context.Context) error
-	// Kill ends the server at once and waits for its end; its data stays. One that isn't
-	// running stays so.
-	Kill() error
-	// Restart starts the server again on the same ports and data, after an orderly stop if
-	// it runs, and returns once it answers. It fails with ErrStopped after Stop.
-	Restart(ctx context.Context) error
-	// Pause freezes the server and returns once it is: its connections stay open and
-	// silent. It fails with child.ErrNotRunning if it has ended.
-	Pause() error
-	// Resume lets a paused server go on.
-	Resume() error
-}
-
-// Server is a child process with a directory and ports that outlive it.
+// Server is a child process with a directory and ports that outlive it. Its methods may be called concurrently.
 type Server struct {
-	name    string
-	log     io.Writer // beside the log file; may be nil
-	dir     *Dir
-	ports   []*port
-	program Program
+	name     string
+	source   string
+	external string    // the environment variable that names a server that runs already
+	log      io.Writer // beside the log file; may be nil
+	dir      *Dir
+	ports    []*net.UDPConn // see reservePort
+	program  Program
+	signal   func(syscall.Signal) error // nil: to the child itself
 
 	mu      sync.Mutex
 	proc    *child.Process
@@ -66,7 +59,7 @@ type Server struct {
 // Program is what a server runs.
 type Program struct {
 	Command func() (*exec.Cmd, error)
-	// Ready returns once the server answers.
+	// Ready returns once the server answers. It is called until it does, or the server ends.
 	Ready func(ctx context.Context) error
 	// StopSignals end it orderly, the gentlest first. Default: SIGTERM.
 	StopSignals []syscall.Signal
@@ -92,14 +85,28 @@ func NewServer(name string, log io.Writer, ports int) (*Server, error) {
 	return s, nil
 }
 
+// External is the server that an environment variable names. Nothing can be done to it: methods fail with an error
+// that is ErrNotOurs, but Stop, after which it goes on.
+func External(variable string) *Server { return &Server{external: variable} }
+
+// Announce notes which server this is, and prints it, once per choice and process.
+func (s *Server) Announce(server, source string) {
+	s.source = source
+	Announce(server, source)
+}
+
+// Source says which server this is, as "local /usr/lib/postgresql/15/bin (15.18)", "docker postgres:17" or
+// "FENCEKIT_POSTGRES_DSN".
+func (s *Server) Source() string { return s.source }
+
 // Dir is the server's directory.
 func (s *Server) Dir() *Dir { return s.dir }
 
 // Port is the number of one of its ports.
-func (s *Server) Port(i int) int { return s.ports[i].number }
+func (s *Server) Port(i int) int { return s.ports[i].LocalAddr().(*net.UDPAddr).Port }
 
 // Address is host:port of one of its ports.
-func (s *Server) Address(i int) string { return s.ports[i].address() }
+func (s *Server) Address(i int) string { return s.ports[i].LocalAddr().String() }
 
 // Start starts the server for the first time and returns once it is ready. One that fails
 // to is stopped for good.
@@ -134,20 +141,27 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, StartBound)
 	defer cancel()
-	starting, done := whileAlive(ctx, s.proc)
-	defer done()
-	if err := s.program.Ready(starting); err != nil {
+	alive, ended := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-s.proc.Done():
+			ended(fmt.Errorf("it ended: %v", s.proc.Wait()))
+		case <-ctx.Done():
+		}
+	}()
+	if err := Poll(alive, s.program.Ready); err != nil {
 		_ = s.proc.Kill()
 		return fmt.Errorf("testenv: %s did not get ready: %w\n%s", s.name, err, TailOf(logFile))
 	}
 	return nil
 }
 
-// Stop is Controller's.
+// Stop ends the server orderly, or by force if that takes too long, and removes its data. A second call does
+// nothing.
 func (s *Server) Stop(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
+	if s.stopped || s.external != "" {
 		return nil
 	}
 	s.stopped = true
@@ -156,28 +170,55 @@ func (s *Server) Stop(context.Context) error {
 
 // discard gives back what outlives the process.
 func (s *Server) discard() error {
-	errs := []error{s.dir.Remove()}
+	err := s.dir.remove()
 	for _, p := range s.ports {
-		errs = append(errs, p.release())
+		err = errors.Join(err, p.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-// Kill is Controller's.
+// Kill ends the server at once and waits for its end; its data stays. One that isn't running stays so.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.ours("kill"); err != nil {
+		return err
+	}
 	return s.end(s.program.KillSignals)
 }
 
-func (s *Server) end(signals []syscall.Signal) error {
-	if s.proc == nil {
-		return nil
+func (s *Server) ours(action string) error {
+	if s.external != "" {
+		return fmt.Errorf("%w: can't %s the one that %s names; unset it for tests that do", ErrNotOurs, action, s.external)
 	}
-	return s.proc.End(signals...)
+	return nil
 }
 
-// Restart is Controller's.
+// end sends the signals in turn, giving each until signalBound to work, then SIGKILL, and waits for the child, also
+// a stopped one.
+func (s *Server) end(signals []syscall.Signal) error {
+	if s.proc == nil || !s.proc.Alive() {
+		return nil
+	}
+	send := s.signal
+	if send == nil {
+		send = s.proc.Signal
+	}
+	for _, sig := range append(slices.Clone(signals), syscall.SIGKILL) {
+		if err := errors.Join(send(sig), send(syscall.SIGCONT)); err != nil && s.proc.Alive() {
+			return err
+		}
+		select {
+		case <-s.proc.Done():
+			return nil
+		case <-time.After(signalBound):
+		}
+	}
+	return s.proc.Kill()
+}
+
+// Restart starts the server again on the same ports and data, after an orderly stop if it runs, and returns once it
+// answers. It fails with ErrStopped after Stop.
 func (s *Server) Restart(ctx context.Context) error {
 	return s.WhileStopped(ctx, func() error { return nil })
 }
@@ -196,6 +237,9 @@ func (s *Server) WhileKilled(ctx context.Context, do func() error) error {
 func (s *Server) whileDown(ctx context.Context, signals []syscall.Signal, do func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.ours("restart"); err != nil {
+		return err
+	}
 	if s.stopped {
 		return ErrStopped
 	}
@@ -208,39 +252,50 @@ func (s *Server) whileDown(ctx context.Context, signals []syscall.Signal, do fun
 	return s.start(ctx)
 }
 
-// Pause is Controller's.
-func (s *Server) Pause() error { return s.whileRunning("pause", (*child.Process).Pause) }
+// Pause freezes the server and returns once it is: its connections stay open and silent. In a container it freezes
+// all processes. It fails with child.ErrNotRunning if the server has ended.
+func (s *Server) Pause() error {
+	return s.whileRunning("pause", syscall.SIGSTOP, (*child.Process).Pause)
+}
 
-// Resume is Controller's. It fails with child.ErrNotRunning if the server has ended.
-func (s *Server) Resume() error { return s.whileRunning("resume", (*child.Process).Resume) }
+// Resume lets a paused server go on. It fails with child.ErrNotRunning if the server has ended.
+func (s *Server) Resume() error {
+	return s.whileRunning("resume", syscall.SIGCONT, (*child.Process).Resume)
+}
+
+func (s *Server) whileRunning(action string, sig syscall.Signal, do func(*child.Process) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ours(action); err != nil {
+		return err
+	}
+	if s.proc == nil || !s.proc.Alive() {
+		return fmt.Errorf("%w: %s %s", child.ErrNotRunning, action, s.name)
+	}
+	if s.signal != nil {
+		return s.signal(sig)
+	}
+	return do(s.proc)
+}
 
 // EachProcess calls do with the pid of the server itself and then with those of the processes that it has
 // started; of these one may have ended when do fails.
 func (s *Server) EachProcess(do func(pid int) error) error {
-	return s.whileRunning("reach the processes of", func(first *child.Process) error {
+	return s.whileRunning("reach the processes of", 0, func(first *child.Process) error {
 		if err := do(first.Pid()); err != nil {
 			return err
 		}
 		pids, err := Inhabitants(s.dir.root)
-		if err != nil {
-			return err
-		}
-		for _, pid := range slices.DeleteFunc(pids, func(pid int) bool { return pid == first.Pid() }) {
-			if err := do(pid); err != nil && lives(pid, s.dir.root) {
-				return err
+		for _, pid := range pids {
+			if pid == first.Pid() {
+				continue
+			}
+			if failed := do(pid); failed != nil && syscall.Kill(pid, 0) == nil {
+				err = errors.Join(err, failed)
 			}
 		}
-		return nil
+		return err
 	})
-}
-
-func (s *Server) whileRunning(action string, do func(*child.Process) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc == nil || !s.proc.Alive() {
-		return fmt.Errorf("%w: %s %s", child.ErrNotRunning, action, s.name)
-	}
-	return do(s.proc)
 }
 
 // Environ is the environment without variables of these prefixes, which would configure a server, unnoticed.
@@ -281,27 +336,6 @@ func TailOf(file string) string {
 	return string(text[max(0, len(text)-logTail):])
 }
 
-// ErrNotOurs: the server was given by an environment variable; these packages
-// didn't start it and don't stop, kill or pause it.
-var ErrNotOurs = errors.New("testenv: not a server of ours")
-
-// NotOurs returns an error that is ErrNotOurs: action was asked of the server that an environment variable
-// names.
-func NotOurs(action, variable string) error {
-	return fmt.Errorf("%w: can't %s the one that %s names; unset it for tests that do", ErrNotOurs, action, variable)
-}
-
-// External returns the controller of such a server, which goes on after Stop.
-func External(variable string) Controller { return &external{variable} }
-
-type external struct{ variable string }
-
-func (x *external) Stop(context.Context) error    { return nil }
-func (x *external) Kill() error                   { return NotOurs("kill", x.variable) }
-func (x *external) Restart(context.Context) error { return NotOurs("restart", x.variable) }
-func (x *external) Pause() error                  { return NotOurs("pause", x.variable) }
-func (x *external) Resume() error                 { return NotOurs("resume", x.variable) }
-
 var announced sync.Map
 
 // Announce prints which server is used, once per choice and process.
@@ -311,6 +345,31 @@ func Announce(server, source string) {
 	}
 }
 
+// Poll calls ask until it succeeds. When ctx ends first, the error holds the
+// cause and what ask said last.
+func Poll(ctx context.Context, ask func(context.Context) error) error {
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// Listening asks whether a server accepts connections at an address.
+func Listening(ctx context.Context, address string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp4", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
 // Servers listen below the ephemeral range of Linux and macOS, so that no
 // outgoing connection takes a server's port while it is down for a restart.
 const (
@@ -318,15 +377,9 @@ const (
 	portCount = 10000
 )
 
-// port is a TCP port on the loopback that no other user of this package gets until release, in any process.
-// The reservation is the UDP port of the same number: the kernel keeps it exclusive, and drops it when the
-// owner dies.
-type port struct {
-	number int
-	twin   *net.UDPConn
-}
-
-func reservePort() (*port, error) {
+// reservePort returns the UDP twin of a TCP port on the loopback that no other user of this package gets until it is
+// closed, in any process: the kernel keeps it exclusive, and drops it when its owner dies.
+func reservePort() (*net.UDPConn, error) {
 	start := rand.IntN(portCount)
 	for i := range portCount {
 		number := firstPort + (start+i)%portCount
@@ -334,21 +387,10 @@ func reservePort() (*port, error) {
 		if err != nil {
 			continue
 		}
-		if probe, err := net.Listen("tcp4", loopback(number)); err == nil {
-			return &port{number, twin}, probe.Close()
+		if probe, err := net.Listen("tcp4", twin.LocalAddr().String()); err == nil {
+			return twin, probe.Close()
 		}
 		_ = twin.Close()
 	}
 	return nil, fmt.Errorf("testenv: no free port from %d to %d", firstPort, firstPort+portCount-1)
 }
-
-func (p *port) release() error {
-	if err := p.twin.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
-}
-
-func (p *port) address() string { return loopback(p.number) }
-
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

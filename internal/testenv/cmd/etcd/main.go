@@ -1,7 +1,6 @@
 // Command etcd is the etcd server of the version in go.mod, as tests and "make images" run it. Beside what etcd
-// itself takes it has two commands, which no other build of etcd knows:
+// itself takes it has a command that no other build of etcd knows:
 //
-//	etcd slow-disk FILE FLAGS...    serves; each fdatasync takes as long as the file says
 //	etcd restore SNAPSHOT DIR NAME PEER-URL CLUSTER BUMP    is "etcdutl snapshot restore"
 package main
 
@@ -17,26 +16,11 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 2 {
+	if len(os.Args) < 2 || os.Args[1] != "restore" {
 		etcdmain.Main(os.Args)
 		return
 	}
-	var err error
-	switch args := os.Args[2:]; os.Args[1] {
-	case "restore":
-		err = restore(args)
-	case "slow-disk":
-		if err = errors.New("which file says how slow?"); len(args) > 0 {
-			err = slowDisk(args[0])
-			os.Args = append(os.Args[:1], args[1:]...)
-		}
-		if err == nil {
-			etcdmain.Main(os.Args)
-		}
-	default:
-		etcdmain.Main(os.Args)
-	}
-	if err != nil {
+	if err := restore(os.Args[2:]); err != nil {
 		fmt.Fprintf(os.Stderr, "etcd: %v\n", err)
 		os.Exit(1)
 	}
