@@ -16,12 +16,7 @@ import (
 // before, and what else they have to contain.
 type chain struct {
 	*section
-	number     int32
-	name       string        // "" if there is no fence, until a claim says it
-	fence      *record.Fence // nil if there is none
-	checkpoint *record.Checkpoint
-	held       *record.Hold
-	to         int64 // where the part of the history ends that a prune exported
+	record.Resource // without a fence it has no Name until a claim says it
 
 	rejections map[grant][]record.Rejection // whose claims weren't found yet, by the grant that had the fence
 	writes     map[int64][]record.Time      // of kept operations, by transaction, which weren't found yet
@@ -59,8 +54,7 @@ func (g grant) compare(other grant) int {
 func (g grant) String() string { return fmt.Sprintf("token %d of epoch %d", g.token, g.epoch) }
 
 func newChain(s *section, r record.Resource) *chain {
-	c := &chain{section: s, number: r.Number, name: r.Name, fence: r.Fence, checkpoint: r.Checkpoint, held: r.Hold, to: r.To,
-		rejections: map[grant][]record.Rejection{}, writes: map[int64][]record.Time{}}
+	c := &chain{section: s, Resource: r, rejections: map[grant][]record.Rejection{}, writes: map[int64][]record.Time{}}
 	if r.Checkpoint != nil {
 		c.seq, c.hash, c.linked = r.Checkpoint.First-1, bytes.Clone(r.Checkpoint.Hash), true
 	} else if r.Name != "" {
@@ -71,18 +65,18 @@ func newChain(s *section, r record.Resource) *chain {
 }
 
 func (c *chain) linkFirst() {
-	before := record.Before(c.name)
+	before := record.Before(c.Name)
 	c.hash, c.linked = before[:], true
 }
 
 // next keeps nothing of e.
 func (c *chain) next(e *record.Entry) {
-	if c.name == "" && e.Name != nil { // there is no fence: the first claim says it
-		if c.name = *e.Name; c.seq == 0 && c.checkpoint == nil {
+	if c.Name == "" && e.Name != nil { // there is no fence: the first claim says it
+		if c.Name = *e.Name; c.seq == 0 && c.Checkpoint == nil {
 			c.linkFirst()
 		}
 	}
-	if c.checkpoint != nil && e.Seq < c.checkpoint.First && c.seq == c.checkpoint.First-1 {
+	if c.Checkpoint != nil && e.Seq < c.Checkpoint.First && c.seq == c.Checkpoint.First-1 {
 		c.beforeCheckpoint(e)
 		return
 	}
@@ -125,24 +119,17 @@ func (c *chain) verifyHash(e *record.Entry) {
 
 func (c *chain) verifyShape(e *record.Entry) {
 	problem := ""
-	inClaims := e.Epoch != nil || e.Token != nil || e.Timeline != nil || e.Holder != nil || e.Name != nil
-	switch e.Kind {
-	case record.Claim:
-		switch {
-		case e.Epoch == nil || e.Token == nil || e.Timeline == nil || e.Holder == nil || e.Name == nil:
-			problem = "a claim without its whole grant"
-		case e.Ops != nil:
-			problem = "a claim that lists operations"
-		}
-	case record.Write, record.Void:
-		switch {
-		case inClaims:
-			problem = "a " + e.Kind.String() + " with a grant of its own"
-		case e.Kind == record.Void && e.Ops != nil:
-			problem = "a void that lists operations"
-		}
-	default:
+	whole := e.Epoch != nil && e.Token != nil && e.Timeline != nil && e.Holder != nil && e.Name != nil
+	some := e.Epoch != nil || e.Token != nil || e.Timeline != nil || e.Holder != nil || e.Name != nil
+	switch {
+	case e.Kind != record.Claim && e.Kind != record.Write && e.Kind != record.Void:
 		problem = "neither a claim nor a write nor a void"
+	case e.Kind == record.Claim && !whole:
+		problem = "a claim without its whole grant"
+	case e.Kind != record.Claim && some:
+		problem = "a " + e.Kind.String() + " with a grant of its own"
+	case e.Kind != record.Write && e.Ops != nil:
+		problem = "a " + e.Kind.String() + " that lists operations"
 	}
 	if problem != "" {
 		c.find(FindingMalformedEntry, e.Seq, "The entry can't have been made by Fencekit: it is "+problem+".", "", "")
@@ -152,7 +139,7 @@ func (c *chain) verifyShape(e *record.Entry) {
 // verifyClaim: each claim is higher than the one before, and each other entry was made under the latest.
 func (c *chain) verifyClaim(e *record.Entry) {
 	if e.Kind == record.Claim {
-		if c.island != 0 && e.Seq == c.checkpoint.First {
+		if c.island != 0 && e.Seq == c.Checkpoint.First {
 			c.find(FindingWrongCheckpoint, c.island, "The entry is before the checkpoint, where a prune leaves nothing if a claim comes first after it.", "none", "a claim")
 		}
 		c.verifyNewClaim(e)
@@ -163,7 +150,7 @@ func (c *chain) verifyClaim(e *record.Entry) {
 		return
 	case e.Claim >= e.Seq || e.Claim < 1:
 		c.find(FindingWrongClaim, e.Seq, "The entry names a claim that isn't before it.", "a position below "+number(e.Seq), number(e.Claim))
-	case c.claim.seq == 0 && c.seq > 0 && c.checkpoint != nil:
+	case c.claim.seq == 0 && c.seq > 0 && c.Checkpoint != nil:
 		c.find(FindingWrongClaim, e.Seq, "The claim under which the entry was made is missing: a prune would have left it.", "a claim at position "+number(e.Claim), "none")
 	case !c.claim.lost:
 		c.find(FindingWrongClaim, e.Seq, "The entry names another claim than the latest one before it.", number(c.claim.seq), number(e.Claim))
@@ -175,8 +162,8 @@ func (c *chain) verifyNewClaim(e *record.Entry) {
 	if e.Claim != e.Seq {
 		c.find(FindingWrongClaim, e.Seq, "The claim doesn't name itself as its claim.", number(e.Seq), number(e.Claim))
 	}
-	if e.Name != nil && *e.Name != c.name {
-		c.find(FindingWrongName, e.Seq, "The claim is of another resource.", strconv.Quote(c.name), strconv.Quote(*e.Name))
+	if e.Name != nil && *e.Name != c.Name {
+		c.find(FindingWrongName, e.Seq, "The claim is of another resource.", strconv.Quote(c.Name), strconv.Quote(*e.Name))
 	}
 	if e.Epoch == nil || e.Token == nil || e.Timeline == nil || e.Holder == nil {
 		c.claim = chainClaim{seq: e.Seq}
@@ -205,8 +192,8 @@ func (c *chain) beforeCheckpoint(e *record.Entry) {
 		return
 	}
 	c.verifyNewClaim(e)
-	if e.Seq == c.checkpoint.First-1 && !bytes.Equal(e.Hash, c.checkpoint.Hash) {
-		c.find(FindingWrongCheckpoint, e.Seq, "The checkpoint has another hash than the entry before it.", "hash "+e.Hash.String(), "hash "+c.checkpoint.Hash.String())
+	if e.Seq == c.Checkpoint.First-1 && !bytes.Equal(e.Hash, c.Checkpoint.Hash) {
+		c.find(FindingWrongCheckpoint, e.Seq, "The checkpoint has another hash than the entry before it.", "hash "+e.Hash.String(), "hash "+c.Checkpoint.Hash.String())
 	}
 	c.pass(e)
 }
@@ -214,8 +201,8 @@ func (c *chain) beforeCheckpoint(e *record.Entry) {
 func (c *chain) close() {
 	c.end()
 	c.settle()
-	if c.ends != nil && c.linked && c.name != "" && len(c.hash) == len(Head{}.Hash) {
-		c.ends.add(knownHead{Head{c.name, c.seq, [32]byte(c.hash)}, c.begin.At})
+	if c.ends != nil && c.linked && c.Name != "" && len(c.hash) == len(Head{}.Hash) {
+		c.ends.add(knownHead{Head{c.Name, c.seq, [32]byte(c.hash)}, c.begin.At})
 	}
 	if !c.ofPrune() {
 		c.report.Resources++
@@ -225,24 +212,22 @@ func (c *chain) close() {
 func (c *chain) end() {
 	c.settlePruned()
 	c.endHeads()
-	if c.checkpoint != nil && !c.ofPrune() {
+	if c.Checkpoint != nil && !c.ofPrune() {
 		c.endCheckpoint()
 	}
 	switch {
-	case c.ofPrune() && c.seq < c.to:
-		c.missing(c.seq+1, c.to)
-	case c.ofPrune(), c.fence == nil && c.seq == 0: // there is nothing that needs a fence
-	case c.fence == nil:
+	case c.ofPrune() && c.seq < c.To:
+		c.missing(c.seq+1, c.To)
+	case c.ofPrune(), c.Fence == nil && c.seq == 0: // there is nothing that needs a fence
+	case c.Fence == nil:
 		c.find(FindingMissingFence, c.seq, "There is no fence for these entries: the resource would accept an old token.", "a fence at position "+number(c.seq), "none")
-	case c.seq < c.fence.Seq:
-		c.missing(c.seq+1, c.fence.Seq)
-	case c.seq == 0:
-		c.compare([]difference{{"hash", c.hash32(), c.fence.Hash.String()}, {"grant", grant{}.String(), fenceGrant(c.fence).String()}})
+	case c.seq < c.Fence.Seq:
+		c.missing(c.seq+1, c.Fence.Seq)
 	default:
 		c.compareFence()
 	}
-	if c.fence != nil {
-		c.claimed(fenceGrant(c.fence))
+	if c.Fence != nil {
+		c.claimed(fenceGrant(c.Fence))
 	}
 	if c.claim.readable {
 		c.claimed(c.claim.grant)
@@ -254,27 +239,47 @@ func fenceGrant(f *record.Fence) grant { return grant{f.Epoch, f.Token} }
 func (c *chain) hash32() string { return record.Hash(c.hash).String() }
 
 func (c *chain) endCheckpoint() {
-	if c.seq < c.checkpoint.First {
-		c.find(FindingWrongCheckpoint, c.checkpoint.First, "The history is said to begin here, and there is no such entry: a prune leaves the last one.", "an entry", "none")
+	if c.seq < c.Checkpoint.First {
+		c.find(FindingWrongCheckpoint, c.Checkpoint.First, "The history is said to begin here, and there is no such entry: a prune leaves the last one.", "an entry", "none")
 	}
-	if c.held != nil && c.checkpoint.PrunedAt > c.held.At+holdGrace {
-		c.find(FindingPrunedOnHold, c.checkpoint.First, "Entries before this one were deleted although the resource was on hold.",
-			"no prune after "+c.held.At.String(), "a prune at "+c.checkpoint.PrunedAt.String())
+	if c.Hold != nil && c.Checkpoint.PrunedAt > c.Hold.At+holdGrace {
+		c.find(FindingPrunedOnHold, c.Checkpoint.First, "Entries before this one were deleted although the resource was on hold.",
+			"no prune after "+c.Hold.At.String(), "a prune at "+c.Checkpoint.PrunedAt.String())
 	}
 }
 
 // holdGrace is how long after its statement a hold may have committed, unseen by a prune.
 const holdGrace record.Time = 60_000_000
 
-type difference struct{ what, expected, found string }
-
-func (c *chain) compare(differences []difference) {
+// compareFence compares the fence with what the last entry left, or with one that has no entries.
+func (c *chain) compareFence() {
 	var what, expected, found []string
-	for _, d := range differences {
-		if d.expected != d.found {
-			what = append(what, d.what)
-			expected = append(expected, d.what+" "+d.expected)
-			found = append(found, d.what+" "+d.found)
+	differ := func(name, want, is string) {
+		if want != is {
+			what, expected, found = append(what, name), append(expected, name+" "+want), append(found, name+" "+is)
+		}
+	}
+	f, claim := c.Fence, c.claim
+	if c.seq > 0 {
+		differ("position", number(c.seq), number(f.Seq))
+		differ("transaction", number(c.tx), number(f.Tx))
+		differ("claim", number(claim.seq), number(f.ClaimSeq))
+	}
+	differ("hash", c.hash32(), f.Hash.String())
+	switch {
+	case c.seq == 0:
+		differ("grant", grant{}.String(), fenceGrant(f).String())
+	case claim.readable:
+		differ("grant", claim.grant.String(), fenceGrant(f).String())
+		differ("holder", claim.holder, f.Holder)
+		differ("timeline", number(int64(claim.timeline)), number(int64(f.Timeline)))
+		differ("time of the claim", claim.at.String(), f.ClaimedAt.String())
+		switch {
+		case f.PrevToken == 0: // in a fence that was rebuilt
+		case claim.before != nil:
+			differ("token before", number(claim.before.token), number(f.PrevToken))
+		case claim.seq == 1:
+			differ("token before", "0", number(f.PrevToken))
 		}
 	}
 	if len(found) > 0 {
@@ -282,44 +287,11 @@ func (c *chain) compare(differences []difference) {
 	}
 }
 
-func (c *chain) compareFence() {
-	f := c.fence
-	differences := []difference{
-		{"position", number(c.seq), number(f.Seq)},
-		{"transaction", number(c.tx), number(f.Tx)},
-		{"claim", number(c.claim.seq), number(f.ClaimSeq)},
-	}
-	if !bytes.Equal(c.hash, f.Hash) {
-		differences = append(differences, difference{"hash", c.hash32(), f.Hash.String()})
-	}
-	if c.claim.readable {
-		differences = append(differences,
-			difference{"grant", c.claim.grant.String(), fenceGrant(f).String()},
-			difference{"holder", c.claim.holder, f.Holder},
-			difference{"timeline", number(int64(c.claim.timeline)), number(int64(f.Timeline))},
-			difference{"time of the claim", c.claim.at.String(), f.ClaimedAt.String()})
-		if f.PrevToken != 0 { // it is 0 in a fence that was rebuilt
-			differences = append(differences, c.previousToken(f)...)
-		}
-	}
-	c.compare(differences)
-}
-
-func (c *chain) previousToken(f *record.Fence) []difference {
-	switch {
-	case c.claim.before != nil:
-		return []difference{{"token before", number(c.claim.before.token), number(f.PrevToken)}}
-	case c.claim.seq == 1:
-		return []difference{{"token before", "0", number(f.PrevToken)}}
-	}
-	return nil
-}
-
 func (c *chain) title() string {
-	if c.name != "" {
-		return c.name
+	if c.Name != "" {
+		return c.Name
 	}
-	return fmt.Sprintf("number %d", c.number)
+	return fmt.Sprintf("number %d", c.Number)
 }
 
 func (c *chain) find(kind FindingKind, seq int64, text, expected, found string) {
@@ -364,7 +336,7 @@ func (c *chain) settle() {
 	}
 	for tx, operations := range c.writes {
 		for _, at := range operations {
-			if c.checkpoint != nil && at < c.checkpoint.PrunedAt {
+			if c.Checkpoint != nil && at < c.Checkpoint.PrunedAt {
 				c.report.Unprovable.Operations++
 				continue
 			}

@@ -73,10 +73,10 @@ func (c *chain) rewritten(h knownHead, found string) {
 // be.
 func (c *chain) settlePruned() {
 	for _, h := range c.pruned {
-		switch hash := c.checkpoint.Hash; {
+		switch hash := c.Checkpoint.Hash; {
 		case h.Seq == c.island:
 			c.compareHead(h, c.islandHash)
-		case h.Seq == c.checkpoint.First-1:
+		case h.Seq == c.Checkpoint.First-1:
 			c.compareHead(h, hash)
 		default:
 			c.prunedHead(h)

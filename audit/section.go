@@ -119,7 +119,7 @@ func (s *section) operation(o *record.Operation) {
 func (s *section) entry(e *record.Entry) {
 	s.entries = true
 	s.countEntry()
-	if s.now == nil || s.now.number != e.Resource {
+	if s.now == nil || s.now.Number != e.Resource {
 		s.closeNow()
 		if s.now = s.chains[e.Resource]; s.now == nil && !s.orphans {
 			return
@@ -150,10 +150,10 @@ func (s *section) closeResources() {
 // forgiveLast is called if the export was interrupted: its last resource may lack entries.
 func (s *section) forgiveLast() {
 	if s.now != nil {
-		s.now.to = 0
+		s.now.To = 0
 	}
 	for _, one := range s.chains {
-		one.to = 0
+		one.To = 0
 	}
 }
 
