@@ -35,7 +35,7 @@ func (c *call[Tx]) share() error {
 	case err != nil:
 		c.noteRun(c.held.states)
 		return err
-	case c.alone: // its group has failed
+	case c.alone:
 		return errRunsAgain
 	}
 	backoff := &c.held.states[0].backoff
@@ -125,7 +125,6 @@ func (t *transaction[Tx]) notePlaces() {
 	}
 }
 
-// end puts calls that run again back to the front of their queue. Another transaction may take them there.
 func (t *transaction[Tx]) end(outcome error) {
 	g := t.leader.guard
 	failed := tookNoEffect(outcome)
@@ -139,7 +138,7 @@ func (t *transaction[Tx]) end(outcome error) {
 		}
 		s := t.states[i]
 		if failed {
-			s.unreported = true // its calls run again
+			s.unreported = true
 		}
 		if !failed || len(t.parts) == 1 {
 			s.backoff.noteEnd(failed, len(p.calls), blamed != nil)

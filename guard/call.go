@@ -136,7 +136,6 @@ func prepare[Tx any, R Resources, O ValueOption](o *options, on Runner[Tx], reso
 	return nil
 }
 
-// namesOf returns the sorted names, in the memory of names if they fit.
 func namesOf[R Resources](names []string, resources R) ([]string, error) {
 	if name, ok := any(resources).(string); ok {
 		names = append(names, name)

@@ -77,7 +77,7 @@ type callerRunner[Tx any] struct {
 	grants  []fence.Grant
 	leases  []fence.Lease // in the order of grants; nil if they came without
 	remedy  string
-	invalid error // error of every call; or nil
+	invalid error
 }
 
 func (b *callerRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {

@@ -57,7 +57,7 @@ func (c *runContext) Err() error {
 // bounds end the context of a function, besides its caller's context and Close.
 type bounds struct {
 	hold  context.Context // of the Hold that the transaction is in; or nil
-	limit time.Duration   // Config.MaxRun; 0 for no bound
+	limit time.Duration
 }
 
 func (c *runContext) bind(states grantStates, b bounds) {

@@ -84,7 +84,6 @@ func wentBack(err error) bool {
 	})
 }
 
-// verdict overrides what its error says about whether another call may succeed.
 type verdict struct {
 	error
 	retryable bool

@@ -16,8 +16,8 @@ type forming struct {
 
 	mu        sync.Mutex
 	waiting   queue
-	gathering int         // groups that wait for a connection of the store
-	underWay  int         // groups that have taken their calls
+	gathering int // groups that wait for a connection of the store
+	underWay  int
 	overdue   *time.Timer // runs waitedLong; nil if no call waits
 
 	backoff

@@ -25,15 +25,15 @@ type grantState struct {
 
 	claimed    bool // claim has the fence's position
 	dead       bool // no further call may begin
-	unreported bool // rejected was not returned yet
+	unreported bool
 	atOnce     bool
 	backoff    backoff
 
 	// Guarded by lines.mu.
-	overrun            bool          // released while a function still runs: no other call may begin
-	contended          time.Duration // when another process began to wait; 0 if none does
-	idleSince          time.Duration
-	links[*grantState] // in lines.idle
+	overrun   bool          // released while a function still runs: no other call may begin
+	contended time.Duration // when another process began to wait; 0 if none does
+	idleSince time.Duration
+	links[*grantState]
 }
 
 func (s *grantState) applied(d storage.InDoubt) {
@@ -87,7 +87,7 @@ const maxSeen = 20_000
 type memory struct {
 	mu     sync.Mutex
 	seen   map[string]past
-	before map[string]past // the full map that seen replaced
+	before map[string]past
 	doubts map[string]doubt
 }
 

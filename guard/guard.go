@@ -44,7 +44,7 @@ type Guard[Tx any] struct {
 	cfg     Config
 	store   storage.Store[Tx]
 	groups  storage.GroupStore[Tx] // store, if several calls can share a transaction; else nil
-	forming *forming               // nil if groups is nil
+	forming *forming
 	lines   *lines
 	memory  *memory
 	report  *reporter

@@ -14,7 +14,7 @@ type holdRunner[Tx any] struct {
 	grants []fence.Grant
 	bounds bounds
 	turn   chan struct{} // has room while no transaction runs
-	over   bool          // guarded by turn
+	over   bool
 }
 
 func (g *Guard[Tx]) hold(ctx context.Context, fn func(ctx context.Context, h Runner[Tx]) error, o *options) error {

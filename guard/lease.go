@@ -21,9 +21,9 @@ type held struct {
 	resources []string
 	atOnce    bool
 
-	turns  []*line // of the first of resources
+	turns  []*line
 	states grantStates
-	turn   [1]*line // memory for a single resource
+	turn   [1]*line
 	state  [1]*grantState
 }
 
@@ -119,7 +119,6 @@ func (t *lines) usable(s *grantState) bool {
 	return !s.overrun && (s.contended == 0 || t.now()-s.contended < t.maxHold) // mutant: calls-go-on-although-others-wait
 }
 
-// acquire waits for the lock if there is one line. Of several it takes those before the first that isn't free.
 func (t *lines) acquire(ctx context.Context, lines ...*line) error {
 	resources, superseders := make([]string, len(lines)), make([]*fence.Grant, len(lines))
 	for i, l := range lines {
@@ -169,7 +168,6 @@ func acquireError(resource string, err error) error {
 	return fmt.Errorf("guard: acquire %s: %w", resource, err)
 }
 
-// releaseTimeout bounds one release, and Close's wait after its context has ended.
 const releaseTimeout = 5 * time.Second
 
 func (t *lines) release(ctx context.Context, l *line) {

@@ -11,7 +11,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// lines shares resources among the calls of one process, and through the lock service among processes.
 type lines struct {
 	locker  fence.Locker
 	keepFor time.Duration
@@ -24,7 +23,7 @@ type lines struct {
 	closing    context.Context
 	beginClose context.CancelCauseFunc
 	busy       sync.WaitGroup // lines, releases, and calls under callers' grants
-	done       chan struct{}  // closed when nothing is left after Close
+	done       chan struct{}
 
 	mu         sync.Mutex
 	closed     bool
@@ -36,7 +35,7 @@ type lines struct {
 	// Those that expire first come first, so one timer is enough. Some may be in use again.
 	idle     list[*grantState]
 	timer    *time.Timer
-	expiring bool // timer is armed or has fired
+	expiring bool
 	places   chan struct{}
 }
 
@@ -136,7 +135,7 @@ func (t *lines) passTurn(ctx context.Context, l *line) {
 	if l.lease != nil && keep <= 0 {
 		t.mu.Unlock()
 		t.release(ctx, l)
-		t.passTurn(ctx, l) // another call may have queued meanwhile
+		t.passTurn(ctx, l)
 		return
 	}
 	defer t.mu.Unlock()

@@ -38,7 +38,7 @@ type HoldOption interface {
 }
 
 type options struct {
-	Operation     // for the Observers
+	Operation
 	name          [1]string
 	retryable     bool
 	releaseAtOnce bool
@@ -211,7 +211,6 @@ func (o *options) nameKey(sealed []string) {
 	o.once.Request = sha256.Sum256(append(named, o.once.Request[:]...))
 }
 
-// keep also sets the call's own result to what a repeated call will get.
 func (o *options) keep() ([]byte, error) {
 	data, err := o.result.encode()
 	switch {

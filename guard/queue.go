@@ -8,14 +8,13 @@ import (
 // queue holds waiting calls in order of arrival. All methods but wait need its lock.
 type queue struct{ list[*waiter] }
 
-// waiter is a call that waits for its turn, or for a call that takes what it offers.
 type waiter struct {
 	links[*waiter]
 	offer   any
 	leaving bool // ctx ended after its offer was taken
 	ready   chan struct{}
 	got     waiterGot
-	failure error // why it got nothing; nil if its context had ended
+	failure error
 }
 
 type waiterGot int
@@ -23,7 +22,7 @@ type waiterGot int
 const (
 	nothing waiterGot = iota
 	theTurn
-	theOffer // another call has dealt with it
+	theOffer
 )
 
 func (q *queue) join(offer any) *waiter {

@@ -58,7 +58,6 @@ func failedOver(err error) bool {
 	return errors.As(err, &rejected) && rejected.Reason == storage.ReasonFailedOver
 }
 
-// retryableUnderSameGrants is for calls that read all they need in the transaction that runs again.
 func retryableUnderSameGrants(err error) bool {
 	return temporary(err) || errors.Is(err, ErrOvertaken) && !errors.Is(err, ErrUnknownOutcome)
 }

@@ -109,7 +109,7 @@ type transaction[Tx any] struct {
 	shares bool // takes calls from the queues of its resources
 	meets  bool // takes calls that wait in forming
 
-	parts    []part[Tx] // the leader's first
+	parts    []part[Tx]
 	states   grantStates
 	calls    int
 	gathered bool // has taken calls from forming
@@ -427,7 +427,7 @@ func (g *Guard[Tx]) settleOne(ctx context.Context, s *grantState, doubt *Unknown
 	start := time.Now()
 	applied, err := doubt.Resolve(ctx)
 	if errors.Is(err, ErrTxEnded) {
-		err = nil // for the call that left it in doubt
+		err = nil
 	}
 	g.report.resolved(ctx, doubt, applied, err, time.Since(start))
 	if err != nil {

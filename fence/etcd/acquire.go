@@ -114,13 +114,12 @@ func (l *Locker) await(ctx context.Context, p *position) error {
 	}
 }
 
-// look reports whether p owns the resource, or why it never will. Until either is known, wait for p.news.
 func (l *Locker) look(p *position) (owns bool, err error) {
 	p.line.mu.Lock()
 	over, first := p.cause, p.first
 	late := first && p.session.Remaining() == 0
 	if first && !late {
-		p.news = nil // drop it while the lock is held
+		p.news = nil
 	}
 	p.line.mu.Unlock()
 	switch {
@@ -241,7 +240,6 @@ func (l *Locker) claimFirst(ctx context.Context, resources []string) ([]fence.Le
 	return held, taken, nil
 }
 
-// tryQueue stops at the first resource that this process has or awaits.
 func (l *Locker) tryQueue(s *session.Session, resources []string) (ps []*position, taken *fence.LockedError) {
 	most := min(maxKeys, len(resources))
 	if l.cluster.Keys.Mutex { // the queue of "a" has the keys of "a/b"
@@ -352,5 +350,4 @@ func (e lostError) Retryable() bool { return true }
 
 func (e lostError) UnavailableReason() fence.UnavailableReason { return fence.QueueLost }
 
-// errAtItsTurn means that ctx ended when the key had just become first, or before anything was done.
 var errAtItsTurn = errors.New("etcd: gave up at its turn")

@@ -35,7 +35,7 @@ type position struct {
 	asked    bool  // the key is gone, and a renewal will tell why
 	left     leftover
 	removal  removal
-	cause    error // why it is over, or nil
+	cause    error
 	watchers []*func()
 	onLoss   func()
 	lifetime context.Context // made on demand, since most are never asked for
@@ -119,7 +119,6 @@ func (p *position) written(token fence.Token, epoch, pred int64) {
 	}
 }
 
-// unwritten notes that the Txn has failed. If certain, it never writes the key.
 func (p *position) unwritten(err error, certain bool) {
 	p.line.mu.Lock()
 	defer p.line.mu.Unlock()
@@ -189,7 +188,7 @@ func (p *position) AfterLost(f func()) {
 			go f()
 		}
 	case earlier == nil:
-		p.onLoss = f // most have one
+		p.onLoss = f
 	default:
 		p.onLoss = func() {
 			go earlier()

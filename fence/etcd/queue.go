@@ -27,7 +27,7 @@ type line struct {
 
 	mu        sync.Mutex
 	session   *session.Session
-	places    int32 // taken places, see maxPlaces
+	places    int32
 	watched   bool
 	denied    bool
 	waiting   []chan struct{}
@@ -297,7 +297,6 @@ func (ln *line) progress() {
 	}
 }
 
-// follows reports whether the key directly ahead shows that no other process's key is ahead of p.
 func (ln *line) follows(p *position) bool {
 	if p.pred == 0 || p.pred == ln.passed { // mutant: acquire-is-first-behind-another-key
 		return true
@@ -333,7 +332,6 @@ func (ln *line) follow() {
 	}
 }
 
-// watchAfter is how long a resource is held before its queue is watched, unless AfterContended is called.
 const watchAfter = 100 * time.Millisecond
 
 // followSoon waits for watchAfter: for a short lock the watch would be more work than the lock. Callers hold mu.

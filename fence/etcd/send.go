@@ -32,7 +32,7 @@ type sender struct {
 	stuckAfter time.Duration
 
 	mu      sync.Mutex
-	puts    []*position // at most one of each line
+	puts    []*position
 	dels    []*position
 	busy    int
 	waiting bool
@@ -211,7 +211,6 @@ func (f *flight) done(resp *clientv3.TxnResponse, epoch int64) {
 
 const unknownPred = -1
 
-// fail sends each key again alone if one of them may be at fault.
 func (f *flight) fail(err error, certain bool) {
 	s := f.sender
 	again := (cluster.TooBig(err) || errors.Is(err, rpctypes.ErrPermissionDenied)) && len(f.puts)+len(f.dels) > 1

@@ -120,7 +120,6 @@ func (r *run[Tx]) get(key string) storage.Func[Tx] {
 	}
 }
 
-// transact runs op and commits. A store may find a fault at Begin, in op or at Commit.
 func (r *run[Tx]) transact(ctx context.Context, op storage.Func[Tx], claims ...storage.Claim) ([]storage.Claim, error) {
 	txn, err := beginAs(ctx, r, claims)
 	if err != nil {

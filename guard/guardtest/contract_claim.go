@@ -79,7 +79,6 @@ func claimCollision[Tx any](r *run[Tx]) {
 	r.untouched(holder)
 }
 
-// The position that a claimant has seen is compared with the history, wherever the fence is.
 func claimUnseen[Tx any](r *run[Tx]) {
 	before := r.claim(grant(5))
 	seen := r.write(r.set(key, 1), before)

@@ -180,7 +180,7 @@ func recallMoved[Tx any](r *run[Tx]) {
 	}
 	c := r.claim(grant(7))
 	gone := r.keep([]storage.Claim{c}, kept(once("a", 1), nil))[0]
-	gone.Tx++ // the claim's transaction is lost, and another has its place
+	gone.Tx++
 	rejects(once("a", 1), 0, storage.ReasonOvertaken, c)
 	rejects(once("a", 1), 0, storage.ReasonWentBack, gone)
 	r.claim(grant(8))

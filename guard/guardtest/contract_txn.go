@@ -11,7 +11,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// kind begins the names of subtests. A part without one uses seals.
 type kind string
 
 const (

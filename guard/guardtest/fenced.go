@@ -151,7 +151,6 @@ func sessionStates(ctx context.Context, store any) (map[int64][]string, error) {
 	return states, nil
 }
 
-// leftBehind compares a new session with any earlier one.
 func leftBehind(before, now map[int64][]string) (left []string) {
 	var another []string
 	for _, another = range before {

@@ -124,7 +124,7 @@ type lossyCall[Tx any] struct {
 
 	mu        sync.Mutex
 	at        any
-	lost      bool // COMMIT or its answer
+	lost      bool
 	asked     bool
 	committed bool
 	failure   error

@@ -68,7 +68,6 @@ func (r *resource) reject(reason storage.Reason, stage storage.Stage, grant fenc
 	return &storage.RejectedError{Reason: reason, Stage: stage, Grant: grant, Current: by.Grant, Since: by.since, Age: now.Sub(by.since)}
 }
 
-// hashOf hashes e, whose Hash is still that of the entry before.
 func hashOf(e storage.Entry) []byte {
 	text, err := json.Marshal(e)
 	if err != nil {

@@ -35,7 +35,7 @@ import (
 type Store struct {
 	mu        sync.Mutex // also guards its transactions
 	data      map[string]string
-	resources []*resource // resources[i] has number i+1
+	resources []*resource
 	byName    map[string]*resource
 	highest   fenceState // first grant of the highest epoch
 	late      []*Txn
@@ -52,7 +52,7 @@ type resource struct {
 	name       string
 	number     int64
 	fence      fenceState
-	entries    []storage.Entry // entries[i] has Seq i+1
+	entries    []storage.Entry
 	rejections []*storage.Rejection
 	kept       map[string]storage.Kept
 }

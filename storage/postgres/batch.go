@@ -151,7 +151,7 @@ type Statement struct {
 	sql       string
 	args      []any
 	want      *int64
-	misuse    string // makes the batch invalid
+	misuse    string
 	returning bool
 	result    *statementResult
 }

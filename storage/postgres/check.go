@@ -23,7 +23,7 @@ type serverFacts struct {
 	versionText string
 	recovery    bool
 	prepared    int
-	kept        bool // the transaction stayed on its connection
+	kept        bool
 }
 
 // readServer closes connections to standbys: the next one may reach the primary.
@@ -151,7 +151,7 @@ func RenamedSchema(ctx context.Context, q interface {
 			select n.nspname as is, replace(substring(p.prosrc from '"((?:[^"]|"")+)"[.]resource'), '""', '"') as was
 			  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace where p.proname = 'begin_check') s
 		 where s.was <> s.is and (s.is = $1 or s.was = $1 and not exists (select from pg_catalog.pg_namespace where nspname = $1))
-		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is) // runs once, so not worth preparing
+		 order by s.is limit 1`, pgx.QueryExecModeExec, schema).Scan(&was, &is)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = nil
 	}
@@ -197,7 +197,6 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// checkRights looks first, since without rights evictions would fail silently.
 func (s *Store) checkRights(ctx context.Context) error {
 	var lacking *string
 	err := s.pool.QueryRow(ctx, `

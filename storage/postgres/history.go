@@ -46,7 +46,7 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 	}
 	records, err := collect(ctx, s, s.sql.rejections, []any{resource, limit}, func(row pgx.CollectableRow) (storage.Rejection, error) {
 		r := storage.Rejection{Grant: fence.Grant{Resource: resource}, Current: fence.Grant{Resource: resource}}
-		var since *time.Time // null if no claim was known
+		var since *time.Time
 		err := row.Scan(&r.Reason, &r.Stage, &r.Grant.Epoch, &r.Grant.Token, &r.Grant.Holder,
 			&r.Current.Epoch, &r.Current.Token, &r.Current.Holder, &since, &r.Count, &r.First, &r.Last)
 		if since != nil {

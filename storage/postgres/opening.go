@@ -200,7 +200,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 		wire.CloseNow(pg)
 		return nil
 	case n == 0 && !pg.IsClosed() && pg.TxStatus() == 'I':
-		return nil // such as a BEGIN that has to be prepared anew
+		return nil
 	case err == nil, errors.Is(err, errLacksResult):
 		wire.CloseNow(pg) // the server's own answer may still come
 		err = errNoID

@@ -203,7 +203,7 @@ type queuedStatement struct {
 }
 
 type sentBatches struct {
-	head       int              // length of the head
+	head       int
 	sent       []wire.Statement // the head, the batches' statements, and those that end the transaction
 	statements []queuedStatement
 	outdated   bool // a statement failed that has to be prepared anew

@@ -186,7 +186,7 @@ type queries struct {
 	claim, evict, resolve, record, seal, sealAll, fence, recall, endIfSuperseded string
 
 	limits, check, checkAll string
-	readCheck               string // see commitRead
+	readCheck               string
 
 	after        string // begins what follows COMMIT, in a transaction that can't conflict
 	beforeCommit string

@@ -27,17 +27,17 @@ type txn struct {
 	id       storage.TxID
 	sent     time.Time
 	begun    bool
-	xid      string // from the begin check
-	prepared bool   // the connection has prepared the head, and so the statements that end the transaction
-	reusable bool   // no eviction has listed it
-	failed   bool   // nothing may commit
+	xid      string
+	prepared bool // the connection has prepared the head, and so the statements that end the transaction
+	reusable bool // no eviction has listed it
+	failed   bool
 	queue    batchQueue
 	ran      int
-	group    bool // for calls on several resources
+	group    bool
 
 	readOnly bool
 
-	opening  *opening // of the running operation, if that begins the transaction
+	opening  *opening
 	beginErr error
 
 	texts     operation.Texts

@@ -123,7 +123,7 @@ type Acquisition struct {
 
 type Locks struct {
 	Revision int64 // lower than the tokens of later grants
-	Epoch    int64 // of later grants
+	Epoch    int64
 	Queues   []Lock
 }
 
@@ -221,7 +221,7 @@ func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (second
 func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
 
 type Eviction struct {
-	Grant  fence.Grant // Epoch and Holder may be missing
+	Grant  fence.Grant
 	Reason string
 	By     string
 	At     time.Time // by the clock of By

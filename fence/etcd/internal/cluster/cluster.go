@@ -57,7 +57,6 @@ func ClientClosed(client *clientv3.Client) bool {
 	return client.ActiveConnection().GetState() == connectivity.Shutdown
 }
 
-// Commit compares the answer of a Txn that writes with what was seen before.
 func (c *Cluster) Commit(ctx context.Context, txn clientv3.Txn) (*clientv3.TxnResponse, error) {
 	if c.Closed() {
 		return nil, ErrClientClosed
@@ -152,7 +151,7 @@ func (c *Cluster) Probe(ctx context.Context) error {
 	if !c.Keys.Mutex { // with Mutex the rights are those to each resource
 		acquisition = append(acquisition, clientv3.OpPut(c.Keys.Queue("probe")+c.Keys.Name(clientv3.NoLease, 0), ""))
 	}
-	acquisition = append(acquisition, clientv3.OpGet(c.Keys.Epoch())) // as many conditions as in TryAcquire
+	acquisition = append(acquisition, clientv3.OpGet(c.Keys.Epoch()))
 	return c.readEpoch(ctx, acquisition...)
 }
 
@@ -202,7 +201,6 @@ func (t *Tasks) Stop() {
 	t.running.Wait()
 }
 
-// Pause waits before repetition n for a random time of up to 2 s.
 func Pause(ctx context.Context, n int) {
 	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
 	select {

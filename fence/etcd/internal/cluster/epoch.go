@@ -21,7 +21,6 @@ type Epoch struct {
 
 var FirstEpoch = Epoch{Number: 1}
 
-// ParseEpoch accepts a decimal number without sign, spaces or leading zeros.
 func ParseEpoch(key string, kvs []*mvccpb.KeyValue) (Epoch, error) {
 	if len(kvs) == 0 {
 		return FirstEpoch, nil
@@ -120,7 +119,6 @@ func (w *watermark) err() error {
 	return w.fault
 }
 
-// WentBack returns the *WentBackError, from when etcd went back until the epoch was raised.
 func (w *watermark) WentBack() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,13 +135,12 @@ func (w *watermark) restart(e Epoch) error {
 	return w.err()
 }
 
-// WentBackError says that etcd shows an older state than before, and would issue tokens a second time.
 type WentBackError struct {
 	What     string // "cluster id", "raft term", "revision" or "epoch"
-	Seen     uint64 // before
+	Seen     uint64
 	Got      uint64
 	EpochKey string
-	Epoch    int64 // the highest seen
+	Epoch    int64
 }
 
 func (e *WentBackError) Error() string {

@@ -18,7 +18,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 )
 
-// ErrLeaseGone: the session's lease doesn't exist.
 var ErrLeaseGone error = rpctypes.ErrLeaseNotFound
 
 // rejections are errors that etcd returns before it changes anything. After other errors the outcome of a write is
@@ -160,7 +159,6 @@ func (c *Cluster) Failed(ctx context.Context, op string, err error) error {
 	return c.Unavailable(op, err)
 }
 
-// Unavailable is Diagnose, but for a timeout it adds the state of the connection.
 func (c *Cluster) Unavailable(op string, err error) error {
 	switch {
 	case c.Closed():

@@ -101,7 +101,6 @@ func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 // NewHolder returns label and at least 128 random bits.
 func NewHolder(label string) string { return label + "-" + rand.Text() } // mutant: holder-is-the-label
 
-// LockValue is the value of a lock key, for people and observers. No decision depends on it.
 type LockValue struct {
 	Holder string `json:"holder"`
 	Epoch  int64  `json:"epoch"`

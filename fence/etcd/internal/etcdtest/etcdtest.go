@@ -52,7 +52,6 @@ func Client(t testing.TB, cfg clientv3.Config) *clientv3.Client {
 	return client
 }
 
-// AwaitKeys waits for n keys, and returns them by create revision.
 func AwaitKeys(t testing.TB, client *clientv3.Client, prefix string, n int) []*mvccpb.KeyValue {
 	t.Helper()
 	ctx, cancel := context.WithCancel(Patient(t))
@@ -89,7 +88,6 @@ func OnTxn(f func(ctx context.Context, txn *pb.TxnRequest, send func() error) er
 	})
 }
 
-// OnStream replaces streams of a kind by what f makes of them.
 func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStream) (grpc.ClientStream, error)) grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, name string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		stream, err := open(ctx, desc, cc, name, opts...)
@@ -100,7 +98,6 @@ func OnStream(method string, f func(ctx context.Context, stream grpc.ClientStrea
 	})
 }
 
-// LateTxn answers a Txn with "connection lost", and delivers it when the test says.
 type LateTxn struct {
 	match func(*pb.TxnRequest) bool
 	armed chan struct{}

@@ -30,7 +30,7 @@ type Manager struct {
 
 type starting struct {
 	done    chan struct{}
-	session *Session // set with err before done is closed
+	session *Session
 	err     error
 }
 
@@ -82,7 +82,7 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 		s, err = Start(ctx, m.leases, m.ttl, m.cluster.RequestTimeout, m.ended)
 	}
 	m.mu.Lock()
-	late := m.closed && err == nil // Close may not have waited
+	late := m.closed && err == nil
 	if late {
 		err = cluster.ErrLockerClosed
 	}

@@ -107,7 +107,6 @@ type renewalAnswer struct {
 	err    error
 }
 
-// renewalStream is opened by its first renewal, and ends if a renewal's ctx ends before the answer.
 type renewalStream struct {
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -15,11 +15,9 @@ import (
 
 type LeaseService interface {
 	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
-	// KeepAlive returns cluster.ErrLeaseGone if the lease doesn't exist.
 	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
 }
 
-// Session is one lease in etcd and the deadline until which it is reliable.
 type Session struct {
 	ID clientv3.LeaseID
 
@@ -30,7 +28,7 @@ type Session struct {
 	onEnd          func(*Session, fence.LossReason)
 
 	mu           sync.Mutex
-	ttl          time.Duration // as granted last
+	ttl          time.Duration
 	sent         time.Time
 	deadline     time.Time
 	timer        *time.Timer
@@ -140,7 +138,6 @@ func (s *Session) Paused() time.Duration {
 	return s.paused.Round(100 * time.Millisecond)
 }
 
-// RenewNow renews at once and then calls f, unless the session has ended.
 func (s *Session) RenewNow(f func()) {
 	s.mu.Lock()
 	s.afterRenewal = append(s.afterRenewal, f)
@@ -192,7 +189,6 @@ func (s *Session) renew() bool {
 	return err == nil
 }
 
-// failed keeps an error of etcd rather than a later "no answer": the last try has little time.
 func (s *Session) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

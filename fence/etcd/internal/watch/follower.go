@@ -16,9 +16,9 @@ type Follower struct {
 
 	// Guarded by Watcher.mu:
 	id       int64 // of its watch; 0 if unwatched
-	created  bool  // the server has confirmed the watch on this stream
-	serverID int64 // the server's id of the watch
-	fromNow  bool  // the watch begins now, without a start revision
+	created  bool
+	serverID int64
+	fromNow  bool // the watch begins now, without a start revision
 
 	// Lists and events come in any order; the revision decides which is newer.
 	mu    sync.Mutex
@@ -32,7 +32,6 @@ type Follower struct {
 // Listener is told what a Follower sees. Its methods must not block.
 type Listener interface {
 	Changed()
-	// Waits reports whether something waits in the queue, which is then polled too.
 	Waits() bool
 	// Denied tells that etcd denies the right to read the queue, which is no longer watched.
 	Denied(error)
@@ -79,7 +78,6 @@ func (f *Follower) Events(evs []*mvccpb.Event) error {
 	return nil
 }
 
-// has returns an error if a key isn't in the queue: then something other than etcd has answered.
 func (f *Follower) has(kv *mvccpb.KeyValue) error {
 	if len(kv.Key) < len(f.Queue) || string(kv.Key[:len(f.Queue)]) != f.Queue {
 		return fmt.Errorf("etcd: an answer for %s shows the key %q", f.Queue, kv.Key)
@@ -129,7 +127,7 @@ func (f *Follower) missed() {
 
 type Key struct {
 	Name    string
-	Created int64 // create revision, or 0
+	Created int64
 	Value   string
 }
 

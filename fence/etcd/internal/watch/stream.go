@@ -18,7 +18,7 @@ type stream struct {
 	ctx context.Context
 	end context.CancelCauseFunc
 
-	answers atomic.Bool // cleared when the server falls silent
+	answers atomic.Bool
 
 	// Guarded by Watcher.mu:
 
@@ -35,7 +35,6 @@ type pendingRequest struct {
 	sent time.Time
 }
 
-// openStream returns why the stream ended, and whether the server answered until then.
 func (w *Watcher) openStream(ctx context.Context, again bool) (answered bool, err error) {
 	conn, done, err := w.cluster.Stream(again)
 	if err != nil {
@@ -177,7 +176,6 @@ func (s *stream) created(resp *pb.WatchResponse) error {
 	return nil
 }
 
-// answered takes the answer to the oldest request. The follower is nil if it was removed.
 func (s *stream) answered(resp *pb.WatchResponse) (f *Follower, fromNow bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,7 +29,7 @@ type Watcher struct {
 	wake         chan struct{}
 	clientClosed chan struct{}
 
-	member atomic.Bool // the last watch was answered by a member of etcd
+	member atomic.Bool
 
 	mu      sync.Mutex
 	lastID  int64

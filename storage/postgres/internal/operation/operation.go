@@ -25,7 +25,7 @@ import (
 // connection's next transaction.
 type Operation struct {
 	conn    *pgx.Conn
-	opening Opening // nil once begun
+	opening Opening
 	unbegun error
 	texts   Texts
 
@@ -39,7 +39,7 @@ type Operation struct {
 	// conflict is the error that aborted the transaction. The operation may return another one, or none.
 	conflict error
 	failure  error // the first since a statement succeeded
-	barred   error // why the transaction must not commit
+	barred   error
 }
 
 type Opening interface {
@@ -55,15 +55,14 @@ type Opening interface {
 type Texts struct {
 	Several    bool
 	Control    bool
-	Deferrable bool // makes something that can be deferred until COMMIT
-	Forgets    bool // removes prepared statements
+	Deferrable bool
+	Forgets    bool
 }
 
 func (t *Texts) Add(o Texts) {
 	t.Several, t.Control, t.Deferrable, t.Forgets = t.Several || o.Several, t.Control || o.Control, t.Deferrable || o.Deferrable, t.Forgets || o.Forgets
 }
 
-// WhatStays says what SQL that ended the transaction leaves behind, and the remedy.
 const WhatStays = "what a COMMIT of its own wrote stays, without a fence; what a ROLLBACK undid is gone; don't send COMMIT or ROLLBACK: return nil or an error"
 
 var (
@@ -72,7 +71,6 @@ var (
 	ErrInUse      = errors.New("postgres: the transaction is in use by another call or an open result: close Rows and BatchResults, scan each Row, wait for goroutines, and don't use it in what its own calls call back")
 )
 
-// New returns the use of conn, whose transaction is open, or is begun by opening.
 func New(conn *pgx.Conn, opening Opening) *Operation {
 	return &Operation{conn: conn, opening: opening}
 }

@@ -196,7 +196,7 @@ type batchResults struct {
 	base   pgx.BatchResults
 	last   *rows
 	read   bool
-	failed error // by the first callback that failed
+	failed error
 }
 
 var _ pgx.BatchResults = (*batchResults)(nil)

@@ -202,7 +202,7 @@ func (a *Answer) failedInside(err error) bool {
 	switch a.status {
 	case 0:
 		return string(a.tag) != "CALL"
-	case 'E': // the transaction has failed, and waits for its end
+	case 'E':
 		return true
 	default: // COMMIT failed; or a statement before it, without a transaction
 		return (string(a.tag) == "CALL") != a.endedAhead // mutant: answer-about-something-else-is-about-commit
