@@ -17,9 +17,8 @@ import (
 // without a grant.
 //
 // Transactions of one grant don't wait for each other. If two overlap, the later one to commit is rejected with
-// [ErrOvertaken], and may run again. One under the grant of a Hold on the same database overtakes the Hold, which
-// has to begin anew. After an unknown outcome no call on this Guard begins under the grant until the outcome is
-// known; other processes don't know of it.
+// [ErrOvertaken], and may run again. After an unknown outcome no call on this Guard begins under the grant until
+// the outcome is known; other processes don't know of it.
 //
 // With [Once], a rejection says nothing about earlier calls with the same key: one whose answer was lost may have
 // taken effect. A call with that key under a later grant returns its result, or runs the operation.

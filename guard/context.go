@@ -54,7 +54,6 @@ func (c *runContext) Err() error {
 	return err
 }
 
-// bounds end the context of a function, besides its caller's context and Close.
 type bounds struct {
 	hold  context.Context // of the Hold that the transaction is in; or nil
 	limit time.Duration

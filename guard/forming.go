@@ -8,9 +8,8 @@ import (
 )
 
 // forming is where calls with batches on different resources meet, each with its turn and claim. A call that finds
-// fewer than limit groups under way leads one at once; the others wait for one of those to end and share the next.
-// So groups grow with the load. Waiting calls have only their own turn, and a group takes only calls that are here
-// (L2).
+// fewer than limit groups under way leads one at once; the others share the next, so groups grow with the load.
+// Waiting calls have only their own turn, and a group takes only calls that are here (L2).
 type forming struct {
 	limit int
 

@@ -38,8 +38,7 @@ import (
 // fail too.
 //
 // A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with another
-// one it waits for itself until that context ends, as does a leader that calls Do for the resource that it leads
-// (see [Guard.UnderLease]).
+// one it waits for itself until that context ends.
 type Guard[Tx any] struct {
 	cfg     Config
 	store   storage.Store[Tx]

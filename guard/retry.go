@@ -45,8 +45,6 @@ func (o *options) retry(ctx context.Context, again func(error) bool, run func() 
 	}
 }
 
-// retryableUnderNewGrants is for calls that acquire grants. New ones help if the old ones are stale, lost, or from
-// before a failover.
 func retryableUnderNewGrants(err error) bool {
 	stale := errors.Is(err, ErrStaleToken) && !errors.Is(err, ErrWrongLockService)
 	over := stale || failedOver(err) || errors.Is(err, fence.ErrLeaseLost)

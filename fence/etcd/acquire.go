@@ -14,7 +14,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 )
 
-// attempts bounds the tries of one Acquire. It tries again when its session has ended or the epoch has changed.
+// attempts bounds the tries of one Acquire, each after its session has ended or the epoch has changed.
 const attempts = 4
 
 // Acquire implements fence.Locker. It returns ctx's error and cause; a *fence.InvalidGrantError for a bad name;

@@ -18,7 +18,7 @@ import (
 
 const defaultTTL = 10 * time.Second
 
-// requestTimeout is shorter than most callers' patience, so that their error says that etcd is away.
+// requestTimeout is shorter than most callers' patience, so their error says that etcd is away.
 const requestTimeout = 5 * time.Second
 
 // Config configures a Locker. The zero value, and nil, mean the defaults.

@@ -13,10 +13,9 @@
 // replaced when it is lost. A process has at most 32 keys in one queue (with MutexKeys one); more calls wait in
 // memory. Between adjacent keys of one process the resource passes on without waiting for etcd.
 //
-// Keys that come while two transactions are under way share the next one, but never two keys of one queue, which
-// would have equal tokens. One gRPC stream watches the queues in which this Locker waits or that it observes, and
-// those of resources that it holds, after 100 ms or once a caller asks for contention. An [Election] is the same
-// queue: the owner of the resource leads, and proclaims a value in its lock key.
+// One gRPC stream watches the queues in which this Locker waits or that it observes, and those of resources that it
+// holds, after 100 ms or once a caller asks for contention. An [Election] is the same queue: the owner of the
+// resource leads, and proclaims a value in its lock key.
 //
 // # Invariants
 //
@@ -27,17 +26,16 @@
 //   - F3: every lease ends at the time at which the last successful renewal was sent, plus the time to live that
 //     etcd granted, minus a tenth of it. A later answer revives nothing.
 //
-// A release or an abandoned Acquire that etcd doesn't confirm is repeated in the background until it does, or until
-// the session is over. Until then TryAcquire finds the resource locked. A session that nothing else needs is not
-// renewed any more, so that leftover keys expire.
+// A release or an abandoned Acquire is repeated in the background until etcd confirms it, or the session is over.
+// Until then TryAcquire finds the resource locked. A session that nothing else needs is not renewed any more, so
+// that leftover keys expire.
 //
 // Close what uses the locker first, then the locker, then the client. Once the client is closed every call fails,
 // and held locks end at the session's deadline.
 //
 // # When etcd is in trouble
 //
-// The Reason of the call's [*fence.UnavailableError], which may be within a [*fence.LeaseLostError], says which of
-// these it is:
+// The Reason of the [*fence.UnavailableError], perhaps within a [*fence.LeaseLostError], says which of these it is:
 //
 //   - It is away, silent, or without a majority: nothing is acquired. Held locks and queue positions last until
 //     their own deadline.
@@ -71,11 +69,9 @@
 // [fence.WentBack], until the epoch is raised. One that was started after the restore can't notice it.
 //
 // "fencectl epoch bump" raises the epoch, in every database first: in etcd alone it would be lost by the next
-// restore, and issued again. Nothing has to be restarted. A call that waits meanwhile gets a grant of the old
-// epoch; package guard acquires another if the database has seen the new one. With --trust databases it lowers a
-// mistyped number that is far above what any database accepts. Never put a lower number that a database might
-// accept: a grant of the higher one, on its way, would outrank all later ones. Don't delete the key: that looks
-// like a restore.
+// restore, and issued again. Nothing has to be restarted. Never put a lower number that a database might accept: a
+// grant of the higher one, on its way, would outrank all later ones. Don't delete the key: that looks like a
+// restore.
 //
 // # What is not promised
 //

@@ -49,7 +49,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	return l, nil
 }
 
-// GrantedTTL is the time to live that etcd granted, which can be longer than asked for; 0 without a session.
+// GrantedTTL is the time to live that etcd granted, perhaps longer than asked for; 0 without a session.
 func (l *Locker) GrantedTTL() time.Duration {
 	s := l.sessions.Current()
 	if s == nil || s.Remaining() == 0 {

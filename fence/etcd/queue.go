@@ -126,7 +126,7 @@ func (ln *line) drop(p *position) {
 	}
 }
 
-// firstWanted returns the first position that is not over, or nil. Callers hold mu.
+// firstWanted returns nil if all positions are over. Callers hold mu.
 func (ln *line) firstWanted() *position {
 	if i := slices.IndexFunc(ln.positions, (*position).wanted); i >= 0 {
 		return ln.positions[i]
@@ -424,8 +424,8 @@ func (ln *line) contended(p *position) bool {
 	return others
 }
 
-// removeStray deletes a key of this process that no position has: a Txn that the client sent twice may write a key
-// again after its deletion, and all calls would wait behind it for ever. Callers hold mu.
+// removeStray deletes a key of this process that no position has, behind which all calls would wait for ever: a Txn
+// that the client sent twice may write a key again after its deletion. Callers hold mu.
 //
 // A position that gets k's name meanwhile takes the key over, and its put changes the mod revision. So a late
 // deletion requires that the mod revision is still the create revision.

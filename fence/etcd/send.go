@@ -24,8 +24,8 @@ const (
 const maxFlights = 2
 
 // sender writes and deletes lock keys in the background, so that no call ends what another waits for. Keys that
-// come while Txns are under way share the next one, which etcd writes to disk once; but not two keys of one queue,
-// which would have equal tokens (F1).
+// come while Txns are under way share the next one, but never two keys of one queue, which would have equal tokens
+// (F1).
 type sender struct {
 	locker *Locker
 

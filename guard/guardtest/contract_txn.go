@@ -99,7 +99,6 @@ func (r *run[Tx]) written(value int64) int64 {
 	return value
 }
 
-// Any of the resources can be asked for the outcome of the one transaction.
 func commits[Tx any](r *run[Tx]) {
 	claims := r.claimAll(grantOf("c", 7), grantOf("a", 5), grantOf("b", 6))
 	moves := []storage.Move{record("c"), record("a"), record("b")}
@@ -155,7 +154,6 @@ func superseded[Tx any](r *run[Tx]) {
 	r.untouched(holder)
 }
 
-// Another transaction of the grant commits between a read and the end.
 func overtaken[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	txn := r.begin(c)
@@ -167,8 +165,6 @@ func overtaken[Tx any](r *run[Tx]) {
 	r.holds(key, 2)
 }
 
-// The claim has seen another position, as after a restore; or another transaction took the position; or the claim
-// was lost.
 func elsewhere[Tx any](r *run[Tx]) {
 	c := r.claim(grant(7))
 	ahead, other, lost := c, c, c
@@ -324,7 +320,6 @@ func rollbackUndoes[Tx any](r *run[Tx]) {
 
 var errOfRun = errors.New("out of stock")
 
-// The caller of Run sees how the operation ended, and nothing can commit after it.
 func leavesNothing[Tx any](ends func() error) func(r *run[Tx]) {
 	return func(r *run[Tx]) {
 		c := r.claim(grant(7))

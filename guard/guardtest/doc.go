@@ -14,7 +14,7 @@
 //
 // For several processes take several Lockers of one [LockService], and a Guard on each; [LockService.Lose] takes a
 // resource from its holder. Don't use two LockServices on one database at a time: the fence rejects the lower
-// tokens. [Locker.Election] is for code that takes a fence.Election.
+// tokens.
 //
 // [RequireFenced] shows that a function of yours writes through the fence, and [RequireIdempotent] that a caller
 // that didn't learn the outcome may call it again.

@@ -13,7 +13,6 @@ import (
 	"github.com/fencekit/fencekit/storage"
 )
 
-// Entries implements storage.History.
 func (s *Store) Entries(ctx context.Context, name string, after int64, limit int) ([]storage.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: entries: %w", err)
@@ -34,7 +33,6 @@ func (s *Store) Entries(ctx context.Context, name string, after int64, limit int
 	return entries, nil
 }
 
-// Rejections implements storage.History.
 func (s *Store) Rejections(ctx context.Context, name string, limit int) ([]storage.Rejection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: rejections: %w", err)

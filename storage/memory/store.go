@@ -1,5 +1,5 @@
-// Package memory is the reference [storage.Store]: fences, history and a small key-value map in memory. It makes
-// tests instant, and is the protocol in its shortest form.
+// Package memory is the reference [storage.Store]: fences, history and a small key-value map in memory. It is the
+// protocol in its shortest form.
 //
 // A resource has one fence: the grant that it was raised to, and a [storage.Position]. Claims, seals and voids are
 // the only moves. Each takes the next position, under one lock, and writes its history entry.
@@ -82,7 +82,6 @@ func (s *Store) Open() int {
 	return s.open
 }
 
-// Claim implements storage.Store.
 func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Claim, error) {
 	if err := storage.CheckClaims(seen); err != nil {
 		return nil, err
@@ -141,7 +140,6 @@ func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn
 	return s.begin(ctx, claims, false)
 }
 
-// BeginReadOnly implements storage.Store.
 func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (storage.Txn[*Tx], error) {
 	return s.begin(ctx, claims, true)
 }
@@ -167,10 +165,8 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]string{}, readOnly: readOnly}, nil
 }
 
-// CanGroup implements storage.GroupStore.
 func (s *Store) CanGroup() bool { return true }
 
-// BeginGroup implements storage.GroupStore.
 func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*Tx], error) {
 	if err := ctx.Err(); err != nil { // don't call members
 		return nil, fmt.Errorf("memory: begin: %w", err)
@@ -178,7 +174,6 @@ func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) 
 	return s.Begin(ctx, members()...)
 }
 
-// Recall implements storage.Store.
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, false, fmt.Errorf("memory: recall: %w", err)

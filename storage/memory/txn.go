@@ -24,7 +24,6 @@ type Txn struct {
 	moves  []storage.Move
 }
 
-// Run implements storage.Txn.
 func (t *Txn) Run(ctx context.Context, op storage.Op[*Tx]) error {
 	t.store.mu.Lock()
 	usable, number := !t.ended && !t.failed, t.ran
@@ -86,7 +85,6 @@ func (t *Txn) Commit(ctx context.Context, moves []storage.Move) ([]storage.Claim
 	return nil, &storage.InDoubtError{InDoubt: doubt, Err: ErrReplyLost}
 }
 
-// Rollback implements storage.Txn.
 func (t *Txn) Rollback(context.Context) { t.end() }
 
 func (t *Txn) end() bool {

@@ -222,7 +222,6 @@ type AffectedError struct {
 	err error // of the server, if it has counted
 }
 
-// Unwrap returns the server's error, if there is one.
 func (e *AffectedError) Unwrap() error { return e.err }
 
 func (e *AffectedError) Error() string {

@@ -56,10 +56,8 @@ type times struct {
 	// Network is tcp_user_timeout: how long the server sends to a silent client. Not for Unix sockets.
 	Network time.Duration
 	// Check is how often the server looks for its client during a long statement. Negative: never.
-	Check time.Duration
-	// Evict bounds the wait for an evicted backend to go.
-	Evict time.Duration
-	// Cleanup bounds the work after the caller's context has ended.
+	Check   time.Duration
+	Evict   time.Duration
 	Cleanup time.Duration
 }
 

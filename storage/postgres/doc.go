@@ -24,8 +24,7 @@
 //     Rows of a batch close when its next result is asked for.
 //   - Rows.TypeMap, Rows.FieldDescriptions and what Prepare returns are copies.
 //
-// A [Batch] gets no pgx.Tx: its statements, the seal and COMMIT are one write. Tracers, hooks and codecs of the
-// pool see the connection itself, and must not keep it.
+// A [Batch] gets no pgx.Tx. Tracers, hooks and codecs of the pool see the connection itself, and must not keep it.
 //
 // # What is not promised
 //
@@ -51,7 +50,7 @@
 // Claims, resolutions and records of rejections run at READ COMMITTED; guarded transactions run at
 // Config.Isolation. All guarantees hold at every level. At the stricter ones a seal meets a serialization failure
 // if the fence has moved since the begin check. If the grant no longer has the fence, the store returns the
-// rejection, else a *TransientError. At SERIALIZABLE transactions of different resources conflict on the fences
-// only if they are over more resources than max_pred_locks_per_page (2 by default), or if a long transaction
-// elsewhere has kept dead versions of fences from being removed.
+// rejection, else a *TransientError. At SERIALIZABLE transactions of different resources may conflict on the fences
+// if they are over three resources or more (see "Load" in docs/operate.md), or while a long transaction elsewhere
+// keeps dead versions of fences from being removed.
 package postgres

@@ -18,7 +18,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
-// Entries implements storage.History.
 func (s *Store) Entries(ctx context.Context, resource string, after int64, limit int) ([]storage.Entry, error) {
 	if limit < 1 {
 		return nil, fmt.Errorf("%w: Entries with a limit of %d", fence.ErrInvalid, limit)
@@ -39,7 +38,6 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 	return entries, nil
 }
 
-// Rejections implements storage.History.
 func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]storage.Rejection, error) {
 	if limit < 1 {
 		return nil, fmt.Errorf("%w: Rejections with a limit of %d", fence.ErrInvalid, limit)

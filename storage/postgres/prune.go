@@ -122,7 +122,6 @@ func ReleaseHistory(ctx context.Context, pool *pgxpool.Pool, schema, resource st
 
 const pruneAtATime = 1000
 
-// withPauses pauses for as long as each step took, to leave time for others.
 func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 	for {
 		began := time.Now()
@@ -153,10 +152,10 @@ type Pruned struct {
 // entry, claims that running transactions use, what is younger than an hour, and resources on hold (HoldHistory). A
 // checkpoint for each resource lets the rest be verified.
 //
-// Call it at least once a day, and at least four times per Policy.KeepOnce, from any process
-// (fencekit.Config.PruneEvery does). Of concurrent calls one prunes the history. Prune deletes in small
-// transactions, each followed by a pause of the same length, and takes no lock that a guarded transaction takes. It
-// can be interrupted, and returns what it deleted even if it fails.
+// Call it from any process, at least once a day and four times per Policy.KeepOnce (fencekit.Config.PruneEvery
+// does). Of concurrent calls one prunes the history. Prune deletes in small transactions, each followed by a pause
+// of the same length, and takes no lock that a guarded transaction takes. It can be interrupted, and returns what
+// it deleted even if it fails.
 //
 // An operation whose Once key was deleted can run again, so Prune deletes no key until, for a whole
 // Policy.KeepOnce, each call has followed the previous one within a quarter of it by the server's clock. If the
@@ -260,7 +259,6 @@ func (p *pruner) each(ctx context.Context, some func(tx pgx.Tx, n *Pruned) (more
 	})
 }
 
-// full reports whether there may be more. A dry run counts all at once.
 func (p *pruner) full(n int64) bool { return n == pruneAtATime && !p.DryRun }
 
 func (p *pruner) pruneByPolicy(ctx context.Context) error {

@@ -353,7 +353,6 @@ func appendInteger[T ~int32 | ~int64](b []byte, n T) []byte {
 	return strconv.AppendInt(b, int64(n), 10)
 }
 
-// grantArrays returns names and holders in hexadecimal.
 func grantArrays(grants []fence.Grant) (names, epochs, tokens, holders string) {
 	return array(grants, func(b []byte, g fence.Grant) []byte { return appendHex(b, g.Resource) }),
 		array(grants, func(b []byte, g fence.Grant) []byte { return appendInteger(b, g.Epoch) }),

@@ -59,7 +59,6 @@ func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (sto
 // of an index.
 func (s *Store) CanGroup() bool { return s.cfg.Isolation != pgx.Serializable }
 
-// BeginGroup implements storage.GroupStore.
 func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[pgx.Tx], error) {
 	return s.begin(ctx, &txn{group: true}, members)
 }

@@ -75,9 +75,9 @@ func (i *Inspector) Epoch(ctx context.Context) (Epoch, error) {
 }
 
 // PutEpoch puts the epoch key if it hasn't changed since seen was read, and reports whether it did. Raise the epoch
-// of every database first. A lower number corrects a mistake: see "Epochs" in package etcd. With dryRun nothing is
-// put, and PutEpoch only checks for the right, the space and an answer. After an error the key may have been put;
-// with the Reason fence.WentBack into another or a restored etcd.
+// of every database first. For a lower number see "Epochs" in package etcd. With dryRun nothing is put, and
+// PutEpoch only checks for the right, the space and an answer. After an error the key may have been put; with the
+// Reason fence.WentBack into another or a restored etcd.
 func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryRun bool) (put bool, err error) {
 	condition := clientv3.Compare(clientv3.ModRevision(seen.Key), "=", seen.KeyRevision)
 	if dryRun {

@@ -121,10 +121,9 @@ func codeOf(err error) codes.Code {
 	return status.Code(err)
 }
 
-// Stream returns a connection for a stream, and what to call at its end. The first attempt uses the client's, on
-// which gRPC takes the members in turn, for all requests together. A retry (again) there could meet the same
-// member, which may reject streams, as a learner does, or be silent. So it has a connection of its own, to the next
-// endpoint.
+// Stream returns a connection for a stream, and what to call at its end. A retry (again) has a connection of its
+// own, to the next endpoint: on the client's it could meet the same member, which may be silent, or reject streams,
+// as a learner does.
 func (c *Cluster) Stream(again bool) (grpc.ClientConnInterface, func(), error) {
 	own := c.Client.ActiveConnection()
 	if !again {

@@ -98,7 +98,6 @@ func (k Space) Void(id clientv3.LeaseID) string {
 
 func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 
-// NewHolder returns label and at least 128 random bits.
 func NewHolder(label string) string { return label + "-" + rand.Text() } // mutant: holder-is-the-label
 
 type LockValue struct {

@@ -190,7 +190,6 @@ func (r row) Scan(dest ...any) error {
 	return r.rows.Err()
 }
 
-// batchResults doesn't embed pgx's type either.
 type batchResults struct {
 	result
 	base   pgx.BatchResults

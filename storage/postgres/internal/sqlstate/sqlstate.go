@@ -66,7 +66,6 @@ const (
 // Ended reports whether the server has ended the session or begins none.
 func Ended(code string) bool { return strings.HasPrefix(code, "57P") && code != DroppedDatabase }
 
-// Of returns the code of the server's error in err, or "".
 func Of(err error) string {
 	if err == nil {
 		return ""

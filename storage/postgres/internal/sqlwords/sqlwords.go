@@ -65,7 +65,6 @@ func MentionsDeferrable(text string) bool { return Contains(text, "deferr") }
 
 func Forgets(text string) bool { return Contains(text, "deallocate") || Contains(text, "discard") }
 
-// Contains reports whether text has word in any case. word is in lower case.
 func Contains(text, word string) bool {
 	first := word[:1] + strings.ToUpper(word[:1])
 	for {

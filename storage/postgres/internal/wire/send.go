@@ -217,7 +217,6 @@ func abandon(pg *pgconn.PgConn) {
 	_ = pipeline.Close() // pgx closes the connection on a request without a Sync
 }
 
-// CloseNow closes a connection without waiting.
 func CloseNow(pg *pgconn.PgConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
