@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/audit"
@@ -31,13 +30,15 @@ type reviewed interface {
 }
 
 // askReview asks a review of the history, and writes the answer: also as HTML, unless html is "".
-func askReview[R reviewed](cmd *cobra.Command, d *databaseFlags, html string, question func(context.Context, *review.Reader) (R, error)) (R, error) {
-	answer, err := ask(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool) (answer R, err error) {
-		reader, err := review.NewReader(pool, d.schema)
+func askReview[R reviewed](
+	cmd *cobra.Command, d *databaseFlags, html string, q func(context.Context, *review.Reader) (R, error),
+) (R, error) {
+	answer, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (answer R, err error) {
+		reader, err := review.NewReader(db.Pool, d.schema)
 		if err != nil {
 			return answer, err
 		}
-		return question(ctx, reader)
+		return q(ctx, reader)
 	})
 	if err == nil && html != "" {
 		var b bytes.Buffer
@@ -71,7 +72,9 @@ func newAuditWhy(d *databaseFlags) *cobra.Command {
 		if err := validateQuestion(cmd, q); err != nil {
 			return err
 		}
-		x, err := askReview(cmd, d, html, func(ctx context.Context, r *review.Reader) (*review.Explanation, error) { return r.Why(ctx, q) })
+		x, err := askReview(cmd, d, html, func(ctx context.Context, r *review.Reader) (*review.Explanation, error) {
+			return r.Why(ctx, q)
+		})
 		if err == nil && x.Rejection == nil && x.Entry == nil {
 			err = errors.New("there is no record")
 		}
@@ -109,7 +112,9 @@ func newAuditReport(d *databaseFlags) *cobra.Command {
 		if !p.From.Before(p.To) {
 			return cli.UsageErrorf("--until is %v, want it after --since, %v", cmd.Flag("until").Value, cmd.Flag("since").Value)
 		}
-		report, err := askReview(cmd, d, html, func(ctx context.Context, r *review.Reader) (*review.Report, error) { return r.Report(ctx, p) })
+		report, err := askReview(cmd, d, html, func(ctx context.Context, r *review.Reader) (*review.Report, error) {
+			return r.Report(ctx, p)
+		})
 		if err != nil {
 			return err
 		}
@@ -150,8 +155,8 @@ func newAuditExport(d *databaseFlags) *cobra.Command {
 }
 
 func (d *databaseFlags) export(ctx context.Context, w io.Writer, resources string) (audit.Exported, error) {
-	done, err := askHistory(ctx, d, func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (audit.Exported, error) {
-		return history.Export(ctx, w, resources)
+	done, err := ask(ctx, d, func(ctx context.Context, db *session) (audit.Exported, error) {
+		return db.history.Export(ctx, w, resources)
 	})
 	if err == nil && done.Resources == 0 && resources != "" {
 		err = fmt.Errorf("no resource%s", matching(resources))

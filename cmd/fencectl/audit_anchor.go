@@ -12,12 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/fencekit/fencekit/audit"
 	"github.com/fencekit/fencekit/audit/anchor"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/cli"
@@ -54,8 +52,8 @@ type anchoring struct {
 	continues, continuesKey string
 
 	signer *anchor.Signer
-	log    *anchor.Log        // open between runs; nil after an error
-	last   *anchor.Checkpoint // of the last run
+	log    *anchor.Log // open between runs; nil after an error
+	last   *anchor.Checkpoint
 }
 
 func (a *anchoring) start(cmd *cobra.Command) (err error) {
@@ -92,7 +90,7 @@ func readKey[K any](path string, parse func(text string) (K, error)) (key K, err
 	return key, nil
 }
 
-// checkPrivate rejects a private key that others on this machine can read, or its group can change: who has
+// checkPrivate rejects a private key that others can read, or its group can change: who has
 // the key can sign another log. A group that reads is what mounted secrets have.
 func checkPrivate(path string) error {
 	info, err := os.Stat(path)
@@ -159,13 +157,13 @@ func (a *anchoring) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// anchor anchors once. The log has to match the published checkpoint, unless that is nil.
+// anchor takes only a log that matches the published checkpoint, unless that is nil.
 func (a *anchoring) anchor(ctx context.Context, published *anchor.Checkpoint) (*anchor.Run, error) {
 	if err := a.open(published); err != nil {
 		return nil, err
 	}
-	done, err := askHistory(ctx, a.database, func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (*anchor.Run, error) {
-		return a.log.Anchor(ctx, history)
+	done, err := ask(ctx, a.database, func(ctx context.Context, db *session) (*anchor.Run, error) {
+		return a.log.Anchor(ctx, db.history)
 	})
 	if err == nil {
 		a.last = done.Checkpoint
@@ -210,9 +208,8 @@ func (a *anchoring) close() {
 	}
 }
 
-// anchorWithEtcd anchors in a log that has to match the checkpoint in etcd, and replaces that
-// checkpoint unless another process has replaced it meanwhile. So an earlier checkpoint never
-// replaces a later one.
+// anchorWithEtcd never replaces a later checkpoint by an earlier one: the log has to match that in etcd, which is
+// replaced unless another process has done so meanwhile.
 func (a *anchoring) anchorWithEtcd(ctx context.Context) (done *anchor.Run, err error) {
 	err = a.etcd.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		key := a.etcd.prefix + "/anchors/" + a.signer.Name()
@@ -239,8 +236,7 @@ func (a *anchoring) anchorWithEtcd(ctx context.Context) (done *anchor.Run, err e
 	return done, err
 }
 
-// publish puts a checkpoint under a key in etcd if the key's mod revision is still revision, or
-// if the key doesn't exist and revision is 0.
+// publish puts a checkpoint if the key's mod revision is still revision; 0 means that there is no key.
 func publish(ctx context.Context, client *clientv3.Client, key string, revision int64, c *anchor.Checkpoint) error {
 	put, err := client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", revision)).Then(clientv3.OpPut(key, c.Note)).Commit()
 	if err == nil && !put.Succeeded {
@@ -272,7 +268,7 @@ type anchored struct {
 	Resources  int         `json:"resources"` // in the database
 	Recorded   int         `json:"recorded"`  // by this run
 	Violations []violation `json:"violations" column:",len"`
-	Unproven   []string    `json:"unproven" column:"-"` // resources
+	Unproven   []string    `json:"unproven" column:"-"`
 	Checkpoint string      `json:"checkpoint" column:"-"`
 }
 
@@ -330,7 +326,6 @@ func newAuditKeygen() *cobra.Command {
 	return cmd
 }
 
-// writeText writes a text as it is, or a row that has it.
 func writeText[R any](cmd *cobra.Command, text string, row R) error {
 	if cli.FormatOf(cmd) != cli.FormatTable {
 		return cli.WriteOne(cmd, row)
@@ -386,7 +381,7 @@ func newAuditProve() *cobra.Command {
 
 type resourceProof struct {
 	Resource string `json:"resource"`
-	Proof    string `json:"proof"` // the whole text, as a file for "audit verify --proof"
+	Proof    string `json:"proof"`
 }
 
 func prove(resource, log, key, checkpoint string) (string, error) {
@@ -410,7 +405,6 @@ func prove(resource, log, key, checkpoint string) (string, error) {
 	return proof, err
 }
 
-// readAnchored reads a checkpoint or a proof.
 func readAnchored[T any](path string, key note.Verifier, parse func(string, note.Verifier) (T, error)) (signed T, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

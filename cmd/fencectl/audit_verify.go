@@ -10,7 +10,6 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/note"
 
@@ -125,8 +124,8 @@ func (a *auditVerify) verify(cmd *cobra.Command) (audit.Report, error) {
 	if len(a.exports) > 0 {
 		return a.verifyExports(cmd.Context(), cmd.InOrStdin())
 	}
-	return askHistory(cmd.Context(), a.database, func(ctx context.Context, _ *pgxpool.Pool, history *audit.Database) (audit.Report, error) {
-		return history.Verify(ctx, a.what)
+	return ask(cmd.Context(), a.database, func(ctx context.Context, db *session) (audit.Report, error) {
+		return db.history.Verify(ctx, a.what)
 	})
 }
 
@@ -154,7 +153,6 @@ func writeFound(cmd *cobra.Command, r audit.Report) error {
 	return cli.Write(cmd, slices.Concat(r.Findings, r.Unexplained))
 }
 
-// known returns the heads that logs and proofs have.
 func (a *auditVerify) known() (heads []audit.Head, err error) {
 	switch {
 	case a.log == "" && len(a.checkpoints) > 0:

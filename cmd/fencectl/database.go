@@ -25,7 +25,6 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// databaseFlags are those of the commands on one database.
 type databaseFlags struct {
 	url     string
 	schema  string
@@ -43,8 +42,7 @@ func (d *databaseFlags) registerRest(flags *pflag.FlagSet) {
 	cli.NameVariables(flags, "database-url", "schema", "timeout")
 }
 
-// given reports whether the flags or libpq's variables say where a database is, for commands
-// that can do without.
+// given is for commands that can do without a database.
 func (d *databaseFlags) given() bool {
 	return d.url+os.Getenv("PGHOST")+os.Getenv("PGHOSTADDR")+os.Getenv("PGSERVICE")+os.Getenv("PGDATABASE") != ""
 }
@@ -62,7 +60,6 @@ func (d *databaseFlags) validate(*cobra.Command, []string) error {
 	return nil
 }
 
-// databasesFlags are those of the commands on several databases, or on none.
 type databasesFlags struct {
 	databaseFlags // but for url
 	urls          []string
@@ -102,12 +99,11 @@ func distinct(flag string, names []string) error {
 	return nil
 }
 
-// each calls do for one database after another, until it fails.
-func (d *databasesFlags) each(ctx context.Context, do func(context.Context, int, *pgxpool.Pool) error) error {
+func (d *databasesFlags) each(ctx context.Context, do func(context.Context, int, *session) error) error {
 	for i, url := range d.urls {
 		one := d.databaseFlags
 		one.url = url
-		_, err := ask(ctx, &one, func(ctx context.Context, pool *pgxpool.Pool) (struct{}, error) { return struct{}{}, do(ctx, i, pool) })
+		_, err := ask(ctx, &one, func(ctx context.Context, db *session) (any, error) { return nil, do(ctx, i, db) })
 		if err != nil {
 			return fmt.Errorf("database %s: %w", d.names[i], err)
 		}
@@ -115,10 +111,18 @@ func (d *databasesFlags) each(ctx context.Context, do func(context.Context, int,
 	return nil
 }
 
-// ask connects, calls question, and closes the connection. It treats an error of question as
-// the database's, unless it has an exit code already. fence.ErrInvalid is a usage error: some arguments only the call can judge.
-// The answer to a question that failed is returned as well.
-func ask[T any](ctx context.Context, d *databaseFlags, question func(context.Context, *pgxpool.Pool) (T, error)) (answer T, err error) {
+// session is a database that answers.
+type session struct {
+	*pgxpool.Pool
+	history *audit.Database
+}
+
+// question asks a database. Its answer counts also if it fails.
+type question[T any] func(context.Context, *session) (T, error)
+
+// ask treats an error of the question as the database's, unless it has an exit code already. fence.ErrInvalid is a
+// usage error: some arguments only the call can judge.
+func ask[T any](ctx context.Context, d *databaseFlags, q question[T]) (answer T, err error) {
 	config, err := databaseConfig(d.url)
 	if err != nil {
 		return answer, err
@@ -130,8 +134,12 @@ func ask[T any](ctx context.Context, d *databaseFlags, question func(context.Con
 		return answer, d.explain(err)
 	}
 	defer closeSoon(pool)
-	if err = ping(ctx, pool); err == nil {
-		answer, err = question(ctx, pool)
+	history, err := audit.Open(pool, d.schema)
+	if err == nil {
+		err = ping(ctx, pool)
+	}
+	if err == nil {
+		answer, err = q(ctx, &session{pool, history})
 	}
 	switch {
 	case err == nil, errors.As(err, new(*cli.ExitError)):
@@ -142,17 +150,6 @@ func ask[T any](ctx context.Context, d *databaseFlags, question func(context.Con
 		return answer, cli.NotReady(fmt.Errorf("gave up after %v (--timeout): %w", d.timeout, err))
 	}
 	return answer, d.explain(err)
-}
-
-// askHistory is ask with the record of the schema.
-func askHistory[T any](ctx context.Context, d *databaseFlags, question func(context.Context, *pgxpool.Pool, *audit.Database) (T, error)) (T, error) {
-	return ask(ctx, d, func(ctx context.Context, pool *pgxpool.Pool) (answer T, err error) {
-		history, err := audit.Open(pool, d.schema)
-		if err != nil {
-			return answer, err
-		}
-		return question(ctx, pool, history)
-	})
 }
 
 func ping(ctx context.Context, pool *pgxpool.Pool) error {
@@ -170,9 +167,8 @@ const (
 	closeGrace   = time.Second
 )
 
-// closeSoon closes the pool, but doesn't make a user wait after an interrupt: pgx takes
-// 15 s to close a connection to a server that no longer answers. The end of the process closes
-// it anyway.
+// closeSoon doesn't make a user wait after an interrupt: pgx takes 15 s to close a connection to a server that no
+// longer answers. The end of the process closes it anyway.
 func closeSoon(pool *pgxpool.Pool) {
 	closed, done := context.WithTimeout(context.Background(), closeGrace)
 	go func() {

@@ -91,11 +91,9 @@ func (d *doctorFlags) run(cmd *cobra.Command) error {
 }
 
 func exitOf(found []doctor.Finding) int {
-	codes := map[doctor.Severity]int{doctor.Violated: cli.ExitViolated, doctor.NotReady: cli.ExitNotReady, doctor.Inconclusive: cli.ExitInconclusive}
-	for _, severity := range doctor.Severities { // the worst first
-		code, decides := codes[severity]
-		if decides && len(ofSeverity(found, severity)) > 0 {
-			return code
+	for i, severity := range doctor.Severities { // the worst first
+		if len(ofSeverity(found, severity)) > 0 {
+			return []int{cli.ExitViolated, cli.ExitNotReady, cli.ExitInconclusive, cli.ExitOK}[i]
 		}
 	}
 	return cli.ExitOK
@@ -121,9 +119,11 @@ func (d *doctorFlags) examine(ctx context.Context) (doctor.Report, error) {
 		if pool != nil {
 			defer closeSoon(pool)
 		}
-		databases = append(databases, doctor.Database{Name: d.databases.names[i], Schema: d.databases.schema, Pool: pool, Err: err})
+		db := doctor.Database{Name: d.databases.names[i], Schema: d.databases.schema, Pool: pool, Err: err}
+		databases = append(databases, db)
 	}
-	limits := doctor.Limits{Statement: max(10*time.Second, d.databases.timeout/12), Scan: max(20*time.Second, d.databases.timeout/6)}
+	timeout := d.databases.timeout
+	limits := doctor.Limits{Statement: max(10*time.Second, timeout/12), Scan: max(20*time.Second, timeout/6)}
 	return doctor.Examine(ctx, service, databases, limits), nil
 }
 
@@ -190,7 +190,6 @@ func ofSeverity(found []doctor.Finding, severity doctor.Severity) []doctor.Findi
 	return slices.DeleteFunc(slices.Clone(found), func(f doctor.Finding) bool { return f.Severity != severity })
 }
 
-// wrapped breaks text between words into lines of at most width characters.
 func wrapped(text string, width int, lineBreak string) string {
 	var b strings.Builder
 	left := width

@@ -22,7 +22,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-func TestDoctor_FindsAFullEtcd(t *testing.T) {
+func TestDoctor_FindsAFullAndACorruptEtcd(t *testing.T) {
 	t.Parallel()
 	i := onShared(t, startEtcd(t, &etcdserver.Config{ExtraFlags: []string{"--quota-backend-bytes=2097152"}}))
 	maintenance := pb.NewMaintenanceClient(i.client.ActiveConnection())
@@ -51,6 +51,12 @@ func TestDoctor_FindsAFullEtcd(t *testing.T) {
 	i.mend(found)
 	i.findsNothing()
 	i.write("sku/1")
+
+	_, err = maintenance.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_CORRUPT})
+	require.NoError(t, err)
+	code, corrupt := i.examine()
+	require.Contains(t, idsOf(corrupt), "etcd-corrupt")
+	require.Equal(t, cli.ExitViolated, code)
 }
 
 func TestDoctor_FindsLimitsThatAreTooLow(t *testing.T) {
@@ -60,20 +66,6 @@ func TestDoctor_FindsLimitsThatAreTooLow(t *testing.T) {
 	require.Equal(t, []string{"etcd-limits-low"}, idsOf(found))
 	require.Contains(t, found[0].Seen, "too many operations")
 	require.Equal(t, cli.ExitNotReady, code)
-}
-
-func TestDoctor_FindsACorruptEtcd(t *testing.T) {
-	t.Parallel()
-	e := startEtcd(t, nil)
-	client, err := e.Client(t.Context())
-	require.NoError(t, err)
-	defer client.Close()
-	_, err = pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(t.Context(),
-		&pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_CORRUPT})
-	require.NoError(t, err)
-	code, found := examine(t, "--etcd-endpoints", e.Endpoint())
-	require.Contains(t, idsOf(found), "etcd-corrupt")
-	require.Equal(t, cli.ExitViolated, code)
 }
 
 func TestDoctor_SaysWhatAnEtcdUserLacks(t *testing.T) {

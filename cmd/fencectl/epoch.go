@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -60,7 +59,7 @@ func (e *epochFlags) eachPrefix(ctx context.Context, do func(context.Context, in
 	for i, prefix := range e.prefixes {
 		flags := e.etcd
 		flags.prefix = prefix
-		err := flags.inspect(ctx, func(ctx context.Context, inspector *inspect.Inspector) error { return do(ctx, i, inspector) })
+		err := flags.inspect(ctx, func(ctx context.Context, in *inspect.Inspector) error { return do(ctx, i, in) })
 		if err != nil {
 			return fmt.Errorf("etcd, prefix %s: %w", prefix, err)
 		}
@@ -70,16 +69,18 @@ func (e *epochFlags) eachPrefix(ctx context.Context, do func(context.Context, in
 
 // read reads the databases before etcd.
 func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
-	s := epoch.State{Databases: make([]epoch.Database, len(e.databases.urls)), Keys: make([]inspect.Epoch, len(e.prefixes))}
-	err := e.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) (err error) {
-		s.Databases[i], err = e.readDatabase(ctx, pool)
+	var s epoch.State
+	err := e.databases.each(ctx, func(ctx context.Context, _ int, db *session) error {
+		d, err := e.readDatabase(ctx, db)
+		s.Databases = append(s.Databases, d)
 		return err
 	})
 	if err != nil {
 		return s, err
 	}
-	err = e.eachPrefix(ctx, func(ctx context.Context, i int, inspector *inspect.Inspector) (err error) {
-		s.Keys[i], err = inspector.Epoch(ctx)
+	err = e.eachPrefix(ctx, func(ctx context.Context, _ int, inspector *inspect.Inspector) error {
+		key, err := inspector.Epoch(ctx)
+		s.Keys = append(s.Keys, key)
 		if hasReason(err, fence.InvalidEpoch) {
 			return nil
 		}
@@ -88,8 +89,8 @@ func (e *epochFlags) read(ctx context.Context) (epoch.State, error) {
 	return s, err
 }
 
-func (e *epochFlags) readDatabase(ctx context.Context, pool *pgxpool.Pool) (d epoch.Database, err error) {
-	err = record.ReadTx(ctx, pool, "", func(tx pgx.Tx) (err error) {
+func (e *epochFlags) readDatabase(ctx context.Context, db *session) (d epoch.Database, err error) {
+	err = record.ReadTx(ctx, db, "", func(tx pgx.Tx) (err error) {
 		d, err = epoch.ReadIn(ctx, tx, e.databases.schema)
 		return err
 	})
@@ -131,7 +132,6 @@ type epochRow struct {
 	Drift     epoch.Drift `json:"drift,omitempty"`
 }
 
-// Columns say the epoch in words where there is none.
 func (r epochRow) Columns() any {
 	number := fmt.Sprint(r.Epoch)
 	switch {
@@ -248,11 +248,11 @@ func (b *epochBump) bump(ctx context.Context) (s epoch.State, target int64, err 
 // restore of etcd, and issued a second time.
 func (b *epochBump) write(ctx context.Context, s epoch.State, raise epoch.Raise, dry bool) error {
 	before := len(b.done)
-	err := b.databases.each(ctx, func(ctx context.Context, i int, pool *pgxpool.Pool) error {
-		raised, err := raise.Apply(ctx, pool, b.databases.schema, dry)
+	err := b.databases.each(ctx, func(ctx context.Context, i int, db *session) error {
+		raised, err := raise.Apply(ctx, db.Pool, b.databases.schema, dry)
 		if err == nil && !raised { // unless this attempt has raised it by another URL
 			var now epoch.Database
-			now, err = b.readDatabase(ctx, pool)
+			now, err = b.readDatabase(ctx, db)
 			now.Raised.Role, now.Raised.At = "", time.Time{}
 			if err == nil && (len(b.done) == before || now.Raised != raise) {
 				err = errChanged

@@ -65,14 +65,15 @@ func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 		return config, err
 	}
 	// Without a file the endpoint's scheme decides, and https trusts the system's authorities.
-	files, err := clientv3.NewClientConfig(&clientv3.ConfigSpec{Secure: &clientv3.SecureConfig{Cert: e.cert, Key: e.key, Cacert: e.caCert, InsecureTransport: true}}, nil)
+	files := &clientv3.SecureConfig{Cert: e.cert, Key: e.key, Cacert: e.caCert, InsecureTransport: true}
+	secure, err := clientv3.NewClientConfig(&clientv3.ConfigSpec{Secure: files}, nil)
 	if err != nil {
 		return config, cli.UsageErrorf("--etcd-cacert, --etcd-cert, --etcd-key: %w", err)
 	}
-	if e.caCert != "" && files.TLS.RootCAs.Equal(x509.NewCertPool()) {
+	if e.caCert != "" && secure.TLS.RootCAs.Equal(x509.NewCertPool()) {
 		return config, cli.UsageErrorf("--etcd-cacert: %s has no certificate in PEM form", e.caCert)
 	}
-	config.TLS = files.TLS
+	config.TLS = secure.TLS
 	return config, nil
 }
 
@@ -126,8 +127,7 @@ func (e *etcdFlags) login() (user, password string, err error) {
 	return e.user, password, nil
 }
 
-// inspect connects, calls do, and closes the client. It treats an error of do as etcd's,
-// unless it has an exit code already. fence.ErrInvalid is a usage error.
+// inspect treats an error of do as etcd's, unless it has an exit code already. fence.ErrInvalid is a usage error.
 func (e *etcdFlags) inspect(ctx context.Context, do func(context.Context, *inspect.Inspector) error) error {
 	return e.withEtcd(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		inspector, err := inspect.New(client, e.prefix, inspectTimeout)
@@ -138,7 +138,6 @@ func (e *etcdFlags) inspect(ctx context.Context, do func(context.Context, *inspe
 	})
 }
 
-// withEtcd is inspect with the client.
 func (e *etcdFlags) withEtcd(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
 	config, err := e.clientConfig()
 	if err != nil {

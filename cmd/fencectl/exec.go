@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -189,8 +188,8 @@ func (x *execFlags) claimFence(ctx context.Context, grant fence.Grant) error {
 	if !x.claim {
 		return nil
 	}
-	_, err := ask(ctx, &x.database, func(ctx context.Context, pool *pgxpool.Pool) ([]storage.Claim, error) {
-		store, err := postgres.NewStore(pool, &postgres.Config{Schema: x.database.schema})
+	_, err := ask(ctx, &x.database, func(ctx context.Context, db *session) ([]storage.Claim, error) {
+		store, err := postgres.NewStore(db.Pool, &postgres.Config{Schema: x.database.schema})
 		if err != nil {
 			return nil, err
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/audit"
@@ -58,12 +57,12 @@ func historyPrune(cmd *cobra.Command, d *databaseFlags, o postgres.PruneOptions,
 		defer file.Close()
 		o.Export = file
 	}
-	done, failure := askHistory(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool, history *audit.Database) (postgres.Pruned, error) {
-		done, err := postgres.Prune(ctx, pool, d.schema, o)
+	done, failure := ask(cmd.Context(), d, func(ctx context.Context, db *session) (postgres.Pruned, error) {
+		done, err := postgres.Prune(ctx, db.Pool, d.schema, o)
 		if err != nil || o.Resources == "" || done.Entries > 0 {
 			return done, err
 		}
-		some, err := hasFence(ctx, history, audit.Filter{Resources: o.Resources})
+		some, err := hasFence(ctx, db.history, audit.Filter{Resources: o.Resources})
 		if err == nil && !some {
 			fmt.Fprintf(cmd.ErrOrStderr(), "no resource%s\n", matching(o.Resources))
 		}
@@ -158,15 +157,15 @@ type policy struct {
 // count of what a prune would delete fails. change reports whether it changed the policy.
 func historyPolicy(cmd *cobra.Command, d *databaseFlags, change func(*postgres.Policy) bool) error {
 	var notes string
-	shown, failure := askHistory(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool, history *audit.Database) (*policy, error) {
-		p, err := postgres.ReadPolicy(ctx, pool, d.schema)
+	shown, failure := ask(cmd.Context(), d, func(ctx context.Context, db *session) (*policy, error) {
+		p, err := postgres.ReadPolicy(ctx, db.Pool, d.schema)
 		if err == nil && change(&p) {
-			err = postgres.SetPolicy(ctx, pool, d.schema, p)
+			err = postgres.SetPolicy(ctx, db.Pool, d.schema, p)
 		}
 		if err != nil {
 			return nil, err
 		}
-		notes, err = policyNotes(ctx, pool, history, d.schema)
+		notes, err = policyNotes(ctx, db, d.schema)
 		return &policy{Keep: written(p.Keep), KeepEntries: p.KeepEntries, KeepOnce: written(p.KeepOnce)}, err
 	})
 	if shown == nil {
@@ -176,12 +175,12 @@ func historyPolicy(cmd *cobra.Command, d *databaseFlags, change func(*postgres.P
 	return errors.Join(failure, cli.WriteOne(cmd, *shown))
 }
 
-func policyNotes(ctx context.Context, pool *pgxpool.Pool, history *audit.Database, schema string) (string, error) {
-	holds, err := readHolds(ctx, history, audit.Filter{})
+func policyNotes(ctx context.Context, db *session, schema string) (string, error) {
+	holds, err := readHolds(ctx, db.history, audit.Filter{})
 	if err != nil {
 		return "", err
 	}
-	would, err := postgres.Prune(ctx, pool, schema, postgres.PruneOptions{DryRun: true})
+	would, err := postgres.Prune(ctx, db.Pool, schema, postgres.PruneOptions{DryRun: true})
 	notes := fmt.Sprintf("\"fencectl history prune\" would now delete %s, %s and %s\n", cli.Counted(would.Entries, "entry"), cli.Counted(would.Rejections, "rejection"), cli.Counted(would.OnceKeys, "Once key"))
 	switch {
 	case missesRights(err):
@@ -208,18 +207,18 @@ func newHistoryHold(d *databaseFlags) *cobra.Command {
 }
 
 func historyHold(cmd *cobra.Command, d *databaseFlags, resource, reason string, unknown bool) error {
-	placed, err := askHistory(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool, db *audit.Database) ([]hold, error) {
-		may, err := hasFence(ctx, db, audit.Filter{Resource: resource})
+	placed, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]hold, error) {
+		may, err := hasFence(ctx, db.history, audit.Filter{Resource: resource})
 		if err == nil && !may && !unknown {
 			return nil, cli.UsageErrorf("no resource %q has a history: names are exact here, not patterns; to place the hold nevertheless, add --unknown", resource)
 		}
 		if err == nil {
-			err = postgres.HoldHistory(ctx, pool, d.schema, resource, reason)
+			err = postgres.HoldHistory(ctx, db.Pool, d.schema, resource, reason)
 		}
 		if err != nil {
 			return nil, err
 		}
-		return readHolds(ctx, db, audit.Filter{Resource: resource})
+		return readHolds(ctx, db.history, audit.Filter{Resource: resource})
 	})
 	if err != nil {
 		return err
@@ -256,8 +255,8 @@ func readHolds(ctx context.Context, db *audit.Database, f audit.Filter) (holds [
 }
 
 func historyHolds(cmd *cobra.Command, d *databaseFlags) error {
-	holds, err := askHistory(cmd.Context(), d, func(ctx context.Context, _ *pgxpool.Pool, db *audit.Database) ([]hold, error) {
-		return readHolds(ctx, db, audit.Filter{})
+	holds, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]hold, error) {
+		return readHolds(ctx, db.history, audit.Filter{})
 	})
 	if err != nil {
 		return err
@@ -273,8 +272,8 @@ func historyRelease(cmd *cobra.Command, d *databaseFlags, resource string) error
 		Resource string `json:"resource"`
 		Released bool   `json:"released"`
 	}
-	done, err := ask(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
-		return postgres.ReleaseHistory(ctx, pool, d.schema, resource)
+	done, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (bool, error) {
+		return postgres.ReleaseHistory(ctx, db.Pool, d.schema, resource)
 	})
 	if err != nil {
 		return err

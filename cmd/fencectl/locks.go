@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -49,12 +47,14 @@ func (l *locksFlags) validate(cmd *cobra.Command, args []string) error {
 	return l.database.validate(cmd, args)
 }
 
-// askLocks returns what question reads in etcd within --timeout. The answer to a question that failed is returned as well.
-func askLocks[T any](cmd *cobra.Command, l *locksFlags, question func(context.Context, *inspect.Inspector) (T, error)) (answer T, err error) {
+// askLocks returns the answer to a question that failed as well.
+func askLocks[T any](
+	cmd *cobra.Command, l *locksFlags, q func(context.Context, *inspect.Inspector) (T, error),
+) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), l.database.timeout)
 	defer cancel()
 	err = l.etcd.inspect(ctx, func(ctx context.Context, inspector *inspect.Inspector) (err error) {
-		answer, err = question(ctx, inspector)
+		answer, err = q(ctx, inspector)
 		return err
 	})
 	return answer, err
@@ -130,8 +130,8 @@ func evictionOf(e inspect.Eviction) eviction {
 
 func locksEvict(cmd *cobra.Command, l *locksFlags, resource string, expected fence.Token, reason string) error {
 	var left inspect.Lock
-	done, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (done inspect.Eviction, err error) {
-		done, err = inspector.Evict(ctx, resource, expected, reason, operator())
+	done, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (inspect.Eviction, error) {
+		done, err := inspector.Evict(ctx, resource, expected, reason, operator())
 		if errors.As(err, new(*inspect.NotHolderError)) {
 			return done, &cli.ExitError{Code: cli.ExitViolated, Err: err}
 		}
@@ -168,7 +168,7 @@ func locksEvictions(cmd *cobra.Command, l *locksFlags) error {
 }
 
 type lockChange struct {
-	At       time.Time          `json:"at"` // when fencectl saw it
+	At       time.Time          `json:"at"`
 	Change   inspect.ChangeKind `json:"change"`
 	Resource string             `json:"resource"`
 	Token    fence.Token        `json:"token"`
@@ -195,18 +195,20 @@ func locksWatch(cmd *cobra.Command, l *locksFlags) error {
 			if !matches(c.Grant.Resource) {
 				return nil
 			}
-			return writeChange(cmd.OutOrStdout(), cli.FormatOf(cmd), lockChange{time.Now().UTC(), c.Kind, c.Grant.Resource, c.Grant.Token, c.Grant.Epoch, c.Grant.Holder})
+			g := c.Grant
+			return writeChange(cmd, lockChange{time.Now().UTC(), c.Kind, g.Resource, g.Token, g.Epoch, g.Holder})
 		})
 	})
 	if ctx.Err() != nil {
-		return nil // it was interrupted, as it is meant to be
+		return nil
 	}
 	return err
 }
 
 // writeChange writes a line. One of a table can't know the width of those to come.
-func writeChange(to io.Writer, format cli.Format, c lockChange) error {
-	if format != cli.FormatTable {
+func writeChange(cmd *cobra.Command, c lockChange) error {
+	to := cmd.OutOrStdout()
+	if cli.FormatOf(cmd) != cli.FormatTable {
 		return cli.WriteList(to, cli.FormatJSONL, []lockChange{c})
 	}
 	_, err := fmt.Fprintf(to, "%s  %-11s  %s  token %d  %s\n", c.At.Format(time.RFC3339), c.Change, c.Resource, c.Token, c.Holder)
@@ -328,9 +330,9 @@ func (d *databaseFlags) fencesFor(ctx context.Context, locks inspect.Locks) (map
 	}
 	query := fmt.Sprintf("select name, token, epoch, holder, claimed_at from %s.resource where name = any($1) or (epoch, token) > ($2, $3)",
 		pgx.Identifier{d.schema}.Sanitize())
-	return ask(ctx, d, func(ctx context.Context, pool *pgxpool.Pool) (map[string]fenceState, error) {
+	return ask(ctx, d, func(ctx context.Context, db *session) (map[string]fenceState, error) {
 		fences := map[string]fenceState{}
-		return fences, record.ReadTx(ctx, pool, "", func(tx pgx.Tx) error {
+		return fences, record.ReadTx(ctx, db.Pool, "", func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, query, names, locks.Epoch, locks.Revision)
 			if err != nil {
 				return err
@@ -346,9 +348,8 @@ func (d *databaseFlags) fencesFor(ctx context.Context, locks inspect.Locks) (map
 	})
 }
 
-// The kinds of drift between etcd and the database.
 const (
-	driftUnclaimed = "not claimed yet"            // the holder has not written under its grant yet
+	driftUnclaimed = "not claimed yet"
 	driftAhead     = "the fence is ahead of etcd" // as after a restore of etcd
 	driftCollision = "the fence has another holder of this token"
 )

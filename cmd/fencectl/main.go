@@ -2,9 +2,8 @@
 // history, protects tables, shows and takes away locks, raises the epoch after a restore, examines an installation,
 // and runs commands under a lock. "fencectl --help" lists the commands.
 //
-// Data goes to stdout, everything else to stderr. The exit code is a contract: 0 ok, 1 a
-// property is violated, 2 inconclusive, 3 environment not ready, 64 usage. Passwords are
-// never printed: errors don't repeat arguments that may contain one.
+// The exit code is a contract: 0 ok, 1 a property is violated, 2 inconclusive, 3 environment not ready, 64 usage.
+// Passwords are never printed: errors don't repeat arguments that may contain one.
 //
 // A command, or a group of them, has a file of its own, and a section in help.txt. database.go and etcd.go hold what
 // the commands on a database and those on etcd share, and package internal/cli what all share with fencectl-chaos.
@@ -51,9 +50,9 @@ func version(cmd *cobra.Command, _ []string) error {
 }
 
 type versions struct {
-	Fencectl string `json:"fencectl"` // of the module
-	Go       string `json:"go"`       // that built it
-	Schema   int    `json:"schema"`   // the newest migration
+	Fencectl string `json:"fencectl"`
+	Go       string `json:"go"`
+	Schema   int    `json:"schema"`
 }
 
 var fileFlags = []string{"out", "key", "log", "checkpoint", "proof", "export", "html", "continues", "continues-key", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-password-file"}
@@ -82,8 +81,7 @@ func completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// chaosProgram is the program that "fencectl chaos" runs. It is separate because it
-// contains test code.
+// chaosProgram is separate because it contains test code.
 const chaosProgram = "fencectl-chaos"
 
 func newChaos() *cobra.Command {

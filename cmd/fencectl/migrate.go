@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/internal/cli"
@@ -23,7 +22,6 @@ func newMigrate() *cobra.Command {
 	return connected(d, newCommand("migrate", nil), newMigrateUp(d), status, newMigrateGet(d))
 }
 
-// migration is a row of "up", and of "get" with its SQL.
 type migration struct {
 	Version int    `json:"version"`
 	Name    string `json:"name"`
@@ -43,13 +41,13 @@ func newMigrateUp(d *databaseFlags) *cobra.Command {
 }
 
 func migrateUp(cmd *cobra.Command, d *databaseFlags, roles postgres.Roles) error {
-	applied, failure := ask(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool) (applied []migration, err error) {
-		migrations, err := postgres.Migrate(ctx, pool, d.schema)
+	applied, failure := ask(cmd.Context(), d, func(ctx context.Context, db *session) (applied []migration, err error) {
+		migrations, err := postgres.Migrate(ctx, db.Pool, d.schema)
 		for _, m := range migrations {
 			applied = append(applied, migration{m.Version, m.Name})
 		}
 		if err == nil && roles != (postgres.Roles{}) {
-			err = postgres.GrantRoles(ctx, pool, d.schema, roles)
+			err = postgres.GrantRoles(ctx, db.Pool, d.schema, roles)
 		}
 		return applied, err
 	})
@@ -77,10 +75,10 @@ func migrateUp(cmd *cobra.Command, d *databaseFlags, roles postgres.Roles) error
 func migrateStatus(cmd *cobra.Command, d *databaseFlags) error {
 	type state struct {
 		migration
-		AppliedAt *time.Time `json:"applied_at"` // nil: not yet
+		AppliedAt *time.Time `json:"applied_at"`
 	}
-	migrations, err := ask(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool) ([]postgres.Migration, error) {
-		return postgres.MigrationStatus(ctx, pool, d.schema)
+	migrations, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]postgres.Migration, error) {
+		return postgres.MigrationStatus(ctx, db.Pool, d.schema)
 	})
 	if err != nil {
 		return err

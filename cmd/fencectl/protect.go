@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/internal/cli"
@@ -20,8 +19,8 @@ func newProtect() *cobra.Command {
 	p := postgres.Protection{}
 	cmd := newCommand("protect", func(cmd *cobra.Command, args []string) error {
 		p.Table = args[0]
-		now, err := ask(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool) (postgres.Protection, error) {
-			return postgres.Protect(ctx, pool, d.schema, p)
+		now, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (postgres.Protection, error) {
+			return postgres.Protect(ctx, db.Pool, d.schema, p)
 		})
 		if err != nil {
 			return err
@@ -47,8 +46,8 @@ func newUnprotect() *cobra.Command {
 	}
 	d := &databaseFlags{timeout: time.Minute}
 	return connected(d, newCommand("unprotect", func(cmd *cobra.Command, args []string) error {
-		done, err := ask(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
-			return postgres.Unprotect(ctx, pool, d.schema, args[0])
+		done, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (bool, error) {
+			return postgres.Unprotect(ctx, db.Pool, d.schema, args[0])
 		})
 		if err != nil {
 			return err
@@ -81,8 +80,8 @@ type protectedTable struct {
 }
 
 func listProtected(cmd *cobra.Command, d *databaseFlags) error {
-	tables, err := ask(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool) ([]postgres.ProtectedTable, error) {
-		return postgres.ListProtected(ctx, pool, d.schema)
+	tables, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]postgres.ProtectedTable, error) {
+		return postgres.ListProtected(ctx, db.Pool, d.schema)
 	})
 	if err != nil {
 		return err
@@ -138,8 +137,8 @@ type unguardedWrite struct {
 }
 
 func listUnguarded(cmd *cobra.Command, d *databaseFlags) error {
-	all, err := ask(cmd.Context(), d, func(ctx context.Context, pool *pgxpool.Pool) ([]postgres.UnguardedWrite, error) {
-		return postgres.UnguardedWrites(ctx, pool, d.schema)
+	all, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]postgres.UnguardedWrite, error) {
+		return postgres.UnguardedWrites(ctx, db.Pool, d.schema)
 	})
 	if err != nil {
 		return err

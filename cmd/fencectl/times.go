@@ -12,7 +12,6 @@ import (
 
 const day = 24 * time.Hour
 
-// age is a duration that is written in days where it can be.
 type age time.Duration
 
 var zeros = regexp.MustCompile("([hm])(0m)?0s$")

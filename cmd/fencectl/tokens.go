@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/audit"
@@ -134,13 +133,13 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
 	format, stderr := cli.FormatOf(cmd), cmd.ErrOrStderr()
 	var written error
 	p := page{limit: h.limit}
-	rows, err := askHistory(cmd.Context(), d, func(ctx context.Context, _ *pgxpool.Pool, db *audit.Database) (rows []historyRow, err error) {
+	rows, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (rows []historyRow, err error) {
 		if h.last > 0 {
-			if err := h.skip(ctx, db); err != nil {
+			if err := h.skip(ctx, db.history); err != nil {
 				return nil, err
 			}
 		}
-		read := p.of(h.read(ctx, db))
+		read := p.of(h.read(ctx, db.history))
 		if h.last > 0 {
 			read = newest(read, h.last)
 		}
@@ -210,7 +209,9 @@ func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 func newest(rows iter.Seq[historyRow], n int) iter.Seq[historyRow] {
 	var kept []historyRow
 	cut := func() {
-		slices.SortStableFunc(kept, func(a, b historyRow) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Position, a.Position)) })
+		slices.SortStableFunc(kept, func(a, b historyRow) int {
+			return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Position, a.Position))
+		})
 		kept = kept[:min(len(kept), n)]
 	}
 	for row := range rows {
@@ -267,7 +268,9 @@ func parseHistoryEnd(text string) (e historyEnd, err error) {
 
 // merge merges entries and rejections. A rejection comes before the first entry of its resource
 // that is later than its first time. Both are in the order of the resources.
-func merge(entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rejection, error], from historyEnd) iter.Seq2[historyRow, error] {
+func merge(
+	entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rejection, error], from historyEnd,
+) iter.Seq2[historyRow, error] {
 	return func(yield func(historyRow, error) bool) {
 		nextEntry, stopEntries := iter.Pull2(entries)
 		defer stopEntries()
@@ -298,7 +301,6 @@ func merge(entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rej
 	}
 }
 
-// at is e, or the beginning of another resource.
 func (e historyEnd) at(resource string) historyEnd {
 	if resource != e.resource {
 		return historyEnd{resource: resource}
@@ -317,7 +319,7 @@ func before(r audit.Rejection, e audit.Entry) bool {
 // can't represent exactly are strings.
 type historyRow struct {
 	Resource string             `json:"resource"`
-	Position int64              `json:"position,omitempty"` // of an entry
+	Position int64              `json:"position,omitempty"`
 	Kind     string             `json:"kind"`
 	At       time.Time          `json:"at"` // of a rejection: the first
 	Epoch    int64              `json:"epoch"`
@@ -329,7 +331,7 @@ type historyRow struct {
 	Ops      []storage.OpRecord `json:"ops,omitempty"`
 	Hash     string             `json:"hash,omitempty"`
 	Rejected *rejected          `json:"rejected,omitempty"`
-	Cursor   string             `json:"cursor"` // for --after
+	Cursor   string             `json:"cursor"`
 }
 
 type rejected struct {
@@ -344,15 +346,17 @@ type rejected struct {
 }
 
 func entryRow(e audit.Entry) historyRow {
+	g := e.Grant
 	return historyRow{
-		Resource: e.Grant.Resource, Position: e.Seq, Kind: string(e.Kind), At: e.At.UTC(), Epoch: e.Grant.Epoch, Token: e.Grant.Token, Holder: e.Grant.Holder,
+		Resource: g.Resource, Position: e.Seq, Kind: string(e.Kind), At: e.At.UTC(), Epoch: g.Epoch, Token: g.Token, Holder: g.Holder,
 		Claim: e.Claim, Tx: e.Tx, XID: e.XID, Ops: e.Ops, Hash: hex.EncodeToString(e.Hash),
 	}
 }
 
 func rejectionRow(r audit.Rejection) historyRow {
+	g := r.Grant
 	return historyRow{
-		Resource: r.Grant.Resource, Kind: rejectionKind, At: r.First.UTC(), Epoch: r.Grant.Epoch, Token: r.Grant.Token, Holder: r.Grant.Holder,
+		Resource: g.Resource, Kind: rejectionKind, At: r.First.UTC(), Epoch: g.Epoch, Token: g.Token, Holder: g.Holder,
 		Rejected: &rejected{
 			Reason: r.Reason, Stage: r.Stage, Count: r.Count, Last: r.Last.UTC(),
 			Epoch: r.Current.Epoch, Token: r.Current.Token, Holder: r.Current.Holder, Claimed: timeOrNil(r.Since),
@@ -360,10 +364,8 @@ func rejectionRow(r audit.Rejection) historyRow {
 	}
 }
 
-// historyLine is a row in the table format, reduced to fit a terminal.
 type historyLine struct{ historyRow }
 
-// Columns are those of the table.
 func (l historyLine) Columns() any {
 	return struct {
 		Resource string

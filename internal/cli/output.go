@@ -89,49 +89,29 @@ func (f Format) Streams() bool { return f == FormatJSONL || f == FormatCSV }
 
 // WriteEach writes rows as they come, in constant memory: as JSON lines, or as CSV with a
 // heading. It takes no more rows once writing has failed.
-func WriteEach[R any](w io.Writer, f Format, rows iter.Seq[R]) error {
+func WriteEach[R any](w io.Writer, f Format, rows iter.Seq[R]) (err error) {
 	b := bufio.NewWriter(w)
-	each := eachJSONL[R]
+	asJSON, asCSV := encoder(b, ""), csv.NewWriter(b)
 	if f == FormatCSV {
-		each = eachCSV[R]
-	}
-	return failed(cmp.Or(each(b, rows), b.Flush()))
-}
-
-func eachJSONL[R any](w io.Writer, rows iter.Seq[R]) error {
-	e := encoder(w, "")
-	for row := range rows {
-		if err := e.Encode(row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func eachCSV[R any](w io.Writer, rows iter.Seq[R]) error {
-	c := csv.NewWriter(w)
-	heading, _ := columns(zero[R](), time.RFC3339Nano)
-	if err := c.Write(heading); err != nil {
-		return err
+		heading, _ := columns(*new(R), time.RFC3339Nano)
+		err = asCSV.Write(heading)
 	}
 	for row := range rows {
-		_, cells := columns(row, time.RFC3339Nano)
-		for i, cell := range cells {
-			cells[i] = plain(cell)
+		if f == FormatCSV {
+			_, cells := columns(row, time.RFC3339Nano)
+			for i, cell := range cells {
+				cells[i] = plain(cell)
+			}
+			err = cmp.Or(err, asCSV.Write(cells))
+		} else {
+			err = asJSON.Encode(row)
 		}
-		if err := c.Write(cells); err != nil {
-			return err
+		if err != nil {
+			break
 		}
 	}
-	c.Flush()
-	return c.Error()
-}
-
-func zero[R any]() any {
-	if t := reflect.TypeFor[R](); t.Kind() == reflect.Pointer {
-		return reflect.New(t.Elem()).Interface()
-	}
-	return *new(R)
+	asCSV.Flush()
+	return failed(cmp.Or(err, asCSV.Error(), b.Flush()))
 }
 
 // plain puts a ' before what a spreadsheet would take for a formula: applications choose names.

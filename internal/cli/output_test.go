@@ -21,9 +21,3 @@ func TestCSV_HasNoFormulas(t *testing.T) {
 	require.NoError(t, cli.WriteList(&list, cli.FormatCSV, rows))
 	require.Equal(t, b.String(), list.String())
 }
-
-func TestCounted(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "0 entries, 1 entry, 2 entries", cli.Counted(0, "entry")+", "+cli.Counted(1, "entry")+", "+cli.Counted(2, "entry"))
-	require.Equal(t, "1 Once key, 2 Once keys, 2 heads", cli.Counted(int64(1), "Once key")+", "+cli.Counted(2, "Once key")+", "+cli.Counted(2, "head"))
-}

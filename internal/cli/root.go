@@ -58,8 +58,7 @@ type ExitError struct {
 func (e *ExitError) Error() string { return fmt.Sprint(e.Err) }
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// UsageErrorf says what is wrong with the command line or the variables that
-// stand for flags.
+// UsageErrorf says what is wrong with the command line or the variables that stand for flags.
 func UsageErrorf(format string, args ...any) error {
 	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
 }
@@ -262,10 +261,8 @@ type Choice struct {
 
 func (c *Choice) String() string { return *c.To }
 
-// Type names a value in a command's help.
 func (c *Choice) Type() string { return "word" }
 
-// Set fails if s is none of the words.
 func (c *Choice) Set(s string) error {
 	if !slices.Contains(c.Of, s) {
 		return fmt.Errorf("want one of %s", strings.Join(c.Of, ", "))

@@ -28,7 +28,7 @@ import (
 
 // Database is what a schema knows of its lock service's epoch.
 type Database struct {
-	Number  int64       // the highest epoch that has claimed, or that Raise.Apply has set, also if the setting says less
+	Number  int64       // the highest epoch that has claimed or was raised to, also if the setting says less
 	MaxJump int64       // how far above Number the epoch of a claim may be
 	Highest fence.Grant // the highest grant that has a fence; the zero Grant if there is none
 	Raised  Raise       // the last one; the zero Raise if there was none
@@ -40,7 +40,8 @@ func ReadIn(ctx context.Context, tx pgx.Tx, schema string) (d Database, err erro
 	// The table of settings may have been restored alone.
 	err = tx.QueryRow(ctx, fmt.Sprintf(`select greatest(s.epoch, f.epoch, r.epoch), s.max_epoch_jump,
 		       coalesce(f.name::text, ''), coalesce(f.epoch, 0), coalesce(f.token, 0), coalesce(f.holder::text, ''),
-		       coalesce(r.epoch, 0), coalesce(r.token, 0), coalesce(r.reason, ''), coalesce(r.operator, ''), coalesce(r.role, ''), coalesce(r.at, 'epoch')
+		       coalesce(r.epoch, 0), coalesce(r.token, 0), coalesce(r.reason, ''), coalesce(r.operator, ''),
+		       coalesce(r.role, ''), coalesce(r.at, 'epoch')
 		  from %[1]s.setting s
 		  left join lateral (select * from %[1]s.resource order by epoch desc, token desc limit 1) f on true
 		  left join lateral (select * from %[1]s.epoch_raise order by epoch desc limit 1) r on true`, pgx.Identifier{schema}.Sanitize())).
@@ -176,7 +177,8 @@ func (s State) Next(trust Side) (int64, error) {
 		inEtcd, unreadable = max(inEtcd, key.Number), unreadable || key.Number == 0
 	}
 	for _, d := range s.Databases {
-		inDatabases, accepted, reach = max(inDatabases, d.Number), max(accepted, d.Number+d.MaxJump), max(reach, 2*d.MaxJump)
+		inDatabases, accepted = max(inDatabases, d.Number), max(accepted, d.Number+d.MaxJump)
+		reach = max(reach, 2*d.MaxJump)
 	}
 	kept := s.kept(inDatabases, reach)
 	next, outOfReach := max(inEtcd, inDatabases)+1, inEtcd > kept
@@ -206,7 +208,8 @@ func (s State) Next(trust Side) (int64, error) {
 // it. A database accepts grants of an epoch within reach once its own has been raised by max_epoch_jump.
 func (s State) kept(inDatabases, reach int64) int64 {
 	kept := inDatabases
-	for _, key := range slices.SortedFunc(slices.Values(s.Keys), func(a, b inspect.Epoch) int { return cmp.Compare(a.Number, b.Number) }) {
+	byNumber := func(a, b inspect.Epoch) int { return cmp.Compare(a.Number, b.Number) }
+	for _, key := range slices.SortedFunc(slices.Values(s.Keys), byNumber) {
 		if key.Number <= kept+reach {
 			kept = max(kept, key.Number)
 		}
