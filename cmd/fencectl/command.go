@@ -19,7 +19,7 @@ import (
 var help string
 
 // newCommand returns a command as its section of help.txt describes it: after the path its arguments, in capitals,
-// below that the sentence for lists of commands, and the page.
+// below that a sentence, for lists of commands too, and the rest of the page.
 func newCommand(path string, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	cmd := &cobra.Command{Use: path[strings.LastIndex(path, " ")+1:], RunE: run}
 	for section := range strings.SplitSeq(help[len("# "):], "\n# ") {
@@ -32,6 +32,7 @@ func newCommand(path string, run func(cmd *cobra.Command, args []string) error) 
 		end := slices.IndexFunc(words, func(word string) bool { return strings.ToUpper(word) != word || strings.Contains(word, "-") })
 		cmd.Use, cmd.Args = strings.TrimSpace(cmd.Use+" "+arguments), cli.Args(words[:max(end, 0)]...)
 		cmd.Short, cmd.Long, _ = strings.Cut(strings.TrimSpace(text), "\n\n")
+		cmd.Long = cmd.Short + ".\n\n" + cmd.Long
 		return cmd
 	}
 	panic("help.txt has no command " + path)
