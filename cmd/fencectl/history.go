@@ -36,12 +36,6 @@ func newHistoryPrune(d *databaseFlags) *cobra.Command {
 	return cmd
 }
 
-type pruned struct {
-	Entries    int64 `json:"entries"`
-	Rejections int64 `json:"rejections"`
-	OnceKeys   int64 `json:"once_keys"`
-}
-
 func historyPrune(cmd *cobra.Command, d *databaseFlags, o postgres.PruneOptions, export string) error {
 	if err := checkPolicy(postgres.Policy{Keep: o.Keep, KeepEntries: o.KeepEntries}, cmd.Flags().Changed("keep-entries")); err != nil {
 		return err
@@ -69,7 +63,7 @@ func historyPrune(cmd *cobra.Command, d *databaseFlags, o postgres.PruneOptions,
 		return done, err
 	})
 	if failure == nil || done != (postgres.Pruned{}) {
-		failure = errors.Join(failure, cli.WriteOne(cmd, pruned(done)))
+		failure = errors.Join(failure, cli.WriteOne(cmd, done))
 	}
 	return failure
 }

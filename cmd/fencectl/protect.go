@@ -125,30 +125,15 @@ func (d *databaseFlags) repairs(t postgres.ProtectedTable) (commands []string) {
 	return commands
 }
 
-type unguardedWrite struct {
-	Table       string    `json:"table"`
-	Resource    string    `json:"resource"`
-	Kind        string    `json:"kind"`
-	Role        string    `json:"role"`
-	Application string    `json:"application"`
-	Records     int64     `json:"records"`
-	FirstAt     time.Time `json:"first_at" column:"first"`
-	LastAt      time.Time `json:"last_at" column:"last"`
-}
-
 func listUnguarded(cmd *cobra.Command, d *databaseFlags) error {
-	all, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]postgres.UnguardedWrite, error) {
+	rows, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) ([]postgres.UnguardedWrite, error) {
 		return postgres.UnguardedWrites(ctx, db.Pool, d.schema)
 	})
 	if err != nil {
 		return err
 	}
-	if len(all) == 0 {
+	if len(rows) == 0 {
 		fmt.Fprintln(cmd.ErrOrStderr(), "no unguarded write was recorded")
-	}
-	rows := make([]unguardedWrite, len(all))
-	for i, w := range all {
-		rows[i] = unguardedWrite(w)
 	}
 	return cli.Write(cmd, rows)
 }

@@ -48,18 +48,18 @@ type ProtectedTable struct {
 
 // UnguardedWrite describes unguarded writes that audit mode has recorded.
 type UnguardedWrite struct {
-	Table string
+	Table string `json:"table"`
 	// Resource is that of the rows; "" for TRUNCATE, for a row without a valid resource, and for all resources of a
 	// transaction after its first hundred (Kind "more").
-	Resource string
+	Resource string `json:"resource"`
 	// Kind is insert, update, delete or truncate; commit if a guarded transaction committed without a seal; or
 	// error if the row's resource or the write could not be recorded, for reasons in the server's log.
-	Kind        string
-	Role        string // that logged in
-	Application string
-	Records     int64 // one for each transaction and resource, with the kind of its first write
-	FirstAt     time.Time
-	LastAt      time.Time
+	Kind        string    `json:"kind"`
+	Role        string    `json:"role"` // that logged in
+	Application string    `json:"application"`
+	Records     int64     `json:"records"` // one for each transaction and resource, with the kind of its first write
+	FirstAt     time.Time `json:"first_at" column:"first"`
+	LastAt      time.Time `json:"last_at" column:"last"`
 }
 
 // protectLockTimeout bounds the wait for the table's lock, behind which writers queue.

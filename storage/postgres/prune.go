@@ -139,9 +139,9 @@ func withPauses(ctx context.Context, step func() (more bool, err error)) error {
 
 // Pruned says what a prune deleted.
 type Pruned struct {
-	Entries    int64
-	Rejections int64
-	OnceKeys   int64
+	Entries    int64 `json:"entries"`
+	Rejections int64 `json:"rejections"`
+	OnceKeys   int64 `json:"once_keys"`
 }
 
 // Prune deletes what the owner's Policy no longer keeps: by default only keys of guard.Once that are older than 7
