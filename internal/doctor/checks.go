@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -139,8 +140,10 @@ func (c check) in(s *target) bool {
 
 // run makes the checks that belong to a target. Checks that fail alike make one finding.
 func (r *Report) run(ctx context.Context, s *target) {
-	var left, hidden []string
-	var rows *postgres.HiddenRowsError
+	type failure struct{ cause, advice string }
+	failed := map[failure][]string{}
+	var order []failure
+	var hidden *postgres.HiddenRowsError // the first one: each names the table that was read
 	for _, c := range checks {
 		if c.needs == needsBoth && s.db != nil && s.etcd != nil {
 			<-s.etcd.examined
@@ -148,35 +151,36 @@ func (r *Report) run(ctx context.Context, s *target) {
 		if !c.in(s) {
 			continue
 		}
-		if c.needs == needsBoth && s.etcd.noEpoch {
-			left = append(left, c.about)
-			continue
+		f := failure{"the epoch key in etcd holds no epoch", "See epoch-key-invalid, then run fencectl doctor again."}
+		if c.needs != needsBoth || !s.etcd.noEpoch {
+			r.Checks++
+			found, err := c.run(ctx, s)
+			r.Findings = append(r.Findings, found...)
+			if err == nil {
+				continue
+			}
+			if rows := new(postgres.HiddenRowsError); errors.As(err, &rows) {
+				hidden = cmp.Or(hidden, rows)
+				err = hidden
+			}
+			f = failure{oneline.Error(err).Error(), c.advice(err)}
 		}
-		r.Checks++
-		found, err := c.run(ctx, s)
-		r.Findings = append(r.Findings, found...)
-		switch {
-		case errors.As(err, &rows):
-			hidden = append(hidden, c.about)
-		case err != nil:
-			r.Findings = append(r.Findings, s.notChecked(c.about, oneline.Error(err).Error(), c.advice(err)))
+		if failed[f] == nil {
+			order = append(order, f)
 		}
+		failed[f] = append(failed[f], c.about)
 	}
-	if len(hidden) > 0 {
-		r.Findings = append(r.Findings, s.notChecked(strings.Join(hidden, "; "), rows.Error(), "See schema-changed, then run fencectl doctor again."))
+	for _, f := range order {
+		about := facts{"about": strings.Join(failed[f], "; "), "cause": f.cause, "advice": f.advice}
+		r.Findings = append(r.Findings, s.found("not-checked", about))
 	}
-	if len(left) > 0 {
-		r.Findings = append(r.Findings, s.notChecked(strings.Join(left, "; "), "the epoch key in etcd holds no epoch", "See epoch-key-invalid, then run fencectl doctor again."))
-	}
-}
-
-func (s *target) notChecked(about, cause, advice string) Finding {
-	return s.found("not-checked", facts{"about": about, "cause": cause, "advice": advice})
 }
 
 func (c check) advice(err error) string {
 	var answer *pgconn.PgError
 	switch {
+	case errors.As(err, new(*postgres.HiddenRowsError)):
+		return "See schema-changed, then run fencectl doctor again."
 	case !errors.As(err, &answer) || answer.Code != "42501":
 		return "See the error; run fencectl doctor again, with a longer --timeout if it ran out of time."
 	case c.role != "":
