@@ -44,16 +44,16 @@ type Report struct {
 	// Begins is when the record of the resources begins, nil if there is none.
 	Begins *time.Time `json:"record_begins_at,omitempty"`
 
-	Verdict    Verdict          `json:"verdict"`
-	Answer     string           `json:"answer"`
-	Counts     Counts           `json:"counts"`
-	Verified   audit.Report     `json:"verified"`
-	Pruned     []PrunedResource `json:"pruned"`     // within the period, or possibly so
-	Claims     []Claim          `json:"claims"`     // grants and hand-overs
-	Rejections []Rejected       `json:"rejections"` // that may lie within the period
-	Tenures    []Tenure         `json:"tenures"`    // the longest
-	Voids      []Void           `json:"voids"`
-	Unguarded  []Unguarded      `json:"unguarded"`
+	Verdict    Verdict      `json:"verdict"`
+	Answer     string       `json:"answer"`
+	Counts     Counts       `json:"counts"`
+	Verified   audit.Report `json:"verified"`
+	Pruned     []Pruned     `json:"pruned"`     // within the period, or possibly so
+	Claims     []Claim      `json:"claims"`     // grants and hand-overs
+	Rejections []Rejection  `json:"rejections"` // that may lie within the period
+	Tenures    []Tenure     `json:"tenures"`    // the longest
+	Voids      []Claim      `json:"voids"`
+	Unguarded  []Unguarded  `json:"unguarded"`
 	// Unprotected are the tables that weren't protected all the time: writes without a guard may have
 	// left no trace in them.
 	Unprotected []string `json:"unprotected_tables"`
@@ -82,39 +82,20 @@ type Counts struct {
 
 // Pruned says where the history of a resource begins, if entries before that were pruned.
 type Pruned struct {
-	First int64     `json:"first_position"`
-	At    time.Time `json:"first_at"` // of the entry there
+	Resource string    `json:"resource"`
+	First    int64     `json:"first_position"`
+	At       time.Time `json:"first_at"` // of the entry there
 	// Claim is the position of an earlier claim that the prune kept, since First is of its grant.
 	Claim int64 `json:"claim_position,omitempty"`
 }
 
-// PrunedResource is a resource of which an entry was pruned that is not from before the period.
-type PrunedResource struct {
-	Resource string `json:"resource"`
-	Pruned
-}
-
-// Claim is a grant that took a resource over.
+// Claim is a grant that took a resource over, or of which a COMMIT of unknown outcome was ruled out.
 type Claim struct {
 	Resource string    `json:"resource"`
 	Position int64     `json:"position"`
 	At       time.Time `json:"at"`
 	Grant    Grant     `json:"grant"`
 	Before   *Grant    `json:"before,omitempty"` // which had it; nil if none had, or if that was pruned
-}
-
-// Rejected is a record of rejections.
-type Rejected struct {
-	Resource string `json:"resource"`
-	Rejection
-}
-
-// Void is a COMMIT of unknown outcome that was ruled out.
-type Void struct {
-	Resource string    `json:"resource"`
-	Position int64     `json:"position"`
-	At       time.Time `json:"at"`
-	Grant    Grant     `json:"grant"`
 }
 
 // Tenure is a grant's time with a resource. It may have been released at any time after the last write:

@@ -73,13 +73,13 @@ func (report *Report) sections() (all []section, err error) {
 	add(sectionOf("Writes without a guard", c.UnguardedKinds, report.Unguarded, func(u *Unguarded) Row {
 		return Row{Kind: "unguarded", Resource: u.Resource, At: &u.First, Until: &u.Last, Count: u.Records}
 	}))
-	add(sectionOf("Pruned: the history begins here", c.Pruned, report.Pruned, func(p *PrunedResource) Row {
+	add(sectionOf("Pruned: the history begins here", c.Pruned, report.Pruned, func(p *Pruned) Row {
 		return Row{Kind: "pruned", Resource: p.Resource, At: &p.At, Position: p.First}
 	}))
-	add(sectionOf("Rejected attempts", c.Records, report.Rejections, func(r *Rejected) Row {
+	add(sectionOf("Rejected attempts", c.Records, report.Rejections, func(r *Rejection) Row {
 		return Row{Kind: "rejection", Resource: r.Resource, At: &r.First, Until: &r.Last, Grant: &r.Rejected, Other: &r.Current, Count: r.Count}
 	}))
-	add(sectionOf("Unknown outcomes that were ruled out", c.Voids, report.Voids, func(v *Void) Row {
+	add(sectionOf("Unknown outcomes that were ruled out", c.Voids, report.Voids, func(v *Claim) Row {
 		return Row{Kind: "void", Resource: v.Resource, At: &v.At, Position: v.Position, Grant: &v.Grant}
 	}))
 	add(sectionOf("Grants and hand-overs", c.Claims, report.Claims, func(c *Claim) Row {

@@ -108,6 +108,7 @@ func (g Grant) String() string {
 
 // Rejection is the record of a rejection.
 type Rejection struct {
+	Resource string         `json:"resource"`
 	ID       int64          `json:"id"`
 	Reason   storage.Reason `json:"reason"`
 	Stage    storage.Stage  `json:"stage"`
