@@ -21,8 +21,7 @@ import (
 	"github.com/fencekit/fencekit/internal/cli"
 )
 
-// Main is the whole main of fencectl-chaos. It never returns. In a process that was started
-// as a worker or a server of a run it runs that.
+// Main is the whole main of fencectl-chaos, its worker processes included. It never returns.
 func Main() {
 	worker.Register(rediscontrol.All()...)
 	chaos.Reexec()
@@ -36,7 +35,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// commandLine is the command with the flags that were given, and always its seed.
+// commandLine is the command with the flags that were given, and its seed.
 func commandLine(cmd *cobra.Command) string {
 	words := []string{cmd.CommandPath()}
 	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
@@ -227,8 +226,7 @@ func progress(w io.Writer, c *chaos.Config) func(chaos.Progress) {
 	}
 }
 
-// runLine is as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)", with the reason of a run that is not as it
-// must be.
+// runLine is as "run 3 of 12: pass: pauses, fenced, seed 1 (9.8s)".
 func runLine(now chaos.Progress) string {
 	r := now.Run
 	done := fmt.Sprintf("%d of %d", now.Done, now.Total)

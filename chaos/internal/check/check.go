@@ -182,7 +182,7 @@ const (
 	HitResolvedNotApplied = "resolved not applied"
 )
 
-// hitsOf counts what happened in a run that a scenario may require.
+// hitsOf counts what a scenario may require.
 func hitsOf(events []history.Event) map[string]int {
 	hits := map[string]int{}
 	for _, e := range events {
@@ -203,8 +203,7 @@ func hitsOf(events []history.Event) map[string]int {
 	return hits
 }
 
-// stale reports whether e is a rejection for a higher grant: a Guard that knew that one
-// before names the lock service instead.
+// stale reports whether e is a rejection for a higher grant.
 func stale(e history.Event) bool {
 	return e.Kind == history.Rejected && (e.Reason == string(storage.ReasonStale) || e.Reason == string(storage.ReasonTokensWentBack))
 }

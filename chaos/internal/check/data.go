@@ -122,8 +122,7 @@ func (op *operation) checkEffects(t *tally) {
 	}
 }
 
-// progress checks I9. A worker that never releases a resource makes progress, and the others don't: so no
-// operation may take longer than the bound.
+// progress checks I9: a worker that never releases a resource makes progress, and the others don't.
 func progress(v *view, t *tally) {
 	used := map[string]bool{}
 	for _, op := range v.operations {

@@ -35,7 +35,7 @@ func tokens(v *view, t *tally) {
 	}
 }
 
-// register checks I5: each write is under the last claim, and the times of events don't contradict the log.
+// register checks I5.
 func register(v *view, t *tally) {
 	if !v.logged(t) {
 		return

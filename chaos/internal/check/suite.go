@@ -215,9 +215,8 @@ func Sum(runs []Run) Totals {
 	return t
 }
 
-// A suite is a directory with result.json (the Suite) and report.html, and with a directory for
-// each run, three levels below (Run.Dir): history.jsonl, observed.json, and result.json (the Run),
-// which is written last: a run that has it is complete.
+// A suite is a directory with result.json (the Suite), report.html, and a directory for each run (Run.Dir), whose
+// result.json (the Run) is written last: a run that has it is complete.
 const (
 	ResultFile   = "result.json"
 	HistoryFile  = "history.jsonl"

@@ -1,11 +1,8 @@
 // Package history is the record that the processes of a chaos run write, a file of JSON lines.
 //
-// Its times are the machine's monotonic clock, which all processes share. A worker stamps an event before it
-// writes it. An operation has an invoke event and at most one of ok, fail and unknown; one without was cut
-// off with its process, and counts as unknown.
-//
-// What workers record of their Guards is Fencekit's own word: it explains a run, and is checked against what
-// package observe saw.
+// Its times are the machine's monotonic clock, which all processes share. An operation without ok, fail or unknown
+// was cut off with its process, and counts as unknown. What workers record of their Guards explains a run, and is
+// checked against what package observe saw.
 package history
 
 import (
@@ -24,7 +21,6 @@ import (
 // Kind says what an event is about.
 type Kind string
 
-// Of operations.
 const (
 	Invoke  Kind = "invoke"  // an operation begins
 	OK      Kind = "ok"      // it took effect
@@ -33,7 +29,6 @@ const (
 	Answer  Kind = "answer"  // how an unknown one was resolved later: Applied
 )
 
-// Of a worker's Guard, and of the worker.
 const (
 	Acquired Kind = "acquired" // the lock service granted the resource
 	Claimed  Kind = "claimed"  // the grant has claimed in the database
@@ -44,7 +39,6 @@ const (
 	Reached  Kind = "reached"  // an armed Point was reached: the process is about to do as Name says
 )
 
-// Of the run itself.
 const (
 	Phase    Kind = "phase"    // the run enters Name: one of the phases below
 	Injected Kind = "injected" // the fault Name was injected into Process
@@ -54,7 +48,6 @@ const (
 	Note     Kind = "note"     // Name says what else happened
 )
 
-// The phases of a run, by Event.Name.
 const (
 	PhaseLoad       = "load"        // workers work
 	PhaseFaultsOver = "faults over" // all are reverted
@@ -96,8 +89,8 @@ type Event struct {
 	Point    string `json:"point,omitempty"`   // that was reached
 }
 
-// Trace collects events, writes them to a history, and lets a run wait for them. Each is written in one
-// piece: a process that is killed leaves only whole ones. Its methods may be called concurrently.
+// Trace collects events, writes each to a history in one piece, and lets a run wait for them. Its methods may be
+// called concurrently.
 type Trace struct {
 	mu     sync.Mutex
 	out    io.Writer
@@ -145,8 +138,7 @@ func (t *Trace) Add(e Event) {
 // Phase records that the run enters a phase.
 func (t *Trace) Phase(name string) { t.Record(Event{Kind: Phase, Name: name}) }
 
-// Listen returns what returns the next event for which wants is true, one after another from now on, and waits
-// until there is one.
+// Listen returns what waits for the next event for which wants is true, one after another from now on.
 func (t *Trace) Listen(wants func(Event) bool) (next func(context.Context) (Event, error)) {
 	t.mu.Lock()
 	seen := len(t.events)
@@ -185,8 +177,7 @@ func Sort(events []Event) {
 	slices.SortStableFunc(events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 }
 
-// Read calls take for each event, in order. It fails at the first line that is no event. A
-// last line without an end is ignored: its process was killed.
+// Read calls take for each event. A last line without an end is ignored: its process was killed.
 func Read(in io.Reader, take func(Event)) error {
 	lines := json.NewDecoder(in)
 	for number := 1; ; number++ {

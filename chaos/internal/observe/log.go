@@ -19,8 +19,8 @@ type wal struct {
 	earlier []Commit // of servers that were replaced
 }
 
-// start creates the slot. It waits for open transactions of the whole server that have written. While the slot
-// exists the server keeps its log.
+// start waits for open transactions of the whole server that have written. While the slot exists the server keeps
+// its log.
 func (l *wal) start(ctx context.Context) error {
 	l.slot = "fencekit_" + strings.ToLower(rand.Text())
 	if err := l.exec(ctx, "select pg_create_logical_replication_slot($1, 'test_decoding')", l.slot); err != nil {
@@ -46,8 +46,8 @@ func (l *wal) exec(ctx context.Context, sql string, args ...any) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// Across calls replace, which replaces the database's server by another one that has all that was
-// committed. Nothing may commit meanwhile: that would not be observed. The old slot is gone with its server.
+// Across calls replace, which replaces the server by another one that has all that was committed. Nothing may
+// commit meanwhile: that would not be observed.
 func (l *wal) Across(ctx context.Context, replace func(context.Context) error) (err error) {
 	if l.earlier, err = l.commits(ctx); err != nil {
 		return err
@@ -58,8 +58,7 @@ func (l *wal) Across(ctx context.Context, replace func(context.Context) error) (
 	return l.start(ctx)
 }
 
-// commits returns all transactions that were acknowledged before the call, but for those that changed no guarded
-// table. It only peeks, so it can be repeated.
+// commits returns all that was acknowledged before the call. It only peeks, so it can be repeated.
 func (l *wal) commits(ctx context.Context) (commits []Commit, err error) {
 	conn, err := pgx.Connect(ctx, l.dsn)
 	if err != nil {

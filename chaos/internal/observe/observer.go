@@ -1,8 +1,8 @@
 // Package observe observes a chaos run without Fencekit under test: lock keys by a watch of etcd, commits by
 // PostgreSQL's logical decoding, and at the end what only the tables tell.
 //
-// The write-ahead log has the order in which transactions of one resource took effect, since the fence's row
-// is locked until after the commit record. Between resources it is not the order in which commits became visible.
+// The write-ahead log has the order in which transactions of one resource took effect, since the fence's row is
+// locked until after the commit record.
 package observe
 
 import (
@@ -162,8 +162,7 @@ type Observer struct {
 	wal
 }
 
-// Start begins to observe the locks under the prefix of a lock service's Config, which has no keys yet, and a
-// database that has its tables. It returns when no later change can be missed. No fault of the
+// Start returns when no later change of the locks under prefix, or of the database, can be missed. No fault of the
 // run may cut off client and dsn. The caller must call Finish, even if the run fails.
 func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*Observer, error) {
 	o := &Observer{watch{client: client, prefix: prefix}, wal{dsn: dsn}}
@@ -177,8 +176,7 @@ func Start(ctx context.Context, client *clientv3.Client, prefix, dsn string) (*O
 	return o, nil
 }
 
-// Finish ends the observation and returns it. All servers must be up, and all workers must have ended. It must be
-// called once.
+// Finish ends the observation. All servers must be up, and all workers must have ended. It must be called once.
 func (o *Observer) Finish(ctx context.Context) (Observation, error) {
 	seen := Observation{Locks: o.close(ctx)}
 	var errs [4]error

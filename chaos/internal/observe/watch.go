@@ -21,8 +21,8 @@ const (
 	endInterval = 100 * time.Millisecond
 )
 
-// watch records the creation and deletion of lock keys. The client's watch survives crashes and changes of leader,
-// or fails if etcd has compacted what it missed.
+// watch records lock keys. The client's watch survives crashes and changes of leader, or fails if etcd has
+// compacted what it missed.
 type watch struct {
 	client  *clientv3.Client
 	prefix  string

@@ -271,9 +271,8 @@ func (w *seat) stopTheWorld() (resume reverted, err error) {
 	return func(context.Context) error { return stop.Resume() }, nil
 }
 
-// trap has the process stop or die when it reaches a point; of awaits (worker.PointAwait) it skips the first skip.
-// sprung waits for that. If ctx ends first it removes the trap, and fails with errMissed unless the point was
-// reached before.
+// trap has the process stop or die at a point; of awaits (worker.PointAwait) it skips the first skip. sprung waits
+// for that. If ctx ends first it removes the trap, and fails with errMissed unless the point was reached.
 func (w *seat) trap(point string, skip int, then string) (sprung func(ctx context.Context) error, err error) {
 	events := w.trace.Listen(func(e history.Event) bool {
 		return e.Process == w.name() && (e.Kind == history.Reached || e.Kind == history.Ends || e.Kind == history.Note && e.Name == worker.NoteDisarmed)

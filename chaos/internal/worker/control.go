@@ -21,19 +21,16 @@ import (
 )
 
 // Control is a published locking recipe that loses updates under faults that Fencekit survives, as its authors
-// write it. Carelessness that its Flaw needs is part of it. Without a fault all but no-lock lose no update.
+// write it. Without a fault all but no-lock lose no update.
 type Control struct {
 	check.Group
-	// Serve starts the servers of one run that it needs beside etcd and Postgres. nil: none.
-	Serve func(ctx context.Context) (Service, error)
+	Serve func(ctx context.Context) (Service, error) // servers of one run beside etcd and Postgres; nil: none
 	// Open returns the lock of one process, with its own clients. The label names the
 	// process in the servers.
-	Open func(s Servers, label string) (Acquire, error)
-	// Tables is SQL that creates its tables.
+	Open   func(s Servers, label string) (Acquire, error)
 	Tables string
 }
 
-// Service is what a control needs beside etcd and Postgres.
 type Service interface {
 	Addresses() []string // as host:port
 	// Weaken is called before a lock is acquired that Lose is to lose before it expires.
@@ -42,7 +39,6 @@ type Service interface {
 	Stop(ctx context.Context) error
 }
 
-// Servers are the addresses of what recipes need.
 type Servers struct {
 	Etcd     []string      // endpoints
 	Postgres string        // DSN
@@ -63,7 +59,6 @@ type Held struct {
 	resource string
 }
 
-// ControlPrefix is the prefix of the keys of all recipes.
 const ControlPrefix = "control/"
 
 // KeyPrefix is the prefix of a recipe's keys.
@@ -84,7 +79,6 @@ func Groups() []check.Group {
 	return groups
 }
 
-// ControlNamed returns a control.
 func ControlNamed(name string) (Control, error) {
 	for _, c := range controls {
 		if c.Name == name {

@@ -15,12 +15,10 @@ const (
 	batches    = 4                     // of so many quick operations of the built-in workload one is a batch
 )
 
-// visitsAfter is when a worker begins to work on the slow resources of others: after those have acquired them, and
-// before the first fault.
+// visitsAfter is when a worker begins to work on the slow resources of others: after those have acquired them.
 const visitsAfter = 150 * time.Millisecond
 
-// startLoad starts loops for quick operations, and one for each slow resource, which only the built-in workload
-// has.
+// startLoad starts loops for quick operations, and for the slow resources of the built-in workload.
 func (w *worker) startLoad() {
 	ctx, cancel := context.WithCancel(w.ctx)
 	w.quiet = cancel

@@ -19,8 +19,7 @@ import (
 // PointAwait is the name of all points at which an operation waits for the network.
 const PointAwait = "await"
 
-// points are where this process can be made to stop. One at a time is armed; the next operation that reaches it
-// triggers it.
+// points are where this process can be made to stop. One at a time is armed.
 type points struct {
 	record func(history.Event)
 

@@ -60,8 +60,7 @@ const CloseBound = 10 * time.Second
 
 const exitWorker = 3
 
-// Reexec must be the first call of every main() whose binary runs workloads. In a child that was started as a
-// worker of one of these, it runs that and never returns.
+// Reexec: see chaos.Reexec.
 func Reexec(workloads ...Workload) {
 	spec := os.Getenv(SpecVariable)
 	if spec == "" {

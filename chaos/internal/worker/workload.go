@@ -1,5 +1,5 @@
 // Package worker is what runs in a run's worker processes: the code under test, what keeps its operations apart,
-// and the process itself, which takes commands as lines of JSON and records events.
+// and the process itself, which takes commands and records events.
 package worker
 
 import (
@@ -55,25 +55,20 @@ type Described interface {
 // called concurrently.
 type Env struct {
 	Process string
-	// Guard is Fencekit's; nil in a control.
-	Guard *guard.Guard[pgx.Tx]
-	// Locker is the Guard's; nil in a control.
-	Locker fence.Locker
-	// Pool is for use outside of guarded transactions.
-	Pool *pgxpool.Pool
+	Guard   *guard.Guard[pgx.Tx] // Fencekit's; nil in a control
+	Locker  fence.Locker         // the Guard's; nil in a control
+	Pool    *pgxpool.Pool        // for use outside of guarded transactions
 
 	protection protection
 	at         func(point string)
 }
 
-// protection is how operations are kept apart: Fencekit, or a control.
 type protection interface {
 	Do(ctx context.Context, resources []string, work Work, opts []guard.ValueOption) error
 	Hold(ctx context.Context, resource string, fn func(ctx context.Context, do Transact) error) error
 }
 
-// Work is what is done in one transaction. tokens has the token of each resource; a control
-// without tokens leaves it empty.
+// Work is what is done in one transaction: see chaos.Work.
 type Work func(ctx context.Context, tx pgx.Tx, tokens map[string]int64) error
 
 // Transact runs work in a transaction.
@@ -120,11 +115,10 @@ func (e *Env) marked(work Work) Work {
 	}
 }
 
-// ErrConfig: a Config is invalid, or the binary doesn't call package chaos as it must.
+// ErrConfig: see chaos.ErrConfig.
 var ErrConfig = errors.New("chaos: invalid configuration")
 
-// ErrWorkload: a run was not possible because of the Workload: its Prepare failed, or its
-// Operate can't run under a control.
+// ErrWorkload: see chaos.ErrWorkload.
 var ErrWorkload = errors.New("chaos: the workload can't be run")
 
 // TTL is the time to live of locks in a run: a process that is paused for longer loses them.
