@@ -128,7 +128,6 @@ func (m Protocol) claimNext(s state, c client, do change) {
 	}
 }
 
-// readFence is what ClaimNever does instead.
 func (m Protocol) readFence(s state, n int8, g grant, do change) {
 	at := s.DB.Resources[n].Fence
 	if g.Token < at.Token {
@@ -347,7 +346,6 @@ func (m Protocol) lookUp(s state, c client, do change) {
 	}
 }
 
-// answerFound answers a call without a transaction.
 func (m Protocol) answerFound(s *state, c *client, a answer) {
 	was := c.Stage
 	m.answer(s, c, a)

@@ -4,15 +4,12 @@
 //
 //	go test ./internal/model -run TestVariants -v
 //
-// prints the counter-examples and the table of variants: bounds within which the protocol
-// holds, each followed by the protocol with one thing broken, which fails within them. Above them
-// is [Textbook], the fence that articles describe. Its M2 beside M2b is the reason for everything
-// else: an update is lost while the log of tokens is in perfect order. So data are judged, by an
-// oracle that counts effects and never looks at the fence. [Violation] lists what is judged.
+// prints the counter-examples and the table of variants: bounds within which the protocol holds, each followed
+// by the protocol with one thing broken, which fails within them. Above them is [Textbook], the fence that
+// articles describe. Its M2 beside M2b is the reason for everything else: an update is lost while the log of
+// tokens is in perfect order. So data are judged, by an oracle that never looks at the fence.
 //
-//	go test ./internal/model -run '^$' -bench LargerBounds -benchtime 1x
-//
-// explores larger bounds, as make soak does.
+// go test ./internal/model -run '^$' -bench LargerBounds -benchtime 1x explores larger bounds, as make soak does.
 //
 // Mutual exclusion is not assumed: any client may be granted a higher token at any time, as if
 // every lease were lost at the worst moment. Pauses, delays and crashes need no steps, because a

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// Bounds of the state's arrays.
 const (
 	maxClients   = 3
 	maxResources = 2
@@ -78,7 +77,6 @@ type part struct {
 	Reread int8 // what a read-only operation has read the second time
 }
 
-// message is a COMMIT that was sent: [seal; commit].
 type message struct {
 	Status commitStatus
 	Ops    set
