@@ -7,7 +7,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -260,22 +259,4 @@ func TestBatch_BacksOffWhereFailuresAreTheRule(t *testing.T) {
 		require.Equal(t, "1 1 2 2 3 4 a b c", strings.Join(b.ran, " "))
 		require.Equal(t, []string{"a", "b", "c"}, b.history())
 	})
-}
-
-func (b *batches) repeated(name string, again bool) call {
-	slept := name != "a"
-	c := b.named(sku, name, func(context.Context, *memory.Tx) error {
-		if !slept {
-			slept = true
-			time.Sleep(4 * time.Millisecond)
-		}
-		return nil
-	})
-	return func(ctx context.Context) error {
-		err := c(ctx)
-		if err == nil && again {
-			err = c(ctx)
-		}
-		return err
-	}
 }
