@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -16,32 +15,7 @@ import (
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
-	"github.com/fencekit/fencekit/internal/testenv/pgserver"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
-
-// ownPostgres starts a server of the test's own, with the tables of counters, for
-// what shared servers can't be subjected to.
-func ownPostgres(t *testing.T, keys ...string) (server *pgserver.Server, dsn string, pool *pgxpool.Pool) {
-	t.Helper()
-	server, err := pgserver.Start(t.Context(), &pgserver.Config{Local: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	dsn, err = server.CreateDatabase(t.Context(), "e2e")
-	require.NoError(t, err)
-	pool, err = pgxpool.New(t.Context(), dsn)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	_, err = postgres.Migrate(t.Context(), pool, "")
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "create table counter (key text primary key, value bigint not null); create table ballast (s text)")
-	require.NoError(t, err)
-	for _, key := range keys {
-		_, err = pool.Exec(t.Context(), "insert into counter values ($1, 0)", key)
-		require.NoError(t, err)
-	}
-	return server, dsn, pool
-}
 
 // patiently is a context that only a hang exceeds.
 func patiently(t *testing.T) context.Context {
