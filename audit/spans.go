@@ -107,24 +107,34 @@ const none = math.MaxInt64
 func (s *spans) find(ctx context.Context) ([]span, error) {
 	where := conditions{args: []any{s.after.Resource, s.after.Seq}}
 	where.addResource(&s.filter, "name")
-	resources := "select id, name, case when name = $1 then $2::bigint else 0 end as past from @resource where name >= $1 and not (name = $1 and $2::bigint = " +
-		fmt.Sprint(none) + ") and " + where.where() + fmt.Sprintf(" order by name limit %d", s.limits.resources)
+	resources := fmt.Sprintf(`
+		select id, name, case when name = $1 then $2::bigint else 0 end as past from @resource
+		 where name >= $1 and not (name = $1 and $2::bigint = %d) and %s
+		 order by name limit %d`, none, where.where(), s.limits.resources)
 	of := "select min(seq) as lo, max(seq) as hi from @history where resource = r.id and seq > past"
 	if s.filter.byGrant() || s.filter.onlyClaims() {
-		ends := `coalesce((select n.seq - 1 from @history n where n.kind = 'c' and n.name = r.name and n.seq > c.seq order by n.seq limit 1),
+		end := `coalesce(
+			(select n.seq - 1 from @history n where n.kind = 'c' and n.name = r.name and n.seq > c.seq order by n.seq limit 1),
 			(select max(seq) from @history where resource = r.id))`
 		if s.filter.onlyClaims() {
-			ends = "c.seq"
+			end = "c.seq"
 		}
 		grants := conditions{args: where.args}
 		grants.addGrant(&s.filter)
-		// The first grant may have claimed before what is past.
-		of = "select greatest(c.seq, past + 1) as lo, hi from @history c cross join lateral (select " + ends + ` as hi) e where c.kind = 'c' and c.name = r.name
-			and c.seq >= coalesce((select p.seq from @history p where p.kind = 'c' and p.name = r.name and p.seq <= past + 1 order by p.seq desc limit 1), past + 1)
-			and hi > past and ` + grants.where() + fmt.Sprintf(" order by c.seq limit %d", s.limits.resources)
 		where.args = grants.args
+		// The first grant may have claimed before what is past.
+		of = fmt.Sprintf(`
+			select greatest(c.seq, past + 1) as lo, hi
+			  from @history c cross join lateral (select %s as hi) e
+			 where c.kind = 'c' and c.name = r.name and hi > past and %s
+			   and c.seq >= coalesce((select p.seq from @history p
+			                           where p.kind = 'c' and p.name = r.name and p.seq <= past + 1
+			                           order by p.seq desc limit 1), past + 1)
+			 order by c.seq limit %d`, end, grants.where(), s.limits.resources)
 	}
-	sql := fmt.Sprintf("select id, name, coalesce(lo, %d), coalesce(hi, %[1]d) from (%s) r left join lateral (%s) s on true order by name, lo limit %d", none, resources, of, s.limits.resources)
+	sql := fmt.Sprintf(`
+		select id, name, coalesce(lo, %d), coalesce(hi, %[1]d) from (%s) r left join lateral (%s) s on true
+		 order by name, lo limit %d`, none, resources, of, s.limits.resources)
 	return collect(ctx, s.Database, sql, where.args, func(row pgx.CollectableRow) (found span, err error) {
 		err = row.Scan(&found.resource, &found.name, &found.from, &found.to)
 		return found, err
