@@ -101,7 +101,7 @@ func parse(args []string, output io.Writer) (c config, err error) {
 	latencies := f.String("latencies", "0,500us", "how much longer each round trip takes, half of it on each way")
 	disk := f.String("disk", os.TempDir(), "a `directory` on a disk")
 	memory := f.String("tmpfs", "/dev/shm", "a `directory` in memory")
-	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the tables and the raw results")
+	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the page, the table and the raw results")
 	from := f.String("from", "", "show results.json of earlier runs, separated by commas, instead of running")
 	f.StringVar(&c.Profile, "profile", "", "write a CPU profile of each worker's measured time to this `directory`, which exists; it makes workers slower")
 	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders, and how long each takes at least")

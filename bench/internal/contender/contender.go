@@ -17,8 +17,9 @@ import (
 type Contender struct {
 	Name        string
 	Open        load.Open
-	Connections int // in place of the scenario's, unless 0
-	History     int // entries that its database has to begin with
+	Fencekit    bool // rather than a peer
+	Connections int  // in place of the scenario's, unless 0
+	History     int  // entries that its database has to begin with
 	Beside      Beside
 	// Unsafe says what it may do wrong. Empty for what is as safe as a lock can be.
 	Unsafe string
@@ -54,19 +55,19 @@ var (
 
 // Operations under a Guard.
 var (
-	Do           = Contender{Name: "guard.Do", Open: onGuard(kept, do)}
-	DoCold       = Contender{Name: "guard.Do, kept by nothing", Open: onGuard(released, do)}
-	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(kept, read(guard.ReadOnly()))}
-	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(kept, read())}
-	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(kept, execBatch)}
-	BatchAlone   = Contender{Name: "postgres.Batch, a Guard for each goroutine", Open: batchAlone}
-	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(kept, readBatch)}
+	Do           = Contender{Name: "guard.Do", Open: onGuard(kept, do), Fencekit: true}
+	DoCold       = Contender{Name: "guard.Do, kept by nothing", Open: onGuard(released, do), Fencekit: true}
+	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(kept, read(guard.ReadOnly())), Fencekit: true}
+	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(kept, read()), Fencekit: true}
+	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(kept, execBatch), Fencekit: true}
+	BatchAlone   = Contender{Name: "postgres.Batch, a Guard for each goroutine", Open: batchAlone, Fencekit: true}
+	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(kept, readBatch), Fencekit: true}
 )
 
 // Locks without an operation.
 var (
 	Mutex  = Contender{Name: "etcd Mutex", Open: mutex}
-	Locker = Contender{Name: "Fencekit's Locker", Open: locker}
+	Locker = Contender{Name: "Fencekit's Locker", Open: locker, Fencekit: true}
 )
 
 // Operations under a lock without a fence.
@@ -79,8 +80,8 @@ var (
 
 // What it costs to hold many locks.
 var (
-	DoHeld     = Contender{Name: Do.Name, Open: held(holdByGuard)}
-	LockerHeld = Contender{Name: Locker.Name, Open: held(holdByLocker)}
+	DoHeld     = Contender{Name: Do.Name, Open: held(holdByGuard), Fencekit: true}
+	LockerHeld = Contender{Name: Locker.Name, Open: held(holdByLocker), Fencekit: true}
 	MutexHeld  = Contender{Name: Mutex.Name, Open: held(holdByMutex)}
 )
 

@@ -4,6 +4,7 @@ package scenario
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/fencekit/fencekit/bench/internal/contender"
 	"github.com/fencekit/fencekit/bench/internal/load"
@@ -39,8 +40,8 @@ type Scenario struct {
 	// Reads: operations write nothing.
 	Reads bool
 	// Metrics are shown beside the rate and its ratio.
-	Metrics     []result.Metric
-	Comparisons []Comparison
+	Metrics []result.Metric
+	Musts   []Must
 }
 
 // Compared is how a value is compared with the baseline's.
@@ -53,14 +54,33 @@ const (
 	Absolute     Compared = "value"
 )
 
-// Comparison is a figure of its own, the median over rounds.
-type Comparison struct {
+// Must is a comparison that a run has to show. Its figure is the median over rounds.
+type Must struct {
 	Row       string // what it is about, for the table
 	Contender string
 	Baseline  []string // in place of the scenario's
 	Metric    result.Metric
 	Compared  Compared
+	AtMost    bool // the bounds are upper ones
+	Bounds    map[result.Regime]Bound
 }
+
+// Bound is the least that has to be reached, and what is aimed at; 0 means none.
+type Bound struct{ Least, Aim float64 }
+
+// addedLatency is what a round trip takes longer where latency is added.
+const addedLatency = 500 * time.Microsecond
+
+// The regimes.
+var (
+	disk      = result.Regime{Place: result.Disk}
+	diskSlow  = result.Regime{Place: result.Disk, Latency: addedLatency}
+	tmpfs     = result.Regime{Place: result.Tmpfs}
+	tmpfsSlow = result.Regime{Place: result.Tmpfs, Latency: addedLatency}
+)
+
+// Regimes are all of them.
+var Regimes = []result.Regime{disk, diskSlow, tmpfs, tmpfsSlow}
 
 // Find returns the scenario and the contender of a worker.
 func Find(spec load.Spec) (load.Open, error) {

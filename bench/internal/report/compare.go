@@ -1,0 +1,241 @@
+// Package report shows what a run found: a table in Markdown, and a page in HTML that needs
+// nothing but itself.
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+)
+
+// view is a scenario as it was run in one regime.
+type view struct {
+	run    *result.Run
+	s      scenario.Scenario
+	regime result.Regime
+}
+
+func (v view) spread(contender string, m result.Metric) result.Spread {
+	return v.run.Spread(v.s.Name, contender, v.regime, m)
+}
+
+// best returns which of the contenders had the highest median rate, or "" if none ran.
+func (v view) best(contenders []string) string {
+	name, rate := "", math.Inf(-1)
+	for _, c := range contenders {
+		if spread := v.spread(c, result.Rate); spread.Count > 0 && spread.Median > rate {
+			name, rate = c, spread.Median
+		}
+	}
+	return name
+}
+
+// fewOperations is how many operations in a round make a rate that is more than noise.
+const fewOperations = 20
+
+// tooFew reports whether a contender did fewer than fewOperations in the median round. Of results
+// that lack the number it returns false.
+func (v view) tooFew(contender string) bool {
+	n := v.spread(contender, result.Operations)
+	return n.Count > 0 && n.Median < fewOperations
+}
+
+// figure is what a comparison came to in one regime.
+type figure struct {
+	result.Spread
+	Baseline string // which one, if there was a choice
+	Verdict  verdict
+	Bound    string // in words
+	few      bool   // withheld: a side did too few operations for a ratio of rates
+}
+
+func (v view) compare(m scenario.Must) (f figure) {
+	bound, bounded := m.Bounds[v.regime]
+	if bounded {
+		f.Bound = boundText(bound, m.AtMost)
+	}
+	of := v.run.Values(v.s.Name, m.Contender, v.regime, m.Metric)
+	if m.Compared == scenario.Absolute {
+		f.Spread = v.spread(m.Contender, m.Metric)
+	} else {
+		baseline := m.Baseline
+		if baseline == nil {
+			baseline = v.s.Baseline
+		}
+		f.Baseline = v.best(baseline)
+		against := v.run.Values(v.s.Name, f.Baseline, v.regime, m.Metric)
+		f.few = m.Metric == result.Rate && (v.tooFew(m.Contender) || v.tooFew(f.Baseline))
+		switch {
+		case f.few:
+		case m.Compared == scenario.AsDifference:
+			f.Spread = result.Of(result.Differences(of, against))
+		default:
+			f.Spread = result.Of(result.Ratios(of, against))
+		}
+	}
+	switch {
+	case f.Count == 0:
+	case !bounded:
+		f.Verdict = unbounded
+	default:
+		f.Verdict = judge(f.Median, bound, m.AtMost)
+	}
+	return f
+}
+
+// ratio compares a contender's rate with that of the fastest baseline.
+func (v view) ratio(contender string, baseline []string) figure {
+	return v.compare(scenario.Must{Contender: contender, Baseline: baseline, Metric: result.Rate, Compared: scenario.AsRatio})
+}
+
+// verdict is whether a figure reached its bounds, as a class of the page's style sheet.
+type verdict string
+
+const (
+	notMeasured verdict = ""
+	unbounded   verdict = "no-bound"
+	missed      verdict = "missed"
+	reached     verdict = "reached"
+	aimReached  verdict = "aim-reached"
+)
+
+func judge(value float64, bound scenario.Bound, atMost bool) verdict {
+	within := func(bound float64) bool {
+		if atMost {
+			return value <= bound
+		}
+		return value >= bound
+	}
+	switch {
+	case bound.Aim != 0 && within(bound.Aim):
+		return aimReached
+	case within(bound.Least):
+		return reached
+	default:
+		return missed
+	}
+}
+
+// Mark is shown before a figure.
+func (v verdict) Mark() string {
+	return map[verdict]string{missed: "✗", reached: "✓", aimReached: "★"}[v]
+}
+
+// Text is the figure with its spread, or why there is none.
+func (f figure) Text() string {
+	if f.few {
+		return fmt.Sprintf("withheld (fewer than %d operations in a round)", fewOperations)
+	}
+	return spreadText(f.Spread)
+}
+
+// spreadText is "0.42 [0.36..0.50]".
+func spreadText(s result.Spread) string {
+	switch s.Count {
+	case 0:
+		return "-"
+	case 1:
+		return number(s.Median) + " (one round)"
+	}
+	return fmt.Sprintf("%s [%s..%s]", number(s.Median), number(s.Min), number(s.Max))
+}
+
+// boundText is "at least 7.00, aim 12.0".
+func boundText(b scenario.Bound, atMost bool) string {
+	text := "at least " + number(b.Least)
+	if atMost {
+		text = "at most " + number(b.Least)
+	}
+	if b.Aim != 0 {
+		text += ", aim " + number(b.Aim)
+	}
+	return text
+}
+
+func boundsText(m scenario.Must) string {
+	words := map[string][]string{}
+	var order []string
+	for _, r := range scenario.Regimes {
+		if b, ok := m.Bounds[r]; ok {
+			text := boundText(b, m.AtMost)
+			if words[text] == nil {
+				order = append(order, text)
+			}
+			words[text] = append(words[text], r.String())
+		}
+	}
+	for i, text := range order {
+		if regimes := words[text]; len(regimes) < len(scenario.Regimes) {
+			order[i] += " (" + strings.Join(regimes, ", ") + ")"
+		}
+	}
+	return strings.Join(order, "; ")
+}
+
+func (v view) faster() string {
+	var own, peers []string
+	for _, c := range v.s.Contenders {
+		if c.Fencekit {
+			own = append(own, c.Name)
+		} else {
+			peers = append(peers, c.Name)
+		}
+	}
+	mine := v.best(own)
+	if mine == "" || len(peers) == 0 {
+		return ""
+	}
+	var ahead []string
+	for _, peer := range peers {
+		if f := v.ratio(peer, []string{mine}); f.Count > 0 && f.Median > 1 {
+			ahead = append(ahead, peer+" ("+number(f.Median)+" ×"+v.unfair(peer)+")")
+		}
+	}
+	if len(ahead) == 0 {
+		return "Fastest: " + mine + ", a part of Fencekit."
+	}
+	slices.Sort(ahead)
+	return "Faster than Fencekit's best here, " + mine + ": " + strings.Join(ahead, ", ") + "."
+}
+
+// unfair says so if a process got less than half of its share, in the median.
+func (v view) unfair(contender string) string {
+	share := v.spread(contender, result.FairShare)
+	if share.Count == 0 || share.Median >= 0.5 {
+		return ""
+	}
+	return "; one process got " + number(100*share.Median) + "% of its fair share"
+}
+
+// number writes a value with three digits that count.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case a == 0:
+		return "0"
+	case a >= 10000:
+		return grouped(math.Round(v))
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 0.1:
+		return fmt.Sprintf("%.2f", v)
+	default:
+		return fmt.Sprintf("%.3f", v)
+	}
+}
+
+func grouped(v float64) string {
+	digits := fmt.Sprintf("%.0f", math.Abs(v))
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	if v < 0 {
+		return "-" + digits
+	}
+	return digits
+}

@@ -1,0 +1,202 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	texttemplate "text/template"
+
+	"github.com/fencekit/fencekit/bench/internal/result"
+	"github.com/fencekit/fencekit/bench/internal/scenario"
+)
+
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed table.md
+	tableText string
+
+	pageTemplate  = template.Must(template.New("page").Funcs(template.FuncMap{"number": number}).Parse(pageText))
+	tableTemplate = texttemplate.Must(texttemplate.New("table").Parse(tableText))
+)
+
+// HTML writes the page. It refers to nothing outside of itself.
+func HTML(w io.Writer, run *result.Run, all []scenario.Scenario) error {
+	return pageTemplate.Execute(w, newPage(run, all))
+}
+
+// Markdown writes the table of what must be shown, and for each scenario that was run one of
+// all contenders.
+func Markdown(w io.Writer, run *result.Run, all []scenario.Scenario) error {
+	return tableTemplate.Execute(w, newPage(run, all))
+}
+
+type page struct {
+	Heading   string
+	Regimes   []result.Regime
+	Musts     []mustRow
+	Scenarios []section
+	Failures  []string
+}
+
+// mustRow is a row of the table of what has to be shown.
+type mustRow struct {
+	Row, Bounds string
+	Figures     []figure // by regime
+}
+
+// section is a scenario.
+type section struct {
+	scenario.Scenario
+	Headers []string // of its metrics
+	Parts   []part   // by regime
+}
+
+// part is a scenario in one regime.
+type part struct {
+	Regime   result.Regime
+	Measured bool
+	Verdict  string
+	Rows     []row // by contender
+}
+
+// row is a contender in one regime.
+type row struct {
+	Contender, Unsafe string
+	Ours, Baseline    bool
+	Rate              result.Spread
+	Few               string // that it did too few operations for a rate
+	Ratio             figure
+	Values            []string // of the section's metrics
+	Lost              string
+
+	// Its bar: as long as its fastest round, in percent of the fastest contender's room, and in it the median
+	// and the slowest round, in percent of the bar.
+	Length, Median, Least float64
+}
+
+func newPage(run *result.Run, all []scenario.Scenario) page {
+	p := page{Heading: heading(run), Regimes: regimesOf(run)}
+	for _, s := range all {
+		if !slices.ContainsFunc(run.Cells, func(c result.Cell) bool { return c.Scenario == s.Name }) {
+			continue
+		}
+		sec := section{Scenario: s}
+		for _, m := range s.Metrics {
+			sec.Headers = append(sec.Headers, string(m)+unitOf(m))
+		}
+		for _, r := range p.Regimes {
+			sec.Parts = append(sec.Parts, view{run, s, r}.part())
+		}
+		p.Scenarios = append(p.Scenarios, sec)
+		for _, m := range s.Musts {
+			line := mustRow{Row: m.Row, Bounds: boundsText(m)}
+			for _, r := range p.Regimes {
+				line.Figures = append(line.Figures, view{run, s, r}.compare(m))
+			}
+			p.Musts = append(p.Musts, line)
+		}
+	}
+	for _, c := range run.Cells {
+		if c.Err != "" {
+			p.Failures = append(p.Failures, c.Scenario+", "+c.Contender+", "+c.Regime.String()+": "+c.Err)
+		}
+	}
+	return p
+}
+
+// busyPercent of the machine's CPU time used by others make a run's figures rough.
+const busyPercent = 20
+
+func heading(run *result.Run) string {
+	var others []float64
+	for _, c := range run.Cells {
+		if v, ok := c.Values[result.Others]; ok {
+			others = append(others, 100*v)
+		}
+	}
+	busy, rough := result.Of(others), ""
+	if busy.Median > busyPercent {
+		rough = fmt.Sprintf(" Above %d%% rates and ratios are rough: repeat the run on a machine that does nothing else.", busyPercent)
+	}
+	return fmt.Sprintf("%s, %s: %d rounds of %g s; %s; commit %s. Others used %s%% of the machine's CPU time during the cells.%s",
+		run.Began.UTC().Format("2006-01-02 15:04 UTC"), run.Machine, run.Rounds, run.Seconds, run.Versions, run.Commit, spreadText(busy), rough)
+}
+
+func regimesOf(run *result.Run) (regimes []result.Regime) {
+	for _, r := range scenario.Regimes {
+		if slices.ContainsFunc(run.Cells, func(c result.Cell) bool { return c.Regime == r }) {
+			regimes = append(regimes, r)
+		}
+	}
+	for _, c := range run.Cells {
+		if !slices.Contains(regimes, c.Regime) {
+			regimes = append(regimes, c.Regime)
+		}
+	}
+	return regimes
+}
+
+// barRoom is what the longest bar takes of the width, in percent; its figures follow it.
+const barRoom = 45
+
+func (v view) part() part {
+	p := part{Regime: v.regime, Verdict: v.faster()}
+	most, baseline := 0.0, v.best(v.s.Baseline)
+	for _, c := range v.s.Contenders {
+		most = max(most, v.spread(c.Name, result.Rate).Max)
+	}
+	for _, c := range v.s.Contenders {
+		r := row{Contender: c.Name, Unsafe: c.Unsafe, Ours: c.Fencekit, Baseline: c.Name == baseline, Rate: v.spread(c.Name, result.Rate)}
+		p.Measured = p.Measured || r.Rate.Count > 0
+		if r.Rate.Max > 0 {
+			r.Length, r.Median, r.Least = barRoom*r.Rate.Max/most, 100*r.Rate.Median/r.Rate.Max, 100*r.Rate.Min/r.Rate.Max
+		}
+		if !r.Baseline && baseline != "" {
+			r.Ratio = v.ratio(c.Name, nil)
+		}
+		if v.tooFew(c.Name) {
+			r.Few = fmt.Sprintf(" (%.0f operations a round)", v.spread(c.Name, result.Operations).Median)
+		}
+		if lost := v.spread(c.Name, result.Lost); lost.Max != 0 {
+			r.Lost = number(lost.Max)
+		}
+		for _, m := range v.s.Metrics {
+			text := "-"
+			if s := v.spread(c.Name, m); s.Count > 0 {
+				text = number(s.Median)
+			}
+			r.Values = append(r.Values, text)
+		}
+		p.Rows = append(p.Rows, r)
+	}
+	return p
+}
+
+// Cell is "1,234/s, × 0.42 [0.36..0.50]".
+func (r row) Cell() string {
+	if r.Rate.Count == 0 {
+		return "-"
+	}
+	text := number(r.Rate.Median) + "/s" + r.Few
+	if r.Ratio.Baseline != "" {
+		text += ", × " + r.Ratio.Text()
+	}
+	return text
+}
+
+// unitOf is a metric's unit, as it follows its name.
+func unitOf(m result.Metric) string {
+	switch m {
+	case result.FairShare, result.Retries, result.Writes, result.Allocations, result.GoroutinesN, result.Lasting, result.Pruned, result.Anchored:
+		return ""
+	case result.WAL, result.WrittenBytes, result.AllocatedB, result.Grown, result.BytesEach:
+		return ", B"
+	case result.KeepAlives:
+		return " /s"
+	default:
+		return ", µs"
+	}
+}
