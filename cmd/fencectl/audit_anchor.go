@@ -188,7 +188,7 @@ func (a *anchoring) open(published *anchor.Checkpoint) (err error) {
 	a.log, err = open(a.path, a.signer, others...)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !a.begin:
-		return fmt.Errorf("%w\nRestore the log, or begin one with --begin.", err)
+		return fmt.Errorf("%w: restore the log, or begin one with --begin", err)
 	case errors.Is(err, fs.ErrExist):
 		return cli.UsageErrorf("the log %s exists already: leave out --begin", a.path)
 	case err != nil || a.continues == "":

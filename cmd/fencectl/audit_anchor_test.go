@@ -149,7 +149,7 @@ func TestAudit_SaysWhatIsWrongWithLogsAndKeys(t *testing.T) {
 		{[]string{"anchor", "--log", none, "--key", f.key, "--every", "-1s"}, cli.ExitUsage, "--every is -1s"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log}, cli.ExitUsage, "missing [continues-key]"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", pub, "--every", "1m"}, cli.ExitUsage, "without --every"},
-		{[]string{"anchor", "--log", none, "--key", f.key}, cli.ExitNotReady, "Restore the log, or begin one with --begin."},
+		{[]string{"anchor", "--log", none, "--key", f.key}, cli.ExitNotReady, "restore the log, or begin one with --begin"},
 		{[]string{"anchor", "--log", f.log, "--key", f.key, "--begin"}, cli.ExitUsage, "the log " + f.log + " exists already: leave out --begin"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--begin", "--continues", f.log, "--continues-key", pub}, cli.ExitUsage, "a log needs one of its own"},
 		{[]string{"anchor", "--log", none, "--key", f.key, "--continues", f.log, "--continues-key", f.key}, cli.ExitUsage, "this is not the public key of a log"},

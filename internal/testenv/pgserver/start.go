@@ -105,7 +105,7 @@ func startOne(ctx context.Context, way string, cfg *Config) (*Server, error) {
 		if err == nil {
 			return p, nil
 		}
-		none.Tried = append(none.Tried, fmt.Errorf("Docker: %w", err))
+		none.Tried = append(none.Tried, fmt.Errorf("in Docker: %w", err))
 	}
 	return nil, none
 }

@@ -88,7 +88,7 @@ func TestStart_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {
 	var none *process.NotFoundError
 	require.ErrorAs(t, err, &none)
 	require.Len(t, none.Tried, 1)
-	for _, part := range []string{"Docker: daemon does not answer", "no daemon", "apt-get install postgresql", DSNVar} {
+	for _, part := range []string{"in Docker: daemon does not answer", "no daemon", "apt-get install postgresql", DSNVar} {
 		require.ErrorContains(t, err, part)
 	}
 	t.Setenv(wayVar, "podman")
