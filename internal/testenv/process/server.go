@@ -136,21 +136,23 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	defer out.Close() // the child has its own
 	cmd.Stdout, cmd.Stderr = out, out
-	if s.proc, err = child.Start(cmd); err != nil {
+	proc, err := child.Start(cmd)
+	if err != nil {
 		return fmt.Errorf("testenv: start %s: %w", s.name, err)
 	}
+	s.proc = proc
 	ctx, cancel := context.WithTimeout(ctx, StartBound)
 	defer cancel()
 	alive, ended := context.WithCancelCause(ctx)
 	go func() {
 		select {
-		case <-s.proc.Done():
-			ended(fmt.Errorf("it ended: %v", s.proc.Wait()))
+		case <-proc.Done():
+			ended(fmt.Errorf("it ended: %v", proc.Wait()))
 		case <-ctx.Done():
 		}
 	}()
 	if err := Poll(alive, s.program.Ready); err != nil {
-		_ = s.proc.Kill()
+		_ = proc.Kill()
 		return fmt.Errorf("testenv: %s did not get ready: %w\n%s", s.name, err, TailOf(logFile))
 	}
 	return nil
