@@ -67,6 +67,11 @@ func closeProcess(t *testing.T, p *process) {
 func counters(t *testing.T, keys ...string) (dsn string, pool *pgxpool.Pool) {
 	t.Helper()
 	dsn = pgserver.Database(t)
+	return dsn, migrateCounters(t, dsn, keys...)
+}
+
+func migrateCounters(t *testing.T, dsn string, keys ...string) *pgxpool.Pool {
+	t.Helper()
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
@@ -78,7 +83,7 @@ func counters(t *testing.T, keys ...string) (dsn string, pool *pgxpool.Pool) {
 		_, err = pool.Exec(t.Context(), "insert into counter values ($1, 0)", key)
 		require.NoError(t, err)
 	}
-	return dsn, pool
+	return pool
 }
 
 // increment reads, decides and writes, in statements of their own: without a
