@@ -222,3 +222,31 @@ func TestUnderLease_MaxRunDoesNotBoundAHold(t *testing.T) {
 		require.Equal(t, "4", w.store.Read("n"))
 	})
 }
+
+// Of several in doubt for one resource, the one at the last position settles them all.
+func TestUnderGrant_KeepsTheLastThatIsInDoubt(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		g := w.processWith(nil, w.store, nil)
+		on := g.UnderGrant(grant(7))
+		before := make(chan struct{})
+		early := make(chan error, 1)
+		go func() { // begins first, and is in doubt last
+			early <- guard.Do(t.Context(), on, sku, func(ctx context.Context, tx *memory.Tx) error {
+				<-before
+				return increment("n")(ctx, tx)
+			})
+		}()
+		synctest.Wait()
+		require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.Late, memory.Late), Resolve: func(storage.InDoubt) error { return temporaryError{} }})
+		require.ErrorIs(t, guard.Do(t.Context(), on, sku, increment("n")), guard.ErrUnknownOutcome)
+		close(before)
+		require.ErrorIs(t, <-early, guard.ErrUnknownOutcome)
+		w.store.SetFaults(memory.Faults{})
+		require.NoError(t, guard.Do(t.Context(), on, sku, func(context.Context, *memory.Tx) error {
+			w.store.Deliver()
+			return nil
+		}))
+		require.Equal(t, "1", w.store.Read("n"), "neither arrives later")
+	})
+}

@@ -211,3 +211,28 @@ func TestOnce_ResultThatDoesNotFitIsAnError(t *testing.T) {
 	require.EqualError(t, err, `guard: sku/43: the result that was kept under key "k" doesn't fit; call with the type that it was kept with, or take a new key for a new operation: the call that took effect was one without a result`)
 	require.Equal(t, "2", w.store.Read("n"))
 }
+
+// The call's first run took no effect, and left a value behind; another call with the
+// same key took effect meanwhile.
+func TestOnce_AnswerHasNothingOfAnEarlierRun(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		a, b := w.process("a", nil), w.process("b", nil)
+		by := func(name string) func(context.Context, *memory.Tx) (map[string]bool, error) {
+			return func(ctx context.Context, tx *memory.Tx) (map[string]bool, error) {
+				return map[string]bool{name: true}, increment("n")(ctx, tx)
+			}
+		}
+		once := guard.Once("k", nil)
+		w.store.SetFaults(memory.Faults{Commit: fates(memory.RequestLost), Resolve: func(storage.InDoubt) error {
+			w.store.SetFaults(memory.Faults{})
+			w.locks.Lose(sku)
+			_, err := guard.Value(t.Context(), b, sku, by("b"), once)
+			require.NoError(t, err)
+			return nil
+		}})
+		answer, err := guard.Value(t.Context(), a, sku, by("a"), once, guard.Retryable())
+		require.NoError(t, err)
+		require.Equal(t, map[string]bool{"b": true}, answer)
+		require.Equal(t, "1", w.store.Read("n"))
+	})
+}

@@ -166,3 +166,23 @@ func TestSeen_LossIsNamedBehindASharedTransaction(t *testing.T) {
 		require.Equal(t, "b", standby.Read("k"))
 	})
 }
+
+// Of two calls under one grant the one that has seen less may end last: what the other was told stays.
+func TestSeen_IsTheLatestOfSeveralCalls(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		var seen []storage.Claim
+		g := w.processWith(nil, &hookedStore{Store: w.store, before: func(_ context.Context, step string, claims []storage.Claim) error {
+			if step == "claim" {
+				seen = claims
+			}
+			return nil
+		}}, nil)
+		on := g.UnderGrant(grant(5))
+		require.ErrorIs(t, guard.Do(t.Context(), on, sku, func(context.Context, *memory.Tx) error {
+			require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
+			return errShop
+		}), errShop)
+		require.NoError(t, guard.Do(t.Context(), on, sku, increment("n")))
+		require.EqualValues(t, 2, seen[0].Seq, "the claim and the write")
+	})
+}

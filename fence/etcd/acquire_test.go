@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
@@ -235,4 +236,24 @@ func TestUnknown_AnAcquireThatALaterVoidOvertookIsSentAgain(t *testing.T) {
 	require.NoError(t, l.await(patient(t), early))
 	release(t, early)
 	require.NoError(t, kept.Context().Err())
+}
+
+func TestTryAcquireAll_InDoubtLeavesNothing(t *testing.T) {
+	t.Parallel()
+	late := etcdtest.NewLateTxn(etcdtest.IsAcquire)
+	l, client := locker(t, grpc.WithChainUnaryInterceptor(late.Intercept))
+	kept := acquire(t, l, "kept")
+	late.Arm()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := l.TryAcquireAll(patient(t), resources(3)...)
+		failed <- err
+	}()
+	deliver := late.Kept(t)
+	require.ErrorIs(t, etcdtest.Receive(t, failed), fence.ErrUnavailable)
+	awaitKeys(t, client, l.cluster.Keys.Prefix+"/void/", 1)
+	require.False(t, deliver().Succeeded)
+	awaitKeys(t, client, l.cluster.Keys.Queue("sku/000"), 0)
+	require.NoError(t, kept.Context().Err())
+	release(t, acquire(t, l, "sku/000"))
 }

@@ -316,3 +316,31 @@ func requireClosedClient(t testing.TB, err error) {
 	require.ErrorIs(t, err, fence.ErrUnavailable)
 	require.ErrorIs(t, err, cluster.ErrClientClosed)
 }
+
+// etcd checks its quota before it applies a Txn, and answers "no space" after it: the key
+// has been written.
+func TestNoSpace_AKeyThatWasWrittenNeverthelessIsDeleted(t *testing.T) {
+	t.Parallel()
+	endpoint := etcdserver.Shared(t).Endpoint()
+	armed := make(chan struct{}, 1)
+	full := etcdtest.OnTxn(func(_ context.Context, txn *pb.TxnRequest, send func() error) error {
+		err := send()
+		if !etcdtest.IsAcquire(txn) {
+			return err
+		}
+		select {
+		case <-armed:
+			return rpctypes.ErrGRPCNoSpace
+		default:
+			return err
+		}
+	})
+	l := newTestLocker(t, dial(t, endpoint, full), fresh(t))
+	kept := acquire(t, l, "kept")
+	armed <- struct{}{}
+	_, err := l.Acquire(patient(t), "r")
+	requireReason(t, err, fence.NoSpace)
+	awaitKeys(t, dial(t, endpoint), l.cluster.Keys.Queue("r"), 0)
+	release(t, acquire(t, l, "r"))
+	require.NoError(t, kept.Context().Err())
+}

@@ -375,3 +375,32 @@ func TestAfterLost_RunsWhenTheLeaseIsLost(t *testing.T) {
 	held.AfterLost(tell)
 	require.ErrorIs(t, etcdtest.Receive(t, called), fence.ErrLeaseLost, "at once")
 }
+
+// TryAcquire puts nothing where a key is, so it can't take one over.
+func TestReuse_LateRemovalSparesTheKeyOfATryAcquire(t *testing.T) {
+	t.Parallel()
+	late, removals := keepingStrays()
+	option, copies := copying()
+	l, client := locker(t, option, late)
+	first := acquire(t, l, "r")
+	waits := acquiring(patient(t), l, "r")
+	awaitKeys(t, client, l.cluster.Keys.Queue("r"), 2)
+	release(t, first)
+	second := granted(t, waits)
+	awaitSettled(t, first)
+	second.AfterContended(func() {})
+	kv := pb.NewKVClient(etcdserver.Client(t).ActiveConnection())
+	_, err := kv.Txn(patient(t), copies()[0])
+	require.NoError(t, err)
+	removal := etcdtest.Receive(t, removals)
+	release(t, second)
+	le, err := l.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	require.Equal(t, first.Key(), keyOf(le), "or this shows nothing")
+	require.Greater(t, le.Grant().Token, second.Grant().Token)
+	_, err = kv.Txn(patient(t), removal)
+	require.NoError(t, err)
+	require.EqualValues(t, le.Grant().Token, awaitKeys(t, client, l.cluster.Keys.Queue("r"), 1)[0].CreateRevision)
+	require.NoError(t, le.Err())
+	release(t, le)
+}

@@ -330,3 +330,21 @@ func (l *logged) String() string {
 	defer l.mu.Unlock()
 	return l.text.String()
 }
+
+// Any role that may connect can take the begin check's advisory locks. Then the holder's
+// transaction can't be evicted, and nothing else changes.
+func TestBeginCheck_GoesOnWhereItsKeyIsTaken(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	pool := openPool(t, dsn)
+	store := newStore(t, pool, patient())
+	c := claim(t, store, grant(5, "a"))
+	thief, err := openPool(t, dsn, as(newRole(t, pool, "thief"))).Acquire(t.Context())
+	require.NoError(t, err)
+	defer thief.Release()
+	_, err = thief.Exec(t.Context(), "select pg_advisory_lock($1::int, token) from generate_series(0, 50) token", c.Resource)
+	require.NoError(t, err)
+	write(t, store, c, set("x", 1))
+	write(t, store, claim(t, store, grant(6, "b")), set("x", 2))
+	holds(t, pool, "x", 2)
+}

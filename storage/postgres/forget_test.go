@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -103,4 +104,22 @@ func TestPrune_KeepsOnceKeysForAsLongAsThePolicySays(t *testing.T) {
 	setForward(t, pool, "10 days")
 	_, err := postgres.Prune(t.Context(), pool, "", postgres.PruneOptions{})
 	requireNotReady(t, err, postgres.ClockJumped)
+}
+
+// A clock that is set back between two calls, and forward again, doesn't make young
+// operations old; if a call finds the clock set back, the retention begins anew.
+func TestPrune_IsNotMisledByAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	_, err := store.Prune(t.Context())
+	require.NoError(t, err)
+	mustExec(t, pool, "update fence.forget_clock set seen = seen + interval '10 days'")
+	c := claim(t, store, grant(5, "a"))
+	txn := begin(t, store, c)
+	_, err = txn.Commit(t.Context(), keeping(storage.OnceKey{Key: "k"}, nil))
+	require.NoError(t, err)
+	require.True(t, query[bool](t, pool, "select o.at >= c.seen from fence.operation o, fence.forget_clock c"), "as old as the clock was known to be")
+	_, err = store.Prune(t.Context())
+	requireNotReady(t, err, postgres.ClockJumped)
+	require.True(t, query[bool](t, pool, "select seen = steady and seen <= clock_timestamp() from fence.forget_clock"))
 }

@@ -261,3 +261,33 @@ func TestCheck_RefusesOtherProductsByName(t *testing.T) {
 		require.ErrorContains(t, err, "it is "+product)
 	}
 }
+
+// An operation can't bypass the fence by a seal or begin check of its own, rolled back or
+// not.
+func TestHostile_OwnSealInASavepoint(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	c := claim(t, store, grant(5, "a"))
+	seal := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, beginCheckCall(c)+"; "+sealCall(c, 77), pgx.QueryExecModeSimpleProtocol)
+		return err
+	}
+	_, err := attempt(t.Context(), store, do(func(ctx context.Context, tx pgx.Tx) error {
+		require.NoError(t, set("x", 1)(ctx, tx))
+		return seal(ctx, tx)
+	}), c)
+	require.ErrorIs(t, err, storage.ErrOvertaken, "by itself")
+	holds(t, pool, "x", 0)
+
+	c = write(t, store, claim(t, store, c.Grant), do(func(ctx context.Context, tx pgx.Tx) error {
+		savepoint, err := tx.Begin(ctx)
+		require.NoError(t, err)
+		require.NoError(t, set("undone", 1)(ctx, savepoint))
+		require.NoError(t, seal(ctx, savepoint))
+		require.NoError(t, savepoint.Rollback(ctx))
+		return set("y", 1)(ctx, tx)
+	}))
+	holds(t, pool, "undone", 0)
+	holds(t, pool, "y", 1)
+	require.Equal(t, c, claim(t, store, c.Grant))
+}
