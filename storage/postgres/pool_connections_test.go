@@ -142,28 +142,3 @@ func TestPool_CancelledCallsLeaveNoSessionBehind(t *testing.T) {
 		require.NotEqual(t, before, query[int](t, admin, "select pid "+sessions), name)
 	}
 }
-
-// A transaction that was rolled back to prepare a statement anew may have been listed, too.
-func TestPool_GetsNoConnectionOfATransactionThatCouldNotBeginAnew(t *testing.T) {
-	t.Parallel()
-	dsn := migrated(t)
-	others, pool := openPool(t, dsn), openPool(t, dsn, single)
-	store := newStore(t, pool, patient())
-	mustExec(t, others, "create table part (n int); insert into item values ('x', 0)")
-	batch := func() storage.Op[pgx.Tx] {
-		var b postgres.Batch
-		b.Exec("update item set value = value + $1 where key = 'x'", 1)
-		b.Exec("insert into part values ($1)", 1)
-		return &b
-	}
-	c := write(t, store, claim(t, store, grant(5, "a")), batch())
-	before := query[int](t, pool, backend)
-	mustExec(t, others, "alter table part alter n type date using null")
-	blocker := locked(t, others, "select from item for update")
-	done := background(func() ([]storage.Claim, error) { return attempt(t.Context(), store, batch(), c) })
-	waiting(t, others, "transactionid")
-	claimOnly(t, others, grant(6, "b"))
-	require.NoError(t, blocker.Rollback(t.Context()))
-	require.ErrorContains(t, receive(t, done).err, "unable to encode")
-	require.NotEqual(t, before, query[int](t, pool, backend))
-}
