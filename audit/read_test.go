@@ -77,6 +77,28 @@ func TestEntries_HaveAllThatTheStoreWrote(t *testing.T) {
 	require.Equal(t, fence.Grant{Resource: "sku/1"}, entries[0].Grant, "its claim is gone")
 }
 
+func TestEntries_EndBesideAWriter(t *testing.T) {
+	t.Parallel()
+	w := newWritten(t)
+	store, err := postgres.NewStore(w.pool, nil)
+	require.NoError(t, err)
+	c := storage.Claim{Grant: fence.Grant{Resource: "sku/2", Epoch: 1, Token: 6, Holder: "a"}}
+	for _, filter := range []audit.Filter{{Resource: "sku/2"}, {Resource: "sku/2", Holder: "a"}} {
+		read := 0
+		for _, err := range openHistory(t, w.pool).Entries(t.Context(), filter) {
+			require.NoError(t, err)
+			read++
+			require.Less(t, read, 10, "it reads what is written meanwhile")
+			claims, err := store.Claim(t.Context(), c)
+			require.NoError(t, err)
+			txn, err := store.Begin(t.Context(), claims[0])
+			require.NoError(t, err)
+			_, err = txn.Commit(t.Context(), nil)
+			require.NoError(t, err)
+		}
+	}
+}
+
 func TestRejections_AreCounted(t *testing.T) {
 	t.Parallel()
 	w := newWritten(t)

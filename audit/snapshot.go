@@ -52,8 +52,8 @@ func (d *Database) Export(ctx context.Context, w io.Writer, resources string) (d
 }
 
 type snapshot struct {
-	at       time.Time
-	together int // limits.together
+	at     time.Time
+	limits limits
 	// each is record.Each on a query in which a word @table stands for a table of the schema.
 	each func(query string, places []any, each func() error) error
 }
@@ -64,7 +64,7 @@ const settings = `set transaction isolation level repeatable read; set local max
 
 func (d *Database) snapshot(ctx context.Context, fn func(*snapshot) error) error {
 	return record.ReadTx(ctx, d.pool, settings, func(tx pgx.Tx) error {
-		s := &snapshot{together: d.limits.together, each: func(query string, places []any, each func() error) error {
+		s := &snapshot{limits: d.limits, each: func(query string, places []any, each func() error) error {
 			return record.Each(ctx, tx.Conn(), d.qualify(query), places, each)
 		}}
 		if err := tx.QueryRow(ctx, "select now()").Scan(&s.at); err != nil {
@@ -116,8 +116,9 @@ func (r *lineReader) resources() error {
 			return err
 		}
 		to := int64(math.MaxInt32)
-		if len(page) == r.together {
-			to = int64(page[len(page)-1].Number)
+		if n := r.fitting(page); n < len(page) || n == r.limits.together {
+			page = page[:n]
+			to = int64(page[n-1].Number)
 		}
 		if r.all {
 			err = r.read(from, to, page, true)
@@ -127,6 +128,22 @@ func (r *lineReader) resources() error {
 		from = to + 1
 	}
 	return err
+}
+
+// fitting is how many of the resources are read together: who gets the lines keeps the operations and rejections of
+// all of them in memory, of which there may be one for each entry.
+func (r *lineReader) fitting(page []*record.Resource) int {
+	var entries int64
+	for i, one := range page {
+		entries += one.Fence.Seq
+		if one.Checkpoint != nil {
+			entries -= one.Checkpoint.First
+		}
+		if entries > r.limits.entries && i > 0 {
+			return i
+		}
+	}
+	return len(page)
 }
 
 // readMatching reads what belongs to the resources that match, as many together as follow each other.
@@ -148,7 +165,7 @@ func (r *lineReader) readMatching(page []*record.Resource) error {
 
 func (r *lineReader) page(from int64) (page []*record.Resource, err error) {
 	query := fmt.Sprintf("select %s, %s, %s from @resource r left join @checkpoint c on c.resource = r.id left join @hold o on o.name = r.name where r.id >= %d order by r.id limit %d",
-		record.FenceColumns, record.CheckpointColumns, record.HoldColumns, from, r.together)
+		record.FenceColumns, record.CheckpointColumns, record.HoldColumns, from, r.limits.together)
 	var one record.Resource
 	err = r.each(query, []any{&one.Fence, &one.Checkpoint, &one.Hold}, func() error {
 		page = append(page, &record.Resource{Number: one.Fence.Number, Name: one.Fence.Name, Fence: one.Fence, Checkpoint: one.Checkpoint, Hold: one.Hold})

@@ -16,7 +16,7 @@ type limits struct {
 	rows      int   // that are returned
 	// worth is for how many positions an entry of the filter's times is looked up in the index on time.
 	worth    int64
-	together int // resources that Export and Verify read together
+	together int // resources that Export and Verify read together, if they have few entries
 }
 
 var usualLimits = limits{resources: 10_000, entries: 50_000, rows: 1_000, worth: 10, together: 1_000}
@@ -88,7 +88,10 @@ func (s *spans) next(ctx context.Context) ([]span, error) {
 			return nil, err
 		}
 		last := found[len(found)-1]
-		s.after = Cursor{last.name, last.to}
+		s.after = Cursor{last.name, none} // what is written there from now on isn't read
+		if len(found) == s.limits.resources && (s.filter.byGrant() || s.filter.onlyClaims()) {
+			s.after.Seq = last.to // the resource may have other spans
+		}
 		found = slices.DeleteFunc(found, func(s span) bool { return s.from == none })
 		if s.filter.byTime() && len(found) > 0 {
 			found, err = s.narrow(ctx, found)

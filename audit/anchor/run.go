@@ -101,7 +101,7 @@ func (l *Log) compare(ctx context.Context, source Source, run *Run) (moved []aud
 		switch {
 		case head.Seq < last.Seq, known && head.Seq == last.Seq && head.Hash != last.Hash:
 			run.Violations = append(run.Violations, Violation{last, head})
-		case head.Seq > last.Seq, l.link != nil:
+		case head.Seq > last.Seq, known && l.link != nil:
 			moved = append(moved, head)
 		}
 	}
