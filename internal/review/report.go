@@ -125,7 +125,8 @@ type Unguarded struct {
 
 // Report reads a period, and verifies the whole history of its resources.
 func (r *Reader) Report(ctx context.Context, p Period) (*Report, error) {
-	report := &Report{From: p.From.UTC(), To: p.To.UTC(), Resources: p.Resources}
+	// The server's times have microseconds.
+	report := &Report{From: p.From.UTC().Truncate(time.Microsecond), To: p.To.UTC().Truncate(time.Microsecond), Resources: p.Resources}
 	names := glob.Like(p.Resources)
 	sql := "with all_rejections as (" + statement("rejection") + "), all_pruned as (" + statement("pruned") + "), " + statement("report")
 	if err := r.read(ctx, record.ReadTx, report, sql, report.From, report.To, names); err != nil {
