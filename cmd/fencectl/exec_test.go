@@ -48,6 +48,7 @@ func TestExec_ReturnsTheCommandsExitCode(t *testing.T) {
 		command []string
 	}{
 		{7, "", []string{"sh", "-c", "exit 7"}},
+		{cli.ExitUsage, "", []string{"sh", "-c", "exit 64"}},
 		{128 + int(syscall.SIGTERM), "", []string{"sh", "-c", "kill -TERM $$"}},
 		{128 + int(syscall.SIGKILL), "", []string{"sh", "-c", "kill -KILL $$"}},
 		{exitNotFound, "not found", []string{"no-such-command"}},

@@ -282,12 +282,12 @@ func lockStates(locks inspect.Locks, fences map[string]fenceState, matches func(
 				state.Fence = &f
 			}
 			state.Drift = drift(lock.Queue, state.Fence)
+			delete(fences, lock.Resource)
 		}
 		states = append(states, state)
 	}
-	for name, f := range fences {
-		held := func(lock inspect.Lock) bool { return lock.Resource == name }
-		if matches(name) && !slices.ContainsFunc(locks.Queues, held) {
+	for name, f := range fences { // that are left
+		if matches(name) {
 			states = append(states, lockState{Resource: name, Fence: &f, Drift: driftAhead})
 		}
 	}

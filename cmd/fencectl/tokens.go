@@ -28,6 +28,7 @@ func newTokens() *cobra.Command {
 type tokensHistory struct {
 	filter      audit.Filter
 	kinds       []string
+	attrs       []string
 	tokens      string
 	limit, last int
 	after       string
@@ -40,6 +41,7 @@ const historyLimit = 100
 
 func newTokensHistory(d *databaseFlags) *cobra.Command {
 	h := &tokensHistory{}
+	h.filter.Op.Attrs = map[string]string{}
 	cmd := newCommand("tokens history", func(cmd *cobra.Command, args []string) error {
 		h.filter.Resources = args[0]
 		if err := h.parse(cmd); err != nil {
@@ -54,7 +56,7 @@ func newTokensHistory(d *databaseFlags) *cobra.Command {
 	flags.StringVar(&h.filter.Holder, "holder", "", "only holders that match this pattern with * and ?; of a rejection, the rejected holder")
 	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes that contain an operation with this id (guard.OpID)")
 	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes that contain an operation with this name (guard.Name)")
-	flags.StringToStringVar(&h.filter.Op.Attrs, "attr", nil, "only writes that contain an operation with this attribute, as `key=value` (guard.Attr)")
+	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes that contain an operation with this attribute, as `key=value` (guard.Attr)")
 	flags.StringVar(&h.tokens, "token", "", "only this token, or tokens in a range: N..M, N.. or ..M")
 	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table or JSON, and no limit for JSON lines or CSV", historyLimit))
 	flags.IntVar(&h.last, "last", 0, "only so many rows, the newest ones, the newest first")
@@ -79,6 +81,13 @@ func (h *tokensHistory) parse(cmd *cobra.Command) (err error) {
 	if err := h.parseKinds(); err != nil {
 		return err
 	}
+	for _, text := range h.attrs {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			return cli.UsageErrorf("--attr is %q, want key=value", text)
+		}
+		h.filter.Op.Attrs[key] = value
+	}
 	if h.filter.MinToken, h.filter.MaxToken, err = parseTokens(h.tokens); err != nil {
 		return err
 	}
@@ -102,7 +111,7 @@ func (h *tokensHistory) parseKinds() error {
 			h.filter.Kinds = append(h.filter.Kinds, storage.EntryKind(kind))
 		}
 	}
-	byOp := h.filter.Op.ID != "" || h.filter.Op.Name != "" || len(h.filter.Op.Attrs) > 0
+	byOp := h.filter.Op.ID != "" || h.filter.Op.Name != "" || len(h.attrs) > 0
 	h.entries = len(h.kinds) == 0 || len(h.filter.Kinds) > 0
 	h.rejections = len(h.kinds) == 0 && !byOp || slices.Contains(h.kinds, rejectionKind)
 	return nil

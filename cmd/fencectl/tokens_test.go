@@ -90,6 +90,7 @@ func TestTokensHistory_AdmitsWhatTheFlagsSay(t *testing.T) {
 		"sku/42 --op-id order-2":                   "write 2",
 		"sku/42 --op-name sell":                    "write 2, write 4",
 		"sku/42 --op-name sell --attr qty=1":       "write 4",
+		`sku/42 --attr qty="1"`:                    "",
 	} {
 		got := fencectl(t, append([]string{"tokens", "history", "--database-url", dsn, "-o", "jsonl"}, strings.Fields(flags)...)...)
 		require.Equal(t, cli.ExitOK, got.Code, "%s: %s", flags, got.Stderr)

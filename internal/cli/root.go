@@ -147,9 +147,10 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 			code = ExitInconclusive
 		}
 	}
-	if coded.Err != nil {
-		fmt.Fprintf(stderr, "fencectl: %v\n", err)
+	if coded.Err == nil {
+		return code
 	}
+	fmt.Fprintf(stderr, "fencectl: %v\n", err)
 	if code == ExitUsage {
 		fmt.Fprintf(stderr, "Run \"%s --help\" for usage.\n", cmd.CommandPath())
 	}
