@@ -9,7 +9,7 @@
 //     so grants are compared by (epoch, token): [Grant.Compare].
 //   - F2: at most one live lease of a resource is the owner. Two acquisitions never share a token or a holder, also
 //     inside one process.
-//   - F3: losing the lock ends [Lease.Context], no later than the time at which the last successful renewal was
+//   - F3: losing the lock ends [Lease.Context], with a [*LeaseLostError] as its cause, no later than the time at which the last successful renewal was
 //     sent, plus the granted time to live, minus a margin.
 //
 // F3 is advisory: a paused process notices nothing, and runs on for a moment after it resumes. So the database has

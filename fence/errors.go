@@ -8,7 +8,8 @@ import (
 
 // Sentinels for errors.Is.
 var (
-	// ErrLocked: TryAcquire found the resource taken, or ctx ended while Acquire waited. See LockedError.
+	// ErrLocked: TryAcquire found the resource taken, or ctx ended while Acquire waited; then the error is ctx's
+	// as well. See LockedError.
 	ErrLocked = errors.New("fence: resource is locked")
 	// ErrLeaseLost: the lease ended without being released. See LeaseLostError.
 	ErrLeaseLost = errors.New("fence: lease lost")

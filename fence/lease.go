@@ -23,19 +23,19 @@ type Lease interface {
 	// the end.
 	Remaining() time.Duration
 
-	// AfterContended calls f once, in a goroutine of its own, when another process waits for the resource, or waits
-	// already; never after the end of the lease. stop cancels the call and reports whether it did; it doesn't wait
+	// AfterContended calls f once, in a goroutine of its own, when another process waits for the resource, or at
+	// once if one does already; never after the end of the lease. stop cancels the call and reports whether it did; it doesn't wait
 	// for a running f.
 	AfterContended(f func()) (stop func() bool)
 
-	// AfterLost calls f in a goroutine of its own when the lease is lost, or was lost already, with Err set; never
-	// after Release. It takes less memory than Context.
+	// AfterLost calls f in a goroutine of its own when the lease is lost, or at once if it has been; Err has the
+	// loss by then. It is not called after Release. It takes less memory than Context.
 	AfterLost(f func())
 
 	// Release gives the resource up, and ends Context; it never touches a later holder's lock. nil means that the
 	// resource is free, or that calls of this process are in its queue, which come before anything that this
 	// process does with it afterwards. After the end it returns nil. If ctx ends first, it returns ctx's error and
-	// goes on in the background; at the latest the lease runs out. A nil ctx is context.Background().
+	// goes on in the background; the resource is free at the latest when the lease has run out. A nil ctx is context.Background().
 	Release(ctx context.Context) error
 }
 

@@ -33,7 +33,7 @@ type Runner[Tx any] interface {
 //
 // If Do returns nil, fn's work took effect. After [ErrUnknownOutcome] that could not be learned. After any other
 // error it took no effect and never will (G4), except that what fn itself commits stays and makes Do return
-// [ErrTxEnded]. If fn returns an error, panics or ends its goroutine, everything is rolled back.
+// [ErrTxEnded]. If fn returns an error, which Do returns, panics or ends its goroutine, everything is rolled back.
 //
 // On storage/postgres the grant is checked again with fn's first statement, which fails if the grant was
 // superseded; Do then returns the rejection whatever fn returns.

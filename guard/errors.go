@@ -101,7 +101,7 @@ func (v *verdict) Retryable() bool { return v.retryable }
 type UnknownOutcomeError struct {
 	Record storage.OpRecord
 	Grants []fence.Grant
-	Once   bool  // so calling again is safe
+	Once   bool  // the call had the option Once, so calling again is safe
 	Err    error // why COMMIT is in doubt
 	AskErr error // why the database could not be asked
 

@@ -119,7 +119,7 @@ func (m *memory) lookUp(resource string) past {
 func (m *memory) note(s *grantState) {
 	resource := s.claim.Grant.Resource
 	p := m.lookUp(resource)
-	if s.claim.Seq >= p.at.Seq {
+	if s.claim.Seq >= p.at.Seq { // else another call under the same grant has seen more
 		p.at = s.claim.Position
 	}
 	r := s.rejected

@@ -20,7 +20,7 @@ const (
 )
 
 // ValueOption is an [Option], or [Once], which only [Value] and [Exec] take. An option that is out of
-// bounds or given twice is ErrInvalid.
+// bounds, and a second Once, OpID, Name or Attr of one key, is ErrInvalid.
 type ValueOption interface {
 	set(o *options) error
 }
@@ -184,11 +184,13 @@ const maxResultLen = 64 << 10
 // Hold's Runner of all of the Hold's, are part of it.
 //
 // Key, hash and result are written in the operation's transaction. The store decides how long they are kept; after
-// that the key names a new operation. Failed operations are not kept. Without OpID the key is the operation's id in
+// that the key names a new operation. Failed operations are not kept. An
+// error of a repeated call says nothing about the call that it repeats. Without OpID the key is the operation's id in
 // the history.
 //
 // Value keeps what its function returns as JSON of up to 64 KiB, so the function must return all that its caller
-// uses. A larger value, or one that can't be encoded and decoded, fails the operation. Each call returns what that
+// uses. A larger value, or one that can't be encoded and decoded, fails the operation. A repeated Value fails if no
+// result was kept, or one that doesn't decode into its type. Each call returns what that
 // JSON decodes to, the first one too: in a Value[any] numbers are float64, and unexported fields are missing.
 func Once(key string, request []byte) ValueOption {
 	return onceOption(func(o *options) error {

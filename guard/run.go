@@ -340,7 +340,7 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 	commitCtx, cancel := context.WithTimeout(detached, g.cfg.StoreTimeout) // mutant: commit-without-a-bound
 	defer cancel()
 	for _, s := range states {
-		s.claimed = false
+		s.claimed = false // until the outcome is known, the position isn't
 	}
 	claims, err := txn.Commit(commitCtx, moves)
 	if err == nil {
@@ -354,7 +354,7 @@ func (g *Guard[Tx]) commit(ctx context.Context, states grantStates, txn storage.
 		return g.resolve(detached, states, o, doubt) // mutant: doubt-is-taken-for-success
 	}
 	for _, s := range states {
-		s.claimed = true
+		s.claimed = true // nothing was committed, so the position is what it was
 	}
 	return g.noteRejection(ctx, states, g.nameLimit(err))
 }

@@ -91,8 +91,8 @@ type GroupStore[Tx any] interface {
 // Txn is a transaction under one or more claims, for one goroutine at a time. After Commit or Rollback every method
 // but Rollback returns ErrTxEnded.
 type Txn[Tx any] interface {
-	// Run runs op on the calling goroutine, and may be called several times. If it fails nothing can commit, and
-	// the caller calls Rollback.
+	// Run runs op on the calling goroutine, and may be called several times. Unless it returns nil, nothing in the
+	// transaction can commit, and the caller calls Rollback.
 	//
 	// If op failed because the database ended the transaction and a higher grant has the fence, Run returns the
 	// rejection, which wraps op's error. If one BatchOp of several failed, and the store knows which, Run or Commit

@@ -130,7 +130,7 @@ func (l *Locker) look(p *position) (owns bool, err error) {
 		return false, l.lost(over)
 	case late: // mutant: turn-after-the-deadline-is-a-grant
 		p.session.End(fence.LossDeadline)
-		return false, l.lost(p.Err())
+		return false, l.lost(p.Err()) // nil if another goroutine has yet to end p, which wakes the wait
 	}
 	return first, nil
 }
@@ -183,8 +183,8 @@ func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, 
 	return held[0], nil
 }
 
-// TryAcquireAll implements fence.Locker for up to 100 distinct resources, or as many as etcd takes in one request;
-// with Config.MutexKeys for one. It makes one request, another one if a resource is taken, and rarely more. The
+// TryAcquireAll implements fence.Locker for distinct resources: of more than 100, or than etcd takes in one request,
+// it acquires the first ones; with Config.MutexKeys the first one. It makes one request, another one if a resource is taken, and rarely more. The
 // grants of one call have equal tokens. Its errors are those of Acquire.
 func (l *Locker) TryAcquireAll(ctx context.Context, resources ...string) ([]fence.Lease, error) {
 	held, _, err := l.tryAcquire(ctx, resources)

@@ -71,7 +71,8 @@
 // "fencectl epoch bump" raises the epoch, in every database first: in etcd alone it would be lost by the next
 // restore, and issued again. Nothing has to be restarted. Never put a lower number that a database might accept: a
 // grant of the higher one, on its way, would outrank all later ones. Don't delete the key: that looks like a
-// restore.
+// restore. A mistyped number far above what any database accepts is lowered by
+// "fencectl epoch bump --reason TEXT --trust databases".
 //
 // # What is not promised
 //

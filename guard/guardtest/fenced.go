@@ -45,8 +45,9 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // RequireFenced fails t unless run writes through the fence of each of resources. Name every resource whose data
 // run writes.
 //
-// For each resource it calls run four times, and a successor supersedes run's grants of the resource: before they
-// are claimed, before the transaction begins, before the function in it runs, and before it commits. Run has to
+// For each resource it calls run four times, and each time a successor supersedes run's grants of the resource at
+// another moment: before they are claimed, before the transaction begins, before the function in it runs, and before
+// it commits. run has to
 // return the rejection (guard.ErrStaleToken), and state the same as before. The fifth time nothing is superseded:
 // run has to succeed, and state to return something else. So prepare the data for one effect per resource. If run
 // uses guard.Once, take a fresh key for each resource and each run of the test.

@@ -30,10 +30,11 @@ var errCommitLost = errors.New("guardtest: the connection was lost at COMMIT")
 // and state something else than in the beginning. So prepare the data such that run succeeds.
 //
 // run passes if it uses guard.Once with the same key in each call, or looks for a natural key in its transaction.
-// The value of the last call may not be the zero value: so a result in a captured variable is found, which stays
+// The value of the last call may not be the zero value, which finds results left in a captured variable: that stays
 // unset when guard.Once gives back a kept value. Return struct{}{} if there is no result.
 //
-// run may write in up to 4 transactions, each of which is lost once. For all else see RequireFenced.
+// run may write in up to 4 transactions, each of which is lost once. It doesn't show that run is fenced: see
+// RequireFenced.
 func RequireIdempotent[Tx, V, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) (V, error), state func(ctx context.Context) (S, error)) {
 	t.Helper()

@@ -63,7 +63,8 @@ func (s *LockService) Fail(err error) {
 	s.err = err
 }
 
-// Lose ends the lease on resource, if any, as if it had expired. It reports whether a lease was held.
+// Lose ends the lease on resource, if any, as if it had expired, and grants the resource to the first caller that
+// waits. It reports whether a lease was held.
 func (s *LockService) Lose(resource string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -43,7 +43,7 @@ const (
 // Config.StatementTimeout bounds each statement then, and StoreTimeout of guard.Config all together.
 //
 // Its statements may run several times before a transaction with them takes effect. Another call may run the batch
-// again: after nil it takes effect a second time, unless both calls have the same key of guard.Once. It has 1 to
+// again: after a call that returned nil it takes effect a second time, unless both calls have the same key of guard.Once. It has 1 to
 // 100 statements, at most 16 with [Statement.Returning]. It is not safe for concurrent use.
 type Batch struct{ statements []*Statement }
 

@@ -102,6 +102,7 @@ func (i *Inspector) PutEpoch(ctx context.Context, seen Epoch, number int64, dryR
 	return put, err
 }
 
+// Lock is the queue of a resource.
 type Lock struct {
 	Resource string
 	Queue    []Acquisition // the holder, then the waiters in order; empty if the resource is free
@@ -121,6 +122,7 @@ type Acquisition struct {
 	lease clientv3.LeaseID
 }
 
+// Locks are all queues at one revision of etcd.
 type Locks struct {
 	Revision int64 // lower than the tokens of later grants
 	Epoch    int64
@@ -220,6 +222,7 @@ func (i *Inspector) timeToLive(ctx context.Context, id clientv3.LeaseID) (second
 
 func byToken(a, b Acquisition) int { return cmp.Compare(a.Grant.Token, b.Grant.Token) }
 
+// Eviction is the record of an eviction.
 type Eviction struct {
 	Grant  fence.Grant
 	Reason string
@@ -257,7 +260,7 @@ func (e *NotHolderError) Error() string {
 }
 
 // Evict deletes the key of a resource's holder if its token is the expected one, and in the same transaction writes
-// a record, which etcd keeps for 90 days. A holder's process that runs learns of it by [fence.LossDeleted]. Its
+// a record, which etcd keeps for 90 days. A running holder learns of it by [fence.LossDeleted]. Its
 // guarded writes commit until the next holder has claimed. The error is a *NotHolderError if another or none holds
 // the resource; fence.ErrInvalid for a reason of 0 or over 1000 bytes. After any other error the eviction may have
 // taken effect.
@@ -313,6 +316,7 @@ func (i *Inspector) evict(ctx context.Context, holder Acquisition, record Evicti
 	return evicted, err
 }
 
+// Evictions reads the records of evictions that etcd still keeps, by time.
 func (i *Inspector) Evictions(ctx context.Context) ([]Eviction, error) {
 	resp, err := i.cluster.Read(ctx, "read the evictions", clientv3.OpGet(i.cluster.Keys.Evictions(), clientv3.WithPrefix()))
 	if err != nil {

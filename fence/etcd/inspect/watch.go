@@ -20,6 +20,7 @@ type Change struct {
 	Grant fence.Grant
 }
 
+// ChangeKind says what changed.
 type ChangeKind string
 
 const (

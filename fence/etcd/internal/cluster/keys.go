@@ -100,6 +100,7 @@ func (k Space) Epoch() string { return k.Prefix + "/epoch" }
 
 func NewHolder(label string) string { return label + "-" + rand.Text() } // mutant: holder-is-the-label
 
+// LockValue is the value of a lock key, for people and observers. No decision depends on it (F2).
 type LockValue struct {
 	Holder string `json:"holder"`
 	Epoch  int64  `json:"epoch"`

@@ -82,7 +82,7 @@ func (m *Manager) start(ctx context.Context, st *starting) {
 		s, err = Start(ctx, m.leases, m.ttl, m.cluster.RequestTimeout, m.ended)
 	}
 	m.mu.Lock()
-	late := m.closed && err == nil
+	late := m.closed && err == nil // Close may not have waited for it
 	if late {
 		err = cluster.ErrLockerClosed
 	}

@@ -1,4 +1,4 @@
-// Package session has the lease in etcd under which all keys of a Locker live.
+// Package session keeps the lease in etcd under which all keys of a Locker live.
 package session
 
 import (
@@ -15,6 +15,7 @@ import (
 
 type LeaseService interface {
 	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
+	// KeepAlive fails with cluster.ErrLeaseGone if etcd says that the lease doesn't exist.
 	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
 }
 

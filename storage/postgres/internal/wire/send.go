@@ -1,3 +1,5 @@
+// Package wire talks to the server for the store, and tells the server's errors from those of a pooler or the
+// network.
 package wire
 
 import (
