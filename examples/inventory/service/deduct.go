@@ -190,15 +190,22 @@ func readQty(w http.ResponseWriter, r *http.Request) (int, error) {
 	return parseQty(body)
 }
 
+// parseQty reads token by token: Unmarshal takes "QTY" for "qty", and the last of two.
 func parseQty(body []byte) (int, error) {
-	var order struct{ Qty int }
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&order); err != nil || decoder.Decode(&struct{}{}) != io.EOF {
+	tokens := json.NewDecoder(bytes.NewReader(body))
+	tokens.UseNumber()
+	var read [4]json.Token
+	for i := range read {
+		read[i], _ = tokens.Token() // nil if there is none
+	}
+	number, _ := read[2].(json.Number)
+	_, end := tokens.Token()
+	if read != [4]json.Token{json.Delim('{'), "qty", number, json.Delim('}')} || end != io.EOF {
 		return 0, badRequest(`The body has to be {"qty": n} with a whole number, and nothing else.`)
 	}
-	if order.Qty < 1 || order.Qty > maxQty {
-		return 0, badRequest("qty has to be from 1 to %d.", maxQty)
+	qty, err := strconv.Atoi(number.String())
+	if err != nil || qty < 1 || qty > maxQty {
+		return 0, badRequest("qty has to be a whole number from 1 to %d.", maxQty)
 	}
-	return order.Qty, nil
+	return qty, nil
 }

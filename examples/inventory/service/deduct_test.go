@@ -66,6 +66,8 @@ func TestDeduct_RefusesBadRequests(t *testing.T) {
 		"null":               {path, `null`, nil, 400},
 		"array":              {path, `[{"qty":1}]`, nil, 400},
 		"no qty":             {path, `{}`, nil, 400},
+		"other case":         {path, `{"QTY":1}`, nil, 400},
+		"twice":              {path, `{"qty":1,"qty":2}`, nil, 400},
 		"unknown member":     {path, `{"qty":1,"sku":"x"}`, nil, 400},
 		"text":               {path, `{"qty":"1"}`, nil, 400},
 		"fraction":           {path, `{"qty":1.5}`, nil, 400},

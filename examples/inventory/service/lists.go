@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -235,13 +237,23 @@ func within(ctx context.Context, limit time.Duration, read func(ctx context.Cont
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlowDatabase)
 	defer cancel()
 	err := read(ctx)
-	var own *problem
-	var server *pgconn.PgError
 	switch {
-	case err == nil, errors.As(err, &own), errors.As(err, &server) && !slices.Contains([]string{"08", "53", "57"}, server.Code[:2]):
-		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	case databaseAway(err):
+		return fmt.Errorf("%w: %w", guard.ErrStoreUnavailable, err)
 	}
-	return fmt.Errorf("%w: %w", guard.ErrStoreUnavailable, err) // no answer, or too many connections, or it shuts down
+	return err
+}
+
+func databaseAway(err error) bool {
+	var (
+		connect *pgconn.ConnectError
+		server  *pgconn.PgError
+		network *net.OpError
+	)
+	if errors.As(err, &server) { // a connection exception, too many connections, a server that shuts down
+		return strings.HasPrefix(server.Code, "08") || strings.HasPrefix(server.Code, "53") || strings.HasPrefix(server.Code, "57P")
+	}
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -207,10 +207,25 @@ func (c *connections) close(ctx context.Context) (err error) {
 		err = c.guard.Close(ctx)
 	}
 	if c.pool != nil {
-		c.pool.Close() // no request uses it any more: each is bounded
+		err = errors.Join(err, c.closePool(ctx))
 	}
 	if c.client != nil {
 		err = errors.Join(err, c.client.Close())
 	}
 	return err
+}
+
+// closePool doesn't wait for connections that requests still use which were cut off.
+func (c *connections) closePool(ctx context.Context) error {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		c.pool.Close()
+	}()
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return errors.New("connections to Postgres are still in use")
+	}
 }
