@@ -166,7 +166,7 @@ func required(v *view, t *tally) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(times)) {
 		if v.Hits[name] < times[name] {
-			t.lack("required and did not happen: %s, %d times", name, times[name])
+			t.lack("required and did not happen: %s (%d of %d)", name, v.Hits[name], times[name])
 			t.examples = append(t.examples, "did not happen: "+name)
 		}
 	}

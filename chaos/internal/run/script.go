@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,6 +130,10 @@ func (s *environment) stall(ctx context.Context, action, point string, meanwhile
 	if err != nil {
 		return err
 	}
+	if resume == nil { // it failed before, or hangs
+		_, err := first.wait(ctx)
+		return err
+	}
 	if err := meanwhile(ctx); err != nil {
 		return errors.Join(err, resume(ctx))
 	}
@@ -139,7 +144,10 @@ func (s *environment) stall(ctx context.Context, action, point string, meanwhile
 		return err
 	}
 	_, err = first.wait(ctx)
-	if err := errors.Join(err, resumeSecond(ctx)); err != nil {
+	if resumeSecond != nil {
+		err = errors.Join(err, resumeSecond(ctx))
+	}
+	if err != nil {
 		return err
 	}
 	_, err = second.wait(ctx)
@@ -158,12 +166,12 @@ func (s *environment) inTurn(ctx context.Context) error {
 	return nil
 }
 
-// pauseAt pauses a worker at a point of an operation, unless that ends first, or waits for a lock until ctx
-// ends.
+// pauseAt pauses a worker at a point of an operation. If that ends first, or waits for a lock until ctx ends, resume
+// is nil.
 func (s *environment) pauseAt(ctx context.Context, number int, action, point string) (_ *operation, resume reverted, err error) {
 	o, sprung, err := s.operateTo(ctx, number, worker.Op{Resource: s.sku(), Action: action}, point, 0, history.ThenPause)
 	if err != nil || !sprung {
-		return o, func(context.Context) error { return nil }, err
+		return o, nil, err
 	}
 	w := s.seat(number)
 	return o, s.injected("pause "+w.name()+at(point), w.resume), nil
@@ -406,10 +414,9 @@ func (s *environment) lateCommit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-op.done: // it failed before
-		return nil
-	default:
+	if resume == nil { // it failed before, or hangs
+		_, err := op.wait(ctx)
+		return err
 	}
 	held, postgres := pgproxy.HoldCommit(), s.seat(0).postgres
 	postgres.OnCommit(func(string) *pgproxy.Action { return held })
@@ -418,7 +425,7 @@ func (s *environment) lateCommit(ctx context.Context) error {
 		return err
 	}
 	if err := held.Wait(ctx); err != nil {
-		return err
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer func() { _ = held.Drop(context.WithoutCancel(ctx)) }() // unless it was delivered
 	e, err := op.wait(ctx)

@@ -164,6 +164,7 @@ func (w *worker) note(name string) { w.record(history.Event{Kind: history.Note, 
 func (w *worker) stall() {
 	if err := pause.StopTheWorld(stallFile()); err != nil {
 		w.record(history.Event{Kind: history.Note, Name: "the world could not be stopped", Error: err.Error()})
+		os.Exit(exitWorker) // the run waits for the world to stop, or the process to end
 	}
 }
 
