@@ -71,11 +71,11 @@ func newNode(ctx context.Context, name string, etcd []string, cfg Config) (n *No
 		return nil, err
 	}
 	n = &Node{Server: s, Name: name}
-	defer func() {
+	defer func(n *Node) {
 		if err != nil {
 			err = errors.Join(err, n.stop(context.Background()))
 		}
-	}()
+	}(n)
 	if n.pgLink, err = n.link(s.Address(postgresPort)); err != nil {
 		return nil, err
 	}
