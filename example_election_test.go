@@ -94,14 +94,8 @@ func report(ctx context.Context, on fencekit.Runner, day time.Time) (pieces int,
 // One process at a time restocks, under the grant of its election, beside those that sell.
 func Example_election() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
-	defer pool.Close()
-	g, err := fencekit.New(client, pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer g.Close(ctx)
+	g, pool, done := open(ctx)
+	defer done()
 
 	if _, err := pool.Exec(ctx, "insert into delivery values (1, '42', 10), (2, '42', 5)"); err != nil {
 		log.Fatal(err)

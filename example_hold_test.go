@@ -3,7 +3,6 @@ package fencekit_test
 import (
 	"context"
 	"fmt"
-	"log"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,14 +41,8 @@ func payout(ctx context.Context, on fencekit.Runner, pay bank, account, id strin
 // One grant over several transactions, with a call to another service in between.
 func Example_hold() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
-	defer pool.Close()
-	g, err := fencekit.New(client, pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer g.Close(ctx)
+	g, _, done := open(ctx)
+	defer done()
 
 	pay := func(_ context.Context, id string, n int, grants []fence.Grant) error {
 		fmt.Println("pays", n, "for", id, "under a grant of", grants[0].Resource)

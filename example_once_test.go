@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 
 	"github.com/jackc/pgx/v5"
 
@@ -49,19 +48,13 @@ func setBalance(ctx context.Context, tx pgx.Tx, account string, n int) error {
 // Two resources in one transaction, and a call that may be sent again with its key.
 func Example_once() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
-	defer pool.Close()
-	g, err := fencekit.New(client, pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer g.Close(ctx)
+	g, _, done := open(ctx)
+	defer done()
 
 	for range 2 { // the second time as a client does that didn't get the answer
 		fmt.Println(transfer(ctx, g, "a", "b", 3, "key-1", []byte("3 from a to b")))
 	}
-	_, err = transfer(ctx, g, "a", "b", 4, "key-1", []byte("4 from a to b"))
+	_, err := transfer(ctx, g, "a", "b", 4, "key-1", []byte("4 from a to b"))
 	fmt.Println(errors.Is(err, guard.ErrKeyReused), guard.SafeToRetry(err))
 	// Output:
 	// {7 3} <nil>

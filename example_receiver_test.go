@@ -14,7 +14,6 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guardhttp"
-	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 // deductHandler runs deduct, the function of the first example, under the grants that the
@@ -49,14 +48,7 @@ func Example_receiver() {
 	its, itsPool := connect(ctx)
 	defer its.Close()
 	defer itsPool.Close()
-	store, err := postgres.NewStore(itsPool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	receiver, err := guard.New(nil, store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	receiver := receiverOn(itsPool)
 	defer receiver.Close(ctx)
 	mux := http.NewServeMux()
 	mux.Handle("POST /skus/{sku}/deduct", deductHandler(receiver))

@@ -130,11 +130,8 @@ func warehouseHandler(g *guard.Guard[pgx.Tx]) http.HandlerFunc {
 
 func Example_http() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
-	defer pool.Close()
-	g := guardOn(pool)
-	defer g.Close(ctx)
+	g, _, done := open(ctx)
+	defer done()
 	mux := http.NewServeMux()
 	mux.Handle("POST /skus/{sku}/sell", sellHandler(g))
 
@@ -159,14 +156,7 @@ func Example_grantsInRequests() {
 	client, pool := connect(ctx)
 	defer client.Close()
 	defer pool.Close()
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	receiver, err := guard.New(nil, store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	receiver := receiverOn(pool)
 	defer receiver.Close(ctx)
 	mux := http.NewServeMux()
 	mux.Handle("POST /skus/{sku}/take", warehouseHandler(receiver))
@@ -217,11 +207,8 @@ func sellAtOnce(ctx context.Context, g fencekit.Runner, qty int) (left int, err 
 
 func Example_batch() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
-	defer pool.Close()
-	g := guardOn(pool)
-	defer g.Close(ctx)
+	g, _, done := open(ctx)
+	defer done()
 	fmt.Println(sellAtOnce(ctx, g, 2))
 	fmt.Println(sellAtOnce(ctx, g, 2))
 	fmt.Println(stockNow(ctx, g))
@@ -229,19 +216,6 @@ func Example_batch() {
 	// 1 <nil>
 	// 0 sold out
 	// 1 <nil>
-}
-
-// guardOn is a Guard without etcd.
-func guardOn(pool *pgxpool.Pool) *guard.Guard[pgx.Tx] {
-	store, err := postgres.NewStore(pool, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	return g
 }
 
 func stockNow(ctx context.Context, g fencekit.Runner) (qty int, err error) {
@@ -285,11 +259,8 @@ func sellTwo(ctx context.Context, g fencekit.Runner) error {
 
 func Example_sqlc() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
-	defer pool.Close()
-	g := guardOn(pool)
-	defer g.Close(ctx)
+	g, pool, done := open(ctx)
+	defer done()
 	if err := sellTwo(ctx, g); err != nil {
 		log.Fatal(err)
 	}
@@ -371,11 +342,8 @@ func printSales(ctx context.Context, pool *pgxpool.Pool, day time.Time) error {
 
 func Example_history() {
 	ctx := context.Background()
-	client, pool := connect(ctx)
-	defer client.Close()
-	defer pool.Close()
-	g := guardOn(pool)
-	defer g.Close(ctx)
+	g, pool, done := open(ctx)
+	defer done()
 	err := guard.Do(ctx, g, "sku/42", func(context.Context, pgx.Tx) error { return nil }, guard.OpID("order-1"), guard.Name("sell"), guard.Attr("qty", "2"))
 	if err != nil {
 		log.Fatal(err)

@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/fencekit/fencekit"
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
@@ -52,6 +55,33 @@ func connect(ctx context.Context) (*clientv3.Client, *pgxpool.Pool) {
 		log.Fatal(err)
 	}
 	return client, pool
+}
+
+// receiverOn returns a Guard without a lock service.
+func receiverOn(pool *pgxpool.Pool) *guard.Guard[pgx.Tx] {
+	store, err := postgres.NewStore(pool, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	g, err := guard.New(nil, store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return g
+}
+
+// open returns a Guard as Example makes one.
+func open(ctx context.Context) (g *fencekit.Guard, pool *pgxpool.Pool, done func()) {
+	client, pool := connect(ctx)
+	g, err := fencekit.New(client, pool, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return g, pool, func() {
+		_ = g.Close(ctx)
+		pool.Close()
+		client.Close()
+	}
 }
 
 // exampleTB lets an Example, which has no testing.TB, use the shared servers.

@@ -63,10 +63,7 @@ func ExampleDo() {
 // The function's value comes back if it took effect, and with an error the zero value.
 func ExampleValue() {
 	ctx := context.Background()
-	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	g := newGuard()
 	defer g.Close(ctx)
 
 	fmt.Println(restock(ctx, g, "sku/42", 10))
@@ -81,10 +78,7 @@ func ExampleValue() {
 // Several resources: one transaction commits under all of their grants, or not at all.
 func ExampleResources() {
 	ctx := context.Background()
-	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	g := newGuard()
 	defer g.Close(ctx)
 	articles := []string{"sku/42", "sku/43"}
 
@@ -115,13 +109,10 @@ func ExampleResources() {
 // between, and the second one commits only if nothing else has written since the first.
 func ExampleHold() {
 	ctx := context.Background()
-	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	g := newGuard()
 	defer g.Close(ctx)
 
-	err = guard.Hold(ctx, g, "sku/42", func(ctx context.Context, h Runner) error {
+	err := guard.Hold(ctx, g, "sku/42", func(ctx context.Context, h Runner) error {
 		if err := restock(ctx, h, "sku/42", 10); err != nil {
 			return err
 		}
@@ -209,4 +200,13 @@ func ExampleUnknownOutcomeError() {
 		fmt.Println("applied:", applied, err)
 	}
 	// Output: applied: true <nil>
+}
+
+// newGuard returns a Guard as ExampleDo makes one.
+func newGuard() *guard.Guard[*memory.Tx] {
+	g, err := guard.New(guardtest.NewLocker(), memory.NewStore(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return g
 }

@@ -35,18 +35,17 @@ func startLocal(ctx context.Context, cfg *Config, fill func(context.Context, *lo
 	if err != nil {
 		return nil, err
 	}
-	s, err := process.NewServer("postgres", nil, 1)
+	p, err := newServer()
 	if err != nil {
 		return nil, err
 	}
-	p := newServer(s)
-	p.local = local{bin, account, s.Dir().Path("data")}
+	p.local = local{bin, account, p.Dir().Path("data")}
 	if err := errors.Join(account.Mkdir(p.data), fill(ctx, &p.local)); err != nil {
-		return nil, errors.Join(err, s.Stop(ctx))
+		return nil, errors.Join(err, p.Stop(ctx))
 	}
 	arguments := append([]string{"-D", p.data}, cfg.arguments()...)
-	arguments = append(arguments, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-p", strconv.Itoa(s.Port(0)))
-	err = s.Start(ctx, process.Program{
+	arguments = append(arguments, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-p", strconv.Itoa(p.Port(0)))
+	err = p.Start(ctx, process.Program{
 		Command: func() (*exec.Cmd, error) {
 			return account.Command(p.data, filepath.Join(bin, "postgres"), arguments...), nil
 		},

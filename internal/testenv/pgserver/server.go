@@ -36,8 +36,12 @@ type Server struct {
 	dsn   string
 }
 
-func newServer(s *process.Server) *Server {
-	return &Server{Server: s, dsn: "postgres://postgres@" + s.Address(0) + "/postgres?sslmode=disable"}
+func newServer() (*Server, error) {
+	s, err := process.NewServer("postgres", nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{Server: s, dsn: "postgres://postgres@" + s.Address(0) + "/postgres?sslmode=disable"}, nil
 }
 
 // DSN is the URL of the database "postgres", as a superuser, or what FENCEKIT_POSTGRES_DSN says. It is the

@@ -215,14 +215,13 @@ func startDocker(ctx context.Context, cfg *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := process.NewServer("postgres", nil, 1)
+	p, err := newServer()
 	if err != nil {
 		return nil, err
 	}
-	p := newServer(s)
 	program := process.Program{Ready: p.ping, StopSignals: []syscall.Signal{syscall.SIGINT}}
-	err = s.StartContainer(ctx, program, append([]string{
-		"--publish", s.Address(0) + ":5432", "--env", "POSTGRES_HOST_AUTH_METHOD=trust", image, "postgres",
+	err = p.StartContainer(ctx, program, append([]string{
+		"--publish", p.Address(0) + ":5432", "--env", "POSTGRES_HOST_AUTH_METHOD=trust", image, "postgres",
 	}, cfg.arguments()...)...)
 	if err != nil {
 		return nil, err
