@@ -79,6 +79,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 		"":                 append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
 		"cmd/fencectl":     append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
+		"guardsql":         append([]string{"go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/pgx/v5/pgxpool", "github.com/jackc/pgx/v5/stdlib", module + "fence", module + "storage", module + "internal"}, tests...),
 		"guardgrpc":        append([]string{"go.etcd.io/", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardhttp"}, tests...),
 		"guardprometheus":  append([]string{"go.opentelemetry.io/", "go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardotel"}, tests...),
 		"guardotel":        append([]string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "github.com/prometheus/", "go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardprometheus"}, tests...),
