@@ -68,32 +68,6 @@ func holds(t testing.TB, ok bool, format string, args ...any) bool {
 	return ok
 }
 
-func TestAcquire_ServesLockersInOrderOfArrival(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	held := acquire(t, newTestLocker(t, client, cfg), "r")
-	order := make(chan int, 5)
-	var running sync.WaitGroup
-	defer running.Wait()
-	for i := range 5 {
-		l := newTestLocker(t, client, cfg)
-		running.Go(func() {
-			le, err := l.Acquire(patient(t), "r")
-			if holds(t, err == nil, "acquire: %v", err) {
-				order <- i
-				err = le.Release(patient(t))
-				holds(t, err == nil, "release: %v", err)
-			}
-		})
-		awaitKeys(t, client, l.cluster.Keys.Queue("r"), i+2)
-	}
-	require.Empty(t, order)
-	release(t, held)
-	for i := range 5 {
-		require.Equal(t, i, etcdtest.Receive(t, order), "the number of the Locker whose turn is number %d", i)
-	}
-}
-
 func TestAcquire_ThatGivesUpNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	client, cfg := etcdserver.Client(t), fresh(t)

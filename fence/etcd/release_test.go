@@ -75,44 +75,6 @@ func TestAcquire_FailsWhenItsQueuePositionIsLost(t *testing.T) {
 	}
 }
 
-func TestAfterContended_RunsWhenAnotherLockerWaits(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	held := acquire(t, a, "r")
-	called := make(chan string, 10)
-	stopped := held.AfterContended(func() { called <- "stopped" })
-	require.True(t, stopped())
-	require.False(t, stopped())
-	stop := held.AfterContended(func() { called <- "before" })
-	waiting := acquiring(patient(t), b, "r")
-	require.Equal(t, "before", etcdtest.Receive(t, called))
-	require.False(t, stop(), "it has been called")
-	held.AfterContended(func() { called <- "at once" })
-	require.Equal(t, "at once", etcdtest.Receive(t, called))
-	release(t, held)
-	next := (<-waiting).lease
-	held.AfterContended(func() { called <- "after the end" })
-	stop = next.AfterContended(func() { called <- "without a waiter" })
-	release(t, next)
-	require.False(t, stop(), "the end took it back already")
-	require.Empty(t, called, "each is called once, and none after the end")
-}
-
-func TestAfterContended_SeesAWaiterThatCameBeforeTheGrant(t *testing.T) {
-	t.Parallel()
-	client, cfg := etcdserver.Client(t), fresh(t)
-	a, b, c := newTestLocker(t, client, cfg), newTestLocker(t, client, cfg), newTestLocker(t, client, cfg)
-	held := acquire(t, a, "r")
-	second := queued(t, b, "r", 2)
-	third := queued(t, c, "r", 3)
-	release(t, held)
-	got := granted(t, second)
-	requireContended(t, got)
-	release(t, got)
-	require.NoError(t, (<-third).err)
-}
-
 // etcd-io/etcd issue 22082: a key of the same name may be another holder's.
 func TestRelease_NeverDeletesByNameAlone(t *testing.T) {
 	t.Parallel()
@@ -352,28 +314,6 @@ func TestCleaner_KeepsTheOrderOfEachQueue(t *testing.T) {
 	takes(second, third)
 	takes(later)
 	takes()
-}
-
-func TestAfterLost_RunsWhenTheLeaseIsLost(t *testing.T) {
-	t.Parallel()
-	l, _ := locker(t)
-	released, held := acquire(t, l, "released"), acquire(t, l, "r")
-	called := make(chan error, 2)
-	tell := func() { called <- held.Err() }
-	released.AfterLost(func() { t.Error("called after a release") })
-	release(t, released)
-	require.ErrorIs(t, released.Err(), fence.ErrReleased)
-	released.AfterLost(func() { t.Error("called at once after a release") })
-	held.AfterLost(tell)
-	held.AfterLost(tell)
-	require.NoError(t, l.Close(patient(t)))
-	for range 2 {
-		loss := new(fence.LeaseLostError)
-		require.ErrorAs(t, etcdtest.Receive(t, called), &loss)
-		require.Equal(t, fence.LeaseLostError{Grant: held.Grant(), Reason: fence.LossClosed}, *loss)
-	}
-	held.AfterLost(tell)
-	require.ErrorIs(t, etcdtest.Receive(t, called), fence.ErrLeaseLost, "at once")
 }
 
 // TryAcquire puts nothing where a key is, so it can't take one over.

@@ -1,5 +1,11 @@
 package guardtest
 
+import (
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
 func Parts[Tx any]() []string {
 	var names []string
 	for _, p := range allParts[Tx]() {
@@ -7,3 +13,15 @@ func Parts[Tx any]() []string {
 	}
 	return names
 }
+
+// LoseAll ends all leases of l as if they had expired.
+func (l *Locker) LoseAll() {
+	l.service.mu.Lock()
+	defer l.service.mu.Unlock()
+	for _, k := range l.service.resources {
+		l.service.lose(k, l, fence.LossExpired)
+	}
+}
+
+// BeImpatient is for Lockers that break the contract.
+func BeImpatient() { lockerPatience = time.Second }

@@ -107,9 +107,10 @@ func (s *LockService) Grants() int {
 type Locker struct {
 	service *LockService
 	label   string
+	closed  bool
 }
 
-var _ fence.Locker = (*Locker)(nil)
+var _ ClosableLocker = (*Locker)(nil)
 
 // NewLocker returns a Locker on a LockService of its own. Lockers that share a database need LockService.NewLocker.
 func NewLocker() *Locker { return NewLockService().NewLocker("guardtest") }
@@ -136,9 +137,36 @@ func (l *Locker) acquire(ctx context.Context, resource, value string) (*lease, e
 	select {
 	case <-e.granted:
 		return e, nil
+	case <-e.Done():
+		return nil, e.Err()
 	case <-ctx.Done():
 		l.service.cancel(resource, e)
-		return nil, fmt.Errorf("guardtest: acquire %s: %w", resource, ctx.Err())
+		return nil, fmt.Errorf("guardtest: acquire %s: %w: %w", resource, ctx.Err(), &fence.LockedError{Resource: resource})
+	}
+}
+
+// Close implements ClosableLocker.
+func (l *Locker) Close(context.Context) error {
+	s := l.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.closed = true
+	for _, k := range s.resources {
+		k.waiting = slices.DeleteFunc(k.waiting, func(e *lease) bool {
+			if e.locker == l {
+				e.end(fence.ErrClosed)
+			}
+			return e.locker == l
+		})
+		s.lose(k, l, fence.LossClosed)
+	}
+	return nil
+}
+
+// lose ends the lease of l on k, if it has one.
+func (s *LockService) lose(k *lock, l *Locker, reason fence.LossReason) {
+	if k.owner != nil && k.owner.locker == l {
+		s.end(k.owner, &fence.LeaseLostError{Grant: k.owner.grant, Reason: reason})
 	}
 }
 
@@ -180,6 +208,8 @@ func (l *Locker) enqueue(ctx context.Context, resource string, e *lease, wait bo
 	defer s.mu.Unlock()
 	k := s.lock(resource)
 	switch {
+	case l.closed:
+		return fence.ErrClosed
 	case s.err != nil:
 		return &fence.UnavailableError{Op: "acquire " + resource, Err: s.err}
 	case k.owner != nil && !wait:

@@ -2,6 +2,10 @@ package guardtest_test
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,34 +64,87 @@ func TestLocker_LaterServicesGrantHigherTokens(t *testing.T) {
 	})
 }
 
-// As fence.Lease has it: the release goes on when its context has ended, and needs none.
-func TestLocker_ReleasesWhateverItsContext(t *testing.T) {
-	t.Parallel()
-	l := guardtest.NewLocker()
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for ctx, want := range map[context.Context]error{ended: context.Canceled, nil: nil} {
-		lease := acquire(t, l)
-		require.ErrorIs(t, lease.Release(ctx), want)
-		require.NoError(t, lease.Release(ctx), "a second call")
-		require.ErrorIs(t, context.Cause(lease.Context()), fence.ErrReleased)
-		require.Zero(t, l.Service().Holder(sku))
-	}
-	lost := acquire(t, l)
-	require.True(t, l.Service().Lose(sku))
-	require.NoError(t, lost.Release(ended), "there is nothing to release")
+func TestLocker_KeepsTheContract(t *testing.T) {
+	guardtest.TestLocker(t, lockerHarness())
 }
 
-func TestLocker_TryAcquireDoesNotWait(t *testing.T) {
-	t.Parallel()
-	l := guardtest.NewLocker()
-	lease, err := l.TryAcquire(t.Context(), sku)
-	require.NoError(t, err)
-	_, err = l.TryAcquire(t.Context(), sku)
-	require.ErrorIs(t, err, fence.ErrLocked)
-	var locked *fence.LockedError
-	require.ErrorAs(t, err, &locked)
-	require.Equal(t, lease.Grant().Holder, locked.Holder)
-	require.NoError(t, lease.Release(t.Context()))
-	require.Zero(t, l.Service().Holder(sku), "the failed try left nothing in the queue")
+func lockerHarness() guardtest.LockerHarness {
+	service := guardtest.NewLockService()
+	return guardtest.LockerHarness{
+		New:     func(testing.TB) guardtest.ClosableLocker { return service.NewLocker("process") },
+		Lose:    func(_ testing.TB, l guardtest.ClosableLocker) { l.(interface{ LoseAll() }).LoseAll() },
+		Restart: func(testing.TB) {}, // it has no server
+		Ordered: true,
+	}
+}
+
+// stubborn doesn't give its place in the queue up when the caller does.
+type stubborn struct{ *guardtest.Locker }
+
+func (l stubborn) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
+	got := make(chan fence.Lease, 1)
+	go func() {
+		if lease, err := l.Locker.Acquire(context.WithoutCancel(ctx), resource); err == nil {
+			got <- lease
+		}
+	}()
+	select {
+	case lease := <-got:
+		return lease, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ctx.Err(), fence.ErrLocked)
+	}
+}
+
+// unclosed ignores Close.
+type unclosed struct{ *guardtest.Locker }
+
+func (unclosed) Close(context.Context) error { return nil }
+
+func newAs[L guardtest.ClosableLocker](wrap func(*guardtest.Locker) L) func(*guardtest.LockerHarness) {
+	return func(h *guardtest.LockerHarness) {
+		sound := h.New
+		h.New = func(t testing.TB) guardtest.ClosableLocker { return wrap(sound(t).(*guardtest.Locker)) }
+	}
+}
+
+var brokenLockers = map[string]struct {
+	breaks  func(h *guardtest.LockerHarness)
+	flagged []string
+}{
+	"process excludes only itself": {func(h *guardtest.LockerHarness) {
+		h.New = func(testing.TB) guardtest.ClosableLocker { return guardtest.NewLocker() }
+	}, []string{"exclusion", "order of arrival", "try", "try all", "release", "contention", "restart"}},
+	"waiter never leaves": {newAs(func(l *guardtest.Locker) stubborn { return stubborn{l} }), []string{"cancel"}},
+	"lease is never lost": {func(h *guardtest.LockerHarness) { h.Lose = func(testing.TB, guardtest.ClosableLocker) {} }, []string{"loss"}},
+	"close does nothing":  {newAs(func(l *guardtest.Locker) unclosed { return unclosed{l} }), []string{"close"}},
+}
+
+const breakLockerEnv = "FENCEKIT_TEST_BROKEN_LOCKERS"
+
+func TestLockerContract_FlagsBrokenLockers(t *testing.T) {
+	if os.Getenv(breakLockerEnv) != "" {
+		guardtest.BeImpatient()
+		for name, b := range brokenLockers {
+			t.Run(name, func(t *testing.T) {
+				h := lockerHarness()
+				b.breaks(&h)
+				guardtest.TestLocker(t, h)
+			})
+		}
+		return
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), breakLockerEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.NotContains(t, string(out), "panic:")
+	for name, b := range brokenLockers {
+		for _, part := range b.flagged {
+			if part != "restart" {
+				part = "parts/" + part
+			}
+			require.Contains(t, string(out), "--- FAIL: "+t.Name()+"/"+strings.ReplaceAll(name+"/"+part, " ", "_")+" ")
+		}
+	}
 }
