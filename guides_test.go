@@ -316,9 +316,7 @@ func stockOf(ctx context.Context, pool *pgxpool.Pool, sku string) (qty int, err 
 
 func TestGuides_NoDatabase(t *testing.T) {
 	store := memory.NewStore()
-	g, err := guard.New(guardtest.NewLocker(), store, nil)
-	require.NoError(t, err)
-	defer g.Close(t.Context())
+	g := guardtest.New(t, store)
 	require.NoError(t, guard.Do(t.Context(), g, "job/1", func(_ context.Context, tx *memory.Tx) error { return tx.Set("job/1", "done") }))
 	require.Equal(t, "done", store.Read("job/1"))
 }
