@@ -20,6 +20,9 @@ raced = ./fence/... ./guard/... ./storage/... ./chaos/internal/...
 # hundreds of worker processes. All of their goroutines have been waited for by then.
 export GORACE := atexit_sleep_ms=0 $(GORACE)
 
+# Modules of their own, so that a user of Fencekit doesn't get what they need.
+nested = $(dir $(wildcard */go.mod */*/go.mod))
+
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Servers that tests start keep their files in memory, where the machine has room.
@@ -62,6 +65,7 @@ ifdef RACE
 else
 	$(inmemory) $(test) -p $(packages) $(longest) ./...
 endif
+	for module in $(nested); do (cd $$module && $(inmemory) $(test) ./...) || exit 1; done
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and the compose file; RUN=regexp for some of the store's
@@ -102,8 +106,7 @@ nightly: setup-test ## run all that takes long, and keep what it says in nightly
 
 lint: check-go ## check the format, go vet and staticcheck
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
-	go vet ./...
-	go run $(staticcheck) ./...
+	for module in . $(nested); do (cd $$module && go vet ./... && go run $(staticcheck) ./...) || exit 1; done
 	@echo "Formatted, and go vet and staticcheck find nothing."
 
 images: check-go ## build the images that tests use in Docker, where none can be pulled

@@ -1,0 +1,26 @@
+// Package orm has one sale written with each of GORM, bun, ent, sqlx and sqlc's code for database/sql, and one that
+// inserts a job of river. Each sale takes from the stock and writes an event into an outbox, in a guarded
+// transaction. What a service that had a *sql.DB or a *gorm.DB changes is Guarded, and bindGORM.
+package orm
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencekit/fencekit"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guardsql"
+)
+
+// ErrSoldOut: fewer are left.
+var ErrSoldOut = errors.New("sold out")
+
+// Guarded calls sell with a DB on which no earlier holder of the product can commit any more.
+func Guarded(ctx context.Context, g fencekit.Runner, sku string, n int64, sell func(ctx context.Context, db *sql.DB, sku string, n int64) error) error {
+	return guard.Do(ctx, g, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) error {
+		return guardsql.With(ctx, tx, func(db *sql.DB) error { return sell(ctx, db, sku, n) })
+	})
+}
