@@ -24,6 +24,12 @@ export GORACE := atexit_sleep_ms=0 $(GORACE)
 nested = $(dir $(wildcard */go.mod */*/go.mod))
 
 staticcheck = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+actionlint = github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+govulncheck = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+goreleaser = github.com/goreleaser/goreleaser/v2@v2.15.1
+
+# What services import.
+library = . ./audit/... ./fence/... ./guard... ./storage/...
 
 # Servers that tests start keep their files in memory, where the machine has room.
 inmemory = env $(shell scripts/memory-tmp)
@@ -36,7 +42,7 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster unit test test-docker chaos chaos-long soak bench mutants nightly lint images setup setup-test clean
+.PHONY: help demo cluster unit test test-docker chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,10 +110,26 @@ mutants: setup-test ## break Fencekit in one place at a time, and show which tes
 nightly: setup-test ## run all that takes long, and keep what it says in nightly/COMMIT; again goes on where it was interrupted
 	@scripts/nightly
 
-lint: check-go ## check the format, go vet and staticcheck
+lint: check-go ## check the format, go vet, staticcheck, and GitHub's workflows
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	for module in . $(nested); do (cd $$module && go vet ./... && go run $(staticcheck) ./...) || exit 1; done
-	@echo "Formatted, and go vet and staticcheck find nothing."
+	go run $(actionlint)
+	@echo "Formatted, and go vet, staticcheck and actionlint find nothing."
+
+cross: check-go ## build the library and the commands for macOS and Windows
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 go build $(library) ./cmd/...
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 go build $(library) ./cmd/fencectl
+	@echo "The library and the commands build for macOS and Windows, fencectl-chaos for macOS."
+
+api: check-go ## list what has changed in the exported API since the last release
+	@scripts/api
+
+vulncheck: check-go ## look for known vulnerabilities in what is linked; asks the Go vulnerability database
+	go run $(govulncheck) ./...
+
+snapshot: check-go ## build what a release publishes, but the images, in dist
+	go run $(goreleaser) check
+	go run $(goreleaser) release --snapshot --clean --skip=publish,docker$(if $(shell command -v syft),,$(comma)sbom)
 
 images: check-go ## build the images that tests use in Docker, where none can be pulled
 	@scripts/build-images
