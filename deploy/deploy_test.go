@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/fencekit/fencekit/examples/inventory/service"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
@@ -168,4 +170,25 @@ func expressionsOf(t *testing.T) (expressions []string) {
 		}
 	}
 	return expressions
+}
+
+// The manifests for Kubernetes give the inventory flags that it has; cmd/fencectl tests those of fencectl.
+func TestManifests_TheInventoryTakesItsFlags(t *testing.T) {
+	t.Parallel()
+	args := regexp.MustCompile(`image: ghcr\.io/fencekit/inventory\n +args:(?: \[(.*)\]\n|((?:\n +- .*)+))`)
+	item := regexp.MustCompile(`[^\s,]*[^\s,-][^\s,]*`)
+	words := func(manifest string) []string {
+		found := args.FindStringSubmatch(regexp.MustCompile(` #.*`).ReplaceAllString(read(t, manifest), ""))
+		require.NotNil(t, found, manifest)
+		return item.FindAllString(found[1]+found[2], -1)
+	}
+	serve := words("kubernetes/base/inventory.yaml")
+	require.Equal(t, "serve", serve[0])
+	config, err := service.ParseServe(serve[1:])
+	require.NoError(t, err)
+	require.Less(t, config.Stop, 45*time.Second)
+	initialize := words("kubernetes/base/migrate.yaml")
+	require.Equal(t, "init", initialize[0])
+	_, err = service.ParseInit(initialize[1:])
+	require.NoError(t, err)
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 // Each command line that a message or a page prints is one that fencectl takes: its flags and
@@ -142,6 +145,59 @@ func commandsIn(text string, prose bool) (all [][]string) {
 			words = append(words, strings.Trim(word, `'"`))
 		}
 		all = append(all, words)
+	}
+	return all
+}
+
+// The command lines of the manifests for Kubernetes are complete.
+func TestManifests_CommandsAreTaken(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../deploy/kubernetes/base/*.yaml")
+	require.NoError(t, err)
+	found := 0
+	for _, path := range files {
+		file, err := os.Open(path)
+		require.NoError(t, err)
+		defer file.Close()
+		for documents := yaml.NewDecoder(file); ; {
+			var document any
+			if err := documents.Decode(&document); errors.Is(err, io.EOF) {
+				break
+			} else {
+				require.NoError(t, err, path)
+			}
+			for _, args := range argsOf(document, "ghcr.io/fencekit/fencectl") {
+				found++
+				cmd, rest, err := newRoot().Find(args)
+				require.NoError(t, err, args)
+				require.NoError(t, cmd.ParseFlags(rest), args)
+				require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), args)
+				require.NoError(t, cmd.ValidateRequiredFlags(), args)
+				require.True(t, cmd.Runnable() && !cmd.HasSubCommands(), args)
+			}
+		}
+	}
+	require.Equal(t, 5, found)
+}
+
+// argsOf returns the arguments of the containers with an image.
+func argsOf(node any, image string) (all [][]string) {
+	switch node := node.(type) {
+	case []any:
+		for _, below := range node {
+			all = append(all, argsOf(below, image)...)
+		}
+	case map[string]any:
+		if node["image"] == image {
+			var args []string
+			for _, arg := range node["args"].([]any) {
+				args = append(args, arg.(string))
+			}
+			all = append(all, args)
+		}
+		for _, below := range node {
+			all = append(all, argsOf(below, image)...)
+		}
 	}
 	return all
 }
