@@ -3,6 +3,7 @@ package guard_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,6 +74,52 @@ func TestRejection_ForAnEpochBehindSaysWhatToType(t *testing.T) {
 	w.store.SetFaults(memory.Faults{Claim: func(fence.Grant) error { w.locks.SetEpoch(3); return nil }})
 	require.NoError(t, guard.Do(t.Context(), g, sku, set("k", "v")))
 	require.Equal(t, 4, w.locks.Grants())
+}
+
+// raiser can be told where to go on.
+type raiser struct {
+	*guardtest.Locker
+	raises func(above fence.Grant) error
+	raised []fence.Grant
+}
+
+func (r *raiser) Raise(_ context.Context, above fence.Grant) error {
+	r.raised = append(r.raised, above)
+	return r.raises(above)
+}
+
+// A lock service that lost its count is told where to go on, once in a call, and the call that was rejected succeeds.
+func TestRaiser_ACallGoesOnAboveTheFence(t *testing.T) {
+	t.Parallel()
+	for _, token := range []fence.Token{3, 9} { // below the fence's, and the same
+		w := newWorld(t)
+		seen := grant(9)
+		_, err := w.store.Claim(t.Context(), storage.Claim{Grant: seen})
+		require.NoError(t, err)
+		lostCount := func(raises func(fence.Grant) error) (*raiser, *guard.Guard[*memory.Tx]) {
+			w.locks.SetToken(token)
+			r := &raiser{Locker: w.locks.NewLocker("r"), raises: raises}
+			return r, w.processOn(r, nil)
+		}
+		for _, raises := range []func(fence.Grant) error{
+			func(fence.Grant) error { return errors.New("away") },
+			func(fence.Grant) error { w.locks.SetToken(token); return nil }, // it says so only
+		} {
+			r, g := lostCount(raises)
+			rejected := new(storage.RejectedError)
+			require.ErrorAs(t, guard.Do(t.Context(), g, sku, notRun), &rejected)
+			require.Equal(t, seen, rejected.Current)
+			require.Equal(t, []fence.Grant{seen}, r.raised)
+			require.NoError(t, g.Close(t.Context()))
+		}
+		r, g := lostCount(func(above fence.Grant) error { w.locks.SetToken(above.Token + 1); return nil })
+		for range 2 {
+			require.NoError(t, guard.Do(t.Context(), g, sku, increment("n")))
+		}
+		require.Equal(t, []fence.Grant{seen}, r.raised)
+		require.Equal(t, "2", w.store.Read("n"))
+		require.Equal(t, fence.Token(10), w.locks.Holder(sku).Token)
+	}
 }
 
 // No call begins under a grant while an earlier one is in doubt (G6), nor while that is being asked about.

@@ -161,6 +161,15 @@ func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	lease.AfterContended(s.contend)
 }
 
+func (t *lines) raise(ctx context.Context, r *storage.RejectedError) (raised bool) {
+	service, can := t.locker.(fence.Raiser)
+	switch r.Reason {
+	case storage.ReasonStale, storage.ReasonTokensWentBack, storage.ReasonCollision:
+		return can && service.Raise(ctx, r.Current) == nil
+	}
+	return false
+}
+
 func acquireError(resource string, err error) error {
 	if away := (*fence.UnavailableError)(nil); errors.As(err, &away) && away.Op == "acquire "+resource {
 		return fmt.Errorf("guard: %w", err)

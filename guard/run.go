@@ -81,9 +81,11 @@ func (c *call[Tx]) noteRun(states grantStates) {
 
 // take acquires what is missing in h and claims it (G1). If an operator raised the epoch while the call waited, the
 // claim is rejected, and take acquires another grant; if that has the same epoch, the lock service itself is
-// behind. If only the claim failed, h has its states.
+// behind. So it does once more if the lock service had lost its count of tokens and could raise it. If only the
+// claim failed, h has its states.
 func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 	var behind int64
+	var raised bool
 	for {
 		if err := h.take(ctx, offer); err != nil {
 			return err
@@ -93,10 +95,16 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 			return nil
 		}
 		rejection := rejectionOf(err, h.states.grants()...)
-		if rejection == nil || rejection.Reason != storage.ReasonEpochBehind || rejection.Grant.Epoch <= behind {
+		switch {
+		case rejection == nil:
+			return err
+		case rejection.Reason == storage.ReasonEpochBehind && rejection.Grant.Epoch > behind:
+			behind = rejection.Grant.Epoch
+		case !raised && g.lines.raise(ctx, rejection):
+			raised = true
+		default:
 			return err
 		}
-		behind = rejection.Grant.Epoch
 	}
 }
 
