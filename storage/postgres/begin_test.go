@@ -3,11 +3,13 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -194,6 +196,19 @@ func TestRun_OutlivesAPreparedStatement(t *testing.T) {
 	kinds := map[string]func(value any) storage.Op[pgx.Tx]{
 		"Exec":  func(value any) storage.Op[pgx.Tx] { return statement(set, value) },
 		"Query": func(value any) storage.Op[pgx.Tx] { return statement(read, value) },
+		"formats": func(value any) storage.Op[pgx.Tx] {
+			return do(func(ctx context.Context, tx pgx.Tx) error {
+				rows, err := tx.Query(ctx, read, pgx.QueryResultFormatsByOID{pgtype.Int4OID: 1}, value)
+				if err != nil {
+					return err
+				}
+				got, err := pgx.CollectRows(rows, pgx.RowToMap)
+				for _, row := range got {
+					require.Equal(t, fmt.Sprint(value), fmt.Sprint(row["value"]))
+				}
+				return err
+			})
+		},
 		"batch": func(value any) storage.Op[pgx.Tx] {
 			b := &postgres.Batch{}
 			b.Exec(set, value).MustAffect(1)

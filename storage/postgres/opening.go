@@ -111,11 +111,17 @@ func (r *firstRows) end(tag pgconn.CommandTag, err error) {
 	r.bound.end()
 }
 
-// encode returns false if pgx has to run the statement after Begin: in other modes; with pgx's options; if it can't
-// be prepared or encoded, so that pgx says why; if the text is one word, which may name a prepared statement; or if
-// it has several statements, and can't be sent again.
+// encode returns false if pgx has to run the statement after Begin: in other modes; with options of pgx that nothing
+// uses as a rule; if it can't be prepared or encoded, so that pgx says why; if the text is one word, which may name a
+// prepared statement; or if it has several statements, and can't be sent again.
 func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
 	plain := exec && len(args) == 0 // the server keeps nothing of it
+	var formats pgx.QueryResultFormatsByOID // package guardsql sends them
+	if len(args) > 0 {
+		if formats, ok = args[0].(pgx.QueryResultFormatsByOID); ok {
+			args = args[1:]
+		}
+	}
 	if len(args) > 0 {
 		rewriter, rewrites := args[0].(pgx.QueryRewriter)
 		if hasOption(args) || rewrites && hasOption(args[1:]) {
@@ -137,12 +143,17 @@ func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool)
 		return s, word != "" && !strings.Contains(sql, ";")
 	}
 	// Behind a long lock pgx prepares the statement after Begin, within the server's limits.
-	if s.Description, _ = o.t.store.prepare(ctx, o.conn, sql); s.Description == nil && o.t.store.mode != pgx.QueryExecModeExec {
+	if s.Description, _ = o.t.store.prepare(ctx, o.conn, sql); s.Description == nil && (o.t.store.mode != pgx.QueryExecModeExec || formats != nil) {
 		return s, false
 	}
 	if s.Build(o.conn.TypeMap(), s.Description, args) != nil {
 		preparedOn(o.conn).outdate(sql)
 		return s, false
+	}
+	if formats != nil {
+		for i, field := range s.Description.Fields {
+			s.ResultFormats[i] = formats[field.DataTypeOID]
+		}
 	}
 	return s, true
 }
