@@ -15,7 +15,7 @@ packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest begin first, so that none of them runs alone at the end.
 longest = ./storage/postgres ./test/... ./cmd/... ./chaos ./examples/... ./fence/etcd
 # What RACE=1 runs under the race detector: the packages whose goroutines share memory.
-raced = ./fence/... ./guard/... ./storage/... ./chaos/internal/...
+raced = ./fence/... ./guard/... ./guardsql ./storage/... ./chaos/internal/...
 # Every process of the race detector sleeps for a second at its end, and chaos ends
 # hundreds of worker processes. All of their goroutines have been waited for by then.
 export GORACE := atexit_sleep_ms=0 $(GORACE)

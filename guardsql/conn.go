@@ -12,17 +12,6 @@ import (
 // conn is a connection of the DB's pool. Its address tells it from the others.
 type conn struct{ s *session }
 
-var (
-	_ driver.ConnBeginTx        = (*conn)(nil)
-	_ driver.ConnPrepareContext = (*conn)(nil)
-	_ driver.ExecerContext      = (*conn)(nil)
-	_ driver.QueryerContext     = (*conn)(nil)
-	_ driver.Pinger             = (*conn)(nil)
-	_ driver.NamedValueChecker  = (*conn)(nil)
-	_ driver.StmtExecContext    = (*stmt)(nil)
-	_ driver.StmtQueryContext   = (*stmt)(nil)
-)
-
 // CheckNamedValue leaves all conversion to pgx.
 func (c *conn) CheckNamedValue(*driver.NamedValue) error { return nil }
 

@@ -70,7 +70,7 @@ type session struct {
 	ctx     context.Context // ends with the session too
 	stop    context.CancelCauseFunc
 	over    atomic.Bool
-	calling atomic.Bool // a statement runs, or begins to
+	calling atomic.Bool // a statement or Next runs, or begins to
 
 	mu        sync.Mutex // held by what uses tx
 	tx        pgx.Tx
@@ -141,10 +141,9 @@ func (s *session) end() (left error) {
 type connector struct{ s *session }
 
 func (c connector) Connect(context.Context) (driver.Conn, error) { return &conn{c.s}, nil }
-func (c connector) Driver() driver.Driver                        { return noDriver{} }
+func (c connector) Driver() driver.Driver                        { return c }
 
-type noDriver struct{}
-
-func (noDriver) Open(string) (driver.Conn, error) {
-	return nil, fmt.Errorf("guardsql: there is no driver to open: call With: %w", errors.ErrUnsupported)
+// Open makes a driver.Driver of it, which nothing can use.
+func (connector) Open(string) (driver.Conn, error) {
+	return nil, fmt.Errorf("guardsql: there is nothing to open: call With: %w", errors.ErrUnsupported)
 }

@@ -345,22 +345,38 @@ func (w *world) waiting(run func(sql string) error) (result <-chan error) {
 
 func TestWith_EndsACallThatRunsOn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	var call <-chan error
-	err := w.with(func(db *sql.DB) error {
-		require.NoError(t, db.Ping()) // begins the transaction
-		call = w.waiting(func(sql string) error {
-			_, err := db.Exec(sql)
+	for name, run := range map[string]func(db *sql.DB, waits string) error{
+		"exec": func(db *sql.DB, waits string) error {
+			_, err := db.Exec(waits)
 			return err
+		},
+		"rows": func(db *sql.DB, waits string) error { // the server sends the first row because it is long
+			rows, err := db.Query("select repeat('x', 100000), case when n = 2 then (" + waits + ")::text end from generate_series(1, 3) n")
+			if err != nil || !rows.Next() {
+				return fmt.Errorf("the first row: %w", err)
+			}
+			for rows.Next() {
+			}
+			return rows.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var call <-chan error
+			err := w.with(func(db *sql.DB) error {
+				require.NoError(t, db.Ping()) // begins the transaction
+				call = w.waiting(func(waits string) error { return run(db, waits) })
+				_, err := db.Exec(take)
+				require.ErrorIs(t, err, guardsql.ErrInUse)
+				return nil
+			})
+			require.ErrorIs(t, err, guardsql.ErrLeftOpen)
+			require.ErrorContains(t, err, "wait for goroutines")
+			require.ErrorIs(t, <-call, context.Canceled)
+			w.requireQty(10)
 		})
-		_, err := db.Exec(take)
-		require.ErrorIs(t, err, guardsql.ErrInUse)
-		return nil
-	})
-	require.ErrorIs(t, err, guardsql.ErrLeftOpen)
-	require.ErrorContains(t, err, "wait for goroutines")
-	require.ErrorIs(t, <-call, context.Canceled)
-	w.requireQty(10)
+	}
 }
 
 func TestWith_EndsAStatementWithEitherContext(t *testing.T) {

@@ -32,13 +32,6 @@ type rows struct {
 	end    error // what Next returns when base is closed
 }
 
-var (
-	_ driver.RowsColumnTypeDatabaseTypeName = (*rows)(nil)
-	_ driver.RowsColumnTypeLength           = (*rows)(nil)
-	_ driver.RowsColumnTypePrecisionScale   = (*rows)(nil)
-	_ driver.RowsColumnTypeScanType         = (*rows)(nil)
-)
-
 // open reads the first row, since only then the columns and an error of the statement are known.
 func (s *session) open(base pgx.Rows, cancel func()) (driver.Rows, error) {
 	r := &rows{s: s, base: base, cancel: cancel}
@@ -81,8 +74,13 @@ func (r *rows) Close() error {
 
 func (r *rows) Next(dest []driver.Value) error {
 	r.s.mu.Lock()
-	defer r.s.mu.Unlock()
-	if r.end == nil && !r.ahead && !r.base.Next() {
+	r.s.calling.Store(true)
+	defer r.s.leave()
+	switch {
+	case r.end != nil:
+	case r.s.over.Load():
+		return errOver
+	case !r.ahead && !r.base.Next():
 		r.close(io.EOF)
 	}
 	if r.end != nil {
@@ -155,25 +153,19 @@ func (r *rows) ColumnTypeLength(i int) (int64, bool) {
 }
 
 func (r *rows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool) {
-	f := r.fields[i]
-	mod := f.TypeModifier
-	switch f.DataTypeOID {
+	mod := int64(r.fields[i].TypeModifier)
+	switch r.fields[i].DataTypeOID {
 	case pgtype.NumericOID:
 		if mod == -1 {
 			return 0, 0, false
 		}
 		mod -= header
-		return int64(mod >> 16 & 0xffff), int64(mod & 0xffff), true
-	case pgtype.IntervalOID:
-		if mod &= 0xffff; mod == 0xffff { // also if there is none
-			return 0, 6, true
+		return mod >> 16 & 0xffff, mod & 0xffff, true
+	case pgtype.IntervalOID, pgtype.TimestampOID, pgtype.TimestamptzOID, pgtype.TimeOID, pgtype.TimetzOID:
+		if mod &= 0xffff; mod == 0xffff { // also of -1; an interval's has its fields above
+			mod = 6
 		}
-		return 0, int64(mod), true
-	case pgtype.TimestampOID, pgtype.TimestamptzOID, pgtype.TimeOID, pgtype.TimetzOID:
-		if mod == -1 {
-			return 0, 6, true
-		}
-		return 0, int64(mod), true
+		return 0, mod, true
 	}
 	return 0, 0, false
 }
