@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
-	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	"github.com/fencekit/fencekit/fence/internal/session"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 )
 

@@ -9,10 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
-	"github.com/fencekit/fencekit/fence/etcd/internal/session"
+	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
 func narrow() *line {
@@ -77,7 +78,7 @@ func TestLine_APlaceThatComesTooLateIsPassedOn(t *testing.T) {
 type scene struct {
 	*line
 	t       testing.TB
-	session *session.Session
+	session *session.Session[clientv3.LeaseID]
 }
 
 func newScene(t testing.TB) scene {
@@ -85,9 +86,9 @@ func newScene(t testing.TB) scene {
 	return scene{l.enter("r"), t, startSession(t)}
 }
 
-func startSession(t testing.TB) *session.Session {
+func startSession(t testing.TB) *session.Session[clientv3.LeaseID] {
 	t.Helper()
-	s, err := session.Start(t.Context(), slowLeases{}, 9*time.Second, time.Second, func(*session.Session, fence.LossReason) {})
+	s, err := session.Start(t.Context(), slowLeases{}, 9*time.Second, time.Second, func(*session.Session[clientv3.LeaseID], fence.LossReason) {})
 	require.NoError(t, err)
 	return s
 }

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
 type Cluster struct {
@@ -27,7 +27,7 @@ type Cluster struct {
 	RequestTimeout time.Duration
 	Logger         *slog.Logger
 	OnWentBack     func() // called for each answer that shows an older state; set before any request
-	Tasks          *Tasks
+	Tasks          *session.Tasks
 
 	*watermark
 	turn       atomic.Uint32
@@ -37,9 +37,8 @@ type Cluster struct {
 func New(client *clientv3.Client, names Space, requestTimeout time.Duration, logger *slog.Logger) *Cluster {
 	c := &Cluster{
 		Client: client, Keys: names, RequestTimeout: requestTimeout, Logger: logger, OnWentBack: func() {},
-		Tasks: &Tasks{}, watermark: newWatermark(names.Epoch()),
+		Tasks: session.NewTasks(), watermark: newWatermark(names.Epoch()),
 	}
-	c.Tasks.ctx, c.Tasks.cancel = context.WithCancel(context.Background())
 	c.turn.Store(rand.Uint32() >> 1)
 	return c
 }
@@ -176,38 +175,7 @@ func (c *Cluster) CheckNow(ctx context.Context) bool {
 	return err == nil || errors.As(err, new(reasoned)) || errors.Is(err, ErrClientClosed)
 }
 
-type Tasks struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu      sync.Mutex
-	stopped bool
-	running sync.WaitGroup
-}
-
-func (t *Tasks) Start(f func(context.Context)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.stopped {
-		t.running.Go(func() { f(t.ctx) })
-	}
-}
-
-func (t *Tasks) Stop() {
-	t.mu.Lock()
-	t.stopped = true
-	t.mu.Unlock()
-	t.cancel()
-	t.running.Wait()
-}
-
-func Pause(ctx context.Context, n int) {
-	longest := min(50*time.Millisecond<<min(n, 6), 2*time.Second)
-	select {
-	case <-time.After(longest/2 + rand.N(longest/2)):
-	case <-ctx.Done():
-	}
-}
+func Pause(ctx context.Context, n int) { session.Pause(ctx, n) }
 
 func badClient(reason string, args ...any) error {
 	return fmt.Errorf("%w: the etcd client %s", fence.ErrInvalid, fmt.Sprintf(reason, args...))

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -23,6 +24,9 @@ type leases struct {
 }
 
 func (r *leases) Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error) {
+	if err := r.cluster.Recover(ctx); err != nil {
+		return 0, 0, err
+	}
 	sent := r.cluster.Sending()
 	resp, err := r.cluster.Client.Grant(ctx, int64(ttl/time.Second))
 	if err != nil {
@@ -74,13 +78,12 @@ func (r *leases) KeepAlive(ctx context.Context, id clientv3.LeaseID) (ttl time.D
 			switch {
 			case a.err == nil:
 				r.kept, r.failed = a.stream, false
-				if a.ttl <= 0 {
-					return 0, cluster.ErrLeaseGone
-				}
 				return time.Duration(a.ttl) * time.Second, nil
 			case pending > 0:
 			case a.stream == kept && !fresh:
 				try(r.newStream(false))
+			case errors.Is(rpctypes.Error(a.err), cluster.ErrLeaseGone):
+				return 0, nil
 			default:
 				return 0, rpctypes.Error(a.err)
 			}

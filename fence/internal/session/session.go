@@ -1,4 +1,4 @@
-// Package session keeps the lease in etcd under which all keys of a Locker live.
+// Package session keeps alive what a Locker's leases live under: a lease in etcd, or a row in Postgres.
 package session
 
 import (
@@ -7,26 +7,23 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 )
 
-type LeaseService interface {
-	Grant(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, time.Duration, error)
-	// KeepAlive fails with cluster.ErrLeaseGone if etcd says that the lease doesn't exist.
-	KeepAlive(ctx context.Context, id clientv3.LeaseID) (time.Duration, error)
+type LeaseService[ID any] interface {
+	Grant(ctx context.Context, ttl time.Duration) (ID, time.Duration, error)
+	// KeepAlive returns 0 if the lease doesn't exist.
+	KeepAlive(ctx context.Context, id ID) (time.Duration, error)
 }
 
-type Session struct {
-	ID clientv3.LeaseID
+type Session[ID any] struct {
+	ID ID
 
-	service        LeaseService
+	service        LeaseService[ID]
 	requestTimeout time.Duration
 	ctx            context.Context
 	cancel         context.CancelFunc
-	onEnd          func(*Session, fence.LossReason)
+	onEnd          func(*Session[ID], fence.LossReason)
 
 	mu           sync.Mutex
 	ttl          time.Duration
@@ -44,15 +41,15 @@ type Session struct {
 }
 
 // Start asks for a lease, which Run renews. onEnd is called once, when the lease isn't reliable any more.
-func Start(
-	ctx context.Context, service LeaseService, ttl, requestTimeout time.Duration, onEnd func(*Session, fence.LossReason),
-) (*Session, error) {
+func Start[ID any](
+	ctx context.Context, service LeaseService[ID], ttl, requestTimeout time.Duration, onEnd func(*Session[ID], fence.LossReason),
+) (*Session[ID], error) {
 	sent := time.Now()
 	id, ttl, err := service.Grant(ctx, ttl)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{ID: id, service: service, requestTimeout: requestTimeout, onEnd: onEnd, wake: make(chan struct{}, 1)}
+	s := &Session[ID]{ID: id, service: service, requestTimeout: requestTimeout, onEnd: onEnd, wake: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.mu.Lock()
 	s.timer, s.due = time.AfterFunc(ttl, s.expire), sent.Add(ttl-ttl/margin)
@@ -67,7 +64,7 @@ const margin = 10
 
 // renewed moves the deadline. After the old deadline it ends the session instead, even if the process was stopped
 // and the timer could not run (F3).
-func (s *Session) renewed(sent time.Time, ttl time.Duration) {
+func (s *Session[ID]) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Lock()
 	now := time.Now() // taken after Lock, which may wait
 	if s.ended {
@@ -85,13 +82,13 @@ func (s *Session) renewed(sent time.Time, ttl time.Duration) {
 	s.mu.Unlock()
 }
 
-func (s *Session) expire() {
+func (s *Session[ID]) expire() {
 	if s.Remaining() == 0 {
 		s.End(fence.LossDeadline)
 	}
 }
 
-func (s *Session) Remaining() time.Duration {
+func (s *Session[ID]) Remaining() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -100,7 +97,7 @@ func (s *Session) Remaining() time.Duration {
 	return max(0, time.Until(s.deadline))
 }
 
-func (s *Session) Run() {
+func (s *Session[ID]) Run() {
 	timer := time.NewTimer(s.next(s.pause(true)))
 	defer timer.Stop()
 	for {
@@ -121,7 +118,7 @@ func (s *Session) Run() {
 	}
 }
 
-func (s *Session) next(d time.Duration) time.Duration {
+func (s *Session[ID]) next(d time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused = max(s.paused, time.Since(s.due))
@@ -130,7 +127,7 @@ func (s *Session) next(d time.Duration) time.Duration {
 }
 
 // Paused is the least time for which the process didn't run when it should have renewed; 0 if load explains it.
-func (s *Session) Paused() time.Duration {
+func (s *Session[ID]) Paused() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paused < s.ttl/10 {
@@ -139,7 +136,7 @@ func (s *Session) Paused() time.Duration {
 	return s.paused.Round(100 * time.Millisecond)
 }
 
-func (s *Session) RenewNow(f func()) {
+func (s *Session[ID]) RenewNow(f func()) {
 	s.mu.Lock()
 	s.afterRenewal = append(s.afterRenewal, f)
 	s.mu.Unlock()
@@ -149,7 +146,7 @@ func (s *Session) RenewNow(f func()) {
 	}
 }
 
-func (s *Session) takeAfterRenewal() []func() {
+func (s *Session[ID]) takeAfterRenewal() []func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	after := s.afterRenewal
@@ -157,7 +154,7 @@ func (s *Session) takeAfterRenewal() []func() {
 	return after
 }
 
-func (s *Session) pause(renewed bool) time.Duration {
+func (s *Session[ID]) pause(renewed bool) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !renewed {
@@ -168,7 +165,7 @@ func (s *Session) pause(renewed bool) time.Duration {
 
 // renew leaves time for another try before the deadline. After a stop of the process it may run before the timer
 // does.
-func (s *Session) renew() bool {
+func (s *Session[ID]) renew() bool {
 	left := s.Remaining()
 	if left == 0 {
 		s.End(fence.LossDeadline)
@@ -180,17 +177,17 @@ func (s *Session) renew() bool {
 	sent := time.Now()
 	ttl, err := s.service.KeepAlive(ctx, s.ID)
 	switch {
-	case err == nil:
-		s.renewed(sent, ttl)
-	case errors.Is(err, cluster.ErrLeaseGone):
+	case err != nil:
+		s.failed(err)
+	case ttl <= 0:
 		s.End(fence.LossExpired)
 	default:
-		s.failed(err)
+		s.renewed(sent, ttl)
 	}
 	return err == nil
 }
 
-func (s *Session) failed(err error) {
+func (s *Session[ID]) failed(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failure == nil || !errors.Is(err, context.DeadlineExceeded) {
@@ -198,23 +195,23 @@ func (s *Session) failed(err error) {
 	}
 }
 
-func (s *Session) LastFailure() error {
+func (s *Session[ID]) LastFailure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failure
 }
 
-func (s *Session) Need(n int) {
+func (s *Session[ID]) Need(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.needed += n
 }
 
-func (s *Session) EndIfUnneeded() { s.end(fence.LossExpired, true) }
+func (s *Session[ID]) EndIfUnneeded() { s.end(fence.LossExpired, true) }
 
-func (s *Session) End(reason fence.LossReason) { s.end(reason, false) }
+func (s *Session[ID]) End(reason fence.LossReason) { s.end(reason, false) }
 
-func (s *Session) end(reason fence.LossReason, unlessNeeded bool) {
+func (s *Session[ID]) end(reason fence.LossReason, unlessNeeded bool) {
 	s.mu.Lock()
 	if s.ended || unlessNeeded && s.needed > 0 {
 		s.mu.Unlock()
@@ -228,9 +225,9 @@ func (s *Session) end(reason fence.LossReason, unlessNeeded bool) {
 	s.onEnd(s, reason)
 }
 
-func (s *Session) Context() context.Context { return s.ctx }
+func (s *Session[ID]) Context() context.Context { return s.ctx }
 
-func (s *Session) GrantedTTL() time.Duration {
+func (s *Session[ID]) GrantedTTL() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ttl

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencekit/fencekit/fence"
 )
@@ -20,12 +19,12 @@ type fakeLeases struct {
 	renewals  []time.Time // when each was sent
 }
 
-func (f *fakeLeases) Grant(context.Context, time.Duration) (clientv3.LeaseID, time.Duration, error) {
+func (f *fakeLeases) Grant(context.Context, time.Duration) (int64, time.Duration, error) {
 	time.Sleep(f.latency)
 	return 1, f.granted, nil
 }
 
-func (f *fakeLeases) KeepAlive(ctx context.Context, _ clientv3.LeaseID) (time.Duration, error) {
+func (f *fakeLeases) KeepAlive(ctx context.Context, _ int64) (time.Duration, error) {
 	f.renewals = append(f.renewals, time.Now())
 	return f.keepAlive(ctx)
 }
@@ -40,10 +39,10 @@ func unreachable(ctx context.Context) (time.Duration, error) {
 	return 0, ctx.Err()
 }
 
-func startFake(t *testing.T, f *fakeLeases) (*Session, *end) {
+func startFake(t *testing.T, f *fakeLeases) (*Session[int64], *end) {
 	t.Helper()
 	e := &end{}
-	s, err := Start(t.Context(), f, f.granted, 5*time.Second, func(_ *Session, reason fence.LossReason) { *e = end{time.Now(), reason} })
+	s, err := Start(t.Context(), f, f.granted, 5*time.Second, func(_ *Session[int64], reason fence.LossReason) { *e = end{time.Now(), reason} })
 	require.NoError(t, err)
 	go s.Run()
 	return s, e
@@ -94,7 +93,7 @@ func TestSession_AnAnswerAfterTheDeadlineRevivesNothing(t *testing.T) {
 // mutex, in real time: the clock of synctest doesn't go on while a goroutine waits for a mutex.
 func TestSession_AnAnswerThatIsTakenAfterTheDeadlineRevivesNothing(t *testing.T) {
 	f := &fakeLeases{granted: 200 * time.Millisecond}
-	s, err := Start(t.Context(), f, f.granted, time.Second, func(*Session, fence.LossReason) {})
+	s, err := Start(t.Context(), f, f.granted, time.Second, func(*Session[int64], fence.LossReason) {})
 	require.NoError(t, err)
 	s.timer.Stop()
 	s.mu.Lock()
@@ -158,14 +157,14 @@ func TestSession_ResumedPastItsDeadlineDoesNotReportDeletedKeys(t *testing.T) {
 // The session knows that its process didn't run, and doesn't mistake a silent etcd for that.
 func TestSession_KnowsWhetherItsProcessWasStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stopped, err := Start(t.Context(), &fakeLeases{granted: 10 * time.Second}, 10*time.Second, 5*time.Second, func(*Session, fence.LossReason) {})
+		stopped, err := Start(t.Context(), &fakeLeases{granted: 10 * time.Second}, 10*time.Second, 5*time.Second, func(*Session[int64], fence.LossReason) {})
 		require.NoError(t, err)
 		stopped.timer.Stop() // nothing runs
 		time.Sleep(20 * time.Second)
 		stopped.expire()
 		require.Equal(t, 11*time.Second, stopped.Paused(), "since its deadline")
 
-		late, err := Start(t.Context(), &fakeLeases{granted: 10 * time.Second, latency: 20 * time.Second}, 10*time.Second, time.Second, func(*Session, fence.LossReason) {})
+		late, err := Start(t.Context(), &fakeLeases{granted: 10 * time.Second, latency: 20 * time.Second}, 10*time.Second, time.Second, func(*Session[int64], fence.LossReason) {})
 		require.NoError(t, err)
 		<-late.ctx.Done()
 		require.Equal(t, 11*time.Second, late.Paused(), "since the deadline that was over when the lease was granted")
