@@ -306,13 +306,23 @@ func (r *lockerRun) ended() context.Context {
 }
 
 func (r *lockerRun) cancel() {
-	held := r.acquire(r.locker())
-	ctx, cancel := context.WithCancel(r.ctx)
-	gives := r.queued(ctx, held, r.locker())
-	next := r.acquiring(r.ctx, r.locker())
-	cancel()
-	r.await("Acquire, when its context has ended", gives.done)
-	r.is(gives.err, context.Canceled, fence.ErrLocked)
+	held, l := r.acquire(r.locker()), r.locker()
+	var next *waiting
+	give := func() error {
+		ctx, cancel := context.WithCancel(r.ctx)
+		gives := r.queued(ctx, held, l)
+		next = r.acquiring(r.ctx, r.locker())
+		cancel()
+		r.await("Acquire, when its context has ended", gives.done)
+		r.is(gives.err, context.Canceled)
+		return gives.err
+	}
+	// The holder may know of the call before the answer comes that tells the call so.
+	for deadline := time.Now().Add(lockerPatience); !errors.Is(give(), fence.ErrLocked); {
+		r.check(time.Now().Before(deadline), "Acquire that gives up isn't fence.ErrLocked")
+		r.free(held)
+		held = r.granted(next)
+	}
 	r.free(held)
 	r.free(r.granted(next)) // it isn't in the way
 	_, err := r.locker().Acquire(r.ended(), r.name)
