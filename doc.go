@@ -1,8 +1,8 @@
-// Package fencekit is the front door of Fencekit: a Guard on etcd and Postgres in one
-// call. Under a Guard, a process that was paused, cut off or is late can't change data
+// Package fencekit is the front door of Fencekit: a Guard on Postgres, with its locks there
+// or in etcd, in one call. Under a Guard, a process that was paused, cut off or is late can't change data
 // after another process has taken over.
 //
-//	g, err := fencekit.New(client, pool, nil)
+//	g, err := fencekit.NewOnPostgres(pool, nil) // or New(client, pool, nil), with an etcd client
 //	...
 //	err = guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
 //		... // read, decide, write
@@ -15,7 +15,7 @@
 //   - guard: the calls, their options, and the errors that they return.
 //   - guard/guardtest: tests of code like yours, with a lock service in memory.
 //   - fence: tokens, grants, leases, elections.
-//   - fence/etcd, storage/postgres: the two parts that a Guard here is made of; use them
+//   - fence/etcd or fence/pglock, storage/postgres: the two parts that a Guard here is made of; use them
 //     with guard.New where a process needs only one, such as a receiver of grants.
 //   - guardhttp, guardgrpc: grants in requests, and errors as status codes.
 //   - chaos: faults, and checks that your functions hold under them.

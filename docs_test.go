@@ -132,7 +132,7 @@ func read(t *testing.T, path string) string {
 func TestReadme_ShowsTheProgramThatRuns(t *testing.T) {
 	readme, program := read(t, "README.md"), "\n"+read(t, "examples/quickstart/main.go")
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
-	require.Len(t, blocks, 2)
+	require.Len(t, blocks, 1)
 	for _, block := range blocks {
 		for _, paragraph := range strings.Split(strings.TrimSpace(block[1]), "\n\n") {
 			inside := "\n\t" + strings.ReplaceAll(paragraph, "\n", "\n\t") + "\n"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/pglock"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/callback"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -24,11 +25,19 @@ import (
 // the Runner of a guard.Hold, Guard.UnderGrant or Guard.UnderLease.
 type Runner = guard.Runner[pgx.Tx]
 
-// Guard is a guard.Guard with a lock service and a store of its own. Use New. Its
+// Locker is the lock service of a Guard: an *etcd.Locker, or a *pglock.Locker.
+type Locker interface {
+	fence.Locker
+	Election(name string) (fence.Election, error)
+	Check(ctx context.Context) error
+	Close(ctx context.Context) error
+}
+
+// Guard is a guard.Guard with a lock service and a store of its own. Use New or NewOnPostgres. Its
 // methods may be called from several goroutines.
 type Guard struct {
 	*guard.Guard[pgx.Tx]
-	Locker *etcd.Locker
+	Locker Locker
 	Store  *postgres.Store
 
 	pool        *pgxpool.Pool
@@ -39,7 +48,7 @@ type Guard struct {
 // Config configures the three parts. A nil *Config, and every zero field, means the
 // default.
 type Config struct {
-	// Lock configures the lock service.
+	// Lock configures the lock service. NewOnPostgres takes its TTL, Label and Logger, and no other field may be set.
 	Lock etcd.Config
 	// Guard configures the calls.
 	Guard guard.Config
@@ -71,6 +80,22 @@ func New(client *clientv3.Client, pool *pgxpool.Pool, cfg *Config) (*Guard, erro
 	return g, nil
 }
 
+// NewOnPostgres returns a Guard whose locks are in the database too, so that it needs no etcd: see package pglock for
+// what that costs. It keeps one connection beside those of pool, which stays the caller's: close it after the Guard.
+// All processes that guard the same resources have to use the same lock service. Otherwise it is New.
+func NewOnPostgres(pool *pgxpool.Pool, cfg *Config) (*Guard, error) {
+	c := cfg.withDefaults()
+	lock := pglock.Config{Schema: c.Store.Schema, TTL: c.Lock.TTL, Label: c.Lock.Label, Logger: c.Lock.Logger}
+	if c.Lock != (etcd.Config{TTL: lock.TTL, Label: lock.Label, Logger: lock.Logger}) {
+		return nil, fmt.Errorf("%w: fencekit.Config.Lock has settings of etcd: NewOnPostgres takes TTL, Label and Logger", guard.ErrInvalid)
+	}
+	locker, err := pglock.New(pool, &lock)
+	if err != nil {
+		return nil, err
+	}
+	return newOn(locker, pool, c)
+}
+
 // withDefaults returns the Config with its Logger for the parts that have none, and with limits that fit
 // Lock.TTL.
 func (c *Config) withDefaults() Config {
@@ -88,7 +113,7 @@ func (c *Config) withDefaults() Config {
 }
 
 // newOn returns a Guard on a locker, which it doesn't close if it fails.
-func newOn(locker *etcd.Locker, pool *pgxpool.Pool, c Config) (*Guard, error) {
+func newOn(locker Locker, pool *pgxpool.Pool, c Config) (*Guard, error) {
 	store, err := postgres.NewStore(pool, &c.Store)
 	if err != nil {
 		return nil, err
@@ -126,7 +151,7 @@ func (c Config) validate() error {
 }
 
 // Election returns the election of a name. What runs on Guard.UnderLease of its
-// Leadership is rejected once a later leader has begun. It doesn't talk to etcd; a name
+// Leadership is rejected once a later leader has begun. It makes no request; a name
 // that can't be a resource is a *fence.InvalidGrantError. Config.Guard.Observers learn of its
 // campaigns and leaderships as they do of locks.
 func (g *Guard) Election(name string) (fence.Election, error) {
@@ -146,8 +171,8 @@ func (g *Guard) Migrate(ctx context.Context) error {
 	return err
 }
 
-// Check reports whether both servers can be used as they are, and returns what is wrong
-// with either, joined: see etcd.Locker.Check and postgres.Store.Check. It changes
+// Check reports whether lock service and store can be used as they are, and returns what is wrong
+// with either, joined: see Check of the Locker, and postgres.Store.Check. It changes
 // nothing, and is for start-up and readiness probes; ctx bounds it.
 func (g *Guard) Check(ctx context.Context) error {
 	var lockErr, storeErr error
@@ -159,9 +184,9 @@ func (g *Guard) Check(ctx context.Context) error {
 }
 
 // Close ends the Guard: no new call begins; those that run end, or are cut off when ctx
-// ends; what is owned is released; pruning stops; then the Locker revokes its session, which ends
+// ends; what is owned is released; pruning stops; then the Locker ends its session, which ends
 // the leases and leaderships that the caller has from it. It returns the errors of all
-// that, joined: see guard.Guard.Close and etcd.Locker.Close, also for how long it
+// that, joined: see Close of guard.Guard and of the Locker, also for how long it
 // waits. Client and pool are closed after it, by the caller. It may be called again. With
 // the context of a function that runs under the Guard it closes nothing.
 func (g *Guard) Close(ctx context.Context) error {

@@ -1,5 +1,5 @@
-// Command quickstart makes a first guarded write. It needs an etcd and a Postgres:
-// ETCD_ENDPOINT and DATABASE_URL say where they are.
+// Command quickstart makes a first guarded write. It needs a Postgres: DATABASE_URL says where it is. If ETCD_ENDPOINT
+// says where an etcd is, its locks are there.
 package main
 
 import (
@@ -30,23 +30,41 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	client, err := clientv3.New(etcd.ClientConfig(os.Getenv("ETCD_ENDPOINT")))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
+	if endpoint := os.Getenv("ETCD_ENDPOINT"); endpoint != "" {
+		return runWithEtcd(ctx, pool, endpoint)
+	}
 
-	g, err := fencekit.New(client, pool, nil) // your etcd client and your pgx pool
+	g, err := fencekit.NewOnPostgres(pool, nil) // your pgx pool
 	if err != nil {
 		return err
 	}
 	defer g.Close(ctx)
 
+	return sellTwo(ctx, pool, g)
+}
+
+func runWithEtcd(ctx context.Context, pool *pgxpool.Pool, endpoint string) error {
+	client, err := clientv3.New(etcd.ClientConfig(endpoint))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+
+	g, err := fencekit.New(client, pool, nil) // locks in your etcd
+	if err != nil {
+		return err
+	}
+	defer g.Close(ctx)
+
+	return sellTwo(ctx, pool, g)
+}
+
+func sellTwo(ctx context.Context, pool *pgxpool.Pool, g *fencekit.Guard) error {
 	if err := g.Migrate(ctx); err != nil { // Fencekit's tables, once per database; or: fencectl migrate up
 		return err
 	}

@@ -16,8 +16,14 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // A newcomer's servers are new: the program makes its tables, sells, and can be run again
 // until nothing is left.
 func TestQuickstart_RunsOnNewServersUntilAllIsSold(t *testing.T) {
+	for name, endpoint := range map[string]string{"Postgres": "", "etcd and Postgres": etcdserver.Shared(t).Endpoint()} {
+		t.Run(name, func(t *testing.T) { sellsAll(t, endpoint) })
+	}
+}
+
+func sellsAll(t *testing.T, endpoint string) {
 	dsn := pgserver.Database(t)
-	t.Setenv("ETCD_ENDPOINT", etcdserver.Shared(t).Endpoint())
+	t.Setenv("ETCD_ENDPOINT", endpoint)
 	t.Setenv("DATABASE_URL", dsn)
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ var _ fence.Election = (*Election)(nil)
 
 // Election returns the election of this name; a name that can't be a resource is a
 // *fence.InvalidGrantError.
-func (l *Locker) Election(name string) (*Election, error) {
+func (l *Locker) Election(name string) (fence.Election, error) {
 	if err := l.cluster.Keys.Validate(name); err != nil {
 		return nil, err
 	}

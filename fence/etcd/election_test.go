@@ -20,7 +20,7 @@ func election(t testing.TB, l *Locker, name string) *Election {
 	t.Helper()
 	e, err := l.Election(name)
 	require.NoError(t, err)
-	return e
+	return e.(*Election)
 }
 
 func newElections(t testing.TB, cfg *Config, n int) []*Election {

@@ -84,6 +84,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 		"guardprometheus":  append([]string{"go.opentelemetry.io/", "go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardotel"}, tests...),
 		"guardotel":        append([]string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "github.com/prometheus/", "go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/", module + "fence/etcd", module + "storage/", module + "guardprometheus"}, tests...),
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
+		"fence/pglock":     append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard", module + "storage"}, tests...),
 		"internal/epoch":   append([]string{module + "guard", module + "storage/", module + "cmd", module + "chaos", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
 		for _, dep := range dependencies(t, pkg) {

@@ -27,6 +27,10 @@ var uniqueKeys = map[Part]string{
 	{"unique key", "protection_pkey", "protection"}:           "id",
 	{"unique key", "protection_relation_key", "protection"}:   "relation",
 	{"unique key", "pending_write_pkey", "pending_write"}:     "pid",
+	{"unique key", "lock_pkey", "lock"}:                       "resource",
+	{"unique key", "lock_session_pkey", "lock_session"}:       "id",
+	{"unique key", "lock_waiter_pkey", "lock_waiter"}:         "resource, id",
+	{"unique key", "lock_waiter_holder_key", "lock_waiter"}:   "holder",
 }
 
 // definition is how the migrations make a part.

@@ -21,7 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guardhttp"
 	"github.com/fencekit/fencekit/storage/postgres"
@@ -30,7 +30,7 @@ import (
 // api answers HTTP requests. openapi.yaml describes it.
 type api struct {
 	guard  *guard.Guard[pgx.Tx]
-	locker *etcd.Locker
+	locker fencekit.Locker
 	store  *postgres.Store
 	pool   *pgxpool.Pool
 	log    *slog.Logger

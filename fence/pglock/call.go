@@ -1,0 +1,131 @@
+package pglock
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+// database calls the functions of the schema, each in a transaction of its own, with one message of the simple
+// protocol: a pooler can't come between its parts.
+type database struct {
+	pool   *pgxpool.Pool
+	schema string // quoted
+	limit  time.Duration
+}
+
+// sql is a call of a function, whose arguments are numbers, booleans and texts without quotes.
+func (d *database) sql(function string, args ...any) string {
+	list := make([]string, len(args))
+	for i, arg := range args {
+		switch arg := arg.(type) {
+		case nil:
+			list[i] = "null"
+		case string:
+			list[i] = "'" + arg + "'"
+		default:
+			list[i] = fmt.Sprint(arg)
+		}
+	}
+	return "select * from " + d.schema + "." + function + "(" + strings.Join(list, ", ") + ")"
+}
+
+func encode(text string) string { return hex.EncodeToString([]byte(text)) }
+
+// encodeAll is an array literal. Texts are in hexadecimal whatever the session's encoding is.
+func encodeAll[T any](all []T, text func(T) string) string {
+	encoded := make([]string, len(all))
+	for i, each := range all {
+		encoded[i] = encode(text(each))
+	}
+	return "{" + strings.Join(encoded, ",") + "}"
+}
+
+func decode(text string) string {
+	decoded, _ := hex.DecodeString(text)
+	return string(decoded)
+}
+
+// unsentError is an error without which nothing was sent.
+type unsentError struct{ error }
+
+func (e unsentError) Unwrap() error { return e.error }
+
+func (d *database) onPool(ctx context.Context, sql string) ([][]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, unsentError{err}
+	}
+	defer conn.Release()
+	return d.exec(ctx, conn.Conn().PgConn(), sql)
+}
+
+func (d *database) exec(ctx context.Context, pg *pgconn.PgConn, sql string) (rows [][]string, err error) {
+	limit := d.limit.Milliseconds()
+	results, err := pg.Exec(ctx, fmt.Sprintf("begin isolation level read committed read write; set local statement_timeout = %d; set local lock_timeout = %[1]d; %s; commit", limit, sql)).ReadAll()
+	if err != nil {
+		if !pg.IsClosed() && pg.TxStatus() != 'I' {
+			_ = pg.Exec(ctx, "rollback").Close()
+		}
+		return nil, err
+	}
+	for _, result := range results {
+		for _, values := range result.Rows {
+			row := make([]string, len(values))
+			for i, value := range values {
+				row[i] = string(value)
+			}
+			rows = append(rows, row)
+		}
+	}
+	if n := len(results); n == 0 || results[n-1].CommandTag.String() != "COMMIT" {
+		return nil, errors.New("pglock: COMMIT was not answered: a pooler in between may have made the answer up")
+	}
+	return rows, nil
+}
+
+// refused reports whether the server itself says that the transaction failed. After any other error it may commit,
+// unless nothing was sent.
+func refused(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR" && pgErr.Routine != ""
+}
+
+func inDoubt(err error) bool { return err != nil && !refused(err) && !errors.As(err, new(unsentError)) }
+
+// unavailable says what is wrong with the database, and what to do about it.
+func unavailable(op string, err error) error {
+	var pgErr *pgconn.PgError
+	code := ""
+	if errors.As(err, &pgErr) {
+		code = pgErr.Code
+	}
+	reason, text := fence.UnavailableReason(""), ""
+	switch {
+	case err.Error() == "closed pool": // the pool has no other sign
+		text = "the pool was closed before the Locker: close the Guard first, then the Locker, then the pool"
+	case code == "25006", code == "ZF016", code == "0A000", code == "55000":
+		reason, text = fence.Unreachable, "the server is a standby; connect to the primary, as with target_session_attrs=read-write"
+	case code == "53100":
+		reason, text = fence.NoSpace, "the database is out of space: nothing can be acquired or renewed"
+	case code == "42501", strings.HasPrefix(code, "28"):
+		reason, text = fence.Denied, "check the login, and that it is a member of an app role: as the schema's owner run \"fencectl migrate up --app-role ROLE\""
+	case code == "42883", code == "3F000", code == "42P01":
+		text = "the schema is missing or older than this version: run \"fencectl migrate up\", or call Guard.Migrate"
+	case code == "", code == "55P03", code == "57014", code == "53300", strings.HasPrefix(code, "57P"), strings.HasPrefix(code, "08"):
+		reason, text = fence.Unreachable, "no answer from the database"
+	default:
+		text = "the database fails"
+	}
+	return &fence.UnavailableError{Op: op, Reason: reason, Err: fmt.Errorf("pglock: %s: %w", text, err)}
+}

@@ -1,0 +1,141 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fencekit/fencekit/fence"
+)
+
+type election struct {
+	locker *Locker
+	name   string
+}
+
+// Election returns the election of this name; a name that can't be a resource is a *fence.InvalidGrantError. A value
+// has at most 4096 bytes of valid UTF-8; any other is fence.ErrInvalid. Observe asks each second, and waits while
+// the database can't be reached; it ends with fence.ErrClosed when the Locker is closed. An error of Proclaim that is
+// InDoubt leaves open whether the value is proclaimed.
+func (l *Locker) Election(name string) (fence.Election, error) {
+	if err := fence.ValidateResource(name); err != nil {
+		return nil, err
+	}
+	return &election{l, name}, nil
+}
+
+func (e *election) Campaign(ctx context.Context, value string) (fence.Leadership, error) {
+	if err := validateValue(value); err != nil {
+		return nil, err
+	}
+	p, err := e.locker.acquire(ctx, true, value, e.name)
+	if err != nil {
+		return nil, err
+	}
+	return &leadership{p, make(chan struct{}, 1)}, nil
+}
+
+func (e *election) Leader(ctx context.Context) (fence.Leader, error) {
+	if e.locker.isClosed() {
+		return fence.Leader{}, errClosed
+	}
+	rows, err := e.locker.database.onPool(ctx, e.locker.database.sql("lock_leader", encode(e.name)))
+	if err != nil {
+		return fence.Leader{}, failed(ctx, "leader of "+e.name, err)
+	}
+	for _, row := range rows {
+		epoch, _ := strconv.ParseInt(row[0], 10, 64)
+		token, _ := strconv.ParseInt(row[1], 10, 64)
+		grant := fence.Grant{Resource: e.name, Epoch: epoch, Token: fence.Token(token), Holder: decode(row[2])}
+		return fence.Leader{Grant: grant, Value: decode(row[3])}, nil
+	}
+	return fence.Leader{}, fence.ErrNoLeader
+}
+
+func (e *election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
+	return func(yield func(fence.Leader, error) bool) {
+		timer := time.NewTicker(e.locker.cfg.poll)
+		defer timer.Stop()
+		var last *fence.Leader
+		for {
+			now, err := e.Leader(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case errors.Is(err, fence.ErrClosed):
+				yield(fence.Leader{}, err)
+				return
+			case (err == nil || errors.Is(err, fence.ErrNoLeader)) && (last == nil || *last != now):
+				last = &now
+				if !yield(now, err) {
+					return
+				}
+			}
+			select {
+			case <-timer.C:
+			case <-e.locker.closed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+type leadership struct {
+	*lease
+	turn chan struct{}
+}
+
+func (le *leadership) Resign(ctx context.Context) error { return le.Release(ctx) }
+
+// Proclaim takes turns, so that the last call's value stays.
+func (le *leadership) Proclaim(ctx context.Context, value string) error {
+	if err := validateValue(value); err != nil {
+		return err
+	}
+	p, l, op := le.lease, le.locker, "proclaim "+le.resource()
+	select {
+	case le.turn <- struct{}{}:
+		defer func() { <-le.turn }()
+	case <-ctx.Done():
+	}
+	switch {
+	case p.Err() != nil:
+		return p.Err()
+	case ctx.Err() != nil:
+		return ended(ctx, op)
+	}
+	rows, err := l.database.onPool(ctx, l.database.sql("lock_proclaim", encode(p.resource()), encode(p.holder()), encode(value)))
+	switch {
+	case p.Err() != nil:
+		return p.Err()
+	case inDoubt(err):
+		return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, InDoubt: true, Err: fmt.Errorf("pglock: not known whether the value was proclaimed: %w", err)}
+	case err != nil:
+		return failed(ctx, op, err)
+	case rows[0][0] == "t":
+		return nil
+	}
+	p.session.RenewNow(func() { // unless that says that the session is over
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		p.finish(p.loss(fence.LossDeleted))
+	})
+	select {
+	case <-p.Done():
+		return p.Err()
+	case <-ctx.Done():
+		return ended(ctx, op)
+	}
+}
+
+func validateValue(value string) error {
+	if len(value) > 4096 || !utf8.ValidString(value) {
+		return fmt.Errorf("%w: the value to proclaim has %d bytes, want at most 4096 of valid UTF-8", fence.ErrInvalid, len(value))
+	}
+	return nil
+}

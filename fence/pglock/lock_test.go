@@ -1,0 +1,420 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/pgproxy"
+	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
+	"github.com/fencekit/fencekit/storage/postgres"
+)
+
+// slow is a Config with which nothing happens by itself within a test.
+func slow() *Config { return &Config{TTL: time.Hour, requestTimeout: time.Minute, poll: time.Hour} }
+
+func TestRenewal_OfASessionThatIsOverLosesAllLeases(t *testing.T) {
+	t.Parallel()
+	for reason, sql := range map[fence.LossReason]string{
+		fence.LossExpired:  "update fence.lock_session set expires_at = clock_timestamp() where id = $1", // nobody has noticed
+		fence.LossWentBack: "update fence.lock_session set timeline = timeline - 1 where id = $1",        // as after a failover
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t)
+			l := newLocker(t, pool, slow())
+			held, other := acquire(t, l, "r"), acquire(t, l, "other")
+			mustExec(t, pool, sql, held.session.ID)
+			held.session.RenewNow(func() {})
+			require.Equal(t, reason, lossOf(t, held))
+			require.Equal(t, reason, lossOf(t, other))
+			release(t, acquire(t, l, "new"))
+		})
+	}
+}
+
+// The renewal is under way while another process says that the session has expired. Whichever comes first, they don't
+// both succeed.
+func TestRenewal_WaitsForWhoeverEndsTheSession(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	l := newLocker(t, pool, slow())
+	held := acquire(t, l, "r")
+	tx := begin(t, pool)
+	_, err := tx.Exec(t.Context(), "select fence.lock_end($1)", held.session.ID)
+	require.NoError(t, err)
+	held.session.RenewNow(func() {})
+	eventually(t, pool, "select exists (select from pg_stat_activity where datname = current_database() and query like '%lock_renew%' and wait_event_type = 'Lock')")
+	require.NoError(t, held.Err())
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, fence.LossExpired, lossOf(t, held))
+}
+
+func TestEnd_SparesSessionsThatLive(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	a, b := newLocker(t, pool, slow()), newLocker(t, pool, slow())
+	dead, held := acquire(t, a, "dead"), acquire(t, b, "held")
+	waiting := queued(t, patient(t), b, "dead", 1)
+	mustExec(t, pool, "update fence.lock_session set expires_at = clock_timestamp() where id = $1", dead.session.ID)
+	require.NoError(t, b.endExpired(patient(t))) // and wakes who waits
+	next := granted(t, waiting)
+	require.Greater(t, next.Grant().Token, dead.Grant().Token)
+	_, err := newLocker(t, pool, slow()).TryAcquire(patient(t), "held")
+	require.ErrorIs(t, err, fence.ErrLocked)
+	require.NoError(t, held.Err())
+}
+
+func TestTryAcquire_TakesWhatAnExpiredSessionHas(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	a, b := newLocker(t, pool, slow()), newLocker(t, pool, slow())
+	dead := acquire(t, a, "r")
+	mustExec(t, pool, "update fence.lock_session set expires_at = clock_timestamp() where id = $1", dead.session.ID)
+	_, err := b.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+}
+
+// Nothing is left to be given back, so nothing is asked for that.
+func TestTryAcquire_ThatFailsMakesOneCall(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	acquire(t, newLocker(t, pool, slow()), "r")
+	l := newLocker(t, pool, slow())
+	release(t, acquire(t, l, "warm"))
+	p := l.newLease(l.sessions.Current(), "r", "")
+	l.acquireAll(patient(t), false, p)
+	require.ErrorIs(t, p.Err(), fence.ErrLocked)
+	require.False(t, p.given)
+}
+
+func TestToken_IsAboveTheFencesAndRestartsWithTheEpoch(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	l := newLocker(t, pool, slow())
+	claim := func(g fence.Grant) {
+		t.Helper()
+		mustExec(t, pool, "select fence.claim_one($1, $2, $3, $4)", g.Resource, g.Epoch, int64(g.Token), g.Holder)
+	}
+	once := func() fence.Grant {
+		t.Helper()
+		held := acquire(t, l, "r")
+		release(t, held)
+		return held.Grant()
+	}
+	claim(fence.Grant{Resource: "r", Epoch: 1, Token: 1 << 40, Holder: "of another lock service"})
+	g := once()
+	require.EqualValues(t, 1<<40+1, g.Token)
+	claim(g)
+	require.EqualValues(t, 1<<40+2, once().Token, "one that never claims uses its token up")
+	mustExec(t, pool, "update fence.setting set epoch = 2, token = 0")
+	g = once()
+	require.EqualValues(t, 2, g.Epoch)
+	require.EqualValues(t, 1, g.Token)
+	claim(g)
+	require.EqualValues(t, 2, once().Token)
+}
+
+// A notification is lost: the holder that waits finds out by itself, later, and so does the one that others wait for.
+func TestPoll_MakesUpForLostNotifications(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	cfg := slow()
+	cfg.poll = 10 * time.Millisecond
+	a, b := newLocker(t, pool, cfg), newLocker(t, pool, cfg)
+	for _, l := range []*Locker{a, b} {
+		release(t, acquire(t, l, "warm"))
+		_, err := l.link.call(patient(t), "unlisten *", "")
+		require.NoError(t, err)
+	}
+	held := acquire(t, a, "r")
+	contended := make(chan struct{})
+	held.AfterContended(func() { close(contended) })
+	waiting := queued(t, patient(t), b, "r", 1)
+	receive(t, contended)
+	release(t, held)
+	granted(t, waiting)
+}
+
+func TestNotify_WakesWithoutAPoll(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	a, b := newLocker(t, pool, slow()), newLocker(t, pool, slow())
+	held := acquire(t, a, "r")
+	contended := make(chan struct{})
+	held.AfterContended(func() { close(contended) })
+	waiting, next := queued(t, patient(t), b, "r", 1), queued(t, patient(t), a, "r", 2)
+	receive(t, contended)
+	release(t, held)
+	second := granted(t, waiting)
+	contended = make(chan struct{})
+	second.AfterContended(func() { close(contended) })
+	receive(t, contended)
+	require.NoError(t, b.Close(patient(t)))
+	granted(t, next)
+}
+
+// Two acquisitions have seen the resource free, and wait for its row.
+func TestAcquire_UnderTheRowOneOwnsAndOthersQueue(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	lockers := []*Locker{newLocker(t, pool, slow()), newLocker(t, pool, slow())}
+	for _, l := range lockers {
+		release(t, acquire(t, l, "r"))
+	}
+	tx := begin(t, pool)
+	_, err := tx.Exec(t.Context(), "select from fence.lock for update")
+	require.NoError(t, err)
+	results := make(chan result, 2)
+	for _, l := range lockers {
+		go func() {
+			lease, err := l.Acquire(patient(t), "r")
+			results <- result{lease, err}
+		}()
+	}
+	eventually(t, pool, "select count(*) = 2 from pg_stat_activity where datname = current_database() and query like '%lock_acquire%' and wait_event_type = 'Lock'")
+	require.NoError(t, tx.Commit(t.Context()))
+	first := granted(t, results)
+	eventually(t, pool, "select count(*) = 1 from fence.lock_waiter")
+	require.Empty(t, results)
+	release(t, first)
+	require.Equal(t, first.Grant().Token+1, granted(t, results).Grant().Token)
+}
+
+func TestAcquire_KeepsTheOrderOfArrivalAmongProcesses(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	lockers := []*Locker{newLocker(t, pool, nil), newLocker(t, pool, nil)}
+	held := fence.Lease(acquire(t, lockers[0], "r"))
+	var waiting []<-chan result
+	for i := range 6 {
+		waiting = append(waiting, queued(t, patient(t), lockers[i%2], "r", i+1))
+	}
+	for _, w := range waiting {
+		release(t, held)
+		held = granted(t, w)
+	}
+}
+
+// What a crash must not take back is durable, whatever the session's default is. A place in the queue isn't worth that.
+func TestAcquire_IsDurableOnceItIsGranted(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	session := acquire(t, newLocker(t, pool, slow()), "other").session.ID
+	for _, c := range []struct{ call, want string }{
+		{"lock_acquire($1, '{72}', '{61}', '', true)", "on"},
+		{"lock_acquire($1, '{72}', '{62}', '', true)", "off"}, // it queues
+		{"lock_release($1, '72', '61', false)", "on"},
+		{"lock_renew($1, 3600000)", "on"},
+	} {
+		tx := begin(t, pool)
+		_, err := tx.Exec(t.Context(), "set local synchronous_commit = off")
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "select fence."+c.call, session)
+		require.NoError(t, err)
+		var is string
+		require.NoError(t, tx.QueryRow(t.Context(), "show synchronous_commit").Scan(&is))
+		require.Equal(t, c.want, is, c.call)
+		require.NoError(t, tx.Commit(t.Context()))
+	}
+}
+
+// A call whose answer was lost is on its way while the lease that the next one got is given up: should it arrive, it
+// acquires nothing.
+func TestAcquire_ThatArrivesLateDoesNothing(t *testing.T) {
+	t.Parallel()
+	dsn := template.Database(t)
+	proxy, err := pgproxy.New(dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	l := newLocker(t, open(t, proxy.DSN()), slow())
+	release(t, acquire(t, l, "warm"))
+	hold := pgproxy.HoldCommit()
+	var once sync.Once
+	proxy.OnQuery(func(sql string) (action *pgproxy.Action) {
+		if strings.Contains(sql, ".lock_acquire") {
+			once.Do(func() { action = hold })
+		}
+		return action
+	})
+	held := acquire(t, l, "r")
+	release(t, held)
+	answer, err := hold.Deliver(patient(t))
+	require.NoError(t, err)
+	require.NotEmpty(t, answer)
+	held, err = newLocker(t, open(t, dsn), slow()).acquire(patient(t), true, "", "r")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, held.Grant().Token)
+}
+
+func TestAcquire_ReturnsWhenItsContextEndsWhateverTheDatabaseDoes(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	l := newLocker(t, pool, slow())
+	release(t, acquire(t, l, "r"))
+	tx := begin(t, pool)
+	_, err := tx.Exec(t.Context(), "select from fence.lock for update")
+	require.NoError(t, err)
+	tired := errors.New("tired")
+	ctx, cancel := context.WithCancelCause(patient(t))
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(ctx, "r")
+		done <- err
+	}()
+	eventually(t, pool, "select exists (select from pg_stat_activity where datname = current_database() and query like '%lock_acquire%' and wait_event_type = 'Lock')")
+	cancel(tired)
+	err = receive(t, done)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, tired)
+	require.NotErrorIs(t, err, fence.ErrUnavailable)
+	require.NoError(t, tx.Commit(t.Context()))
+	eventually(t, pool, "select session is null from fence.lock where token = 2") // got, and given back
+}
+
+// The context has ended when the goroutine that asks the database has yet to run.
+func TestAcquire_GivenUpAtOnceLeavesNothing(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	l := newLocker(t, pool, slow())
+	release(t, acquire(t, l, "r"))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		_, _, err := l.attempt(over, l.sessions.Current(), true, "", []string{"r"})
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	release(t, acquire(t, newLocker(t, pool, slow()), "r"))
+}
+
+// A pool whose connections are all in use costs no lease.
+func TestRenewal_NeedsNoConnectionOfThePool(t *testing.T) {
+	t.Parallel()
+	dsn := template.Database(t)
+	pool := open(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	l := newLocker(t, pool, slow())
+	held := acquire(t, l, "r")
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	renewed := make(chan struct{})
+	held.session.RenewNow(func() { close(renewed) })
+	receive(t, renewed)
+	require.NoError(t, held.Err())
+}
+
+func TestServer_ACrashCostsNoLeaseAndNoWaiter(t *testing.T) {
+	t.Parallel()
+	server, err := pgserver.Start(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	pool := open(t, server.DSN())
+	require.NoError(t, migrate(t.Context(), pool))
+	cfg := slow()
+	cfg.poll = 50 * time.Millisecond
+	a, b := newLocker(t, pool, cfg), newLocker(t, pool, cfg)
+	held := acquire(t, a, "r")
+	waiting := queued(t, patient(t), b, "r", 1)
+	require.NoError(t, server.Kill())
+	require.NoError(t, server.Restart(t.Context()))
+	renewed := make(chan struct{})
+	held.session.RenewNow(func() { close(renewed) })
+	receive(t, renewed)
+	require.NoError(t, held.Err())
+	_, err = newLocker(t, pool, cfg).TryAcquire(patient(t), "r")
+	require.ErrorIs(t, err, fence.ErrLocked)
+	release(t, held)
+	next := granted(t, waiting)
+	require.Equal(t, held.Grant().Token+1, next.Grant().Token)
+}
+
+func TestCheck_SaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	l := newLocker(t, pool, nil)
+	require.NoError(t, l.Check(t.Context()))
+	name := fmt.Sprintf("app_%s", newHolder("x")[2:])
+	require.NoError(t, postgres.GrantRoles(t.Context(), pool, "", postgres.Roles{App: name}))
+	t.Cleanup(func() {
+		_, _ = pool.Exec(context.Background(), "drop owned by "+name)
+		_, _ = pool.Exec(context.Background(), "drop role "+name)
+	})
+	mustExec(t, pool, "alter role "+name+" login")
+	as := func(cfg *pgxpool.Config) { cfg.ConnConfig.User = name }
+	app := newLocker(t, open(t, pool.Config().ConnString(), as), nil)
+	require.NoError(t, app.Check(t.Context()))
+	held := acquire(t, app, "r")
+	for _, table := range []string{"lock", "lock_session", "lock_waiter"} {
+		_, err := app.database.pool.Exec(t.Context(), "delete from fence."+table)
+		require.ErrorContains(t, err, "42501")
+	}
+	release(t, held)
+	away := new(fence.UnavailableError)
+	mustExec(t, pool, "revoke execute on function fence.lock_renew from "+name)
+	require.ErrorAs(t, app.Check(t.Context()), &away)
+	require.Equal(t, fence.Denied, away.Reason)
+	require.ErrorAs(t, newLocker(t, pool, &Config{Schema: "missing"}).Check(t.Context()), &away)
+	require.ErrorContains(t, away, "fencectl migrate up")
+	unreachable := newLocker(t, open(t, "postgres://postgres@127.0.0.1:1/x"), nil)
+	require.ErrorAs(t, unreachable.Check(t.Context()), &away)
+	require.Equal(t, fence.Unreachable, away.Reason)
+	_, err := unreachable.Acquire(t.Context(), "r")
+	require.ErrorAs(t, err, &away)
+	require.Equal(t, fence.Unreachable, away.Reason)
+}
+
+func contract(t *testing.T, direct, pool *pgxpool.Pool, restart func(t testing.TB)) {
+	guardtest.TestLocker(t, guardtest.LockerHarness{
+		New: func(t testing.TB) guardtest.ClosableLocker {
+			l, err := New(pool, nil)
+			require.NoError(t, err)
+			return l
+		},
+		Lose: func(t testing.TB, l guardtest.ClosableLocker) {
+			s := l.(*Locker).sessions.Current()
+			mustExec(t, direct, "select fence.lock_end($1)", s.ID)
+			s.RenewNow(func() {}) // rather than in a third of the time to live
+		},
+		Restart: restart,
+		Ordered: true,
+	})
+}
+
+func TestLocker_PassesTheContract(t *testing.T) {
+	server, err := pgserver.Start(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	pool := open(t, server.DSN())
+	require.NoError(t, migrate(t.Context(), pool))
+	contract(t, pool, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) })
+}
+
+// Behind PgBouncer in transaction mode no notification arrives.
+func TestPooler_PassesTheContract(t *testing.T) {
+	server, err := pgserver.Start(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	pooler, err := pgbouncer.Start(t.Context(), server.DSN(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooler.Stop(context.Background())) })
+	dsn, err := pooler.DSN(server.DSN())
+	require.NoError(t, err)
+	direct := open(t, server.DSN())
+	require.NoError(t, migrate(t.Context(), direct))
+	pool := open(t, dsn, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec })
+	l := newLocker(t, pool, nil)
+	release(t, acquire(t, l, "r"))
+	require.False(t, l.link.listening())
+	contract(t, direct, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) })
+}
