@@ -66,8 +66,9 @@ var (
 
 // Locks without an operation.
 var (
-	Mutex  = Contender{Name: "etcd Mutex", Open: mutex}
-	Locker = Contender{Name: "Fencekit's Locker", Open: locker, Fencekit: true}
+	Mutex    = Contender{Name: "etcd Mutex", Open: mutex}
+	Locker   = Contender{Name: "Fencekit's Locker", Open: locker, Fencekit: true}
+	PgLocker = Contender{Name: "Fencekit's Locker on Postgres", Open: pgLocker, Fencekit: true, Connections: 8}
 )
 
 // Operations under a lock without a fence.

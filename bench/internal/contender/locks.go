@@ -18,7 +18,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fencekit/fencekit/bench/internal/load"
+	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
+	"github.com/fencekit/fencekit/fence/pglock"
 )
 
 // ttl is the time to live, in seconds, of all locks that have one.
@@ -110,13 +112,29 @@ func newLocker(t *load.Target, options ...grpc.DialOption) (*etcd.Locker, error)
 // locker is Fencekit's lock without its fence.
 func locker(_ context.Context, t *load.Target) (load.Work, error) {
 	l, err := newLocker(t)
+	return onLocker(t, l), err
+}
+
+func pgLocker(ctx context.Context, t *load.Target) (load.Work, error) {
+	pool, err := newPool(ctx, t)
+	if err != nil {
+		return load.Work{}, err
+	}
+	l, err := pglock.New(pool, nil)
+	if err == nil {
+		t.OnClose(l.Close)
+	}
+	return onLocker(t, l), err
+}
+
+func onLocker(t *load.Target, l fence.Locker) load.Work {
 	return onLock(t, func(ctx context.Context, _ int, name string) (release, error) {
 		lease, err := l.Acquire(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		return lease.Release, nil
-	}), err
+	})
 }
 
 func newRedis(t *load.Target) *redis.Client {

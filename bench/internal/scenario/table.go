@@ -134,16 +134,16 @@ func free(goroutines int, least, aim float64) Scenario {
 		Name:       fmt.Sprintf("lock/free/%d", goroutines),
 		Title:      "Uncontended acquire and release, " + counted(goroutines, "goroutine", "goroutines"),
 		About:      "Each goroutine acquires and releases a lock that no other uses.",
-		Contenders: []contender.Contender{mutex, locker},
+		Contenders: []contender.Contender{mutex, locker, contender.PgLocker},
 		Baseline:   []string{mutex.Name},
 		Goroutines: goroutines, Keys: load.Distinct, Locks: true,
-		Metrics: []result.Metric{result.P50, result.P99, result.ClientCPU, result.EtcdCPU, result.Writes, result.WrittenBytes, result.Allocations},
+		Metrics: []result.Metric{result.P50, result.P99, result.ClientCPU, result.EtcdCPU, result.PostgresCPU, result.Writes, result.WrittenBytes, result.Allocations},
 		Musts:   []Must{rate("uncontended acquire and release, "+counted(goroutines, "goroutine", "goroutines"), locker, here(least, aim))},
 	}
 }
 
 var contendedMetrics = []result.Metric{
-	result.HandOverP50, result.HandOverP99, result.HandOverMax, result.Mean, result.P70, result.P90, result.P99, result.FairShare, result.ClientCPU, result.EtcdCPU,
+	result.HandOverP50, result.HandOverP99, result.HandOverMax, result.Mean, result.P70, result.P90, result.P99, result.FairShare, result.ClientCPU, result.EtcdCPU, result.PostgresCPU,
 }
 
 func contended(waiters int, least, aim float64) Scenario {
@@ -151,7 +151,7 @@ func contended(waiters int, least, aim float64) Scenario {
 		Name:       fmt.Sprintf("lock/contended/%d", waiters),
 		Title:      fmt.Sprintf("One contended lock, %d waiters in 4 processes", waiters),
 		About:      "Each acquires the lock and releases it at once. The hand-over is the time from the call that releases to the return of the next call that acquires.",
-		Contenders: []contender.Contender{mutex, locker},
+		Contenders: []contender.Contender{mutex, locker, contender.PgLocker},
 		Baseline:   []string{mutex.Name},
 		Processes:  4, Goroutines: waiters / 4, Keys: load.Hot, Locks: true, Metrics: contendedMetrics,
 		Musts: []Must{
