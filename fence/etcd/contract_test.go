@@ -8,10 +8,14 @@ import (
 	"github.com/fencekit/fencekit/guard/guardtest"
 )
 
-func TestContract(t *testing.T) {
+func TestContract(t *testing.T) { guardtest.TestLocker(t, harness(t)) }
+
+func BenchmarkLocker(b *testing.B) { guardtest.BenchmarkLocker(b, harness(b)) }
+
+func harness(t testing.TB) guardtest.LockerHarness {
 	e, cfg := ownEtcd(t), fresh(t)
 	client := dial(t, e.Endpoint())
-	guardtest.TestLocker(t, guardtest.LockerHarness{
+	return guardtest.LockerHarness{
 		New: func(t testing.TB) guardtest.ClosableLocker {
 			l, err := NewLocker(client, cfg)
 			require.NoError(t, err)
@@ -23,5 +27,5 @@ func TestContract(t *testing.T) {
 		},
 		Restart: func(t testing.TB) { require.NoError(t, e.Restart(patient(t))) },
 		Ordered: true,
-	})
+	}
 }

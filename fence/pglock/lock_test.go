@@ -374,8 +374,8 @@ func TestCheck_SaysWhatIsMissing(t *testing.T) {
 	require.Equal(t, fence.Unreachable, away.Reason)
 }
 
-func contract(t *testing.T, direct, pool *pgxpool.Pool, restart func(t testing.TB)) {
-	guardtest.TestLocker(t, guardtest.LockerHarness{
+func harness(direct, pool *pgxpool.Pool, restart func(t testing.TB)) guardtest.LockerHarness {
+	return guardtest.LockerHarness{
 		New: func(t testing.TB) guardtest.ClosableLocker {
 			l, err := New(pool, nil)
 			require.NoError(t, err)
@@ -388,7 +388,12 @@ func contract(t *testing.T, direct, pool *pgxpool.Pool, restart func(t testing.T
 		},
 		Restart: restart,
 		Ordered: true,
-	})
+	}
+}
+
+func BenchmarkLocker(b *testing.B) {
+	pool := newPool(b)
+	guardtest.BenchmarkLocker(b, harness(pool, pool, nil))
 }
 
 func TestLocker_PassesTheContract(t *testing.T) {
@@ -397,7 +402,7 @@ func TestLocker_PassesTheContract(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
 	pool := open(t, server.DSN())
 	require.NoError(t, migrate(t.Context(), pool))
-	contract(t, pool, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) })
+	guardtest.TestLocker(t, harness(pool, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) }))
 }
 
 // Behind PgBouncer in transaction mode no notification arrives.
@@ -416,5 +421,5 @@ func TestPooler_PassesTheContract(t *testing.T) {
 	l := newLocker(t, pool, nil)
 	release(t, acquire(t, l, "r"))
 	require.False(t, l.link.listening())
-	contract(t, direct, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) })
+	guardtest.TestLocker(t, harness(direct, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) }))
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,8 +78,19 @@ var lockerParts = []struct {
 type lockerRun struct {
 	*testing.T
 	LockerHarness
-	ctx  context.Context
-	name string // of the resource of this run
+	ctx   context.Context
+	name  string      // of the resource of this run
+	wrong chan string // calls that should not have come
+}
+
+// never returns a function that must not be called. It may come when the test has ended, so it fails nothing itself.
+func (r *lockerRun) never(what string) func() {
+	return func() {
+		select {
+		case r.wrong <- what:
+		default:
+		}
+	}
 }
 
 // lockerPatience ends a wait that has failed, also on a slow machine.
@@ -87,7 +99,15 @@ var lockerPatience = time.Minute
 func newLockerRun(t *testing.T, h LockerHarness) *lockerRun {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*lockerPatience)
 	t.Cleanup(cancel)
-	return &lockerRun{t, h, ctx, fmt.Sprintf("guardtest/%016x", rand.Uint64())}
+	r := &lockerRun{t, h, ctx, fmt.Sprintf("guardtest/%016x", rand.Uint64()), make(chan string, 1)}
+	t.Cleanup(func() {
+		select {
+		case what := <-r.wrong:
+			t.Error(what)
+		default:
+		}
+	})
+	return r
 }
 
 func (r *lockerRun) locker() ClosableLocker {
@@ -334,13 +354,13 @@ func (r *lockerRun) release() {
 	a := r.locker()
 	held := r.acquire(a)
 	r.check(held.Err() == nil && held.Context().Err() == nil && held.Remaining() > 0, "a lease that is held: %v, %v left", held.Err(), held.Remaining())
-	held.AfterLost(func() { r.Error("AfterLost was called after a release") })
+	held.AfterLost(r.never("AfterLost was called after a release"))
 	r.free(held)
 	r.await("Done, after Release", held.Done())
 	r.is(held.Err(), fence.ErrReleased)
 	r.is(context.Cause(held.Context()), fence.ErrReleased)
 	r.check(held.Remaining() == 0, "%v remain after the release", held.Remaining())
-	held.AfterLost(func() { r.Error("AfterLost was called after a release") })
+	held.AfterLost(r.never("AfterLost was called after a release"))
 	next := r.acquire(r.locker())
 	r.check(next.Grant().Compare(held.Grant()) > 0, "%v was granted after %v", next.Grant(), held.Grant())
 	r.free(held) // does nothing
@@ -398,12 +418,12 @@ func (r *lockerRun) loss() {
 func (r *lockerRun) contention() {
 	a, b := r.locker(), r.locker()
 	held := r.acquire(a)
-	stop := held.AfterContended(func() { r.Error("AfterContended was called after it was stopped") })
+	stop := held.AfterContended(r.never("AfterContended was called after it was stopped"))
 	r.check(stop(), "stop of a call that nothing has made returned false")
 	r.check(!stop(), "the second stop returned true")
 	own, cancel := context.WithCancel(r.ctx)
 	mine := r.acquiring(own, a)
-	stop = held.AfterContended(func() { r.Error("AfterContended was called though only this process waits") })
+	stop = held.AfterContended(r.never("AfterContended was called though only this process waits"))
 	cancel()
 	r.await("Acquire, when its context has ended", mine.done)
 	r.check(stop(), "AfterContended was called though only this process waits")
@@ -414,9 +434,9 @@ func (r *lockerRun) contention() {
 	r.await("AfterContended, while another process waits already", atOnce)
 	r.check(!stop(), "stop of a call that was made returned true")
 	r.free(held)
-	held.AfterContended(func() { r.Error("AfterContended was called after the end") })
+	held.AfterContended(r.never("AfterContended was called after the end"))
 	got := r.granted(next)
-	got.AfterContended(func() { r.Error("AfterContended was called though nobody waits") })
+	got.AfterContended(r.never("AfterContended was called though nobody waits"))
 	r.free(got)
 }
 
@@ -535,4 +555,58 @@ func goroutinesOf(l ClosableLocker) (all []string) {
 func header(stack string) string {
 	number, _, _ := strings.Cut(stack, " [")
 	return number
+}
+
+// BenchmarkLocker measures a lock service: a lock that nobody else wants, and one that 8 and 64 processes wait for. It
+// reports the locks per second, and the time from a release to the next grant as median and 99th percentile.
+func BenchmarkLocker(b *testing.B, h LockerHarness) {
+	for _, processes := range []int{1, 8, 64} {
+		b.Run(fmt.Sprintf("processes=%d", processes), func(b *testing.B) {
+			name := fmt.Sprintf("guardtest/%016x", rand.Uint64())
+			lockers := make([]ClosableLocker, processes)
+			for i := range lockers {
+				lockers[i] = h.New(b)
+				defer lockers[i].Close(context.Background())
+				warm, err := lockers[i].Acquire(b.Context(), fmt.Sprintf("%s/%d", name, i))
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = warm.Release(b.Context())
+			}
+			var (
+				running  sync.WaitGroup
+				left     atomic.Int64
+				released time.Time // the lock guards it
+				handed   []time.Duration
+			)
+			left.Store(int64(b.N))
+			b.ResetTimer()
+			for _, l := range lockers {
+				running.Go(func() {
+					for left.Add(-1) >= 0 {
+						lease, err := l.Acquire(b.Context(), name)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						if !released.IsZero() {
+							handed = append(handed, time.Since(released))
+						}
+						released = time.Now()
+						if err := lease.Release(b.Context()); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			running.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "locks/s")
+			if slices.Sort(handed); len(handed) > 0 {
+				ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+				b.ReportMetric(ms(handed[len(handed)/2]), "median-ms")
+				b.ReportMetric(ms(handed[len(handed)*99/100]), "p99-ms")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
 }
