@@ -115,7 +115,7 @@ func (r *firstRows) end(tag pgconn.CommandTag, err error) {
 // uses as a rule; if it can't be prepared or encoded, so that pgx says why; if the text is one word, which may name a
 // prepared statement; or if it has several statements, and can't be sent again.
 func (o *opening) encode(ctx context.Context, sql string, args []any, exec bool) (s wire.Statement, ok bool) {
-	plain := exec && len(args) == 0 // the server keeps nothing of it
+	plain := exec && len(args) == 0         // the server keeps nothing of it
 	var formats pgx.QueryResultFormatsByOID // package guardsql sends them
 	if len(args) > 0 {
 		if formats, ok = args[0].(pgx.QueryResultFormatsByOID); ok {
