@@ -1,0 +1,295 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/session"
+)
+
+// lease is one acquisition, and to its caller a lease. locker.mu guards what changes.
+type lease struct {
+	locker  *Locker
+	session *session.Session[string]
+	over    chan struct{} // closed with cause
+	settled chan struct{} // closed when its key is gone
+
+	grant    fence.Grant
+	owner    string // while it waits
+	owns     bool
+	asking   bool // a request may write the key
+	left     bool // the key may be there
+	cause    error
+	ended    time.Time
+	watchers []*func()
+	onLoss   []func()
+	lifetime context.Context // made on demand
+	endLife  context.CancelCauseFunc
+}
+
+var _ fence.Lease = (*lease)(nil)
+
+func (l *Locker) newLease(s *session.Session[string], resource string) *lease {
+	p := &lease{
+		locker: l, session: s, over: make(chan struct{}), settled: make(chan struct{}), asking: true,
+		grant: fence.Grant{Resource: resource, Epoch: l.cfg.Epoch, Holder: newHolder(l.cfg.Label)},
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leases[p] = struct{}{}
+	if s.Remaining() == 0 { // its end may have been before
+		p.finish(p.loss(fence.LossDeadline))
+	}
+	return p
+}
+
+// own is what the lock's value begins with.
+func (p *lease) own() string { return p.locker.process + "\n" + p.grant.Holder + "\n" }
+
+// attempts bounds the tries of a request that isn't answered.
+const attempts = 3
+
+// ask asks for the lock until p has it, is over, or may not wait.
+func (p *lease) ask(ctx context.Context, wait bool) error {
+	defer p.asked()
+	l := p.locker
+	lock, token, waits := l.keys(p.grant.Resource)
+	mark := time.Duration(0)
+	if wait {
+		mark = 5 * l.cfg.PollInterval
+	}
+	failures := 0
+	for {
+		l.mu.Lock()
+		freed, over := l.freed, p.cause
+		l.mu.Unlock()
+		if over != nil {
+			return over
+		}
+		answer, err := l.eval(ctx, acquireScript, []string{lock, token, waits}, l.process, p.grant.Holder, l.cfg.TTL.Milliseconds(), mark.Milliseconds())
+		got, _ := answer.([]any)
+		switch {
+		case err != nil:
+			p.mayHaveLeft()
+			if failures++; failures == attempts || ctx.Err() != nil {
+				return unavailable("acquire "+p.grant.Resource, err)
+			}
+		case len(got) == 2 && got[0] != "":
+			return p.granted(got[0].(string))
+		default:
+			failures = 0
+			p.heldBy(got[1].(string))
+			if !wait {
+				return &fence.LockedError{Resource: p.grant.Resource, Holder: p.owner}
+			}
+		}
+		select {
+		case <-time.After(l.cfg.PollInterval/2 + rand.N(l.cfg.PollInterval)):
+		case <-freed:
+		case <-p.over:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (p *lease) granted(token string) error {
+	number, err := strconv.ParseInt(token, 10, 64)
+	if err != nil || number < 1 || fence.Token(number) > fence.MaxToken {
+		p.mayHaveLeft()
+		return unavailable("acquire "+p.grant.Resource, errors.New("redislock: the counter in Redis is no token: "+strconv.Quote(token)))
+	}
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	if p.left = true; p.cause != nil {
+		return p.cause
+	}
+	p.grant.Token, p.owns = fence.Token(number), true
+	return nil
+}
+
+func (p *lease) mayHaveLeft() {
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	p.left = true
+}
+
+func (p *lease) heldBy(owner string) {
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	p.owner = owner
+}
+
+// asked notes that no request is under way, and gives back what p has if that is over.
+func (p *lease) asked() {
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	p.asking = false
+	if p.cause != nil {
+		p.giveBack()
+	}
+}
+
+var errAbandoned = errors.New("redislock: given up")
+
+// giveUp ends p for its caller, and returns who holds the resource, if another does.
+func (p *lease) giveUp() error {
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	p.finish(errAbandoned)
+	if p.owner == "" {
+		return nil
+	}
+	return &fence.LockedError{Resource: p.grant.Resource, Holder: p.owner}
+}
+
+// finish ends p, if it isn't over. Callers hold locker.mu.
+func (p *lease) finish(cause error) {
+	if p.cause != nil {
+		return
+	}
+	p.cause, p.ended, p.watchers = cause, time.Now(), nil
+	close(p.over)
+	if p.endLife != nil {
+		p.endLife(cause)
+	}
+	if errors.Is(cause, fence.ErrLeaseLost) {
+		for _, f := range p.onLoss {
+			go f()
+		}
+	}
+	p.onLoss = nil
+	if !p.asking {
+		p.giveBack()
+	}
+}
+
+// giveBack deletes the key that p may have, until Redis confirms it or the session is over. Callers hold locker.mu.
+func (p *lease) giveBack() {
+	if !p.left {
+		p.gone()
+		return
+	}
+	l := p.locker
+	l.tasks.Start(func(context.Context) {
+		ctx := p.session.Context()
+		for n := 0; ctx.Err() == nil; n++ {
+			if _, err := l.evalEach(ctx, []*lease{p}, releaseScript); err == nil {
+				l.forget([]*lease{p})
+				return
+			}
+			session.Pause(ctx, n)
+		}
+	})
+}
+
+// gone notes that p has no key, and wakes those of this process that wait. Callers hold locker.mu.
+func (p *lease) gone() {
+	if _, known := p.locker.leases[p]; known {
+		delete(p.locker.leases, p)
+		close(p.settled)
+		close(p.locker.freed)
+		p.locker.freed = make(chan struct{})
+	}
+}
+
+func (p *lease) loss(reason fence.LossReason) error {
+	loss := &fence.LeaseLostError{Grant: p.grant, Reason: reason}
+	if reason == fence.LossDeadline {
+		loss.Paused = p.session.Paused()
+		if failure := p.session.LastFailure(); failure != nil && loss.Paused == 0 {
+			loss.Err = unavailable("renew the locks", failure)
+		}
+	}
+	return loss
+}
+
+func (p *lease) Grant() fence.Grant { return p.grant }
+
+func (p *lease) Context() context.Context {
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	if p.lifetime == nil {
+		p.lifetime, p.endLife = context.WithCancelCause(context.Background())
+		if p.cause != nil {
+			p.endLife(p.cause)
+		}
+	}
+	return p.lifetime
+}
+
+func (p *lease) Done() <-chan struct{} { return p.over }
+
+func (p *lease) Err() error {
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	return p.cause
+}
+
+func (p *lease) Remaining() time.Duration {
+	if p.Err() != nil {
+		return 0
+	}
+	return p.session.Remaining()
+}
+
+func (p *lease) AfterLost(f func()) {
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
+	switch {
+	case p.cause == nil:
+		p.onLoss = append(p.onLoss, f)
+	case errors.Is(p.cause, fence.ErrLeaseLost):
+		go f()
+	}
+}
+
+func (p *lease) AfterContended(f func()) (stop func() bool) {
+	l := p.locker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.cause != nil {
+		return func() bool { return false }
+	}
+	p.watchers = append(p.watchers, &f)
+	select {
+	case l.watched <- struct{}{}:
+	default:
+	}
+	return func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		i := slices.Index(p.watchers, &f)
+		if i >= 0 {
+			p.watchers = slices.Delete(p.watchers, i, i+1)
+		}
+		return i >= 0
+	}
+}
+
+// Release implements fence.Lease. It is repeated until Redis confirms it, or the lock must have expired.
+func (p *lease) Release(ctx context.Context) error {
+	p.locker.mu.Lock()
+	over := p.cause != nil
+	p.finish(fence.ErrReleased)
+	p.locker.mu.Unlock()
+	if over {
+		return nil
+	}
+	if ctx == nil { // a panic here would keep the resource taken until Close
+		ctx = context.Background()
+	}
+	op := "release " + p.grant.Resource
+	select {
+	case <-p.settled:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx, op)
+	case <-p.session.Context().Done():
+		return unavailable(op, errOver)
+	}
+}

@@ -1,0 +1,216 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/redisserver"
+	"github.com/fencekit/fencekit/storage/memory"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(&logging.VoidLogger{}) // it tells of servers that a test has stopped
+	testenv.Main(m)
+}
+
+func patient(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func server(t testing.TB) *redisserver.Server {
+	s, err := redisserver.Start(patient(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Stop(patient(t))) })
+	return s
+}
+
+func client(t testing.TB, s *redisserver.Server) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func locker(t testing.TB, c *redis.Client, cfg *Config) *Locker {
+	l, err := New(c, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close(patient(t)) })
+	return l
+}
+
+// lose deletes what l has, as if its time were over.
+func lose(t testing.TB, c *redis.Client, l *Locker) {
+	for _, p := range l.of(func(p *lease) bool { return p.owns }) {
+		lock, _, _ := l.keys(p.grant.Resource)
+		require.NoError(t, c.Del(patient(t), lock).Err())
+	}
+	done := make(chan struct{})
+	l.sessions.Current().RenewNow(func() { close(done) })
+	<-done
+}
+
+func TestContract(t *testing.T) { guardtest.TestLocker(t, harness(t, 10*time.Millisecond)) }
+
+func BenchmarkLocker(b *testing.B) { guardtest.BenchmarkLocker(b, harness(b, 0)) }
+
+func harness(t testing.TB, poll time.Duration) guardtest.LockerHarness {
+	s := server(t)
+	c := client(t, s)
+	return guardtest.LockerHarness{
+		New: func(t testing.TB) guardtest.ClosableLocker {
+			l, err := New(c, &Config{TTL: time.Minute, PollInterval: poll})
+			require.NoError(t, err)
+			return l
+		},
+		Lose: func(t testing.TB, l guardtest.ClosableLocker) { lose(t, c, l.(*Locker)) },
+		Restart: func(t testing.TB) {
+			require.NoError(t, c.Save(patient(t)).Err())
+			require.NoError(t, s.Restart(patient(t)))
+		},
+	}
+}
+
+// Redis loses everything, and so its count. The next call is under a token above the fence's.
+func TestRaise_TheCounterGoesOnAboveTheFence(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t))
+	store := memory.NewStore()
+	sell := func(ctx context.Context, tx *memory.Tx) error {
+		sold, err := tx.Get("sold")
+		if err != nil {
+			return err
+		}
+		return tx.Set("sold", sold+"x")
+	}
+	open := func() *guard.Guard[*memory.Tx] {
+		g, err := guard.New(locker(t, c, &Config{TTL: time.Minute}), store, &guard.Config{KeepFor: -1})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, g.Close(patient(t))) })
+		return g
+	}
+	g := open()
+	for range 3 {
+		require.NoError(t, guard.Do(patient(t), g, "sku/42", sell))
+	}
+	for _, g := range []*guard.Guard[*memory.Tx]{g, open()} { // the same process, and a new one
+		require.NoError(t, c.FlushAll(patient(t)).Err())
+		require.NoError(t, guard.Do(patient(t), g, "sku/42", sell))
+	}
+	require.Equal(t, "xxxxx", store.Read("sold"))
+	rejections, err := store.Rejections(patient(t), "sku/42", 10)
+	require.NoError(t, err)
+	require.Len(t, rejections, 2)
+}
+
+func TestRaise_KeepsToTheEpochAndNeverLowers(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t))
+	l := locker(t, c, nil)
+	above := fence.Grant{Resource: "r", Epoch: 1, Token: fence.MaxToken - 2, Holder: "h"}
+	require.NoError(t, l.Raise(patient(t), above))
+	lower := above
+	lower.Token = 9
+	require.NoError(t, l.Raise(patient(t), lower))
+	le, err := l.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	require.Equal(t, above.Token+1, le.Grant().Token, "no number of Lua's has so many bits")
+	above.Epoch = 2
+	require.ErrorIs(t, l.Raise(patient(t), above), fence.ErrInvalid)
+}
+
+// The answer to an acquisition is lost: asked again, Redis has granted it already, with the same token.
+func TestAcquire_AskedAgainIsTheSameGrant(t *testing.T) {
+	t.Parallel()
+	l := locker(t, client(t, server(t)), nil)
+	s, err := l.sessions.Live(patient(t))
+	require.NoError(t, err)
+	p := l.newLease(s, "r")
+	require.NoError(t, p.ask(patient(t), false))
+	token := p.Grant().Token
+	require.NoError(t, p.ask(patient(t), false))
+	require.Equal(t, token, p.Grant().Token)
+}
+
+// A renewal also keeps what was granted without an answer so far, whose deadline is that of the session.
+func TestRenewal_KeepsWhatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t))
+	l := locker(t, c, &Config{TTL: time.Hour})
+	s, err := l.sessions.Live(patient(t))
+	require.NoError(t, err)
+	p := l.newLease(s, "r")
+	require.NoError(t, p.ask(patient(t), false))
+	lock, _, _ := l.keys("r")
+	l.mu.Lock()
+	p.owns = false // as before the answer
+	l.mu.Unlock()
+	require.NoError(t, c.PExpire(patient(t), lock, time.Minute).Err())
+	_, err = service{l}.KeepAlive(patient(t), s.ID)
+	require.NoError(t, err)
+	require.Greater(t, c.PTTL(patient(t), lock).Val(), time.Minute)
+	require.NoError(t, p.Err())
+}
+
+func TestRelease_SparesTheNextHolder(t *testing.T) {
+	t.Parallel()
+	c := client(t, server(t))
+	a, b := locker(t, c, nil), locker(t, c, nil)
+	held, err := a.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	lock, _, _ := a.keys("r")
+	require.NoError(t, c.Del(patient(t), lock).Err()) // expired, and a doesn't know
+	next, err := b.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	require.NoError(t, held.Release(patient(t)))
+	require.Contains(t, c.Get(patient(t), lock).Val(), next.Grant().Holder)
+}
+
+func TestUnavailable_SaysWhy(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	c := client(t, s)
+	l := locker(t, c, &Config{TTL: time.Second})
+	require.NoError(t, l.Check(patient(t)))
+	require.NoError(t, c.ConfigSet(patient(t), "maxmemory", "1").Err())
+	reason := func(err error) fence.UnavailableReason {
+		t.Helper()
+		away := new(fence.UnavailableError)
+		require.ErrorAs(t, err, &away)
+		return away.Reason
+	}
+	_, err := l.TryAcquire(patient(t), "r")
+	require.Equal(t, fence.NoSpace, reason(err))
+	require.NoError(t, c.ConfigSet(patient(t), "maxmemory", "0").Err())
+	held, err := l.Acquire(patient(t), "r")
+	require.NoError(t, err)
+	require.NoError(t, s.Kill())
+	_, err = l.TryAcquire(patient(t), "r")
+	require.Equal(t, fence.Unreachable, reason(err))
+	<-held.Done()
+	loss := new(fence.LeaseLostError)
+	require.ErrorAs(t, held.Err(), &loss)
+	require.Equal(t, fence.LossDeadline, loss.Reason, fmt.Sprint(loss))
+}
+
+func TestNew_RejectsBadConfig(t *testing.T) {
+	t.Parallel()
+	c := redis.NewClient(&redis.Options{})
+	defer c.Close()
+	for _, cfg := range []Config{{TTL: time.Millisecond}, {PollInterval: time.Hour}, {Prefix: "a{b"}, {Epoch: -1}, {Label: "a\nb"}} {
+		_, err := New(c, &cfg)
+		require.ErrorIs(t, err, fence.ErrInvalid)
+	}
+	_, err := New(nil, nil)
+	require.ErrorIs(t, err, fence.ErrInvalid)
+}
