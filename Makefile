@@ -34,7 +34,7 @@ library = . ./audit/... ./fence/... ./guard... ./storage/...
 # Servers that tests start keep their files in memory, where the machine has room.
 inmemory = env $(shell scripts/memory-tmp)
 
-# What a cluster under Patroni needs beside Postgres.
+# What a cluster under Patroni, and its tests, need beside Postgres.
 setup-cluster = scripts/setup-tool pgbouncer pgbouncer && scripts/setup-tool patroni 'patroni python3-psycopg2' patroni && scripts/setup-tool haproxy haproxy haproxy
 
 # Where what chaos runs leave goes.
@@ -90,12 +90,10 @@ soak: setup ## explore the protocol within larger bounds, run 2,000 random sched
 	@echo "2,000 schedules: no update was lost. 10 million entries were pruned, and the tables stayed as large as after the first three. No command outlived its lock."
 
 chaos: setup-test ## run scenarios and controls with one seed, go on with others for 5 minutes in all, and write a report
-	@$(setup-cluster)
 	@scripts/build -o bin/ $(etcd) ./cmd/fencectl ./cmd/fencectl-chaos
 	bin/fencectl chaos run --duration 5m --parallel 2 --out $(CHAOS)
 
 chaos-long: setup-test ## run 100 seeds of each family, and 20 of scripts and controls; goes on with what earlier ones have done
-	@$(setup-cluster)
 	@scripts/build -o bin/ $(etcd) ./cmd/fencectl ./cmd/fencectl-chaos
 	bin/fencectl chaos run --seeds 100 --script-seeds 20 --parallel 3 --resume --out $(CHAOS_LONG)
 
@@ -137,9 +135,9 @@ images: check-go ## build the images that tests use in Docker, where none can be
 setup: check-go ## find a Postgres, or install one as root on Debian
 	@scripts/setup-postgres
 
-setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, PgBouncer, Redis, psycopg for Python
+setup-test: setup ## find what only tests need, or install it as root on Debian: Postgres's own files, PgBouncer, Patroni, HAProxy, Redis, psycopg for Python
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
-	@scripts/setup-tool pgbouncer pgbouncer
+	@$(setup-cluster)
 	@scripts/setup-tool redis-server redis-server redis-server
 	@scripts/setup-python
 	@scripts/setup-tool curl curl

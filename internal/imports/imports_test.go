@@ -76,7 +76,7 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 	t.Parallel()
 	tests := []string{"github.com/stretchr/testify", "github.com/ory/dockertest", "pgregory.net/rapid", "go.uber.org/goleak", module + "internal/testenv", module + "guard/guardtest"}
 	for pkg, forbidden := range map[string][]string{
-		"":                 append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
+		"":                 append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos", module + "storage/postgres/patroni"}, tests...),
 		"storage/postgres": append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard"}, tests...),
 		"cmd/fencectl":     append([]string{"go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl", module + "chaos"}, tests...),
 		"guardsql":         append([]string{"go.etcd.io/", "google.golang.org/grpc", "github.com/jackc/pgx/v5/pgxpool", "github.com/jackc/pgx/v5/stdlib", module + "fence", module + "storage", module + "internal"}, tests...),
@@ -86,6 +86,8 @@ func TestImports_AdaptersKeepApart(t *testing.T) {
 		"fence/etcd":       append([]string{"github.com/jackc/", module + "guard", module + "storage", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 		"fence/pglock":     append([]string{"go.etcd.io/", "google.golang.org/grpc", module + "fence/etcd", module + "guard", module + "storage"}, tests...),
 		"internal/epoch":   append([]string{module + "guard", module + "storage/", module + "cmd", module + "chaos", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
+
+		"storage/postgres/patroni": append([]string{module + "fence/etcd", module + "fence/pglock", module + "guard", "go.etcd.io/etcd/server", "go.etcd.io/etcd/etcdutl"}, tests...),
 	} {
 		for _, dep := range dependencies(t, pkg) {
 			for _, prefix := range forbidden {

@@ -146,6 +146,9 @@ func (n *Node) Pause() error {
 	return errors.Join(n.EachProcess(stop), n.EachProcess(stop))
 }
 
+// PausePatroni freezes Patroni alone. Its Postgres goes on, as a primary if it is one, although another one is elected.
+func (n *Node) PausePatroni() error { return n.Server.Pause() }
+
 // CutOff cuts the node off from etcd and from the other nodes, silently; clients still reach
 // it. Patroni then stops being the primary, if it runs.
 func (n *Node) CutOff() { n.cut(n.links...) }

@@ -43,8 +43,8 @@ func startLocal(ctx context.Context, cfg *Config, fill func(context.Context, *lo
 	if err := errors.Join(account.Mkdir(p.data), fill(ctx, &p.local)); err != nil {
 		return nil, errors.Join(err, p.Stop(ctx))
 	}
-	arguments := append([]string{"-D", p.data}, cfg.arguments()...)
-	arguments = append(arguments, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-p", strconv.Itoa(p.Port(0)))
+	arguments := []string{"-D", p.data, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-p", strconv.Itoa(p.Port(0))}
+	arguments = append(arguments, cfg.arguments()...)
 	err = p.Start(ctx, process.Program{
 		Command: func() (*exec.Cmd, error) {
 			return account.Command(p.data, filepath.Join(bin, "postgres"), arguments...), nil
