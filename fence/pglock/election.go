@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
 type election struct {
@@ -107,7 +108,7 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	case p.Err() != nil:
 		return p.Err()
 	case ctx.Err() != nil:
-		return ended(ctx, op)
+		return session.Ended(ctx, "pglock: "+op)
 	}
 	rows, err := l.database.onPool(ctx, l.database.sql("lock_proclaim", encode(p.resource()), encode(p.holder()), encode(value)))
 	switch {
@@ -120,7 +121,7 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	case rows[0][0] == "t":
 		return nil
 	}
-	p.session.RenewNow(func() { // unless that says that the session is over
+	p.Session.RenewNow(func() { // unless that says that the session is over
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		p.finish(p.loss(fence.LossDeleted))
@@ -129,7 +130,7 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	case <-p.Done():
 		return p.Err()
 	case <-ctx.Done():
-		return ended(ctx, op)
+		return session.Ended(ctx, "pglock: "+op)
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/internal/session"
@@ -16,27 +14,22 @@ import (
 
 // lease is one acquisition, and to its caller a lease. It is over when it is released, given up or lost.
 type lease struct {
+	session.Life[int64]
 	locker  *Locker
-	session *session.Session[int64]
 	value   string
 	decided chan struct{} // closed when it owns the resource or is over
 	settled chan struct{} // closed when it has been given back
 
 	// The rest is guarded by locker.mu.
-	grant    fence.Grant
-	calls    int  // of lock_acquire that are unanswered
-	doubt    bool // a call of lock_acquire may still arrive
-	stored   bool // the database has it
-	waits    bool
-	owner    string // of the resource, while it waits
-	owns     bool
-	cause    error
-	given    bool // what gives it back runs
-	hint     bool // another session may wait
-	watchers []*func()
-	onLoss   []func()
-	lifetime context.Context // made on demand, since most are never asked for
-	endLife  context.CancelCauseFunc
+	grant  fence.Grant
+	calls  int  // of lock_acquire that are unanswered
+	doubt  bool // a call of lock_acquire may still arrive
+	stored bool // the database has it
+	waits  bool
+	owner  string // of the resource, while it waits
+	owns   bool
+	given  bool // what gives it back runs
+	hint   bool // another session may wait
 }
 
 var _ fence.Lease = (*lease)(nil)
@@ -44,7 +37,8 @@ var _ fence.Lease = (*lease)(nil)
 func newHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand.Uint64()) }
 
 func (l *Locker) newLease(s *session.Session[int64], resource, value string) *lease {
-	p := &lease{locker: l, session: s, value: value, decided: make(chan struct{}), settled: make(chan struct{})}
+	p := &lease{locker: l, value: value, decided: make(chan struct{}), settled: make(chan struct{})}
+	p.Begin(s, &l.mu)
 	p.grant.Resource, p.grant.Holder = resource, newHolder(l.cfg.Label)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +62,7 @@ var errAbandoned = errors.New("pglock: given up")
 // acquireAll sends one call for leases of one session, again if the answer is lost, and notes what it says. The caller
 // has counted it: what is given up before it begins must wait for it too.
 func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
-	s := ps[0].session
+	s := ps[0].Session
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.Context(), cancel)()
@@ -112,14 +106,14 @@ func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 			p.own(rows[i][1:])
 		case i < len(rows):
 			p.owner = decode(rows[i][4])
-			p.stored, p.waits = p.stored || wait, wait && p.cause == nil
+			p.stored, p.waits = p.stored || wait, wait && p.Over() == nil
 			fallthrough
 		default:
 			if !wait {
 				p.finish(&fence.LockedError{Resource: p.resource(), Holder: p.owner})
 			}
 		}
-		if p.cause != nil && p.calls == 0 {
+		if p.Over() != nil && p.calls == 0 {
 			p.giveBack()
 		}
 	}
@@ -137,7 +131,7 @@ func (p *lease) granted(row []string) {
 
 // own notes a grant: its epoch, its token, and whether another session waits. Callers hold locker.mu.
 func (p *lease) own(row []string) {
-	if p.owns || p.cause != nil {
+	if p.owns || p.Over() != nil {
 		return
 	}
 	epoch, _ := strconv.ParseInt(row[0], 10, 64)
@@ -202,7 +196,7 @@ func (l *Locker) try(ctx context.Context, wait bool, value string, resources ...
 		case l.isClosed():
 			return nil, nil, errClosed
 		case ctx.Err() != nil:
-			return nil, nil, ended(ctx, op)
+			return nil, nil, session.Ended(ctx, "pglock: "+op)
 		}
 		var s *session.Session[int64]
 		if s, err = l.sessions.Live(ctx); errors.Is(err, fence.ErrClosed) {
@@ -257,22 +251,23 @@ func (p *lease) outcome(ctx context.Context) (taken, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var loss *fence.LeaseLostError
+	cause := p.Over()
 	switch {
-	case p.cause == nil && p.owns:
-		if p.session.Remaining() == 0 { // and the timer has yet to say so
+	case cause == nil && p.owns:
+		if p.Session.Remaining() == 0 { // and the timer has yet to say so
 			return nil, errOver
 		}
 		return nil, nil
-	case errors.As(p.cause, &loss) && loss.Reason == fence.LossClosed:
+	case errors.As(cause, &loss) && loss.Reason == fence.LossClosed:
 		return nil, errClosed
-	case errors.As(p.cause, &loss):
+	case errors.As(cause, &loss):
 		return nil, errOver
-	case errors.Is(p.cause, fence.ErrLocked):
-		return p.cause, nil
-	case p.cause != nil:
-		return nil, p.cause
+	case errors.Is(cause, fence.ErrLocked):
+		return cause, nil
+	case cause != nil:
+		return nil, cause
 	case p.waits:
-		return nil, fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource(), Holder: p.owner}, ended(ctx, "acquire "+p.resource()))
+		return nil, fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource(), Holder: p.owner}, session.Ended(ctx, "pglock: "+"acquire "+p.resource()))
 	}
 	return nil, failed(ctx, "acquire "+p.resource(), ctx.Err())
 }
@@ -280,108 +275,28 @@ func (p *lease) outcome(ctx context.Context) (taken, err error) {
 // Grant implements fence.Lease.
 func (p *lease) Grant() fence.Grant { return p.grant }
 
-func (p *lease) Context() context.Context {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	if p.lifetime == nil {
-		p.lifetime, p.endLife = context.WithCancelCause(context.Background())
-		if p.cause != nil {
-			p.endLife(p.cause)
-		}
-	}
-	return p.lifetime
-}
-
-func (p *lease) Done() <-chan struct{} { return p.Context().Done() }
-
-func (p *lease) Err() error {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	return p.cause
-}
-
-func (p *lease) Remaining() time.Duration {
-	if p.Err() != nil {
-		return 0
-	}
-	return p.session.Remaining()
-}
-
-func (p *lease) AfterLost(f func()) {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	switch {
-	case p.cause == nil:
-		p.onLoss = append(p.onLoss, f)
-	case errors.Is(p.cause, fence.ErrLeaseLost):
-		go f()
-	}
-}
-
 // AfterContended implements fence.Lease.
 func (p *lease) AfterContended(f func()) (stop func() bool) {
-	l := p.locker
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.cause != nil {
-		return func() bool { return false }
-	}
-	p.watchers = append(p.watchers, &f)
-	if p.hint {
-		l.due[p.holder()] = true
-		l.signal()
-	}
-	return func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		i := slices.Index(p.watchers, &f)
-		if i >= 0 {
-			p.watchers = slices.Delete(p.watchers, i, i+1)
+	return p.Watch(f, func() {
+		if p.hint {
+			p.locker.due[p.holder()] = true
+			p.locker.signal()
 		}
-		return i >= 0
-	}
-}
-
-// callContended is for callers that hold locker.mu.
-func (p *lease) callContended() {
-	for _, f := range p.watchers {
-		go (*f)()
-	}
-	p.watchers = nil
+	})
 }
 
 func (p *lease) loss(reason fence.LossReason) error {
-	loss := &fence.LeaseLostError{Grant: p.grant, Reason: reason}
-	if reason == fence.LossDeadline {
-		failure := p.session.LastFailure()
-		loss.Paused = p.session.Paused()
-		if loss.Paused > 0 && errors.Is(failure, context.DeadlineExceeded) {
-			failure = nil // the database may have answered meanwhile
-		}
-		if failure != nil {
-			loss.Err = unavailable("renew the session", failure)
-		}
-	}
-	return loss
+	return p.Loss(p.grant, reason, func(err error) error { return unavailable("renew the session", err) })
 }
 
 // finish ends p, if it isn't over. Callers hold locker.mu.
 func (p *lease) finish(cause error) {
-	if p.cause != nil {
+	if !p.Finish(cause) {
 		return
 	}
-	p.cause, p.watchers, p.waits = cause, nil, false
+	p.waits = false
 	delete(p.locker.leases, p.holder())
 	delete(p.locker.due, p.holder())
-	if p.endLife != nil {
-		p.endLife(cause)
-	}
-	if errors.Is(cause, fence.ErrLeaseLost) {
-		for _, f := range p.onLoss {
-			go f()
-		}
-	}
-	p.onLoss = nil
 	if !p.owns {
 		close(p.decided)
 	}
@@ -390,7 +305,7 @@ func (p *lease) finish(cause error) {
 // giveBack gives up what the database may have of p, which is over, once all calls for it have an answer. Callers
 // hold locker.mu.
 func (p *lease) giveBack() {
-	l, s := p.locker, p.session
+	l, s := p.locker, p.Session
 	if p.given || !p.stored && !p.doubt {
 		return
 	}
@@ -411,7 +326,7 @@ func (p *lease) giveBack() {
 func (p *lease) Release(ctx context.Context) error {
 	l := p.locker
 	l.mu.Lock()
-	if p.cause != nil {
+	if p.Over() != nil {
 		l.mu.Unlock()
 		return nil
 	}
@@ -427,8 +342,8 @@ func (p *lease) Release(ctx context.Context) error {
 	case <-p.settled:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx, "release "+p.resource())
-	case <-p.session.Context().Done():
+		return session.Ended(ctx, "pglock: "+"release "+p.resource())
+	case <-p.Session.Context().Done():
 		return unavailable("release "+p.resource(), errOver)
 	}
 }

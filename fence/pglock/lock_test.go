@@ -35,8 +35,8 @@ func TestRenewal_OfASessionThatIsOverLosesAllLeases(t *testing.T) {
 			pool := newPool(t)
 			l := newLocker(t, pool, slow())
 			held, other := acquire(t, l, "r"), acquire(t, l, "other")
-			mustExec(t, pool, sql, held.session.ID)
-			held.session.RenewNow(func() {})
+			mustExec(t, pool, sql, held.Session.ID)
+			held.Session.RenewNow(func() {})
 			require.Equal(t, reason, lossOf(t, held))
 			require.Equal(t, reason, lossOf(t, other))
 			release(t, acquire(t, l, "new"))
@@ -52,9 +52,9 @@ func TestRenewal_WaitsForWhoeverEndsTheSession(t *testing.T) {
 	l := newLocker(t, pool, slow())
 	held := acquire(t, l, "r")
 	tx := begin(t, pool)
-	_, err := tx.Exec(t.Context(), "select fence.lock_end($1)", held.session.ID)
+	_, err := tx.Exec(t.Context(), "select fence.lock_end($1)", held.Session.ID)
 	require.NoError(t, err)
-	held.session.RenewNow(func() {})
+	held.Session.RenewNow(func() {})
 	eventually(t, pool, "select exists (select from pg_stat_activity where datname = current_database() and query like '%lock_renew%' and wait_event_type = 'Lock')")
 	require.NoError(t, held.Err())
 	require.NoError(t, tx.Commit(t.Context()))
@@ -67,7 +67,7 @@ func TestEnd_SparesSessionsThatLive(t *testing.T) {
 	a, b := newLocker(t, pool, slow()), newLocker(t, pool, slow())
 	dead, held := acquire(t, a, "dead"), acquire(t, b, "held")
 	waiting := queued(t, patient(t), b, "dead", 1)
-	mustExec(t, pool, "update fence.lock_session set expires_at = clock_timestamp() where id = $1", dead.session.ID)
+	mustExec(t, pool, "update fence.lock_session set expires_at = clock_timestamp() where id = $1", dead.Session.ID)
 	require.NoError(t, b.endExpired(patient(t))) // and wakes who waits
 	next := granted(t, waiting)
 	require.Greater(t, next.Grant().Token, dead.Grant().Token)
@@ -81,7 +81,7 @@ func TestTryAcquire_TakesWhatAnExpiredSessionHas(t *testing.T) {
 	pool := newPool(t)
 	a, b := newLocker(t, pool, slow()), newLocker(t, pool, slow())
 	dead := acquire(t, a, "r")
-	mustExec(t, pool, "update fence.lock_session set expires_at = clock_timestamp() where id = $1", dead.session.ID)
+	mustExec(t, pool, "update fence.lock_session set expires_at = clock_timestamp() where id = $1", dead.Session.ID)
 	_, err := b.TryAcquire(patient(t), "r")
 	require.NoError(t, err)
 }
@@ -211,7 +211,7 @@ func TestAcquire_KeepsTheOrderOfArrivalAmongProcesses(t *testing.T) {
 func TestAcquire_IsDurableOnceItIsGranted(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	session := acquire(t, newLocker(t, pool, slow()), "other").session.ID
+	session := acquire(t, newLocker(t, pool, slow()), "other").Session.ID
 	for _, c := range []struct{ call, want string }{
 		{"lock_acquire($1, '{72}', '{61}', '', true)", "on"},
 		{"lock_acquire($1, '{72}', '{62}', '', true)", "off"}, // it queues
@@ -309,7 +309,7 @@ func TestRenewal_NeedsNoConnectionOfThePool(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Release()
 	renewed := make(chan struct{})
-	held.session.RenewNow(func() { close(renewed) })
+	held.Session.RenewNow(func() { close(renewed) })
 	receive(t, renewed)
 	require.NoError(t, held.Err())
 }
@@ -329,7 +329,7 @@ func TestServer_ACrashCostsNoLeaseAndNoWaiter(t *testing.T) {
 	require.NoError(t, server.Kill())
 	require.NoError(t, server.Restart(t.Context()))
 	renewed := make(chan struct{})
-	held.session.RenewNow(func() { close(renewed) })
+	held.Session.RenewNow(func() { close(renewed) })
 	receive(t, renewed)
 	require.NoError(t, held.Err())
 	_, err = newLocker(t, pool, cfg).TryAcquire(patient(t), "r")

@@ -103,7 +103,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		case <-l.finished:
 			return nil
 		case <-ctx.Done():
-			return ended(ctx, "close")
+			return session.Ended(ctx, "pglock: close")
 		}
 	}
 	defer close(l.finished)
@@ -150,7 +150,7 @@ func (l *Locker) sessionEnded(s *session.Session[int64], reason fence.LossReason
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range l.leases {
-		if p.session == s {
+		if p.Session == s {
 			p.finish(p.loss(reason))
 		}
 	}
@@ -171,7 +171,7 @@ func (l *Locker) woken(holder string) {
 
 func (l *Locker) allDue() {
 	for holder, p := range l.leases {
-		if p.waits || len(p.watchers) > 0 {
+		if p.waits || p.Watched() {
 			l.due[holder] = true
 		}
 	}
@@ -225,7 +225,7 @@ func (l *Locker) lookOnce(ctx context.Context) {
 		case p == nil:
 		case p.waits:
 			waiting = append(waiting, p)
-		case len(p.watchers) > 0:
+		case p.Watched():
 			contended = true
 		}
 	}
@@ -276,18 +276,8 @@ func (l *Locker) contend(holder string) {
 	defer l.mu.Unlock()
 	if p := l.leases[holder]; p != nil {
 		p.hint = true
-		p.callContended()
+		p.Contend()
 	}
-}
-
-func ended(ctx context.Context, what string) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		err = cause
-	} else {
-		err = fmt.Errorf("%w: %w", err, cause)
-	}
-	return fmt.Errorf("pglock: %s: %w", what, err)
 }
 
 // failed is the error of a request that err has ended. If a deadline of the caller's did, the database did not
@@ -299,7 +289,7 @@ func failed(ctx context.Context, op string, err error) error {
 	case ctx.Err() == nil:
 		return unavailable(op, err)
 	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return ended(ctx, op)
+		return session.Ended(ctx, "pglock: "+op)
 	}
-	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("pglock: no answer from the database yet: %w", ended(ctx, op))}
+	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("pglock: no answer from the database yet: %w", session.Ended(ctx, "pglock: "+op))}
 }

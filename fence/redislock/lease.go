@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"time"
 
@@ -14,31 +13,26 @@ import (
 
 // lease is one acquisition, and to its caller a lease. locker.mu guards what changes.
 type lease struct {
+	session.Life[string]
 	locker  *Locker
-	session *session.Session[string]
-	over    chan struct{} // closed with cause
 	settled chan struct{} // closed when its key is gone
 
-	grant    fence.Grant
-	owner    string // while it waits
-	owns     bool
-	asking   bool // a request may write the key
-	left     bool // the key may be there
-	cause    error
-	ended    time.Time
-	watchers []*func()
-	onLoss   []func()
-	lifetime context.Context // made on demand
-	endLife  context.CancelCauseFunc
+	grant  fence.Grant
+	owner  string // while it waits
+	owns   bool
+	asking bool // a request may write the key
+	left   bool // the key may be there
+	ended  time.Time
 }
 
 var _ fence.Lease = (*lease)(nil)
 
 func (l *Locker) newLease(s *session.Session[string], resource string) *lease {
 	p := &lease{
-		locker: l, session: s, over: make(chan struct{}), settled: make(chan struct{}), asking: true,
+		locker: l, settled: make(chan struct{}), asking: true,
 		grant: fence.Grant{Resource: resource, Epoch: l.cfg.Epoch, Holder: newHolder(l.cfg.Label)},
 	}
+	p.Begin(s, &l.mu)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leases[p] = struct{}{}
@@ -66,7 +60,7 @@ func (p *lease) ask(ctx context.Context, wait bool) error {
 	failures := 0
 	for {
 		l.mu.Lock()
-		freed, over := l.freed, p.cause
+		freed, over := l.freed, p.Over()
 		l.mu.Unlock()
 		if over != nil {
 			return over
@@ -91,7 +85,7 @@ func (p *lease) ask(ctx context.Context, wait bool) error {
 		select {
 		case <-time.After(l.cfg.PollInterval/2 + rand.N(l.cfg.PollInterval)):
 		case <-freed:
-		case <-p.over:
+		case <-p.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -105,8 +99,8 @@ func (p *lease) granted(token string) error {
 	}
 	p.locker.mu.Lock()
 	defer p.locker.mu.Unlock()
-	if p.left = true; p.cause != nil {
-		return p.cause
+	if p.left = true; p.Over() != nil {
+		return p.Over()
 	}
 	p.grant.Token, p.owns = fence.Token(number), true
 	return nil
@@ -129,7 +123,7 @@ func (p *lease) asked() {
 	p.locker.mu.Lock()
 	defer p.locker.mu.Unlock()
 	p.asking = false
-	if p.cause != nil {
+	if p.Over() != nil {
 		p.giveBack()
 	}
 }
@@ -149,20 +143,10 @@ func (p *lease) giveUp() error {
 
 // finish ends p, if it isn't over. Callers hold locker.mu.
 func (p *lease) finish(cause error) {
-	if p.cause != nil {
+	if !p.Finish(cause) {
 		return
 	}
-	p.cause, p.ended, p.watchers = cause, time.Now(), nil
-	close(p.over)
-	if p.endLife != nil {
-		p.endLife(cause)
-	}
-	if errors.Is(cause, fence.ErrLeaseLost) {
-		for _, f := range p.onLoss {
-			go f()
-		}
-	}
-	p.onLoss = nil
+	p.ended = time.Now()
 	if !p.asking {
 		p.giveBack()
 	}
@@ -176,7 +160,7 @@ func (p *lease) giveBack() {
 	}
 	l := p.locker
 	l.tasks.Start(func(context.Context) {
-		ctx := p.session.Context()
+		ctx := p.Session.Context()
 		for n := 0; ctx.Err() == nil; n++ {
 			if _, err := l.evalEach(ctx, []*lease{p}, releaseScript); err == nil {
 				l.forget([]*lease{p})
@@ -198,83 +182,24 @@ func (p *lease) gone() {
 }
 
 func (p *lease) loss(reason fence.LossReason) error {
-	loss := &fence.LeaseLostError{Grant: p.grant, Reason: reason}
-	if reason == fence.LossDeadline {
-		loss.Paused = p.session.Paused()
-		if failure := p.session.LastFailure(); failure != nil && loss.Paused == 0 {
-			loss.Err = unavailable("renew the locks", failure)
-		}
-	}
-	return loss
+	return p.Loss(p.grant, reason, func(err error) error { return unavailable("renew the locks", err) })
 }
 
 func (p *lease) Grant() fence.Grant { return p.grant }
 
-func (p *lease) Context() context.Context {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	if p.lifetime == nil {
-		p.lifetime, p.endLife = context.WithCancelCause(context.Background())
-		if p.cause != nil {
-			p.endLife(p.cause)
-		}
-	}
-	return p.lifetime
-}
-
-func (p *lease) Done() <-chan struct{} { return p.over }
-
-func (p *lease) Err() error {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	return p.cause
-}
-
-func (p *lease) Remaining() time.Duration {
-	if p.Err() != nil {
-		return 0
-	}
-	return p.session.Remaining()
-}
-
-func (p *lease) AfterLost(f func()) {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	switch {
-	case p.cause == nil:
-		p.onLoss = append(p.onLoss, f)
-	case errors.Is(p.cause, fence.ErrLeaseLost):
-		go f()
-	}
-}
-
 func (p *lease) AfterContended(f func()) (stop func() bool) {
-	l := p.locker
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.cause != nil {
-		return func() bool { return false }
-	}
-	p.watchers = append(p.watchers, &f)
-	select {
-	case l.watched <- struct{}{}:
-	default:
-	}
-	return func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		i := slices.Index(p.watchers, &f)
-		if i >= 0 {
-			p.watchers = slices.Delete(p.watchers, i, i+1)
+	return p.Watch(f, func() {
+		select {
+		case p.locker.watched <- struct{}{}:
+		default:
 		}
-		return i >= 0
-	}
+	})
 }
 
 // Release implements fence.Lease. It is repeated until Redis confirms it, or the lock must have expired.
 func (p *lease) Release(ctx context.Context) error {
 	p.locker.mu.Lock()
-	over := p.cause != nil
+	over := p.Over() != nil
 	p.finish(fence.ErrReleased)
 	p.locker.mu.Unlock()
 	if over {
@@ -288,8 +213,8 @@ func (p *lease) Release(ctx context.Context) error {
 	case <-p.settled:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx, op)
-	case <-p.session.Context().Done():
+		return session.Ended(ctx, "redislock: "+op)
+	case <-p.Session.Context().Done():
 		return unavailable(op, errOver)
 	}
 }

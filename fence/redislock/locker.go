@@ -128,7 +128,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		case <-l.finished:
 			return nil
 		case <-ctx.Done():
-			return ended(ctx, "close")
+			return session.Ended(ctx, "redislock: close")
 		}
 	}
 	defer close(l.finished)
@@ -144,7 +144,7 @@ type service struct{ *Locker }
 
 func (l service) Grant(context.Context, time.Duration) (string, time.Duration, error) {
 	l.begin.Do(func() { l.tasks.Start(l.look) })
-	expired := l.of(func(p *lease) bool { return p.cause != nil && !p.asking && time.Since(p.ended) > l.cfg.TTL })
+	expired := l.of(func(p *lease) bool { return p.Over() != nil && !p.asking && time.Since(p.ended) > l.cfg.TTL })
 	l.forget(expired) // Redis could not be reached while they had keys
 	return newHolder(l.cfg.Label), l.cfg.TTL, nil
 }
@@ -153,7 +153,7 @@ func (l service) Grant(context.Context, time.Duration) (string, time.Duration, e
 func (l service) KeepAlive(ctx context.Context, id string) (time.Duration, error) {
 	var owned []*lease
 	leases := l.of(func(p *lease) bool {
-		of := p.session.ID == id && p.cause == nil
+		of := p.Session.ID == id && p.Over() == nil
 		if of && p.owns {
 			owned = append(owned, p)
 		}
@@ -175,7 +175,7 @@ func (l service) KeepAlive(ctx context.Context, id string) (time.Duration, error
 
 // Revoke gives back what the session's leases have left.
 func (l service) Revoke(ctx context.Context, id string) (forGood bool, err error) {
-	leases := l.of(func(p *lease) bool { return p.session.ID == id && p.cause != nil })
+	leases := l.of(func(p *lease) bool { return p.Session.ID == id && p.Over() != nil })
 	if _, err = l.evalEach(ctx, leases, releaseScript); err == nil {
 		l.forget(leases)
 	}
@@ -205,7 +205,7 @@ func (l *Locker) sessionEnded(s *session.Session[string], reason fence.LossReaso
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for p := range l.leases {
-		if p.session == s {
+		if p.Session == s {
 			p.finish(p.loss(reason))
 		}
 	}
@@ -220,17 +220,14 @@ func (l *Locker) look(ctx context.Context) {
 			return
 		}
 		for {
-			leases := l.of(func(p *lease) bool { return len(p.watchers) > 0 })
+			leases := l.of(func(p *lease) bool { return p.Watched() })
 			if len(leases) == 0 {
 				break
 			}
 			contended := l.contended(ctx, leases)
 			l.mu.Lock()
 			for _, p := range contended {
-				for _, f := range p.watchers {
-					go (*f)()
-				}
-				p.watchers = nil
+				p.Contend()
 			}
 			l.mu.Unlock()
 			select {
@@ -289,7 +286,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool) (fence
 		case l.isClosed():
 			return nil, errClosed
 		case ctx.Err() != nil:
-			return nil, ended(ctx, op)
+			return nil, session.Ended(ctx, "redislock: "+op)
 		}
 		s, err := l.sessions.Live(ctx)
 		if err != nil {
@@ -300,10 +297,10 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool) (fence
 		l.tasks.Start(func(tasks context.Context) { asked <- p.ask(tasks, wait) })
 		select {
 		case err = <-asked:
-		case <-p.over:
+		case <-p.Done():
 			err = p.Err()
 		case <-ctx.Done():
-			err = ended(ctx, op)
+			err = session.Ended(ctx, "redislock: "+op)
 		}
 		if err == nil && s.Remaining() > 0 {
 			return p, nil
@@ -319,14 +316,4 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool) (fence
 		}
 		return nil, err
 	}
-}
-
-func ended(ctx context.Context, what string) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		err = cause
-	} else {
-		err = fmt.Errorf("%w: %w", err, cause)
-	}
-	return fmt.Errorf("redislock: %s: %w", what, err)
 }
