@@ -1,6 +1,7 @@
 // Package orm has one sale written with each of GORM, bun, ent, sqlx and sqlc's code for database/sql, and one that
 // inserts a job of river. Each sale takes from the stock and writes an event into an outbox, in a guarded
-// transaction. What a service that had a *sql.DB or a *gorm.DB changes is Guarded, and bindGORM.
+// transaction. What a service that had a *sql.DB or a *gorm.DB changes is Guarded, and bindGORM; and once its
+// start-up: a pool, and a Guard on it.
 package orm
 
 import (
