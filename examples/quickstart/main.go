@@ -39,7 +39,7 @@ func run(ctx context.Context) error {
 		return runWithEtcd(ctx, pool, endpoint)
 	}
 
-	g, err := fencekit.NewOnPostgres(pool, nil) // your pgx pool
+	g, err := fencekit.NewOnPostgres(pool, nil) // your pgx pool; once: g.Migrate(ctx)
 	if err != nil {
 		return err
 	}
