@@ -56,8 +56,8 @@ type Locker interface {
 }
 
 // Raiser is a Locker that can lose its count of tokens, as one in a cache does. When the fence has rejected a claim
-// because it has seen a higher grant, package guard calls Raise once, acquires anew, and claims again. The fence
-// alone decides what may be written; Raise only lets a call succeed that would be rejected for ever.
+// because it has seen a higher grant, package guard calls Raise once for each resource, acquires anew, and claims
+// again. The fence alone decides what may be written; Raise only lets a call succeed that would be rejected for ever.
 type Raiser interface {
 	// Raise makes every later grant of above's resource higher than above, or fails.
 	Raise(ctx context.Context, above Grant) error

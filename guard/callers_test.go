@@ -101,13 +101,13 @@ func TestRaiser_ACallGoesOnAboveTheFence(t *testing.T) {
 			r := &raiser{Locker: w.locks.NewLocker("r"), raises: raises}
 			return r, w.processOn(r, nil)
 		}
-		for _, raises := range []func(fence.Grant) error{
-			func(fence.Grant) error { return errors.New("away") },
-			func(fence.Grant) error { w.locks.SetToken(token); return nil }, // it says so only
-		} {
-			r, g := lostCount(raises)
+		away := errors.New("away")
+		for _, says := range []error{away, nil} { // it raises nothing
+			r, g := lostCount(func(fence.Grant) error { w.locks.SetToken(token); return says })
 			rejected := new(storage.RejectedError)
-			require.ErrorAs(t, guard.Do(t.Context(), g, sku, notRun), &rejected)
+			err := guard.Do(t.Context(), g, sku, notRun)
+			require.ErrorAs(t, err, &rejected)
+			require.Equal(t, says != nil, errors.Is(err, away))
 			require.Equal(t, seen, rejected.Current)
 			require.Equal(t, []fence.Grant{seen}, r.raised)
 			require.NoError(t, g.Close(t.Context()))
@@ -120,6 +120,21 @@ func TestRaiser_ACallGoesOnAboveTheFence(t *testing.T) {
 		require.Equal(t, "2", w.store.Read("n"))
 		require.Equal(t, fence.Token(10), w.locks.Holder(sku).Token)
 	}
+}
+
+// Each resource has a count of its own, and all are lost at once.
+func TestRaiser_ACallOnSeveralResourcesGoesOnAboveEachFence(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	skus := []string{"sku/1", "sku/2", "sku/3"}
+	for i, sku := range skus {
+		seen := fence.Grant{Resource: sku, Epoch: 1, Token: fence.Token(10 * (i + 1)), Holder: "h"}
+		_, err := w.store.Claim(t.Context(), storage.Claim{Grant: seen})
+		require.NoError(t, err)
+	}
+	r := &raiser{Locker: w.locks.NewLocker("r"), raises: func(above fence.Grant) error { w.locks.SetToken(above.Token + 1); return nil }}
+	require.NoError(t, guard.Do(t.Context(), w.processOn(r, nil), skus, increment("n")))
+	require.Equal(t, "1", w.store.Read("n"))
 }
 
 // No call begins under a grant while an earlier one is in doubt (G6), nor while that is being asked about.

@@ -161,13 +161,25 @@ func (t *lines) keep(l *line, lease fence.Lease, superseder *fence.Grant) {
 	lease.AfterContended(s.contend)
 }
 
-func (t *lines) raise(ctx context.Context, r *storage.RejectedError) (raised bool) {
+// raise has a lock service that lost its count go on above each fence that rejected one of states. It returns err if
+// there is nothing to raise.
+func (t *lines) raise(ctx context.Context, states grantStates, err error) error {
 	service, can := t.locker.(fence.Raiser)
-	switch r.Reason {
-	case storage.ReasonStale, storage.ReasonTokensWentBack, storage.ReasonCollision:
-		return can && service.Raise(ctx, r.Current) == nil
+	left := err
+	for _, s := range states {
+		r := rejectionOf(err, s.claim.Grant)
+		if !can || r == nil {
+			continue
+		}
+		switch r.Reason {
+		case storage.ReasonStale, storage.ReasonTokensWentBack, storage.ReasonCollision:
+			if failed := service.Raise(ctx, r.Current); failed != nil {
+				return fmt.Errorf("%w; the lock service was not raised: %w", err, failed)
+			}
+			left = nil
+		}
 	}
-	return false
+	return left
 }
 
 func acquireError(resource string, err error) error {

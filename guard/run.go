@@ -100,7 +100,10 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 			return err
 		case rejection.Reason == storage.ReasonEpochBehind && rejection.Grant.Epoch > behind:
 			behind = rejection.Grant.Epoch
-		case !raised && g.lines.raise(ctx, rejection):
+		case !raised:
+			if err := g.lines.raise(ctx, h.states, err); err != nil {
+				return err
+			}
 			raised = true
 		default:
 			return err
