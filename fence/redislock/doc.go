@@ -4,7 +4,8 @@
 // lost counter is raised above the fence's token (fence.Raiser).
 //
 //   - F1: one script takes the lock and increments the resource's counter. What Redis loses is lost.
-//   - F2: as far as Redis keeps the lock. A lost answer is asked for again under the same holder.
+//   - F2: as far as Redis keeps the lock. A lost answer is asked for again under the same holder. A request that
+//     reaches Redis after all of its Locker's releases keeps the resource from others for the time to live.
 //   - F3: the deadline of all leases is the last renewal's time of sending, plus the time to live, minus a tenth.
 //
 // There is no order of arrival: waiting calls try again every Config.PollInterval, with jitter. As often a holder looks

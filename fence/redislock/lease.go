@@ -124,7 +124,7 @@ func (p *lease) asked() {
 	defer p.locker.mu.Unlock()
 	p.asking = false
 	if p.Over() != nil {
-		p.giveBack()
+		p.giveBack(context.Background()) // the session's end may have been before
 	}
 }
 
@@ -148,19 +148,22 @@ func (p *lease) finish(cause error) {
 	}
 	p.ended = time.Now()
 	if !p.asking {
-		p.giveBack()
+		p.giveBack(p.Session.Context())
 	}
 }
 
-// giveBack deletes the key that p may have, until Redis confirms it or the session is over. Callers hold locker.mu.
-func (p *lease) giveBack() {
+// giveBack deletes the key that p may have, until Redis confirms it, it has expired, or ctx ends: when the session is
+// over, Revoke does it. Callers hold locker.mu.
+func (p *lease) giveBack(ctx context.Context) {
 	if !p.left {
 		p.gone()
 		return
 	}
 	l := p.locker
-	l.tasks.Start(func(context.Context) {
-		ctx := p.Session.Context()
+	l.tasks.Start(func(tasks context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, l.cfg.TTL)
+		defer cancel()
+		defer context.AfterFunc(tasks, cancel)()
 		for n := 0; ctx.Err() == nil; n++ {
 			if _, err := l.evalEach(ctx, []*lease{p}, releaseScript); err == nil {
 				l.forget([]*lease{p})

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,13 +100,13 @@ func TestRaise_TheCounterGoesOnAboveTheFence(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, g.Close(patient(t))) })
 		return g
 	}
-	g := open()
+	g, skus := open(), []string{"sku/42", "sku/43"}
 	for range 3 {
-		require.NoError(t, guard.Do(patient(t), g, "sku/42", sell))
+		require.NoError(t, guard.Do(patient(t), g, skus, sell))
 	}
 	for _, g := range []*guard.Guard[*memory.Tx]{g, open()} { // the same process, and a new one
 		require.NoError(t, c.FlushAll(patient(t)).Err())
-		require.NoError(t, guard.Do(patient(t), g, "sku/42", sell))
+		require.NoError(t, guard.Do(patient(t), g, skus, sell))
 	}
 	require.Equal(t, "xxxxx", store.Read("sold"))
 	rejections, err := store.Rejections(patient(t), "sku/42", 10)
@@ -160,6 +161,52 @@ func TestRenewal_KeepsWhatIsNotAnswered(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, c.PTTL(patient(t), lock).Val(), time.Minute)
 	require.NoError(t, p.Err())
+}
+
+// late keeps acquisitions back until a release was answered.
+type late struct {
+	redis.Hook
+	sent, released func()
+	after          <-chan struct{}
+}
+
+func (h late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		switch cmds[0].Args()[1] {
+		case acquireScript:
+			h.sent()
+			<-h.after
+			ctx = context.WithoutCancel(ctx) // it is on its way
+		case releaseScript:
+			defer h.released()
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (late) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (late) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// Redis gets the request after those of Close.
+func TestClose_GivesBackWhatIsGrantedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := server(t)
+	c := client(t, s)
+	l := locker(t, c, nil)
+	_, err := l.TryAcquire(patient(t), "other")
+	require.NoError(t, err)
+	sent, released := make(chan struct{}), make(chan struct{})
+	c.AddHook(late{sent: func() { close(sent) }, released: sync.OnceFunc(func() { close(released) }), after: released})
+	acquired := make(chan error, 1)
+	go func() {
+		_, err := l.TryAcquire(patient(t), "r")
+		acquired <- err
+	}()
+	<-sent
+	require.NoError(t, l.Close(patient(t)))
+	require.ErrorIs(t, <-acquired, fence.ErrClosed)
+	_, err = locker(t, client(t, s), nil).TryAcquire(patient(t), "r")
+	require.NoError(t, err)
 }
 
 func TestRelease_SparesTheNextHolder(t *testing.T) {

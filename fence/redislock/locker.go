@@ -136,6 +136,17 @@ func (l *Locker) Close(ctx context.Context) error {
 	if err := l.sessions.Close(ctx); err != nil {
 		return unavailable("close", err)
 	}
+	// What is left waits for an answer, and then gives back what it got.
+	l.forgetExpired()
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.requestTimeout+l.cfg.TTL)
+	defer cancel()
+	for _, p := range l.of(func(*lease) bool { return true }) {
+		select {
+		case <-p.settled:
+		case <-ctx.Done():
+			return unavailable("close", errOver)
+		}
+	}
 	return nil
 }
 
@@ -144,8 +155,7 @@ type service struct{ *Locker }
 
 func (l service) Grant(context.Context, time.Duration) (string, time.Duration, error) {
 	l.begin.Do(func() { l.tasks.Start(l.look) })
-	expired := l.of(func(p *lease) bool { return p.Over() != nil && !p.asking && time.Since(p.ended) > l.cfg.TTL })
-	l.forget(expired) // Redis could not be reached while they had keys
+	l.forgetExpired()
 	return newHolder(l.cfg.Label), l.cfg.TTL, nil
 }
 
@@ -173,13 +183,18 @@ func (l service) KeepAlive(ctx context.Context, id string) (time.Duration, error
 	return l.cfg.TTL, nil
 }
 
-// Revoke gives back what the session's leases have left.
+// Revoke gives back what the session's leases have left, but for those that give it back when their answer comes.
 func (l service) Revoke(ctx context.Context, id string) (forGood bool, err error) {
-	leases := l.of(func(p *lease) bool { return p.Session.ID == id && p.Over() != nil })
+	leases := l.of(func(p *lease) bool { return p.Session.ID == id && p.Over() != nil && !p.asking })
 	if _, err = l.evalEach(ctx, leases, releaseScript); err == nil {
 		l.forget(leases)
 	}
 	return false, err
+}
+
+// forgetExpired forgets what Redis could not be told to delete.
+func (l *Locker) forgetExpired() {
+	l.forget(l.of(func(p *lease) bool { return p.Over() != nil && !p.asking && time.Since(p.ended) > l.cfg.TTL }))
 }
 
 func (l *Locker) forget(leases []*lease) {

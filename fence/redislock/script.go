@@ -85,7 +85,7 @@ func (l *Locker) contended(ctx context.Context, leases []*lease) (of []*lease) {
 	_ = l.send(ctx, func(ctx context.Context, p redis.Pipeliner) {
 		for _, le := range leases {
 			_, _, waits := l.keys(le.grant.Resource)
-			p.Eval(ctx, "return redis.call('exists', KEYS[1])", []string{waits})
+			p.Do(ctx, "exists", waits)
 		}
 	}, func(i int, got any) {
 		if got == int64(1) {
