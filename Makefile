@@ -67,11 +67,12 @@ test: setup-test ## run all tests against a real etcd and Postgres, both started
 	@scripts/build -o bin/ $(etcd)
 ifdef RACE
 	$(inmemory) $(test) -race -p $(packages) $(raced)
+	cd fence/redislock && $(inmemory) $(test) -race ./...
 	$(inmemory) $(test) -p $(packages) $$(go list ./... | grep -vxF "$$(go list $(raced))")
 else
 	$(inmemory) $(test) -p $(packages) $(longest) ./...
 endif
-	for module in $(nested); do (cd $$module && $(inmemory) $(test) ./...) || exit 1; done
+	for module in $(if $(RACE),$(filter-out fence/%,$(nested)),$(nested)); do (cd $$module && $(inmemory) $(test) ./...) || exit 1; done
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and the compose file; RUN=regexp for some of the store's

@@ -11,17 +11,17 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/internal/testenv"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(&logging.VoidLogger{}) // it tells of servers that a test has stopped
-	testenv.Main(m)
+	chaos.Main(m, sales{}, sales{fenced: true})
 }
 
 func patient(t testing.TB) context.Context {
