@@ -9,9 +9,10 @@
 //   - F3: the session's own deadline, a tenth of the time to live before it expires. A Locker has one session, which
 //     one statement renews every third of the time to live.
 //
-// Grants, releases and renewals are durable (synchronous_commit is at least on). A Locker takes one connection out of
-// the pool when it is first used, for itself, and keeps it until Close: on it it renews, so that a busy pool costs no
-// lease, and listens. A waiting call is woken by NOTIFY, and looks each second besides. Behind a pooler, where no
+// Grants, releases and renewals are durable (synchronous_commit is at least on); one whose wait for a synchronous
+// standby was cut short counts all the same. A Locker takes one connection out of the pool when it is first used, for
+// itself, and keeps it until Close: on it it renews, and listens. If that connection breaks while the pool has none to
+// spare for longer than the time to live, the leases are lost. A waiting call is woken by NOTIFY, and looks each second besides. Behind a pooler, where no
 // notification arrives, it looks every 100 ms.
 //
 // # What is not promised

@@ -423,3 +423,19 @@ func TestPooler_PassesTheContract(t *testing.T) {
 	require.False(t, l.link.listening())
 	guardtest.TestLocker(t, harness(direct, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) }))
 }
+
+// What is marked just as its session ends has no session to go with.
+func TestOpen_RemovesWhatEndedSessionsLeft(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	l := newLocker(t, pool, nil)
+	release(t, acquire(t, l, "r"))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "select fence.lock_release($1, $2, $3, true)", l.sessions.Current().ID, encode("r"), encode("h"))
+	require.NoError(t, err)
+	mustExec(t, pool, "select fence.lock_end($1)", l.sessions.Current().ID)
+	require.NoError(t, tx.Commit(t.Context()))
+	release(t, acquire(t, newLocker(t, pool, nil), "other"))
+	eventually(t, pool, "select count(*) = 0 from fence.lock_waiter")
+}

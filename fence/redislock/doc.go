@@ -11,6 +11,8 @@
 // There is no order of arrival: waiting calls try again every Config.PollInterval, with jitter. As often a holder looks
 // whether another process waits.
 //
-// Keys of a resource are PREFIX:{RESOURCE}:lock, :token and :waits, so that Redis Cluster keeps them together. The
+// Keys of a resource are PREFIX:{RESOURCE}:lock, :token and :waits, so that Redis Cluster keeps them together, but for
+// names that begin with a closing brace. One renewal is for all leases: if it fails for one, on a shard that is away,
+// all are lost at their deadline. The
 // counter has no expiry. For a restore of Redis from a backup nothing has to be done.
 package redislock

@@ -258,6 +258,8 @@ func TestNew_RejectsBadConfig(t *testing.T) {
 		_, err := New(c, &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalid)
 	}
-	_, err := New(nil, nil)
-	require.ErrorIs(t, err, fence.ErrInvalid)
+	for _, none := range []redis.UniversalClient{nil, (*redis.Client)(nil)} {
+		_, err := New(none, nil)
+		require.ErrorIs(t, err, fence.ErrInvalid)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -45,7 +46,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Locker, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	if client == nil {
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("%w: redislock.New needs a client", fence.ErrInvalid)
 	}
 	l := &Locker{
@@ -324,8 +325,8 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool) (fence
 		switch {
 		case l.isClosed():
 			return nil, errClosed
-		case ctx.Err() != nil && locked != nil:
-			return nil, fmt.Errorf("%w: %w", locked, err)
+		case ctx.Err() != nil && locked != nil: // err may be of the answer that came meanwhile
+			return nil, fmt.Errorf("%w: %w", locked, session.Ended(ctx, "redislock: "+op))
 		case err == nil || errors.Is(err, fence.ErrLeaseLost): // the session ended: with another one
 			continue
 		}

@@ -95,11 +95,13 @@ begin
     return k;
 end $$;
 
--- lock_open begins a session, and ends those that have expired.
+-- lock_open begins a session, ends those that have expired, and removes what they left.
 create function {{schema}}.lock_open(p_session bigint, p_label text, p_ttl bigint) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     perform {{schema}}.lock_end(null), {{schema}}.raise_durability();
+    -- What came just as its session ended.
+    delete from {{schema}}.lock_waiter w where not exists (select from {{schema}}.lock_session s where s.id = w.session);
     insert into {{schema}}.lock_session (id, label, timeline, expires_at)
     values (p_session, convert_from(decode(p_label, 'hex'), 'UTF8'), {{schema}}.timeline(), clock_timestamp() + p_ttl * interval '1 millisecond');
 end $$;
