@@ -42,15 +42,15 @@ CHAOS = chaos-runs/$(shell date +%Y%m%d-%H%M%S)
 CHAOS_LONG = chaos-runs/long
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster unit test test-docker chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
+.PHONY: help demo cluster unit test test-docker test-browser chaos chaos-long soak bench mutants nightly lint cross api vulncheck snapshot images setup setup-test clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected
+demo: check-go ## run the inventory example with a real etcd and Postgres, and watch a stale holder being rejected; LIVE=1 serves a page on which you stop it
 	@scripts/setup-postgres
 	@scripts/build -o bin/ $(etcd) ./examples/inventory
-	@bin/inventory demo
+	@bin/inventory $(if $(LIVE),try,demo)
 
 cluster: check-go ## sell on three Postgres servers under Patroni, and take the primary away in four ways; ASYNCHRONOUS=1, END=1 to end afterwards
 	@FENCEKIT_POSTGRES_DSN= FENCEKIT_POSTGRES=local scripts/setup-postgres
@@ -72,7 +72,7 @@ ifdef RACE
 else
 	$(inmemory) $(test) -p $(packages) $(longest) ./...
 endif
-	for module in $(if $(RACE),$(filter-out fence/%,$(nested)),$(nested)); do (cd $$module && $(inmemory) $(test) ./...) || exit 1; done
+	for module in $(filter-out test/browser/ $(if $(RACE),fence/%),$(nested)); do (cd $$module && $(inmemory) $(test) ./...) || exit 1; done
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
 test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and the compose file; RUN=regexp for some of the store's
@@ -82,6 +82,12 @@ test-docker: images setup-test ## run the tests of the store against Postgres in
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./internal/testenv ./internal/testenv/pgserver
 	$(test) -tags docker -run 'Compose|Quickstart' ./test/deploy
 	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and the compose file and the quickstart work."
+
+test-browser: setup ## press the buttons of the page of "make demo LIVE=1" in Chromium; SHOTS=directory keeps screenshots
+	@scripts/setup-tool chromium chromium
+	@scripts/build -o bin/ $(etcd)
+	cd test/browser && $(inmemory) $(test) . $(if $(SHOTS),-args -shots $(abspath $(SHOTS)))
+	@echo "The page shows the rejection, and the oversell without the fence, in Chromium."
 
 soak: setup ## explore the protocol within larger bounds, run 2,000 random schedules, write and prune 10 million entries, and end a locked command 200 times
 	go test -timeout 1h -run '^$$' -bench LargerBounds -benchtime 1x ./internal/model

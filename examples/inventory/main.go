@@ -6,8 +6,8 @@
 // of that write: with the fence, and without.
 //
 // "inventory serve" is an HTTP service, described by service/openapi.yaml and in
-// README.md; "inventory try" starts it with an etcd and a Postgres of its own. The code to
-// copy is package service; package demo starts servers, and stops workers.
+// README.md; "inventory try" starts it with an etcd and a Postgres of its own, and a page on which
+// to stop workers. The code to copy is package service; packages demo and live start servers, and stop workers.
 package main
 
 import (
@@ -21,11 +21,12 @@ import (
 	"syscall"
 
 	"github.com/fencekit/fencekit/examples/inventory/demo"
+	"github.com/fencekit/fencekit/examples/inventory/live"
 	"github.com/fencekit/fencekit/examples/inventory/service"
 )
 
 const usage = `usage: inventory demo      run the demo: etcd, Postgres, three workers, one pause
-       inventory try       start etcd, Postgres and an HTTP server on them, for trying it out
+       inventory try       start etcd, Postgres, an HTTP server on them, and a page on which to stop workers
        inventory init …    make the tables in a database, and stock a product
        inventory serve …   serve the HTTP API on an etcd and a database
        inventory worker …  sell until nothing is left (the demo starts these)
@@ -57,7 +58,7 @@ func run(args []string) int {
 	case "demo":
 		return command(args, demo.ParseDemo, func(struct{}) error { return demo.Run(ctx, os.Stdout) })
 	case "try":
-		return command(args, demo.ParseTry, func(cfg service.Config) error { return demo.Try(ctx, cfg, os.Stdout, newLog()) })
+		return command(args, live.Parse, func(cfg live.Config) error { return live.Try(ctx, cfg, os.Stdout, newLog()) })
 	case "init":
 		return command(args, service.ParseInit, func(dsn string) error { return service.Initialize(ctx, dsn, os.Stdout) })
 	case "serve":
@@ -66,7 +67,7 @@ func run(args []string) int {
 		fmt.Print(usage)
 		return exitOK
 	case "worker":
-		return command(args, demo.ParseWorker, func(cfg demo.WorkerConfig) error { return demo.RunWorker(ctx, cfg, os.Stdout) })
+		return command(args, demo.ParseWorker, func(cfg demo.WorkerConfig) error { return demo.RunWorker(ctx, cfg, os.Stdin, os.Stdout) })
 	}
 	fmt.Fprint(os.Stderr, usage)
 	return exitUsage

@@ -1,27 +1,20 @@
 package demo
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/examples/inventory/service"
-	"github.com/fencekit/fencekit/internal/pause"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	servers "github.com/fencekit/fencekit/internal/testenv/process"
@@ -58,7 +51,7 @@ func (a *act) name() string {
 func (a *act) play(ctx context.Context) (r result, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, actTimeout, errors.New("the act took too long"))
 	defer cancel()
-	err = withDatabase(ctx, a.postgres, a.name(), func(dsn string) error {
+	err = WithDatabase(ctx, a.postgres, a.name(), func(dsn string) error {
 		r, err = a.playOn(ctx, dsn)
 		return err
 	})
@@ -83,21 +76,21 @@ func (a *act) playOn(ctx context.Context, dsn string) (result, error) {
 // schedule is the same with and without the fence.
 func (a *act) schedule(ctx context.Context, dsn string, pool *pgxpool.Pool) error {
 	a.story.begin()
-	var workers []*process
+	var workers []*Worker
 	defer func() {
 		for _, w := range workers {
-			for range w.events { // until it has ended
+			for range w.Events { // until it has ended
 			}
 		}
 	}()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // kills the workers, a stopped one too
 	for i, name := range []string{"worker-a", "worker-b", "worker-c"} {
-		cfg := WorkerConfig{name: name, endpoint: a.etcd.Endpoint(), dsn: dsn, prefix: "demo-" + a.name(), fenced: a.fenced}
+		cfg := WorkerConfig{Name: name, Endpoint: a.etcd.Endpoint(), DSN: dsn, Prefix: "demo-" + a.name(), Fenced: a.fenced}
 		if i == 0 {
-			cfg.pauseAt = pauseAt
+			cfg.PauseAt = pauseAt
 		}
-		w, err := startProcess(ctx, cfg)
+		w, err := StartWorker(ctx, cfg)
 		if err != nil {
 			return err
 		}
@@ -108,15 +101,15 @@ func (a *act) schedule(ctx context.Context, dsn string, pool *pgxpool.Pool) erro
 	// The others' events are read all along, so that no worker blocks on its output.
 	sold := make(chan error, len(others))
 	for _, w := range others {
-		go func() { sold <- a.follow(w, eventSoldOut) }()
+		go func() { sold <- a.follow(w, EventSoldOut) }()
 	}
-	if err := a.follow(first, eventPausing); err != nil {
+	if err := a.follow(first, EventPausing); err != nil {
 		return err
 	}
-	if err := first.awaitStopped(ctx); err != nil {
+	if err := awaitStopped(ctx, first); err != nil {
 		return err
 	}
-	a.story.tell("%s is stopped there (SIGSTOP) for longer than its lease of %v", first.name, leaseTTL)
+	a.story.tell("%s is stopped there (SIGSTOP) for longer than its lease of %v", first.Name, leaseTTL)
 	for range others {
 		if err := <-sold; err != nil {
 			return err
@@ -127,26 +120,26 @@ func (a *act) schedule(ctx context.Context, dsn string, pool *pgxpool.Pool) erro
 		return err
 	}
 	a.story.sales(allSold)
-	a.story.tell("%s is resumed (SIGCONT)", first.name)
-	if err := first.resume(); err != nil {
+	a.story.tell("%s is resumed (SIGCONT)", first.Name)
+	if err := first.Resume(); err != nil {
 		return err
 	}
-	return a.follow(first, eventSoldOut)
+	return a.follow(first, EventSoldOut)
 }
 
-func (a *act) follow(w *process, until string) error {
+func (a *act) follow(w *Worker, until string) error {
 	met := false
-	for e := range w.events {
-		a.story.event(w.name, e)
-		if met = met || e.Event == until; met && until == eventPausing {
+	for e := range w.Events {
+		a.story.event(w.Name, e)
+		if met = met || e.Event == until; met && until == EventPausing {
 			return nil
 		}
 	}
 	switch {
-	case w.err != nil:
-		return fmt.Errorf("%s ended: %w", w.name, w.err)
+	case w.Err != nil:
+		return fmt.Errorf("%s ended: %w", w.Name, w.Err)
 	case !met:
-		return fmt.Errorf("%s ended and never said %q", w.name, until)
+		return fmt.Errorf("%s ended and never said %q", w.Name, until)
 	}
 	return nil
 }
@@ -165,59 +158,15 @@ func (a *act) result(ctx context.Context, pool *pgxpool.Pool) (result, error) {
 	return r, err
 }
 
-// process is a worker in a process of its own, so that stopping it is real.
-type process struct {
-	name   string
-	cmd    *exec.Cmd
-	events chan event // closed when it has ended
-	err    error      // why it ended, once events is closed
-}
-
-func startProcess(ctx context.Context, cfg WorkerConfig) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, "worker",
-		"-name", cfg.name, "-etcd", cfg.endpoint, "-postgres", cfg.dsn, "-prefix", cfg.prefix,
-		"-fenced="+strconv.FormatBool(cfg.fenced), "-pause-at", strconv.Itoa(cfg.pauseAt))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", cfg.name, err)
-	}
-	p := &process{name: cfg.name, cmd: cmd, events: make(chan event)}
-	go func() {
-		defer close(p.events)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			var e event
-			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-				e = event{Event: eventFailed, Error: fmt.Sprintf("not an event: %q", lines.Text())}
-			}
-			select {
-			case p.events <- e:
-			case <-ctx.Done():
-			}
-		}
-		p.err = cmd.Wait()
-	}()
-	return p, nil
-}
-
-func (p *process) awaitStopped(ctx context.Context) error {
+func awaitStopped(ctx context.Context, w *Worker) error {
 	return servers.Poll(ctx, func(context.Context) error {
-		stopped, err := pause.Stopped(p.cmd.Process.Pid)
+		stopped, err := w.Stopped()
 		if err == nil && !stopped {
-			err = fmt.Errorf("%s did not stop", p.name)
+			err = fmt.Errorf("%s did not stop", w.Name)
 		}
 		return err
 	})
 }
-
-func (p *process) resume() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
 
 // readSold goes by the database: what workers tell may still be on its way.
 func readSold(ctx context.Context, pool *pgxpool.Pool) (map[string]int, error) {
@@ -281,36 +230,36 @@ func (s *story) tellSales(sold map[string]int) {
 	s.sold = sold
 }
 
-func (s *story) event(worker string, e event) {
+func (s *story) event(worker string, e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e.Event {
-	case eventHolds:
+	case EventHolds:
 		s.tokens[worker] = e.Token
 		if s.paused != "" && e.Token > s.tokens[s.paused] { // not one told late
 			s.line("the lease of %s has run out: %s takes over with token %d", s.paused, worker, e.Token)
 			s.paused = ""
 		}
-	case eventSold:
+	case EventSold:
 		if e.Quantity == pausedQuantity {
 			s.line("%s has written order %s: %d units that were sold already", worker, e.Order, e.Quantity)
 		}
-	case eventPausing:
+	case EventPausing:
 		s.tellSales(e.Sold)
 		s.paused = worker
 		s.line("%s (token %d) reads %d available, decides to give %d to order %s, has not written yet",
 			worker, s.tokens[worker], e.Available, e.Quantity, e.Order)
-	case eventResumed:
+	case EventResumed:
 		s.line("%s writes order %s as it had decided", worker, e.Order)
-	case eventRejected:
-		s.line("REJECTED by Postgres: %s's token %d was superseded by %d (%s, claimed %.1f s ago)", worker, e.Token, e.Current, label(e.Holder), e.Age)
-	case eventFailed:
+	case EventRejected:
+		s.line("REJECTED by Postgres: %s's token %d was superseded by %d (%s, claimed %.1f s ago)", worker, e.Token, e.Current, Label(e.Holder), e.Age)
+	case EventFailed:
 		s.line("%s failed: %s", worker, e.Error)
 	}
 }
 
-// label is a holder without its nonce.
-func label(holder string) string {
+// Label is a holder without its nonce.
+func Label(holder string) string {
 	if i := strings.LastIndexByte(holder, '-'); i > 0 {
 		return holder[:i]
 	}

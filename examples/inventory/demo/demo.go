@@ -1,6 +1,5 @@
-// Package demo shows the inventory at work: it starts an etcd and a Postgres, and on them either
-// workers that sell, one of which is stopped between its read and its write, with the fence
-// and without ([Run]), or a server to try ([Try]).
+// Package demo shows the inventory at work: it starts an etcd and a Postgres, and on them workers that sell, one of
+// which is stopped between its read and its write, with the fence and without.
 package demo
 
 import (
@@ -9,8 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
 	"time"
 
 	"github.com/fencekit/fencekit/examples/inventory/service"
@@ -22,7 +19,7 @@ import (
 // let something through, or if its control did not oversell: then the schedule showed nothing.
 func Run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "Fencekit: three worker processes sell %d units of %q; one is stopped between its read and its write.\n\n", service.OnHand(), service.SKU)
-	return withServers(ctx, func(etcd *etcdserver.Server, pg *pgserver.Server) error {
+	return WithServers(ctx, func(etcd *etcdserver.Server, pg *pgserver.Server) error {
 		s := &story{out: out}
 		fmt.Fprintf(out, "\n1. With the fence: guard.Do\n")
 		fenced, err := (&act{fenced: true, etcd: etcd, postgres: pg, story: s}).play(ctx)
@@ -44,7 +41,7 @@ func printResult(out io.Writer, r result) {
 	fmt.Fprintf(out, "  => on hand %d, sold %d, oversold %d", r.stock.OnHand, r.stock.Reserved, r.stock.Oversold())
 	for _, rejection := range r.rejections {
 		fmt.Fprintf(out, "; recorded rejection: token %d (%s) by token %d (%s), %dx",
-			rejection.Grant.Token, label(rejection.Grant.Holder), rejection.Current.Token, label(rejection.Current.Holder), rejection.Count)
+			rejection.Grant.Token, Label(rejection.Grant.Holder), rejection.Current.Token, Label(rejection.Current.Holder), rejection.Count)
 	}
 	fmt.Fprintln(out)
 }
@@ -70,25 +67,6 @@ func verdict(out io.Writer, fenced, control result) error {
 	return nil
 }
 
-// Try serves on an etcd and a Postgres of its own, which end with it.
-func Try(ctx context.Context, cfg service.Config, out io.Writer, log *slog.Logger) error {
-	listener, err := service.Listen(cfg.Listen)
-	if err != nil {
-		return err
-	}
-	defer listener.Close() // closed already, unless a server could not be started
-	return withServers(ctx, func(etcd *etcdserver.Server, pg *pgserver.Server) error {
-		return withDatabase(ctx, pg, "try", func(dsn string) error {
-			if err := service.Initialize(ctx, dsn, out); err != nil {
-				return err
-			}
-			cfg.Etcd, cfg.Postgres = etcd.Endpoint(), dsn
-			fmt.Fprintf(out, "for another server on the same stock: %s serve -listen 127.0.0.1:8081 -etcd %s -postgres '%s'\n", os.Args[0], etcd.Endpoint(), dsn)
-			return service.ServeOn(ctx, listener, cfg, out, log)
-		})
-	})
-}
-
 // ParseDemo reads the command line of "inventory demo".
 func ParseDemo(args []string) (struct{}, error) {
 	flags := flag.NewFlagSet("inventory demo", flag.ContinueOnError)
@@ -98,24 +76,17 @@ func ParseDemo(args []string) (struct{}, error) {
 	return struct{}{}, noMore(flags)
 }
 
-// ParseTry reads the command line of "inventory try".
-func ParseTry(args []string) (service.Config, error) {
-	cfg, _ := service.ParseServe(nil) // the defaults
-	flags := flag.NewFlagSet("inventory try", flag.ContinueOnError)
-	flags.StringVar(&cfg.Listen, "listen", cfg.Listen, "address to serve HTTP on; there is no authentication")
-	return cfg, errors.Join(flags.Parse(args), noMore(flags))
-}
-
 // ParseWorker reads the command line of a worker.
 func ParseWorker(args []string) (WorkerConfig, error) {
 	var cfg WorkerConfig
 	flags := flag.NewFlagSet("inventory worker", flag.ContinueOnError)
-	flags.StringVar(&cfg.name, "name", "worker", "label of the worker")
-	flags.StringVar(&cfg.endpoint, "etcd", "http://127.0.0.1:2379", "endpoint of etcd")
-	flags.StringVar(&cfg.dsn, "postgres", "", "connection string of the database")
-	flags.StringVar(&cfg.prefix, "prefix", "inventory", "prefix of the keys in etcd")
-	flags.BoolVar(&cfg.fenced, "fenced", true, "use guard.Do; otherwise only the lock")
-	flags.IntVar(&cfg.pauseAt, "pause-at", 0, "stop between read and write once, when so few units are available")
+	flags.StringVar(&cfg.Name, "name", "worker", "label of the worker")
+	flags.StringVar(&cfg.Endpoint, "etcd", "http://127.0.0.1:2379", "endpoint of etcd")
+	flags.StringVar(&cfg.DSN, "postgres", "", "connection string of the database")
+	flags.StringVar(&cfg.Prefix, "prefix", "inventory", "prefix of the keys in etcd")
+	flags.BoolVar(&cfg.Fenced, "fenced", true, "use guard.Do; otherwise only the lock")
+	flags.BoolVar(&cfg.Live, "live", false, "sell slowly and without end, as told on standard input")
+	flags.IntVar(&cfg.PauseAt, "pause-at", 0, "stop between read and write once, when so few units are available")
 	return cfg, flags.Parse(args)
 }
 
@@ -128,8 +99,8 @@ func noMore(flags *flag.FlagSet) error {
 
 const serverTimeout = 30 * time.Second
 
-// withDatabase drops the database in the end: the server may have been there before.
-func withDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(dsn string) error) (err error) {
+// WithDatabase calls f with a database of its own. It drops the database in the end: the server may have been there before.
+func WithDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(dsn string) error) (err error) {
 	name = fmt.Sprintf("inventory_%s_%d", name, time.Now().UnixNano())
 	// A signal in the midst of making it would leave a database behind.
 	making, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
@@ -146,7 +117,8 @@ func withDatabase(ctx context.Context, pg *pgserver.Server, name string, f func(
 	return f(dsn)
 }
 
-func withServers(ctx context.Context, f func(*etcdserver.Server, *pgserver.Server) error) (err error) {
+// WithServers calls f with an etcd and a Postgres, which end with it.
+func WithServers(ctx context.Context, f func(*etcdserver.Server, *pgserver.Server) error) (err error) {
 	etcd, err := etcdserver.Start(ctx, nil)
 	if err != nil {
 		return err

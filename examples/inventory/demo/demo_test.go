@@ -3,12 +3,10 @@ package demo
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,20 +30,10 @@ func work(args []string) (code int) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	if err := RunWorker(ctx, cfg, os.Stdout); err != nil {
+	if err := RunWorker(ctx, cfg, os.Stdin, os.Stdout); err != nil {
 		return 3
 	}
 	return 0
-}
-
-// quiet is a log that goes nowhere.
-var quiet = slog.New(slog.DiscardHandler)
-
-// patient is a context that only a hang exceeds.
-func patient(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 func TestDemo_FenceHoldsAndControlOversells(t *testing.T) {

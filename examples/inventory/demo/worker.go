@@ -1,11 +1,13 @@
 package demo
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,13 +24,15 @@ import (
 
 // WorkerConfig is what a worker process is told on its command line.
 type WorkerConfig struct {
-	name     string
-	endpoint string
-	dsn      string
-	prefix   string // of its keys in etcd
-	fenced   bool
-	// pauseAt: stop once between read and write, when so few units are available. 0: never.
-	pauseAt int
+	Name     string
+	Endpoint string
+	DSN      string
+	Prefix   string // of its keys in etcd
+	Fenced   bool
+	// PauseAt: stop once between read and write, when so few units are available. 0: never.
+	PauseAt int
+	// Live: sell at a pace that can be watched, take commands, and go on when an order fails or nothing is left.
+	Live bool
 }
 
 const (
@@ -36,36 +40,55 @@ const (
 	pace           = 15 * time.Millisecond // how often a worker gets an order
 	pausedQuantity = 12                    // what the order asks for that a worker stops at
 	closeTimeout   = 5 * time.Second       // how long a worker takes to hand back what it holds
+
+	livePace = 1500 * time.Millisecond
+	burst    = 12 // orders
 )
 
-// RunWorker sells until nothing is left or ctx ends, then hands back what it holds. out gets its events.
-func RunWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) error {
-	err := runWorker(ctx, cfg, out)
+// LiveTTL is the lease of a live worker: long enough to be seen running out.
+const LiveTTL = 4 * time.Second
+
+// What a live worker is told, one line each.
+const (
+	CommandPause = "pause" // stop between the next read and its write
+	CommandBurst = "burst" // sell the next orders at once
+)
+
+// RunWorker sells until nothing is left or ctx ends, then hands back what it holds. out gets its events. A live
+// worker sells until ctx or in ends, from which it reads commands.
+func RunWorker(ctx context.Context, cfg WorkerConfig, in io.Reader, out io.Writer) error {
+	w := &worker{cfg: cfg, out: out, pace: pace}
+	ttl := leaseTTL
+	if cfg.Live {
+		w.pace, ttl = livePace, LiveTTL
+		w.commands = make(chan string)
+		go w.listen(in)
+	}
+	err := w.run(ctx, ttl)
 	if err != nil {
-		tell(out, event{Event: eventFailed, Error: err.Error()})
+		tell(out, Event{Event: EventFailed, Error: err.Error()})
 	}
 	return err
 }
 
-func runWorker(ctx context.Context, cfg WorkerConfig, out io.Writer) (err error) {
-	client, err := clientv3.New(etcd.ClientConfig(cfg.endpoint))
+func (w *worker) run(ctx context.Context, ttl time.Duration) (err error) {
+	cfg := w.cfg
+	client, err := clientv3.New(etcd.ClientConfig(cfg.Endpoint))
 	if err != nil {
 		return fmt.Errorf("connecting to etcd: %w", err)
 	}
 	defer client.Close()
-	pool, err := pgxpool.New(ctx, cfg.dsn)
-	if err != nil {
+	if w.pool, err = pgxpool.New(ctx, cfg.DSN); err != nil {
 		return fmt.Errorf("connecting to Postgres: %w", err)
 	}
-	defer pool.Close()
-	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: cfg.prefix, TTL: leaseTTL, Label: cfg.name})
+	defer w.pool.Close()
+	locker, err := etcd.NewLocker(client, &etcd.Config{Prefix: cfg.Prefix, TTL: ttl, Label: cfg.Name})
 	if err != nil {
 		return err
 	}
-	w := &worker{cfg: cfg, pool: pool, out: out}
 	closeGuard := func(context.Context) error { return nil }
-	if cfg.fenced {
-		store, err := postgres.NewStore(pool, nil)
+	if cfg.Fenced {
+		store, err := postgres.NewStore(w.pool, nil)
 		if err != nil {
 			return err
 		}
@@ -122,50 +145,94 @@ type worker struct {
 	pool     *pgxpool.Pool
 	out      io.Writer
 	paused   bool
+	pace     time.Duration
+	commands chan string // nil unless live, closed at their end
+	burst    int         // how many orders are to be sold at once
 }
 
-func (w *worker) holds(g fence.Grant) { tell(w.out, event{Event: eventHolds, Token: int64(g.Token)}) }
+func (w *worker) holds(g fence.Grant) { tell(w.out, Event{Event: EventHolds, Token: int64(g.Token)}) }
 
 func (w *worker) sellAll(ctx context.Context) error {
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pace):
+	n := 0
+	if w.cfg.Live {
+		n = int(time.Now().UnixMilli()) // a worker of this name may have sold before
+	}
+	for ; w.await(ctx); n++ {
+		order := service.Order{ID: fmt.Sprintf("%s-%d", w.cfg.Name, n), SKU: service.SKU, Quantity: 1 + n%3}
+		if w.cfg.Live && w.burst == 0 {
+			order.Quantity = 1
 		}
-		order := service.Order{ID: fmt.Sprintf("%s-%d", w.cfg.name, n), SKU: service.SKU, Quantity: 1 + n%3}
 		switch err := w.sell(ctx, order); {
 		case errors.Is(err, service.ErrSoldOut) && order.Quantity == 1:
-			tell(w.out, event{Event: eventSoldOut})
-			return nil
+			tell(w.out, Event{Event: EventSoldOut})
+			if !w.cfg.Live {
+				return nil
+			}
 		case errors.Is(err, service.ErrSoldOut), errors.Is(err, guard.ErrStaleToken):
 			// A smaller order may still be served; a rejected one counts as lost.
+		case err != nil && w.cfg.Live && ctx.Err() == nil:
+			tell(w.out, Event{Event: EventFailed, Error: err.Error()})
 		case err != nil:
 			return err
 		}
+	}
+	return nil
+}
+
+// await waits for the next order, and reports whether there is one.
+func (w *worker) await(ctx context.Context) bool {
+	wait := w.pace
+	if w.burst > 0 {
+		w.burst--
+		wait = pace
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(wait):
+		return true
+	case command, more := <-w.commands:
+		switch command {
+		case CommandPause:
+			w.paused, w.cfg.PauseAt = false, math.MaxInt
+		case CommandBurst:
+			w.burst = burst
+		}
+		return more
+	}
+}
+
+func (w *worker) listen(in io.Reader) {
+	defer close(w.commands)
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		w.commands <- lines.Text()
 	}
 }
 
 func (w *worker) sell(ctx context.Context, order service.Order) error {
 	decide := func(lots []service.Lot, quantity int) ([]service.Line, error) {
-		if w.paused || service.Available(lots) > w.cfg.pauseAt {
+		if w.paused || service.Available(lots) > w.cfg.PauseAt {
 			return service.OldestFirst(lots, quantity)
 		}
-		order.Quantity = pausedQuantity
-		lines, err := service.OldestFirst(lots, pausedQuantity)
+		available := service.Available(lots)
+		if available <= 0 {
+			return nil, service.ErrSoldOut
+		}
+		order.Quantity = min(pausedQuantity, available)
+		lines, err := service.OldestFirst(lots, order.Quantity)
 		if err != nil {
 			return nil, err
 		}
-		return lines, w.pause(ctx, order, service.Available(lots))
+		return lines, w.pause(ctx, order, available)
 	}
 	err := w.allocate(ctx, order, decide)
 	var stale *guard.RejectedError
 	switch {
 	case errors.As(err, &stale):
-		tell(w.out, event{Event: eventRejected, Order: order.ID, Quantity: order.Quantity,
+		tell(w.out, Event{Event: EventRejected, Order: order.ID, Quantity: order.Quantity,
 			Token: int64(stale.Grant.Token), Current: int64(stale.Current.Token), Holder: stale.Current.Holder, Age: stale.Age.Seconds()})
 	case err == nil:
-		tell(w.out, event{Event: eventSold, Order: order.ID, Quantity: order.Quantity})
+		tell(w.out, Event{Event: EventSold, Order: order.ID, Quantity: order.Quantity})
 	}
 	return err
 }
@@ -177,24 +244,25 @@ func (w *worker) pause(ctx context.Context, order service.Order, available int) 
 	if err != nil {
 		return err
 	}
-	tell(w.out, event{Event: eventPausing, Order: order.ID, Quantity: order.Quantity, Available: available, Sold: sold})
+	tell(w.out, Event{Event: EventPausing, Order: order.ID, Quantity: order.Quantity, Available: available, Sold: sold})
 	err = pause.Self()
-	tell(w.out, event{Event: eventResumed, Order: order.ID})
+	tell(w.out, Event{Event: EventResumed, Order: order.ID})
 	return err
 }
 
-// What a worker tells its parent, one JSON line each.
+// What an Event says has happened.
 const (
-	eventHolds    = "holds"    // the worker got the lock
-	eventSold     = "sold"     // an order was allocated
-	eventPausing  = "pausing"  // between its read and its write, about to stop
-	eventResumed  = "resumed"  // going on after that
-	eventRejected = "rejected" // the fence rejected a write
-	eventSoldOut  = "sold out" // nothing left to sell; the worker ends
-	eventFailed   = "failed"   // anything else; the worker ends
+	EventHolds    = "holds"    // the worker got the lock
+	EventSold     = "sold"     // an order was allocated
+	EventPausing  = "pausing"  // between its read and its write, about to stop
+	EventResumed  = "resumed"  // going on after that
+	EventRejected = "rejected" // the fence rejected a write
+	EventSoldOut  = "sold out" // nothing left to sell; the worker ends
+	EventFailed   = "failed"   // anything else; the worker ends
 )
 
-type event struct {
+// Event is what a worker tells its parent, one JSON line each.
+type Event struct {
 	Event     string  `json:"event"`
 	Order     string  `json:"order,omitempty"`
 	Quantity  int     `json:"quantity,omitempty"`
@@ -209,7 +277,7 @@ type event struct {
 }
 
 // tell writes e. A parent that no longer listens is not the worker's concern.
-func tell(w io.Writer, e event) {
+func tell(w io.Writer, e Event) {
 	line, _ := json.Marshal(e)
 	_, _ = w.Write(append(line, '\n'))
 }
