@@ -139,12 +139,6 @@ func validate(cmd *cobra.Command, c *chaos.Config) error {
 	switch changed := cmd.Flags().Changed; {
 	case changed("duration") && changed("seeds"):
 		return cli.UsageErrorf("--duration and --seeds exclude each other")
-	case changed("out") && c.Dir == "": // an unset variable of a script
-		return cli.UsageErrorf("--out is empty")
-	case changed("scenario") && len(c.Scenarios) == 0:
-		return cli.UsageErrorf("--scenario is empty")
-	case changed("groups") && len(c.Groups) == 0:
-		return cli.UsageErrorf("--groups is empty")
 	case c.Resume && c.Dir == "":
 		return cli.UsageErrorf("--resume needs --out: the directory of the suite to go on with")
 	case c.Dir == "":

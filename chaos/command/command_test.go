@@ -161,6 +161,7 @@ func TestUsage_Is64(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string]string{
 		"--duration and --seeds exclude each other":           "run --duration 1m --seeds 2",
+		"--scenario is empty":                                 "run --scenario=",
 		"--resume needs --out":                                "run --resume",
 		"chaos list takes one of scenarios, groups or faults": "list nothing",
 	} {

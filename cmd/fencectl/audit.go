@@ -93,9 +93,6 @@ func newAuditWhy(d *databaseFlags) *cobra.Command {
 var questions = []string{"rejection", "token", "op-id", "position"}
 
 func validateQuestion(cmd *cobra.Command, q review.Question) error {
-	if q.Resource == "" {
-		return cli.UsageErrorf("RESOURCE is empty, want a name")
-	}
 	for _, name := range questions {
 		f := cmd.Flag(name)
 		if f.Changed && (q == review.Question{Resource: q.Resource} || min(q.Rejection, int64(q.Token), q.Position) < 0) {

@@ -58,7 +58,7 @@ type anchoring struct {
 
 func (a *anchoring) start(cmd *cobra.Command) (err error) {
 	switch {
-	case a.every < 0:
+	case a.every < 0 || cmd.Flags().Changed("every") && a.every == 0:
 		return cli.UsageErrorf("--every is %v, want more than 0, such as 1m", a.every)
 	case (a.begin || a.continues != "") && a.every > 0:
 		return cli.UsageErrorf("--begin and --continues are for the first run of a log: run it once without --every")
@@ -374,7 +374,7 @@ func newAuditProve() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&log, "log", "", "the log; required")
 	cmd.Flags().StringVar(&key, "key", "", "the log's public key; required")
-	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "the checkpoint that covers the record; if empty, the log's last one")
+	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "the checkpoint that covers the record; if not given, the log's last one")
 	requireFlags(cmd, "log", "key")
 	return cmd
 }

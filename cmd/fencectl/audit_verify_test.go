@@ -188,7 +188,7 @@ func TestAuditWhy_ExitCodes(t *testing.T) {
 		{nil, cli.ExitUsage, "takes one argument, RESOURCE"},
 		{[]string{"sku/42", "--token", "0"}, cli.ExitUsage, `--token is "0"`},
 		{[]string{"sku/42", "--rejection", "-1"}, cli.ExitUsage, `--rejection is "-1"`},
-		{[]string{"sku/42", "--op-id="}, cli.ExitUsage, `--op-id is ""`},
+		{[]string{"sku/42", "--op-id="}, cli.ExitUsage, "--op-id is empty"},
 		{[]string{"sku/42", "--token", "1", "--op-id", "x"}, cli.ExitUsage, "[op-id token] were all set"},
 		{[]string{"sku/42", "--schema", "other"}, cli.ExitNotReady, "fencectl migrate up"},
 	})

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
@@ -57,6 +59,41 @@ func TestUsage_Is64WithAHint(t *testing.T) {
 		require.Contains(t, got.Stderr, c.says)
 		require.True(t, strings.HasSuffix(got.Stderr, fmt.Sprintf("Run \"%s --help\" for usage.\n", c.hints)), got.Stderr)
 	}
+}
+
+// A script's unset variable is no wish for everything, or for the default.
+func TestUsage_NoFlagOrArgumentIsEmpty(t *testing.T) {
+	t.Parallel()
+	tried := 0
+	requireUsage := func(cmd *cobra.Command, says string, args ...string) {
+		tried++
+		got := fencectl(t, append(strings.Fields(cmd.CommandPath())[1:], args...)...)
+		require.Equal(t, cli.ExitUsage, got.Code, "%s %q: %s", cmd.CommandPath(), args, got.Stderr)
+		require.Contains(t, got.Stderr, says)
+	}
+	var try func(*cobra.Command)
+	try = func(cmd *cobra.Command) {
+		for _, below := range cmd.Commands() {
+			try(below)
+		}
+		if cmd.HasSubCommands() || cmd.DisableFlagParsing {
+			return
+		}
+		var one []string
+		if words := strings.Fields(cmd.Use); len(words) > 1 && strings.ToUpper(words[1]) == words[1] {
+			one = []string{"x", "--", "true"}[:map[bool]int{true: 3, false: 1}[cmd.Name() == "exec"]]
+			requireUsage(cmd, "empty", append([]string{""}, one[1:]...)...)
+		}
+		for _, flags := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.InheritedFlags()} {
+			flags.VisitAll(func(f *pflag.Flag) {
+				if f.Value.Type() != "bool" {
+					requireUsage(cmd, "--"+f.Name, append([]string{"--" + f.Name + "="}, one...)...)
+				}
+			})
+		}
+	}
+	try(newRoot())
+	require.Greater(t, tried, 200)
 }
 
 func TestHelp_IsTheSameByFlagAndByCommand(t *testing.T) {

@@ -32,7 +32,7 @@ type databaseFlags struct {
 }
 
 func (d *databaseFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if empty, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
+	flags.StringVar(&d.url, "database-url", "", "Postgres as a URL or keywords; if not given, libpq's variables (PGHOST, PGDATABASE, ...) say where it is")
 	d.registerRest(flags)
 }
 
@@ -48,9 +48,6 @@ func (d *databaseFlags) given() bool {
 }
 
 func (d *databaseFlags) validate(*cobra.Command, []string) error {
-	if d.schema == "" { // a script's unset variable, not a wish for the default
-		return cli.UsageErrorf("--schema is empty: give a name, or leave the flag out")
-	}
 	if _, err := postgres.Migrations(d.schema); err != nil {
 		return cli.UsageErrorf("--schema (FENCEKIT_SCHEMA): %w", err)
 	}

@@ -183,8 +183,8 @@ type epochBump struct {
 func newEpochBump(e *epochFlags) *cobra.Command {
 	b := &epochBump{epochFlags: e}
 	cmd := newCommand("epoch bump", func(cmd *cobra.Command, _ []string) error {
-		if b.reason == "" || len(b.reason) > epoch.MaxReason {
-			return cli.UsageErrorf("--reason is required: 1 to %d bytes", epoch.MaxReason)
+		if len(b.reason) > epoch.MaxReason {
+			return cli.UsageErrorf("--reason is longer than %d bytes", epoch.MaxReason)
 		}
 		return b.run(cmd)
 	})

@@ -42,7 +42,7 @@ func (e *etcdFlags) register(flags *pflag.FlagSet) {
 
 func (e *etcdFlags) registerRest(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&e.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "all members of etcd; https:// or --etcd-cacert means TLS")
-	flags.StringVar(&e.caCert, "etcd-cacert", "", "PEM file of the authority that signed the members' certificates; if empty, those of the system")
+	flags.StringVar(&e.caCert, "etcd-cacert", "", "PEM file of the authority that signed the members' certificates; if not given, those of the system")
 	flags.StringVar(&e.cert, "etcd-cert", "", "PEM file of the client's certificate")
 	flags.StringVar(&e.key, "etcd-key", "", "PEM file of the client's private key")
 	flags.StringVar(&e.user, "etcd-user", "", "user of etcd, with the password in "+etcdPasswordVariable+" or --etcd-password-file")
@@ -54,9 +54,6 @@ const inspectTimeout = 5 * time.Second
 
 func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 	config := etcd.ClientConfig(e.endpoints...)
-	if e.prefix == "" { // a script's unset variable, not a wish for the default
-		return config, cli.UsageErrorf("--etcd-prefix is empty: give a prefix, or leave the flag out")
-	}
 	if err := e.validateEndpoints(); err != nil {
 		return config, err
 	}
@@ -81,9 +78,6 @@ func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 // scheme for all, ignores certificates where that is http, and repeats endpoints in errors.
 func (e *etcdFlags) validateEndpoints() error {
 	const named = "--etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS)"
-	if len(e.endpoints) == 0 {
-		return cli.UsageErrorf("%s is empty: want http://HOST:PORT, separated by commas", named)
-	}
 	schemeOf := func(endpoint string) string {
 		if scheme, _, found := strings.Cut(endpoint, "://"); found {
 			return scheme

@@ -203,7 +203,7 @@ func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[
 func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 	f := h.filter
 	narrowed := len(h.kinds)+len(f.Op.Attrs) > 0 || f.Holder+h.tokens+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
-	if narrowed || f.Resources == "" || strings.ContainsAny(f.Resources, "*?") {
+	if narrowed || strings.ContainsAny(f.Resources, "*?") {
 		return nil
 	}
 	for fence, err := range db.Fences(ctx, audit.Filter{Resource: f.Resources}) {

@@ -215,9 +215,6 @@ func TestTokensHistory_ShowsTheLastRows(t *testing.T) {
 	for _, args := range [][]string{{"--last", "0"}, {"--last", "-1"}, {"--last", "1", "--limit", "1"}, {"--last", "1", "--after", "1.1@sku/42"}} {
 		require.Equal(t, cli.ExitUsage, fencectl(t, append([]string{"tokens", "history", "sku/42", "--database-url", dsn}, args...)...).Code, args)
 	}
-	dsn = migrated(t)
-	write(t, dsn, "sku/1")
-	require.Equal(t, []string{"sku/1 write 2"}, shown("", "--last", "1"), "no pattern is one of all resources")
 }
 
 var noon = time.Date(2026, 3, 3, 12, 0, 0, 0, time.UTC)

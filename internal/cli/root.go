@@ -77,7 +77,7 @@ func NewRoot(name, short, about string) *cobra.Command {
 		Use: words[len(words)-1], Short: short, Long: about + preamble, Version: ModuleVersion(),
 		SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs,
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: name},
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fillFromVariables(cmd.Flags()) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return complete(cmd.Flags()) },
 	}
 	cobra.EnableTraverseRunHooks = true
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
@@ -201,16 +201,16 @@ func unknownCommand(cmd *cobra.Command, arg string) error {
 	return UsageErrorf("%s has no command %q", cmd.CommandPath(), arg)
 }
 
-// Args rejects a command line without exactly these arguments. It repeats none of them: one may be a database URL.
+// Args rejects a command line without exactly these arguments, or with an empty one. It repeats none of them: one may be a database URL.
 func Args(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
-		case len(args) == len(names):
+		case len(args) == len(names) && !slices.Contains(args, ""):
 			return nil
 		case len(names) == 0:
 			return UsageErrorf("%s takes no arguments besides flags, and got %d", cmd.CommandPath(), len(args))
 		}
-		return UsageErrorf("%s takes one argument, %s", cmd.CommandPath(), strings.Join(names, " "))
+		return UsageErrorf("%s takes one argument, %s, which is not empty", cmd.CommandPath(), strings.Join(names, " "))
 	}
 }
 
@@ -288,10 +288,18 @@ func variable(f *pflag.Flag) string {
 	return "FENCEKIT_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// fillFromVariables takes the flags that were not given from their variables, if they have one, and
-// marks them as changed. An empty variable counts as unset.
-func fillFromVariables(flags *pflag.FlagSet) (err error) {
+// complete rejects flags that were given and are empty: a script's unset variable is no wish for everything, or for
+// the default. It takes the flags that were not given from their variables, if they have one, and marks them as
+// changed. An empty variable counts as unset.
+func complete(flags *pflag.FlagSet) (err error) {
 	flags.VisitAll(func(f *pflag.Flag) {
+		words := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			words = list.GetSlice()
+		}
+		if err == nil && f.Changed && (len(words) == 0 || slices.Contains(words, "")) {
+			err = UsageErrorf("--%s is empty: give a value, or leave the flag out", f.Name)
+		}
 		_, has := f.Annotations[hasVariable]
 		value := os.Getenv(variable(f))
 		if err != nil || !has || f.Changed || value == "" {
