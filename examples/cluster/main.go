@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	exitViolated    = 1
-	exitEnvironment = 3
-	exitUsage       = 64
+	exitViolated     = 1
+	exitInconclusive = 2
+	exitEnvironment  = 3
+	exitUsage        = 64
 )
 
 // errViolated: something was oversold, or a synchronous cluster lost an acknowledged sale.
@@ -37,18 +38,19 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := run(ctx, !*asynchronous, *end)
-	var missing *process.NotFoundError
+	code := exitEnvironment
 	switch {
-	case err == nil, errors.Is(err, context.Canceled) && ctx.Err() != nil:
+	case err == nil:
 		return
-	case errors.As(err, &missing):
+	case errors.Is(err, errViolated):
+		code = exitViolated
+	case ctx.Err() != nil:
+		code = exitInconclusive
+	case errors.As(err, new(*process.NotFoundError)):
 		err = fmt.Errorf("%w\n(as root on Debian \"make cluster\" does it)", err)
 	}
 	fmt.Fprintln(os.Stderr, "cluster:", err)
-	if errors.Is(err, errViolated) {
-		os.Exit(exitViolated)
-	}
-	os.Exit(exitEnvironment)
+	os.Exit(code)
 }
 
 func run(ctx context.Context, synchronous, end bool) (err error) {

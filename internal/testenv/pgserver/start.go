@@ -95,6 +95,9 @@ func startOne(ctx context.Context, way string, cfg *Config) (*Server, error) {
 		if err == nil {
 			return p, nil
 		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("testenv: starting Postgres: %w: %w", context.Cause(ctx), err)
+		}
 		if !errors.As(err, &none) { // there is one that doesn't start
 			none.Tried = []error{err}
 			process.Announce("Postgres", err.Error())
@@ -104,6 +107,9 @@ func startOne(ctx context.Context, way string, cfg *Config) (*Server, error) {
 		p, err := startDocker(ctx, cfg)
 		if err == nil {
 			return p, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("testenv: starting Postgres in Docker: %w: %w", context.Cause(ctx), err)
 		}
 		none.Tried = append(none.Tried, fmt.Errorf("in Docker: %w", err))
 	}

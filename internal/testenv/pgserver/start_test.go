@@ -1,6 +1,8 @@
 package pgserver
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -78,6 +80,20 @@ func TestStart_UsesTheDSNOrFails(t *testing.T) {
 	t.Setenv(DSNVar, "postgres://%zz")
 	_, err = Start(ctx, nil)
 	require.ErrorContains(t, err, DSNVar)
+}
+
+func TestStart_InterruptedSaysSo(t *testing.T) {
+	t.Setenv(DSNVar, "")
+	fakeDocker(t, "exit 1")
+	ctx, cancel := context.WithCancelCause(testContext(t))
+	interrupt := errors.New("interrupt")
+	cancel(interrupt)
+	for _, way := range []string{"", "local", "docker"} {
+		t.Setenv(wayVar, way)
+		_, err := Start(ctx, nil)
+		require.ErrorIs(t, err, interrupt)
+		require.NotErrorAs(t, err, new(*process.NotFoundError))
+	}
 }
 
 func TestStart_ListsAttemptsReasonsAndTheInstallCommand(t *testing.T) {

@@ -60,6 +60,9 @@ func (p *Installed) Find(ctx context.Context) (path, version string, err error) 
 		if err == nil {
 			return path, version, nil
 		}
+		if ctx.Err() != nil {
+			return "", "", context.Cause(ctx)
+		}
 		none.Tried = append(none.Tried, fmt.Errorf("%s: %w", place, err))
 	}
 	return "", "", none
