@@ -3,10 +3,14 @@ package demo
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,6 +23,9 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "worker" {
 		os.Exit(work(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "orphan" {
+		orphan()
 	}
 	testenv.Main(m)
 }
@@ -34,6 +41,41 @@ func work(args []string) (code int) {
 		return 3
 	}
 	return 0
+}
+
+// orphan has a worker that is stopped, names it, and waits for its own end.
+func orphan() {
+	w, err := StartWorker(context.Background(), WorkerConfig{Live: true})
+	if err == nil {
+		err = w.process.Pause()
+	}
+	fmt.Println(w.process.Pid(), err)
+	select {}
+}
+
+func TestWorker_DiesWithItsParentEvenIfItIsStopped(t *testing.T) {
+	t.Parallel()
+	alive, end, err := os.Pipe() // which both have
+	require.NoError(t, err)
+	defer alive.Close()
+	parent := exec.Command(os.Args[0], "orphan")
+	parent.Stderr = end
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	require.NoError(t, end.Close())
+	var pid int
+	var failed string
+	_, err = fmt.Fscanln(out, &pid, &failed)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+	require.Equal(t, "<nil>", failed)
+
+	require.NoError(t, parent.Process.Kill())
+	_ = parent.Wait()
+	require.NoError(t, alive.SetReadDeadline(time.Now().Add(time.Minute))) // only a hang takes as long
+	_, err = io.ReadAll(alive)
+	require.NoError(t, err, "it outlived its parent")
 }
 
 func TestDemo_FenceHoldsAndControlOversells(t *testing.T) {

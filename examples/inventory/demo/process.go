@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/fencekit/fencekit/internal/pause"
+	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
 // Worker is a worker in a process of its own, so that stopping it is real.
@@ -20,34 +22,36 @@ type Worker struct {
 	Events chan Event // closed when it has ended
 	Err    error      // why it ended, once Events is closed
 
-	cmd      *exec.Cmd
+	process  *child.Process
 	commands io.Writer
 }
 
-// StartWorker starts this program anew, as a worker, which is killed when ctx ends. The caller receives its Events
-// until they are closed.
+// StartWorker starts this program anew, as a worker, which is killed when ctx ends, and dies with this process, even
+// if it is stopped. The caller receives its Events until they are closed.
 func StartWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, "worker",
-		"-name", cfg.Name, "-etcd", cfg.Endpoint, "-postgres", cfg.DSN, "-prefix", cfg.Prefix,
-		"-fenced="+strconv.FormatBool(cfg.Fenced), "-pause-at", strconv.Itoa(cfg.PauseAt), "-live="+strconv.FormatBool(cfg.Live))
-	cmd.Stderr = os.Stderr
-	w := &Worker{Name: cfg.Name, cmd: cmd, Events: make(chan Event)}
-	out, err := cmd.StdoutPipe()
+	out, end, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	if w.commands, err = cmd.StdinPipe(); err != nil {
-		return nil, err
+	defer end.Close() // the worker has its own
+	cmd := exec.CommandContext(ctx, self, "worker",
+		"-name", cfg.Name, "-etcd", cfg.Endpoint, "-postgres", cfg.DSN, "-prefix", cfg.Prefix,
+		"-fenced="+strconv.FormatBool(cfg.Fenced), "-pause-at", strconv.Itoa(cfg.PauseAt), "-live="+strconv.FormatBool(cfg.Live))
+	cmd.Stdout, cmd.Stderr = end, os.Stderr
+	w := &Worker{Name: cfg.Name, Events: make(chan Event)}
+	if w.commands, err = cmd.StdinPipe(); err == nil {
+		w.process, err = child.Start(cmd)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", w.Name, err)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w", w.Name, err), out.Close())
 	}
 	go func() {
 		defer close(w.Events)
+		defer out.Close()
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var e Event
 			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -58,19 +62,21 @@ func StartWorker(ctx context.Context, cfg WorkerConfig) (*Worker, error) {
 			case <-ctx.Done():
 			}
 		}
-		w.Err = cmd.Wait()
+		if state := w.process.Wait(); !state.Success() {
+			w.Err = errors.New(state.String())
+		}
 	}()
 	return w, nil
 }
 
 // Stopped reports whether SIGSTOP has stopped the worker.
-func (w *Worker) Stopped() (bool, error) { return pause.Stopped(w.cmd.Process.Pid) }
+func (w *Worker) Stopped() (bool, error) { return pause.Stopped(w.process.Pid()) }
 
 // Resume lets a stopped worker go on.
-func (w *Worker) Resume() error { return w.cmd.Process.Signal(syscall.SIGCONT) }
+func (w *Worker) Resume() error { return w.process.Resume() }
 
-// Kill ends the worker, a stopped one too.
-func (w *Worker) Kill() error { return w.cmd.Process.Kill() }
+// Kill ends the worker, a stopped one too. It doesn't wait for the end.
+func (w *Worker) Kill() error { return w.process.Signal(syscall.SIGKILL) }
 
 // Tell gives a live worker a command.
 func (w *Worker) Tell(command string) error {
