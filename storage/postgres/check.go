@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/internal/record"
+	"github.com/fencekit/fencekit/internal/wire"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 const minVersion = 140000
@@ -29,7 +30,7 @@ type serverFacts struct {
 // readServer closes connections to standbys: the next one may reach the primary.
 func readServer(ctx context.Context, pool *pgxpool.Pool) (f serverFacts, err error) {
 	for range tries {
-		conn, err := wire.Acquire(ctx, pool)
+		conn, err := failure.Acquire(ctx, pool)
 		if err != nil {
 			return f, err
 		}
@@ -107,7 +108,7 @@ func (f serverFacts) check(prepared bool) error {
 	case f.version < minVersion:
 		return fmt.Errorf("%w: it is PostgreSQL %s, and 14 is the oldest that works", notReady(Unsupported), f.versionText)
 	case f.recovery:
-		return &TransientError{wire.ErrStandby} // until a failover has ended, or the DSN names the primary
+		return &TransientError{failure.ErrStandby} // until a failover has ended, or the DSN names the primary
 	case f.prepared > 0 && !prepared:
 		return fmt.Errorf("%w: max_prepared_transactions is %d: a prepared transaction would escape the fence's eviction; set it to 0, or set Config.AllowPreparedTransactions if no guarded code uses PREPARE TRANSACTION",
 			notReady(Unsupported), f.prepared)
@@ -309,7 +310,7 @@ func (s *Store) SetShard(ctx context.Context) error {
 	})
 	switch {
 	case err != nil && sqlstate.Of(err) != sqlstate.NoRights:
-		return fmt.Errorf("postgres: setting the shard: %w", wire.Named(err))
+		return fmt.Errorf("postgres: setting the shard: %w", failure.Named(err))
 	case set:
 		return nil
 	}

@@ -10,9 +10,10 @@ import (
 	"strings"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // Claim implements storage.Store, in one round trip.
@@ -45,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, seen ...storage.Claim) ([]storage.Cla
 		}
 		s.evict(ctx, grants)
 	}
-	return nil, s.explain(ctx, wire.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
+	return nil, s.explain(ctx, failure.FailedAt("claim of "+namesOf(grants), err), false, storage.StageClaim, inOrder...)
 }
 
 func inOrderOf(seen, claims []storage.Claim) []storage.Claim {

@@ -14,10 +14,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // Commit implements storage.Txn. Seal and COMMIT are one message, of which the server runs nothing before all has
@@ -339,7 +340,7 @@ func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 	ended := moved || t.conn.Conn().IsClosed()
 	t.Rollback(ctx)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", errUnchecked, wire.Reached(err))
+		err = fmt.Errorf("%w: %w", errUnchecked, failure.Reached(err))
 	} else {
 		err = errUnchecked
 	}

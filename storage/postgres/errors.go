@@ -13,26 +13,27 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/record"
+	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // ErrNotReady means that an operator has to act first. See NotReadyError.
-var ErrNotReady = wire.ErrNotReady
+var ErrNotReady = failure.ErrNotReady
 
 // NotReadyError says what an operator has to fix, and how. It is ErrNotReady.
-type NotReadyError = wire.NotReadyError
+type NotReadyError = failure.NotReadyError
 
 // NotReadyReason says what has to be fixed.
-type NotReadyReason = wire.NotReadyReason
+type NotReadyReason = failure.NotReadyReason
 
 const (
 	// NotMigrated: the schema is missing or older than this code needs.
 	NotMigrated NotReadyReason = "schema is not up to date"
 	// Unsupported: the server's version or a setting is not supported.
-	Unsupported = wire.Unsupported
+	Unsupported = failure.Unsupported
 	// MissingRights: the role lacks rights.
 	MissingRights NotReadyReason = "rights are missing"
 	// FenceBehind: a fence is behind its history, as after a partial restore. The message has the statement that
@@ -69,8 +70,8 @@ func (e *TransientError) Retryable() bool { return true }
 var ErrPruned = errors.New("postgres: the history no longer tells the outcome")
 
 func asked(what string, err error) error {
-	err = fmt.Errorf("postgres: can't %s: %w", what, wire.Asked(wire.Named(err)))
-	if wire.Away(err) {
+	err = fmt.Errorf("postgres: can't %s: %w", what, failure.Asked(failure.Named(err)))
+	if failure.Away(err) {
 		return &TransientError{err}
 	}
 	return err
@@ -133,7 +134,7 @@ func (s *Store) named(err error) error {
 	if !errors.As(err, &pgErr) {
 		return err
 	}
-	err = s.nameCode(wire.Named(err), pgErr)
+	err = s.nameCode(failure.Named(err), pgErr)
 	if transient(pgErr) {
 		return &TransientError{err}
 	}
@@ -173,7 +174,7 @@ func transient(pgErr *pgconn.PgError) bool {
 	case sqlstate.NoStatement, sqlstate.StatementExists:
 		return true // something else used the connection; pgx prepares anew after an error
 	}
-	return replanned(pgErr) || wire.Away(pgErr)
+	return replanned(pgErr) || failure.Away(pgErr)
 }
 
 // replanned reports whether a table has changed, and with it the result types of a prepared statement.

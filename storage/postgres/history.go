@@ -15,7 +15,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/internal/record"
 	"github.com/fencekit/fencekit/storage"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 )
 
 func (s *Store) Entries(ctx context.Context, resource string, after int64, limit int) ([]storage.Entry, error) {
@@ -33,7 +33,7 @@ func (s *Store) Entries(ctx context.Context, resource string, after int64, limit
 		return e, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: history of %s: %w", resource, wire.Named(err))
+		return nil, fmt.Errorf("postgres: history of %s: %w", resource, failure.Named(err))
 	}
 	return entries, nil
 }
@@ -53,7 +53,7 @@ func (s *Store) Rejections(ctx context.Context, resource string, limit int) ([]s
 		return r, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("postgres: rejections of %s: %w", resource, wire.Named(err))
+		return nil, fmt.Errorf("postgres: rejections of %s: %w", resource, failure.Named(err))
 	}
 	return records, nil
 }

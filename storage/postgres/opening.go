@@ -10,10 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/internal/wire"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // opening begins the transaction t with an operation's first statement. A goroutine that the operation left behind
@@ -220,7 +221,7 @@ func (o *opening) headFailed(ctx context.Context, n int, err error) error {
 	if ctx.Err() != nil {
 		step = "begin, or the statement sent with it"
 	}
-	o.err = wire.FailedAt(step, wire.Reached(err))
+	o.err = failure.FailedAt(step, failure.Reached(err))
 	return o.err
 }
 
@@ -228,7 +229,7 @@ var errNoID = errors.New("the answer lacks the id of the transaction: a pooler i
 
 // unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
 func (o *opening) unusable(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || wire.Away(err))
+	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || failure.Away(err))
 }
 
 // Begin implements operation.Opening. If the server has closed the connection, it tries another one.
@@ -249,9 +250,9 @@ func (o *opening) Begin(ctx context.Context, change func(func()) error) (*pgx.Co
 		unusable := o.unusable(ctx, err)
 		if !unusable || n == tries {
 			if unusable && sqlstate.Of(err) == "" {
-				err = wire.Lost(err)
+				err = failure.Lost(err)
 			}
-			o.err = wire.FailedAt("begin", wire.Reached(err))
+			o.err = failure.FailedAt("begin", failure.Reached(err))
 			return nil, o.err
 		}
 		wire.CloseNow(o.conn.PgConn())
@@ -290,7 +291,7 @@ func (o *opening) reconnect(ctx context.Context, change func(func()) error) erro
 		return err
 	}
 	old.Release()
-	conn, err := wire.Acquire(ctx, o.t.store.pool)
+	conn, err := failure.Acquire(ctx, o.t.store.pool)
 	if err != nil {
 		return err
 	}

@@ -15,10 +15,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencekit/fencekit/internal/callback"
+	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlwords"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 func (t *txn) runBatch(ctx context.Context, b *Batch) error {
@@ -92,7 +93,7 @@ func (t *txn) deliver(ctx context.Context, end string, last ...wire.Statement) (
 			if undone := t.beginAnew(ctx); undone != nil {
 				return ahead, answer, result, err
 			}
-		case n < tries && len(answer.Ahead) < ahead.head && wire.Away(err):
+		case n < tries && len(answer.Ahead) < ahead.head && failure.Away(err):
 			if err := t.reconnect(ctx); err != nil {
 				return nil, nil, wire.Aborted, err
 			}
@@ -136,8 +137,8 @@ func (t *txn) encodeQueued(ctx context.Context) (ahead *sentBatches, err error) 
 	if t.ran <= 1 {
 		return ahead, t.encodeBatches(ctx, ahead)
 	}
-	if failure := callback.Run(func() { err = t.encodeBatches(ctx, ahead) }); failure != nil {
-		err = fmt.Errorf("postgres: an argument of a batch %w", failure)
+	if panicked := callback.Run(func() { err = t.encodeBatches(ctx, ahead) }); panicked != nil {
+		err = fmt.Errorf("postgres: an argument of a batch %w", panicked)
 	}
 	return ahead, err
 }
@@ -295,7 +296,7 @@ func (q *sentBatches) explain(err error) (storage.Stage, error) {
 	case !errors.As(err, &failed):
 		return storage.StageSeal, fmt.Errorf("postgres: commit: %w", err)
 	case failed.Number < q.head:
-		return storage.StageBegin, wire.FailedAt("begin", wire.Reached(failed.Err))
+		return storage.StageBegin, failure.FailedAt("begin", failure.Reached(failed.Err))
 	case failed.Number >= q.length() && q.length() < len(q.sent):
 		return storage.StageCheck, fmt.Errorf("postgres: commit: %w", failed.Err)
 	case failed.Number >= q.length():
@@ -335,7 +336,7 @@ func preparedOn(conn *pgx.Conn) preparedStatements {
 // preparedName is different for each SQL, since a pooler may exchange connections.
 func preparedName(sql string) string {
 	digest := sha256.Sum256([]byte(sql))
-	return wire.PreparedPrefix + hex.EncodeToString(digest[:24])
+	return failure.PreparedPrefix + hex.EncodeToString(digest[:24])
 }
 
 func (p preparedStatements) usable(sql string) *pgconn.StatementDescription {

@@ -15,9 +15,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 // Store keeps fences in a PostgreSQL database and runs guarded transactions in it. It is also a storage.History,
@@ -94,7 +95,7 @@ func (s *Store) transact(ctx context.Context, sql, after string) (a *wire.Answer
 }
 
 func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.Answer, again bool, err error) {
-	conn, err := wire.Acquire(ctx, s.pool)
+	conn, err := failure.Acquire(ctx, s.pool)
 	if err != nil {
 		return nil, false, err
 	}
@@ -104,13 +105,13 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return a, false, err
-	case wire.Away(err):
+	case failure.Away(err):
 		wire.CloseNow(pg)
 		return a, true, err
 	case !a.Whole() && sqlstate.Of(err) == "":
-		return a, true, wire.Lost(err)
+		return a, true, failure.Lost(err)
 	}
-	return a, false, wire.Reached(err)
+	return a, false, failure.Reached(err)
 }
 
 // transactSQL lifts the session's statement_timeout, which may be shorter than the wait for a lock, after which a

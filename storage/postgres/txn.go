@@ -14,10 +14,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
+	"github.com/fencekit/fencekit/storage/postgres/internal/failure"
 	"github.com/fencekit/fencekit/storage/postgres/internal/operation"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
-	"github.com/fencekit/fencekit/storage/postgres/internal/wire"
 )
 
 type txn struct {
@@ -64,9 +65,9 @@ func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) 
 }
 
 func (s *Store) begin(ctx context.Context, t *txn, members func() []storage.Claim) (storage.Txn[pgx.Tx], error) {
-	conn, err := wire.Acquire(ctx, s.pool)
+	conn, err := failure.Acquire(ctx, s.pool)
 	if err != nil {
-		return nil, s.named(wire.FailedAt("begin", err))
+		return nil, s.named(failure.FailedAt("begin", err))
 	}
 	claims := members()
 	if err := storage.CheckClaims(claims); err != nil {
@@ -191,7 +192,7 @@ func (t *txn) beginSQL() string {
 func (t *txn) reconnect(ctx context.Context) (err error) {
 	wire.CloseNow(t.conn.Conn().PgConn())
 	t.conn.Release()
-	t.conn, err = wire.Acquire(ctx, t.store.pool)
+	t.conn, err = failure.Acquire(ctx, t.store.pool)
 	return err
 }
 

@@ -1,4 +1,5 @@
-package wire
+// Package failure says what an error of the server, a pooler or the network means for the store, and what to do about it.
+package failure
 
 import (
 	"context"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/internal/oneline"
+	"github.com/fencekit/fencekit/internal/wire"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
@@ -79,17 +81,11 @@ func inRecovery(err error) bool {
 	return false
 }
 
-// FromServer reports whether the server made err: errors of a pooler don't name a routine of the server's source.
-func FromServer(err error) bool {
-	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.Routine != "" // mutant: answer-of-a-pooler-is-the-servers
-}
-
 // Reached turns a pooler's error into storage.ErrStoreUnavailable.
 func Reached(err error) error {
 	var pgErr *pgconn.PgError
 	switch {
-	case !errors.As(err, &pgErr) || FromServer(err):
+	case !errors.As(err, &pgErr) || wire.FromServer(err):
 		return err
 	case strings.Contains(pgErr.Message, "statement pooling"):
 		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", &NotReadyError{Unsupported}, err)
@@ -235,7 +231,7 @@ var passing = []string{"08", "40", "53", "57", "58", "XX"}
 
 func remedyForLogin(err *pgconn.PgError) (remedy string, lasts bool) {
 	switch code := err.Code; {
-	case !FromServer(err) && (strings.Contains(err.Message, "no such database") || strings.Contains(err.Message, "unsupported startup parameter")):
+	case !wire.FromServer(err) && (strings.Contains(err.Message, "no such database") || strings.Contains(err.Message, "unsupported startup parameter")):
 		return "the pooler doesn't know it: correct the DSN, or the pooler's configuration", true
 	case code == sqlstate.BadPassword, code == sqlstate.BadLogin:
 		return "check user and password in the DSN, and the server's pg_hba.conf", true

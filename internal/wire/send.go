@@ -1,5 +1,4 @@
-// Package wire talks to the server for the store, and tells the server's errors from those of a pooler or the
-// network.
+// Package wire sends transactions to PostgreSQL, and says whether they were committed.
 package wire
 
 import (
@@ -39,7 +38,7 @@ func Send(ctx context.Context, pg *pgconn.PgConn, sql string, ahead ...Statement
 	return send(ctx, pg, CloseNow, sql, ahead)
 }
 
-// SendOwn is Send for the store's own transactions, which end with ctx.
+// SendOwn is Send for transactions of Fencekit's own, which end with ctx.
 func SendOwn(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outcome, error) {
 	return send(ctx, pg, abandon, sql, nil)
 }
@@ -223,4 +222,10 @@ func CloseNow(pg *pgconn.PgConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = pg.Close(ctx)
+}
+
+// FromServer reports whether the server made err: errors of a pooler don't name a routine of the server's source.
+func FromServer(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Routine != "" // mutant: answer-of-a-pooler-is-the-servers
 }
