@@ -5,14 +5,13 @@
 //
 //   - F1: one script takes the lock and increments the resource's counter. What Redis loses is lost.
 //   - F2: as far as Redis keeps the lock. A lost answer is asked for again under the same holder. A request that
-//     reaches Redis after all of its Locker's releases keeps the resource from others for the time to live.
-//   - F3: the deadline of all leases is the last renewal's time of sending, plus the time to live, minus a tenth.
+//     reaches Redis after the release that followed it keeps the resource from others for the time to live.
+//   - F3: a lease's deadline is its last renewal's time of sending, plus the time to live, minus a tenth.
 //
 // There is no order of arrival: waiting calls try again every Config.PollInterval, with jitter. As often a holder looks
 // whether another process waits.
 //
-// Keys of a resource are PREFIX:{RESOURCE}:lock, :token and :waits, so that Redis Cluster keeps them together, but for
-// names that begin with a closing brace. One renewal is for all leases: if it fails for one, on a shard that is away,
-// all are lost at their deadline. The
-// counter has no expiry. For a restore of Redis from a backup nothing has to be done.
+// Keys of a resource are PREFIX{:RESOURCE}:lock, :token and :waits, so that Redis Cluster keeps them together. Each
+// lock is renewed by a request of its own, three times in its time to live. The counter has no expiry. For a restore
+// of Redis from a backup nothing has to be done.
 package redislock

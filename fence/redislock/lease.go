@@ -3,7 +3,9 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,111 +13,124 @@ import (
 	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
-// lease is one acquisition, and to its caller a lease. locker.mu guards what changes.
+// lease is one acquisition, and to its caller a lease. Its session is its own: its one key.
 type lease struct {
-	session.Life[string]
+	session.Life[struct{}]
 	locker  *Locker
-	settled chan struct{} // closed when its key is gone
+	mark    time.Duration // for which an unsuccessful request marks the resource as waited for
+	freed   chan struct{} // holds a signal that this process has given the resource back
+	settled chan struct{} // closed when its key is gone, or must have expired
+	failed  error         // why it isn't known to be gone; set before settled is closed
 
+	// The rest is guarded by locker.mu.
 	grant  fence.Grant
-	owner  string // while it waits
-	owns   bool
-	asking bool // a request may write the key
-	left   bool // the key may be there
-	ended  time.Time
+	owner  string // if that is another
+	asking bool   // a request may write the key
+	left   bool   // the key may be there
 }
 
 var _ fence.Lease = (*lease)(nil)
 
-func (l *Locker) newLease(s *session.Session[string], resource string) *lease {
+func (l *Locker) newLease(resource string, wait bool) (*lease, error) {
 	p := &lease{
-		locker: l, settled: make(chan struct{}), asking: true,
+		locker: l, freed: make(chan struct{}, 1), settled: make(chan struct{}), asking: true,
 		grant: fence.Grant{Resource: resource, Epoch: l.cfg.Epoch, Holder: newHolder(l.cfg.Label)},
 	}
-	p.Begin(s, &l.mu)
+	if wait {
+		p.mark = 5 * l.cfg.PollInterval
+	}
+	p.Begin(nil, &l.mu)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leases[p] = struct{}{}
-	if s.Remaining() == 0 { // its end may have been before
-		p.finish(p.loss(fence.LossDeadline))
+	if l.closed {
+		return nil, errClosed
 	}
-	return p
+	l.leases[resource] = append(l.leases[resource], p)
+	return p, nil
 }
 
-// own is what the lock's value begins with.
-func (p *lease) own() string { return p.locker.process + "\n" + p.grant.Holder + "\n" }
+// service is the session.LeaseService of one lease.
+type service struct{ *lease }
+
+func (p service) Grant(ctx context.Context, ttl time.Duration) (none struct{}, granted time.Duration, err error) {
+	l := p.locker
+	lock, token, waits := l.keys(p.grant.Resource)
+	answer, err := l.eval(ctx, acquireScript, []string{lock, token, waits}, l.process, p.grant.Holder, ttl.Milliseconds(), p.mark.Milliseconds())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		p.left = true
+		return none, 0, err
+	}
+	got := answer.([]any)
+	if p.owner = got[1].(string); got[0] == "" {
+		return none, 0, &fence.LockedError{Resource: p.grant.Resource, Holder: p.owner}
+	}
+	p.left = true
+	number, err := strconv.ParseInt(got[0].(string), 10, 64)
+	if err != nil || number < 1 || fence.Token(number) > fence.MaxToken {
+		return none, 0, fmt.Errorf("redislock: the counter in Redis is no token: %q", got[0])
+	}
+	p.grant.Token = fence.Token(number)
+	return none, ttl, nil
+}
+
+func (p service) KeepAlive(ctx context.Context, _ struct{}) (time.Duration, error) {
+	renewed, err := p.evalOwn(ctx, renewScript, p.locker.cfg.TTL.Milliseconds())
+	if err != nil || renewed == int64(1) {
+		return p.locker.cfg.TTL, err
+	}
+	return 0, nil
+}
+
+// evalOwn sends a script that does something only if the key is p's.
+func (p *lease) evalOwn(ctx context.Context, script string, args ...any) (any, error) {
+	lock, _, _ := p.locker.keys(p.grant.Resource)
+	return p.locker.eval(ctx, script, []string{lock}, append([]any{p.locker.process + "\n" + p.grant.Holder + "\n"}, args...)...)
+}
 
 // attempts bounds the tries of a request that isn't answered.
 const attempts = 3
 
 // ask asks for the lock until p has it, is over, or may not wait.
-func (p *lease) ask(ctx context.Context, wait bool) error {
+func (p *lease) ask(ctx context.Context) error {
 	defer p.asked()
-	l := p.locker
-	lock, token, waits := l.keys(p.grant.Resource)
-	mark := time.Duration(0)
-	if wait {
-		mark = 5 * l.cfg.PollInterval
-	}
-	failures := 0
-	for {
-		l.mu.Lock()
-		freed, over := l.freed, p.Over()
-		l.mu.Unlock()
-		if over != nil {
-			return over
-		}
-		answer, err := l.eval(ctx, acquireScript, []string{lock, token, waits}, l.process, p.grant.Holder, l.cfg.TTL.Milliseconds(), mark.Milliseconds())
-		got, _ := answer.([]any)
+	cfg := p.locker.cfg
+	for failures := 0; p.Err() == nil; {
+		s, err := session.Start(ctx, service{p}, cfg.TTL, cfg.requestTimeout, p.sessionEnded)
 		switch {
-		case err != nil:
-			p.mayHaveLeft()
+		case err == nil:
+			return p.granted(s)
+		case errors.Is(err, fence.ErrLocked) && p.mark == 0:
+			return err
+		case errors.Is(err, fence.ErrLocked):
+			failures = 0
+		default:
 			if failures++; failures == attempts || ctx.Err() != nil {
 				return unavailable("acquire "+p.grant.Resource, err)
 			}
-		case len(got) == 2 && got[0] != "":
-			return p.granted(got[0].(string))
-		default:
-			failures = 0
-			p.heldBy(got[1].(string))
-			if !wait {
-				return &fence.LockedError{Resource: p.grant.Resource, Holder: p.owner}
-			}
 		}
 		select {
-		case <-time.After(l.cfg.PollInterval/2 + rand.N(l.cfg.PollInterval)):
-		case <-freed:
+		case <-time.After(cfg.PollInterval/2 + rand.N(cfg.PollInterval)):
+		case <-p.freed:
 		case <-p.Done():
 		case <-ctx.Done():
 		}
 	}
+	return p.Err()
 }
 
-func (p *lease) granted(token string) error {
-	number, err := strconv.ParseInt(token, 10, 64)
-	if err != nil || number < 1 || fence.Token(number) > fence.MaxToken {
-		p.mayHaveLeft()
-		return unavailable("acquire "+p.grant.Resource, errors.New("redislock: the counter in Redis is no token: "+strconv.Quote(token)))
-	}
+func (p *lease) granted(s *session.Session[struct{}]) error {
 	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	if p.left = true; p.Over() != nil {
-		return p.Over()
+	p.Session = s
+	over := p.Over()
+	p.locker.mu.Unlock()
+	if over != nil {
+		s.End(fence.LossClosed)
+		return over
 	}
-	p.grant.Token, p.owns = fence.Token(number), true
+	p.locker.tasks.Start(func(context.Context) { s.Run() })
 	return nil
-}
-
-func (p *lease) mayHaveLeft() {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	p.left = true
-}
-
-func (p *lease) heldBy(owner string) {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	p.owner = owner
 }
 
 // asked notes that no request is under way, and gives back what p has if that is over.
@@ -124,68 +139,84 @@ func (p *lease) asked() {
 	defer p.locker.mu.Unlock()
 	p.asking = false
 	if p.Over() != nil {
-		p.giveBack(context.Background()) // the session's end may have been before
+		p.giveBack()
 	}
 }
 
-var errAbandoned = errors.New("redislock: given up")
+func (p *lease) sessionEnded(s *session.Session[struct{}], reason fence.LossReason) {
+	p.locker.mu.Lock()
+	p.Session = s // it may have ended before it was known
+	p.locker.mu.Unlock()
+	p.finish(p.loss(reason))
+}
 
-// giveUp ends p for its caller, and returns who holds the resource, if another does.
-func (p *lease) giveUp() error {
+// givenUp is the error of a call that err has ended, perhaps behind another holder.
+func (p *lease) givenUp(err error) error {
 	p.locker.mu.Lock()
 	defer p.locker.mu.Unlock()
-	p.finish(errAbandoned)
-	if p.owner == "" {
-		return nil
+	if p.owner != "" {
+		return fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.grant.Resource, Holder: p.owner}, err)
 	}
-	return &fence.LockedError{Resource: p.grant.Resource, Holder: p.owner}
+	return err
 }
 
-// finish ends p, if it isn't over. Callers hold locker.mu.
-func (p *lease) finish(cause error) {
-	if !p.Finish(cause) {
-		return
-	}
-	p.ended = time.Now()
-	if !p.asking {
-		p.giveBack(p.Session.Context())
-	}
+func (p *lease) loss(reason fence.LossReason) error {
+	return p.Loss(p.grant, reason, func(err error) error { return unavailable("renew "+p.grant.Resource, err) })
 }
 
-// giveBack deletes the key that p may have, until Redis confirms it, it has expired, or ctx ends: when the session is
-// over, Revoke does it. Callers hold locker.mu.
-func (p *lease) giveBack(ctx context.Context) {
+// finish ends p, and reports whether it has not been over.
+func (p *lease) finish(cause error) bool {
+	p.locker.mu.Lock()
+	first, s := p.Finish(cause), p.Session
+	if first && !p.asking {
+		p.giveBack()
+	}
+	p.locker.mu.Unlock()
+	if first && s != nil {
+		s.End(fence.LossClosed) // which finds p over
+	}
+	return first
+}
+
+// giveBack deletes the key that p may have, until Redis confirms it or it must have expired. Callers hold locker.mu.
+func (p *lease) giveBack() {
 	if !p.left {
-		p.gone()
+		p.gone(nil)
 		return
 	}
 	l := p.locker
 	l.tasks.Start(func(tasks context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, l.cfg.TTL)
+		ctx, cancel := context.WithTimeout(tasks, l.cfg.TTL)
 		defer cancel()
-		defer context.AfterFunc(tasks, cancel)()
-		for n := 0; ctx.Err() == nil; n++ {
-			if _, err := l.evalEach(ctx, []*lease{p}, releaseScript); err == nil {
-				l.forget([]*lease{p})
-				return
-			}
+		_, err := p.evalOwn(ctx, releaseScript)
+		for n := 0; err != nil && ctx.Err() == nil; n++ {
 			session.Pause(ctx, n)
+			_, err = p.evalOwn(ctx, releaseScript)
 		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		p.gone(err)
 	})
 }
 
-// gone notes that p has no key, and wakes those of this process that wait. Callers hold locker.mu.
-func (p *lease) gone() {
-	if _, known := p.locker.leases[p]; known {
-		delete(p.locker.leases, p)
-		close(p.settled)
-		close(p.locker.freed)
-		p.locker.freed = make(chan struct{})
+// gone notes that p has no key, and wakes who has waited longest in this process. Callers hold locker.mu.
+func (p *lease) gone(failed error) {
+	l, r := p.locker, p.grant.Resource
+	p.failed = failed
+	close(p.settled)
+	others := slices.DeleteFunc(l.leases[r], func(other *lease) bool { return other == p })
+	if l.leases[r] = others; len(others) == 0 {
+		delete(l.leases, r)
 	}
-}
-
-func (p *lease) loss(reason fence.LossReason) error {
-	return p.Loss(p.grant, reason, func(err error) error { return unavailable("renew the locks", err) })
+	for _, other := range others {
+		if other.mark > 0 && other.asking && p.left {
+			select {
+			case other.freed <- struct{}{}:
+			default:
+			}
+			break
+		}
+	}
 }
 
 func (p *lease) Grant() fence.Grant { return p.grant }
@@ -201,11 +232,7 @@ func (p *lease) AfterContended(f func()) (stop func() bool) {
 
 // Release implements fence.Lease. It is repeated until Redis confirms it, or the lock must have expired.
 func (p *lease) Release(ctx context.Context) error {
-	p.locker.mu.Lock()
-	over := p.Over() != nil
-	p.finish(fence.ErrReleased)
-	p.locker.mu.Unlock()
-	if over {
+	if !p.finish(fence.ErrReleased) {
 		return nil
 	}
 	if ctx == nil { // a panic here would keep the resource taken until Close
@@ -214,10 +241,11 @@ func (p *lease) Release(ctx context.Context) error {
 	op := "release " + p.grant.Resource
 	select {
 	case <-p.settled:
+		if p.failed != nil {
+			return unavailable(op, p.failed)
+		}
 		return nil
 	case <-ctx.Done():
 		return session.Ended(ctx, "redislock: "+op)
-	case <-p.Session.Context().Done():
-		return unavailable(op, errOver)
 	}
 }

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -50,15 +51,27 @@ func locker(t testing.TB, c *redis.Client, cfg *Config) *Locker {
 	return l
 }
 
+func owned(l *Locker) (leases []*lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range l.leases {
+		for _, p := range of {
+			if p.Session != nil && p.Over() == nil {
+				leases = append(leases, p)
+			}
+		}
+	}
+	return leases
+}
+
 // lose deletes what l has, as if its time were over.
 func lose(t testing.TB, c *redis.Client, l *Locker) {
-	for _, p := range l.of(func(p *lease) bool { return p.owns }) {
+	for _, p := range owned(l) {
 		lock, _, _ := l.keys(p.grant.Resource)
 		require.NoError(t, c.Del(patient(t), lock).Err())
+		p.Session.RenewNow(func() {})
+		<-p.Done()
 	}
-	done := make(chan struct{})
-	l.sessions.Current().RenewNow(func() { close(done) })
-	<-done
 }
 
 func TestContract(t *testing.T) { guardtest.TestLocker(t, harness(t, 10*time.Millisecond)) }
@@ -134,33 +147,88 @@ func TestRaise_KeepsToTheEpochAndNeverLowers(t *testing.T) {
 func TestAcquire_AskedAgainIsTheSameGrant(t *testing.T) {
 	t.Parallel()
 	l := locker(t, client(t, server(t)), nil)
-	s, err := l.sessions.Live(patient(t))
+	p, err := l.newLease("r", false)
 	require.NoError(t, err)
-	p := l.newLease(s, "r")
-	require.NoError(t, p.ask(patient(t), false))
-	token := p.Grant().Token
-	require.NoError(t, p.ask(patient(t), false))
-	require.Equal(t, token, p.Grant().Token)
+	defer p.asked()
+	for range 2 {
+		_, _, err := service{p}.Grant(patient(t), time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, fence.Token(1), p.Grant().Token)
+	}
 }
 
-// A renewal also keeps what was granted without an answer so far, whose deadline is that of the session.
-func TestRenewal_KeepsWhatIsNotAnswered(t *testing.T) {
+// One key has become something else, as any error of one shard: the other locks are renewed.
+func TestRenewal_FailsForOneAlone(t *testing.T) {
 	t.Parallel()
 	c := client(t, server(t))
-	l := locker(t, c, &Config{TTL: time.Hour})
-	s, err := l.sessions.Live(patient(t))
+	l := locker(t, c, &Config{TTL: time.Second})
+	bad, err := l.TryAcquire(patient(t), "bad")
 	require.NoError(t, err)
-	p := l.newLease(s, "r")
-	require.NoError(t, p.ask(patient(t), false))
-	lock, _, _ := l.keys("r")
-	l.mu.Lock()
-	p.owns = false // as before the answer
-	l.mu.Unlock()
-	require.NoError(t, c.PExpire(patient(t), lock, time.Minute).Err())
-	_, err = service{l}.KeepAlive(patient(t), s.ID)
+	good, err := l.TryAcquire(patient(t), "good")
 	require.NoError(t, err)
-	require.Greater(t, c.PTTL(patient(t), lock).Val(), time.Minute)
-	require.NoError(t, p.Err())
+	lock, _, _ := l.keys("bad")
+	require.NoError(t, c.Del(patient(t), lock).Err())
+	require.NoError(t, c.LPush(patient(t), lock, "x").Err())
+	<-bad.Done()
+	loss := new(fence.LeaseLostError)
+	require.ErrorAs(t, bad.Err(), &loss)
+	require.Equal(t, fence.LossDeadline, loss.Reason)
+	require.ErrorContains(t, loss, "WRONGTYPE")
+	p := good.(*lease)
+	renewed := make(chan struct{})
+	p.Session.RenewNow(func() { close(renewed) })
+	<-renewed
+	require.NoError(t, good.Err())
+	require.Positive(t, good.Remaining())
+}
+
+// Redis Cluster keeps keys together by what is between the first brace and the next closing one, unless it is empty.
+func TestKeys_AreInOneSlotWhateverTheName(t *testing.T) {
+	t.Parallel()
+	l := &Locker{cfg: Config{Prefix: "fencekit"}}
+	tag := regexp.MustCompile(`^[^{]*{([^}]+)}`)
+	for _, r := range []string{"sku/42", "}", "}x{y}", "{", "{}"} {
+		lock, token, waits := l.keys(r)
+		of := tag.FindStringSubmatch(lock)
+		require.NotEmpty(t, of, lock)
+		for _, key := range []string{token, waits} {
+			require.Equal(t, of, tag.FindStringSubmatch(key))
+		}
+	}
+}
+
+// A release wakes the oldest of those that wait for the resource in this process: the next poll is minutes away.
+func TestRelease_WakesTheOldestWaiter(t *testing.T) {
+	t.Parallel()
+	l := locker(t, client(t, server(t)), &Config{TTL: time.Hour, PollInterval: 6 * time.Minute})
+	held, err := l.TryAcquire(patient(t), "r")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(patient(t))
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer stop()
+	acquired := make([]chan fence.Lease, 3)
+	for n := range acquired {
+		acquired[n] = make(chan fence.Lease, 1)
+		waiting.Go(func() {
+			if le, err := l.Acquire(ctx, "r"); err == nil {
+				acquired[n] <- le
+			}
+		})
+		require.Eventually(t, func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.leases["r"]) == n+2 && l.leases["r"][n+1].owner != ""
+		}, time.Minute, time.Millisecond)
+	}
+	for n := range acquired {
+		require.NoError(t, held.Release(patient(t)))
+		select {
+		case held = <-acquired[n]:
+		case <-ctx.Done():
+			t.Fatalf("waiter %d was not woken", n)
+		}
+	}
 }
 
 // late keeps acquisitions back until a release was answered.
@@ -170,9 +238,9 @@ type late struct {
 	after          <-chan struct{}
 }
 
-func (h late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		switch cmds[0].Args()[1] {
+func (h late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch cmd.Args()[1] {
 		case acquireScript:
 			h.sent()
 			<-h.after
@@ -180,12 +248,14 @@ func (h late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 		case releaseScript:
 			defer h.released()
 		}
-		return next(ctx, cmds)
+		return next(ctx, cmd)
 	}
 }
 
-func (late) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (late) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (late) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 // Redis gets the request after those of Close.
 func TestClose_GivesBackWhatIsGrantedMeanwhile(t *testing.T) {

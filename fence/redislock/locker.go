@@ -1,9 +1,11 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -21,17 +23,13 @@ type Locker struct {
 	client   redis.UniversalClient
 	cfg      Config
 	process  string
-	sessions session.Manager[string]
 	tasks    *session.Tasks
 	watched  chan struct{} // holds a signal that there is somebody to tell of contention
-
-	begin    sync.Once
-	closed   chan struct{}
 	finished chan struct{}
 
 	mu     sync.Mutex
-	leases map[*lease]struct{} // those that are not over, and those to be given back
-	freed  chan struct{}       // closed when this process has given a lock back
+	closed bool
+	leases map[string][]*lease // those that are not over, and those to be given back, by resource in order
 }
 
 var (
@@ -51,40 +49,31 @@ func New(client redis.UniversalClient, cfg *Config) (*Locker, error) {
 	}
 	l := &Locker{
 		client: client, cfg: c, process: newHolder(c.Label), tasks: session.NewTasks(), watched: make(chan struct{}, 1),
-		closed: make(chan struct{}), finished: make(chan struct{}), leases: map[*lease]struct{}{}, freed: make(chan struct{}),
+		finished: make(chan struct{}), leases: map[string][]*lease{},
 	}
-	l.sessions = session.Manager[string]{
-		Service: service{l}, TTL: c.TTL, RequestTimeout: c.requestTimeout, OnEnd: l.sessionEnded,
-		Tasks: l.tasks, Logger: c.Logger, ErrClosed: errClosed,
-	}
+	l.tasks.Start(l.look)
 	return l, nil
 }
 
 func newHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand.Uint64()) }
 
-var (
-	errClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
-	errOver   = errors.New("redislock: the lease's time was over before the answer came")
-)
+var errClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
 // Check reports whether Redis runs scripts now, for start-up and readiness probes.
 func (l *Locker) Check(ctx context.Context) error {
 	if l.isClosed() {
 		return errClosed
 	}
-	if _, err := l.eval(ctx, raiseScript, []string{l.cfg.Prefix + ":{}:check"}, "0"); err != nil {
+	if _, err := l.eval(ctx, raiseScript, []string{l.cfg.Prefix + ":check"}, "0"); err != nil {
 		return unavailable("check", err)
 	}
 	return nil
 }
 
 func (l *Locker) isClosed() bool {
-	select {
-	case <-l.closed:
-		return true
-	default:
-		return false
-	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
 }
 
 // Raise implements fence.Raiser: the resource's counter goes on above that token. It fails with fence.ErrInvalid if
@@ -119,10 +108,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		ctx = last
 	}
 	l.mu.Lock()
-	again := l.isClosed()
-	if !again {
-		close(l.closed)
-	}
+	again := l.closed
+	l.closed = true
+	leases := slices.Concat(slices.Collect(maps.Values(l.leases))...)
 	l.mu.Unlock()
 	if again {
 		select {
@@ -134,97 +122,22 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	defer close(l.finished)
 	defer l.tasks.Stop()
-	if err := l.sessions.Close(ctx); err != nil {
-		return unavailable("close", err)
+	for _, p := range leases {
+		p.finish(p.loss(fence.LossClosed))
 	}
-	// What is left waits for an answer, and then gives back what it got.
-	l.forgetExpired()
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.requestTimeout+l.cfg.TTL)
-	defer cancel()
-	for _, p := range l.of(func(*lease) bool { return true }) {
+	var failed error
+	for _, p := range leases {
 		select {
 		case <-p.settled:
+			failed = cmp.Or(failed, p.failed)
 		case <-ctx.Done():
-			return unavailable("close", errOver)
+			failed = ctx.Err()
 		}
+	}
+	if failed != nil {
+		return unavailable("close", failed)
 	}
 	return nil
-}
-
-// service is the session.Service of a Locker. A session is nothing in Redis: it stands for the locks under it.
-type service struct{ *Locker }
-
-func (l service) Grant(context.Context, time.Duration) (string, time.Duration, error) {
-	l.begin.Do(func() { l.tasks.Start(l.look) })
-	l.forgetExpired()
-	return newHolder(l.cfg.Label), l.cfg.TTL, nil
-}
-
-// KeepAlive renews all locks, also those that Redis hasn't yet said to have granted: the deadline is theirs too.
-func (l service) KeepAlive(ctx context.Context, id string) (time.Duration, error) {
-	var owned []*lease
-	leases := l.of(func(p *lease) bool {
-		of := p.Session.ID == id && p.Over() == nil
-		if of && p.owns {
-			owned = append(owned, p)
-		}
-		return of
-	})
-	renewed, err := l.evalEach(ctx, leases, renewScript, l.cfg.TTL.Milliseconds())
-	if err != nil {
-		return 0, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i, p := range leases {
-		if renewed[i] == 0 && slices.Contains(owned, p) {
-			p.finish(&fence.LeaseLostError{Grant: p.grant, Reason: fence.LossExpired})
-		}
-	}
-	return l.cfg.TTL, nil
-}
-
-// Revoke gives back what the session's leases have left, but for those that give it back when their answer comes.
-func (l service) Revoke(ctx context.Context, id string) (forGood bool, err error) {
-	leases := l.of(func(p *lease) bool { return p.Session.ID == id && p.Over() != nil && !p.asking })
-	if _, err = l.evalEach(ctx, leases, releaseScript); err == nil {
-		l.forget(leases)
-	}
-	return false, err
-}
-
-// forgetExpired forgets what Redis could not be told to delete.
-func (l *Locker) forgetExpired() {
-	l.forget(l.of(func(p *lease) bool { return p.Over() != nil && !p.asking && time.Since(p.ended) > l.cfg.TTL }))
-}
-
-func (l *Locker) forget(leases []*lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range leases {
-		p.gone()
-	}
-}
-
-func (l *Locker) of(which func(*lease) bool) (leases []*lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for p := range l.leases {
-		if which(p) {
-			leases = append(leases, p)
-		}
-	}
-	return leases
-}
-
-func (l *Locker) sessionEnded(s *session.Session[string], reason fence.LossReason) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for p := range l.leases {
-		if p.Session == s {
-			p.finish(p.loss(reason))
-		}
-	}
 }
 
 // look tells leases that another process waits.
@@ -235,11 +148,7 @@ func (l *Locker) look(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for {
-			leases := l.of(func(p *lease) bool { return p.Watched() })
-			if len(leases) == 0 {
-				break
-			}
+		for leases := l.watching(); len(leases) > 0; leases = l.watching() {
 			contended := l.contended(ctx, leases)
 			l.mu.Lock()
 			for _, p := range contended {
@@ -253,6 +162,19 @@ func (l *Locker) look(ctx context.Context) {
 			}
 		}
 	}
+}
+
+func (l *Locker) watching() (leases []*lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, of := range l.leases {
+		for _, p := range of {
+			if p.Watched() {
+				leases = append(leases, p)
+			}
+		}
+	}
+	return leases
 }
 
 // Acquire implements fence.Locker, but for the order of arrival: there is none. It returns ctx's error and cause; a
@@ -296,40 +218,34 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool) (fence
 	if err := fence.ValidateResource(resource); err != nil {
 		return nil, err
 	}
-	op := "acquire " + resource
-	for {
-		switch {
-		case l.isClosed():
-			return nil, errClosed
-		case ctx.Err() != nil:
-			return nil, session.Ended(ctx, "redislock: "+op)
-		}
-		s, err := l.sessions.Live(ctx)
+	for ctx.Err() == nil {
+		p, err := l.newLease(resource, wait)
 		if err != nil {
 			return nil, err
 		}
-		p := l.newLease(s, resource)
 		asked := make(chan error, 1)
-		l.tasks.Start(func(tasks context.Context) { asked <- p.ask(tasks, wait) })
+		l.tasks.Start(func(tasks context.Context) { asked <- p.ask(tasks) })
 		select {
 		case err = <-asked:
 		case <-p.Done():
 			err = p.Err()
 		case <-ctx.Done():
-			err = session.Ended(ctx, "redislock: "+op)
+			err = ctx.Err()
 		}
-		if err == nil && s.Remaining() > 0 {
+		if err == nil && p.Remaining() > 0 {
 			return p, nil
 		}
-		locked := p.giveUp()
+		p.finish(errAbandoned)
 		switch {
 		case l.isClosed():
 			return nil, errClosed
-		case ctx.Err() != nil && locked != nil: // err may be of the answer that came meanwhile
-			return nil, fmt.Errorf("%w: %w", locked, session.Ended(ctx, "redislock: "+op))
-		case err == nil || errors.Is(err, fence.ErrLeaseLost): // the session ended: with another one
-			continue
+		case ctx.Err() != nil:
+			return nil, p.givenUp(session.Ended(ctx, "redislock: acquire "+resource))
+		case err != nil && !errors.Is(err, fence.ErrLeaseLost): // else the answer came too late
+			return nil, err
 		}
-		return nil, err
 	}
+	return nil, session.Ended(ctx, "redislock: acquire "+resource)
 }
+
+var errAbandoned = errors.New("redislock: given up")

@@ -57,69 +57,55 @@ if #token < #ARGV[1] or #token == #ARGV[1] and token < ARGV[1] then
 end
 return 1`
 
+// keys have the resource between the braces that tell Redis Cluster where a key belongs, behind a colon: between
+// empty ones it would look at the whole key.
 func (l *Locker) keys(resource string) (lock, token, waits string) {
-	of := l.cfg.Prefix + ":{" + resource + "}:"
+	of := l.cfg.Prefix + "{:" + resource + "}:"
 	return of + "lock", of + "token", of + "waits"
 }
 
 // eval sends a script. Its text is short, and a Redis that restarts forgets loaded ones.
-func (l *Locker) eval(ctx context.Context, script string, keys []string, args ...any) (answer any, err error) {
-	err = l.send(ctx, func(ctx context.Context, p redis.Pipeliner) { p.Eval(ctx, script, keys, args...) }, func(_ int, got any) { answer = got })
-	return answer, err
-}
-
-// evalEach sends a script for the lock of each lease, and returns the numbers that they return.
-func (l *Locker) evalEach(ctx context.Context, leases []*lease, script string, args ...any) (numbers []int64, err error) {
-	numbers = make([]int64, len(leases))
-	err = l.send(ctx, func(ctx context.Context, p redis.Pipeliner) {
-		for _, le := range leases {
-			lock, _, _ := l.keys(le.grant.Resource)
-			p.Eval(ctx, script, []string{lock}, append([]any{le.own()}, args...)...)
-		}
-	}, func(i int, got any) { numbers[i], _ = got.(int64) })
-	return numbers, err
+func (l *Locker) eval(ctx context.Context, script string, keys []string, args ...any) (any, error) {
+	return within(ctx, l, func(ctx context.Context) (any, error) { return l.client.Eval(ctx, script, keys, args...).Result() })
 }
 
 // contended returns the leases for which another process waits.
 func (l *Locker) contended(ctx context.Context, leases []*lease) (of []*lease) {
-	_ = l.send(ctx, func(ctx context.Context, p redis.Pipeliner) {
-		for _, le := range leases {
-			_, _, waits := l.keys(le.grant.Resource)
-			p.Do(ctx, "exists", waits)
-		}
-	}, func(i int, got any) {
-		if got == int64(1) {
+	answers, _ := within(ctx, l, func(ctx context.Context) ([]redis.Cmder, error) {
+		return l.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, le := range leases {
+				_, _, waits := l.keys(le.grant.Resource)
+				p.Exists(ctx, waits)
+			}
+			return nil
+		})
+	})
+	for i, answer := range answers { // a key or a shard may have an error of its own
+		if answer.(*redis.IntCmd).Val() == 1 {
 			of = append(of, leases[i])
 		}
-	})
-	return of // an error is found out by a renewal
+	}
+	return of
 }
 
-// send sends what fill queues in one round trip, and reads the answers. It returns when ctx ends, or the request's
-// time: a client does so only if it is told to.
-func (l *Locker) send(ctx context.Context, fill func(context.Context, redis.Pipeliner), read func(i int, got any)) error {
+// within makes a request, and returns when ctx ends, or the request's time: a client does so only if it is told to.
+func within[T any](ctx context.Context, l *Locker, request func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.requestTimeout)
 	defer cancel()
 	type result struct {
-		answers []redis.Cmder
-		err     error
+		answer T
+		err    error
 	}
 	done := make(chan result, 1)
 	go func() {
-		answers, err := l.client.Pipelined(ctx, func(p redis.Pipeliner) error { fill(ctx, p); return nil })
-		done <- result{answers, err}
+		answer, err := request(ctx)
+		done <- result{answer, err}
 	}()
 	select {
 	case got := <-done:
-		if got.err != nil {
-			return got.err
-		}
-		for i, answer := range got.answers {
-			read(i, answer.(*redis.Cmd).Val())
-		}
-		return nil
+		return got.answer, got.err
 	case <-ctx.Done():
-		return ctx.Err()
+		return answer, ctx.Err()
 	}
 }
 
