@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -324,8 +325,8 @@ func (c *chain) pass(e *record.Entry) {
 }
 
 func (c *chain) settle() {
-	for g, rejections := range c.rejections {
-		for _, r := range rejections {
+	for _, g := range slices.SortedFunc(maps.Keys(c.rejections), grant.compare) {
+		for _, r := range c.rejections[g] {
 			expected := "a claim of " + g.String() + " by " + r.CurrentHolder
 			if r.CurrentSince != nil {
 				expected += " at " + r.CurrentSince.String()
@@ -334,8 +335,8 @@ func (c *chain) settle() {
 				Text: fmt.Sprintf("The rejection of %s (%s) as %q names a claim that isn't in the history.", grant{r.Epoch, r.Token}, r.Holder, r.Reason)})
 		}
 	}
-	for tx, operations := range c.writes {
-		for _, at := range operations {
+	for _, tx := range slices.Sorted(maps.Keys(c.writes)) {
+		for _, at := range c.writes[tx] {
 			if c.Checkpoint != nil && at < c.Checkpoint.PrunedAt {
 				c.report.Unprovable.Operations++
 				continue

@@ -18,9 +18,6 @@ type VerifyOptions struct {
 	Known []Head
 	// MaxFindings bounds Report.Findings. 0 means 1,000.
 	MaxFindings int
-	// Progress, if not nil, is called now and then with the number of verified entries and an estimate of all,
-	// 0 if unknown.
-	Progress func(done, all int64)
 }
 
 const defaultMaxFindings = 1000
@@ -115,7 +112,8 @@ func (f Finding) String() string {
 }
 
 func (f Finding) compare(other Finding) int {
-	return cmp.Or(cmp.Compare(f.Resource, other.Resource), cmp.Compare(f.Seq, other.Seq), cmp.Compare(f.Kind, other.Kind), cmp.Compare(f.Text, other.Text))
+	return cmp.Or(cmp.Compare(f.Resource, other.Resource), cmp.Compare(f.Seq, other.Seq), cmp.Compare(f.Kind, other.Kind),
+		cmp.Compare(f.Text, other.Text), cmp.Compare(f.Expected, other.Expected), cmp.Compare(f.Found, other.Found))
 }
 
 type verification struct {
@@ -126,7 +124,6 @@ type verification struct {
 	ends     knownHeads      // of exports that were verified before; nil if they aren't asked for
 	proven   map[string]bool // the resources whose last known head was compared
 	unproven map[string]bool // the resources whose last known head was pruned
-	estimate int64           // of all entries; 0 if unknown
 }
 
 func (v *verification) add(f Finding) {
@@ -147,23 +144,7 @@ func (v *verification) upToMax(list []Finding, f Finding) []Finding {
 	return list
 }
 
-const progressEvery = 10_000
-
-func (v *verification) countEntry() {
-	v.report.Entries++
-	if v.report.Entries%progressEvery == 0 {
-		v.tellProgress()
-	}
-}
-
-func (v *verification) tellProgress() {
-	if v.options.Progress != nil {
-		v.options.Progress(v.report.Entries, v.estimate)
-	}
-}
-
 func (v *verification) end(at time.Time) Report {
-	v.tellProgress()
 	v.report.At = at
 	for name := range v.unproven {
 		if !v.proven[name] {

@@ -118,7 +118,7 @@ func (s *section) operation(o *record.Operation) {
 
 func (s *section) entry(e *record.Entry) {
 	s.entries = true
-	s.countEntry()
+	s.report.Entries++
 	if s.now == nil || s.now.Number != e.Resource {
 		s.closeNow()
 		if s.now = s.chains[e.Resource]; s.now == nil && !s.orphans {
@@ -191,7 +191,8 @@ func (s *section) verifyMarks() {
 
 func (s *section) verifyUnseen() {
 	exported := glob.Matcher(s.begin.Resources)
-	for name, heads := range s.known {
+	for _, name := range slices.Sorted(maps.Keys(s.known)) {
+		heads := s.known[name]
 		if s.seen[name] || !s.matches(name) {
 			continue
 		}

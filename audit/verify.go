@@ -25,10 +25,6 @@ func (d *Database) Verify(ctx context.Context, v VerifyOptions) (Report, error) 
 	var at time.Time
 	err = d.snapshot(ctx, func(s *snapshot) error {
 		at = s.at
-		estimate := "select least(sum(r.seq::numeric - coalesce(c.first, 1) + 1), 1e18)::bigint from @resource r left join @checkpoint c on c.resource = r.id"
-		if err := s.each(estimate, []any{&run.estimate}, func() error { return nil }); err != nil {
-			return err
-		}
 		x := newSection(run, record.Begin{Of: record.OfDatabase, At: record.TimeOf(s.at), Resources: v.Resources}, true)
 		x.orphans = true // those that are read were asked for
 		x.names = nil    // the database tells

@@ -77,7 +77,7 @@ func (x *exportVerifier) file(ctx context.Context) error {
 				return err
 			}
 		}
-		if x.in.Number()%progressEvery == 0 && ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}

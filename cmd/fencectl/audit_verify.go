@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/template"
 
@@ -52,7 +51,6 @@ func (a *auditVerify) run(cmd *cobra.Command) (err error) {
 	if n := len(a.checkpoints); n > 1 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%d checkpoints agree: the log was only appended to between them\n", n)
 	}
-	a.what.Progress = showEntries(cmd.ErrOrStderr())
 	report, err := a.verify(cmd)
 	if err != nil {
 		return err
@@ -87,27 +85,6 @@ var verified = template.Must(template.New("").Funcs(template.FuncMap{"counted": 
 	{{- with .TotalUnexplained}}; {{.}} of {{counted $.Rejections "record"}} of rejections name a claim that isn't in the history{{end}}
 	{{- with .LeftOut}}; {{counted . "anchored head"}} left out, since the export has not their resources{{end}}
 `))
-
-const entriesAtLeast = 1_000_000
-
-func showEntries(w io.Writer) func(done, all int64) {
-	var next int64
-	return func(done, all int64) {
-		step := max(all/10, entriesAtLeast)
-		if next == 0 {
-			next = step
-		}
-		if done < next {
-			return
-		}
-		next = done + step
-		of := ""
-		if all > 0 {
-			of = " of about " + strconv.FormatInt(all, 10)
-		}
-		fmt.Fprintf(w, "%d%s entries\n", done, of)
-	}
-}
 
 // nothing says why there is nothing to verify. Of a prune, an export has entries but no fences.
 func (a *auditVerify) nothing(r audit.Report) error {
