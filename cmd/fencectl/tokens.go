@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,12 +28,9 @@ type tokensHistory struct {
 	filter      audit.Filter
 	kinds       []string
 	attrs       []string
-	tokens      string
 	limit, last int
-	after       string
 
-	entries, rejections bool       // which of the two are read
-	from                historyEnd // the parsed after
+	entries, rejections bool // which of the two are read
 }
 
 const historyLimit = 100
@@ -57,16 +53,13 @@ func newTokensHistory(d *databaseFlags) *cobra.Command {
 	flags.StringVar(&h.filter.Op.ID, "op-id", "", "only writes that contain an operation with this id (guard.OpID)")
 	flags.StringVar(&h.filter.Op.Name, "op-name", "", "only writes that contain an operation with this name (guard.Name)")
 	flags.StringArrayVar(&h.attrs, "attr", nil, "only writes that contain an operation with this attribute, as `key=value` (guard.Attr)")
-	flags.StringVar(&h.tokens, "token", "", "only this token, or tokens in a range: N..M, N.. or ..M")
 	flags.IntVar(&h.limit, "limit", 0, fmt.Sprintf("the highest number of rows; 0 means %d for a table or JSON, and no limit for JSON lines or CSV", historyLimit))
 	flags.IntVar(&h.last, "last", 0, "only so many rows, the newest ones, the newest first")
-	flags.StringVar(&h.after, "after", "", "continue after this cursor, which an earlier call printed")
 	cmd.MarkFlagsMutuallyExclusive("last", "limit")
-	cmd.MarkFlagsMutuallyExclusive("last", "after")
 	return cmd
 }
 
-func (h *tokensHistory) parse(cmd *cobra.Command) (err error) {
+func (h *tokensHistory) parse(cmd *cobra.Command) error {
 	changed := cmd.Flags().Changed
 	switch {
 	case changed("until") && !h.filter.Since.Before(h.filter.Until):
@@ -78,23 +71,18 @@ func (h *tokensHistory) parse(cmd *cobra.Command) (err error) {
 	case !changed("last") && h.limit == 0 && !cli.FormatOf(cmd).Streams():
 		h.limit = historyLimit
 	}
-	if err := h.parseKinds(); err != nil {
-		return err
-	}
 	for _, text := range h.attrs {
 		key, value, ok := strings.Cut(text, "=")
-		if !ok || key == "" {
+		_, twice := h.filter.Op.Attrs[key]
+		switch {
+		case !ok || key == "":
 			return cli.UsageErrorf("--attr is %q, want key=value", text)
+		case twice:
+			return cli.UsageErrorf("--attr has %s twice", key)
 		}
 		h.filter.Op.Attrs[key] = value
 	}
-	if h.filter.MinToken, h.filter.MaxToken, err = parseTokens(h.tokens); err != nil {
-		return err
-	}
-	if changed("after") {
-		h.from, err = parseHistoryEnd(h.after)
-	}
-	return err
+	return h.parseKinds()
 }
 
 const rejectionKind = "rejection"
@@ -115,27 +103,6 @@ func (h *tokensHistory) parseKinds() error {
 	h.entries = len(h.kinds) == 0 || len(h.filter.Kinds) > 0
 	h.rejections = len(h.kinds) == 0 && !byOp || slices.Contains(h.kinds, rejectionKind)
 	return nil
-}
-
-func parseTokens(text string) (low, high fence.Token, err error) {
-	from, to, ranged := strings.Cut(text, "..")
-	if !ranged {
-		to = from
-	}
-	for _, bound := range []struct {
-		text  string
-		token *fence.Token
-	}{{from, &low}, {to, &high}} {
-		n, bad := strconv.ParseInt(bound.text, 10, 64)
-		if bound.text != "" && (bad != nil || n < 1) {
-			return 0, 0, cli.UsageErrorf("--token has %q, want a number from 1, or N..M", bound.text)
-		}
-		*bound.token = fence.Token(n)
-	}
-	if high != 0 && low > high {
-		return 0, 0, cli.UsageErrorf("--token is %s, want the lower token first", text)
-	}
-	return low, high, nil
 }
 
 func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
@@ -174,9 +141,9 @@ func (h *tokensHistory) run(cmd *cobra.Command, d *databaseFlags) error {
 	switch {
 	case written != nil:
 		return written
-	case p.more:
-		fmt.Fprintf(stderr, "there are more rows; continue with --after '%s'\n", strings.ReplaceAll(p.last, "'", `'\''`))
-	case p.last == "":
+	case p.n > h.limit && h.limit > 0:
+		fmt.Fprintln(stderr, "there are more rows: raise --limit, or take -o jsonl")
+	case p.n == 0:
 		fmt.Fprintln(stderr, "nothing matches")
 	}
 	return nil
@@ -186,23 +153,21 @@ func (h *tokensHistory) read(ctx context.Context, db *audit.Database) iter.Seq2[
 	entries := func(func(audit.Entry, error) bool) {}
 	rejections := func(func(audit.Rejection, error) bool) {}
 	if h.entries {
-		f := h.filter
-		f.After = audit.Cursor{Resource: h.from.resource, Seq: h.from.entry}
-		entries = db.Entries(ctx, f)
+		entries = db.Entries(ctx, h.filter)
 	}
 	if h.rejections {
 		f := h.filter
 		f.Kinds = nil
-		f.After = audit.Cursor{Resource: h.from.resource, Seq: h.from.rejection}
+		f.After = audit.Cursor{}
 		rejections = db.Rejections(ctx, f)
 	}
-	return merge(entries, rejections, h.from)
+	return merge(entries, rejections)
 }
 
 // skip makes read begin with the last entries of a resource, where all of its entries match.
 func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 	f := h.filter
-	narrowed := len(h.kinds)+len(f.Op.Attrs) > 0 || f.Holder+h.tokens+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
+	narrowed := len(h.kinds)+len(f.Op.Attrs) > 0 || f.Holder+f.Op.ID+f.Op.Name != "" || !f.Since.IsZero() || !f.Until.IsZero()
 	if narrowed || strings.ContainsAny(f.Resources, "*?") {
 		return nil
 	}
@@ -210,7 +175,7 @@ func (h *tokensHistory) skip(ctx context.Context, db *audit.Database) error {
 		if err != nil {
 			return err
 		}
-		h.from = historyEnd{resource: f.Resources, entry: max(fence.Seq-int64(h.last), 0)}
+		h.filter.After = audit.Cursor{Resource: f.Resources, Seq: max(fence.Seq-int64(h.last), 0)}
 	}
 	return nil
 }
@@ -233,53 +198,27 @@ func newest(rows iter.Seq[historyRow], n int) iter.Seq[historyRow] {
 }
 
 type page struct {
-	limit  int
-	more   bool   // rows follow
-	last   string // the cursor of the last row; "" if there is none
-	failed error
+	limit, n int // one more than the limit if rows follow
+	failed   error
 }
 
 func (p *page) of(rows iter.Seq2[historyRow, error]) iter.Seq[historyRow] {
 	return func(yield func(historyRow) bool) {
-		n := 0
 		for row, err := range rows {
 			if err != nil {
 				p.failed = err
 				return
 			}
-			if n++; p.limit > 0 && n > p.limit {
-				p.more = true
-				return
-			}
-			p.last = row.Cursor
-			if !yield(row) {
+			if p.n++; p.limit > 0 && p.n > p.limit || !yield(row) {
 				return
 			}
 		}
 	}
 }
 
-// historyEnd is a cursor in the merged rows: the position of the last entry and the number of the
-// last rejection of a resource. Its text form is ENTRY.REJECTION@RESOURCE.
-type historyEnd struct {
-	resource         string
-	entry, rejection int64
-}
-
-func parseHistoryEnd(text string) (e historyEnd, err error) {
-	numbers, resource, _ := strings.Cut(text, "@")
-	e.resource = resource
-	if _, err := fmt.Sscanf(numbers, "%d.%d", &e.entry, &e.rejection); err != nil || resource == "" {
-		return e, cli.UsageErrorf("--after is %q, want a cursor that an earlier call printed, such as 118.7@sku/42", text)
-	}
-	return e, nil
-}
-
 // merge merges entries and rejections. A rejection comes before the first entry of its resource
 // that is later than its first time. Both are in the order of the resources.
-func merge(
-	entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rejection, error], from historyEnd,
-) iter.Seq2[historyRow, error] {
+func merge(entries iter.Seq2[audit.Entry, error], rejections iter.Seq2[audit.Rejection, error]) iter.Seq2[historyRow, error] {
 	return func(yield func(historyRow, error) bool) {
 		nextEntry, stopEntries := iter.Pull2(entries)
 		defer stopEntries()
@@ -287,34 +226,24 @@ func merge(
 		defer stopRejections()
 		e, noEntry, hasEntry := nextEntry()
 		r, noRejection, hasRejection := nextRejection()
-		for end := from; hasEntry || hasRejection; {
+		for hasEntry || hasRejection {
 			if err := cmp.Or(noEntry, noRejection); err != nil {
 				yield(historyRow{}, err)
 				return
 			}
 			var row historyRow
 			if hasEntry && (!hasRejection || !before(r, e)) {
-				row, end = entryRow(e), end.at(e.Grant.Resource)
-				end.entry = e.Seq
+				row = entryRow(e)
 				e, noEntry, hasEntry = nextEntry()
 			} else {
-				row, end = rejectionRow(r), end.at(r.Grant.Resource)
-				end.rejection = r.ID
+				row = rejectionRow(r)
 				r, noRejection, hasRejection = nextRejection()
 			}
-			row.Cursor = fmt.Sprintf("%d.%d@%s", end.entry, end.rejection, end.resource)
 			if !yield(row, nil) {
 				return
 			}
 		}
 	}
-}
-
-func (e historyEnd) at(resource string) historyEnd {
-	if resource != e.resource {
-		return historyEnd{resource: resource}
-	}
-	return e
 }
 
 func before(r audit.Rejection, e audit.Entry) bool {
@@ -340,7 +269,6 @@ type historyRow struct {
 	Ops      []storage.OpRecord `json:"ops,omitempty"`
 	Hash     string             `json:"hash,omitempty"`
 	Rejected *rejected          `json:"rejected,omitempty"`
-	Cursor   string             `json:"cursor"`
 }
 
 type rejected struct {
