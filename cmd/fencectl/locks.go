@@ -216,16 +216,21 @@ func writeChange(cmd *cobra.Command, c lockChange) error {
 }
 
 type lockState struct {
-	Resource     string      `json:"resource"`
-	Holder       string      `json:"holder,omitempty"`
-	Token        fence.Token `json:"token,omitempty"`
-	Epoch        int64       `json:"epoch,omitempty"`
+	Resource string `json:"resource"`
+	*Held
+	Fence *fenceState `json:"fence,omitempty"`
+	Drift string      `json:"drift,omitempty"`
+}
+
+// Held is nil of a free resource.
+type Held struct {
+	Holder       string      `json:"holder"`
+	Token        fence.Token `json:"token"`
+	Epoch        int64       `json:"epoch"`
 	QueuedAt     *time.Time  `json:"queued_at,omitempty" column:"queued,age"`
 	LeaseLeft    float64     `json:"lease_left_seconds" column:"lease_left,seconds"`
 	Waiters      int         `json:"waiters"`
 	OldestWaiter *time.Time  `json:"oldest_waiter_queued_at,omitempty" column:"oldest,age"`
-	Fence        *fenceState `json:"fence,omitempty"`
-	Drift        string      `json:"drift,omitempty"`
 }
 
 func locksList(cmd *cobra.Command, l *locksFlags) error {
@@ -266,7 +271,7 @@ func confirmed(ctx context.Context, inspector *inspect.Inspector, states []lockS
 		if s.Drift == driftAhead && !aheadOf(now, s.Resource, s.Fence) {
 			s.Drift = ""
 		}
-		if s.Token != 0 || s.Drift != "" {
+		if s.Held != nil || s.Drift != "" {
 			kept = append(kept, s)
 		}
 	}
@@ -297,10 +302,10 @@ func lockStates(locks inspect.Locks, fences map[string]fenceState, matches func(
 
 func stateOfLock(lock inspect.Lock) lockState {
 	holder, waiters := lock.Queue[0], lock.Queue[1:]
-	state := lockState{
-		Resource: lock.Resource, Holder: holder.Grant.Holder, Token: holder.Grant.Token, Epoch: holder.Grant.Epoch,
+	state := lockState{Resource: lock.Resource, Held: &Held{
+		Holder: holder.Grant.Holder, Token: holder.Grant.Token, Epoch: holder.Grant.Epoch,
 		QueuedAt: timeOrNil(holder.Queued), LeaseLeft: holder.LeaseLeft.Seconds(), Waiters: len(waiters),
-	}
+	}}
 	if len(waiters) > 0 {
 		oldest := slices.MinFunc(waiters, func(a, b inspect.Acquisition) int { return a.Queued.Compare(b.Queued) })
 		state.OldestWaiter = timeOrNil(oldest.Queued)
