@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -74,7 +73,7 @@ func (d *doctorFlags) run(cmd *cobra.Command) error {
 	d.repeatFlags(cmd, report.Findings)
 	report.Merge()
 	if cli.FormatOf(cmd) == cli.FormatTable {
-		err = writeFindings(cmd.OutOrStdout(), report.Findings)
+		err = writeFindings(cli.Visible(cmd.OutOrStdout()), report.Findings)
 	} else {
 		err = cli.Write(cmd, report.Findings)
 	}
@@ -162,9 +161,8 @@ func openOne(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// writeFindings groups findings by severity. Commands are not wrapped, so that they can be copied.
+// writeFindings groups findings by severity.
 func writeFindings(w io.Writer, found []doctor.Finding) error {
-	width := cmp.Or(cli.TerminalWidth(w), cli.UsualWidth)
 	var b strings.Builder
 	for _, severity := range doctor.Severities {
 		of := ofSeverity(found, severity)
@@ -174,7 +172,7 @@ func writeFindings(w io.Writer, found []doctor.Finding) error {
 		for _, f := range of {
 			fmt.Fprintf(&b, "  %s  %s\n", f.ID, f.Server)
 			for _, line := range [][2]string{{"seen", f.Seen}, {"why", f.Why}, {"fix", f.Fix}} {
-				fmt.Fprintf(&b, "    %-6s%s\n", line[0], wrapped(line[1], width-10, "\n          "))
+				fmt.Fprintf(&b, "    %-6s%s\n", line[0], line[1])
 			}
 			for _, command := range f.Run {
 				fmt.Fprintf(&b, "          %s\n", command)
@@ -188,26 +186,6 @@ func writeFindings(w io.Writer, found []doctor.Finding) error {
 
 func ofSeverity(found []doctor.Finding, severity doctor.Severity) []doctor.Finding {
 	return slices.DeleteFunc(slices.Clone(found), func(f doctor.Finding) bool { return f.Severity != severity })
-}
-
-func wrapped(text string, width int, lineBreak string) string {
-	var b strings.Builder
-	left := width
-	for i, word := range strings.Fields(text) {
-		length := utf8.RuneCountInString(word)
-		switch {
-		case i == 0:
-		case length < left:
-			b.WriteString(" ")
-			left--
-		default:
-			b.WriteString(lineBreak)
-			left = width
-		}
-		b.WriteString(word)
-		left -= length
-	}
-	return b.String()
 }
 
 func (d *doctorFlags) summary(r doctor.Report) string {

@@ -84,6 +84,16 @@ func TestDoctor_MistakesAreUsageErrors(t *testing.T) {
 	}
 }
 
+func TestDoctor_EscapesWhatATerminalWouldObey(t *testing.T) {
+	t.Parallel()
+	got := fencectl(t, "doctor", "--database-url", "postgres://me@"+closedPort+"/shop%1B%5B2J")
+	require.Equal(t, cli.ExitNotReady, got.Code)
+	for _, text := range []string{got.Stdout, got.Stderr} {
+		require.Contains(t, text, `shop\x1b[2J`)
+		require.NotContains(t, text, "\x1b")
+	}
+}
+
 // trouble is something wrong with an installation. The commands of its finding mend it.
 type trouble struct {
 	id   string

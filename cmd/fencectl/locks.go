@@ -211,7 +211,7 @@ func writeChange(cmd *cobra.Command, c lockChange) error {
 	if cli.FormatOf(cmd) != cli.FormatTable {
 		return cli.WriteList(to, cli.FormatJSONL, []lockChange{c})
 	}
-	_, err := fmt.Fprintf(to, "%s  %-11s  %s  token %d  %s\n", c.At.Format(time.RFC3339), c.Change, c.Resource, c.Token, c.Holder)
+	_, err := fmt.Fprintf(cli.Visible(to), "%s  %-11s  %s  token %d  %s\n", c.At.Format(time.RFC3339), c.Change, c.Resource, c.Token, c.Holder)
 	return err
 }
 

@@ -90,6 +90,9 @@ func (f Format) Streams() bool { return f == FormatJSONL || f == FormatCSV }
 // WriteEach writes rows as they come, in constant memory: as JSON lines, or as CSV with a
 // heading. It takes no more rows once writing has failed.
 func WriteEach[R any](w io.Writer, f Format, rows iter.Seq[R]) (err error) {
+	if TerminalWidth(w) > 0 {
+		w = Visible(w)
+	}
 	b := bufio.NewWriter(w)
 	asJSON, asCSV := encoder(b, ""), csv.NewWriter(b)
 	if f == FormatCSV {
@@ -171,13 +174,23 @@ func aligned(lines string) string {
 
 // shown returns a cell as a table shows it: what a terminal would obey instead of showing it is
 // escaped, such as line breaks, which would forge rows.
-func shown(cell string) string {
-	if cell == "" {
-		return "-"
-	}
+func shown(cell string) string { return cmp.Or(escaped(cell, ""), "-") }
+
+// Visible returns a writer of text to w, in which what a terminal would obey is escaped, but for line breaks and tabs:
+// applications choose names.
+func Visible(w io.Writer) io.Writer { return visible{w} }
+
+type visible struct{ io.Writer }
+
+func (v visible) Write(text []byte) (int, error) {
+	_, err := io.WriteString(v.Writer, escaped(string(text), "\n\t"))
+	return len(text), err
+}
+
+func escaped(text, kept string) string {
 	var b strings.Builder
-	for _, r := range cell {
-		if unicode.IsPrint(r) {
+	for _, r := range text {
+		if unicode.IsPrint(r) || strings.ContainsRune(kept, r) {
 			b.WriteRune(r)
 		} else {
 			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
@@ -191,6 +204,9 @@ const UsualWidth = 80
 
 // TerminalWidth is how many columns the terminal w has; 0 if w is none.
 func TerminalWidth(w io.Writer) int {
+	if v, ok := w.(visible); ok {
+		w = v.Writer
+	}
 	file, ok := w.(*os.File)
 	if !ok {
 		return 0

@@ -125,6 +125,7 @@ func Main(root *cobra.Command) {
 // early when ctx is cancelled, with ExitInconclusive unless a violation was found.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	begun := false
+	stderr = Visible(stderr)
 	root.InitDefaultCompletionCmd()
 	prepare(root, &begun)
 	root.SetArgs(args)

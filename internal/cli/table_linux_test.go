@@ -47,6 +47,18 @@ func (r narrowRow) Columns() any {
 	return struct{ Name, Changes, HandOverP99, Story string }{r.name, r.changes, "", r.story}
 }
 
+// Names come from applications.
+func TestCSV_IsEscapedOnATerminalAlone(t *testing.T) {
+	t.Parallel()
+	rows := []narrowRow{{"\x1b[2J\u009b", "", ""}}
+	tty, lines := newTerminal(t)
+	require.NoError(t, cli.WriteList(tty, cli.FormatCSV, rows))
+	require.Equal(t, `\x1b[2J\u009b,,,`, lines()[1])
+	var file strings.Builder
+	require.NoError(t, cli.WriteList(&file, cli.FormatCSV, rows))
+	require.Contains(t, file.String(), rows[0].name)
+}
+
 func TestTable_IsBlocksOnATerminalThatIsTooNarrow(t *testing.T) {
 	t.Parallel()
 	rows := []narrowRow{
