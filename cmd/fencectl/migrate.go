@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/fencekit/fencekit/internal/cli"
@@ -19,7 +15,7 @@ import (
 func newMigrate() *cobra.Command {
 	d := &databaseFlags{timeout: 30 * time.Second}
 	status := newCommand("migrate status", func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd, d) })
-	return connected(d, newCommand("migrate", nil), newMigrateUp(d), status, newMigrateGet(d))
+	return connected(d, newCommand("migrate", nil), newMigrateUp(d), status)
 }
 
 type migration struct {
@@ -99,59 +95,4 @@ func migrateStatus(cmd *cobra.Command, d *databaseFlags) error {
 		up += " --schema " + d.schema
 	}
 	return cli.NotReady(fmt.Errorf("%w: schema %s lacks %s; run \"%s\"", &postgres.NotReadyError{Reason: postgres.NotMigrated}, d.schema, cli.Counted(missing, "migration"), up))
-}
-
-func newMigrateGet(d *databaseFlags) *cobra.Command {
-	var version int
-	cmd := newCommand("migrate get", func(cmd *cobra.Command, _ []string) error {
-		migrations, err := postgres.Migrations(d.schema)
-		if err != nil {
-			return err
-		}
-		last := migrations[len(migrations)-1].Version
-		if cmd.Flags().Changed("version") {
-			migrations = slices.DeleteFunc(migrations, func(m postgres.Migration) bool { return m.Version != version })
-		}
-		if len(migrations) == 0 {
-			return cli.UsageErrorf("there is no migration %d: versions are 1 to %d", version, last)
-		}
-		return writeScripts(cmd, d.schema, migrations)
-	})
-	cmd.Flags().IntVar(&version, "version", 0, "the one migration to print")
-	cmd.Flags().Bool("all", false, "print all migrations (the default)")
-	cmd.MarkFlagsMutuallyExclusive("version", "all")
-	return cmd
-}
-
-type script struct {
-	migration
-	SQL string `json:"sql"`
-}
-
-// standalone is a migration with what postgres.Migrate does around it. The
-// search_path is put back, since a tool may write its own record, in a table
-// that it names without a schema, in the same transaction.
-func standalone(schema string, m postgres.Migration) string {
-	return fmt.Sprintf(`-- Fencekit migration %d (%s). Run it in one transaction.
-create schema if not exists %s;
-select pg_catalog.set_config('fencekit.search_path', pg_catalog.current_setting('search_path'), true);
-set local search_path = pg_catalog, pg_temp;
-
-%s
-select pg_catalog.set_config('search_path', pg_catalog.current_setting('fencekit.search_path'), true);
-`, m.Version, m.Name, pgx.Identifier{schema}.Sanitize(), m.SQL)
-}
-
-func writeScripts(cmd *cobra.Command, schema string, migrations []postgres.Migration) error {
-	var scripts []script
-	var texts []string
-	for _, m := range migrations {
-		sql := standalone(schema, m)
-		scripts, texts = append(scripts, script{migration{m.Version, m.Name}, sql}), append(texts, sql)
-	}
-	if cli.FormatOf(cmd) != cli.FormatTable {
-		return cli.Write(cmd, scripts)
-	}
-	_, err := io.WriteString(cmd.OutOrStdout(), strings.Join(texts, "\n"))
-	return err
 }

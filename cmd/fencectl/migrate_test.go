@@ -1,16 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os/exec"
-	"regexp"
-	"strconv"
-	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
@@ -55,67 +49,6 @@ func each(t *testing.T, line func(postgres.Migration) string) (text string) {
 		text += line(m)
 	}
 	return text
-}
-
-// get is the SQL that "migrate get" prints.
-func get(t *testing.T, args ...string) string {
-	t.Helper()
-	got := fencectl(t, append([]string{"migrate", "get"}, args...)...)
-	require.Equal(t, ended(cli.ExitOK, got.Stdout, ""), got)
-	return got.Stdout
-}
-
-// What another tool applies has to be what "migrate up" would have made, also
-// in a session whose search_path offers functions of the same names; and that
-// search_path has to be there afterwards, for the tool's own tables.
-func TestMigrateGet_EqualsMigrateUp(t *testing.T) {
-	t.Parallel()
-	up, other := migrated(t), pgserver.Database(t)
-	conn := connect(t, other)
-	require.NoError(t, execute(t, conn, `create schema mine;
-		create function mine.clock_timestamp() returns timestamptz language sql as 'select null::timestamptz'`))
-	_, err := conn.Exec(t.Context(), "set search_path = mine, pg_catalog")
-	require.NoError(t, err)
-	require.NoError(t, execute(t, conn, get(t)+"; create table of_the_tool ()"))
-	var place string
-	require.NoError(t, conn.QueryRow(t.Context(), "select 'mine.of_the_tool'::regclass::text").Scan(&place))
-
-	require.Equal(t, dumped(t, up), dumped(t, other))
-	require.Equal(t, cli.ExitOK, fencectl(t, "migrate", "status", "--database-url", other).Code)
-	require.Contains(t, fencectl(t, "migrate", "up", "--database-url", other).Stderr, "nothing to do")
-	pool, err := pgxpool.New(t.Context(), other)
-	require.NoError(t, err)
-	defer pool.Close()
-	store, err := postgres.NewStore(pool, &postgres.Config{AllowPreparedTransactions: true})
-	require.NoError(t, err)
-	require.NoError(t, store.Check(t.Context()))
-}
-
-// dumped is all that schema fence holds but its rows.
-func dumped(t *testing.T, dsn string) string {
-	t.Helper()
-	sql, err := exec.CommandContext(t.Context(), "pg_dump", "--schema-only", "--schema=fence", dsn).Output()
-	require.NoError(t, err)
-	require.Greater(t, strings.Count(string(sql), "CREATE "), 50)
-	return regexp.MustCompile(`(?m)^\\.*`).ReplaceAllString(string(sql), "") // a random word for psql
-}
-
-func TestMigrateGet_OneOrAll(t *testing.T) {
-	t.Parallel()
-	all := get(t, "--all", "--schema", "shop")
-	var want []script
-	var texts []string
-	for _, m := range known(t) {
-		text := get(t, "--version", strconv.Itoa(m.Version), "--schema", "shop")
-		want, texts = append(want, script{migration{m.Version, m.Name}, text}), append(texts, text)
-	}
-	require.Equal(t, strings.Join(texts, "\n"), all)
-	require.Contains(t, texts[0], `create table "shop".resource (`)
-	require.False(t, strings.Contains(all, "{{"))
-	require.False(t, strings.Contains(all, `"fence"`))
-	var list []script
-	require.NoError(t, json.Unmarshal([]byte(get(t, "-o", "json", "--schema", "shop")), &list))
-	require.Equal(t, want, list)
 }
 
 func TestMigrateUp_GrantsRoles(t *testing.T) {

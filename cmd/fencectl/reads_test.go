@@ -2,10 +2,17 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/internal/cli"
@@ -23,6 +30,62 @@ func readers(t *testing.T) [][]string {
 		{"migrate", "status"}, {"migrate", "up"},
 		{"protected"}, {"protected", "--writes"},
 		{"tokens", "history", "sku/42"}, {"tokens", "history", "*", "--kind", "rejection"},
+	}
+}
+
+// What each command writes can be read in each format, and how it ends is the same.
+func TestOutput_OfEachCommandInEachFormat(t *testing.T) {
+	dsn, dir := sold(t), t.TempDir()
+	t.Setenv("FENCEKIT_DATABASE_URL", dsn)
+	t.Setenv("FENCEKIT_ETCD_ENDPOINTS", etcdserver.Shared(t).Endpoint())
+	require.NoError(t, execute(t, connect(t, dsn), "create table stock (sku text)"))
+	left := map[string]bool{}
+	var add func(*cobra.Command)
+	add = func(cmd *cobra.Command) {
+		left[cmd.CommandPath()] = !cmd.HasSubCommands()
+		for _, below := range cmd.Commands() {
+			add(below)
+		}
+	}
+	add(newRoot())
+	for _, runs := range []string{"chaos", "exec", "locks watch"} { // what they print is no answer
+		delete(left, "fencectl "+runs)
+	}
+	key, log := []string{"--key", dir + "/FORMAT"}, []string{"--log", dir + "/FORMAT.log"}
+	for _, args := range slices.Concat(readers(t), [][]string{
+		{"audit", "keygen", "example.com/shop", "--out", dir + "/FORMAT"},
+		slices.Concat([]string{"audit", "anchor", "--begin"}, key, log), slices.Concat([]string{"audit", "prove", "sku/42", "--key", dir + "/FORMAT.pub"}, log),
+		{"audit", "why", "none"}, {"doctor"}, {"epoch", "bump", "--reason", "x", "--dry-run"}, {"history", "hold", "sku/42", "--reason", "x"}, {"history", "holds"},
+		{"locks", "evict", "none", "--expected-token", "1", "--reason", "x"}, {"locks", "evictions"}, {"locks", "queue", "none"},
+		{"protect", "stock", "--resource", "sku"}, {"protected"}, {"unprotect", "stock"}, {"version"},
+	}) {
+		cmd, _, err := newRoot().Find(args)
+		require.NoError(t, err)
+		delete(left, cmd.CommandPath())
+		codes := map[int]bool{}
+		for format, read := range map[string]func(string) error{
+			"table": func(string) error { return nil },
+			"json":  func(text string) error { return json.Unmarshal([]byte(text), new(any)) },
+			"jsonl": func(text string) error {
+				decoder := json.NewDecoder(strings.NewReader(text))
+				for {
+					if err := decoder.Decode(new(any)); err != nil {
+						return map[bool]error{false: err}[errors.Is(err, io.EOF)]
+					}
+				}
+			},
+			"csv": func(text string) error { _, err := csv.NewReader(strings.NewReader(text)).ReadAll(); return err },
+		} {
+			got := fencectl(t, append(strings.Split(strings.ReplaceAll(strings.Join(args, "\n"), "FORMAT", format), "\n"), "-o", format)...)
+			codes[got.Code] = true
+			if got.Stdout != "" && cmd.Name() != "export" {
+				require.NoError(t, read(got.Stdout), "%v: %s", args, got.Stdout)
+			}
+		}
+		require.Len(t, codes, 1, args)
+	}
+	for path, is := range left {
+		require.False(t, is, path)
 	}
 }
 

@@ -229,6 +229,9 @@ func Counted[N int | int64](n N, noun string) string {
 
 // columns returns the names of a row's columns, and its cells, with "" for what is absent.
 func columns(row any, times string) (names, cells []string) {
+	if v := reflect.ValueOf(row); v.Kind() == reflect.Pointer && v.IsNil() { // for a heading
+		row = reflect.New(v.Type().Elem()).Interface()
+	}
 	if other, ok := row.(interface{ Columns() any }); ok {
 		row = other.Columns()
 	}
