@@ -137,8 +137,6 @@ func TestModels_StepsHaveNamesAndProcessesHaveNone(t *testing.T) {
 	sameWithoutSymmetry(t, within(2, 1, 2, Faults{SharedGrants: true, OutsideReads: true, Restore: true}).once(2))
 	sameWithoutSymmetry(t, within(2, 1, 2, Faults{LostReplies: true, Aborts: true}).onTwo().batched(2))
 	sameWithoutSymmetry(t, within(2, 1, 1, Faults{LostReplies: true, SharedGrants: true}).onTwo().reading(2))
-	sameWithoutSymmetry(t, Textbook{Procs: 3, Grants: 3, Ops: 3, Check: AtBegin, RowLock: true, Claim: true, ReadOutside: true, Failover: true, BindTimeline: true})
-	sameWithoutSymmetry(t, Textbook{Procs: 2, Grants: 3, Ops: 3})
 }
 
 func TestProtocol_OperationWithoutAnAnswerAtTheEndIsStuck(t *testing.T) {

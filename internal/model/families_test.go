@@ -1,37 +1,5 @@
 package model
 
-// textbookVariants are the rows M0 to M11.
-func textbookVariants() []variant {
-	var (
-		none     = Textbook{Procs: 2, Grants: 3, Ops: 3}
-		atBegin  = Textbook{Procs: 2, Grants: 3, Ops: 3, Check: AtBegin, RowLock: true}
-		claimed  = Textbook{Procs: 2, Grants: 3, Ops: 3, Check: AtBegin, RowLock: true, Claim: true, ReadOutside: true}
-		atCommit = Textbook{Procs: 2, Grants: 3, Ops: 3, Check: AtCommit}
-	)
-	row := func(name string, want Violation, t Textbook, change func(*Textbook)) variant {
-		change(&t)
-		return of(name, want, "2 x 3 x 3", t)
-	}
-	same := func(*Textbook) {}
-	return []variant{
-		row("M0: no fence", LostUpdate, none, same),
-		row("M1: check at BEGIN, row lock, read in the transaction", Holds, atBegin, same),
-		row("M2: M1, read outside, no claim", LostUpdate, atBegin, func(t *Textbook) { t.ReadOutside = true }),
-		row("M2b: M2, judged by token order alone", Holds, atBegin, func(t *Textbook) { t.ReadOutside, t.JudgeTokens = true, true }),
-		row("M3: claim, then M2", Holds, claimed, same),
-		row("M4: M1 without the row lock", LostUpdate, atBegin, func(t *Textbook) { t.RowLock = false }),
-		row("M4b: M4 with a claim", LostUpdate, atBegin, func(t *Textbook) { t.RowLock, t.Claim = false, true }),
-		row("M4c: M4, judged by token order alone", TokenOrder, atBegin, func(t *Textbook) { t.RowLock, t.JudgeTokens = false, true }),
-		row("M5: check at COMMIT, no claim", LostUpdate, atCommit, same),
-		row("M6: check at COMMIT, claim", Holds, atCommit, func(t *Textbook) { t.Claim = true }),
-		row("M7: M3, replies lost, retried blindly", AppliedTwice, claimed, func(t *Textbook) { t.LostReplies = true }),
-		row("M8: M7 with a ledger of operations", Holds, claimed, func(t *Textbook) { t.LostReplies, t.Ledger = true, true }),
-		row("M9: M3, failover loses transactions", LostUpdate, claimed, func(t *Textbook) { t.Failover = true }),
-		row("M10: M9, claim bound to the timeline", Holds, claimed, func(t *Textbook) { t.Failover, t.BindTimeline = true, true }),
-		row("M11: M1, failover", Holds, atBegin, func(t *Textbook) { t.Failover = true }),
-	}
-}
-
 // family is the protocol within bounds, and what fails within them when one thing is broken.
 type family struct {
 	name     string
@@ -52,7 +20,7 @@ func fails(name string, want Violation, by Mutation) broken { return broken{name
 // inData is what data and answers alone reveal, or don't.
 func inData(name string, want Violation, by Mutation) broken { return broken{name, want, by, true} }
 
-// families are the rows below the textbook's.
+// families are the rows of the table.
 func families() []family {
 	all := baseFamilies()
 	all = append(all, severalFamilies()...)
