@@ -117,8 +117,8 @@ type session struct {
 // question asks a database. Its answer counts also if it fails.
 type question[T any] func(context.Context, *session) (T, error)
 
-// ask treats an error of the question as the database's, unless it has an exit code already. fence.ErrInvalid is a
-// usage error: some arguments only the call can judge.
+// ask treats an error of the question as the database's, unless it has an exit code already, or is a file's.
+// fence.ErrInvalid is a usage error: some arguments only the call can judge.
 func ask[T any](ctx context.Context, d *databaseFlags, q question[T]) (answer T, err error) {
 	config, err := databaseConfig(d.url)
 	if err != nil {
@@ -139,7 +139,7 @@ func ask[T any](ctx context.Context, d *databaseFlags, q question[T]) (answer T,
 		answer, err = q(ctx, &session{pool, history})
 	}
 	switch {
-	case err == nil, errors.As(err, new(*cli.ExitError)):
+	case err == nil, errors.As(err, new(*cli.ExitError)), errors.As(err, new(*fs.PathError)):
 		return answer, err
 	case errors.Is(err, fence.ErrInvalid):
 		return answer, cli.UsageErrorf("%w", err)

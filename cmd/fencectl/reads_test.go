@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -86,6 +87,21 @@ func TestOutput_OfEachCommandInEachFormat(t *testing.T) {
 	}
 	for path, is := range left {
 		require.False(t, is, path)
+	}
+}
+
+// A full disk says nothing about the database.
+func TestOutput_ThatCantBeWrittenIsInconclusive(t *testing.T) {
+	t.Parallel()
+	dsn := sold(t)
+	full, err := os.Open(os.Args[0]) // can't be written to
+	require.NoError(t, err)
+	defer full.Close()
+	for _, args := range [][]string{{"audit", "export"}, {"audit", "why", "sku/42"}, {"tokens", "history", "*", "-o", "jsonl"}, {"migrate", "status"}} {
+		var stderr strings.Builder
+		code := cli.Run(t.Context(), newRoot(), append(args, "--database-url", dsn), full, &stderr)
+		require.Equal(t, cli.ExitInconclusive, code, "%v: %s", args, stderr.String())
+		require.Contains(t, stderr.String(), "write "+full.Name())
 	}
 }
 
