@@ -60,7 +60,7 @@ func (d *doctorFlags) validate(cmd *cobra.Command, args []string) error {
 		}
 	}
 	err := cmp.Or(validateTTL(d.ttl), d.databases.validate(cmd, args))
-	d.asksEtcd = len(d.databases.urls) == 0 || cmd.Flags().Changed("etcd-endpoints")
+	d.asksEtcd = !d.etcd.none() && (len(d.databases.urls) == 0 || cmd.Flags().Changed("etcd-endpoints"))
 	return err
 }
 

@@ -50,6 +50,9 @@ func (e *epochFlags) validate(cmd *cobra.Command, args []string) error {
 	if len(e.databases.urls) == 0 {
 		return cli.UsageErrorf("--database-url (FENCEKIT_DATABASE_URL) is required, once for each database that is written to under these locks")
 	}
+	if e.etcd.none() {
+		e.prefixes = nil
+	}
 	return distinct("--etcd-prefix", e.prefixes)
 }
 
@@ -216,7 +219,7 @@ func (b *epochBump) run(cmd *cobra.Command) error {
 		return fmt.Errorf("%w\nThe epoch is %s; this write may have taken effect, and no later one was made: run the same command again. "+
 			"Until then claims in these databases are rejected (epoch behind)", err, strings.Join(b.done, ", "))
 	case b.dryRun:
-		fmt.Fprintf(cmd.ErrOrStderr(), "would set the epoch to %d in %s and etcd; nothing was written\n", target, strings.Join(b.databases.names, ", "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "would set the epoch to %d everywhere; nothing was written\n", target)
 		return cli.Write(cmd, b.rows(before))
 	}
 	after, err := b.read(cmd.Context())

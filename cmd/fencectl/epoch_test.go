@@ -112,7 +112,7 @@ func TestEpochBump_RaisesTheDatabasesAndEtcd(t *testing.T) {
 
 	dry := e.run("bump", "--reason", "x", "--dry-run")
 	require.Equal(t, cli.ExitOK, dry.Code, dry.Stderr)
-	require.Contains(t, dry.Stderr, "would set the epoch to 6 in ")
+	require.Contains(t, dry.Stderr, "would set the epoch to 6 everywhere")
 	require.Contains(t, dry.Stderr, "nothing was written")
 	require.Equal(t, []int64{1, 1, 5}, numbers(e.show(cli.ExitViolated)))
 

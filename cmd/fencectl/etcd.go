@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -41,7 +42,7 @@ func (e *etcdFlags) register(flags *pflag.FlagSet) {
 }
 
 func (e *etcdFlags) registerRest(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&e.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "all members of etcd; https:// or --etcd-cacert means TLS")
+	flags.StringSliceVar(&e.endpoints, "etcd-endpoints", []string{"127.0.0.1:2379"}, "all members of etcd; https:// or --etcd-cacert means TLS; none: the locks are in Postgres")
 	flags.StringVar(&e.caCert, "etcd-cacert", "", "PEM file of the authority that signed the members' certificates; if not given, those of the system")
 	flags.StringVar(&e.cert, "etcd-cert", "", "PEM file of the client's certificate")
 	flags.StringVar(&e.key, "etcd-key", "", "PEM file of the client's private key")
@@ -49,6 +50,8 @@ func (e *etcdFlags) registerRest(flags *pflag.FlagSet) {
 	flags.StringVar(&e.passwordFile, "etcd-password-file", "", "file with the password of --etcd-user")
 	cli.NameVariables(flags, "etcd-endpoints", "etcd-prefix", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file")
 }
+
+func (e *etcdFlags) none() bool { return slices.Equal(e.endpoints, []string{"none"}) }
 
 const inspectTimeout = 5 * time.Second
 
@@ -78,6 +81,9 @@ func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 // scheme for all, ignores certificates where that is http, and repeats endpoints in errors.
 func (e *etcdFlags) validateEndpoints() error {
 	const named = "--etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS)"
+	if e.none() {
+		return cli.UsageErrorf("%s is none, and this command needs etcd", named)
+	}
 	schemeOf := func(endpoint string) string {
 		if scheme, _, found := strings.Cut(endpoint, "://"); found {
 			return scheme

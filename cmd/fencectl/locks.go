@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,6 +48,51 @@ func (l *locksFlags) validate(cmd *cobra.Command, args []string) error {
 	return l.database.validate(cmd, args)
 }
 
+type lockReader func(context.Context) (inspect.Locks, error)
+
+// askQueues is askLocks about all queues, which may be in the database.
+func askQueues[T any](cmd *cobra.Command, l *locksFlags, q func(context.Context, lockReader) (T, error)) (T, error) {
+	if !l.etcd.none() {
+		return askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (T, error) { return q(ctx, inspector.Locks) })
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), l.database.timeout)
+	defer cancel()
+	return q(ctx, l.database.queues)
+}
+
+// queues reads the tables of package pglock. No fence is ahead of a lock service that begins above the fences.
+func (d *databaseFlags) queues(ctx context.Context) (inspect.Locks, error) {
+	query := strings.ReplaceAll(`
+		select q.place, k.resource, q.epoch, q.token, q.holder, greatest(0, floor(extract(epoch from q.expires_at - clock_timestamp())))::bigint
+		  from {{schema}}.lock k join {{schema}}.lock_session o on o.id = k.session
+		 cross join lateral (
+		       select 0 as place, k.epoch::bigint, k.token::bigint, k.holder, o.expires_at
+		       union all
+		       select w.id, 0, 0, w.holder, s.expires_at from {{schema}}.lock_waiter w join {{schema}}.lock_session s on s.id = w.session
+		        where w.resource = k.resource and not w.void) q
+		 order by k.resource, q.place`, "{{schema}}", pgx.Identifier{d.schema}.Sanitize())
+	return ask(ctx, d, func(ctx context.Context, db *session) (inspect.Locks, error) {
+		locks := inspect.Locks{Epoch: fence.MaxEpoch, Revision: int64(fence.MaxToken)}
+		return locks, record.ReadTx(ctx, db.Pool, "", func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, query)
+			if err != nil {
+				return err
+			}
+			var place, left int64
+			var g fence.Grant
+			_, err = pgx.ForEachRow(rows, []any{&place, &g.Resource, &g.Epoch, &g.Token, &g.Holder, &left}, func() error {
+				if place == 0 {
+					locks.Queues = append(locks.Queues, inspect.Lock{Resource: g.Resource})
+				}
+				last := &locks.Queues[len(locks.Queues)-1]
+				last.Queue = append(last.Queue, inspect.Acquisition{Grant: g, LeaseLeft: time.Duration(left) * time.Second})
+				return nil
+			})
+			return err
+		})
+	})
+}
+
 // askLocks returns the answer to a question that failed as well.
 func askLocks[T any](
 	cmd *cobra.Command, l *locksFlags, q func(context.Context, *inspect.Inspector) (T, error),
@@ -67,31 +113,39 @@ func nothingOf(resources string) string {
 	return "nothing that matches " + strconv.Quote(resources)
 }
 
-// sayFree says that what was asked for has neither holder nor waiters. It names the prefix, which
+// sayFree says that what was asked for has neither holder nor waiters. It names the prefix or the schema, which
 // may be wrong.
 func (l *locksFlags) sayFree(cmd *cobra.Command, what string) {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s is held or waited for under %s/locks/\n", what, l.etcd.prefix)
+	where := "under " + l.etcd.prefix + "/locks/"
+	if l.etcd.none() {
+		where = "in schema " + l.database.schema
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s is held or waited for %s\n", what, where)
 }
 
 type place struct {
 	Place     int         `json:"place"`
 	Holder    string      `json:"holder"`
-	Token     fence.Token `json:"token"`
-	Epoch     int64       `json:"epoch"`
+	Token     fence.Token `json:"token,omitempty"` // a waiter in Postgres has none yet
+	Epoch     int64       `json:"epoch,omitempty"`
 	QueuedAt  *time.Time  `json:"queued_at,omitempty" column:"queued,age"`
 	LeaseLeft float64     `json:"lease_left_seconds" column:"lease_left,seconds"`
 }
 
 func locksQueue(cmd *cobra.Command, l *locksFlags, resource string) error {
-	lock, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) (inspect.Lock, error) {
-		return inspector.Lock(ctx, resource)
+	places, err := askQueues(cmd, l, func(ctx context.Context, read lockReader) (places []place, err error) {
+		locks, err := read(ctx)
+		for _, lock := range locks.Queues {
+			for i, a := range lock.Queue {
+				if lock.Resource == resource {
+					places = append(places, place{i, a.Grant.Holder, a.Grant.Token, a.Grant.Epoch, timeOrNil(a.Queued), a.LeaseLeft.Seconds()})
+				}
+			}
+		}
+		return places, err
 	})
 	if err != nil {
 		return err
-	}
-	places := make([]place, len(lock.Queue))
-	for i, a := range lock.Queue {
-		places[i] = place{i, a.Grant.Holder, a.Grant.Token, a.Grant.Epoch, timeOrNil(a.Queued), a.LeaseLeft.Seconds()}
 	}
 	if len(places) == 0 {
 		l.sayFree(cmd, "nothing named "+strconv.Quote(resource))
@@ -235,8 +289,8 @@ type Held struct {
 
 func locksList(cmd *cobra.Command, l *locksFlags) error {
 	matches := glob.Matcher(l.resources)
-	states, err := askLocks(cmd, l, func(ctx context.Context, inspector *inspect.Inspector) ([]lockState, error) {
-		locks, err := inspector.Locks(ctx)
+	states, err := askQueues(cmd, l, func(ctx context.Context, read lockReader) ([]lockState, error) {
+		locks, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -245,7 +299,7 @@ func locksList(cmd *cobra.Command, l *locksFlags) error {
 		if err != nil {
 			return nil, err
 		}
-		return confirmed(ctx, inspector, lockStates(locks, fences, matches))
+		return confirmed(ctx, read, lockStates(locks, fences, matches))
 	})
 	if err != nil {
 		return err
@@ -256,13 +310,13 @@ func locksList(cmd *cobra.Command, l *locksFlags) error {
 	return cli.Write(cmd, states)
 }
 
-// confirmed drops the drift of fences whose holders got the lock after the first read of etcd. If
-// a fence seems to be ahead, it reads etcd again.
-func confirmed(ctx context.Context, inspector *inspect.Inspector, states []lockState) ([]lockState, error) {
+// confirmed drops the drift of fences whose holders got the lock after the first read of the locks. If
+// a fence seems to be ahead, it reads them again.
+func confirmed(ctx context.Context, read lockReader, states []lockState) ([]lockState, error) {
 	if !slices.ContainsFunc(states, func(s lockState) bool { return s.Drift == driftAhead }) {
 		return states, nil
 	}
-	now, err := inspector.Locks(ctx)
+	now, err := read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +376,7 @@ type fenceState struct {
 
 func (f *fenceState) grant() fence.Grant { return fence.Grant{Epoch: f.Epoch, Token: f.Token} }
 
-// fencesFor reads the fences of the resources that are locked in etcd, and the fences that are
+// fencesFor reads the fences of the resources that are locked, and the fences that are
 // ahead of etcd: their grants are higher than any that etcd can have issued. It returns nil
 // without a database.
 func (d *databaseFlags) fencesFor(ctx context.Context, locks inspect.Locks) (map[string]fenceState, error) {
@@ -355,7 +409,7 @@ func (d *databaseFlags) fencesFor(ctx context.Context, locks inspect.Locks) (map
 
 const (
 	driftUnclaimed = "not claimed yet"
-	driftAhead     = "the fence is ahead of etcd" // as after a restore of etcd
+	driftAhead     = "the fence is ahead of the lock" // as after a restore of etcd
 	driftCollision = "the fence has another holder of this token"
 )
 

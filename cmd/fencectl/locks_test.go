@@ -16,10 +16,12 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/fence/etcd/inspect"
+	"github.com/fencekit/fencekit/fence/pglock"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/internal/cli"
 	"github.com/fencekit/fencekit/internal/cli/clitest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -43,7 +45,7 @@ func queued(t *testing.T, resource string, flags []string) []place {
 }
 
 // acquireBehind queues for a resource and returns once it is seen to wait there.
-func acquireBehind(t *testing.T, l *etcd.Locker, resource string, ahead int, flags []string) <-chan fence.Lease {
+func acquireBehind(t *testing.T, l fence.Locker, resource string, ahead int, flags []string) <-chan fence.Lease {
 	t.Helper()
 	got := make(chan fence.Lease, 1)
 	go func() {
@@ -145,6 +147,54 @@ func TestLocksList_ShowsTheClaimAndTheDrift(t *testing.T) {
 	require.Equal(t, driftAhead, states["free"].Drift)
 	require.Nil(t, states["free"].Held)
 	require.Regexp(t, `(?m)^free +- +- +- +- +- +- +- +`, fencectl(t, append([]string{"locks", "list"}, flags...)...).Stdout)
+}
+
+func TestLocks_InPostgres(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	flags := []string{"--etcd-endpoints", "none", "--database-url", dsn}
+	pool, err := pgxpool.New(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	store, err := postgres.NewStore(pool, nil)
+	require.NoError(t, err)
+	newLocker := func() *pglock.Locker {
+		l, err := pglock.New(pool, &pglock.Config{TTL: time.Hour})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+		return l
+	}
+	require.Equal(t, ended(cli.ExitOK, "", "nothing is held or waited for in schema fence\n"), fencectl(t, append([]string{"locks", "list"}, flags...)...))
+	a, b := newLocker(), newLocker()
+	held, err := a.Acquire(t.Context(), "sku/42")
+	require.NoError(t, err)
+	_, err = a.Acquire(t.Context(), "order/7")
+	require.NoError(t, err)
+	acquireBehind(t, b, "sku/42", 1, flags)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: held.Grant()})
+	require.NoError(t, err)
+
+	states := listed(t, flags...)
+	require.Len(t, states, 2)
+	require.Equal(t, []string{"order/7", driftUnclaimed}, []string{states[0].Resource, states[0].Drift})
+	sku := states[1]
+	require.Equal(t, held.Grant(), fence.Grant{Resource: sku.Resource, Epoch: sku.Epoch, Token: sku.Token, Holder: sku.Holder})
+	require.Equal(t, 1, sku.Waiters)
+	require.InDelta(t, time.Hour.Seconds(), sku.LeaseLeft, 600)
+	require.Empty(t, sku.Drift)
+	places := queued(t, "sku/42", flags)
+	require.Equal(t, held.Grant().Holder, places[0].Holder)
+	require.Zero(t, places[1].Token)
+	require.Equal(t, cli.ExitUsage, fencectl(t, append([]string{"locks", "evictions"}, flags...)...).Code)
+
+	got := fencectl(t, append([]string{"epoch", "bump", "--reason", "an absurd token", "-o", "json"}, flags...)...)
+	require.Equal(t, cli.ExitOK, got.Code, got.Stderr)
+	require.Contains(t, got.Stderr, "the epoch is 2;")
+	next, err := a.Acquire(t.Context(), "order/8")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, next.Grant().Epoch)
+	_, err = store.Claim(t.Context(), storage.Claim{Grant: next.Grant()})
+	require.NoError(t, err)
 }
 
 func at(epoch, token int64, holder string) inspect.Acquisition {
