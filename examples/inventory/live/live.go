@@ -4,13 +4,15 @@ package live
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
+	"time"
 
 	"github.com/fencekit/fencekit/examples/inventory/demo"
 	"github.com/fencekit/fencekit/examples/inventory/service"
@@ -38,6 +40,23 @@ func Parse(args []string) (Config, error) {
 	return cfg, err
 }
 
+var errNotLoopback = errors.New("the page stops processes for whoever asks, so it is served on this machine's own addresses only: -page 127.0.0.1:8088")
+
+func listenLoopback(address string) (net.Listener, error) {
+	resolved, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("-page: %w", err)
+	}
+	if !resolved.IP.IsLoopback() {
+		return nil, errNotLoopback
+	}
+	listener, err := net.ListenTCP("tcp", resolved)
+	if err != nil {
+		return nil, fmt.Errorf("%w (choose another with -page, such as -page 127.0.0.1:0 for a free port)", err)
+	}
+	return listener, nil
+}
+
 // Try serves the page and the HTTP API on an etcd and a Postgres of its own, which end with it.
 func Try(ctx context.Context, cfg Config, out io.Writer, log *slog.Logger) error {
 	listener, err := listenLoopback(cfg.Page)
@@ -57,93 +76,39 @@ func Try(ctx context.Context, cfg Config, out io.Writer, log *slog.Logger) error
 			}
 			cfg.API.Etcd, cfg.API.Postgres = etcd.Endpoint(), dsn
 			fmt.Fprintf(out, "for another server on the same stock: %s serve -listen 127.0.0.1:8081 -etcd %s -postgres '%s'\n", os.Args[0], etcd.Endpoint(), dsn)
-			fmt.Fprintf(out, "a page to look at: http://%s\n", listener.Addr())
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			served := make(chan error, 1)
-			go func() {
-				defer cancel()
-				served <- newShop(etcd, pg).serve(ctx, listener, log)
-			}()
-			err := service.ServeOn(ctx, api, cfg.API, out, log)
-			cancel()
-			return errors.Join(err, <-served)
+			fmt.Fprintf(out, "\nopen http://%s in a browser\n\n", listener.Addr())
+			return serve(ctx, newShop(etcd, pg), listener, log, func(ctx context.Context) error {
+				return service.ServeOn(ctx, api, cfg.API, out, log)
+			})
 		})
 	})
 }
 
-// state is all of the page but the log.
-type state struct {
-	Run      string  `json:"run"`
-	Fenced   bool    `json:"fenced"`
-	OnHand   int     `json:"onHand"`
-	Sold     int     `json:"sold"`
-	Oversold int     `json:"oversold"`
-	TTL      int     `json:"ttl"` // seconds
-	Lots     []lot   `json:"lots"`
-	Lanes    []*lane `json:"lanes"`
-}
-
-type lot struct {
-	Quantity int `json:"quantity"`
-	Sold     int `json:"sold"`
-}
-
-// lane is what the page shows of one worker.
-type lane struct {
-	Name     string `json:"name"`
-	Status   status `json:"status"`
-	Cut      bool   `json:"cut"`   // from etcd
-	Token    int64  `json:"token"` // of its latest lock
-	Lock     string `json:"lock"`  // held, waiting, or empty: as etcd has it
-	Lease    int    `json:"lease"` // seconds, if there is a lock
-	Sold     int    `json:"sold"`
-	Rejected int    `json:"rejected"`
-	Note     string `json:"note"`
-	NoteKind kind   `json:"noteKind"`
-
-	worker *demo.Worker // nil once killed
-	mend   func()       // nil unless cut off
-	late   bool         // it runs on after a pause, and hasn't written yet
-}
-
-type status string
-
-const (
-	selling  status = "selling"
-	stopping status = "stopping" // told to, and on its way to the point between read and write
-	stopped  status = "stopped"
-	ending   status = "ending" // killed, and not yet gone
-	killed   status = "killed"
-)
-
-// entry is a line of the log.
-type entry struct {
-	ID     string `json:"id"`
-	At     string `json:"at"` // seconds since the round began
-	Kind   kind   `json:"kind"`
-	Worker string `json:"worker,omitempty"`
-	Token  int64  `json:"token,omitempty"` // that was claimed, or came late
-	Text   string `json:"text"`
-}
-
-type kind string
-
-const (
-	claimed  kind = "claimed"
-	fault    kind = "fault" // what the visitor did
-	rejected kind = "rejected"
-	oversold kind = "oversold"
-	plain    kind = "plain"
-)
-
-// do is what a button asks for.
-type do struct {
-	Do     string `json:"do"`
-	Worker string `json:"worker"`
-}
-
-func (s *state) marshal() []byte {
-	b, _ := json.Marshal(s)
-	return b
+// serve serves the page, has the workers sell, and serves the API, until ctx or one of them ends.
+func serve(ctx context.Context, s *shop, listener net.Listener, log *slog.Logger, api func(context.Context) error) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	server := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // ends the streams of events
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	parts := []func(context.Context) error{s.run, api, func(context.Context) error { return server.Serve(listener) }}
+	ended := make(chan error)
+	for _, part := range parts {
+		go func() {
+			err := part(ctx)
+			cancel()
+			ended <- err
+		}()
+	}
+	<-ctx.Done()
+	_ = server.Close() // nobody waits for what is cut off here
+	for range parts {
+		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }

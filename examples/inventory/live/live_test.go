@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -20,6 +21,8 @@ import (
 
 	"github.com/fencekit/fencekit/examples/inventory/demo"
 	"github.com/fencekit/fencekit/internal/testenv"
+	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 )
 
 // The workers are this binary's processes.
@@ -71,6 +74,7 @@ type visitor struct {
 	lines   *bufio.Scanner
 	close   func()
 	last    string // Last-Event-ID
+	ids     []string
 	entries []entry
 	state   state
 }
@@ -102,6 +106,7 @@ func (v *visitor) await(what string, there func() bool) {
 		switch {
 		case field == "id":
 			v.last = value
+			v.ids = append(v.ids, value)
 		case field == "event":
 			kind = value
 		case field == "data" && kind == "state":
@@ -117,11 +122,8 @@ func (v *visitor) await(what string, there func() bool) {
 
 func (v *visitor) press(what, worker string) (status int) {
 	v.t.Helper()
-	body, err := json.Marshal(do{what, worker})
+	r, err := http.NewRequestWithContext(patient(v.t), http.MethodPost, v.page+"/"+what+"/"+worker, nil)
 	require.NoError(v.t, err)
-	r, err := http.NewRequestWithContext(patient(v.t), http.MethodPost, v.page+"/do", strings.NewReader(string(body)))
-	require.NoError(v.t, err)
-	r.Header.Set("Content-Type", "application/json")
 	status, _ = send(v.t, r)
 	return status
 }
@@ -133,20 +135,34 @@ func (v *visitor) lane(name string) lane {
 	return lane{}
 }
 
-func (v *visitor) told(k kind, worker string) bool {
-	return slices.ContainsFunc(v.entries, func(e entry) bool { return e.Kind == k && e.Worker == worker })
+func (v *visitor) sold() (sum int) {
+	for _, l := range v.state.Lots {
+		sum += l.Sold
+	}
+	return sum
+}
+
+func (v *visitor) oversold() (sum int) {
+	for _, l := range v.state.Lots {
+		sum += max(0, l.Sold-l.Quantity)
+	}
+	return sum
+}
+
+func (v *visitor) told(kind, worker string) bool {
+	return slices.ContainsFunc(v.entries, func(e entry) bool { return e.Kind == kind && e.Worker == worker })
 }
 
 // pauseUntilSoldOn stops worker-a between its read and its write until the others have sold what it has read.
 func (v *visitor) pauseUntilSoldOn() {
 	v.t.Helper()
 	require.Equal(v.t, http.StatusNoContent, v.press("pause", "worker-a"))
-	v.await("stopped", func() bool { return v.lane("worker-a").Status == stopped })
-	before := v.state.Sold
+	v.await("stopped", func() bool { return v.lane("worker-a").Status == "stopped" })
+	before := v.sold()
 	v.await("the lease has run out", func() bool { return v.lane("worker-a").Lock == "" })
-	require.Equal(v.t, http.StatusNoContent, v.press("burst", ""))
-	v.await("sold on", func() bool { return v.state.Sold >= min(before+40, 100) })
-	require.Equal(v.t, stopped, v.lane("worker-a").Status)
+	require.Equal(v.t, http.StatusNoContent, v.press("burst", "all"))
+	v.await("sold on", func() bool { return v.sold() >= min(before+40, 100) })
+	require.Equal(v.t, "stopped", v.lane("worker-a").Status)
 	require.Equal(v.t, http.StatusNoContent, v.press("resume", "worker-a"))
 }
 
@@ -156,7 +172,7 @@ func TestPage_ShowsTheRejection_AndTheOversellWithoutTheFence(t *testing.T) {
 	v := &visitor{t: t, page: page}
 	v.connect()
 	v.await("all have claimed", func() bool {
-		return v.told(claimed, "worker-a") && v.told(claimed, "worker-b") && v.told(claimed, "worker-c")
+		return v.told("claimed", "worker-a") && v.told("claimed", "worker-b") && v.told("claimed", "worker-c")
 	})
 	v.close() // its stream breaks here
 	last := len(v.entries)
@@ -164,21 +180,22 @@ func TestPage_ShowsTheRejection_AndTheOversellWithoutTheFence(t *testing.T) {
 	other := &visitor{t: t, page: page} // a second browser, whose stream doesn't
 	other.connect()
 	other.pauseUntilSoldOn()
-	other.await("rejected", func() bool { return other.told(rejected, "worker-a") && other.lane("worker-a").Rejected == 1 })
-	require.Zero(t, other.state.Oversold)
+	other.await("rejected", func() bool { return other.told("rejected", "worker-a") && other.lane("worker-a").Rejected == 1 })
+	require.Zero(t, other.oversold())
 	require.Contains(t, other.lane("worker-a").Note, "was superseded by")
 
 	v.connect()
-	v.await("what it has missed", func() bool { return v.told(rejected, "worker-a") })
+	v.await("what it has missed", func() bool { return v.told("rejected", "worker-a") })
 	require.Greater(t, len(v.entries), last)
-	for i, e := range v.entries {
-		require.Equal(t, fmt.Sprintf("%s-%d", v.state.Run, i+1), e.ID, "one is missing, or came twice")
+	run, _, _ := strings.Cut(v.last, "-")
+	for i, id := range v.ids {
+		require.Equal(t, fmt.Sprintf("%s-%d", run, i+1), id, "one is missing, or came twice")
 	}
 
-	require.Equal(t, http.StatusNoContent, v.press("fence-off", ""))
-	v.await("a round without the fence", func() bool { return !v.state.Fenced && v.state.Oversold == 0 })
+	require.Equal(t, http.StatusNoContent, v.press("fence-off", "all"))
+	v.await("a round without the fence", func() bool { return !v.state.Fenced && v.oversold() == 0 })
 	v.pauseUntilSoldOn()
-	v.await("oversold", func() bool { return v.state.Oversold > 0 && v.told(oversold, "worker-a") })
+	v.await("oversold", func() bool { return v.oversold() > 0 && v.told("oversold", "worker-a") })
 	require.Zero(t, v.lane("worker-a").Rejected)
 }
 
@@ -189,7 +206,7 @@ func TestPage_KillsStartsAndCutsOff(t *testing.T) {
 	v.connect()
 	v.await("it sells", func() bool { return v.lane("worker-b").Sold > 0 })
 	require.Equal(t, http.StatusNoContent, v.press("kill", "worker-b"))
-	v.await("killed", func() bool { return v.lane("worker-b").Status == killed })
+	v.await("killed", func() bool { return v.lane("worker-b").Status == "killed" })
 	require.Equal(t, http.StatusConflict, v.press("pause", "worker-b"))
 	require.Equal(t, http.StatusConflict, v.press("pause", "nobody"))
 	token := v.lane("worker-b").Token
@@ -199,34 +216,91 @@ func TestPage_KillsStartsAndCutsOff(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, v.press("cut", "worker-c"))
 	v.await("cut off, it has no lock", func() bool { return v.lane("worker-c").Cut && v.lane("worker-c").Lock == "" })
 	token = v.lane("worker-c").Token
-	before := v.state.Sold
-	v.await("the others sell on", func() bool { return v.state.Sold >= before+8 })
+	before := v.sold()
+	v.await("the others sell on", func() bool { return v.sold() >= before+8 })
 	require.Equal(t, token, v.lane("worker-c").Token)
 	require.Equal(t, http.StatusNoContent, v.press("mend", "worker-c"))
 	v.await("it claims again", func() bool { return v.lane("worker-c").Token > token })
-	require.Equal(t, http.StatusNoContent, v.press("restart", ""))
-	v.await("new stock", func() bool { return v.state.Sold < 10 && v.state.Fenced })
+	require.Equal(t, http.StatusNoContent, v.press("fence-on", "all"))
+	v.await("new stock", func() bool { return v.sold() < 10 && v.state.Fenced })
+}
+
+// The page's buttons work meanwhile.
+func TestPage_SaysWhatDoesNotAnswer_AndGoesOn(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, demo.WithServers(patient(t), func(etcd *etcdserver.Server, pg *pgserver.Server) error {
+		listener, err := listenLoopback("127.0.0.1:0")
+		require.NoError(t, err)
+		ctx, end := context.WithCancel(patient(t))
+		ended := make(chan error)
+		go func() {
+			ended <- serve(ctx, newShop(etcd, pg), listener, quiet, func(ctx context.Context) error {
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		v := &visitor{t: t, page: "http://" + listener.Addr().String()}
+		v.connect()
+		v.await("it sells", func() bool { return v.sold() > 0 })
+		require.NoError(t, etcd.Pause())
+		v.await("etcd doesn't answer", func() bool { return v.state.Trouble != "" })
+		require.Equal(t, http.StatusNoContent, v.press("kill", "worker-a"))
+		v.await("killed", func() bool { return v.lane("worker-a").Status == "killed" })
+		require.NoError(t, etcd.Resume())
+		before := v.sold()
+		v.await("it sells again", func() bool { return v.state.Trouble == "" && v.sold() > before })
+		v.close()
+		end()
+		return <-ended
+	}))
+}
+
+func TestFeed_KeepsTheLatestEntries(t *testing.T) {
+	t.Parallel()
+	f := &feed{changed: make(chan struct{})}
+	for range keep + 500 {
+		f.tell(entry{})
+	}
+	for seen, want := range map[int]int{-1: keep, 0: keep, 500: keep, keep + 499: 1, keep + 500: 0, 1 << 40: 0} {
+		entries, now, _, _ := f.after(seen)
+		require.Len(t, entries, want, seen)
+		require.Equal(t, keep+500, now)
+	}
 }
 
 func TestPage_IsForThisMachineAndItselfOnly(t *testing.T) {
 	t.Parallel()
-	_, err := listenLoopback("0.0.0.0:0")
-	require.ErrorIs(t, err, errNotLoopback)
+	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "10.0.0.1:0"} {
+		_, err := listenLoopback(address)
+		require.ErrorIs(t, err, errNotLoopback, address)
+	}
 
 	page, _ := try(t)
-	post := func(change func(*http.Request)) int {
-		r, err := http.NewRequestWithContext(patient(t), http.MethodPost, page+"/do", strings.NewReader(`{"do":"burst"}`))
+	post := func(header, value string) int {
+		r, err := http.NewRequestWithContext(patient(t), http.MethodPost, page+"/burst/all", nil)
 		require.NoError(t, err)
-		r.Header.Set("Content-Type", "application/json")
-		change(r)
+		r.Header.Set(header, value)
+		if header == "Host" {
+			r.Host = value
+		}
 		status, _ := send(t, r)
 		return status
 	}
-	require.Equal(t, http.StatusNoContent, post(func(r *http.Request) { r.Header.Set("Origin", page) }))
-	require.Equal(t, http.StatusForbidden, post(func(r *http.Request) { r.Header.Set("Origin", "http://example.org") }))
-	require.Equal(t, http.StatusForbidden, post(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }))
-	require.Equal(t, http.StatusMisdirectedRequest, post(func(r *http.Request) { r.Host = "example.org" }))
-	require.Equal(t, http.StatusUnsupportedMediaType, post(func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }))
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(page, "http://"))
+	require.NoError(t, err)
+	for _, host := range []string{"localhost:" + port, "127.0.0.1", "[::1]:1"} {
+		require.Equal(t, http.StatusNoContent, post("Host", host), host)
+	}
+	for _, host := range []string{"example.org", "localhost.example.org:" + port, "10.0.0.1:" + port, "0.0.0.0", "127.0.0.1@example.org"} {
+		require.NotEqual(t, http.StatusNoContent, post("Host", host), host)
+	}
+	require.Equal(t, http.StatusNoContent, post("Origin", page))
+	for _, origin := range []string{"http://example.org", "http://127.0.0.1:1", "null"} { // another program's page here, too
+		require.Equal(t, http.StatusForbidden, post("Origin", origin), origin)
+	}
+	for _, site := range []string{"cross-site", "same-site"} {
+		require.Equal(t, http.StatusForbidden, post("Sec-Fetch-Site", site), site)
+	}
 
 	r, err := http.NewRequestWithContext(patient(t), http.MethodGet, page+"/", nil)
 	require.NoError(t, err)

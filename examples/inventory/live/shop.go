@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,34 +26,15 @@ import (
 type shop struct {
 	etcd     *etcdserver.Server
 	postgres *pgserver.Server
+	began    time.Time
 	feed     *feed
-	asked    chan request
-	rounds   int
-}
-
-// request is what a browser asks for, and waits for.
-type request struct {
-	do
-	done chan error
+	calls    chan func(*round) // made by the goroutine that plays the round
 }
 
 func newShop(etcd *etcdserver.Server, pg *pgserver.Server) *shop {
-	return &shop{etcd: etcd, postgres: pg, feed: newFeed(), asked: make(chan request)}
-}
-
-func (s *shop) ask(ctx context.Context, d do) error {
-	r := request{d, make(chan error, 1)}
-	select {
-	case s.asked <- r:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-r.done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	began := time.Now()
+	f := &feed{run: strconv.FormatInt(began.UnixNano(), 36), changed: make(chan struct{})}
+	return &shop{etcd: etcd, postgres: pg, began: began, feed: f, calls: make(chan func(*round))}
 }
 
 // run plays rounds until ctx ends.
@@ -61,175 +44,185 @@ func (s *shop) run(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	for fenced := true; ctx.Err() == nil; {
-		s.rounds++
-		err := demo.WithDatabase(ctx, s.postgres, "live", func(dsn string) (err error) {
-			fenced, err = s.play(ctx, client, dsn, fenced)
-			return err
-		})
+	fenced := true
+	for n := 1; ctx.Err() == nil; n++ {
+		r := &round{shop: s, prefix: fmt.Sprintf("live-%s-%d", s.feed.run, n)}
+		r.Fenced, r.next, r.TTL = fenced, fenced, int(demo.LiveTTL.Seconds())
+		err := demo.WithDatabase(ctx, s.postgres, "live", func(dsn string) error { return r.play(ctx, client, dsn) })
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
+		fenced = r.next
 	}
 	return nil
+}
+
+// state is all of the page but the log.
+type state struct {
+	Fenced  bool    `json:"fenced"`
+	TTL     int     `json:"ttl"`     // of a lease, in seconds
+	Burst   bool    `json:"burst"`   // since a worker was last stopped
+	Trouble string  `json:"trouble"` // why the rest may be out of date
+	Lots    []lot   `json:"lots"`
+	Lanes   []*lane `json:"lanes"`
+}
+
+type lot struct {
+	Quantity int `json:"quantity"`
+	Sold     int `json:"sold"`
+}
+
+// lane is what the page shows of one worker.
+type lane struct {
+	Name     string `json:"name"`
+	Status   string `json:"status"` // selling, told (to stop), stopped, ending (it is killed), or killed
+	Cut      bool   `json:"cut"`    // from etcd
+	Token    int64  `json:"token"`  // of its latest lock
+	Lock     string `json:"lock"`   // held, waiting, or empty: as etcd has it
+	Lease    int    `json:"lease"`  // seconds, if there is a lock
+	Sold     int    `json:"sold"`
+	Rejected int    `json:"rejected"`
+	Note     string `json:"note"`
+	NoteKind string `json:"noteKind"` // as entry.Kind, or failed
+
+	worker *demo.Worker // nil once killed
+	link   *netfault.Link
+	mend   func() // nil unless cut off
+	late   bool   // it runs on after a pause, and hasn't written yet
+}
+
+// entry is a line of the log.
+type entry struct {
+	At     string `json:"at"`   // seconds
+	Kind   string `json:"kind"` // claimed, fault (what the visitor did), rejected, or oversold
+	Worker string `json:"worker"`
+	Token  int64  `json:"token,omitempty"` // that was claimed, or came late
+	Text   string `json:"text"`
 }
 
 // round is owned by the goroutine that plays it.
 type round struct {
 	*shop
 	state
-	ctx     context.Context
-	dsn     string
-	prefix  string // of its keys in etcd: no lock of an earlier round is in the way
-	began   time.Time
-	pool    *pgxpool.Pool
-	locks   *inspect.Inspector
-	links   map[*lane]*netfault.Link
-	heard   chan heard
-	soldOut bool // has been told
+	ctx    context.Context
+	end    context.CancelFunc // and begin the next
+	next   bool               // has that the fence?
+	dsn    string
+	prefix string // of its keys in etcd: no lock of an earlier round is in the way
+	pool   *pgxpool.Pool
+	locks  *inspect.Inspector
+	ended  sync.WaitGroup // the workers
 }
 
-// heard is an event of a worker's, or its end.
-type heard struct {
-	lane   *lane
-	worker *demo.Worker
-	event  demo.Event
-	ended  bool
-}
+const (
+	lookEvery = 150 * time.Millisecond
+	lookBound = 2 * time.Second
+)
 
-const lookEvery = 150 * time.Millisecond
-
-// play plays a round until the next is asked for, and returns whether that one has the fence.
-func (s *shop) play(ctx context.Context, client *clientv3.Client, dsn string, fenced bool) (next bool, err error) {
-	r := &round{
-		shop: s, dsn: dsn, prefix: fmt.Sprintf("live-%s-%d", s.feed.run, s.rounds), began: time.Now(),
-		state: state{Run: s.feed.run, Fenced: fenced, TTL: int(demo.LiveTTL.Seconds())},
-		heard: make(chan heard), links: map[*lane]*netfault.Link{},
-	}
+func (r *round) play(ctx context.Context, client *clientv3.Client, dsn string) (err error) {
+	r.dsn = dsn
 	if r.pool, err = pgxpool.New(ctx, dsn); err != nil {
-		return fenced, err
+		return err
 	}
 	defer r.pool.Close()
 	if err := service.SetUp(ctx, r.pool); err != nil {
-		return fenced, err
+		return err
 	}
-	if r.locks, err = inspect.New(client, r.prefix, 10*time.Second); err != nil {
-		return fenced, err
+	if r.locks, err = inspect.New(client, r.prefix, lookBound); err != nil {
+		return err
 	}
-	defer r.end()
-	var cancel context.CancelFunc
-	r.ctx, cancel = context.WithCancel(ctx)
-	defer cancel() // kills the workers, a stopped one too
+	defer r.ended.Wait()
+	r.ctx, r.end = context.WithCancel(ctx)
+	defer r.end() // kills the workers, a stopped one too
 	for _, name := range []string{"worker-a", "worker-b", "worker-c"} {
-		l := &lane{Name: name, Status: killed}
-		if r.links[l], err = netfault.New(strings.TrimPrefix(s.etcd.Endpoint(), "http://")); err != nil {
-			return fenced, err
+		l := &lane{Name: name}
+		if l.link, err = netfault.New(strings.TrimPrefix(r.etcd.Endpoint(), "http://")); err != nil {
+			return err
 		}
+		defer l.link.Close()
 		r.Lanes = append(r.Lanes, l)
 		if err := r.start(l); err != nil {
-			return fenced, err
+			return err
 		}
 	}
-	if fenced {
-		r.tell(plain, "", "New stock. The fence is on: a write commits only under the newest token.")
-	} else {
-		r.tell(plain, "", "New stock. The fence is off: the same lock, and the database knows nothing of it.")
-	}
-	return r.loop()
-}
-
-// end waits until the workers, which have been killed, have ended.
-func (r *round) end() {
-	for slices.ContainsFunc(r.Lanes, func(l *lane) bool { return l.worker != nil }) {
-		if h := <-r.heard; h.ended {
-			h.lane.worker = nil
-		}
-	}
-	for _, link := range r.links {
-		_ = link.Close()
-	}
-}
-
-func (r *round) loop() (next bool, err error) {
+	r.tell("fault", nil, "New stock, the fence is %s", map[bool]string{true: "on: Postgres accepts writes under the newest token only", false: "off: the same lock, but Postgres accepts any write"}[r.Fenced])
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
-		if err := r.look(); err != nil {
-			return r.Fenced, err
-		}
-		r.feed.show(r.marshal())
 		select {
 		case <-r.ctx.Done():
-			return r.Fenced, nil
+			return nil
 		case <-look.C:
-		case h := <-r.heard:
-			r.hear(h)
-		case q := <-r.asked:
-			switch q.Do {
-			case "fence-on", "fence-off", "restart":
-				q.done <- nil
-				return q.Do == "fence-on" || q.Do == "restart" && r.Fenced, nil
+			r.Trouble = ""
+			if err := r.look(); err != nil {
+				r.Trouble = err.Error()
 			}
-			q.done <- r.act(q.do)
+			r.feed.show(r.state)
+		case call := <-r.calls:
+			call(r)
 		}
 	}
 }
 
 func (r *round) start(l *lane) error {
 	w, err := demo.StartWorker(r.ctx, demo.WorkerConfig{
-		Name: l.Name, Endpoint: "http://" + r.links[l].Addr(), DSN: r.dsn, Prefix: r.prefix, Fenced: r.Fenced, Live: true,
+		Name: l.Name, Endpoint: "http://" + l.link.Addr(), DSN: r.dsn, Prefix: r.prefix, Fenced: r.Fenced, Live: true,
 	})
 	if err != nil {
 		return err
 	}
-	l.worker, l.Status, l.late = w, selling, false
-	l.note(plain, "")
-	go func() {
-		for e := range w.Events {
-			r.heard <- heard{lane: l, worker: w, event: e}
+	l.worker, l.Status, l.Note, l.NoteKind = w, "selling", "", ""
+	call := func(f func(*round)) {
+		select {
+		case r.calls <- f:
+		case <-r.ctx.Done():
 		}
-		r.heard <- heard{lane: l, worker: w, ended: true}
-	}()
+	}
+	r.ended.Go(func() {
+		for e := range w.Events {
+			call(func(*round) { r.hear(l, e) })
+		}
+		call(func(*round) {
+			if l.Status != "ending" {
+				r.tell("fault", l, "ended: %v", w.Err)
+			}
+			l.worker, l.Status, l.late = nil, "killed", false
+		})
+	})
 	return nil
 }
 
 // look reads what is sold from the database, who has the lock from etcd, and who is stopped from the kernel.
 func (r *round) look() error {
-	rows, err := r.pool.Query(r.ctx, `
+	for _, l := range r.Lanes {
+		if l.Status == "told" {
+			if is, err := l.worker.Stopped(); err == nil && is {
+				l.Status = "stopped"
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, lookBound)
+	defer cancel()
+	rows, _ := r.pool.Query(ctx, `
 		select l.quantity, coalesce(sum(r.quantity), 0)
 		  from lot l left join reservation r on r.lot = l.id group by l.id order by l.received, l.id`)
+	lots, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lot])
+	if err != nil {
+		return fmt.Errorf("reading the stock from Postgres: %w", err)
+	}
+	lock, err := r.locks.Lock(ctx, service.Resource(service.SKU))
 	if err != nil {
 		return err
 	}
-	if r.Lots, err = pgx.CollectRows(rows, pgx.RowToStructByPos[lot]); err != nil {
-		return err
-	}
-	before := r.Oversold
-	r.OnHand, r.state.Sold, r.Oversold = 0, 0, 0
-	for _, l := range r.Lots {
-		r.OnHand, r.state.Sold, r.Oversold = r.OnHand+l.Quantity, r.state.Sold+l.Sold, r.Oversold+max(0, l.Sold-l.Quantity)
-	}
-	if r.Oversold > before {
-		r.tell(oversold, "", "Oversold: %d units were sold twice.", r.Oversold)
-	}
-	lock, err := r.locks.Lock(r.ctx, service.Resource(service.SKU))
-	if err != nil {
-		return err
-	}
+	r.Lots = lots
 	for _, l := range r.Lanes {
 		l.Lock, l.Lease = "", 0
-		for i, a := range lock.Queue {
+		for i, a := range slices.Backward(lock.Queue) {
 			if demo.Label(a.Grant.Holder) == l.Name {
 				l.Lock, l.Lease = "waiting", int(a.LeaseLeft.Seconds())
 				if i == 0 {
 					l.Lock = "held"
-					break
 				}
-			}
-		}
-		if l.Status == stopping && l.NoteKind == fault {
-			if is, err := l.worker.Stopped(); err == nil && is {
-				l.Status = stopped
 			}
 		}
 	}
@@ -237,118 +230,105 @@ func (r *round) look() error {
 }
 
 // act does what was asked of one worker, or of all.
-func (r *round) act(d do) error {
-	if d.Do == "burst" {
-		r.tell(fault, "", "A burst of orders.")
-		for _, l := range r.Lanes {
-			if l.Status == selling {
-				_ = l.worker.Tell(demo.CommandBurst) // it may have ended just now
+func (r *round) act(do, worker string) error {
+	if worker == "all" {
+		switch do {
+		case "burst":
+			r.tell("fault", nil, "A burst of orders")
+			for _, l := range r.Lanes {
+				r.Burst = r.Burst || l.Status == "stopped" && l.Lock == ""
+				if l.Status == "selling" {
+					_ = l.worker.Tell(demo.CommandBurst) // it may have ended just now
+				}
 			}
+			return nil
+		case "fence-on", "fence-off": // with new stock
+			r.next = do == "fence-on"
+			r.end()
+			return nil
 		}
-		return nil
 	}
-	i := slices.IndexFunc(r.Lanes, func(l *lane) bool { return l.Name == d.Worker })
+	i := slices.IndexFunc(r.Lanes, func(l *lane) bool { return l.Name == worker })
 	if i < 0 {
-		return fmt.Errorf("there is no worker %q", d.Worker)
+		return fmt.Errorf("there is no worker %q", worker)
 	}
 	l := r.Lanes[i]
 	switch {
-	case d.Do == "pause" && l.Status == selling:
-		l.Status = stopping
-		l.note(plain, "Stops with its next order, between its read and its write.")
+	case do == "pause" && l.Status == "selling":
+		l.Status = "told"
 		return l.worker.Tell(demo.CommandPause)
-	case d.Do == "resume" && l.Status == stopped:
-		l.Status, l.late = selling, true
-		r.tell(fault, l.Name, "runs on (SIGCONT)")
+	case do == "resume" && l.Status == "stopped":
+		l.Status, l.late = "selling", true
+		r.tell("fault", l, "runs on (SIGCONT)")
 		return l.worker.Resume()
-	case d.Do == "kill" && l.worker != nil && l.Status != ending:
-		l.Status, l.late = ending, false
-		l.note(plain, "Its lock is free when its lease has run out.")
-		r.tell(fault, l.Name, "is killed (SIGKILL)")
+	case do == "kill" && l.worker != nil && l.Status != "ending":
+		l.Status = "ending"
+		r.tell("fault", l, "is killed (SIGKILL)")
 		return l.worker.Kill()
-	case d.Do == "start" && l.worker == nil:
-		r.tell(fault, l.Name, "is started")
+	case do == "start" && l.worker == nil:
+		r.tell("fault", l, "is started")
 		return r.start(l)
-	case d.Do == "cut" && !l.Cut:
-		l.Cut, l.mend = true, r.links[l].Cut(netfault.ToServer, netfault.ToClient)
-		r.tell(fault, l.Name, "is cut off from etcd")
+	case do == "cut" && !l.Cut:
+		l.Cut, l.mend = true, l.link.Cut(netfault.ToServer, netfault.ToClient)
+		r.tell("fault", l, "is cut off from etcd")
 		return nil
-	case d.Do == "mend" && l.Cut:
+	case do == "mend" && l.Cut:
 		l.mend()
 		l.Cut = false
-		r.tell(fault, l.Name, "reaches etcd again")
+		r.tell("fault", l, "reaches etcd again")
 		return nil
 	}
 	return errors.New("not now: the page shows what has changed")
 }
 
-func (r *round) hear(h heard) {
-	l, e := h.lane, h.event
-	switch {
-	case h.ended:
-		if l.Status != ending {
-			r.tell(fault, l.Name, "ended: %v", h.worker.Err)
-		}
-		l.worker, l.Status = nil, killed
-	case e.Event == demo.EventHolds:
+func (r *round) hear(l *lane, e demo.Event) {
+	switch e.Event {
+	case demo.EventHolds:
 		if l.Token != e.Token {
 			l.Token = e.Token
-			r.tell(claimed, l.Name, r.verb()+" token %d", e.Token)
+			r.tell("claimed", l, "has token %d", e.Token)
 		}
-	case e.Event == demo.EventSold:
+	case demo.EventSold:
 		l.Sold += e.Quantity
-		if l.late && r.overtaken(l) {
-			r.tell(oversold, l.Name, "wrote %d units on what it had read before: nothing stopped it", e.Quantity)
-			l.note(oversold, fmt.Sprintf("Wrote %d units on what it had read before. Nothing stopped it.", e.Quantity))
-		} else if l.late {
-			r.tell(plain, l.Name, "wrote %d units in time: no other worker had claimed", e.Quantity)
-			l.note(plain, "")
+		switch overtaken := slices.ContainsFunc(r.Lanes, func(other *lane) bool { return other.Token > l.Token }); {
+		case l.late && overtaken:
+			r.tell("oversold", l, "wrote %d units on what it had read before: nothing stopped it", e.Quantity)
+		case l.late:
+			r.tell("fault", l, "wrote %d units in time: no other worker had the lock since", e.Quantity)
+		case l.NoteKind == "failed":
+			l.Note, l.NoteKind = "", ""
 		}
 		l.late = false
-	case e.Event == demo.EventPausing:
-		r.tell(fault, l.Name, "is stopped (SIGSTOP) under token %d: has read %d available, decided to sell %d, not written yet", l.Token, e.Available, e.Quantity)
-		l.note(fault, fmt.Sprintf("Has read: %d available. Has decided: sell %d. Not written yet.", e.Available, e.Quantity))
-	case e.Event == demo.EventRejected:
+	case demo.EventPausing:
+		r.Burst = false
+		r.tell("fault", l, "is stopped (SIGSTOP) under token %d: has read %d available, decided to sell %d, not written yet", l.Token, e.Available, e.Quantity)
+	case demo.EventRejected:
 		l.Rejected++
 		l.late = false
-		text := fmt.Sprintf("token %d was superseded by %d (%s, claimed %.1f s ago)", e.Token, e.Current, demo.Label(e.Holder), e.Age)
-		r.tell(rejected, l.Name, "is rejected by Postgres: %s", text)
-		l.note(rejected, fmt.Sprintf("Late write of %d units rejected: %s.", e.Quantity, text))
-	case e.Event == demo.EventSoldOut:
-		if l.Status == stopping {
-			l.Status = selling
-			l.note(plain, "")
+		r.tell("rejected", l, "is rejected by Postgres: token %d was superseded by %d (%s, claimed %.1f s ago)", e.Token, e.Current, demo.Label(e.Holder), e.Age)
+	case demo.EventSoldOut:
+		if l.Status == "told" {
+			l.Status = "selling"
 		}
-		if !r.soldOut {
-			r.soldOut = true
-			r.tell(plain, "", "Sold out. Start over for new stock.")
-		}
-	case e.Event == demo.EventFailed:
+	case demo.EventFailed:
 		l.late = false
-		if !l.Cut { // or it says again and again that etcd doesn't answer
-			r.tell(plain, l.Name, "failed: %s", e.Error)
+		if !l.Cut { // of that the page says more
+			l.NoteKind, l.Note = "failed", "failed, and tries again: "+e.Error
 		}
 	}
 }
 
-func (r *round) verb() string {
-	if r.Fenced {
-		return "claims with"
-	}
-	return "gets the lock with"
-}
-
-// overtaken reports whether another worker has got the lock since l did.
-func (r *round) overtaken(l *lane) bool {
-	return slices.ContainsFunc(r.Lanes, func(other *lane) bool { return other.Token > l.Token })
-}
-
-func (l *lane) note(k kind, text string) { l.NoteKind, l.Note = k, text }
-
-func (r *round) tell(k kind, worker, format string, args ...any) {
-	e := entry{At: fmt.Sprintf("%.1f", time.Since(r.began).Seconds()), Kind: k, Worker: worker, Text: fmt.Sprintf(format, args...)}
-	if i := slices.IndexFunc(r.Lanes, func(l *lane) bool { return l.Name == worker }); i >= 0 && k != fault && k != plain {
-		e.Token = r.Lanes[i].Token
+// tell adds to the log what happened to a worker, or to all.
+func (r *round) tell(kind string, l *lane, format string, args ...any) {
+	e := entry{At: fmt.Sprintf("%.1f", time.Since(r.began).Seconds()), Kind: kind, Text: fmt.Sprintf(format, args...)}
+	if l != nil {
+		e.Worker = l.Name
+		if kind != "claimed" {
+			l.NoteKind, l.Note = kind, e.Text
+		}
+		if kind != "fault" {
+			e.Token = l.Token
+		}
 	}
 	r.feed.tell(e)
 }

@@ -31,8 +31,8 @@ func try(t *testing.T) (page, api string) {
 		require.NoError(t, <-done)
 	})
 	for lines := bufio.NewScanner(out); api == "" && lines.Scan(); {
-		if url, is := strings.CutPrefix(lines.Text(), "a page to look at: "); is {
-			page = url
+		if url, is := strings.CutPrefix(lines.Text(), "open "); is {
+			page = strings.TrimSuffix(url, " in a browser")
 		}
 		if url, is := strings.CutPrefix(lines.Text(), "serving on "); is {
 			api = url
