@@ -222,11 +222,6 @@ func (d *databaseFlags) explain(err error) error {
 	return cli.NotReady(err)
 }
 
-func missesRights(err error) bool {
-	var answer *pgconn.PgError
-	return errors.As(err, &answer) && answer.Code == "42501"
-}
-
 func (d *databaseFlags) advice(err error) string {
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
@@ -238,7 +233,7 @@ func (d *databaseFlags) advice(err error) string {
 		case code == "3F000" && strings.Contains(answer.Message, d.schema), // no such schema; other languages have other quotes
 			(code == "42883" || code == "42P01") && strings.Contains(answer.Message, d.schema+"."): // no such function, table
 			return "The schema is missing, or older than this fencectl: run \"fencectl migrate up\", or correct --schema."
-		case missesRights(err):
+		case code == "42501": // insufficient privilege
 			return "Connect as another role; the command's --help says which one it needs."
 		}
 		return ""

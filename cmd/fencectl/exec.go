@@ -60,12 +60,6 @@ func newExec() *cobra.Command {
 		}
 		return nil
 	}
-	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveDefault
-	}
 	cmd.Flags().DurationVar(&x.ttl, "ttl", 10*time.Second, "how long the lock outlives its last renewal, in whole seconds")
 	cmd.Flags().DurationVar(&x.wait, "wait", 0, "wait at most this long for the lock, 0s: not at all; if not given, without limit")
 	cmd.Flags().DurationVar(&x.killAfter, "kill-after", 0, "time between SIGTERM and SIGKILL, at most a third of --ttl; if not given, a fifth")

@@ -147,45 +147,19 @@ type policy struct {
 	KeepOnce    string `json:"keep_once"`
 }
 
-// historyPolicy applies change to the policy and prints it, even if a history has a gap, so that the
-// count of what a prune would delete fails. change reports whether it changed the policy.
+// historyPolicy applies change to the policy, which reports whether it did, and prints it.
 func historyPolicy(cmd *cobra.Command, d *databaseFlags, change func(*postgres.Policy) bool) error {
-	var notes string
-	shown, failure := ask(cmd.Context(), d, func(ctx context.Context, db *session) (*policy, error) {
-		p, err := postgres.ReadPolicy(ctx, db.Pool, d.schema)
+	p, err := ask(cmd.Context(), d, func(ctx context.Context, db *session) (p postgres.Policy, err error) {
+		p, err = postgres.ReadPolicy(ctx, db.Pool, d.schema)
 		if err == nil && change(&p) {
 			err = postgres.SetPolicy(ctx, db.Pool, d.schema, p)
 		}
-		if err != nil {
-			return nil, err
-		}
-		notes, err = policyNotes(ctx, db, d.schema)
-		return &policy{Keep: written(p.Keep), KeepEntries: p.KeepEntries, KeepOnce: written(p.KeepOnce)}, err
+		return p, err
 	})
-	if shown == nil {
-		return failure
-	}
-	fmt.Fprint(cmd.ErrOrStderr(), notes)
-	return errors.Join(failure, cli.WriteOne(cmd, *shown))
-}
-
-func policyNotes(ctx context.Context, db *session, schema string) (string, error) {
-	holds, err := readHolds(ctx, db.history, audit.Filter{})
 	if err != nil {
-		return "", err
+		return err
 	}
-	would, err := postgres.Prune(ctx, db.Pool, schema, postgres.PruneOptions{DryRun: true})
-	notes := fmt.Sprintf("\"fencectl history prune\" would now delete %s, %s and %s\n", cli.Counted(would.Entries, "entry"), cli.Counted(would.Rejections, "rejection"), cli.Counted(would.OnceKeys, "Once key"))
-	switch {
-	case missesRights(err):
-		notes = "what a prune would delete: only the owner of the schema can ask\n"
-	case err != nil:
-		return "", err
-	}
-	if len(holds) > 0 {
-		notes += fmt.Sprintf("%s on hold: see \"fencectl history holds\"\n", cli.Counted(len(holds), "resource"))
-	}
-	return notes, nil
+	return cli.WriteOne(cmd, policy{written(p.Keep), p.KeepEntries, written(p.KeepOnce)})
 }
 
 func newHistoryHold(d *databaseFlags) *cobra.Command {

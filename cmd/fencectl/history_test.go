@@ -70,8 +70,9 @@ func TestHistoryPolicy_ShowsAndSets(t *testing.T) {
 	policy := func(want string, entries, keys int, args ...string) {
 		t.Helper()
 		got := fencectl(t, append([]string{"history", "policy", "--database-url", dsn, "-o", "csv"}, args...)...)
-		said := fmt.Sprintf("\"fencectl history prune\" would now delete %d entries, 0 rejections and %d Once keys\n", entries, keys)
-		require.Equal(t, ended(cli.ExitOK, "keep,keep_entries,keep_once\n"+want+"\n", said), got)
+		require.Equal(t, ended(cli.ExitOK, "keep,keep_entries,keep_once\n"+want+"\n", ""), got)
+		got = fencectl(t, "history", "prune", "--dry-run", "--database-url", dsn, "-o", "csv")
+		require.Equal(t, ended(cli.ExitOK, fmt.Sprintf("entries,rejections,once_keys\n%d,0,%d\n", entries, keys), ""), got)
 	}
 	policy(",4,7d", 0, 0)
 	policy("90d,4,7d", 5, 0, "--keep", "90d")

@@ -15,15 +15,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/fencekit/fencekit/internal/cli"
-	"github.com/fencekit/fencekit/internal/doctor"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
@@ -37,7 +34,6 @@ func newRoot() *cobra.Command {
 Fencekit under real faults, by the command fencectl-chaos.`)
 	root.AddCommand(newMigrate(), newHistory(), newAudit(), newTokens(), newLocks(), newEpoch(), newDoctor(), newExec(),
 		newProtect(), newUnprotect(), newProtected(), newChaos(), newCommand("version", version))
-	completeFlags(root)
 	return root
 }
 
@@ -53,32 +49,6 @@ type versions struct {
 	Fencectl string `json:"fencectl"`
 	Go       string `json:"go"`
 	Schema   int    `json:"schema"`
-}
-
-var fileFlags = []string{"out", "key", "log", "checkpoint", "proof", "export", "html", "continues", "continues-key", "etcd-cacert", "etcd-cert", "etcd-key", "etcd-password-file"}
-
-func completeFlags(cmd *cobra.Command) {
-	complete := func(f *pflag.Flag) {
-		words, directive := []string(nil), cobra.ShellCompDirectiveNoFileComp
-		choice, ok := f.Value.(*cli.Choice)
-		switch {
-		case ok:
-			words = choice.Of
-		case f.Name == "kind":
-			words = historyKinds
-		case f.Name == "ignore":
-			words = doctor.IDs()
-		case slices.Contains(fileFlags, f.Name):
-			directive = cobra.ShellCompDirectiveDefault
-		default:
-			return
-		}
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, directive)) // it fails for an unknown flag only
-	}
-	cmd.LocalFlags().VisitAll(complete)
-	for _, below := range cmd.Commands() {
-		completeFlags(below)
-	}
 }
 
 // chaosProgram is separate because it contains test code.

@@ -80,7 +80,6 @@ func NewRoot(name, short, about string) *cobra.Command {
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return complete(cmd.Flags()) },
 	}
 	cobra.EnableTraverseRunHooks = true
-	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp(root))
 	format := string(FormatTable)
@@ -255,7 +254,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// Choice is the value of a flag that has one of a few words, which completion offers.
+// Choice is the value of a flag that has one of a few words.
 type Choice struct {
 	To *string
 	Of []string
