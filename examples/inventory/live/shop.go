@@ -145,7 +145,11 @@ func (r *round) play(ctx context.Context, client *clientv3.Client, dsn string) (
 			return err
 		}
 	}
-	r.tell("fault", nil, "New stock, the fence is %s", map[bool]string{true: "on: Postgres accepts writes under the newest token only", false: "off: the same lock, but Postgres accepts any write"}[r.Fenced])
+	if r.Fenced {
+		r.tell("fault", nil, "New stock, the fence is on: Postgres accepts writes under the newest token only")
+	} else {
+		r.tell("fault", nil, "New stock, the fence is off: the same lock, but Postgres accepts any write")
+	}
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
