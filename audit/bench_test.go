@@ -50,7 +50,6 @@ func BenchmarkRead(b *testing.B) {
 		{"since nine tenths", audit.Filter{Since: part(9)}},
 		{"until the half", audit.Filter{Until: part(5)}},
 		{"a holder", audit.Filter{Holder: fmt.Sprintf("worker-*/%d", last/1000)}},
-		{"a token", audit.Filter{MinToken: 2, MaxToken: 2}},
 		{"claims", audit.Filter{Kinds: []storage.EntryKind{storage.KindClaim}}},
 		{"voids, of which there are none", audit.Filter{Kinds: []storage.EntryKind{storage.KindVoid}}},
 		{"an operation at the end", audit.Filter{Op: storage.OpRecord{ID: fmt.Sprintf("order-%d", last)}}},

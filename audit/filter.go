@@ -25,8 +25,6 @@ type Filter struct {
 	Kinds []storage.EntryKind
 	// Holder is a pattern, like Resources, for the grant's holder.
 	Holder string
-	// MinToken and MaxToken are inclusive bounds of the grant's token, in every epoch.
-	MinToken, MaxToken fence.Token
 	// Op matches operations with this id, this name and at least these attributes, and entries with such a one.
 	Op storage.OpRecord
 	// After continues an earlier reading with the same filter: only rows after it are read.
@@ -61,8 +59,6 @@ func (f *Filter) validate(call string, allowed fields) error {
 		{"Until", takesTimes, !f.Until.IsZero()},
 		{"Kinds", takesKinds, len(f.Kinds) > 0},
 		{"Holder", takesGrants, f.Holder != ""},
-		{"MinToken", takesGrants, f.MinToken != 0},
-		{"MaxToken", takesGrants, f.MaxToken != 0},
 		{"Op", takesOps, f.byOp()},
 		{"After", takesAfter, f.After != Cursor{}},
 	} {
@@ -91,8 +87,6 @@ func (f *Filter) validateValues() error {
 		return fmt.Errorf("%w: audit.Filter has both a Resource, %q, and Resources, %q", fence.ErrInvalid, f.Resource, f.Resources)
 	case !f.Until.IsZero() && !f.Since.Before(f.Until):
 		return fmt.Errorf("%w: audit.Filter has Until %v, which is not after Since %v", fence.ErrInvalid, f.Until, f.Since)
-	case f.MinToken < 0 || f.MaxToken < 0 || f.MaxToken != 0 && f.MinToken > f.MaxToken:
-		return fmt.Errorf("%w: audit.Filter has tokens from %d to %d", fence.ErrInvalid, f.MinToken, f.MaxToken)
 	case f.After.Seq < 0 || f.After.Seq > 0 && f.After.Resource == "":
 		return fmt.Errorf("%w: audit.Filter has the cursor %+v, which no reading has returned", fence.ErrInvalid, f.After)
 	}
@@ -107,9 +101,8 @@ func (f *Filter) texts() []string {
 	return texts
 }
 
-func (f *Filter) byTime() bool  { return !f.Since.IsZero() || !f.Until.IsZero() }
-func (f *Filter) byGrant() bool { return f.Holder != "" || f.MinToken != 0 || f.MaxToken != 0 }
-func (f *Filter) byOp() bool    { return f.Op.ID != "" || f.Op.Name != "" || len(f.Op.Attrs) > 0 }
+func (f *Filter) byTime() bool { return !f.Since.IsZero() || !f.Until.IsZero() }
+func (f *Filter) byOp() bool   { return f.Op.ID != "" || f.Op.Name != "" || len(f.Op.Attrs) > 0 }
 
 func (f *Filter) onlyClaims() bool { return len(f.Kinds) == 1 && f.Kinds[0] == storage.KindClaim }
 
@@ -161,12 +154,6 @@ func (c *conditions) addTimeIndex(f *Filter) {
 func (c *conditions) addGrant(f *Filter) {
 	if f.Holder != "" {
 		c.add("holder like $%d", glob.Like(f.Holder))
-	}
-	if f.MinToken != 0 {
-		c.add("token >= $%d", int64(f.MinToken))
-	}
-	if f.MaxToken != 0 {
-		c.add("token <= $%d", int64(f.MaxToken))
 	}
 }
 

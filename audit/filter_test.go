@@ -57,12 +57,6 @@ func randomFilter(random *rand.Rand, entries []audit.Entry) (f audit.Filter) {
 	if oneIn(3) {
 		f.Holder = []string{one.Grant.Holder, "w?rker-1/*", "*7"}[random.IntN(3)]
 	}
-	if oneIn(4) {
-		f.MinToken = one.Grant.Token
-	}
-	if oneIn(4) {
-		f.MaxToken = one.Grant.Token + fence.Token(random.IntN(5))
-	}
 	if len(one.Ops) > 0 && oneIn(2) {
 		op := one.Ops[random.IntN(len(one.Ops))]
 		f.Op = []storage.OpRecord{op, {ID: op.ID}, {Name: op.Name}, {Attrs: op.Attrs}, {ID: op.ID, Name: "none"}}[random.IntN(5)]
@@ -81,10 +75,9 @@ func matches(f audit.Filter, e audit.Entry) bool {
 	}
 	isKind := len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind)
 	isTime := !e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
-	isToken := e.Grant.Token >= f.MinToken && (f.MaxToken == 0 || e.Grant.Token <= f.MaxToken)
 	isOp := f.Op.ID == "" && f.Op.Name == "" && len(f.Op.Attrs) == 0 || slices.ContainsFunc(e.Ops, func(op storage.OpRecord) bool { return hasOp(f, op) })
 	isNamed := (f.Resource == "" || f.Resource == e.Grant.Resource) && glob(f.Resources, e.Grant.Resource)
-	return isKind && isTime && isToken && isOp && isNamed && glob(f.Holder, e.Grant.Holder)
+	return isKind && isTime && isOp && isNamed && glob(f.Holder, e.Grant.Holder)
 }
 
 func hasOp(f audit.Filter, op storage.OpRecord) bool {
@@ -167,10 +160,6 @@ func TestFilter_RejectsWhatMakesNoSense(t *testing.T) {
 		{audit.Filter{Holder: "\xff"}, "entries operations rejections fences", "want UTF-8"},
 		{audit.Filter{Holder: "a"}, "holds", "can't be filtered by Holder"},
 		{audit.Filter{Since: now}, "holds", "can't be filtered by Since"},
-		{audit.Filter{MinToken: 5}, "holds", "can't be filtered by MinToken"},
-		{audit.Filter{MaxToken: 5}, "holds", "can't be filtered by MaxToken"},
-		{audit.Filter{MinToken: 5, MaxToken: 4}, "entries operations rejections fences", "tokens from 5 to 4"},
-		{audit.Filter{MinToken: -1}, "entries operations rejections fences", "tokens from -1"},
 		{audit.Filter{Op: storage.OpRecord{ID: "a"}}, "rejections fences holds", "can't be filtered by Op"},
 		{audit.Filter{Op: storage.OpRecord{Attrs: map[string]string{"a": "\x00"}}}, "entries operations", "without zero bytes"},
 		{audit.Filter{After: audit.Cursor{Resource: "a", Seq: 1}}, "fences holds", "is of none of the"},

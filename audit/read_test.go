@@ -114,10 +114,9 @@ func TestRejections_AreCounted(t *testing.T) {
 		filter audit.Filter
 		want   int
 	}{
-		"resource":       {audit.Filter{Resources: "sku/?", Holder: "a", MinToken: 5, MaxToken: 5}, 1},
+		"resource":       {audit.Filter{Resources: "sku/?", Holder: "a"}, 1},
 		"another":        {audit.Filter{Resource: "sku/2"}, 0},
 		"not its holder": {audit.Filter{Holder: "b"}, 0},
-		"not its token":  {audit.Filter{MinToken: 6}, 0},
 		"since the last": {audit.Filter{Since: r.Last}, 1},
 		"later":          {audit.Filter{Since: r.Last.Add(time.Microsecond)}, 0},
 		"until after":    {audit.Filter{Until: r.First.Add(time.Microsecond)}, 1},
@@ -144,7 +143,6 @@ func TestFences_AreWhereTheyStand(t *testing.T) {
 	}{
 		"resource": {audit.Filter{Resources: "*2"}, all[1:]},
 		"holder":   {audit.Filter{Holder: "b"}, all[:1]},
-		"tokens":   {audit.Filter{MinToken: 7}, all[:1]},
 		"since":    {audit.Filter{Since: all[1].ClaimedAt}, all[1:]},
 		"until":    {audit.Filter{Until: all[1].ClaimedAt}, all[:1]},
 		"after":    {audit.Filter{After: all[0].Cursor()}, all[1:]},

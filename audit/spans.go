@@ -89,7 +89,7 @@ func (s *spans) next(ctx context.Context) ([]span, error) {
 		}
 		last := found[len(found)-1]
 		s.after = Cursor{last.name, none} // what is written there from now on isn't read
-		if len(found) == s.limits.resources && (s.filter.byGrant() || s.filter.onlyClaims()) {
+		if len(found) == s.limits.resources && (s.filter.Holder != "" || s.filter.onlyClaims()) {
 			s.after.Seq = last.to // the resource may have other spans
 		}
 		found = slices.DeleteFunc(found, func(s span) bool { return s.from == none })
@@ -115,7 +115,7 @@ func (s *spans) find(ctx context.Context) ([]span, error) {
 		 where name >= $1 and not (name = $1 and $2::bigint = %d) and %s
 		 order by name limit %d`, none, where.where(), s.limits.resources)
 	of := "select min(seq) as lo, max(seq) as hi from @history where resource = r.id and seq > past"
-	if s.filter.byGrant() || s.filter.onlyClaims() {
+	if s.filter.Holder != "" || s.filter.onlyClaims() {
 		end := `coalesce(
 			(select n.seq - 1 from @history n where n.kind = 'c' and n.name = r.name and n.seq > c.seq order by n.seq limit 1),
 			(select max(seq) from @history where resource = r.id))`

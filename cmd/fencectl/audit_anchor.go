@@ -29,7 +29,6 @@ func newAuditAnchor(d *databaseFlags) *cobra.Command {
 	flags.BoolVar(&a.begin, "begin", false, "in the first run: create the log, which must not exist")
 	flags.StringVar(&a.key, "key", "", "file with the log's private key, from \"audit keygen\"; required")
 	flags.DurationVar(&a.every, "every", 0, "keep running, and repeat at this interval")
-	flags.BoolVar(&a.print, "print", false, "print the signed checkpoint instead of a summary")
 	flags.StringVar(&a.continues, "continues", "", "in the first run of a new log: the old log that it continues")
 	flags.StringVar(&a.continuesKey, "continues-key", "", "file with the public key of the old log")
 	flags.BoolVar(&a.toEtcd, "etcd", false, "also keep the signed checkpoint in etcd, under PREFIX/anchors/NAME, where NAME is that of the key")
@@ -46,7 +45,6 @@ type anchoring struct {
 	path     string
 	key      string
 	every    time.Duration
-	print    bool
 	begin    bool
 
 	continues, continuesKey string
@@ -247,10 +245,6 @@ func publish(ctx context.Context, client *clientv3.Client, key string, revision 
 
 func (a *anchoring) write(cmd *cobra.Command, done *anchor.Run) error {
 	c := done.Checkpoint
-	if a.print {
-		_, err := fmt.Fprint(cmd.OutOrStdout(), c.Note)
-		return err
-	}
 	row := anchored{c.Origin, c.Size, c.Root.String(), done.Resources, done.Recorded, []violation{}, []string{}, c.Note}
 	for _, v := range done.Violations {
 		row.Violations = append(row.Violations, violation{v.Logged.Resource, v.Logged.Seq, v.Found.Seq, v.String()})
