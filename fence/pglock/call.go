@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/wire"
 )
 
 // database calls the functions of the schema, each in a transaction of its own, with one message of the simple
@@ -41,10 +42,10 @@ func (d *database) sql(function string, args ...any) string {
 func encode(text string) string { return hex.EncodeToString([]byte(text)) }
 
 // encodeAll is an array literal. Texts are in hexadecimal whatever the session's encoding is.
-func encodeAll[T any](all []T, text func(T) string) string {
-	encoded := make([]string, len(all))
-	for i, each := range all {
-		encoded[i] = encode(text(each))
+func encodeAll(ps []*lease, text func(*lease) string) string {
+	encoded := make([]string, len(ps))
+	for i, p := range ps {
+		encoded[i] = encode(text(p))
 	}
 	return "{" + strings.Join(encoded, ",") + "}"
 }
@@ -54,54 +55,40 @@ func decode(text string) string {
 	return string(decoded)
 }
 
-// unsentError is an error without which nothing was sent.
-type unsentError struct{ error }
-
-func (e unsentError) Unwrap() error { return e.error }
-
-func (d *database) onPool(ctx context.Context, sql string) ([][]string, error) {
+// call calls a function on a connection of the pool.
+func (d *database) call(ctx context.Context, function string, args ...any) ([][]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return nil, unsentError{err}
-	}
-	defer conn.Release()
-	return d.exec(ctx, conn.Conn().PgConn(), sql)
-}
-
-func (d *database) exec(ctx context.Context, pg *pgconn.PgConn, sql string) (rows [][]string, err error) {
-	limit := d.limit.Milliseconds()
-	results, err := pg.Exec(ctx, fmt.Sprintf("begin isolation level read committed read write; set local statement_timeout = %d; set local lock_timeout = %[1]d; %s; commit", limit, sql)).ReadAll()
-	if err != nil {
-		if !pg.IsClosed() && pg.TxStatus() != 'I' {
-			_ = pg.Exec(ctx, "rollback").Close()
-		}
 		return nil, err
 	}
-	for _, result := range results {
-		for _, values := range result.Rows {
-			row := make([]string, len(values))
-			for i, value := range values {
-				row[i] = string(value)
-			}
-			rows = append(rows, row)
-		}
-	}
-	if n := len(results); n == 0 || results[n-1].CommandTag.String() != "COMMIT" {
-		return nil, errors.New("pglock: COMMIT was not answered: a pooler in between may have made the answer up")
-	}
-	return rows, nil
+	defer conn.Release() // which closes it within a transaction
+	return d.exec(ctx, conn.Conn().PgConn(), d.sql(function, args...))
 }
 
-// refused reports whether the server itself says that the transaction failed. After any other error it may commit,
-// unless nothing was sent.
-func refused(err error) bool {
+// doubtError is an error after which the transaction may be, or become, committed.
+type doubtError struct{ error }
+
+func (e doubtError) Unwrap() error { return e.error }
+
+func inDoubt(err error) bool { return errors.As(err, new(doubtError)) }
+
+func (d *database) exec(ctx context.Context, pg *pgconn.PgConn, sql string) ([][]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
+	defer cancel()
+	answer, outcome, err := wire.SendOwn(ctx, pg, fmt.Sprintf("begin; set transaction isolation level read committed, read write; set local statement_timeout = %d; set local lock_timeout = %[1]d; %s; commit", d.limit.Milliseconds(), sql))
 	var pgErr *pgconn.PgError
-	return errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR" && pgErr.Routine != ""
+	switch {
+	case outcome == wire.Committed:
+		return answer.Rows, nil
+	case outcome == wire.InDoubt, errors.As(err, &pgErr) && pgErr.SeverityUnlocalized != "ERROR": // the session may end behind COMMIT
+		return nil, doubtError{err}
+	case !pg.IsClosed() && pg.TxStatus() != 'I':
+		_ = pg.Exec(ctx, "rollback").Close()
+	}
+	return nil, err
 }
-
-func inDoubt(err error) bool { return err != nil && !refused(err) && !errors.As(err, new(unsentError)) }
 
 // unavailable says what is wrong with the database, and what to do about it.
 func unavailable(op string, err error) error {
@@ -128,4 +115,18 @@ func unavailable(op string, err error) error {
 		text = "the database fails"
 	}
 	return &fence.UnavailableError{Op: op, Reason: reason, Err: fmt.Errorf("pglock: %s: %w", text, err)}
+}
+
+// failed is the error of a request that err has ended. If a deadline of the caller's did, the database did not
+// answer in time.
+func failed(ctx context.Context, op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() == nil:
+		return unavailable(op, err)
+	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return ended(ctx, op)
+	}
+	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("pglock: no answer from the database yet: %w", ended(ctx, op))}
 }

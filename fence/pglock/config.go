@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/session"
 	"github.com/fencekit/fencekit/internal/callback"
 )
 
@@ -44,10 +44,7 @@ func (c *Config) withDefaults() Config {
 	}
 	cfg.Schema = cmp.Or(cfg.Schema, "fence")
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
-	if cfg.Label == "" {
-		host, _ := os.Hostname()
-		cfg.Label = fmt.Sprintf("%s-%d", cmp.Or(host, "unknown"), os.Getpid())
-	}
+	cfg.Label = cmp.Or(cfg.Label, session.DefaultLabel())
 	cfg.requestTimeout = cmp.Or(cfg.requestTimeout, min(5*time.Second, cfg.TTL))
 	cfg.poll = cmp.Or(cfg.poll, pollInterval)
 	cfg.Logger = callback.Logger(cfg.Logger)

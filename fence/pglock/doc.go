@@ -9,17 +9,18 @@
 //   - F3: the session's own deadline, a tenth of the time to live before it expires. A Locker has one session, which
 //     one statement renews every third of the time to live.
 //
-// Grants, releases and renewals are durable (synchronous_commit is at least on); one whose wait for a synchronous
-// standby was cut short counts all the same. A Locker takes one connection out of the pool when it is first used, for
-// itself, and keeps it until Close: on it it renews, and listens. If that connection breaks while the pool has none to
-// spare for longer than the time to live, the leases are lost. A waiting call is woken by NOTIFY, and looks each second besides. Behind a pooler, where no
+// Grants, releases and renewals are durable (synchronous_commit is at least on). One whose wait for a synchronous
+// standby was cut short is asked for again before it counts. A Locker has one connection of its own, made as those of
+// the pool are but not one of them, from its first use until Close: on it it renews, and listens. A waiting call is
+// woken by NOTIFY and when the session in its way expires, and looks each second besides. Behind a pooler, where no
 // notification arrives, it looks every 100 ms.
 //
 // # What is not promised
 //
 // The locks are as lasting as the database. A failover or a restore ends all sessions: see "Locks in Postgres" in
-// docs/guarantees.md. If the server's clock is set forward, sessions end early, and two leases may be live until the
-// first one's deadline. The fence rejects what comes of that.
+// docs/guarantees.md. If the server's clock is set forward, or a standby takes over whose clock is ahead, sessions end
+// early, and two leases may be live until the first one's next renewal or its deadline. The fence rejects what comes of
+// that.
 //
 // Each lock costs the primary two durable commits. NOTIFY, which only locks cause that others wait for, makes the
 // commits of the whole server wait for each other for a moment. docs/operate.md has when to use etcd.

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/internal/session"
 )
 
 type election struct {
@@ -41,17 +39,15 @@ func (e *election) Campaign(ctx context.Context, value string) (fence.Leadership
 }
 
 func (e *election) Leader(ctx context.Context) (fence.Leader, error) {
-	if e.locker.isClosed() {
+	if e.locker.closing.IsClosed() {
 		return fence.Leader{}, errClosed
 	}
-	rows, err := e.locker.database.onPool(ctx, e.locker.database.sql("lock_leader", encode(e.name)))
+	rows, err := e.locker.database.call(ctx, "lock_leader", encode(e.name))
 	if err != nil {
 		return fence.Leader{}, failed(ctx, "leader of "+e.name, err)
 	}
 	for _, row := range rows {
-		epoch, _ := strconv.ParseInt(row[0], 10, 64)
-		token, _ := strconv.ParseInt(row[1], 10, 64)
-		grant := fence.Grant{Resource: e.name, Epoch: epoch, Token: fence.Token(token), Holder: decode(row[2])}
+		grant := fence.Grant{Resource: e.name, Epoch: number(row[0]), Token: fence.Token(number(row[1])), Holder: decode(row[2])}
 		return fence.Leader{Grant: grant, Value: decode(row[3])}, nil
 	}
 	return fence.Leader{}, fence.ErrNoLeader
@@ -78,7 +74,7 @@ func (e *election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 			}
 			select {
 			case <-timer.C:
-			case <-e.locker.closed:
+			case <-e.locker.closing.Closed():
 			case <-ctx.Done():
 				return
 			}
@@ -108,9 +104,9 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	case p.Err() != nil:
 		return p.Err()
 	case ctx.Err() != nil:
-		return session.Ended(ctx, "pglock: "+op)
+		return ended(ctx, op)
 	}
-	rows, err := l.database.onPool(ctx, l.database.sql("lock_proclaim", encode(p.resource()), encode(p.holder()), encode(value)))
+	rows, err := l.database.call(ctx, "lock_proclaim", encode(p.resource()), encode(p.holder()), encode(value))
 	switch {
 	case p.Err() != nil:
 		return p.Err()
@@ -130,7 +126,7 @@ func (le *leadership) Proclaim(ctx context.Context, value string) error {
 	case <-p.Done():
 		return p.Err()
 	case <-ctx.Done():
-		return session.Ended(ctx, "pglock: "+op)
+		return ended(ctx, op)
 	}
 }
 

@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/internal/session"
@@ -22,13 +25,12 @@ type lease struct {
 
 	// The rest is guarded by locker.mu.
 	grant  fence.Grant
-	calls  int  // of lock_acquire that are unanswered
-	doubt  bool // a call of lock_acquire may still arrive
-	stored bool // the database has it
-	waits  bool
-	owner  string // of the resource, while it waits
+	asking bool   // a call of lock_acquire is unanswered
+	doubt  int64  // of its calls those with lower numbers may still arrive
+	stored bool   // the database has it
+	waits  bool   // behind the resource's owner
+	owner  string // whose holder this is
 	owns   bool
-	given  bool // what gives it back runs
 	hint   bool // another session may wait
 }
 
@@ -37,14 +39,13 @@ var _ fence.Lease = (*lease)(nil)
 func newHolder(label string) string { return fmt.Sprintf("%s-%016x", label, rand.Uint64()) }
 
 func (l *Locker) newLease(s *session.Session[int64], resource, value string) *lease {
-	p := &lease{locker: l, value: value, decided: make(chan struct{}), settled: make(chan struct{})}
+	p := &lease{locker: l, value: value, decided: make(chan struct{}), settled: make(chan struct{}), asking: true}
 	p.Begin(s, &l.mu)
 	p.grant.Resource, p.grant.Holder = resource, newHolder(l.cfg.Label)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leases[p.grant.Holder] = p
-	p.calls = 1
-	if s.Remaining() == 0 || l.isClosed() { // its end may have been before
+	if s.Remaining() == 0 { // its end may have been before
 		p.finish(errOver)
 	}
 	return p
@@ -59,24 +60,47 @@ var errOver = errors.New("pglock: the session is over")
 // errAbandoned is the cause of a lease that its caller doesn't wait for any more.
 var errAbandoned = errors.New("pglock: given up")
 
+func ended(ctx context.Context, op string) error { return session.Ended(ctx, "pglock: "+op) }
+
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// state is a row of lock_state.
+type state []string
+
+func (s state) owns() bool          { return len(s) > 0 && s[0] != "" }
+func (s state) contended() bool     { return s[2] == "t" }
+func (s state) left() time.Duration { return time.Duration(number(s[4])) * time.Millisecond }
+func (s state) ownerIsOver() bool   { return s[4] == "" }
+func (s state) waits() bool         { return s[5] == "t" }
+
 // acquireAll sends one call for leases of one session, again if the answer is lost, and notes what it says. The caller
-// has counted it: what is given up before it begins must wait for it too.
+// has noted that they ask: what is given up before it begins must wait for it too.
 func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 	s := ps[0].Session
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.Context(), cancel)()
-	sql := l.database.sql("lock_acquire", s.ID, encodeAll(ps, (*lease).resource), encodeAll(ps, (*lease).holder), encode(ps[0].value), wait)
 	var rows [][]string
 	var err error
-	doubt := false
+	doubt := int64(0)
 	for n := range attempts {
 		if n > 0 {
 			session.Pause(ctx, n)
 		}
-		rows, err = l.database.onPool(ctx, sql)
-		doubt = doubt || inDoubt(err)
-		expired := err == nil && len(rows) > 0 && rows[len(rows)-1][5] == "t"
+		call := l.beginCall()
+		rows, err = l.database.call(ctx, "lock_acquire", s.ID, call, encodeAll(ps, (*lease).resource), encodeAll(ps, (*lease).holder), encode(ps[0].value), wait)
+		l.endCall(call)
+		if inDoubt(err) {
+			doubt = call + 1
+		}
+		expired := false
+		if len(rows) > 0 {
+			last := state(rows[len(rows)-1][1:])
+			expired = !last.owns() && !last.ownerIsOver() && last.left() <= 0
+		}
 		if expired {
 			_ = l.endExpired(ctx)
 		}
@@ -94,27 +118,27 @@ func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, p := range ps {
-		p.calls--
-		p.doubt = p.doubt || doubt
-		switch {
-		case err != nil:
-			if !p.owns && !p.waits { // else the next look tries again
-				p.finish(err)
-			}
-		case i < len(rows) && rows[i][1] != "":
-			p.stored = true
-			p.own(rows[i][1:])
-		case i < len(rows):
-			p.owner = decode(rows[i][4])
-			p.stored, p.waits = p.stored || wait, wait && p.Over() == nil
-			fallthrough
-		default:
-			if !wait {
-				p.finish(&fence.LockedError{Resource: p.resource(), Holder: p.owner})
-			}
+		var has state
+		if i < len(rows) {
+			has = rows[i][1:]
+			p.owner = decode(has[3])
 		}
-		if p.Over() != nil && p.calls == 0 {
+		p.asking, p.doubt, p.stored = false, max(p.doubt, doubt), p.stored || has.owns() || err == nil && wait
+		switch {
+		case p.Over() != nil:
 			p.giveBack()
+		case err != nil && p.waits: // the next look tries again
+		case err != nil:
+			p.finish(err)
+		case has.owns():
+			p.own(has)
+		case wait:
+			p.waits = true
+			if has.left() > 0 {
+				l.lookAt(has.left())
+			}
+		default:
+			p.finish(&fence.LockedError{Resource: p.resource(), Holder: p.owner})
 		}
 	}
 	l.signal() // a notification may have come before the answer
@@ -123,22 +147,50 @@ func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 // attempts bounds the tries of one call.
 const attempts = 4
 
-func (p *lease) granted(row []string) {
-	p.locker.mu.Lock()
-	defer p.locker.mu.Unlock()
-	p.own(row)
+// beginCall numbers a call, and endCall says that it has an answer, or will be asked for none any more.
+func (l *Locker) beginCall() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastCall++
+	l.calls[l.lastCall] = true
+	return l.lastCall
 }
 
-// own notes a grant: its epoch, its token, and whether another session waits. Callers hold locker.mu.
-func (p *lease) own(row []string) {
-	if p.owns || p.Over() != nil {
-		return
+func (l *Locker) endCall(call int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.calls, call)
+}
+
+// firstCall is the lowest number of a call whose answer counts.
+func (l *Locker) firstCall() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Min(append(slices.Collect(maps.Keys(l.calls)), l.lastCall+1))
+}
+
+// learn notes what a look has found of p, which waits, and reports whether the session in its way has expired. Callers
+// hold locker.mu.
+func (p *lease) learn(has state) (expired bool) {
+	l := p.locker
+	switch {
+	case has.owns():
+		p.own(has)
+	case has.ownerIsOver() || !has.waits(): // acquiring again puts that right
+		p.asking = true
+		l.tasks.Start(func(ctx context.Context) { l.acquireAll(ctx, true, p) })
+	case has.left() <= 0:
+		return true
+	default:
+		l.lookAt(has.left())
 	}
-	epoch, _ := strconv.ParseInt(row[0], 10, 64)
-	token, _ := strconv.ParseInt(row[1], 10, 64)
-	p.grant.Epoch, p.grant.Token = epoch, fence.Token(token)
-	p.owns, p.waits = true, false
-	p.hint = row[2] == "t"
+	return false
+}
+
+// own notes a grant. Callers hold locker.mu.
+func (p *lease) own(has state) {
+	p.grant.Epoch, p.grant.Token = number(has[0]), fence.Token(number(has[1]))
+	p.owns, p.waits, p.hint = true, false, has.contended()
 	close(p.decided)
 }
 
@@ -193,10 +245,10 @@ func (l *Locker) try(ctx context.Context, wait bool, value string, resources ...
 	op := "acquire " + resources[0]
 	for range attempts {
 		switch {
-		case l.isClosed():
+		case l.closing.IsClosed():
 			return nil, nil, errClosed
 		case ctx.Err() != nil:
-			return nil, nil, session.Ended(ctx, "pglock: "+op)
+			return nil, nil, ended(ctx, op)
 		}
 		var s *session.Session[int64]
 		if s, err = l.sessions.Live(ctx); errors.Is(err, fence.ErrClosed) {
@@ -208,7 +260,7 @@ func (l *Locker) try(ctx context.Context, wait bool, value string, resources ...
 			return held, taken, err
 		}
 	}
-	if l.isClosed() {
+	if l.closing.IsClosed() {
 		return nil, nil, errClosed
 	}
 	return nil, nil, &fence.UnavailableError{Op: op, Reason: fence.QueueLost, Err: err}
@@ -238,9 +290,6 @@ func (l *Locker) attempt(ctx context.Context, s *session.Session[int64], wait bo
 	defer l.mu.Unlock()
 	for _, p := range ps {
 		p.finish(errAbandoned)
-		if p.calls == 0 {
-			p.giveBack()
-		}
 	}
 	return nil, nil, err
 }
@@ -267,7 +316,7 @@ func (p *lease) outcome(ctx context.Context) (taken, err error) {
 	case cause != nil:
 		return nil, cause
 	case p.waits:
-		return nil, fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource(), Holder: p.owner}, session.Ended(ctx, "pglock: "+"acquire "+p.resource()))
+		return nil, fmt.Errorf("%w: %w", &fence.LockedError{Resource: p.resource(), Holder: p.owner}, ended(ctx, "acquire "+p.resource()))
 	}
 	return nil, failed(ctx, "acquire "+p.resource(), ctx.Err())
 }
@@ -279,7 +328,7 @@ func (p *lease) Grant() fence.Grant { return p.grant }
 func (p *lease) AfterContended(f func()) (stop func() bool) {
 	return p.Watch(f, func() {
 		if p.hint {
-			p.locker.due[p.holder()] = true
+			p.locker.due[p] = true
 			p.locker.signal()
 		}
 	})
@@ -296,28 +345,33 @@ func (p *lease) finish(cause error) {
 	}
 	p.waits = false
 	delete(p.locker.leases, p.holder())
-	delete(p.locker.due, p.holder())
+	delete(p.locker.due, p)
 	if !p.owns {
 		close(p.decided)
 	}
+	if !p.asking {
+		p.giveBack()
+	}
 }
 
-// giveBack gives up what the database may have of p, which is over, once all calls for it have an answer. Callers
-// hold locker.mu.
+// giveBack gives up what the database may have of p, which is over and asks for nothing more. Should a call of its own
+// still arrive, it must do nothing; for that all calls from before have to be over too. Callers hold locker.mu.
 func (p *lease) giveBack() {
-	l, s := p.locker, p.Session
-	if p.given || !p.stored && !p.doubt {
+	l, ctx, first := p.locker, p.Session.Context(), int64(0)
+	if !p.stored && p.doubt == 0 || ctx.Err() != nil {
 		return
 	}
-	p.given = true
-	sql := l.database.sql("lock_release", s.ID, encode(p.resource()), encode(p.holder()), p.doubt)
 	l.tasks.Start(func(context.Context) {
-		for n := 0; s.Context().Err() == nil; n++ {
-			if _, err := l.database.onPool(s.Context(), sql); err == nil {
+		for n := 0; ctx.Err() == nil; n++ {
+			if p.doubt > 0 {
+				first = l.firstCall()
+			}
+			_, err := l.database.call(ctx, "lock_release", p.Session.ID, first, encode(p.resource()), encode(p.holder()))
+			if err == nil && first >= p.doubt {
 				close(p.settled)
 				return
 			}
-			session.Pause(s.Context(), n)
+			session.Pause(ctx, n)
 		}
 	})
 }
@@ -326,15 +380,12 @@ func (p *lease) giveBack() {
 func (p *lease) Release(ctx context.Context) error {
 	l := p.locker
 	l.mu.Lock()
-	if p.Over() != nil {
-		l.mu.Unlock()
+	over := p.Over() != nil
+	p.finish(fence.ErrReleased)
+	l.mu.Unlock()
+	if over {
 		return nil
 	}
-	p.finish(fence.ErrReleased)
-	if p.calls == 0 {
-		p.giveBack()
-	}
-	l.mu.Unlock()
 	if ctx == nil { // a panic here would keep the resource taken until Close
 		ctx = context.Background()
 	}
@@ -342,7 +393,7 @@ func (p *lease) Release(ctx context.Context) error {
 	case <-p.settled:
 		return nil
 	case <-ctx.Done():
-		return session.Ended(ctx, "pglock: "+"release "+p.resource())
+		return ended(ctx, "release "+p.resource())
 	case <-p.Session.Context().Done():
 		return unavailable("release "+p.resource(), errOver)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/session"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
@@ -96,7 +98,7 @@ func TestTryAcquire_ThatFailsMakesOneCall(t *testing.T) {
 	p := l.newLease(l.sessions.Current(), "r", "")
 	l.acquireAll(patient(t), false, p)
 	require.ErrorIs(t, p.Err(), fence.ErrLocked)
-	require.False(t, p.given)
+	require.False(t, p.stored)
 }
 
 func TestToken_IsAboveTheFencesAndRestartsWithTheEpoch(t *testing.T) {
@@ -135,8 +137,10 @@ func TestPoll_MakesUpForLostNotifications(t *testing.T) {
 	a, b := newLocker(t, pool, cfg), newLocker(t, pool, cfg)
 	for _, l := range []*Locker{a, b} {
 		release(t, acquire(t, l, "warm"))
-		_, err := l.link.call(patient(t), "unlisten *", "")
-		require.NoError(t, err)
+		r := &request{ctx: patient(t), sql: "unlisten *", done: make(chan struct{})}
+		l.link.requests <- r
+		receive(t, r.done)
+		require.NoError(t, r.err)
 	}
 	held := acquire(t, a, "r")
 	contended := make(chan struct{})
@@ -211,17 +215,21 @@ func TestAcquire_KeepsTheOrderOfArrivalAmongProcesses(t *testing.T) {
 func TestAcquire_IsDurableOnceItIsGranted(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
-	session := acquire(t, newLocker(t, pool, slow()), "other").Session.ID
+	id := acquire(t, newLocker(t, pool, slow()), "other").Session.ID
 	for _, c := range []struct{ call, want string }{
-		{"lock_acquire($1, '{72}', '{61}', '', true)", "on"},
-		{"lock_acquire($1, '{72}', '{62}', '', true)", "off"}, // it queues
-		{"lock_release($1, '72', '61', false)", "on"},
+		{"lock_acquire($1, 1, '{72}', '{61}', '', true)", "on"},
+		{"lock_acquire($1, 2, '{72}', '{62}', '', true)", "off"}, // it queues
+		{"lock_acquire($1, 3, '{72}', '{62}', '', false)", "off"},
+		{"lock_acquire($1, 4, '{72}', '{61}', '', true)", "on"}, // again: it may have been less durable
+		{"lock_acquire($1, 5, '{73,72}', '{63,63}', '', false)", "on"},
+		{"lock_release($1, 0, '72', '61')", "on"},
+		{"lock_look('{72}', '{62}', 1)", "on"},
 		{"lock_renew($1, 3600000)", "on"},
 	} {
 		tx := begin(t, pool)
 		_, err := tx.Exec(t.Context(), "set local synchronous_commit = off")
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "select fence."+c.call, session)
+		_, err = tx.Exec(t.Context(), "select fence."+strings.ReplaceAll(c.call, "$1", fmt.Sprint(id)))
 		require.NoError(t, err)
 		var is string
 		require.NoError(t, tx.QueryRow(t.Context(), "show synchronous_commit").Scan(&is))
@@ -253,6 +261,7 @@ func TestAcquire_ThatArrivesLateDoesNothing(t *testing.T) {
 	answer, err := hold.Deliver(patient(t))
 	require.NoError(t, err)
 	require.NotEmpty(t, answer)
+	eventually(t, l.database.pool, "select count(*) = 0 from fence.lock_waiter")
 	held, err = newLocker(t, open(t, dsn), slow()).acquire(patient(t), true, "", "r")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, held.Grant().Token)
@@ -298,20 +307,133 @@ func TestAcquire_GivenUpAtOnceLeavesNothing(t *testing.T) {
 	release(t, acquire(t, newLocker(t, pool, slow()), "r"))
 }
 
-// A pool whose connections are all in use costs no lease.
+// A pool whose connections are all in use costs no lease, even if the Locker's own connection breaks.
 func TestRenewal_NeedsNoConnectionOfThePool(t *testing.T) {
 	t.Parallel()
 	dsn := template.Database(t)
-	pool := open(t, dsn, func(cfg *pgxpool.Config) { cfg.MaxConns = 1 })
+	var connected atomic.Int64
+	pool := open(t, dsn, func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 1
+		cfg.BeforeConnect = func(_ context.Context, cfg *pgx.ConnConfig) error {
+			connected.Add(1)
+			cfg.Password = "of this moment"
+			return nil
+		}
+	})
 	l := newLocker(t, pool, slow())
 	held := acquire(t, l, "r")
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
-	renewed := make(chan struct{})
-	held.Session.RenewNow(func() { close(renewed) })
-	receive(t, renewed)
+	before := connected.Load()
+	_, err = conn.Exec(t.Context(), "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()")
+	require.NoError(t, err)
+	mustExec(t, open(t, dsn), "update fence.lock_session set expires_at = clock_timestamp() + interval '1 minute' where id = $1", held.Session.ID)
+	require.Eventually(t, func() bool {
+		held.Session.RenewNow(func() {})
+		var renewed bool
+		err := conn.QueryRow(t.Context(), "select expires_at > clock_timestamp() + interval '30 minutes' from fence.lock_session").Scan(&renewed)
+		return err == nil && renewed
+	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, held.Err())
+	require.Greater(t, connected.Load(), before)
+}
+
+// The answer comes when the Locker has another session.
+func TestRenewal_ThatComesLateEndsNoOtherSession(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	l := newLocker(t, pool, slow())
+	held := acquire(t, l, "r")
+	mustExec(t, pool, "insert into fence.lock_session (id, label, timeline, expires_at) values (7, 'before', -1, clock_timestamp() + interval '1 hour')")
+	_, err := service{l}.KeepAlive(patient(t), 7)
+	require.ErrorIs(t, err, session.OverError(fence.LossWentBack))
+	require.NoError(t, held.Err())
+}
+
+// The wait for a standby is cut short, which shows the grant, to its holder too. A failover may lose it.
+func TestGrant_ThatAStandbyMayLackIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	server, err := pgserver.Start(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	pool := open(t, server.DSN())
+	require.NoError(t, migrate(t.Context(), pool))
+	a, b := newLocker(t, pool, slow()), newLocker(t, pool, slow())
+	held := acquire(t, a, "queued")
+	waiting := queued(t, patient(t), b, "queued", 1)
+	setStandbys := func(names string) {
+		_, err := pool.Exec(context.Background(), "alter system set synchronous_standby_names = '"+names+"'")
+		require.NoError(t, err)
+		_, err = pool.Exec(context.Background(), "select pg_reload_conf()")
+		require.NoError(t, err)
+	}
+	awaits := func(call string) (waits bool) {
+		require.NoError(t, pool.QueryRow(patient(t), "select exists (select from pg_stat_activity where wait_event = 'SyncRep' and query like '%' || $1 || '%')", call).Scan(&waits))
+		return waits
+	}
+	awaited := func(call string) {
+		require.Eventually(t, func() bool { return awaits(call) }, time.Minute, time.Millisecond, call)
+	}
+	cut := func(call string) {
+		awaited(call)
+		var pid int
+		var began time.Time
+		require.NoError(t, pool.QueryRow(patient(t), "select pid, query_start from pg_stat_activity where wait_event = 'SyncRep' and query like '%' || $1 || '%'", call).Scan(&pid, &began))
+		mustExec(t, pool, "select pg_cancel_backend($1)", pid)
+		eventually(t, pool, "select not exists (select from pg_stat_activity where pid = $1 and query_start = $2 and wait_event = 'SyncRep')", pid, began)
+	}
+	setStandbys("missing")
+	t.Cleanup(func() { setStandbys("") })
+	for probed := make(chan error, 1); !awaits("emit_message"); { // it takes a moment until commits wait
+		go func() {
+			_, err := pool.Exec(patient(t), "select pg_logical_emit_message(true, '', '')")
+			probed <- err
+		}()
+		require.Eventually(t, func() bool { return len(probed) > 0 || awaits("emit_message") }, time.Minute, time.Millisecond)
+		if len(probed) > 0 {
+			require.NoError(t, <-probed)
+		}
+	}
+	free := make(chan result, 1)
+	go func() {
+		lease, err := a.Acquire(patient(t), "free")
+		free <- result{lease, err}
+	}()
+	go held.Release(patient(t))
+	cut("lock_acquire")
+	cut("lock_release")
+	awaited("lock_acquire") // again
+	awaited("lock_look")    // by the one to which the resource was passed on
+	require.Empty(t, free)
+	require.Empty(t, waiting)
+	setStandbys("")
+	granted(t, free)
+	granted(t, waiting)
+}
+
+func TestAcquire_SucceedsAsSoonAsTheOwnerExpires(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	a, b := newLocker(t, pool, slow()), newLocker(t, pool, slow())
+	dead := acquire(t, a, "r")
+	mustExec(t, pool, "update fence.lock_session set expires_at = clock_timestamp() + interval '1 second' where id = $1", dead.Session.ID)
+	next := granted(t, queued(t, patient(t), b, "r", 1))
+	require.Greater(t, next.Grant().Token, dead.Grant().Token)
+}
+
+func TestLook_ReadsNoOtherQueues(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t)
+	l := newLocker(t, pool, slow())
+	acquire(t, l, "r")
+	mustExec(t, pool, "insert into fence.lock_waiter (resource, session, holder) select 'r' || n, 1, n from generate_series(1, 1000) n")
+	tx := begin(t, pool)
+	_, err := tx.Exec(t.Context(), "select fence.lock_look('{72}', '{61}', 1)")
+	require.NoError(t, err)
+	var read int
+	require.NoError(t, tx.QueryRow(t.Context(), "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where schemaname = 'fence' and relname = 'lock_waiter'").Scan(&read))
+	require.Less(t, read, 10)
 }
 
 func TestServer_ACrashCostsNoLeaseAndNoWaiter(t *testing.T) {
@@ -420,22 +542,23 @@ func TestPooler_PassesTheContract(t *testing.T) {
 	pool := open(t, dsn, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec })
 	l := newLocker(t, pool, nil)
 	release(t, acquire(t, l, "r"))
-	require.False(t, l.link.listening())
+	require.True(t, l.link.deaf.Load())
 	guardtest.TestLocker(t, harness(direct, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) }))
 }
 
-// What is marked just as its session ends has no session to go with.
+// What queues just as its session ends has no session to go with.
 func TestOpen_RemovesWhatEndedSessionsLeft(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t)
 	l := newLocker(t, pool, nil)
 	release(t, acquire(t, l, "r"))
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "select fence.lock_release($1, $2, $3, true)", l.sessions.Current().ID, encode("r"), encode("h"))
+	acquire(t, newLocker(t, pool, slow()), "r")
+	tx := begin(t, pool)
+	_, err := tx.Exec(t.Context(), fmt.Sprintf("select fence.lock_acquire(%d, 9, '{72}', '{61}', '', true)", l.sessions.Current().ID))
 	require.NoError(t, err)
 	mustExec(t, pool, "select fence.lock_end($1)", l.sessions.Current().ID)
 	require.NoError(t, tx.Commit(t.Context()))
+	eventually(t, pool, "select count(*) = 1 from fence.lock_waiter")
 	release(t, acquire(t, newLocker(t, pool, nil), "other"))
 	eventually(t, pool, "select count(*) = 0 from fence.lock_waiter")
 }

@@ -2,10 +2,8 @@ package pglock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
@@ -19,19 +17,20 @@ import (
 // Locker is a fence.Locker on PostgreSQL. It is safe for concurrent use.
 type Locker struct {
 	cfg      Config
+	closing  *session.Closing
 	database database
 	link     link
 	sessions session.Manager[int64]
 	tasks    *session.Tasks
 	news     chan struct{} // holds a signal that there is something to look at
+	begin    sync.Once     // what runs in the background
 
-	begin    sync.Once // what runs in the background
-	closed   chan struct{}
-	finished chan struct{}
-
-	mu     sync.Mutex
-	leases map[string]*lease // those that are not over, by holder
-	due    map[string]bool   // holders to look at
+	mu       sync.Mutex
+	leases   map[string]*lease // those that are not over, by holder
+	due      map[*lease]bool   // to be looked at
+	nextLook time.Time         // at all of them
+	lastCall int64             // of lock_acquire
+	calls    map[int64]bool    // that are unanswered
 }
 
 var _ fence.Locker = (*Locker)(nil)
@@ -47,10 +46,10 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Locker, error) {
 		return nil, fmt.Errorf("%w: pglock.New needs a pool", fence.ErrInvalid)
 	}
 	l := &Locker{
-		cfg: c, database: database{pool, pgx.Identifier{c.Schema}.Sanitize(), c.requestTimeout}, tasks: session.NewTasks(), news: make(chan struct{}, 1),
-		closed: make(chan struct{}), finished: make(chan struct{}), leases: map[string]*lease{}, due: map[string]bool{},
+		cfg: c, closing: session.NewClosing(), database: database{pool, pgx.Identifier{c.Schema}.Sanitize(), c.requestTimeout},
+		tasks: session.NewTasks(), news: make(chan struct{}, 1), leases: map[string]*lease{}, due: map[*lease]bool{}, calls: map[int64]bool{},
 	}
-	l.link.database, l.link.woken = &l.database, l.woken
+	l.link.database, l.link.woken, l.link.requests = &l.database, l.woken, make(chan *request)
 	l.sessions = session.Manager[int64]{
 		Service: service{l}, TTL: c.TTL, RequestTimeout: c.requestTimeout, OnEnd: l.sessionEnded,
 		Tasks: l.tasks, Logger: c.Logger, ErrClosed: errClosed,
@@ -61,24 +60,17 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Locker, error) {
 // Check reports whether the database would grant a lock now, for start-up and readiness probes: that it answers, is
 // no standby, has the schema, and gives the role its rights. It changes nothing. The errors are those of Acquire.
 func (l *Locker) Check(ctx context.Context) error {
-	if l.isClosed() {
+	if l.closing.IsClosed() {
 		return errClosed
 	}
-	probe := l.database.sql("lock_acquire", 0, "{}", "{}", "", false) + "; " + l.database.sql("lock_renew", 0, 1)
-	_, err := l.database.onPool(ctx, probe)
+	_, err := l.database.call(ctx, "lock_acquire", 0, 0, "{}", "{}", "", false)
+	if err == nil {
+		_, err = l.database.call(ctx, "lock_renew", 0, 1)
+	}
 	return failed(ctx, "check", err)
 }
 
 var errClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
-
-func (l *Locker) isClosed() bool {
-	select {
-	case <-l.closed:
-		return true
-	default:
-		return false
-	}
-}
 
 // Close ends all leases with fence.LossClosed, deletes the session, which frees what they have, and stops
 // everything in the background. Later and waiting calls return fence.ErrClosed.
@@ -87,31 +79,13 @@ func (l *Locker) isClosed() bool {
 // have expired; everything is closed nevertheless. If ctx has ended already, Close takes up to the time of one
 // request. A second call waits for the first, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
-	if ctx.Err() != nil {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.requestTimeout)
-		defer cancel()
-		ctx = last
-	}
-	l.mu.Lock()
-	again := l.isClosed()
-	if !again {
-		close(l.closed)
-	}
-	l.mu.Unlock()
-	if again {
-		select {
-		case <-l.finished:
-			return nil
-		case <-ctx.Done():
-			return session.Ended(ctx, "pglock: close")
+	return l.closing.Close(ctx, l.cfg.requestTimeout, "pglock: close", func(ctx context.Context) error {
+		defer l.tasks.Stop()
+		if err := l.sessions.Close(ctx); err != nil {
+			return unavailable("close", err)
 		}
-	}
-	defer close(l.finished)
-	defer l.tasks.Stop()
-	if err := l.sessions.Close(ctx); err != nil {
-		return unavailable("close", err)
-	}
-	return nil
+		return nil
+	})
 }
 
 // service is the session.Service of a Locker.
@@ -123,26 +97,25 @@ func (l service) Grant(ctx context.Context, ttl time.Duration) (id int64, grante
 		l.tasks.Start(l.look)
 	})
 	id = rand.Int64N(1<<62) + 1
-	open := l.database.sql("lock_open", id, encode(l.cfg.Label), ttl.Milliseconds())
-	_, err = l.link.call(ctx, open, fmt.Sprintf("fencekit_%x", id))
+	_, err = l.link.call(ctx, fmt.Sprintf("fencekit_%x", id), "lock_open", id, encode(l.cfg.Label), ttl.Milliseconds())
 	return id, ttl, err
 }
 
 func (l service) KeepAlive(ctx context.Context, id int64) (time.Duration, error) {
-	rows, err := l.link.call(ctx, l.database.sql("lock_renew", id, l.cfg.TTL.Milliseconds()), "")
+	rows, err := l.link.call(ctx, "", "lock_renew", id, l.cfg.TTL.Milliseconds())
 	switch {
 	case err != nil:
 		return 0, err
 	case len(rows) == 1 && rows[0][0] == "1":
 		return l.cfg.TTL, nil
 	case len(rows) == 1 && rows[0][0] == "-1":
-		l.sessions.Current().End(fence.LossWentBack)
+		return 0, session.OverError(fence.LossWentBack)
 	}
 	return 0, nil
 }
 
 func (l service) Revoke(ctx context.Context, id int64) (forGood bool, err error) {
-	_, err = l.link.call(ctx, l.database.sql("lock_end", id), "")
+	_, err = l.link.call(ctx, "", "lock_end", id)
 	return false, err
 }
 
@@ -158,21 +131,22 @@ func (l *Locker) sessionEnded(s *session.Session[int64], reason fence.LossReason
 
 func (l *Locker) woken(holder string) {
 	l.mu.Lock()
-	switch {
-	case holder == "":
+	if holder == "" {
 		l.allDue()
-	case l.leases[holder] != nil:
-		l.leases[holder].hint = true
-		l.due[holder] = true
+	} else if p := l.leases[holder]; p != nil {
+		p.hint, l.due[p] = true, true
 	}
 	l.mu.Unlock()
 	l.signal()
 }
 
+// maxWatched is at how many owned resources a look from time to time looks, chosen by chance.
+const maxWatched = 1000
+
 func (l *Locker) allDue() {
-	for holder, p := range l.leases {
-		if p.waits || p.Watched() {
-			l.due[holder] = true
+	for _, p := range l.leases {
+		if p.waits || p.Watched() && len(l.due) < maxWatched {
+			l.due[p] = true
 		}
 	}
 }
@@ -184,71 +158,75 @@ func (l *Locker) signal() {
 	}
 }
 
-// look finds out what has become of holders when a notification says so, and from time to time in case one was
-// lost.
+// look finds out what has become of holders when a notification says so, when the session expires that is in the way,
+// and from time to time in case a notification was lost.
 func (l *Locker) look(ctx context.Context) {
-	timer := time.NewTimer(l.cfg.poll)
-	for {
+	for timer := time.NewTimer(0); ; {
+		interval := l.cfg.poll
+		if l.link.deaf.Load() {
+			interval = min(pollOnlyInterval, interval)
+		}
+		l.mu.Lock()
+		timer.Reset(l.lookAt(interval))
+		l.mu.Unlock()
 		select {
 		case <-l.news:
 		case <-timer.C:
-			l.mu.Lock()
-			l.allDue()
-			l.mu.Unlock()
-			timer.Reset(l.interval())
 		case <-ctx.Done():
 			return
 		}
+		l.mu.Lock()
+		if !time.Now().Before(l.nextLook) {
+			l.nextLook = time.Time{}
+			l.allDue()
+		}
+		l.mu.Unlock()
 		l.lookOnce(ctx)
 	}
 }
 
-func (l *Locker) interval() time.Duration {
-	if l.link.listening() {
-		return l.cfg.poll
+// lookAt makes the next look at all no later than in that time, which it returns. Callers hold mu.
+func (l *Locker) lookAt(in time.Duration) time.Duration {
+	if at := time.Now().Add(in); l.nextLook.IsZero() || at.Before(l.nextLook) {
+		l.nextLook = at
 	}
-	return min(pollOnlyInterval, l.cfg.poll)
+	return time.Until(l.nextLook)
 }
 
 func (l *Locker) lookOnce(ctx context.Context) {
-	s := l.sessions.Current()
 	l.mu.Lock()
-	var waiting []*lease
-	contended := false
-	for holder := range l.due {
-		p := l.leases[holder]
-		if p != nil && p.calls > 0 {
+	var waiting, watched []*lease
+	for p := range l.due {
+		if p.asking {
 			continue // its answer is due first
 		}
-		delete(l.due, holder)
-		switch {
-		case p == nil:
-		case p.waits:
+		delete(l.due, p)
+		if p.waits {
 			waiting = append(waiting, p)
-		case p.Watched():
-			contended = true
+		} else if p.Watched() {
+			watched = append(watched, p)
 		}
 	}
 	l.mu.Unlock()
-	if len(waiting) == 0 && !contended {
+	ps := append(waiting, watched...)
+	if len(ps) == 0 {
 		return
 	}
-	rows, err := l.link.call(ctx, l.database.sql("lock_look", s.ID, encodeAll(waiting, (*lease).resource), encodeAll(waiting, (*lease).holder), contended), "")
+	rows, err := l.link.call(ctx, "", "lock_look", encodeAll(ps, (*lease).resource), encodeAll(ps, (*lease).holder), len(waiting))
 	if err != nil {
 		return // the next look finds out
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	expired := false
 	for _, row := range rows {
-		place, _ := strconv.Atoi(row[0])
-		switch state := row[1]; {
-		case place == 0:
-			l.contend(decode(row[5]))
-		case state == "o":
-			waiting[place-1].granted(row[2:])
-		case state == "e":
-			expired = true
-		default: // the owner is gone, or the place: acquiring again puts that right
-			l.acquireAgain(waiting[place-1])
+		p, has := ps[number(row[0])-1], state(row[1:])
+		if p.waits {
+			expired = p.learn(has) || expired
+		}
+		if p.owns && has.contended() {
+			p.hint = true
+			p.Contend()
 		}
 	}
 	if expired {
@@ -256,40 +234,8 @@ func (l *Locker) lookOnce(ctx context.Context) {
 	}
 }
 
-func (l *Locker) acquireAgain(p *lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p.waits && p.calls == 0 {
-		p.calls++
-		l.tasks.Start(func(ctx context.Context) { l.acquireAll(ctx, true, p) })
-	}
-}
-
 // endExpired ends the sessions that have expired, and wakes who waits for them.
 func (l *Locker) endExpired(ctx context.Context) error {
-	_, err := l.database.onPool(ctx, l.database.sql("lock_end", nil))
+	_, err := l.database.call(ctx, "lock_end", nil)
 	return err
-}
-
-func (l *Locker) contend(holder string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p := l.leases[holder]; p != nil {
-		p.hint = true
-		p.Contend()
-	}
-}
-
-// failed is the error of a request that err has ended. If a deadline of the caller's did, the database did not
-// answer in time.
-func failed(ctx context.Context, op string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() == nil:
-		return unavailable(op, err)
-	case !errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return session.Ended(ctx, "pglock: "+op)
-	}
-	return &fence.UnavailableError{Op: op, Reason: fence.Unreachable, Err: fmt.Errorf("pglock: no answer from the database yet: %w", session.Ended(ctx, "pglock: "+op))}
 }

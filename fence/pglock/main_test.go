@@ -82,7 +82,7 @@ func queued(t testing.TB, ctx context.Context, l *Locker, resource string, n int
 		lease, err := l.Acquire(ctx, resource)
 		done <- result{lease, err}
 	}()
-	eventually(t, l.database.pool, "select count(*) = $2 from fence.lock_waiter where resource = $1 and not void", resource, n)
+	eventually(t, l.database.pool, "select count(*) = $2 from fence.lock_waiter where resource = $1", resource, n)
 	require.Eventually(t, func() bool { // the answer may take longer
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -12,9 +12,13 @@ import (
 
 type LeaseService[ID any] interface {
 	Grant(ctx context.Context, ttl time.Duration) (ID, time.Duration, error)
-	// KeepAlive returns 0 if the lease doesn't exist.
+	// KeepAlive returns 0 if the lease doesn't exist, and an OverError if it can't be relied on for another reason.
 	KeepAlive(ctx context.Context, id ID) (time.Duration, error)
 }
+
+type OverError fence.LossReason
+
+func (e OverError) Error() string { return "the lease is over: " + string(e) }
 
 type Session[ID any] struct {
 	ID ID
@@ -176,7 +180,10 @@ func (s *Session[ID]) renew() bool {
 	defer cancel()
 	sent := time.Now()
 	ttl, err := s.service.KeepAlive(ctx, s.ID)
+	var over OverError
 	switch {
+	case errors.As(err, &over):
+		s.End(fence.LossReason(over))
 	case err != nil:
 		s.failed(err)
 	case ttl <= 0:

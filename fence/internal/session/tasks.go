@@ -2,7 +2,9 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 )
@@ -45,4 +47,58 @@ func Pause(ctx context.Context, n int) {
 	case <-time.After(longest/2 + rand.N(longest/2)):
 	case <-ctx.Done():
 	}
+}
+
+// Closing lets a Locker be closed once.
+type Closing struct {
+	once             sync.Once
+	closed, finished chan struct{}
+}
+
+func NewClosing() *Closing {
+	return &Closing{closed: make(chan struct{}), finished: make(chan struct{})}
+}
+
+// Closed is closed when Close is called.
+func (c *Closing) Closed() <-chan struct{} { return c.closed }
+
+func (c *Closing) IsClosed() bool {
+	select {
+	case <-c.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close calls f, for which it leaves the time of one request at least. A second call waits for the first.
+func (c *Closing) Close(ctx context.Context, request time.Duration, what string, f func(context.Context) error) error {
+	if ctx.Err() != nil {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), request)
+		defer cancel()
+		ctx = last
+	}
+	first := false
+	c.once.Do(func() {
+		first = true
+		close(c.closed)
+	})
+	if !first {
+		select {
+		case <-c.finished:
+			return nil
+		case <-ctx.Done():
+			return Ended(ctx, what)
+		}
+	}
+	defer close(c.finished)
+	return f(ctx)
+}
+
+func DefaultLabel() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }

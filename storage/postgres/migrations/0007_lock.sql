@@ -2,7 +2,8 @@
 --
 -- Whoever changes a resource's owner or queue locks its row of "lock" first. An owner is replaced only if its holder
 -- gave the resource up, or its session doesn't exist. A session that ends is deleted, once and for good, in a
--- transaction that locks no resource; so no transaction that does waits for a session's row, and none can deadlock.
+-- transaction that locks no resource; so no transaction waits for a session's row once it has locked a resource, and
+-- none can deadlock.
 
 insert into {{schema}}.migration (version, name) values (7, 'lock');
 
@@ -10,7 +11,8 @@ create table {{schema}}.lock_session (
     id         bigint      primary key, -- random, used once
     label      text        collate "C" not null,
     timeline   integer     not null,
-    expires_at timestamptz not null
+    expires_at timestamptz not null,
+    first_call bigint      not null default 0 -- calls of lock_acquire with lower numbers have been given up: they do nothing
 ) with (fillfactor = 50);
 
 create table {{schema}}.lock (
@@ -28,12 +30,11 @@ create table {{schema}}.lock_waiter (
     session  bigint not null,
     holder   {{schema}}.holder_name not null unique,
     value    text,
-    void     boolean not null, -- the holder gave up while a call of its own was unanswered: should that arrive, it does nothing
     primary key (resource, id)
 );
 create index lock_waiter_session on {{schema}}.lock_waiter (session);
 
--- The first four functions are called by the others, which pin the settings.
+-- The first five functions are called by the others, which pin the settings.
 
 -- lock_wake tells a session that something may have changed for a holder. Anyone may send such notifications, so
 -- they say no more.
@@ -66,7 +67,6 @@ declare
     v_epoch bigint;
     k       {{schema}}.lock;
 begin
-    perform set_config('synchronous_commit', 'on', true), {{schema}}.raise_durability();
     select epoch into strict v_epoch from {{schema}}.setting where one;
     update {{schema}}.lock l
        set session = p_session, holder = p_holder, value = p_value, epoch = v_epoch,
@@ -83,7 +83,7 @@ declare
     k {{schema}}.lock;
     w {{schema}}.lock_waiter;
 begin
-    for w in select * from {{schema}}.lock_waiter where resource = p_resource and not void order by id loop
+    for w in select * from {{schema}}.lock_waiter where resource = p_resource order by id loop
         delete from {{schema}}.lock_waiter where resource = p_resource and id = w.id;
         if exists (select from {{schema}}.lock_session where id = w.session and expires_at > clock_timestamp()) then
             k := {{schema}}.lock_grant(p_resource, w.session, w.holder, w.value);
@@ -93,6 +93,21 @@ begin
     end loop;
     update {{schema}}.lock set session = null, holder = null, value = null where resource = p_resource returning * into k;
     return k;
+end $$;
+
+-- lock_state says what a holder has. It owns the resource if o_epoch is given. Else o_left is how many milliseconds
+-- the owner's session has left, and null if that is over; o_waits says whether the holder still has its place.
+create function {{schema}}.lock_state(p_resource text, p_holder text)
+returns table (o_epoch bigint, o_token bigint, o_contended boolean, o_owner text, o_left bigint, o_waits boolean)
+language plpgsql as $$
+begin
+    return query
+    select case when k.holder = p_holder then k.epoch::bigint end, case when k.holder = p_holder then k.token::bigint end,
+           exists (select from {{schema}}.lock_waiter w where w.resource = p_resource and w.session <> k.session),
+           encode(convert_to(k.holder, 'UTF8'), 'hex'),
+           (select ceil(extract(epoch from s.expires_at - clock_timestamp()) * 1000)::bigint from {{schema}}.lock_session s where s.id = k.session),
+           exists (select from {{schema}}.lock_waiter w where w.holder = p_holder)
+      from {{schema}}.lock k where k.resource = p_resource;
 end $$;
 
 -- lock_open begins a session, ends those that have expired, and removes what they left.
@@ -144,127 +159,94 @@ begin
     perform {{schema}}.lock_wake(o.session, o.holder)
        from (select distinct on (w.resource) w.session, w.holder
                from {{schema}}.lock_waiter w join {{schema}}.lock k on k.resource = w.resource
-              where k.session = any (v_ids) and w.session <> all (v_ids) and not w.void order by w.resource, w.id) o;
+              where k.session = any (v_ids) and w.session <> all (v_ids) order by w.resource, w.id) o;
 end $$;
 
 -- lock_acquire acquires resources in their order, up to the first that another holder owns or awaits. For that one
 -- it queues if p_wait. It may be repeated: a holder that owns or waits already goes on. It returns a row for each
--- resource that it acquired (its place, epoch, token, and whether another session waits for it) or took no further
--- (its place, the owner's holder, and whether its session has expired). There is none if the session is over.
-create function {{schema}}.lock_acquire(p_session bigint, p_names text[], p_holders text[], p_value text, p_wait boolean)
-returns table (o_place integer, o_epoch bigint, o_token bigint, o_contended boolean, o_owner text, o_expired boolean)
+-- resource that it acquired or took no further: its place and its lock_state. There is none if the session is over or
+-- the call, which has a number, was given up.
+create function {{schema}}.lock_acquire(p_session bigint, p_call bigint, p_names text[], p_holders text[], p_value text, p_wait boolean)
+returns table (o_place integer, o_epoch bigint, o_token bigint, o_contended boolean, o_owner text, o_left bigint, o_waits boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_name   text;
     v_holder text;
     v_value  text := convert_from(decode(p_value, 'hex'), 'UTF8');
+    v_lives  boolean; -- the owner's session
     k        {{schema}}.lock;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         raise exception 'fencekit: lock_acquire needs READ COMMITTED' using errcode = 'ZF008';
     end if;
-    perform set_config('synchronous_commit', 'off', true); -- a lost place in the queue is taken again; a grant raises it
+    perform {{schema}}.raise_durability();
     for v_name in select n from (select convert_from(decode(h, 'hex'), 'UTF8') collate "C" as n from unnest(p_names) h) names order by n loop
         k := {{schema}}.lock_row(v_name);
     end loop;
-    if not exists (select from {{schema}}.lock_session where id = p_session and expires_at > clock_timestamp()) then
+    if not exists (select from {{schema}}.lock_session where id = p_session and expires_at > clock_timestamp() and first_call <= p_call) then
         return;
     end if;
     for i in 1..cardinality(p_names) loop
         v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
         v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
-        if exists (select from {{schema}}.lock_waiter where holder = v_holder and void) then
-            return;
-        end if;
         if cardinality(p_names) > 1 then
             select * into strict k from {{schema}}.lock where resource = v_name;
         end if;
-        if k.session is not null and not exists (select from {{schema}}.lock_session where id = k.session) then
+        v_lives := exists (select from {{schema}}.lock_session where id = k.session);
+        if k.session is not null and not v_lives then
             k := {{schema}}.lock_pass(v_name);
         end if;
         if k.session is null then
             k := {{schema}}.lock_grant(v_name, p_session, v_holder, v_value);
         elsif k.holder <> v_holder and p_wait then
-            insert into {{schema}}.lock_waiter (resource, session, holder, value, void) values (v_name, p_session, v_holder, v_value, false) on conflict do nothing;
+            insert into {{schema}}.lock_waiter (resource, session, holder, value) values (v_name, p_session, v_holder, v_value) on conflict do nothing;
             if k.session <> p_session and not exists (
-                select from {{schema}}.lock_waiter where resource = v_name and session <> k.session and holder <> v_holder and not void
+                select from {{schema}}.lock_waiter where resource = v_name and session <> k.session and holder <> v_holder
             ) then -- else the owner knows already
                 perform {{schema}}.lock_wake(k.session, k.holder);
             end if;
         end if;
-        o_place := i;
+        return query select i, s.* from {{schema}}.lock_state(v_name, v_holder) s;
         if k.holder <> v_holder then
-            o_epoch := null;
-            o_token := null;
-            o_owner := encode(convert_to(k.holder, 'UTF8'), 'hex');
-            o_expired := (select expires_at <= clock_timestamp() from {{schema}}.lock_session where id = k.session);
-            return next;
+            if v_lives and i = 1 then
+                perform set_config('synchronous_commit', 'off', true); -- nothing was granted, and a lost place is taken again
+            end if;
             return;
         end if;
-        o_epoch := k.epoch;
-        o_token := k.token;
-        o_contended := exists (select from {{schema}}.lock_waiter where resource = v_name and session <> p_session and not void);
-        return next;
     end loop;
 end $$;
 
--- lock_release gives up what a holder owns or its place in the queue, and passes the resource on. With p_void a call
--- of lock_acquire that is still under way does nothing should it arrive.
-create function {{schema}}.lock_release(p_session bigint, p_name text, p_holder text, p_void boolean) returns void
+-- lock_release gives up what a holder owns or its place in the queue, and passes the resource on. From then on calls
+-- of lock_acquire with numbers below p_first_call do nothing, should they still arrive.
+create function {{schema}}.lock_release(p_session bigint, p_first_call bigint, p_name text, p_holder text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_name   text := convert_from(decode(p_name, 'hex'), 'UTF8');
     v_holder text := convert_from(decode(p_holder, 'hex'), 'UTF8');
 begin
     perform {{schema}}.raise_durability();
+    update {{schema}}.lock_session set first_call = p_first_call where id = p_session and first_call < p_first_call;
     if (select l.holder = v_holder from {{schema}}.lock_row(v_name) l) then
         perform {{schema}}.lock_pass(v_name);
     end if;
-    delete from {{schema}}.lock_waiter where holder = v_holder and not void;
-    if p_void and exists (select from {{schema}}.lock_session where id = p_session) then
-        insert into {{schema}}.lock_waiter (resource, session, holder, void) values (v_name, p_session, v_holder, true) on conflict do nothing;
-    end if;
+    delete from {{schema}}.lock_waiter where holder = v_holder;
 end $$;
 
--- lock_look says what has become of holders that wait and, with p_contended, for what the session owns others wait
--- (place 0).
--- o_state is o: it owns; d: the owner's session is over; e: it has expired; l: the place is lost.
-create function {{schema}}.lock_look(p_session bigint, p_names text[], p_holders text[], p_contended boolean)
-returns table (o_place integer, o_state "char", o_epoch bigint, o_token bigint, o_contended boolean, o_holder text)
+-- lock_look returns the lock_state of holders, with their places. The first p_waiting of them don't know of a grant
+-- yet. It may be less durable than it has to be before they do: the wait for a standby was cut short.
+create function {{schema}}.lock_look(p_names text[], p_holders text[], p_waiting integer)
+returns table (o_place integer, o_epoch bigint, o_token bigint, o_contended boolean, o_owner text, o_left bigint, o_waits boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    v_name   text;
-    v_holder text;
-    k        {{schema}}.lock;
-    v_until  timestamptz;
 begin
+    perform {{schema}}.raise_durability();
     for i in 1..cardinality(p_names) loop
-        v_name := convert_from(decode(p_names[i], 'hex'), 'UTF8');
-        v_holder := convert_from(decode(p_holders[i], 'hex'), 'UTF8');
-        select * into k from {{schema}}.lock where resource = v_name;
-        select expires_at into v_until from {{schema}}.lock_session where id = k.session;
-        o_state := case
-            when k.holder = v_holder then 'o'
-            when not found then 'd'
-            when v_until <= clock_timestamp() then 'e'
-            when not exists (select from {{schema}}.lock_waiter where holder = v_holder) then 'l'
-        end;
-        if o_state is not null then
-            o_place := i;
-            o_epoch := k.epoch;
-            o_token := k.token;
-            o_contended := exists (select from {{schema}}.lock_waiter where resource = v_name and session <> p_session and not void);
-            return next;
+        o_place := i;
+        select * into o_epoch, o_token, o_contended, o_owner, o_left, o_waits from {{schema}}.lock_state(convert_from(decode(p_names[i], 'hex'), 'UTF8'), convert_from(decode(p_holders[i], 'hex'), 'UTF8'));
+        if i <= p_waiting and o_epoch is not null then
+            perform pg_logical_emit_message(true, 'fencekit', ''); -- a write, without which COMMIT would not wait
         end if;
+        return next;
     end loop;
-    if not p_contended then
-        return;
-    end if;
-    return query
-    select distinct 0, null::"char", 0::bigint, 0::bigint, true, encode(convert_to(l.holder, 'UTF8'), 'hex')
-      from {{schema}}.lock_waiter w join {{schema}}.lock l on l.resource = w.resource
-      join {{schema}}.lock_session s on s.id = w.session
-     where l.session = p_session and w.session <> p_session and not w.void and s.expires_at > clock_timestamp();
 end $$;
 
 -- lock_proclaim replaces the value of a leader, and returns whether the holder still is it.
