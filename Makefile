@@ -14,6 +14,8 @@ etcd = ./internal/testenv/cmd/etcd
 packages = $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 # The packages that take longest begin first, so that none of them runs alone at the end.
 longest = ./storage/postgres ./test/... ./cmd/... ./chaos ./examples/... ./fence/etcd
+# Beside that on this machine; scripts/build-images knows where Debian has them.
+postgres_versions = 17 18
 # What RACE=1 runs under the race detector: the packages whose goroutines share memory.
 raced = ./fence/... ./guard/... ./guardsql ./storage/... ./chaos/internal/...
 # Every process of the race detector sleeps for a second at its end, and chaos ends
@@ -75,13 +77,17 @@ endif
 	for module in $(filter-out test/browser/ $(if $(RACE),fence/%),$(nested)); do (cd $$module && $(inmemory) $(test) ./...) || exit 1; done
 	@echo "All tests passed against a real etcd and a real Postgres$(if $(RACE),$(comma) those of fence$(comma) guard$(comma) storage and chaos with the race detector)."
 
-test-docker: images setup-test ## run the tests of the store against Postgres in Docker, and the compose file; RUN=regexp for some of the store's
+test-docker: setup-test ## run the tests of the store against Postgres in Docker, with the lock's and the runbooks' in images with PostgreSQL 17 and 18, and the compose file; RUN=regexp for some of the store's
 	@scripts/build -o bin/ $(etcd)
+	@scripts/build-images etcd 15 $(postgres_versions)
 	@docker compose version >/dev/null 2>&1 || scripts/setup-tool docker-compose docker-compose
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) $(if $(RUN),-run '$(RUN)') ./storage/postgres
 	FENCEKIT_POSTGRES=docker FENCEKIT_POSTGRES_DSN= $(test) ./internal/testenv ./internal/testenv/pgserver
 	$(test) -tags docker -run 'Compose|Quickstart' ./test/deploy
-	@echo "The tests of the store and of the test environment passed against Postgres in Docker, and the compose file and the quickstart work."
+	for version in $(postgres_versions); do \
+		CGO_ENABLED=0 $(test) -p 1 -exec "$(CURDIR)/scripts/in-image fencekit/postgres:$$version" ./storage/postgres ./fence/pglock ./test/e2e || exit 1; \
+	done
+	@echo "The tests of the store and of the test environment passed against Postgres in Docker, those of the store, its locks and the runbooks with PostgreSQL $(postgres_versions), and the compose file and the quickstart work."
 
 test-browser: setup ## press the buttons of the page of "make demo LIVE=1" in Chromium; SHOTS=directory keeps screenshots
 	@scripts/setup-tool chromium chromium

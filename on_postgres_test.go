@@ -2,6 +2,8 @@ package fencekit_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd"
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/storage/postgres"
 )
 
 func newOnPostgres(t *testing.T, pool *pgxpool.Pool, cfg *fencekit.Config) *fencekit.Guard {
@@ -23,16 +26,52 @@ func newOnPostgres(t *testing.T, pool *pgxpool.Pool, cfg *fencekit.Config) *fenc
 	return g
 }
 
-func TestNewOnPostgres_NeedsNoEtcd(t *testing.T) {
-	t.Parallel()
-	pool := emptyPool(t)
-	cfg := &fencekit.Config{Guard: guard.Config{KeepFor: -1}} // each call acquires anew
-	a, b := newOnPostgres(t, pool, cfg), newOnPostgres(t, pool, cfg)
-	require.ErrorIs(t, guard.Do(t.Context(), a, "sku/42", nothing), fence.ErrUnavailable)
-	require.NoError(t, a.Migrate(t.Context()))
-	require.NoError(t, a.Check(t.Context()))
-	_, err := pool.Exec(t.Context(), "create table counter (n int not null); insert into counter values (0)")
+// as is a pool on the database of another, with a new login that may do what rights say.
+func as(t *testing.T, admin *pgxpool.Pool, rights string) *pgxpool.Pool {
+	t.Helper()
+	cfg := admin.Config()
+	cfg.ConnConfig.User = fmt.Sprintf("login-%x", rand.Uint64())
+	login := pgx.Identifier{cfg.ConnConfig.User}.Sanitize()
+	_, err := admin.Exec(t.Context(), "create role "+login+" login "+rights)
 	require.NoError(t, err)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		pool.Close()
+		_, err := admin.Exec(context.Background(), "drop owned by "+login+"; drop role "+login)
+		require.NoError(t, err)
+	})
+	return pool
+}
+
+// As on a managed service: the owner of the database may create roles, and is no superuser; nobody has pg_signal_backend.
+func TestNewOnPostgres_NeedsNoEtcdAndNoSuperuser(t *testing.T) {
+	t.Parallel()
+	admin := emptyPool(t)
+	owner := as(t, admin, "createrole")
+	database := pgx.Identifier{admin.Config().ConnConfig.Database}.Sanitize()
+	_, err := admin.Exec(t.Context(), "alter database "+database+" owner to "+pgx.Identifier{owner.Config().ConnConfig.User}.Sanitize())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "alter database "+database+" owner to current_user")
+		require.NoError(t, err)
+	})
+	of := newOnPostgres(t, owner, nil)
+	require.ErrorIs(t, guard.Do(t.Context(), of, "sku/42", nothing), fence.ErrUnavailable)
+	require.NoError(t, of.Migrate(t.Context()))
+	roles := postgres.Roles{App: fmt.Sprintf("app-%x", rand.Uint64())}
+	require.NoError(t, postgres.GrantRoles(t.Context(), owner, "", roles))
+	app := pgx.Identifier{roles.App}.Sanitize()
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "drop owned by "+app+"; drop role "+app)
+		require.NoError(t, err)
+	})
+	_, err = owner.Exec(t.Context(), "create table counter (n int not null); insert into counter values (0); grant select, update on counter to "+app)
+	require.NoError(t, err)
+
+	cfg := &fencekit.Config{Guard: guard.Config{KeepFor: -1}} // each call acquires anew
+	a, b := newOnPostgres(t, as(t, admin, "in role "+app), cfg), newOnPostgres(t, as(t, admin, "in role "+app), cfg)
+	require.NoError(t, a.Check(t.Context()))
 	var running sync.WaitGroup
 	for _, g := range []*fencekit.Guard{a, b, a, b} {
 		running.Go(func() {
@@ -53,7 +92,7 @@ func TestNewOnPostgres_NeedsNoEtcd(t *testing.T) {
 	}
 	running.Wait()
 	var n int
-	require.NoError(t, pool.QueryRow(t.Context(), "select n from counter").Scan(&n))
+	require.NoError(t, owner.QueryRow(t.Context(), "select n from counter").Scan(&n))
 	require.Equal(t, 20, n)
 }
 

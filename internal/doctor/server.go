@@ -13,7 +13,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-const minVersion = 140000
+const minVersion = 150000
 
 // outOfMemory is the SQLSTATE of a full lock table, too.
 const outOfMemory = "53200"

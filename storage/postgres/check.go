@@ -16,7 +16,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres/internal/sqlstate"
 )
 
-const minVersion = 140000
+const minVersion = 150000
 
 type serverFacts struct {
 	other       string // a product other than PostgreSQL
@@ -106,7 +106,7 @@ func (f serverFacts) check(prepared bool) error {
 	case f.other != "":
 		return fmt.Errorf("%w: it is %s, whose locks and transactions differ from those of PostgreSQL that the fence rests on", notReady(Unsupported), f.other)
 	case f.version < minVersion:
-		return fmt.Errorf("%w: it is PostgreSQL %s, and 14 is the oldest that works", notReady(Unsupported), f.versionText)
+		return fmt.Errorf("%w: it is PostgreSQL %s, and 15 is the oldest that works", notReady(Unsupported), f.versionText)
 	case f.recovery:
 		return &TransientError{failure.ErrStandby} // until a failover has ended, or the DSN names the primary
 	case f.prepared > 0 && !prepared:

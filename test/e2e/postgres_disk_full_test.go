@@ -21,7 +21,7 @@ func requireDiskFull(t *testing.T, err error) {
 	t.Helper()
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
-	require.Equal(t, "53100", pgErr.Code)
+	require.Equal(t, "Check free disk space.", pgErr.Hint, err)
 	require.NotErrorIs(t, err, guard.ErrUnknownOutcome)
 }
 

@@ -209,8 +209,9 @@ func (p *Server) RecoverTo(ctx context.Context, base, settings string) error {
 }
 
 // LimitFiles lets no file of the server grow beyond a size in bytes, or "unlimited", as if its disk were full: what
-// would make one larger fails with SQLSTATE 53100. Below 16 MiB the server can't write its log either, and ends. A
-// table's next page has to end above the limit, so the limit is no multiple of 8 kB. It needs Linux's prlimit.
+// would make one larger fails with the hint to check free disk space. (Its SQLSTATE is that of a full disk, 53100, up
+// to PostgreSQL 15 only.) Below 16 MiB the server can't write its log either, and ends. A table's next page has to end
+// above the limit, so the limit is no multiple of 8 kB. It needs Linux's prlimit.
 func (p *Server) LimitFiles(size string) error {
 	return p.EachProcess(func(pid int) error { // the first one first: what it starts inherits the limit
 		// By the account: in a container even root may lack the right to change another's process.

@@ -68,7 +68,7 @@ func (p *Server) endConnections(ctx context.Context, database string) error {
 
 func (p *Server) createDatabase(ctx context.Context, name, template string) (dsn string, err error) {
 	err = p.withConn(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, createSQL(conn, name, template))
+		_, err := conn.Exec(ctx, createSQL(name, template))
 		var answer *pgconn.PgError
 		if errors.As(err, &answer) && answer.Code == "42501" {
 			role := pgx.Identifier{conn.Config().User}.Sanitize()
@@ -82,15 +82,11 @@ func (p *Server) createDatabase(ctx context.Context, name, template string) (dsn
 	return withDatabase(p.dsn, name)
 }
 
-// createSQL copies files where the server leaves the choice: by default Postgres 15
-// and later logs every page of the copy, which costs several times as much.
-func createSQL(conn *pgx.Conn, name, template string) string {
-	sql := "create database " + pgx.Identifier{name}.Sanitize()
+// createSQL copies files: by default every page of the copy is logged, which costs several times as much.
+func createSQL(name, template string) string {
+	sql := "create database " + pgx.Identifier{name}.Sanitize() + " strategy file_copy"
 	if template != "" {
 		sql += " template " + pgx.Identifier{template}.Sanitize()
-	}
-	if major(conn.PgConn().ParameterStatus("server_version")) >= 15 {
-		sql += " strategy file_copy"
 	}
 	return sql
 }

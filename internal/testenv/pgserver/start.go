@@ -33,7 +33,7 @@ const advice = "sudo apt-get install postgresql | sudo dnf install postgresql-se
 	"\nor start Docker, or name a server: " + DSNVar + "=postgres://user:password@host/database"
 
 // oldestVersion is the first major version that Fencekit supports.
-const oldestVersion = 14
+const oldestVersion = 15
 
 // Config says how to run Postgres. nil means all defaults. Unless Local is
 // set it says nothing to a server that FENCEKIT_POSTGRES_DSN names.

@@ -56,7 +56,7 @@ func TestFindBinaries_TriesInTheDocumentedOrder(t *testing.T) {
 	}
 	t.Setenv("PATH", root)
 	_, _, err := findBinaries(testContext(t), []string{places[0], filepath.Join(root, "lib", "9", "bin")})
-	require.ErrorContains(t, err, "needed is 14 or later")
+	require.ErrorContains(t, err, "needed is 15 or later")
 	require.ErrorContains(t, err, places[0])
 }
 
