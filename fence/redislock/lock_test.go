@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fencekit/fencekit/chaos"
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/sales"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(&logging.VoidLogger{}) // it tells of servers that a test has stopped
-	chaos.Main(m, sales{}, sales{fenced: true})
+	sales.Main(m, ofWorker)
 }
 
 func patient(t testing.TB) context.Context {
