@@ -16,6 +16,7 @@ var (
 	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading  = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
+	bench    = regexp.MustCompile(`-bench '?\^?(\w+)`)
 	target   = regexp.MustCompile("(?m)(?:`|^ +)make ([a-z]+(?:-[a-z]+)*)\\b")
 	tested   = regexp.MustCompile(`\bgo (?:test|run) ([^` + "`" + `\n]+)`)
 )
@@ -25,7 +26,7 @@ var (
 func TestDocs_CiteWhatIsThere(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{}
-	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`)
 	texts(t, "_test.go", func(_, text string) {
 		for _, found := range function.FindAllStringSubmatch(text, -1) {
 			tests[found[1]] = true
@@ -40,7 +41,11 @@ func TestDocs_CiteWhatIsThere(t *testing.T) {
 		if path == "CHANGELOG.md" {
 			return // what these cite may have gone since
 		}
-		for _, name := range testName.FindAllString(text, -1) {
+		names := testName.FindAllString(text, -1)
+		for _, found := range bench.FindAllStringSubmatch(text, -1) {
+			names = append(names, "Benchmark"+found[1])
+		}
+		for _, name := range names {
 			if !begins(tests, name) {
 				t.Errorf("%s names %s, which is not there", path, name)
 			}
