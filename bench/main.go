@@ -40,19 +40,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.list:
+	if c.list {
 		list(os.Stdout, c)
 		return nil
-	case c.from != nil:
-		found, err := read(c.from)
-		if err != nil {
-			return err
-		}
-		return write(c.out, found)
-	default:
-		return runAll(ctx, c)
 	}
+	return runAll(ctx, c)
 }
 
 // list writes the scenarios with their contenders, and how long each takes at least.
@@ -85,7 +77,6 @@ type config struct {
 	latencies []time.Duration
 	dirs      map[string]string // the directory of each place
 	out       string
-	from      []string // files of earlier runs, to be shown instead of running
 	list      bool
 }
 
@@ -102,8 +93,6 @@ func parse(args []string, output io.Writer) (c config, err error) {
 	disk := f.String("disk", os.TempDir(), "a `directory` on a disk")
 	memory := f.String("tmpfs", "/dev/shm", "a `directory` in memory")
 	f.StringVar(&c.out, "out", "bench-runs/"+time.Now().Format("20060102-150405"), "the `directory` for the page, the table and the raw results")
-	from := f.String("from", "", "show results.json of earlier runs, separated by commas, instead of running")
-	f.StringVar(&c.Profile, "profile", "", "write a CPU profile of each worker's measured time to this `directory`, which exists; it makes workers slower")
 	f.BoolVar(&c.list, "list", false, "list the scenarios with their contenders, and how long each takes at least")
 	if err = f.Parse(args); err != nil {
 		return c, err
@@ -112,9 +101,6 @@ func parse(args []string, output io.Writer) (c config, err error) {
 		if c.run, err = regexp.Compile(*pattern); err != nil {
 			return c, fmt.Errorf("bench: -run: %w", err)
 		}
-	}
-	if *from != "" {
-		c.from = strings.Split(*from, ",")
 	}
 	c.dirs = map[string]string{result.Disk: *disk, result.Tmpfs: *memory}
 	c.places = strings.Split(*places, ",")

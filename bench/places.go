@@ -69,30 +69,7 @@ func checkPlace(place, dir string) error {
 	return nil
 }
 
-func read(files []string) (*result.Run, error) {
-	var all *result.Run
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		var one result.Run
-		if err := json.Unmarshal(text, &one); err != nil {
-			return nil, fmt.Errorf("bench: %s: %w", file, err)
-		}
-		if all == nil {
-			all = &one
-		} else {
-			all.Merge(one)
-		}
-	}
-	return all, nil
-}
-
 func write(dir string, found *result.Run) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	raw, err := json.MarshalIndent(found, "", " ")
 	if err != nil {
 		return err

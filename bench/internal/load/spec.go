@@ -48,7 +48,6 @@ type Spec struct {
 	Count              int           // of what a Measure holds
 	Observe            time.Duration // how long a Measure observes that
 	Warm               time.Duration // how long to wait at most until all goroutines are warm; 0: not at all
-	Profile            string        // the directory that CPU profiles go to; "": none
 	Postgres           string        // a DSN
 	Etcd               string        // an endpoint
 	Redis              string        // an address

@@ -5,11 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"runtime"
-	"runtime/pprof"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -113,10 +109,9 @@ func (w *worker) run(ctx context.Context, askPlan func() (Plan, error)) (Outcome
 			return Outcome{}, err
 		}
 	}
-	before, after, err := w.measure(finished)
-	if err != nil {
-		w.failed.CompareAndSwap(nil, &err)
-	}
+	before := usage(w.target)
+	AwaitOr(w.plan.Load().End, finished)
+	after := usage(w.target)
 	stop := time.AfterFunc(grace, cancel)
 	defer stop.Stop()
 	<-finished
@@ -205,33 +200,6 @@ func (o *Outcome) count(plan Plan, began, ended int64, held held) {
 func (w *worker) over() bool {
 	plan := w.plan.Load()
 	return plan != nil && clock.Now() >= plan.End
-}
-
-// measure takes what this process has used in the measured time, or until it has finished, with a profile of
-// it.
-func (w *worker) measure(finished <-chan struct{}) (before, after Outcome, err error) {
-	stop, err := w.profile()
-	if err != nil {
-		return before, after, err
-	}
-	before = usage(w.target)
-	AwaitOr(w.plan.Load().End, finished)
-	after = usage(w.target)
-	return before, after, stop()
-}
-
-// profile writes a CPU profile to Spec.Profile, if that is set.
-func (w *worker) profile() (stop func() error, err error) {
-	s := w.target.Spec
-	if s.Profile == "" {
-		return func() error { return nil }, nil
-	}
-	name := strings.NewReplacer("/", "-", " ", "_", ",", "").Replace(fmt.Sprintf("%s-%s-%s-%d.pprof", s.Cell, s.Scenario, s.Contender, s.Process))
-	file, err := os.Create(filepath.Join(s.Profile, name))
-	if err != nil {
-		return nil, err
-	}
-	return func() error { pprof.StopCPUProfile(); return file.Close() }, pprof.StartCPUProfile(file)
 }
 
 func (w *worker) mayBegin() bool {

@@ -47,82 +47,17 @@ func (v view) tooFew(contender string) bool {
 // figure is what a comparison came to in one regime.
 type figure struct {
 	result.Spread
-	Baseline string // which one, if there was a choice
-	Verdict  verdict
-	Bound    string // in words
-	few      bool   // withheld: a side did too few operations for a ratio of rates
+	Against string
+	few     bool // withheld: a side did too few operations for a ratio of rates
 }
 
-func (v view) compare(m scenario.Must) (f figure) {
-	bound, bounded := m.Bounds[v.regime]
-	if bounded {
-		f.Bound = boundText(bound, m.AtMost)
-	}
-	of := v.run.Values(v.s.Name, m.Contender, v.regime, m.Metric)
-	if m.Compared == scenario.Absolute {
-		f.Spread = v.spread(m.Contender, m.Metric)
-	} else {
-		baseline := m.Baseline
-		if baseline == nil {
-			baseline = v.s.Baseline
-		}
-		f.Baseline = v.best(baseline)
-		against := v.run.Values(v.s.Name, f.Baseline, v.regime, m.Metric)
-		f.few = m.Metric == result.Rate && (v.tooFew(m.Contender) || v.tooFew(f.Baseline))
-		switch {
-		case f.few:
-		case m.Compared == scenario.AsDifference:
-			f.Spread = result.Of(result.Differences(of, against))
-		default:
-			f.Spread = result.Of(result.Ratios(of, against))
-		}
-	}
-	switch {
-	case f.Count == 0:
-	case !bounded:
-		f.Verdict = unbounded
-	default:
-		f.Verdict = judge(f.Median, bound, m.AtMost)
+func (v view) compare(r scenario.Ratio) figure {
+	f := figure{Against: r.Against, few: r.Metric == result.Rate && (v.tooFew(r.Contender) || v.tooFew(r.Against))}
+	if !f.few {
+		of, against := v.run.Values(v.s.Name, r.Contender, v.regime, r.Metric), v.run.Values(v.s.Name, r.Against, v.regime, r.Metric)
+		f.Spread = result.Of(result.Ratios(of, against))
 	}
 	return f
-}
-
-// ratio compares a contender's rate with that of the fastest baseline.
-func (v view) ratio(contender string, baseline []string) figure {
-	return v.compare(scenario.Must{Contender: contender, Baseline: baseline, Metric: result.Rate, Compared: scenario.AsRatio})
-}
-
-// verdict is whether a figure reached its bounds, as a class of the page's style sheet.
-type verdict string
-
-const (
-	notMeasured verdict = ""
-	unbounded   verdict = "no-bound"
-	missed      verdict = "missed"
-	reached     verdict = "reached"
-	aimReached  verdict = "aim-reached"
-)
-
-func judge(value float64, bound scenario.Bound, atMost bool) verdict {
-	within := func(bound float64) bool {
-		if atMost {
-			return value <= bound
-		}
-		return value >= bound
-	}
-	switch {
-	case bound.Aim != 0 && within(bound.Aim):
-		return aimReached
-	case within(bound.Least):
-		return reached
-	default:
-		return missed
-	}
-}
-
-// Mark is shown before a figure.
-func (v verdict) Mark() string {
-	return map[verdict]string{missed: "✗", reached: "✓", aimReached: "★"}[v]
 }
 
 // Text is the figure with its spread, or why there is none.
@@ -144,38 +79,6 @@ func spreadText(s result.Spread) string {
 	return fmt.Sprintf("%s [%s..%s]", number(s.Median), number(s.Min), number(s.Max))
 }
 
-// boundText is "at least 7.00, aim 12.0".
-func boundText(b scenario.Bound, atMost bool) string {
-	text := "at least " + number(b.Least)
-	if atMost {
-		text = "at most " + number(b.Least)
-	}
-	if b.Aim != 0 {
-		text += ", aim " + number(b.Aim)
-	}
-	return text
-}
-
-func boundsText(m scenario.Must) string {
-	words := map[string][]string{}
-	var order []string
-	for _, r := range scenario.Regimes {
-		if b, ok := m.Bounds[r]; ok {
-			text := boundText(b, m.AtMost)
-			if words[text] == nil {
-				order = append(order, text)
-			}
-			words[text] = append(words[text], r.String())
-		}
-	}
-	for i, text := range order {
-		if regimes := words[text]; len(regimes) < len(scenario.Regimes) {
-			order[i] += " (" + strings.Join(regimes, ", ") + ")"
-		}
-	}
-	return strings.Join(order, "; ")
-}
-
 func (v view) faster() string {
 	var own, peers []string
 	for _, c := range v.s.Contenders {
@@ -191,7 +94,7 @@ func (v view) faster() string {
 	}
 	var ahead []string
 	for _, peer := range peers {
-		if f := v.ratio(peer, []string{mine}); f.Count > 0 && f.Median > 1 {
+		if f := v.compare(scenario.Ratio{Contender: peer, Against: mine, Metric: result.Rate}); f.Count > 0 && f.Median > 1 {
 			ahead = append(ahead, peer+" ("+number(f.Median)+" ×"+v.unfair(peer)+")")
 		}
 	}

@@ -27,7 +27,7 @@ func HTML(w io.Writer, run *result.Run, all []scenario.Scenario) error {
 	return pageTemplate.Execute(w, newPage(run, all))
 }
 
-// Markdown writes the table of what must be shown, and for each scenario that was run one of
+// Markdown writes the table of ratios, and for each scenario that was run one of
 // all contenders.
 func Markdown(w io.Writer, run *result.Run, all []scenario.Scenario) error {
 	return tableTemplate.Execute(w, newPage(run, all))
@@ -36,15 +36,16 @@ func Markdown(w io.Writer, run *result.Run, all []scenario.Scenario) error {
 type page struct {
 	Heading   string
 	Regimes   []result.Regime
-	Musts     []mustRow
+	Ratios    []ratioRow
 	Scenarios []section
 	Failures  []string
 }
 
-// mustRow is a row of the table of what has to be shown.
-type mustRow struct {
-	Row, Bounds string
-	Figures     []figure // by regime
+// ratioRow is a row of the table of ratios.
+type ratioRow struct {
+	Scenario string
+	scenario.Ratio
+	Figures []figure // by regime
 }
 
 // section is a scenario.
@@ -91,12 +92,12 @@ func newPage(run *result.Run, all []scenario.Scenario) page {
 			sec.Parts = append(sec.Parts, view{run, s, r}.part())
 		}
 		p.Scenarios = append(p.Scenarios, sec)
-		for _, m := range s.Musts {
-			line := mustRow{Row: m.Row, Bounds: boundsText(m)}
+		for _, ratio := range s.Ratios {
+			line := ratioRow{Scenario: s.Title, Ratio: ratio}
 			for _, r := range p.Regimes {
-				line.Figures = append(line.Figures, view{run, s, r}.compare(m))
+				line.Figures = append(line.Figures, view{run, s, r}.compare(ratio))
 			}
-			p.Musts = append(p.Musts, line)
+			p.Ratios = append(p.Ratios, line)
 		}
 	}
 	for _, c := range run.Cells {
@@ -155,7 +156,7 @@ func (v view) part() part {
 			r.Length, r.Median, r.Least = barRoom*r.Rate.Max/most, 100*r.Rate.Median/r.Rate.Max, 100*r.Rate.Min/r.Rate.Max
 		}
 		if !r.Baseline && baseline != "" {
-			r.Ratio = v.ratio(c.Name, nil)
+			r.Ratio = v.compare(scenario.Ratio{Contender: c.Name, Against: baseline, Metric: result.Rate})
 		}
 		if v.tooFew(c.Name) {
 			r.Few = fmt.Sprintf(" (%.0f operations a round)", v.spread(c.Name, result.Operations).Median)
@@ -181,7 +182,7 @@ func (r row) Cell() string {
 		return "-"
 	}
 	text := number(r.Rate.Median) + "/s" + r.Few
-	if r.Ratio.Baseline != "" {
+	if r.Ratio.Against != "" {
 		text += ", × " + r.Ratio.Text()
 	}
 	return text

@@ -17,18 +17,17 @@ var (
 	slow = result.Regime{Place: result.Disk, Latency: 500 * time.Microsecond}
 )
 
+func ratio(against string, m result.Metric) scenario.Ratio {
+	return scenario.Ratio{Contender: "ours", Against: against, Metric: m}
+}
+
 // example is a scenario with a peer at two numbers of connections, and a run of it.
 func example() (scenario.Scenario, *result.Run) {
 	s := scenario.Scenario{
 		Name: "example", Title: "An <example>", Baseline: []string{"peer, 1", "peer, 8"},
 		Contenders: []contender.Contender{{Name: "peer, 1"}, {Name: "peer, 8", Unsafe: "loses updates"}, {Name: "ours", Fencekit: true}},
 		Metrics:    []result.Metric{result.P99},
-		Musts: []scenario.Must{
-			{Row: "rate", Contender: "ours", Metric: result.Rate, Compared: scenario.AsRatio, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 0.5, Aim: 0.9}}},
-			{Row: "p99", Contender: "ours", Metric: result.P99, Compared: scenario.AsDifference, AtMost: true, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 10}}},
-			{Row: "share", Contender: "ours", Metric: result.FairShare, Compared: scenario.Absolute},
-			{Row: "not built", Contender: "not built yet", Metric: result.Rate, Compared: scenario.AsRatio, Bounds: map[result.Regime]scenario.Bound{disk: {Least: 2}}},
-		},
+		Ratios:     []scenario.Ratio{ratio("peer, 1", result.Rate), ratio("peer, 8", result.P99), ratio("not run", result.Rate)},
 	}
 	run := &result.Run{Rounds: 3, Seconds: 1, Machine: "a machine", Commit: "abc"}
 	for round, rates := range [][3]float64{{50, 100, 60}, {60, 200, 140}, {10, 50, 40}} {
@@ -45,38 +44,24 @@ func example() (scenario.Scenario, *result.Run) {
 func TestCompare_WithTheBaselineAtItsBest(t *testing.T) {
 	s, run := example()
 	fast, slowly := view{run, s, disk}, view{run, s, slow}
-	f := fast.compare(s.Musts[0])
-	require.Equal(t, "peer, 8", f.Baseline)
+	require.Equal(t, "peer, 8", fast.best(s.Baseline))
+	f := fast.part().Rows[2].Ratio
+	require.Equal(t, "peer, 8", f.Against)
 	require.InDelta(t, 0.7, f.Median, 1e-9)
 	require.InDelta(t, 0.6, f.Min, 1e-9)
 	require.InDelta(t, 0.8, f.Max, 1e-9)
-	require.Equal(t, reached, f.Verdict)
-
-	p99 := fast.compare(s.Musts[1])
-	require.InDelta(t, 20, p99.Median, 1e-9)
-	require.Equal(t, missed, p99.Verdict)
-
-	require.Equal(t, notMeasured, fast.compare(s.Musts[2]).Verdict)
-	require.Equal(t, notMeasured, fast.compare(s.Musts[3]).Verdict)
-	require.Equal(t, notMeasured, slowly.compare(s.Musts[0]).Verdict, "a cell that failed has no values")
+	require.InDelta(t, 140.0/120, fast.compare(s.Ratios[1]).Median, 1e-9)
+	require.Zero(t, fast.compare(s.Ratios[2]).Count)
+	require.Zero(t, slowly.compare(s.Ratios[0]).Count, "a cell that failed has no values")
 }
 
-func TestJudge(t *testing.T) {
-	for value, want := range map[float64]verdict{1.9: missed, 2: reached, 4: aimReached} {
-		require.Equal(t, want, judge(value, scenario.Bound{Least: 2, Aim: 4}, false))
-	}
-	for value, want := range map[float64]verdict{4.1: missed, 4: reached, 2: aimReached} {
-		require.Equal(t, want, judge(value, scenario.Bound{Least: 4, Aim: 2}, true))
-	}
-}
-
-func TestMarkdown_HasEveryRowAndMarksWhatMisses(t *testing.T) {
+func TestMarkdown_HasEveryRow(t *testing.T) {
 	s, run := example()
 	var text strings.Builder
 	require.NoError(t, Markdown(&text, run, []scenario.Scenario{s, {Name: "not run", Title: "Not run"}}))
-	require.Contains(t, text.String(), "| rate | at least 0.50, aim 0.90 (disk) | ✓ 0.70 [0.60..0.80] | - |")
-	require.Contains(t, text.String(), "| p99 | at most 10.0 (disk) | ✗ 20.0 [20.0..20.0] | - |")
-	require.Contains(t, text.String(), "| not built | at least 2.00 (disk) | - | - |")
+	require.Contains(t, text.String(), "| An <example>: ours, rate | peer, 1 | 2.33 [1.20..4.00] | - |")
+	require.Contains(t, text.String(), "| An <example>: ours, p99 | peer, 8 | 1.17 [1.17..1.17] | - |")
+	require.Contains(t, text.String(), "| An <example>: ours, rate | not run | - | - |")
 	require.Contains(t, text.String(), "× is against whichever has the highest median rate of: peer, 1; peer, 8.")
 	require.Contains(t, text.String(), "| ours | 60.0/s, × 0.70 [0.60..0.80] | - |")
 	require.Contains(t, text.String(), "Others used 25.0")
@@ -84,8 +69,8 @@ func TestMarkdown_HasEveryRowAndMarksWhatMisses(t *testing.T) {
 	require.NotContains(t, text.String(), "Not run")
 }
 
-// A rate of a few operations is noise: it is shown with their number, and without a ratio, a
-// verdict or a word on who is faster.
+// A rate of a few operations is noise: it is shown with their number, and without a ratio or
+// a word on who is faster.
 func TestReport_WithholdsRatiosOfFewOperations(t *testing.T) {
 	s, run := example()
 	for _, few := range []string{"ours", "peer, 8"} {
@@ -101,9 +86,9 @@ func TestReport_WithholdsRatiosOfFewOperations(t *testing.T) {
 		require.NoError(t, Markdown(&text, run, []scenario.Scenario{s}))
 		require.Contains(t, text.String(), "(19 operations a round)")
 		require.NotContains(t, text.String(), "(20 operations")
-		require.Contains(t, text.String(), "| rate | at least 0.50, aim 0.90 (disk) | withheld (fewer than 20 operations in a round) | - |")
+		require.Contains(t, text.String(), ", × withheld (fewer than 20 operations in a round) |")
 		require.NotContains(t, text.String(), "0.70 [0.60..0.80]")
-		require.Contains(t, text.String(), "✗ 20.0 [20.0..20.0]", "what isn't a rate is shown")
+		require.Contains(t, text.String(), "1.17 [1.17..1.17]", "what isn't a rate is shown")
 		require.NoError(t, HTML(&page, run, []scenario.Scenario{s}))
 		require.NotContains(t, page.String(), "peer, 8 (1.43 ×)")
 		require.NotContains(t, page.String(), "0.70")

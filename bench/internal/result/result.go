@@ -46,8 +46,6 @@ const (
 	HandOverP99  Metric = "hand-over p99" //
 	HandOverMax  Metric = "hand-over max" //
 	ClientCPU    Metric = "client CPU"    // of an operation
-	PostgresCPU  Metric = "Postgres CPU"  //
-	EtcdCPU      Metric = "etcd CPU"      //
 	WAL          Metric = "WAL"           // bytes of an operation
 	Allocations  Metric = "allocations"   // of an operation
 	AllocatedB   Metric = "allocated"     // bytes of an operation

@@ -20,8 +20,7 @@ func TestOf_IsTheMedianBetweenTheSmallestAndTheLargest(t *testing.T) {
 func TestRatios_CompareWithinARound(t *testing.T) {
 	values := map[int]float64{0: 10, 1: 40, 2: 5}
 	baseline := map[int]float64{0: 20, 1: 10, 3: 7}
-	require.Equal(t, []float64{0.5, 4}, Ratios(values, baseline))
-	require.Equal(t, []float64{-10, 30}, Differences(values, baseline))
+	require.ElementsMatch(t, []float64{0.5, 4}, Ratios(values, baseline))
 }
 
 // Over as many rounds as there are contenders each has every place once.

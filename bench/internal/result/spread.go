@@ -23,22 +23,12 @@ func Of(values []float64) Spread {
 
 // Ratios divides the values by those of the baseline in the same round, which are the keys.
 func Ratios(values, baseline map[int]float64) (ratios []float64) {
-	return pairwise(values, baseline, func(v, b float64) float64 { return v / b })
-}
-
-// Differences subtracts the values of the baseline from those of the same round.
-func Differences(values, baseline map[int]float64) (differences []float64) {
-	return pairwise(values, baseline, func(v, b float64) float64 { return v - b })
-}
-
-func pairwise(values, baseline map[int]float64, of func(v, b float64) float64) (all []float64) {
 	for round, v := range values {
 		if b, ok := baseline[round]; ok {
-			all = append(all, of(v, b))
+			ratios = append(ratios, v/b)
 		}
 	}
-	slices.Sort(all)
-	return all
+	return ratios
 }
 
 // Rotated returns the order of a round: over as many rounds as there are items each has had each place once.

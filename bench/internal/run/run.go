@@ -27,8 +27,6 @@ type Config struct {
 	Seconds float64
 	// Rows is how many rows the table has.
 	Rows int
-	// Profile is the directory that CPU profiles of workers go to; "" for none.
-	Profile string
 	// Progress gets a line for each cell.
 	Progress io.Writer
 	// Tiny makes all cells as short as Seconds says, also those of scenarios that ask for
@@ -257,7 +255,7 @@ func (r *runner) specs(s *scenario.Scenario, c contender.Contender, regime resul
 	spec := load.Spec{
 		Scenario: s.Name, Contender: c.Name, Cell: fmt.Sprintf("c%d", r.cells),
 		Processes: max(s.Processes, 1), Goroutines: goroutines, Connections: cmp.Or(c.Connections, s.Connections, goroutines),
-		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Limit: s.Limit, Count: s.Count, Observe: observed, Profile: r.Profile,
+		Keys: s.Keys, Width: max(s.Width, 1), Table: r.Rows, Limit: s.Limit, Count: s.Count, Observe: observed,
 	}
 	_, spec.Warm = r.warm(s)
 	if r.Tiny {

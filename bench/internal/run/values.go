@@ -21,8 +21,7 @@ func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]fl
 	}
 	n := float64(o.Operations)
 	for m, total := range map[result.Metric]float64{
-		result.ClientCPU: micros(o.CPU), result.PostgresCPU: micros(used.programs["postgres"]),
-		result.EtcdCPU: micros(used.programs["etcd"]), result.WAL: float64(used.wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
+		result.ClientCPU: micros(o.CPU), result.WAL: float64(used.wal), result.Allocations: float64(o.Allocations), result.AllocatedB: float64(o.AllocatedBytes),
 		result.Writes: float64(o.Writes), result.WrittenBytes: float64(o.WrittenBytes), result.Retries: float64(o.Retries),
 	} {
 		v[m] = total / n

@@ -1,4 +1,4 @@
-// Package scenario says what the benchmark compares, how, and what the comparison must show.
+// Package scenario says what the benchmark compares, and how.
 package scenario
 
 import (
@@ -41,32 +41,15 @@ type Scenario struct {
 	Reads bool
 	// Metrics are shown beside the rate and its ratio.
 	Metrics []result.Metric
-	Musts   []Must
+	// Ratios are shown beside those of rates to the baseline.
+	Ratios []Ratio
 }
 
-// Compared is how a value is compared with the baseline's.
-type Compared string
-
-// The ways to compare.
-const (
-	AsRatio      Compared = "ratio"
-	AsDifference Compared = "difference"
-	Absolute     Compared = "value"
-)
-
-// Must is a comparison that a run has to show. Its figure is the median over rounds.
-type Must struct {
-	Row       string // what it is about, for the table
-	Contender string
-	Baseline  []string // in place of the scenario's
-	Metric    result.Metric
-	Compared  Compared
-	AtMost    bool // the bounds are upper ones
-	Bounds    map[result.Regime]Bound
+// Ratio compares a metric of a contender with that of another one.
+type Ratio struct {
+	Contender, Against string
+	Metric             result.Metric
 }
-
-// Bound is the least that has to be reached, and what is aimed at; 0 means none.
-type Bound struct{ Least, Aim float64 }
 
 // addedLatency is what a round trip takes longer where latency is added.
 const addedLatency = 500 * time.Microsecond

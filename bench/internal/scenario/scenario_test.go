@@ -27,11 +27,8 @@ func TestAll_AreComplete(t *testing.T) {
 		for _, b := range s.Baseline {
 			require.True(t, contenders[b], "%s has no baseline %q", s.Name, b)
 		}
-		for _, m := range s.Musts {
-			require.True(t, contenders[m.Contender], "%s has no contender %q", s.Name, m.Contender)
-			for _, b := range m.Baseline {
-				require.True(t, contenders[b], "%s has no baseline %q", s.Name, b)
-			}
+		for _, r := range s.Ratios {
+			require.True(t, contenders[r.Contender] && contenders[r.Against], "%s, %+v", s.Name, r)
 		}
 	}
 	_, err := Find(load.Spec{Scenario: "do/8", Contender: "unknown"})

@@ -13,8 +13,8 @@ import (
 func All() []Scenario {
 	return slices.Concat(
 		[]Scenario{distinct(1), distinct(8), groups, reads, hot(1, 64), hot(4, 16)},
-		[]Scenario{free(1, 1, 1.3), free(64, 1.2, 2), contended(4, 8, 10), contended(8, 5, 8), contended(64, 2, 4)},
-		[]Scenario{several(1, 0.6, 0.8), several(5, 0.5, 0.7), several(20, 0.4, 0.6)},
+		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
+		[]Scenario{several(1), several(5), several(20)},
 		[]Scenario{first, memory, snapshot, history, prune, anchors, protect},
 	)
 }
@@ -27,25 +27,14 @@ var (
 
 // perOperation is what an operation costs.
 var perOperation = []result.Metric{
-	result.P50, result.P99, result.ClientCPU, result.PostgresCPU, result.WAL, result.Writes, result.WrittenBytes, result.Allocations, result.AllocatedB,
+	result.P50, result.P99, result.ClientCPU, result.WAL, result.Writes, result.WrittenBytes, result.Allocations, result.AllocatedB,
 }
 
 // direct are the regimes without added latency.
 var direct = []result.Regime{disk, tmpfs}
 
-// here are bounds where no latency is added, on both places; everywhere those in all regimes.
-func here(least, aim float64) map[result.Regime]Bound {
-	return map[result.Regime]Bound{disk: {least, aim}, tmpfs: {least, aim}}
-}
-
-func everywhere(least, aim float64) map[result.Regime]Bound {
-	return map[result.Regime]Bound{disk: {least, aim}, diskSlow: {least, aim}, tmpfs: {least, aim}, tmpfsSlow: {least, aim}}
-}
-
-// rate is a Must about a contender's rate, beside the baseline's or that of others.
-func rate(row string, c contender.Contender, bounds map[result.Regime]Bound, baseline ...contender.Contender) Must {
-	return Must{Row: row, Contender: c.Name, Baseline: contender.Names(baseline...), Metric: result.Rate, Compared: AsRatio, Bounds: bounds}
-}
+// rate is a Ratio of rates.
+func rate(c, against contender.Contender) Ratio { return Ratio{c.Name, against.Name, result.Rate} }
 
 func counted(n int, one, many string) string {
 	if n == 1 {
@@ -55,7 +44,7 @@ func counted(n int, one, many string) string {
 }
 
 func distinct(connections int) Scenario {
-	s := Scenario{
+	return Scenario{
 		Name:       fmt.Sprintf("do/%d", connections),
 		Title:      "guard.Do on distinct resources, kept, " + counted(connections, "connection", "connections"),
 		About:      "Each goroutine reads and writes a row of its own, over a connection of its own; the process owns the resource already. What compares, counts and records a token in two tables, and no more, is the bound of what keeps a fence and a history. One atomic UPDATE does without reading and deciding, which not every operation can.",
@@ -63,18 +52,6 @@ func distinct(connections int) Scenario {
 		Baseline:   []string{bare.Name},
 		Goroutines: connections, Keys: load.Distinct, Metrics: perOperation,
 	}
-	if connections == 1 {
-		s.Musts = []Must{
-			{Row: "allocations of guard.Do beside those of the bare transaction", Contender: guardDo.Name, Metric: result.Allocations, Compared: AsDifference, AtMost: true, Bounds: here(60, 30)},
-			{Row: "their bytes", Contender: guardDo.Name, Metric: result.AllocatedB, Compared: AsDifference, AtMost: true, Bounds: here(5<<10, 3<<10)},
-		}
-		return s
-	}
-	s.Musts = []Must{
-		rate("guard.Do, distinct keys, 8 connections, kept", guardDo, map[result.Regime]Bound{disk: {0.62, 0.85}, diskSlow: {0.95, 1.15}, tmpfs: {0.45, 0.6}, tmpfsSlow: {0.9, 1.15}}),
-		rate("batch form, one operation a transaction, 8 connections", batchAlone, map[result.Regime]Bound{disk: {0.9, 1.2}, diskSlow: {1.3, 1.6}}),
-	}
-	return s
 }
 
 var groups = func() Scenario {
@@ -85,7 +62,6 @@ var groups = func() Scenario {
 		Contenders: append(slices.Clone(best), guardDo, batch, contender.AtomicUpdate),
 		Baseline:   contender.Names(best...),
 		Goroutines: 64, Connections: 8, Keys: load.Distinct, Metrics: perOperation,
-		Musts: []Must{rate("batch form, distinct keys, 64 goroutines, against bare at its best number of connections", batch, here(1.5, 4))},
 	}
 }()
 
@@ -113,23 +89,16 @@ func hot(processes, goroutines int) Scenario {
 		}),
 		Baseline:  append([]string{forUpdate.Name}, contender.Names(best...)...),
 		Processes: processes, Goroutines: goroutines, Keys: load.Hot,
-		Metrics: append([]result.Metric{result.FairShare, result.Retries, result.EtcdCPU}, perOperation...),
-	}
-	what, bounds := fmt.Sprintf("hot SKU, %s × %d, batch form", counted(processes, "process", "processes"), goroutines), here(19, 50)
-	if processes > 1 {
-		bounds = here(8, 20)
-	}
-	s.Musts = []Must{
-		rate(what+", against SELECT FOR UPDATE at the same concurrency", batch, bounds, forUpdate),
-		rate("same, against SELECT FOR UPDATE at its best", batch, bounds),
+		Metrics: append([]result.Metric{result.FairShare, result.Retries}, perOperation...),
+		Ratios:  []Ratio{rate(batch, forUpdate)},
 	}
 	if processes == 1 {
-		s.Musts = append(s.Musts, rate(what+", against lock + transaction + unlock with etcd's Mutex", batch, here(70, 150), contender.MutexTx))
+		s.Ratios = append(s.Ratios, rate(batch, contender.MutexTx))
 	}
 	return s
 }
 
-func free(goroutines int, least, aim float64) Scenario {
+func free(goroutines int) Scenario {
 	return Scenario{
 		Name:       fmt.Sprintf("lock/free/%d", goroutines),
 		Title:      "Uncontended acquire and release, " + counted(goroutines, "goroutine", "goroutines"),
@@ -137,16 +106,15 @@ func free(goroutines int, least, aim float64) Scenario {
 		Contenders: []contender.Contender{mutex, locker, contender.PgLocker},
 		Baseline:   []string{mutex.Name},
 		Goroutines: goroutines, Keys: load.Distinct, Locks: true,
-		Metrics: []result.Metric{result.P50, result.P99, result.ClientCPU, result.EtcdCPU, result.PostgresCPU, result.Writes, result.WrittenBytes, result.Allocations},
-		Musts:   []Must{rate("uncontended acquire and release, "+counted(goroutines, "goroutine", "goroutines"), locker, here(least, aim))},
+		Metrics: []result.Metric{result.P50, result.P99, result.ClientCPU, result.Writes, result.WrittenBytes, result.Allocations},
 	}
 }
 
 var contendedMetrics = []result.Metric{
-	result.HandOverP50, result.HandOverP99, result.HandOverMax, result.Mean, result.P70, result.P90, result.P99, result.FairShare, result.ClientCPU, result.EtcdCPU, result.PostgresCPU,
+	result.HandOverP50, result.HandOverP99, result.HandOverMax, result.Mean, result.P70, result.P90, result.P99, result.FairShare, result.ClientCPU,
 }
 
-func contended(waiters int, least, aim float64) Scenario {
+func contended(waiters int) Scenario {
 	return Scenario{
 		Name:       fmt.Sprintf("lock/contended/%d", waiters),
 		Title:      fmt.Sprintf("One contended lock, %d waiters in 4 processes", waiters),
@@ -154,14 +122,11 @@ func contended(waiters int, least, aim float64) Scenario {
 		Contenders: []contender.Contender{mutex, locker, contender.PgLocker},
 		Baseline:   []string{mutex.Name},
 		Processes:  4, Goroutines: waiters / 4, Keys: load.Hot, Locks: true, Metrics: contendedMetrics,
-		Musts: []Must{
-			rate(fmt.Sprintf("contended lock, %d waiters in 4 processes", waiters), locker, here(least, aim)),
-			{Row: fmt.Sprintf("its hand-over, p99, %d waiters", waiters), Contender: locker.Name, Metric: result.HandOverP99, Compared: AsRatio, AtMost: true, Bounds: here(0.2, 0.1)},
-		},
+		Ratios: []Ratio{{locker.Name, mutex.Name, result.HandOverP99}},
 	}
 }
 
-func several(n int, least, aim float64) Scenario {
+func several(n int) Scenario {
 	resources := counted(n, "resource", "resources")
 	s := Scenario{
 		Name:       fmt.Sprintf("several/%d", n),
@@ -170,11 +135,10 @@ func several(n int, least, aim float64) Scenario {
 		Contenders: []contender.Contender{bare, guardDo},
 		Baseline:   []string{bare.Name},
 		Goroutines: 8, Keys: load.Distinct, Width: n, Metrics: perOperation,
-		Musts: []Must{rate(fmt.Sprintf("guard.Do on %s, kept, 8 connections, against bare over the same rows", resources), guardDo, here(least, aim))},
 	}
 	if n == 20 {
 		s.Contenders = append(s.Contenders, contender.DoCold)
-		s.Musts = append(s.Musts, rate("guard.Do on 20 resources, cold (acquired, claimed, released), against the same kept", contender.DoCold, here(0.25, 0.5), guardDo))
+		s.Ratios = []Ratio{rate(contender.DoCold, guardDo)}
 	}
 	return s
 }
@@ -185,8 +149,7 @@ var first = Scenario{
 	Contenders: []contender.Contender{bare, guardDo},
 	Baseline:   []string{bare.Name},
 	Goroutines: 8, Keys: load.Fresh, Limit: 10000, Seconds: 10, Rounds: 5,
-	Metrics: append([]result.Metric{result.EtcdCPU}, perOperation...),
-	Musts:   []Must{rate("first use (acquire, claim, run) of 10,000 resources by 8 goroutines, against a bare transaction each", guardDo, here(0.25, 0.4))},
+	Metrics: perOperation,
 }
 
 var memory = Scenario{
@@ -196,15 +159,6 @@ var memory = Scenario{
 	Goroutines: 32, Keys: load.Fresh, Connections: 8, Count: 10000, Rounds: 3,
 	Regimes: []result.Regime{tmpfs},
 	Metrics: []result.Metric{result.BytesEach, result.GoroutinesN, result.KeepAlives},
-	Musts: []Must{
-		atMost("10,000 resources held: bytes each", result.BytesEach, Bound{1 << 10, 512}),
-		atMost("same: goroutines", result.GoroutinesN, Bound{1, 0}),
-		atMost("same: keep-alives a second (one for each third of a time to live of 10 s)", result.KeepAlives, Bound{0.34, 0}),
-	},
-}
-
-func atMost(row string, m result.Metric, bound Bound) Must {
-	return Must{Row: row, Contender: guardDo.Name, Metric: m, Compared: Absolute, AtMost: true, Bounds: map[result.Regime]Bound{tmpfs: bound}}
 }
 
 var snapshot = func() Scenario {
@@ -218,7 +172,7 @@ var snapshot = func() Scenario {
 	for _, c := range []contender.Contender{forUpdate, guardDo} {
 		during := c.During("during a snapshot", contender.Snapshot)
 		s.Contenders = append(s.Contenders, c, during)
-		s.Musts = append(s.Musts, rate("hot SKU, 8 goroutines, "+c.Name+" while a snapshot is held, against without", during, nil, c))
+		s.Ratios = append(s.Ratios, rate(during, c))
 	}
 	return s
 }()
@@ -243,7 +197,6 @@ var history = func() Scenario {
 	s := onHistory("history", "A history of 10 million entries",
 		"One database has a history of 10 million entries of 100,000 other resources. It takes minutes to fill, and 5 GB.",
 		filled("guard.Do, empty history", 0), full)
-	s.Musts = []Must{rate("guard.Do with a history of 10 million entries, against an empty one", full, here(0.9, 1))}
 	return s
 }()
 
@@ -254,10 +207,6 @@ var prune = func() Scenario {
 		"Both databases have a history of 5 million old entries of 50,000 other resources. In one of them Store.Prune deletes these while the load runs. It takes minutes to fill, and 3 GB.",
 		alone, beside)
 	s.Metrics = append([]result.Metric{result.Pruned}, perOperation...)
-	s.Musts = []Must{
-		rate("guard.Do beside a prune of 5 million entries, against without", beside, here(0.85, 1)),
-		{Row: "entries a second that the prune deletes meanwhile", Contender: beside.Name, Metric: result.Pruned, Compared: Absolute, Bounds: here(1000, 0)},
-	}
 	return s
 }()
 
@@ -268,10 +217,6 @@ var anchors = func() Scenario {
 		"Both databases have a history of 1 million entries of 10,000 other resources. In one of them the heads of all resources are recorded in a signed log each second, 60 times as often as is recommended.",
 		alone, beside)
 	s.Metrics = append([]result.Metric{result.Anchored}, perOperation...)
-	s.Musts = []Must{
-		rate("guard.Do beside an anchor each second, against without", beside, here(0.85, 1)),
-		{Row: "runs of anchoring a second meanwhile", Contender: beside.Name, Metric: result.Anchored, Compared: Absolute},
-	}
 	return s
 }()
 
@@ -283,9 +228,6 @@ var protect = func() Scenario {
 		Contenders: []contender.Contender{guardDo, onProtected, batchAlone, batchOnProtected},
 		Baseline:   []string{guardDo.Name},
 		Goroutines: 8, Keys: load.Distinct, Metrics: perOperation,
-		Musts: []Must{
-			rate("guard.Do on a protected table, against an unprotected one", onProtected, everywhere(0.85, 0.95)),
-			rate("batch form on a protected table, against an unprotected one", batchOnProtected, everywhere(0.85, 0.95), batchAlone),
-		},
+		Ratios: []Ratio{rate(batchOnProtected, batchAlone)},
 	}
 }()
