@@ -73,7 +73,7 @@ func TestClose_WithAnEndedContextWaitsForASessionInTheMaking(t *testing.T) {
 	<-asked
 	closed := make(chan error, 1)
 	go func() { closed <- l.Close(over(t)) }()
-	<-l.closed
+	<-l.closing.Closed()
 	close(proceed)
 	require.NoError(t, <-closed)
 	require.ErrorIs(t, (<-waiting).err, fence.ErrClosed)

@@ -3,7 +3,6 @@ package etcd
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
+	"github.com/fencekit/fencekit/fence/internal/session"
 	"github.com/fencekit/fencekit/internal/callback"
 )
 
@@ -67,7 +67,7 @@ func (c *Config) withDefaults() Config {
 		cfg.TTL = defaultTTL
 	}
 	if cfg.Label == "" {
-		cfg.Label = defaultLabel()
+		cfg.Label = session.DefaultLabel()
 	}
 	if cfg.pollInterval == 0 {
 		cfg.pollInterval = pollInterval
@@ -77,14 +77,6 @@ func (c *Config) withDefaults() Config {
 	}
 	cfg.Logger = callback.Logger(cfg.Logger)
 	return cfg
-}
-
-func defaultLabel() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
 func (c *Config) validate() error {

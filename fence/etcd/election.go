@@ -97,7 +97,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[fence.Leader, error] {
 			var over error
 			select {
 			case <-o.news:
-			case <-l.closed:
+			case <-l.closing.Closed():
 				over = cluster.ErrLockerClosed
 			case err := <-o.denied:
 				over = l.cluster.Unavailable("observe "+e.name, err)

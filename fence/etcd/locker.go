@@ -11,6 +11,7 @@ import (
 	"github.com/fencekit/fencekit/fence/etcd/internal/cluster"
 	"github.com/fencekit/fencekit/fence/etcd/internal/session"
 	"github.com/fencekit/fencekit/fence/etcd/internal/watch"
+	lifecycle "github.com/fencekit/fencekit/fence/internal/session"
 )
 
 // Locker is a fence.Locker on etcd. It is safe for concurrent use.
@@ -20,9 +21,7 @@ type Locker struct {
 	watcher  *watch.Watcher
 	label    string
 	sender   *sender
-
-	closed   chan struct{}
-	finished chan struct{}
+	closing  *lifecycle.Closing
 
 	mu    sync.Mutex
 	lines map[string]*line
@@ -41,7 +40,7 @@ func NewLocker(client *clientv3.Client, cfg *Config) (*Locker, error) {
 	if err := cluster.ValidateClient(client); err != nil {
 		return nil, err
 	}
-	l := &Locker{label: c.Label, closed: make(chan struct{}), finished: make(chan struct{}), lines: map[string]*line{}}
+	l := &Locker{label: c.Label, closing: lifecycle.NewClosing(), lines: map[string]*line{}}
 	l.cluster = cluster.New(client, cluster.Space{Prefix: c.Prefix, Mutex: c.MutexKeys}, c.requestTimeout, c.Logger)
 	l.sessions = session.NewManager(l.cluster, c.TTL, l.sessionEnded)
 	l.watcher = watch.New(l.cluster, c.pollInterval)
@@ -65,43 +64,14 @@ func (l *Locker) GrantedTTL() time.Duration {
 // expired; everything is closed nevertheless. If ctx has ended already, as after signal.NotifyContext, Close takes
 // up to the time of one request. A second call waits for the first, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
-	if ctx.Err() != nil {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cluster.RequestTimeout)
-		defer cancel()
-		ctx = last
-	}
-	if !l.beginClose() {
-		select {
-		case <-l.finished:
-			return nil
-		case <-ctx.Done():
-			return cluster.Ended(ctx, "close")
-		}
-	}
-	defer close(l.finished)
-	defer l.sessions.CloseStream()
-	defer l.cluster.Tasks.Stop()
-	return l.sessions.Close(ctx)
+	return l.closing.Close(ctx, l.cluster.RequestTimeout, "etcd: close", func(ctx context.Context) error {
+		defer l.sessions.CloseStream()
+		defer l.cluster.Tasks.Stop()
+		return l.sessions.Close(ctx)
+	})
 }
 
-func (l *Locker) beginClose() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isClosed() {
-		return false
-	}
-	close(l.closed)
-	return true
-}
-
-func (l *Locker) isClosed() bool {
-	select {
-	case <-l.closed:
-		return true
-	default:
-		return false
-	}
-}
+func (l *Locker) isClosed() bool { return l.closing.IsClosed() }
 
 // Check reports whether etcd would grant a lock now, for start-up and readiness probes. One request, which writes
 // nothing, shows that a majority answers, that there is space, that the client's user has the rights (with

@@ -210,7 +210,7 @@ func (ln *line) wait(ctx context.Context) error {
 	case <-mine:
 		return nil
 	case <-ctx.Done():
-	case <-ln.locker.closed:
+	case <-ln.locker.closing.Closed():
 	}
 	ln.mu.Lock()
 	defer ln.mu.Unlock()

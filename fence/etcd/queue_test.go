@@ -17,7 +17,7 @@ import (
 )
 
 func narrow() *line {
-	l := &Locker{closed: make(chan struct{}), lines: map[string]*line{}}
+	l := &Locker{closing: session.NewClosing(), lines: map[string]*line{}}
 	l.cluster = &cluster.Cluster{Keys: cluster.Space{Prefix: "p", Mutex: true}}
 	return l.enter("r")
 }
@@ -54,7 +54,7 @@ func TestLine_GivesPlacesInOrderOfArrival(t *testing.T) {
 			synctest.Wait()
 		}
 		require.Equal(t, []int{0, 2, 3, 4}, served, "the one that gave up is passed over")
-		close(ln.locker.closed)
+		require.NoError(t, ln.locker.closing.Close(t.Context(), 0, "", func(context.Context) error { return nil }))
 		require.ErrorIs(t, ln.wait(t.Context()), fence.ErrClosed)
 		ln.passOnLocked()
 		require.Nil(t, ln.tryTake())

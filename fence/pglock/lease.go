@@ -74,6 +74,7 @@ func (s state) owns() bool          { return len(s) > 0 && s[0] != "" }
 func (s state) contended() bool     { return s[2] == "t" }
 func (s state) left() time.Duration { return time.Duration(number(s[4])) * time.Millisecond }
 func (s state) ownerIsOver() bool   { return s[4] == "" }
+func (s state) expired() bool       { return !s.owns() && !s.ownerIsOver() && s.left() <= 0 }
 func (s state) waits() bool         { return s[5] == "t" }
 
 // acquireAll sends one call for leases of one session, again if the answer is lost, and notes what it says. The caller
@@ -90,17 +91,12 @@ func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 		if n > 0 {
 			session.Pause(ctx, n)
 		}
-		call := l.beginCall()
-		rows, err = l.database.call(ctx, "lock_acquire", s.ID, call, encodeAll(ps, (*lease).resource), encodeAll(ps, (*lease).holder), encode(ps[0].value), wait)
-		l.endCall(call)
+		var call int64
+		call, rows, err = l.callAcquire(ctx, wait, ps)
 		if inDoubt(err) {
 			doubt = call + 1
 		}
-		expired := false
-		if len(rows) > 0 {
-			last := state(rows[len(rows)-1][1:])
-			expired = !last.owns() && !last.ownerIsOver() && last.left() <= 0
-		}
+		expired := len(rows) > 0 && state(rows[len(rows)-1][1:]).expired()
 		if expired {
 			_ = l.endExpired(ctx)
 		}
@@ -134,9 +130,7 @@ func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 			p.own(has)
 		case wait:
 			p.waits = true
-			if has.left() > 0 {
-				l.lookAt(has.left())
-			}
+			l.lookAt(has.left())
 		default:
 			p.finish(&fence.LockedError{Resource: p.resource(), Holder: p.owner})
 		}
@@ -147,19 +141,18 @@ func (l *Locker) acquireAll(ctx context.Context, wait bool, ps ...*lease) {
 // attempts bounds the tries of one call.
 const attempts = 4
 
-// beginCall numbers a call, and endCall says that it has an answer, or will be asked for none any more.
-func (l *Locker) beginCall() int64 {
+// callAcquire numbers a call of lock_acquire, which counts as unanswered until it returns.
+func (l *Locker) callAcquire(ctx context.Context, wait bool, ps []*lease) (call int64, rows [][]string, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.lastCall++
-	l.calls[l.lastCall] = true
-	return l.lastCall
-}
-
-func (l *Locker) endCall(call int64) {
+	call = l.lastCall
+	l.calls[call] = true
+	l.mu.Unlock()
+	rows, err = l.database.call(ctx, "lock_acquire", ps[0].Session.ID, call, encodeAll(ps, (*lease).resource), encodeAll(ps, (*lease).holder), encode(ps[0].value), wait)
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	delete(l.calls, call)
+	l.mu.Unlock()
+	return call, rows, err
 }
 
 // firstCall is the lowest number of a call whose answer counts.
@@ -179,7 +172,7 @@ func (p *lease) learn(has state) (expired bool) {
 	case has.ownerIsOver() || !has.waits(): // acquiring again puts that right
 		p.asking = true
 		l.tasks.Start(func(ctx context.Context) { l.acquireAll(ctx, true, p) })
-	case has.left() <= 0:
+	case has.expired():
 		return true
 	default:
 		l.lookAt(has.left())
@@ -199,16 +192,15 @@ func (p *lease) own(has state) {
 // acquisition, the error is also a *fence.LockedError; if its deadline passes while the database doesn't answer, a
 // *fence.UnavailableError.
 func (l *Locker) Acquire(ctx context.Context, resource string) (fence.Lease, error) {
-	p, err := l.acquire(ctx, true, "", resource)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return asLease(l.acquire(ctx, true, "", resource))
 }
 
 // TryAcquire implements fence.Locker. Other errors are those of Acquire.
 func (l *Locker) TryAcquire(ctx context.Context, resource string) (fence.Lease, error) {
-	p, err := l.acquire(ctx, false, "", resource)
+	return asLease(l.acquire(ctx, false, "", resource))
+}
+
+func asLease(p *lease, err error) (fence.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
