@@ -252,13 +252,5 @@ func (r runRow) Columns() any {
 		Run                                                       string
 		Verdict                                                   chaos.Verdict
 		Operations, Injected, Rejections, Unknown, Oversold, Lost int
-		P99, HandOverP99                                          string
-	}{r.String(), r.Verdict, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost, p99(r.Latency), p99(r.HandOver)}
-}
-
-func p99(q check.Quantiles) string {
-	if q.Count == 0 {
-		return ""
-	}
-	return q.P99.Round(100 * time.Microsecond).String()
+	}{r.String(), r.Verdict, c.Operations, c.Faults, c.Rejections, c.Unknown, c.Oversold, c.Lost}
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,7 +85,7 @@ func saved(t *testing.T, verdict chaos.Verdict) (dir string) {
 	dir = t.TempDir()
 	runs := []check.Run{
 		{Scenario: "stop", Group: chaos.Fenced, Seed: 1, Faults: true, Dir: "stop/fenced/1", Verdict: verdict, Reason: "I2: 1 counterexample",
-			Counts: check.Counts{Operations: 12}, Latency: check.Quantiles{Count: 1, P50: time.Millisecond, P99: 2 * time.Millisecond}},
+			Counts: check.Counts{Operations: 12}},
 		{Scenario: "stop", Group: "redlock", Seed: 1, Faults: true, Dir: "stop/redlock/1", Verdict: chaos.Violated, Findings: lost},
 		{Scenario: "stop", Group: "redlock", Seed: 1, Dir: "stop/redlock/1-calm", Verdict: chaos.Pass},
 	}

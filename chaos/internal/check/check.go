@@ -31,8 +31,7 @@
 // # What is not promised
 //
 // I5 accepts a rejection if a higher claim may have committed before it was recorded: the instant of a commit
-// can't be known from outside. I8 excuses a rejection that Fencekit could not record. Quantiles of several
-// runs are the worst of each.
+// can't be known from outside. I8 excuses a rejection that Fencekit could not record.
 package check
 
 import (

@@ -36,9 +36,7 @@ type Run struct {
 	Reason   string         `json:"reason"` // of the verdict, one sentence
 	Findings []Finding      `json:"findings"`
 	Counts   Counts         `json:"counts"`
-	Latency  Quantiles      `json:"latency"`   // of operations that took effect
-	HandOver Quantiles      `json:"hand_over"` // of a resource from one process to the next that waited
-	Hits     map[string]int `json:"hits"`      // how often each hit happened
+	Hits     map[string]int `json:"hits"` // how often each hit happened
 }
 
 // Step is one fault of a schedule.
@@ -69,7 +67,7 @@ func (r *Run) String() string {
 // Judge sets the results of the run.
 func (r *Run) Judge(events []history.Event, observed observe.Observation) {
 	v := newView(r, events, observed)
-	r.Counts, r.Hits, r.Latency, r.HandOver = v.counts(), hitsOf(events), v.latency(), v.handOver()
+	r.Counts, r.Hits = v.counts(), hitsOf(events)
 	r.Findings = nil
 	for _, p := range properties {
 		r.Findings = append(r.Findings, p.find(v))
@@ -111,66 +109,6 @@ func count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
-}
-
-// Quantiles are the quantiles of Count times: each is one of the times.
-type Quantiles struct {
-	Count int           `json:"count"`
-	P50   time.Duration `json:"p50"` // ns
-	P90   time.Duration `json:"p90"` // ns
-	P99   time.Duration `json:"p99"` // ns
-	Max   time.Duration `json:"max"` // ns
-}
-
-func quantilesOf(times []time.Duration) Quantiles {
-	if len(times) == 0 {
-		return Quantiles{}
-	}
-	slices.Sort(times)
-	at := func(percent int) time.Duration { return times[(len(times)*percent+99)/100-1] } // nearest rank
-	return Quantiles{len(times), at(50), at(90), at(99), at(100)}
-}
-
-func (q Quantiles) worse(r Quantiles) Quantiles {
-	return Quantiles{q.Count + r.Count, max(q.P50, r.P50), max(q.P90, r.P90), max(q.P99, r.P99), max(q.Max, r.Max)}
-}
-
-func (v *view) latency() Quantiles {
-	var times []time.Duration
-	for _, op := range v.operations {
-		if op.end == history.OK {
-			times = append(times, time.Duration(op.ended-op.invoked))
-		}
-	}
-	return quantilesOf(times)
-}
-
-// handOver is how long resources had no holder while a process waited: from the deletion of a lock key to the next
-// claim.
-func (v *view) handOver() Quantiles {
-	gone := map[token]int64{}
-	for _, e := range v.observed.Locks.Events {
-		if e.Gone {
-			gone[token{e.Resource, e.Created}] = e.At
-		}
-	}
-	var times []time.Duration
-	last := map[string]history.Event{} // the last claim of each resource
-	for _, e := range v.events {
-		if e.Kind != history.Claimed {
-			continue
-		}
-		before := last[e.Resource]
-		last[e.Resource] = e
-		free, ok := gone[token{e.Resource, before.Token}]
-		waited := func(op *operation) bool {
-			return op.process == e.Process && op.invoked <= free && (op.ended == 0 || op.ended > e.At) && slices.Contains(op.resources, e.Resource)
-		}
-		if ok && before.Process != e.Process && slices.ContainsFunc(v.operations, waited) {
-			times = append(times, max(0, time.Duration(e.At-free))) // the observer may see the deletion later
-		}
-	}
-	return quantilesOf(times)
 }
 
 type view struct {

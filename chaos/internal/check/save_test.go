@@ -40,7 +40,6 @@ func TestSave_IsReadAgainByLoad(t *testing.T) {
 		Verdict: Violated, Reason: "I2", Findings: []Finding{{Property: "I2", Status: Flagged, Examples: []string{"x"}}},
 		Counts: Counts{Operations: 3}, Hits: map[string]int{"a": 1}, Schedule: []Step{{At: 1, For: 2, Fault: "pause w1"}},
 		Progress: time.Minute, Requires: []string{"a"}, Stock: true, Workload: "stock", Failed: "no",
-		Latency: Quantiles{Count: 1, Max: 5}, HandOver: Quantiles{Count: 2, Max: 6},
 	}
 	_, err := LoadSuite(dir)
 	require.ErrorIs(t, err, fs.ErrNotExist)

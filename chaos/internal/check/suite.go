@@ -134,9 +134,6 @@ type ControlResult struct {
 // Colors counts runs of a control: red ones (Run.Red), green ones, which pass, and those that show nothing.
 type Colors struct{ Red, Green, Other int }
 
-// Rate is the share of red runs among those that show something; 0 if none does.
-func (c Colors) Rate() float64 { return float64(c.Red) / float64(max(1, c.Red+c.Green)) }
-
 // String is as "3 of 5 red".
 func (c Colors) String() string {
 	text := fmt.Sprintf("%d of %d red", c.Red, c.Red+c.Green)
@@ -192,8 +189,7 @@ func (s *Suite) Controls() (all []ControlResult) {
 // Totals are the figures of several runs together.
 type Totals struct {
 	Runs, Violated, Inconclusive int
-	Counts                       Counts    // summed up
-	Latency, HandOver            Quantiles // the worst of each
+	Counts                       Counts // summed up
 }
 
 // Sum adds up runs.
@@ -210,7 +206,6 @@ func Sum(runs []Run) Totals {
 		c.Operations, c.Unknown = c.Operations+d.Operations, c.Unknown+d.Unknown
 		c.Rejections, c.Faults = c.Rejections+d.Rejections, c.Faults+d.Faults
 		c.Oversold, c.Lost = c.Oversold+d.Oversold, c.Lost+d.Lost
-		t.Latency, t.HandOver = t.Latency.worse(r.Latency), t.HandOver.worse(r.HandOver)
 	}
 	return t
 }

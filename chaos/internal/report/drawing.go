@@ -123,22 +123,8 @@ func (s scale) ticks(about float64) (ticks []float64) {
 	return ticks
 }
 
-// seconds writes a time to three digits, as "2.41 s" or "13 ms".
-func seconds(d time.Duration) string {
-	switch {
-	case d >= 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d >= time.Second:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	case d >= 10*time.Millisecond:
-		return fmt.Sprintf("%d ms", d.Milliseconds())
-	case d >= time.Millisecond:
-		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
-	case d == 0:
-		return "0"
-	}
-	return fmt.Sprintf("%d µs", d.Microseconds())
-}
+// seconds writes a time as "2.41s" or "13ms".
+func seconds(d time.Duration) string { return d.Round(time.Millisecond).String() }
 
 // thousands writes a number with a comma after each thousand.
 func thousands(n int) string {
@@ -154,15 +140,4 @@ func count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return thousands(n) + " " + many
-}
-
-// percent writes a share; only 0 is 0%, and only 1 is 100%.
-func percent(share float64) string {
-	switch {
-	case share > 0 && share < 0.01:
-		return "under 1%"
-	case share > 0.99 && share < 1:
-		return "over 99%"
-	}
-	return fmt.Sprintf("%.0f%%", share*100)
 }

@@ -140,7 +140,7 @@ func panelOf(t *trace, shown takeover, title string) panel {
 	} else {
 		line.markBoth()
 	}
-	p := panel{Title: title, Outcome: outcome(t.run), Good: t.run.Verdict == check.Pass}
+	p := panel{Title: title, Outcome: summary(t.run), Good: t.run.Verdict == check.Pass}
 	var marks []mark
 	from, to := bounds(t.events)
 	if shown.holder != "" {
@@ -158,20 +158,6 @@ func panelOf(t *trace, shown takeover, title string) panel {
 	p.Figure = drawTimeline(line, l, marks, timeScale(from, to, timelineLeft, timelineWidth-8),
 		fmt.Sprintf("%s: %s %s", title, strings.Join(p.Points, " "), p.Outcome))
 	return p
-}
-
-func outcome(run *check.Run) string {
-	switch {
-	case run.Counts.Oversold > 0:
-		return count(run.Counts.Oversold, "unit", "units") + " sold that were not in stock."
-	case run.Counts.Lost > 0:
-		return count(run.Counts.Lost, "update was", "updates were") + " lost."
-	case run.Verdict == check.Violated:
-		return "Violated: " + cut(run.Reason)
-	case run.Verdict == check.Pass && run.Stock:
-		return "Nothing was lost, and nothing was sold twice."
-	}
-	return "The run is " + string(run.Verdict) + "."
 }
 
 // takeover is a holder with a fault, another worker that takes over meanwhile, and what the holder did later.

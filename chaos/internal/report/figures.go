@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fencekit/fencekit/chaos/internal/check"
 	"github.com/fencekit/fencekit/chaos/internal/history"
 )
 
@@ -94,11 +93,9 @@ func (d *drawing) track(x scale, l *track, y float64) {
 			d.text("token", from+4, center+4, start, label)
 		}
 	}
-	last := -10.0
 	for _, c := range l.crosses {
-		if at := x.at(float64(c.at)); at >= x.fromPixel && at <= x.toPixel && at-last >= 3 {
+		if at := x.at(float64(c.at)); at >= x.fromPixel && at <= x.toPixel {
 			d.cross(at, center, 7, fmt.Sprintf("rejected: token %d, since %d has claimed", c.token, c.current))
-			last = at
 		}
 	}
 }
@@ -221,8 +218,7 @@ const (
 	tokensLeft   = 52
 )
 
-// drawTokens draws the fence as a line of steps, a dot for each write and a cross for each rejection, at most one
-// for a pixel or three.
+// drawTokens draws the fence as a line of steps, a dot for each write and a cross for each rejection.
 func drawTokens(t *trace, resource string) template.HTML {
 	var claims []change
 	var rejections []history.Event
@@ -248,51 +244,20 @@ func drawTokens(t *trace, resource string) template.HTML {
 	d.valueAxis(x, y)
 	var fence, dots strings.Builder
 	fmt.Fprintf(&fence, "M%.0f %.1f", x.within(claims[0].at), y.at(float64(claims[0].value)))
-	for i, c := range claims[1:] {
-		if i+2 == len(claims) || math.Round(x.within(c.at)) != math.Round(x.within(claims[i].at)) {
-			fmt.Fprintf(&fence, "H%.0fV%.1f", x.within(c.at), y.at(float64(c.value)))
-		}
+	for _, c := range claims[1:] {
+		fmt.Fprintf(&fence, "H%.0fV%.1f", x.within(c.at), y.at(float64(c.value)))
 	}
 	d.path("fence", fence.String()+fmt.Sprintf("H%.1f", x.toPixel), "the fence: the highest token that has claimed")
-	when, seen := answered(t), map[string]bool{}
+	when := answered(t)
 	for _, e := range t.observed.Effects {
-		if at := fmt.Sprintf("M%.0f %.0fh0", x.within(when[e.Op]), y.at(float64(e.Token))); e.Resource == resource && !seen[at] {
-			seen[at] = true
-			dots.WriteString(at)
+		if e.Resource == resource {
+			fmt.Fprintf(&dots, "M%.0f %.0fh0", x.within(when[e.Op]), y.at(float64(e.Token)))
 		}
 	}
 	d.path("write", dots.String(), "writes that took effect")
 	for _, r := range rejections {
-		if at := fmt.Sprintf("x%.0f %.0f", x.within(r.At)/3, y.at(float64(r.Token))/3); !seen[at] {
-			seen[at] = true
-			d.cross(x.within(r.At), y.at(float64(r.Token)), 5, fmt.Sprintf("%s rejected (%s): token %d, the fence was at %d", r.Process, r.Reason, r.Token, r.Current))
-		}
+		d.cross(x.within(r.At), y.at(float64(r.Token)), 5, fmt.Sprintf("%s rejected (%s): token %d, the fence was at %d", r.Process, r.Reason, r.Token, r.Current))
 	}
 	d.timeAxis(x, tokensHeight-22)
-	return d.done()
-}
-
-// drawQuantiles draws bars from p50 to p99 with a mark at the maximum, from 0.1 ms to 100 s in powers of ten.
-func drawQuantiles(t timing) template.HTML {
-	const width, height = 300, 30
-	d := newDrawing(width, height, fmt.Sprintf("%s: latency p50 %s, p99 %s; hand-over p50 %s, p99 %s", t.Scenario,
-		seconds(t.Latency.P50), seconds(t.Latency.P99), seconds(t.HandOver.P50), seconds(t.HandOver.P99)))
-	x := scale{-4, 2, 4, width - 4} // of the logarithm
-	for tick := x.fromValue; tick <= x.toValue; tick++ {
-		d.line("grid", x.at(tick), 0, x.at(tick), height)
-	}
-	for i, q := range []check.Quantiles{t.Latency, t.HandOver} {
-		if q.Count == 0 {
-			continue
-		}
-		y, class := 5+float64(i)*13, []string{"latency", "handover"}[i]
-		at := make([]float64, 4)
-		for j, v := range []float64{q.P50.Seconds(), q.P90.Seconds(), q.P99.Seconds(), q.Max.Seconds()} {
-			at[j] = x.at(min(max(math.Log10(max(v, 1e-9)), x.fromValue), x.toValue))
-		}
-		d.rect(class, at[0], y, max(2, at[2]-at[0]), 7, "from p50 to p99")
-		d.rect(class, at[1]-0.5, y-2, 1.5, 11, "p90")
-		d.circle(class, at[3], y+3.5, 3, "the maximum")
-	}
 	return d.done()
 }

@@ -13,7 +13,6 @@ import (
 	"html/template"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -26,7 +25,7 @@ import (
 var files embed.FS
 
 var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"thousands": thousands, "seconds": seconds, "percent": percent, "cut": cut,
+	"thousands": thousands, "seconds": seconds, "cut": cut,
 }).ParseFS(files, "page/*.html"))
 
 // Write writes the report of a judged suite to its directory.
@@ -68,7 +67,6 @@ type content struct {
 	Rows      []sideBySide
 	Example   *example
 	Props     []*property
-	Timings   []timing
 	Controls  []control
 	Schedules []*schedule
 }
@@ -82,7 +80,7 @@ func render(w io.Writer, suite *check.Suite, load loader) error {
 	p := &content{
 		Style: template.CSS(style), Suite: suite, Fenced: check.Sum(fenced),
 		Damage: check.Sum(runsOf(suite, func(r check.Run) bool { return r.Group != check.Fenced && r.Faults })).Counts,
-		Props:  propertiesOf(fenced), Timings: timingsOf(suite), Controls: controlsOf(suite), Schedules: schedulesOf(suite),
+		Props:  propertiesOf(fenced), Controls: controlsOf(suite), Schedules: schedulesOf(suite),
 	}
 	if p.Example, err = exampleOf(suite, load); err != nil {
 		return err
@@ -121,31 +119,4 @@ func (p *content) Broke() (n int) {
 		n += min(c.Faults.Red, 1)
 	}
 	return n
-}
-
-const leastRuns = 4
-
-// Bound is what the runs bound the share of violated runs to, with 95% confidence; empty if it can't.
-func (p *content) Bound() string {
-	if p.Fenced.Runs < leastRuns || p.Fenced.Violated > 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.2g%%", 300/float64(p.Fenced.Runs))
-}
-
-// Weakest is the control, not red by design, that the faults break least often; nil if there are too few runs.
-func (p *content) Weakest() (least *control) {
-	for i := range p.Controls {
-		c := &p.Controls[i]
-		if p.Fenced.Runs >= leastRuns && !c.RedByDesign && c.Faults.Red > 0 && (least == nil || c.Faults.Rate() < least.Faults.Rate()) {
-			least = c
-		}
-	}
-	return least
-}
-
-// Power is the probability that the runs under Fencekit show a failure that is as frequent as the weakest
-// control's.
-func (p *content) Power() float64 {
-	return 1 - math.Pow(1-p.Weakest().Faults.Rate(), float64(p.Fenced.Runs))
 }

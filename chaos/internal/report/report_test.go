@@ -111,15 +111,15 @@ func TestHTML_ShowsAnExampleRun(t *testing.T) {
 	for _, h := range find(root, element("h2")) {
 		headings = append(headings, textOf(h))
 	}
-	require.Equal(t, []string{"Side by side, under the same faults", "One run as an example", "Properties", "Tokens over time", "How long it took", "Controls",
+	require.Equal(t, []string{"Side by side, under the same faults", "One run as an example", "Properties", "Tokens over time", "Controls",
 		"Seeds and schedules", "What this does not prove"}, headings)
 
 	panels := find(root, withClass("panel"))
 	require.Len(t, panels, 2)
 	fenced, control := panels[0], panels[1]
-	require.Equal(t, "w1 holds sku/1 with token 7.w1 is paused for 3.00 s.w0 takes over and claims with token 9.w1 goes on and tries to write. It is rejected (✕): its token 7 is older than 9, which has claimed.",
+	require.Equal(t, "w1 holds sku/1 with token 7.w1 is paused for 3s.w0 takes over and claims with token 9.w1 goes on and tries to write. It is rejected (✕): its token 7 is older than 9, which has claimed.",
 		textOf(find(fenced, element("ol"))[0]))
-	require.Equal(t, "Nothing was lost, and nothing was sold twice.", textOf(find(fenced, withClass("outcome"))[0]))
+	require.Equal(t, "held: nothing lost, nothing sold twice", textOf(find(fenced, withClass("outcome"))[0]))
 	require.Len(t, find(fenced, withClass("rejected")), 1)
 	require.NotEmpty(t, find(fenced, withClass("fenced")))
 	require.Empty(t, find(fenced, withClass("debt")))
@@ -128,7 +128,7 @@ func TestHTML_ShowsAnExampleRun(t *testing.T) {
 	require.Len(t, find(fenced, withClass("mark")), 4)
 
 	require.Contains(t, textOf(control), "w1 goes on and writes: nothing stops it.")
-	require.Equal(t, "2 units sold that were not in stock.", textOf(find(control, withClass("outcome"))[0]))
+	require.Equal(t, "2 oversold, 1 update lost", textOf(find(control, withClass("outcome"))[0]))
 	require.NotEmpty(t, find(control, withClass("debt")))
 	require.NotEmpty(t, find(control, withClass("both")))
 	require.Empty(t, find(control, withClass("rejected")))
@@ -138,7 +138,7 @@ func TestHTML_ShowsAnExampleRun(t *testing.T) {
 	require.Contains(t, textOf(rows[0]), "pause-read") // the example's
 	cells := find(rows[0], withClass("cell"))
 	require.Len(t, cells, 4)
-	require.Contains(t, textOf(cells[0]), "held: 0 oversold, 0 lost")
+	require.Contains(t, textOf(cells[0]), "held: nothing lost, nothing sold twice")
 	require.Empty(t, find(cells[0], withClass("debt")))
 	for _, c := range cells[1:] {
 		require.Equal(t, "cell broke", attr(c, "class"))

@@ -88,7 +88,7 @@ func summary(r *check.Run) string {
 	case r.Verdict == check.Inconclusive:
 		return "inconclusive"
 	case r.Verdict == check.Pass && r.Group == check.Fenced:
-		return "held: 0 oversold, 0 lost"
+		return "held: nothing lost, nothing sold twice"
 	case r.Verdict == check.Pass:
 		return "not broken by this seed"
 	case r.Group != check.Fenced && !r.Red():
@@ -242,23 +242,4 @@ func scheduleOf(r *check.Run) *schedule {
 		s.Steps = append(s.Steps, line)
 	}
 	return s
-}
-
-type timing struct {
-	Scenario string
-	check.Totals
-}
-
-func (t timing) Figure() template.HTML { return drawQuantiles(t) }
-
-func (t timing) Both() []check.Quantiles { return []check.Quantiles{t.Latency, t.HandOver} }
-
-func timingsOf(suite *check.Suite) (timings []timing) {
-	for _, name := range scenarios(suite) {
-		runs := runsOf(suite, func(r check.Run) bool { return r.Group == check.Fenced && r.Scenario == name && r.Faults })
-		if len(runs) > 0 {
-			timings = append(timings, timing{name, check.Sum(runs)})
-		}
-	}
-	return timings
 }
