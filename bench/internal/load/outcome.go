@@ -18,7 +18,7 @@ type Outcome struct {
 	// cut off at the end, because they waited for too long.
 	Operations, Succeeded, Abandoned int64
 	Elapsed                          time.Duration // the measured time
-	Latency                          result.Histogram
+	Latency                          []time.Duration
 	CPU                              time.Duration
 	Allocations, AllocatedBytes      int64
 	Writes, WrittenBytes, Retries    int64
@@ -39,7 +39,7 @@ func Together(all []Outcome) Outcome {
 		sum.Succeeded += o.Succeeded
 		sum.Abandoned += o.Abandoned
 		sum.Elapsed = max(sum.Elapsed, o.Elapsed)
-		sum.Latency.Merge(o.Latency)
+		sum.Latency = append(sum.Latency, o.Latency...)
 		sum.CPU += o.CPU
 		sum.Allocations += o.Allocations
 		sum.AllocatedBytes += o.AllocatedBytes
@@ -57,10 +57,10 @@ func Together(all []Outcome) Outcome {
 	return sum
 }
 
-// HandOvers returns the times from a call that releases a lock to the return of the next call that acquires
+// HandOvers returns the times, sorted, from a call that releases a lock to the return of the next call that acquires
 // it. overlaps is how often one holder had it before the call that released it began: never, if the lock
 // excludes.
-func HandOvers(held []int64) (times result.Histogram, overlaps int) {
+func HandOvers(held []int64) (times []time.Duration, overlaps int) {
 	type span struct{ acquired, released int64 }
 	spans := make([]span, 0, len(held)/2)
 	for i := 0; i+1 < len(held); i += 2 {
@@ -73,7 +73,8 @@ func HandOvers(held []int64) (times result.Histogram, overlaps int) {
 			overlaps++
 			continue
 		}
-		times.Add(time.Duration(took))
+		times = append(times, time.Duration(took))
 	}
+	slices.Sort(times)
 	return times, overlaps
 }

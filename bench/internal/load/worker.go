@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/internal/clock"
 )
 
@@ -148,7 +147,7 @@ func (w *worker) start(ctx context.Context) (each []Outcome, finished <-chan str
 }
 
 func (w *worker) goroutine(ctx context.Context, g int) Outcome {
-	o := Outcome{Latency: result.NewHistogram()}
+	var o Outcome
 	toWarm := w.target.cold()
 	for !w.over() && w.failed.Load() == nil && w.mayBegin() {
 		began := clock.Now()
@@ -158,7 +157,7 @@ func (w *worker) goroutine(ctx context.Context, g int) Outcome {
 			if ctx.Err() != nil {
 				// Leaving it out would hide the longest waits.
 				o.Abandoned++
-				o.Latency.Add(time.Duration(ended - began))
+				o.Latency = append(o.Latency, time.Duration(ended-began))
 			} else {
 				w.failed.CompareAndSwap(nil, &err)
 			}
@@ -187,7 +186,7 @@ func (o *Outcome) count(plan Plan, began, ended int64, held held) {
 		o.Held = append(o.Held, held.acquired, held.released)
 		took = held.acquired - began
 	}
-	o.Latency.Add(time.Duration(took))
+	o.Latency = append(o.Latency, time.Duration(took))
 	tenth := (plan.End - plan.Start) / 10
 	if ended < plan.Start+tenth {
 		o.Early++

@@ -2,12 +2,10 @@ package result
 
 import (
 	"math"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 func TestOf_IsTheMedianBetweenTheSmallestAndTheLargest(t *testing.T) {
@@ -42,35 +40,15 @@ func TestRotated_GivesEachEveryPlace(t *testing.T) {
 	require.Empty(t, Rotated([]string(nil), 1))
 }
 
-func TestHistogram_FindsPercentiles(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		durations := rapid.SliceOfN(rapid.Map(rapid.Int64Range(0, int64(time.Hour)), func(n int64) time.Duration { return time.Duration(n) }), 1, 50).Draw(t, "durations")
-		whole, left, right := NewHistogram(), Histogram{}, Histogram{}
-		var sum time.Duration
-		for i, d := range durations {
-			whole.Add(d)
-			[]*Histogram{&left, &right}[i%2].Add(d)
-			sum += d
-		}
-		left.Merge(right)
-		slices.Sort(durations)
-		p := rapid.Float64Range(1, 100).Draw(t, "p")
-		exact := durations[max(int(math.Ceil(p/100*float64(len(durations)))), 1)-1]
-		for _, h := range []Histogram{whole, left} {
-			got := h.Percentile(p)
-			if got < exact || float64(got) > float64(exact)*(1+1.0/subBuckets) {
-				t.Fatalf("p%v is %v, exactly %v", p, got, exact)
-			}
-			if h.Count() != int64(len(durations)) || h.Max != durations[len(durations)-1] || h.Mean() != sum/time.Duration(len(durations)) {
-				t.Fatalf("%+v", h)
-			}
-		}
-	})
-}
-
-func TestHistogram_OfNothing(t *testing.T) {
-	var h Histogram
-	require.Zero(t, h.Mean())
-	require.Zero(t, h.Percentile(99))
-	require.Zero(t, h.Count())
+func TestPercentile_IsTheNearestRank(t *testing.T) {
+	require.Zero(t, Percentile(nil, 99))
+	require.Zero(t, MeanOf(nil))
+	times := make([]time.Duration, 200)
+	for i := range times {
+		times[i] = time.Duration(i + 1)
+	}
+	for p, want := range map[float64]time.Duration{0: 1, 50: 100, 90: 180, 99: 198, 99.9: 200, 100: 200} {
+		require.Equal(t, want, Percentile(times, p), "p%v", p)
+	}
+	require.Equal(t, time.Duration(100), MeanOf(times))
 }

@@ -3,6 +3,7 @@ package result
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // Spread is the median of some values, between the smallest and the largest.
@@ -38,4 +39,21 @@ func Rotated[T any](items []T, round int) []T {
 	}
 	first := round % len(items)
 	return slices.Concat(items[first:], items[:first])
+}
+
+// MeanOf is 0 without durations.
+func MeanOf(times []time.Duration) (mean time.Duration) {
+	for _, d := range times {
+		mean += d
+	}
+	return mean / time.Duration(max(1, len(times)))
+}
+
+// Percentile returns the least of the durations, which are sorted, that p percent of them don't exceed; 0 without
+// durations.
+func Percentile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[max(int(math.Ceil(p/100*float64(len(sorted)))), 1)-1]
 }

@@ -26,12 +26,13 @@ func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]fl
 	} {
 		v[m] = total / n
 	}
-	v[result.Mean] = micros(o.Latency.Mean())
+	slices.Sort(o.Latency)
+	v[result.Mean] = micros(result.MeanOf(o.Latency))
 	if o.Early > 0 {
 		v[result.Lasting] = float64(o.Late) / float64(o.Early)
 	}
 	for m, p := range map[result.Metric]float64{result.P50: 50, result.P70: 70, result.P90: 90, result.P99: 99} {
-		v[m] = micros(o.Latency.Percentile(p))
+		v[m] = micros(result.Percentile(o.Latency, p))
 	}
 	if len(o.ByProcess) > 1 {
 		v[result.FairShare] = float64(slices.Min(o.ByProcess)) * float64(len(o.ByProcess)) / n
@@ -39,8 +40,8 @@ func values(s *scenario.Scenario, o load.Outcome, used use) map[result.Metric]fl
 	if s.Locks && s.Keys == load.Hot {
 		handOvers, overlaps := load.HandOvers(o.Held)
 		v[result.Lost] = float64(overlaps)
-		v[result.HandOverMax] = micros(handOvers.Max)
-		v[result.HandOverP50], v[result.HandOverP99] = micros(handOvers.Percentile(50)), micros(handOvers.Percentile(99))
+		v[result.HandOverMax] = micros(result.Percentile(handOvers, 100))
+		v[result.HandOverP50], v[result.HandOverP99] = micros(result.Percentile(handOvers, 50)), micros(result.Percentile(handOvers, 99))
 	}
 	return v
 }
