@@ -242,7 +242,7 @@ begin
     for i in 1..cardinality(p_names) loop
         o_place := i;
         select * into o_epoch, o_token, o_contended, o_owner, o_left, o_waits from {{schema}}.lock_state(convert_from(decode(p_names[i], 'hex'), 'UTF8'), convert_from(decode(p_holders[i], 'hex'), 'UTF8'));
-        if i <= p_waiting and o_epoch is not null then
+        if i <= p_waiting and o_epoch is not null and current_setting('synchronous_standby_names') <> '' then
             perform pg_logical_emit_message(true, 'fencekit', ''); -- a write, without which COMMIT would not wait
         end if;
         return next;
