@@ -69,7 +69,7 @@ func (d *databaseFlags) queues(ctx context.Context) (inspect.Locks, error) {
 		       select 0 as place, k.epoch::bigint, k.token::bigint, k.holder, o.expires_at
 		       union all
 		       select w.id, 0, 0, w.holder, s.expires_at from {{schema}}.lock_waiter w join {{schema}}.lock_session s on s.id = w.session
-		        where w.resource = k.resource and not w.void) q
+		        where w.resource = k.resource) q
 		 order by k.resource, q.place`, "{{schema}}", pgx.Identifier{d.schema}.Sanitize())
 	return ask(ctx, d, func(ctx context.Context, db *session) (inspect.Locks, error) {
 		locks := inspect.Locks{Epoch: fence.MaxEpoch, Revision: int64(fence.MaxToken)}
