@@ -43,8 +43,6 @@ type Config struct {
 	// ExtraFlags are passed to etcd after its other flags, as
 	// --quota-backend-bytes=16777216 or --auth-token-ttl=2. Default: none.
 	ExtraFlags []string
-	// Log gets the output of a child process beside the log file. Default: none.
-	Log io.Writer
 }
 
 // Server is an etcd of one node, or one member of a Cluster: a child process, or what FENCEKIT_ETCD_ENDPOINTS
@@ -83,7 +81,7 @@ func newServer(name string, cfg *Config) (*Server, error) {
 	c := *cmp.Or(cfg, &Config{})
 	c.Heartbeat = cmp.Or(c.Heartbeat, 50*time.Millisecond)
 	c.Election = cmp.Or(c.Election, 500*time.Millisecond)
-	s, err := process.NewServer("etcd-"+name, c.Log, 2)
+	s, err := process.NewServer("etcd-"+name, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +195,10 @@ func (e *Server) Snapshot(ctx context.Context, file string) (err error) {
 // ports. With a bump above 0 revisions begin that much higher than in the snapshot, and all before are marked
 // as compacted.
 func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
-	return e.WhileKilled(ctx, func() error {
+	if err := e.Kill(); err != nil {
+		return err
+	}
+	return e.WhileStopped(ctx, func() error {
 		if err := os.RemoveAll(e.cfg.Dir); err != nil {
 			return err
 		}
@@ -214,7 +215,7 @@ func (e *Server) Restore(ctx context.Context, file string, bump uint64) error {
 
 // StartProxy starts etcd's own "grpc-proxy" in front of e. It must be stopped by Stop, before e is.
 func StartProxy(ctx context.Context, e *Server) (*Server, error) {
-	s, err := process.NewServer("etcd-grpc-proxy", nil, 1)
+	s, err := process.NewServer("etcd-grpc-proxy", 1)
 	if err != nil {
 		return nil, err
 	}

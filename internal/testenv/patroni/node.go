@@ -66,7 +66,7 @@ func newNode(ctx context.Context, name string, etcd []string, cfg Config) (n *No
 	if err != nil {
 		return nil, err
 	}
-	s, err := process.NewServer(name, nil, portCount)
+	s, err := process.NewServer(name, portCount)
 	if err != nil {
 		return nil, err
 	}

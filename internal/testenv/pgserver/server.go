@@ -37,7 +37,7 @@ type Server struct {
 }
 
 func newServer() (*Server, error) {
-	s, err := process.NewServer("postgres", nil, 1)
+	s, err := process.NewServer("postgres", 1)
 	if err != nil {
 		return nil, err
 	}

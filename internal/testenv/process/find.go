@@ -98,7 +98,7 @@ func (p *Installed) Start(ctx context.Context, configuration func(s *Server, ver
 	if err != nil {
 		return nil, err
 	}
-	s, err := NewServer(p.Places[0], nil, 1)
+	s, err := NewServer(p.Places[0], 1)
 	if err != nil {
 		return nil, err
 	}

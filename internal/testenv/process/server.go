@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -44,8 +43,7 @@ var (
 type Server struct {
 	name     string
 	source   string
-	external string    // the environment variable that names a server that runs already
-	log      io.Writer // beside the log file; may be nil
+	external string // the environment variable that names a server that runs already
 	dir      *Dir
 	ports    []*net.UDPConn // see reservePort
 	program  Program
@@ -69,12 +67,12 @@ type Program struct {
 
 // NewServer makes a directory and reserves ports for a server; the caller starts it, or stops it if it isn't
 // going to run.
-func NewServer(name string, log io.Writer, ports int) (*Server, error) {
+func NewServer(name string, ports int) (*Server, error) {
 	dir, err := NewDir()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{name: name, dir: dir, log: log}
+	s := &Server{name: name, dir: dir}
 	for range ports {
 		p, err := reservePort()
 		if err != nil {
@@ -130,7 +128,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	logFile := s.dir.Path(s.name + ".log")
-	out, err := openLog(logFile, s.log)
+	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -228,15 +226,6 @@ func (s *Server) Restart(ctx context.Context) error {
 // WhileStopped stops the server orderly if it runs, calls do and starts it again. It fails with ErrStopped
 // after Stop.
 func (s *Server) WhileStopped(ctx context.Context, do func() error) error {
-	return s.whileDown(ctx, s.program.StopSignals, do)
-}
-
-// WhileKilled is WhileStopped, but that the server is killed.
-func (s *Server) WhileKilled(ctx context.Context, do func() error) error {
-	return s.whileDown(ctx, s.program.KillSignals, do)
-}
-
-func (s *Server) whileDown(ctx context.Context, signals []syscall.Signal, do func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.ours("restart"); err != nil {
@@ -245,7 +234,7 @@ func (s *Server) whileDown(ctx context.Context, signals []syscall.Signal, do fun
 	if s.stopped {
 		return ErrStopped
 	}
-	if err := s.end(signals); err != nil {
+	if err := s.end(s.program.StopSignals); err != nil {
 		return err
 	}
 	if err := do(); err != nil {
@@ -308,25 +297,6 @@ func Without(environ []string, prefixes ...string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
 		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(v, prefix) })
 	})
-}
-
-// openLog opens a file to be a child's output, which goes to extra too, unless that is nil, until the child
-// and all its descendants have closed it.
-func openLog(file string, extra io.Writer) (*os.File, error) {
-	log, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil || extra == nil {
-		return log, err
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
-	go func() {
-		defer r.Close()
-		defer log.Close()
-		_, _ = io.Copy(io.MultiWriter(log, extra), r)
-	}()
-	return w, nil
 }
 
 // TailOf returns the last bytes of a file, for an error message.
