@@ -389,26 +389,3 @@ func (r *haltingReader) Read(b []byte) (int, error) {
 	}
 	return r.Reader.Read(b[:min(len(b), 1+rand.IntN(20_000))])
 }
-
-func BenchmarkLink_RoundTripOfHalfAMillisecond(b *testing.B) {
-	server, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(b, err)
-	defer server.Close()
-	go func() {
-		if c, err := server.Accept(); err == nil {
-			_, _ = io.Copy(c, c)
-		}
-	}()
-	link, err := netfault.New(server.Addr().String())
-	require.NoError(b, err)
-	defer link.Close()
-	link.Delay(250*time.Microsecond, 0, netfault.ToServer, netfault.ToClient)
-	c, err := net.Dial("tcp4", link.Addr())
-	require.NoError(b, err)
-	defer c.Close()
-	buffer := make([]byte, 1)
-	for b.Loop() {
-		_, _ = c.Write(buffer)
-		_, _ = io.ReadFull(c, buffer)
-	}
-}
