@@ -5,8 +5,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"github.com/fencekit/fencekit/bench/internal/result"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
@@ -77,41 +75,6 @@ func spreadText(s result.Spread) string {
 		return number(s.Median) + " (one round)"
 	}
 	return fmt.Sprintf("%s [%s..%s]", number(s.Median), number(s.Min), number(s.Max))
-}
-
-func (v view) faster() string {
-	var own, peers []string
-	for _, c := range v.s.Contenders {
-		if c.Fencekit {
-			own = append(own, c.Name)
-		} else {
-			peers = append(peers, c.Name)
-		}
-	}
-	mine := v.best(own)
-	if mine == "" || len(peers) == 0 {
-		return ""
-	}
-	var ahead []string
-	for _, peer := range peers {
-		if f := v.compare(scenario.Ratio{Contender: peer, Against: mine, Metric: result.Rate}); f.Count > 0 && f.Median > 1 {
-			ahead = append(ahead, peer+" ("+number(f.Median)+" ×"+v.unfair(peer)+")")
-		}
-	}
-	if len(ahead) == 0 {
-		return "Fastest: " + mine + ", a part of Fencekit."
-	}
-	slices.Sort(ahead)
-	return "Faster than Fencekit's best here, " + mine + ": " + strings.Join(ahead, ", ") + "."
-}
-
-// unfair says so if a process got less than half of its share, in the median.
-func (v view) unfair(contender string) string {
-	share := v.spread(contender, result.FairShare)
-	if share.Count == 0 || share.Median >= 0.5 {
-		return ""
-	}
-	return "; one process got " + number(100*share.Median) + "% of its fair share"
 }
 
 // number writes a value with three digits that count.

@@ -59,7 +59,6 @@ type section struct {
 type part struct {
 	Regime   result.Regime
 	Measured bool
-	Verdict  string
 	Rows     []row // by contender
 }
 
@@ -144,7 +143,7 @@ func regimesOf(run *result.Run) (regimes []result.Regime) {
 const barRoom = 45
 
 func (v view) part() part {
-	p := part{Regime: v.regime, Verdict: v.faster()}
+	p := part{Regime: v.regime}
 	most, baseline := 0.0, v.best(v.s.Baseline)
 	for _, c := range v.s.Contenders {
 		most = max(most, v.spread(c.Name, result.Rate).Max)
