@@ -12,73 +12,26 @@ import (
 
 	"github.com/fencekit/fencekit/bench/internal/load"
 	"github.com/fencekit/fencekit/bench/internal/scenario"
-	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/child"
 )
 
-// roleVar makes a process of this program one that another has started.
-const roleVar = "FENCEKIT_BENCH_ROLE"
+// workerVar makes a process of this program a worker, which another has started.
+const workerVar = "FENCEKIT_BENCH_WORKER"
 
-// The roles.
-const (
-	roleWorker = "worker"
-	roleLinks  = "links"
-)
-
-// PlayRole returns at once unless this process has a role; then it plays that and doesn't
-// return. It must be called first in main.
+// PlayRole returns at once unless this process is a worker; then it works and doesn't return. It must be called
+// first in main.
 func PlayRole() {
-	var err error
-	switch role := os.Getenv(roleVar); role {
-	case "":
+	if os.Getenv(workerVar) == "" {
 		return
-	case roleWorker:
-		err = load.Serve(context.Background(), os.Stdin, os.Stdout, scenario.Find)
-	case roleLinks:
-		err = serveLinks(os.Stdin, os.Stdout)
-	default:
-		err = fmt.Errorf("%s=%s: no such role", roleVar, role)
 	}
-	if err != nil {
+	if err := load.Serve(context.Background(), os.Stdin, os.Stdout, scenario.Find); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// order is what a process of links is told.
-type order struct {
-	Each      time.Duration // what is sent by either side is delayed by
-	Upstreams []string
-}
-
-// serveLinks is a process of links, so that what they cost counts neither as the client's CPU time nor as the
-// server's. It is there all the same: on a machine without idle CPUs, contenders that send more messages also pay
-// for more work of the links.
-func serveLinks(in io.Reader, out io.Writer) error {
-	var o order
-	from := json.NewDecoder(in)
-	if err := from.Decode(&o); err != nil {
-		return err
-	}
-	var addresses []string
-	for _, upstream := range o.Upstreams {
-		l, err := netfault.New(upstream)
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		l.Delay(o.Each, 0, netfault.ToServer, netfault.ToClient)
-		addresses = append(addresses, l.Addr())
-	}
-	if err := json.NewEncoder(out).Encode(addresses); err != nil {
-		return err
-	}
-	_, err := io.Copy(io.Discard, io.MultiReader(from.Buffered(), in))
-	return err
-}
-
-// player is this program in another process, which plays a role. It is told, and answers, in JSON.
+// player is a worker process. It is told, and answers, in JSON.
 type player struct {
 	child   *child.Process
 	in      io.Closer
@@ -87,13 +40,13 @@ type player struct {
 	out     io.Closer
 }
 
-func startRole(role string) (*player, error) {
+func startPlayer() (*player, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), roleVar+"="+role)
+	cmd.Env = append(os.Environ(), workerVar+"=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

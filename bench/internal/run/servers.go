@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
@@ -29,19 +30,13 @@ type servers struct {
 	etcd     *etcdserver.Server
 	postgres *pgserver.Server
 	redis    *redisserver.Server
-	admin    *pgx.Conn // reads the log's position
-	links    map[time.Duration]*links
-}
-
-// links are a process that delays, and where its links to etcd, Postgres and Redis listen.
-type links struct {
-	*player
-	addresses []string
+	admin    *pgx.Conn                          // reads the log's position
+	links    map[time.Duration][]*netfault.Link // to etcd, Postgres and Redis
 }
 
 // startServers starts the servers. They have to be stopped, also after an error.
 func startServers(ctx context.Context) (s *servers, err error) {
-	s = &servers{links: map[time.Duration]*links{}}
+	s = &servers{links: map[time.Duration][]*netfault.Link{}}
 	// etcd's own defaults, not the faster ones of tests.
 	if s.etcd, err = etcdserver.Start(ctx, &etcdserver.Config{Heartbeat: 100 * time.Millisecond, Election: time.Second}); err != nil {
 		return s, err
@@ -58,8 +53,10 @@ func startServers(ctx context.Context) (s *servers, err error) {
 
 func (s *servers) stop(ctx context.Context) error {
 	var errs []error
-	for _, l := range s.links {
-		errs = append(errs, l.stop())
+	for _, links := range s.links {
+		for _, l := range links {
+			errs = append(errs, l.Close())
+		}
 	}
 	if s.admin != nil {
 		errs = append(errs, s.admin.Close(ctx))
@@ -100,30 +97,31 @@ func (s *servers) reach(latency time.Duration, dsn string) (etcd, postgres, redi
 	}
 	redis = s.redis.Addr()
 	if latency > 0 {
-		l, err := s.linksOf(latency, []string{e.Host, p.Host, redis})
+		l, err := s.linksOf(latency, e.Host, p.Host, redis)
 		if err != nil {
 			return "", "", "", err
 		}
-		e.Host, p.Host, redis = l.addresses[0], l.addresses[1], l.addresses[2]
+		e.Host, p.Host, redis = l[0].Addr(), l[1].Addr(), l[2].Addr()
 	}
 	return e.String(), p.String(), redis, nil
 }
 
-func (s *servers) linksOf(latency time.Duration, upstreams []string) (*links, error) {
-	if l := s.links[latency]; l != nil {
-		return l, nil
+// linksOf makes links, once. They run in this process, so what they cost counts neither as a worker's CPU time nor as
+// a server's. It is there all the same: on a machine without idle CPUs, contenders that send more messages also pay
+// for more work of the links.
+func (s *servers) linksOf(latency time.Duration, upstreams ...string) ([]*netfault.Link, error) {
+	if links := s.links[latency]; links != nil {
+		return links, nil
 	}
-	p, err := startRole(roleLinks)
-	if err != nil {
-		return nil, err
+	var links []*netfault.Link
+	for _, upstream := range upstreams {
+		l, err := netfault.New(upstream)
+		if err != nil {
+			return nil, err
+		}
+		l.Delay(latency/2, 0, netfault.ToServer, netfault.ToClient)
+		links = append(links, l)
 	}
-	l := &links{player: p}
-	if err = p.to.Encode(order{Each: latency / 2, Upstreams: upstreams}); err == nil {
-		err = p.answers.Decode(&l.addresses)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("bench: the links did not start: %w", err), p.stop())
-	}
-	s.links[latency] = l
-	return l, nil
+	s.links[latency] = links
+	return links, nil
 }

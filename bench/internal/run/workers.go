@@ -21,7 +21,7 @@ func startWorkers(specs []load.Spec) (w workers, err error) {
 		}
 	}()
 	for _, spec := range specs {
-		p, err := startRole(roleWorker)
+		p, err := startPlayer()
 		if err != nil {
 			return w, err
 		}
