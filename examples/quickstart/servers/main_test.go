@@ -28,7 +28,7 @@ func TestServers_AreWhereTheyAreSaidToBe(t *testing.T) {
 		ended <- err
 	}()
 	exported := map[string]string{}
-	for lines := bufio.NewScanner(out); len(exported) < 2; {
+	for lines := bufio.NewScanner(out); len(exported) < 4; {
 		require.True(t, lines.Scan(), "%v", lines.Err())
 		if variable, value, found := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "="); found {
 			exported[variable] = strings.Trim(value, "'")
