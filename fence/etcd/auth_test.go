@@ -2,7 +2,9 @@ package etcd
 
 import (
 	"bytes"
-	"sync"
+	"context"
+	"errors"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,11 +14,11 @@ import (
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/etcd/internal/etcdtest"
 	"github.com/fencekit/fencekit/internal/testenv/etcdserver"
+	"github.com/fencekit/fencekit/internal/testenv/process"
 )
 
 type authEtcd struct {
 	*etcdserver.Server
-	log  *serverLog
 	root *clientv3.Client
 }
 
@@ -36,8 +38,7 @@ const hasty = "--auth-token-ttl=1"
 
 func startAuthEtcd(t testing.TB, prefix string, flags ...string) *authEtcd {
 	t.Helper()
-	a := &authEtcd{log: newServerLog()}
-	a.Server = startEtcd(t, &etcdserver.Config{Log: a.log, ExtraFlags: append([]string{"--bcrypt-cost=4", "--log-level=debug"}, flags...)})
+	a := &authEtcd{Server: startEtcd(t, &etcdserver.Config{ExtraFlags: append([]string{"--bcrypt-cost=4", "--log-level=debug"}, flags...)})}
 	admin := dial(t, a.Endpoint())
 	for _, user := range []string{"root", "app", "nobody"} {
 		_, err := admin.UserAdd(patient(t), user, user)
@@ -74,39 +75,13 @@ func dialAs(t testing.TB, endpoint, user string, opts ...grpc.DialOption) *clien
 // awaitNoToken waits until every token that etcd has issued is expired.
 func (a *authEtcd) awaitNoToken(t testing.TB) {
 	t.Helper()
-	limit := patient(t)
-	for a.log.count("deleted a simple token") < a.log.count("authenticated a user") {
-		select {
-		case <-a.log.grown:
-		case <-limit.Done():
-			require.FailNow(t, "tokens don't expire")
+	require.NoError(t, process.Poll(patient(t), func(context.Context) error {
+		log, err := os.ReadFile(a.Dir().Path("etcd-node.log"))
+		if err == nil && bytes.Count(log, []byte("deleted a simple token")) < bytes.Count(log, []byte("authenticated a user")) {
+			err = errors.New("tokens don't expire")
 		}
-	}
-}
-
-type serverLog struct {
-	grown chan struct{} // holds one signal that there is more
-
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func newServerLog() *serverLog { return &serverLog{grown: make(chan struct{}, 1)} }
-
-func (l *serverLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case l.grown <- struct{}{}:
-	default:
-	}
-	return l.text.Write(p)
-}
-
-func (l *serverLog) count(words string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Count(l.text.Bytes(), []byte(words))
+		return err
+	}))
 }
 
 // The role has the documented rights and no others: everything works, including the clean-up after an unknown outcome.
