@@ -47,7 +47,6 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 func (a *api) routes() map[string]handler {
 	return map[string]handler{
 		"GET /v1/skus":               a.listSKUs,
-		"GET /v1/skus/{sku}/history": a.history,
 		"POST /v1/skus/{sku}/deduct": a.deduct,
 		"GET /healthz":               healthz,
 		"GET /readyz":                a.readyz,

@@ -34,10 +34,6 @@ func TestDeduct_SameKeyHasTheSameAnswerFromEveryServer(t *testing.T) {
 	require.Equal(t, 54, next.Available)
 	require.NotEqual(t, d.Order, next.Order)
 	require.Equal(t, map[string]int{d.Order: 45, next.Order: 1}, reservedByOrder(t, pool))
-
-	entries := a.get("/v1/skus/" + SKU + "/history?limit=1000").body
-	require.Contains(t, entries, `"token":"`+d.Token+`"`)
-	require.Contains(t, entries, `"ops":[{"id":"k-1","name":"deduct","attrs":{"qty":"45"}}]`)
 }
 
 func TestDeduct_RefusesBadRequests(t *testing.T) {
@@ -139,7 +135,6 @@ func TestDeduct_StaleGrantIs409(t *testing.T) {
 	require.Equal(t, older.Grant().Token.String(), p["token"])
 	require.Equal(t, newer.Grant().Token.String(), p["current_token"])
 	require.Len(t, reservedByOrder(t, pool), 2)
-	require.Contains(t, s.get("/v1/skus/"+SKU+"/history").body, `"reason":"stale"`)
 
 	require.Equal(t, newer.Grant().Token.String(), s.deductUnder(newer.Grant(), "k-2").deduction(t).Token)
 	require.Equal(t, before.body, s.deductUnder(newer.Grant(), "k-0").body, "what took effect under the older grant is found under the newer")
