@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/internal/sales"
+	"github.com/fencekit/fencekit/internal/sales"
 )
 
 // Redis loses all that it has, again and again, while workers are paused and killed. The lock alone loses sales.

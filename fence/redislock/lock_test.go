@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
-	"github.com/fencekit/fencekit/fence/internal/sales"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
+	"github.com/fencekit/fencekit/internal/sales"
 	"github.com/fencekit/fencekit/internal/testenv/redisserver"
 	"github.com/fencekit/fencekit/storage/memory"
 )
