@@ -4,8 +4,8 @@
 //		return guardsql.With(ctx, tx, func(db *sql.DB) error { return sell(ctx, db, "42", 2) })
 //	})
 //
-// Arguments and results are as with github.com/jackc/pgx/v5/stdlib. What differs is that all connections of db are
-// one transaction:
+// Arguments and results are as with github.com/jackc/pgx/v5/stdlib, except that a column's type has no Length and no
+// DecimalSize. What differs besides is that all connections of db are one transaction:
 //
 //   - db.Begin makes a savepoint. Its options must be nil or zero.
 //   - One call at a time. While a *sql.Tx is open, only it works; while Rows are open, nothing else does. Anything

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -130,44 +129,6 @@ func (r *rows) ColumnTypeDatabaseTypeName(i int) string {
 		return strings.ToUpper(t.Name)
 	}
 	return strconv.FormatUint(uint64(oid), 10)
-}
-
-// header is what the server adds to the length or precision in a type modifier. -1 is none.
-const header = 4
-
-func (r *rows) ColumnTypeLength(i int) (int64, bool) {
-	f := r.fields[i]
-	switch f.DataTypeOID {
-	case pgtype.TextOID, pgtype.ByteaOID:
-		return math.MaxInt64, true
-	case pgtype.VarcharOID, pgtype.BPCharOID, pgtype.VarbitOID:
-		switch {
-		case f.TypeModifier == -1:
-			return math.MaxInt64, true
-		case f.DataTypeOID == pgtype.VarbitOID:
-			return int64(f.TypeModifier), true
-		}
-		return int64(f.TypeModifier - header), true
-	}
-	return 0, false
-}
-
-func (r *rows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool) {
-	mod := int64(r.fields[i].TypeModifier)
-	switch r.fields[i].DataTypeOID {
-	case pgtype.NumericOID:
-		if mod == -1 {
-			return 0, 0, false
-		}
-		mod -= header
-		return mod >> 16 & 0xffff, mod & 0xffff, true
-	case pgtype.IntervalOID, pgtype.TimestampOID, pgtype.TimestamptzOID, pgtype.TimeOID, pgtype.TimetzOID:
-		if mod &= 0xffff; mod == 0xffff { // also of -1; an interval's has its fields above
-			mod = 6
-		}
-		return 0, mod, true
-	}
-	return 0, 0, false
 }
 
 var scanTypes = map[uint32]reflect.Type{

@@ -36,8 +36,6 @@ const types = `
 type column struct {
 	Value                     any
 	Name, Type                string
-	Length, Precision, Scale  int64
-	HasLength, HasDecimal     bool
 	Nullable, NullableIsKnown bool
 	Scan                      reflect.Type
 }
@@ -51,8 +49,6 @@ func columns(t *testing.T, db *sql.DB, query string, args ...any) (columns []col
 	require.NoError(t, err)
 	for _, kind := range kinds {
 		c := column{Name: kind.Name(), Type: kind.DatabaseTypeName(), Scan: kind.ScanType()}
-		c.Length, c.HasLength = kind.Length()
-		c.Precision, c.Scale, c.HasDecimal = kind.DecimalSize()
 		c.Nullable, c.NullableIsKnown = kind.Nullable()
 		columns = append(columns, c)
 	}
