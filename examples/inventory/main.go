@@ -5,9 +5,9 @@
 // them between its read and its write until its lease has expired, and shows what becomes
 // of that write: with the fence, and without.
 //
-// "inventory serve" is an HTTP service, described by service/openapi.yaml and in
-// README.md; "inventory try" starts it with an etcd and a Postgres of its own, and a page on which
-// to stop workers. The code to copy is package service; packages demo and live start servers, and stop workers.
+// "inventory serve" is an HTTP service, described in README.md; "inventory try" starts it with an
+// etcd and a Postgres of its own, and a page on which to stop workers. The code to copy is package
+// service; packages demo and live start servers, and stop workers.
 package main
 
 import (

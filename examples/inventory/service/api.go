@@ -9,7 +9,6 @@
 package service
 
 import (
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +26,7 @@ import (
 	"github.com/fencekit/fencekit/storage/postgres"
 )
 
-// api answers HTTP requests. openapi.yaml describes it.
+// api answers HTTP requests.
 type api struct {
 	guard  *guard.Guard[pgx.Tx]
 	locker fencekit.Locker
@@ -44,20 +43,15 @@ type api struct {
 
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-func (a *api) routes() map[string]handler {
-	return map[string]handler{
+func (a *api) handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]handler{
 		"GET /v1/skus":               a.listSKUs,
 		"POST /v1/skus/{sku}/deduct": a.deduct,
 		"GET /healthz":               healthz,
 		"GET /readyz":                a.readyz,
 		"GET /metrics":               a.scraped,
-		"GET /openapi.yaml":          openAPI,
-	}
-}
-
-func (a *api) handler() http.Handler {
-	mux := http.NewServeMux()
-	for pattern, h := range a.routes() {
+	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := h(w, r); err != nil {
 				a.fail(w, r, err)
@@ -70,15 +64,6 @@ func (a *api) handler() http.Handler {
 		}
 		mux.ServeHTTP(w, traced(r))
 	})
-}
-
-//go:embed openapi.yaml
-var openAPIFile []byte
-
-func openAPI(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(openAPIFile)
-	return nil
 }
 
 // problem is an answer of this service's own (RFC 9457). What guard returns is a problem of guardhttp's.

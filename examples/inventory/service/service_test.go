@@ -98,17 +98,13 @@ func newService(t testing.TB, out io.Reader) *service {
 	t.Helper()
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if url, found := strings.CutPrefix(lines.Text(), "serving on "); found {
-			return serviceAt(t, url)
+			client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
+			t.Cleanup(client.CloseIdleConnections)
+			return &service{TB: t, url: url, http: client}
 		}
 	}
 	require.Fail(t, "the server ended and never said where it serves")
 	return nil
-}
-
-func serviceAt(t testing.TB, url string) *service {
-	client := &http.Client{Transport: &http.Transport{}, Timeout: 2 * time.Minute}
-	t.Cleanup(client.CloseIdleConnections)
-	return &service{TB: t, url: url, http: client}
 }
 
 // reply is an answer that has arrived wholly.
