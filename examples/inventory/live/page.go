@@ -58,11 +58,12 @@ func (s *shop) serveDo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveEvents streams entries and states, from the first entry that is kept.
+// serveEvents streams entries and states. A browser whose connection broke says which entry it got last.
 func (s *shop) serveEvents(w http.ResponseWriter, r *http.Request) {
 	stream := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
 	n, shown := 0, []byte(nil)
+	_, _ = fmt.Sscanf(r.Header.Get("Last-Event-ID"), s.feed.run+"-%d", &n) // 0 if it is none of ours
 	for {
 		entries, now, state, changed := s.feed.after(n)
 		var b bytes.Buffer
@@ -88,8 +89,10 @@ func (s *shop) serveEvents(w http.ResponseWriter, r *http.Request) {
 // keep is how many entries a browser that comes back finds, at most.
 const keep = 1000
 
-// feed is what browsers are told: entries, and the present state.
+// feed is what browsers are told: entries, each with an ID, and the present state.
 type feed struct {
+	run string // begins every ID, and tells those of an earlier process
+
 	mu      sync.Mutex
 	entries [][]byte // the latest, as they are sent
 	told    int      // how many there have been
@@ -102,7 +105,7 @@ func (f *feed) tell(e entry) {
 	defer f.mu.Unlock()
 	f.told++
 	data, _ := json.Marshal(e)
-	f.entries = append(f.entries, fmt.Appendf(nil, "event: entry\ndata: %s\n\n", data))
+	f.entries = append(f.entries, fmt.Appendf(nil, "id: %s-%d\nevent: entry\ndata: %s\n\n", f.run, f.told, data))
 	f.entries = f.entries[max(0, len(f.entries)-keep):]
 	f.notify()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +32,9 @@ type shop struct {
 }
 
 func newShop(etcd *etcdserver.Server, pg *pgserver.Server) *shop {
-	return &shop{etcd: etcd, postgres: pg, began: time.Now(), feed: &feed{changed: make(chan struct{})}, calls: make(chan func(*round))}
+	began := time.Now()
+	f := &feed{run: strconv.FormatInt(began.UnixNano(), 36), changed: make(chan struct{})}
+	return &shop{etcd: etcd, postgres: pg, began: began, feed: f, calls: make(chan func(*round))}
 }
 
 // run plays rounds until ctx ends.
@@ -43,7 +46,7 @@ func (s *shop) run(ctx context.Context) error {
 	defer client.Close()
 	fenced := true
 	for n := 1; ctx.Err() == nil; n++ {
-		r := &round{shop: s, prefix: fmt.Sprintf("live-%d-%d", s.began.UnixNano(), n)}
+		r := &round{shop: s, prefix: fmt.Sprintf("live-%s-%d", s.feed.run, n)}
 		r.Fenced, r.next, r.TTL = fenced, fenced, int(demo.LiveTTL.Seconds())
 		err := demo.WithDatabase(ctx, s.postgres, "live", func(dsn string) error { return r.play(ctx, client, dsn) })
 		if err != nil && ctx.Err() == nil {
