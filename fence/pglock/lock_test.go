@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -318,6 +320,9 @@ func TestRenewal_NeedsNoConnectionOfThePool(t *testing.T) {
 			connected.Add(1)
 			cfg.Password = "of this moment"
 			return nil
+		}
+		cfg.ConnConfig.BuildContextWatcherHandler = func(pg *pgconn.PgConn) ctxwatch.Handler { // it would have each request wait
+			return &pgconn.CancelRequestContextWatcherHandler{Conn: pg, DeadlineDelay: time.Hour}
 		}
 	})
 	l := newLocker(t, pool, slow())
