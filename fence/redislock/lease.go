@@ -161,6 +161,8 @@ func (p *lease) givenUp(err error) error {
 }
 
 func (p *lease) loss(reason fence.LossReason) error {
+	p.locker.mu.Lock()
+	defer p.locker.mu.Unlock()
 	return p.Loss(p.grant, reason, func(err error) error { return unavailable("renew "+p.grant.Resource, err) })
 }
 

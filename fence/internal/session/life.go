@@ -47,7 +47,9 @@ func (l *Life[ID]) Err() error {
 }
 
 func (l *Life[ID]) Remaining() time.Duration {
-	if l.Err() != nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cause != nil {
 		return 0
 	}
 	return l.Session.Remaining()
@@ -116,7 +118,7 @@ func (l *Life[ID]) Finish(cause error) bool {
 	return true
 }
 
-// Loss is the loss of g with the session. wrap says which request a failed renewal was.
+// Loss is the loss of g with the session. wrap says which request a failed renewal was. It needs the lock.
 func (l *Life[ID]) Loss(g fence.Grant, reason fence.LossReason, wrap func(error) error) error {
 	loss := &fence.LeaseLostError{Grant: g, Reason: reason}
 	if reason == fence.LossDeadline {
