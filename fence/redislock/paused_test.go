@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/guard"
+	"github.com/fencekit/fencekit/internal/pause"
 	"github.com/fencekit/fencekit/internal/testenv/pgserver"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -83,7 +84,7 @@ func TestWorker(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
 	defer pool.Close()
-	stop := func() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+	stop := func() { require.NoError(t, pause.Self()) }
 	require.NoError(t, sell(t.Context(), os.Getenv(redisVariable), pool, os.Getenv(fencedVariable) == "true", 2, stop))
 }
 
