@@ -12,7 +12,6 @@ import (
 
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
-	"github.com/fencekit/fencekit/guardsql"
 )
 
 type verdict struct {
@@ -87,7 +86,7 @@ func TestRequireFenced_FindsWhatGoesAroundTheTransaction(t *testing.T) {
 				returned := make(chan struct{})
 				defer close(returned)
 				return guard.Do(ctx, p.Guard, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
-					return guardsql.With(ctx, tx, func(db *sql.DB) error { return c.run(ctx, own, db, returned) })
+					return with(ctx, tx, func(db *sql.DB) error { return c.run(ctx, own, db, returned) })
 				})
 			}, w.qty)
 			if c.says == "" {

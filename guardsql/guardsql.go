@@ -1,8 +1,8 @@
 // Package guardsql lets code written for database/sql, such as an ORM's, run in a guarded transaction:
 //
-//	guard.Do(ctx, g, "sku/42", func(ctx context.Context, tx pgx.Tx) error {
-//		return guardsql.With(ctx, tx, func(db *sql.DB) error { return sell(ctx, db, "42", 2) })
-//	})
+//	guard.Do(ctx, g, "sku/42", guardsql.With(func(ctx context.Context, db *sql.DB) error {
+//		return sell(ctx, db, "42", 2)
+//	}))
 //
 // Arguments and results are as with github.com/jackc/pgx/v5/stdlib, except that a column's type has no Length and no
 // DecimalSize. What differs besides is that all connections of db are one transaction:
@@ -44,24 +44,28 @@ var (
 	errOptions   = fmt.Errorf("guardsql: a *sql.Tx is a savepoint of the guarded transaction, and has its isolation level and access mode: begin it without options, and set postgres.Config.Isolation or guard.ReadOnly: %w", errors.ErrUnsupported)
 )
 
-// With calls fn with a DB whose statements run in tx, and closes the DB when fn returns. It returns fn's error.
+// With returns a function for guard.Do. It calls fn with a DB whose statements run in tx, closes the DB when fn
+// returns, and returns fn's error.
 //
-// If fn returns nil and has left a *sql.Tx or Rows open, or a goroutine with a call running, With returns
-// [ErrLeftOpen]: return it, so that guard rolls back. A *sql.Tx left open is rolled back in any case.
+// If fn returns nil and has left a *sql.Tx or Rows open, or a goroutine with a call running, the error is
+// [ErrLeftOpen], so that guard rolls back. A *sql.Tx left open is rolled back in any case.
 //
-// No more than one With at a time may use tx, and nothing else meanwhile.
-func With(ctx context.Context, tx pgx.Tx, fn func(db *sql.DB) error) (err error) {
-	s := &session{base: ctx, tx: tx}
-	s.ctx, s.stop = context.WithCancelCause(ctx)
-	db := sql.OpenDB(connector{s})
-	defer func() {
-		left := s.end()
-		_ = db.Close()
-		if err == nil {
-			err = left
-		}
-	}()
-	return fn(db)
+// Called by hand, for a value or beside statements through tx, no more than one at a time may use tx, and nothing
+// else meanwhile: guardsql.With(fn)(ctx, tx).
+func With(fn func(ctx context.Context, db *sql.DB) error) func(ctx context.Context, tx pgx.Tx) error {
+	return func(ctx context.Context, tx pgx.Tx) (err error) {
+		s := &session{base: ctx, tx: tx}
+		s.ctx, s.stop = context.WithCancelCause(ctx)
+		db := sql.OpenDB(connector{s})
+		defer func() {
+			left := s.end()
+			_ = db.Close()
+			if err == nil {
+				err = left
+			}
+		}()
+		return fn(ctx, db)
+	}
 }
 
 // session is what the connections of a DB share.

@@ -29,7 +29,7 @@ func TestWith_WritesInTheTransaction(t *testing.T) {
 		if _, err := tx.Exec(ctx, take); err != nil {
 			return err
 		}
-		if err := guardsql.With(ctx, tx, func(db *sql.DB) error {
+		if err := with(ctx, tx, func(db *sql.DB) error {
 			result, err := db.ExecContext(ctx, take)
 			require.NoError(t, err)
 			affected, err := result.RowsAffected()
@@ -43,7 +43,7 @@ func TestWith_WritesInTheTransaction(t *testing.T) {
 		}); err != nil {
 			return err
 		}
-		return guardsql.With(ctx, tx, func(db *sql.DB) error {
+		return with(ctx, tx, func(db *sql.DB) error {
 			var qty int
 			require.NoError(t, db.QueryRow("select qty from stock").Scan(&qty))
 			require.Equal(t, 8, qty)
@@ -64,7 +64,7 @@ func TestWith_ReleasesThePanicOfItsFunction(t *testing.T) {
 	var kept *sql.DB
 	require.PanicsWithValue(t, "own", func() {
 		_ = w.do(func(ctx context.Context, tx pgx.Tx) error {
-			return guardsql.With(ctx, tx, func(db *sql.DB) error { kept = db; panic("own") })
+			return with(ctx, tx, func(db *sql.DB) error { kept = db; panic("own") })
 		})
 	})
 	require.Error(t, kept.Ping())
@@ -293,7 +293,7 @@ func TestWith_RollsBackWhatIsLeftOpen(t *testing.T) {
 	defer cancel()
 	for _, own := range []error{nil, errOwn} {
 		require.NoError(t, w.do(func(fnCtx context.Context, tx pgx.Tx) error {
-			require.Error(t, guardsql.With(fnCtx, tx, func(db *sql.DB) error {
+			require.Error(t, with(fnCtx, tx, func(db *sql.DB) error {
 				left, err := db.BeginTx(ctx, nil)
 				require.NoError(t, err)
 				_, err = left.Exec("update stock set qty = 0")
@@ -403,7 +403,7 @@ func TestWith_EndsAStatementWithEitherContext(t *testing.T) {
 					own, cancelOwn := context.WithCancel(t.Context())
 					defer cancelOwn()
 					defer cancelOf()
-					return guardsql.With(of, tx, func(db *sql.DB) error {
+					return with(of, tx, func(db *sql.DB) error {
 						call := w.waiting(func(sql string) error { return run(own, db, sql) })
 						which(cancelOf, cancelOwn)
 						return <-call
@@ -605,7 +605,7 @@ func TestWith_NothingIsTriedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			calls := 0
 			require.NoError(t, w.do(func(ctx context.Context, tx pgx.Tx) error {
-				err := guardsql.With(ctx, badTx{tx, &calls}, c.run)
+				err := with(ctx, badTx{tx, &calls}, c.run)
 				require.ErrorContains(t, err, errBad.Error())
 				require.NotErrorIs(t, err, driver.ErrBadConn)
 				return nil

@@ -63,7 +63,7 @@ func (w *world) do(fn func(ctx context.Context, tx pgx.Tx) error) error {
 
 // with runs fn with a DB in a guarded transaction.
 func (w *world) with(fn func(db *sql.DB) error) error {
-	return w.do(func(ctx context.Context, tx pgx.Tx) error { return guardsql.With(ctx, tx, fn) })
+	return w.do(func(ctx context.Context, tx pgx.Tx) error { return with(ctx, tx, fn) })
 }
 
 func (w *world) exec(sql string, args ...any) {
@@ -82,4 +82,9 @@ func (w *world) requireQty(want int) {
 	qty, err := w.qty(w.t.Context())
 	require.NoError(w.t, err)
 	require.Equal(w.t, want, qty)
+}
+
+// with is guardsql.With called by hand.
+func with(ctx context.Context, tx pgx.Tx, fn func(*sql.DB) error) error {
+	return guardsql.With(func(_ context.Context, db *sql.DB) error { return fn(db) })(ctx, tx)
 }

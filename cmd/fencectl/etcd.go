@@ -82,7 +82,7 @@ func (e *etcdFlags) clientConfig() (clientv3.Config, error) {
 func (e *etcdFlags) validateEndpoints() error {
 	const named = "--etcd-endpoints (FENCEKIT_ETCD_ENDPOINTS)"
 	if e.none() {
-		return cli.UsageErrorf("%s is none, and this command needs etcd", named)
+		return cli.UsageErrorf("%s is none, and this command needs etcd: docs/operate.md has the SQL for locks in Postgres, in \"The lock service\"", named)
 	}
 	schemeOf := func(endpoint string) string {
 		if scheme, _, found := strings.Cut(endpoint, "://"); found {

@@ -9,8 +9,6 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/fencekit/fencekit"
 	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guardsql"
@@ -21,7 +19,7 @@ var ErrSoldOut = errors.New("sold out")
 
 // Guarded calls sell with a DB on which no earlier holder of the product can commit any more.
 func Guarded(ctx context.Context, g fencekit.Runner, sku string, n int64, sell func(ctx context.Context, db *sql.DB, sku string, n int64) error) error {
-	return guard.Do(ctx, g, "sku/"+sku, func(ctx context.Context, tx pgx.Tx) error {
-		return guardsql.With(ctx, tx, func(db *sql.DB) error { return sell(ctx, db, sku, n) })
-	})
+	return guard.Do(ctx, g, "sku/"+sku, guardsql.With(func(ctx context.Context, db *sql.DB) error {
+		return sell(ctx, db, sku, n)
+	}))
 }
