@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/fence/internal/session"
 	"github.com/fencekit/fencekit/internal/callback"
 )
 
@@ -40,10 +40,7 @@ func (c *Config) withDefaults() Config {
 	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
 	cfg.PollInterval = cmp.Or(cfg.PollInterval, min(100*time.Millisecond, cfg.TTL/10))
 	cfg.Epoch = cmp.Or(cfg.Epoch, 1)
-	if cfg.Label == "" {
-		host, _ := os.Hostname()
-		cfg.Label = fmt.Sprintf("%s-%d", cmp.Or(host, "unknown"), os.Getpid())
-	}
+	cfg.Label = cmp.Or(cfg.Label, session.DefaultLabel())
 	cfg.requestTimeout = cmp.Or(cfg.requestTimeout, min(5*time.Second, cfg.TTL))
 	cfg.Logger = callback.Logger(cfg.Logger)
 	return cfg

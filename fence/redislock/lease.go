@@ -42,7 +42,7 @@ func (l *Locker) newLease(resource string, wait bool) (*lease, error) {
 	p.Begin(nil, &l.mu)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.closing.IsClosed() {
 		return nil, errClosed
 	}
 	l.leases[resource] = append(l.leases[resource], p)

@@ -161,25 +161,27 @@ func TestAcquire_AskedAgainIsTheSameGrant(t *testing.T) {
 func TestRenewal_FailsForOneAlone(t *testing.T) {
 	t.Parallel()
 	c := client(t, server(t))
-	l := locker(t, c, &Config{TTL: time.Second})
-	bad, err := l.TryAcquire(patient(t), "bad")
-	require.NoError(t, err)
-	good, err := l.TryAcquire(patient(t), "good")
-	require.NoError(t, err)
-	lock, _, _ := l.keys("bad")
-	require.NoError(t, c.Del(patient(t), lock).Err())
-	require.NoError(t, c.LPush(patient(t), lock, "x").Err())
-	<-bad.Done()
-	loss := new(fence.LeaseLostError)
-	require.ErrorAs(t, bad.Err(), &loss)
-	require.Equal(t, fence.LossDeadline, loss.Reason)
-	require.ErrorContains(t, loss, "WRONGTYPE")
-	p := good.(*lease)
-	renewed := make(chan struct{})
-	p.Session.RenewNow(func() { close(renewed) })
-	<-renewed
-	require.NoError(t, good.Err())
-	require.Positive(t, good.Remaining())
+	l := locker(t, c, &Config{TTL: time.Hour})
+	for _, r := range []string{"bad", "good"} {
+		_, err := l.TryAcquire(patient(t), r)
+		require.NoError(t, err)
+		lock, _, _ := l.keys(r)
+		require.NoError(t, c.PExpire(patient(t), lock, time.Minute).Err())
+	}
+	bad, _, _ := l.keys("bad")
+	good, _, _ := l.keys("good")
+	require.NoError(t, c.Del(patient(t), bad).Err())
+	require.NoError(t, c.LPush(patient(t), bad, "x").Err())
+	for _, p := range owned(l) {
+		renewed := make(chan struct{})
+		p.Session.RenewNow(func() { close(renewed) })
+		<-renewed
+		require.NoError(t, p.Err())
+		if p.grant.Resource == "bad" {
+			require.ErrorContains(t, p.Session.LastFailure(), "WRONGTYPE")
+		}
+	}
+	require.Greater(t, c.PTTL(patient(t), good).Val(), time.Minute)
 }
 
 // Redis Cluster keeps keys together by what is between the first brace and the next closing one, unless it is empty.

@@ -20,15 +20,14 @@ import (
 
 // Locker is a fence.Locker on Redis. It is safe for concurrent use.
 type Locker struct {
-	client   redis.UniversalClient
-	cfg      Config
-	process  string
-	tasks    *session.Tasks
-	watched  chan struct{} // holds a signal that there is somebody to tell of contention
-	finished chan struct{}
+	client  redis.UniversalClient
+	cfg     Config
+	process string
+	closing *session.Closing
+	tasks   *session.Tasks
+	watched chan struct{} // holds a signal that there is somebody to tell of contention
 
 	mu     sync.Mutex
-	closed bool
 	leases map[string][]*lease // those that are not over, and those to be given back, by resource in order
 }
 
@@ -48,8 +47,8 @@ func New(client redis.UniversalClient, cfg *Config) (*Locker, error) {
 		return nil, fmt.Errorf("%w: redislock.New needs a client", fence.ErrInvalid)
 	}
 	l := &Locker{
-		client: client, cfg: c, process: newHolder(c.Label), tasks: session.NewTasks(), watched: make(chan struct{}, 1),
-		finished: make(chan struct{}), leases: map[string][]*lease{},
+		client: client, cfg: c, process: newHolder(c.Label), closing: session.NewClosing(), tasks: session.NewTasks(),
+		watched: make(chan struct{}, 1), leases: map[string][]*lease{},
 	}
 	l.tasks.Start(l.look)
 	return l, nil
@@ -61,19 +60,13 @@ var errClosed = fmt.Errorf("%w: locker is closed", fence.ErrClosed)
 
 // Check reports whether Redis runs scripts now, for start-up and readiness probes.
 func (l *Locker) Check(ctx context.Context) error {
-	if l.isClosed() {
+	if l.closing.IsClosed() {
 		return errClosed
 	}
 	if _, err := l.eval(ctx, raiseScript, []string{l.cfg.Prefix + ":check"}, "0"); err != nil {
 		return unavailable("check", err)
 	}
 	return nil
-}
-
-func (l *Locker) isClosed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closed
 }
 
 // Raise implements fence.Raiser: the resource's counter goes on above that token. It fails with fence.ErrInvalid if
@@ -102,42 +95,28 @@ func (l *Locker) Raise(ctx context.Context, above fence.Grant) error {
 // expired; everything is closed nevertheless. If ctx has ended already, Close takes up to the time of one request. A
 // second call waits for the first, and returns nil.
 func (l *Locker) Close(ctx context.Context) error {
-	if ctx.Err() != nil {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.requestTimeout)
-		defer cancel()
-		ctx = last
-	}
-	l.mu.Lock()
-	again := l.closed
-	l.closed = true
-	leases := slices.Concat(slices.Collect(maps.Values(l.leases))...)
-	l.mu.Unlock()
-	if again {
-		select {
-		case <-l.finished:
-			return nil
-		case <-ctx.Done():
-			return session.Ended(ctx, "redislock: close")
+	return l.closing.Close(ctx, l.cfg.requestTimeout, "redislock: close", func(ctx context.Context) error {
+		defer l.tasks.Stop()
+		l.mu.Lock()
+		leases := slices.Concat(slices.Collect(maps.Values(l.leases))...)
+		l.mu.Unlock()
+		for _, p := range leases {
+			p.finish(p.loss(fence.LossClosed))
 		}
-	}
-	defer close(l.finished)
-	defer l.tasks.Stop()
-	for _, p := range leases {
-		p.finish(p.loss(fence.LossClosed))
-	}
-	var failed error
-	for _, p := range leases {
-		select {
-		case <-p.settled:
-			failed = cmp.Or(failed, p.failed)
-		case <-ctx.Done():
-			failed = ctx.Err()
+		var failed error
+		for _, p := range leases {
+			select {
+			case <-p.settled:
+				failed = cmp.Or(failed, p.failed)
+			case <-ctx.Done():
+				failed = ctx.Err()
+			}
 		}
-	}
-	if failed != nil {
-		return unavailable("close", failed)
-	}
-	return nil
+		if failed != nil {
+			return unavailable("close", failed)
+		}
+		return nil
+	})
 }
 
 // look tells leases that another process waits.
@@ -237,7 +216,7 @@ func (l *Locker) acquire(ctx context.Context, resource string, wait bool) (fence
 		}
 		p.finish(errAbandoned)
 		switch {
-		case l.isClosed():
+		case l.closing.IsClosed():
 			return nil, errClosed
 		case ctx.Err() != nil:
 			return nil, p.givenUp(session.Ended(ctx, "redislock: acquire "+resource))
