@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"errors"
 
 	"github.com/fencekit/fencekit/storage"
@@ -11,20 +10,15 @@ import (
 // alone, the others share again; if the store doesn't know which one failed, all run alone.
 var errRunsAgain = errors.New("guard: the operation runs again")
 
+const maxBatchCalls = 64
+
 func (c *call[Tx]) runBatch() error {
 	for !c.alone {
 		if err := c.share(); err != errRunsAgain {
 			return err
 		}
 	}
-	return c.noteAlone(c.runAlone())
-}
-
-func (c *call[Tx]) noteAlone(err error) error {
-	if len(c.held.states) > 0 {
-		c.held.states[0].backoff.aloneFailed = err != nil && c.ctx.Err() == nil
-	}
-	return err
+	return c.runAlone()
 }
 
 func (c *call[Tx]) share() error {
@@ -38,31 +32,14 @@ func (c *call[Tx]) share() error {
 	case c.alone:
 		return errRunsAgain
 	}
-	backoff := &c.held.states[0].backoff
-	shares, meets := !backoff.nextAlone(), false
-	if shares && g.forming != nil && !backoff.aloneFailed {
-		switch w, waited := g.forming.join(c.ctx, c); {
-		case w == nil:
-		case w.got == theOffer:
-			return c.ended
-		case w.got == nothing:
-			return cmp.Or(w.failure, endError(c.ctx))
-		case waited && !g.lines.usable(c.held.states[0]):
-			g.forming.leave(false)
-			c.alone = true
-			return errRunsAgain
-		default:
-			meets = true
-		}
-	}
 	c.noteRun(c.held.states)
 	t := c.begins(bounds{limit: g.cfg.MaxRun})
-	t.shares, t.meets = shares, meets
+	t.shares = !c.held.states[0].backoff.nextAlone()
 	err := t.runShared()
-	if t.calls > 1 {
+	if len(t.calls) > 1 {
 		return c.ended
 	}
-	return c.noteAlone(err)
+	return err
 }
 
 func (t *transaction[Tx]) runShared() (outcome error) {
@@ -71,88 +48,42 @@ func (t *transaction[Tx]) runShared() (outcome error) {
 		if outcome == errStoreGone && t.sent {
 			outcome = &UnknownOutcomeError{Grants: t.states.grants(), Err: errStoreGone, AskErr: errStoreGone}
 		}
-		if t.meets {
-			t.leader.guard.forming.leave(t.gathered)
-		}
-		if t.calls > 1 {
+		if len(t.calls) > 1 {
 			t.end(outcome)
 		}
 	}()
 	return t.run()
 }
 
-func (t *transaction[Tx]) gather() {
+// takeQueue adds the calls that wait behind the leader with a batch.
+func (t *transaction[Tx]) takeQueue() {
 	g := t.leader.guard
-	t.gathered = true
-	for _, w := range g.forming.take(maxBatchCalls - t.calls) {
+	t.taken = g.lines.takeWaiting(t.leader.held.turns[0], maxBatchCalls-1)
+	for _, w := range t.taken {
 		c := w.offer.(*call[Tx])
-		switch err := endError(c.ctx); {
-		case err != nil:
-			w.wake(nothing, err)
-		case !g.lines.usable(c.held.states[0]):
-			c.alone, c.ended = true, errRunsAgain
-			w.wake(theOffer, nil)
-		default:
-			t.parts = append(t.parts, part[Tx]{calls: []*call[Tx]{c}, first: w})
-			t.states = append(t.states, c.held.states[0])
-			t.calls++
-			c.noteRun(c.held.states)
-		}
+		c.noteRun(t.states)
+		t.calls = append(t.calls, c)
 	}
-}
-
-func (t *transaction[Tx]) takeQueues() {
-	for i := range t.parts {
-		p := &t.parts[i]
-		first := &p.calls[0].held
-		p.taken = t.leader.guard.lines.takeWaiting(first.turns[0], maxBatchCalls-t.calls)
-		for _, w := range p.taken {
-			c := w.offer.(*call[Tx])
-			p.calls = append(p.calls, c)
-			c.noteRun(first.states)
-		}
-		t.calls += len(p.taken)
-	}
-}
-
-func (t *transaction[Tx]) notePlaces() {
-	place := 0
-	for _, p := range t.parts {
-		for _, c := range p.calls {
-			c.BatchSize, c.BatchPlace = t.calls, place
-			place++
-		}
+	for i, c := range t.calls {
+		c.BatchSize, c.BatchPlace = len(t.calls), i
 	}
 }
 
 func (t *transaction[Tx]) end(outcome error) {
-	g := t.leader.guard
 	failed := tookNoEffect(outcome)
 	blamed := t.blamed(outcome)
-	if len(t.parts) > 1 {
-		g.forming.noteEnd(failed, t.calls, blamed != nil)
+	for _, c := range t.calls {
+		c.setEnd(outcome, blamed)
 	}
-	for i, p := range t.parts {
-		for _, c := range p.calls {
-			c.setEnd(outcome, blamed)
-		}
-		s := t.states[i]
-		if failed {
-			s.unreported = true
-		}
-		if !failed || len(t.parts) == 1 {
-			s.backoff.noteEnd(failed, len(p.calls), blamed != nil)
-		}
-		for i, w := range p.taken {
-			if p.calls[i+1].alone {
-				w.offer = nil
-			}
-		}
-		g.lines.endTaken(p.calls[0].held.turns[0], p.taken, failed)
-		if p.first != nil {
-			p.first.wake(theOffer, nil)
+	s := t.states[0]
+	s.unreported = s.unreported || failed
+	s.backoff.noteEnd(failed, len(t.calls), blamed != nil)
+	for i, w := range t.taken {
+		if t.calls[i+1].alone {
+			w.offer = nil
 		}
 	}
+	t.leader.guard.lines.endTaken(t.leader.held.turns[0], t.taken, failed)
 }
 
 func (t *transaction[Tx]) blamed(outcome error) *call[Tx] {
@@ -160,14 +91,7 @@ func (t *transaction[Tx]) blamed(outcome error) *call[Tx] {
 	if !errors.As(outcome, &failed) {
 		return nil
 	}
-	n := failed.Number
-	for _, p := range t.parts {
-		if n < len(p.calls) {
-			return p.calls[n]
-		}
-		n -= len(p.calls)
-	}
-	return nil
+	return t.calls[failed.Number]
 }
 
 func (c *call[Tx]) setEnd(outcome error, blamed *call[Tx]) {

@@ -3,6 +3,7 @@ package guard_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +24,7 @@ type batches struct {
 	mu    sync.Mutex
 	ran   []string // functions that began, in order; guarded by mu while any runs
 
-	gate   chan struct{} // a group has no connection until it is closed
+	gate   chan struct{} // the store has no connection until it is closed
 	ending *endingOnce   // ends a goroutine at a step of the store; or nil
 	blind  bool          // the store doesn't say which operation has failed
 }
@@ -45,7 +46,7 @@ func inBatches(t *testing.T, cfg *guard.Config, test func(t *testing.T, b *batch
 }
 
 func (b *batches) before(ctx context.Context, step string, _ []storage.Claim) error {
-	if step == "group" {
+	if step == "begin" {
 		select {
 		case <-b.gate:
 		case <-ctx.Done():
@@ -75,17 +76,11 @@ var _ storage.BatchOp[*memory.Tx] = (*batchOp)(nil)
 func (b *batchOp) Run(ctx context.Context, tx *memory.Tx) error { return b.run(ctx, tx) }
 func (b *batchOp) Shares() bool                                 { return !b.alone }
 
-// on is a call with a batch for resource, which is also its name.
-func (b *batches) on(resource string, fn function) call { return b.named(resource, resource, fn) }
-
 func (b *batches) named(resource, name string, fn function, opts ...guard.ValueOption) call {
 	return func(ctx context.Context) error {
 		return guard.Exec(ctx, b.guard, resource, &batchOp{run: b.noting(name, fn)}, append(opts, guard.Name(name))...)
 	}
 }
-
-// puts is a call with a batch for resource that appends resource to its own key.
-func (b *batches) puts(resource string) call { return b.on(resource, put(resource, resource)) }
 
 // adds is a call with a batch for sku that appends name to k.
 func (b *batches) adds(name string) call { return b.named(sku, name, put("k", name)) }
@@ -150,32 +145,19 @@ func (b *batches) arrive(calls ...call) (errs []error, open func()) {
 	}
 }
 
-type write struct {
-	ops string
-	tx  storage.TxID
-}
-
-func (b *batches) writes(resource string) (writes []write) {
+func (b *batches) history() (names []string) {
 	b.Helper()
-	entries, err := b.store.Entries(b.Context(), resource, 0, 1000)
+	entries, err := b.store.Entries(b.Context(), sku, 0, 1000)
 	require.NoError(b, err)
 	for _, e := range entries {
 		if e.Kind != storage.KindWrite {
 			continue
 		}
-		var names []string
+		var ops []string
 		for _, op := range e.Ops {
-			names = append(names, op.Name)
+			ops = append(ops, op.Name)
 		}
-		writes = append(writes, write{strings.Join(names, " "), e.Tx})
-	}
-	return writes
-}
-
-func (b *batches) history() (names []string) {
-	b.Helper()
-	for _, w := range b.writes(sku) {
-		names = append(names, w.ops)
+		names = append(names, strings.Join(ops, " "))
 	}
 	return names
 }
@@ -195,18 +177,98 @@ func TestBatch_CallsThatWaitShareATransaction(t *testing.T) {
 	})
 }
 
-// If one fails, nothing has happened: it runs alone, in its place in the queue, and its
-// error is that of its own run. Those before it and those behind it share transactions again.
+// If one fails, nothing has happened: it runs alone, in its place in the queue, and its error is that of its own run.
+// The others share transactions again, or run alone if the store doesn't know which one failed.
 func TestBatch_ThatFailsRunsAlone(t *testing.T) {
+	for history, blind := range map[string]bool{"a b, c d": false, "a, b, c, d": true} {
+		t.Run(history, func(t *testing.T) {
+			inBatches(t, nil, func(t *testing.T, b *batches) {
+				b.blind = blind
+				errs := b.meet(b.adds("a"), b.adds("b"), b.named(sku, "fails", fails(put("k", "x"))),
+					b.adds("c"), b.adds("d"))
+				require.ErrorIs(t, errs[2], errShop)
+				errs[2] = nil
+				require.Equal(t, make([]error, 5), errs)
+				require.Equal(t, "abcd", b.store.Read("k"))
+				require.Equal(t, history, strings.Join(b.history(), ", "))
+				require.Equal(t, 2, strings.Count(strings.Join(b.ran, " "), "fails"))
+			})
+		})
+	}
+}
+
+// Each call has its own error. What may have taken effect doesn't run again, and the resource settles the doubt
+// before it is used again.
+func TestBatch_UnknownOutcome(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, b *batches) {
-		errs := b.meet(b.adds("a"), b.adds("b"), b.named(sku, "fails", fails(put("k", "x"))),
-			b.adds("c"), b.adds("d"))
-		require.ErrorIs(t, errs[2], errShop)
-		errs[2] = nil
-		require.Equal(t, make([]error, 5), errs)
-		require.Equal(t, "abcd", b.store.Read("k"))
-		require.Equal(t, []string{"a b", "c d"}, b.history())
-		require.Equal(t, "a b fails a b fails c d", strings.Join(b.ran, " "))
+		away := true
+		b.store.SetFaults(memory.Faults{Commit: fates(memory.Late), Resolve: func(storage.InDoubt) error {
+			if away {
+				return errShop
+			}
+			return nil
+		}})
+		errs := b.meet(b.adds("a"), b.adds("b"))
+		for i, err := range errs {
+			unknown := new(guard.UnknownOutcomeError)
+			require.ErrorAs(t, err, &unknown)
+			require.Equal(t, []string{"a", "b"}[i], unknown.Record.Name)
+		}
+		require.Equal(t, []string{"a", "b"}, b.ran)
+		away = false
+		require.NoError(t, b.adds("c")(t.Context()))
+		for _, err := range errs {
+			applied, askErr := err.(*guard.UnknownOutcomeError).Resolve(t.Context())
+			require.NoError(t, askErr)
+			require.False(t, applied)
+		}
+		b.store.Deliver()
+		require.NoError(t, b.adds("d")(t.Context()))
+		require.Equal(t, "cd", b.store.Read("k"))
+	})
+}
+
+// SQL of one has ended the transaction: what was written may stay, also by the others.
+func TestBatch_EndedTransactionRunsNothingAgain(t *testing.T) {
+	inBatches(t, nil, func(t *testing.T, b *batches) {
+		ends := b.named(sku, "ends", func(context.Context, *memory.Tx) error { return guard.ErrTxEnded })
+		for _, err := range b.meet(b.adds("a"), ends, b.adds("b")) {
+			require.ErrorIs(t, err, guard.ErrTxEnded)
+		}
+		require.Equal(t, []string{"a", "ends"}, b.ran)
+	})
+}
+
+// The leader's store panics, or its goroutine ends: the others go on.
+func TestBatch_StoreThatDoesNotReturn(t *testing.T) {
+	for step, end := range map[string]func(){"commit": explode, "begin": runtime.Goexit} {
+		t.Run(step, func(t *testing.T) {
+			inBatches(t, nil, func(t *testing.T, b *batches) {
+				b.ending = &endingOnce{at: step, end: end}
+				errs := b.meet(b.adds("a"), b.adds("b"), b.adds("c"))
+				require.ErrorIs(t, errs[0], errGone)
+				for _, err := range errs[1:] {
+					if step == "commit" {
+						require.ErrorIs(t, err, guard.ErrUnknownOutcome)
+					} else {
+						require.NoError(t, err)
+					}
+				}
+				boom := b.named(sku, "boom", func(context.Context, *memory.Tx) error { panic("boom") })
+				require.Equal(t, []error{errGone, nil, nil}, b.meet(boom, b.adds("a"), b.adds("b")), "of an operation's own panic")
+			})
+		})
+	}
+}
+
+// An operation that leaves a setting, say, shares its transaction with none.
+func TestBatch_OperationsMayDecline(t *testing.T) {
+	inBatches(t, nil, func(t *testing.T, b *batches) {
+		alone := func(ctx context.Context) error {
+			return guard.Exec(ctx, b.guard, sku, &batchOp{run: put("k", "x"), alone: true}, guard.Name("alone"))
+		}
+		require.Equal(t, make([]error, 5), b.meet(b.adds("a"), b.adds("b"), alone, b.adds("c"), b.adds("d")))
+		require.Equal(t, []string{"a b", "alone", "c d"}, b.history())
 	})
 }
 

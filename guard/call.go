@@ -63,7 +63,7 @@ func Value[Tx, V any, R Resources](ctx context.Context, on Runner[Tx], resources
 
 // Exec is [Do] for an operation of the store's own kind. It takes [Once] if op is a [storage.ResultOp].
 //
-// On a [*Guard], calls that name one resource each share transactions under load if their op is a [storage.BatchOp]
+// On a [*Guard], calls that wait for the same single resource share transactions if their op is a [storage.BatchOp]
 // whose method Shares returns true. If such a transaction takes no effect, the operation that failed runs again
 // alone, and the others share another one. If op travels with COMMIT, as a postgres.Batch does, the end of ctx has
 // no effect once it was sent.

@@ -25,12 +25,5 @@ const (
 	MaxSeen      = maxSeen
 )
 
-// MaxUnderWay returns how many groups of g may be under way when a call begins another one.
-func MaxUnderWay[Tx any](g *Guard[Tx]) int { return g.forming.limit }
-
-const (
-	Patience = patience
-)
-
 // TookNoEffect is the error of a call whose COMMIT was in doubt and took no effect.
 func TookNoEffect(err error) error { return &verdict{err, true} }

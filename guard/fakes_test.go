@@ -9,7 +9,7 @@ import (
 	"github.com/fencekit/fencekit/storage/memory"
 )
 
-// hookedStore is a store to which a test adds what happens before and after its steps: claim, begin, group,
+// hookedStore is a store to which a test adds what happens before and after its steps: claim, begin,
 // recall, run, commit and resolve.
 type hookedStore struct {
 	*memory.Store
@@ -44,13 +44,6 @@ func (s *hookedStore) Begin(ctx context.Context, claims ...storage.Claim) (stora
 	}
 	txn, err := s.Store.Begin(ctx, claims...)
 	return &hookedTxn{txn, s, claims}, err
-}
-
-func (s *hookedStore) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*memory.Tx], error) {
-	if err := s.begins(ctx, "group", nil); err != nil {
-		return nil, err
-	}
-	return s.Begin(ctx, members()...)
 }
 
 func (s *hookedStore) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {

@@ -40,13 +40,11 @@ import (
 // A function must not call its own Guard. With the function's context the call fails with ErrInvalid; with another
 // one it waits for itself until that context ends.
 type Guard[Tx any] struct {
-	cfg     Config
-	store   storage.Store[Tx]
-	groups  storage.GroupStore[Tx] // store, if several calls can share a transaction; else nil
-	forming *forming
-	lines   *lines
-	memory  *memory
-	report  *reporter
+	cfg    Config
+	store  storage.Store[Tx]
+	lines  *lines
+	memory *memory
+	report *reporter
 }
 
 // New returns a Guard that locks with locker and writes through store. It closes neither; close the Guard
@@ -61,11 +59,8 @@ func New[Tx any](locker fence.Locker, store storage.Store[Tx], cfg *Config) (*Gu
 		return nil, err
 	}
 	memory, report := newMemory(), newReporter(filled.Observers, filled.Logger)
-	g := &Guard[Tx]{cfg: filled, store: store, lines: newLines(locker, filled.KeepFor, filled.StoreTimeout, memory, report), memory: memory, report: report}
-	if groups, ok := store.(storage.GroupStore[Tx]); ok && groups.CanGroup() {
-		g.groups, g.forming = groups, newForming()
-	}
-	return g, nil
+	lines := newLines(locker, filled.KeepFor, filled.StoreTimeout, memory, report)
+	return &Guard[Tx]{cfg: filled, store: store, lines: lines, memory: memory, report: report}, nil
 }
 
 // Close ends the Guard. Calls that have not begun to run, and later ones, return ErrClosed. Close releases what is

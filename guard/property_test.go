@@ -89,7 +89,7 @@ func drawPlan(t *rapid.T) plan {
 	}
 }
 
-type seen struct{ unknown, voids, stale, overtaken, shared, grouped, reads int }
+type seen struct{ unknown, voids, stale, overtaken, shared, reads int }
 
 func (p plan) play(t *testing.T, rt *rapid.T, s *seen) {
 	var failed any // rapid shrinks what panics on its own goroutine only
@@ -282,23 +282,16 @@ func (p plan) judge(t *testing.T, rt *rapid.T, w *world, errs []error, s *seen) 
 	}
 	w.store.Deliver()
 	require.Zero(rt, w.store.Open())
-	of := map[storage.TxID]int{}
 	for _, resource := range resources {
 		n, err := number(w.store.Read(resource), nil)
 		require.NoError(rt, err)
 		require.Equal(rt, took[resource], n, "increments of %s that took effect, and the number", resource)
-		require.Equal(rt, n, s.history(t, rt, w, resource, of), "writes of %s in the history, and the number", resource)
-	}
-	for _, n := range of {
-		if n > 1 {
-			s.grouped++
-		}
+		require.Equal(rt, n, s.history(t, rt, w, resource), "writes of %s in the history, and the number", resource)
 	}
 }
 
-// history judges the history of resource, and returns how many increments it has. of counts the resources of each
-// transaction.
-func (s *seen) history(t *testing.T, rt *rapid.T, w *world, resource string, of map[storage.TxID]int) (writes int) {
+// history judges the history of resource, and returns how many increments it has.
+func (s *seen) history(t *testing.T, rt *rapid.T, w *world, resource string) (writes int) {
 	entries, err := w.store.Entries(t.Context(), resource, 0, 1000)
 	require.NoError(rt, err)
 	for i, e := range entries {
@@ -315,7 +308,6 @@ func (s *seen) history(t *testing.T, rt *rapid.T, w *world, resource string, of 
 				writes++
 			}
 		}
-		of[e.Tx]++
 	}
 	rejections, err := w.store.Rejections(t.Context(), resource, 1000)
 	require.NoError(rt, err)
@@ -336,7 +328,7 @@ func TestProperty_TheDataAgreesWithTheAnswers(t *testing.T) {
 	for range 5 { // the rarest event is seen in every twentieth schedule
 		rapid.Check(t, func(rt *rapid.T) { drawPlan(rt).play(t, rt, &s) })
 	}
-	for _, n := range []int{s.unknown, s.voids, s.stale, s.overtaken, s.shared, s.grouped, s.reads} {
+	for _, n := range []int{s.unknown, s.voids, s.stale, s.overtaken, s.shared, s.reads} {
 		require.NotZero(t, n, "without it the schedules show less: %+v", s)
 	}
 	t.Logf("%+v", s)

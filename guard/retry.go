@@ -124,13 +124,11 @@ func temporary(err error) bool {
 
 const maxAlone = 256
 
-// backoff makes calls run alone after groups have failed, more each time, since one operation might make every
-// group fail.
+// backoff makes calls run alone after shared transactions have failed, more each time, since one operation might make
+// each of them fail.
 type backoff struct {
 	alone int16
 	last  int16 // the last value that alone was set to; 1 after a single blamed failure
-
-	aloneFailed bool
 }
 
 func (b *backoff) nextAlone() bool {
@@ -141,12 +139,12 @@ func (b *backoff) nextAlone() bool {
 	return true
 }
 
-// noteEnd notes how a group of n calls ended. Without the call to blame, if it is known, the others should succeed,
+// noteEnd notes how a transaction of n calls ended. Without the call to blame, if it is known, the others should succeed,
 // so only a second such failure in a row makes calls run alone.
 func (b *backoff) noteEnd(failed bool, n int, blamed bool) {
 	switch {
 	case !failed:
-		b.last, b.aloneFailed = 0, false
+		b.last = 0
 		return
 	case blamed && b.last == 0:
 		b.last = 1

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencekit/fencekit/storage"
@@ -111,39 +112,25 @@ func (g *Guard[Tx]) take(ctx context.Context, h *held, offer any) error {
 	}
 }
 
-// transaction is that of one call, or of several with batches: those of one resource's queue, and those on other
-// resources that had their turns when it began. Its leader waits for nothing but the database and holds only the
-// turn at its own resource (L2).
+// transaction is that of one call, or of several with batches, which wait in the queue of the leader's resource when
+// it begins.
 type transaction[Tx any] struct {
 	leader *call[Tx]
 	bounds bounds
-	shares bool // takes calls from the queues of its resources
-	meets  bool // takes calls that wait in forming
+	shares bool // takes calls from the queue
 
-	parts    []part[Tx]
-	states   grantStates
-	calls    int
-	gathered bool // has taken calls from forming
-	sent     bool
+	states grantStates
+	calls  []*call[Tx] // the leader, and those of taken
+	taken  []*waiter
+	sent   bool
 
-	// Memory for a single call.
-	onlyPart [1]part[Tx]
-	onlyCall [1]*call[Tx]
-}
-
-// part is a transaction's share of one resource, or all resources of one call: the call that has the turns, and
-// those of its queue.
-type part[Tx any] struct {
-	calls []*call[Tx]
-	first *waiter // of the first call, if that waited in forming
-	taken []*waiter
+	onlyCall [1]*call[Tx] // memory for a single call
 }
 
 func (c *call[Tx]) begins(b bounds) *transaction[Tx] {
 	t := &c.own
-	*t = transaction[Tx]{leader: c, bounds: b, states: c.states, calls: 1, onlyCall: [1]*call[Tx]{c}}
-	t.onlyPart[0].calls = t.onlyCall[:]
-	t.parts = t.onlyPart[:]
+	*t = transaction[Tx]{leader: c, bounds: b, states: c.states, onlyCall: [1]*call[Tx]{c}}
+	t.calls = t.onlyCall[:]
 	c.BatchSize, c.BatchPlace = 1, 0
 	return t
 }
@@ -169,7 +156,7 @@ func (t *transaction[Tx]) run() error {
 	if err != nil {
 		return err
 	}
-	if t.calls == 1 && c.ctx.Err() != nil {
+	if len(t.calls) == 1 && c.ctx.Err() != nil {
 		return endError(c.ctx)
 	}
 	t.sent = true
@@ -200,25 +187,15 @@ func (c *call[Tx]) recall(run *runContext) (repeated bool, err error) {
 func (t *transaction[Tx]) begin(run *runContext) (txn storage.Txn[Tx], err error) {
 	g := t.leader.guard
 	defer g.bound(run).Stop()
-	switch {
-	case t.meets:
-		txn, err = g.groups.BeginGroup(run, func() []storage.Claim {
-			t.gather()
-			t.takeQueues()
-			return t.states.claims()
-		})
-	case t.leader.ReadOnly:
-		txn, err = g.store.BeginReadOnly(run, t.states.claims()...)
-	default:
-		if txn, err = g.store.Begin(run, t.states.claims()...); err == nil && t.shares {
-			t.takeQueues()
-		}
+	begin := g.store.Begin
+	if t.leader.ReadOnly {
+		begin = g.store.BeginReadOnly
 	}
-	if t.calls > 1 {
-		t.notePlaces()
-	}
-	if err != nil {
+	if txn, err = begin(run, t.states.claims()...); err != nil {
 		return nil, g.stepFailed(run, t.states, "begin", err)
+	}
+	if t.shares {
+		t.takeQueue()
 	}
 	return txn, nil
 }
@@ -231,15 +208,9 @@ func (g *Guard[Tx]) bound(run *runContext) *time.Timer {
 func (t *transaction[Tx]) runOps(run *runContext, txn storage.Txn[Tx]) error {
 	run.bind(t.states, t.bounds)
 	defer run.finish(nil)
-	for i, p := range t.parts {
-		ctx := run
-		if i > 0 {
-			ctx = &runContext{Context: run, lines: run.lines, grants: p.calls[0].Grants}
-		}
-		for _, c := range p.calls {
-			if err := txn.Run(ctx, c.op); err != nil {
-				return withCause(run, err)
-			}
+	for _, c := range t.calls {
+		if err := txn.Run(run, c.op); err != nil {
+			return withCause(run, err)
 		}
 	}
 	return nil
@@ -249,25 +220,18 @@ func (t *transaction[Tx]) moves() ([]storage.Move, error) {
 	if t.leader.ReadOnly {
 		return nil, nil
 	}
-	moves := make([]storage.Move, 0, len(t.states))
-	for _, p := range t.parts {
-		var move storage.Move
-		for _, c := range p.calls {
-			move.Ops = append(move.Ops, c.Record)
-		}
-		first := p.calls[0]
-		if first.once != nil {
-			data, err := first.keep()
-			if err != nil {
-				return nil, err
-			}
-			move.Kept = []storage.Kept{{Key: *first.once, Result: data}}
-		}
-		for range first.states {
-			moves = append(moves, move)
-		}
+	var move storage.Move
+	for _, c := range t.calls {
+		move.Ops = append(move.Ops, c.Record)
 	}
-	return moves, nil
+	if once := t.leader.once; once != nil {
+		data, err := t.leader.keep()
+		if err != nil {
+			return nil, err
+		}
+		move.Kept = []storage.Kept{{Key: *once, Result: data}}
+	}
+	return slices.Repeat([]storage.Move{move}, len(t.states)), nil
 }
 
 // ready settles what is in doubt under the grants (G6), and claims those that need it (G1). In a Hold it doesn't

@@ -154,13 +154,17 @@ func TestSeen_IsBounded(t *testing.T) {
 // Batches that shared a transaction run again whatever it has met. The first that does is told.
 func TestSeen_LossIsNamedBehindASharedTransaction(t *testing.T) {
 	inBatches(t, nil, func(t *testing.T, a *batches) {
-		require.Equal(t, []error{nil}, a.meet(a.puts("k")))
+		require.Equal(t, []error{nil}, a.meet(a.adds("k")))
 		standby := memory.NewStore()
-		a.store.SetFaults(memory.Faults{Begin: func(claims []storage.Claim) error {
-			a.db.Store = standby
-			return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageBegin, Grant: claims[0].Grant}
-		}})
-		errs := a.meet(a.named("k", "a", put("k", "a")), a.named("k", "b", put("k", "b")))
+		gated := a.db.before
+		a.db.before = func(ctx context.Context, step string, claims []storage.Claim) error {
+			if step == "commit" && a.db.Store != standby {
+				a.db.Store = standby
+				return &guard.RejectedError{Reason: storage.ReasonWentBack, Stage: storage.StageSeal, Grant: claims[0].Grant}
+			}
+			return gated(ctx, step, claims)
+		}
+		errs := a.meet(a.adds("a"), a.adds("b"))
 		requireRejected(t, errs[0], storage.ReasonWentBack)
 		require.NoError(t, errs[1])
 		require.Equal(t, "b", standby.Read("k"))

@@ -75,19 +75,6 @@ type Store[Tx any] interface {
 	Resolve(ctx context.Context, d InDoubt) (applied bool, err error)
 }
 
-// GroupStore can run several calls' operations, each a BatchOp about one resource, in one transaction.
-type GroupStore[Tx any] interface {
-	Store[Tx]
-
-	// CanGroup reports whether BeginGroup may be called. It never changes.
-	CanGroup() bool
-
-	// BeginGroup is Begin under the claims that members returns. The store calls members once, when it has a
-	// connection: more calls can join until then. A transaction under several claims must not wait long for a lock,
-	// since its operations may lock other rows in an order that deadlocks.
-	BeginGroup(ctx context.Context, members func() []Claim) (Txn[Tx], error)
-}
-
 // Txn is a transaction under one or more claims, for one goroutine at a time. After Commit or Rollback every method
 // but Rollback returns ErrTxEnded.
 type Txn[Tx any] interface {

@@ -20,7 +20,7 @@ type (
 	op    = storage.Op[tx]
 	store = *memory.Store
 
-	// beginner is Begin, BeginReadOnly or BeginGroup of a store.
+	// beginner is Begin or BeginReadOnly of a store.
 	beginner = func(ctx context.Context, claims ...storage.Claim) (txn, error)
 	claimer  = func(ctx context.Context, s store, seen []storage.Claim) ([]storage.Claim, error)
 	breaker  = func(ctx context.Context, s store, begin beginner, claims []storage.Claim) (txn, error)
@@ -62,13 +62,6 @@ func (b *breakable) BeginReadOnly(ctx context.Context, claims ...storage.Claim) 
 		return b.store.Begin(ctx, claims...)
 	}
 	return b.beginBy(ctx, b.store.BeginReadOnly, claims)
-}
-
-func (b *breakable) BeginGroup(ctx context.Context, members func() []storage.Claim) (txn, error) {
-	if b.begin == nil || ctx.Err() != nil {
-		return b.store.BeginGroup(ctx, members)
-	}
-	return b.begin(ctx, b.store, b.store.Begin, members())
 }
 
 func (b *breakable) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) ([]byte, bool, error) {
@@ -146,7 +139,7 @@ var broken = map[string]struct {
 	"compares tokens only":            {breakable{begin: lax(storage.ReasonOvertaken)}, []string{"_RejectsOvertakenSibling", "_AnyOfItsResourcesRulesItOut"}},
 	"compares no last transaction":    {breakable{begin: lax(storage.ReasonWentBack)}, []string{"_RejectsAnotherPosition"}},
 	"sees the first claim only":       {breakable{begin: firstClaimOnly}, []string{"_RejectsBadClaims", "_OneSupersededRejectsAll"}},
-	"acknowledges without committing": {breakable{begin: with(change{dropAll: true})}, []string{"Seal_MovesEachFence", "Group_MovesEachFence", "Read_RejectsSupersededToken", "Txn_SeesItsOwnWrites"}},
+	"acknowledges without committing": {breakable{begin: with(change{dropAll: true})}, []string{"Seal_MovesEachFence", "Read_RejectsSupersededToken", "Txn_SeesItsOwnWrites"}},
 	"commits at Rollback":             {breakable{begin: with(change{commitAtRollback: true})}, []string{"Rollback_Undoes"}},
 	"commits what failed":             {breakable{begin: with(change{hideFailures: true})}, []string{"Run_ErrorLeavesNothing", "Run_PanicLeavesNothing", "Run_GoexitLeavesNothing"}},
 	"can be used after the end":       {breakable{begin: with(change{neverEnds: true})}, []string{"Txn_IsUnusableAfterItsEnd"}},

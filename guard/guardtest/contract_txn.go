@@ -14,13 +14,12 @@ import (
 type kind string
 
 const (
-	seals  kind = "Seal"
-	reads  kind = "Read"
-	groups kind = "Group" // GroupStore.BeginGroup; skipped if the store forms no groups
+	seals kind = "Seal"
+	reads kind = "Read"
 )
 
 func partsOfEachKind[Tx any]() (parts []part[Tx]) {
-	for _, k := range []kind{seals, reads, groups} {
+	for _, k := range []kind{seals, reads} {
 		for _, p := range []part[Tx]{
 			{name: "MovesEachFence", run: commits[Tx]},
 			{name: "RejectsBadClaims", run: badClaims[Tx]},
@@ -31,40 +30,17 @@ func partsOfEachKind[Tx any]() (parts []part[Tx]) {
 			{name: "AnyOfItsResourcesRulesItOut", run: ruledOut[Tx]},
 			{name: "CancelledDoesNothing", run: cancelled[Tx]},
 		} {
-			parts = append(parts, part[Tx]{string(k) + "_" + p.name, onKind(p.run), k})
+			parts = append(parts, part[Tx]{string(k) + "_" + p.name, p.run, k})
 		}
 	}
 	return parts
 }
 
-func onKind[Tx any](test func(r *run[Tx])) func(r *run[Tx]) {
-	return func(r *run[Tx]) {
-		if store, ok := r.Store.(storage.GroupStore[Tx]); r.kind != groups || ok && store.CanGroup() {
-			test(r)
-		}
-	}
-}
-
 func beginAs[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
-	switch r.kind {
-	case reads:
+	if r.kind == reads {
 		return r.Store.BeginReadOnly(ctx, claims...)
-	case groups:
-		return beginGroup(ctx, r, claims)
 	}
 	return r.Store.Begin(ctx, claims...)
-}
-
-func beginGroup[Tx any](ctx context.Context, r *run[Tx], claims []storage.Claim) (storage.Txn[Tx], error) {
-	taken := 0
-	txn, err := r.Store.(storage.GroupStore[Tx]).BeginGroup(ctx, func() []storage.Claim { taken++; return claims })
-	switch {
-	case ctx.Err() != nil:
-		r.check(taken == 0 && errors.Is(err, ctx.Err()), "under a context that has ended the calls were taken %d times: %v", taken, err)
-	case err == nil:
-		r.check(taken == 1, "the calls were taken %d times", taken)
-	}
-	return txn, err
 }
 
 func (r *run[Tx]) begin(claims ...storage.Claim) storage.Txn[Tx] {

@@ -36,9 +36,6 @@ func (s storeOf[Tx]) with(txn storage.Txn[*memory.Tx], err error) (storage.Txn[T
 	return txnOf[Tx]{Txn: txn, tx: s.tx}, nil
 }
 
-// CanGroup returns false: a transaction of a group would not give tx.
-func (s storeOf[Tx]) CanGroup() bool { return false }
-
 type txnOf[Tx any] struct {
 	storage.Txn[*memory.Tx]
 	tx Tx

@@ -192,7 +192,7 @@ var storeMutants = []Mutant{
 	{"tx-of-a-goroutine-left-behind-stays", "G3 G4", "storage/postgres", "TestRun_NoCallLeftBehindTakesEffect/Exec",
 		`		t.conn.Release()`},
 	{"tx-blocked-by-a-stale-one-evicts-nothing", "L1", "storage/postgres", "TestRun_EvictsAStaleTransactionThatBlocksIt",
-		`	if !t.group && (errors.Is(err, errPrepare)) {`},
+		`	if errors.Is(err, errPrepare) {`},
 	{"first-statement-without-an-end", "L1", "storage/postgres", "TestRun_FirstStatementOnASilentServer",
 		`	timer := time.AfterFunc(time.Hour, func() {`},
 	{"tx-that-may-have-committed-runs-again", "G4", "storage/postgres", "TestRun_AnUnknownCommitIsNotTransient",

@@ -44,8 +44,8 @@ type Store struct {
 }
 
 var (
-	_ storage.GroupStore[*Tx] = (*Store)(nil)
-	_ storage.History         = (*Store)(nil)
+	_ storage.Store[*Tx] = (*Store)(nil)
+	_ storage.History    = (*Store)(nil)
 )
 
 type resource struct {
@@ -163,15 +163,6 @@ func (s *Store) begin(ctx context.Context, claims []storage.Claim, readOnly bool
 	}
 	s.open++
 	return &Txn{store: s, claims: claims, id: newTxID(), writes: map[string]string{}, readOnly: readOnly}, nil
-}
-
-func (s *Store) CanGroup() bool { return true }
-
-func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[*Tx], error) {
-	if err := ctx.Err(); err != nil { // don't call members
-		return nil, fmt.Errorf("memory: begin: %w", err)
-	}
-	return s.Begin(ctx, members()...)
 }
 
 func (s *Store) Recall(ctx context.Context, key storage.OnceKey, claims ...storage.Claim) (result []byte, found bool, err error) {

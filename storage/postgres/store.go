@@ -39,8 +39,8 @@ type Store struct {
 }
 
 var (
-	_ storage.GroupStore[pgx.Tx] = (*Store)(nil)
-	_ storage.History            = (*Store)(nil)
+	_ storage.Store[pgx.Tx] = (*Store)(nil)
+	_ storage.History       = (*Store)(nil)
 )
 
 // unlisted is the longest time from sending BEGIN to the answer to COMMIT in which no eviction can have listed a
@@ -194,10 +194,6 @@ type queries struct {
 
 	entries, rejections string
 }
-
-// groupLockTimeout bounds waits for locks in a transaction of calls on several resources. After it they run again
-// alone.
-const groupLockTimeout = 100 * time.Millisecond
 
 const beginRC = "begin isolation level read committed read write"
 

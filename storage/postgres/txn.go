@@ -34,7 +34,6 @@ type txn struct {
 	failed   bool
 	queue    batchQueue
 	ran      int
-	group    bool
 
 	readOnly bool
 
@@ -48,34 +47,24 @@ type txn struct {
 
 // Begin implements storage.Store. It takes a connection and sends nothing: see head.
 func (s *Store) Begin(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
-	return s.begin(ctx, &txn{}, func() []storage.Claim { return claims })
+	return s.begin(ctx, &txn{}, claims)
 }
 
 // BeginReadOnly implements storage.Store. It sends nothing either.
 func (s *Store) BeginReadOnly(ctx context.Context, claims ...storage.Claim) (storage.Txn[pgx.Tx], error) {
-	return s.begin(ctx, &txn{readOnly: true}, func() []storage.Claim { return claims })
+	return s.begin(ctx, &txn{readOnly: true}, claims)
 }
 
-// CanGroup implements storage.GroupStore. At SERIALIZABLE transactions of several resources would conflict on pages
-// of an index.
-func (s *Store) CanGroup() bool { return s.cfg.Isolation != pgx.Serializable }
-
-func (s *Store) BeginGroup(ctx context.Context, members func() []storage.Claim) (storage.Txn[pgx.Tx], error) {
-	return s.begin(ctx, &txn{group: true}, members)
-}
-
-func (s *Store) begin(ctx context.Context, t *txn, members func() []storage.Claim) (storage.Txn[pgx.Tx], error) {
+func (s *Store) begin(ctx context.Context, t *txn, claims []storage.Claim) (storage.Txn[pgx.Tx], error) {
 	conn, err := failure.Acquire(ctx, s.pool)
 	if err != nil {
 		return nil, s.named(failure.FailedAt("begin", err))
 	}
-	claims := members()
 	if err := storage.CheckClaims(claims); err != nil {
 		conn.Release()
 		return nil, err
 	}
 	t.store, t.conn, t.claims, t.id = s, conn, slices.Clone(claims), newTxID()
-	t.group = t.group && len(claims) > 1
 	return t, nil
 }
 
@@ -144,10 +133,6 @@ const headLength = 3
 // since that costs the server less than a function. At SERIALIZABLE a query could read the whole table and conflict
 // with every move; a function has settings of its own.
 func (t *txn) head() []wire.Statement {
-	lock := t.store.cfg.times.Lock
-	if t.group {
-		lock = min(lock, groupLockTimeout)
-	}
 	c, q := t.claims[0], &t.store.sql
 	begin, id := q.begin, []byte(nil)
 	if t.readOnly {
@@ -156,7 +141,7 @@ func (t *txn) head() []wire.Statement {
 	resource, token := appendInteger(nil, c.Resource), appendInteger(nil, c.Grant.Token)
 	head := make([]wire.Statement, headLength, headLength+t.queue.statements)
 	head[0].SQL = begin
-	head[1].SQL, head[1].ParamValues = q.limits, [][]byte{resource, token, appendInteger(nil, ms(lock))}
+	head[1].SQL, head[1].ParamValues = q.limits, [][]byte{resource, token, appendInteger(nil, ms(t.store.cfg.times.Lock))}
 	if len(t.claims) == 1 && t.store.cfg.Isolation != pgx.Serializable && t.store.mode == pgx.QueryExecModeCacheStatement {
 		head[2].SQL, head[2].ParamValues = q.check, [][]byte{resource, appendInteger(nil, c.Grant.Epoch), token, id}
 		return head
@@ -228,7 +213,7 @@ func cause(ctx context.Context, err error) error {
 }
 
 // fail ends the transaction after err. After a lock timeout it evicts: a stale transaction that began after the
-// claim's eviction may have the lock. Calls of a group evict when they run alone.
+// claim's eviction may have the lock.
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
 	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == ""
@@ -245,7 +230,7 @@ func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	if t.readOnly && sqlstate.Of(err) == sqlstate.ReadOnly {
 		err = fmt.Errorf("%w (the call has the option guard.ReadOnly)", err)
 	}
-	if !t.group && (sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare)) { // mutant: tx-blocked-by-a-stale-one-evicts-nothing
+	if sqlstate.Of(err) == sqlstate.LockTimeout || errors.Is(err, errPrepare) { // mutant: tx-blocked-by-a-stale-one-evicts-nothing
 		ctx, cancel := t.store.cleanup(ctx)
 		t.store.evict(ctx, grantsOf(t.claims))
 		cancel()

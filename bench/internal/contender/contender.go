@@ -60,7 +60,6 @@ var (
 	DoRead       = Contender{Name: "guard.Do, ReadOnly", Open: onGuard(kept, read(guard.ReadOnly())), Fencekit: true}
 	DoReadSealed = Contender{Name: "guard.Do without ReadOnly", Open: onGuard(kept, read()), Fencekit: true}
 	Batch        = Contender{Name: "postgres.Batch", Open: onGuard(kept, execBatch), Fencekit: true}
-	BatchAlone   = Contender{Name: "postgres.Batch, a Guard for each goroutine", Open: batchAlone, Fencekit: true}
 	BatchRead    = Contender{Name: "postgres.Batch, ReadOnly", Open: onGuard(kept, readBatch), Fencekit: true}
 )
 

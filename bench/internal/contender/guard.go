@@ -31,24 +31,16 @@ func newGuards(ctx context.Context, t *load.Target, locker *etcd.Locker, cfg gua
 	return guards, nil
 }
 
-// onGuards returns work on n Guards, each of which has some of the goroutines.
-func onGuards(cfg guard.Config, n func(*load.Target) int, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
+func onGuard(cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
 	return func(ctx context.Context, t *load.Target) (load.Work, error) {
 		locker, err := newLocker(t)
 		if err != nil {
 			return load.Work{}, err
 		}
-		guards, err := newGuards(ctx, t, locker, cfg, n(t))
-		return load.Work{Do: func(ctx context.Context, g int) error { return do(ctx, guards[g%len(guards)], t.Item(g)) }}, err
+		guards, err := newGuards(ctx, t, locker, cfg, 1)
+		return load.Work{Do: func(ctx context.Context, g int) error { return do(ctx, guards[0], t.Item(g)) }}, err
 	}
 }
-
-func onGuard(cfg guard.Config, do func(context.Context, *guard.Guard[pgx.Tx], load.Item) error) load.Open {
-	return onGuards(cfg, func(*load.Target) int { return 1 }, do)
-}
-
-// batchAlone is execBatch with a Guard for each goroutine: calls share transactions within a Guard only.
-var batchAlone = onGuards(kept, func(t *load.Target) int { return t.Goroutines }, execBatch)
 
 func do(ctx context.Context, g *guard.Guard[pgx.Tx], item load.Item) error {
 	fn := func(ctx context.Context, tx pgx.Tx) error { return sellReading(ctx, tx, item) }

@@ -12,7 +12,7 @@ import (
 // All are the scenarios, in the order in which they run.
 func All() []Scenario {
 	return slices.Concat(
-		[]Scenario{distinct(1), distinct(8), groups, reads, hot(1, 64), hot(4, 16)},
+		[]Scenario{distinct(1), distinct(8), reads, hot(1, 64), hot(4, 16)},
 		[]Scenario{free(1), free(64), contended(4), contended(8), contended(64)},
 		[]Scenario{several(1), several(5), several(20)},
 		[]Scenario{first, memory, snapshot, history, prune, anchors, protect},
@@ -21,8 +21,8 @@ func All() []Scenario {
 
 // The contenders, as scenarios name them.
 var (
-	bare, guardDo, batch, batchAlone = contender.Bare, contender.Do, contender.Batch, contender.BatchAlone
-	forUpdate, mutex, locker         = contender.ForUpdate, contender.Mutex, contender.Locker
+	bare, guardDo, batch     = contender.Bare, contender.Do, contender.Batch
+	forUpdate, mutex, locker = contender.ForUpdate, contender.Mutex, contender.Locker
 )
 
 // perOperation is what an operation costs.
@@ -48,22 +48,11 @@ func distinct(connections int) Scenario {
 		Name:       fmt.Sprintf("do/%d", connections),
 		Title:      "guard.Do on distinct resources, kept, " + counted(connections, "connection", "connections"),
 		About:      "Each goroutine reads and writes a row of its own, over a connection of its own; the process owns the resource already. What compares, counts and records a token in two tables, and no more, is the bound of what keeps a fence and a history. One atomic UPDATE does without reading and deciding, which not every operation can.",
-		Contenders: []contender.Contender{bare, guardDo, batchAlone, contender.OwnFence, contender.AtomicUpdate},
+		Contenders: []contender.Contender{bare, guardDo, batch, contender.OwnFence, contender.AtomicUpdate},
 		Baseline:   []string{bare.Name},
 		Goroutines: connections, Keys: load.Distinct, Metrics: perOperation,
 	}
 }
-
-var groups = func() Scenario {
-	best := bare.Pools(4, 8, 16, 32, 64)
-	return Scenario{
-		Name: "groups", Title: "Distinct resources, kept, 64 goroutines",
-		About:      "As above, with 64 goroutines. Batches share transactions; the bare transaction is given several numbers of connections, and compared at its best.",
-		Contenders: append(slices.Clone(best), guardDo, batch, contender.AtomicUpdate),
-		Baseline:   contender.Names(best...),
-		Goroutines: 64, Connections: 8, Keys: load.Distinct, Metrics: perOperation,
-	}
-}()
 
 var reads = Scenario{
 	Name: "read/8", Title: "Reads on distinct resources, kept, 8 connections",
@@ -221,13 +210,13 @@ var anchors = func() Scenario {
 }()
 
 var protect = func() Scenario {
-	onProtected, batchOnProtected := guardDo.Protected("guard.Do, protected"), batchAlone.Protected("postgres.Batch, protected")
+	onProtected, batchOnProtected := guardDo.Protected("guard.Do, protected"), batch.Protected("postgres.Batch, protected")
 	return Scenario{
 		Name: "protect/8", Title: "Guarded writes on a protected table, 8 connections",
 		About:      "Each goroutine reads and writes a row of its own, as in do/8, on a table that postgres.Protect protects in enforce mode, and on one that it doesn't.",
-		Contenders: []contender.Contender{guardDo, onProtected, batchAlone, batchOnProtected},
+		Contenders: []contender.Contender{guardDo, onProtected, batch, batchOnProtected},
 		Baseline:   []string{guardDo.Name},
 		Goroutines: 8, Keys: load.Distinct, Metrics: perOperation,
-		Ratios: []Ratio{rate(batchOnProtected, batchAlone)},
+		Ratios: []Ratio{rate(batchOnProtected, batch)},
 	}
 }()
