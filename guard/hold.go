@@ -59,6 +59,9 @@ func (h *holdRunner[Tx]) run(ctx context.Context, c *call[Tx]) error {
 }
 
 func (h *holdRunner[Tx]) inTurn(c *call[Tx]) error {
+	if c.ctx.Err() != nil {
+		return endError(c.ctx)
+	}
 	select {
 	case h.turn <- struct{}{}:
 	case <-c.ctx.Done():

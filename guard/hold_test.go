@@ -133,3 +133,18 @@ func TestHold_EndsTransactionsOfAnyContext(t *testing.T) {
 		require.ErrorIs(t, <-ended, fence.ErrReleased)
 	})
 }
+
+// A free turn and an ended context are both ready, and select takes either. The reason is the lost lease in both cases.
+func TestHold_ACallAfterTheLossNamesTheLoss(t *testing.T) {
+	w, g := newProcess(t)
+	require.NoError(t, guard.Hold(t.Context(), g, sku, func(ctx context.Context, h held) error {
+		w.locks.Lose(sku)
+		<-ctx.Done()
+		for range 20 {
+			err := guard.Do(ctx, h, sku, increment("n"))
+			require.ErrorIs(t, err, fence.ErrLeaseLost)
+			require.NotContains(t, err.Error(), "behind another call")
+		}
+		return nil
+	}))
+}
