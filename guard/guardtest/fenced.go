@@ -65,7 +65,8 @@ func New[Tx any](t testing.TB, store storage.Store[Tx]) *guard.Guard[Tx] {
 // advisory locks, or statements prepared by SQL.
 //
 // It doesn't see what run leaves to other goroutines, does where state doesn't look, or reads before it has the
-// lock: that is for chaos.Test. Operations with guard.ReadOnly are not superseded.
+// lock: that is for chaos.Test. Nor does it see what run reads on other connections, such as a replica's.
+// Operations with guard.ReadOnly are not superseded.
 func RequireFenced[Tx, S any, R guard.Resources](t testing.TB, store storage.Store[Tx], resources R,
 	run func(ctx context.Context, p Process[Tx]) error, state func(ctx context.Context) (S, error)) {
 	t.Helper()
