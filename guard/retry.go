@@ -105,7 +105,7 @@ func SafeToRetry(err error) bool {
 	case errors.Is(err, fence.ErrLeaseLost):
 		return true
 	case errors.Is(err, ErrStoreUnavailable):
-		return !errors.As(err, &says) || says.Retryable() // such as a wrong password
+		return !lasting(err) // such as a wrong password
 	}
 	return errors.As(err, &says) && says.Retryable()
 }
@@ -120,6 +120,12 @@ func allOnce(err error) bool {
 func temporary(err error) bool {
 	var t interface{ Retryable() bool }
 	return !errors.Is(err, ErrUnknownOutcome) && errors.As(err, &t) && t.Retryable() // mutant: unknown-commits-are-retried-as-temporary
+}
+
+// lasting reports whether err says of itself that it would come again.
+func lasting(err error) bool {
+	var says interface{ Retryable() bool }
+	return errors.As(err, &says) && !says.Retryable()
 }
 
 const maxAlone = 256

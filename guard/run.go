@@ -361,7 +361,7 @@ func (g *Guard[Tx]) resolve(ctx context.Context, states grantStates, o *options,
 			case err != nil:
 				return err
 			case !applied:
-				return &verdict{fmt.Errorf("guard: %s: COMMIT took no effect: %w", names(unknown.Grants), doubt.Err), true}
+				return &verdict{fmt.Errorf("guard: %s: COMMIT took no effect: %w", names(unknown.Grants), doubt.Err), !lasting(doubt.Err)}
 			}
 			for _, s := range states {
 				s.applied(doubt.InDoubt)

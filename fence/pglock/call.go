@@ -101,6 +101,8 @@ func unavailable(op string, err error) error {
 	switch {
 	case err.Error() == "closed pool": // the pool has no other sign
 		text = "the pool was closed before the Locker: close the Guard first, then the Locker, then the pool"
+	case wire.Limit(err) != "":
+		text = wire.Limit(err)
 	case code == "25006", code == "ZF016", code == "0A000", code == "55000":
 		reason, text = fence.Unreachable, "the server is a standby; connect to the primary, as with target_session_attrs=read-write"
 	case code == "53100":

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fencekit/fencekit/fence"
 	"github.com/fencekit/fencekit/fence/internal/session"
+	"github.com/fencekit/fencekit/guard"
 	"github.com/fencekit/fencekit/guard/guardtest"
 	"github.com/fencekit/fencekit/internal/pgproxy"
 	"github.com/fencekit/fencekit/internal/testenv/pgbouncer"
@@ -548,6 +549,14 @@ func TestPooler_PassesTheContract(t *testing.T) {
 	l := newLocker(t, pool, nil)
 	release(t, acquire(t, l, "r"))
 	require.True(t, l.link.deaf.Load())
+	strict, err := pgbouncer.Start(t.Context(), server.DSN(), map[string]string{"disable_pqexec": "1"})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, strict.Stop(context.Background())) })
+	dsn, err = strict.DSN(server.DSN())
+	require.NoError(t, err)
+	err = newLocker(t, open(t, dsn), nil).Check(t.Context())
+	require.ErrorContains(t, err, "disable_pqexec of the pooler")
+	require.False(t, guard.SafeToRetry(err))
 	guardtest.TestLocker(t, harness(direct, pool, func(t testing.TB) { require.NoError(t, server.Restart(t.Context())) }))
 }
 

@@ -46,7 +46,7 @@ func SendOwn(ctx context.Context, pg *pgconn.PgConn, sql string) (*Answer, Outco
 func send(ctx context.Context, pg *pgconn.PgConn, interrupted func(*pgconn.PgConn), sql string, ahead []Statement) (*Answer, Outcome, error) {
 	var a Answer
 	if pg.IsClosed() {
-		return &a, Aborted, errors.New("connection is closed")
+		return &a, Aborted, pgconn.ErrConnClosed
 	}
 	if len(ahead) > 0 {
 		queue(pg.Frontend(), ahead)
@@ -222,6 +222,30 @@ func CloseNow(pg *pgconn.PgConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = pg.Close(ctx)
+}
+
+// limits are PgBouncer's, by what it says when it ends a session.
+var limits = map[string]string{
+	"query timeout":            "query_timeout of the pooler: raise it, or make the statement shorter",
+	"idle transaction timeout": "idle_transaction_timeout of the pooler: raise it, or make the pauses shorter",
+	"transaction timeout":      "transaction_timeout of the pooler: raise it, or make the function shorter",
+	"PQexec disallowed":        "disable_pqexec of the pooler: set it to 0",
+}
+
+const transactionTimeout = "25P04" // from PostgreSQL 17 on
+
+// Limit returns the name of the limit, and the remedy, if err is that of one which the same work would reach again.
+func Limit(err error) string {
+	var pgErr *pgconn.PgError
+	switch {
+	case !errors.As(err, &pgErr):
+		return ""
+	case pgErr.Code == transactionTimeout:
+		return "transaction_timeout of the server, the database or the role: raise it, or make the function shorter"
+	case FromServer(err):
+		return ""
+	}
+	return limits[pgErr.Message]
 }
 
 // FromServer reports whether the server made err: errors of a pooler don't name a routine of the server's source.

@@ -93,6 +93,9 @@ func (t *txn) inDoubt(ctx context.Context, err error) error {
 			doubt.Ended = t.judge(err, statusCommitted, false)
 		}
 	}
+	if wire.Limit(err) != "" {
+		err = failure.Named(err)
+	}
 	return &storage.InDoubtError{InDoubt: doubt, Err: err}
 }
 
@@ -345,7 +348,7 @@ func (t *txn) unchecked(ctx context.Context, err error, moved bool) error {
 		err = errUnchecked
 	}
 	err = t.judge(t.store.explain(ctx, err, ended, storage.StageCheck, t.claims...), "", false)
-	if wire.FromServer(err) || t.texts.Several || errors.As(err, new(*storage.RejectedError)) {
+	if wire.FromServer(err) || wire.Limit(err) != "" || t.texts.Several || errors.As(err, new(*storage.RejectedError)) {
 		return err
 	}
 	return &TransientError{err}

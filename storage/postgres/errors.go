@@ -55,7 +55,8 @@ type HiddenRowsError = record.HiddenRowsError
 func notReady(reason NotReadyReason) error { return &NotReadyError{Reason: reason} }
 
 // TransientError wraps an error after which the same operation may succeed: a serialization failure, a deadlock, a
-// lock timeout, a server that ends the session, stops, starts or is a standby, a prepared plan that no longer fits.
+// lock timeout, a server that ends the session, stops, starts or is a standby, a connection that was lost before
+// COMMIT, a prepared plan that no longer fits.
 // guard.Retryable runs it again.
 type TransientError struct{ Err error }
 
@@ -149,8 +150,6 @@ func (s *Store) nameCode(err error, pgErr *pgconn.PgError) error {
 		return fmt.Errorf("%w (a pause lasts no longer than postgres.Config.StatementTimeout, %v; a long decision belongs between two transactions of a guard.Hold)", err, s.cfg.times.Idle)
 	case pgErr.Code == sqlstate.InTransaction:
 		return fmt.Errorf("%w (the transaction has begun: its isolation level is postgres.Config.Isolation, and what can't run in a transaction can't be guarded)", err)
-	case pgErr.Code == sqlstate.Transaction:
-		return fmt.Errorf("%w (transaction_timeout of the server, the database or the role: guarded transactions keep to it)", err)
 	case pgErr.Code == sqlstate.Canceled && strings.Contains(pgErr.Message, "statement timeout"):
 		return fmt.Errorf("%w (postgres.Config.StatementTimeout is %v)", err, s.cfg.StatementTimeout)
 	case pgErr.Code == sqlstate.Unique && pgErr.SchemaName == s.cfg.Schema && pgErr.ConstraintName == "history_pkey":
@@ -169,7 +168,7 @@ func (s *Store) nameCode(err error, pgErr *pgconn.PgError) error {
 
 func transient(pgErr *pgconn.PgError) bool {
 	switch pgErr.Code {
-	case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.LockTimeout, sqlstate.Transaction:
+	case sqlstate.Serialization, sqlstate.Deadlock, sqlstate.LockTimeout:
 		return true
 	case sqlstate.NoStatement, sqlstate.StatementExists:
 		return true // something else used the connection; pgx prepares anew after an error

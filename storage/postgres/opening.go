@@ -229,7 +229,7 @@ var errNoID = errors.New("the answer lacks the id of the transaction: a pooler i
 
 // unusable reports whether the server is away or closed the connection, perhaps while that was in the pool.
 func (o *opening) unusable(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() || failure.Away(err))
+	return err != nil && ctx.Err() == nil && (o.conn.IsClosed() && wire.Limit(err) == "" || failure.Away(err))
 }
 
 // Begin implements operation.Opening. If the server has closed the connection, it tries another one.

@@ -2,9 +2,13 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,7 +29,11 @@ type words = []pgproto3.BackendMessage
 // poolerError is an error as a pooler writes it: like the server's, but without the file
 // and line of the server's source.
 func poolerError(severity, code string) *pgproto3.ErrorResponse {
-	return &pgproto3.ErrorResponse{Severity: severity, SeverityUnlocalized: severity, Code: code, Message: "words of a pooler"}
+	return poolerSays(severity, code, "words of a pooler")
+}
+
+func poolerSays(severity, code, message string) *pgproto3.ErrorResponse {
+	return &pgproto3.ErrorResponse{Severity: severity, SeverityUnlocalized: severity, Code: code, Message: message}
 }
 
 func ready(status byte) *pgproto3.ReadyForQuery { return &pgproto3.ReadyForQuery{TxStatus: status} }
@@ -238,6 +246,148 @@ func TestCheck_NamesAPoolerThatBreaksTransactions(t *testing.T) {
 				require.False(t, guard.SafeToRetry(err))
 			}
 		})
+	}
+}
+
+// The pooler cuts what takes longer than one of its limits, and would again: the call names the limit, and runs once.
+func TestPooler_ALimitIsNamedAndNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	direct := openPool(t, dsn)
+	cut := func(t *testing.T) {
+		eventually(t, direct, "select count(*) = 0 from pg_stat_activity where state = 'idle in transaction' and datname = current_database()")
+	}
+	for limit, c := range map[string]struct {
+		value string
+		fn    func(t *testing.T) storage.Func[pgx.Tx]
+	}{
+		"idle_transaction_timeout": {"1", func(t *testing.T) storage.Func[pgx.Tx] {
+			return func(ctx context.Context, tx pgx.Tx) error {
+				defer cut(t) // and COMMIT finds out
+				return set("x", 1)(ctx, tx)
+			}
+		}},
+		"query_timeout": {"1", func(*testing.T) storage.Func[pgx.Tx] {
+			return func(ctx context.Context, tx pgx.Tx) error {
+				return errors.Join(set("x", 1)(ctx, tx), statement("select pg_sleep(3600)")(ctx, tx))
+			}
+		}},
+		"disable_pqexec": {"1", func(*testing.T) storage.Func[pgx.Tx] { return set("x", 1) }},
+	} {
+		pooler := startPooler(t, pgserver.Shared(t), map[string]string{limit: c.value})
+		g := newGuard(t, newStore(t, openPooled(t, pooler, dsn), &postgres.Config{StatementTimeout: time.Hour}))
+		runs, fn := 0, c.fn(t)
+		err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+			runs++
+			return fn(ctx, tx)
+		}, guard.Retryable())
+		require.ErrorContains(t, err, limit+" of the pooler", limit)
+		require.False(t, guard.SafeToRetry(err), limit)
+		require.LessOrEqual(t, runs, 1, limit)
+		holds(t, direct, "x", 0)
+	}
+	f := newFaultyOn(t, dsn, pgx.ReadCommitted, single)
+	f.proxy.OnQuery(func(sql string) *pgproxy.Action {
+		if sql != "commit" && !strings.Contains(sql, ".seal") {
+			return nil
+		}
+		return pgproxy.Instead(func(pgproxy.Ask, string) words {
+			return words{poolerSays("FATAL", "08P01", "transaction timeout")} // as newer PgBouncers say
+		})
+	})
+	for _, options := range [][]guard.Option{nil, {guard.ReadOnly()}} {
+		runs := 0
+		err := guard.Do(t.Context(), newGuard(t, f.store), "sku/2", func(ctx context.Context, tx pgx.Tx) error {
+			runs++
+			return statement("select 1")(ctx, tx)
+		}, append(options, guard.Retryable())...)
+		require.ErrorContains(t, err, "transaction_timeout of the pooler")
+		require.False(t, guard.SafeToRetry(err))
+		require.Equal(t, 1, runs)
+	}
+}
+
+// A connection is lost in a function. Nothing was committed, so the function runs again, whoever says so and how,
+// unless it may have sent a COMMIT and the server can't be asked.
+func TestRun_GoesOnWhenItsConnectionIsLost(t *testing.T) {
+	t.Parallel()
+	for how, lose := range map[string]func(f *faulty, ctx context.Context, tx pgx.Tx) error{
+		"cut": func(f *faulty, ctx context.Context, tx pgx.Tx) error {
+			f.proxy.Reset()
+			return statement("select 2")(ctx, tx)
+		},
+		"by a pooler": func(f *faulty, ctx context.Context, tx pgx.Tx) error {
+			f.onQuery(pgproxy.Instead(func(pgproxy.Ask, string) words {
+				return words{poolerSays("FATAL", "08P01", "server conn crashed?")}
+			}), "select 2")
+			return statement("select 2")(ctx, tx)
+		},
+	} {
+		for _, reads := range []bool{false, true} {
+			for sql, away := range map[string]bool{"select 1": false, "select 1 ": true, "select 1; select 1": false, "select 1; select 1 ": true} {
+				t.Run(fmt.Sprint(how, ", ", sql, ", reads ", reads, ", away ", away), func(t *testing.T) {
+					t.Parallel()
+					var refused atomic.Bool
+					f := newFaulty(t, pgx.ReadCommitted, single, func(cfg *pgxpool.Config) {
+						cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+							if refused.Load() {
+								return errors.New("away")
+							}
+							return nil
+						}
+					})
+					c := claim(t, f.store, grant(5, "a"))
+					lost := do(func(ctx context.Context, tx pgx.Tx) error {
+						require.NoError(t, statement(sql)(ctx, tx))
+						refused.Store(away)
+						return lose(f, ctx, tx)
+					})
+					var err error
+					if reads {
+						err = read(t.Context(), f.store, lost, c)
+					} else {
+						_, err = attempt(t.Context(), f.store, lost, c)
+					}
+					several := strings.Contains(sql, ";")
+					require.Equal(t, !several || !away && !reads, errors.As(err, new(*postgres.TransientError)), "%v", err)
+				})
+			}
+		}
+	}
+}
+
+// A server that has yet to give an id to a transaction didn't commit the one that had it, if the fence is where its claim left it,
+// on the same timeline.
+func TestStatus_OfAnIDThatWasLost(t *testing.T) {
+	t.Parallel()
+	pool, store := fresh(t, nil)
+	c := claim(t, store, grant(5, "a"))
+	const id = "1000000000000"
+	require.Equal(t, "aborted", store.StatusOf(t.Context(), id, c))
+	mustExec(t, pool, "update fence.resource set timeline = timeline + 1")
+	require.Empty(t, store.StatusOf(t.Context(), id, c))
+}
+
+// The server crashes in a function, behind a pooler and without one.
+func TestRun_OutlivesACrash(t *testing.T) {
+	t.Parallel()
+	server, dsn := startServer(t, nil)
+	pooler := startPooler(t, server, nil)
+	for name, pool := range map[string]*pgxpool.Pool{"direct": openPool(t, dsn), "pooler": openPooled(t, pooler, dsn)} {
+		g := newGuard(t, newStore(t, pool, nil))
+		for _, options := range [][]guard.Option{nil, {guard.ReadOnly()}} {
+			runs := 0
+			err := guard.Do(t.Context(), g, resource, func(ctx context.Context, tx pgx.Tx) error {
+				err := statement("select 1")(ctx, tx)
+				if runs++; runs == 1 {
+					require.NoError(t, server.Kill())
+					require.NoError(t, server.Restart(t.Context()))
+				}
+				return errors.Join(err, statement("select 1")(ctx, tx))
+			}, append(options, guard.Retryable())...)
+			require.NoError(t, err, name)
+			require.Equal(t, 2, runs, name)
+		}
 	}
 }
 

@@ -108,10 +108,8 @@ func (s *Store) transactOnce(ctx context.Context, sql, after string) (a *wire.An
 	case failure.Away(err):
 		wire.CloseNow(pg)
 		return a, true, err
-	case !a.Whole() && sqlstate.Of(err) == "":
-		return a, true, failure.Lost(err)
 	}
-	return a, false, failure.Reached(err)
+	return a, !a.Whole() && failure.Broke(err), failure.Asked(err)
 }
 
 // transactSQL lifts the session's statement_timeout, which may be shorter than the wait for a lock, after which a

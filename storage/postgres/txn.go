@@ -216,7 +216,7 @@ func cause(ctx context.Context, err error) error {
 // claim's eviction may have the lock.
 func (t *txn) fail(ctx context.Context, stage storage.Stage, err error) error {
 	ended := t.conn == nil || t.conn.Conn().IsClosed() || ctx.Err() != nil
-	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && sqlstate.Of(err) == ""
+	lost := t.conn != nil && t.conn.Conn().IsClosed() && ctx.Err() == nil && failure.Broke(err)
 	status := t.rollback(ctx)
 	switch {
 	case t.committed:
@@ -331,11 +331,14 @@ func (t *txn) status(ctx context.Context) string {
 	bounded, cancel := t.store.cleanup(ctx)
 	defer cancel()
 	for {
-		answer, err := t.store.transact(bounded, t.statusSQL(), "")
-		if err != nil {
+		answer, err := t.store.transact(bounded, t.store.recallSQL(storage.OnceKey{}, t.claims[:1])+"; "+t.statusSQL(), "")
+		switch {
+		case isFuture(err) && len(answer.Rows) == 1 && slices.Equal(answer.Rows[0][:7], whereLeft(t.claims[0])):
+			return statusAborted
+		case err != nil, len(answer.Rows) != 2:
 			return ""
 		}
-		if status := answer.First(); status != statusInProgress || ctx.Err() != nil {
+		if status := answer.Rows[1][0]; status != statusInProgress || ctx.Err() != nil {
 			return status
 		}
 		select {
@@ -347,7 +350,17 @@ func (t *txn) status(ctx context.Context) string {
 	}
 }
 
-// judge adds to err what status says. lost means that the connection closed without an error of the server's.
+// isFuture reports whether the server has yet to give the transaction's id to one, as after a crash that took all of
+// it. Nothing of it was committed then, if that server goes on with the log in which the transaction began: a COMMIT
+// would be in that log, behind the id. A standby that was promoted, and may lack both, has another timeline, and the
+// fence isn't where the claim left it.
+func isFuture(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Routine == "TransactionIdInRecentPast"
+}
+
+// judge adds to err what status says. lost means that the connection broke, and that err says no more. Without a
+// status nothing was committed, since nothing has sent a COMMIT, unless a text of several statements did.
 func (t *txn) judge(err error, status string, lost bool) error {
 	var again *TransientError
 	switch {
@@ -365,7 +378,7 @@ func (t *txn) judge(err error, status string, lost bool) error {
 		return fmt.Errorf("%w, perhaps, by SQL in the operation: %s: %w", storage.ErrTxEnded, operation.WhatStays, err)
 	case status == "" && t.texts.Several && errors.As(err, &again) && sqlstate.Ended(sqlstate.Of(err)): // mutant: tx-that-may-have-committed-runs-again
 		return again.Err // it may have held a COMMIT
-	case status == statusAborted && lost:
+	case lost && (status == statusAborted || status == "" && !t.texts.Several) && !errors.As(err, new(*storage.RejectedError)):
 		return &TransientError{err}
 	}
 	return err

@@ -3,7 +3,6 @@ package pgbouncer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -74,14 +73,13 @@ func configuration(upstream *pgx.ConnConfig, port int, version string, others ma
 	return ini.String()
 }
 
-// ping returns once the pooler's own console, which knows the simple protocol only, has answered.
+// ping returns once the pooler has let a client log in to its own console.
 func ping(ctx context.Context, s *process.Server) error {
 	conn, err := pgx.Connect(ctx, dsn(s, "postgres", "pgbouncer"))
 	if err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, "show version")
-	return errors.Join(err, conn.Close(ctx))
+	return conn.Close(ctx)
 }
 
 // DSN is the pooler's address for a database of the Postgres behind it, given

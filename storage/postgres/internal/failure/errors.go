@@ -46,6 +46,8 @@ func Named(err error) error {
 		return nil
 	case inRecovery(err):
 		return fmt.Errorf("%w: %w", ErrStandby, err)
+	case wire.Limit(err) != "" && !errors.As(err, new(*limitError)):
+		return &limitError{err}
 	case err.Error() == "closed pool": // the pool has no other sign
 		return fmt.Errorf("%w: close it after the last use of the Guard and the Store on it", err)
 	case state != sqlstate.NoStatement && state != sqlstate.StatementExists:
@@ -56,6 +58,19 @@ func Named(err error) error {
 	}
 	return fmt.Errorf("%w: the connection's prepared statements are not those that were made: a pooler in transaction mode changes the server connection (put default_query_exec_mode=exec into the DSN), or SQL such as DISCARD ALL has removed them: %w",
 		&NotReadyError{Unsupported}, err)
+}
+
+// limitError is not retryable, since the same work takes as long again.
+type limitError struct{ error }
+
+func (e *limitError) Error() string   { return e.error.Error() + " (" + wire.Limit(e.error) + ")" }
+func (e *limitError) Unwrap() error   { return e.error }
+func (e *limitError) Retryable() bool { return false }
+
+// Broke reports whether err, with which a connection ended, is no more than a sign that it was lost: an error of the
+// network, or whatever a pooler says that is none of its limits. What the server says itself, it says for a reason.
+func Broke(err error) bool {
+	return !wire.FromServer(err) && wire.Limit(err) == "" && !errors.Is(err, storage.ErrStoreUnavailable)
 }
 
 // Away reports whether the server does no work here. Then nothing of the message takes effect.
@@ -87,6 +102,8 @@ func Reached(err error) error {
 	switch {
 	case !errors.As(err, &pgErr) || wire.FromServer(err):
 		return err
+	case wire.Limit(err) != "":
+		return Named(err)
 	case strings.Contains(pgErr.Message, "statement pooling"):
 		return fmt.Errorf("%w: a pooler in statement mode has no transactions; set pool_mode to transaction or session: %w", &NotReadyError{Unsupported}, err)
 	}

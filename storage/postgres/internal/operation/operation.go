@@ -209,7 +209,8 @@ func (o *Operation) change(f func()) error {
 
 func (o *Operation) noteText(sql string) {
 	t := &o.texts
-	t.Several = t.Several || strings.Contains(sql, ";")
+	// One word may be the name of a prepared COMMIT.
+	t.Several = t.Several || strings.Contains(sql, ";") || !strings.ContainsAny(sql, " \n\t")
 	t.Deferrable = t.Deferrable || sqlwords.MentionsDeferrable(sql)
 	t.Forgets = t.Forgets || sqlwords.Forgets(sql)
 	t.Control = t.Control || sqlwords.AnyControlsTransaction(sql) || strings.Contains(sql, `\`) && o.otherEncoding()

@@ -33,7 +33,6 @@ const (
 	InTransaction   = "25001"
 	Aborted         = "25P02" // in a failed transaction
 	Idle            = "25P03"
-	Transaction     = "25P04" // transaction_timeout, from PostgreSQL 17 on
 	Canceled        = "57014"
 	NotInState      = "55000"
 	CantChange      = "55P02"
