@@ -59,7 +59,7 @@ func decode(text string) string {
 func (d *database) call(ctx context.Context, function string, args ...any) ([][]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
-	conn, err := d.pool.Acquire(ctx)
+	conn, _, err := wire.Acquire(ctx, d.pool)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fencekit/fencekit/fence"
+	"github.com/fencekit/fencekit/internal/netfault"
 	"github.com/fencekit/fencekit/storage"
 	"github.com/fencekit/fencekit/storage/postgres"
 )
@@ -141,4 +143,41 @@ func TestPool_CancelledCallsLeaveNoSessionBehind(t *testing.T) {
 		require.Equal(t, 1, query[int](t, admin, "select count(*) "+sessions), name)
 		require.NotEqual(t, before, query[int](t, admin, "select pid "+sessions), name)
 	}
+}
+
+// A network has forgotten all idle connections, and new ones work. One call finds out, for the others too.
+func TestPool_DoubtsTheOthersAfterASilentConnection(t *testing.T) {
+	t.Parallel()
+	dsn := migrated(t)
+	link, err := netfault.New(*addressOf(t, dsn))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, link.Close()) })
+	all := &conns{}
+	pool := openPool(t, dsn, all.collect, func(cfg *pgxpool.Config) {
+		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true } // as after a second
+		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, link.Addr())
+		}
+	})
+	store := newStore(t, pool, nil)
+	c := claim(t, store, grant(5, "a"))
+	old := pool.AcquireAllIdle(t.Context())
+	for len(old) < int(pool.Config().MaxConns) {
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		old = append(old, conn)
+	}
+	for _, conn := range old {
+		conn.Release()
+	}
+	made := all.count()
+	t.Cleanup(link.HalfOpen())
+	for range old {
+		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+		claims, err := attempt(ctx, store, set("x", 1), c)
+		cancel()
+		require.NoError(t, err)
+		c = claims[0]
+	}
+	require.Equal(t, made+1, all.count(), "one connection served all calls")
 }

@@ -123,21 +123,24 @@ func Acquire(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, &noConnectionError{err: err}
 	}
-	conn, err := pool.Acquire(ctx)
+	conn, silent, err := wire.Acquire(ctx, pool)
 	switch {
 	case err == nil:
 		return conn, nil
 	case errors.As(err, new(*pgconn.ConnectError)):
 		return nil, unavailable(err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &noConnectionError{why: awaited(pool.Stat()), err: err}
+		return nil, &noConnectionError{why: awaited(pool.Stat(), silent), err: err}
 	case isNetwork(err), sqlstate.Of(err) != "":
 		return nil, unavailable(err)
 	}
 	return nil, &noConnectionError{err: Named(err)}
 }
 
-func awaited(stat *pgxpool.Stat) string {
+func awaited(stat *pgxpool.Stat, silent bool) string {
+	if silent {
+		return "neither an idle connection nor a new one was answered: "
+	}
 	if stat.AcquiredConns() >= stat.MaxConns() {
 		return fmt.Sprintf("all of its connections (MaxConns is %d) are in use: ", stat.MaxConns())
 	}
